@@ -1,0 +1,60 @@
+# Each command makes .venv first where it is missing or older than what it is made from.
+PYTHON ?= python3
+MODEL ?=
+ARGS ?=
+PIP_ARGS ?=
+
+BIN := .venv/bin
+STAMP := .venv/.made
+
+.PHONY: help venv serve test long check fmt docs embedded media bench-preprocess
+.DEFAULT_GOAL := help
+
+help:
+	@echo "make venv                 .venv with the exact versions of constraints/cpu.txt (PYTHON=, PIP_ARGS=)"
+	@echo "make serve [MODEL=<dir>]  serve a checkpoint on 127.0.0.1:8000; the embedded one without MODEL (ARGS=\"--port 9000\")"
+	@echo "make test                 every test that takes less than minutes"
+	@echo "make long                 the tests that take longer"
+	@echo "make check                formatting, lint, types, import law, docs map"
+	@echo "make fmt                  format, and mend what ruff can"
+	@echo "make docs                 write the generated parts of docs/ again"
+
+venv: $(STAMP)
+
+$(STAMP): pyproject.toml constraints/cpu.txt
+	$(PYTHON) -m venv .venv
+	$(BIN)/python -m pip install --quiet $(PIP_ARGS) --constraint constraints/cpu.txt --editable '.[test]'
+	@touch $@
+
+serve: $(STAMP)
+	$(BIN)/python -m server serve $(if $(MODEL),--model "$(MODEL)") --allow-media-root examples/media $(ARGS)
+
+test: $(STAMP)
+	$(BIN)/python -m pytest $(ARGS)
+
+long: $(STAMP)
+	$(BIN)/python -m pytest -m long --timeout 3600 -o faulthandler_timeout=0 $(ARGS)
+
+check: $(STAMP)
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports --no-cache
+	$(BIN)/python -m docs.generate --check
+
+fmt: $(STAMP)
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+docs: $(STAMP)
+	$(BIN)/python -m docs.generate
+
+# Committed files that a script draws or writes; run only to make them again.
+embedded: $(STAMP)
+	$(BIN)/python -m tests.tiny model/embedded/tiny-random-qwen2-vl
+
+media: $(STAMP)
+	$(BIN)/python -m examples.draw_media examples/media
+
+bench-preprocess: $(STAMP)
+	$(BIN)/python -m benchmarks.preprocess_speed

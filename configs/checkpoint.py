@@ -1,0 +1,102 @@
+"""What a checkpoint directory says about itself: typed reads of its JSON files. Knows no tensors and no model."""
+
+import json
+from collections.abc import Collection
+from pathlib import Path
+from typing import Any, TypeVar
+
+T = TypeVar("T")
+
+
+class CheckpointError(Exception):
+    """A checkpoint that cannot be served: the message names the file and the key."""
+
+
+class _Required:
+    pass
+
+
+REQUIRED = _Required()
+
+
+class Facts:
+    """The keys of one JSON object, read one by one with their type; what is never read is ignored."""
+
+    def __init__(self, values: dict[str, Any], where: str) -> None:
+        self._values = values
+        self.where = where
+
+    def __contains__(self, key: str) -> bool:
+        return self._values.get(key) is not None
+
+    def read(self, kind: type[T], key: str, default: T | _Required = REQUIRED) -> T:
+        """The value of `key` as `kind`; a missing or null key takes `default`. An int is accepted as a float.
+
+        Raises CheckpointError, naming file and key, when a required key is missing or the type is wrong.
+        """
+        value = self._values.get(key)
+        if value is None:
+            if isinstance(default, _Required):
+                raise CheckpointError(f"{self.where}: required key {key!r} is missing")
+            return default
+        if kind is float and isinstance(value, int) and not isinstance(value, bool):
+            return float(value)  # type: ignore[return-value]
+        if not isinstance(value, kind) or (kind is int and isinstance(value, bool)):
+            raise CheckpointError(f"{self.where}: {key!r} is {value!r}, expected {kind.__name__}")
+        return value
+
+    def expect(self, key: str, supported: Collection[object], default: object = REQUIRED) -> None:
+        """Stop when `key` has a value that would change the mathematics and is not among `supported`."""
+        value = self._values.get(key)
+        if value is None:
+            value = default
+        if value is REQUIRED:
+            raise CheckpointError(f"{self.where}: required key {key!r} is missing")
+        if value not in supported:
+            raise CheckpointError(
+                f"{self.where}: {key} = {value!r} is not supported (supported: {', '.join(map(repr, supported))})"
+            )
+
+    def child(self, key: str) -> "Facts":
+        """The object under `key`; an absent one reads as empty, so that class defaults apply."""
+        value = self._values.get(key)
+        if value is None:
+            value = {}
+        if not isinstance(value, dict):
+            raise CheckpointError(f"{self.where}: {key!r} is not an object")
+        return Facts(value, f"{self.where}: {key}")
+
+    def merged(self, other: "Facts") -> "Facts":
+        """These keys, and those of `other` where these have none (old flat configs hold the text keys outside)."""
+        return Facts({**other._values, **{k: v for k, v in self._values.items() if v is not None}}, self.where)
+
+
+class Checkpoint:
+    """A model's directory as it lies on the hub."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        if not (path / "config.json").is_file():
+            raise CheckpointError(f"{path}: no config.json here; --model takes a checkpoint directory")
+        self.config = self.facts("config.json")
+
+    def facts(self, name: str) -> Facts:
+        """The JSON object in file `name`; an absent file reads as empty."""
+        path = self.path / name
+        if not path.is_file():
+            return Facts({}, name)
+        try:
+            values = json.loads(path.read_text(encoding="utf-8"))
+        except ValueError as error:
+            raise CheckpointError(f"{name}: not valid JSON: {error}") from None
+        if not isinstance(values, dict):
+            raise CheckpointError(f"{name}: not a JSON object")
+        return Facts(values, name)
+
+    @property
+    def architecture(self) -> str:
+        """The first entry of `architectures`, which names the family."""
+        names = self.config.read(list, "architectures", [])
+        if not names or not isinstance(names[0], str):
+            raise CheckpointError("config.json: 'architectures' is missing; it names the model class")
+        return names[0]

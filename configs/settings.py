@@ -1,0 +1,131 @@
+"""ServeConfig from profile, environment and command line; the only reader of the environment. Runs nothing."""
+
+import argparse
+import os
+import re
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, NoReturn
+
+from configs.serve import EngineConfig, HttpConfig, MediaConfig, ModelConfig, ServeConfig, ShmConfig
+from configs.table import SETTINGS, SettingsError
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
+
+REPO = Path(__file__).resolve().parent.parent
+PROFILES = REPO / "configs" / "profiles"
+EMBEDDED_MODEL = REPO / "model" / "embedded" / "tiny-random-qwen2-vl"
+EMBEDDED_NAME = "tiny-random-qwen2-vl"
+PREFIX = "PIXELFERRY_"
+
+# What Kubernetes writes into every pod for a Service whose name begins with "pixelferry"; none of it is ours.
+SERVICE_LINK = re.compile(
+    r"([A-Z0-9_]+_)?(SERVICE_HOST|SERVICE_PORT(_[A-Z0-9_]+)?|PORT(_\d+_(TCP|UDP|SCTP)(_(PROTO|PORT|ADDR))?)?)"
+)
+LINK_VALUE = re.compile(r"(tcp|udp|sctp)://")
+
+
+class _Parser(argparse.ArgumentParser):
+    def error(self, message: str) -> NoReturn:
+        raise SettingsError(message)
+
+
+def load_config(argv: Sequence[str], env: Mapping[str, str] | None = None) -> ServeConfig:
+    """The frozen configuration, from (weakest first) defaults, profile, environment and command line.
+
+    `argv` is what follows `serve`; `env` is the process's own environment when None. Raises SettingsError, naming
+    flag, variable or profile key, for anything unknown or out of range. `--help` prints and exits with 0.
+    """
+    env = os.environ if env is None else env
+    flags = vars(_parser().parse_args(list(argv)))
+    profile = flags.pop("profile") or env.get(PREFIX + "PROFILE")
+    values: dict[str, Any] = {}
+    if profile:
+        values.update(_from_profile(profile))
+    values.update(_from_env(env))
+    for setting in SETTINGS:
+        given = flags[setting.name]
+        if given is not None:
+            values[setting.name] = setting.parse(given, setting.flag)
+    return _build(values)
+
+
+def child_env(overrides: Mapping[str, str]) -> dict[str, str]:
+    """The environment for a child process: this process's own, with `overrides` laid over it."""
+    return {**os.environ, **overrides}
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = _Parser(
+        prog="pixelferry serve",
+        description="Serve one checkpoint over HTTP. Without --model: the embedded tiny random checkpoint.",
+        epilog="Every flag is also an environment variable (PIXELFERRY_MAX_PIXELS) and a profile key (max_pixels); "
+        "the command line wins over the environment, the environment over the profile.",
+        allow_abbrev=False,
+    )
+    parser.add_argument("--profile", metavar="NAME", help="a name in configs/profiles, or a path to a .toml file")
+    for setting in SETTINGS:
+        parser.add_argument(
+            setting.flag,
+            dest=setting.name,
+            metavar=setting.metavar,
+            action="append" if setting.kind == "paths" else "store",
+            help=setting.help_text().replace("%", "%%"),
+        )
+    return parser
+
+
+def _from_env(env: Mapping[str, str]) -> dict[str, Any]:
+    known = {PREFIX + setting.name.upper(): setting for setting in SETTINGS}
+    values: dict[str, Any] = {}
+    for variable in sorted(name for name in env if name.startswith(PREFIX)):
+        rest = variable.removeprefix(PREFIX)
+        if variable in known and not LINK_VALUE.match(env[variable]):
+            setting = known[variable]
+            text = env[variable]
+            raw = [part for part in text.split(os.pathsep) if part] if setting.kind == "paths" else text
+            values[setting.name] = setting.parse(raw, variable)
+        elif rest != "PROFILE" and not SERVICE_LINK.fullmatch(rest):
+            raise SettingsError(f"{variable}: no such setting; `pixelferry serve --help` lists them")
+    return values
+
+
+def _from_profile(name: str) -> dict[str, Any]:
+    path = Path(name) if name.endswith(".toml") else PROFILES / f"{name}.toml"
+    try:
+        table = tomllib.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        known = ", ".join(sorted(entry.stem for entry in PROFILES.glob("*.toml")))
+        raise SettingsError(f"--profile {name}: cannot read {path}: {error.strerror} (known names: {known})") from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise SettingsError(f"--profile {name}: {path} is not valid TOML: {error}") from None
+    known_settings = {setting.name: setting for setting in SETTINGS}
+    values: dict[str, Any] = {}
+    for key, raw in table.items():
+        if key not in known_settings:
+            raise SettingsError(f"--profile {name}: {path} has the unknown key {key!r}")
+        setting = known_settings[key]
+        values[key] = setting.parse(raw, f"--profile {name}: {key}")
+    return values
+
+
+def _build(values: dict[str, Any]) -> ServeConfig:
+    """Put parsed values where ServeConfig keeps them. What is absent keeps the default written there."""
+    sections: dict[str, dict[str, Any]] = {"model": {}, "http": {}, "media": {}, "shm": {}, "engine": {}, "": {}}
+    for setting in SETTINGS:
+        if setting.name in values:
+            sections[setting.section][setting.field] = values[setting.name]
+    path = sections["model"].get("path", EMBEDDED_MODEL)
+    served_name = sections["model"].get("served_name", path.name)
+    return ServeConfig(
+        model=ModelConfig(path=path, served_name=served_name),
+        http=HttpConfig(**sections["http"]),
+        media=MediaConfig(**sections["media"]),
+        shm=ShmConfig(**sections["shm"]),
+        engine=EngineConfig(**sections["engine"]),
+        **sections[""],
+    )
