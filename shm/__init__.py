@@ -1,0 +1,58 @@
+"""How bytes and messages cross a process boundary, and who removes them; knows nothing of tokens or models.
+
+This package is the front door: everything that other rooms may ask for is imported here. docs/shared-memory.md
+explains the two words, the life of a lease and what remains when a process dies.
+"""
+
+from shm.channel import AsyncChannel, Channel, ChannelClosed, ChannelError, channel_pair
+from shm.client import Segment, create_shm, get_data_from_shm, release_shared_memory
+from shm.owner import Owner, OwnerError, SweepReport, default_root, sweep, sweep_if_last
+from shm.pool import NeverFits, Pool, PoolFull, PoolStats
+from shm.segment import (
+    SegmentError,
+    SegmentFull,
+    SegmentGone,
+    SegmentMismatch,
+    read_segment,
+    write_segment,
+)
+from shm.words import (
+    WordError,
+    decode_shape_from_int64,
+    decode_shm_name_from_int64,
+    encode_shape_to_int64,
+    encode_shm_name_to_int64,
+)
+
+__all__ = [
+    "AsyncChannel",
+    "Channel",
+    "ChannelClosed",
+    "ChannelError",
+    "NeverFits",
+    "Owner",
+    "OwnerError",
+    "Pool",
+    "PoolFull",
+    "PoolStats",
+    "Segment",
+    "SegmentError",
+    "SegmentFull",
+    "SegmentGone",
+    "SegmentMismatch",
+    "SweepReport",
+    "WordError",
+    "channel_pair",
+    "create_shm",
+    "decode_shape_from_int64",
+    "decode_shm_name_from_int64",
+    "default_root",
+    "encode_shape_to_int64",
+    "encode_shm_name_to_int64",
+    "get_data_from_shm",
+    "read_segment",
+    "release_shared_memory",
+    "sweep",
+    "sweep_if_last",
+    "write_segment",
+]

@@ -1,0 +1,109 @@
+"""A path file: the names of segments, one a line, written before the segments exist; knows no owners and no pool."""
+
+import fcntl
+import os
+import re
+from collections.abc import Sequence
+from pathlib import Path
+
+from shm.segment import SegmentError, SegmentFull, leads_to
+from shm.words import NAME
+
+_TORN = re.compile(r"[0-9a-f]{0,10}")  # what a writer killed in mid-write leaves: that segment never came to be
+
+
+class Ledger:
+    """An open path file, locked against every other process that opens it so."""
+
+    def __init__(self, path: Path, fd: int, text: str) -> None:
+        self.names, kept = _parse(text)
+        self._path = path
+        self._fd = fd
+        self._kept = len(kept)  # bytes to go back to when what is appended now is taken back
+        self._line_end = "\n" if kept and not kept.endswith("\n") else ""
+        os.ftruncate(fd, self._kept)
+
+    @classmethod
+    def find(cls, path: Path) -> "Ledger | None":
+        """Open and lock a path file as open() does; None when there is none."""
+        try:
+            return cls.open(path, create=False)
+        except FileNotFoundError:
+            return None
+
+    @classmethod
+    def open(cls, path: Path, *, create: bool = True) -> "Ledger":
+        """Open and lock the path file.
+
+        Raises SegmentError when the file holds anything but names: it is then somebody's file and no path file, and
+        nothing is written to it or freed by it.
+        """
+        flags = os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK | (os.O_CREAT if create else 0)
+        while True:
+            fd = os.open(path, flags, 0o600)
+            try:
+                fcntl.flock(fd, fcntl.LOCK_EX)
+                if leads_to(path, fd):  # else it was released while this waited for the lock: begin again
+                    return cls(path, fd, _read_all(fd))
+            except BaseException:
+                os.close(fd)
+                raise
+            os.close(fd)
+
+    def append(self, names: Sequence[str]) -> None:
+        """Record `names`. After an error (no space, say) the file is as it was."""
+        text = (self._line_end + "".join(f"{name}\n" for name in names)).encode("ascii")
+        try:
+            if os.pwrite(self._fd, text, self._kept) < len(text):
+                raise SegmentFull("no room to record a segment")
+        except BaseException:
+            self.undo()
+            raise
+
+    def undo(self) -> None:
+        """Take back what was appended through this object; an empty file is removed."""
+        os.ftruncate(self._fd, self._kept)
+        if not self._kept:
+            self.remove()
+
+    def remove(self) -> None:
+        """Remove the file."""
+        if leads_to(self._path, self._fd):
+            os.unlink(self._path)
+
+    def close(self) -> None:
+        """Give up the lock, also for a process that was forked meanwhile and inherited the descriptor."""
+        fcntl.flock(self._fd, fcntl.LOCK_UN)
+        os.close(self._fd)
+
+    def __enter__(self) -> "Ledger":
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.close()
+
+
+def names_in(path: Path) -> tuple[str, ...]:
+    """The names in a path file whose writer is dead; whatever is no name is passed over."""
+    try:
+        text = path.read_text(encoding="ascii", errors="replace")
+    except FileNotFoundError:
+        return ()
+    return tuple(line for line in text.split("\n") if NAME.fullmatch(line))
+
+
+def _read_all(fd: int) -> str:
+    with open(fd, encoding="ascii", errors="replace", newline="", closefd=False) as file:
+        return file.read()
+
+
+def _parse(text: str) -> tuple[tuple[str, ...], str]:
+    """Names, and the text without what a torn write left at its end."""
+    *lines, tail = text.split("\n")
+    if _TORN.fullmatch(tail):
+        text = text[: len(text) - len(tail)]
+    else:
+        lines.append(tail)
+    if not all(NAME.fullmatch(line) for line in lines):
+        raise SegmentError("this is not a path file: it holds a line that is no segment name")
+    return tuple(lines), text

@@ -1,0 +1,276 @@
+"""A server's bounded set of recycled segments, lent to requests by renaming; knows no words and no processes.
+
+A file keeps one idle name for life, listed by the owner. A lease gives it a new random name, a release its idle name
+again, at once: an old handle then finds no file. Bytes are reserved once and kept, because kept pages cost a copy and
+fresh ones many (docs/adr/0002-pread-not-mmap.md). Whether a request fits depends on the exact bytes of the leases
+that are out, never on how files of other sizes happen to lie about: what is too long is cut where the room is needed.
+"""
+
+import functools
+import os
+import re
+import threading
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import TypeVar
+
+from shm.ledger import Ledger
+from shm.owner import Owner, path_file, path_files
+from shm.pool_file import PoolFile
+from shm.segment import SegmentFull, file_bytes, fresh_name, is_full, reserve
+
+_REQUEST = re.compile(r"[A-Za-z0-9_-]{1,128}")
+_Result = TypeVar("_Result")
+
+
+class PoolFull(Exception):
+    """The bytes do not fit now. `retry_after`: seconds after which a lease of recent length would have ended."""
+
+    def __init__(self, retry_after: float) -> None:
+        super().__init__(f"shared memory is in use by other requests; try again in {retry_after:.0f} s")
+        self.retry_after = retry_after
+
+
+class NeverFits(Exception):
+    """The bytes of one request exceed the whole pool."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PoolStats:
+    """A snapshot. Bytes are lengths of files: header and whole pages."""
+
+    capacity: int
+    leased_bytes: int  # in files that are lent, or taken back and not settled yet
+    leases: int  # the number of those files
+    idle_bytes: int
+    segments: int
+    total_bytes: int  # leased and idle; never above capacity
+    path_files: int  # that lie on disk
+
+
+@dataclass(slots=True)
+class _Request:
+    leased: dict[str, PoolFile] = field(default_factory=dict)
+    retired: list[PoolFile] = field(default_factory=list)
+
+
+class Pool:
+    """Thread-safe. `capacity` bounds the bytes of all its files together, headers included."""
+
+    def __init__(self, owner: Owner, capacity: int) -> None:
+        self._owner = owner
+        self._root = owner.root
+        self._capacity = capacity
+        self._lock = threading.Lock()
+        self._idle: list[PoolFile] = []
+        self._requests: dict[str, _Request] = {}
+        self._total = 0
+        self._used = 0
+        self._held_seconds = 1.0
+
+    def lease(self, request_id: str, nbytes: Sequence[int]) -> tuple[str, ...]:
+        """Names of one new lease for each of `nbytes`, all or none; their records and bytes are reserved.
+
+        Raises NeverFits when the request alone exceeds the pool, PoolFull when it does not fit now or the file system
+        has no room, ValueError for a request id that cannot be a file's name or a size below 1.
+        """
+        if not _REQUEST.fullmatch(request_id):
+            raise ValueError("a request id is 1 to 128 letters, digits, - and _")
+        needs = [file_bytes(n) for n in nbytes]
+        if sum(needs) > self._capacity:
+            raise NeverFits(f"{sum(needs)} bytes of shared memory are needed, and the pool holds {self._capacity}")
+        if not needs:
+            return ()
+        with self._lock:
+            if self._used + sum(needs) > self._capacity:
+                raise PoolFull(self._retry_after())
+            return self._lease(request_id, nbytes)
+
+    def give_back(self, request_id: str, names: Sequence[str]) -> None:
+        """A reader has its copy: each lease of these that the request still has is reusable at once."""
+        with self._lock:
+            request = self._requests.get(request_id)
+            for name in names:
+                file = request.leased.pop(name, None) if request else None
+                if file is not None and self._take_back(file):
+                    self._put_idle(file)
+
+    def retire(self, request_id: str) -> None:
+        """The request has ended: its names lead nowhere from now on, its path file is gone. Idempotent.
+
+        Its files are lent again only after settle(), since its writer or a reader may still have them open.
+        """
+        with self._lock:
+            request = self._requests.get(request_id)
+            if request is None:
+                return
+            for file in request.leased.values():
+                if self._take_back(file):
+                    request.retired.append(file)
+            request.leased.clear()
+            path_file(self._root, self._owner.name, request_id).unlink(missing_ok=True)
+            if not request.retired:
+                del self._requests[request_id]
+
+    def settle(self, request_id: str) -> None:
+        """Nobody has a retired file of this request open any more: all of them are reusable. Idempotent."""
+        with self._lock:
+            request = self._requests.get(request_id)
+            if request is None:
+                return
+            for file in request.retired:
+                self._put_idle(file)
+            request.retired.clear()
+            if not request.leased and not path_file(self._root, self._owner.name, request_id).exists():
+                del self._requests[request_id]
+
+    def stats(self) -> PoolStats:
+        """What the pool holds now."""
+        with self._lock:
+            out = self._out()
+            idle = sum(file.size for file in self._idle)
+            return PoolStats(
+                capacity=self._capacity,
+                leased_bytes=self._total - idle,
+                leases=len(out),
+                idle_bytes=idle,
+                segments=len(self._idle) + len(out),
+                total_bytes=self._total,
+                path_files=len(path_files(self._root, self._owner.name)),
+            )
+
+    # ---- all below run under the lock
+
+    def _lease(self, request_id: str, nbytes: Sequence[int]) -> tuple[str, ...]:
+        names = tuple(fresh_name(self._root) for _ in nbytes)
+        ledger = self._with_room(lambda: self._open_ledger(request_id, names))
+        request = self._requests.setdefault(request_id, _Request())
+        with ledger:
+            try:
+                # The largest first: it takes the largest idle file, and a small item does not sit in that one.
+                for i in sorted(range(len(names)), key=lambda i: nbytes[i], reverse=True):
+                    request.leased[names[i]] = self._issue(names[i], nbytes[i])
+            except BaseException:
+                for name in names:
+                    file = request.leased.pop(name, None)
+                    if file is not None and self._take_back(file):
+                        self._put_idle(file)
+                ledger.undo()
+                if not request.leased and not request.retired and not ledger.names:
+                    del self._requests[request_id]
+                raise
+        return names
+
+    def _open_ledger(self, request_id: str, names: Sequence[str]) -> Ledger:
+        ledger = Ledger.open(path_file(self._root, self._owner.name, request_id))
+        try:
+            ledger.append(names)
+        except BaseException:
+            ledger.close()
+            raise
+        return ledger
+
+    def _issue(self, name: str, nbytes: int) -> PoolFile:
+        """Lend one file that has room for `nbytes`."""
+        need = file_bytes(nbytes)
+        while True:
+            file = self._choose(need)
+            fd = file.open()
+            if fd is None:
+                self._drop(file)
+                continue
+            try:
+                if file.size < need:
+                    self._make_room(need - file.size)
+                    self._with_room(functools.partial(reserve, fd, need))
+                    self._total += need - file.size
+                    file.size = need
+                file.lend(fd, name, nbytes, need)
+            except BaseException:
+                self._idle.append(file)
+                raise
+            finally:
+                os.close(fd)
+            self._used += need
+            return file
+
+    def _choose(self, need: int) -> PoolFile:
+        """Take out of the idle ones the smallest that is long enough, else the largest; else make a new one."""
+        if not self._idle:
+            return self._create(need)
+        enough = [file for file in self._idle if file.size >= need]
+        # Growing one, instead of adding one, keeps the number of files at the most that were ever lent at once.
+        file = min(enough, key=lambda f: f.size) if enough else max(self._idle, key=lambda f: f.size)
+        self._idle.remove(file)
+        return file
+
+    def _create(self, size: int) -> PoolFile:
+        self._make_room(size)
+        idle = f"{fresh_name(self._root)}.idle"
+        self._with_room(lambda: self._owner.record(idle))
+        try:
+            file = self._with_room(lambda: PoolFile.create(self._root, idle, size))
+        except BaseException:
+            self._owner.forget(idle)
+            raise
+        self._total += size
+        return file
+
+    def _make_room(self, more: int) -> None:
+        """Keep the bound: evict idle files, small ones first, then cut leased ones, until `more` bytes fit.
+
+        They always do then, because lease() has compared the bytes in use with the capacity.
+        """
+        while self._total + more > self._capacity and self._idle:
+            self._evict(min(self._idle, key=lambda f: f.size))
+        if self._total + more > self._capacity:
+            self._cut_leased()
+
+    def _with_room(self, step: Callable[[], _Result]) -> _Result:
+        """Run `step`; while the file system has no room for it, free what can be spared and run it again."""
+        while True:
+            try:
+                return step()
+            except (OSError, SegmentFull) as error:
+                if isinstance(error, OSError) and not is_full(error):
+                    raise
+            if self._idle:
+                self._evict(max(self._idle, key=lambda f: f.size))
+            elif not self._cut_leased():
+                raise PoolFull(self._retry_after())
+
+    def _evict(self, file: PoolFile) -> None:
+        self._idle.remove(file)
+        self._drop(file)
+
+    def _drop(self, file: PoolFile) -> None:
+        file.remove()
+        self._owner.forget(file.idle)
+        self._total -= file.size
+
+    def _cut_leased(self) -> int:
+        gained = sum(file.cut() for file in self._out())
+        self._total -= gained
+        return gained
+
+    def _take_back(self, file: PoolFile) -> bool:
+        """End a lease; False, and the file is dropped, when it is no longer what was lent."""
+        self._held_seconds += 0.2 * (time.monotonic() - file.since - self._held_seconds)
+        if file.take_back():
+            return True
+        self._used -= file.used
+        self._drop(file)
+        return False
+
+    def _put_idle(self, file: PoolFile) -> None:
+        self._used -= file.used
+        file.used = 0
+        self._idle.append(file)
+
+    def _out(self) -> list[PoolFile]:
+        requests = self._requests.values()
+        return [file for request in requests for file in (*request.leased.values(), *request.retired)]
+
+    def _retry_after(self) -> float:
+        return max(1.0, self._held_seconds)

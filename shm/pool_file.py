@@ -1,0 +1,82 @@
+"""One recycled file of a pool and its two names; knows no other file and no bound.
+
+Nothing in here trusts that the file still lies where it was put: whatever somebody deleted, replaced or cut is found
+before it is used, and never touched.
+"""
+
+import contextlib
+import os
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+from shm.segment import create_file, stamp
+
+
+@dataclass(eq=False, slots=True, kw_only=True)
+class PoolFile:
+    """A file that lies under its permanent idle name, or, while it is lent, under the name of its lease."""
+
+    root: Path
+    idle: str
+    name: str  # under which it lies now
+    inode: tuple[int, int]
+    size: int  # bytes of the file, header included
+    used: int = 0  # bytes of it that the running lease may touch, header included
+    since: float = 0.0  # monotonic seconds, of the running lease
+
+    @classmethod
+    def create(cls, root: Path, idle: str, size: int) -> "PoolFile":
+        """A new idle file of `size` reserved bytes. Raises as create_file does."""
+        fd = create_file(root / idle, size)
+        found = os.fstat(fd)
+        os.close(fd)
+        return cls(root=root, idle=idle, name=idle, inode=(found.st_dev, found.st_ino), size=size)
+
+    def open(self) -> int | None:
+        """A descriptor for reading and writing, or None when somebody has deleted, replaced or cut the file."""
+        try:
+            fd = os.open(self.root / self.name, os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK)
+        except OSError:
+            return None
+        found = os.fstat(fd)
+        if (found.st_dev, found.st_ino) == self.inode and found.st_size == self.size:
+            return fd
+        os.close(fd)
+        return None
+
+    def lend(self, fd: int, name: str, nbytes: int, used: int) -> None:
+        """Write the record of a lease of `nbytes` bytes, then give the file the lease's name."""
+        stamp(fd, name, nbytes)
+        os.rename(self.root / self.name, self.root / name)
+        self.name, self.used, self.since = name, used, time.monotonic()
+
+    def take_back(self) -> bool:
+        """Give the file its idle name again, so that the lease's leads nowhere; False when it is not there any more."""
+        fd = self.open()
+        if fd is None:
+            return False
+        os.close(fd)
+        try:
+            os.rename(self.root / self.name, self.root / self.idle)
+        except FileNotFoundError:
+            return False
+        self.name = self.idle
+        return True
+
+    def cut(self) -> int:
+        """Shorten the file to what its lease uses, beyond which nobody reads or writes; bytes gained."""
+        gained = self.size - self.used
+        if gained:
+            fd = self.open()
+            if fd is not None:  # else somebody has deleted it, and its bytes are free already
+                os.ftruncate(fd, self.used)
+                os.close(fd)
+            self.size = self.used
+        return gained
+
+    def remove(self) -> None:
+        """Remove the file, or whatever lies in its place."""
+        for name in (self.name, self.idle):
+            with contextlib.suppress(FileNotFoundError, IsADirectoryError):
+                os.unlink(self.root / name)

@@ -1,0 +1,198 @@
+"""One segment: a file of a header page with its record and of data pages; knows no requests, owners or words.
+
+Messages of errors never hold a segment's name or a path: whoever knows a name can read the memory.
+"""
+
+import errno
+import math
+import mmap
+import os
+import secrets
+import stat
+import struct
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+
+from shm.words import NAME
+
+HEADER = 4096  # bytes in front of the data, which therefore stays page-aligned
+
+_RECORD = struct.Struct("<8sIQ16s")  # magic, version, bytes of data, name of the lease
+_MAGIC = b"PIXELFRY"
+_VERSION = 1
+_SAFE = os.O_NOFOLLOW | os.O_CLOEXEC
+_FULL = (errno.ENOSPC, errno.EDQUOT)
+
+
+class SegmentError(Exception):
+    """A segment could not be created, read or written. Concerns the request that named it, and nothing else."""
+
+
+class SegmentGone(SegmentError):
+    """The name leads nowhere, or led elsewhere when the copy was done."""
+
+
+class SegmentMismatch(SegmentError):
+    """The file is not the segment that was asked for: its record, size or kind differ."""
+
+
+class SegmentFull(SegmentError):
+    """The file system has no room for the bytes."""
+
+
+def file_bytes(nbytes: int) -> int:
+    """Bytes of the file that holds `nbytes` of data: header and whole pages. Raises ValueError below 1."""
+    if nbytes < 1:
+        raise ValueError(f"a segment holds at least one byte, not {nbytes}")
+    return -(-(HEADER + nbytes) // mmap.PAGESIZE) * mmap.PAGESIZE
+
+
+def fresh_name(root: Path) -> str:
+    """A name that nobody can guess and under which nothing lies."""
+    while True:
+        name = secrets.token_hex(6)[:11]
+        if not os.path.lexists(root / name) and not os.path.lexists(root / f"{name}.idle"):
+            return name
+
+
+def is_full(error: OSError) -> bool:
+    """Whether the system call failed for want of space."""
+    return error.errno in _FULL
+
+
+def leads_to(path: Path, fd: int) -> bool:
+    """Whether `path` still is the very file that is open as `fd`."""
+    try:
+        found = os.lstat(path)
+    except FileNotFoundError:
+        return False
+    return os.path.samestat(found, os.fstat(fd))
+
+
+def create_file(path: Path, size: int) -> int:
+    """Create a file of `size` bytes, all of them reserved, and return its descriptor (read and write).
+
+    Raises SegmentFull, with nothing left behind, when the file system has no room, and SegmentError when the name is
+    taken.
+    """
+    try:
+        fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | _SAFE, 0o600)
+    except FileExistsError:
+        raise SegmentError("the new segment's name is taken") from None
+    except OSError as error:
+        if is_full(error):
+            raise SegmentFull("shared memory is full: no room for another file") from None
+        raise SegmentError(f"a segment could not be created: {os.strerror(error.errno or 0)}") from None
+    try:
+        reserve(fd, size)
+    except BaseException:
+        os.unlink(path)
+        os.close(fd)
+        raise
+    return fd
+
+
+def reserve(fd: int, size: int) -> None:
+    """Make the file `size` bytes long with every page reserved, so that no later write can meet SIGBUS or ENOSPC."""
+    try:
+        os.posix_fallocate(fd, 0, size)
+    except OSError as error:
+        if is_full(error):
+            raise SegmentFull(f"shared memory is full: {size} bytes could not be reserved") from None
+        raise
+
+
+def stamp(fd: int, name: str, nbytes: int) -> None:
+    """Write the record: whose bytes these are, and how many."""
+    os.pwrite(fd, _RECORD.pack(_MAGIC, _VERSION, nbytes, name.encode("ascii")), 0)
+
+
+def read_segment(root: Path, name: str, shape: Sequence[int], dtype: npt.DTypeLike) -> np.ndarray:
+    """A private copy of the array in segment `name`. `shape` times item size must be exactly the recorded bytes.
+
+    Raises SegmentGone when the name does not lead to the same file before and after the copy, SegmentMismatch when
+    the record or the file's size differ, SegmentError for anything else the system refuses.
+    """
+    kind = np.dtype(dtype)
+    if kind.hasobject:
+        raise ValueError("objects cannot lie in shared memory")
+    fd = _open(root, name, os.O_RDONLY)
+    try:
+        # The record is compared before memory is allocated: a shape alone must not make anybody reserve terabytes.
+        _check(fd, name, math.prod(shape) * kind.itemsize)
+        array = np.empty(tuple(shape), kind)
+        view = _bytes_of(array)
+        done = 0
+        while done < len(view):
+            got = os.preadv(fd, [view[done:]], HEADER + done)
+            if got == 0:
+                raise SegmentMismatch("the segment was cut while it was read")
+            done += got
+        if not leads_to(root / name, fd):
+            raise SegmentGone("the segment was taken away while it was read")
+        return array
+    except OSError as error:
+        raise SegmentError(f"the segment could not be read: {os.strerror(error.errno or 0)}") from None
+    finally:
+        os.close(fd)
+
+
+def write_segment(root: Path, name: str, array: np.ndarray) -> None:
+    """Copy `array`, whose bytes must be exactly the recorded ones, into segment `name`. Raises as read_segment does.
+
+    An array that is not C-contiguous is copied once more.
+    """
+    if array.dtype.hasobject:
+        raise ValueError("objects cannot lie in shared memory")
+    view = _bytes_of(np.ascontiguousarray(array))
+    fd = _open(root, name, os.O_RDWR)
+    try:
+        _check(fd, name, array.nbytes)
+        done = 0
+        while done < len(view):
+            done += os.pwritev(fd, [view[done:]], HEADER + done)
+        if not leads_to(root / name, fd):
+            raise SegmentGone("the segment was taken away while it was written")
+    except OSError as error:
+        if is_full(error):
+            raise SegmentFull("shared memory is full") from None
+        raise SegmentError(f"the segment could not be written: {os.strerror(error.errno or 0)}") from None
+    finally:
+        os.close(fd)
+
+
+def _open(root: Path, name: str, mode: int) -> int:
+    if not NAME.fullmatch(name):
+        raise SegmentError("a segment name is 11 lowercase hex digits")
+    try:
+        # O_NONBLOCK: should somebody have put a pipe in this place, opening it must not wait for its other end.
+        return os.open(root / name, mode | os.O_NONBLOCK | _SAFE)
+    except FileNotFoundError:
+        raise SegmentGone("the segment is gone") from None
+    except OSError as error:
+        raise SegmentError(f"the segment could not be opened: {os.strerror(error.errno or 0)}") from None
+
+
+def _check(fd: int, name: str, nbytes: int) -> None:
+    found = os.fstat(fd)
+    if not stat.S_ISREG(found.st_mode) or found.st_uid != os.geteuid():
+        raise SegmentMismatch("this is not a segment of this user")
+    record = os.pread(fd, _RECORD.size, 0)
+    if len(record) < _RECORD.size:
+        raise SegmentMismatch("the segment has no record")
+    magic, version, recorded, lease = _RECORD.unpack(record)
+    if (magic, version) != (_MAGIC, _VERSION):
+        raise SegmentMismatch("this is not a segment of this version")
+    if lease.rstrip(b"\0") != name.encode("ascii"):
+        raise SegmentMismatch("the segment belongs to another lease")
+    if recorded != nbytes:
+        raise SegmentMismatch(f"the segment holds {recorded} bytes, and {nbytes} were asked for")
+    if found.st_size < HEADER + nbytes:
+        raise SegmentMismatch("the segment is shorter than its record says")
+
+
+def _bytes_of(array: np.ndarray) -> memoryview:
+    return array.reshape(-1).view(np.uint8).data

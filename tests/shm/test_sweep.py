@@ -1,0 +1,215 @@
+"""The sweep after dead owners, with real processes that are killed, and never of a live one."""
+
+import fcntl
+import os
+import signal
+import time
+from pathlib import Path
+
+import pytest
+
+from shm import Owner, SweepReport, sweep, sweep_if_last
+from shm.owner import path_files, sweep_empty
+from tests.shm.conftest import Spawn, left_in, line_of, put
+
+OWN = """
+import os, subprocess, sys
+from pathlib import Path
+from shm import Owner, Pool
+owner = Owner.claim(Path(sys.argv[1]))
+pool = Pool(owner, 1 << 20)
+pool.lease("one", [5000, 6000])
+pool.lease("two", [7000])
+pool.retire("two")
+pool.settle("two")
+if len(sys.argv) > 2:
+    child = subprocess.Popen([sys.executable, "-c", sys.argv[2]], pass_fds=[owner.fileno()], stdout=subprocess.PIPE)
+    child.stdout.readline()
+    print(child.pid, flush=True)
+else:
+    print(owner.name, flush=True)
+sys.stdin.read()
+"""
+
+
+def wait_gone(pid: int) -> None:
+    """Until a process that is nobody's child here has ended."""
+    for _ in range(200):
+        if not Path(f"/proc/{pid}/fd").exists() or not os.listdir(f"/proc/{pid}/fd"):
+            return
+        time.sleep(0.05)
+    raise AssertionError("the process lives on")
+
+
+def test_a_sweep_of_nothing(tmp_path: Path) -> None:
+    assert sweep(tmp_path / "missing") == SweepReport()
+    (tmp_path / "empty").mkdir(mode=0o700)
+    assert sweep(tmp_path / "empty") == SweepReport()
+    assert not (tmp_path / "empty").exists()
+
+
+def test_a_sweep_frees_nothing_of_a_live_owner_also_in_the_same_process(owner: Owner) -> None:
+    name = put(owner)
+    assert sweep(owner.root) == SweepReport()
+    assert (owner.root / name).exists()
+
+
+def test_a_second_sweeper_that_comes_too_late_reports_nothing(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    owner = Owner.claim(root)
+    put(owner)
+    os.close(owner.fileno())
+    real = fcntl.flock
+    first: list[SweepReport] = []
+
+    def flock(fd: int, operation: int) -> None:
+        if not first:  # between the second one's open and its lock
+            monkeypatch.setattr(fcntl, "flock", real)
+            first.append(sweep(root))
+        real(fd, operation)
+
+    monkeypatch.setattr(fcntl, "flock", flock)
+    assert sweep(root) == SweepReport()
+    assert first[0].owners == 1 and not root.exists()
+
+
+def test_strangers_files_are_left_alone(owner: Owner, tmp_path: Path) -> None:
+    root = owner.root
+    strangers = ["0123456789a", "0123456789a.idle", "0123456789abcdef.request.paths", "README", "x.owner"]
+    for name in strangers:
+        (root / name).write_text("")
+    (root / "00000000000").mkdir()
+    sweep(root)
+    assert set(strangers) < set(os.listdir(root))
+    for name in strangers:
+        (root / name).unlink()
+    (root / "00000000000").rmdir()
+
+
+def test_a_list_that_is_no_list_frees_nothing_outside(root: Path, tmp_path: Path) -> None:
+    root.mkdir(mode=0o700)
+    (tmp_path / "precious").write_text("")
+    (root / "0123456789abcdef.owner").write_text("../precious\n/etc/hostname\n0123456789a/../../precious\n")
+    (root / "0123456789abcdef.request.paths").write_text("../precious\n")
+    assert sweep(root) == SweepReport(owners=1)
+    assert (tmp_path / "precious").exists()
+
+
+def test_a_killed_owner_is_swept(root: Path, spawn: Spawn) -> None:
+    child = spawn(OWN, root)
+    name = line_of(child)
+    assert sweep(root) == SweepReport()
+    child.send_signal(signal.SIGKILL)
+    child.wait()
+    assert len(path_files(root, name)) == 1
+    report = sweep(root)
+    assert (report.owners, report.segments) == (1, 3)
+    assert report.bytes >= 18000
+    assert not root.exists()
+
+
+def test_a_childs_hold_keeps_the_owner_alive(root: Path, spawn: Spawn) -> None:
+    owner = spawn(OWN, root, "import sys, time; print('up', flush=True); time.sleep(60)")
+    pid = int(line_of(owner))
+    before = sorted(os.listdir(root))
+    owner.send_signal(signal.SIGKILL)
+    owner.wait()
+    assert sweep(root) == SweepReport()
+    assert sorted(os.listdir(root)) == before
+    os.kill(pid, signal.SIGKILL)
+    wait_gone(pid)
+    assert sweep(root).segments == 3
+
+
+def test_two_owners_on_one_root_outlive_each_other(root: Path, spawn: Spawn) -> None:
+    one, other = spawn(OWN, root), spawn(OWN, root)
+    line_of(one), line_of(other)
+    assert sweep(root) == SweepReport()
+    one.kill()
+    one.wait()
+    assert sweep(root).segments == 3
+    assert len(os.listdir(root)) == 5  # the other's lock, path file and three segments
+    assert sweep(root) == SweepReport()
+    other.kill()
+    other.wait()
+    assert sweep(root).segments == 3
+
+
+def test_the_last_holder_sweeps_and_no_earlier_one(root: Path) -> None:
+    owner = Owner.claim(root)
+    put(owner)
+    holds = [os.dup(owner.fileno()) for _ in range(3)]  # as three children have it: the same lock
+    os.close(owner.fileno())
+    before = sorted(os.listdir(root))
+    for fd in holds[:2]:
+        sweep_if_last(root, fd, owner.name)
+        assert sorted(os.listdir(root)) == before
+    sweep_if_last(root, holds[2], owner.name)
+    assert not root.exists()
+
+
+def test_the_last_holder_sweeps_no_other_owner(root: Path) -> None:
+    dead = Owner.claim(root)
+    other = put(dead)
+    os.close(dead.fileno())
+    owner = Owner.claim(root)
+    put(owner)
+    sweep_if_last(root, owner.fileno(), owner.name)
+    assert sorted(os.listdir(root)) == sorted([f"{dead.name}.owner", other])
+    assert sweep(root).segments == 1
+
+
+def test_removing_empty_owners_keeps_dead_ones_with_segments(root: Path) -> None:
+    empty, full = Owner.claim(root), Owner.claim(root)
+    gone, name = put(empty), put(full)
+    os.unlink(root / gone)
+    os.close(empty.fileno())
+    os.close(full.fileno())
+    sweep_empty(root)
+    assert sorted(os.listdir(root)) == sorted([f"{full.name}.owner", name])
+    sweep(root)
+
+
+def test_the_leak_check_of_these_tests_sees_a_planted_leak(root: Path) -> None:
+    owner = Owner.claim(root)
+    name = put(owner)
+    assert left_in(root) == ["root: a lease"]
+    os.close(owner.fileno())
+    assert set(left_in(root)) == {"root: a lease", "root: the owner file of a dead owner"}
+    sweep(root)
+    assert not (root / name).exists()
+    root.mkdir()
+    assert left_in(root) == ["root itself"]
+    root.rmdir()
+
+
+RACE = """
+import os, random, sys, time
+from pathlib import Path
+from shm import Owner, sweep
+from shm.segment import create_file, fresh_name
+root, until = Path(sys.argv[1]), time.monotonic() + float(sys.argv[2])
+claims = 0
+while time.monotonic() < until:
+    owner = Owner.claim(root)
+    name = fresh_name(root)
+    owner.record(name)
+    os.close(create_file(root / name, 8192))
+    for _ in range(random.randrange(3)):
+        sweep(root)
+    assert (root / f"{owner.name}.owner").exists(), "a live owner's lock file was swept"
+    assert (root / name).exists(), "a live owner's segment was swept"
+    claims += 1
+    if random.random() < 0.3:
+        os.close(owner.fileno())  # as if this process had died
+    else:
+        owner.close()
+print(claims, flush=True)
+"""
+
+
+def test_claims_closes_and_sweeps_race_and_no_live_owner_loses_anything(root: Path, spawn: Spawn) -> None:
+    children = [spawn(RACE, root, 2.0) for _ in range(6)]
+    claims = [line_of(child) for child in children]
+    assert all(child.wait() == 0 for child in children)
+    assert sum(map(int, claims)) > 60, claims
+    sweep(root)
