@@ -1,0 +1,88 @@
+"""Sizes and positions against tables worked out by hand."""
+
+import time
+
+import numpy as np
+import pytest
+
+from tokenization.grid import mrope_positions, n_tokens, smart_resize
+
+
+@pytest.mark.parametrize(
+    "height, width, min_pixels, max_pixels, expected",
+    [
+        (56, 84, 3136, 1003520, (56, 84)),  # already multiples
+        (70, 98, 3136, 1003520, (56, 112)),  # 2.5 -> 2 and 3.5 -> 4: halves go to the even one
+        (69, 71, 3136, 1003520, (56, 84)),  # 2.46 -> 2, 2.54 -> 3
+        (720, 1420, 3136, 12845056, (728, 1428)),  # 25.7 -> 26, 50.7 -> 51
+        (720, 1420, 3136, 1003520, (700, 1400)),  # 728 x 1428 is too large: floors of sides over 1.0094
+        (1, 1, 3136, 1003520, (56, 56)),
+        (1, 200, 3136, 1003520, (28, 812)),  # grow = sqrt(3136 / 200) = 3.96: ceil(0.14), ceil(28.3)
+        (28, 28, 784, 1003520, (28, 28)),
+        (100, 20000, 3136, 3136, (28, 784)),  # a side is never below one block: the bound gives way
+    ],
+)
+def test_smart_resize(height: int, width: int, min_pixels: int, max_pixels: int, expected: tuple[int, int]) -> None:
+    sizes = smart_resize(height, width, factor=28, min_pixels=min_pixels, max_pixels=max_pixels)
+    turned = smart_resize(width, height, factor=28, min_pixels=min_pixels, max_pixels=max_pixels)
+    assert sizes == expected and turned == expected[::-1]
+
+
+@pytest.mark.parametrize("height, width, fits", [(1, 200, True), (1, 201, False), (200, 1, True), (5, 1001, False)])
+def test_one_side_at_most_200_times_the_other(height: int, width: int, fits: bool) -> None:
+    if fits:
+        smart_resize(height, width, factor=28, min_pixels=3136, max_pixels=1003520)
+    else:
+        with pytest.raises(ValueError, match="200 times"):
+            smart_resize(height, width, factor=28, min_pixels=3136, max_pixels=1003520)
+
+
+def test_tokens_are_merge_blocks() -> None:
+    assert n_tokens((1, 4, 6), 2) == 6
+    assert n_tokens((3, 4, 6), 2) == 18
+
+
+def test_text_alone_counts_up_on_all_axes() -> None:
+    positions, delta = mrope_positions(4, [], [], merge=2)
+    assert positions.tolist() == [[0, 1, 2, 3]] * 3 and delta == 0
+    assert positions.dtype == np.int32
+
+
+def test_an_image_between_texts() -> None:
+    # 2 text tokens, an image of 2 x 3 blocks at position 2, 2 text tokens from 2 + max(2, 3) = 5
+    positions, delta = mrope_positions(10, [2], [(1, 4, 6)], merge=2)
+    assert positions.tolist() == [
+        [0, 1, 2, 2, 2, 2, 2, 2, 5, 6],
+        [0, 1, 2, 2, 2, 3, 3, 3, 5, 6],
+        [0, 1, 2, 3, 4, 2, 3, 4, 5, 6],
+    ]
+    assert delta == 7 - 10
+
+
+def test_two_images_side_by_side_and_one_at_the_end() -> None:
+    positions, delta = mrope_positions(3, [0, 1], [(1, 2, 2), (1, 2, 4)], merge=2)
+    assert positions.tolist() == [[0, 1, 1], [0, 1, 1], [0, 1, 2]] and delta == 0
+
+
+def test_a_video_advances_in_time_and_text_follows_its_greatest_position() -> None:
+    # three grids of 1 x 2 blocks, 2.5 apart on t: floor(0, 2.5, 5) -> text from 1 + 6
+    positions, delta = mrope_positions(8, [1], [(3, 2, 4)], merge=2, steps=[2.5])
+    assert positions.tolist() == [
+        [0, 1, 1, 3, 3, 6, 6, 7],
+        [0, 1, 1, 1, 1, 1, 1, 7],
+        [0, 1, 2, 1, 2, 1, 2, 7],
+    ]
+    assert delta == 0
+
+
+def test_a_long_prompt_costs_milliseconds() -> None:
+    grids = [(1, 76, 76)] * 20  # 1444 tokens each
+    starts = [10 + i * 1500 for i in range(20)]
+    best = min(_seconds(starts, grids) for _ in range(5))
+    assert best < 0.05
+
+
+def _seconds(starts: list[int], grids: list[tuple[int, int, int]]) -> float:
+    start = time.perf_counter()
+    mrope_positions(30_500, starts, grids, merge=2)
+    return time.perf_counter() - start

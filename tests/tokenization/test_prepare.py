@@ -1,0 +1,227 @@
+"""One job of a worker: what is refused and when, where the words stand, what is written into the leases."""
+
+import base64
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from configs.checkpoint import Checkpoint
+from configs.serve import MediaConfig
+from model.families.qwen2_vl import Qwen2VLPrompt
+from shm.owner import Owner
+from shm.pool import Pool
+from shm.segment import SegmentError, read_segment
+from shm.words import decode_shape_from_int64, decode_shm_name_from_int64
+from tests.tokenization.pictures import bomb_png, encoded, photo
+from tokenization.chat import chat_from_native, chat_from_openai
+from tokenization.errors import ChatError
+from tokenization.messages import Measured, Prepare, Prepared, StartWorker
+from tokenization.prepare import Cancelled, prepare, write_words
+from tokenization.prompt import Prompt
+
+
+def url(data: bytes) -> str:
+    return "data:;base64," + base64.b64encode(data).decode()
+
+
+PHOTO, SMALL = url(encoded(photo(120, 90), "JPEG")), url(encoded(photo(60, 60), "PNG"))
+
+
+@pytest.fixture(scope="module")
+def prompt(tiny: Checkpoint) -> Prompt:
+    return Qwen2VLPrompt(tiny, 28 * 28 * 1280)
+
+
+class Desk:
+    """The server's side of one job: leases by a pool, and what was asked of it."""
+
+    def __init__(self, root: Path, prompt: Prompt) -> None:
+        self.owner = Owner.claim(root)
+        self.pool = Pool(self.owner, 1 << 26)
+        self.root, self.prompt = root, prompt
+        self.asked: list[Measured] = []
+        self.checks = 0
+
+    def start(self, max_model_len: int = 4096, **media: Any) -> StartWorker:
+        return StartWorker(
+            checkpoint="", media=MediaConfig(**media), max_model_len=max_model_len, shm_root=str(self.root)
+        )
+
+    def ask(self, measured: Measured) -> Sequence[str]:
+        self.asked.append(measured)
+        return self.pool.lease(measured.request_id, measured.nbytes)
+
+    def check(self) -> None:
+        self.checks += 1
+
+    def run(self, inputs: Any, start: StartWorker | None = None, *, count_only: bool = False) -> Prepared:
+        job = Prepare(request_id="r1", chat=chat_from_native(inputs), count_only=count_only)
+        return prepare(job, start or self.start(), self.prompt, self.ask, self.check)
+
+    def refused(self, inputs: Any, start: StartWorker | None = None) -> ChatError:
+        with pytest.raises(ChatError) as caught:
+            self.run(inputs, start)
+        assert not self.asked  # nothing was reserved, and so nothing was decoded
+        return caught.value
+
+
+@pytest.fixture
+def desk(tmp_path: Path, prompt: Prompt) -> Any:
+    desk = Desk(tmp_path / "shm", prompt)
+    yield desk
+    desk.pool.retire("r1")
+    desk.pool.settle("r1")
+    assert desk.pool.stats().leased_bytes == 0
+    desk.owner.close()
+
+
+def test_text_alone_asks_for_nothing(desk: Desk) -> None:
+    done = desk.run([{"text": "hello"}])
+    assert not desk.asked and done.media == () and (done.input_ids >= 0).all()
+    assert done.input_ids.dtype == np.int64 and done.positions.dtype == np.int32
+    assert done.positions.tolist() == [list(range(len(done.input_ids)))] * 3 and done.position_delta == 0
+
+
+def test_pixels_lie_where_the_words_lead(desk: Desk, prompt: Prompt) -> None:
+    done = desk.run([{"text": "a"}, {"image": PHOTO}, {"text": "b"}, {"image": SMALL}, {"image": PHOTO}])
+    pad = prompt.codec.special["<|image_pad|>"]
+    (measured,) = desk.asked
+    assert measured.wheres == ("inputs[1].image", "inputs[3].image", "inputs[4].image")
+    assert measured.nbytes == (8 * 6 * 588, 16 * 588, 8 * 6 * 588)
+    assert (done.input_ids < 0).sum() == 6
+    found = []
+    for item in done.media:
+        ((start, length),) = item.spans
+        words = done.input_ids[start : start + 2].tolist()
+        assert (done.input_ids[start + 2 : start + length] == pad).all() and min(words) < 0 > max(words)
+        shape = decode_shape_from_int64(words[1])
+        assert shape == (item.grid[1] * item.grid[2], 588)
+        found.append(read_segment(desk.root, decode_shm_name_from_int64(words[0]), shape, np.uint8))
+    assert found[0].tobytes() == found[2].tobytes() and found[0].std() > 10 < found[1].std()
+    assert done.media[0].digest == done.media[2].digest != done.media[1].digest
+    assert len(done.media[0].digest) == 64
+    assert set(done.seconds) == {
+        "text", "fetch", "measure", "layout", "lease", "decode", "resize", "patch", "digest", "write",
+    }  # fmt: skip
+    assert all(0 <= seconds < 10 for seconds in done.seconds.values())
+    assert done.position_delta < 0
+
+
+def test_counting_decodes_and_writes_nothing(desk: Desk, prompt: Prompt) -> None:
+    whole = encoded(photo(120, 90), "JPEG")
+    inputs = [{"image": url(whole[: len(whole) // 2])}, {"text": "x"}]  # only the header is sound
+    counted = desk.run(inputs, count_only=True)
+    assert not desk.asked and (counted.input_ids >= 0).all() and counted.media[0].digest == ""
+    done = desk.run([{"image": url(whole)}, {"text": "x"}])
+    assert np.array_equal(done.positions, counted.positions) and done.position_delta == counted.position_delta
+    pads = counted.input_ids == prompt.codec.special["<|image_pad|>"]
+    assert np.array_equal(done.input_ids[~pads], counted.input_ids[~pads])
+
+
+@pytest.mark.parametrize("kind", ["video", "audio"])
+def test_a_modality_that_the_model_lacks(desk: Desk, kind: str) -> None:
+    error = desk.refused([{"image": PHOTO}, {kind: "x.bin"}])
+    assert error.param == f"inputs[1].{kind}" and error.message == f"this model takes no {kind} (it takes text, image)"
+
+
+def test_too_many_items(desk: Desk) -> None:
+    error = desk.refused([{"image": SMALL}] * 4, desk.start(max_items=3))
+    assert error.param == "inputs[3].image" and "4" in error.message and "3" in error.message
+    assert desk.run([{"image": SMALL}] * 3, desk.start(max_items=3)).input_ids.min() < 0
+
+
+def test_media_in_history_count_too(desk: Desk) -> None:
+    body = {"history": [{"inputs": [{"image": SMALL}], "text": "x"}], "inputs": [{"image": SMALL}]}
+    error = desk.refused(body, desk.start(max_items=1))
+    assert error.param == "inputs[0].image"
+
+
+def test_the_model_s_length_is_exact(desk: Desk) -> None:
+    n = len(desk.run([{"text": "hello"}, {"image": PHOTO}], count_only=True).input_ids)
+    assert len(desk.run([{"text": "hello"}, {"image": PHOTO}], desk.start(n + 1), count_only=True).input_ids) == n
+    error = desk.refused([{"text": "hello"}, {"image": PHOTO}], desk.start(n))
+    assert (
+        f"the prompt has {n} tokens ({n - 12} of text, 12 of media)" in error.message and f"takes {n}" in error.message
+    )
+
+
+def test_a_text_that_can_never_fit_is_refused_before_it_is_encoded(desk: Desk, prompt: Prompt) -> None:
+    most = 4 * prompt.codec.longest_token * 100
+    assert "characters" in desk.refused([{"text": "x" * most}, {"text": "x"}], desk.start(100)).message
+    assert "tokens (" in desk.refused([{"text": "x" * 200}], desk.start(100)).message
+
+
+def test_a_bomb_is_refused_before_anything_is_reserved(desk: Desk) -> None:
+    error = desk.refused([{"image": SMALL}, {"image": url(bomb_png(30_000, 30_000))}])
+    assert error.param == "inputs[1].image"
+
+
+def test_an_image_of_one_token_has_no_place_for_two_words(desk: Desk, tiny: Checkpoint, tmp_path: Path) -> None:
+    for path in tiny.path.glob("*.json"):
+        (tmp_path / path.name).write_bytes(path.read_bytes())
+    (tmp_path / "preprocessor_config.json").write_text('{"min_pixels": 784, "max_pixels": 1000000}')
+    desk.prompt = Qwen2VLPrompt(Checkpoint(tmp_path), 10**6)
+    error = desk.refused([{"image": url(encoded(photo(28, 28), "PNG"))}])
+    assert error.param == "inputs[0].image" and "two tokens" in error.message
+    assert desk.run([{"image": url(encoded(photo(56, 28), "PNG"))}]).media[0].spans[0][1] == 2
+
+
+def test_damage_behind_a_sound_header_is_the_client_s(desk: Desk) -> None:
+    data = encoded(photo(120, 90), "JPEG")
+    with pytest.raises(ChatError) as caught:
+        desk.run([{"image": SMALL}, {"image": url(data[: len(data) // 2])}])
+    assert caught.value.param == "inputs[1].image" and len(desk.asked) == 1
+
+
+def test_files_under_a_root(desk: Desk, tmp_path: Path) -> None:
+    (tmp_path / "media").mkdir()
+    (tmp_path / "media" / "a.jpg").write_bytes(encoded(photo(60, 60), "PNG"))  # by content, not by suffix
+    start = desk.start(roots=(tmp_path / "media",), max_file_bytes=1 << 20)
+    by_path = desk.run([{"image": "a.jpg"}], start)
+    desk.pool.retire("r1")
+    desk.pool.settle("r1")
+    assert by_path.media[0].digest == desk.run([{"image": SMALL}], start).media[0].digest
+
+
+def test_a_cancelled_job_ends_between_items(desk: Desk) -> None:
+    def check() -> None:
+        desk.checks += 1
+        if desk.checks == 2:
+            raise Cancelled
+
+    desk.check = check  # type: ignore[method-assign]
+    with pytest.raises(Cancelled):
+        desk.run([{"image": SMALL}] * 3)
+    assert desk.checks == 2
+
+
+def test_a_lease_that_is_gone_fails_the_job(desk: Desk) -> None:
+    def ask(measured: Measured) -> Sequence[str]:
+        names = desk.pool.lease(measured.request_id, measured.nbytes)
+        desk.pool.retire(measured.request_id)
+        return names
+
+    desk.ask = ask  # type: ignore[method-assign]
+    with pytest.raises(SegmentError):
+        desk.run([{"image": SMALL}])
+
+
+def test_openai_media_are_named_by_their_part(desk: Desk) -> None:
+    part = {"type": "image_url", "image_url": {"url": "data:,no image"}}
+    chat = chat_from_openai([{"role": "system", "content": "s"}, {"role": "user", "content": [part, part]}])
+    with pytest.raises(ChatError) as caught:
+        prepare(Prepare(request_id="r1", chat=chat), desk.start(), desk.prompt, desk.ask, desk.check)
+    assert caught.value.param == "messages[1].content[0]"
+
+
+def test_words_stand_in_the_first_two_pads_of_any_spans() -> None:
+    for spans in (((2, 5),), ((2, 1), (4, 3)), ((2, 1), (4, 1), (6, 1))):
+        ids = np.full(8, 7, np.int64)
+        write_words(ids, spans, "0123456789a", (4, 588))
+        second = 3 if spans[0][1] > 1 else 4
+        assert [i for i in range(8) if ids[i] < 0] == [2, second]
+        assert decode_shm_name_from_int64(int(ids[2])) == "0123456789a"
+        assert decode_shape_from_int64(int(ids[second])) == (4, 588)

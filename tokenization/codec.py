@@ -1,0 +1,29 @@
+"""What everybody may ask of a vocabulary, whatever file it came from. Knows no vocabulary."""
+
+from collections.abc import Mapping
+from typing import Protocol
+
+
+class Codec(Protocol):
+    """Text <-> ids; made once per process. Special tokens have no way in through text."""
+
+    @property
+    def special(self) -> Mapping[str, int]:
+        """Text and id of every special token."""
+
+    @property
+    def vocab_size(self) -> int:
+        """Ids in use; the model may have more rows."""
+
+    @property
+    def longest_token(self) -> int:
+        """Bytes of the longest token."""
+
+    def encode(self, text: str) -> list[int]:
+        """Ids of ordinary text: never a special one, whatever the text holds. Raises ValueError for what is no text."""
+
+    def token_bytes(self, token_id: int) -> bytes:
+        """The bytes this id stands for; a special token's are its text, b"" where the vocabulary has no entry."""
+
+    def is_special(self, token_id: int) -> bool:
+        """Whether this id is no part of an answer's text."""

@@ -1,0 +1,74 @@
+"""What an answer points at: `<ref>`, `<box>` and `<quad>` to pixels of a picture. Knows no picture's content.
+
+The model writes coordinates from 0 to 1000, whatever the picture's size: 0 is its left or upper edge, 1000 the other.
+"""
+
+import re
+from collections.abc import Sequence
+from typing import Literal
+
+import msgspec
+
+_POINT = r"\s*\(\s*-?[0-9]{1,18}\s*,\s*-?[0-9]{1,18}\s*\)\s*"
+_REGION = f"<box>{_POINT},{_POINT}</box>|<quad>{_POINT},{_POINT},{_POINT},{_POINT}</quad>"
+_NAME = "(?:(?!</?(?:ref|box|quad)>).)*"
+_POINTED = re.compile(f"(?:<ref>(?P<ref>{_NAME})</ref>)?(?P<regions>(?:{_REGION})+)", re.DOTALL)
+_ONE = re.compile(_REGION)
+_NUMBER = re.compile("-?[0-9]+")
+
+FULL = 1000  # the coordinate of the far edge
+
+
+class Box(msgspec.Struct, frozen=True, kw_only=True):
+    """One region of one picture.
+
+    `points` are (x, y) in pixels, 0..width and 0..height (an edge lies between two pixels, so x = width is the right
+    edge): for a box the upper left and the lower right corner, for a quad its four corners as they were written.
+    """
+
+    ref: str | None  # the words before it, None where there are none; several boxes may share one
+    kind: Literal["box", "quad"]
+    points: tuple[tuple[int, int], ...]
+    picture: int  # index among the pictures of the conversation
+
+    @property
+    def bounds(self) -> tuple[int, int, int, int]:
+        """(x1, y1, x2, y2) of the upright rectangle round it, x1 <= x2 and y1 <= y2."""
+        xs, ys = zip(*self.points, strict=True)
+        return min(xs), min(ys), max(xs), max(ys)
+
+
+def find_boxes(text: str, sizes: Sequence[tuple[int, int]], picture: int | None = None) -> tuple[Box, ...]:
+    """The regions in an answer, in its order, as pixels of picture number `picture`, the last one by default.
+
+    `sizes` are (width, height) in pixels of the conversation's pictures; without a picture there are no boxes. Pixels
+    are truncated as in the original, `int(x / 1000 * width)`; what lies outside is moved to the edge, and the corners
+    of a box are put in order. A `<ref>` belongs to all regions that follow it without anything between. What is not
+    complete (an unclosed or empty tag, three numbers, words for numbers, a number of more than 18 digits) is no region:
+    it stays in the text. Raises ValueError only for a `picture` that is not there.
+    """
+    if picture is None:
+        picture = len(sizes) - 1
+    elif not 0 <= picture < len(sizes):
+        raise ValueError(f"there is no picture {picture}: the conversation has {len(sizes)}")
+    if picture < 0:
+        return ()
+    boxes: list[Box] = []
+    for pointed in _POINTED.finditer(text):
+        ref = (pointed["ref"] or "").strip() or None
+        for region in _ONE.findall(pointed["regions"]):
+            boxes.append(_box(region, ref, sizes[picture], picture))
+    return tuple(boxes)
+
+
+def _box(region: str, ref: str | None, size: tuple[int, int], picture: int) -> Box:
+    numbers = [int(number) for number in _NUMBER.findall(region)]
+    xs = [_pixel(x, size[0]) for x in numbers[::2]]
+    ys = [_pixel(y, size[1]) for y in numbers[1::2]]
+    if region.startswith("<quad>"):
+        return Box(ref=ref, kind="quad", points=tuple(zip(xs, ys, strict=True)), picture=picture)
+    return Box(ref=ref, kind="box", points=((min(xs), min(ys)), (max(xs), max(ys))), picture=picture)
+
+
+def _pixel(value: int, length: int) -> int:
+    return min(max(int(value / FULL * length), 0), length)

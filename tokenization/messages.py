@@ -1,0 +1,164 @@
+"""All that may be said to a tokenizer worker and all that it answers, with the objects that travel. Knows no HTTP."""
+
+from typing import Literal
+
+import msgspec
+import numpy as np
+
+from configs.serve import MediaConfig
+from tokenization.grounding import Box
+from tokenization.video_sampling import VideoOptions
+
+Kind = Literal["image", "video", "audio"]
+
+
+class Text(msgspec.Struct, frozen=True, kw_only=True, tag="text"):
+    """Words typed by a user; never becomes a special token."""
+
+    text: str
+
+
+class Media(msgspec.Struct, frozen=True, kw_only=True, tag="media"):
+    """One picture, clip or sound, not yet opened."""
+
+    kind: Kind
+    source: str  # a path or a data: URL, as the client wrote it; empty where there are frames
+    where: str  # the field it came from, for errors: "messages[1].content[3]"
+    frames: tuple[str, ...] = ()  # of a video that is a list of pictures: the source of each
+    options: VideoOptions = VideoOptions()  # what stood beside it; of these a picture has its pixel bounds only
+
+
+class Boxes(msgspec.Struct, frozen=True, kw_only=True, tag="boxes"):
+    """Regions that a user points at, in the numbers of a model that grounds: 0 to 1000 on either side of a picture."""
+
+    boxes: tuple[tuple[int, int, int, int], ...]  # (x1, y1, x2, y2)
+    ref: str | None  # the words for what is inside
+    where: str
+
+
+class Turn(msgspec.Struct, frozen=True, kw_only=True):
+    """What one speaker said."""
+
+    role: Literal["system", "user", "assistant"]
+    parts: tuple[Text | Media | Boxes, ...]
+    plain: bool  # the content was one string, not a list: templates may tell them apart
+
+
+class Chat(msgspec.Struct, frozen=True, kw_only=True):
+    """A validated conversation; every dialect ends here."""
+
+    turns: tuple[Turn, ...]
+
+    @property
+    def media(self) -> tuple[Media, ...]:
+        """Every media part in the order in which the prompt holds them."""
+        return tuple(part for turn in self.turns for part in turn.parts if isinstance(part, Media))
+
+
+class MediaItem(msgspec.Struct, frozen=True, kw_only=True):
+    """What the bytes of one medium mean; where they are is said by two words inside the ids."""
+
+    kind: Kind
+    spans: tuple[tuple[int, int], ...]  # (start, length) runs of pads in input_ids
+    grid: tuple[int, int, int]  # (t, h, w) in patches
+    digest: str  # sha256 over pixels, size, mode, grid and processor settings
+    size: tuple[int, int] | None = None  # (width, height) of a picture as it was sent, upright, in pixels
+    seconds_per_grid: float | None = None  # of a video: between two temporal grids
+
+
+# ---- server -> worker
+
+
+class StartWorker(msgspec.Struct, frozen=True, kw_only=True, tag=True):
+    """The first message: who you are."""
+
+    checkpoint: str  # directory
+    media: MediaConfig
+    max_model_len: int
+    shm_root: str  # the directory that holds the leases
+
+
+class Prepare(msgspec.Struct, frozen=True, kw_only=True, tag=True):
+    """Turn a chat into ids, positions and pixels. With `count_only`, no pixels are decoded or written."""
+
+    request_id: str
+    chat: Chat
+    count_only: bool = False
+
+
+class Draw(msgspec.Struct, frozen=True, kw_only=True, tag=True):
+    """Another job: draw the boxes of an answer on the picture they belong to. Answered by Drawn or PrepareFailed."""
+
+    request_id: str
+    media: Media
+    boxes: tuple[Box, ...]
+
+
+class Leases(msgspec.Struct, frozen=True, kw_only=True, tag=True):
+    """The answer to Measured: one segment name per media item, in order."""
+
+    request_id: str
+    names: tuple[str, ...]
+
+
+class Cancel(msgspec.Struct, frozen=True, kw_only=True, tag=True):
+    """The answer to Measured when the request ended meanwhile or its bytes do not fit. Answered by PrepareFailed."""
+
+    request_id: str
+
+
+# ---- worker -> server
+
+
+class WorkerReady(msgspec.Struct, frozen=True, kw_only=True, tag=True):
+    """The tokenizer and the template are loaded."""
+
+
+class Measured(msgspec.Struct, frozen=True, kw_only=True, tag=True):
+    """Only headers were read: the exact bytes that each media item will need. A chat without media has no such step.
+
+    Said again when a video turned out to be damaged and shorter: the earlier leases are no longer needed then.
+    """
+
+    request_id: str
+    nbytes: tuple[int, ...]
+    wheres: tuple[str, ...]
+
+
+class Prepared(msgspec.Struct, frozen=True, kw_only=True, tag=True):
+    """All of one request, computed for it alone. In a `count_only` answer no pad holds a word."""
+
+    request_id: str
+    input_ids: np.ndarray  # int64 [n]; two words per media item are negative
+    media: tuple[MediaItem, ...]
+    positions: np.ndarray  # int32 [3, n]
+    position_delta: int  # a generated token at index i has position i + position_delta
+    seconds: dict[str, float]  # stage -> seconds spent in it
+
+
+class Drawn(msgspec.Struct, frozen=True, kw_only=True, tag=True):
+    """A picture with its boxes and labels."""
+
+    request_id: str
+    picture: str  # a data: URL of a PNG
+    notes: tuple[str, ...]  # what its reader should know
+
+
+class PrepareFailed(msgspec.Struct, frozen=True, kw_only=True, tag=True):
+    """This job ended without a result; the worker lives on. `param` names the offending field."""
+
+    request_id: str
+    kind: Literal["bad_request", "internal", "cancelled"]
+    message: str
+    param: str | None = None
+
+
+class WorkerPulse(msgspec.Struct, frozen=True, kw_only=True, tag=True):
+    """Sent every half second by a thread of its own: alive, and since when on which job."""
+
+    request_id: str | None
+    busy_seconds: float
+
+
+ToWorker = StartWorker | Prepare | Draw | Leases | Cancel
+FromWorker = WorkerReady | Measured | Prepared | Drawn | PrepareFailed | WorkerPulse

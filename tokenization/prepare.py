@@ -1,0 +1,178 @@
+"""One job of a worker: a chat becomes ids, positions and pixels in leased memory. Knows no queue and no process."""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from shm.segment import write_segment
+from shm.words import encode_shape_to_int64, encode_shm_name_to_int64
+from tokenization.clock import StageClock
+from tokenization.errors import ChatError
+from tokenization.messages import Boxes, Chat, Measured, Media, MediaItem, Prepare, Prepared, StartWorker, Text
+from tokenization.prompt import Layout, Measure, Prompt, Spans
+from tokenization.source import Source, fetch_source
+
+# Asks the server for one lease per item and waits; raises Cancelled when the request has ended.
+AskLeases = Callable[[Measured], Sequence[str]]
+
+
+class Cancelled(Exception):
+    """The request ended while it was prepared."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Draft:
+    """What is known of a prompt before anything is decoded."""
+
+    ids: list[int]  # with one placeholder for each medium
+    sources: tuple[Source, ...]
+    measures: tuple[Measure, ...]
+    layout: Layout
+    positions: np.ndarray  # int32 [3, n]
+    delta: int
+
+
+def prepare(job: Prepare, start: StartWorker, prompt: Prompt, ask: AskLeases, check: Callable[[], None]) -> Prepared:
+    """Do the whole job. `check` is called between items and raises Cancelled when the request has ended.
+
+    Raises ChatError for what the client must change, Cancelled, and SegmentError when a lease cannot be written.
+    """
+    clock = StageClock()
+    _check_media(job.chat, start, prompt)
+    _check_text(job.chat, start, prompt)
+    with clock.stage("text"):
+        chat = prompt.fit(job.chat)
+    draft = _draft(chat, start, prompt, clock)
+    digests = [""] * len(draft.measures)
+    if draft.measures and not job.count_only:
+        draft, digests = _fill(draft, job.request_id, start, prompt, ask, check, clock)
+    media = tuple(
+        MediaItem(
+            kind=measure.kind, spans=spans, grid=measure.grid, digest=digest, size=measure.size,
+            seconds_per_grid=measure.clip.seconds_per_grid if measure.clip else None,
+        )
+        for measure, spans, digest in zip(draft.measures, draft.layout.spans, digests, strict=True)
+    )  # fmt: skip
+    return Prepared(
+        request_id=job.request_id,
+        input_ids=draft.layout.input_ids,
+        media=media,
+        positions=draft.positions,
+        position_delta=draft.delta,
+        seconds=clock.seconds,
+    )
+
+
+def write_words(input_ids: np.ndarray, spans: Spans, name: str, shape: tuple[int, ...]) -> None:
+    """Put the two words of one medium into its first two pads. The only place where they are written."""
+    first, second = list(_places(spans, 2))
+    input_ids[first] = encode_shm_name_to_int64(name)
+    input_ids[second] = encode_shape_to_int64(shape)
+
+
+def _draft(chat: Chat, start: StartWorker, prompt: Prompt, clock: StageClock) -> _Draft:
+    limits = start.media
+    with clock.stage("text"):
+        ids = prompt.render(chat)
+    with clock.stage("fetch"):
+        sources = tuple(fetch_source(media, limits) for media in chat.media)
+    with clock.stage("measure"):
+        measures = tuple(prompt.measure(source, limits) for source in sources)
+    n = len(ids) + sum(measure.n_pads - 1 for measure in measures)
+    if n >= start.max_model_len:
+        of_media = sum(measure.n_pads for measure in measures)
+        raise ChatError(
+            f"the prompt has {n} tokens ({n - of_media} of text, {of_media} of media); with at least one token of "
+            f"answer the model takes {start.max_model_len}"
+        )
+    return _laid_out(ids, sources, measures, prompt, clock)
+
+
+def _laid_out(
+    ids: list[int], sources: tuple[Source, ...], measures: tuple[Measure, ...], prompt: Prompt, clock: StageClock
+) -> _Draft:
+    for source, measure in zip(sources, measures, strict=True):
+        if measure.n_pads < 2:
+            message = f"this {source.kind} is too small for the model: it has fewer than two tokens"
+            raise ChatError(message, source.where)
+    with clock.stage("layout"):
+        layout = prompt.expand(ids, measures)
+        positions, delta = prompt.positions(layout, measures)
+    return _Draft(ids=ids, sources=sources, measures=measures, layout=layout, positions=positions, delta=delta)
+
+
+def _fill(
+    draft: _Draft, request_id: str, start: StartWorker, prompt: Prompt, ask: AskLeases, check: Callable[[], None],
+    clock: StageClock,
+) -> tuple[_Draft, list[str]]:  # fmt: skip
+    """Write every medium into a lease and the words into the ids; the prompt as it came out, and the digests.
+
+    Videos that came out shorter than they were measured are cut, and all is laid out and leased anew.
+    """
+    shorter: dict[int, np.ndarray] = {}  # kept, so that decoding once more cannot give yet another length
+    while True:
+        wheres = tuple(source.where for source in draft.sources)
+        sizes = tuple(measure.nbytes for measure in draft.measures)
+        with clock.stage("lease"):
+            names = ask(Measured(request_id=request_id, nbytes=sizes, wheres=wheres))
+        digests: list[str] = []
+        measures = list(draft.measures)
+        for i, (name, measure) in enumerate(zip(names, draft.measures, strict=True)):
+            check()
+            pixels = shorter.get(i)
+            if pixels is None:
+                pixels = prompt.load(draft.sources[i], measure, start.media, clock)
+            if pixels.shape != measure.shape:
+                shorter[i], measures[i] = pixels, measure.cut(len(pixels))
+                continue
+            with clock.stage("digest"):
+                digests.append(prompt.digest(pixels, measure))
+            with clock.stage("write"):
+                write_segment(Path(start.shm_root), name, pixels)
+            write_words(draft.layout.input_ids, draft.layout.spans[i], name, measure.shape)
+        if len(digests) == len(measures):
+            return draft, digests
+        draft = _laid_out(draft.ids, draft.sources, tuple(measures), prompt, clock)
+
+
+def _check_media(chat: Chat, start: StartWorker, prompt: Prompt) -> None:
+    boxes = [part for turn in chat.turns for part in turn.parts if isinstance(part, Boxes)]
+    if boxes and not prompt.grounds:
+        raise ChatError("this model takes no boxes", boxes[0].where)
+    for i, media in enumerate(chat.media):
+        if media.kind not in prompt.modalities:
+            taken = ", ".join(["text", *sorted(prompt.modalities)])
+            raise ChatError(f"this model takes no {media.kind} (it takes {taken})", media.where)
+        if i >= start.media.max_items:
+            raise ChatError(
+                f"the chat holds {len(chat.media)} media items, at most {start.media.max_items} are allowed",
+                media.where,
+            )
+
+
+def _check_text(chat: Chat, start: StartWorker, prompt: Prompt) -> None:
+    """Refuse at once what cannot fit by its length alone: encoding it would take the worker minutes."""
+    characters = sum(_length(part) for turn in chat.turns for part in turn.parts)
+    # Every token stands for at most this many characters; composing (NFC) may have made one out of four.
+    most = 4 * prompt.codec.longest_token * start.max_model_len
+    if characters > most:
+        raise ChatError(
+            f"the chat holds {characters} characters of text, more than fit into the model's "
+            f"{start.max_model_len} tokens"
+        )
+
+
+def _length(part: Text | Media | Boxes) -> int:
+    """Characters that become tokens."""
+    if isinstance(part, Text):
+        return len(part.text)
+    return len(part.ref or "") if isinstance(part, Boxes) else 0
+
+
+def _places(spans: Spans, count: int) -> Iterator[int]:
+    """The first `count` places of these runs."""
+    for start, length in spans:
+        yield from range(start, start + min(length, count))
+        count -= min(length, count)

@@ -1,0 +1,92 @@
+"""What a model family must answer on the host: how a chat reads, what its media become. Knows no weights, no device."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Protocol
+
+import numpy as np
+
+from configs.serve import MediaConfig
+from tokenization.clip import ClipPlan
+from tokenization.clock import StageClock
+from tokenization.codec import Codec
+from tokenization.messages import Chat, Kind
+from tokenization.source import Source
+
+Spans = tuple[tuple[int, int], ...]  # (start, length) runs of pads
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Measure:
+    """What the header of one medium tells: enough to lay out the prompt, before anything is decoded."""
+
+    kind: Kind
+    grid: tuple[int, int, int]  # (t, h, w) in patches
+    shape: tuple[int, ...]  # of the uint8 array that crosses in shared memory
+    n_pads: int
+    size: tuple[int, int] | None = None  # (width, height) of a picture as it was sent, upright, in pixels
+    clip: ClipPlan | None = None  # of a video: which frames, and how far apart
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the array."""
+        return math.prod(self.shape)
+
+    def cut(self, rows: int) -> "Measure":
+        """The same video of which only the first `rows` rows of the array came out: whole temporal grids."""
+        t, h, w = self.grid
+        n = rows * t // self.shape[0]
+        return replace(
+            self, grid=(n, h, w), shape=(self.shape[0] // t * n, *self.shape[1:]), n_pads=self.n_pads // t * n
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Layout:
+    """A prompt with its pads in place."""
+
+    input_ids: np.ndarray  # int64 [n]; every pad holds its ordinary pad id
+    spans: tuple[Spans, ...]  # of each medium, in order
+
+
+class Prompt(Protocol):
+    """The host half of a family; made once per worker from the checkpoint's files. numpy only."""
+
+    modalities: frozenset[Kind]
+    grounds: bool  # it takes boxes, and its answers point at pictures with <ref>, <box> and <quad>
+    stop_ids: tuple[int, ...]  # ids that end an answer besides those of generation_config.json
+
+    @property
+    def codec(self) -> Codec:
+        """The vocabulary."""
+
+    def fit(self, chat: Chat) -> Chat:
+        """The chat without the oldest turns that the model's own window drops; their media are not looked at.
+
+        Most models drop nothing. Raises ChatError for a conversation that the model cannot read.
+        """
+
+    def render(self, chat: Chat) -> list[int]:
+        """Chat -> ids in which each medium is one placeholder id. Special ids only where the template wrote them.
+
+        Raises ChatError when the template refuses the chat or its placeholders do not match the chat's media.
+        """
+
+    def measure(self, source: Source, limits: MediaConfig) -> Measure:
+        """Read the header only; of a video its packets and one frame. Raises ChatError, naming `source.where`."""
+
+    def load(self, source: Source, measure: Measure, limits: MediaConfig, clock: StageClock) -> np.ndarray:
+        """Decode and preprocess into the uint8 array of `measure.shape`. Raises ChatError, naming `source.where`.
+
+        A video whose end is damaged gives fewer rows: those of the temporal grids that decode.
+        """
+
+    def digest(self, pixels: np.ndarray, measure: Measure) -> str:
+        """Content identity: kind, pixels, shape, grid and processor settings."""
+
+    def expand(self, ids: Sequence[int], measures: Sequence[Measure]) -> Layout:
+        """Placeholders -> pad runs."""
+
+    def positions(self, layout: Layout, measures: Sequence[Measure]) -> tuple[np.ndarray, int]:
+        """int32 [3, n] and the delta, for one request alone."""

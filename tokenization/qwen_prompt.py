@@ -1,0 +1,199 @@
+"""How the Qwen models with dynamic resolution read a chat: pads for pictures and videos, 3-axis positions.
+
+What one family has of its own (its name, how videos keep time) it says at the start. Knows no weights and no device.
+"""
+
+import hashlib
+import json
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from configs.checkpoint import Checkpoint, Facts
+from configs.serve import MediaConfig
+from tokenization.clip import clip_patches, plan_clip, read_clip
+from tokenization.clock import StageClock
+from tokenization.errors import ChatError
+from tokenization.grid import mrope_positions, n_tokens, smart_resize
+from tokenization.image import decode_rgb, read_header, resize, to_patches
+from tokenization.messages import Chat, Kind
+from tokenization.prompt import Layout, Measure
+from tokenization.source import Source
+from tokenization.template import ChatTemplate
+from tokenization.text import TextCodec
+from tokenization.video_sampling import VideoOptions
+
+TEMPORAL = 2  # frames of one temporal grid
+
+
+def pad_ids(config: Facts) -> dict[Kind, int]:
+    """By kind: the id that stands in the prompt for each token of a medium."""
+    return {
+        "image": config.read(int, "image_token_id", 151655),
+        "video": config.read(int, "video_token_id", 151656),
+    }
+
+
+def mark_ids(config: Facts) -> tuple[int, ...]:
+    """The ids that mark media in a prompt; only we ever place them."""
+    return (
+        *pad_ids(config).values(),
+        config.read(int, "vision_start_token_id", 151652),
+        config.read(int, "vision_end_token_id", 151653),
+        config.read(int, "vision_token_id", 151654),
+    )
+
+
+class QwenPrompt:
+    """Satisfies tokenization.prompt.Prompt. Defaults are those of the published configuration and processor classes."""
+
+    def __init__(
+        self, checkpoint: Checkpoint, max_pixels: int, *, family: str, tokens_per_second: float | None = None
+    ) -> None:
+        """`max_pixels` is the server's cap on one image after resizing; the checkpoint's own bound may be lower.
+
+        `tokens_per_second`: temporal positions of a second of video; None: one for each temporal grid.
+        Raises CheckpointError for a damaged tokenizer, template or preprocessor_config.json.
+        """
+        config, vision = checkpoint.config, checkpoint.config.child("vision_config")
+        self._pads = pad_ids(config)
+        self.codec = TextCodec.from_checkpoint(checkpoint, mark_ids(config))
+        self.modalities: frozenset[Kind] = frozenset(self._pads)
+        self.grounds = False
+        self.stop_ids: tuple[int, ...] = ()
+        self._template = ChatTemplate.from_checkpoint(checkpoint)
+        self._tokens_per_second = tokens_per_second
+        self._patch = vision.read(int, "patch_size", 14)
+        self._merge = vision.read(int, "spatial_merge_size", 2)
+        self._cap = max_pixels
+        self._min_pixels, self._max_pixels = self._pixel_bounds(checkpoint, max_pixels)
+        self._settings: dict[str, Any] = {
+            "family": family, "mode": "RGB", "resample": "bicubic", "patch": self._patch, "merge": self._merge,
+            "min_pixels": self._min_pixels, "max_pixels": self._max_pixels,
+        }  # fmt: skip
+
+    def fit(self, chat: Chat) -> Chat:
+        """All of it: what is too long for the model is an error."""
+        return chat
+
+    def render(self, chat: Chat) -> list[int]:
+        """Ids with one pad for each picture and video."""
+        ids = self.codec.encode_pieces(self._template.render(chat))
+        pads = set(self._pads.values())
+        written = [token_id for token_id in ids if token_id in pads]
+        given = [self._pads[medium.kind] for medium in chat.media]
+        if len(written) != len(given):
+            raise ChatError(
+                f"the model's chat template has places for {len(written)} of the chat's {len(given)} media items"
+            )
+        if written != given:
+            raise ChatError("the model's chat template has its places for pictures and videos in another order")
+        return ids
+
+    def measure(self, source: Source, limits: MediaConfig) -> Measure:
+        """The patch grid that the header leads to: [patches, 3 * patch * patch], of a video with two frames a row."""
+        if source.kind == "video":
+            return self._measure_video(source, limits)
+        header = read_header(source.data, max_source_pixels=limits.max_source_pixels, where=source.where)
+        try:
+            height, width = self._image_size(header.height, header.width, source.options)
+        except ValueError as error:
+            raise ChatError(f"the image cannot be used: {error}", source.where) from None
+        grid = (1, height // self._patch, width // self._patch)
+        return Measure(
+            kind=source.kind,
+            grid=grid,
+            shape=(grid[1] * grid[2], 3 * self._patch * self._patch),
+            n_pads=n_tokens(grid, self._merge),
+        )
+
+    def load(self, source: Source, measure: Measure, limits: MediaConfig, clock: StageClock) -> np.ndarray:
+        """uint8 patches in merge-block order, temporal grid after temporal grid.
+
+        Columns are (channel, y, x) of the one frame of a picture, (channel, frame, y, x) of the two of a video.
+        """
+        if measure.clip is not None:
+            with clock.stage("decode"):
+                frames = read_clip(source, measure.clip, limits, temporal=TEMPORAL)
+            with clock.stage("patch"):
+                return clip_patches(frames, patch=self._patch, merge=self._merge, temporal=TEMPORAL)
+        with clock.stage("decode"):
+            image = decode_rgb(source.data, max_source_pixels=limits.max_source_pixels, where=source.where)
+        with clock.stage("resize"):
+            image = resize(image, width=measure.grid[2] * self._patch, height=measure.grid[1] * self._patch)
+        with clock.stage("patch"):
+            return to_patches(image, patch=self._patch, merge=self._merge)
+
+    def digest(self, pixels: np.ndarray, measure: Measure) -> str:
+        """sha256, in hex. Equal pixels of another shape, at other times or with other settings have another digest."""
+        facts = {**self._settings, "kind": measure.kind, "shape": measure.shape, "grid": measure.grid}
+        if measure.clip is not None:
+            facts["times"] = measure.clip.times[: TEMPORAL * measure.grid[0]]
+            facts["seconds_per_grid"] = measure.clip.seconds_per_grid
+        content = hashlib.sha256(json.dumps(facts, sort_keys=True).encode())
+        content.update(np.ascontiguousarray(pixels).data)
+        return content.hexdigest()
+
+    def expand(self, ids: Sequence[int], measures: Sequence[Measure]) -> Layout:
+        """Each pad becomes as many as its medium has tokens: one run per medium."""
+        short = np.asarray(ids, np.int64)
+        places = np.flatnonzero(np.isin(short, list(self._pads.values())))
+        runs = np.array([measure.n_pads for measure in measures], np.int64)
+        repeats = np.ones(len(short), np.int64)
+        repeats[places] = runs
+        starts = places + np.cumsum(runs) - runs - np.arange(len(runs))
+        spans = tuple(((int(start), int(run)),) for start, run in zip(starts, runs, strict=True))
+        return Layout(input_ids=np.repeat(short, repeats), spans=spans)
+
+    def positions(self, layout: Layout, measures: Sequence[Measure]) -> tuple[np.ndarray, int]:
+        """m-rope: text counts on all three axes, a picture stands still in time, a video goes on by its own clock."""
+        return mrope_positions(
+            len(layout.input_ids),
+            [spans[0][0] for spans in layout.spans],
+            [measure.grid for measure in measures],
+            merge=self._merge,
+            steps=[self._step(measure) for measure in measures],
+        )
+
+    def _step(self, measure: Measure) -> float:
+        """From one temporal grid to the next on the time axis."""
+        if measure.clip is None or self._tokens_per_second is None:
+            return 1.0
+        return measure.clip.seconds_per_grid * self._tokens_per_second
+
+    def _measure_video(self, source: Source, limits: MediaConfig) -> Measure:
+        clip = plan_clip(source, limits, factor=self._patch * self._merge, temporal=TEMPORAL)
+        height, width = clip.size
+        grid = (len(clip.indices) // TEMPORAL, height // self._patch, width // self._patch)
+        return Measure(
+            kind=source.kind,
+            grid=grid,
+            shape=(grid[0] * grid[1] * grid[2], 3 * TEMPORAL * self._patch * self._patch),
+            n_pads=n_tokens(grid, self._merge),
+            clip=clip,
+        )
+
+    def _image_size(self, height: int, width: int, options: VideoOptions) -> tuple[int, int]:
+        """(height, width) of a picture after resizing: by the request's bounds under the server's cap, or by ours."""
+        most = min(options.max_pixels or self._max_pixels, self._cap)
+        fewest = min(options.min_pixels or self._min_pixels, most)
+        factor = self._patch * self._merge
+        size = smart_resize(height, width, factor=factor, min_pixels=fewest, max_pixels=most)
+        if options.min_pixels is not None and size[0] * size[1] > most:  # growing to the minimum rounds up
+            return smart_resize(height, width, factor=factor, min_pixels=1, max_pixels=most)
+        return size
+
+    def _pixel_bounds(self, checkpoint: Checkpoint, cap: int) -> tuple[int, int]:
+        """(fewest, most) pixels of a resized image: the checkpoint's, under the server's cap."""
+        file = checkpoint.facts("preprocessor_config.json")
+        file.expect("patch_size", (self._patch,), 14)
+        file.expect("merge_size", (self._merge,), 2)
+        file.expect("resample", (3,), 3)
+        for key in ("do_resize", "do_convert_rgb"):
+            file.expect(key, (True,), True)
+        size = file.child("size")
+        fewest = size.read(int, "shortest_edge", size.read(int, "min_pixels", 56 * 56))
+        most = size.read(int, "longest_edge", size.read(int, "max_pixels", 28 * 28 * 1280))
+        most = min(file.read(int, "max_pixels", most), cap)
+        return min(file.read(int, "min_pixels", fewest), most), most

@@ -1,0 +1,89 @@
+"""One medium fetched and not yet opened: bytes, or the bytes of each picture of a video. Knows no media format."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from configs.serve import MediaConfig
+from tokenization.errors import ChatError
+from tokenization.fetch import fetch
+from tokenization.messages import Kind, Media
+from tokenization.video import split_jpegs
+from tokenization.video_sampling import VideoCaps, VideoError, VideoOptions
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Source:
+    """What a client sent for one medium, with what it said beside it."""
+
+    kind: Kind
+    where: str  # the field it came from: what errors name
+    data: bytes  # as encoded; empty where there are frames
+    frames: tuple[bytes, ...] = ()  # of a video that is a list of pictures, each as encoded
+    options: VideoOptions = VideoOptions()
+
+
+def fetch_source(media: Media, limits: MediaConfig) -> Source:
+    """Read what `media` names: a file, a data URL, a list of either, or `data:video/jpeg;base64,a,b,c`.
+
+    Raises ChatError, naming the medium; a list of pictures counts as one file of their joint size.
+    """
+    frames: tuple[bytes, ...] = ()
+    data = b""
+    pictures = _jpeg_payload(media) if media.kind == "video" else None
+    if pictures is not None:
+        _check_size(len(pictures) // 4 * 3, limits, media.where)
+        with video_errors(media.where):
+            frames = tuple(split_jpegs(pictures, video_caps(limits)))
+    elif media.frames:
+        frames = _fetch_frames(media, limits)
+    else:
+        data = fetch(media.source, roots=limits.roots, max_bytes=limits.max_file_bytes, where=media.where)
+    return Source(kind=media.kind, where=media.where, data=data, frames=frames, options=media.options)
+
+
+def video_caps(limits: MediaConfig) -> VideoCaps:
+    """What the server's limits allow of one video."""
+    return VideoCaps(
+        max_frames=limits.max_frames,
+        max_duration_s=limits.max_video_seconds,
+        max_source_pixels=min(limits.max_source_pixels, VideoCaps().max_source_pixels),
+        max_decoded_frames=limits.max_decoded_frames,
+        max_decoded_pixels=limits.max_decoded_frames * 1920 * 1080,
+        max_total_pixels=limits.max_video_pixels,
+    )
+
+
+@contextmanager
+def video_errors(where: str) -> Iterator[None]:
+    """What is wrong with a video is wrong with the field it came from."""
+    try:
+        yield
+    except VideoError as error:
+        raise ChatError(error.message, where) from None
+
+
+def _jpeg_payload(media: Media) -> str | None:
+    """What follows `data:video/jpeg;base64,`; None for every other source."""
+    head, comma, _ = media.source[:64].partition(",")
+    head = head.lower()
+    if not comma or not head.startswith("data:video/jpeg") or not head.endswith(";base64"):
+        return None
+    return media.source[len(head) + 1 :]
+
+
+def _fetch_frames(media: Media, limits: MediaConfig) -> tuple[bytes, ...]:
+    if len(media.frames) > limits.max_frames:
+        raise ChatError(f"the video has {len(media.frames)} frames, at most {limits.max_frames} are allowed", media.where)
+    frames: list[bytes] = []
+    total = 0
+    for frame in media.frames:
+        frames.append(fetch(frame, roots=limits.roots, max_bytes=limits.max_file_bytes, where=media.where))
+        total += len(frames[-1])
+        _check_size(total, limits, media.where)
+    return tuple(frames)
+
+
+def _check_size(nbytes: int, limits: MediaConfig, where: str) -> None:
+    if nbytes > limits.max_file_bytes:
+        raise ChatError(f"the frames together are larger than the allowed {limits.max_file_bytes} bytes", where)

@@ -1,0 +1,178 @@
+"""The loop of a tokenizer worker: jobs one at a time, a pulse, and answers to every job. Knows no HTTP and no model."""
+
+import logging
+import threading
+import time
+from collections import deque
+from collections.abc import Sequence
+from typing import Literal
+
+from shm.channel import Channel, ChannelClosed
+from shm.segment import SegmentError
+from tokenization.draw_job import draw
+from tokenization.errors import ChatError
+from tokenization.messages import (
+    Cancel,
+    Draw,
+    FromWorker,
+    Leases,
+    Measured,
+    Prepare,
+    PrepareFailed,
+    StartWorker,
+    ToWorker,
+    WorkerPulse,
+    WorkerReady,
+)
+from tokenization.prepare import Cancelled, prepare
+from tokenization.prompt import Prompt
+
+PULSE_SECONDS = 0.5
+
+_log = logging.getLogger(__name__)
+
+
+def run(channel: Channel[ToWorker], start: StartWorker, prompt: Prompt) -> None:
+    """Serve jobs until the channel closes, then raise ChannelClosed. Sends WorkerReady first, and pulses all the time.
+
+    `channel` receives ToWorker; StartWorker has been read from it already. Every Prepare is answered by Prepared or
+    PrepareFailed, every Draw by Drawn or PrepareFailed, and none of them ends the loop.
+    """
+    inbox = _Inbox()
+    stopped = threading.Event()
+    reader = threading.Thread(target=_read, args=(channel, inbox), name="worker-reader", daemon=True)
+    pulse = threading.Thread(target=_pulse, args=(channel, inbox, stopped), name="worker-pulse", daemon=True)
+    reader.start()
+    try:
+        channel.send(WorkerReady())
+        pulse.start()
+        while True:
+            job = inbox.next_job()
+            answer = _answer(job, start, prompt, channel, inbox)
+            inbox.finished()
+            channel.send(answer)
+    finally:
+        stopped.set()
+        if pulse.ident is not None:
+            pulse.join(PULSE_SECONDS)  # it ends by itself, unless nobody reads what it says
+
+
+def _answer(
+    job: Prepare | Draw, start: StartWorker, prompt: Prompt, channel: Channel[ToWorker], inbox: "_Inbox"
+) -> FromWorker:
+    def ask(measured: Measured) -> Sequence[str]:
+        channel.send(measured)
+        return inbox.leases(job.request_id)
+
+    def check() -> None:
+        inbox.check_cancelled(job.request_id)
+
+    def failed(kind: Literal["bad_request", "internal", "cancelled"], message: str, param: str | None) -> PrepareFailed:
+        return PrepareFailed(request_id=job.request_id, kind=kind, message=message, param=param)
+
+    try:
+        check()
+        return draw(job, start) if isinstance(job, Draw) else prepare(job, start, prompt, ask, check)
+    except ChatError as error:
+        return failed("bad_request", error.message, error.param)
+    except Cancelled:
+        return failed("cancelled", "the request ended while it was prepared", None)
+    except SegmentError as error:  # most often the request has ended, and its leases with it
+        _log.warning("request %s: %s", job.request_id, error)
+        return failed("internal", "the shared memory of this request could not be written", None)
+    except ChannelClosed:
+        raise
+    except Exception:  # noqa: BLE001 - a process main: one job's trouble must not end the others
+        _log.exception("preparing request %s failed", job.request_id)
+        return failed("internal", "the request could not be prepared", None)
+
+
+def _read(channel: Channel[ToWorker], inbox: "_Inbox") -> None:
+    try:
+        while True:
+            message = channel.recv(None)
+            if message is not None:
+                inbox.put(message)
+    except ChannelClosed as error:
+        inbox.close(error)
+    except Exception as error:  # noqa: BLE001 - a thread's main: what broke it is raised again where the jobs are done
+        inbox.close(error)
+
+
+def _pulse(channel: Channel[ToWorker], inbox: "_Inbox", stopped: threading.Event) -> None:
+    while not stopped.wait(PULSE_SECONDS):
+        request_id, since = inbox.running
+        busy = 0.0 if request_id is None else time.monotonic() - since
+        try:
+            channel.send(WorkerPulse(request_id=request_id, busy_seconds=busy))
+        except ChannelClosed:
+            return
+
+
+class _Inbox:
+    """What the server has said and nobody has acted on yet. Filled by the reader thread, emptied by the job thread."""
+
+    def __init__(self) -> None:
+        self._changed = threading.Condition()
+        self._jobs: deque[Prepare | Draw] = deque()
+        self._replies: dict[str, Leases | Cancel] = {}  # of queued and running jobs only
+        self._closed: Exception | None = None
+        self.running: tuple[str | None, float] = (None, 0.0)  # request and since when (monotonic)
+
+    def put(self, message: ToWorker) -> None:
+        """Take one message. An answer to a job that is no longer here is forgotten."""
+        with self._changed:
+            if isinstance(message, Prepare | Draw):
+                self._jobs.append(message)
+            elif isinstance(message, Leases | Cancel):
+                known = {self.running[0], *(job.request_id for job in self._jobs)}
+                earlier = self._replies.get(message.request_id)
+                if message.request_id in known and not isinstance(earlier, Cancel):
+                    self._replies[message.request_id] = message
+            self._changed.notify_all()
+
+    def close(self, reason: Exception) -> None:
+        """No more will come: whoever waits raises `reason`."""
+        with self._changed:
+            self._closed = reason
+            self._changed.notify_all()
+
+    def next_job(self) -> Prepare | Draw:
+        """The oldest job, waiting for one; it counts as running until `finished`."""
+        with self._changed:
+            while not self._jobs and self._closed is None:
+                self._changed.wait()
+            if self._closed is not None:
+                raise self._closed
+            job = self._jobs.popleft()
+            self.running = (job.request_id, time.monotonic())
+            return job
+
+    def finished(self) -> None:
+        """The running job has ended; what was said about it is forgotten."""
+        with self._changed:
+            request_id, _ = self.running
+            self.running = (None, 0.0)
+            if request_id is not None:
+                self._replies.pop(request_id, None)
+
+    def leases(self, request_id: str) -> Sequence[str]:
+        """The names leased to this request, waiting for them. Raises Cancelled."""
+        with self._changed:
+            while request_id not in self._replies and self._closed is None:
+                self._changed.wait()
+            if self._closed is not None:
+                raise self._closed
+            reply = self._replies[request_id]
+            if isinstance(reply, Cancel):
+                raise Cancelled
+            del self._replies[request_id]  # a job may measure again, and must not take these for the new ones
+            return reply.names
+
+    def check_cancelled(self, request_id: str) -> None:
+        """Raise Cancelled when the server has said so, and what closed the channel when it is closed."""
+        with self._changed:
+            if self._closed is not None:
+                raise self._closed
+            if isinstance(self._replies.get(request_id), Cancel):
+                raise Cancelled
