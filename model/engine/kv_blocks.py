@@ -1,0 +1,77 @@
+"""Bookkeeping of the paged KV cache: which block is free and which is taken. Knows no tensors and no requests."""
+
+from collections.abc import Iterable, Sequence
+
+
+class OutOfBlocks(Exception):
+    """More blocks were asked for than are free; nothing was allocated."""
+
+
+class BlockError(Exception):
+    """The books do not add up: a block is lost, miscounted or freed twice. Always a bug, never a client's doing."""
+
+
+class BlockAllocator:
+    """`n_blocks` blocks of `block_size` tokens; a block is free, or stands in as many tables as its count says."""
+
+    def __init__(self, n_blocks: int, block_size: int) -> None:
+        self.n_blocks = n_blocks
+        self.block_size = block_size
+        self._free = list(range(n_blocks - 1, -1, -1))  # a stack: what was freed last is warm and is used first
+        self._counts = [0] * n_blocks  # tables that hold each block
+
+    @property
+    def n_free(self) -> int:
+        return len(self._free)
+
+    @property
+    def n_used(self) -> int:
+        return self.n_blocks - len(self._free)
+
+    def blocks_for(self, n_tokens: int) -> int:
+        """Blocks that `n_tokens` tokens fill, the last one perhaps in part."""
+        return -(-n_tokens // self.block_size)
+
+    def allocate(self, n_tokens: int, shared: Sequence[int] = ()) -> list[int]:
+        """A new block table for `n_tokens` tokens, beginning with blocks of another table. Raises OutOfBlocks."""
+        table = list(shared)
+        self.append(table, n_tokens)
+        for block in shared:
+            self._counts[block] += 1
+        return table
+
+    def append(self, table: list[int], n_tokens: int) -> None:
+        """Lengthen `table` until it covers `n_tokens` tokens. Raises OutOfBlocks and then leaves `table` as it was."""
+        missing = self.blocks_for(n_tokens) - len(table)
+        if missing > len(self._free):
+            raise OutOfBlocks(f"{missing} blocks are needed, {len(self._free)} are free")
+        for _ in range(missing):
+            block = self._free.pop()
+            self._counts[block] = 1
+            table.append(block)
+
+    def free(self, table: list[int]) -> None:
+        """Empty `table`; what no other table holds is free then. Raises BlockError for a block that nobody holds."""
+        for block in reversed(table):
+            if self._counts[block] < 1:
+                raise BlockError(f"block {block} is freed but was not taken")
+            self._counts[block] -= 1
+            if self._counts[block] == 0:
+                self._free.append(block)
+        table.clear()
+
+    def check_integrity(self, tables: Iterable[Sequence[int]]) -> None:
+        """Raise BlockError unless every block is free once, or stands in as many of `tables` as are counted."""
+        held = [0] * self.n_blocks
+        for table in tables:
+            for block in table:
+                held[block] += 1
+        if held != self._counts:
+            wrong = [block for block in range(self.n_blocks) if held[block] != self._counts[block]]
+            raise BlockError(f"blocks in {[held[b] for b in wrong[:8]]} tables are counted otherwise: {wrong[:8]}")
+        free = [0] * self.n_blocks
+        for block in self._free:
+            free[block] += 1
+        wrong = [block for block in range(self.n_blocks) if free[block] != (held[block] == 0)]
+        if wrong:
+            raise BlockError(f"blocks that are free and held, free twice, or neither: {wrong[:8]}")

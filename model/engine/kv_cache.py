@@ -1,0 +1,50 @@
+"""How large the paged KV cache is, and the memory lines that are printed at start. Knows no tensors."""
+
+from dataclasses import dataclass
+
+from configs.checkpoint import CheckpointError
+from configs.serve import EngineConfig
+from model.net.batch import KVSpec
+
+
+class CacheTooSmall(CheckpointError):
+    """This checkpoint cannot be served with the stated cache, which holds not one block. Names the setting."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CacheSize:
+    """What the configuration comes to."""
+
+    n_blocks: int
+    block_size: int  # tokens
+    nbytes: int
+    max_model_len: int  # tokens of one sequence: what was asked for, at most what the cache holds
+
+
+def cache_size(spec: KVSpec, itemsize: int, config: EngineConfig, max_model_len: int) -> CacheSize:
+    """As many blocks as `kv_cache_bytes` hold, but no more than `max_seqs` sequences of full length can use.
+
+    Raises CacheTooSmall when that is no block at all.
+    """
+    block_bytes = spec.bytes_per_token(itemsize) * config.block_size
+    useful = -(-max_model_len // config.block_size) * config.max_seqs
+    n_blocks = min(config.kv_cache_bytes // block_bytes, useful)
+    if n_blocks < 1:
+        raise CacheTooSmall(
+            f"--kv-cache-mib: {config.kv_cache_bytes} bytes hold no block of the KV cache, one takes {block_bytes}"
+        )
+    return CacheSize(
+        n_blocks=n_blocks,
+        block_size=config.block_size,
+        nbytes=n_blocks * block_bytes,
+        max_model_len=min(max_model_len, n_blocks * config.block_size),
+    )
+
+
+def memory_rows(weight_bytes: int, size: CacheSize, config: EngineConfig) -> tuple[tuple[str, int, str], ...]:
+    """(line, bytes, the setting behind it) of everything large that this engine holds."""
+    return (
+        ("weights", weight_bytes, "--dtype"),
+        ("KV cache", size.nbytes, "--kv-cache-mib"),
+        ("embeddings, at most", config.embedding_bytes, "--embedding-mib"),
+    )

@@ -1,0 +1,145 @@
+"""Process main of the engine: messages in, steps, messages out, and a pulse beside it. Knows no HTTP."""
+
+import queue
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import NoReturn
+
+import numpy as np
+import torch
+
+from configs.checkpoint import Checkpoint
+from model.device import resolve
+from model.engine.engine import Engine
+from model.engine.kv_cache import memory_rows
+from model.engine.messages import (
+    Abort,
+    EnginePulse,
+    EngineReady,
+    Generate,
+    SamplingParams,
+    StartEngine,
+    ToEngine,
+)
+from model.ops.load import load_ops
+from model.registry import family_of
+from model.weights import Weights
+from shm.channel import Channel, ChannelClosed, ChannelError
+
+PULSE_SECONDS = 0.5
+_WARM_UP = "warm-up"  # no server gives this id
+
+Inbox = queue.SimpleQueue[ToEngine | ChannelClosed | ChannelError]
+
+
+def run(channel: Channel[ToEngine], start: StartEngine) -> None:
+    """Load what `start` names, send EngineReady, then serve until the channel ends; raises ChannelClosed then.
+
+    Whatever belongs to no single request is raised: CheckpointError, DeviceError, BlockError, ChannelError, and what
+    the forward pass raises. That the process also ends in mid-step when the server is gone is its caller's part.
+    """
+    engine, ready = load(start)
+    channel.send(ready)
+    inbox = Inbox()
+    threading.Thread(target=_read, args=(channel, inbox), name="engine-reader", daemon=True).start()
+    threading.Thread(target=_pulse, args=(channel, engine), name="engine-pulse", daemon=True).start()
+    serve(engine, inbox, channel.send)
+
+
+def load(start: StartEngine) -> tuple[Engine, EngineReady]:
+    """Weights, cache and a warm-up step: an engine that is ready to serve, and the message that says so."""
+    config = start.engine
+    if config.threads is not None:
+        torch.set_num_threads(config.threads)
+    checkpoint = Checkpoint(Path(start.checkpoint))
+    family = family_of(checkpoint)
+    device, dtype = resolve(config.device, config.dtype, checkpoint)
+    ops = load_ops(device, dtype)
+    weights = Weights(checkpoint, family.renames, dtype, device)
+    model = family.build(checkpoint, weights, ops)
+    max_model_len = min(start.max_model_len, config.max_model_len or start.max_model_len)
+    engine = Engine(model=model, config=config, root=Path(start.shm_root), max_model_len=max_model_len)
+    warm_up(engine)
+    ready = EngineReady(
+        device=str(device),
+        dtype=str(dtype).removeprefix("torch."),
+        vocab_size=model.vocab_size,
+        kv_blocks=engine.size.n_blocks,
+        block_size=engine.size.block_size,
+        memory=memory_rows(weights.taken_bytes, engine.size, config),
+        max_model_len=engine.size.max_model_len,
+    )
+    return engine, ready
+
+
+def warm_up(engine: Engine) -> None:
+    """One prefill and one decode, so that the first request meets a device that has run before."""
+    n = min(8, engine.size.max_model_len - 1)
+    if n < 1:
+        return
+    generate = Generate(
+        request_id=_WARM_UP, input_ids=np.zeros(n, np.int64), media=(),
+        positions=np.broadcast_to(np.arange(n, dtype=np.int32), (3, n)), position_delta=0,
+        sampling=SamplingParams(max_tokens=2, temperature=0.0, seed=0),
+    )  # fmt: skip
+    refusal = engine.submit(generate)
+    if refusal is not None:
+        raise RuntimeError(f"the warm-up request was refused: {refusal.message}")
+    while not engine.idle:
+        engine.step()
+
+
+def serve(engine: Engine, inbox: Inbox, send: Callable[[object], None]) -> NoReturn:
+    """Take what came in, run a step, say what came out, for ever. With nothing to do: check the books and wait."""
+    while True:
+        if engine.idle:
+            engine.check_integrity()
+            _take(inbox.get(), engine, send)
+        while not inbox.empty():  # this thread alone takes from it
+            _take(inbox.get(), engine, send)
+        for message in engine.step():
+            send(message)
+
+
+def _take(message: ToEngine | ChannelClosed | ChannelError, engine: Engine, send: Callable[[object], None]) -> None:
+    if isinstance(message, Generate):
+        answer = engine.submit(message)
+    elif isinstance(message, Abort):
+        answer = engine.abort(message.request_id, message.index)
+    elif isinstance(message, Exception):
+        raise message
+    else:
+        raise ValueError(f"{type(message).__name__} is a first message, and came a second time")
+    if answer is not None:
+        send(answer)
+
+
+def _read(channel: Channel[ToEngine], inbox: Inbox) -> None:
+    """Thread: messages into the inbox, and what ends the channel too."""
+    try:
+        while True:
+            message = channel.recv(None)
+            if message is not None:
+                inbox.put(message)
+    except (ChannelClosed, ChannelError) as error:
+        inbox.put(error)
+
+
+def _pulse(channel: Channel[ToEngine], engine: Engine) -> None:
+    """Thread: every half second the age and size of the running step, so that a hung one is told from a long one."""
+    while True:
+        time.sleep(PULSE_SECONDS)
+        try:
+            channel.send(pulse_of(engine, time.monotonic()))
+        except ChannelClosed:
+            return
+
+
+def pulse_of(engine: Engine, now: float) -> EnginePulse:
+    """What the engine is doing at `now` (time.monotonic())."""
+    step = engine.progress
+    if step is None:
+        return EnginePulse(step_seconds=0.0, step_tokens=0, step_patches=0)
+    return EnginePulse(step_seconds=max(now - step.started, 0.0), step_tokens=step.tokens, step_patches=step.patches)

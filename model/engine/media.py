@@ -1,0 +1,126 @@
+"""Media of a request: at admission their words, in the step that needs them their bytes and embeddings.
+
+The one place where the two words are taken out; behind it nobody sees a negative id. Knows no scheduling.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+import torch
+
+from model.engine.messages import Generate
+from model.engine.sequence import SegmentRef, Sequence, SequenceMedia
+from model.net.multimodal import MultimodalLM
+from shm.segment import SegmentError, read_segment
+from shm.words import WordError, decode_shape_from_int64, decode_shm_name_from_int64
+from tokenization.messages import MediaItem
+
+
+class RequestError(Exception):
+    """This request cannot go on; the engine and its other requests can. The message holds no segment's name."""
+
+    def __init__(self, message: str, code: Literal["media_unavailable", "internal"] = "internal") -> None:
+        super().__init__(message)
+        self.message = message
+        self.code = code
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Bounds:
+    """What a request is checked against at admission."""
+
+    vocab_size: int
+    hidden_size: int
+    itemsize: int  # bytes of one element of an embedding
+    max_model_len: int
+    pad_ids: Mapping[str, int]  # by kind; other kinds this model does not take
+    media_shape: Callable[[str, tuple[int, int, int]], tuple[int, ...]]  # kind, grid -> shape of the uint8 array
+
+
+def take_words(generate: Generate, bounds: Bounds) -> Sequence:
+    """Decode both words of every medium and put pads in their place, in a copy of the ids.
+
+    Raises RequestError for a damaged word, a span outside the ids, a shape that contradicts the grid, an id outside
+    [0, vocab) and a prompt that leaves no room for one token.
+    """
+    n = len(generate.input_ids)
+    if generate.input_ids.ndim != 1 or generate.positions.shape != (3, n):
+        raise RequestError(f"{n} ids came with positions of shape {generate.positions.shape}")
+    if not 1 <= n < bounds.max_model_len:
+        raise RequestError(f"the prompt has {n} tokens, this engine takes 1 to {bounds.max_model_len - 1}")
+    if generate.sampling.max_tokens < 1:
+        raise RequestError("max_tokens is below 1")
+    if generate.sampling.n < 1:
+        raise RequestError("n is below 1")
+    if not all(0 <= token < bounds.vocab_size for token, _ in generate.sampling.logit_bias):
+        raise RequestError(f"logit_bias holds ids outside [0, {bounds.vocab_size})")
+    limit = min(n + generate.sampling.max_tokens, bounds.max_model_len)
+    ids = np.empty(limit, np.int64)
+    ids[:n] = generate.input_ids
+    taken = np.zeros(n, bool)
+    media = tuple(_take(i, item, ids[:n], taken, bounds) for i, item in enumerate(generate.media))
+    if ids[:n].min() < 0 or ids[:n].max() >= bounds.vocab_size:
+        raise RequestError(f"the prompt holds ids outside [0, {bounds.vocab_size})")
+    return Sequence(
+        request_id=generate.request_id, ids=ids, n_prompt=n, limit=limit, n_tokens=n,
+        positions=generate.positions.astype(np.int64), position_delta=generate.position_delta, media=media,
+        embedding_bytes=sum(m.n_tokens for m in media) * bounds.hidden_size * bounds.itemsize,
+        sampling=generate.sampling,
+    )  # fmt: skip
+
+
+def _take(i: int, item: MediaItem, ids: np.ndarray, taken: np.ndarray, bounds: Bounds) -> SequenceMedia:
+    """One medium: its words decoded, its pads restored in `ids`, its places marked in `taken`."""
+    where = f"media item {i}"
+    pad = bounds.pad_ids.get(item.kind)
+    if pad is None:
+        raise RequestError(f"{where}: this model takes no {item.kind}")
+    for start, length in item.spans:
+        if not (0 <= start and 1 <= length and start + length <= len(ids)):
+            raise RequestError(f"{where}: the span ({start}, {length}) does not lie inside {len(ids)} ids")
+    places = np.concatenate([np.arange(start, start + length) for start, length in item.spans] or [np.empty(0, int)])
+    if len(places) < 2:
+        raise RequestError(f"{where}: two words need two pads, it has {len(places)}")
+    if len(np.unique(places)) < len(places) or taken[places].any():
+        raise RequestError(f"{where}: its spans overlap with each other or with another item's")
+    taken[places] = True
+    try:
+        name = decode_shm_name_from_int64(int(ids[places[0]]))
+        shape = decode_shape_from_int64(int(ids[places[1]]))
+    except WordError as error:
+        raise RequestError(f"{where}: {error}", "media_unavailable") from None
+    ids[places[:2]] = pad
+    if (ids[places] != pad).any():
+        raise RequestError(f"{where}: its spans hold other ids than its pad")
+    expected = bounds.media_shape(item.kind, item.grid)
+    if shape != expected:
+        raise RequestError(f"{where}: an array of shape {shape} came for the grid {item.grid}, which needs {expected}")
+    return SequenceMedia(item=item, segment=SegmentRef(name=name, shape=shape))
+
+
+def read(media: SequenceMedia, root: Path) -> np.ndarray:
+    """The medium's array, uint8 of the announced shape, as a private copy. Raises RequestError."""
+    if media.segment is None:
+        raise RuntimeError("a segment is read once")
+    try:
+        return read_segment(root, media.segment.name, media.segment.shape, np.uint8)
+    except SegmentError as error:
+        raise RequestError(f"{media.item.kind} not available: {error}", "media_unavailable") from None
+
+
+def encode(media: SequenceMedia, array: np.ndarray, model: MultimodalLM, device: torch.device) -> None:
+    """Run the tower over `array` and leave the embeddings [n_tokens, hidden] on `media`, in host memory.
+
+    Raises RequestError when the tower refuses the array, or gives other than one row for each pad.
+    """
+    try:
+        embeddings = model.encode(media.item.kind, torch.from_numpy(array).to(device), media.item.grid)
+    except (RuntimeError, ValueError, IndexError) as error:
+        # A shape that the tower cannot take. Were the device itself broken, the forward pass would be next to say so.
+        raise RequestError(f"the {media.item.kind} could not be encoded ({type(error).__name__})") from error
+    if len(embeddings) != media.n_tokens:
+        raise RequestError(f"the {media.item.kind} gave {len(embeddings)} embeddings for {media.n_tokens} pads")
+    media.embeddings = embeddings.to("cpu")

@@ -1,0 +1,141 @@
+"""All that may be said to the engine and all that it answers. Knows no tensors and no HTTP."""
+
+from typing import Literal
+
+import msgspec
+import numpy as np
+
+from configs.serve import EngineConfig
+from tokenization.messages import MediaItem
+
+
+class SamplingParams(msgspec.Struct, frozen=True, kw_only=True):
+    """How tokens are drawn. Already validated; stop *strings* are the server's affair."""
+
+    max_tokens: int
+    temperature: float = 1.0  # 0: greedy
+    top_p: float = 1.0  # (0, 1]
+    top_k: int = 0  # 0: off
+    min_p: float = 0.0  # [0, 1]; 0: off
+    repetition_penalty: float = 1.0  # above 0; over prompt and answer; 1: off
+    presence_penalty: float = 0.0  # over the answer; 0: off
+    frequency_penalty: float = 0.0  # over the answer, once for each occurrence; 0: off
+    logit_bias: tuple[tuple[int, float], ...] = ()  # (id, what is added to its logit); no id twice
+    min_tokens: int = 0  # stop_token_ids cannot be drawn before so many tokens were
+    seed: int  # int64; the server draws one where the client gave none. Answer i of n draws with seed + i
+    n: int = 1  # answers to this one prompt
+    stop_token_ids: tuple[int, ...] = ()  # eos included unless ignore_eos
+    logprobs: bool = False
+    top_logprobs: int = 0
+
+
+# ---- server -> engine
+
+
+class StartEngine(msgspec.Struct, frozen=True, kw_only=True, tag=True):
+    """The first message: what to load."""
+
+    checkpoint: str  # directory
+    engine: EngineConfig
+    shm_root: str  # the directory that holds the leases
+    max_model_len: int
+
+
+class Generate(msgspec.Struct, frozen=True, kw_only=True, tag=True):
+    """One prepared request. The words are taken out of the ids at admission."""
+
+    request_id: str
+    input_ids: np.ndarray  # int64 [n]
+    media: tuple[MediaItem, ...]
+    positions: np.ndarray  # int32 [3, n]
+    position_delta: int
+    sampling: SamplingParams
+
+
+class Abort(msgspec.Struct, frozen=True, kw_only=True, tag=True):
+    """Forget this request; answered by a Finished with reason "abort" (also when it is unknown).
+
+    With `index` only one of its answers, which is not answered while others go on.
+    """
+
+    request_id: str
+    index: int | None = None
+
+
+# ---- engine -> server
+
+
+class EngineReady(msgspec.Struct, frozen=True, kw_only=True, tag=True):
+    """Weights are loaded, the cache is allocated, a warm-up step ran."""
+
+    device: str
+    dtype: str
+    vocab_size: int
+    kv_blocks: int
+    block_size: int
+    memory: tuple[tuple[str, int, str], ...]  # (line, bytes, the knob that sets it)
+    max_model_len: int | None = None  # tokens of one sequence: less than asked for where the cache holds less
+
+
+class Token(msgspec.Struct, frozen=True, kw_only=True):
+    """One sampled token. Log-probabilities are the model's own, before temperature."""
+
+    id: int
+    logprob: float | None = None
+    top: tuple[tuple[int, float], ...] = ()
+
+
+class TokenEvent(msgspec.Struct, frozen=True, kw_only=True):
+    """What came out of one step for one answer. A stop id is sent as a token too, with its finish."""
+
+    request_id: str
+    token: Token
+    finish: Literal["stop", "length"] | None = None
+    index: int = 0  # which of the request's n answers
+
+
+class EngineStats(msgspec.Struct, frozen=True, kw_only=True):
+    """A snapshot for /metrics."""
+
+    running: int
+    waiting: int
+    kv_blocks_used: int
+    kv_blocks_total: int
+    preemptions: int  # since start
+    embedding_bytes: int
+
+
+class StepDone(msgspec.Struct, frozen=True, kw_only=True, tag=True):
+    """The answer to one engine step."""
+
+    tokens: tuple[TokenEvent, ...]
+    stats: EngineStats
+    seconds: dict[str, float]  # stage -> seconds: encode, prefill, decode, sample
+
+
+class MediaRead(msgspec.Struct, frozen=True, kw_only=True, tag=True):
+    """The engine has its own copy of these segments and will not open them again."""
+
+    request_id: str
+    names: tuple[str, ...]
+
+
+class Finished(msgspec.Struct, frozen=True, kw_only=True, tag=True):
+    """The engine holds nothing of this request any more. "done" follows its answers' last TokenEvent."""
+
+    request_id: str
+    reason: Literal["done", "abort", "failed"]
+    message: str = ""  # for "failed": what happened, without names of segments
+    code: Literal["", "media_unavailable", "internal"] = ""
+
+
+class EnginePulse(msgspec.Struct, frozen=True, kw_only=True, tag=True):
+    """Sent every half second by a thread of its own: alive, and how long the running step has taken so far."""
+
+    step_seconds: float  # 0 when idle
+    step_tokens: int
+    step_patches: int
+
+
+ToEngine = StartEngine | Generate | Abort
+FromEngine = EngineReady | StepDone | MediaRead | Finished | EnginePulse

@@ -1,0 +1,54 @@
+"""What runs in one engine step, as frozen data: which tokens of which sequences, in which blocks. Knows no policy."""
+
+from collections.abc import Collection
+from dataclasses import dataclass
+
+from model.engine.sequence import Key
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Chunk:
+    """The share of one sequence in a step: tokens `start` to `stop`. A decode is a chunk of one token."""
+
+    request_id: str
+    start: int
+    stop: int
+    block_table: tuple[int, ...]
+    samples: bool  # the chunk reaches the last known token, so the next one is drawn
+    encode: tuple[int, ...]  # media whose first pad is reached in this chunk, by index
+    index: int = 0  # of the answer
+    followers: tuple[int, ...] = ()  # further answers that draw their first token from this chunk's last row
+    copies: tuple[tuple[int, int], ...] = ()  # (from, to): blocks that followers get a copy of, after the forward pass
+
+    @property
+    def length(self) -> int:
+        return self.stop - self.start
+
+    @property
+    def key(self) -> Key:
+        """The sequence it belongs to."""
+        return self.request_id, self.index
+
+    @property
+    def draws(self) -> tuple[Key, ...]:
+        """The sequences that get a token from this chunk."""
+        return tuple((self.request_id, index) for index in (self.index, *self.followers)) if self.samples else ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """What runs in one step: plain data, ready to be sent to other ranks."""
+
+    chunks: tuple[Chunk, ...]
+    preempted: tuple[str, ...] = ()
+
+    @property
+    def n_tokens(self) -> int:
+        return sum(chunk.length for chunk in self.chunks)
+
+    def without(self, request_ids: Collection[str]) -> "Plan":
+        """The same step without some requests, which failed before the forward pass."""
+        if not request_ids:
+            return self
+        kept = tuple(chunk for chunk in self.chunks if chunk.request_id not in request_ids)
+        return Plan(chunks=kept, preempted=self.preempted)

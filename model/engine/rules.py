@@ -1,0 +1,80 @@
+"""What is done to logits before a token is drawn: bias, penalties, forbidden ids, for the rows that ask. Knows no draw.
+
+Order and rules are those of transformers' logits processors, with OpenAI's presence and frequency penalties between the
+repetition penalty and what is forbidden.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from model.engine.history import History
+from model.engine.messages import SamplingParams
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Row:
+    """One row of logits and how its token is drawn."""
+
+    sampling: SamplingParams
+    position: int  # index that the drawn token gets in its sequence
+    history: History | None = None  # None: nothing that looks back is asked for
+
+
+def apply_rules(logits: Tensor, rows: Sequence[Row], banned: Tensor | None = None) -> None:
+    """Change logits, float32 [S, vocab], in place; rows that ask for nothing only lose the `banned` ids, int64 [b].
+
+    Host work and what crosses to the device grow with the distinct ids of the rows that use a rule, not with lengths.
+    """
+    flat = logits.view(-1)
+    vocab = logits.shape[1]
+    _add_bias(flat, vocab, rows)
+    _penalise(flat, vocab, rows)
+    early = [
+        token + i * vocab
+        for i, row in enumerate(rows)
+        if row.history is not None and row.history.generated < row.sampling.min_tokens
+        for token in row.sampling.stop_token_ids
+        if token < vocab
+    ]
+    if early:
+        flat.index_fill_(0, _to(np.array(early, np.int64), flat), -torch.inf)
+    if banned is not None and len(banned):
+        logits.index_fill_(1, banned, -torch.inf)
+
+
+def _add_bias(flat: Tensor, vocab: int, rows: Sequence[Row]) -> None:
+    places, values = [], []
+    for i, row in enumerate(rows):
+        history = row.history
+        if history is not None and history.bias_ids is not None and history.bias is not None:
+            places.append(history.bias_ids + i * vocab)
+            values.append(history.bias)
+    if places:
+        flat.index_add_(0, _to(np.concatenate(places), flat), _to(np.concatenate(values), flat))
+
+
+def _penalise(flat: Tensor, vocab: int, rows: Sequence[Row]) -> None:
+    places, numbers = [], []
+    for i, row in enumerate(rows):
+        counts = row.history.counts if row.history is not None else None
+        if counts is None:
+            continue
+        sampling, times = row.sampling, counts.counts
+        off = sampling.frequency_penalty * times + sampling.presence_penalty * (times > 0)
+        places.append(counts.ids + i * vocab)
+        numbers.append(np.stack([np.full(len(times), sampling.repetition_penalty), off]).astype(np.float32))
+    if not places:
+        return
+    where = _to(np.concatenate(places), flat)
+    factor, less = _to(np.concatenate(numbers, axis=1), flat).unbind(0)  # float32 [k] each
+    found = flat.index_select(0, where)
+    found = torch.where(found < 0, found * factor, found / factor) - less
+    flat.index_copy_(0, where, found)
+
+
+def _to(array: np.ndarray, like: Tensor) -> Tensor:
+    return torch.from_numpy(array).to(like.device)

@@ -1,0 +1,127 @@
+"""Logits to tokens, a whole batch at once; what is drawn depends on row, seed and position alone. Knows no requests.
+
+Order and rules are those of transformers' logits processors: first what model/engine/rules.py does, then temperature,
+top_k, top_p, min_p. All cuts are made by a threshold, so equal logits are kept or dropped together and a result never
+depends on how a sort breaks ties.
+"""
+
+import hashlib
+import struct
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from model.engine.messages import SamplingParams, Token
+from model.engine.rules import Row, apply_rules
+
+_MIN_TEMPERATURE = 1e-6  # below it float32 cannot tell the distribution from its peak
+_PREFIX = 1024  # largest logits looked at first when top_p stands alone: sorting a whole vocabulary costs 50 times that
+
+
+def uniform(seed: int, position: int) -> float:
+    """The one random number in [0, 1) of this seed and position: 24 bits, which float32 holds exactly."""
+    digest = hashlib.blake2b(struct.pack("<qq", seed, position), digest_size=8).digest()
+    return float(int.from_bytes(digest, "little") >> 40) / (1 << 24)
+
+
+def sample(logits: Tensor, rows: Sequence[Row], banned: Tensor | None = None) -> list[Token | None]:
+    """Draw one token for each row of logits, float32 [S, vocab] on any device; None where a row is not finite.
+
+    Ids in `banned` (int64 [b], on the same device) are never drawn. Works in place on `logits`: at this size a fresh
+    buffer costs as much as a pass over it. Log-probabilities, where asked for, are those of the raw logits. One copy
+    from the device to the host.
+    """
+    if not rows:
+        return []
+    raw = logits.amax(-1)  # [S]; NaN anywhere in a row becomes its maximum
+    logprobs = logits.log_softmax(-1) if any(row.sampling.logprobs for row in rows) else None
+    apply_rules(logits, rows, banned)
+    top, chosen = logits.max(-1)  # [S], [S]
+    drawn = [i for i, row in enumerate(rows) if row.sampling.temperature > 0]
+    if drawn:
+        index = _index(drawn, logits)
+        ids = _draw(logits.index_select(0, index), top.index_select(0, index), [rows[i] for i in drawn])
+        chosen = chosen.index_copy(0, index, ids)
+    parts = [chosen.to(torch.int32)[:, None], _bits(raw)[:, None]]
+    width = max((row.sampling.top_logprobs for row in rows if row.sampling.logprobs), default=0)
+    if logprobs is not None:
+        parts.append(_bits(logprobs.gather(1, chosen[:, None])))
+        if width:
+            values, ids = logprobs.topk(width, dim=-1)
+            parts += [_bits(values), ids.to(torch.int32)]
+    host = torch.cat(parts, dim=1).cpu().numpy()  # [S, 2 | 3 | 3 + 2 * width] int32
+    return [_token(host[i], row.sampling, width) for i, row in enumerate(rows)]
+
+
+def _draw(logits: Tensor, top: Tensor, rows: Sequence[Row]) -> Tensor:
+    """Token ids int64 [R]: the inverse of the cumulative distribution, in vocabulary order, at each row's number.
+
+    Works in place on `logits` [R, vocab]: at this size a fresh buffer costs as much as a pass over it.
+    """
+    temperature = [max(row.sampling.temperature, _MIN_TEMPERATURE) for row in rows]
+    numbers = torch.tensor(
+        [temperature, [uniform(row.sampling.seed, row.position) for row in rows]],
+        dtype=torch.float32, device=logits.device,
+    )  # fmt: skip
+    scaled = logits.sub_(top[:, None]).div_(numbers[0][:, None])  # at most 0, so that nothing overflows
+    if any(row.sampling.top_k > 0 or row.sampling.top_p < 1 or row.sampling.min_p > 0 for row in rows):
+        probabilities = _cut(scaled, [row.sampling for row in rows])
+    else:
+        probabilities = scaled.softmax(-1)
+    cumulative = probabilities.cumsum(-1)
+    # A number below 1 times the total stays below the last step of the staircase, so the token that is found always
+    # has a probability above 0. The clamp is for rows of NaN, which sample() reports.
+    target = numbers[1][:, None] * cumulative[:, -1:]
+    return torch.searchsorted(cumulative, target, right=True)[:, 0].clamp_(max=logits.shape[1] - 1)
+
+
+def _cut(scaled: Tensor, sampling: Sequence[SamplingParams]) -> Tensor:
+    """Probabilities [R, vocab], 0 where top_k, top_p or min_p cut, not normalised again. Works in place on `scaled`."""
+    vocab = scaled.shape[1]
+    limits = [[min(s.top_k, vocab) if s.top_k > 0 else 0, s.top_p, s.min_p] for s in sampling]
+    numbers = torch.tensor(limits, dtype=torch.float32, device=scaled.device).unsqueeze(-1)
+    top_k, top_p, min_p = numbers.unbind(1)  # [R, 1] each
+    order = None
+    if any(s.top_k > 0 or s.top_p < 1 for s in sampling):
+        alone = any(s.top_p < 1 and s.top_k <= 0 for s in sampling)
+        width = min(vocab, max(1, _PREFIX if alone else 1, *(s.top_k for s in sampling)))
+        values, order = scaled.topk(width, dim=-1)  # [R, width], falling
+        last = values.gather(1, (top_k - 1).clamp(min=0).to(torch.int64))
+        scaled.masked_fill_(scaled < torch.where(top_k > 0, last, -torch.inf), -torch.inf)
+    probabilities = scaled.softmax(-1)
+    floor = torch.zeros_like(top_p)  # [R, 1]: what is less likely is cut
+    if order is not None and any(s.top_p < 1 for s in sampling):
+        falling = probabilities.gather(1, order)
+        before = falling.cumsum(-1) - falling  # the mass in front of each; a token stays while that is below top_p
+        # The only reading back from the device: whether the largest were enough. It costs far less than sorting always.
+        if alone and width < vocab and not bool(((before[:, -1:] >= top_p) | (top_p >= 1) | (top_k > 0)).all()):
+            falling = probabilities.sort(dim=-1, descending=True).values
+            before = falling.cumsum(-1) - falling
+        smallest = torch.where(before < top_p, falling, torch.inf).amin(-1, keepdim=True)
+        floor = torch.where(top_p < 1, smallest, floor)
+    if any(s.min_p > 0 for s in sampling):
+        floor = torch.maximum(floor, min_p * probabilities.amax(-1, keepdim=True))
+    return probabilities.masked_fill_(probabilities < floor, 0)
+
+
+def _index(rows: list[int], like: Tensor) -> Tensor:
+    return torch.tensor(rows, dtype=torch.int64, device=like.device)
+
+
+def _bits(values: Tensor) -> Tensor:
+    """float32 as int32 of the same bits, so that ids and values cross in one copy."""
+    return values.contiguous().view(torch.int32)
+
+
+def _token(row: np.ndarray, sampling: SamplingParams, width: int) -> Token | None:
+    """One row of the packed copy: id, maximum, log-probability, top values, top ids."""
+    values = row.view(np.float32)
+    if not np.isfinite(values[1]):
+        return None
+    if not sampling.logprobs:
+        return Token(id=int(row[0]))
+    n = sampling.top_logprobs
+    top = zip(row[3 + width : 3 + width + n].tolist(), values[3 : 3 + n].tolist(), strict=True)
+    return Token(id=int(row[0]), logprob=float(values[2]), top=tuple(top))

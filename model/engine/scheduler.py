@@ -1,0 +1,260 @@
+"""Continuous batching as bookkeeping: who runs in the next step, with which blocks. Knows no tensors and no clock."""
+
+from collections import deque
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+from model.engine.kv_blocks import BlockAllocator, BlockError
+from model.engine.plan import Chunk, Plan
+from model.engine.sequence import Key, Sequence, Status
+
+Finish = Literal["stop", "length"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limits:
+    """What one engine may hold and do at once."""
+
+    max_seqs: int  # running sequences
+    max_batched_tokens: int  # tokens computed in one step
+    embedding_bytes: int  # embeddings of running and preempted sequences
+
+
+class Scheduler:
+    """First come, first served: everything that runs arrived before everything that waits.
+
+    Tokens are dealt out oldest first, and nobody begins before all older ones have what they can use. So only the
+    youngest running sequence can be inside its prompt; the others decode, one token each. The running set is never
+    larger than the token budget: each step serves every decode and still has a token for that prompt.
+
+    Blocks for all known tokens are taken at admission, so that only a decode can run out of them. Then the youngest
+    gives its blocks back and waits at the front.
+
+    The answers to one prompt are sequences of their own, which share the prompt's whole blocks. Of those that have
+    nothing generated one computes the prompt, and the others follow it until its first token is drawn.
+    """
+
+    def __init__(self, allocator: BlockAllocator, limits: Limits) -> None:
+        self.allocator = allocator
+        self.limits = limits
+        self.preemptions = 0
+        self.embedding_bytes = 0  # reserved now
+        self._max_running = min(limits.max_seqs, limits.max_batched_tokens)
+        self._sequences: dict[Key, Sequence] = {}  # in order of arrival
+        self._answers: dict[str, list[Sequence]] = {}  # by request: those that have not ended, by index
+        self._reserved: dict[str, int] = {}  # by request: bytes of embeddings, from its first admission to its end
+        self._waiting: deque[Sequence] = deque()
+        self._running: list[Sequence] = []  # oldest first
+
+    def __len__(self) -> int:
+        return len(self._sequences)
+
+    def __contains__(self, request_id: str) -> bool:
+        return request_id in self._answers
+
+    def __iter__(self) -> Iterator[Sequence]:
+        return iter(self._sequences.values())
+
+    def __getitem__(self, key: Key) -> Sequence:
+        return self._sequences[key]
+
+    @property
+    def n_running(self) -> int:
+        return len(self._running)
+
+    @property
+    def n_waiting(self) -> int:
+        return len(self._waiting)
+
+    def refuse(self, sequence: Sequence) -> str | None:
+        """Why `sequence` could never run here, or None."""
+        if self.allocator.blocks_for(sequence.limit) > self.allocator.n_blocks:
+            return f"{sequence.limit} tokens do not fit into the KV cache"
+        if sequence.embedding_bytes > self.limits.embedding_bytes:
+            most = self.limits.embedding_bytes
+            return f"its media need {sequence.embedding_bytes} bytes of embeddings, all requests together have {most}"
+        return None
+
+    def add(self, sequence: Sequence) -> None:
+        """Queue a sequence that refuse() has nothing against, and its further answers.
+
+        Raises ValueError for an id that is here already.
+        """
+        if sequence.request_id in self._answers:
+            raise ValueError("a request with this id is already in the engine")
+        answers = [sequence, *(sequence.answer(i) for i in range(1, sequence.sampling.n))]
+        self._answers[sequence.request_id] = answers
+        self._sequences.update({answer.key: answer for answer in answers})
+        self._waiting.extend(answers)
+
+    def remove(self, request_id: str, index: int | None = None) -> bool:
+        """Forget a request, or one answer of it, in whatever state it is; False when it is not here."""
+        found = [answer for answer in self._answers.get(request_id, ()) if index in (None, answer.index)]
+        for answer in reversed(found):
+            self._forget(answer)
+        return bool(found)
+
+    def plan(self) -> Plan:
+        """The next step; empty only when there is no sequence at all."""
+        preempted = self._grow_tables()
+        stops: list[tuple[Sequence, int]] = []
+        budget = self.limits.max_batched_tokens
+        for sequence in self._running:  # decodes, and behind them at most one prompt that was cut
+            if sequence.status is Status.RUNNING:
+                stops.append((sequence, min(sequence.n_tokens, sequence.n_computed + budget)))
+                budget -= stops[-1][1] - sequence.n_computed
+        # A victim does not come straight back: somebody has taken a part of what it gave up, and it needs all of that.
+        while self._waiting:
+            sequence = self._waiting[0]
+            share = self._share_for(sequence)
+            if (budget <= 0 and not share.follows) or not self._admissible(sequence, share):
+                break
+            self._waiting.popleft()
+            self._admit(sequence, share)
+            if not share.follows:
+                stops.append((sequence, min(sequence.n_tokens, sequence.n_computed + budget)))
+                budget -= stops[-1][1] - sequence.n_computed
+        return Plan(chunks=tuple(self._chunk(*pair) for pair in stops), preempted=tuple(preempted))
+
+    def commit(self, plan: Plan, tokens: Mapping[Key, int]) -> dict[Key, Finish | None]:
+        """Book a finished step: `tokens` has one id for each of the chunks' draws. Says which answers ended, and how.
+
+        Sequences that ended are gone afterwards, with their blocks.
+        """
+        outcomes: dict[Key, Finish | None] = {}
+        for chunk in plan.chunks:
+            self[chunk.key].n_computed = chunk.stop
+            for key in chunk.draws:
+                sequence = self[key]
+                sequence.n_computed = chunk.stop
+                sequence.status = Status.RUNNING
+                sequence.append(tokens[key])
+                outcomes[key] = _finish(sequence, tokens[key])
+                if outcomes[key] is not None:
+                    self._forget(sequence)
+        return outcomes
+
+    def check_integrity(self) -> None:
+        """Raise BlockError unless blocks, queues and the embedding budget add up."""
+        self.allocator.check_integrity(sequence.block_table for sequence in self)
+        order = [*self._running, *self._waiting]
+        if [s.key for s in order] != [s.key for s in self]:
+            raise BlockError("the queues do not hold every sequence once, in order of arrival")
+        if [s.key for s in self] != [s.key for answers in self._answers.values() for s in answers]:
+            raise BlockError("the requests do not hold every sequence once, in order of arrival")
+        if any(s.block_table or s.n_computed or s.status is not Status.WAITING for s in self._waiting):
+            raise BlockError("a waiting sequence holds blocks")
+        if any(s.status is Status.FOLLOWING and self._leader_of(s) is None for s in self._running):
+            raise BlockError("a sequence follows none")
+        if self.embedding_bytes != sum(self._reserved.values()) or not self._reserved.keys() <= self._answers.keys():
+            raise BlockError("the embedding budget does not add up")
+
+    def _forget(self, sequence: Sequence) -> None:
+        """The end of one answer, and with the last one that of its request."""
+        siblings = self._answers[sequence.request_id]
+        siblings.remove(sequence)
+        del self._sequences[sequence.key]
+        (self._waiting if sequence.status is Status.WAITING else self._running).remove(sequence)
+        followers = [s for s in siblings if s.status is Status.FOLLOWING]
+        if followers and sequence.is_fresh and self._leader_of(followers[0]) is None:
+            # The whole blocks that are computed are common to both; what stood in the leader's last block is lost.
+            followers[0].n_computed = sequence.n_computed - sequence.n_computed % self.allocator.block_size
+            followers[0].status = Status.RUNNING
+        self.allocator.free(sequence.block_table)
+        if not siblings:
+            del self._answers[sequence.request_id]
+            self.embedding_bytes -= self._reserved.pop(sequence.request_id, 0)
+
+    def _grow_tables(self) -> list[str]:
+        """Give each running sequence the block for its newest token; returns who had to make room."""
+        preempted = []
+        for sequence in tuple(self._running):
+            while sequence.status is Status.RUNNING and (
+                self.allocator.blocks_for(sequence.n_tokens) - len(sequence.block_table) > self.allocator.n_free
+            ):
+                preempted.append(self._preempt_youngest())
+            if sequence.status is Status.RUNNING:
+                self.allocator.append(sequence.block_table, sequence.n_tokens)
+        return preempted
+
+    def _preempt_youngest(self) -> str:
+        """The youngest loses its blocks, keeps its embeddings, and computes prompt and generated tokens again."""
+        sequence = self._running.pop()
+        self.allocator.free(sequence.block_table)
+        sequence.n_computed = 0
+        sequence.status = Status.WAITING
+        self._waiting.appendleft(sequence)
+        self.preemptions += 1
+        return sequence.request_id
+
+    def _leader_of(self, sequence: Sequence) -> Sequence | None:
+        """The answer that computes the prompt of this one, which has generated nothing."""
+        siblings = self._answers[sequence.request_id]
+        return next((s for s in siblings if s.status is Status.RUNNING and s.is_fresh and s is not sequence), None)
+
+    def _share_for(self, sequence: Sequence) -> "_Share":
+        """What a waiting answer can have of its siblings' blocks: whole ones of the prompt, which nobody writes."""
+        size = self.allocator.block_size
+        leader = self._leader_of(sequence) if sequence.is_fresh else None
+        if leader is not None:
+            return _Share(blocks=tuple(leader.block_table[: sequence.n_prompt // size]), follows=True)
+        found: tuple[int, ...] = ()
+        for sibling in self._answers[sequence.request_id]:
+            if sibling.status is Status.RUNNING:
+                # The last known token is computed again in any case: a step without a row draws nothing.
+                n = min(sibling.n_computed, sequence.n_prompt, sequence.n_tokens - 1) // size
+                found = max(found, tuple(sibling.block_table[:n]), key=len)
+        return _Share(blocks=found, follows=False)
+
+    def _admissible(self, sequence: Sequence, share: "_Share") -> bool:
+        if len(self._running) >= self._max_running:
+            return False
+        extra = 0 if sequence.request_id in self._reserved else sequence.embedding_bytes
+        if self.embedding_bytes + extra > self.limits.embedding_bytes:
+            return False
+        # One block to grow for each that runs: an admission that is preempted at once is wasted work.
+        needed = self.allocator.blocks_for(sequence.n_tokens) - len(share.blocks)
+        return needed + len(self._running) <= self.allocator.n_free
+
+    def _admit(self, sequence: Sequence, share: "_Share") -> None:
+        sequence.block_table = self.allocator.allocate(sequence.n_tokens, share.blocks)
+        sequence.n_computed = 0 if share.follows else len(share.blocks) * self.allocator.block_size
+        sequence.status = Status.FOLLOWING if share.follows else Status.RUNNING
+        self._running.append(sequence)
+        if sequence.request_id not in self._reserved:
+            self._reserved[sequence.request_id] = sequence.embedding_bytes
+            self.embedding_bytes += sequence.embedding_bytes
+
+    def _chunk(self, sequence: Sequence, stop: int) -> Chunk:
+        """The sequence's share of the step, from what is computed to `stop`."""
+        samples = stop == sequence.n_tokens
+        followers: list[Sequence] = []
+        if samples and sequence.is_fresh:
+            followers = [s for s in self._answers[sequence.request_id] if s.status is Status.FOLLOWING]
+        cut = sequence.n_prompt % self.allocator.block_size > 0  # the prompt ends inside a block, which answers fill on
+        return Chunk(
+            request_id=sequence.request_id,
+            index=sequence.index,
+            start=sequence.n_computed,
+            stop=stop,
+            block_table=tuple(sequence.block_table),
+            samples=samples,
+            encode=sequence.unread_until(stop),
+            followers=tuple(s.index for s in followers),
+            copies=tuple((sequence.block_table[-1], s.block_table[-1]) for s in followers) if cut else (),
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Share:
+    """Blocks that a sequence takes over from a sibling, and whether that sibling is still computing them."""
+
+    blocks: tuple[int, ...]
+    follows: bool
+
+
+def _finish(sequence: Sequence, token: int) -> Finish | None:
+    if token in sequence.sampling.stop_token_ids:
+        return "stop"
+    return "length" if sequence.n_tokens >= sequence.limit else None

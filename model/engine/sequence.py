@@ -1,0 +1,123 @@
+"""The engine's only mutable record of an answer: its ids, media, blocks and progress. Knows no scheduling."""
+
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import TYPE_CHECKING
+
+import msgspec
+import numpy as np
+
+from model.engine.history import History
+from model.engine.messages import SamplingParams
+from tokenization.messages import MediaItem
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+
+Key = tuple[str, int]  # request id, index of the answer
+
+
+class Status(Enum):
+    """Where a sequence is. It leaves the engine when it ends, so there is no state for that."""
+
+    WAITING = "waiting"
+    FOLLOWING = "following"  # it has a place and blocks, and waits for an answer before it to end their common prompt
+    RUNNING = "running"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SegmentRef:
+    """What the two words of a medium said: which segment, and which array lies in it."""
+
+    name: str
+    shape: tuple[int, ...]
+
+
+@dataclass(slots=True, kw_only=True, eq=False)
+class SequenceMedia:
+    """One medium of a sequence: first a segment to read, then embeddings in host memory."""
+
+    item: MediaItem
+    segment: SegmentRef | None  # None once it was read
+    embeddings: "Tensor | None" = None  # [n_tokens, hidden], host memory; kept until the request ends
+
+    @property
+    def first(self) -> int:
+        """Index of the first pad."""
+        return min(start for start, _ in self.item.spans)
+
+    @property
+    def n_tokens(self) -> int:
+        """Pads of all spans: the rows that the encoder must give."""
+        return sum(length for _, length in self.item.spans)
+
+
+@dataclass(slots=True, kw_only=True, eq=False)
+class Sequence:
+    """One answer inside the engine. The scheduler moves it, the runner fills in its embeddings.
+
+    The answers of one request share `positions` and `media`, and the embeddings in it.
+    """
+
+    request_id: str
+    index: int = 0
+    ids: np.ndarray  # int64 [limit]: the prompt with its pads restored, then what was generated
+    n_prompt: int
+    limit: int  # tokens at which generation ends with "length": prompt + max_tokens, at most max_model_len
+    positions: np.ndarray  # int64 [3, n_prompt]
+    position_delta: int  # a generated token at index i has position i + position_delta
+    media: tuple[SequenceMedia, ...]
+    embedding_bytes: int  # what the request's embeddings take in host memory; reserved at its first admission
+    sampling: SamplingParams
+    n_tokens: int  # valid entries of ids
+    n_computed: int = 0  # tokens whose keys and values are in the cache
+    block_table: list[int] = field(default_factory=list)
+    status: Status = Status.WAITING
+    history: History = field(init=False)  # of what was generated, for rules that look back
+
+    def __post_init__(self) -> None:
+        self.history = History.of(self.sampling, self.ids[: self.n_prompt])
+
+    @property
+    def key(self) -> Key:
+        """What names it among all sequences."""
+        return self.request_id, self.index
+
+    @property
+    def is_fresh(self) -> bool:
+        """Nothing was generated yet."""
+        return self.n_tokens == self.n_prompt
+
+    def answer(self, index: int) -> "Sequence":
+        """Another answer to the prompt of this fresh one. It draws with the seed + index, in 64 bits."""
+        seed = (self.sampling.seed + index + (1 << 63)) % (1 << 64) - (1 << 63)
+        return Sequence(
+            request_id=self.request_id, index=index, ids=self.ids.copy(), n_prompt=self.n_prompt, limit=self.limit,
+            positions=self.positions, position_delta=self.position_delta, media=self.media,
+            embedding_bytes=self.embedding_bytes, n_tokens=self.n_tokens,
+            sampling=msgspec.structs.replace(self.sampling, seed=seed),
+        )  # fmt: skip
+
+    @property
+    def remaining(self) -> int:
+        """Tokens that must be computed before the next one can be sampled; never 0 between steps."""
+        return self.n_tokens - self.n_computed
+
+    def append(self, token: int) -> None:
+        """Add a sampled token."""
+        self.ids[self.n_tokens] = token
+        self.n_tokens += 1
+        self.history.add(token)
+
+    def positions_of(self, start: int, stop: int) -> np.ndarray:
+        """int64 [3, stop - start]: positions of the tokens from `start` to `stop`, generated ones by the delta."""
+        prompt = self.positions[:, start:stop]
+        if stop <= self.n_prompt:
+            return prompt
+        generated = np.arange(max(start, self.n_prompt), stop, dtype=np.int64) + self.position_delta
+        return np.concatenate([prompt, np.broadcast_to(generated, (3, len(generated)))], axis=1)
+
+    def unread_until(self, stop: int) -> tuple[int, ...]:
+        """Indices of the media that the tokens before `stop` need and that were not encoded yet."""
+        return tuple(i for i, m in enumerate(self.media) if m.embeddings is None and m.first < stop)

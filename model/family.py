@@ -1,0 +1,23 @@
+"""The record that a family file exports: its host half and how its networks are built. Imports no torch."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from configs.checkpoint import Checkpoint
+from tokenization.prompt import Prompt
+
+if TYPE_CHECKING:
+    from model.net.multimodal import MultimodalLM
+    from model.ops.base import Ops
+    from model.weights import Weights
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Family:
+    """One model family, as model/registry.py finds it."""
+
+    name: str
+    prompt: Callable[[Checkpoint, int], Prompt]  # checkpoint, the server's cap on pixels of one image
+    build: "Callable[[Checkpoint, Weights, Ops], MultimodalLM]"
+    renames: Mapping[str, str]  # prefix on disk -> prefix that build() asks for, longest first

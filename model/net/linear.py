@@ -1,0 +1,54 @@
+"""How weights on disk become the pieces that layers call: fused linears, embeddings and heads. Knows no layer."""
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from model.ops.base import Linear, Ops
+from model.weights import Weights
+
+
+def take_linear(ops: Ops, weights: Weights, name: str, n_out: int, n_in: int, *, bias: bool) -> Linear:
+    """`name`.weight [n_out, n_in], and `name`.bias [n_out] if `bias`, prepared."""
+    return take_fused(ops, weights, [(name, n_out)], n_in, bias=bias)
+
+
+def take_fused(ops: Ops, weights: Weights, parts: Sequence[tuple[str, int]], n_in: int, *, bias: bool) -> Linear:
+    """Several linears over the same input as one, their outputs side by side: parts are (name, n_out)."""
+    matrices = [weights.take(f"{name}.weight", (n_out, n_in)) for name, n_out in parts]
+    vectors = [weights.take(f"{name}.bias", (n_out,)) for name, n_out in parts] if bias else []
+    return ops.linear(_joined(matrices), _joined(vectors) if bias else None)
+
+
+def take_per_head_qkv(ops: Ops, weights: Weights, name: str, heads: int, width: int) -> Linear:
+    """A fused query, key, value linear with bias whose rows lie head by head on disk, as (heads, 3, head_dim).
+
+    Its outputs come as (query heads, key heads, value heads), as everywhere else.
+    """
+
+    def sorted_rows(tensor: Tensor) -> Tensor:
+        rows: Tensor = tensor.unflatten(0, (heads, 3, -1)).transpose(0, 1).flatten(0, 2)
+        return rows.contiguous()
+
+    weight = weights.take(f"{name}.weight", (3 * width, width))
+    return ops.linear(sorted_rows(weight), sorted_rows(weights.take(f"{name}.bias", (3 * width,))))
+
+
+def _joined(pieces: list[Tensor]) -> Tensor:
+    return pieces[0] if len(pieces) == 1 else torch.cat(pieces)
+
+
+def take_embedding(
+    ops: Ops, weights: Weights, table: str, head: str, shape: tuple[int, int], tied: bool
+) -> tuple[Tensor, Linear]:
+    """The embedding table [vocab, hidden] and the output head over it or over a weight of its own.
+
+    A tied model has no head on disk; one that lies there all the same holds the same numbers and is left alone. Plain
+    linears share the table's memory; where linears are prepacked the head is a second copy, in the other layout.
+    """
+    embed = weights.take(table, shape)
+    if tied:
+        weights.drop(head)
+        return embed, ops.linear(embed)
+    return embed, ops.linear(weights.take(head, shape))

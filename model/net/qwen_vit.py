@@ -1,0 +1,154 @@
+"""The vision towers of the Qwen models: merge-block order, 2-D rope, windows, four patches to one token.
+
+Knows no decoder.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from model.net.linear import take_fused, take_linear
+from model.net.rope import GridRope
+from model.net.vision import (
+    Mlp,
+    Norm,
+    PatchEmbed,
+    PixelSpec,
+    VisionBlock,
+    take_layer_norm,
+    take_patch_embeds,
+    take_rms_norm,
+)
+from model.net.windows import window_order
+from model.ops.base import Linear, Ops
+from model.weights import Weights
+
+FRAMES = 2  # of one temporal grid of a video
+MAX_ROWS = 8192  # patches that go through the tower at a time, unless one temporal grid has more
+_EPS = 1e-6
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QwenVitSpec:
+    """The sizes of a tower, how its pixels are normalised, and what its blocks are made of."""
+
+    width: int
+    depth: int
+    heads: int
+    inter: int
+    patch: int  # side of a patch in pixels
+    merge: int  # side of a token in patches
+    out: int  # the decoder's hidden size
+    pixels: PixelSpec
+    blocks: Literal["plain", "gated"] = "plain"  # LayerNorm and quick-GELU, or RMSNorm and a gated SiLU
+    window: int | None = None  # side of a window in tokens; None: every block sees whole temporal grids
+    full_blocks: frozenset[int] = frozenset()  # with windows: the blocks that see whole temporal grids all the same
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QwenVit:
+    """uint8 patches of a medium to the decoder's embeddings. Temporal grids do not see each other."""
+
+    spec: QwenVitSpec
+    frames: int  # in one row of patches: 1 of a still image, 2 of a video
+    embed: PatchEmbed
+    rope: GridRope
+    blocks: tuple[VisionBlock, ...]
+    norm: Norm
+    merger: Callable[[Tensor], Tensor]
+
+    def input_shape(self, grid: tuple[int, int, int]) -> tuple[int, ...]:
+        """The uint8 array of a medium of `grid` (t, h, w): rows (t, h/m, w/m, m, m), columns (channel, frame, y, x)."""
+        t, h, w = grid
+        return (t * h * w, 3 * self.frames * self.spec.patch**2)
+
+    def __call__(self, pixels: Tensor, grid: tuple[int, int, int]) -> Tensor:
+        """pixels: uint8 `input_shape`; grid: (t, h, w) in patches, t = 1 for a still. -> [t * h * w / merge^2, out]
+
+        Raises ValueError when the two do not fit each other.
+        """
+        t, h, w = grid
+        merge, what = self.spec.merge, "an image" if self.frames == 1 else "a video"
+        fits = tuple(pixels.shape) == self.input_shape(grid) and not h % merge and not w % merge
+        if not fits or t < 1 or (self.frames == 1 and t != 1):
+            raise ValueError(f"pixels {list(pixels.shape)} do not fit {what} of {grid} patches")
+        together = max(1, MAX_ROWS // (h * w))
+        parts = [self._encode(part, h, w) for part in pixels.split(together * h * w)]
+        return parts[0] if len(parts) == 1 else torch.cat(parts)
+
+    def _encode(self, pixels: Tensor, h: int, w: int) -> Tensor:
+        """Some temporal grids: uint8 [t * h * w, columns] -> [t * h * w / merge^2, out]"""
+        spec, t = self.spec, pixels.shape[0] // (h * w)
+        cos, sin = self.rope.angles((1, h, w))  # [h * w, head_dim]
+        x = self.embed(pixels)
+        whole = windows = [h * w] * t
+        back: Tensor | None = None  # [tokens of a grid]: where each token of the grid went
+        if spec.window is not None:
+            tokens, lengths = window_order(h // spec.merge, w // spec.merge, spec.window)
+            order = torch.from_numpy(tokens).to(x.device)  # [tokens of a grid]
+            back = torch.from_numpy(tokens.argsort()).to(x.device)
+            windows = [length * spec.merge**2 for length in lengths] * t
+            x, cos, sin = (self._sorted(part, order) for part in (x, cos, sin))
+        angles = (cos.repeat(t, 1), sin.repeat(t, 1))
+        for i, block in enumerate(self.blocks):
+            x = block(x, angles, whole if i in spec.full_blocks else windows)
+        x = self.merger(self.norm(x).view(-1, spec.merge**2 * spec.width))  # [t * tokens, out]
+        return x if back is None else x.unflatten(0, (t, -1)).index_select(1, back).flatten(0, 1)
+
+    def _sorted(self, x: Tensor, order: Tensor) -> Tensor:
+        """Rows of whole temporal grids [n, width] with each grid's tokens, four rows each, in this order."""
+        tokens = x.view(-1, order.shape[0], self.spec.merge**2 * x.shape[1])
+        return tokens.index_select(1, order).view(x.shape)
+
+
+def build_qwen_vit(ops: Ops, weights: Weights, spec: QwenVitSpec, prefix: str) -> Mapping[str, QwenVit]:
+    """Take a tower's tensors under `prefix` ("visual."): by kind, "image" and "video" over the same blocks."""
+    kernel = (spec.width, 3, FRAMES, spec.patch, spec.patch)
+    wide = spec.merge**2 * spec.width
+    take_norm = take_layer_norm if spec.blocks == "plain" else take_rms_norm
+    first = take_linear(ops, weights, f"{prefix}merger.mlp.0", wide, wide, bias=True)
+    second = take_linear(ops, weights, f"{prefix}merger.mlp.2", spec.out, wide, bias=True)
+    still, moving = take_patch_embeds(ops, weights, f"{prefix}patch_embed.proj.weight", kernel, spec.pixels)
+    rope = GridRope(head_dim=spec.width // spec.heads, merge=spec.merge, device=ops.device)
+    blocks = tuple(_build_block(ops, weights, spec, f"{prefix}blocks.{i}.") for i in range(spec.depth))
+    norm = take_norm(ops, weights, f"{prefix}merger.ln_q", spec.width, _EPS)
+    merger = _two_layers(first, ops.gelu, second)
+
+    def tower(frames: int, embed: PatchEmbed) -> QwenVit:
+        return QwenVit(spec=spec, frames=frames, embed=embed, rope=rope, blocks=blocks, norm=norm, merger=merger)
+
+    return {"image": tower(1, still), "video": tower(FRAMES, moving)}
+
+
+def _build_block(ops: Ops, weights: Weights, spec: QwenVitSpec, prefix: str) -> VisionBlock:
+    take_norm = take_layer_norm if spec.blocks == "plain" else take_rms_norm
+    take_mlp = _plain_mlp if spec.blocks == "plain" else _gated_mlp
+    return VisionBlock(
+        ops=ops,
+        heads=spec.heads,
+        norm1=take_norm(ops, weights, f"{prefix}norm1", spec.width, _EPS),
+        qkv=take_linear(ops, weights, f"{prefix}attn.qkv", 3 * spec.width, spec.width, bias=True),
+        proj=take_linear(ops, weights, f"{prefix}attn.proj", spec.width, spec.width, bias=True),
+        norm2=take_norm(ops, weights, f"{prefix}norm2", spec.width, _EPS),
+        mlp=take_mlp(ops, weights, spec, f"{prefix}mlp."),
+    )
+
+
+def _plain_mlp(ops: Ops, weights: Weights, spec: QwenVitSpec, prefix: str) -> Mlp:
+    first = take_linear(ops, weights, f"{prefix}fc1", spec.inter, spec.width, bias=True)
+    second = take_linear(ops, weights, f"{prefix}fc2", spec.width, spec.inter, bias=True)
+    return _two_layers(first, ops.quick_gelu, second)
+
+
+def _gated_mlp(ops: Ops, weights: Weights, spec: QwenVitSpec, prefix: str) -> Mlp:
+    parts = [(f"{prefix}gate_proj", spec.inter), (f"{prefix}up_proj", spec.inter)]
+    gate_up = take_fused(ops, weights, parts, spec.width, bias=True)
+    down = take_linear(ops, weights, f"{prefix}down_proj", spec.width, spec.inter, bias=True)
+    return _two_layers(gate_up, ops.swiglu, down)
+
+
+def _two_layers(first: Linear, activation: Callable[[Tensor], Tensor], second: Linear) -> Callable[[Tensor], Tensor]:
+    return lambda x: second(activation(first(x)))

@@ -1,0 +1,110 @@
+"""Rotary angles: positions to the cos and sin that the layers take from outside. Knows no layer and no weights."""
+
+import math
+from collections.abc import Sequence
+from typing import Protocol
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from model.net.batch import ForwardBatch
+
+_DOUBLINGS = 32  # of a prompt over the trained length: more than int32 lengths can hold
+
+
+class Rope(Protocol):
+    """What turns one step's positions into the cos and sin of every layer."""
+
+    def angles(self, batch: ForwardBatch) -> tuple[Tensor, Tensor]:
+        """(cos, sin), each [T, head_dim], both halves equal."""
+
+
+class MRope:
+    """Three-row positions (time, height, width), each driving a block of the frequencies. 1-D is three equal rows."""
+
+    def __init__(
+        self, *, head_dim: int, theta: float, sections: Sequence[int], device: torch.device, dtype: torch.dtype
+    ) -> None:
+        """sections: how many of the head_dim / 2 frequencies follow each row, in order; their sum is head_dim / 2."""
+        exponents = torch.arange(0, head_dim, 2, dtype=torch.float32, device=device) / head_dim
+        self._inv_freq = 1.0 / theta**exponents  # float32 [head_dim / 2]
+        rows = [row for row, n in enumerate(sections) for _ in range(n)]
+        self._row_of = torch.tensor(rows, device=device)  # int64 [head_dim / 2]
+        self._dtype = dtype
+
+    def angles(self, batch: ForwardBatch) -> tuple[Tensor, Tensor]:
+        """(cos, sin), each [T, head_dim]: made in float32, both halves equal, then cast."""
+        angles = batch.positions.float().index_select(0, self._row_of).T * self._inv_freq  # [T, head_dim / 2]
+        angles = torch.cat([angles, angles], dim=-1)
+        return angles.cos().to(self._dtype), angles.sin().to(self._dtype)
+
+
+class NtkRope:
+    """One-row positions; the longer a sequence's prompt, the larger its base (dynamic NTK). Angles stay float32.
+
+    alpha is 1 up to the trained length s, then 3 up to 2s, 7 up to 4s, and so on: 2^(n + 1) - 1 after n doublings. It
+    comes from the prompt alone, so that a sequence keeps it however it is chunked, decoded or computed again.
+    """
+
+    def __init__(self, *, head_dim: int, theta: float, trained_length: int | None, device: torch.device) -> None:
+        """trained_length: prompts above it get a larger base; None: one base for all."""
+        exponents = torch.arange(0, head_dim, 2, dtype=torch.float32) / head_dim
+        alphas = [2 ** (n + 1) - 1 for n in range(_DOUBLINGS)]
+        bases = [theta * alpha ** (head_dim / (head_dim - 2)) for alpha in alphas]
+        self._inv_freq = torch.stack([1.0 / base**exponents for base in bases]).to(device)  # [doublings, head_dim / 2]
+        self._trained_length = trained_length
+
+    def angles(self, batch: ForwardBatch) -> tuple[Tensor, Tensor]:
+        """float32 (cos, sin), each [T, head_dim], by the first row of the positions."""
+        rows = [self._doublings(n) for n in batch.prompt_lens]
+        if len(set(rows)) == 1:
+            inv_freq = self._inv_freq[rows[0]]  # [head_dim / 2]
+        else:
+            of_token = np.repeat(np.array(rows), np.array(batch.q_lens))
+            inv_freq = self._inv_freq.index_select(0, torch.from_numpy(of_token).to(self._inv_freq.device))
+        angles = batch.positions[0].float()[:, None] * inv_freq  # [T, head_dim / 2]
+        angles = torch.cat([angles, angles], dim=-1)
+        return angles.cos(), angles.sin()
+
+    def _doublings(self, prompt: int) -> int:
+        """How often the trained length must be doubled to hold the prompt; whole numbers, so exact at the borders."""
+        return ((prompt - 1) // self._trained_length).bit_length() if self._trained_length else 0
+
+
+class LogN:
+    """Factors of queries that look back over more than the trained length: log(seen) / log(trained)."""
+
+    def __init__(self, *, trained_length: int, longest: int, device: torch.device) -> None:
+        """longest: tokens that a sequence can have."""
+        seen = range(1, longest + 1)
+        scales = [math.log(n, trained_length) if n > trained_length else 1.0 for n in seen]
+        self._scales = torch.tensor(scales, dtype=torch.float32, device=device)  # [longest]
+        self._trained_length = trained_length
+
+    def scales(self, batch: ForwardBatch) -> Tensor | None:
+        """float32 [T], or None where no sequence of the step is longer than the trained length."""
+        if max(batch.kv_lens) <= self._trained_length:
+            return None
+        return self._scales.index_select(0, batch.positions[0])
+
+
+class GridRope:
+    """Two-row positions (height, width) of the patches of an image, for vision towers."""
+
+    def __init__(self, *, head_dim: int, merge: int, device: torch.device) -> None:
+        """head_dim is a multiple of 4; merge is the side of the squares of patches that lie together."""
+        half = head_dim // 2
+        exponents = torch.arange(0, half, 2, dtype=torch.float32, device=device) / half
+        self._inv_freq = 1.0 / 10000.0**exponents  # float32 [head_dim / 4]
+        self._merge = merge
+
+    def angles(self, grid: tuple[int, int, int]) -> tuple[Tensor, Tensor]:
+        """grid (t, h, w) in patches -> float32 (cos, sin), each [t * h * w, head_dim], rows in merge-block order."""
+        t, h, w = grid
+        m, device = self._merge, self._inv_freq.device
+        rows = torch.arange(h, device=device).view(h // m, 1, m, 1).expand(h // m, w // m, m, m)
+        columns = torch.arange(w, device=device).view(1, w // m, 1, m).expand(h // m, w // m, m, m)
+        places = torch.stack([rows.flatten(), columns.flatten()], dim=1).float()  # [h * w, 2]
+        angles = (places[:, :, None] * self._inv_freq).flatten(1).repeat(t, 2)  # [t * h * w, head_dim]
+        return angles.cos(), angles.sin()

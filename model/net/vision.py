@@ -1,0 +1,118 @@
+"""The encoder block and patch embedding that vision towers share. Knows no tower's grid and no decoder."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from model.ops.base import Linear, Ops
+from model.weights import Weights
+
+Norm = Callable[[Tensor], Tensor]
+Mlp = Callable[[Tensor], Tensor]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PatchEmbed:
+    """uint8 patches to tower states: rescale, normalise and one matrix, all on the device."""
+
+    scale: Tensor  # float32 [columns]: factor of each column
+    shift: Tensor  # float32 [columns]: added after it
+    proj: Linear
+    dtype: torch.dtype
+
+    def __call__(self, pixels: Tensor) -> Tensor:
+        """uint8 [n, columns] -> [n, width]"""
+        return self.proj(torch.addcmul(self.shift, pixels.float(), self.scale).to(self.dtype))
+
+
+def take_patch_embeds(
+    ops: Ops, weights: Weights, name: str, shape: tuple[int, ...], pixels: "PixelSpec"
+) -> tuple[PatchEmbed, PatchEmbed]:
+    """A Conv3d kernel [width, channels, frames, side, side], for still images and for moving ones.
+
+    The frames of a still image are all alike: for it the kernel's frames are added up, so that one frame's patches
+    [n, channels * side * side] give what the repeated frame gives. Moving ones have patches of all frames, whose
+    columns are (channel, frame, y, x).
+    """
+    kernel = weights.take(name, shape, torch.float32)
+    return _patch_embed(ops, kernel.sum(dim=2), pixels), _patch_embed(ops, kernel, pixels)
+
+
+def take_patch_embed(ops: Ops, weights: Weights, name: str, shape: tuple[int, ...], pixels: "PixelSpec") -> PatchEmbed:
+    """A Conv2d kernel [width, channels, side, side] without overlap or bias; a patch is (channel, y, x)."""
+    return _patch_embed(ops, weights.take(name, shape, torch.float32), pixels)
+
+
+def _patch_embed(ops: Ops, kernel: Tensor, pixels: "PixelSpec") -> PatchEmbed:
+    """kernel: float32 [width, channels, ...]"""
+    repeats = kernel[0, 0].numel()
+    mean = torch.tensor(pixels.mean, dtype=torch.float64).repeat_interleave(repeats)
+    std = torch.tensor(pixels.std, dtype=torch.float64).repeat_interleave(repeats)
+    return PatchEmbed(
+        scale=(pixels.rescale / std).float().to(ops.device),
+        shift=(-mean / std).float().to(ops.device),
+        proj=ops.linear(kernel.flatten(1).to(ops.dtype)),
+        dtype=ops.dtype,
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PixelSpec:
+    """How raw channel values become the tower's input: (value * rescale - mean) / std."""
+
+    rescale: float
+    mean: tuple[float, ...]  # per channel
+    std: tuple[float, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VisionBlock:
+    """One pre-norm encoder block: rotated attention inside segments, then the tower's own norm and mlp."""
+
+    ops: Ops
+    heads: int
+    norm1: Norm
+    qkv: Linear  # width -> 3 * width, as (query heads, key heads, value heads)
+    proj: Linear
+    norm2: Norm
+    mlp: Mlp
+
+    def __call__(self, x: Tensor, angles: tuple[Tensor, Tensor] | None, segments: Sequence[int]) -> Tensor:
+        """x: [n, width]; angles: (cos, sin), each [n, head_dim]; segments: host lengths with sum n. -> [n, width]
+
+        No angles: x has its positions in it, and nothing is rotated.
+        """
+        ops, heads = self.ops, self.heads
+        qkv = self.qkv(self.norm1(x)).unflatten(-1, (3 * heads, -1))  # [n, 3 * heads, head_dim]
+        qk = qkv[:, : 2 * heads] if angles is None else ops.rotary(qkv[:, : 2 * heads], *angles)
+        mixed = ops.segment_attention(qk[:, :heads], qk[:, heads:], qkv[:, 2 * heads :], segments)
+        x = self.proj(mixed.flatten(1)).add_(x)
+        return self.mlp(self.norm2(x)).add_(x)
+
+
+def take_layer_norm(ops: Ops, weights: Weights, name: str, width: int, eps: float) -> Norm:
+    """A LayerNorm with weight and bias."""
+    weight, bias = weights.take(f"{name}.weight", (width,)), weights.take(f"{name}.bias", (width,))
+    return lambda x: ops.layer_norm(x, weight, bias, eps)
+
+
+def take_rms_norm(ops: Ops, weights: Weights, name: str, width: int, eps: float) -> Norm:
+    """An RMSNorm: a weight only."""
+    weight = weights.take(f"{name}.weight", (width,))
+    return lambda x: ops.rms_norm(x, weight, eps)
+
+
+def resample_positions(table: Tensor, side: int) -> Tensor:
+    """A square grid of learned positions [n * n, width], row by row, on a grid of `side`: bicubic, in float32.
+
+    A grid that already has that side is given back as it is.
+    """
+    n = round(table.shape[0] ** 0.5)
+    if n == side:
+        return table
+    grid = table.float().view(1, n, n, -1).permute(0, 3, 1, 2)  # [1, width, n, n]
+    found = F.interpolate(grid, size=(side, side), mode="bicubic", align_corners=False)
+    return found.permute(0, 2, 3, 1).reshape(side * side, -1)

@@ -1,0 +1,11 @@
+"""Which Ops serves a device: the one place that chooses. Knows no model."""
+
+import torch
+
+from model.ops.base import Ops
+from model.ops.cpu import TorchOps
+
+
+def load_ops(device: torch.device, dtype: torch.dtype) -> Ops:
+    """The Ops of `device` (as model.device.resolve gave it), computing in `dtype`."""
+    return TorchOps(device, dtype)

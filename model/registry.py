@@ -1,0 +1,29 @@
+"""Which family serves which architecture: one line each. Knows nothing else of any family and imports no torch."""
+
+import importlib
+
+from configs.checkpoint import Checkpoint, CheckpointError
+from model.family import Family
+
+_FAMILIES = {  # the first entry of config.json's `architectures` -> the module that exports FAMILY
+    "QWenLMHeadModel": "model.families.qwen_vl",
+    "Qwen2VLForConditionalGeneration": "model.families.qwen2_vl",
+    "Qwen2_5_VLForConditionalGeneration": "model.families.qwen2_5_vl",
+}
+
+
+def family_of(checkpoint: Checkpoint) -> Family:
+    """The family of this checkpoint. Raises CheckpointError, naming what is supported, for an unknown architecture."""
+    module = _FAMILIES.get(checkpoint.architecture)
+    if module is None:
+        raise CheckpointError(
+            f"config.json: architecture {checkpoint.architecture!r} is not supported "
+            f"(supported: {', '.join(sorted(_FAMILIES))})"
+        )
+    family: Family = importlib.import_module(module).FAMILY
+    return family
+
+
+def architectures() -> tuple[str, ...]:
+    """What can be served, as config.json names it."""
+    return tuple(sorted(_FAMILIES))

@@ -1,0 +1,208 @@
+"""The tensors of a checkpoint, read one by one when a network asks for them. Knows no network."""
+
+import json
+import math
+import os
+import pickle
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from configs.checkpoint import Checkpoint, CheckpointError, Facts
+
+_DTYPES = {"F64": torch.float64, "F32": torch.float32, "F16": torch.float16, "BF16": torch.bfloat16}
+_SAFETENSORS, _PICKLED = "model.safetensors", "pytorch_model.bin"
+_HEADER_LIMIT = 100_000_000  # bytes, as the safetensors format has it
+_READ_BYTES = 1 << 30  # Linux moves at most 2 GiB in one call
+_SHOWN = 6
+
+
+@dataclass(frozen=True, slots=True)
+class _Entry:
+    path: Path
+    disk_name: str
+    dtype: str
+    shape: tuple[int, ...]
+    offset: int  # in the file
+    nbytes: int
+
+    def read(self, label: str) -> Tensor:
+        """A private copy in the dtype on disk. Raises CheckpointError where the file was cut short meanwhile."""
+        raw = torch.empty(self.nbytes, dtype=torch.uint8)
+        _read_into(raw.numpy().data, self.path, self.offset, label)
+        return raw.view(_DTYPES[self.dtype]).view(self.shape)
+
+
+@dataclass(frozen=True, slots=True)
+class _Pickled:
+    """A tensor of a torch file: mapped, not read; the mapping goes with the last tensor of its file."""
+
+    path: Path
+    disk_name: str
+    dtype: str
+    shape: tuple[int, ...]
+    mapped: Tensor
+
+    def read(self, label: str) -> Tensor:
+        """A private copy in the dtype on disk."""
+        return self.mapped.contiguous().clone()
+
+
+class Weights:
+    """The tensors of one checkpoint under the names that its family's `build` uses.
+
+    They are read from safetensors, or, where there are none, from torch's own files (`pytorch_model*.bin`), of which
+    only what holds plain tensors is loaded. `take` reads one tensor, so memory stays within about one tensor of what
+    the caller holds. Of safetensors nothing is mapped: a file that is cut short is an error and not a signal.
+    """
+
+    def __init__(
+        self,
+        checkpoint: Checkpoint,
+        renames: Mapping[str, str],
+        dtype: torch.dtype,
+        device: torch.device | None = None,
+    ) -> None:
+        """renames: prefix on disk -> internal prefix, longest first. Tensors come in `dtype` on `device` (None: CPU).
+
+        Reads the headers only. Raises CheckpointError for a missing, broken or ambiguous file.
+        """
+        self._where = checkpoint.path
+        self._dtype = dtype
+        self._device = device or torch.device("cpu")
+        self.taken_bytes = 0  # of all tensors handed out, in the dtype they were handed out in
+        self._entries: dict[str, _Entry | _Pickled] = {}
+        for path in _files(checkpoint):
+            for entry in _read_pickle(path) if path.suffix == ".bin" else _read_header(path):
+                name = _internal_name(entry.disk_name, renames)
+                if name in self._entries:
+                    raise CheckpointError(
+                        f"{path.name}: tensor {entry.disk_name!r} and {self._entries[name].disk_name!r} "
+                        f"of {self._entries[name].path.name} both mean {name!r}"
+                    )
+                self._entries[name] = entry
+
+    def has(self, name: str) -> bool:
+        """Whether `name` is on disk and was not taken or dropped yet."""
+        return name in self._entries
+
+    def take(self, name: str, shape: tuple[int, ...] | None = None, dtype: torch.dtype | None = None) -> Tensor:
+        """Read one tensor, once. Raises CheckpointError, naming it, when it is missing, misshapen or not of floats."""
+        entry = self._entries.pop(name, None)
+        if entry is None:
+            raise CheckpointError(f"{self._where}: tensor {name!r} is missing")
+        label = f"{entry.path.name}: tensor {entry.disk_name!r}"
+        if shape is not None and entry.shape != shape:
+            raise CheckpointError(f"{label} has shape {list(entry.shape)}, the configuration asks for {list(shape)}")
+        if entry.dtype not in _DTYPES:
+            raise CheckpointError(f"{label} is stored as {entry.dtype} (supported: {', '.join(_DTYPES)})")
+        tensor = entry.read(label).to(self._device, dtype or self._dtype)
+        self.taken_bytes += tensor.nbytes
+        return tensor
+
+    def drop(self, name: str) -> None:
+        """Accept that `name` is on disk (or not) without using it."""
+        self._entries.pop(name, None)
+
+    def finish(self) -> None:
+        """Every tensor must have been taken or dropped by now. Raises CheckpointError, naming those that were not."""
+        left = sorted(f"{entry.disk_name} ({entry.path.name})" for entry in self._entries.values())
+        if left:
+            more = f" and {len(left) - _SHOWN} more" if len(left) > _SHOWN else ""
+            shown = ", ".join(left[:_SHOWN]) + more
+            raise CheckpointError(f"{self._where}: tensors that this model does not use: {shown}")
+
+
+def _files(checkpoint: Checkpoint) -> list[Path]:
+    """The files of one format: safetensors where there are any, else torch's."""
+    for single in (_SAFETENSORS, _PICKLED):
+        index = checkpoint.facts(f"{single}.index.json")
+        if "weight_map" in index:
+            return _shards(checkpoint, index)
+        if (checkpoint.path / single).is_file():
+            return [checkpoint.path / single]
+    raise CheckpointError(
+        f"{checkpoint.path}: no weights here: {_SAFETENSORS} is missing, and so are {_PICKLED} and an index of either"
+    )
+
+
+def _shards(checkpoint: Checkpoint, index: Facts) -> list[Path]:
+    names = sorted({str(name) for name in index.read(dict, "weight_map").values()})
+    for name in names:
+        if Path(name).name != name:
+            raise CheckpointError(f"{index.where}: {name!r} is not a file name")
+        if not (checkpoint.path / name).is_file():
+            raise CheckpointError(f"{checkpoint.path}: {name} is missing; {index.where} names it")
+    return [checkpoint.path / name for name in names]
+
+
+def _read_pickle(path: Path) -> list[_Pickled]:
+    """The tensors of a file that torch.save wrote, mapped. What else a pickle may hold is never run, but refused."""
+    names = {dtype: name for name, dtype in _DTYPES.items()}
+    try:
+        content = torch.load(path, map_location="cpu", mmap=True, weights_only=True)
+    except (RuntimeError, pickle.UnpicklingError, EOFError, LookupError, ValueError, TypeError) as error:
+        raise CheckpointError(
+            f"{path.name}: damaged, or not a zip file of plain tensors ({type(error).__name__})"
+        ) from None
+    if not isinstance(content, dict) or not all(isinstance(value, Tensor) for value in content.values()):
+        raise CheckpointError(f"{path.name}: not a table of tensors by name")
+    return [
+        _Pickled(path, str(name), names.get(tensor.dtype, str(tensor.dtype)), tuple(tensor.shape), tensor)
+        for name, tensor in content.items()
+    ]
+
+
+def _read_header(path: Path) -> list[_Entry]:
+    """The table of contents of one safetensors file: 8 bytes of length, JSON, then the tensors' bytes."""
+    size = path.stat().st_size
+    if size < 8:
+        raise CheckpointError(f"{path.name}: not a safetensors file: it has {size} bytes")
+    with path.open("rb") as file:
+        length = int.from_bytes(file.read(8), "little")
+        if length > min(_HEADER_LIMIT, size - 8):
+            raise CheckpointError(f"{path.name}: not a safetensors file, or cut short inside its header")
+        try:
+            header = json.loads(file.read(length))
+            header.pop("__metadata__", None)
+            return [_entry(path, name, fields, 8 + length, size) for name, fields in header.items()]
+        except (ValueError, TypeError, KeyError, AttributeError) as error:
+            raise CheckpointError(f"{path.name}: broken safetensors header: {error!r}") from None
+
+
+def _entry(path: Path, name: str, fields: dict[str, Any], base: int, size: int) -> _Entry:
+    begin, end = fields["data_offsets"]
+    shape = tuple(int(side) for side in fields["shape"])
+    dtype = str(fields["dtype"])
+    itemsize = _DTYPES[dtype].itemsize if dtype in _DTYPES else None
+    if not 0 <= begin <= end or min(shape, default=0) < 0:
+        raise ValueError(f"tensor {name!r} has offsets {begin}..{end} and shape {list(shape)}")
+    if itemsize is not None and end - begin != itemsize * math.prod(shape):
+        raise ValueError(f"tensor {name!r} has {end - begin} bytes for {dtype} {list(shape)}")
+    if base + end > size:
+        raise CheckpointError(f"{path.name}: cut short: tensor {name!r} ends at byte {base + end}, the file at {size}")
+    return _Entry(path, name, dtype, shape, base + begin, end - begin)
+
+
+def _internal_name(name: str, renames: Mapping[str, str]) -> str:
+    for prefix, new in renames.items():
+        if name.startswith(prefix):
+            return new + name[len(prefix) :]
+    return name
+
+
+def _read_into(target: memoryview, path: Path, offset: int, label: str) -> None:
+    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        done = 0
+        while done < len(target):
+            got = os.preadv(fd, [target[done : done + _READ_BYTES]], offset + done)
+            if got == 0:
+                raise CheckpointError(f"{label}: the file ends inside it")
+            done += got
+    finally:
+        os.close(fd)

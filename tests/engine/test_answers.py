@@ -1,0 +1,223 @@
+"""Several answers to one prompt: shared blocks, copies of the last one, and what every slot of the cache then holds."""
+
+from collections.abc import Mapping
+
+import msgspec
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from model.engine.kv_blocks import BlockAllocator, BlockError
+from model.engine.messages import SamplingParams
+from model.engine.plan import Plan
+from model.engine.scheduler import Limits, Scheduler
+from model.engine.sequence import Key, Sequence, Status
+
+SIZE = 4
+STOP = 7
+
+
+def request(name: str, n_prompt: int, max_tokens: int, n: int, embedding_bytes: int = 0) -> Sequence:
+    limit = n_prompt + max_tokens
+    return Sequence(
+        request_id=name, ids=np.zeros(limit, np.int64), n_prompt=n_prompt, limit=limit,
+        positions=np.broadcast_to(np.arange(n_prompt), (3, n_prompt)), position_delta=0, media=(),
+        embedding_bytes=embedding_bytes, n_tokens=n_prompt,
+        sampling=SamplingParams(max_tokens=max_tokens, seed=(1 << 63) - 2, n=n, stop_token_ids=(STOP,)),
+    )  # fmt: skip
+
+
+def scheduler(n_blocks: int = 64, seqs: int = 8, tokens: int = 16) -> Scheduler:
+    limits = Limits(max_seqs=seqs, max_batched_tokens=tokens, embedding_bytes=50)
+    return Scheduler(BlockAllocator(n_blocks, SIZE), limits)
+
+
+class Cache:
+    """What stands in every slot: whose token, and what it was computed behind."""
+
+    def __init__(self, sched: Scheduler) -> None:
+        self._sched = sched
+        self._slots: list[object] = [None] * (sched.allocator.n_blocks * SIZE)
+        self.copied = 0
+
+    def run(self, plan: Plan) -> None:
+        """Check that every chunk finds its past, write what it computes, then copy."""
+        for chunk in plan.chunks:
+            for i in range(chunk.start):
+                assert self._at(chunk.block_table, i) == self._truth(chunk.key, i), (chunk, i)
+        for chunk in plan.chunks:
+            for i in range(chunk.start, chunk.stop):
+                at = chunk.block_table[i // SIZE] * SIZE + i % SIZE
+                assert self._holders(chunk.block_table[i // SIZE]) == 1 or self._shared_prompt(chunk.key, i)
+                self._slots[at] = self._truth(chunk.key, i)
+        for chunk in plan.chunks:
+            for source, target in chunk.copies:
+                self._slots[target * SIZE : target * SIZE + SIZE] = self._slots[source * SIZE : source * SIZE + SIZE]
+                self.copied += 1
+
+    def _at(self, table: tuple[int, ...], i: int) -> object:
+        return self._slots[table[i // SIZE] * SIZE + i % SIZE]
+
+    def _truth(self, key: Key, i: int) -> object:
+        sequence = self._sched[key]
+        return (key[0], i) if i < sequence.n_prompt else (*key, i, tuple(sequence.ids[sequence.n_prompt : i + 1]))
+
+    def _holders(self, block: int) -> int:
+        return sum(block in s.block_table for s in self._sched)
+
+    def _shared_prompt(self, key: Key, i: int) -> bool:
+        """Only a leader writes blocks that others hold too: whole ones of the prompt, while nobody reads them yet."""
+        sequence = self._sched[key]
+        block = sequence.block_table[i // SIZE]
+        others = [s for s in self._sched if s is not sequence and block in s.block_table]
+        return (
+            sequence.is_fresh
+            and i // SIZE < sequence.n_prompt // SIZE
+            and all(s.request_id == key[0] and s.status is Status.FOLLOWING for s in others)
+        )
+
+
+def step(sched: Scheduler, cache: Cache, stops: Mapping[Key, bool] | None = None) -> Plan:
+    plan = sched.plan()
+    sched.check_integrity()
+    cache.run(plan)
+    keys = [key for chunk in plan.chunks for key in chunk.draws]
+    sched.commit(plan, {key: STOP if stops and stops.get(key) else 10 + key[1] for key in keys})
+    sched.check_integrity()
+    return plan
+
+
+def test_a_prompt_is_computed_once_and_its_whole_blocks_are_shared() -> None:
+    sched = scheduler()
+    cache = Cache(sched)
+    sched.add(request("a", 10, 6, n=3))
+    assert [s.key for s in sched] == [("a", 0), ("a", 1), ("a", 2)]
+    (chunk,) = step(sched, cache).chunks
+    assert (chunk.start, chunk.stop, chunk.followers) == (0, 10, (1, 2)) and len(chunk.copies) == 2
+    assert chunk.draws == (("a", 0), ("a", 1), ("a", 2))
+    tables = [s.block_table for s in sched]
+    assert len({tuple(table[:2]) for table in tables}) == 1  # two whole blocks are common
+    assert len({table[2] for table in tables}) == 3 and sched.allocator.n_used == 5
+    assert [c.length for c in step(sched, cache).chunks] == [1, 1, 1]
+    while len(sched):
+        step(sched, cache)
+    assert sched.allocator.n_used == 0
+
+
+def test_a_prompt_of_whole_blocks_needs_no_copy() -> None:
+    sched = scheduler()
+    cache = Cache(sched)
+    sched.add(request("a", 8, 3, n=4))
+    assert step(sched, cache).chunks[0].copies == () and sched.allocator.n_used == 2
+    step(sched, cache)
+    assert sched.allocator.n_used == 6 and cache.copied == 0
+
+
+def test_followers_wait_while_the_prompt_is_cut() -> None:
+    sched = scheduler(tokens=5)
+    cache = Cache(sched)
+    sched.add(request("a", 13, 3, n=3))
+    assert [[c.key for c in step(sched, cache).chunks] for _ in range(2)] == [[("a", 0)]] * 2
+    assert [s.status for s in sched] == [Status.RUNNING, Status.FOLLOWING, Status.FOLLOWING]
+    assert step(sched, cache).chunks[0].followers == (1, 2)
+    assert cache.copied == 2 and [s.n_computed for s in sched] == [13] * 3
+
+
+def test_an_answer_without_a_place_takes_the_whole_blocks_later() -> None:
+    sched = scheduler(seqs=2)
+    cache = Cache(sched)
+    sched.add(request("a", 10, 3, n=3))
+    step(sched, cache)
+    assert sched.n_running == 2 and sched.n_waiting == 1
+    plan = step(sched, cache, {("a", 0): True})
+    assert ("a", 0) not in [s.key for s in sched]
+    late = step(sched, cache).chunks[-1]
+    assert (late.key, late.start, late.stop, late.samples) == (("a", 2), 8, 10, True), plan
+
+
+def test_a_leader_that_is_aborted_hands_the_prompt_over() -> None:
+    sched = scheduler(tokens=6)
+    cache = Cache(sched)
+    sched.add(request("b", 1, 20, n=1))
+    step(sched, cache)
+    sched.add(request("a", 15, 3, n=3))
+    for _ in range(2):
+        step(sched, cache)
+    assert [s.status for s in sched] == [Status.RUNNING, Status.RUNNING, Status.FOLLOWING, Status.FOLLOWING]
+    assert sched["a", 0].n_computed == 10
+    assert sched.remove("a", 0)
+    sched.check_integrity()
+    assert sched["a", 1].status is Status.RUNNING and sched["a", 1].n_computed == 8
+    while "a" in sched:
+        step(sched, cache)
+
+
+def test_answers_end_one_by_one_and_the_request_with_the_last() -> None:
+    sched = scheduler()
+    cache = Cache(sched)
+    sched.add(request("a", 5, 9, n=3, embedding_bytes=40))
+    step(sched, cache)
+    step(sched, cache, {("a", 1): True})
+    assert [s.index for s in sched] == [0, 2] and sched.embedding_bytes == 40
+    assert sched.remove("a", 1) is False and sched.remove("a", 0) is True
+    assert sched.embedding_bytes == 40 and "a" in sched
+    step(sched, cache, {("a", 2): True})
+    assert "a" not in sched and sched.embedding_bytes == 0 and sched.allocator.n_used == 0
+
+
+def test_every_answer_draws_with_its_own_seed() -> None:
+    sched = scheduler()
+    sched.add(request("a", 5, 9, n=3))
+    assert [s.sampling.seed for s in sched] == [(1 << 63) - 2, (1 << 63) - 1, -(1 << 63)]
+    assert all(s.sampling == msgspec.structs.replace(sched["a", 0].sampling, seed=s.sampling.seed) for s in sched)
+    sched["a", 1].append(3)
+    assert sched["a", 0].ids[5] == 0 and sched["a", 0].history.generated == 0  # nothing but the prompt is common
+
+
+def test_a_planted_count_is_noticed() -> None:
+    sched = scheduler()
+    sched.add(request("a", 10, 6, n=2))
+    sched.commit(sched.plan(), {("a", 0): 1, ("a", 1): 1})
+    sched.check_integrity()
+    sched["a", 1].block_table[0] = sched["a", 1].block_table[1]  # as many blocks, counted for another one
+    with pytest.raises(BlockError, match="counted"):
+        sched.check_integrity()
+
+
+Arrival = tuple[int, int, int, int, int]  # prompt, max_tokens, n, embedding bytes, arrives at step
+ARRIVALS = st.lists(
+    st.tuples(st.integers(1, 30), st.integers(1, 14), st.integers(1, 5), st.integers(0, 50), st.integers(0, 20)),
+    min_size=1, max_size=8,
+)  # fmt: skip
+ABORTS = st.lists(st.tuples(st.integers(0, 40), st.integers(0, 7), st.sampled_from([None, 0, 1, 2, 3])), max_size=6)
+
+
+@settings(max_examples=150, deadline=None)
+@given(
+    arrivals=ARRIVALS, aborts=ABORTS, n_blocks=st.integers(11, 40), seqs=st.integers(1, 8), tokens=st.integers(1, 20),
+    stops=st.sets(st.tuples(st.integers(0, 7), st.integers(0, 4), st.integers(1, 10)), max_size=12),
+)  # fmt: skip
+def test_whatever_arrives_every_answer_finds_its_past(
+    arrivals: list[Arrival], aborts: list[tuple[int, int, int | None]], n_blocks: int, seqs: int, tokens: int,
+    stops: set[tuple[int, int, int]],
+) -> None:  # fmt: skip
+    """Blocks are counted, prompts and answers stand where their readers look, and everybody ends."""
+    sched = scheduler(n_blocks, seqs, tokens)
+    cache = Cache(sched)
+    pending = sorted(enumerate(arrivals), key=lambda pair: pair[1][4])
+    at = 0
+    while pending or len(sched):
+        while pending and pending[0][1][4] <= at:
+            i, (n_prompt, max_tokens, n, nbytes, _) = pending.pop(0)
+            sched.add(request(str(i), n_prompt, max_tokens, n, nbytes))
+        for when, i, index in aborts:
+            if when == at:
+                sched.remove(str(i), index)
+                sched.check_integrity()
+        wanted = {s.key: (int(s.request_id), s.index, s.history.generated + 1) in stops for s in sched}
+        plan = step(sched, cache, wanted)
+        assert bool(plan.chunks) == bool(wanted) and plan.n_tokens <= tokens and sched.n_running <= seqs
+        at += 1
+        assert at < 4000
+    assert sched.allocator.n_used == 0 and sched.embedding_bytes == 0

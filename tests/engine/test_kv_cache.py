@@ -1,0 +1,41 @@
+"""The size of the cache: stated bytes, useful tokens, and what that leaves for one sequence."""
+
+import msgspec
+import pytest
+
+from configs.serve import EngineConfig
+from model.engine.kv_cache import CacheTooSmall, cache_size, memory_rows
+from model.net.batch import KVSpec
+
+SPEC = KVSpec(layers=2, kv_heads=2, head_dim=16)  # 128 elements a token
+CONFIG = EngineConfig(max_seqs=2, block_size=16, kv_cache_bytes=128 * 4 * 16 * 10)
+
+
+def test_stated_bytes() -> None:
+    size = cache_size(SPEC, 4, CONFIG, 1000)
+    assert (size.n_blocks, size.block_size, size.nbytes) == (10, 16, CONFIG.kv_cache_bytes)
+    assert size.max_model_len == 160  # what the cache holds
+    assert cache_size(SPEC, 2, CONFIG, 1000).n_blocks == 20
+
+
+def test_no_more_than_all_sequences_can_use() -> None:
+    size = cache_size(SPEC, 4, CONFIG, 33)
+    assert size.n_blocks == 6 and size.max_model_len == 33  # two sequences of three blocks
+
+
+def test_a_rest_of_a_block_is_not_used() -> None:
+    config = msgspec.structs.replace(CONFIG, kv_cache_bytes=CONFIG.kv_cache_bytes - 1)
+    assert cache_size(SPEC, 4, config, 1000).n_blocks == 9
+
+
+def test_less_than_a_block_is_an_error_that_names_the_setting() -> None:
+    config = msgspec.structs.replace(CONFIG, kv_cache_bytes=8191)
+    with pytest.raises(CacheTooSmall, match="--kv-cache-mib: 8191 .* 8192"):
+        cache_size(SPEC, 4, config, 1000)
+
+
+def test_memory_rows_name_bytes_and_settings() -> None:
+    rows = memory_rows(77, cache_size(SPEC, 4, CONFIG, 1000), CONFIG)
+    assert [(nbytes, knob) for _, nbytes, knob in rows] == [
+        (77, "--dtype"), (CONFIG.kv_cache_bytes, "--kv-cache-mib"), (CONFIG.embedding_bytes, "--embedding-mib"),
+    ]  # fmt: skip

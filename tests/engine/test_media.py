@@ -1,0 +1,126 @@
+"""What admission refuses, each request alone, and what it makes of a good one."""
+
+from collections.abc import Callable
+
+import msgspec
+import numpy as np
+import pytest
+
+from model.engine.media import Bounds, RequestError, take_words
+from model.engine.messages import Generate, SamplingParams
+from shm.words import encode_shape_to_int64, encode_shm_name_to_int64
+from tokenization.messages import MediaItem
+
+PAD = 9
+NAMES = ("00000000abc", "00000000abd")
+Change = Callable[[Generate], Generate]
+
+
+def bounds(max_model_len: int = 100) -> Bounds:
+    return Bounds(
+        vocab_size=50, hidden_size=8, itemsize=4, max_model_len=max_model_len, pad_ids={"image": PAD},
+        media_shape=lambda kind, grid: (grid[0] * grid[1] * grid[2], 588),
+    )  # fmt: skip
+
+
+def item(*spans: tuple[int, int], grid: tuple[int, int, int] = (1, 4, 4)) -> MediaItem:
+    return MediaItem(kind="image", spans=spans, grid=grid, digest="d")
+
+
+def good() -> Generate:
+    """Twenty ids; the first item's four pads lie in one run, the second's two in runs of one."""
+    ids = np.arange(20, dtype=np.int64)
+    ids[[3, 4, 5, 6, 10, 15]] = PAD
+    for (first, second), name, patches in (((3, 4), NAMES[0], 16), ((10, 15), NAMES[1], 8)):
+        ids[first] = encode_shm_name_to_int64(name)
+        ids[second] = encode_shape_to_int64((patches, 588))
+    return Generate(
+        request_id="a", input_ids=ids, media=(item((3, 4)), item((10, 1), (15, 1), grid=(1, 2, 4))),
+        positions=np.zeros((3, 20), np.int32), position_delta=-2, sampling=SamplingParams(max_tokens=5, seed=0),
+    )  # fmt: skip
+
+
+def with_ids(places: dict[int, int]) -> Change:
+    def change(generate: Generate) -> Generate:
+        ids = generate.input_ids.copy()
+        for place, value in places.items():
+            ids[place] = value
+        return msgspec.structs.replace(generate, input_ids=ids)
+
+    return change
+
+
+def with_media(*media: MediaItem) -> Change:
+    return lambda generate: msgspec.structs.replace(generate, media=media)
+
+
+def test_words_are_taken_out_and_pads_are_back() -> None:
+    generate = good()
+    sequence = take_words(generate, bounds())
+    pads = [3, 4, 5, 6, 10, 15]
+    assert sequence.ids[:20].tolist() == [PAD if i in pads else i for i in range(20)]
+    assert generate.input_ids.min() < 0  # the message was not touched
+    assert sequence.n_prompt == sequence.n_tokens == 20 and sequence.limit == 25 and len(sequence.ids) == 25
+    assert [(m.segment.name, m.segment.shape) for m in sequence.media if m.segment] == [
+        (NAMES[0], (16, 588)), (NAMES[1], (8, 588)),
+    ]  # fmt: skip
+    assert [m.n_tokens for m in sequence.media] == [4, 2] and [m.first for m in sequence.media] == [3, 10]
+    assert sequence.embedding_bytes == 6 * 8 * 4
+    assert sequence.positions.dtype == np.int64 and sequence.position_delta == -2
+
+
+def test_the_limit_is_that_of_the_model_where_it_is_lower() -> None:
+    assert take_words(good(), bounds(max_model_len=23)).limit == 23
+    assert take_words(good(), bounds(max_model_len=21)).limit == 21
+
+
+WORD = encode_shm_name_to_int64(NAMES[0])
+SHAPE = encode_shape_to_int64((16, 588))
+REFUSED: dict[str, tuple[Change, str]] = {
+    "a flipped bit in the name": (with_ids({3: WORD ^ (1 << 20)}), "media_unavailable"),
+    "a flipped bit in the shape": (with_ids({4: SHAPE ^ 1}), "media_unavailable"),
+    "the two words exchanged": (with_ids({3: SHAPE, 4: WORD}), "media_unavailable"),
+    "a pad where the name should be": (with_ids({3: PAD}), "media_unavailable"),
+    "another shape than the grid's": (with_ids({4: encode_shape_to_int64((12, 588))}), "internal"),
+    "another grid than the shape's": (with_media(item((3, 4), grid=(1, 2, 4)), good().media[1]), "internal"),
+    "a word outside every item": (with_ids({0: WORD}), "internal"),
+    "an id above the vocabulary": (with_ids({0: 50}), "internal"),
+    "a word of an item that is not listed": (with_media(good().media[0]), "internal"),
+    "other ids among the pads": (with_ids({6: 8}), "internal"),
+    "a span that ends outside": (with_media(item((18, 4))), "internal"),
+    "a span that begins before the ids": (with_media(item((-1, 4))), "internal"),
+    "an empty span": (with_media(item((3, 4), (8, 0))), "internal"),
+    "one pad": (with_media(item((3, 1))), "internal"),
+    "no span": (with_media(item()), "internal"),
+    "two items over one span": (with_media(item((3, 4)), item((5, 4))), "internal"),
+    "spans of one item over each other": (with_media(item((3, 4), (4, 3))), "internal"),
+    "a kind that the model does not take": (
+        with_media(MediaItem(kind="audio", spans=((3, 4),), grid=(1, 4, 4), digest="d")), "internal",
+    ),
+    "positions of another length": (
+        lambda generate: msgspec.structs.replace(generate, positions=np.zeros((3, 19), np.int32)), "internal",
+    ),
+    "no ids": (
+        lambda generate: msgspec.structs.replace(
+            generate, input_ids=np.zeros(0, np.int64), positions=np.zeros((3, 0), np.int32), media=()
+        ),
+        "internal",
+    ),
+    "max_tokens of 0": (
+        lambda generate: msgspec.structs.replace(generate, sampling=SamplingParams(max_tokens=0, seed=0)), "internal",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_refused(name: str) -> None:
+    change, code = REFUSED[name]
+    with pytest.raises(RequestError) as caught:
+        take_words(change(good()), bounds())
+    assert caught.value.code == code
+    assert not any(segment in caught.value.message for segment in NAMES)
+
+
+def test_a_prompt_that_leaves_no_room_is_refused() -> None:
+    with pytest.raises(RequestError, match="20 tokens"):
+        take_words(good(), bounds(max_model_len=20))

@@ -1,0 +1,279 @@
+"""The scheduler as bookkeeping: order, budgets, preemption and the end of every request, without tensors."""
+
+import subprocess
+import sys
+from collections.abc import Sequence as Seq
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from model.engine.kv_blocks import BlockAllocator, BlockError
+from model.engine.messages import SamplingParams
+from model.engine.plan import Plan
+from model.engine.scheduler import Limits, Scheduler
+from model.engine.sequence import SegmentRef, Sequence, SequenceMedia, Status
+from tokenization.messages import MediaItem
+
+STOP = 7
+
+
+def item(*spans: tuple[int, int]) -> SequenceMedia:
+    media = MediaItem(kind="image", spans=spans, grid=(1, 2, 2), digest="d")
+    return SequenceMedia(item=media, segment=SegmentRef(name="0" * 11, shape=(4, 588)))
+
+
+def request(
+    name: str, n_prompt: int, max_tokens: int, *, media: Seq[SequenceMedia] = (), embedding_bytes: int = 0
+) -> Sequence:
+    limit = n_prompt + max_tokens
+    return Sequence(
+        request_id=name, ids=np.zeros(limit, np.int64), n_prompt=n_prompt, limit=limit,
+        positions=np.broadcast_to(np.arange(n_prompt), (3, n_prompt)), position_delta=0, media=tuple(media),
+        embedding_bytes=embedding_bytes, n_tokens=n_prompt,
+        sampling=SamplingParams(max_tokens=max_tokens, seed=0, stop_token_ids=(STOP,)),
+    )  # fmt: skip
+
+
+def scheduler(
+    n_blocks: int = 64, block_size: int = 4, seqs: int = 4, tokens: int = 16, embedding_bytes: int = 100
+) -> Scheduler:
+    limits = Limits(max_seqs=seqs, max_batched_tokens=tokens, embedding_bytes=embedding_bytes)
+    return Scheduler(BlockAllocator(n_blocks, block_size), limits)
+
+
+def shares(plan: Plan) -> list[tuple[str, int, int]]:
+    return [(chunk.request_id, chunk.start, chunk.stop) for chunk in plan.chunks]
+
+
+def run(sched: Scheduler, token: int = 1) -> Plan:
+    """One step in which every sampling chunk draws `token`."""
+    plan = sched.plan()
+    sched.commit(plan, {key: token for chunk in plan.chunks for key in chunk.draws})
+    sched.check_integrity()
+    return plan
+
+
+def test_several_prefills_share_a_step_and_a_long_one_is_cut() -> None:
+    sched = scheduler()
+    for name, n in (("a", 5), ("b", 30), ("c", 3)):
+        sched.add(request(name, n, 4))
+    assert shares(run(sched)) == [("a", 0, 5), ("b", 0, 11)]
+    assert shares(run(sched)) == [("a", 5, 6), ("b", 11, 26)]  # the decode first, the rest for the chunk
+    assert shares(run(sched)) == [("a", 6, 7), ("b", 26, 30), ("c", 0, 3)]
+    assert [s.request_id for s in sched] == ["a", "b", "c"]
+
+
+def test_only_the_chunk_that_ends_the_prompt_samples() -> None:
+    sched = scheduler()
+    sched.add(request("a", 20, 2))
+    assert [chunk.samples for chunk in sched.plan().chunks] == [False]
+    sched.remove("a")
+    sched.add(request("b", 16, 2))
+    assert [chunk.samples for chunk in sched.plan().chunks] == [True]
+
+
+def test_stop_and_length_end_a_request_and_free_its_blocks() -> None:
+    sched = scheduler()
+    for name in ("stopped", "cut"):
+        sched.add(request(name, 3, 2))
+    plan = sched.plan()
+    assert sched.commit(plan, {("stopped", 0): STOP, ("cut", 0): 1}) == {("stopped", 0): "stop", ("cut", 0): None}
+    assert "stopped" not in sched and sched.n_running == 1
+    assert sched.commit(sched.plan(), {("cut", 0): 1}) == {("cut", 0): "length"}
+    assert sched.allocator.n_used == 0 and sched.n_running == 0 and len(sched) == 0
+
+
+def test_a_stop_token_as_the_last_allowed_one_is_a_stop() -> None:
+    sched = scheduler()
+    sched.add(request("a", 3, 1))
+    assert sched.commit(sched.plan(), {("a", 0): STOP}) == {("a", 0): "stop"}
+
+
+def test_media_are_encoded_when_the_first_pad_is_reached() -> None:
+    sched = scheduler(tokens=8)
+    media = [item((2, 4)), item((7, 4), (20, 2)), item((16, 3))]
+    sched.add(request("a", 24, 4, media=media))
+    plan = sched.plan()
+    assert plan.chunks[0].encode == (0, 1)  # the chunk ends inside the second
+    media[0].embeddings = media[1].embeddings = object()  # type: ignore[assignment]
+    sched.commit(plan, {})
+    plan = sched.plan()
+    assert plan.chunks[0].encode == ()
+    sched.commit(plan, {})
+    assert sched.plan().chunks[0].encode == (2,)
+
+
+def test_the_youngest_makes_room_and_comes_back_first() -> None:
+    sched = scheduler(n_blocks=4, tokens=16)
+    for name in ("old", "young", "later"):
+        sched.add(request(name, 4, 12))
+    assert shares(run(sched)) == [("old", 0, 4), ("young", 0, 4)]  # the third would leave nothing to grow into
+    for _ in range(3):
+        run(sched)
+    sequence = sched["young", 0]
+    while not (plan := run(sched)).preempted:  # until both need a third block and none is free
+        pass
+    assert plan.preempted == ("young",) and shares(plan) == [("old", 8, 9)]
+    assert sequence.status is Status.WAITING and sequence.n_computed == 0 and sequence.block_table == []
+    assert sequence.n_tokens == 9 and sched.preemptions == 1
+    while "old" in sched:
+        plan = run(sched)
+        assert [chunk.request_id for chunk in plan.chunks] == ["old"]  # "later" does not overtake
+    assert shares(run(sched)) == [("young", 0, 9)]
+
+
+def test_a_preempted_sequence_keeps_its_embeddings_and_their_reservation() -> None:
+    sched = scheduler(n_blocks=4)
+    picture = item((1, 2))
+    sched.add(request("old", 4, 12))
+    sched.add(request("young", 4, 12, media=[picture], embedding_bytes=60))
+    run(sched)
+    picture.embeddings = object()  # type: ignore[assignment]
+    while sched.preemptions == 0:
+        run(sched)
+    assert sched.embedding_bytes == 60 and picture.embeddings is not None
+    while "old" in sched:
+        run(sched)
+    plan = sched.plan()
+    assert shares(plan)[0][:2] == ("young", 0) and plan.chunks[0].encode == ()
+    sched.remove("young")
+    assert sched.embedding_bytes == 0 and sched.allocator.n_used == 0
+
+
+def test_embeddings_are_counted_at_admission_and_nobody_overtakes() -> None:
+    sched = scheduler()
+    for name, nbytes in (("a", 60), ("b", 60), ("c", 0)):
+        sched.add(request(name, 4, 2, embedding_bytes=nbytes))
+    assert shares(run(sched)) == [("a", 0, 4)]
+    run(sched)
+    assert shares(run(sched)) == [("b", 0, 4), ("c", 0, 4)]
+
+
+def test_what_can_never_run_is_refused() -> None:
+    sched = scheduler(n_blocks=4)
+    assert sched.refuse(request("a", 8, 8)) is None
+    assert "KV cache" in str(sched.refuse(request("a", 8, 9)))
+    assert "embeddings" in str(sched.refuse(request("a", 4, 4, embedding_bytes=101)))
+
+
+def test_every_decode_and_the_oldest_prefill_run_under_a_small_budget() -> None:
+    sched = scheduler(seqs=8, tokens=3)
+    for i in range(8):
+        sched.add(request(str(i), 6, 3))
+    steps = 0
+    while len(sched):
+        decoding = {s.request_id for s in sched if s.status is Status.RUNNING and s.remaining == 1}
+        plan = run(sched)
+        assert plan.n_tokens <= 3 and decoding <= {chunk.request_id for chunk in plan.chunks}
+        steps += 1
+    assert steps < 40
+
+
+def test_the_same_id_twice_is_an_error() -> None:
+    sched = scheduler()
+    sched.add(request("a", 4, 2))
+    with pytest.raises(ValueError):
+        sched.add(request("a", 4, 2))
+
+
+def test_remove_in_every_state() -> None:
+    sched = scheduler(n_blocks=4, tokens=6)
+    assert sched.remove("nobody") is False
+    for name in ("running", "waiting"):
+        sched.add(request(name, 12, 3, embedding_bytes=10))
+    run(sched)
+    for name in ("waiting", "running"):
+        assert sched.remove(name) is True
+        sched.check_integrity()
+    assert sched.allocator.n_used == 0 and sched.embedding_bytes == 0
+
+
+def test_integrity_sees_planted_faults() -> None:
+    sched = scheduler()
+    sched.add(request("a", 4, 4))
+    run(sched)
+    sched.embedding_bytes = 1
+    with pytest.raises(BlockError):
+        sched.check_integrity()
+    sched.embedding_bytes = 0
+    sched["a", 0].block_table.append(63)
+    with pytest.raises(BlockError):
+        sched.check_integrity()
+
+
+Arrival = tuple[int, int, int, int, int]  # prompt, max_tokens, stops after, embedding bytes, arrives at step
+ARRIVALS = st.lists(
+    st.tuples(st.integers(1, 40), st.integers(1, 20), st.integers(1, 25), st.integers(0, 50), st.integers(0, 30)),
+    min_size=1, max_size=12,
+)  # fmt: skip
+
+
+@settings(max_examples=200, deadline=None)
+@given(
+    arrivals=ARRIVALS, aborts=st.dictionaries(st.integers(0, 11), st.integers(0, 60)), n_blocks=st.integers(15, 40),
+    seqs=st.integers(1, 6), tokens=st.integers(1, 20),
+)  # fmt: skip
+def test_whatever_arrives_everybody_finishes_in_fair_order(
+    arrivals: list[Arrival], aborts: dict[int, int], n_blocks: int, seqs: int, tokens: int
+) -> None:
+    sched = scheduler(n_blocks=n_blocks, seqs=seqs, tokens=tokens, embedding_bytes=50)
+    pending = sorted(enumerate(arrivals), key=lambda pair: pair[1][4])
+    order = {str(i): rank for rank, (i, _) in enumerate(pending)}
+    drawn = dict.fromkeys(order, 0)
+    ended: dict[str, str] = {}
+    step = 0
+    while pending or len(sched):
+        while pending and pending[0][1][4] <= step:
+            i, (n_prompt, max_tokens, _, nbytes, _) = pending.pop(0)
+            sched.add(request(str(i), n_prompt, max_tokens, embedding_bytes=nbytes))
+        for i, at in aborts.items():
+            if at == step and sched.remove(str(i)):
+                ended[str(i)] = "abort"
+        plan = sched.plan()
+        sched.check_integrity()
+        assert bool(plan.chunks) == (len(sched) > 0)  # there is always progress
+        assert plan.n_tokens <= tokens and sched.n_running <= seqs and sched.embedding_bytes <= 50
+        assert all(s.remaining == 1 for s in [s for s in sched if s.status is Status.RUNNING and s.n_computed][:-1])
+        running = [order[s.request_id] for s in sched if s.status is Status.RUNNING]
+        waiting = [order[s.request_id] for s in sched if s.status is Status.WAITING]
+        assert not running or not waiting or max(running) < min(waiting)
+        if running:
+            assert any(order[chunk.request_id] == min(running) for chunk in plan.chunks)  # the oldest always runs
+        sampled = {}
+        for chunk in plan.chunks:
+            assert len(chunk.block_table) * 4 >= chunk.stop and chunk.length >= 1
+            assert chunk.start == sched[chunk.key].n_computed
+            if chunk.samples:
+                drawn[chunk.request_id] += 1
+                stops = drawn[chunk.request_id] == arrivals[int(chunk.request_id)][2]
+                sampled[chunk.key] = STOP if stops else 1
+        for (name, _), finish in sched.commit(plan, sampled).items():
+            if finish is not None:
+                ended[name] = finish
+        sched.check_integrity()
+        step += 1
+        assert step < 5000
+    assert set(ended) == set(order) and sched.allocator.n_used == 0 and sched.embedding_bytes == 0
+    for name, how in ended.items():
+        _, max_tokens, stops_after, _, _ = arrivals[int(name)]
+        if how != "abort":
+            assert drawn[name] == min(max_tokens, stops_after)
+            assert how == ("stop" if stops_after <= max_tokens else "length")
+
+
+def test_positions_of_generated_tokens_follow_the_delta() -> None:
+    sequence = request("a", 4, 4)
+    sequence.position_delta = -2
+    assert sequence.positions_of(2, 6).tolist() == [[2, 3, 2, 3]] * 3
+    assert sequence.positions_of(5, 6).tolist() == [[3]] * 3
+    assert sequence.positions_of(0, 3).tolist() == [[0, 1, 2]] * 3
+
+
+def test_the_bookkeeping_imports_without_torch() -> None:
+    code = (
+        "import sys, model.engine.scheduler, model.engine.sequence, model.engine.kv_blocks, model.engine.messages;"
+        "sys.exit('torch' in sys.modules)"
+    )
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

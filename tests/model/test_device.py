@@ -1,0 +1,69 @@
+"""What --device and --dtype come to, and the words for what cannot be had."""
+
+import importlib.util
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from configs.checkpoint import Checkpoint, CheckpointError
+from configs.serve import Dtype
+from model.device import DeviceError, resolve
+from tests.tiny import write_json
+
+CPU = torch.device("cpu")
+
+
+def checkpoint(path: Path, **config: object) -> Checkpoint:
+    write_json(path / "config.json", config)
+    return Checkpoint(path)
+
+
+@pytest.fixture(autouse=True)
+def no_cuda(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+
+
+@pytest.mark.parametrize(
+    ("config", "expected"),
+    [
+        ({}, torch.float32),
+        ({"torch_dtype": "bfloat16"}, torch.bfloat16),
+        ({"dtype": "float32"}, torch.float32),
+        ({"text_config": {"dtype": "bfloat16"}}, torch.bfloat16),
+        ({"torch_dtype": "float16"}, torch.bfloat16),  # the CPU has no fast float16
+    ],
+)
+def test_auto_dtype_is_the_checkpoints_own(tmp_path: Path, config: dict[str, Any], expected: torch.dtype) -> None:
+    assert resolve("auto", "auto", checkpoint(tmp_path, **config)) == (CPU, expected)
+
+
+@pytest.mark.parametrize(("asked", "expected"), [("float32", torch.float32), ("bfloat16", torch.bfloat16)])
+def test_the_users_dtype_wins(tmp_path: Path, asked: Dtype, expected: torch.dtype) -> None:
+    assert resolve("cpu", asked, checkpoint(tmp_path, torch_dtype="float16"))[1] == expected
+
+
+def test_float16_stays_on_a_device(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    assert resolve("auto", "auto", checkpoint(tmp_path, dtype="float16")) == (torch.device("cuda"), torch.float16)
+    assert resolve("cpu", "auto", checkpoint(tmp_path)) == (CPU, torch.float32)
+
+
+def test_an_unknown_dtype_names_the_key(tmp_path: Path) -> None:
+    with pytest.raises(CheckpointError, match="torch_dtype = 'int8' is not supported"):
+        resolve("cpu", "auto", checkpoint(tmp_path, torch_dtype="int8"))
+
+
+def test_what_cannot_be_had(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    plain = checkpoint(tmp_path)
+    with pytest.raises(DeviceError, match="float16 is not served on the CPU"):
+        resolve("cpu", "float16", plain)
+    with pytest.raises(DeviceError, match="sees no CUDA device"):
+        resolve("cuda", "auto", plain)
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    with pytest.raises(DeviceError, match="torch_npu is not installed"):
+        resolve("npu", "auto", plain)
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: object())
+    with pytest.raises(DeviceError, match="no NPU operations yet"):
+        resolve("npu", "auto", plain)

@@ -1,0 +1,207 @@
+"""What parity tests share: a checkpoint loaded by transformers and by us, and our forward over lists of chunks."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from configs.checkpoint import Checkpoint
+from model.net.batch import ForwardBatch, KVCache
+from model.net.multimodal import MultimodalLM
+from model.ops.load import load_ops
+from model.registry import family_of
+from model.weights import Weights
+
+Grid = tuple[int, int, int]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Film:
+    """A video in a layout: its grid, and the seconds from one temporal grid to the next."""
+
+    grid: Grid
+    seconds: float = 1.0
+
+
+Layouts = Sequence[int | Grid | Film]
+
+
+def load_ours(path: Path, dtype: torch.dtype = torch.float32) -> MultimodalLM:
+    """The checkpoint as the engine loads it, on the CPU."""
+    checkpoint = Checkpoint(path)
+    family = family_of(checkpoint)
+    ops = load_ops(torch.device("cpu"), dtype)
+    return family.build(checkpoint, Weights(checkpoint, family.renames, ops.dtype, ops.device), ops)
+
+
+def load_hf(path: Path, dtype: torch.dtype = torch.float32) -> Any:
+    """The checkpoint as transformers loads it."""
+    from transformers import AutoModelForImageTextToText
+
+    return AutoModelForImageTextToText.from_pretrained(path, dtype=dtype, local_files_only=True).eval()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sample:
+    """One prompt with its images and videos, as both sides take it."""
+
+    ids: Tensor  # int64 [n]; pads hold the id of their kind
+    positions: Tensor  # int64 [3, n]
+    grids: tuple[Grid, ...]
+    pixels: tuple[Tensor, ...]  # uint8 [h * w, 588] each, of a video [t * h * w, 1176]
+    pads: Tensor  # int64: rows that hold pads
+    n_prompt: int | None = None  # how many of the ids are the prompt; None: all
+    films: tuple[Film | None, ...] = ()  # for each grid: the video it is of; no entries: only images
+
+    def kind(self, i: int) -> str:
+        """Of the medium `i`."""
+        return "video" if self.films and self.films[i] else "image"
+
+
+def make_sample(checkpoint: Path, layout: Layouts, seed: int = 0) -> Sample:
+    """A random prompt: an int is that many tokens of text, a grid (1, h, w) an image of random patches.
+
+    Positions follow the written rule: a video's time is floor(index * step), text goes on behind the greatest one.
+    """
+    rng = np.random.default_rng(seed)
+    config = Checkpoint(checkpoint).config
+    pads = {kind: config.read(int, f"{kind}_token_id") for kind in ("image", "video")}
+    rate = config.child("vision_config").read(int, "tokens_per_second", 0)
+    ids: list[int] = []
+    positions: list[np.ndarray] = []
+    pixels: list[Tensor] = []
+    grids: list[Grid] = []
+    films: list[Film | None] = []
+    at = 0
+    for part in layout:
+        if isinstance(part, int):
+            ids.extend(rng.integers(0, 200, part).tolist())
+            positions.append(np.broadcast_to(np.arange(at, at + part), (3, part)))
+            at += part
+            continue
+        film = part if isinstance(part, Film) else None
+        t, h, w = grid = part.grid if isinstance(part, Film) else part
+        step = film.seconds * rate if film and rate else 1.0
+        seen = [
+            (math.floor(i * step), row, column) for i in range(t) for row in range(h // 2) for column in range(w // 2)
+        ]
+        ids.extend([pads["video" if film else "image"]] * len(seen))
+        positions.append(np.array(seen).T + at)
+        at += 1 + max(max(place) for place in seen)
+        grids.append(grid)
+        films.append(film)
+        columns = 1176 if film else 588
+        pixels.append(torch.from_numpy(rng.integers(0, 256, (t * h * w, columns), dtype=np.uint8)))
+    tensor = torch.tensor(ids)
+    return Sample(
+        ids=tensor,
+        positions=torch.from_numpy(np.concatenate(positions, axis=1)).long(),
+        grids=tuple(grids),
+        pixels=tuple(pixels),
+        pads=torch.isin(tensor, torch.tensor(list(pads.values()))).nonzero()[:, 0],
+        films=tuple(films),
+    )
+
+
+def hf_pixels(sample: Sample, checkpoint: Path, kind: str = "image") -> Tensor:
+    """The float patches [n, 1176] that transformers' processors hand to its model for the media of one kind."""
+    facts = Checkpoint(checkpoint).facts("preprocessor_config.json")
+    mean = torch.tensor(facts.read(list, "image_mean"))[None, :, None]
+    std = torch.tensor(facts.read(list, "image_std"))[None, :, None]
+    patches = torch.cat([part for i, part in enumerate(sample.pixels) if sample.kind(i) == kind])
+    normal = (patches.view(len(patches), 3, -1).float() / 255 - mean) / std
+    if kind == "image":
+        normal = normal[:, :, None].expand(-1, 3, 2, 196)
+    return normal.reshape(-1, 1176)
+
+
+def hf_media(sample: Sample, checkpoint: Path) -> dict[str, Tensor]:
+    """Pixels and grids as transformers' models take them."""
+    found: dict[str, Tensor] = {}
+    for kind, pixels, grid in (
+        ("image", "pixel_values", "image_grid_thw"),
+        ("video", "pixel_values_videos", "video_grid_thw"),
+    ):
+        grids = [g for i, g in enumerate(sample.grids) if sample.kind(i) == kind]
+        if grids:
+            found |= {pixels: hf_pixels(sample, checkpoint, kind), grid: torch.tensor(grids)}
+    return found
+
+
+@torch.inference_mode()
+def hf_logits(model: Any, sample: Sample, checkpoint: Path) -> Tensor:
+    """float32 [n, vocab]: logits of every position, by transformers."""
+    media = hf_media(sample, checkpoint)
+    # No attention mask: given both, 4.x and 5.x disagree on which position_ids win.
+    out = model(input_ids=sample.ids[None], position_ids=sample.positions[:, None], use_cache=False, **media)
+    logits: Tensor = out.logits[0].float()
+    return logits
+
+
+class OurRun:
+    """Sequences going through our forward in chunks, over one paged cache with blocks handed out crosswise."""
+
+    def __init__(self, model: MultimodalLM, block_size: int = 16, blocks: int = 64) -> None:
+        self.model = model
+        self.block_size = block_size
+        self.kv: KVCache = model.kv_cache(blocks, block_size)
+        self._free = Random(0).sample(range(blocks), blocks)
+        self._tables: dict[int, list[int]] = {}
+        self._done: dict[int, int] = {}
+        self._embeds: dict[int, Tensor] = {}
+
+    def step(self, work: Sequence[tuple[int, Sample, int]], sample_all: bool = True) -> dict[int, Tensor]:
+        """One forward over (key, sample, new tokens) of each sequence -> logits [new tokens or 1, vocab] by key."""
+        ids, positions, slots, media_rows, media, rows, row = [], [], [], [], [], [], 0
+        for key, sample, n in work:
+            start = self._done.get(key, 0)
+            stop = start + n
+            table = self._tables.setdefault(key, [])
+            while len(table) * self.block_size < stop:
+                table.append(self._free.pop())
+            ids.append(sample.ids[start:stop])
+            positions.append(sample.positions[:, start:stop])
+            slots += [table[i // self.block_size] * self.block_size + i % self.block_size for i in range(start, stop)]
+            inside = (sample.pads >= start) & (sample.pads < stop)
+            media_rows.append(sample.pads[inside] - start + row)
+            if sample.grids:
+                media.append(self._embeddings(key, sample)[inside])
+            rows.append(torch.arange(row if sample_all else row + n - 1, row + n))
+            self._done[key] = stop
+            row += n
+        width = max(len(self._tables[key]) for key, _, _ in work)
+        tables = [self._tables[key] + [0] * (width - len(self._tables[key])) for key, _, _ in work]
+        found = torch.cat(media) if media else None
+        batch = ForwardBatch(
+            ids=torch.cat(ids),
+            positions=torch.cat(positions, dim=1),
+            media_rows=torch.cat(media_rows),
+            media_embeds=found if found is not None and len(found) else None,
+            slots=torch.tensor(slots),
+            block_tables=torch.tensor(tables, dtype=torch.int32),
+            q_lens=tuple(n for _, _, n in work),
+            kv_lens=tuple(self._done[key] for key, _, _ in work),
+            sample_rows=torch.cat(rows),
+            prompt_lens=tuple(sample.n_prompt or len(sample.ids) for _, sample, _ in work),
+        )
+        logits = self.model.forward(batch, self.kv)
+        sizes = [len(part) for part in rows]
+        return {key: part for (key, _, _), part in zip(work, logits.split(sizes), strict=True)}
+
+    def whole(self, sample: Sample, chunks: Sequence[int] | None = None, key: int = 0) -> Tensor:
+        """Logits of every position [n, vocab]; `chunks` are lengths whose sum is n (default: all at once)."""
+        steps = chunks if chunks is not None else [len(sample.ids)]
+        assert sum(steps) == len(sample.ids)
+        return torch.cat([self.step([(key, sample, n)])[key] for n in steps])
+
+    def _embeddings(self, key: int, sample: Sample) -> Tensor:
+        if key not in self._embeds:
+            media = enumerate(zip(sample.pixels, sample.grids, strict=True))
+            self._embeds[key] = torch.cat([self.model.encode(sample.kind(i), p, g) for i, (p, g) in media])
+        return self._embeds[key]

@@ -1,0 +1,191 @@
+"""Ids and positions of Qwen2-VL and Qwen2.5-VL against transformers' own tokenizer and rope index."""
+
+import random
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from transformers import AutoConfig, AutoTokenizer, Qwen2_5_VLModel, Qwen2VLModel
+
+from configs.checkpoint import Checkpoint
+from model.registry import family_of
+from tests.parity.conftest import MAX_PIXELS
+from tests.tiny import SPECIAL, TEMPLATE
+from tokenization.chat import chat_from_native, chat_from_openai
+from tokenization.clip import ClipPlan
+from tokenization.errors import ChatError
+from tokenization.prompt import Measure, Prompt
+
+IMAGE = {"type": "image_url", "image_url": {"url": "data:,x"}}
+VIDEO = {"type": "video_url", "video_url": {"url": "data:,x"}}
+
+
+@pytest.fixture(scope="module")
+def tokenizer(qwen2: Checkpoint) -> Any:
+    return AutoTokenizer.from_pretrained(str(qwen2.path))
+
+
+@pytest.fixture(scope="module")
+def reference(qwen2: Checkpoint) -> Any:
+    model = Qwen2VLModel if family_of(qwen2).name == "qwen2_vl" else Qwen2_5_VLModel
+    with torch.device("meta"):  # its rope index needs no weights
+        return model(AutoConfig.from_pretrained(str(qwen2.path)))
+
+
+# ---- ids
+
+WORDS = [
+    "", " ", "\n", "\nnew line first", "  blanks first", "blanks last  \n", "\t\ttabs", "Hello, world!", "don't stop",
+    "你好，世界。这张图片里有什么？", "🙂👩\u200d👩\u200d👧 x 🇩🇪", "e\u0301 is not é",
+    '<tool_call>{"a": 1}</tool_call>',
+    "a\n\n\nb", "\u3000wide", "1 2 3 4 5 10 20", "\u00a0nbsp\u00a0",
+]  # fmt: skip
+
+
+def reference_ids(tokenizer: Any, messages: list[dict[str, Any]]) -> list[int]:
+    ids = tokenizer.apply_chat_template(
+        messages, chat_template=TEMPLATE, add_generation_prompt=True, tokenize=True, return_dict=False
+    )
+    return [int(i) for i in ids]
+
+
+def hub_form(messages: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """OpenAI messages as transformers' templates take them."""
+    turned = []
+    for message in messages:
+        content = message["content"]
+        if isinstance(content, list):
+            content = [{"type": "image"} if part["type"] == "image_url" else part for part in content]
+        turned.append({"role": message["role"], "content": content})
+    return turned
+
+
+@pytest.mark.parametrize("words", WORDS)
+def test_ids_of_texts(prompt: Prompt, tokenizer: Any, words: str) -> None:
+    text = {"type": "text", "text": words}
+    for content in (words, [text], [IMAGE, text], [text, IMAGE], [text, IMAGE, text, IMAGE, text], [text, text]):
+        messages = [{"role": "user", "content": content}]
+        assert prompt.render(chat_from_openai(messages)) == reference_ids(tokenizer, hub_form(messages))
+
+
+def test_ids_of_whole_conversations(prompt: Prompt, tokenizer: Any) -> None:
+    rng = random.Random(1)
+    for _ in range(60):
+        messages: list[dict[str, Any]] = []
+        if rng.random() < 0.5:
+            messages.append({"role": "system", "content": rng.choice(WORDS)})
+        for i in range(rng.randrange(1, 4)):
+            parts = [IMAGE if rng.random() < 0.3 else {"type": "text", "text": rng.choice(WORDS)} for _ in range(4)]
+            messages.append({"role": "user", "content": rng.choice(WORDS) if rng.random() < 0.3 else parts})
+            if i < 2:
+                messages.append({"role": "assistant", "content": rng.choice(WORDS)})
+        assert prompt.render(chat_from_openai(messages)) == reference_ids(tokenizer, hub_form(messages))
+
+
+def test_both_dialects_give_the_same_ids(prompt: Prompt) -> None:
+    native = chat_from_native(
+        {
+            "system": "Be brief.",
+            "history": [{"inputs": [{"image": "a"}, {"text": "what?"}], "text": "a cat"}],
+            "inputs": [{"text": "and?"}, {"image": "b"}],
+        }
+    )
+    image, text = {"type": "image_url", "image_url": "a"}, {"type": "text"}
+    openai = chat_from_openai(
+        [
+            {"role": "system", "content": "Be brief."},
+            {"role": "user", "content": [image, {**text, "text": "what?"}]},
+            {"role": "assistant", "content": "a cat"},
+            {"role": "user", "content": [{**text, "text": "and?"}, image]},
+        ]
+    )
+    assert prompt.render(native) == prompt.render(openai)
+
+
+@pytest.mark.parametrize("token", SPECIAL)
+@pytest.mark.parametrize("role", ["user", "system", "assistant"])
+def test_typed_special_tokens_are_ordinary_ids_beside_real_images(prompt: Prompt, token: str, role: str) -> None:
+    """The special ids of the prompt are exactly those of the same chat without the typed token, in the same order."""
+
+    def special_ids(word: str) -> list[int]:
+        text = {"type": "text", "text": f"{word} a {word}\n{word}"}
+        user: list[dict[str, Any]] = [{"role": "user", "content": [text, IMAGE, text, IMAGE, text]}]
+        if role == "system":
+            messages = [{"role": "system", "content": f"x{word}"}, *user]
+        elif role == "assistant":
+            messages = [*user, {"role": "assistant", "content": word}, *user]
+        else:
+            messages = user
+        return [i for i in prompt.render(chat_from_openai(messages)) if prompt.codec.is_special(i)]
+
+    assert special_ids(token) == special_ids("word")
+    everything = prompt.render(chat_from_openai([{"role": "user", "content": f"a{token}b"}]))
+    spelled = prompt.codec.encode(f"user\na{token}b")
+    at = next(i for i in range(len(everything)) if everything[i : i + len(spelled)] == spelled)
+    assert at > 0 and len(spelled) > len(prompt.codec.encode("user\nab")) + 1
+
+
+# ---- expansion and positions
+
+
+def image_measure(h: int, w: int) -> Measure:
+    return Measure(kind="image", grid=(1, h, w), shape=(h * w, 588), n_pads=h * w // 4)
+
+
+def check_positions(prompt: Prompt, reference: Any, ids: list[int], grids: Sequence[tuple[int, int]]) -> None:
+    pad = prompt.codec.special["<|image_pad|>"]
+    measures = [image_measure(h, w) for h, w in grids]
+    layout = prompt.expand(ids, measures)
+    expected: list[int] = []
+    remaining = iter(measures)
+    for i in ids:
+        expected += [pad] * next(remaining).n_pads if i == pad else [i]
+    assert layout.input_ids.dtype == np.int64 and layout.input_ids.tolist() == expected
+    for spans, measure in zip(layout.spans, measures, strict=True):
+        ((start, length),) = spans
+        assert length == measure.n_pads and (layout.input_ids[start : start + length] == pad).all()
+        assert layout.input_ids[start - 1] == prompt.codec.special["<|vision_start|>"]
+    positions, delta = prompt.positions(layout, measures)
+    input_ids = torch.tensor([expected])
+    grid_thw = torch.tensor([m.grid for m in measures]) if measures else None
+    theirs, their_delta = reference.get_rope_index(input_ids, (input_ids == pad).int(), image_grid_thw=grid_thw)
+    assert positions.dtype == np.int32 and np.array_equal(positions, theirs[:, 0].numpy())
+    assert delta == int(their_delta)
+
+
+@pytest.mark.parametrize(
+    "grids",
+    [
+        [],
+        [(4, 4)],
+        [(2, 2)],
+        [(2, 80)],
+        [(80, 2)],
+        [(4, 6), (10, 4), (2, 2)],
+        [(4 + 2 * (i % 5), 4 + 2 * (i % 3)) for i in range(20)],
+        [(74, 66)],
+    ],
+)
+def test_expansion_and_positions(prompt: Prompt, reference: Any, grids: list[tuple[int, int]]) -> None:
+    text = {"type": "text", "text": "words between\n"}
+    layouts: list[list[Any]] = [
+        [text, *[IMAGE] * len(grids)],
+        [*[IMAGE] * len(grids), text],
+        [part for i in range(len(grids)) for part in (IMAGE, {"type": "text", "text": f" {i}"})] or [text],
+    ]
+    for content in layouts:
+        ids = prompt.render(chat_from_openai([{"role": "user", "content": content}]))
+        check_positions(prompt, reference, ids, grids)
+
+
+def test_a_template_without_a_place_for_images_is_refused(checkpoint: Checkpoint, tmp_path: Path) -> None:
+    for path in checkpoint.path.glob("*.json"):
+        (tmp_path / path.name).write_bytes(path.read_bytes())
+    for source, written in (("{{ messages[0].content[0].text }}", 0), ("<|image_pad|>" * 3, 3)):
+        (tmp_path / "chat_template.jinja").write_text(source)
+        odd = Qwen2VLPrompt(Checkpoint(tmp_path), MAX_PIXELS)
+        with pytest.raises(ChatError, match=f"{written} of the chat's 1 media"):
+            odd.render(chat_from_openai([{"role": "user", "content": [{"type": "text", "text": "a"}, IMAGE]}]))

@@ -1,0 +1,158 @@
+"""Patches of pictures against transformers' own PIL image processor."""
+
+import io
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from PIL import Image, ImageOps
+from transformers.models.qwen2_vl.image_processing_pil_qwen2_vl import Qwen2VLImageProcessorPil
+
+from configs.checkpoint import Checkpoint
+from configs.serve import MediaConfig
+from model.net.qwen_lm import CLIP_MEAN, CLIP_STD
+from model.registry import family_of
+from tests.parity.conftest import MAX_PIXELS
+from tests.tiny import write_json
+from tests.tokenization.pictures import encoded, photo, with_alpha
+from tokenization.clock import StageClock
+from tokenization.errors import ChatError
+from tokenization.prompt import Measure, Prompt
+from tokenization.source import Source
+
+LIMITS = MediaConfig()
+
+
+def processed(prompt: Prompt, data: bytes) -> tuple[np.ndarray, Measure]:
+    source = Source(kind="image", where="here", data=data)
+    measure = prompt.measure(source, LIMITS)
+    pixels = prompt.load(source, measure, LIMITS, StageClock())
+    assert pixels.shape == measure.shape and pixels.dtype == np.uint8 and pixels.nbytes == measure.nbytes
+    return pixels, measure
+
+
+def reference_pixels(image: Image.Image, *, max_pixels: int = MAX_PIXELS, raw: bool) -> tuple[np.ndarray, list[int]]:
+    """[n, 588] of the first of the two equal frames, and the grid."""
+    size = {"shortest_edge": 3136, "longest_edge": max_pixels}
+    processor = Qwen2VLImageProcessorPil(size=size, do_rescale=not raw, do_normalize=not raw)
+    out = processor(images=[image], return_tensors="np")
+    frames = out["pixel_values"].reshape(-1, 3, 2, 14 * 14)
+    assert np.array_equal(frames[:, :, 0], frames[:, :, 1])
+    return frames[:, :, 0].reshape(-1, 588), out["image_grid_thw"][0].tolist()
+
+
+def assert_same_pixels(prompt: Prompt, data: bytes, *, max_pixels: int = MAX_PIXELS) -> None:
+    image: Image.Image = ImageOps.exif_transpose(Image.open(io.BytesIO(data)))
+    pixels, measure = processed(prompt, data)
+    expected, grid = reference_pixels(image, max_pixels=max_pixels, raw=True)
+    assert list(measure.grid) == grid
+    assert np.array_equal(pixels, expected)
+    channel = pixels.reshape(-1, 3, 196).astype(np.float32)
+    mean, std = np.array(CLIP_MEAN, np.float32)[:, None], np.array(CLIP_STD, np.float32)[:, None]
+    normalised = ((channel / 255 - mean) / std).reshape(-1, 588)
+    assert np.abs(normalised - reference_pixels(image, max_pixels=max_pixels, raw=False)[0]).max() < 1e-6
+
+
+def prompt_of(checkpoint: Checkpoint, max_pixels: int) -> Prompt:
+    return family_of(checkpoint).prompt(checkpoint, max_pixels)
+
+
+# ---- pixels
+
+SIZES = [
+    (1, 1), (1, 2), (2, 1), (3, 3), (1, 150), (200, 1), (28, 28), (56, 56), (55, 57), (70, 98), (84, 84), (113, 331),
+    (640, 480), (481, 641), (1280, 720), (1920, 1080), (300, 2900),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("size", SIZES)
+def test_patches_of_many_sizes(prompt: Prompt, size: tuple[int, int]) -> None:
+    assert_same_pixels(prompt, encoded(photo(*size), "PNG" if min(size) < 28 else "JPEG"))
+
+
+MODES = {
+    "JPEG": ["RGB", "L", "1", "CMYK"],
+    "PNG": ["RGB", "RGBA", "L", "LA", "P", "1", "I;16"],
+    "WEBP": ["RGB", "RGBA"],
+    "GIF": ["RGB", "RGBA", "L", "LA", "P", "1"],
+    "BMP": ["RGB", "RGBA", "L", "P", "1"],
+}
+
+
+@pytest.mark.parametrize("form, mode", [(form, mode) for form, modes in MODES.items() for mode in modes])
+def test_patches_of_many_modes(prompt: Prompt, form: str, mode: str) -> None:
+    if mode == "I;16":
+        image = Image.fromarray(np.asarray(photo(90, 61).convert("L")).astype(np.uint16) * 257)
+    elif mode in ("RGBA", "LA"):
+        image = with_alpha(90, 61).convert(mode)
+    else:
+        image = photo(90, 61).convert(mode)
+    assert_same_pixels(prompt, encoded(image, form))
+
+
+def test_patches_of_transparent_palettes_and_keyed_colours(prompt: Prompt) -> None:
+    for mode, form in (("P", "PNG"), ("P", "GIF"), ("RGB", "PNG"), ("L", "PNG")):
+        buffer = io.BytesIO()
+        keyed = photo(64, 48).convert(mode)
+        first = keyed.getpixel((0, 0))
+        keyed.save(buffer, form, transparency=first)
+        assert Image.open(io.BytesIO(buffer.getvalue())).info.get("transparency") is not None
+        assert_same_pixels(prompt, buffer.getvalue())
+
+
+@pytest.mark.parametrize("form", ["JPEG", "PNG", "WEBP"])
+@pytest.mark.parametrize("orientation", range(1, 9))
+def test_patches_of_every_orientation(prompt: Prompt, form: str, orientation: int) -> None:
+    assert_same_pixels(prompt, encoded(photo(150, 70), form, orientation=orientation))
+
+
+@pytest.mark.parametrize(
+    "cap, most", [(MAX_PIXELS, MAX_PIXELS), (200_704, 200_704), (1000, 1000), (10**9, 28 * 28 * 1280)]
+)
+def test_the_smaller_of_the_two_caps_wins(qwen2: Checkpoint, cap: int, most: int) -> None:
+    capped = prompt_of(qwen2, cap)
+    _, measure = processed(capped, encoded(photo(1500, 1000), "JPEG"))
+    area = measure.grid[1] * measure.grid[2] * 196
+    assert 0.9 * most - 28 * 28 < area <= max(most, 28 * 28)
+    if most >= 3136:
+        assert_same_pixels(capped, encoded(photo(1500, 1000), "JPEG"), max_pixels=most)
+
+
+@pytest.mark.parametrize(
+    "settings, most",
+    [
+        ({"min_pixels": 3136, "max_pixels": 100_352}, 100_352),
+        ({"size": {"shortest_edge": 3136, "longest_edge": 100_352}}, 100_352),
+        ({"size": {"min_pixels": 3136, "max_pixels": 100_352}}, 100_352),
+        ({"max_pixels": 50_176, "size": {"shortest_edge": 3136, "longest_edge": 100_352}}, 50_176),
+        ({}, 28 * 28 * 1280),
+    ],
+)
+def test_pixel_bounds_of_the_checkpoint(qwen2: Checkpoint, tmp_path: Path, settings: Any, most: int) -> None:
+    for path in qwen2.path.glob("*.json"):
+        (tmp_path / path.name).write_bytes(path.read_bytes())
+    write_json(tmp_path / "preprocessor_config.json", settings)
+    assert_same_pixels(prompt_of(Checkpoint(tmp_path), 10**9), encoded(photo(1500, 1000), "JPEG"), max_pixels=most)
+
+
+def test_an_image_of_too_long_a_shape_is_refused(prompt: Prompt) -> None:
+    with pytest.raises(ChatError, match="200 times") as caught:
+        prompt.measure(Source(kind="image", where="inputs[0].image", data=encoded(photo(201, 1), "PNG")), LIMITS)
+    assert caught.value.param == "inputs[0].image"
+
+
+def test_digests_tell_apart_what_has_equal_bytes(prompt: Prompt, qwen2: Checkpoint) -> None:
+    flat = {size: encoded(Image.new("RGB", size, (9, 9, 9)), "PNG") for size in ((84, 280), (280, 84), (140, 168))}
+    digests = {}
+    for size, data in flat.items():
+        pixels, measure = processed(prompt, data)
+        digests[size] = prompt.digest(pixels, measure)
+        assert digests[size] == prompt.digest(pixels.copy(), measure)
+    assert len(set(digests.values())) == 3
+    pixels, measure = processed(prompt, flat[(84, 280)])
+    other_settings = prompt_of(qwen2, 10**5)
+    assert other_settings.digest(pixels, measure) != digests[(84, 280)]
+    changed = pixels.copy()
+    changed[3, 7] ^= 1
+    assert prompt.digest(changed, measure) != digests[(84, 280)]
