@@ -1,0 +1,29 @@
+"""Small tasks that outlive whoever started them, none of which may fail unseen. Knows nothing of what they do."""
+
+import asyncio
+from collections.abc import Coroutine
+from typing import Any
+
+
+class Background:
+    """Tasks that nobody awaits. The first one that raises ends the server, through `failed`."""
+
+    def __init__(self) -> None:
+        self._tasks: set[asyncio.Task[Any]] = set()
+        self.failed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+    def spawn(self, work: Coroutine[Any, Any, Any]) -> None:
+        """Run `work` to its end."""
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._done)
+
+    async def idle(self) -> None:
+        """Wait until every task has ended, also those started meanwhile."""
+        while self._tasks:
+            await asyncio.wait(set(self._tasks))
+
+    def _done(self, task: "asyncio.Task[Any]") -> None:
+        self._tasks.discard(task)
+        if not task.cancelled() and (error := task.exception()) is not None and not self.failed.done():
+            self.failed.set_exception(error)

@@ -1,0 +1,76 @@
+"""What the server says about itself at start: configuration, limits, memory, in one short table. Decides nothing."""
+
+from collections.abc import Iterable
+from pathlib import Path
+
+from configs.serve import GIB, KIB, MIB, ServeConfig
+from configs.settings import EMBEDDED_MODEL
+from model.engine.messages import EngineReady
+from server.served import Served
+
+
+def size(nbytes: int) -> str:
+    """Bytes as people read them."""
+    for unit, name in ((GIB, "GiB"), (MIB, "MiB"), (KIB, "KiB")):
+        if nbytes >= unit:
+            return f"{nbytes / unit:.4g} {name}"
+    return f"{nbytes} B"
+
+
+def table(title: str, rows: Iterable[tuple[str, str]]) -> str:
+    """A title and aligned rows."""
+    return "\n".join([title, *(f"  {name:<22} {value}" for name, value in rows)])
+
+
+def model_note(path: Path) -> str:
+    """What must be known about the embedded default before anybody judges its answers."""
+    return " (embedded default: random weights, its answers mean nothing)" if path == EMBEDDED_MODEL else ""
+
+
+def describe(config: ServeConfig, served: Served, root: Path) -> str:
+    """Configuration and limits, before anything is loaded."""
+    roots = ", ".join(str(path) for path in config.media.roots) or "none (local paths are refused)"
+    defaults = served.defaults
+    drawn = "greedy" if not defaults.temperature else (
+        f"temperature {defaults.temperature:g}, top_p {defaults.top_p:g}, top_k {defaults.top_k or 'off'}"
+    )  # fmt: skip
+    return "\n".join(
+        [
+            table(
+                "Pixelferry",
+                [
+                    ("model", f"{config.model.path}{model_note(config.model.path)}"),
+                    ("served as", f"{served.name} ({served.family})"),
+                    ("takes", ", ".join(["text", *sorted(served.modalities)])),
+                    ("sampling by default", drawn),
+                    ("device, dtype", f"{config.engine.device}, {config.engine.dtype} (as asked for)"),
+                    ("workers", str(config.workers)),
+                    ("shared memory", f"{root}, at most {size(config.shm.pool_bytes)}"),
+                    ("media from", roots),
+                ],
+            ),
+            table(
+                "limits",
+                [
+                    ("--max-model-len", f"{served.max_model_len} tokens, prompt and answer"),
+                    ("--max-seqs", f"{config.engine.max_seqs} requests in the engine"),
+                    ("--max-requests", f"{config.http.max_requests} unfinished requests; the next one is a 429"),
+                    ("--max-items", f"{config.media.max_items} media in one prompt"),
+                    ("--max-pixels", f"{config.media.max_pixels} pixels of one image after resizing"),
+                    ("--max-source-pixels", f"{config.media.max_source_pixels} pixels of one image as sent"),
+                    ("--max-body-mib", size(config.http.max_body_bytes) + " of one request body"),
+                    ("--max-inflight-mib", size(config.http.max_inflight_bytes) + " of all request bodies"),
+                ],
+            ),
+        ]
+    )
+
+
+def describe_engine(ready: EngineReady, max_model_len: int) -> str:
+    """What the engine got, once it is ready."""
+    tokens = ready.kv_blocks * ready.block_size
+    rows = [(line, f"{size(nbytes):<12} {knob}") for line, nbytes, knob in ready.memory]
+    cache = f"{tokens} tokens in {ready.kv_blocks} blocks of {ready.block_size}"
+    if tokens < max_model_len:
+        cache += f"; this is less than --max-model-len, so one request may have {tokens}"
+    return table(f"engine on {ready.device}, {ready.dtype}", [("KV cache", cache), *rows])

@@ -1,0 +1,39 @@
+"""One server for all tests that leave it alone, and a maker of servers for those that do not."""
+
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from pathlib import Path
+
+import pytest
+
+from tests.e2e.running import RunningServer, running
+from tests.tiny import write_qwen2_vl
+
+Start = Callable[..., AbstractContextManager[RunningServer]]
+
+
+@pytest.fixture(scope="session")
+def tiny_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A tiny random checkpoint. Untied, so that its answers do not end in one repeated token."""
+    return write_qwen2_vl(tmp_path_factory.mktemp("checkpoints") / "tiny", tied=False)
+
+
+@pytest.fixture(scope="session")
+def server(tiny_model: Path, shm_root: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningServer]:
+    """Shared: a test that uses it must not kill anything."""
+    with running(tiny_model, shm_root, tmp_path_factory.mktemp("server")) as server:
+        yield server
+
+
+@pytest.fixture
+def start(tiny_model: Path, shm_root: Path, tmp_path: Path) -> Start:
+    """start(*flags) -> a server of the test's own with a root of its own, of which nothing must be left in the end."""
+
+    @contextmanager
+    def start(*flags: str, root: Path | None = None, wait: bool = True) -> Iterator[RunningServer]:
+        own = root or shm_root.with_name(f"{shm_root.name}-own")
+        with running(tiny_model, own, tmp_path / "own", *flags, wait=wait) as server:
+            yield server
+        assert not own.exists(), f"left: {sorted(path.name for path in own.iterdir())}"
+
+    return start

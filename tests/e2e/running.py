@@ -1,0 +1,185 @@
+"""A real server as a subprocess, seen from outside: its answers, its processes and its files in shared memory."""
+
+import base64
+import io
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import httpx
+import numpy as np
+from PIL import Image
+
+REPO = Path(__file__).resolve().parents[2]
+READY = re.compile(r"^Pixelferry ready on (http://\S+)$", re.MULTILINE)
+NAME = re.compile(r"[0-9a-f]{11}")  # a leased segment; an idle one ends with .idle
+# Small enough for two cores; everything that a test asserts holds for any size.
+SMALL = ["--port", "0", "--device", "cpu", "--kv-cache-mib", "64", "--threads", "1"]
+
+
+def until(what: str, true: Callable[[], Any], seconds: float = 20.0, every: float = 0.02) -> Any:
+    """Wait until `true()` is; its value. Fails by name."""
+    deadline = time.monotonic() + seconds
+    while not (value := true()):
+        assert time.monotonic() < deadline, f"not within {seconds} s: {what}"
+        time.sleep(every)
+    return value
+
+
+def picture(width: int, height: int, seed: int = 0, kind: str = "PNG") -> bytes:
+    """An encoded picture of random blocks: sizes matter, and it costs what a real one costs."""
+    rng = np.random.default_rng(seed)
+    blocks = rng.integers(0, 256, ((height + 7) // 8, (width + 7) // 8, 3), dtype=np.uint8)
+    pixels = blocks.repeat(8, axis=0).repeat(8, axis=1)[:height, :width]
+    file = io.BytesIO()
+    Image.fromarray(pixels).save(file, kind)
+    return file.getvalue()
+
+
+def data_url(content: bytes, kind: str = "png") -> str:
+    """As clients send a picture."""
+    return f"data:image/{kind};base64,{base64.b64encode(content).decode()}"
+
+
+class RunningServer:
+    """One server process and everything that can be seen of it from outside."""
+
+    def __init__(self, process: "subprocess.Popen[bytes]", root: Path, out: Path, err: Path) -> None:
+        self.process = process
+        self.root = root
+        self._out = out
+        self._err = err
+        self.url = ""
+        self.http = httpx.Client(timeout=60)
+
+    @property
+    def pid(self) -> int:
+        return self.process.pid
+
+    @property
+    def out(self) -> str:
+        """What it printed."""
+        return self._out.read_text()
+
+    @property
+    def err(self) -> str:
+        """What it logged."""
+        return self._err.read_text()
+
+    def wait_ready(self, seconds: float = 60.0) -> None:
+        """Until the first line that says so."""
+
+        def line() -> str | None:
+            assert self.process.poll() is None, f"the server ended with {self.process.returncode}: {self.err}"
+            match = READY.search(self.out)
+            return match[1] if match else None
+
+        self.url = until("ready", line, seconds)
+        self.http = httpx.Client(base_url=self.url, timeout=60)
+
+    def children(self, role: str) -> list[int]:
+        """Pids of live children of a role, in the order of their start."""
+        return sorted(pid for pid in children_of(self.pid) if role in command_line(pid).split("\0"))
+
+    def chat(self, *inputs: dict[str, str], **parameters: Any) -> httpx.Response:
+        """POST /chat."""
+        body = {"inputs": list(inputs), "parameters": parameters}
+        return self.http.post("/chat", json=body)
+
+    def ready(self) -> int:
+        """The status of /health/ready."""
+        return self.http.get("/health/ready").status_code
+
+    def metric(self, line: str) -> float:
+        """The value of one line of /metrics, by its name with labels."""
+        for text in self.http.get("/metrics").text.splitlines():
+            name, _, value = text.rpartition(" ")
+            if name == f"pixelferry:{line}":
+                return float(value)
+        return 0.0
+
+    def leased_names(self) -> list[str]:
+        """Files of running leases, and path files."""
+        names = os.listdir(self.root) if self.root.exists() else []
+        return [name for name in names if NAME.fullmatch(name) or name.endswith(".paths")]
+
+    def nbytes(self) -> int:
+        """Bytes of every segment in the root."""
+        return sum(path.stat().st_size for path in self.root.iterdir() if not path.name.endswith(".owner"))
+
+    def assert_nothing_held(self) -> None:
+        """No lease, no path file, nothing mapped: of requests that ended nothing is left."""
+        until("nothing leased, by the metrics", lambda: self.metric('shm_bytes{state="leased"}') == 0)
+        assert self.metric("shm_path_files") == 0
+        assert self.leased_names() == []
+        for pid in (self.pid, *children_of(self.pid)):
+            assert str(self.root) not in Path(f"/proc/{pid}/maps").read_text()
+
+    def stop(self, number: int = signal.SIGTERM, seconds: float = 20.0) -> int:
+        """Send a signal and wait for the end; the return code."""
+        self.http.close()
+        if self.process.poll() is None:
+            self.process.send_signal(number)
+        return self.process.wait(seconds)
+
+
+@contextmanager
+def running(model: Path, root: Path, logs: Path, *flags: str, wait: bool = True) -> Iterator[RunningServer]:
+    """A server on a free port, ended by SIGTERM (by SIGKILL where that does not help) after the block."""
+    logs.mkdir(parents=True, exist_ok=True)
+    out, err = logs / "out.txt", logs / "err.txt"
+    command = [sys.executable, "-m", "server", "serve", "--model", str(model), "--shm-root", str(root)]
+    with out.open("wb") as out_file, err.open("wb") as err_file:
+        process = subprocess.Popen([*command, *SMALL, *flags], cwd=REPO, stdout=out_file, stderr=err_file)
+    server = RunningServer(process, root, out, err)
+    try:
+        if wait:
+            server.wait_ready()
+        yield server
+    finally:
+        try:
+            server.stop()
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+            raise
+
+
+def children_of(pid: int) -> list[int]:
+    """Live child processes, zombies not counted."""
+    found = []
+    for entry in os.listdir("/proc"):
+        if entry.isdigit():
+            state, parent = stat_of(int(entry))
+            if parent == pid and state != "Z":
+                found.append(int(entry))
+    return found
+
+
+def stat_of(pid: int) -> tuple[str, int]:
+    """State and parent; ("", 0) for a process that is gone."""
+    try:
+        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    except (FileNotFoundError, ProcessLookupError):
+        return "", 0
+    return fields[0], int(fields[1])
+
+
+def is_gone(pid: int) -> bool:
+    """Whether no such process runs any more."""
+    return stat_of(pid)[0] in ("", "Z")
+
+
+def command_line(pid: int) -> str:
+    """With NUL between the words; "" for a process that is gone."""
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_text()
+    except (FileNotFoundError, ProcessLookupError):
+        return ""

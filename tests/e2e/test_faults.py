@@ -1,0 +1,143 @@
+"""Processes that die or hang: every request ends with an answer, and nothing of it stays."""
+
+import os
+import signal
+import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import httpx
+
+from tests.e2e.conftest import Start
+from tests.e2e.faults import GREEDY, LARGE, LONG, SMALL, LongStream, later, recovered
+from tests.e2e.running import data_url, is_gone, picture, running, until
+
+
+def test_a_worker_killed_in_mid_job_costs_nobody_an_answer(start: Start) -> None:
+    """It is stopped first, so that its job is surely unfinished when it dies. The other one takes the job over."""
+    with start() as server:
+        expected = server.chat({"image": SMALL}, **GREEDY).json()["text"]
+        first = server.children("worker")[0]
+        os.kill(first, signal.SIGSTOP)
+        with ThreadPoolExecutor(8) as pool:
+            answers = [later(pool, server, {"image": SMALL}) for _ in range(6)]
+            until("a worker took a job and the others went on", lambda: sum(answer.done() for answer in answers) == 5)
+            os.kill(first, signal.SIGKILL)
+            assert [answer.result().json()["text"] for answer in answers] == [expected] * 6
+        assert server.metric('child_restarts_total{role="worker"}') == 1
+        until("two workers again", lambda: server.metric('children_up{role="worker"}') == 2)
+        recovered(server)
+
+
+def test_workers_killed_while_they_write_leave_nothing(start: Start) -> None:
+    """Again and again one dies with leases out; the bytes in shared memory stay what one such request needs."""
+    pictures = [{"image": data_url(picture(1600, 1200, i, "JPEG"))} for i in range(12)]
+    with start("--workers", "1", "--max-pixels", "200704") as server, ThreadPoolExecutor(4) as pool:
+        expected = server.chat(*pictures, **GREEDY).json()["text"]
+        size = server.nbytes()
+        assert size > 6 << 20
+        for _ in range(2):
+            answer = later(pool, server, *pictures)
+            until("leases are out", lambda: len(server.leased_names()) == 13, every=0.002)
+            os.kill(server.children("worker")[0], signal.SIGKILL)
+            assert answer.result().json().get("text") == expected, "one retry on the next worker"
+            recovered(server)
+            assert server.nbytes() == size
+        answer = later(pool, server, *pictures)
+        for _ in range(2):
+            until("leases are out", lambda: len(server.leased_names()) == 13, every=0.002)
+            os.kill(server.children("worker")[0], signal.SIGKILL)
+            until("they are taken back", lambda: not server.leased_names(), every=0.002)
+        assert answer.result().status_code == 500
+        assert answer.result().json()["error"]["code"] == "worker_died"
+        recovered(server)
+
+
+def test_an_engine_killed_in_mid_stream(start: Start) -> None:
+    """Those inside get one error event or a 503; queued and preparing ones are answered after the restart."""
+    with start("--max-seqs", "2") as server, ThreadPoolExecutor(8) as pool:
+        expected = server.chat({"image": SMALL}, **GREEDY).json()["text"]
+        stream = LongStream(server, {"image": SMALL})
+        body = {"inputs": [{"text": "Hi"}], "parameters": LONG}
+        inside = pool.submit(lambda: httpx.post(f"{server.url}/chat", json=body, timeout=60))
+        until("both are inside", lambda: server.metric("num_requests_running") == 2)
+        queued = [later(pool, server, {"image": SMALL}) for _ in range(3)]
+        until("three wait", lambda: server.metric('num_requests_waiting{place="place"}') == 3)
+        server.ready()  # the connection is open
+        os.kill(server.children("engine")[0], signal.SIGKILL)
+        killed = time.monotonic()
+        until("not ready", lambda: server.ready() == 503, 0.5, every=0.01)
+        assert server.http.get("/health/live").status_code == 200
+        events = stream.ended()
+        assert stream.status == 200 and sum("error" in event for event in events) == 1 and "error" in events[-1]
+        assert events[-1]["error"]["code"] == "engine_died" and "[DONE]" not in stream.text
+        refused = inside.result()
+        assert refused.status_code == 503 and refused.json()["error"]["code"] == "engine_died"
+        assert refused.headers["x-request-id"] in refused.json()["error"]["message"]
+        assert "retry-after" in refused.headers
+        assert [answer.result().json()["text"] for answer in queued] == [expected] * 3
+        assert time.monotonic() - killed < 30
+        recovered(server)
+
+
+def test_an_engine_that_hangs_is_killed_and_replaced(start: Start) -> None:
+    with start("--pulse-seconds", "2") as server:
+        stream = LongStream(server)
+        engine = server.children("engine")[0]
+        os.kill(engine, signal.SIGSTOP)
+        assert "error" in stream.ended()[-1]
+        assert is_gone(engine)
+        recovered(server)
+
+
+def test_a_worker_that_hangs_is_killed_and_its_job_is_done_by_another(start: Start) -> None:
+    with start("--pulse-seconds", "2", "--workers", "1") as server, ThreadPoolExecutor(2) as pool:
+        worker = server.children("worker")[0]
+        os.kill(worker, signal.SIGSTOP)
+        answer = later(pool, server, {"image": SMALL})
+        assert answer.result().status_code == 200
+        assert is_gone(worker)
+        recovered(server)
+
+
+def test_no_worker_is_not_ready(start: Start) -> None:
+    with start("--workers", "1") as server:
+        server.ready()
+        os.kill(server.children("worker")[0], signal.SIGKILL)
+        until("not ready", lambda: server.ready() == 503, 0.5, every=0.005)
+        recovered(server)
+
+
+def test_a_server_killed_takes_its_children_along(tiny_model: Path, shm_root: Path, tmp_path: Path) -> None:
+    """The last child sweeps. The next start finds a clean directory."""
+    root = shm_root.with_name(f"{shm_root.name}-killed")
+    with running(tiny_model, root, tmp_path / "a") as server:
+        stream = LongStream(server, {"image": LARGE})
+        children = server.children("worker") + server.children("engine")
+        assert len(children) == 3
+        os.kill(server.pid, signal.SIGKILL)
+        server.process.wait()
+        until("the children are gone", lambda: all(map(is_gone, children)), 5)
+        until("nothing is left", lambda: not root.exists(), 1)
+        assert stream.ended()[-1]["finish_reason"] is None and stream.broken
+
+
+def test_a_stopped_child_does_not_keep_a_killed_server_from_being_swept(
+    tiny_model: Path, shm_root: Path, tmp_path: Path
+) -> None:
+    """Everything is killed at once, as a container runtime does: nobody sweeps, but the next start does."""
+    root = shm_root.with_name(f"{shm_root.name}-group")
+    with running(tiny_model, root, tmp_path / "a") as server:
+        assert server.chat({"image": LARGE}, **GREEDY).status_code == 200
+        for pid in (*server.children("worker"), *server.children("engine"), server.pid):
+            os.kill(pid, signal.SIGSTOP)
+        pids = (*server.children("worker"), *server.children("engine"), server.pid)
+        for pid in pids:
+            os.kill(pid, signal.SIGKILL)
+        server.process.wait()
+        until("all are gone", lambda: all(map(is_gone, pids)), 5)
+    assert any(path.stat().st_size > 1 << 20 for path in root.iterdir()), "the leak was planted"
+    with running(tiny_model, root, tmp_path / "b") as server:
+        assert server.nbytes() == 0
+        assert server.metric("shm_swept_bytes_total") > 1 << 20
+    assert not root.exists()

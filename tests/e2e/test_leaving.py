@@ -1,0 +1,181 @@
+"""Clients that leave, memory that is full or gone, and servers that are told to end."""
+
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import httpx
+import pytest
+
+from tests.e2e.conftest import Start
+from tests.e2e.faults import GREEDY, LARGE, LONG, SMALL, LongStream, chat_body, later, recovered
+from tests.e2e.running import NAME, data_url, is_gone, picture, running, until
+
+
+@pytest.fixture
+def small_tmpfs(tmp_path: Path) -> Iterator[Path]:
+    """4 MiB of shared memory that may be filled without harm to anybody."""
+    mount = tmp_path / "tmpfs"
+    mount.mkdir()
+    if os.geteuid() != 0 or subprocess.run(["mount", "-t", "tmpfs", "-o", "size=4m", "none", mount]).returncode:
+        pytest.skip("mounting a tmpfs needs root")
+    yield mount
+    subprocess.run(["umount", mount], check=True)
+
+
+def test_an_engine_that_dies_with_its_server_does_not_hinder_the_sweep(
+    tiny_model: Path, shm_root: Path, tmp_path: Path
+) -> None:
+    """Dying, it holds the owner's lock a moment longer than the workers need to see that the server is gone."""
+    root = shm_root.with_name(f"{shm_root.name}-both")
+    with running(tiny_model, root, tmp_path / "a") as server:
+        assert server.chat({"image": LARGE}, **GREEDY).status_code == 200
+        os.kill(server.children("engine")[0], signal.SIGKILL)
+        os.kill(server.pid, signal.SIGKILL)
+        server.process.wait()
+        until("nothing is left", lambda: not root.exists(), 5)
+
+
+def test_shared_memory_that_is_full(start: Start, small_tmpfs: Path) -> None:
+    """The pool may hold 1 GiB and the file system 4 MiB: what does not fit now comes back later, and nothing dies."""
+    with start(root=small_tmpfs / "root") as server, ThreadPoolExecutor(8) as pool:
+        children = server.children("worker") + server.children("engine")
+        answers = [later(pool, server, {"image": LARGE}) for _ in range(6)]
+        statuses = [answer.result().status_code for answer in answers]
+        assert set(statuses) <= {200, 429} and 200 in statuses
+        alone = later(pool, server, *[{"image": LARGE}] * 3).result()
+        assert alone.status_code == 429 and alone.json()["error"]["code"] == "memory_full"
+        assert server.children("worker") + server.children("engine") == children
+        recovered(server)
+
+
+def test_a_client_that_leaves_frees_everything(start: Start) -> None:
+    with start() as server:
+        with httpx.stream("POST", f"{server.url}/chat", json=chat_body({"image": LARGE}, stream=True)) as answer:
+            chunks = answer.iter_raw()
+            next(chunks)
+        until("aborted in the stream", lambda: server.metric("num_requests_running") == 0, 5)
+        with pytest.raises(httpx.ReadTimeout):
+            httpx.post(f"{server.url}/chat", json=chat_body(), timeout=0.5)
+        until("aborted before an answer", lambda: server.metric("num_requests_running") == 0, 5)
+        for _ in range(5):  # while it is prepared
+            with pytest.raises(httpx.ReadTimeout):
+                httpx.post(f"{server.url}/chat", json=chat_body(*[{"image": LARGE}] * 8), timeout=0.05)
+        recovered(server)
+        assert server.metric('request_success_total{finished_reason="abort"}') >= 2
+
+
+def test_a_bad_parameter_beside_pictures_touches_no_memory(start: Start) -> None:
+    with start() as server:
+        answer = server.chat(*[{"image": SMALL}] * 20, max_tokens=4, temperature=-1)
+        assert answer.status_code == 400 and answer.json()["error"]["param"] == "parameters.temperature"
+        bad = server.chat(*[{"image": SMALL}] * 20, {"image": "data:image/png;base64,AAAA"})
+        assert bad.status_code == 400 and bad.json()["error"]["param"] == "inputs[20].image"
+        assert server.metric('shm_segments{state="idle"}') == 0 == server.metric('shm_segments{state="leased"}')
+        server.assert_nothing_held()
+
+
+def test_a_segment_deleted_before_prefill_fails_its_request_alone(start: Start) -> None:
+    with start("--max-seqs", "1") as server, ThreadPoolExecutor(2) as pool:
+        stream = LongStream(server)
+        answer, other = later(pool, server, {"image": LARGE}), later(pool, server, {"text": "Hi"})
+        until("both wait", lambda: server.metric('num_requests_waiting{place="place"}') == 2)
+        segments = [name for name in server.leased_names() if NAME.fullmatch(name)]
+        assert len(segments) == 1
+        (server.root / segments[0]).unlink()
+        os.kill(server.children("engine")[0], signal.SIGKILL)  # ends the long stream
+        stream.ended()
+        assert answer.result().status_code == 500
+        error = answer.result().json()["error"]
+        assert error["code"] == "media_unavailable" and segments[0] not in answer.result().text
+        assert other.result().status_code == 200
+        assert segments[0] not in server.err
+        recovered(server)
+
+
+def test_a_server_stopped_for_a_while_does_not_kill_its_children(start: Start) -> None:
+    """What they said meanwhile is unread, not unsaid."""
+    with start("--pulse-seconds", "1") as server:
+        before = server.children("worker") + server.children("engine")
+        os.kill(server.pid, signal.SIGSTOP)
+        time.sleep(2.5)
+        os.kill(server.pid, signal.SIGCONT)
+        time.sleep(1)
+        assert server.children("worker") + server.children("engine") == before
+        recovered(server)
+
+
+def test_sigterm_drains(start: Start) -> None:
+    """What runs may end, what comes is refused, and readiness says so."""
+    with start("--drain-seconds", "20") as server, ThreadPoolExecutor(2) as pool:
+        body = {"inputs": [{"text": "Hi"}], "parameters": {**LONG, "max_tokens": 800}}
+        answer = pool.submit(lambda: httpx.post(f"{server.url}/chat", json=body, timeout=60))
+        until("it runs", lambda: server.metric("num_requests_running") == 1)
+        os.kill(server.pid, signal.SIGTERM)
+        until("not ready", lambda: server.ready() == 503, 0.5)
+        refused = server.chat({"text": "Hi"})
+        assert refused.status_code == 503 and refused.json()["error"]["code"] == "stopping"
+        assert answer.result().status_code == 200 and answer.result().json()["usage"]["completion_tokens"] == 800
+        assert server.process.wait(10) == 0
+
+
+def test_a_drain_that_runs_out_of_time_tells_the_client(start: Start) -> None:
+    with start("--drain-seconds", "0.3") as server, ThreadPoolExecutor(2) as pool:
+        stream = LongStream(server)
+        answer = pool.submit(lambda: httpx.post(f"{server.url}/chat", json=chat_body({"image": SMALL}), timeout=60))
+        until("both run", lambda: server.metric("num_requests_running") == 2)
+        os.kill(server.pid, signal.SIGTERM)
+        assert stream.ended()[-1]["error"]["code"] == "stopping"
+        assert answer.result().status_code == 503
+        assert server.process.wait(10) == 0
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_an_idle_server_ends_at_once(start: Start, number: int) -> None:
+    with start() as server:
+        assert server.chat({"image": LARGE}, **GREEDY).status_code == 200
+        children = server.children("worker") + server.children("engine")
+        begun = time.monotonic()
+        assert server.stop(number) == 0
+        assert time.monotonic() - begun < 10
+        assert all(map(is_gone, children)) and not server.root.exists()
+
+
+def test_a_second_signal_ends_a_drain(start: Start) -> None:
+    with start("--drain-seconds", "60") as server:
+        stream = LongStream(server, {"image": SMALL})
+        children = server.children("worker") + server.children("engine")
+        os.kill(server.pid, signal.SIGTERM)
+        until("it drains", lambda: server.ready() == 503)
+        os.kill(server.pid, signal.SIGTERM)
+        server.process.wait(5)
+        assert all(map(is_gone, children)) and not server.root.exists()
+        assert stream.ended()[-1].get("finish_reason") is None
+
+
+def test_a_signal_while_the_model_loads_ends_the_server(start: Start) -> None:
+    with start(wait=False) as server:
+        until("it has begun", lambda: server.children("engine"))
+        assert server.stop(signal.SIGTERM) == 0
+
+
+def test_memory_does_not_grow_whatever_is_killed(start: Start) -> None:
+    """Once as many requests have run at once as ever will, the bytes stay the same."""
+    chat = [{"image": data_url(picture(700, 500, i, "JPEG"))} for i in range(2)]
+    with start() as server, ThreadPoolExecutor(4) as pool:
+        sizes = []
+        for turn in range(4):
+            answers = [later(pool, server, *chat) for _ in range(4)]
+            if turn:
+                role = ("worker", "engine")[turn % 2]
+                os.kill(server.children(role)[0], signal.SIGKILL)
+            assert {answer.result().status_code for answer in answers} <= {200, 500, 503}
+            recovered(server)
+            if turn:
+                sizes.append(server.nbytes())
+        need = 4 * 2 * (36 * 50 * 588 + 8192)
+        assert max(sizes) <= need

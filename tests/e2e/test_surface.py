@@ -1,0 +1,152 @@
+"""What is not a chat: models, tokenize, health, metrics, the command line and what is printed at start."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.e2e.conftest import Start
+from tests.e2e.running import REPO, RunningServer, data_url, picture, stat_of
+from tests.tiny import write_json
+
+
+def command(*args: str, cwd: Path = REPO) -> "subprocess.CompletedProcess[str]":
+    return subprocess.run([sys.executable, "-m", "server", *args], cwd=cwd, capture_output=True, text=True, timeout=60)
+
+
+def test_the_model_is_listed(server: RunningServer, tiny_model: Path) -> None:
+    body = server.http.get("/v1/models").json()
+    assert body["object"] == "list" and len(body["data"]) == 1
+    card = body["data"][0]
+    assert card["id"] == "tiny" and card["object"] == "model" and card["root"] == str(tiny_model)
+    assert card["owned_by"] == "pixelferry" and card["created"] > 1.7e9 and card["max_model_len"] == 32768
+    assert card["architecture"]["input_modalities"][0] == "text"
+    assert "image" in card["architecture"]["input_modalities"]
+    assert server.http.get("/v1/models/tiny").json() == card
+
+
+def test_tokenize_counts_what_a_chat_will_use(server: RunningServer) -> None:
+    image = data_url(picture(120, 90))
+    counted = server.http.post("/tokenize", json={"inputs": [{"image": image}, {"text": "Hi"}]}).json()
+    used = server.chat({"image": image}, {"text": "Hi"}, max_tokens=1).json()["usage"]
+    assert counted["count"] == len(counted["ids"]) == used["prompt_tokens"]
+    assert counted["media"] == [{"kind": "image", "tokens": 12}]
+    assert all(0 <= token_id < 417 for token_id in counted["ids"])
+    parts = [{"type": "image_url", "image_url": {"url": image}}, {"type": "text", "text": "Hi"}]
+    messages = server.http.post("/tokenize", json={"model": "tiny", "messages": [{"role": "user", "content": parts}]})
+    assert messages.json()["ids"] == counted["ids"]
+    assert counted["max_model_len"] == 32768
+
+
+def test_counting_takes_no_shared_memory(start: Start) -> None:
+    with start("--shm-mib", "1") as server:
+        big = data_url(picture(1600, 1200))
+        assert server.http.post("/tokenize", json=[{"image": big}]).json()["media"][0]["tokens"] > 1000
+        assert server.metric('shm_segments{state="idle"}') == 0
+
+
+def test_health(server: RunningServer) -> None:
+    assert server.http.get("/health/live").json() == {"status": "live"}
+    ready = server.http.get("/health/ready")
+    assert ready.status_code == 200
+    assert ready.json()["status"] == "ready" and ready.json()["workers_up"] == 2
+
+
+def test_metrics_move_with_the_requests(server: RunningServer) -> None:
+    def values() -> dict[str, float]:
+        names = (
+            'request_success_total{finished_reason="length"}', "prompt_tokens_total", "generation_tokens_total",
+            "time_to_first_token_seconds_count", "inter_token_latency_seconds_count",
+            "e2e_request_latency_seconds_count", "request_queue_time_seconds_count",
+            'mm_preprocess_seconds_count{stage="write"}',
+        )  # fmt: skip
+        return {name: server.metric(name) for name in names}
+
+    before = values()
+    used = server.chat({"image": data_url(picture(60, 60))}, max_tokens=3, ignore_eos=True).json()["usage"]
+    moved = {name: value - before[name] for name, value in values().items()}
+    assert moved["prompt_tokens_total"] == used["prompt_tokens"]
+    assert moved["generation_tokens_total"] == 3
+    assert moved['mm_preprocess_seconds_count{stage="write"}'] == 1
+    assert moved["time_to_first_token_seconds_count"] == moved["e2e_request_latency_seconds_count"] == 1
+    assert 1 <= moved["inter_token_latency_seconds_count"] <= 2
+    text = server.http.get("/metrics").text
+    for line in ("num_requests_running", "kv_cache_usage_perc", "num_preemptions", "shm_bytes_capacity"):
+        assert f"\npixelferry:{line} " in text
+    assert 'pixelferry:children_up{role="worker"} 2.0' in text and 'children_up{role="engine"} 1.0' in text
+    assert 'pixelferry:child_restarts_total{role="engine"} 0.0' in text
+
+
+def test_what_is_printed_at_start(server: RunningServer, tiny_model: Path) -> None:
+    out = server.out
+    for text in (str(tiny_model), "tiny", "--max-model-len", "--max-pixels", "--max-items", "KV cache", "float32"):
+        assert text in out
+    assert out.rstrip().endswith(f"Pixelferry ready on {server.url}")
+
+
+def test_the_embedded_default_says_that_it_is_random(shm_root: Path, tmp_path: Path) -> None:
+    from configs.settings import EMBEDDED_MODEL
+    from tests.e2e.running import running
+
+    with running(EMBEDDED_MODEL, shm_root, tmp_path / "default") as server:
+        assert "random" in server.out and "random" in server.http.get("/v1/models").json()["data"][0]["id"]
+
+
+def test_workers_never_load_torch(server: RunningServer) -> None:
+    for pid in (server.pid, *server.children("worker")):
+        assert "libtorch" not in Path(f"/proc/{pid}/maps").read_text()
+    assert "libtorch" in Path(f"/proc/{server.children('engine')[0]}/maps").read_text()
+
+
+def test_children_share_nothing_but_their_channel_and_the_lock(server: RunningServer) -> None:
+    for pid in (*server.children("worker"), *server.children("engine")):
+        assert stat_of(pid)[1] == server.pid
+        sockets = [fd for fd in Path(f"/proc/{pid}/fd").iterdir() if "socket:" in str(fd.readlink())]
+        assert len(sockets) == 1
+
+
+def test_a_checkpoint_that_cannot_be_served_is_one_line(start: Start, tmp_path: Path) -> None:
+    write_json(tmp_path / "config.json", {"architectures": ["Other"]})
+    refused = command("serve", "--model", str(tmp_path))
+    assert refused.returncode == 1 and refused.stderr.startswith("error: config.json: architecture 'Other'")
+    assert "Traceback" not in refused.stderr and refused.stderr.count("\n") == 1
+
+
+def test_what_the_engine_refuses_ends_the_server(start: Start, tiny_model: Path) -> None:
+    weights = tiny_model / "model.safetensors"
+    hidden = weights.rename(tiny_model / "hidden")
+    try:
+        with start(wait=False) as server:
+            assert server.process.wait(30) == 1
+            assert "error: " in server.err and "safetensors" in server.err and "Traceback" not in server.err
+            assert server.err.rstrip().endswith("error: the engine could not start: exit code 1")
+    finally:
+        hidden.rename(weights)
+
+
+@pytest.mark.parametrize(
+    ("args", "code", "said"),
+    [
+        (["serve", "--port", "99999"], 2, "--port"),
+        (["serve", "--model", "/nowhere"], 2, "--model"),
+        (["serve", "--max-model-len", "1000000"], 1, "max_position_embeddings"),
+        (["nonsense"], 2, "usage:"),
+        ([], 2, "usage:"),
+    ],
+)
+def test_wrong_usage_is_one_line(args: list[str], code: int, said: str) -> None:
+    done = command(*args)
+    assert done.returncode == code and said in done.stderr and "Traceback" not in done.stderr
+
+
+def test_an_address_that_is_taken_is_one_line(server: RunningServer, tiny_model: Path) -> None:
+    port = server.url.rpartition(":")[2]
+    done = command("serve", "--model", str(tiny_model), "--port", port)
+    assert done.returncode == 1
+    assert done.stderr.rstrip().endswith(f"error: cannot listen on 127.0.0.1:{port}: Address already in use")
+
+
+def test_the_families_are_listed() -> None:
+    done = command("models")
+    assert done.returncode == 0 and "Qwen2VLForConditionalGeneration" in done.stdout.split("\n")

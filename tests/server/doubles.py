@@ -1,0 +1,210 @@
+"""Doubles for what lies beyond the process border: workers and an engine that a test plays by hand."""
+
+import asyncio
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from configs.checkpoint import Checkpoint
+from model.engine.messages import (
+    EngineReady,
+    EngineStats,
+    Finished,
+    StepDone,
+    Token,
+    TokenEvent,
+)
+from server.answer import Accepted, Delta
+from server.background import Background
+from server.engine import Engine
+from server.metrics import Metrics
+from server.sampling import Defaults
+from server.segments import Segments
+from server.served import Served
+from server.service import RequestService
+from server.workers import Workers
+from shm.channel import ChannelClosed
+from shm.owner import Owner
+from shm.pool import Pool, PoolStats
+from tokenization.messages import Chat, Media, MediaItem, Prepared, Text, Turn, WorkerReady
+from tokenization.text import TextCodec
+
+STATS = EngineStats(
+    running=1, waiting=0, kv_blocks_used=1, kv_blocks_total=10, preemptions=0, embedding_bytes=0
+)  # fmt: skip
+
+
+class ChannelDouble:
+    """Keeps what the server says; `closed` makes it fail as the channel of a dead child does."""
+
+    def __init__(self) -> None:
+        self.said: list[Any] = []
+        self.closed = False
+
+    async def send(self, message: Any) -> None:
+        if self.closed:
+            raise ChannelClosed("the peer is gone")
+        self.said.append(message)
+
+    def close(self) -> None:
+        self.closed = True
+
+
+class ChildDouble:
+    """A process without a process."""
+
+    def __init__(self) -> None:
+        self.channel: Any = ChannelDouble()
+        self.exited: asyncio.Future[int] = asyncio.get_running_loop().create_future()
+        self.pid = 1
+
+    @property
+    def alive(self) -> bool:
+        return not self.exited.done()
+
+
+class Scene:
+    """A service whose workers and engine are played by the test."""
+
+    def __init__(
+        self, codec: TextCodec, root: Path, *, capacity: int = 1 << 20, workers: int = 1, seqs: int = 2
+    ) -> None:
+        self.background = Background()
+        self.owner = Owner.claim(root)
+        self.pool = Pool(self.owner, capacity)
+        self.segments = Segments(self.pool, self.background)
+        self.workers = Workers(workers, 60.0, self.background)
+        self.engine = Engine(seqs, 60.0, self.background, on_media_read=self.segments.give_back)
+        self.metrics = Metrics()
+        self.service = RequestService(
+            served(codec),
+            workers=self.workers,
+            engine=self.engine,
+            segments=self.segments,
+            background=self.background,
+            metrics=self.metrics,
+            max_requests=4,
+        )
+        for index in range(workers):
+            self.start_worker(index)
+        self.start_engine()
+
+    def start_worker(self, index: int = 0, *, ready: bool = True) -> None:
+        child: Any = ChildDouble()
+        self.workers.slots[index].on_started(child)
+        if ready:
+            self.workers.slots[index].on_message(WorkerReady())
+
+    def start_engine(self, *, ready: bool = True, max_model_len: int = 1000) -> None:
+        child: Any = ChildDouble()
+        self.engine.on_started(child)
+        if ready:
+            self.engine.on_message(
+                EngineReady(
+                    device="cpu", dtype="float32", vocab_size=400, kv_blocks=10, block_size=100, memory=(),
+                    max_model_len=max_model_len,
+                )
+            )  # fmt: skip
+
+    def to_worker(self, index: int = 0) -> list[Any]:
+        """What worker `index` has been told."""
+        channel: Any = self.workers.slots[index]._child.channel  # type: ignore[union-attr]
+        said: list[Any] = channel.said
+        return said
+
+    def to_engine(self) -> list[Any]:
+        """What the engine has been told."""
+        channel: Any = self.engine._child.channel  # type: ignore[union-attr]
+        said: list[Any] = channel.said
+        return said
+
+    def kill_worker(self, index: int = 0) -> None:
+        slot = self.workers.slots[index]
+        slot._child.exited.set_result(-9)  # type: ignore[union-attr]
+        slot.on_down()
+        slot.on_lost()
+
+    def kill_engine(self) -> None:
+        self.engine._child.exited.set_result(-9)  # type: ignore[union-attr]
+        self.engine.on_down()
+        self.engine.on_lost()
+
+    def say(self, request_id: str, *ids: int, finish: Any = None) -> None:
+        """The engine samples these tokens; the last one has the finish."""
+        for i, token_id in enumerate(ids):
+            last = finish if i == len(ids) - 1 else None
+            event = TokenEvent(request_id=request_id, token=Token(id=token_id, logprob=-1.0), finish=last)
+            self.engine.on_message(StepDone(tokens=(event,), stats=STATS, seconds={}))
+        if finish:
+            self.finished(request_id, "done")
+
+    def finished(self, request_id: str, reason: Any, **fields: Any) -> None:
+        self.engine.on_message(Finished(request_id=request_id, reason=reason, **fields))
+
+    async def stats(self) -> PoolStats:
+        return await self.segments.stats()
+
+    def close(self) -> None:
+        self.segments.close()
+        self.owner.close()
+
+
+class SinkDouble:
+    """Keeps what it is given."""
+
+    def __init__(self) -> None:
+        self.accepted: Accepted | None = None
+        self.deltas: list[Delta] = []
+
+    async def accept(self, accepted: Accepted) -> None:
+        self.accepted = accepted
+
+    async def write(self, delta: Delta) -> None:
+        self.deltas.append(delta)
+
+    @property
+    def text(self) -> str:
+        return "".join(delta.text for delta in self.deltas)
+
+
+def served(codec: TextCodec) -> Served:
+    """A model whose answers end with id 1000."""
+    return Served(
+        name="tiny", root="/models/tiny", family="tiny", created=0, codec=codec,
+        defaults=Defaults(temperature=0.0, top_p=1.0, top_k=0, eos_ids=(1000,)),
+        modalities=frozenset({"image"}), max_items=3, max_model_len=2000,
+    )  # fmt: skip
+
+
+def codec_of(path: Path) -> TextCodec:
+    """The codec of a checkpoint on disk."""
+    return TextCodec.from_checkpoint(Checkpoint(path))
+
+
+def chat_of(*kinds: str) -> Chat:
+    """One turn: a text for "text", a medium for every other word."""
+    parts: Any = tuple(
+        Text(text="Hi") if kind == "text" else Media(kind=kind, source="data:,", where=f"inputs[{i}]")  # type: ignore[arg-type]
+        for i, kind in enumerate(kinds)
+    )
+    return Chat(turns=(Turn(role="user", parts=parts, plain=False),))
+
+
+def prepared(request_id: str, n: int = 5, media: int = 0) -> Prepared:
+    """A worker's answer with `n` ids."""
+    items = tuple(MediaItem(kind="image", spans=((i, 2),), grid=(1, 2, 2), digest="") for i in range(media))
+    return Prepared(
+        request_id=request_id, input_ids=np.arange(n, dtype=np.int64), media=items,
+        positions=np.zeros((3, n), np.int32), position_delta=0, seconds={"text": 0.001},
+    )  # fmt: skip
+
+
+async def until(true: Callable[[], Any]) -> None:
+    """Let the loop run until it is so."""
+    for _ in range(2000):
+        if true():
+            return
+        await asyncio.sleep(0.001)
+    raise AssertionError("it did not come to pass")

@@ -1,0 +1,62 @@
+"""The steps of which scenes are made: a request, its worker, its engine, its end."""
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from model.engine.messages import Generate
+from server.errors import ServeError
+from server.sampling import Wishes
+from server.service import ChatRequest
+from tests.server.doubles import Scene, SinkDouble, chat_of, prepared, until
+from tokenization.messages import Leases, Measured, Prepare
+from tokenization.text import TextCodec
+
+Play = Callable[..., None]  # play(scenario, **what the scene is made with)
+A, B, C = 65, 66, 67  # ids of a byte-level vocabulary's letters
+
+
+def request(*kinds: str, name: str = "chat-1", **wishes: Any) -> ChatRequest:
+    return ChatRequest(id=name, chat=chat_of(*(kinds or ("text",))), field="inputs", wishes=Wishes(**wishes))
+
+
+def start(scene: Scene, asked: ChatRequest) -> "tuple[asyncio.Task[None], SinkDouble]":
+    sink = SinkDouble()
+    return asyncio.create_task(scene.service.run(asked, sink)), sink
+
+
+def told_to_prepare(said: Any, request_id: str) -> bool:
+    return isinstance(said, Prepare) and said.request_id == request_id
+
+
+async def leased(scene: Scene, asked: ChatRequest, nbytes: tuple[int, ...] = (100,)) -> tuple[str, ...]:
+    """Play the worker up to Leases; the names."""
+    await until(lambda: scene.to_worker()[-1:] and told_to_prepare(scene.to_worker()[-1], asked.id))
+    wheres = tuple(media.where for media in asked.chat.media)
+    scene.workers.slots[0].on_message(Measured(request_id=asked.id, nbytes=nbytes, wheres=wheres))
+    await until(lambda: isinstance(scene.to_worker()[-1], Leases))
+    names: tuple[str, ...] = scene.to_worker()[-1].names
+    return names
+
+
+async def generating(scene: Scene, name: str = "chat-1", n: int = 5, media: int = 0) -> Generate:
+    """Play the worker's last answer and wait for what the engine is told."""
+    await until(lambda: scene.workers.slots[0].job is not None)
+    scene.workers.slots[0].on_message(prepared(name, n, media))
+    await until(lambda: any(isinstance(said, Generate) and said.request_id == name for said in scene.to_engine()))
+    told = scene.to_engine()[-1]
+    assert isinstance(told, Generate)
+    return told
+
+
+def text_of(codec: TextCodec, *ids: int) -> str:
+    return b"".join(codec.token_bytes(i) for i in ids).decode("utf-8", "replace")
+
+
+async def fails(task: "asyncio.Task[None]", status: int, code: str | None = None, param: str | None = None) -> None:
+    with pytest.raises(ServeError) as caught:
+        await task
+    assert caught.value.status == status
+    assert (caught.value.body.code, caught.value.body.param) == (code, param)

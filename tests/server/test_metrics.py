@@ -1,0 +1,86 @@
+"""What requests feed comes out under its documented name, and every metric is documented."""
+
+from pathlib import Path
+
+from model.engine.messages import EngineStats
+from server.errors import bad_request, too_many
+from server.metrics import PREFIX, Metrics
+from server.report import describe_engine, size
+from shm.pool import PoolStats
+from tests.server.doubles import STATS
+
+REPO = Path(__file__).resolve().parents[2]
+
+
+def value(metrics: Metrics, line: str) -> float:
+    for text in metrics.render().decode().splitlines():
+        name, _, number = text.rpartition(" ")
+        if name == PREFIX + line:
+            return float(number)
+    raise AssertionError(f"no line {line}")
+
+
+def test_one_good_request() -> None:
+    metrics = Metrics()
+    watch = metrics.watch()
+    watch.prompt(12, {"decode": 0.02})
+    watch.started()
+    watch.tokens(1)
+    watch.tokens(2)
+    watch.end("stop")
+    watch.end("abort")
+    assert value(metrics, "prompt_tokens_total") == 12 and value(metrics, "generation_tokens_total") == 3
+    assert value(metrics, 'request_success_total{finished_reason="stop"}') == 1
+    assert value(metrics, 'request_success_total{finished_reason="abort"}') == 0
+    for name in ("time_to_first_token", "e2e_request_latency", "inter_token_latency", "request_queue_time"):
+        assert value(metrics, f"{name}_seconds_count") == 1
+    assert value(metrics, 'mm_preprocess_seconds_count{stage="decode"}') == 1
+
+
+def test_errors_and_refusals() -> None:
+    metrics = Metrics()
+    metrics.watch().failed(too_many("full", "memory_full"))
+    metrics.watch().failed(bad_request("no"))
+    assert value(metrics, 'request_success_total{finished_reason="error"}') == 2
+    assert value(metrics, 'mm_rejected_total{reason="memory_full"}') == 1
+    assert value(metrics, "e2e_request_latency_seconds_count") == 0
+
+
+def test_gauges_show_the_last_snapshot_and_zero_for_a_dead_engine() -> None:
+    metrics = Metrics()
+    metrics.set_engine(STATS)
+    assert value(metrics, "kv_cache_usage_perc") == 0.1 and value(metrics, "num_requests_running") == 1
+    metrics.set_engine(None)
+    assert value(metrics, "kv_cache_usage_perc") == 0 and value(metrics, "num_requests_running") == 0
+    metrics.set_engine(EngineStats(
+        running=0, waiting=0, kv_blocks_used=0, kv_blocks_total=0, preemptions=3, embedding_bytes=5
+    ))  # fmt: skip
+    assert value(metrics, "num_preemptions") == 3 and value(metrics, "mm_embedding_bytes") == 5
+    metrics.set_pool(PoolStats(
+        capacity=9, leased_bytes=4, leases=1, idle_bytes=3, segments=3, total_bytes=7, path_files=2
+    ))  # fmt: skip
+    assert value(metrics, 'shm_bytes{state="leased"}') == 4 and value(metrics, 'shm_segments{state="idle"}') == 2
+    assert value(metrics, "shm_path_files") == 2 and value(metrics, "shm_bytes_capacity") == 9
+
+
+def test_every_metric_is_documented() -> None:
+    page = (REPO / "docs" / "operations.md").read_text()
+    names = {family.name for family in Metrics().registry.collect()}
+    assert len(names) > 20
+    missing = [name for name in sorted(names) if f"`{name.removeprefix(PREFIX)}" not in page]
+    assert not missing
+
+
+def test_sizes_as_people_read_them() -> None:
+    assert [size(n) for n in (0, 1023, 1024, 1 << 20, 3 << 29)] == ["0 B", "1023 B", "1 KiB", "1 MiB", "1.5 GiB"]
+
+
+def test_the_engine_says_when_its_cache_is_shorter_than_asked() -> None:
+    from model.engine.messages import EngineReady
+
+    ready = EngineReady(
+        device="cpu", dtype="float32", vocab_size=1, kv_blocks=4, block_size=16, memory=(("weights", 2048, "--dtype"),)
+    )
+    assert "one request may have 64" in describe_engine(ready, 65)
+    assert "one request" not in describe_engine(ready, 64)
+    assert "weights" in describe_engine(ready, 64) and "2 KiB" in describe_engine(ready, 64)
