@@ -26,6 +26,7 @@ class HttpConfig(msgspec.Struct, frozen=True, kw_only=True):
     max_body_bytes: int = 64 * MIB
     max_inflight_bytes: int = 1 * GIB  # bodies of all unfinished requests together; the next byte is a 429
     max_requests: int = 256  # accepted and unfinished at once; the next one is a 429
+    max_n: int = 8  # answers to one chat; more is a 400
     drain_seconds: float = 30.0  # how long SIGTERM waits for running requests
 
 
@@ -36,7 +37,11 @@ class MediaConfig(msgspec.Struct, frozen=True, kw_only=True):
     max_items: int = 32  # media items in one prompt, history included
     max_file_bytes: int = 64 * MIB  # encoded bytes of one local file
     max_source_pixels: int = 178_956_970  # width x height in the header, before decoding
-    max_pixels: int = 1280 * 28 * 28  # pixels of one image after resizing; caps the checkpoint's own bound
+    max_pixels: int = 1280 * 28 * 28  # pixels of one image or frame after resizing; caps the checkpoint's own bound
+    max_frames: int = 768  # frames of one video that reach the model
+    max_video_seconds: float = 3600.0
+    max_decoded_frames: int = 18_000  # of one video, decoded to get at those; full HD, larger ones count as more
+    max_video_pixels: int = 90_316_800  # of all temporal grids of one video: frames / 2 * height * width
 
 
 class ShmConfig(msgspec.Struct, frozen=True, kw_only=True):
@@ -69,5 +74,5 @@ class ServeConfig(msgspec.Struct, frozen=True, kw_only=True):
     shm: ShmConfig = ShmConfig()
     engine: EngineConfig = EngineConfig()
     workers: int = 2
-    pulse_seconds: float = 10.0  # a child that is silent for so long is killed and started anew
+    pulse_seconds: float = 20.0  # a child that is silent for so long is killed and started anew
     step_seconds: float = 60.0  # a step or job may take so long, and more with every token, patch and media item

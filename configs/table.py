@@ -127,6 +127,10 @@ SETTINGS: tuple[Setting, ...] = (
         help="requests accepted and unfinished at once; the next one is a 429",
     ),
     Setting(
+        name="max_n", section="http", field="max_n", kind="int", low=1, high=64,
+        help="answers that one chat may ask for (`n`); each takes a place in the engine of its own",
+    ),
+    Setting(
         name="drain_seconds", section="http", field="drain_seconds", kind="float", unit="seconds", low=0, high=3600,
         help="how long SIGTERM waits for running requests",
     ),
@@ -148,7 +152,23 @@ SETTINGS: tuple[Setting, ...] = (
     ),
     Setting(
         name="max_pixels", section="media", field="max_pixels", kind="int", unit="pixels", low=3136, high=1 << 28,
-        help="pixels of one image after resizing; caps the checkpoint's own bound",
+        help="pixels of one image or frame after resizing; caps the checkpoint's own bound",
+    ),
+    Setting(
+        name="max_frames", section="media", field="max_frames", kind="int", unit="frames", low=2, high=16384,
+        help="frames of one video that reach the model; also the longest list of frames",
+    ),
+    Setting(
+        name="max_video_seconds", section="media", field="max_video_seconds", kind="float", unit="seconds", low=1,
+        high=86400, help="length of one video; a longer one is refused before it is decoded",
+    ),
+    Setting(
+        name="max_decoded_frames", section="media", field="max_decoded_frames", kind="int", unit="frames", low=1,
+        high=1 << 20, help="frames of one video decoded to get at those looked at; above full HD they count as more",
+    ),
+    Setting(
+        name="max_video_pixels", section="media", field="max_video_pixels", kind="int", unit="pixels", low=3136,
+        high=1 << 32, help="pixels of all frame pairs of one video after resizing: frames / 2 x height x width",
     ),
     Setting(
         name="shm_root", section="shm", field="root", kind="path",

@@ -1,0 +1,175 @@
+"""Our networks against transformers' on this CPU: decode, vision tower and prefill of one mid-size random checkpoint.
+
+    python -m benchmarks.model_speed [--dtype float32 bfloat16] [--rounds 3] [--threads 2]
+
+Variants run in turn, round after round, in one process; figures are medians, and ratios are medians of the rounds' own
+ratios, so that neighbours on the machine count for both sides. The checkpoint (240 M parameters) is written once.
+"""
+
+import argparse
+import statistics
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from model.net.batch import ForwardBatch
+from model.net.multimodal import MultimodalLM
+from tests.parity.harness import Sample, hf_pixels, load_hf, load_ours, make_sample
+from tests.tiny import write_qwen2_vl
+
+CHECKPOINT = Path.home() / ".cache" / "pixelferry-bench" / "qwen2-vl-240m"
+IMAGE = (1, 34, 46)  # 640 x 480 after resizing: 1564 patches, 391 tokens
+STEPS = 8  # decode steps in one measurement
+BLOCK = 128
+
+Variant = Callable[[], object]
+
+
+def checkpoint() -> Path:
+    """The mid-size checkpoint; written on first use."""
+    if not (CHECKPOINT / "model.safetensors").is_file():
+        write_qwen2_vl(
+            CHECKPOINT, hidden=896, inter=4864, layers=12, heads=14, kv_heads=2, vocab=32768,
+            width=512, depth=8, vision_heads=8, mlp_ratio=4,
+        )  # fmt: skip
+    return CHECKPOINT
+
+
+class OurDecode:
+    """Sequences of unequal length with a filled cache, each taking one token a step."""
+
+    def __init__(self, model: MultimodalLM, lengths: list[int]) -> None:
+        self.model = model
+        per = -(-(max(lengths) + STEPS) // BLOCK)
+        self.kv = model.kv_cache(per * len(lengths) + 1, BLOCK)
+        for key, value in self.kv:
+            key.normal_()
+            value.normal_()
+        blocks = torch.randperm(per * len(lengths), generator=torch.Generator().manual_seed(0)) + 1
+        self.tables = blocks.view(len(lengths), per).int()
+        self.lengths = lengths
+
+    def __call__(self) -> None:
+        for step in range(STEPS):
+            at = torch.tensor(self.lengths) + step
+            n = len(self.lengths)
+            where = self.tables.long().gather(1, (at // BLOCK)[:, None])[:, 0] * BLOCK + at % BLOCK
+            batch = ForwardBatch(
+                ids=torch.zeros(n, dtype=torch.long), positions=at.expand(3, n),
+                media_rows=torch.empty(0, dtype=torch.long), media_embeds=None, slots=where,
+                block_tables=self.tables, q_lens=(1,) * n, kv_lens=tuple((at + 1).tolist()),
+                sample_rows=torch.arange(n),
+            )  # fmt: skip
+            self.model.forward(batch, self.kv)
+
+
+class HfDecode:
+    """transformers' forward loop over its own cache, all sequences equally long."""
+
+    def __init__(self, model: Any, n: int, length: int) -> None:
+        from transformers import DynamicCache
+
+        self.model, self.n, self.length = model, n, length
+        self.cache = DynamicCache(config=model.config.text_config)
+        model(input_ids=torch.zeros(n, length, dtype=torch.long), past_key_values=self.cache, logits_to_keep=1)
+
+    def __call__(self) -> None:
+        for step in range(STEPS):
+            positions = torch.full((3, self.n, 1), self.length + step)
+            ids = torch.zeros(self.n, 1, dtype=torch.long)
+            self.model(input_ids=ids, past_key_values=self.cache, logits_to_keep=1, position_ids=positions)
+        self.cache.crop(-STEPS)
+
+
+def our_prefill(model: MultimodalLM, sample: Sample) -> Variant:
+    """Vision tower and prefill of one prompt, to the logits of its last row."""
+    n = len(sample.ids)
+    blocks = -(-n // BLOCK)
+    kv = model.kv_cache(blocks, BLOCK)
+
+    def run() -> object:
+        embeds = model.encode("image", sample.pixels[0], sample.grids[0])
+        batch = ForwardBatch(
+            ids=sample.ids, positions=sample.positions, media_rows=sample.pads, media_embeds=embeds,
+            slots=torch.arange(n), block_tables=torch.arange(blocks, dtype=torch.int32)[None],
+            q_lens=(n,), kv_lens=(n,), sample_rows=torch.tensor([n - 1]),
+        )  # fmt: skip
+        return model.forward(batch, kv)
+
+    return run
+
+
+def hf_prefill(model: Any, sample: Sample, path: Path, dtype: torch.dtype) -> Variant:
+    """The same by transformers, on ready pixel values."""
+    pixels, grid = hf_pixels(sample, path).to(dtype), torch.tensor(sample.grids)
+    return lambda: model(
+        input_ids=sample.ids[None], position_ids=sample.positions[:, None], pixel_values=pixels, image_grid_thw=grid,
+        logits_to_keep=1, use_cache=True,
+    )  # fmt: skip
+
+
+def hf_vision(model: Any, sample: Sample, path: Path, dtype: torch.dtype) -> Variant:
+    pixels, grid = hf_pixels(sample, path).to(dtype), torch.tensor(sample.grids)
+    return lambda: model.model.visual(pixels, grid_thw=grid)
+
+
+def interleave(variants: dict[str, Variant], rounds: int) -> dict[str, list[float]]:
+    """Milliseconds of each variant in each round, after one round that is thrown away."""
+    times: dict[str, list[float]] = {name: [] for name in variants}
+    for turn in range(rounds + 1):
+        for name, run in variants.items():
+            start = time.perf_counter()
+            run()
+            if turn:
+                times[name].append((time.perf_counter() - start) * 1e3)
+    return times
+
+
+def measure(dtype: torch.dtype, rounds: int) -> None:
+    """Print one line for each pair of variants."""
+    path = checkpoint()
+    start = time.perf_counter()
+    ours = load_ours(path, dtype)
+    print(f"{dtype}: ours loaded in {time.perf_counter() - start:.1f} s")
+    hf = load_hf(path, dtype)
+    sample = make_sample(path, [26, IMAGE, 32])
+    lengths = [450, 433, 470, 401, 455, 449, 380, 461]
+    pairs: dict[str, tuple[Variant, Variant, float, int]] = {
+        "decode, batch 1": (OurDecode(ours, [450]), HfDecode(hf, 1, 450), 0.75, STEPS),
+        "decode, batch 8": (OurDecode(ours, lengths), HfDecode(hf, 8, 450), 0.6, STEPS),
+        "vision tower": (
+            lambda: ours.encode("image", sample.pixels[0], sample.grids[0]),
+            hf_vision(hf, sample, path, dtype), 1.05, 1,
+        ),
+        "vision tower + prefill": (our_prefill(ours, sample), hf_prefill(hf, sample, path, dtype), 1.05, 1),
+    }  # fmt: skip
+    variants: dict[str, Variant] = {}
+    for name, (our, their, _, _) in pairs.items():
+        variants[f"{name}: ours"], variants[f"{name}: hf"] = our, their
+    times = interleave(variants, rounds)
+    for name, (_, _, goal, per) in pairs.items():
+        our_ms, hf_ms = times[f"{name}: ours"], times[f"{name}: hf"]
+        ratio = statistics.median(a / b for a, b in zip(our_ms, hf_ms, strict=True))
+        print(
+            f"{str(dtype)[6:]:9s} {name:24s} ours {statistics.median(our_ms) / per:8.1f} ms   "
+            f"transformers {statistics.median(hf_ms) / per:8.1f} ms   ratio {ratio:.2f} (goal {goal})"
+        )
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--dtype", nargs="+", choices=["float32", "bfloat16"], default=["float32", "bfloat16"])
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--threads", type=int, default=2)
+    args = parser.parse_args()
+    torch.set_num_threads(args.threads)
+    with torch.inference_mode():
+        for name in args.dtype:
+            measure({"float32": torch.float32, "bfloat16": torch.bfloat16}[name], args.rounds)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,115 @@
+"""What the laws of this tree are, as functions over a directory: each answers with the offences it finds."""
+
+import ast
+import re
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+ROOMS = ("server", "model", "tokenization", "shm", "configs")
+CODE = (*ROOMS, "tests", "benchmarks", "docs", "examples")
+MAX_FILE_LINES = 300
+MAX_FUNCTION_LINES = 60
+EMBEDDED = "tiny-random-qwen2-vl"  # a checkpoint's directory, not a test for a model
+
+
+def sources(root: Path, folders: tuple[str, ...]) -> Iterator[tuple[str, str]]:
+    """Path and text of every Python file under the folders."""
+    for folder in folders:
+        for path in sorted((root / folder).rglob("*.py")):
+            yield path.relative_to(root).as_posix(), path.read_text(encoding="utf-8")
+
+
+def long_files(root: Path) -> list[str]:
+    """Files with more lines than a file that does one thing needs."""
+    found = ((name, len(text.splitlines())) for name, text in sources(root, CODE))
+    return [f"{name}: {lines} lines" for name, lines in found if lines > MAX_FILE_LINES]
+
+
+def long_functions(root: Path) -> list[str]:
+    """Functions with more lines than a function that does one thing needs; the whole `def`, docstring included."""
+    offences = []
+    for name, text in sources(root, CODE):
+        for node in ast.walk(ast.parse(text)):
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+                lines = (node.end_lineno or node.lineno) - node.lineno + 1
+                if lines > MAX_FUNCTION_LINES:
+                    offences.append(f"{name}:{node.lineno} {node.name}: {lines} lines")
+    return offences
+
+
+def modules_without_docstring(root: Path) -> list[str]:
+    """Modules that hold code and do not say what they are."""
+    return [name for name, text in sources(root, CODE) if text.strip() and not ast.get_docstring(ast.parse(text))]
+
+
+def names_without_meaning(root: Path) -> list[str]:
+    """Modules and folders called by names that say nothing."""
+    banned = {"utils", "util", "common", "helper", "helpers", "manager", "misc"}
+    return [name for name, _ in sources(root, CODE) if banned & set(re.split(r"[/_.]", name))]
+
+
+def mentions_of_models(root: Path) -> list[str]:
+    """Places outside registry and own file that name a model family; comments and docstrings count."""
+    families = [path.stem for path in sorted((root / "model" / "families").glob("*.py")) if path.stem != "__init__"]
+    offences = []
+    for family in families:
+        pattern = re.compile("[ _.-]?".join(map(re.escape, family.split("_"))) + "(?![0-9a-z])", re.IGNORECASE)
+        allowed = ("model/registry.py", f"model/families/{family}.py")
+        for name, text in sources(root, ROOMS):
+            if name not in allowed and pattern.search(text.replace(EMBEDDED, "")):
+                offences.append(f"{name} names {family}")
+    return offences
+
+
+def mentions_of_shared_memory(root: Path) -> list[str]:
+    """Strings outside shm/ that name /dev/shm; docstrings and comments may."""
+    offences = []
+    for name, text in sources(root, ("server", "model", "tokenization", "configs")):
+        tree = ast.parse(text)
+        docstrings = {
+            id(node.body[0].value)
+            for node in ast.walk(tree)
+            if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef)
+            and node.body
+            and isinstance(node.body[0], ast.Expr)
+        }
+        for node in ast.walk(tree):
+            if isinstance(node, ast.Constant) and isinstance(node.value, str) and "/dev/shm" in node.value:
+                if id(node) not in docstrings:
+                    offences.append(f"{name}:{node.lineno}")
+    return offences
+
+
+def open_ends(root: Path) -> list[str]:
+    """Lines that say something is not finished."""
+    pattern = re.compile("TO" + "DO|FIX" + "ME|XX" + "X|NotImplemented" + "Error")
+    return [
+        f"{name}:{number}"
+        for name, text in sources(root, (*ROOMS, "benchmarks", "docs", "examples"))
+        for number, line in enumerate(text.splitlines(), 1)
+        if pattern.search(line)
+    ]
+
+
+def copy_sources(dockerfile: str) -> list[str]:
+    """What a Dockerfile copies from the build context."""
+    joined = dockerfile.replace("\\\n", " ")
+    found = []
+    for line in joined.splitlines():
+        words = line.split()
+        if words and words[0].upper() == "COPY" and not any(word.startswith("--from") for word in words):
+            found += [word for word in words[1:-1] if not word.startswith("--")]
+    return found
+
+
+def third_parties(root: Path, folders: tuple[str, ...]) -> set[str]:
+    """Top-level names that the folders import and that are neither the standard library's nor ours."""
+    found = set()
+    for _, text in sources(root, folders):
+        for node in ast.walk(ast.parse(text)):
+            if isinstance(node, ast.Import):
+                found |= {alias.name.split(".")[0] for alias in node.names}
+            elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
+                found.add(node.module.split(".")[0])
+    return found - sys.stdlib_module_names - set(CODE)

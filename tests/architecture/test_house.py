@@ -1,0 +1,120 @@
+"""Packaging, pages and files that say the same thing twice say it the same way."""
+
+import re
+import sys
+from pathlib import Path
+
+import pytest
+
+from configs.table import SETTINGS
+from docs import generate
+from tests import tiny
+from tests.architecture.laws import ROOMS, copy_sources, third_parties
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
+
+REPO = Path(__file__).resolve().parents[2]
+PROJECT = tomllib.loads((REPO / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+
+
+def read(name: str) -> str:
+    return (REPO / name).read_text(encoding="utf-8")
+
+
+def test_generated_pages_are_up_to_date() -> None:
+    stale = [path.name for path, text in generate.pages(REPO).items() if path.read_text(encoding="utf-8") != text]
+    assert stale == [], "run `make docs`"
+
+
+def test_a_stale_page_would_be_seen(tmp_path: Path) -> None:
+    for name in ("map.md", "configuration.md"):
+        (tmp_path / "docs").mkdir(exist_ok=True)
+        (tmp_path / "docs" / name).write_text(read(f"docs/{name}"))
+    (tmp_path / "shm").mkdir()
+    (tmp_path / "shm" / "new.py").write_text('"""A new\nmodule. Knows | bars.\n\nMore."""\n')
+    text = generate.pages(tmp_path)[tmp_path / "docs" / "map.md"]
+    assert "| `shm/new.py` | A new module. Knows \\| bars. |" in text
+    assert "shm/owner.py` |" not in text
+    with pytest.raises(ValueError, match="marks"):
+        generate.filled("no marks here", "modules", "")
+
+
+@pytest.mark.parametrize("setting", SETTINGS, ids=lambda setting: setting.name)
+def test_every_setting_is_documented(setting: object) -> None:
+    name = getattr(setting, "name", "")
+    assert f"| `{name}` |" in read("docs/configuration.md")
+
+
+def test_changelog_and_project_have_one_version() -> None:
+    newest = re.search(r"^## \[(\d+\.\d+\.\d+)\]", read("CHANGELOG.md"), re.MULTILINE)
+    assert newest is not None
+    assert newest[1] == PROJECT["version"]
+
+
+def test_every_room_is_packaged() -> None:
+    found = tomllib.loads(read("pyproject.toml"))["tool"]["setuptools"]["packages"]["find"]["include"]
+    assert sorted(found) == sorted(f"{room}*" for room in generate.ROOMS)
+
+
+def test_every_dependency_is_pinned() -> None:
+    runtime = {name_of(line) for line in PROJECT["dependencies"]}
+    tests = {name_of(line) for line in PROJECT["optional-dependencies"]["test"]}
+    assert runtime | tests <= pins("constraints/cpu.txt").keys()
+    assert runtime <= pins("constraints/ascend.txt").keys()
+    assert "torch==2.13.0" in pins("constraints/cpu.txt")["torch"]
+    assert pins("constraints/ascend.txt")["torch-npu"] == ["torch_npu==2.10.0.post4"]
+    assert not {"torch-npu", "transformers"} & pins("constraints/ascend.txt").keys() - {"torch-npu"}
+    assert "torch-npu" not in pins("constraints/cpu.txt")
+
+
+def test_what_is_imported_is_declared_and_what_is_declared_is_imported() -> None:
+    called = {"PIL": "pillow"}  # where module and project have different names
+    imported = {name_of(called.get(name, name)) for name in third_parties(REPO, ROOMS)} - {"tomli", "torch-npu"}
+    declared = {name_of(line) for line in PROJECT["dependencies"]} - {"tomli"}
+    assert imported == declared
+    for_tests = {name_of(called.get(name, name)) for name in third_parties(REPO, ("tests", "benchmarks", "examples"))}
+    assert for_tests - {"tomli"} <= declared | {name_of(line) for line in PROJECT["optional-dependencies"]["test"]}
+
+
+def pins(name: str) -> dict[str, list[str]]:
+    """Constraint lines by normalized project name."""
+    found: dict[str, list[str]] = {}
+    for line in read(name).splitlines():
+        if line and not line.startswith("#"):
+            assert re.match(r"[\w.-]+==[\w.]+($|; )", line), line
+            found.setdefault(name_of(line), []).append(line)
+    return found
+
+
+def name_of(requirement: str) -> str:
+    """The normalized project name of a requirement."""
+    return re.split(r"[^\w.-]", requirement)[0].lower().replace("_", "-")
+
+
+def test_the_dockerfile_copies_what_exists_and_is_sent() -> None:
+    wanted = copy_sources(read("Dockerfile"))
+    assert wanted
+    assert [name for name in wanted if not (REPO / name).exists()] == []
+    sent = [line[1:] for line in read(".dockerignore").splitlines() if line.startswith("!")]
+    assert [name for name in wanted if not any(f"{name}/".startswith(f"{entry}/") for entry in sent)] == []
+    assert copy_sources("COPY --chown=1000 a b \\\n  c /d/\nCOPY --from=x e f\nRUN x") == ["a", "b", "c"]
+
+
+def test_the_embedded_checkpoint_is_what_its_command_writes(tmp_path: Path) -> None:
+    assert tiny.main([str(tmp_path / "again")]) == 0
+    committed = REPO / "model" / "embedded" / "tiny-random-qwen2-vl"
+    files = sorted(path.name for path in committed.iterdir())
+    assert files == sorted(path.name for path in (tmp_path / "again").iterdir())
+    for name in files:
+        if name != "model.safetensors":  # random numbers may differ in the last bit between processors
+            assert (committed / name).read_bytes() == (tmp_path / "again" / name).read_bytes(), name
+    assert sum(path.stat().st_size for path in committed.iterdir()) < 1_000_000
+
+
+def test_make_names_every_command() -> None:
+    makefile = read("Makefile")
+    for command in ("venv", "serve", "test", "check", "fmt", "long"):
+        assert re.search(rf"^{command}: ", makefile, re.MULTILINE), command

@@ -1,0 +1,63 @@
+"""The tree obeys its laws, and each law sees a planted offence."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.architecture import laws
+
+REPO = Path(__file__).resolve().parents[2]
+LONG_BODY = "".join(f"    x = {n}\n" for n in range(60))
+
+Law = Callable[[Path], list[str]]
+PLANTS: list[tuple[Law, str, str]] = [
+    (laws.long_files, "server/long.py", '"""Doc."""\n' * 301),
+    (laws.long_functions, "model/net/long.py", f'"""Doc."""\ndef f():\n{LONG_BODY}'),
+    (laws.modules_without_docstring, "shm/silent.py", "x = 1\n"),
+    (laws.names_without_meaning, "server/utils/a.py", '"""Doc."""\n'),
+    (laws.names_without_meaning, "server/shm_helper.py", '"""Doc."""\n'),
+    (laws.mentions_of_models, "server/a.py", '"""Doc."""\nif name == "Fast-VL": pass\n'),
+    (laws.mentions_of_models, "model/engine/a.py", '"""Knows FastVLForConditionalGeneration."""\nFastVL = 1\n'),
+    (laws.mentions_of_shared_memory, "server/a.py", '"""Doc."""\nROOT = f"/dev/shm/{1}"\n'),
+    (laws.open_ends, "server/a.py", '"""Doc."""\n# TO' + "DO later\n"),
+]
+CLEAN = {
+    "model/registry.py": '"""Names fast_vl."""\n',
+    "model/families/fast_vl.py": '"""FastVL."""\n',
+    "model/families/__init__.py": "",
+    "configs/settings.py": f'"""Doc, /dev/shm in a docstring."""\nNAME = "{laws.EMBEDDED}"\n',
+    "shm/owner.py": '"""Doc."""\nROOT = "/dev/shm"\n',
+    "server/fine.py": f'"""Doc."""\ndef f():\n{LONG_BODY[: -len("    x = 59" + chr(10))]}',
+}
+LAWS = list(dict.fromkeys(law for law, _, _ in PLANTS))
+
+
+@pytest.fixture
+def planted(tmp_path: Path) -> Path:
+    """A small tree that breaks no law."""
+    for name, text in CLEAN.items():
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(text)
+    return tmp_path
+
+
+@pytest.mark.parametrize("law", LAWS, ids=lambda law: law.__name__)
+def test_the_tree_obeys(law: Law) -> None:
+    assert law(REPO) == []
+
+
+@pytest.mark.parametrize("law", LAWS, ids=lambda law: law.__name__)
+def test_a_clean_tree_is_clean(law: Law, planted: Path) -> None:
+    assert law(planted) == []
+
+
+@pytest.mark.parametrize(("law", "name", "text"), PLANTS, ids=lambda value: getattr(value, "__name__", None))
+def test_an_offence_is_seen(law: Law, name: str, text: str, planted: Path) -> None:
+    (planted / name).parent.mkdir(parents=True, exist_ok=True)
+    (planted / name).write_text(text)
+    assert len(law(planted)) == 1
+
+
+def test_the_laws_look_at_something() -> None:
+    assert len(list(laws.sources(REPO, laws.ROOMS))) > 20

@@ -1,0 +1,87 @@
+"""Typed reads of a checkpoint's files: defaults where they may be, names where something is wrong."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from configs.checkpoint import Checkpoint, CheckpointError, Facts
+
+
+def write(path: Path, values: dict[str, Any], name: str = "config.json") -> Path:
+    (path / name).write_text(json.dumps(values), encoding="utf-8")
+    return path
+
+
+def test_reads_are_typed() -> None:
+    facts = Facts({"n": 3, "x": 2.5, "s": "silu", "null": None}, "config.json")
+    assert facts.read(int, "n") == 3
+    assert facts.read(float, "n") == 3.0 and isinstance(facts.read(float, "n"), float)
+    assert facts.read(float, "x") == 2.5
+    assert facts.read(int, "missing", 7) == 7
+    assert facts.read(str, "null", "x") == "x"
+    assert "n" in facts and "null" not in facts and "missing" not in facts
+
+
+@pytest.mark.parametrize(
+    ("kind", "key", "message"),
+    [
+        (int, "missing", "config.json: required key 'missing' is missing"),
+        (int, "null", "config.json: required key 'null' is missing"),
+        (int, "x", "config.json: 'x' is 2.5, expected int"),
+        (int, "flag", "config.json: 'flag' is True, expected int"),
+        (float, "flag", "config.json: 'flag' is True, expected float"),
+        (bool, "one", "config.json: 'one' is 1, expected bool"),
+        (str, "one", "config.json: 'one' is 1, expected str"),
+    ],
+)
+def test_a_wrong_value_names_file_and_key(kind: type, key: str, message: str) -> None:
+    with pytest.raises(CheckpointError, match=message):
+        Facts({"x": 2.5, "flag": True, "one": 1, "null": None}, "config.json").read(kind, key)
+
+
+def test_expect_stops_what_would_change_the_mathematics() -> None:
+    facts = Facts({"hidden_act": "gelu"}, "config.json: text_config")
+    facts.expect("hidden_act", ("gelu",))
+    facts.expect("rope", ("default",), default="default")
+    with pytest.raises(
+        CheckpointError, match=r"config.json: text_config: hidden_act = 'gelu' is not supported \(.*'silu'"
+    ):
+        facts.expect("hidden_act", ("silu",))
+    with pytest.raises(CheckpointError, match="rope"):
+        facts.expect("rope", ("default",))
+
+
+def test_children_and_merging() -> None:
+    facts = Facts({"vision": {"depth": 2}, "text": [], "hidden": 5, "null": None}, "config.json")
+    assert facts.child("vision").read(int, "depth") == 2
+    assert facts.child("absent").read(int, "depth", 9) == 9
+    with pytest.raises(CheckpointError, match="'text' is not an object"):
+        facts.child("text")
+    with pytest.raises(CheckpointError, match="config.json: vision: required key 'width'"):
+        facts.child("vision").read(int, "width")
+    merged = Facts({"hidden": None, "depth": 1}, "inner").merged(facts)
+    assert merged.read(int, "hidden") == 5 and merged.read(int, "depth") == 1
+
+
+def test_a_directory_without_config_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(CheckpointError, match="no config.json here"):
+        Checkpoint(tmp_path)
+
+
+def test_files_that_are_no_object_are_named(tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text("{")
+    with pytest.raises(CheckpointError, match="config.json: not valid JSON"):
+        Checkpoint(tmp_path)
+    (tmp_path / "config.json").write_text("[]")
+    with pytest.raises(CheckpointError, match="config.json: not a JSON object"):
+        Checkpoint(tmp_path)
+
+
+def test_architecture_and_absent_files(tmp_path: Path) -> None:
+    checkpoint = Checkpoint(write(tmp_path, {"architectures": ["SomeForConditionalGeneration"]}))
+    assert checkpoint.architecture == "SomeForConditionalGeneration"
+    assert checkpoint.facts("generation_config.json").read(int, "top_k", 0) == 0
+    with pytest.raises(CheckpointError, match="'architectures' is missing"):
+        _ = Checkpoint(write(tmp_path, {"architectures": []})).architecture

@@ -1,0 +1,191 @@
+"""One setting, three spellings, rising precedence; whatever is wrong is named."""
+
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from configs.serve import ModelConfig, ServeConfig
+from configs.settings import EMBEDDED_MODEL, EMBEDDED_NAME, PROFILES, child_env, load_config
+from configs.table import SETTINGS, Setting, SettingsError
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
+
+
+@pytest.fixture
+def profile(tmp_path: Path) -> Path:
+    path = tmp_path / "mine.toml"
+    path.write_text("max_pixels = 10000\nmax_items = 3\nworkers = 3\nkv_cache_mib = 7\n")
+    return path
+
+
+def test_without_a_word_the_embedded_checkpoint_is_served() -> None:
+    config = load_config([], {})
+    assert config == ServeConfig(model=ModelConfig(path=EMBEDDED_MODEL, served_name=EMBEDDED_NAME))
+    assert (EMBEDDED_MODEL / "config.json").is_file()
+    assert "random" in EMBEDDED_NAME
+
+
+def test_precedence_rises_from_profile_to_command_line(profile: Path) -> None:
+    env = {"PIXELFERRY_MAX_ITEMS": "4", "PIXELFERRY_WORKERS": "4", "HOME": "/"}
+    config = load_config(["--profile", str(profile), "--workers", "5"], env)
+    assert config.media.max_pixels == 10000
+    assert config.media.max_items == 4
+    assert config.workers == 5
+    assert config.engine.kv_cache_bytes == 7 << 20
+    assert config.http == ServeConfig(model=config.model).http
+
+
+def test_the_environment_may_name_the_profile(profile: Path) -> None:
+    assert load_config([], {"PIXELFERRY_PROFILE": str(profile)}).workers == 3
+    assert load_config(["--profile", "cpu"], {"PIXELFERRY_PROFILE": str(profile)}).workers == 2
+
+
+def test_the_process_environment_is_read_when_none_is_given(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PIXELFERRY_PORT", "1234")
+    assert load_config([]).http.port == 1234
+    assert child_env({"OMP_NUM_THREADS": "9"}) == {**os.environ, "OMP_NUM_THREADS": "9"}
+
+
+def test_model_and_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "Some-VL-2B").mkdir()
+    monkeypatch.chdir(tmp_path)
+    assert load_config(["--model", "Some-VL-2B/"], {}).model == ModelConfig(
+        path=tmp_path / "Some-VL-2B", served_name="Some-VL-2B"
+    )
+    assert load_config(["--model", "Some-VL-2B", "--served-model-name", "some"], {}).model.served_name == "some"
+
+
+def test_media_roots_are_repeatable_and_separated(tmp_path: Path) -> None:
+    one, two = tmp_path / "one", tmp_path / "two"
+    one.mkdir()
+    two.mkdir()
+    assert load_config(["--allow-media-root", str(one), "--allow-media-root", str(two)], {}).media.roots == (one, two)
+    assert load_config([], {"PIXELFERRY_ALLOW_MEDIA_ROOT": f"{one}:{two}"}).media.roots == (one, two)
+    profile = tmp_path / "roots.toml"
+    profile.write_text(f'allow_media_root = ["{one}"]\n')
+    assert load_config(["--profile", str(profile)], {}).media.roots == (one,)
+
+
+@pytest.mark.parametrize(
+    ("argv", "message"),
+    [
+        (["--port", "x"], r"^--port: expected a whole number, got 'x'"),
+        (["--port", "70000"], r"^--port: 70000 is outside 0 to 65,535"),
+        (["--port"], "--port"),
+        (["--shm-mib", "0"], r"^--shm-mib: 0 is outside 1 to 1,048,576 MiB"),
+        (["--drain-seconds", "nan"], r"^--drain-seconds: nan is outside"),
+        (["--device", "tpu"], r"^--device: 'tpu' is none of auto, npu, cpu, cuda"),
+        (["--model", "/no/such"], r"^--model: /no/such is not a directory"),
+        (["--allow-media-root", "/no/such"], r"^--allow-media-root: /no/such is not a directory"),
+        (["--served-model-name", ""], r"^--served-model-name: expected a text"),
+        (["--max-pixel", "9"], "unrecognized arguments: --max-pixel"),  # no abbreviations, no typos
+        (["extra"], "unrecognized arguments: extra"),
+        (["--profile", "nope"], r"--profile nope: cannot read .*known names: .*cpu"),
+    ],
+)
+def test_a_wrong_flag_is_named(argv: list[str], message: str) -> None:
+    with pytest.raises(SettingsError, match=message):
+        load_config(argv, {})
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("max_pixel = 1\n", "has the unknown key 'max_pixel'"),
+        ("[engine]\nmax_seqs = 1\n", "has the unknown key 'engine'"),
+        ("max_seqs = 0\n", "max_seqs: 0 is outside 1 to 4,096"),
+        ("max_seqs = 1.5\n", "max_seqs: expected a whole number, got 1.5"),
+        ("max_seqs = true\n", "max_seqs: expected a whole number, got True"),
+        ("host = 7\n", "host: expected a text"),
+        ("allow_media_root = [1]\n", "allow_media_root: expected a text"),
+        ("max_seqs = \n", "is not valid TOML"),
+    ],
+)
+def test_a_wrong_profile_is_named(text: str, message: str, tmp_path: Path) -> None:
+    (tmp_path / "bad.toml").write_text(text)
+    with pytest.raises(SettingsError, match=f"bad.toml.*{message}"):
+        load_config(["--profile", str(tmp_path / "bad.toml")], {})
+
+
+def test_a_wrong_variable_is_named() -> None:
+    with pytest.raises(SettingsError, match=r"^PIXELFERRY_MAX_SEQS: expected a whole number, got 'many'"):
+        load_config([], {"PIXELFERRY_MAX_SEQS": "many"})
+    with pytest.raises(SettingsError, match=r"^PIXELFERRY_MAX_SEQ: no such setting"):
+        load_config([], {"PIXELFERRY_MAX_SEQ": "3"})
+
+
+def test_what_kubernetes_writes_for_a_service_is_passed_over() -> None:
+    env = {
+        "PIXELFERRY_PORT": "tcp://10.0.0.7:8000",
+        "PIXELFERRY_PORT_8000_TCP": "tcp://10.0.0.7:8000",
+        "PIXELFERRY_PORT_8000_TCP_ADDR": "10.0.0.7",
+        "PIXELFERRY_SERVICE_HOST": "10.0.0.7",
+        "PIXELFERRY_SERVICE_PORT_HTTP": "8000",
+        "PIXELFERRY_CHAT_SERVICE_HOST": "10.0.0.8",
+    }
+    assert load_config([], env) == load_config([], {})
+
+
+def test_help_names_every_setting(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as stopped:
+        load_config(["--help"], {})
+    assert stopped.value.code == 0
+    shown = capsys.readouterr().out
+    assert [setting.flag for setting in SETTINGS if setting.flag not in shown] == []
+
+
+def fields_of(config: msgspec.Struct, section: str = "") -> set[tuple[str, str]]:
+    """Every (section, field) of a configuration."""
+    found = set()
+    for name in config.__struct_fields__:
+        value = getattr(config, name)
+        found |= fields_of(value, name) if isinstance(value, msgspec.Struct) else {(section, name)}
+    return found
+
+
+def test_every_field_has_exactly_one_setting() -> None:
+    fields = [(setting.section, setting.field) for setting in SETTINGS]
+    assert len(set(fields)) == len(fields)
+    assert set(fields) == fields_of(load_config([], {}))
+
+
+def sample(setting: Setting, directory: Path) -> tuple[str, Any]:
+    """A text that is not the default, and the field's value for it."""
+    if setting.choices:
+        return setting.choices[-1], setting.choices[-1]
+    if setting.kind in ("int", "float"):
+        number = int(setting.low or 0) + 77 if setting.high is None or setting.high > 1000 else int(setting.high)
+        return str(number), number * setting.scale
+    if setting.kind == "text":
+        return "else", "else"
+    return str(directory), (directory,) if setting.kind == "paths" else directory
+
+
+@pytest.mark.parametrize("setting", SETTINGS, ids=lambda setting: setting.name)
+def test_flag_and_variable_set_the_field(setting: Setting, tmp_path: Path) -> None:
+    text, expected = sample(setting, tmp_path)
+    for config in (
+        load_config([setting.flag, text], {}),
+        load_config([], {f"PIXELFERRY_{setting.name.upper()}": text}),
+    ):
+        owner = getattr(config, setting.section) if setting.section else config
+        assert getattr(owner, setting.field) == expected
+        assert config != load_config([], {})
+
+
+def test_the_cpu_profile_is_complete_and_says_the_defaults() -> None:
+    text = (PROFILES / "cpu.toml").read_text(encoding="utf-8")
+    table = tomllib.loads(text)
+    for setting in SETTINGS:
+        if setting.default in (None, ()):
+            assert f"\n# {setting.name} = " in text, setting.name
+        else:
+            assert table[setting.name] == setting.default, setting.name
+    assert load_config(["--profile", "cpu"], {}) == load_config([], {})

@@ -1,0 +1,49 @@
+"""What every test stands on: one OpenMP thread, a private shared-memory root, and nothing left there after any test."""
+
+import os
+import secrets
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.leaks import left_behind, roots_of, start_record
+
+# Small matrices and two cores: a second OpenMP thread only waits. Set before torch is imported anywhere.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+
+# Every server that these tests start takes this root (it reads PIXELFERRY_SHM_ROOT, as the tests' subprocesses do), so
+# that what lies there is this session's alone, also when other sessions of the same user run on the machine.
+SESSION_ROOT = Path(f"/dev/shm/pixelferry-test-{os.getpid()}-{secrets.token_hex(3)}")
+DEFAULT_ROOT = Path(f"/dev/shm/pixelferry-{os.geteuid()}")
+for _name in [name for name in os.environ if name.startswith("PIXELFERRY_")]:
+    del os.environ[_name]  # a developer's own settings must not change what the tests see
+os.environ["PIXELFERRY_SHM_ROOT"] = str(SESSION_ROOT)
+
+
+@pytest.fixture(scope="session")
+def shm_root() -> Path:
+    """The root that servers of this session use unless told otherwise. Not made here: its user makes and removes it."""
+    return SESSION_ROOT
+
+
+@pytest.fixture(autouse=True)
+def nothing_left() -> Iterator[None]:
+    """After every test: no leased segment, no path file; and no file at all where no server lives on."""
+    before = start_record(SESSION_ROOT, DEFAULT_ROOT)
+    yield
+    problems = left_behind(before)
+    assert not problems, "left in shared memory: " + "; ".join(problems)
+
+
+@pytest.fixture(autouse=True, scope="session")
+def nothing_left_at_the_end() -> Iterator[None]:
+    """After the last test, when every shared server has been stopped: the session's roots are gone."""
+    yield
+    left = [
+        path.relative_to(SESSION_ROOT.parent) for root in roots_of(SESSION_ROOT) for path in [root, *root.iterdir()]
+    ]
+    for root in roots_of(SESSION_ROOT):
+        shutil.rmtree(root, ignore_errors=True)
+    assert not left, f"left in shared memory after the last test: {len(left)} files, {left[:4]}"
