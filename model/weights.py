@@ -100,7 +100,10 @@ class Weights:
             raise CheckpointError(f"{label} has shape {list(entry.shape)}, the configuration asks for {list(shape)}")
         if entry.dtype not in _DTYPES:
             raise CheckpointError(f"{label} is stored as {entry.dtype} (supported: {', '.join(_DTYPES)})")
-        tensor = entry.read(label).to(self._device, dtype or self._dtype)
+        if self._device.type == "meta":  # only shapes are wanted
+            tensor = torch.empty(entry.shape, dtype=dtype or self._dtype, device=self._device)
+        else:
+            tensor = entry.read(label).to(self._device, dtype or self._dtype)
         self.taken_bytes += tensor.nbytes
         return tensor
 

@@ -51,6 +51,7 @@ def add_chat_routes(app: FastAPI, service: RequestService) -> None:
         body = read(await admitted_body(request, service))
         require_model(service, body.model)
         asked = request_of(prefix, body)
+        service.check_parameters(asked)  # before anything is made that grows with a number of the client's
         form = form_of(asked.id, body)
 
         async def run(sink: Sink) -> None:

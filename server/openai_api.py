@@ -50,7 +50,8 @@ class CompletionForm:
         self._include_usage = include_usage
         self._head = {"id": answer_id, "created": int(time.time()), "model": model}
         head = b"data: " + encode({**self._head, "object": "chat.completion.chunk"})[:-1]
-        self._prefixes = [head + b',"choices":[{"index":%d,"delta":' % index for index in range(n)]
+        self._prefix = head + b',"choices":[{"index":'
+        self._n = n
         self._suffix = b',"usage":null}\n\n' if include_usage else b"}\n\n"
         self._plain_end = b'},"logprobs":null,"finish_reason":null}]' + self._suffix
 
@@ -69,16 +70,20 @@ class CompletionForm:
         }
 
     def opening(self) -> bytes:
-        return b"".join(prefix + b'{"role":"assistant","content":""' + self._plain_end for prefix in self._prefixes)
+        role = b'{"role":"assistant","content":""'
+        return b"".join(self._start(index) + role + self._plain_end for index in range(self._n))
 
     def event(self, delta: Delta) -> bytes:
-        prefix = self._prefixes[delta.index]
+        prefix = self._start(delta.index)
         if not self._logprobs and delta.finish is None:
             return prefix + b'{"content":' + encode(delta.text) + self._plain_end if delta.text else b""
         content = logprob_entries(delta.tokens, self._codec) if self._logprobs else None
         logprobs = encode(None if content is None else {"content": content, "refusal": None})
         end = b',"logprobs":' + logprobs + b',"finish_reason":' + encode(delta.finish) + b"}]" + self._suffix
         return prefix + encode({"content": delta.text} if delta.text else {}) + end
+
+    def _start(self, index: int) -> bytes:
+        return self._prefix + b'%d,"delta":' % index
 
     def closing(self, accepted: Accepted, n_tokens: int) -> bytes:
         if not self._include_usage:

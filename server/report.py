@@ -66,10 +66,11 @@ def describe(config: ServeConfig, served: Served, root: Path) -> str:
     )
 
 
-def describe_engine(ready: EngineReady, max_model_len: int) -> str:
-    """What the engine got, once it is ready."""
+def describe_engine(ready: EngineReady, max_model_len: int, pool_bytes: int) -> str:
+    """What the engine got, once it is ready: what takes memory, how much, and the setting behind it."""
     tokens = ready.kv_blocks * ready.block_size
-    rows = [(line, f"{size(nbytes):<12} {knob}") for line, nbytes, knob in ready.memory]
+    memory = [*ready.memory, ("shared memory, at most", pool_bytes, "--shm-mib")]
+    rows = [(line, f"{size(nbytes):<12} {knob}") for line, nbytes, knob in memory]
     cache = f"{tokens} tokens in {ready.kv_blocks} blocks of {ready.block_size}"
     if tokens < max_model_len:
         cache += f"; this is less than --max-model-len, so one request may have {tokens}"

@@ -8,7 +8,7 @@ from configs.serve import ServeConfig
 from model.registry import family_of
 from server.sampling import Defaults, model_length
 from tokenization.codec import Codec
-from tokenization.messages import Kind
+from tokenization.messages import Kind, MediaItem
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -25,6 +25,7 @@ class Served:
     max_items: int  # media in one prompt
     max_model_len: int  # as asked for; the engine's cache may allow less
     max_n: int = 8  # answers to one chat
+    largest: tuple[MediaItem, ...] = ()  # of each modality the item that needs most memory; without content
     grounds: bool = False  # its answers point at pictures with boxes
 
 
@@ -34,6 +35,7 @@ def served_by(config: ServeConfig) -> Served:
     family = family_of(checkpoint)
     prompt = family.prompt(checkpoint, config.media.max_pixels)
     defaults = Defaults.from_checkpoint(checkpoint)
+    length = model_length(checkpoint, config.engine.max_model_len)
     return Served(
         name=config.model.served_name,
         root=str(config.model.path),
@@ -44,6 +46,10 @@ def served_by(config: ServeConfig) -> Served:
         modalities=prompt.modalities,
         max_items=config.media.max_items,
         max_n=config.http.max_n,
-        max_model_len=model_length(checkpoint, config.engine.max_model_len),
+        max_model_len=length,
+        largest=tuple(
+            MediaItem(kind=found.kind, spans=((0, found.n_pads),), grid=found.grid, digest="")
+            for found in prompt.largest(config.media, length)
+        ),
         grounds=prompt.grounds,
     )

@@ -148,7 +148,8 @@ class Server:
         for keeper in self._keepers:
             await keeper.ready.wait()
         assert self._engine.facts is not None
-        print(describe_engine(self._engine.facts, self._service.served.max_model_len), flush=True)
+        pool = self._config.shm.pool_bytes
+        print(describe_engine(self._engine.facts, self._service.served.max_model_len, pool), flush=True)
         print(f"Pixelferry ready on {url_of(sock)}", flush=True)
         await asyncio.Event().wait()
 
@@ -196,6 +197,7 @@ class Server:
             engine=config.engine,
             shm_root=str(self._owner.root),
             max_model_len=self._service.served.max_model_len,
+            largest=self._service.served.largest,
         )
         return self._keeper("engine", start, self._engine, FromEngine)
 

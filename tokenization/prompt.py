@@ -76,6 +76,9 @@ class Prompt(Protocol):
     def measure(self, source: Source, limits: MediaConfig) -> Measure:
         """Read the header only; of a video its packets and one frame. Raises ChatError, naming `source.where`."""
 
+    def largest(self, limits: MediaConfig, max_tokens: int) -> tuple[Measure, ...]:
+        """For each modality the item that needs most memory, of those that `limits` and `max_tokens` let through."""
+
     def load(self, source: Source, measure: Measure, limits: MediaConfig, clock: StageClock) -> np.ndarray:
         """Decode and preprocess into the uint8 array of `measure.shape`. Raises ChatError, naming `source.where`.
 

@@ -5,6 +5,7 @@ What one family has of its own (its name, how videos keep time) it says at the s
 
 import hashlib
 import json
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -17,6 +18,7 @@ from tokenization.clock import StageClock
 from tokenization.errors import ChatError
 from tokenization.grid import mrope_positions, n_tokens, smart_resize
 from tokenization.image import decode_rgb, read_header, resize, to_patches
+from tokenization.largest import largest_area, largest_clip
 from tokenization.messages import Chat, Kind
 from tokenization.prompt import Layout, Measure
 from tokenization.source import Source
@@ -108,6 +110,17 @@ class QwenPrompt:
             n_pads=n_tokens(grid, self._merge),
         )
 
+    def largest(self, limits: MediaConfig, max_tokens: int) -> tuple[Measure, ...]:
+        """A picture of as many pixels as a request may ask for, and the longest video of the largest square frames."""
+        side = self._patch * self._merge
+        rows, columns = largest_area(max(1, min(self._cap // side**2, max_tokens)))
+        found = [self._largest("image", (1, rows * self._merge, columns * self._merge), frames=1)]
+        clip = largest_clip(limits, max_tokens, factor=side, temporal=TEMPORAL)
+        if clip is not None:
+            grids, (height, width) = clip
+            found.append(self._largest("video", (grids, height // self._patch, width // self._patch), frames=TEMPORAL))
+        return tuple(found)
+
     def load(self, source: Source, measure: Measure, limits: MediaConfig, clock: StageClock) -> np.ndarray:
         """uint8 patches in merge-block order, temporal grid after temporal grid.
 
@@ -155,6 +168,10 @@ class QwenPrompt:
             merge=self._merge,
             steps=[self._step(measure) for measure in measures],
         )
+
+    def _largest(self, kind: Kind, grid: tuple[int, int, int], *, frames: int) -> Measure:
+        shape = (math.prod(grid), 3 * frames * self._patch**2)
+        return Measure(kind=kind, grid=grid, shape=shape, n_pads=n_tokens(grid, self._merge))
 
     def _step(self, measure: Measure) -> float:
         """From one temporal grid to the next on the time axis."""

@@ -73,8 +73,9 @@ def _jpeg_payload(media: Media) -> str | None:
 
 
 def _fetch_frames(media: Media, limits: MediaConfig) -> tuple[bytes, ...]:
-    if len(media.frames) > limits.max_frames:
-        raise ChatError(f"the video has {len(media.frames)} frames, at most {limits.max_frames} are allowed", media.where)
+    n = len(media.frames)
+    if n > limits.max_frames:
+        raise ChatError(f"the video has {n} frames, at most {limits.max_frames} are allowed", media.where)
     frames: list[bytes] = []
     total = 0
     for frame in media.frames:

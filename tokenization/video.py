@@ -80,7 +80,7 @@ def read_frames(
     """uint8 [n, height, width, 3] of the frames `indices`, resized to `size` (height, width), and which those are.
 
     `info` is what `probe` said of the same bytes; an index may be asked for twice. Only the packets that lead from key
-    frames to the wanted ones are decoded. A frame that does not decode is left out; where a sound file has no
+    frames to the wanted ones are decoded. A frame that does not decode is left out; where an intact file has no
     picture of its own at an index, the one still shown then takes its place.
 
     Raises VideoError when none decodes or too much would have to be decoded.

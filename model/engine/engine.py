@@ -21,10 +21,12 @@ from model.engine.messages import (
     TokenEvent,
 )
 from model.engine.plan import Plan
+from model.engine.profile import Profile
 from model.engine.runner import Encoded, Runner
 from model.engine.scheduler import Limits, Scheduler
 from model.engine.sequence import Key
 from model.net.multimodal import MultimodalLM
+from tokenization.messages import MediaItem
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,6 +43,7 @@ class Engine:
 
     def __init__(self, *, model: MultimodalLM, config: EngineConfig, root: Path, max_model_len: int) -> None:
         """`root` holds the segments. Raises CacheTooSmall when `config.kv_cache_bytes` holds no block."""
+        self._config = config
         itemsize = model.dtype.itemsize
         self.size = kv_cache.cache_size(model.kv, itemsize, config, max_model_len)
         limits = Limits(
@@ -127,6 +130,10 @@ class Engine:
         ended = dict.fromkeys(event.request_id for event in events if event.finish)  # in order, each once
         messages += [Finished(request_id=name, reason="done") for name in ended if name not in self._scheduler]
         return messages
+
+    def profile(self, largest: tuple[MediaItem, ...]) -> Profile:
+        """What the largest items and a full step take on this device: runs them, so only before the first request."""
+        return self._runner.profile(self._config, largest)
 
     def check_integrity(self) -> None:
         """Raise BlockError unless blocks, queues and budgets add up."""

@@ -1,4 +1,4 @@
-"""How large the paged KV cache is, and the memory lines that are printed at start. Knows no tensors."""
+"""How large the paged KV cache is. Knows no tensors."""
 
 from dataclasses import dataclass
 
@@ -38,13 +38,4 @@ def cache_size(spec: KVSpec, itemsize: int, config: EngineConfig, max_model_len:
         block_size=config.block_size,
         nbytes=n_blocks * block_bytes,
         max_model_len=min(max_model_len, n_blocks * config.block_size),
-    )
-
-
-def memory_rows(weight_bytes: int, size: CacheSize, config: EngineConfig) -> tuple[tuple[str, int, str], ...]:
-    """(line, bytes, the setting behind it) of everything large that this engine holds."""
-    return (
-        ("weights", weight_bytes, "--dtype"),
-        ("KV cache", size.nbytes, "--kv-cache-mib"),
-        ("embeddings, at most", config.embedding_bytes, "--embedding-mib"),
     )

@@ -13,7 +13,6 @@ import torch
 from configs.checkpoint import Checkpoint
 from model.device import resolve
 from model.engine.engine import Engine
-from model.engine.kv_cache import memory_rows
 from model.engine.messages import (
     Abort,
     EnginePulse,
@@ -23,6 +22,7 @@ from model.engine.messages import (
     StartEngine,
     ToEngine,
 )
+from model.engine.profile import Profile, memory_rows, profile_by_shapes
 from model.ops.load import load_ops
 from model.registry import family_of
 from model.weights import Weights
@@ -61,6 +61,7 @@ def load(start: StartEngine) -> tuple[Engine, EngineReady]:
     model = family.build(checkpoint, weights, ops)
     max_model_len = min(start.max_model_len, config.max_model_len or start.max_model_len)
     engine = Engine(model=model, config=config, root=Path(start.shm_root), max_model_len=max_model_len)
+    profile = engine.profile(start.largest) if device.type != "cpu" else _computed(checkpoint, dtype, engine, start)
     warm_up(engine)
     ready = EngineReady(
         device=str(device),
@@ -68,10 +69,18 @@ def load(start: StartEngine) -> tuple[Engine, EngineReady]:
         vocab_size=model.vocab_size,
         kv_blocks=engine.size.n_blocks,
         block_size=engine.size.block_size,
-        memory=memory_rows(weights.taken_bytes, engine.size, config),
+        memory=memory_rows(weights.taken_bytes, engine.size, config, profile),
         max_model_len=engine.size.max_model_len,
     )
     return engine, ready
+
+
+def _computed(checkpoint: Checkpoint, dtype: torch.dtype, engine: Engine, start: StartEngine) -> Profile:
+    """The profile of a model that is the same but holds no numbers: the largest item takes a CPU a minute."""
+    ops = load_ops(torch.device("meta"), dtype)
+    family = family_of(checkpoint)
+    model = family.build(checkpoint, Weights(checkpoint, family.renames, ops.dtype, ops.device), ops)
+    return profile_by_shapes(model, engine.size, start.engine, start.largest)
 
 
 def warm_up(engine: Engine) -> None:

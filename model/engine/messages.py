@@ -39,6 +39,7 @@ class StartEngine(msgspec.Struct, frozen=True, kw_only=True, tag=True):
     engine: EngineConfig
     shm_root: str  # the directory that holds the leases
     max_model_len: int
+    largest: tuple[MediaItem, ...] = ()  # of each modality the item that needs most memory; without content
 
 
 class Generate(msgspec.Struct, frozen=True, kw_only=True, tag=True):

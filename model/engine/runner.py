@@ -2,22 +2,25 @@
 
 import logging
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import torch
 
+from configs.serve import EngineConfig
 from model.engine import batch, media
 from model.engine.kv_cache import CacheSize
 from model.engine.media import RequestError
 from model.engine.messages import Token
 from model.engine.plan import Plan
+from model.engine.profile import Profile, profile_on_device
 from model.engine.rules import Row
 from model.engine.sampler import sample
 from model.engine.scheduler import Scheduler
 from model.engine.sequence import Key
 from model.net.multimodal import MultimodalLM
+from tokenization.messages import MediaItem
 
 _log = logging.getLogger(__name__)
 
@@ -51,6 +54,10 @@ class Runner:
         self._kv = model.kv_cache(size.n_blocks, size.block_size)
         banned = sorted({*model.pad_ids.values(), *model.placeholder_ids})
         self._banned = torch.tensor(banned, dtype=torch.int64, device=self._device)
+
+    def profile(self, config: EngineConfig, largest: Sequence[MediaItem]) -> Profile:
+        """Run the largest items and a full step over the cache, whose content is lost."""
+        return profile_on_device(self._model, self._kv, self._size, config, largest)
 
     @torch.inference_mode()
     def encode(self, plan: Plan, sequences: Scheduler) -> Encoded:

@@ -3,6 +3,7 @@
 import hashlib
 import json
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -68,6 +69,10 @@ class QwenVLPrompt:
         visual = checkpoint.config.child("visual")
         self._patch = visual.read(int, "patch_size", 14)
         self._side = visual.read(int, "image_size", 448) // self._patch
+        self._picture = Measure(
+            kind="image", grid=(1, self._side, self._side), shape=(self._side**2, 3 * self._patch**2),
+            n_pads=PICTURE_PADS,
+        )  # fmt: skip
         self._settings = {"family": "qwen_vl", "mode": "RGB, alpha dropped", "patch": self._patch, "side": self._side}
 
     def fit(self, chat: Chat) -> Chat:
@@ -97,13 +102,11 @@ class QwenVLPrompt:
             message = f"this model sees every picture at {pixels} x {pixels}: it takes no min_pixels or max_pixels"
             raise ChatError(message, source.where)
         header = read_header(source.data, max_source_pixels=limits.max_source_pixels, where=source.where)
-        return Measure(
-            kind=source.kind,
-            grid=(1, self._side, self._side),
-            shape=(self._side**2, 3 * self._patch**2),
-            n_pads=PICTURE_PADS,
-            size=(header.width, header.height),
-        )
+        return replace(self._picture, size=(header.width, header.height))
+
+    def largest(self, limits: MediaConfig, max_tokens: int) -> tuple[Measure, ...]:
+        """The one size that every picture has."""
+        return (self._picture,) if self._sees and max_tokens >= PICTURE_PADS else ()
 
     def load(self, source: Source, measure: Measure, limits: MediaConfig, clock: StageClock) -> np.ndarray:
         """uint8 [side * side, 3 * patch * patch], patches row by row, columns (channel, y, x)."""
@@ -209,9 +212,12 @@ def build(checkpoint: Checkpoint, weights: "Weights", ops: "Ops") -> "Multimodal
     )  # fmt: skip
     encoders: dict[str, Encoder] = {}
     pads: dict[str, int] = {}
+    marks: frozenset[int] = frozenset()
     if "visual" in config:
         encoders["image"] = _tower(config.child("visual"), weights, ops, spec.hidden)
-        pads["image"] = config.child("visual").read(int, "image_start_id", 151857) + PAD_BEHIND_START
+        start = config.child("visual").read(int, "image_start_id", 151857)
+        pads["image"] = start + PAD_BEHIND_START
+        marks = frozenset(range(start, start + PAD_BEHIND_START))
     longest = max(32768, config.read(int, "max_position_embeddings", 8192))
     model = MultimodalLM(
         ops=ops,
@@ -221,6 +227,7 @@ def build(checkpoint: Checkpoint, weights: "Weights", ops: "Ops") -> "Multimodal
         decoder=build_decoder(ops, weights, spec, "transformer.", names),
         encoders=encoders,
         pad_ids=pads,
+        placeholder_ids=marks,
         logn=LogN(trained_length=trained, longest=longest, device=ops.device) if logn else None,
     )
     weights.finish()

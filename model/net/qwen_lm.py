@@ -19,7 +19,7 @@ CLIP_STD = [0.26862954, 0.26130258, 0.27577711]
 
 
 def build_qwen_lm(checkpoint: Checkpoint, weights: Weights, ops: Ops, tower: QwenVitSpec) -> MultimodalLM:
-    """Take every tensor by its name on the hub. Raises CheckpointError for what is missing, left over or unsupported."""
+    """Take every tensor by its name on the hub. Raises CheckpointError for what does not fit."""
     text, spec = text_facts(checkpoint), decoder_spec(checkpoint)
     theta, sections = _rope(text, spec.head_dim)
     shape = (text.read(int, "vocab_size", 152064), spec.hidden)

@@ -5,6 +5,7 @@ import io
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from PIL import Image
@@ -19,8 +20,9 @@ from shm.owner import Owner
 from shm.pool import Pool
 from tokenization.messages import Chat, Measured, Media, Prepare, StartWorker, Text, Turn
 from tokenization.prepare import prepare
+from tokenization.video_sampling import VideoOptions
 
-Parts = Sequence[str | Image.Image]
+Parts = Sequence[str | Image.Image | Media]
 GREEDY = SamplingParams(max_tokens=16, temperature=0.0, seed=0)
 
 
@@ -37,15 +39,23 @@ def data_url(image: Image.Image) -> str:
     return "data:image/png;base64," + base64.b64encode(file.getvalue()).decode()
 
 
+def clip(content: bytes, **options: Any) -> Media:
+    """A video as a client would send it, with what may stand beside it."""
+    source = "data:video/mp4;base64," + base64.b64encode(content).decode()
+    return Media(kind="video", source=source, where="", options=VideoOptions(**options))
+
+
 def chat_of(parts: Parts) -> Chat:
     """One user turn."""
-    found = tuple(
-        Text(text=part)
-        if isinstance(part, str)
-        else Media(kind="image", source=data_url(part), where=f"messages[0].content[{i}]")
-        for i, part in enumerate(parts)
-    )
-    return Chat(turns=(Turn(role="user", parts=found, plain=False),))
+    found: list[Text | Media] = []
+    for i, part in enumerate(parts):
+        if isinstance(part, str):
+            found.append(Text(text=part))
+        elif isinstance(part, Media):
+            found.append(part)
+        else:
+            found.append(Media(kind="image", source=data_url(part), where=f"messages[0].content[{i}]"))
+    return Chat(turns=(Turn(role="user", parts=tuple(found), plain=False),))
 
 
 class Host:

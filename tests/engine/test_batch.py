@@ -84,3 +84,14 @@ def test_a_medium_that_was_not_encoded_is_an_error() -> None:
     sequence = sequence_of("a", 6, 0, 0, missing)
     with pytest.raises(RuntimeError):
         batch.build(Plan(chunks=(chunk("a", 0, 3, (1,), False),)), scheduler_of(sequence), 4, CPU)
+
+
+def test_followers_draw_from_their_leaders_row() -> None:
+    first, lead = sequence_of("first", 5, 1, 0), sequence_of("lead", 6, 0, 0)
+    leading = Chunk(
+        request_id="lead", start=0, stop=6, block_table=(3, 4), samples=True, encode=(), followers=(1, 2),
+        copies=((4, 7), (4, 8)),
+    )  # fmt: skip
+    plan = Plan(chunks=(chunk("first", 5, 6, (1, 2), True), leading))
+    assert leading.draws == (("lead", 0), ("lead", 1), ("lead", 2))
+    assert batch.build(plan, scheduler_of(first, lead), 4, CPU).sample_rows.tolist() == [0, 6, 6, 6]

@@ -76,3 +76,36 @@ def test_any_sequence_of_calls_keeps_the_books(calls: list[tuple[int, int]]) -> 
         blocks.check_integrity(tables)
         held = [block for table in tables for block in table]
         assert len(held) == len(set(held)) == blocks.n_used
+
+
+def test_a_shared_block_is_free_when_its_last_table_lets_go() -> None:
+    blocks = BlockAllocator(6, 4)
+    first = blocks.allocate(10)
+    second = blocks.allocate(10, first[:2])
+    assert second[:2] == first[:2] and second[2] != first[2] and blocks.n_used == 4
+    blocks.check_integrity([first, second])
+    common = first[:2]
+    blocks.free(first)
+    assert blocks.n_used == 3 and second[:2] == common
+    blocks.check_integrity([second])
+    blocks.free(second)
+    assert blocks.n_used == 0
+
+
+def test_sharing_that_fails_counts_nothing() -> None:
+    blocks = BlockAllocator(3, 4)
+    first = blocks.allocate(8)
+    with pytest.raises(OutOfBlocks):
+        blocks.allocate(16, first)
+    blocks.check_integrity([first])
+
+
+def test_a_shared_block_that_is_counted_wrongly_is_seen() -> None:
+    blocks = BlockAllocator(4, 4)
+    first = blocks.allocate(8)
+    second = blocks.allocate(8, first[:1])
+    with pytest.raises(BlockError):
+        blocks.check_integrity([first])
+    with pytest.raises(BlockError):
+        blocks.check_integrity([first, second, first[:1]])
+    blocks.check_integrity([first, second])

@@ -4,7 +4,7 @@ import msgspec
 import pytest
 
 from configs.serve import EngineConfig
-from model.engine.kv_cache import CacheTooSmall, cache_size, memory_rows
+from model.engine.kv_cache import CacheTooSmall, cache_size
 from model.net.batch import KVSpec
 
 SPEC = KVSpec(layers=2, kv_heads=2, head_dim=16)  # 128 elements a token
@@ -32,10 +32,3 @@ def test_less_than_a_block_is_an_error_that_names_the_setting() -> None:
     config = msgspec.structs.replace(CONFIG, kv_cache_bytes=8191)
     with pytest.raises(CacheTooSmall, match="--kv-cache-mib: 8191 .* 8192"):
         cache_size(SPEC, 4, config, 1000)
-
-
-def test_memory_rows_name_bytes_and_settings() -> None:
-    rows = memory_rows(77, cache_size(SPEC, 4, CONFIG, 1000), CONFIG)
-    assert [(nbytes, knob) for _, nbytes, knob in rows] == [
-        (77, "--dtype"), (CONFIG.kv_cache_bytes, "--kv-cache-mib"), (CONFIG.embedding_bytes, "--embedding-mib"),
-    ]  # fmt: skip

@@ -187,3 +187,16 @@ def test_segment_attention(ops: Ops, lengths: Sequence[int]) -> None:
             expected[rows, head] = torch.softmax(q @ k.T / 4, dim=-1) @ v
         start += length
     close(ops.segment_attention(query, key, value, lengths), expected, ops.dtype)
+
+
+@pytest.mark.parametrize("n, m", [(1, 1), (4, 9), (9, 4)])
+def test_cross_attention(ops: Ops, n: int, m: int) -> None:
+    query = randn(n, 3, 16, dtype=ops.dtype)
+    key, value = randn(m, 6, 16, dtype=ops.dtype, seed=1).split(3, dim=1)
+    expected = torch.empty(n, 3, 16, dtype=torch.float64)
+    for head in range(3):
+        q, k, v = (x[:, head].double() for x in (query, key, value))
+        expected[:, head] = torch.softmax(q @ k.T / 4, dim=-1) @ v
+    found = ops.cross_attention(query, key, value)
+    assert found.is_contiguous()
+    close(found, expected, ops.dtype)

@@ -58,7 +58,9 @@ def hub_form(messages: list[dict[str, Any]]) -> list[dict[str, Any]]:
     for message in messages:
         content = message["content"]
         if isinstance(content, list):
-            content = [{"type": "image"} if part["type"] == "image_url" else part for part in content]
+            content = [
+                part if part["type"] == "text" else {"type": part["type"].removesuffix("_url")} for part in content
+            ]
         turned.append({"role": message["role"], "content": content})
     return turned
 
@@ -66,7 +68,8 @@ def hub_form(messages: list[dict[str, Any]]) -> list[dict[str, Any]]:
 @pytest.mark.parametrize("words", WORDS)
 def test_ids_of_texts(prompt: Prompt, tokenizer: Any, words: str) -> None:
     text = {"type": "text", "text": words}
-    for content in (words, [text], [IMAGE, text], [text, IMAGE], [text, IMAGE, text, IMAGE, text], [text, text]):
+    mixed = [text, IMAGE, text, VIDEO, text]
+    for content in (words, [text], [IMAGE, text], [text, VIDEO], [VIDEO, IMAGE, text], mixed, [text, text]):
         messages = [{"role": "user", "content": content}]
         assert prompt.render(chat_from_openai(messages)) == reference_ids(tokenizer, hub_form(messages))
 
@@ -78,7 +81,8 @@ def test_ids_of_whole_conversations(prompt: Prompt, tokenizer: Any) -> None:
         if rng.random() < 0.5:
             messages.append({"role": "system", "content": rng.choice(WORDS)})
         for i in range(rng.randrange(1, 4)):
-            parts = [IMAGE if rng.random() < 0.3 else {"type": "text", "text": rng.choice(WORDS)} for _ in range(4)]
+            media = IMAGE if rng.random() < 0.5 else VIDEO
+            parts = [media if rng.random() < 0.4 else {"type": "text", "text": rng.choice(WORDS)} for _ in range(4)]
             messages.append({"role": "user", "content": rng.choice(WORDS) if rng.random() < 0.3 else parts})
             if i < 2:
                 messages.append({"role": "assistant", "content": rng.choice(WORDS)})
@@ -131,29 +135,52 @@ def test_typed_special_tokens_are_ordinary_ids_beside_real_images(prompt: Prompt
 # ---- expansion and positions
 
 
-def image_measure(h: int, w: int) -> Measure:
+def image(h: int, w: int) -> Measure:
     return Measure(kind="image", grid=(1, h, w), shape=(h * w, 588), n_pads=h * w // 4)
 
 
-def check_positions(prompt: Prompt, reference: Any, ids: list[int], grids: Sequence[tuple[int, int]]) -> None:
-    pad = prompt.codec.special["<|image_pad|>"]
-    measures = [image_measure(h, w) for h, w in grids]
+def video(t: int, h: int, w: int, seconds: float = 1.0) -> Measure:
+    clip = ClipPlan(indices=(), times=(), seconds_per_grid=seconds, size=(h * 14, w * 14), info=None)
+    return Measure(kind="video", grid=(t, h, w), shape=(t * h * w, 1176), n_pads=t * h * w // 4, clip=clip)
+
+
+def check_layout(prompt: Prompt, ids: list[int], measures: Sequence[Measure]) -> np.ndarray:
+    """The expanded ids: each pad became as many as its medium has tokens, and the spans say where."""
+    pads = [prompt.codec.special["<|image_pad|>"], prompt.codec.special["<|video_pad|>"]]
     layout = prompt.expand(ids, measures)
     expected: list[int] = []
     remaining = iter(measures)
     for i in ids:
-        expected += [pad] * next(remaining).n_pads if i == pad else [i]
+        expected += [i] * next(remaining).n_pads if i in pads else [i]
     assert layout.input_ids.dtype == np.int64 and layout.input_ids.tolist() == expected
     for spans, measure in zip(layout.spans, measures, strict=True):
         ((start, length),) = spans
+        pad = pads[measure.kind == "video"]
         assert length == measure.n_pads and (layout.input_ids[start : start + length] == pad).all()
         assert layout.input_ids[start - 1] == prompt.codec.special["<|vision_start|>"]
+    return layout.input_ids
+
+
+def reference_positions(reference: Any, ids: np.ndarray, measures: Sequence[Measure]) -> tuple[np.ndarray, int]:
+    """transformers' own, [3, n] and the delta."""
+    config, input_ids = reference.config, torch.from_numpy(ids)[None]
+    kinds = (input_ids == config.image_token_id).int() + 2 * (input_ids == config.video_token_id).int()
+    named: dict[str, Any] = {}
+    for kind in ("image", "video"):
+        grids = [measure.grid for measure in measures if measure.kind == kind]
+        named[f"{kind}_grid_thw"] = torch.tensor(grids) if grids else None
+    if hasattr(config.vision_config, "tokens_per_second"):
+        named["second_per_grid_ts"] = torch.tensor([m.clip.seconds_per_grid for m in measures if m.clip])
+    found, delta = reference.get_rope_index(input_ids, kinds, **named)
+    return found[:, 0].numpy(), int(delta)
+
+
+def check_positions(prompt: Prompt, reference: Any, ids: list[int], measures: Sequence[Measure]) -> None:
+    layout = prompt.expand(ids, measures)
     positions, delta = prompt.positions(layout, measures)
-    input_ids = torch.tensor([expected])
-    grid_thw = torch.tensor([m.grid for m in measures]) if measures else None
-    theirs, their_delta = reference.get_rope_index(input_ids, (input_ids == pad).int(), image_grid_thw=grid_thw)
-    assert positions.dtype == np.int32 and np.array_equal(positions, theirs[:, 0].numpy())
-    assert delta == int(their_delta)
+    theirs, their_delta = reference_positions(reference, check_layout(prompt, ids, measures), measures)
+    assert positions.dtype == np.int32 and np.array_equal(positions, theirs)
+    assert delta == their_delta
 
 
 @pytest.mark.parametrize(
@@ -178,14 +205,60 @@ def test_expansion_and_positions(prompt: Prompt, reference: Any, grids: list[tup
     ]
     for content in layouts:
         ids = prompt.render(chat_from_openai([{"role": "user", "content": content}]))
-        check_positions(prompt, reference, ids, grids)
+        check_positions(prompt, reference, ids, [image(h, w) for h, w in grids])
 
 
-def test_a_template_without_a_place_for_images_is_refused(checkpoint: Checkpoint, tmp_path: Path) -> None:
-    for path in checkpoint.path.glob("*.json"):
+@pytest.mark.parametrize(
+    "measures",
+    [
+        [video(1, 4, 4)],
+        [video(2, 6, 8, 0.5), video(2, 10, 4, 2.0)],
+        [image(4, 6), video(3, 8, 10, 0.7)],
+        [video(3, 8, 10, 1.1), image(4, 6)],
+        [video(7, 40, 4, 1 / 3), image(2, 2), video(5, 4, 30, 2 / 3), image(10, 4)],
+        [video(25, 220, 4, seconds=2 / 0.9)],
+    ],
+)
+def test_positions_of_videos_where_the_rules_agree(prompt: Prompt, reference: Any, measures: list[Measure]) -> None:
+    """No video lasts longer than it is high or wide."""
+    parts = [
+        part for m in measures for part in ({"image": IMAGE, "video": VIDEO}[m.kind], {"type": "text", "text": " x"})
+    ]
+    for content in (parts, [{"type": "text", "text": "before"}, *parts]):
+        check_positions(
+            prompt, reference, prompt.render(chat_from_openai([{"role": "user", "content": content}])), measures
+        )
+
+
+def test_text_behind_a_long_video_follows_its_greatest_position(prompt: Prompt, reference: Any) -> None:
+    """Where 5.x differs: it lets text go on behind height and width, in the middle of the video's time."""
+    text = {"type": "text", "text": "words"}
+    ids = prompt.render(chat_from_openai([{"role": "user", "content": [text, VIDEO, text, VIDEO, text]}]))
+    measures = [video(10, 4, 4, 1.0), video(3, 4, 4, 3.0)]
+    ends = {"qwen2_vl": (9, 2), "qwen2_5_vl": (18, 12)}[reference.config.model_type]  # greatest time inside each
+    layout = prompt.expand(ids, measures)
+    positions, delta = prompt.positions(layout, measures)
+    theirs, their_delta = reference_positions(reference, layout.input_ids, measures)
+    for ((start, length),), end in zip(layout.spans, ends, strict=True):
+        before, behind = positions[:, start - 1], positions[:, start + length]
+        assert (before == before[0]).all() and (behind == before[0] + 1 + end + 1).all()
+        assert positions[0, start : start + length].max() == before[0] + 1 + end
+        block, their_block = positions[:, start : start + length], theirs[:, start : start + length]
+        assert np.array_equal(block - block[:, :1], their_block - their_block[:, :1])  # inside, the rules agree
+    assert delta == positions.max() + 1 - len(ids) - sum(m.n_pads - 1 for m in measures)
+    assert delta > their_delta
+
+
+def test_a_template_without_a_place_for_images_is_refused(qwen2: Checkpoint, tmp_path: Path) -> None:
+    for path in qwen2.path.glob("*.json"):
         (tmp_path / path.name).write_bytes(path.read_bytes())
-    for source, written in (("{{ messages[0].content[0].text }}", 0), ("<|image_pad|>" * 3, 3)):
+    cases = [
+        ("{{ messages[0].content[0].text }}", "0 of the chat's 1 media"),
+        ("<|image_pad|>" * 3, "3 of the chat's 1 media"),
+        ("<|video_pad|>", "in another order"),
+    ]
+    for source, message in cases:
         (tmp_path / "chat_template.jinja").write_text(source)
-        odd = Qwen2VLPrompt(Checkpoint(tmp_path), MAX_PIXELS)
-        with pytest.raises(ChatError, match=f"{written} of the chat's 1 media"):
+        odd = family_of(qwen2).prompt(Checkpoint(tmp_path), MAX_PIXELS)
+        with pytest.raises(ChatError, match=message):
             odd.render(chat_from_openai([{"role": "user", "content": [{"type": "text", "text": "a"}, IMAGE]}]))

@@ -81,6 +81,9 @@ def test_the_engine_says_when_its_cache_is_shorter_than_asked() -> None:
     ready = EngineReady(
         device="cpu", dtype="float32", vocab_size=1, kv_blocks=4, block_size=16, memory=(("weights", 2048, "--dtype"),)
     )
-    assert "one request may have 64" in describe_engine(ready, 65)
-    assert "one request" not in describe_engine(ready, 64)
-    assert "weights" in describe_engine(ready, 64) and "2 KiB" in describe_engine(ready, 64)
+    assert "one request may have 64" in describe_engine(ready, 65, 1 << 30)
+    assert "one request" not in describe_engine(ready, 64, 1 << 30)
+    assert (
+        describe_engine(ready, 64, 1 << 30).split("\n")[-1].split() == "shared memory, at most 1 GiB --shm-mib".split()
+    )
+    assert "weights" in describe_engine(ready, 64, 1 << 30) and "2 KiB" in describe_engine(ready, 64, 1 << 30)

@@ -163,7 +163,7 @@ def test_what_the_model_or_the_server_does_not_take_is_named(play: Play) -> None
             ({"logit_bias": ((400, 1.0),)}, "logit_bias"),
             ({"stop_token_ids": (3, 400)}, "stop_token_ids"),
         ):
-            task, _ = start(scene, request(**wishes))  # type: ignore[arg-type]
+            task, _ = start(scene, request(**wishes))
             await fails(task, 400, None, f"parameters.{name}")
         assert scene.to_worker() == []
 

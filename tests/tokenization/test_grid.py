@@ -75,6 +75,12 @@ def test_a_video_advances_in_time_and_text_follows_its_greatest_position() -> No
     assert delta == 0
 
 
+def test_time_is_multiplied_in_float32() -> None:
+    # 0.7 is a little less in float32, and ten times that rounds up to exactly 7; in float64 it would be 6.
+    positions, delta = mrope_positions(11, [0], [(11, 2, 2)], merge=2, steps=[0.7])
+    assert positions[0].tolist() == [0, 0, 1, 2, 2, 3, 4, 4, 5, 6, 7] and delta == 8 - 11
+
+
 def test_a_long_prompt_costs_milliseconds() -> None:
     grids = [(1, 76, 76)] * 20  # 1444 tokens each
     starts = [10 + i * 1500 for i in range(20)]

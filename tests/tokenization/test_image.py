@@ -6,6 +6,7 @@ import re
 import resource
 import struct
 import time
+import warnings
 from collections.abc import Callable
 
 import numpy as np
@@ -104,6 +105,19 @@ def test_transparency_lies_on_white() -> None:
     seen = pixels(encoded(image, "PNG"))
     assert seen[0, 0].tolist() == [255, 255, 255] and seen[2, 1].tolist() == [10, 20, 30]
     assert pixels(encoded(with_alpha(32, 32), "WEBP")).shape == (32, 32, 3)
+
+
+@pytest.mark.parametrize("mode", ["RGBA", "LA", "P"])
+def test_transparency_is_forgotten_where_a_model_was_made_so(mode: str) -> None:
+    image = Image.new("RGBA", (4, 4), (200, 0, 0, 0))
+    if mode != "RGBA":
+        image = image.convert(mode)
+    data = encoded(image, "PNG")
+    seen = np.asarray(decode_rgb(data, max_source_pixels=CAP, where=W, on_white=False))
+    with Image.open(io.BytesIO(data)) as plain, warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # Pillow's, of palettes; ours must not give it
+        assert (seen == np.asarray(plain.convert("RGB"))).all()
+    assert (seen[0, 0] != 255).any()
 
 
 @pytest.mark.parametrize("cap, fits", [(1200, True), (1199, False)])

@@ -17,6 +17,8 @@ from shm.owner import Owner
 from shm.pool import Pool
 from shm.segment import read_segment
 from shm.words import decode_shape_from_int64, decode_shm_name_from_int64
+from tests.tokenization.damaged import mjpeg_clip
+from tests.tokenization.desk import url
 from tests.tokenization.test_prepare import PHOTO, SMALL
 from tokenization import worker
 from tokenization.chat import chat_from_native
@@ -34,6 +36,7 @@ from tokenization.messages import (
     WorkerReady,
 )
 from tokenization.prompt import Measure
+from tokenization.source import Source
 
 
 class SlowPrompt(Qwen2VLPrompt):
@@ -46,12 +49,12 @@ class SlowPrompt(Qwen2VLPrompt):
         self.loading = threading.Event()
         self.broken = False
 
-    def load(self, data: bytes, measure: Measure, *rest: Any) -> np.ndarray:
+    def load(self, source: Source, measure: Measure, *rest: Any) -> np.ndarray:
         self.loading.set()
         assert self.go_on.wait(30)
         if self.broken:
             raise RuntimeError("secret /dev/shm/name 0x7f00deadbeef")
-        return super().load(data, measure, *rest)
+        return super().load(source, measure, *rest)
 
 
 class Server:
@@ -194,6 +197,23 @@ def test_late_and_strange_replies_are_forgotten(server: Server) -> None:
     server.finish("r1")
     server.prepare("r1", [{"text": "again"}])
     assert isinstance(server.recv(), Prepared)
+
+
+def test_a_video_that_is_measured_again_goes_into_the_new_leases(server: Server) -> None:
+    video = {"video": url(mjpeg_clip(empty=range(40, 60))), "num_frames": 6, "min_pixels": 3136, "max_pixels": 6272}
+    server.prepare("r1", [video])
+    measured = server.recv()
+    first = server.lease(measured)
+    again = server.recv()
+    assert isinstance(measured, Measured) and isinstance(again, Measured)
+    assert again.nbytes == (measured.nbytes[0] * 2 // 3,)
+    server.finish("r1")
+    names = server.lease(again)
+    done = server.recv()
+    assert isinstance(done, Prepared)
+    word = int(done.input_ids[done.media[0].spans[0][0]])
+    assert decode_shm_name_from_int64(word) == names[0] != first[0]
+    server.finish("r1")
 
 
 def test_trouble_of_ours_tells_nothing_of_the_inside(server: Server, caplog: pytest.LogCaptureFixture) -> None:

@@ -1,0 +1,185 @@
+"""What the largest picture and one full step need beside weights and cache: computed by shapes, or run on a device.
+
+Knows no requests.
+"""
+
+import weakref
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+from torch.overrides import TorchFunctionMode
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_iter
+
+from configs.serve import EngineConfig
+from model.engine.kv_cache import CacheSize
+from model.net.batch import ForwardBatch, KVCache
+from model.net.multimodal import MultimodalLM
+from tokenization.messages import MediaItem
+
+# Float32 copies of the sampled rows' logits that live at once when a step asks for everything: the logits, their
+# log-probabilities, the drawn rows, probabilities, a sort's values and (twice as wide) indices, cumulative sums twice.
+SAMPLER_COPIES = 9
+KNOBS = {"image": "--max-pixels", "video": "--max-video-pixels"}
+
+Row = tuple[str, int, str]  # line, bytes, the setting behind it
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Profile:
+    """Bytes that come and go while the engine works."""
+
+    encoders: Mapping[str, tuple[int, int]]  # by kind: bytes at the peak of the largest item, and its tokens
+    step: int  # bytes at the peak of one full step
+    measured: bool  # on the device; else computed from shapes
+
+
+def memory_rows(weight_bytes: int, size: CacheSize, config: EngineConfig, profile: Profile) -> tuple[Row, ...]:
+    """(line, bytes, the setting behind it) of everything large that this engine holds."""
+    how = "measured" if profile.measured else "computed"
+    return (
+        ("weights", weight_bytes, "--dtype"),
+        *(
+            (f"encoder peak, {kind}", nbytes, f"{KNOBS.get(kind, '--max-items')} ({n_tokens} tokens, {how})")
+            for kind, (nbytes, n_tokens) in profile.encoders.items()
+        ),
+        ("activations of a step", profile.step, f"--max-batched-tokens, --max-seqs ({how})"),
+        ("KV cache", size.nbytes, "--kv-cache-mib"),
+        ("embeddings, at most", config.embedding_bytes, "--embedding-mib"),
+    )
+
+
+def profile_by_shapes(
+    model: MultimodalLM, size: CacheSize, config: EngineConfig, largest: Sequence[MediaItem]
+) -> Profile:
+    """Run the largest items and two full steps on tensors without memory. `model` is built on the device "meta"."""
+    kv = model.kv_cache(size.n_blocks, size.block_size)
+    return _profile(model, kv, size, config, largest, peak=_peak_by_shapes, measured=False)
+
+
+def profile_on_device(
+    model: MultimodalLM, kv: KVCache, size: CacheSize, config: EngineConfig, largest: Sequence[MediaItem]
+) -> Profile:
+    """Run them, on a device that counts its memory. Overwrites `kv`, whose content must not matter yet."""
+    device = torch.get_device_module(model.device)
+
+    def peak(run: Callable[[], object]) -> int:
+        device.synchronize()
+        device.reset_peak_memory_stats()
+        before = device.memory_allocated()
+        run()
+        device.synchronize()
+        return int(device.max_memory_allocated() - before)
+
+    return _profile(model, kv, size, config, largest, peak=peak, measured=True)
+
+
+def _profile(
+    model: MultimodalLM, kv: KVCache, size: CacheSize, config: EngineConfig, largest: Sequence[MediaItem],
+    *, peak: Callable[[Callable[[], object]], int], measured: bool,
+) -> Profile:  # fmt: skip
+    encoders: dict[str, tuple[int, int]] = {}
+    for item in largest:
+        n_tokens = sum(length for _, length in item.spans)
+        encoders[item.kind] = (peak(lambda item=item: encode_dummy(model, item)), n_tokens)  # type: ignore[misc]
+    steps = [peak(lambda kvs=kvs: model.forward(dummy_step(model, size, *kvs), kv)) for kvs in full_steps(size, config)]  # type: ignore[misc]
+    logits = min(config.max_seqs, config.max_batched_tokens) * model.vocab_size * torch.float32.itemsize
+    return Profile(encoders=encoders, step=max(*steps, SAMPLER_COPIES * logits), measured=measured)
+
+
+def encode_dummy(model: MultimodalLM, item: MediaItem) -> Tensor:
+    """Encode an array of zeros as large as this item's."""
+    pixels = torch.zeros(model.media_shape(item.kind, item.grid), dtype=torch.uint8, device=model.device)
+    return model.encode(item.kind, pixels, item.grid)
+
+
+def full_steps(size: CacheSize, config: EngineConfig) -> list[tuple[list[int], list[int]]]:
+    """(new tokens, tokens in the cache) of each sequence, for two steps that use the whole budget.
+
+    One begins long prompts. The other ends one at the model's length, beside decodes that fill the rest of the cache.
+    """
+    tokens = size.n_blocks * size.block_size
+    budget = min(config.max_batched_tokens, tokens)
+    fresh = [min(size.max_model_len, budget - start) for start in range(0, budget, size.max_model_len)]
+    decodes = min(config.max_seqs, budget) - 1
+    chunk = min(budget - decodes, size.max_model_len)
+    rest = (tokens - size.max_model_len) // decodes if decodes else 0
+    each = min(rest, size.max_model_len)
+    late = [chunk, *[1] * (decodes if each else 0)], [size.max_model_len, *[each] * (decodes if each else 0)]
+    return [(fresh[: config.max_seqs], fresh[: config.max_seqs]), late]
+
+
+def dummy_step(model: MultimodalLM, size: CacheSize, q_lens: list[int], kv_lens: list[int]) -> ForwardBatch:
+    """A step of these lengths in which every new token of a chunk is a medium's, on the model's device."""
+    device, n = model.device, sum(q_lens)
+    media = max(q_lens)
+    width = -(-max(kv_lens) // size.block_size)
+    blocks = torch.arange(len(q_lens) * width, dtype=torch.int32) % size.n_blocks
+    # Spread, so that nothing is found to lie in a row and is read without a copy: that is how a used cache looks.
+    tables = blocks.view(len(q_lens), width).flip(1).contiguous()
+    ends = torch.tensor(q_lens).cumsum(0) - 1
+    return ForwardBatch(
+        ids=torch.zeros(n, dtype=torch.int64, device=device),
+        positions=torch.zeros((3, n), dtype=torch.int64, device=device),
+        media_rows=torch.arange(media, device=device),
+        media_embeds=torch.zeros((media, model.hidden_size), dtype=model.dtype, device=device),
+        slots=torch.arange(n, device=device),
+        block_tables=tables.to(device),
+        q_lens=tuple(q_lens),
+        kv_lens=tuple(kv_lens),
+        sample_rows=ends.to(device),
+        prompt_lens=tuple(kv_lens),
+    )
+
+
+def _peak_by_shapes(run: Callable[[], object]) -> int:
+    """The most bytes of tensors made by `run` that live at once."""
+    with LiveBytes() as live, _FusedAttention():
+        run()
+    peak: int = live.peak
+    return peak
+
+
+class LiveBytes(TorchDispatchMode):
+    """Counts the bytes of every tensor that is made inside, from the operation that makes it to its end."""
+
+    def __init__(self) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.live: int = 0
+        self.peak: int = 0
+        self._known: set[int] = set()
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        given = {_storage_of(x)._cdata for x in tree_iter((args, kwargs)) if isinstance(x, Tensor)}
+        out = func(*args, **(kwargs or {}))
+        for found in tree_iter(out):
+            if isinstance(found, Tensor) and _storage_of(found)._cdata not in given | self._known:
+                self._count(_storage_of(found))
+        return out
+
+    def _count(self, storage: torch.UntypedStorage) -> None:
+        self._known.add(storage._cdata)
+        self.live += storage.nbytes()
+        self.peak = max(self.peak, self.live)
+        weakref.finalize(storage, self._drop, storage._cdata, storage.nbytes())
+
+    def _drop(self, address: int, nbytes: int) -> None:
+        self._known.discard(address)
+        self.live -= nbytes
+
+
+def _storage_of(tensor: Tensor) -> torch.UntypedStorage:
+    return tensor.untyped_storage()
+
+
+class _FusedAttention(TorchFunctionMode):
+    """Attention as its kernels do it on every device that we serve: without the scores of all pairs in memory."""
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if func is F.scaled_dot_product_attention:
+            return torch.empty_like(args[0])
+        return func(*args, **(kwargs or {}))

@@ -1,0 +1,54 @@
+"""The server's side of one worker job: leases by a pool, and what was asked of it."""
+
+import base64
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from configs.serve import MediaConfig
+from shm.owner import Owner
+from shm.pool import Pool
+from tokenization.chat import chat_from_native
+from tokenization.errors import ChatError
+from tokenization.messages import Measured, Prepare, Prepared, StartWorker
+from tokenization.prepare import prepare
+from tokenization.prompt import Prompt
+
+
+def url(data: bytes) -> str:
+    return "data:;base64," + base64.b64encode(data).decode()
+
+
+class Desk:
+    """The server's side of one job: leases by a pool, and what was asked of it."""
+
+    def __init__(self, root: Path, prompt: Prompt) -> None:
+        self.owner = Owner.claim(root)
+        self.pool = Pool(self.owner, 1 << 26)
+        self.root, self.prompt = root, prompt
+        self.asked: list[Measured] = []
+        self.checks = 0
+
+    def start(self, max_model_len: int = 4096, **media: Any) -> StartWorker:
+        return StartWorker(
+            checkpoint="", media=MediaConfig(**media), max_model_len=max_model_len, shm_root=str(self.root)
+        )
+
+    def ask(self, measured: Measured) -> Sequence[str]:
+        self.asked.append(measured)
+        return self.pool.lease(measured.request_id, measured.nbytes)
+
+    def check(self) -> None:
+        self.checks += 1
+
+    def run(self, inputs: Any, start: StartWorker | None = None, *, count_only: bool = False) -> Prepared:
+        job = Prepare(request_id="r1", chat=chat_from_native(inputs), count_only=count_only)
+        return prepare(job, start or self.start(), self.prompt, self.ask, self.check)
+
+    def refused(self, inputs: Any, start: StartWorker | None = None) -> ChatError:
+        with pytest.raises(ChatError) as caught:
+            self.run(inputs, start)
+        assert not self.asked  # nothing was reserved, and so nothing was decoded
+        return caught.value

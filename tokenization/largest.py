@@ -1,0 +1,38 @@
+"""The largest sizes that limits let through, for whoever must know how much memory they take. Knows no pixels."""
+
+import math
+
+from configs.serve import MediaConfig
+from tokenization.grid import MAX_ASPECT
+from tokenization.source import video_caps
+from tokenization.video_sampling import VideoOptions, frame_size
+
+_LARGE = 1 << 14  # a side that every bound shrinks
+
+
+def largest_area(cells: int) -> tuple[int, int]:
+    """(rows, columns) with the largest product of at most `cells`; of equal ones the most square. cells >= 1."""
+    found = (1, 1)
+    for rows in range(math.isqrt(cells), 0, -1):
+        columns = min(cells // rows, MAX_ASPECT * rows)
+        if rows * columns > found[0] * found[1]:
+            found = (rows, columns)
+    return found
+
+
+def largest_clip(
+    limits: MediaConfig, max_tokens: int, *, factor: int, temporal: int
+) -> tuple[int, tuple[int, int]] | None:
+    """(temporal grids, (height, width)) of the square video with most tokens, at most `max_tokens`; None: none fits.
+
+    A token is one square of `factor` pixels of one temporal grid.
+    """
+    caps, options = video_caps(limits), VideoOptions(max_pixels=limits.max_pixels)
+    best = (0, 0, 0)  # tokens, grids, tokens along a side
+    for grids in range(1, max(1, limits.max_frames // temporal) + 1):
+        height, width = frame_size(_LARGE, _LARGE, grids * temporal, options, caps, factor=factor)
+        side = min(height, width) // factor
+        fewer, smaller = min(grids, max_tokens // side**2), min(side, math.isqrt(max_tokens // grids))
+        best = max(best, (fewer * side**2, fewer, side), (grids * smaller**2, grids, smaller))
+    tokens, grids, side = best
+    return (grids, (side * factor, side * factor)) if tokens else None
