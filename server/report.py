@@ -27,13 +27,23 @@ def model_note(path: Path) -> str:
     return " (embedded default: random weights, its answers mean nothing)" if path == EMBEDDED_MODEL else ""
 
 
-def describe(config: ServeConfig, served: Served, root: Path) -> str:
-    """Configuration and limits, before anything is loaded."""
+def pool_note(pool_bytes: int, room: int) -> str:
+    """How much shared memory there will be, and what to do where the machine has less than was asked for."""
+    if pool_bytes <= room:
+        return f"at most {size(pool_bytes)}"
+    return f"at most {size(room)}, all there is, instead of --shm-mib's {size(pool_bytes)} (docker run --shm-size)"
+
+
+def describe(config: ServeConfig, served: Served, root: Path, room: int) -> str:
+    """Configuration and limits, before anything is loaded. `room`: bytes of the file system under `root`."""
     roots = ", ".join(str(path) for path in config.media.roots) or "none (local paths are refused)"
     defaults = served.defaults
     drawn = "greedy" if not defaults.temperature else (
         f"temperature {defaults.temperature:g}, top_p {defaults.top_p:g}, top_k {defaults.top_k or 'off'}"
+        + (f", min_p {defaults.min_p:g}" if defaults.min_p else "")
     )  # fmt: skip
+    if defaults.repetition_penalty != 1:
+        drawn += f", repetition_penalty {defaults.repetition_penalty:g}"
     return "\n".join(
         [
             table(
@@ -45,7 +55,7 @@ def describe(config: ServeConfig, served: Served, root: Path) -> str:
                     ("sampling by default", drawn),
                     ("device, dtype", f"{config.engine.device}, {config.engine.dtype} (as asked for)"),
                     ("workers", str(config.workers)),
-                    ("shared memory", f"{root}, at most {size(config.shm.pool_bytes)}"),
+                    ("shared memory", f"{root}, {pool_note(config.shm.pool_bytes, room)}"),
                     ("media from", roots),
                 ],
             ),
@@ -55,6 +65,7 @@ def describe(config: ServeConfig, served: Served, root: Path) -> str:
                     ("--max-model-len", f"{served.max_model_len} tokens, prompt and answer"),
                     ("--max-seqs", f"{config.engine.max_seqs} requests in the engine"),
                     ("--max-requests", f"{config.http.max_requests} unfinished requests; the next one is a 429"),
+                    ("--max-n", f"{config.http.max_n} answers to one chat"),
                     ("--max-items", f"{config.media.max_items} media in one prompt"),
                     ("--max-pixels", f"{config.media.max_pixels} pixels of one image after resizing"),
                     ("--max-source-pixels", f"{config.media.max_source_pixels} pixels of one image as sent"),

@@ -26,7 +26,7 @@ from server.served import Served
 from server.service import RequestService
 from server.supervisor import Guest, Keeper, StartFailed
 from server.workers import Workers
-from shm.owner import Owner, sweep
+from shm.owner import Owner, room, sweep
 from shm.pool import Pool
 from tokenization.messages import FromWorker, StartWorker
 
@@ -54,7 +54,9 @@ class Server:
         self._owner = owner
         self._background = Background()
         self._metrics = Metrics()
-        self._segments = Segments(Pool(owner, config.shm.pool_bytes), self._background)
+        # A pool larger than its file system would answer "later" to what can never fit.
+        self._pool_bytes = min(config.shm.pool_bytes, room(owner.root))
+        self._segments = Segments(Pool(owner, self._pool_bytes), self._background)
         self._workers = Workers(config.workers, config.step_seconds, self._background)
         self._engine = Engine(
             config.engine.max_seqs,
@@ -148,8 +150,8 @@ class Server:
         for keeper in self._keepers:
             await keeper.ready.wait()
         assert self._engine.facts is not None
-        pool = self._config.shm.pool_bytes
-        print(describe_engine(self._engine.facts, self._service.served.max_model_len, pool), flush=True)
+        limit = self._service.served.max_model_len
+        print(describe_engine(self._engine.facts, limit, self._pool_bytes), flush=True)
         print(f"Pixelferry ready on {url_of(sock)}", flush=True)
         await asyncio.Event().wait()
 
@@ -238,7 +240,7 @@ async def serve(config: ServeConfig, served: Served, root: Path) -> None:
     with listen(config.http.host, config.http.port) as sock:
         owner = Owner.claim(root)
         try:
-            print(describe(config, served, root), flush=True)
+            print(describe(config, served, root, room(root)), flush=True)
             await Server(config, served, owner).run(sock)
         finally:
             owner.close()

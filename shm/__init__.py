@@ -6,7 +6,7 @@ explains the two words, the life of a lease and what remains when a process dies
 
 from shm.channel import AsyncChannel, Channel, ChannelClosed, ChannelError, channel_pair
 from shm.client import Segment, create_shm, get_data_from_shm, release_shared_memory
-from shm.owner import Owner, OwnerError, SweepReport, default_root, sweep, sweep_if_last
+from shm.owner import Owner, OwnerError, SweepReport, default_root, room, sweep, sweep_if_last
 from shm.pool import NeverFits, Pool, PoolFull, PoolStats
 from shm.segment import (
     SegmentError,
@@ -52,6 +52,7 @@ __all__ = [
     "get_data_from_shm",
     "read_segment",
     "release_shared_memory",
+    "room",
     "sweep",
     "sweep_if_last",
     "write_segment",

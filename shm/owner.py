@@ -42,6 +42,12 @@ def default_root() -> Path:
     return Path(f"/dev/shm/pixelferry-{os.geteuid()}")
 
 
+def room(root: Path) -> int:
+    """Bytes that the file system under `root` can hold in all."""
+    found = os.statvfs(root)
+    return found.f_blocks * found.f_frsize
+
+
 def path_file(root: Path, owner: str, request_id: str) -> Path:
     """Where the names of a request's leases stand."""
     return root / f"{owner}.{request_id}.paths"

@@ -41,15 +41,26 @@ def test_an_engine_that_dies_with_its_server_does_not_hinder_the_sweep(
 
 
 def test_shared_memory_that_is_full(start: Start, small_tmpfs: Path) -> None:
-    """The pool may hold 1 GiB and the file system 4 MiB: what does not fit now comes back later, and nothing dies."""
+    """Asked for 1 GiB on 4 MiB: what can never fit is told so, what does not fit now comes back, and nothing dies."""
     with start(root=small_tmpfs / "root") as server, ThreadPoolExecutor(8) as pool:
         children = server.children("worker") + server.children("engine")
         answers = [later(pool, server, {"image": LARGE}) for _ in range(6)]
         statuses = [answer.result().status_code for answer in answers]
         assert set(statuses) <= {200, 429} and 200 in statuses
-        alone = later(pool, server, *[{"image": LARGE}] * 3).result()
-        assert alone.status_code == 429 and alone.json()["error"]["code"] == "memory_full"
+        never = later(pool, server, *[{"image": LARGE}] * 3).result()
+        assert never.status_code == 400 and never.json()["error"]["code"] == "media_too_large"
         assert server.children("worker") + server.children("engine") == children
+        recovered(server)
+
+
+def test_a_file_system_that_others_have_filled(start: Start, small_tmpfs: Path) -> None:
+    with start(root=small_tmpfs / "root") as server:
+        others = small_tmpfs / "others"
+        others.write_bytes(bytes(3 << 20))
+        full = server.chat({"image": LARGE}, **GREEDY)
+        assert full.status_code == 429 and full.json()["error"]["code"] == "memory_full"
+        others.unlink()
+        assert server.chat({"image": LARGE}, **GREEDY).status_code == 200
         recovered(server)
 
 

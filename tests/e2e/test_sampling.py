@@ -49,12 +49,18 @@ def test_stop_tokens_and_what_is_shown_of_them(server: RunningServer) -> None:
     always: dict[str, Any] = {"temperature": 0, "max_tokens": 6, "logit_bias": {str(letter): 100}}
     whole = server.chat(*ASK, **always).json()
     assert (whole["text"], whole["finish_reason"]) == ("AAAAAA", "length")
-    for more, text, n in (
+    endings: list[tuple[dict[str, Any], str, int]] = [
         ({}, "", 1), ({"include_stop_str_in_output": True}, "A", 1), ({"ignore_eos": True}, "", 1),
-    ):  # fmt: skip
+    ]  # fmt: skip
+    for more, text, n in endings:
         body = server.chat(*ASK, **always, stop_token_ids=[letter], **more).json()
         assert (body["text"], body["finish_reason"], body["usage"]["completion_tokens"]) == (text, "stop", n)
-    for more, text in (({}, ""), ({"include_stop_str_in_output": True}, "AA"), ({"min_tokens": 3}, "AAA")):
+    strings: list[tuple[dict[str, Any], str]] = [
+        ({}, ""),
+        ({"include_stop_str_in_output": True}, "AA"),
+        ({"min_tokens": 3}, "AAA"),
+    ]
+    for more, text in strings:
         body = server.chat(*ASK, **always, stop="AA", **more).json()
         assert (body["text"], body["finish_reason"]) == (text, "stop")
 

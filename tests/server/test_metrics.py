@@ -5,7 +5,7 @@ from pathlib import Path
 from model.engine.messages import EngineStats
 from server.errors import bad_request, too_many
 from server.metrics import PREFIX, Metrics
-from server.report import describe_engine, size
+from server.report import describe_engine, pool_note, size
 from shm.pool import PoolStats
 from tests.server.doubles import STATS
 
@@ -87,3 +87,11 @@ def test_the_engine_says_when_its_cache_is_shorter_than_asked() -> None:
         describe_engine(ready, 64, 1 << 30).split("\n")[-1].split() == "shared memory, at most 1 GiB --shm-mib".split()
     )
     assert "weights" in describe_engine(ready, 64, 1 << 30) and "2 KiB" in describe_engine(ready, 64, 1 << 30)
+
+
+def test_too_little_shared_memory_is_said_at_start() -> None:
+    assert (
+        pool_note(1 << 30, 64 << 20)
+        == "at most 64 MiB, all there is, instead of --shm-mib's 1 GiB (docker run --shm-size)"
+    )
+    assert pool_note(1 << 30, 1 << 30) == "at most 1 GiB"

@@ -2,11 +2,12 @@
 
 import fcntl
 import os
+import shutil
 from pathlib import Path
 
 import pytest
 
-from shm import Owner, OwnerError, SweepReport, default_root, sweep
+from shm import Owner, OwnerError, SweepReport, default_root, room, sweep
 from shm.ledger import Ledger
 from shm.owner import path_file
 from shm.segment import SegmentFull, fresh_name
@@ -141,3 +142,7 @@ def test_a_lock_held_for_a_moment_by_an_onlooker_costs_a_claim_only_its_name(
     owner = Owner.claim(root)
     assert os.listdir(root) == [f"{owner.name}.owner"]
     owner.close()
+
+
+def test_the_room_of_a_file_system(owner: Owner, small_disk: Path) -> None:
+    assert room(small_disk) == shutil.disk_usage(small_disk).total

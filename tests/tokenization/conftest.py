@@ -1,10 +1,15 @@
-"""One tiny checkpoint for the tests of this room."""
+"""One tiny checkpoint and one plain clip for the tests of this room."""
 
+from collections.abc import Iterator
+
+import av
 import pytest
 
 from configs.checkpoint import Checkpoint
+from tests.clips import B_FRAMES, make_clip
 from tests.tiny import write_qwen2_vl
 from tokenization.text import TextCodec
+from tokenization.video_decoder import ClipReader
 
 
 @pytest.fixture(scope="session")
@@ -15,3 +20,24 @@ def tiny(tmp_path_factory: pytest.TempPathFactory) -> Checkpoint:
 @pytest.fixture(scope="session")
 def codec(tiny: Checkpoint) -> TextCodec:
     return TextCodec.from_checkpoint(tiny)
+
+
+@pytest.fixture(scope="session")
+def plain() -> bytes:
+    """60 frames, 2 s, a key frame every 12, with B-frames."""
+    return make_clip(options=B_FRAMES)
+
+
+@pytest.fixture
+def decoded(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[int]]:
+    """One entry for each packet that a decoder is given."""
+    fed: list[int] = []
+    feed = ClipReader._feed
+
+    def counted(self: ClipReader, packet: "av.Packet[av.VideoStream] | None") -> list[av.VideoFrame]:
+        if packet is not None:
+            fed.append(packet.size)
+        return feed(self, packet)
+
+    monkeypatch.setattr(ClipReader, "_feed", counted)
+    yield fed
