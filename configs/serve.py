@@ -54,13 +54,13 @@ class ShmConfig(msgspec.Struct, frozen=True, kw_only=True):
 class EngineConfig(msgspec.Struct, frozen=True, kw_only=True):
     """What the engine process may use."""
 
-    device: Device = "auto"
+    device: Device = "auto"  # cuda where torch sees one, else cpu
     dtype: Dtype = "auto"
     max_model_len: int | None = None  # None: the checkpoint's own limit, at most 32768
     max_seqs: int = 16  # sequences in the engine at once; further requests queue in the server
     max_batched_tokens: int = 2048  # token budget of one step
     block_size: int = 128  # tokens in one KV block
-    kv_cache_bytes: int = 1 * GIB  # on the CPU; a device takes what is free
+    kv_cache_bytes: int = 1 * GIB  # size of the KV cache
     embedding_bytes: int = 1 * GIB  # encoder outputs kept in host memory
     threads: int | None = None  # CPU threads of the engine; None: torch's choice
 

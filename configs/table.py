@@ -180,7 +180,7 @@ SETTINGS: tuple[Setting, ...] = (
     ),
     Setting(
         name="device", section="engine", field="device", kind="choice", choices=get_args(Device),
-        help="where the model runs; auto takes npu, cuda or cpu, the first that is there",
+        help="where the model runs; auto takes cuda where torch sees one, else cpu",
     ),
     Setting(
         name="dtype", section="engine", field="dtype", kind="choice", choices=get_args(Dtype),
@@ -204,7 +204,7 @@ SETTINGS: tuple[Setting, ...] = (
     ),
     Setting(
         name="kv_cache_mib", section="engine", field="kv_cache_bytes", kind="int", unit="MiB", scale=MIB, low=1,
-        high=1 << 24, help="size of the KV cache on the CPU; a device takes what is free",
+        high=1 << 24, help="size of the KV cache",
     ),
     Setting(
         name="embedding_mib", section="engine", field="embedding_bytes", kind="int", unit="MiB", scale=MIB, low=1,

@@ -11,15 +11,17 @@ from server import errors
 from server.answer import Sink
 from server.envelope import Envelope
 from server.errors import not_found
-from server.exchange import EventStream, Form, json_answer, plain
+from server.exchange import EventStream, Form, json_answer, plain, written
 from server.health import readiness
 from server.limits import BodyBudget, BodyLimits
 from server.native_api import NativeForm
 from server.openai_api import CompletionForm
 from server.schema import ChatBody, read_countable, read_native, read_openai
 from server.service import ChatRequest, RequestService
+from tokenization.messages import Prepared
 
 FormOf = Callable[[str, ChatBody], Form]
+LOOK = ["GET", "HEAD"]  # the HTTP server leaves the body of an answer to HEAD out
 
 
 def create_app(service: RequestService, max_body_bytes: int, bodies: BodyBudget) -> FastAPI:
@@ -71,10 +73,13 @@ def add_chat_routes(app: FastAPI, service: RequestService) -> None:
     async def tokenize(request: Request) -> Response:
         body = read_countable(await admitted_body(request, service))
         require_model(service, body.model)
-        prepared = await service.count(request_of("count-", body))
-        media = [{"kind": item.kind, "tokens": sum(n for _, n in item.spans)} for item in prepared.media]
-        ids = prepared.input_ids.tolist()
-        return json_answer({"ids": ids, "count": len(ids), "media": media, "max_model_len": service.max_model_len})
+
+        def write(prepared: Prepared) -> dict[str, Any]:
+            media = [{"kind": item.kind, "tokens": sum(n for _, n in item.spans)} for item in prepared.media]
+            ids = prepared.input_ids.tolist()
+            return {"ids": ids, "count": len(ids), "media": media, "max_model_len": service.max_model_len}
+
+        return await written(service.count(request_of("count-", body)), write, request.receive)
 
 
 def add_model_routes(app: FastAPI, service: RequestService) -> None:
@@ -92,11 +97,11 @@ def add_model_routes(app: FastAPI, service: RequestService) -> None:
             "architecture": {"family": served.family, "input_modalities": ["text", *sorted(served.modalities)]},
         }
 
-    @app.get("/v1/models")
+    @app.api_route("/v1/models", methods=LOOK)
     async def models() -> Response:
         return json_answer({"object": "list", "data": [card()]})
 
-    @app.get("/v1/models/{name:path}")
+    @app.api_route("/v1/models/{name:path}", methods=LOOK)
     async def model(name: str) -> Response:
         require_model(service, name)
         return json_answer(card())
@@ -105,20 +110,21 @@ def add_model_routes(app: FastAPI, service: RequestService) -> None:
 def add_health_routes(app: FastAPI, service: RequestService, bodies: BodyBudget) -> None:
     """GET /health/live, /health/ready and /metrics."""
 
-    @app.get("/health/live")
+    @app.api_route("/health/live", methods=LOOK)
     async def live() -> Response:
         return json_answer({"status": "live"})
 
-    @app.get("/health/ready")
+    @app.api_route("/health/ready", methods=LOOK)
     async def ready(request: Request) -> Response:
         state, error = readiness(service)
         if error is None:
             return json_answer(state)
         answer = json_answer({**errors.body_of(error, request.state.request_id), **state})
         answer.status_code = error.status
+        answer.headers.update(errors.headers_of(error))
         return answer
 
-    @app.get("/metrics")
+    @app.api_route("/metrics", methods=LOOK)
     async def metrics() -> Response:
         await refresh(service, bodies)
         return Response(service.metrics.render(), media_type="text/plain; version=0.0.4; charset=utf-8")

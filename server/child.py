@@ -3,6 +3,7 @@
 Run as `python -m server.child worker|engine CHANNEL_FD LOCK_FD SHM_ROOT OWNER_NAME`, by server/processes.py only.
 """
 
+import ctypes
 import faulthandler
 import os
 import select
@@ -22,11 +23,13 @@ HANGUP_SECONDS = 10.0
 LINGER_SECONDS = 2.0
 DYING_SECONDS = 0.2  # how long a dead server may still look like this process's parent
 SWEEP_AGAIN_SECONDS = 0.03
+PR_SET_PDEATHSIG = 1  # of prctl(2)
 REFUSED = 1  # the exit code of a child that said why it cannot start
 
 
 def main(argv: list[str]) -> int:
     """The exit code: 0 when told to end, 1 after one clear line (a checkpoint or device that cannot be served)."""
+    wake_at_server_death()
     role, channel_fd, lock_fd, root, owner_name = argv[0], int(argv[1]), int(argv[2]), Path(argv[3]), argv[4]
     # The server alone decides about an end, also when a terminal or an init system signals the whole group: it drains.
     for number in (signal.SIGINT, signal.SIGTERM):
@@ -60,6 +63,18 @@ def main(argv: list[str]) -> int:
         os._exit(REFUSED)
     threading.Event().wait(HANGUP_SECONDS)  # the channel is closed: the watch sweeps and ends this process
     return 0
+
+
+def wake_at_server_death() -> None:
+    """Have the kernel continue this process when the server dies: stopped, it could not see the hang-up.
+
+    It would outlive the server for good and keep all shared memory owned. Continued, its own watch sweeps and ends
+    it. The signal comes also when only the thread that started this process ends, and may come to a process that was
+    never stopped: nothing happens then, which SIGKILL or SIGTERM could not promise.
+    """
+    if sys.platform == "linux":
+        # Refused by a sandbox, say, it changes nothing for a child that is not stopped, so the answer is not looked at.
+        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, ctypes.c_ulong(signal.SIGCONT))
 
 
 def linger(root: Path, server: int) -> None:

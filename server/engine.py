@@ -113,7 +113,8 @@ class Engine:
         self._pulse: EnginePulse | None = None
         self._inside: dict[str, Stream] = {}
         self._waiting: deque[asyncio.Future[None]] = deque()
-        self._starts = 0  # in a row without getting ready
+        self._started = False  # this incarnation was ready, though it may be down by now
+        self._failures = 0  # incarnations in a row that ended before they were ready
         self._places = 0  # given to a waiter that has not entered yet
         self.facts: EngineReady | None = None  # of the latest incarnation that was ready
         self.stats: EngineStats | None = None
@@ -126,7 +127,7 @@ class Engine:
     @property
     def hopeless(self) -> bool:
         """Whether it died again and again before it was ready."""
-        return self._starts >= HOPELESS_STARTS
+        return self._failures >= HOPELESS_STARTS
 
     @property
     def n_waiting(self) -> int:
@@ -159,8 +160,7 @@ class Engine:
         self._background.spawn(self._send(Abort(request_id=stream.request_id, index=index)))
 
     def on_started(self, child: Child) -> None:
-        self._child, self._ready, self._pulse, self.stats = child, False, None, None
-        self._starts += 1
+        self._child, self._ready, self._started, self._pulse, self.stats = child, False, False, None, None
 
     def on_message(self, message: FromEngine) -> bool:
         match message:
@@ -174,7 +174,7 @@ class Engine:
             case Finished():
                 self._on_finished(message)
             case EngineReady():
-                self.facts, self._ready, self._starts = message, True, 0
+                self.facts, self._ready, self._started, self._failures = message, True, True, 0
                 self._offer()
                 return True
         return False
@@ -183,6 +183,8 @@ class Engine:
         self._ready = False
 
     def on_lost(self) -> None:
+        if not self._started:
+            self._failures += 1
         streams = list(self._inside.values())
         self._inside.clear()
         self.stats = None

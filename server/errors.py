@@ -83,10 +83,14 @@ def body_of(error: ServeError, request_id: str) -> dict[str, Any]:
     return body.as_json()
 
 
+def headers_of(error: ServeError) -> dict[str, str]:
+    """Retry-After in whole seconds, at least 1, where the error says when to come back."""
+    return {} if error.retry_after is None else {"retry-after": str(max(1, math.ceil(error.retry_after)))}
+
+
 def error_response(error: ServeError, request_id: str) -> JSONResponse:
     """The answer to a request that ended with `error`."""
-    headers = {"retry-after": str(max(1, math.ceil(error.retry_after)))} if error.retry_after is not None else None
-    return JSONResponse(body_of(error, request_id), status_code=error.status, headers=headers)
+    return JSONResponse(body_of(error, request_id), status_code=error.status, headers=headers_of(error))
 
 
 def path_of(loc: tuple[str | int, ...]) -> str:

@@ -7,7 +7,7 @@ import asyncio
 import logging
 import time
 from collections.abc import Awaitable, Callable, Coroutine
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 import msgspec
 from starlette.responses import Response
@@ -20,6 +20,8 @@ from server.errors import ServeError, body_of, error_response, internal
 from server.grounded import Grounded
 
 log = logging.getLogger("pixelferry.http")
+
+T = TypeVar("T")
 
 KEEP_ALIVE_SECONDS = 15.0
 DONE = b"data: [DONE]\n\n"
@@ -103,9 +105,9 @@ def data(value: Any) -> bytes:
 
 
 async def see_through(
-    work: Coroutine[Any, Any, None], receive: Receive, idle: Callable[[], Awaitable[float]] | None = None
-) -> None:
-    """Run `work` to its end as a task of its own, unless the client leaves first: then cancel it, raise ClientGone.
+    work: Coroutine[Any, Any, T], receive: Receive, idle: Callable[[], Awaitable[float]] | None = None
+) -> T:
+    """Run `work` as a task of its own; its result. When the client leaves first: cancel it, raise ClientGone.
 
     `idle` is called at once and then again after as many seconds as it returned, while the work goes on. Work that
     somebody else cancelled (a drain that ran out of time) is a ServeError.
@@ -120,7 +122,7 @@ async def see_through(
                 raise ClientGone
         if task.cancelled():
             raise stopping()
-        task.result()
+        return task.result()
     finally:
         gone.cancel()
         if not task.done():
@@ -216,11 +218,16 @@ class EventStream(Response):
 async def plain(run: Callable[[Sink], Coroutine[Any, Any, None]], form: Form, receive: Receive) -> Response:
     """The whole answer at once. Raises ServeError."""
     answer = Collected()
+    return await written(run(answer), lambda _: form.whole(answer), receive)
+
+
+async def written(work: Coroutine[Any, Any, T], write: Callable[[T], Any], receive: Receive) -> Response:
+    """What `work` gives, as `write` puts it into JSON. Raises ServeError."""
     try:
-        await see_through(run(answer), receive)
+        result = await see_through(work, receive)
     except ClientGone:
         return Response(status_code=499)  # nobody reads it
-    return json_answer(form.whole(answer))
+    return json_answer(write(result))
 
 
 def json_answer(value: Any) -> Response:

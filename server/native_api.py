@@ -20,6 +20,7 @@ class NativeForm:
         self._id = answer_id
         self._codec = codec
         self._logprobs = logprobs
+        self._n = n
         self._several = n > 1
         self._finish: Finish | None = None
         self._grounded: Grounded | None = None
@@ -38,7 +39,8 @@ class NativeForm:
         return body | _beside(whole.grounded)
 
     def opening(self) -> bytes:
-        return data({"id": self._id, "text": "", "finish_reason": None})
+        body = {"id": self._id, "text": "", "finish_reason": None}
+        return b"".join(data({**body, "index": i}) for i in range(self._n)) if self._several else data(body)
 
     def event(self, delta: Delta) -> bytes:
         self._finish, self._grounded = delta.finish, delta.grounded

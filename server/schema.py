@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, Any, Literal, TypeVar
 
 import pydantic_core
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
@@ -51,6 +51,7 @@ class CompletionBody(SamplingFields):
     stream: bool | None = None
     stream_options: StreamOptions | None = None
     tools: Annotated[list[Any], Field(max_length=0)] | None = None
+    tool_choice: Literal["none", "auto"] | None = None
     functions: Annotated[list[Any], Field(max_length=0)] | None = None
     response_format: Any = None
 
@@ -70,7 +71,8 @@ class CompletionBody(SamplingFields):
 
 def read_openai(raw: bytes) -> ChatBody:
     """The body of POST /v1/chat/completions. Raises ServeError (400) and ChatError."""
-    body = validated(lambda: CompletionBody.model_validate_json(raw))
+    found = read_object(raw)
+    body = validated(lambda: CompletionBody.model_validate(found))
     return ChatBody(
         chat=chat_from_openai(body.messages),
         field="messages",
@@ -143,8 +145,8 @@ def validated(read: Callable[[], M], prefix: str = "") -> M:
 
 
 def _complaint(kind: str, message: str, loc: tuple[str | int, ...], prefix: str) -> ServeError:
-    if kind == "json_invalid":
-        return bad_request(f"the body is not valid JSON: {message}", code="invalid_json")
+    if kind == "value_error":  # one of our own validators
+        message = message.removeprefix("Value error, ")
     param = path_of((prefix, *loc) if prefix else loc)
     if kind in SamplingFields.model_fields:  # a complaint about two fields is filed under the one that it blames
         param = path_of((prefix, kind) if prefix else (kind,))

@@ -22,7 +22,6 @@ class Served:
     codec: Codec
     defaults: Defaults
     modalities: frozenset[Kind]
-    max_items: int  # media in one prompt
     max_model_len: int  # as asked for; the engine's cache may allow less
     max_n: int = 8  # answers to one chat
     largest: tuple[MediaItem, ...] = ()  # of each modality the item that needs most memory; without content
@@ -44,11 +43,10 @@ def served_by(config: ServeConfig) -> Served:
         codec=prompt.codec,
         defaults=replace(defaults, eos_ids=tuple(dict.fromkeys((*defaults.eos_ids, *prompt.stop_ids)))),
         modalities=prompt.modalities,
-        max_items=config.media.max_items,
         max_n=config.http.max_n,
         max_model_len=length,
         largest=tuple(
-            MediaItem(kind=found.kind, spans=((0, found.n_pads),), grid=found.grid, digest="")
+            MediaItem(kind=found.kind, spans=((0, found.n_pads),), grid=found.grid, digest="", fixed=found.fixed)
             for found in prompt.largest(config.media, length)
         ),
         grounds=prompt.grounds,

@@ -8,6 +8,7 @@ from model.engine.messages import Generate
 from server.admission import Admission
 from server.answer import Accepted, Answers, Sink
 from server.background import Background
+from server.capacity import check_media_tokens, never_fits
 from server.engine import Engine, EngineDied, EngineFailed, Stream
 from server.errors import ServeError, bad_request, internal, too_many, unavailable
 from server.grounded import Grounded, Grounding, boxes_of, drawing_of, not_drawn
@@ -116,10 +117,7 @@ class RequestService:
 
     def check(self, chat: Chat) -> None:
         """What can be known without opening anything. Raises ServeError (400)."""
-        for i, medium in enumerate(chat.media):
-            if i >= self.served.max_items:
-                n = len(chat.media)
-                raise bad_request(f"{n} media items; at most {self.served.max_items} are taken", medium.where)
+        for medium in chat.media:  # how many may be is for the worker to say: a model's window may drop some
             if medium.kind not in self.served.modalities:
                 raise bad_request(f"this model does not take {medium.kind}", medium.where, "unsupported_modality")
 
@@ -175,6 +173,8 @@ class RequestService:
     async def _lease(self, request_id: str, measured: Measured, hold: Hold) -> tuple[str, ...]:
         if not measured.nbytes:
             return ()
+        facts = self.engine.facts
+        check_media_tokens(measured, facts.max_media_tokens if facts else None)
         if hold.leased:  # measured again: whoever wrote to the earlier leases has let go of them
             self.segments.retire(request_id)
             await self.segments.settle(request_id)
@@ -184,9 +184,7 @@ class RequestService:
         except PoolFull as error:
             raise too_many("shared memory is full of other requests' media", "memory_full", error.retry_after) from None
         except NeverFits:
-            largest = max(range(len(measured.nbytes)), key=lambda i: measured.nbytes[i])
-            message = "the media of this request need more shared memory than this server has; this is the largest"
-            raise bad_request(message, measured.wheres[largest], "media_too_large") from None
+            raise never_fits(measured) from None
 
     def _room(self, request: ChatRequest, prepared: Prepared) -> int:
         """Tokens that the answer may have. Raises ServeError when there are none."""

@@ -72,8 +72,9 @@ class WorkerSlot:
         self._gate = gate
         self._child: Child | None = None
         self._ready = False
+        self._started = False  # this incarnation was ready, though it may be down by now
         self._busy_seconds = 0.0
-        self._starts = 0  # in a row without getting ready
+        self._failures = 0  # incarnations in a row that ended before they were ready
         self.taken = False
         self.job: Job | None = None
 
@@ -85,7 +86,7 @@ class WorkerSlot:
     @property
     def hopeless(self) -> bool:
         """Whether it died again and again before it was ready."""
-        return self._starts >= HOPELESS_STARTS
+        return self._failures >= HOPELESS_STARTS
 
     @property
     def free(self) -> bool:
@@ -93,13 +94,12 @@ class WorkerSlot:
         return self.up and not self.taken
 
     def on_started(self, child: Child) -> None:
-        self._child, self._ready, self._busy_seconds = child, False, 0.0
-        self._starts += 1
+        self._child, self._ready, self._started, self._busy_seconds = child, False, False, 0.0
 
     def on_message(self, message: FromWorker) -> bool:
         match message:
             case WorkerReady():
-                self._ready, self._starts = True, 0
+                self._ready, self._started, self._failures = True, True, 0
                 self._gate.offer()
                 return True
             case WorkerPulse():
@@ -112,6 +112,8 @@ class WorkerSlot:
         self._ready = False
 
     def on_lost(self) -> None:
+        if not self._started:
+            self._failures += 1
         if self.job is not None:
             self.job.put(None)
             self.job = None

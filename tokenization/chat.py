@@ -3,6 +3,8 @@
 from collections.abc import Callable, Mapping
 from typing import Any, Literal
 
+import msgspec
+
 from tokenization.errors import ChatError, clip
 from tokenization.grounding import FULL
 from tokenization.messages import Boxes, Chat, Kind, Media, Text, Turn
@@ -20,7 +22,6 @@ _ROLES: Mapping[str, Role] = {
 }
 _URL_TYPES: Mapping[str, Kind] = {"image_url": "image", "video_url": "video", "audio_url": "audio"}
 _DETAILS = ("auto", "low", "high")
-LOW_DETAIL_PIXELS = 512 * 512  # what `detail: low` leaves of a picture; `high` and `auto` change nothing
 _OPTIONS: Mapping[Kind, tuple[str, ...]] = {  # what may stand beside a medium
     "image": ("min_pixels", "max_pixels", "detail"),
     "video": ("fps", "num_frames", "min_pixels", "max_pixels"),
@@ -245,11 +246,7 @@ def _options(kind: Kind, values: dict[str, Any], path: str) -> VideoOptions:
     detail = values.get("detail")
     if detail is not None and detail not in _DETAILS:
         raise ChatError(f"the detail is one of {_listed(list(_DETAILS))}", f"{path}.detail")
-    if detail != "low":
-        return options
-    most = min(options.max_pixels or LOW_DETAIL_PIXELS, LOW_DETAIL_PIXELS)
-    fewest = None if options.min_pixels is None else min(options.min_pixels, most)
-    return VideoOptions(min_pixels=fewest, max_pixels=most)
+    return msgspec.structs.replace(options, low_detail=True) if detail == "low" else options
 
 
 def _refuse_other_keys(

@@ -34,7 +34,7 @@ def plan_clip(source: Source, limits: MediaConfig, *, factor: int, temporal: int
         if source.frames:
             height, width = probe_jpegs(source.frames, caps)
             sampling = sample_list(len(source.frames), options, caps, temporal_patch=temporal)
-            rate = min(options.fps or FPS, caps.max_fps)
+            rate = options.fps or FPS
             if len(source.frames) / rate > caps.max_duration_s:
                 raise VideoError(f"the video lasts more than the allowed {caps.max_duration_s:.0f} s", "fps")
             times = tuple(i / rate for i in sampling.indices)

@@ -29,6 +29,27 @@ def smart_resize(height: int, width: int, *, factor: int, min_pixels: int, max_p
     return rounded_h, rounded_w
 
 
+def held_resize(height: int, width: int, *, factor: int, min_pixels: int, max_pixels: int, cap: int) -> tuple[int, int]:
+    """(height, width) by `smart_resize`, whose bounds give way to its rounding, but at most max(cap, factor^2) pixels.
+
+    What keeps within `cap` is as `smart_resize` has it. Raises ValueError as it does.
+    """
+    size = smart_resize(height, width, factor=factor, min_pixels=min_pixels, max_pixels=max_pixels)
+    if size[0] * size[1] <= cap:
+        return size
+    shrink = math.sqrt(height * width / min(max_pixels, cap))
+    size = (
+        max(factor, math.floor(height / shrink / factor) * factor),
+        max(factor, math.floor(width / shrink / factor) * factor),
+    )
+    if size[0] * size[1] <= cap:
+        return size
+    # A side cannot be shorter than `factor`: the long one gives way.
+    short = min(size)
+    long = max(factor, cap // short // factor * factor)
+    return (long, short) if size[0] >= size[1] else (short, long)
+
+
 def n_tokens(grid: tuple[int, int, int], merge: int) -> int:
     """Tokens that a (t, h, w) grid of patches becomes: one for each merge x merge block."""
     return grid[0] * (grid[1] // merge) * (grid[2] // merge)

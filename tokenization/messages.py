@@ -25,7 +25,7 @@ class Media(msgspec.Struct, frozen=True, kw_only=True, tag="media"):
     source: str  # a path or a data: URL, as the client wrote it; empty where there are frames
     where: str  # the field it came from, for errors: "messages[1].content[3]"
     frames: tuple[str, ...] = ()  # of a video that is a list of pictures: the source of each
-    options: VideoOptions = VideoOptions()  # what stood beside it; of these a picture has its pixel bounds only
+    options: VideoOptions = VideoOptions()  # what stood beside it; of these a picture has its pixel bounds and detail
 
 
 class Boxes(msgspec.Struct, frozen=True, kw_only=True, tag="boxes"):
@@ -64,6 +64,7 @@ class MediaItem(msgspec.Struct, frozen=True, kw_only=True):
     digest: str  # sha256 over pixels, size, mode, grid and processor settings
     size: tuple[int, int] | None = None  # (width, height) of a picture as it was sent, upright, in pixels
     seconds_per_grid: float | None = None  # of a video: between two temporal grids
+    fixed: bool = False  # of a kind's largest item: all of the kind have this size, whatever the settings
 
 
 # ---- server -> worker
@@ -123,6 +124,7 @@ class Measured(msgspec.Struct, frozen=True, kw_only=True, tag=True):
     request_id: str
     nbytes: tuple[int, ...]
     wheres: tuple[str, ...]
+    n_pads: tuple[int, ...] = ()  # tokens of each item, as many as the model will have embeddings for
 
 
 class Prepared(msgspec.Struct, frozen=True, kw_only=True, tag=True):

@@ -44,6 +44,7 @@ def prepare(job: Prepare, start: StartWorker, prompt: Prompt, ask: AskLeases, ch
     _check_text(job.chat, start, prompt)
     with clock.stage("text"):
         chat = prompt.fit(job.chat)
+    _check_count(chat, start)
     draft = _draft(chat, start, prompt, clock)
     digests = [""] * len(draft.measures)
     if draft.measures and not job.count_only:
@@ -115,8 +116,9 @@ def _fill(
     while True:
         wheres = tuple(source.where for source in draft.sources)
         sizes = tuple(measure.nbytes for measure in draft.measures)
+        pads = tuple(measure.n_pads for measure in draft.measures)
         with clock.stage("lease"):
-            names = ask(Measured(request_id=request_id, nbytes=sizes, wheres=wheres))
+            names = ask(Measured(request_id=request_id, nbytes=sizes, wheres=wheres, n_pads=pads))
         digests: list[str] = []
         measures = list(draft.measures)
         for i, (name, measure) in enumerate(zip(names, draft.measures, strict=True)):
@@ -141,15 +143,17 @@ def _check_media(chat: Chat, start: StartWorker, prompt: Prompt) -> None:
     boxes = [part for turn in chat.turns for part in turn.parts if isinstance(part, Boxes)]
     if boxes and not prompt.grounds:
         raise ChatError("this model takes no boxes", boxes[0].where)
-    for i, media in enumerate(chat.media):
+    for media in chat.media:
         if media.kind not in prompt.modalities:
             taken = ", ".join(["text", *sorted(prompt.modalities)])
             raise ChatError(f"this model takes no {media.kind} (it takes {taken})", media.where)
-        if i >= start.media.max_items:
-            raise ChatError(
-                f"the chat holds {len(chat.media)} media items, at most {start.media.max_items} are allowed",
-                media.where,
-            )
+
+
+def _check_count(chat: Chat, start: StartWorker) -> None:
+    """Of what the model will see: what its window drops costs nothing."""
+    media, most = chat.media, start.media.max_items
+    if len(media) > most:
+        raise ChatError(f"the chat holds {len(media)} media items, at most {most} are allowed", media[most].where)
 
 
 def _check_text(chat: Chat, start: StartWorker, prompt: Prompt) -> None:

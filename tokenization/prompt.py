@@ -27,6 +27,7 @@ class Measure:
     n_pads: int
     size: tuple[int, int] | None = None  # (width, height) of a picture as it was sent, upright, in pixels
     clip: ClipPlan | None = None  # of a video: which frames, and how far apart
+    fixed: bool = False  # the model has one size for all of this kind; no setting changes it
 
     @property
     def nbytes(self) -> int:

@@ -16,7 +16,7 @@ from configs.serve import MediaConfig
 from tokenization.clip import clip_patches, plan_clip, read_clip
 from tokenization.clock import StageClock
 from tokenization.errors import ChatError
-from tokenization.grid import mrope_positions, n_tokens, smart_resize
+from tokenization.grid import held_resize, mrope_positions, n_tokens
 from tokenization.image import decode_rgb, read_header, resize, to_patches
 from tokenization.largest import largest_area, largest_clip
 from tokenization.messages import Chat, Kind
@@ -27,6 +27,7 @@ from tokenization.text import TextCodec
 from tokenization.video_sampling import VideoOptions
 
 TEMPORAL = 2  # frames of one temporal grid
+LOW_DETAIL_PIXELS = 512 * 512  # what `detail: low` leaves of a picture; `high` and `auto` change nothing
 
 
 def pad_ids(config: Facts) -> dict[Kind, int]:
@@ -194,12 +195,14 @@ class QwenPrompt:
     def _image_size(self, height: int, width: int, options: VideoOptions) -> tuple[int, int]:
         """(height, width) of a picture after resizing: by the request's bounds under the server's cap, or by ours."""
         most = min(options.max_pixels or self._max_pixels, self._cap)
+        if options.low_detail:
+            most = min(most, LOW_DETAIL_PIXELS)
         fewest = min(options.min_pixels or self._min_pixels, most)
+        # The processor lets rounding pass its own bounds, and so do we; nothing passes the server's cap, and a
+        # request's minimum not its maximum.
+        cap = self._cap if options.min_pixels is None else most
         factor = self._patch * self._merge
-        size = smart_resize(height, width, factor=factor, min_pixels=fewest, max_pixels=most)
-        if options.min_pixels is not None and size[0] * size[1] > most:  # growing to the minimum rounds up
-            return smart_resize(height, width, factor=factor, min_pixels=1, max_pixels=most)
-        return size
+        return held_resize(height, width, factor=factor, min_pixels=fewest, max_pixels=most, cap=cap)
 
     def _pixel_bounds(self, checkpoint: Checkpoint, cap: int) -> tuple[int, int]:
         """(fewest, most) pixels of a resized image: the checkpoint's, under the server's cap."""

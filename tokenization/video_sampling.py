@@ -14,7 +14,7 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from tokenization.grid import MAX_ASPECT, smart_resize
+from tokenization.grid import MAX_ASPECT, held_resize
 
 FPS = 2.0  # frames looked at per second of a clip, where the request does not say
 FRAME_FACTOR = 2  # two frames make one temporal grid of patches, so their number is even
@@ -23,7 +23,9 @@ FRAME_MIN_PIXELS = 128 * 28 * 28
 FRAME_MAX_PIXELS = 768 * 28 * 28
 # Pixels of all temporal grids together, that is frames / 2 * height * width: 22,118 tokens of 28 x 28 pixels.
 TOTAL_PIXELS = int(24576 * 28 * 28 * 0.9)
+_KNOBS = ("fps", "num_frames", "min_pixels", "max_pixels")  # options that are numbers
 _MAX_KNOB = 2**53  # whole numbers beyond it are not exact as floats
+_MIN_FPS = 1e-4  # one frame in three hours: positions that grow with the seconds between frames still fit 32 bits
 MIN_SLACK = 1.05  # where the budget leaves less than a frame's minimum, a frame may have the minimum and 5 %
 
 
@@ -41,12 +43,15 @@ class VideoError(ValueError):
 
 
 class VideoOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """What a request may say beside the key of a video. Raises VideoError for what is no finite number above 0."""
+    """What a request may say beside the key of a video. Raises VideoError for what is no finite number above 0,
+    or a rate below one frame in three hours.
+    """
 
     fps: float | None = None  # frames looked at per second; for a list of frames: the rate they were taken at
     num_frames: int | None = None  # frames looked at, instead of fps
     min_pixels: int | None = None  # of one frame after resizing
     max_pixels: int | None = None
+    low_detail: bool = False  # of a picture: few pixels will do; a model with one size for all of them may ignore it
 
     def __post_init__(self) -> None:
         _check("fps", self.fps, (int, float))
@@ -60,7 +65,7 @@ class VideoOptions(msgspec.Struct, frozen=True, kw_only=True):
     @classmethod
     def read(cls, part: Mapping[str, object]) -> "VideoOptions":
         """The knobs of a content part as it came from JSON; other keys are not looked at. Raises VideoError."""
-        knobs: dict[str, Any] = {knob: part.get(knob) for knob in cls.__struct_fields__}
+        knobs: dict[str, Any] = {knob: part.get(knob) for knob in _KNOBS}
         return cls(**knobs)
 
 
@@ -68,7 +73,7 @@ class VideoCaps(msgspec.Struct, frozen=True, kw_only=True):
     """What the server looks at in one clip, whatever a request says. Raises ValueError when no clip could fit."""
 
     max_frames: int = 768  # frames that reach the model; also the longest list of frames
-    max_fps: float = 30.0  # frames looked at per second
+    max_fps: float = 30.0  # frames looked at per second of a file, where `fps` chooses them
     max_duration_s: float = 3600.0
     max_source_pixels: int = 8192 * 4320  # width x height of one frame as stored
     max_source_frames: int = 432_000  # frames that a file may hold, looked at or not: two hours at 60 a second
@@ -105,13 +110,14 @@ def sample(
 
 def sample_list(n_frames: int, options: VideoOptions, caps: VideoCaps, *, temporal_patch: int = 2) -> Sampling:
     """The same for a list of `n_frames` frames, which somebody has sampled already: all of them, the last one twice
-    where their number is odd. `fps` tells the rate they were taken at; `num_frames` chooses among them.
+    where their number is odd. `fps` tells the rate they were taken at, which no cap bounds; `num_frames` chooses
+    among them.
 
     Raises VideoError when the list is empty or too long.
     """
     if not 1 <= n_frames <= caps.max_frames:
         raise VideoError(f"a list of {n_frames} frames cannot be served, it must have 1 to {caps.max_frames}")
-    rate = float(min(options.fps or FPS, caps.max_fps))
+    rate = float(options.fps or FPS)
     if options.num_frames is not None:
         return sample(n_frames, rate, options, caps, temporal_patch=temporal_patch)
     indices = tuple(range(n_frames)) + (n_frames - 1,) * (n_frames % FRAME_FACTOR)
@@ -127,18 +133,16 @@ def count_frames(n_frames: int, video_fps: float, options: VideoOptions, caps: V
     if n_frames < FRAME_FACTOR:
         return FRAME_FACTOR
     most = _floor_even(min(caps.max_frames, n_frames))
-    seconds = n_frames / video_fps
     if options.num_frames is None:
         fps = min(FPS if options.fps is None else options.fps, caps.max_fps)
-        return _floor_even(min(max(seconds * fps, MIN_FRAMES), most))
+        return _floor_even(min(max(n_frames / video_fps * fps, MIN_FRAMES), most))
     wanted = min(options.num_frames, caps.max_frames)
     if wanted < FRAME_FACTOR:
         raise VideoError(f"num_frames must be at least {FRAME_FACTOR}", "num_frames")
     if wanted > n_frames:
         raise VideoError(f"num_frames must be at most {n_frames}, the number of frames in the video", "num_frames")
     # Halves go to the even number, as everywhere in the reference: 5 becomes 4, 7 becomes 8.
-    even = min(round(wanted / FRAME_FACTOR) * FRAME_FACTOR, most)
-    return min(even, max(MIN_FRAMES, _floor_even(seconds * caps.max_fps)))
+    return min(round(wanted / FRAME_FACTOR) * FRAME_FACTOR, most)
 
 
 def frame_indices(n_frames: int, n: int) -> tuple[int, ...]:
@@ -160,17 +164,11 @@ def frame_size(
     high = max(min(FRAME_MAX_PIXELS, budget), int(low * MIN_SLACK))
     # The reference gives each frame its minimum however many there are; the server's cap and a request's maximum win.
     limit = caps.max_total_pixels / n * FRAME_FACTOR
-    bound = min(limit, options.max_pixels or limit)
+    bound = min(limit, FRAME_MAX_PIXELS, options.max_pixels or limit)
     high = max(1, min(high, bound))
-    size = smart_resize(height, width, factor=factor, min_pixels=int(min(low, high)), max_pixels=int(high))
-    if size[0] * size[1] > bound:  # growing to the minimum rounds up
-        size = smart_resize(height, width, factor=factor, min_pixels=1, max_pixels=int(high))
-    if size[0] * size[1] <= limit:
-        return size
-    # A side that cannot be shorter than `factor` can still pass the cap: the long side gives way.
-    short = min(size)
-    long = max(factor, int(limit / short) // factor * factor)
-    return (long, short) if size[0] >= size[1] else (short, long)
+    return held_resize(
+        height, width, factor=factor, min_pixels=int(min(low, high)), max_pixels=int(high), cap=max(1, int(bound))
+    )
 
 
 # ---- the way to a frame
@@ -242,3 +240,5 @@ def _check(knob: str, value: object, kinds: type | tuple[type, ...]) -> None:
         raise VideoError(f"{knob} must be a{' whole' if kinds is int else ''} number", knob)
     if not 0 < value < _MAX_KNOB:  # false for NaN too
         raise VideoError(f"{knob} must be a number greater than 0 and below 2**53", knob)
+    if knob == "fps" and value < _MIN_FPS:
+        raise VideoError(f"fps must be at least {_MIN_FPS}", knob)

@@ -69,6 +69,11 @@ class Engine:
         return len(self._scheduler) == 0
 
     @property
+    def max_media_tokens(self) -> int:
+        """Tokens whose embeddings fill the whole budget: a request with more of them never runs."""
+        return self._config.embedding_bytes // (self._bounds.hidden_size * self._bounds.itemsize)
+
+    @property
     def stats(self) -> EngineStats:
         scheduler = self._scheduler
         return EngineStats(

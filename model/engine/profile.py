@@ -36,6 +36,7 @@ class Profile:
     encoders: Mapping[str, tuple[int, int]]  # by kind: bytes at the peak of the largest item, and its tokens
     step: int  # bytes at the peak of one full step
     measured: bool  # on the device; else computed from shapes
+    fixed: frozenset[str] = frozenset()  # kinds whose one size is the model's: no setting makes them smaller
 
 
 def memory_rows(weight_bytes: int, size: CacheSize, config: EngineConfig, profile: Profile) -> tuple[Row, ...]:
@@ -44,13 +45,17 @@ def memory_rows(weight_bytes: int, size: CacheSize, config: EngineConfig, profil
     return (
         ("weights", weight_bytes, "--dtype"),
         *(
-            (f"encoder peak, {kind}", nbytes, f"{KNOBS.get(kind, '--max-items')} ({n_tokens} tokens, {how})")
+            (f"encoder peak, {kind}", nbytes, f"{_knob(kind, profile)} ({n_tokens} tokens, {how})")
             for kind, (nbytes, n_tokens) in profile.encoders.items()
         ),
         ("activations of a step", profile.step, f"--max-batched-tokens, --max-seqs ({how})"),
         ("KV cache", size.nbytes, "--kv-cache-mib"),
         ("embeddings, at most", config.embedding_bytes, "--embedding-mib"),
     )
+
+
+def _knob(kind: str, profile: Profile) -> str:
+    return "fixed by the model" if kind in profile.fixed else KNOBS.get(kind, "--max-items")
 
 
 def profile_by_shapes(
@@ -88,7 +93,8 @@ def _profile(
         encoders[item.kind] = (peak(lambda item=item: encode_dummy(model, item)), n_tokens)  # type: ignore[misc]
     steps = [peak(lambda kvs=kvs: model.forward(dummy_step(model, size, *kvs), kv)) for kvs in full_steps(size, config)]  # type: ignore[misc]
     logits = min(config.max_seqs, config.max_batched_tokens) * model.vocab_size * torch.float32.itemsize
-    return Profile(encoders=encoders, step=max(*steps, SAMPLER_COPIES * logits), measured=measured)
+    fixed = frozenset(item.kind for item in largest if item.fixed)
+    return Profile(encoders=encoders, step=max(*steps, SAMPLER_COPIES * logits), measured=measured, fixed=fixed)
 
 
 def encode_dummy(model: MultimodalLM, item: MediaItem) -> Tensor:

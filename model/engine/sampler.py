@@ -17,6 +17,7 @@ from model.engine.messages import SamplingParams, Token
 from model.engine.rules import Row, apply_rules
 
 _MIN_TEMPERATURE = 1e-6  # below it float32 cannot tell the distribution from its peak
+_MAX_TEMPERATURE = 1e6  # above it all that may be drawn is as good as equally likely, and float32 comes to its end
 _PREFIX = 1024  # largest logits looked at first when top_p stands alone: sorting a whole vocabulary costs 50 times that
 
 
@@ -27,9 +28,10 @@ def uniform(seed: int, position: int) -> float:
 
 
 def sample(logits: Tensor, rows: Sequence[Row], banned: Tensor | None = None) -> list[Token | None]:
-    """Draw one token for each row of logits, float32 [S, vocab] on any device; None where a row is not finite.
+    """Draw one token for each row of logits, float32 [S, vocab] on any device; None where a row has none to draw from.
 
-    Ids in `banned` (int64 [b], on the same device) are never drawn. Works in place on `logits`: at this size a fresh
+    That is a row that is not finite, or one that its rules leave no token. Ids in `banned` (int64 [b], on the same
+    device) are never drawn. Works in place on `logits`: at this size a fresh
     buffer costs as much as a pass over it. Log-probabilities, where asked for, are those of the raw logits. One copy
     from the device to the host.
     """
@@ -39,15 +41,17 @@ def sample(logits: Tensor, rows: Sequence[Row], banned: Tensor | None = None) ->
     logprobs = logits.log_softmax(-1) if any(row.sampling.logprobs for row in rows) else None
     apply_rules(logits, rows, banned)
     top, chosen = logits.max(-1)  # [S], [S]
+    chosen = torch.where(top.isfinite(), chosen, -1)
     drawn = [i for i, row in enumerate(rows) if row.sampling.temperature > 0]
     if drawn:
         index = _index(drawn, logits)
-        ids = _draw(logits.index_select(0, index), top.index_select(0, index), [rows[i] for i in drawn])
+        peaks = top.index_select(0, index), chosen.index_select(0, index)
+        ids = _draw(logits.index_select(0, index), *peaks, [rows[i] for i in drawn])
         chosen = chosen.index_copy(0, index, ids)
     parts = [chosen.to(torch.int32)[:, None], _bits(raw)[:, None]]
     width = max((row.sampling.top_logprobs for row in rows if row.sampling.logprobs), default=0)
     if logprobs is not None:
-        parts.append(_bits(logprobs.gather(1, chosen[:, None])))
+        parts.append(_bits(logprobs.gather(1, chosen.clamp(min=0)[:, None])))
         if width:
             values, ids = logprobs.topk(width, dim=-1)
             parts += [_bits(values), ids.to(torch.int32)]
@@ -55,12 +59,15 @@ def sample(logits: Tensor, rows: Sequence[Row], banned: Tensor | None = None) ->
     return [_token(host[i], row.sampling, width) for i, row in enumerate(rows)]
 
 
-def _draw(logits: Tensor, top: Tensor, rows: Sequence[Row]) -> Tensor:
+def _draw(logits: Tensor, top: Tensor, likeliest: Tensor, rows: Sequence[Row]) -> Tensor:
     """Token ids int64 [R]: the inverse of the cumulative distribution, in vocabulary order, at each row's number.
+
+    `top` and `likeliest` are each row's largest logit and its id. -1 where there is no distribution: NaN somewhere, or
+    no token left.
 
     Works in place on `logits` [R, vocab]: at this size a fresh buffer costs as much as a pass over it.
     """
-    temperature = [max(row.sampling.temperature, _MIN_TEMPERATURE) for row in rows]
+    temperature = [min(max(row.sampling.temperature, _MIN_TEMPERATURE), _MAX_TEMPERATURE) for row in rows]
     numbers = torch.tensor(
         [temperature, [uniform(row.sampling.seed, row.position) for row in rows]],
         dtype=torch.float32, device=logits.device,
@@ -72,9 +79,12 @@ def _draw(logits: Tensor, top: Tensor, rows: Sequence[Row]) -> Tensor:
         probabilities = scaled.softmax(-1)
     cumulative = probabilities.cumsum(-1)
     # A number below 1 times the total stays below the last step of the staircase, so the token that is found always
-    # has a probability above 0. The clamp is for rows of NaN, which sample() reports.
-    target = numbers[1][:, None] * cumulative[:, -1:]
-    return torch.searchsorted(cumulative, target, right=True)[:, 0].clamp_(max=logits.shape[1] - 1)
+    # has a probability above 0 where sums are made in order. A device makes them in parallel, and rounding may then
+    # raise the staircase at a token of probability 0: that one is not taken.
+    total = cumulative[:, -1:]
+    found = torch.searchsorted(cumulative, numbers[1][:, None] * total, right=True).clamp_(max=logits.shape[1] - 1)
+    found = torch.where(probabilities.gather(1, found) > 0, found, likeliest[:, None])
+    return torch.where(total.isfinite() & (total > 0), found, -1)[:, 0]
 
 
 def _cut(scaled: Tensor, sampling: Sequence[SamplingParams]) -> Tensor:
@@ -83,6 +93,7 @@ def _cut(scaled: Tensor, sampling: Sequence[SamplingParams]) -> Tensor:
     limits = [[min(s.top_k, vocab) if s.top_k > 0 else 0, s.top_p, s.min_p] for s in sampling]
     numbers = torch.tensor(limits, dtype=torch.float32, device=scaled.device).unsqueeze(-1)
     top_k, top_p, min_p = numbers.unbind(1)  # [R, 1] each
+    top_p = top_p.clamp(min=torch.finfo(torch.float32).tiny)  # above 0, so that the likeliest token always stays
     order = None
     if any(s.top_k > 0 or s.top_p < 1 for s in sampling):
         alone = any(s.top_p < 1 and s.top_k <= 0 for s in sampling)
@@ -118,7 +129,7 @@ def _bits(values: Tensor) -> Tensor:
 def _token(row: np.ndarray, sampling: SamplingParams, width: int) -> Token | None:
     """One row of the packed copy: id, maximum, log-probability, top values, top ids."""
     values = row.view(np.float32)
-    if not np.isfinite(values[1]):
+    if row[0] < 0 or not np.isfinite(values[1]):
         return None
     if not sampling.logprobs:
         return Token(id=int(row[0]))

@@ -71,7 +71,7 @@ class QwenVLPrompt:
         self._side = visual.read(int, "image_size", 448) // self._patch
         self._picture = Measure(
             kind="image", grid=(1, self._side, self._side), shape=(self._side**2, 3 * self._patch**2),
-            n_pads=PICTURE_PADS,
+            n_pads=PICTURE_PADS, fixed=True,
         )  # fmt: skip
         self._settings = {"family": "qwen_vl", "mode": "RGB, alpha dropped", "patch": self._patch, "side": self._side}
 

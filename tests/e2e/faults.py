@@ -10,6 +10,7 @@ import httpx
 from tests.e2e.running import RunningServer, data_url, picture, until
 
 GREEDY: dict[str, Any] = {"max_tokens": 6, "temperature": 0, "ignore_eos": True}
+SHOWN: dict[str, Any] = {**GREEDY, "logprobs": True}
 LONG: dict[str, Any] = {"max_tokens": 30000, "temperature": 0, "ignore_eos": True}
 LARGE = data_url(picture(1600, 1200, kind="JPEG"))
 SMALL = data_url(picture(90, 60))
@@ -56,3 +57,14 @@ def recovered(server: RunningServer, seconds: float = 30) -> None:
 
 def chat_body(*inputs: dict[str, str], stream: bool = False) -> dict[str, Any]:
     return {"inputs": [*inputs, {"text": "Hi"}], "parameters": LONG, "stream": stream}
+
+
+def shown(*inputs: dict[str, str]) -> dict[str, Any]:
+    """A chat whose answer shows its tokens."""
+    return {"inputs": list(inputs), "parameters": SHOWN}
+
+
+def tokens(answer: httpx.Response) -> list[bytes]:
+    """The sampled tokens of a chat with SHOWN."""
+    assert answer.status_code == 200, answer.text
+    return [bytes(entry["bytes"]) for entry in answer.json()["logprobs"]["content"]]

@@ -27,6 +27,11 @@ def part(**fields: Any) -> dict[str, Any]:
     return {"messages": [{"role": "system", "content": "x"}, {"role": "user", "content": [{**fields}]}]}
 
 
+HUGE = 10**400  # an integer that no float holds
+NUMBERS = (
+    "max_tokens", "min_tokens", "temperature", "top_p", "top_k", "min_p", "presence_penalty", "frequency_penalty",
+    "repetition_penalty", "seed", "n", "top_logprobs",
+)  # fmt: skip
 PARAMETERS = [
     ("temperature", -0.1), ("temperature", "0.5"), ("temperature", True), ("temperature", [1]),
     ("top_p", 0), ("top_p", 1.5), ("top_k", -2), ("top_k", 1.5), ("top_k", 1 << 40),
@@ -42,10 +47,12 @@ PARAMETERS = [
     ("logit_bias", {"1.5": 1}),
     ("logit_bias", {"3": 100.1}), ("logit_bias", {"3": -101}), ("logit_bias", {"3": "1"}), ("logit_bias", {"3": None}),
     ("logit_bias", {"3": True}), ("logit_bias", {"3": 1, "03": 1}), ("logit_bias", {"99999999": 1}),
+    ("logit_bias", {"3": HUGE}), ("logit_bias", {"3": -HUGE}), ("logit_bias", {str(HUGE): 1}),
     ("logit_bias", {"99999999999": 1}), ("logit_bias", {str(i): 1 for i in range(1025)}), ("logit_bias", {"\u0663": 1}),
     ("n", 0), ("n", -1), ("n", 9), ("n", 1.5), ("n", "2"), ("n", 10**30), ("stop_token_ids", 3),
     ("stop_token_ids", ["a"]), ("stop_token_ids", [-1]), ("stop_token_ids", [1.5]), ("stop_token_ids", [99999999]),
     ("stop_token_ids", [1] * 129), ("stop_token_ids", [1 << 40]), ("include_stop_str_in_output", 1),
+    *((name, value) for name in NUMBERS for value in (HUGE, -HUGE)), ("stop_token_ids", [HUGE]),
 ]  # fmt: skip
 
 
@@ -69,6 +76,7 @@ def test_what_is_no_finite_number_is_refused(server: RunningServer, name: str, n
 
 
 PAST = "history[0].inputs[0].image"
+OPTIONS = ("fps", "num_frames", "min_pixels", "max_pixels")
 
 REFUSED: list[tuple[str, Any, str | None]] = [
     (NATIVE, native(temprature=1), "parameters.temprature"),
@@ -86,6 +94,9 @@ REFUSED: list[tuple[str, Any, str | None]] = [
     (NATIVE, [{"audio": "data:audio/wav;base64,AAAA"}], "inputs[0].audio"),
     (NATIVE, [{"text": "Hi"}, *[{"image": IMAGE}] * 33], "inputs[33].image"),
     (NATIVE, {"inputs": [{"text": "x"}], "history": [{"inputs": [{"image": 3}], "text": "y"}]}, PAST),
+    *((NATIVE, [{"video": "x", name: HUGE}], f"inputs[0].{name}") for name in OPTIONS),
+    *((NATIVE, [{"image": IMAGE, name: HUGE}], f"inputs[0].{name}") for name in OPTIONS[2:]),
+    (OPENAI, part(type="video_url", video_url={"url": "x", "fps": 1e-5}), "messages[1].content[0].video_url.fps"),
     (OPENAI, {}, "messages"),
     (OPENAI, {"messages": []}, "messages"),
     (OPENAI, {"messages": "Hi"}, "messages"),
@@ -102,6 +113,7 @@ REFUSED: list[tuple[str, Any, str | None]] = [
     (OPENAI, messages(stream_options={"include_usage": 3}), "stream_options.include_usage"),
     (OPENAI, messages(response_format={"type": "json_object"}), "response_format"),
     (OPENAI, messages(tools=[{"type": "function"}]), "tools"),
+    (OPENAI, messages(tool_choice="required"), "tool_choice"),
     (OPENAI, messages(model=3), "model"),
     (TOKENIZE, {"messages": 3}, "messages"),
     (TOKENIZE, {"inputs": [{"sound": "x"}]}, "inputs[0]"),
@@ -176,6 +188,23 @@ def test_media_that_can_never_fit_and_do_not_fit_now(start: Start) -> None:
         statuses = [chat.result().status_code for chat in chats]
         assert set(statuses) <= {200, 429} and 200 in statuses
         server.assert_nothing_held()
+
+
+def test_media_that_the_engine_can_never_hold(start: Start) -> None:
+    """1 MiB holds the embeddings of 4096 tokens; each picture has 450. They are refused before any is decoded."""
+    image = data_url(picture(700, 500, kind="JPEG"))
+    with start("--embedding-mib", "1") as server:
+        for url, chat, place in (
+            (NATIVE, {"inputs": [{"image": image}] * 20}, "inputs[0]"),
+            (OPENAI, part(type="image_url", image_url={"url": image}), "messages[1].content[0]"),
+        ):
+            if url == OPENAI:
+                chat["messages"][1]["content"] *= 20
+            error = refused(server.http.post(url, json=chat), 400)
+            assert error["code"] == "media_too_large" and error["param"].startswith(place)
+            assert " 4096" in error["message"] and " 9000 " in error["message"]
+        assert server.metric('shm_segments{state="idle"}') == 0, "nothing was leased"
+        assert server.chat({"image": image}, max_tokens=1).status_code == 200
 
 
 def test_every_answer_has_a_request_id(server: RunningServer) -> None:

@@ -9,8 +9,8 @@ from pathlib import Path
 import httpx
 
 from tests.e2e.conftest import Start
-from tests.e2e.faults import GREEDY, LARGE, LONG, SMALL, LongStream, later, recovered
-from tests.e2e.running import data_url, is_gone, picture, running, until
+from tests.e2e.faults import GREEDY, LARGE, LONG, SHOWN, SMALL, LongStream, later, recovered, shown, tokens
+from tests.e2e.running import data_url, is_gone, picture, running, stat_of, until
 
 
 def test_a_worker_killed_in_mid_job_costs_nobody_an_answer(start: Start) -> None:
@@ -54,7 +54,7 @@ def test_workers_killed_while_they_write_leave_nothing(start: Start) -> None:
 
 
 def test_an_engine_killed_in_mid_stream(start: Start) -> None:
-    """Those inside get one error event or a 503; queued and preparing ones are answered after the restart."""
+    """Those inside get one error event or a 503; those that wait for a place are answered after the restart."""
     with start("--max-seqs", "2") as server, ThreadPoolExecutor(8) as pool:
         expected = server.chat({"image": SMALL}, **GREEDY).json()["text"]
         stream = LongStream(server, {"image": SMALL})
@@ -77,6 +77,31 @@ def test_an_engine_killed_in_mid_stream(start: Start) -> None:
         assert "retry-after" in refused.headers
         assert [answer.result().json()["text"] for answer in queued] == [expected] * 3
         assert time.monotonic() - killed < 30
+        recovered(server)
+
+
+def test_requests_in_preparation_outlive_the_engine(start: Start) -> None:
+    """One has its leases and is half written, one waits for the worker: both get their tokens from the next engine."""
+    pictures = [{"image": data_url(picture(1600, 1200, i, "JPEG"))} for i in range(12)]
+    flags = ("--workers", "1", "--max-pixels", "200704", "--pulse-seconds", "60")
+    with start(*flags) as server, ThreadPoolExecutor(2) as pool:
+        expected = [tokens(server.chat(*inputs, **SHOWN)) for inputs in (pictures, [{"image": SMALL}])]
+        worker, engine = server.children("worker")[0], server.children("engine")[0]
+        first = pool.submit(lambda: httpx.post(f"{server.url}/chat", json=shown(*pictures), timeout=60))
+        until("leases are out", lambda: len(server.leased_names()) == 13, every=0.002)
+        os.kill(worker, signal.SIGSTOP)
+        try:
+            second = pool.submit(lambda: httpx.post(f"{server.url}/chat", json=shown({"image": SMALL}), timeout=60))
+            until("the other waits", lambda: server.metric('num_requests_waiting{place="worker"}') == 1)
+            os.kill(engine, signal.SIGKILL)
+            until("not ready", lambda: server.ready() == 503, 5, every=0.01)
+            until("ready again", lambda: server.ready() == 200, 30)
+            time.sleep(0.5)  # an already prepared one would be answered by now
+            assert not first.done() and not second.done()
+            assert server.children("worker") == [worker] and len(server.leased_names()) == 13
+        finally:
+            os.kill(worker, signal.SIGCONT)
+        assert [tokens(answer.result()) for answer in (first, second)] == expected
         recovered(server)
 
 
@@ -125,13 +150,36 @@ def test_a_server_killed_takes_its_children_along(tiny_model: Path, shm_root: Pa
 def test_a_stopped_child_does_not_keep_a_killed_server_from_being_swept(
     tiny_model: Path, shm_root: Path, tmp_path: Path
 ) -> None:
-    """Everything is killed at once, as a container runtime does: nobody sweeps, but the next start does."""
+    """The kernel continues it when the server dies, so that it sees that, lets go of the memory and ends."""
+    root = shm_root.with_name(f"{shm_root.name}-stopped")
+    with running(tiny_model, root, tmp_path / "a") as server:
+        assert server.chat({"image": LARGE}, **GREEDY).status_code == 200
+        assert server.nbytes() > 1 << 20
+        children = server.children("worker") + server.children("engine")
+        stopped = (server.children("worker")[0], server.children("engine")[0])
+        try:
+            for pid in stopped:
+                os.kill(pid, signal.SIGSTOP)
+            until("they stand still", lambda: all(stat_of(pid)[0] == "T" for pid in stopped), 5)
+            os.kill(server.pid, signal.SIGKILL)
+            server.process.wait()
+            until("the children are gone", lambda: all(map(is_gone, children)), 5)
+            until("nothing is left", lambda: not root.exists(), 1)
+        finally:
+            for pid in (pid for pid in stopped if not is_gone(pid)):
+                os.kill(pid, signal.SIGKILL)
+
+
+def test_what_is_killed_all_at_once_is_swept_by_the_next_start(
+    tiny_model: Path, shm_root: Path, tmp_path: Path
+) -> None:
+    """As a container runtime kills: stopped first, no child can sweep."""
     root = shm_root.with_name(f"{shm_root.name}-group")
     with running(tiny_model, root, tmp_path / "a") as server:
         assert server.chat({"image": LARGE}, **GREEDY).status_code == 200
-        for pid in (*server.children("worker"), *server.children("engine"), server.pid):
-            os.kill(pid, signal.SIGSTOP)
         pids = (*server.children("worker"), *server.children("engine"), server.pid)
+        for pid in pids:
+            os.kill(pid, signal.SIGSTOP)
         for pid in pids:
             os.kill(pid, signal.SIGKILL)
         server.process.wait()

@@ -128,6 +128,8 @@ def test_sigterm_drains(start: Start) -> None:
         until("it runs", lambda: server.metric("num_requests_running") == 1)
         os.kill(server.pid, signal.SIGTERM)
         until("not ready", lambda: server.ready() == 503, 0.5)
+        head = server.http.head("/health/ready")
+        assert head.status_code == 503 and head.content == b"" and int(head.headers["retry-after"]) >= 1
         refused = server.chat({"text": "Hi"})
         assert refused.status_code == 503 and refused.json()["error"]["code"] == "stopping"
         assert answer.result().status_code == 200 and answer.result().json()["usage"]["completion_tokens"] == 800

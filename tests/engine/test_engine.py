@@ -180,6 +180,15 @@ def test_what_can_never_be_served_is_refused_at_once(model: MultimodalLM, host: 
     host.assert_clean(engine)
 
 
+def test_as_many_media_tokens_as_it_says_are_taken(model: MultimodalLM, host: Host) -> None:
+    generate = host.prepare("a", ONE)
+    need = sum(length for _, length in generate.media[0].spans)
+    row = model.hidden_size * 4
+    tight, short = (engine_at(model, host.root, embedding_bytes=need * row - less) for less in (0, 1))
+    assert (tight.max_media_tokens, short.max_media_tokens) == (need, need - 1)
+    assert short.submit(generate) is not None and tight.submit(generate) is None
+
+
 def test_embeddings_of_all_requests_stay_inside_their_budget(model: MultimodalLM, host: Host) -> None:
     one = sum(length for _, length in host.prepare("x", ONE).media[0].spans) * model.hidden_size * 4
     host.pool.retire("x")

@@ -93,6 +93,7 @@ def test_ready_tells_what_was_loaded(running: Running, checkpoint: Path) -> None
     ready = running.next()
     assert isinstance(ready, EngineReady)
     assert (ready.device, ready.dtype, ready.block_size, ready.max_model_len) == ("cpu", "float32", 16, 512)
+    assert ready.max_media_tokens == CONFIG.embedding_bytes // (64 * 4)  # float32
     lines = {line: nbytes for line, nbytes, _ in ready.memory}
     weights = (checkpoint / "model.safetensors").stat().st_size
     assert weights * 0.9 < lines["weights"] <= weights

@@ -60,7 +60,7 @@ def largest(path: Path, limits: MediaConfig) -> tuple[MediaItem, ...]:
     found = Checkpoint(path)
     prompt = family_of(found).prompt(found, limits.max_pixels)
     return tuple(
-        MediaItem(kind=item.kind, spans=((0, item.n_pads),), grid=item.grid, digest="")
+        MediaItem(kind=item.kind, spans=((0, item.n_pads),), grid=item.grid, digest="", fixed=item.fixed)
         for item in prompt.largest(limits, LENGTH)
     )
 
@@ -90,6 +90,14 @@ def test_every_family_can_be_asked(write: Any, tmp_path: Path) -> None:
         CONFIG,
         items,
     )
+    knobs = {
+        line: knob
+        for line, _, knob in memory_rows(
+            1, CacheSize(n_blocks=1, block_size=16, nbytes=0, max_model_len=16), CONFIG, found
+        )
+    }
+    named = "fixed by the model (256 tokens, computed)" if write is write_v1 else "--max-pixels ("
+    assert knobs["encoder peak, image"].startswith(named)
     assert found.step > 1 << 20 and all(nbytes > 1 << 18 for nbytes, _ in found.encoders.values())
 
 

@@ -5,6 +5,8 @@ import math
 import numpy as np
 import pytest
 import torch
+from hypothesis import example, given
+from hypothesis import strategies as st
 from transformers import TemperatureLogitsWarper, TopKLogitsWarper, TopPLogitsWarper
 
 from model.engine import sampler
@@ -149,6 +151,76 @@ def test_the_ends_of_the_staircase(monkeypatch: pytest.MonkeyPatch) -> None:
     for u, token in ((0.0, 1), (1 - 2**-24, 2)):
         monkeypatch.setattr(sampler, "uniform", lambda seed, position, u=u: u)
         assert ids_of(logits, rows_of(logits, params(temperature=1.0, top_k=2))) == [token]
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"temperature": 1e39}, {"temperature": 1e308, "top_k": 3}, {"temperature": 1e308, "min_p": 1.0},
+        {"temperature": 1.0, "top_p": 1e-46}, {"temperature": 1.0, "top_p": 1e-320},
+        {"temperature": 5.0, "top_p": 1e-320, "top_k": 4, "min_p": 1.0}, {"temperature": 1.0, "min_p": 1.0},
+        {"temperature": 1e308, "top_p": 1e-320}, {"temperature": 1.0, "min_p": 1e-320},
+    ],
+    ids=str,
+)  # fmt: skip
+def test_the_ends_of_the_ranges_never_draw_a_banned_id(changes: dict[str, float]) -> None:
+    torch.manual_seed(5)
+    logits = torch.randn(50, 500)
+    likeliest = logits.index_fill(1, torch.tensor([7, 499]), -torch.inf).argmax(-1).tolist()
+    tokens = sample(logits, rows_of(logits, params(**changes)), torch.tensor([7, 499]))
+    ids = [token.id for token in tokens if token is not None]
+    assert len(ids) == 50 and not {7, 499} & set(ids)
+    if ("top_p" in changes or changes.get("min_p") == 1.0) and changes["temperature"] < 10:  # hotter, some are equal
+        assert ids == likeliest
+    elif changes == {"temperature": 1e39}:
+        assert len(set(ids)) > 30, "as good as equally likely"
+
+
+@given(
+    scale=st.sampled_from([0.0, 1e-3, 1.0, 30.0, 1e30]),
+    temperature=st.floats(0, allow_infinity=False),
+    top_p=st.floats(0, 1, exclude_min=True),
+    top_k=st.sampled_from([0, 1, 2, 30, 59, 60, 2**31 - 1]),
+    min_p=st.floats(0, 1),
+    u=st.sampled_from([0.0, 0.5, 1 - 2**-24]),
+)
+@example(scale=1.0, temperature=1e39, top_p=1.0, top_k=0, min_p=0.0, u=0.5)
+@example(scale=1.0, temperature=1.0, top_p=1e-46, top_k=0, min_p=0.0, u=0.5)
+@example(scale=0.0, temperature=1.7e308, top_p=5e-324, top_k=1, min_p=1.0, u=1 - 2**-24)
+def test_a_banned_id_is_never_drawn(
+    scale: float, temperature: float, top_p: float, top_k: int, min_p: float, u: float
+) -> None:
+    banned = torch.tensor([0, 7, 58, 59])
+    logits = torch.randn(8, 60, generator=torch.Generator().manual_seed(6)) * scale
+    one = params(temperature=temperature, top_p=top_p, top_k=top_k, min_p=min_p)
+    rows = [Row(sampling=one if i % 2 else params(temperature=1.0), position=i) for i in range(8)]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sampler, "uniform", lambda seed, position: u)
+        tokens = sample(logits, rows, banned)
+    assert all(token is not None and token.id not in (0, 7, 58, 59) for token in tokens)
+
+
+@pytest.mark.parametrize("temperature", [0.0, 1.0])
+def test_a_row_that_is_left_no_token_is_reported(temperature: float) -> None:
+    logits = torch.randn(2, 10)
+    sampling = params(temperature=temperature, logprobs=True, top_logprobs=2, top_p=0.5)
+    assert sample(logits, rows_of(logits, sampling), torch.arange(10)) == [None, None]
+
+
+def test_a_step_at_a_cut_token_is_not_taken(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Sums in parallel, as a device makes them, may round up at a token of probability 0."""
+    serial = torch.Tensor.cumsum
+
+    def parallel(self: torch.Tensor, dim: int) -> torch.Tensor:
+        sums = serial(self, dim)
+        sums[:, 2] += 0.25  # token 2 is banned
+        return sums
+
+    monkeypatch.setattr(torch.Tensor, "cumsum", parallel)
+    monkeypatch.setattr(sampler, "uniform", lambda seed, position: 0.6)
+    logits = torch.tensor([[0.0, 1.0, 0.0, 1.0]])
+    tokens = sample(logits, rows_of(logits, params(temperature=1.0)), torch.tensor([2]))
+    assert [token and token.id for token in tokens] == [1]
 
 
 def test_nothing_to_sample() -> None:

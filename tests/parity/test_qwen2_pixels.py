@@ -20,6 +20,7 @@ from tokenization.clock import StageClock
 from tokenization.errors import ChatError
 from tokenization.prompt import Measure, Prompt
 from tokenization.source import Source
+from tokenization.video_sampling import VideoOptions
 
 LIMITS = MediaConfig()
 
@@ -134,6 +135,26 @@ def test_pixel_bounds_of_the_checkpoint(qwen2: Checkpoint, tmp_path: Path, setti
         (tmp_path / path.name).write_bytes(path.read_bytes())
     write_json(tmp_path / "preprocessor_config.json", settings)
     assert_same_pixels(prompt_of(Checkpoint(tmp_path), 10**9), encoded(photo(1500, 1000), "JPEG"), max_pixels=most)
+
+
+@pytest.mark.parametrize(
+    ("size", "cap", "options", "expected"),  # sizes are (width, height)
+    [
+        ((1500, 1000), 10**9, {"low_detail": True}, (616, 392)),
+        ((1500, 1000), 10**9, {"low_detail": True, "max_pixels": 10**6, "min_pixels": 10**6}, (616, 392)),
+        ((1500, 1000), 10**9, {"low_detail": True, "max_pixels": 28 * 28 * 24}, (168, 112)),
+        ((60, 60), 10**9, {"low_detail": True}, (56, 56)),
+        ((301, 300), 200_704, {"min_pixels": 200_704}, (448, 420)),
+        ((4000, 20), 100_352, {}, (3584, 28)),
+        ((4000, 20), 10**9, {}, (4004, 28)),
+    ],
+)
+def test_options_turn_knobs_under_the_cap(
+    qwen2: Checkpoint, size: tuple[int, int], cap: int, options: dict[str, Any], expected: tuple[int, int]
+) -> None:
+    source = Source(kind="image", where="here", data=encoded(photo(*size), "PNG"), options=VideoOptions(**options))
+    measure = prompt_of(qwen2, cap).measure(source, LIMITS)
+    assert (measure.grid[2] * 14, measure.grid[1] * 14) == expected
 
 
 def test_an_image_of_too_long_a_shape_is_refused(prompt: Prompt) -> None:

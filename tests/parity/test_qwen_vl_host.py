@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from configs.serve import MediaConfig
 from model.families.qwen_vl import QwenVLPrompt
 from tests.parity.golden_v1 import (
     CKPT,
@@ -197,3 +198,18 @@ def test_equal_pictures_have_one_digest(prompt: QwenVLPrompt, tmp_path: Path) ->
     assert prompt.digest(pixels, measure) == prompt.digest(pixels.copy(), measure) != prompt.digest(other, measure)
     small = prompt_at(checkpoint_with(tmp_path / "ckpt", visual_image_size=224))
     assert small.digest(pixels, measure) != prompt.digest(pixels, measure)
+
+
+@pytest.mark.parametrize("detail", ["low", "high", "auto"])
+def test_every_detail_is_the_one_size(detail: str, tmp_path: Path) -> None:
+    chat = chat_from_native([{"image": PIC, "detail": detail}, {"text": "x"}])
+    plain = run(CKPT, tmp_path / "plain", chat_from_native([{"image": PIC}, {"text": "x"}]))[0]
+    assert run(CKPT, tmp_path / "shm", chat)[0].media == plain.media
+
+
+def test_pictures_that_the_window_drops_do_not_count(tmp_path: Path) -> None:
+    turn = {"inputs": [{"image": PIC}, {"text": "a"}], "text": "b"}
+    chat = chat_from_native({"history": [turn] * 32, "inputs": turn["inputs"]})
+    assert len(chat.media) == 33 > MediaConfig().max_items
+    found, asked, _ = run(CKPT, tmp_path / "shm", chat)
+    assert 1 < len(found.media) < 32 and asked[0].wheres[-1] == "inputs[0].image"

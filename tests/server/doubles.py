@@ -97,14 +97,14 @@ class Scene:
         if ready:
             self.workers.slots[index].on_message(WorkerReady())
 
-    def start_engine(self, *, ready: bool = True, max_model_len: int = 1000) -> None:
+    def start_engine(self, *, ready: bool = True, max_model_len: int = 1000, max_media_tokens: int = 500) -> None:
         child: Any = ChildDouble()
         self.engine.on_started(child)
         if ready:
             self.engine.on_message(
                 EngineReady(
                     device="cpu", dtype="float32", vocab_size=400, kv_blocks=10, block_size=100, memory=(),
-                    max_model_len=max_model_len,
+                    max_model_len=max_model_len, max_media_tokens=max_media_tokens,
                 )
             )  # fmt: skip
 
@@ -174,7 +174,7 @@ def served(codec: TextCodec) -> Served:
     return Served(
         name="tiny", root="/models/tiny", family="tiny", created=0, codec=codec,
         defaults=Defaults(temperature=0.0, top_p=1.0, top_k=0, eos_ids=(1000,)),
-        modalities=frozenset({"image"}), max_items=3, max_model_len=2000,
+        modalities=frozenset({"image"}), max_model_len=2000,
     )  # fmt: skip
 
 

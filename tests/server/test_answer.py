@@ -83,6 +83,8 @@ def test_a_stop_token_is_shown_only_where_it_is_asked_for(codec: TextCodec) -> N
     for include, expected in ((False, "a"), (True, "ab")):
         delta = Answer(codec, Wishes(include_stop=include)).push([event(a), event(b, "stop")])
         assert (delta.text, len(delta.tokens), delta.cut) == (expected, 2, False)
+    special = Answer(codec, Wishes(include_stop=True)).push([event(a), event(codec.special["<|im_end|>"], "stop")])
+    assert special.text == "a", "a special token has no text to show"
 
 
 def test_no_stop_string_ends_before_min_tokens(codec: TextCodec) -> None:

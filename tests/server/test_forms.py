@@ -140,6 +140,8 @@ def test_several_answers_natively(codec: TextCodec, logprobs: bool) -> None:
         (1, "x", "stop"),
     ]
     assert all(("logprobs" in a) == logprobs for a in whole["answers"])
+    opening = [parse(event + b"\n\n") for event in form.opening().split(b"\n\n") if event]
+    assert opening == [{"id": "chat-1", "text": "", "finish_reason": None, "index": i} for i in range(2)]
     events = [parse(form.event(delta)) for delta in SEVERAL]
     assert [(e["index"], e["text"], e["finish_reason"]) for e in events] == [
         (1, "x", None), (0, "a", None), (1, "", "stop"), (0, "b", "length"),

@@ -69,6 +69,7 @@ def test_every_metric_is_documented() -> None:
     assert len(names) > 20
     missing = [name for name in sorted(names) if f"`{name.removeprefix(PREFIX)}" not in page]
     assert not missing
+    assert PREFIX == "pixelferry:" and f"the prefix `{PREFIX}`" in page
 
 
 def test_sizes_as_people_read_them() -> None:

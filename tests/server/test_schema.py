@@ -93,6 +93,46 @@ def test_huge_numbers_are_refused_as_such() -> None:
             read_openai(openai(seed=0).replace(b'"seed": 0', f'"seed": {number}'.encode()))
 
 
+@pytest.mark.parametrize("raw", [b"null", b'"x"', b"3", b"{", b'{"a": NaN}', b'{"a": -Infinity}'])
+def test_what_is_no_json_object_is_told_alike_on_every_route(raw: bytes) -> None:
+    messages = set()
+    for read in (read_openai, read_native, read_countable):
+        with pytest.raises(ServeError) as caught:
+            read(raw)
+        assert (caught.value.status, caught.value.body.code) == (400, "invalid_json")
+        messages.add(caught.value.body.message)
+    assert len(messages) == 1 and messages.pop().count("JSON") == 1
+
+
+def test_a_bare_list_is_no_completion() -> None:
+    with pytest.raises(ServeError) as caught:
+        read_openai(b"[]")
+    assert caught.value.body.param == "messages"
+
+
+@pytest.mark.parametrize("name", ["temperature", "foo"])
+def test_no_number_stands_in_a_field_that_is_ignored_either(name: str) -> None:
+    with pytest.raises(ServeError) as caught:
+        read_openai(openai(**{name: float("nan")}))
+    assert caught.value.body.code == "invalid_json"
+
+
+def test_a_choice_among_no_tools_can_only_be_none() -> None:
+    for choice in (None, "none", "auto"):
+        assert read_openai(openai(tool_choice=choice)).wishes == Wishes()
+    for refused in ("required", "", 3, {"type": "function", "function": {"name": "f"}}):
+        with pytest.raises(ServeError) as caught:
+            read_openai(openai(tool_choice=refused))
+        assert (caught.value.status, caught.value.body.param) == (400, "tool_choice")
+
+
+@pytest.mark.parametrize(("name", "value"), [("stop", 3), ("response_format", {"type": "x"}), ("logit_bias", 3)])
+def test_a_complaint_of_ours_is_told_in_our_words(name: str, value: Any) -> None:
+    with pytest.raises(ServeError) as caught:
+        read_openai(openai(**{name: value}))
+    assert caught.value.body.message.startswith((f"{name}: must be ", f"{name}: only "))
+
+
 def test_deep_nesting_is_an_error_and_no_crash() -> None:
     for read in (read_openai, read_native, read_countable):
         with pytest.raises((ServeError, ChatError)):

@@ -172,6 +172,38 @@ def test_nobody_waits_for_an_engine_that_never_comes(play: Play) -> None:
     play(scenario)
 
 
+@pytest.mark.parametrize("role", ["engine", "worker"])
+def test_the_third_start_in_a_row_may_still_succeed(play: Play, role: str) -> None:
+    """Only starts that failed are counted: neither one that runs, nor the death of one that was ready."""
+
+    async def scenario(scene: Scene) -> None:
+        guest, kill = (scene.engine, scene.kill_engine) if role == "engine" else (scene.workers, scene.kill_worker)
+        begin = scene.start_engine if role == "engine" else scene.start_worker
+
+        def hopeless() -> bool:
+            return guest.hopeless
+
+        kill()
+        for _ in range(2):
+            begin(ready=False)
+            kill()
+        begin(ready=False)
+        assert not hopeless()
+        kill()
+        assert hopeless()
+        begin(ready=False)
+        assert hopeless(), "nobody waits for the attempts that follow"
+        kill()
+        begin()
+        assert not hopeless()
+        for _ in range(3):
+            kill()
+            begin()
+        assert not hopeless()
+
+    play(scenario)
+
+
 @pytest.mark.parametrize(("code", "shown"), [("media_unavailable", "media_unavailable"), ("", "internal")])
 def test_what_the_engine_cannot_do_fails_one_request(play: Play, code: str, shown: str) -> None:
     async def scenario(scene: Scene) -> None:

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from tokenization.chat import LOW_DETAIL_PIXELS, chat_from_native, chat_from_openai
+from tokenization.chat import chat_from_native, chat_from_openai
 from tokenization.errors import ChatError
 from tokenization.messages import Media
 from tokenization.video_sampling import VideoOptions
@@ -29,21 +29,19 @@ def test_options_of_a_video(options: dict[str, Any]) -> None:
 
 
 def test_options_of_a_picture() -> None:
-    bounds = {"min_pixels": 3136, "max_pixels": 100_352}
+    bounds: dict[str, Any] = {"min_pixels": 3136, "max_pixels": 100_352}
     for media in (native({"image": "a.png", **bounds}), openai("image_url", {"url": "a.png", **bounds})):
         assert media.options == VideoOptions(**bounds) and media.kind == "image"
     assert native({"image": "a.png"}).options == VideoOptions()
 
 
-def test_detail_is_a_bound() -> None:
-    low = VideoOptions(max_pixels=LOW_DETAIL_PIXELS)
+def test_detail_stands_beside_the_bounds() -> None:
+    low = VideoOptions(low_detail=True)
     for detail, options in (("low", low), ("high", VideoOptions()), ("auto", VideoOptions()), (None, VideoOptions())):
         assert native({"image": "a.png", "detail": detail}).options == options
         assert openai("image_url", {"url": "a.png", "detail": detail}).options == options
     both = native({"image": "a.png", "detail": "low", "max_pixels": 4000, "min_pixels": 3136}).options
-    assert both == VideoOptions(min_pixels=3136, max_pixels=4000)
-    above = native({"image": "a.png", "detail": "low", "max_pixels": 10**6, "min_pixels": 10**6}).options
-    assert above == VideoOptions(min_pixels=LOW_DETAIL_PIXELS, max_pixels=LOW_DETAIL_PIXELS)
+    assert both == VideoOptions(min_pixels=3136, max_pixels=4000, low_detail=True)
 
 
 def test_a_list_of_pictures_is_a_video() -> None:
@@ -60,6 +58,9 @@ def test_a_list_of_pictures_is_a_video() -> None:
     ("part", "param"),
     [
         ({"video": "v", "fps": 0}, "inputs[0].fps"),
+        ({"video": "v", "fps": 5e-324}, "inputs[0].fps"),
+        ({"video": "v", "fps": 10**400}, "inputs[0].fps"),
+        ({"video": "v", "num_frames": 10**400}, "inputs[0].num_frames"),
         ({"video": "v", "fps": "2"}, "inputs[0].fps"),
         ({"video": "v", "fps": True}, "inputs[0].fps"),
         ({"video": "v", "num_frames": 2.5}, "inputs[0].num_frames"),

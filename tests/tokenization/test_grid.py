@@ -4,8 +4,10 @@ import time
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from tokenization.grid import mrope_positions, n_tokens, smart_resize
+from tokenization.grid import held_resize, mrope_positions, n_tokens, smart_resize
 
 
 @pytest.mark.parametrize(
@@ -35,6 +37,34 @@ def test_one_side_at_most_200_times_the_other(height: int, width: int, fits: boo
     else:
         with pytest.raises(ValueError, match="200 times"):
             smart_resize(height, width, factor=28, min_pixels=3136, max_pixels=1003520)
+
+
+@given(
+    short=st.integers(1, 4000), aspect=st.floats(1, 200), fewest=st.integers(1, 10**6), most=st.integers(1, 10**6),
+    cap=st.integers(1, 10**6), upright=st.booleans(),
+)  # fmt: skip
+def test_nothing_passes_the_cap(short: int, aspect: float, fewest: int, most: int, cap: int, upright: bool) -> None:
+    size = (int(short * aspect), short) if upright else (short, int(short * aspect))
+    most = min(most, cap)
+    fewest = min(fewest, most)
+    height, width = held_resize(*size, factor=28, min_pixels=fewest, max_pixels=most, cap=cap)
+    plain = smart_resize(*size, factor=28, min_pixels=fewest, max_pixels=most)
+    assert height * width <= max(cap, 28**2) and min(height, width) >= 28
+    assert height % 28 == width % 28 == 0
+    assert (height, width) == plain or plain[0] * plain[1] > cap
+
+
+@pytest.mark.parametrize(
+    "height, width, min_pixels, cap, expected",
+    [
+        (300, 301, 200704, 200704, (420, 448)),  # growing to the minimum would round up to 448 x 476
+        (20, 4000, 3136, 100352, (28, 3584)),  # one block high: the long side gives way
+        (10, 2000, 100352, 100352, (28, 3584)),  # rounds to no block at all
+        (1, 1, 1, 1, (28, 28)),  # never less than one block
+    ],
+)
+def test_what_passes_the_cap(height: int, width: int, min_pixels: int, cap: int, expected: tuple[int, int]) -> None:
+    assert held_resize(height, width, factor=28, min_pixels=min_pixels, max_pixels=cap, cap=cap) == expected
 
 
 def test_tokens_are_merge_blocks() -> None:

@@ -87,8 +87,8 @@ def test_a_modality_that_the_model_lacks(desk: Desk) -> None:
 
 
 def test_too_many_items(desk: Desk) -> None:
-    error = desk.refused([{"image": SMALL}] * 4, desk.start(max_items=3))
-    assert error.param == "inputs[3].image" and "4" in error.message and "3" in error.message
+    error = desk.refused([{"image": SMALL}] * 5, desk.start(max_items=3))
+    assert error.param == "inputs[3].image" and "5" in error.message and "3" in error.message
     assert desk.run([{"image": SMALL}] * 3, desk.start(max_items=3)).input_ids.min() < 0
 
 

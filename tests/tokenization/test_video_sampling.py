@@ -4,21 +4,17 @@ import json
 import math
 
 import msgspec
-import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from tokenization.video_sampling import (
-    PacketIndex,
-    Run,
     VideoCaps,
     VideoError,
     VideoOptions,
     count_frames,
     frame_indices,
     frame_size,
-    plan_runs,
     sample,
     sample_list,
 )
@@ -130,6 +126,7 @@ def test_a_list_of_frames_is_taken_as_it_is() -> None:
     assert (even.indices, even.sampled_fps, even.seconds_per_grid) == ((0, 1, 2, 3), 2.0, 1.0)
     assert sample_list(3, VideoOptions(fps=4), CAPS).indices == (0, 1, 2, 2)
     assert sample_list(3, VideoOptions(fps=4), CAPS).seconds_per_grid == 0.5
+    assert sample_list(60, VideoOptions(fps=60), CAPS).seconds_per_grid == pytest.approx(2 / 60), "as taken, no cap"
     assert sample_list(1, VideoOptions(), CAPS).indices == (0, 0)
     assert sample_list(8, VideoOptions(num_frames=4), CAPS).indices == (0, 2, 5, 7)
     assert sample_list(7, VideoOptions(), VideoCaps(max_frames=7)).indices == (0, 1, 2, 3, 4, 5)
@@ -169,6 +166,24 @@ def test_a_frame_that_is_far_too_long_is_refused() -> None:
     frame_size(10, 2000, 4, VideoOptions(), CAPS)
 
 
+def test_a_number_of_frames_is_not_a_rate() -> None:
+    assert count_frames(120, 120.0, VideoOptions(num_frames=100), CAPS) == 100
+    assert count_frames(120, 120.0, VideoOptions(fps=100), CAPS) == 30
+    assert count_frames(120, 120.0, VideoOptions(num_frames=100), VideoCaps(max_frames=64)) == 64
+
+
+@given(
+    short=st.integers(1, 3000), aspect=st.floats(1, 200), n=st.sampled_from([2, 4, 60, 768]),
+    fewest=st.integers(1, 10**6), most=st.integers(1, 10**6),
+)  # fmt: skip
+def test_no_frame_is_larger_than_it_may_be(short: int, aspect: float, n: int, fewest: int, most: int) -> None:
+    options = VideoOptions(min_pixels=min(fewest, most), max_pixels=most)
+    for size in ((short, int(short * aspect)), (int(short * aspect), short)):
+        height, width = frame_size(*size, n, options, CAPS)
+        assert height * width <= max(min(most, 768 * 28 * 28), 28**2)
+    assert math.prod(frame_size(20, 4000, 4, VideoOptions(max_pixels=100_352), CAPS)) == 28 * 3584
+
+
 HOSTILE = [-1, 0, 1e9, 10**9, math.nan, "x", math.inf, True, [], {}, 10**400, 2**63, -(2**63), 1e-300]
 
 
@@ -192,7 +207,7 @@ def test_no_knob_lifts_a_cap(knob: str, value: object) -> None:
             continue
         n = len(sampling.indices)
         assert n <= 16
-        assert n <= max(4, n_frames / video_fps * 4.0)
+        assert knob == "num_frames" or n <= max(4, n_frames / video_fps * 4.0)
         for height, width in ((1080, 1920), (100, 20_000), (7, 1400), (4000, 20)):
             size = frame_size(height, width, n, options, caps)
             assert n / 2 * size[0] * size[1] <= 64 * 784
@@ -240,55 +255,3 @@ def test_every_sampling_is_even_ascending_and_within(
         height, width = frame_size(*size, n, options, CAPS)
         assert height % 28 == width % 28 == 0
         assert height * width * n / 2 <= CAPS.max_total_pixels
-
-
-# ---- the way to a frame
-
-
-def index(pts: list[int], keys: list[int], **more: bool) -> PacketIndex:
-    """Packets with these times of showing."""
-    packets = np.argsort(pts, kind="stable")
-    key_frames = tuple(int(np.searchsorted(np.array(pts)[packets], pts[key])) for key in keys)
-    return PacketIndex(packets=packets, keys=tuple(keys), key_frames=key_frames, n_packets=len(pts), **more)
-
-
-def test_runs_begin_at_the_key_before_and_end_at_the_frame() -> None:
-    plain = index(list(range(40)), [0, 10, 20, 30])
-    assert plan_runs(plain, [13]) == (Run(start=10, stop=13, frames=(13,)),)
-    assert plan_runs(plain, [3, 35, 37]) == (
-        Run(start=0, stop=3, frames=(3,)),
-        Run(start=30, stop=37, frames=(35, 37)),
-    )
-    # Frame 9 is the last before the next key: going on costs nothing more than beginning anew.
-    assert plan_runs(plain, [9, 10]) == (Run(start=0, stop=10, frames=(9, 10)),)
-    assert plan_runs(plain, [5, 5, 2]) == (Run(start=0, stop=5, frames=(2, 5)),)
-
-
-def test_a_frame_shown_before_its_own_key_needs_the_key_before() -> None:
-    # Decoded: I0 P3 B1 B2 | I6 B4 B5 P9 B7 B8. Frames 4 and 5 lie behind the second key but need the first one's P3.
-    open_gop = index([0, 3, 1, 2, 6, 4, 5, 9, 7, 8], [0, 4])
-    assert plan_runs(open_gop, [4]) == (Run(start=0, stop=5, frames=(4,)),)
-    assert plan_runs(open_gop, [6]) == (Run(start=4, stop=4, frames=(6,)),)
-    assert plan_runs(open_gop, [7, 9]) == (Run(start=4, stop=8, frames=(7, 9)),)
-    # On the way to P3, and then from the next key on: B4 and B5 are not needed.
-    assert plan_runs(open_gop, [3, 9]) == (
-        Run(start=0, stop=1, frames=(3,)),
-        Run(start=4, stop=7, frames=(9,)),
-    )
-
-
-def test_frames_that_stand_alone_are_decoded_alone() -> None:
-    alone = index(list(range(6)), list(range(6)))
-    assert [(run.start, run.stop) for run in plan_runs(alone, [1, 2, 5])] == [(1, 1), (2, 2), (5, 5)]
-
-
-def test_without_times_everything_is_decoded_in_order() -> None:
-    unordered = index(list(range(20)), [0, 10], counted=True)
-    assert plan_runs(unordered, [15, 12]) == (Run(start=0, stop=19, frames=(12, 15)),)
-
-
-def test_frames_before_the_first_key_begin_at_the_first_packet() -> None:
-    assert plan_runs(index(list(range(9)), [4]), [2, 5]) == (
-        Run(start=0, stop=2, frames=(2,)),
-        Run(start=4, stop=5, frames=(5,)),
-    )
