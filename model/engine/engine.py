@@ -145,7 +145,7 @@ class Engine:
         self._scheduler.check_integrity()
 
     def _commit(self, plan: Plan, sampled: Mapping[Key, Token | None]) -> tuple[list[TokenEvent], list[Finished]]:
-        """Book the step: the tokens that came out, and the requests whose logits were not finite."""
+        """Book the step: the tokens that came out, and the requests whose logits gave none."""
         broken = list(dict.fromkeys(name for (name, _), token in sampled.items() if token is None))
         for name in broken:
             self._scheduler.remove(name)

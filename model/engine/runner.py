@@ -38,7 +38,7 @@ class Encoded:
 class Sampled:
     """What came out of the forward pass of one step."""
 
-    tokens: Mapping[Key, Token | None]  # one for each of the chunks' draws; None where the logits were not finite
+    tokens: Mapping[Key, Token | None]  # one for each of the chunks' draws; None where the logits gave no token
     forward_seconds: float
     sample_seconds: float
 

@@ -72,13 +72,13 @@ def test_metrics_move_with_the_requests(server: RunningServer) -> None:
         return {name: server.metric(name) for name in names}
 
     before = values()
-    used = server.chat({"image": data_url(picture(60, 60))}, max_tokens=3, ignore_eos=True).json()["usage"]
+    used = server.chat({"image": data_url(picture(60, 60))}, max_tokens=200, ignore_eos=True).json()["usage"]
     moved = {name: value - before[name] for name, value in values().items()}
     assert moved["prompt_tokens_total"] == used["prompt_tokens"]
-    assert moved["generation_tokens_total"] == 3
+    assert moved["generation_tokens_total"] == 200
     assert moved['mm_preprocess_seconds_count{stage="write"}'] == 1
     assert moved["time_to_first_token_seconds_count"] == moved["e2e_request_latency_seconds_count"] == 1
-    assert 1 <= moved["inter_token_latency_seconds_count"] <= 2
+    assert 1 <= moved["inter_token_latency_seconds_count"] < 200  # tokens that come together are one delta
     text = server.http.get("/metrics").text
     for line in ("num_requests_running", "kv_cache_usage_perc", "num_preemptions", "shm_bytes_capacity"):
         assert f"\npixelferry:{line} " in text

@@ -75,7 +75,7 @@ def test_a_list_of_pictures_is_a_video() -> None:
     with pytest.raises(ChatError, match="frame 2 of the video"):
         plan(source(frames=(frames[0], b"no picture")))
     with pytest.raises(ChatError, match="lasts more than the allowed 3600 s"):
-        plan(source(frames=frames, fps=1e-9))
+        plan(source(frames=frames, fps=1e-4))
 
 
 def url(*pictures: bytes) -> str:
