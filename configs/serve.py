@@ -42,6 +42,7 @@ class MediaConfig(msgspec.Struct, frozen=True, kw_only=True):
     max_video_seconds: float = 3600.0
     max_decoded_frames: int = 18_000  # of one video, decoded to get at those; full HD, larger ones count as more
     max_video_pixels: int = 90_316_800  # of all temporal grids of one video: frames / 2 * height * width
+    max_audio_seconds: float = 600.0  # of one sound, or of the sound of one video
 
 
 class ShmConfig(msgspec.Struct, frozen=True, kw_only=True):

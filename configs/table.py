@@ -171,6 +171,10 @@ SETTINGS: tuple[Setting, ...] = (
         high=1 << 32, help="pixels of all frame pairs of one video after resizing: frames / 2 x height x width",
     ),
     Setting(
+        name="max_audio_seconds", section="media", field="max_audio_seconds", kind="float", unit="seconds", low=1,
+        high=86400, help="length of one sound, also of a video's; decoding a longer one stops there and it is refused",
+    ),
+    Setting(
         name="shm_root", section="shm", field="root", kind="path",
         help="directory of the shared memory; one directory per user on the machine's shared-memory mount when absent",
     ),

@@ -45,7 +45,7 @@ def _device(device: Device) -> torch.device:
 
 
 def _own_dtype(checkpoint: Checkpoint) -> torch.dtype:
-    for facts in (checkpoint.config, checkpoint.config.child("text_config")):
+    for facts in (checkpoint.config, *(checkpoint.config.child(key) for key in ("text_config", "thinker_config"))):
         for key in ("dtype", "torch_dtype"):
             if key in facts:
                 facts.expect(key, _DTYPES)

@@ -21,3 +21,4 @@ class Family:
     prompt: Callable[[Checkpoint, int], Prompt]  # checkpoint, the server's cap on pixels of one image
     build: "Callable[[Checkpoint, Weights, Ops], MultimodalLM]"
     renames: Mapping[str, str]  # prefix on disk -> prefix that build() asks for, longest first
+    skips: tuple[str, ...] = ()  # prefixes on disk of parts that are not served; their tensors are never read

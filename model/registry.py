@@ -9,6 +9,10 @@ _FAMILIES = {  # the first entry of config.json's `architectures` -> the module 
     "QWenLMHeadModel": "model.families.qwen_vl",
     "Qwen2VLForConditionalGeneration": "model.families.qwen2_vl",
     "Qwen2_5_VLForConditionalGeneration": "model.families.qwen2_5_vl",
+    "Qwen2AudioForConditionalGeneration": "model.families.qwen2_audio",
+    "Qwen2_5OmniModel": "model.families.qwen2_5_omni",
+    "Qwen2_5OmniForConditionalGeneration": "model.families.qwen2_5_omni",
+    "Qwen2_5OmniThinkerForConditionalGeneration": "model.families.qwen2_5_omni",
 }
 
 

@@ -66,9 +66,11 @@ class Weights:
         renames: Mapping[str, str],
         dtype: torch.dtype,
         device: torch.device | None = None,
+        skips: tuple[str, ...] = (),
     ) -> None:
         """renames: prefix on disk -> internal prefix, longest first. Tensors come in `dtype` on `device` (None: CPU).
 
+        Tensors whose name on disk begins with one of `skips` are as if they were not there.
         Reads the headers only. Raises CheckpointError for a missing, broken or ambiguous file.
         """
         self._where = checkpoint.path
@@ -78,6 +80,8 @@ class Weights:
         self._entries: dict[str, _Entry | _Pickled] = {}
         for path in _files(checkpoint):
             for entry in _read_pickle(path) if path.suffix == ".bin" else _read_header(path):
+                if entry.disk_name.startswith(skips):
+                    continue
                 name = _internal_name(entry.disk_name, renames)
                 if name in self._entries:
                     raise CheckpointError(

@@ -9,7 +9,7 @@ from typing import Any, Literal
 import msgspec
 
 from tokenization.grounding import Box, find_boxes
-from tokenization.messages import Chat, Draw, Drawn, Prepared, PrepareFailed
+from tokenization.messages import Chat, Draw, Drawn, Media, Prepared, PrepareFailed
 
 Grounding = Literal["none", "boxes", "drawn"]  # what a request wants to know
 
@@ -32,16 +32,21 @@ class Grounded:
 def boxes_of(text: str, chat: Chat, prepared: Prepared) -> tuple[Box, ...]:
     """The boxes in an answer's text, on the latest picture. Pictures are counted from the first one of `chat`.
 
-    Pictures that the model's window dropped are the oldest; `prepared` does not hold them.
+    Pictures that the model's window dropped are the oldest; `prepared` does not hold them. Videos and sounds are not
+    pointed at.
     """
-    dropped = len(chat.media) - len(prepared.media)
-    sizes = [(0, 0)] * dropped + [item.size or (0, 0) for item in prepared.media]
-    return find_boxes(text, sizes) if prepared.media else ()
+    sizes = [item.size or (0, 0) for item in prepared.media if item.kind == "image"]
+    dropped = len(_pictures(chat)) - len(sizes)
+    return find_boxes(text, [(0, 0)] * dropped + sizes) if sizes else ()
 
 
 def drawing_of(request_id: str, chat: Chat, boxes: tuple[Box, ...]) -> Draw:
     """The worker's job: all boxes lie on one picture."""
-    return Draw(request_id=request_id, media=chat.media[boxes[0].picture], boxes=boxes)
+    return Draw(request_id=request_id, media=_pictures(chat)[boxes[0].picture], boxes=boxes)
+
+
+def _pictures(chat: Chat) -> list[Media]:
+    return [medium for medium in chat.media if medium.kind == "image"]
 
 
 def not_drawn(request_id: str, failed: PrepareFailed | None) -> Drawn:

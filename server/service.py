@@ -119,7 +119,9 @@ class RequestService:
         """What can be known without opening anything. Raises ServeError (400)."""
         for medium in chat.media:  # how many may be is for the worker to say: a model's window may drop some
             if medium.kind not in self.served.modalities:
-                raise bad_request(f"this model does not take {medium.kind}", medium.where, "unsupported_modality")
+                taken = ", ".join(["text", *sorted(self.served.modalities)])
+                message = f"this model does not take {medium.kind} (it takes {taken})"
+                raise bad_request(message, medium.where, "unsupported_modality")
 
     def check_parameters(self, request: ChatRequest) -> None:
         """What depends on this server and this model. Raises ServeError (400)."""

@@ -2,7 +2,7 @@
 
 import json
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
@@ -38,7 +38,13 @@ CORPUS = (
 )
 
 
-def write_tokenizer(path: Path, template_in: str = "chat_template.json") -> Tokenizer:
+def write_tokenizer(
+    path: Path,
+    template_in: str = "chat_template.json",
+    special: Sequence[str] = SPECIAL,
+    template: str = TEMPLATE,
+    settings: Mapping[str, Any] | None = None,
+) -> Tokenizer:
     """Train a small byte-level BPE with Qwen2's pattern and write tokenizer.json, its config and the template."""
     tokenizer = Tokenizer(models.BPE())
     tokenizer.normalizer = normalizers.NFC()
@@ -53,7 +59,7 @@ def write_tokenizer(path: Path, template_in: str = "chat_template.json") -> Toke
         vocab_size=400, initial_alphabet=pre_tokenizers.ByteLevel.alphabet(), show_progress=False
     )
     tokenizer.train_from_iterator([CORPUS] * 4, trainer)
-    tokenizer.add_special_tokens(SPECIAL)
+    tokenizer.add_special_tokens(list(special))
     tokenizer.add_tokens([AddedToken(text, special=False, normalized=False) for text in ORDINARY_ADDED])
     tokenizer.save(str(path / "tokenizer.json"))
     config: dict[str, Any] = {
@@ -64,13 +70,14 @@ def write_tokenizer(path: Path, template_in: str = "chat_template.json") -> Toke
         "add_bos_token": False,
         "clean_up_tokenization_spaces": False,
         "errors": "replace",
+        **(settings or {}),
     }
     if template_in == "tokenizer_config.json":
-        config["chat_template"] = TEMPLATE
+        config["chat_template"] = template
     elif template_in == "chat_template.json":
-        write_json(path / "chat_template.json", {"chat_template": TEMPLATE})
+        write_json(path / "chat_template.json", {"chat_template": template})
     else:
-        (path / "chat_template.jinja").write_text(TEMPLATE, encoding="utf-8")
+        (path / "chat_template.jinja").write_text(template, encoding="utf-8")
     write_json(path / "tokenizer_config.json", config)
     return tokenizer
 

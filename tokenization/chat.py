@@ -24,9 +24,10 @@ _URL_TYPES: Mapping[str, Kind] = {"image_url": "image", "video_url": "video", "a
 _DETAILS = ("auto", "low", "high")
 _OPTIONS: Mapping[Kind, tuple[str, ...]] = {  # what may stand beside a medium
     "image": ("min_pixels", "max_pixels", "detail"),
-    "video": ("fps", "num_frames", "min_pixels", "max_pixels"),
+    "video": ("fps", "num_frames", "min_pixels", "max_pixels", "use_audio_in_video"),
     "audio": (),
 }
+_SOUNDS = ("wav", "mp3", "flac", "ogg", "opus", "m4a", "aac", "webm")  # names only: the file's own header decides
 
 
 def chat_from_native(body: dict[str, Any] | list[Any]) -> Chat:
@@ -198,8 +199,8 @@ def _openai_input_audio(part: dict[str, Any], path: str) -> Media:
     if not isinstance(value, dict):
         raise ChatError(f"expected an object with 'data' and 'format', got {_type_name(value)}", where)
     _refuse_other_keys(value, ("data", "format"), where)
-    if value.get("format") not in ("wav", "mp3"):
-        raise ChatError("the format is one of 'wav' or 'mp3'", f"{where}.format")
+    if value.get("format") not in _SOUNDS:
+        raise ChatError(f"the format is one of {_listed(list(_SOUNDS))}", f"{where}.format")
     data = _source(value.get("data"), f"{where}.data")
     return Media(kind="audio", source=f"data:audio/{value['format']};base64,{data}", where=path)
 
@@ -246,7 +247,10 @@ def _options(kind: Kind, values: dict[str, Any], path: str) -> VideoOptions:
     detail = values.get("detail")
     if detail is not None and detail not in _DETAILS:
         raise ChatError(f"the detail is one of {_listed(list(_DETAILS))}", f"{path}.detail")
-    return msgspec.structs.replace(options, low_detail=True) if detail == "low" else options
+    with_sound = values.get("use_audio_in_video")
+    if with_sound is not None and not isinstance(with_sound, bool):
+        raise ChatError(f"expected true or false, got {_type_name(with_sound)}", f"{path}.use_audio_in_video")
+    return msgspec.structs.replace(options, low_detail=detail == "low", use_audio=bool(with_sound))
 
 
 def _refuse_other_keys(

@@ -9,7 +9,15 @@ import numpy as np
 from configs.serve import MediaConfig
 from tokenization.source import Source, video_caps, video_errors
 from tokenization.video import VideoInfo, frames_from_jpegs, probe, probe_jpegs, read_frames
-from tokenization.video_sampling import FPS, VideoError, VideoOptions, frame_size, sample, sample_list
+from tokenization.video_sampling import (
+    PUBLISHED,
+    FrameRules,
+    VideoError,
+    VideoOptions,
+    frame_size,
+    sample,
+    sample_list,
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -23,25 +31,29 @@ class ClipPlan:
     info: VideoInfo | None  # None: a list of pictures
 
 
-def plan_clip(source: Source, limits: MediaConfig, *, factor: int, temporal: int) -> ClipPlan:
+def plan_clip(
+    source: Source, limits: MediaConfig, rules: FrameRules = PUBLISHED, *, factor: int, temporal: int
+) -> ClipPlan:
     """Choose frames and their size: sides are multiples of `factor`, `temporal` frames make one grid.
+
+    What the request does not say is as `rules` have it; the limits hold for both.
 
     Raises ChatError for what is no video or above the limits.
     """
-    caps, options = video_caps(limits), _bounded(source.options, limits.max_pixels)
+    caps, options = video_caps(limits), _bounded(source.options, rules, limits.max_pixels)
     info: VideoInfo | None = None
     with video_errors(source.where):
         if source.frames:
             height, width = probe_jpegs(source.frames, caps)
-            sampling = sample_list(len(source.frames), options, caps, temporal_patch=temporal)
-            rate = options.fps or FPS
+            sampling = sample_list(len(source.frames), options, caps, temporal_patch=temporal, rules=rules)
+            rate = options.fps or rules.fps
             if len(source.frames) / rate > caps.max_duration_s:
                 raise VideoError(f"the video lasts more than the allowed {caps.max_duration_s:.0f} s", "fps")
             times = tuple(i / rate for i in sampling.indices)
         else:
             info = probe(source.data, caps)
             height, width = info.height, info.width
-            sampling = sample(info.n_frames, info.fps, options, caps, temporal_patch=temporal)
+            sampling = sample(info.n_frames, info.fps, options, caps, temporal_patch=temporal, rules=rules)
             times = tuple(info.timestamps[list(sampling.indices)].tolist())
         size = frame_size(height, width, len(sampling.indices), options, caps, factor=factor)
     return ClipPlan(
@@ -81,10 +93,10 @@ def clip_patches(frames: np.ndarray, *, patch: int, merge: int, temporal: int) -
     return out.view(np.uint8).reshape(t * rows * columns * merge * merge, 3 * temporal * patch * patch)
 
 
-def _bounded(options: VideoOptions, max_pixels: int) -> VideoOptions:
-    """A frame is an image too: the server's cap on those holds for it."""
-    most = min(options.max_pixels or max_pixels, max_pixels)
-    fewest = None if options.min_pixels is None else min(options.min_pixels, most)
+def _bounded(options: VideoOptions, rules: FrameRules, max_pixels: int) -> VideoOptions:
+    """What the request says, else the checkpoint. A frame is an image too: the server's cap on those holds for it."""
+    most = min(options.max_pixels or max(rules.max_pixels, options.min_pixels or 0), max_pixels)
+    fewest = min(options.min_pixels or rules.min_pixels, most)
     return msgspec.structs.replace(options, min_pixels=fewest, max_pixels=most)
 
 

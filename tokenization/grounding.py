@@ -17,6 +17,7 @@ _ONE = re.compile(_REGION)
 _NUMBER = re.compile("-?[0-9]+")
 
 FULL = 1000  # the coordinate of the far edge
+TAGS = ("<ref>", "</ref>", "<box>", "</box>")
 
 
 class Box(msgspec.Struct, frozen=True, kw_only=True):
@@ -36,6 +37,12 @@ class Box(msgspec.Struct, frozen=True, kw_only=True):
         """(x1, y1, x2, y2) of the upright rectangle round it, x1 <= x2 and y1 <= y2."""
         xs, ys = zip(*self.points, strict=True)
         return min(xs), min(ys), max(xs), max(ys)
+
+
+def written(boxes: Sequence[tuple[int, int, int, int]], ref: str | None) -> str:
+    """Boxes (x1, y1, x2, y2), 0 to 1000, as a model writes and reads them, with the words for what is inside."""
+    named = "" if ref is None else f"<ref>{ref}</ref>"
+    return named + "".join(f"<box>({x1},{y1}),({x2},{y2})</box>" for x1, y1, x2, y2 in boxes)
 
 
 def find_boxes(text: str, sizes: Sequence[tuple[int, int]], picture: int | None = None) -> tuple[Box, ...]:

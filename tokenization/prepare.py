@@ -12,7 +12,7 @@ from tokenization.clock import StageClock
 from tokenization.errors import ChatError
 from tokenization.messages import Boxes, Chat, Measured, Media, MediaItem, Prepare, Prepared, StartWorker, Text
 from tokenization.prompt import Layout, Measure, Prompt, Spans
-from tokenization.source import Source, fetch_source
+from tokenization.source import Source, fetch_source, tracks
 
 # Asks the server for one lease per item and waits; raises Cancelled when the request has ended.
 AskLeases = Callable[[Measured], Sequence[str]]
@@ -24,10 +24,10 @@ class Cancelled(Exception):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Draft:
-    """What is known of a prompt before anything is decoded."""
+    """What is known of a prompt before anything is decoded but sounds."""
 
     ids: list[int]  # with one placeholder for each medium
-    sources: tuple[Source, ...]
+    sources: tuple[Source, ...]  # one for each track: a video and its sound are two
     measures: tuple[Measure, ...]
     layout: Layout
     positions: np.ndarray  # int32 [3, n]
@@ -78,10 +78,10 @@ def _draft(chat: Chat, start: StartWorker, prompt: Prompt, clock: StageClock) ->
     with clock.stage("text"):
         ids = prompt.render(chat)
     with clock.stage("fetch"):
-        sources = tuple(fetch_source(media, limits) for media in chat.media)
+        sources = tuple(track for media in chat.media for track in tracks(fetch_source(media, limits)))
     with clock.stage("measure"):
         measures = tuple(prompt.measure(source, limits) for source in sources)
-    n = len(ids) + sum(measure.n_pads - 1 for measure in measures)
+    n = len(ids) + sum(measure.n_added for measure in measures)
     if n >= start.max_model_len:
         of_media = sum(measure.n_pads for measure in measures)
         raise ChatError(
@@ -96,7 +96,8 @@ def _laid_out(
 ) -> _Draft:
     for source, measure in zip(sources, measures, strict=True):
         if measure.n_pads < 2:
-            message = f"this {source.kind} is too small for the model: it has fewer than two tokens"
+            small = "short" if source.kind == "audio" else "small"
+            message = f"this {source.kind} is too {small} for the model: it has fewer than two tokens"
             raise ChatError(message, source.where)
     with clock.stage("layout"):
         layout = prompt.expand(ids, measures)
@@ -147,6 +148,8 @@ def _check_media(chat: Chat, start: StartWorker, prompt: Prompt) -> None:
         if media.kind not in prompt.modalities:
             taken = ", ".join(["text", *sorted(prompt.modalities)])
             raise ChatError(f"this model takes no {media.kind} (it takes {taken})", media.where)
+        if media.options.use_audio and not prompt.hears_videos:
+            raise ChatError("this model does not hear videos: it takes no use_audio_in_video", media.where)
 
 
 def _check_count(chat: Chat, start: StartWorker) -> None:

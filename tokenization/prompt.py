@@ -2,8 +2,8 @@
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from typing import Protocol
+from dataclasses import dataclass, field, replace
+from typing import Literal, Protocol
 
 import numpy as np
 
@@ -23,16 +23,25 @@ class Measure:
 
     kind: Kind
     grid: tuple[int, int, int]  # (t, h, w) in patches
-    shape: tuple[int, ...]  # of the uint8 array that crosses in shared memory
+    shape: tuple[int, ...]  # of the array that crosses in shared memory
     n_pads: int
+    dtype: Literal["uint8", "float32"] = "uint8"  # of that array
     size: tuple[int, int] | None = None  # (width, height) of a picture as it was sent, upright, in pixels
     clip: ClipPlan | None = None  # of a video: which frames, and how far apart
     fixed: bool = False  # the model has one size for all of this kind; no setting changes it
+    # Of an audio: float32 [n], mono at 16 kHz. Only decoding tells how long a sound is, so it is done by then.
+    sound: np.ndarray | None = field(default=None, compare=False, repr=False)
+    of_video: bool = False  # the sound of the video before it, whose place in the prompt it shares
 
     @property
     def nbytes(self) -> int:
         """Bytes of the array."""
-        return math.prod(self.shape)
+        return math.prod(self.shape) * np.dtype(self.dtype).itemsize
+
+    @property
+    def n_added(self) -> int:
+        """By how many ids it lengthens the prompt that `render` gives: the sound of a video also brings two marks."""
+        return self.n_pads + 2 if self.of_video else self.n_pads - 1
 
     def cut(self, rows: int) -> "Measure":
         """The same video of which only the first `rows` rows of the array came out: whole temporal grids."""
@@ -48,13 +57,14 @@ class Layout:
     """A prompt with its pads in place."""
 
     input_ids: np.ndarray  # int64 [n]; every pad holds its ordinary pad id
-    spans: tuple[Spans, ...]  # of each medium, in order
+    spans: tuple[Spans, ...]  # of each measure, in order
 
 
 class Prompt(Protocol):
     """The host half of a family; made once per worker from the checkpoint's files. numpy only."""
 
     modalities: frozenset[Kind]
+    hears_videos: bool  # the sound of a video may come along with it
     grounds: bool  # it takes boxes, and its answers point at pictures with <ref>, <box> and <quad>
     stop_ids: tuple[int, ...]  # ids that end an answer besides those of generation_config.json
 
@@ -81,16 +91,16 @@ class Prompt(Protocol):
         """For each modality the item that needs most memory, of those that `limits` and `max_tokens` let through."""
 
     def load(self, source: Source, measure: Measure, limits: MediaConfig, clock: StageClock) -> np.ndarray:
-        """Decode and preprocess into the uint8 array of `measure.shape`. Raises ChatError, naming `source.where`.
+        """Decode and preprocess into the array that `measure` announces. Raises ChatError, naming `source.where`.
 
         A video whose end is damaged gives fewer rows: those of the temporal grids that decode.
         """
 
-    def digest(self, pixels: np.ndarray, measure: Measure) -> str:
-        """Content identity: kind, pixels, shape, grid and processor settings."""
+    def digest(self, array: np.ndarray, measure: Measure) -> str:
+        """Content identity: kind, what `load` gave, shape, grid and processor settings."""
 
     def expand(self, ids: Sequence[int], measures: Sequence[Measure]) -> Layout:
-        """Placeholders -> pad runs."""
+        """Placeholders -> pad runs. There is one placeholder for each medium; a video and its sound share one."""
 
     def positions(self, layout: Layout, measures: Sequence[Measure]) -> tuple[np.ndarray, int]:
         """int32 [3, n] and the delta, for one request alone."""

@@ -3,15 +3,13 @@
 What one family has of its own (its name, how videos keep time) it says at the start. Knows no weights and no device.
 """
 
-import hashlib
-import json
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
-from configs.checkpoint import Checkpoint, Facts
+from configs.checkpoint import Checkpoint, CheckpointError, Facts
 from configs.serve import MediaConfig
 from tokenization.clip import clip_patches, plan_clip, read_clip
 from tokenization.clock import StageClock
@@ -20,11 +18,12 @@ from tokenization.grid import held_resize, mrope_positions, n_tokens
 from tokenization.image import decode_rgb, read_header, resize, to_patches
 from tokenization.largest import largest_area, largest_clip
 from tokenization.messages import Chat, Kind
+from tokenization.pads import content_digest, expand_pads, render_pads
 from tokenization.prompt import Layout, Measure
 from tokenization.source import Source
 from tokenization.template import ChatTemplate
 from tokenization.text import TextCodec
-from tokenization.video_sampling import VideoOptions
+from tokenization.video_sampling import PUBLISHED, FrameRules, VideoOptions
 
 TEMPORAL = 2  # frames of one temporal grid
 LOW_DETAIL_PIXELS = 512 * 512  # what `detail: low` leaves of a picture; `high` and `auto` change nothing
@@ -48,21 +47,55 @@ def mark_ids(config: Facts) -> tuple[int, ...]:
     )
 
 
+def frame_rules(checkpoint: Checkpoint) -> FrameRules:
+    """Which frames of a video this checkpoint wants to see, and how large: by video_preprocessor_config.json.
+
+    Raises CheckpointError for bounds that no frame can keep.
+    """
+    file = checkpoint.facts("video_preprocessor_config.json")
+    size = file.child("size")
+    fewest = size.read(int, "shortest_edge", size.read(int, "min_pixels", PUBLISHED.min_pixels))
+    most = size.read(int, "longest_edge", size.read(int, "max_pixels", PUBLISHED.max_pixels))
+    most = file.read(int, "max_pixels", most)
+    rules = FrameRules(
+        fps=file.read(float, "fps", PUBLISHED.fps),
+        min_frames=file.read(int, "min_frames", PUBLISHED.min_frames),
+        max_frames=file.read(int, "max_frames", PUBLISHED.max_frames),
+        min_pixels=min(file.read(int, "min_pixels", fewest), most),
+        max_pixels=most,
+    )
+    if not (rules.fps > 0 and rules.min_pixels > 0 and 1 <= rules.min_frames <= rules.max_frames):
+        raise CheckpointError(f"{file.where}: fps, min_frames, max_frames or the bounds of pixels fit no video")
+    return rules
+
+
 class QwenPrompt:
     """Satisfies tokenization.prompt.Prompt. Defaults are those of the published configuration and processor classes."""
 
     def __init__(
-        self, checkpoint: Checkpoint, max_pixels: int, *, family: str, tokens_per_second: float | None = None
+        self,
+        checkpoint: Checkpoint,
+        max_pixels: int,
+        *,
+        family: str,
+        tokens_per_second: float | None = None,
+        config: Facts | None = None,
+        pads: Mapping[Kind, int] | None = None,
+        marks: tuple[int, ...] | None = None,
     ) -> None:
         """`max_pixels` is the server's cap on one image after resizing; the checkpoint's own bound may be lower.
 
         `tokens_per_second`: temporal positions of a second of video; None: one for each temporal grid.
+        `config`: where the model's own facts lie, config.json itself by default; `pads` by kind, and the ids that only
+        we place, where they are not as `pad_ids` and `mark_ids` have them.
         Raises CheckpointError for a damaged tokenizer, template or preprocessor_config.json.
         """
-        config, vision = checkpoint.config, checkpoint.config.child("vision_config")
-        self._pads = pad_ids(config)
-        self.codec = TextCodec.from_checkpoint(checkpoint, mark_ids(config))
+        config = checkpoint.config if config is None else config
+        vision = config.child("vision_config")
+        self._pads: Mapping[Kind, int] = pad_ids(config) if pads is None else pads
+        self.codec = TextCodec.from_checkpoint(checkpoint, mark_ids(config) if marks is None else marks)
         self.modalities: frozenset[Kind] = frozenset(self._pads)
+        self.hears_videos = False
         self.grounds = False
         self.stop_ids: tuple[int, ...] = ()
         self._template = ChatTemplate.from_checkpoint(checkpoint)
@@ -70,6 +103,7 @@ class QwenPrompt:
         self._patch = vision.read(int, "patch_size", 14)
         self._merge = vision.read(int, "spatial_merge_size", 2)
         self._cap = max_pixels
+        self._frames = frame_rules(checkpoint)
         self._min_pixels, self._max_pixels = self._pixel_bounds(checkpoint, max_pixels)
         self._settings: dict[str, Any] = {
             "family": family, "mode": "RGB", "resample": "bicubic", "patch": self._patch, "merge": self._merge,
@@ -81,18 +115,8 @@ class QwenPrompt:
         return chat
 
     def render(self, chat: Chat) -> list[int]:
-        """Ids with one pad for each picture and video."""
-        ids = self.codec.encode_pieces(self._template.render(chat))
-        pads = set(self._pads.values())
-        written = [token_id for token_id in ids if token_id in pads]
-        given = [self._pads[medium.kind] for medium in chat.media]
-        if len(written) != len(given):
-            raise ChatError(
-                f"the model's chat template has places for {len(written)} of the chat's {len(given)} media items"
-            )
-        if written != given:
-            raise ChatError("the model's chat template has its places for pictures and videos in another order")
-        return ids
+        """Ids with one pad for each medium."""
+        return render_pads(chat, self._template, self.codec, self._pads)
 
     def measure(self, source: Source, limits: MediaConfig) -> Measure:
         """The patch grid that the header leads to: [patches, 3 * patch * patch], of a video with two frames a row."""
@@ -109,6 +133,7 @@ class QwenPrompt:
             grid=grid,
             shape=(grid[1] * grid[2], 3 * self._patch * self._patch),
             n_pads=n_tokens(grid, self._merge),
+            size=(header.width, header.height),
         )
 
     def largest(self, limits: MediaConfig, max_tokens: int) -> tuple[Measure, ...]:
@@ -139,26 +164,17 @@ class QwenPrompt:
         with clock.stage("patch"):
             return to_patches(image, patch=self._patch, merge=self._merge)
 
-    def digest(self, pixels: np.ndarray, measure: Measure) -> str:
+    def digest(self, array: np.ndarray, measure: Measure) -> str:
         """sha256, in hex. Equal pixels of another shape, at other times or with other settings have another digest."""
         facts = {**self._settings, "kind": measure.kind, "shape": measure.shape, "grid": measure.grid}
         if measure.clip is not None:
             facts["times"] = measure.clip.times[: TEMPORAL * measure.grid[0]]
             facts["seconds_per_grid"] = measure.clip.seconds_per_grid
-        content = hashlib.sha256(json.dumps(facts, sort_keys=True).encode())
-        content.update(np.ascontiguousarray(pixels).data)
-        return content.hexdigest()
+        return content_digest(facts, array)
 
     def expand(self, ids: Sequence[int], measures: Sequence[Measure]) -> Layout:
         """Each pad becomes as many as its medium has tokens: one run per medium."""
-        short = np.asarray(ids, np.int64)
-        places = np.flatnonzero(np.isin(short, list(self._pads.values())))
-        runs = np.array([measure.n_pads for measure in measures], np.int64)
-        repeats = np.ones(len(short), np.int64)
-        repeats[places] = runs
-        starts = places + np.cumsum(runs) - runs - np.arange(len(runs))
-        spans = tuple(((int(start), int(run)),) for start, run in zip(starts, runs, strict=True))
-        return Layout(input_ids=np.repeat(short, repeats), spans=spans)
+        return expand_pads(ids, self._pads, measures)
 
     def positions(self, layout: Layout, measures: Sequence[Measure]) -> tuple[np.ndarray, int]:
         """m-rope: text counts on all three axes, a picture stands still in time, a video goes on by its own clock."""
@@ -181,7 +197,7 @@ class QwenPrompt:
         return measure.clip.seconds_per_grid * self._tokens_per_second
 
     def _measure_video(self, source: Source, limits: MediaConfig) -> Measure:
-        clip = plan_clip(source, limits, factor=self._patch * self._merge, temporal=TEMPORAL)
+        clip = plan_clip(source, limits, self._frames, factor=self._patch * self._merge, temporal=TEMPORAL)
         height, width = clip.size
         grid = (len(clip.indices) // TEMPORAL, height // self._patch, width // self._patch)
         return Measure(

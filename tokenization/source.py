@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from configs.serve import MediaConfig
 from tokenization.errors import ChatError
@@ -21,6 +21,19 @@ class Source:
     data: bytes  # as encoded; empty where there are frames
     frames: tuple[bytes, ...] = ()  # of a video that is a list of pictures, each as encoded
     options: VideoOptions = VideoOptions()
+    of_video: bool = False  # the sound in the bytes of a video
+
+
+def tracks(source: Source) -> tuple[Source, ...]:
+    """The medium alone; or a video and, right behind it, the sound in the same bytes, where the client wants that.
+
+    Raises ChatError when it wants the sound of a list of pictures.
+    """
+    if source.kind != "video" or not source.options.use_audio:
+        return (source,)
+    if source.frames:
+        raise ChatError("use_audio_in_video: a list of pictures has no sound", source.where)
+    return source, replace(source, kind="audio", of_video=True)
 
 
 def fetch_source(media: Media, limits: MediaConfig) -> Source:

@@ -15,7 +15,8 @@ from jinja2.sandbox import ImmutableSandboxedEnvironment
 
 from configs.checkpoint import Checkpoint, CheckpointError
 from tokenization.errors import ChatError, clip
-from tokenization.messages import Boxes, Chat, Media, Text, Turn
+from tokenization.grounding import written
+from tokenization.messages import Boxes, Chat, Kind, Media, Text, Turn
 
 # (text, written by a user): in order, without loss
 Pieces = list[tuple[str, bool]]
@@ -108,11 +109,20 @@ def _message(turn: Turn, opening: str, closing: str) -> dict[str, Any]:
         content: Any = "".join(marked(part.text) for part in turn.parts if isinstance(part, Text))
     else:
         content = [
-            {"type": part.kind} if isinstance(part, Media) else {"type": "text", "text": marked(part.text)}
+            _medium(part.kind) if isinstance(part, Media) else {"type": "text", "text": marked(_words(part))}
             for part in turn.parts
-            if not isinstance(part, Boxes)  # a model that has a template takes none, and its chats hold none
         ]
     return {"role": turn.role, "content": content}
+
+
+def _medium(kind: Kind) -> dict[str, str]:
+    """A medium as templates look for it: pictures and videos by their type, sounds by any of three keys."""
+    return {"type": kind} if kind != "audio" else {"type": kind, "audio": "", "audio_url": ""}
+
+
+def _words(part: Text | Boxes) -> str:
+    """What a user typed; boxes are typed as the model itself writes them."""
+    return written(part.boxes, part.ref) if isinstance(part, Boxes) else part.text
 
 
 def _split(rendered: str, opening: str, closing: str) -> Pieces:

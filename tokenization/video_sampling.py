@@ -19,6 +19,7 @@ from tokenization.grid import MAX_ASPECT, held_resize
 FPS = 2.0  # frames looked at per second of a clip, where the request does not say
 FRAME_FACTOR = 2  # two frames make one temporal grid of patches, so their number is even
 MIN_FRAMES = 4  # sampling by fps takes at least so many, where the clip has them
+MAX_FRAMES = 768
 FRAME_MIN_PIXELS = 128 * 28 * 28
 FRAME_MAX_PIXELS = 768 * 28 * 28
 # Pixels of all temporal grids together, that is frames / 2 * height * width: 22,118 tokens of 28 x 28 pixels.
@@ -51,6 +52,7 @@ class VideoOptions(msgspec.Struct, frozen=True, kw_only=True):
     num_frames: int | None = None  # frames looked at, instead of fps
     min_pixels: int | None = None  # of one frame after resizing
     max_pixels: int | None = None
+    use_audio: bool = False  # of a video: its sound is heard too
     low_detail: bool = False  # of a picture: few pixels will do; a model with one size for all of them may ignore it
 
     def __post_init__(self) -> None:
@@ -67,6 +69,16 @@ class VideoOptions(msgspec.Struct, frozen=True, kw_only=True):
         """The knobs of a content part as it came from JSON; other keys are not looked at. Raises VideoError."""
         knobs: dict[str, Any] = {knob: part.get(knob) for knob in _KNOBS}
         return cls(**knobs)
+
+
+class FrameRules(msgspec.Struct, frozen=True, kw_only=True):
+    """What a checkpoint wants to see of a clip where the request does not say: the published rule, or its own."""
+
+    fps: float = FPS
+    min_frames: int = MIN_FRAMES  # of those that sampling by fps takes
+    max_frames: int = MAX_FRAMES
+    min_pixels: int = FRAME_MIN_PIXELS  # of one frame after resizing
+    max_pixels: int = FRAME_MAX_PIXELS
 
 
 class VideoCaps(msgspec.Struct, frozen=True, kw_only=True):
@@ -86,6 +98,9 @@ class VideoCaps(msgspec.Struct, frozen=True, kw_only=True):
             raise ValueError("max_frames must be at least 2, max_fps and max_total_pixels greater than 0")
 
 
+PUBLISHED = FrameRules()
+
+
 class Sampling(msgspec.Struct, frozen=True, kw_only=True):
     """What is looked at, in the order in which the model sees it."""
 
@@ -95,20 +110,28 @@ class Sampling(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def sample(
-    n_frames: int, video_fps: float, options: VideoOptions, caps: VideoCaps, *, temporal_patch: int = 2
+    n_frames: int,
+    video_fps: float,
+    options: VideoOptions,
+    caps: VideoCaps,
+    *,
+    temporal_patch: int = 2,
+    rules: FrameRules = PUBLISHED,
 ) -> Sampling:
     """The frames to look at in a clip of `n_frames` that shows `video_fps` frames a second on average.
 
     Raises VideoError when the clip is empty or `num_frames` asks for more frames than there are.
     """
-    n = count_frames(n_frames, video_fps, options, caps)
+    n = count_frames(n_frames, video_fps, options, caps, rules)
     sampled_fps = n / n_frames * video_fps
     return Sampling(
         indices=frame_indices(n_frames, n), sampled_fps=sampled_fps, seconds_per_grid=temporal_patch / sampled_fps
     )
 
 
-def sample_list(n_frames: int, options: VideoOptions, caps: VideoCaps, *, temporal_patch: int = 2) -> Sampling:
+def sample_list(
+    n_frames: int, options: VideoOptions, caps: VideoCaps, *, temporal_patch: int = 2, rules: FrameRules = PUBLISHED
+) -> Sampling:
     """The same for a list of `n_frames` frames, which somebody has sampled already: all of them, the last one twice
     where their number is odd. `fps` tells the rate they were taken at, which no cap bounds; `num_frames` chooses
     among them.
@@ -117,7 +140,7 @@ def sample_list(n_frames: int, options: VideoOptions, caps: VideoCaps, *, tempor
     """
     if not 1 <= n_frames <= caps.max_frames:
         raise VideoError(f"a list of {n_frames} frames cannot be served, it must have 1 to {caps.max_frames}")
-    rate = float(options.fps or FPS)
+    rate = float(options.fps or rules.fps)
     if options.num_frames is not None:
         return sample(n_frames, rate, options, caps, temporal_patch=temporal_patch)
     indices = tuple(range(n_frames)) + (n_frames - 1,) * (n_frames % FRAME_FACTOR)
@@ -126,7 +149,9 @@ def sample_list(n_frames: int, options: VideoOptions, caps: VideoCaps, *, tempor
     return Sampling(indices=indices, sampled_fps=rate, seconds_per_grid=temporal_patch / rate)
 
 
-def count_frames(n_frames: int, video_fps: float, options: VideoOptions, caps: VideoCaps) -> int:
+def count_frames(
+    n_frames: int, video_fps: float, options: VideoOptions, caps: VideoCaps, rules: FrameRules = PUBLISHED
+) -> int:
     """How many frames to look at: even, at least 2. A clip of one frame shows it twice, whatever was asked for."""
     if n_frames < 1 or not (math.isfinite(video_fps) and video_fps > 0):
         raise VideoError("the video holds no frames")
@@ -134,8 +159,9 @@ def count_frames(n_frames: int, video_fps: float, options: VideoOptions, caps: V
         return FRAME_FACTOR
     most = _floor_even(min(caps.max_frames, n_frames))
     if options.num_frames is None:
-        fps = min(FPS if options.fps is None else options.fps, caps.max_fps)
-        return _floor_even(min(max(n_frames / video_fps * fps, MIN_FRAMES), most))
+        fps = min(rules.fps if options.fps is None else options.fps, caps.max_fps)
+        most = min(most, max(FRAME_FACTOR, _floor_even(rules.max_frames)))
+        return _floor_even(min(max(n_frames / video_fps * fps, FRAME_FACTOR, rules.min_frames), most))
     wanted = min(options.num_frames, caps.max_frames)
     if wanted < FRAME_FACTOR:
         raise VideoError(f"num_frames must be at least {FRAME_FACTOR}", "num_frames")

@@ -60,6 +60,7 @@ class Engine:
             max_model_len=self.size.max_model_len,
             pad_ids=model.pad_ids,
             media_shape=model.media_shape,
+            media_dtype=model.media_dtype,
         )
         self.progress: Progress | None = None
 

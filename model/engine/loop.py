@@ -57,7 +57,7 @@ def load(start: StartEngine) -> tuple[Engine, EngineReady]:
     family = family_of(checkpoint)
     device, dtype = resolve(config.device, config.dtype, checkpoint)
     ops = load_ops(device, dtype)
-    weights = Weights(checkpoint, family.renames, dtype, device)
+    weights = Weights(checkpoint, family.renames, dtype, device, family.skips)
     model = family.build(checkpoint, weights, ops)
     max_model_len = min(start.max_model_len, config.max_model_len or start.max_model_len)
     engine = Engine(model=model, config=config, root=Path(start.shm_root), max_model_len=max_model_len)
@@ -80,7 +80,8 @@ def _computed(checkpoint: Checkpoint, dtype: torch.dtype, engine: Engine, start:
     """The profile of a model that is the same but holds no numbers: the largest item takes a CPU a minute."""
     ops = load_ops(torch.device("meta"), dtype)
     family = family_of(checkpoint)
-    model = family.build(checkpoint, Weights(checkpoint, family.renames, ops.dtype, ops.device), ops)
+    weights = Weights(checkpoint, family.renames, ops.dtype, ops.device, family.skips)
+    model = family.build(checkpoint, weights, ops)
     return profile_by_shapes(model, engine.size, start.engine, start.largest)
 
 

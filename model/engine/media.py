@@ -18,6 +18,8 @@ from shm.segment import SegmentError, read_segment
 from shm.words import WordError, decode_shape_from_int64, decode_shm_name_from_int64
 from tokenization.messages import MediaItem
 
+NUMPY: Mapping[torch.dtype, str] = {torch.uint8: "uint8", torch.float32: "float32"}  # what lies in segments
+
 
 class RequestError(Exception):
     """This request cannot go on; the engine and its other requests can. The message holds no segment's name."""
@@ -37,7 +39,8 @@ class Bounds:
     itemsize: int  # bytes of one element of an embedding
     max_model_len: int
     pad_ids: Mapping[str, int]  # by kind; other kinds this model does not take
-    media_shape: Callable[[str, tuple[int, int, int]], tuple[int, ...]]  # kind, grid -> shape of the uint8 array
+    media_shape: Callable[[str, tuple[int, int, int]], tuple[int, ...]]  # kind, grid -> shape of the array
+    media_dtype: Callable[[str], torch.dtype]  # kind -> of that array
 
 
 def take_words(generate: Generate, bounds: Bounds) -> Sequence:
@@ -98,15 +101,16 @@ def _take(i: int, item: MediaItem, ids: np.ndarray, taken: np.ndarray, bounds: B
     expected = bounds.media_shape(item.kind, item.grid)
     if shape != expected:
         raise RequestError(f"{where}: an array of shape {shape} came for the grid {item.grid}, which needs {expected}")
-    return SequenceMedia(item=item, segment=SegmentRef(name=name, shape=shape))
+    dtype = NUMPY[bounds.media_dtype(item.kind)]
+    return SequenceMedia(item=item, segment=SegmentRef(name=name, shape=shape, dtype=dtype))
 
 
 def read(media: SequenceMedia, root: Path) -> np.ndarray:
-    """The medium's array, uint8 of the announced shape, as a private copy. Raises RequestError."""
+    """The medium's array, of the announced shape and its kind's dtype, as a private copy. Raises RequestError."""
     if media.segment is None:
         raise RuntimeError("a segment is read once")
     try:
-        return read_segment(root, media.segment.name, media.segment.shape, np.uint8)
+        return read_segment(root, media.segment.name, media.segment.shape, media.segment.dtype)
     except SegmentError as error:
         raise RequestError(f"{media.item.kind} not available: {error}", "media_unavailable") from None
 

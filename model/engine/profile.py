@@ -1,4 +1,4 @@
-"""What the largest picture and one full step need beside weights and cache: computed by shapes, or run on a device.
+"""What the largest media and one full step need beside weights and cache: computed by shapes, or run on a device.
 
 Knows no requests.
 """
@@ -24,7 +24,7 @@ from tokenization.messages import MediaItem
 # Float32 copies of the sampled rows' logits that live at once when a step asks for everything: the logits, their
 # log-probabilities, the drawn rows, probabilities, a sort's values and (twice as wide) indices, cumulative sums twice.
 SAMPLER_COPIES = 9
-KNOBS = {"image": "--max-pixels", "video": "--max-video-pixels"}
+KNOBS = {"image": "--max-pixels", "video": "--max-video-pixels", "audio": "--max-audio-seconds"}
 
 Row = tuple[str, int, str]  # line, bytes, the setting behind it
 
@@ -99,8 +99,8 @@ def _profile(
 
 def encode_dummy(model: MultimodalLM, item: MediaItem) -> Tensor:
     """Encode an array of zeros as large as this item's."""
-    pixels = torch.zeros(model.media_shape(item.kind, item.grid), dtype=torch.uint8, device=model.device)
-    return model.encode(item.kind, pixels, item.grid)
+    shape, dtype = model.media_shape(item.kind, item.grid), model.media_dtype(item.kind)
+    return model.encode(item.kind, torch.zeros(shape, dtype=dtype, device=model.device), item.grid)
 
 
 def full_steps(size: CacheSize, config: EngineConfig) -> list[tuple[list[int], list[int]]]:

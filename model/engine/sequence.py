@@ -32,6 +32,7 @@ class SegmentRef:
 
     name: str
     shape: tuple[int, ...]
+    dtype: str  # as numpy names it
 
 
 @dataclass(slots=True, kw_only=True, eq=False)

@@ -2,18 +2,15 @@
 
 from typing import TYPE_CHECKING
 
-from configs.checkpoint import Checkpoint, CheckpointError
+from configs.checkpoint import Checkpoint
 from model.family import Family
 from tokenization.prompt import Prompt
-from tokenization.qwen_prompt import QwenPrompt
+from tokenization.qwen_prompt import QwenPrompt, mark_ids, pad_ids
 
 if TYPE_CHECKING:
     from model.net.multimodal import MultimodalLM
-    from model.net.qwen_vit import QwenVitSpec
     from model.ops.base import Ops
     from model.weights import Weights
-
-FULL_BLOCKS = [7, 15, 23, 31]
 
 
 class Qwen25VLPrompt(QwenPrompt):
@@ -27,39 +24,17 @@ class Qwen25VLPrompt(QwenPrompt):
 
 def build(checkpoint: Checkpoint, weights: "Weights", ops: "Ops") -> "MultimodalLM":
     """Compose vision tower and decoder. Raises CheckpointError for what is missing, left over or not supported."""
-    from model.net.qwen_lm import build_qwen_lm
+    from model.net.qwen_lm import Senses, build_qwen_lm, decoder_spec, pixel_spec, tied_anywhere, windowed_tower
+    from model.net.qwen_vit import build_qwen_vit
 
-    return build_qwen_lm(checkpoint, weights, ops, _vision_spec(checkpoint))
-
-
-def _vision_spec(checkpoint: Checkpoint) -> "QwenVitSpec":
-    """Defaults are those of the published configuration class."""
-    from model.net.qwen_lm import decoder_spec, pixel_spec, vision_facts
-    from model.net.qwen_vit import QwenVitSpec
-
-    vision, hidden = vision_facts(checkpoint), decoder_spec(checkpoint).hidden
-    vision.expect("hidden_act", ("silu",), "silu")
-    vision.expect("out_hidden_size", (hidden,), 3584)
-    patch, merge = vision.read(int, "patch_size", 14), vision.read(int, "spatial_merge_size", 2)
-    window, depth = vision.read(int, "window_size", 112), vision.read(int, "depth", 32)
-    full = vision.read(list, "fullatt_block_indexes", FULL_BLOCKS)
-    if window < patch * merge:
-        raise CheckpointError(f"{vision.where}: window_size {window} is less than a token of {patch * merge} pixels")
-    if not all(isinstance(i, int) and 0 <= i < depth for i in full):
-        raise CheckpointError(f"{vision.where}: fullatt_block_indexes {full} are not blocks of {depth}")
-    return QwenVitSpec(
-        width=vision.read(int, "hidden_size", 3584),
-        depth=depth,
-        heads=vision.read(int, "num_heads", 16),
-        inter=vision.read(int, "intermediate_size", 3420),
-        patch=patch,
-        merge=merge,
-        out=hidden,
-        pixels=pixel_spec(checkpoint),
-        blocks="gated",
-        window=window // patch // merge,
-        full_blocks=frozenset(full),
+    config = checkpoint.config
+    tower = windowed_tower(config, pixel_spec(checkpoint), decoder_spec(config).hidden, ("attn.qkv",))
+    senses = Senses(
+        encoders=build_qwen_vit(ops, weights, tower, "visual."),
+        pads={str(kind): pad for kind, pad in pad_ids(config).items()},
+        marks=mark_ids(config),
     )
+    return build_qwen_lm(config, weights, ops, senses, tied=tied_anywhere(config))
 
 
 RENAMES = {  # transformers 5 on disk -> the hub's names, which `build` uses

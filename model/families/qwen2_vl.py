@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 from configs.checkpoint import Checkpoint
 from model.family import Family
 from tokenization.prompt import Prompt
-from tokenization.qwen_prompt import QwenPrompt
+from tokenization.qwen_prompt import QwenPrompt, mark_ids, pad_ids
 
 if TYPE_CHECKING:
     from model.net.multimodal import MultimodalLM
@@ -24,9 +24,16 @@ class Qwen2VLPrompt(QwenPrompt):
 
 def build(checkpoint: Checkpoint, weights: "Weights", ops: "Ops") -> "MultimodalLM":
     """Compose vision tower and decoder. Raises CheckpointError for what is missing, left over or not supported."""
-    from model.net.qwen_lm import build_qwen_lm
+    from model.net.qwen_lm import Senses, build_qwen_lm, tied_anywhere
+    from model.net.qwen_vit import build_qwen_vit
 
-    return build_qwen_lm(checkpoint, weights, ops, _vision_spec(checkpoint))
+    config = checkpoint.config
+    senses = Senses(
+        encoders=build_qwen_vit(ops, weights, _vision_spec(checkpoint), "visual."),
+        pads={str(kind): pad for kind, pad in pad_ids(config).items()},
+        marks=mark_ids(config),
+    )
+    return build_qwen_lm(config, weights, ops, senses, tied=tied_anywhere(config))
 
 
 def _vision_spec(checkpoint: Checkpoint) -> "QwenVitSpec":
@@ -34,7 +41,7 @@ def _vision_spec(checkpoint: Checkpoint) -> "QwenVitSpec":
     from model.net.qwen_lm import decoder_spec, pixel_spec, vision_facts
     from model.net.qwen_vit import QwenVitSpec
 
-    vision, hidden = vision_facts(checkpoint), decoder_spec(checkpoint).hidden
+    vision, hidden = vision_facts(checkpoint.config), decoder_spec(checkpoint.config).hidden
     vision.expect("hidden_act", ("quick_gelu",), "quick_gelu")
     vision.expect("hidden_size", (hidden,), 3584)
     width = vision.read(int, "embed_dim", 1280)

@@ -63,6 +63,7 @@ class QwenVLPrompt:
         self._prefix = checkpoint.facts("tokenizer_config.json").read(str, "picture_prefix", PICTURE_PREFIX)
         self.codec = TiktokenCodec.from_checkpoint(checkpoint)
         self.modalities: frozenset[Kind] = frozenset({"image"}) if self._sees else frozenset()
+        self.hears_videos = False
         self.grounds = self._sees
         self.stop_ids = (self.codec.special[END_OF_TEXT],) if self._raw else stop_ids(self.codec)
         self._pad = self.codec.special[IMG_PAD]
@@ -118,10 +119,10 @@ class QwenVLPrompt:
         with clock.stage("patch"):
             return to_patches(image, patch=self._patch, merge=1)
 
-    def digest(self, pixels: np.ndarray, measure: Measure) -> str:
+    def digest(self, array: np.ndarray, measure: Measure) -> str:
         """sha256, in hex. Equal pixels with other settings have another digest."""
         content = hashlib.sha256(json.dumps(self._settings, sort_keys=True).encode())
-        content.update(np.ascontiguousarray(pixels).data)
+        content.update(np.ascontiguousarray(array).data)
         return content.hexdigest()
 
     def expand(self, ids: Sequence[int], measures: Sequence[Measure]) -> Layout:

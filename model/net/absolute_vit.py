@@ -46,6 +46,11 @@ class AbsoluteVit:
     blocks: tuple[VisionBlock, ...]
     connector: Callable[[Tensor], Tensor]  # [side^2, width] -> [tokens, hidden]
 
+    @property
+    def dtype(self) -> torch.dtype:
+        """Of the pixels."""
+        return torch.uint8
+
     def input_shape(self, grid: tuple[int, int, int]) -> tuple[int, ...]:
         """The uint8 array of one picture of `grid` (1, h, w) patches: row by row, columns (channel, y, x)."""
         t, h, w = grid

@@ -1,6 +1,6 @@
 """How weights on disk become the pieces that layers call: fused linears, embeddings and heads. Knows no layer."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 import torch
 from torch import Tensor
@@ -14,11 +14,27 @@ def take_linear(ops: Ops, weights: Weights, name: str, n_out: int, n_in: int, *,
     return take_fused(ops, weights, [(name, n_out)], n_in, bias=bias)
 
 
-def take_fused(ops: Ops, weights: Weights, parts: Sequence[tuple[str, int]], n_in: int, *, bias: bool) -> Linear:
-    """Several linears over the same input as one, their outputs side by side: parts are (name, n_out)."""
+def take_fused(
+    ops: Ops,
+    weights: Weights,
+    parts: Sequence[tuple[str, int]],
+    n_in: int,
+    *,
+    bias: bool,
+    unbiased: Collection[str] = (),
+) -> Linear:
+    """Several linears over the same input as one, their outputs side by side: parts are (name, n_out).
+
+    unbiased: names of parts that have no bias on disk although the others have one.
+    """
     matrices = [weights.take(f"{name}.weight", (n_out, n_in)) for name, n_out in parts]
-    vectors = [weights.take(f"{name}.bias", (n_out,)) for name, n_out in parts] if bias else []
-    return ops.linear(_joined(matrices), _joined(vectors) if bias else None)
+    if not bias:
+        return ops.linear(_joined(matrices), None)
+    vectors = [
+        matrix.new_zeros(n_out) if name in unbiased else weights.take(f"{name}.bias", (n_out,))
+        for matrix, (name, n_out) in zip(matrices, parts, strict=True)
+    ]
+    return ops.linear(_joined(matrices), _joined(vectors))
 
 
 def take_per_head_qkv(ops: Ops, weights: Weights, name: str, heads: int, width: int) -> Linear:

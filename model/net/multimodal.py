@@ -1,4 +1,4 @@
-"""A language model that sees: encoders per medium, one decoder, and what the engine may ask. Knows no request."""
+"""A language model with senses: encoders per medium, one decoder, what the engine may ask. Knows no request."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -17,11 +17,15 @@ from model.ops.base import Linear, Ops
 class Encoder(Protocol):
     """What turns the array of one medium into rows of the decoder's input."""
 
-    def input_shape(self, grid: tuple[int, int, int]) -> tuple[int, ...]:
-        """The uint8 array that a medium of this grid consists of."""
+    @property
+    def dtype(self) -> torch.dtype:
+        """Of the array that a medium consists of: uint8 of pictures and videos, float32 of audios."""
 
-    def __call__(self, pixels: Tensor, grid: tuple[int, int, int]) -> Tensor:
-        """uint8 array of `input_shape` -> [tokens, hidden]"""
+    def input_shape(self, grid: tuple[int, int, int]) -> tuple[int, ...]:
+        """The array that a medium of this grid consists of."""
+
+    def __call__(self, array: Tensor, grid: tuple[int, int, int], /) -> Tensor:
+        """`dtype` array of `input_shape` -> [tokens, hidden]. Raises ValueError where the two do not fit."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,7 +37,7 @@ class MultimodalLM:
     head: Linear  # hidden -> vocab
     rope: Rope
     decoder: Decoder
-    encoders: Mapping[str, Encoder]  # by kind: "image"
+    encoders: Mapping[str, Encoder]  # by kind: "image", "video", "audio"
     pad_ids: Mapping[str, int]  # by kind: the id that stands in the prompt for each row of embeddings
     placeholder_ids: frozenset[int] = frozenset()  # ids that mark media; with the pads, what is never sampled
     logn: LogN | None = None  # scales queries far behind the trained length
@@ -71,16 +75,24 @@ class MultimodalLM:
                 self.ops.copy_blocks(key, value, source, target)
 
     def media_shape(self, kind: str, grid: tuple[int, int, int]) -> tuple[int, ...]:
-        """The shape of the uint8 array of one medium, as `encode` takes it; `grid` is (t, h, w) in patches."""
+        """The shape of one medium's array, as `encode` takes it.
+
+        `grid` is (t, h, w) in patches, of an audio (1, 1, frames).
+        """
         return self.encoders[kind].input_shape(grid)
 
-    def encode(self, kind: str, pixels: Tensor, grid: tuple[int, int, int]) -> Tensor:
-        """One medium to the embeddings that stand for its pads: uint8 `media_shape` on the device -> [tokens, hidden].
+    def media_dtype(self, kind: str) -> torch.dtype:
+        """The dtype of the arrays of this kind: uint8 or float32."""
+        return self.encoders[kind].dtype
 
-        Raises KeyError for a kind this model does not take, ValueError when array and grid do not fit.
+    def encode(self, kind: str, array: Tensor, grid: tuple[int, int, int]) -> Tensor:
+        """One medium to the embeddings that stand for its pads -> [tokens, hidden].
+
+        array: `media_dtype`, `media_shape`, on the device. Raises KeyError for a kind this model does not take,
+        ValueError when array and grid do not fit.
         """
         with torch.inference_mode():
-            return self.encoders[kind](pixels, grid)
+            return self.encoders[kind](array, grid)
 
     def forward(self, batch: ForwardBatch, kv: KVCache) -> Tensor:
         """One step: writes the batch's keys and values into `kv`; logits of `batch.sample_rows`, float32 [S, vocab]."""

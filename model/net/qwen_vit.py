@@ -46,6 +46,7 @@ class QwenVitSpec:
     blocks: Literal["plain", "gated"] = "plain"  # LayerNorm and quick-GELU, or RMSNorm and a gated SiLU
     window: int | None = None  # side of a window in tokens; None: every block sees whole temporal grids
     full_blocks: frozenset[int] = frozenset()  # with windows: the blocks that see whole temporal grids all the same
+    qkv: tuple[str, ...] = ("attn.qkv",)  # how queries, keys and values lie on disk: fused, or one by one
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,6 +60,11 @@ class QwenVit:
     blocks: tuple[VisionBlock, ...]
     norm: Norm
     merger: Callable[[Tensor], Tensor]
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """Of the pixels."""
+        return torch.uint8
 
     def input_shape(self, grid: tuple[int, int, int]) -> tuple[int, ...]:
         """The uint8 array of a medium of `grid` (t, h, w): rows (t, h/m, w/m, m, m), columns (channel, frame, y, x)."""
@@ -126,11 +132,12 @@ def build_qwen_vit(ops: Ops, weights: Weights, spec: QwenVitSpec, prefix: str) -
 def _build_block(ops: Ops, weights: Weights, spec: QwenVitSpec, prefix: str) -> VisionBlock:
     take_norm = take_layer_norm if spec.blocks == "plain" else take_rms_norm
     take_mlp = _plain_mlp if spec.blocks == "plain" else _gated_mlp
+    qkv = [(prefix + name, 3 * spec.width // len(spec.qkv)) for name in spec.qkv]
     return VisionBlock(
         ops=ops,
         heads=spec.heads,
         norm1=take_norm(ops, weights, f"{prefix}norm1", spec.width, _EPS),
-        qkv=take_linear(ops, weights, f"{prefix}attn.qkv", 3 * spec.width, spec.width, bias=True),
+        qkv=take_fused(ops, weights, qkv, spec.width, bias=True),
         proj=take_linear(ops, weights, f"{prefix}attn.proj", spec.width, spec.width, bias=True),
         norm2=take_norm(ops, weights, f"{prefix}norm2", spec.width, _EPS),
         mlp=take_mlp(ops, weights, spec, f"{prefix}mlp."),

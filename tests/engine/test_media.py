@@ -1,13 +1,19 @@
 """What admission refuses, each request alone, and what it makes of a good one."""
 
 from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
 
 import msgspec
 import numpy as np
 import pytest
+import torch
 
-from model.engine.media import Bounds, RequestError, take_words
+from model.engine.media import Bounds, RequestError, read, take_words
 from model.engine.messages import Generate, SamplingParams
+from shm.owner import Owner
+from shm.pool import Pool
+from shm.segment import write_segment
 from shm.words import encode_shape_to_int64, encode_shm_name_to_int64
 from tokenization.messages import MediaItem
 
@@ -20,6 +26,7 @@ def bounds(max_model_len: int = 100) -> Bounds:
     return Bounds(
         vocab_size=50, hidden_size=8, itemsize=4, max_model_len=max_model_len, pad_ids={"image": PAD},
         media_shape=lambda kind, grid: (grid[0] * grid[1] * grid[2], 588),
+        media_dtype=lambda kind: torch.float32 if kind == "video" else torch.uint8,
     )  # fmt: skip
 
 
@@ -61,12 +68,34 @@ def test_words_are_taken_out_and_pads_are_back() -> None:
     assert sequence.ids[:20].tolist() == [PAD if i in pads else i for i in range(20)]
     assert generate.input_ids.min() < 0  # the message was not touched
     assert sequence.n_prompt == sequence.n_tokens == 20 and sequence.limit == 25 and len(sequence.ids) == 25
-    assert [(m.segment.name, m.segment.shape) for m in sequence.media if m.segment] == [
-        (NAMES[0], (16, 588)), (NAMES[1], (8, 588)),
+    assert [(m.segment.name, m.segment.shape, m.segment.dtype) for m in sequence.media if m.segment] == [
+        (NAMES[0], (16, 588), "uint8"), (NAMES[1], (8, 588), "uint8"),
     ]  # fmt: skip
     assert [m.n_tokens for m in sequence.media] == [4, 2] and [m.first for m in sequence.media] == [3, 10]
     assert sequence.embedding_bytes == 6 * 8 * 4
     assert sequence.positions.dtype == np.int64 and sequence.position_delta == -2
+
+
+def test_a_kind_that_is_no_bytes_is_read_as_what_it_is(tmp_path: Path) -> None:
+    media = (msgspec.structs.replace(good().media[0], kind="video"),)
+    generate = good()
+    generate.input_ids[[10, 15]] = 0
+    pads = {"video": PAD, "image": PAD}
+    (found,) = take_words(with_media(*media)(generate), replace(bounds(), pad_ids=pads)).media
+    array = np.random.default_rng(0).standard_normal((16, 588)).astype(np.float32)
+    owner = Owner.claim(tmp_path)
+    pool = Pool(owner, 1 << 20)
+    (name,) = pool.lease("a", [array.nbytes])
+    write_segment(owner.root, name, array)
+    assert found.segment is not None and found.segment.dtype == "float32"
+    found.segment = replace(found.segment, name=name)
+    assert np.array_equal(read(found, owner.root), array)
+    found.segment = replace(found.segment, dtype="uint8")  # as many numbers, and a quarter of the bytes
+    with pytest.raises(RequestError, match="video not available"):
+        read(found, owner.root)
+    pool.retire("a")
+    pool.settle("a")
+    owner.close()
 
 
 def test_the_limit_is_that_of_the_model_where_it_is_lower() -> None:

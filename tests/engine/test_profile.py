@@ -29,7 +29,9 @@ from model.registry import family_of
 from model.weights import Weights
 from tests.parity.harness import load_ours
 from tests.tiny import write_qwen2_vl
+from tests.tiny_omni import write_qwen2_5_omni
 from tests.tiny_qwen2_5_vl import write_qwen2_5_vl
+from tests.tiny_qwen2_audio import write_qwen2_audio
 from tests.tiny_v1 import write_qwen_vl
 from tokenization.messages import MediaItem
 
@@ -53,7 +55,7 @@ def write_v1(path: Path) -> Path:
 def on_meta(path: Path, dtype: torch.dtype) -> MultimodalLM:
     checkpoint = Checkpoint(path)
     family, ops = family_of(checkpoint), load_ops(torch.device("meta"), dtype)
-    return family.build(checkpoint, Weights(checkpoint, family.renames, dtype, ops.device), ops)
+    return family.build(checkpoint, Weights(checkpoint, family.renames, dtype, ops.device, family.skips), ops)
 
 
 def largest(path: Path, limits: MediaConfig) -> tuple[MediaItem, ...]:
@@ -79,11 +81,11 @@ def really(run: Any) -> int:
     return peak
 
 
-@pytest.mark.parametrize("write", [write_qwen2_vl, write_qwen2_5_vl, write_v1])
+@pytest.mark.parametrize("write", [write_qwen2_vl, write_qwen2_5_vl, write_v1, write_qwen2_audio, write_qwen2_5_omni])
 def test_every_family_can_be_asked(write: Any, tmp_path: Path) -> None:
     path = write(tmp_path / "tiny")
-    items = largest(path, MediaConfig())
-    assert items and {item.kind for item in items} <= {"image", "video"}
+    items, checkpoint = largest(path, MediaConfig()), Checkpoint(path)
+    assert items and {item.kind for item in items} <= family_of(checkpoint).prompt(checkpoint, 10**6).modalities
     found = profile_by_shapes(
         on_meta(path, torch.float32),
         CacheSize(n_blocks=200, block_size=16, nbytes=0, max_model_len=LENGTH),
@@ -97,8 +99,11 @@ def test_every_family_can_be_asked(write: Any, tmp_path: Path) -> None:
         )
     }
     named = "fixed by the model (256 tokens, computed)" if write is write_v1 else "--max-pixels ("
-    assert knobs["encoder peak, image"].startswith(named)
-    assert found.step > 1 << 20 and all(nbytes > 1 << 18 for nbytes, _ in found.encoders.values())
+    if write is not write_qwen2_audio:
+        assert knobs["encoder peak, image"].startswith(named)
+    if write in (write_qwen2_audio, write_qwen2_5_omni):
+        assert knobs["encoder peak, audio"].startswith("--max-audio-seconds (")
+    assert found.step > 1 << 20 and all(nbytes > 1 << 17 for nbytes, _ in found.encoders.values())
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])

@@ -246,3 +246,11 @@ def test_pickled_integers_are_refused_when_taken_only(tmp_path: Path) -> None:
     weights = Weights(torch_shards(tmp_path, {"pytorch_model.bin": {"ids": torch.arange(3)}}), {}, torch.float32)
     with pytest.raises(CheckpointError, match=r"'ids' is stored as torch\.int64"):
         weights.take("ids")
+
+
+def test_skipped_prefixes_are_as_if_they_were_not_there(tmp_path: Path) -> None:
+    checkpoint = directory(tmp_path, {"speaks.a": ramp(2), "thinks.a": ramp(3), "thinks.speaks.a": ramp(4)})
+    weights = Weights(checkpoint, {"thinks.": "", "speaks.": ""}, torch.float32, skips=("speaks.",))
+    assert weights.take("a").tolist() == [0, 1, 2]
+    assert weights.take("speaks.a").tolist() == [0, 1, 2, 3]
+    weights.finish()

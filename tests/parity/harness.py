@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from configs.checkpoint import Checkpoint
+from configs.checkpoint import Checkpoint, Facts
 from model.net.batch import ForwardBatch, KVCache
 from model.net.multimodal import MultimodalLM
 from model.ops.load import load_ops
@@ -29,7 +29,14 @@ class Film:
     seconds: float = 1.0
 
 
-Layouts = Sequence[int | Grid | Film]
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sound:
+    """An audio in a layout: its valid log-mel frames."""
+
+    frames: int
+
+
+Layouts = Sequence[int | Grid | Film | Sound]
 
 
 def load_ours(path: Path, dtype: torch.dtype = torch.float32) -> MultimodalLM:
@@ -37,30 +44,38 @@ def load_ours(path: Path, dtype: torch.dtype = torch.float32) -> MultimodalLM:
     checkpoint = Checkpoint(path)
     family = family_of(checkpoint)
     ops = load_ops(torch.device("cpu"), dtype)
-    return family.build(checkpoint, Weights(checkpoint, family.renames, ops.dtype, ops.device), ops)
+    return family.build(checkpoint, Weights(checkpoint, family.renames, ops.dtype, ops.device, family.skips), ops)
 
 
 def load_hf(path: Path, dtype: torch.dtype = torch.float32) -> Any:
     """The checkpoint as transformers loads it."""
-    from transformers import AutoModelForImageTextToText
+    import transformers
 
-    return AutoModelForImageTextToText.from_pretrained(path, dtype=dtype, local_files_only=True).eval()
+    classes = {
+        "qwen2_audio": transformers.Qwen2AudioForConditionalGeneration,
+        "qwen2_5_omni": transformers.Qwen2_5OmniThinkerForConditionalGeneration,
+    }
+    loader = classes.get(family_of(Checkpoint(path)).name, transformers.AutoModelForImageTextToText)
+    return loader.from_pretrained(path, dtype=dtype, local_files_only=True).eval()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sample:
-    """One prompt with its images and videos, as both sides take it."""
+    """One prompt with its media, as both sides take it."""
 
     ids: Tensor  # int64 [n]; pads hold the id of their kind
     positions: Tensor  # int64 [3, n]
     grids: tuple[Grid, ...]
-    pixels: tuple[Tensor, ...]  # uint8 [h * w, 588] each, of a video [t * h * w, 1176]
+    pixels: tuple[Tensor, ...]  # uint8 [h * w, 588] each, of a video [t * h * w, 1176]; float32 log-mel of an audio
     pads: Tensor  # int64: rows that hold pads
     n_prompt: int | None = None  # how many of the ids are the prompt; None: all
     films: tuple[Film | None, ...] = ()  # for each grid: the video it is of; no entries: only images
+    sounds: tuple[Sound | None, ...] = ()  # for each grid: the audio it is of; no entries: none
 
     def kind(self, i: int) -> str:
         """Of the medium `i`."""
+        if self.sounds and self.sounds[i]:
+            return "audio"
         return "video" if self.films and self.films[i] else "image"
 
 
@@ -71,13 +86,12 @@ def make_sample(checkpoint: Path, layout: Layouts, seed: int = 0) -> Sample:
     """
     rng = np.random.default_rng(seed)
     config = Checkpoint(checkpoint).config
-    pads = {kind: config.read(int, f"{kind}_token_id") for kind in ("image", "video")}
-    rate = config.child("vision_config").read(int, "tokens_per_second", 0)
+    config = config.child("thinker_config") if "thinker_config" in config else config
+    pads = pad_ids(config)
     ids: list[int] = []
     positions: list[np.ndarray] = []
-    pixels: list[Tensor] = []
-    grids: list[Grid] = []
-    films: list[Film | None] = []
+    arrays: list[Tensor] = []
+    media: list[Grid | Film | Sound] = []
     at = 0
     for part in layout:
         if isinstance(part, int):
@@ -85,28 +99,55 @@ def make_sample(checkpoint: Path, layout: Layouts, seed: int = 0) -> Sample:
             positions.append(np.broadcast_to(np.arange(at, at + part), (3, part)))
             at += part
             continue
-        film = part if isinstance(part, Film) else None
-        t, h, w = grid = part.grid if isinstance(part, Film) else part
-        step = film.seconds * rate if film and rate else 1.0
-        seen = [
-            (math.floor(i * step), row, column) for i in range(t) for row in range(h // 2) for column in range(w // 2)
-        ]
-        ids.extend([pads["video" if film else "image"]] * len(seen))
+        kind = "image" if isinstance(part, tuple) else "video" if isinstance(part, Film) else "audio"
+        seen = _places(part, config)
+        ids.extend([pads[kind]] * len(seen))
         positions.append(np.array(seen).T + at)
         at += 1 + max(max(place) for place in seen)
-        grids.append(grid)
-        films.append(film)
-        columns = 1176 if film else 588
-        pixels.append(torch.from_numpy(rng.integers(0, 256, (t * h * w, columns), dtype=np.uint8)))
+        media.append(part)
+        arrays.append(_array(part, config, rng))
     tensor = torch.tensor(ids)
     return Sample(
         ids=tensor,
         positions=torch.from_numpy(np.concatenate(positions, axis=1)).long(),
-        grids=tuple(grids),
-        pixels=tuple(pixels),
+        grids=tuple(_grid(part) for part in media),
+        pixels=tuple(arrays),
         pads=torch.isin(tensor, torch.tensor(list(pads.values()))).nonzero()[:, 0],
-        films=tuple(films),
+        films=tuple(part if isinstance(part, Film) else None for part in media),
+        sounds=tuple(part if isinstance(part, Sound) else None for part in media),
     )
+
+
+def pad_ids(config: Facts) -> dict[str, int]:
+    """By kind, as config.json has them under either key."""
+    keys = {kind: (f"{kind}_token_id", f"{kind}_token_index") for kind in ("image", "video", "audio")}
+    return {kind: config.read(int, key) for kind, pair in keys.items() for key in pair if key in config}
+
+
+def _grid(part: Grid | Film | Sound) -> Grid:
+    if isinstance(part, Sound):
+        return (1, 1, part.frames)
+    return part.grid if isinstance(part, Film) else part
+
+
+def _places(part: Grid | Film | Sound, config: Facts) -> list[tuple[int, int, int]]:
+    """(time, height, width) of each token of a medium that begins at 0."""
+    if isinstance(part, Sound):
+        return [(i, i, i) for i in range((part.frames + 1) // 2 // 2)]
+    t, h, w = _grid(part)
+    rate = config.read(int, "position_id_per_seconds", config.child("vision_config").read(int, "tokens_per_second", 0))
+    step = part.seconds * rate if isinstance(part, Film) and rate else 1.0
+    return [(math.floor(i * step), row, column) for i in range(t) for row in range(h // 2) for column in range(w // 2)]
+
+
+def _array(part: Grid | Film | Sound, config: Facts, rng: np.random.Generator) -> Tensor:
+    """Random content; an audio of an encoder that hears whole clips has two frames more than valid ones."""
+    if isinstance(part, Sound):
+        audio = config.child("audio_config")
+        rows = part.frames + (0 if "n_window" in audio else 2)
+        return torch.from_numpy(rng.normal(0, 0.7, (rows, audio.read(int, "num_mel_bins"))).astype(np.float32))
+    columns = 1176 if isinstance(part, Film) else 588
+    return torch.from_numpy(rng.integers(0, 256, (math.prod(_grid(part)), columns), dtype=np.uint8))
 
 
 def hf_pixels(sample: Sample, checkpoint: Path, kind: str = "image") -> Tensor:
@@ -121,9 +162,26 @@ def hf_pixels(sample: Sample, checkpoint: Path, kind: str = "image") -> Tensor:
     return normal.reshape(-1, 1176)
 
 
+def hf_sounds(sample: Sample, checkpoint: Path) -> dict[str, Tensor]:
+    """Log-mel frames and their mask, as transformers' processors hand them over: padded to one length."""
+    found = [(mel, sound.frames) for mel, sound in zip(sample.pixels, sample.sounds, strict=True) if sound]
+    if not found:
+        return {}
+    audio = Checkpoint(checkpoint).config.child("audio_config")
+    longest = max(n for _, n in found) + 3
+    whole = 0 if "n_window" in audio else 2 * audio.read(int, "max_source_positions", 0)
+    width = whole or longest
+    features = torch.full((len(found), found[0][0].shape[1], width), 0.5)
+    mask = torch.zeros((len(found), width), dtype=torch.int64)
+    for i, (mel, n) in enumerate(found):
+        features[i, :, : len(mel)] = mel[:width].T
+        mask[i, :n] = 1
+    return {"input_features": features, "feature_attention_mask": mask}
+
+
 def hf_media(sample: Sample, checkpoint: Path) -> dict[str, Tensor]:
-    """Pixels and grids as transformers' models take them."""
-    found: dict[str, Tensor] = {}
+    """Pixels, grids and frames as transformers' models take them."""
+    found: dict[str, Tensor] = hf_sounds(sample, checkpoint) if sample.sounds else {}
     for kind, pixels, grid in (
         ("image", "pixel_values", "image_grid_thw"),
         ("video", "pixel_values_videos", "video_grid_thw"),
@@ -139,7 +197,8 @@ def hf_logits(model: Any, sample: Sample, checkpoint: Path) -> Tensor:
     """float32 [n, vocab]: logits of every position, by transformers."""
     media = hf_media(sample, checkpoint)
     # No attention mask: given both, 4.x and 5.x disagree on which position_ids win.
-    out = model(input_ids=sample.ids[None], position_ids=sample.positions[:, None], use_cache=False, **media)
+    positions = sample.positions[:, None] if hasattr(model.config, "vision_config") else sample.positions[:1]
+    out = model(input_ids=sample.ids[None], position_ids=positions, use_cache=False, **media)
     logits: Tensor = out.logits[0].float()
     return logits
 

@@ -3,10 +3,11 @@
 from dataclasses import replace
 from typing import Any
 
+import msgspec
 import pytest
 
 from server.errors import ServeError
-from server.grounded import boxes_of
+from server.grounded import boxes_of, drawing_of
 from server.schema import read_native, read_openai
 from server.service import ChatRequest
 from tests.server.doubles import Scene, SinkDouble, chat_of, prepared, until
@@ -33,6 +34,18 @@ def test_boxes_lie_on_the_latest_picture_counted_from_the_first_one_sent() -> No
     assert boxes_of(SAID, chat_of("image", "text", "image"), shown([(200, 100)])) == (box,)  # the first was dropped
     assert boxes_of(SAID, chat_of("image"), shown([])) == ()
     assert boxes_of("no boxes", chat_of("image"), shown([(200, 100)])) == ()
+
+
+def test_only_pictures_are_pointed_at() -> None:
+    """Behind the picture: a video with its sound, which are two items, and a sound."""
+    chat = chat_of("audio", "image", "video", "text", "audio")
+    picture = shown([(200, 100)]).media[0]
+    others = [MediaItem(kind=kind, spans=((0, 2),), grid=(1, 1, 1), digest="") for kind in ("video", "audio")]
+    found = msgspec.structs.replace(shown([]), media=(others[1], picture, *others, others[1]))
+    (box,) = boxes_of(SAID, chat, found)
+    assert (box.picture, box.points) == (0, ((20, 20), (140, 80)))
+    assert drawing_of("r", chat, (box,)).media.where == "inputs[1]"
+    assert boxes_of(SAID, chat_of("audio"), msgspec.structs.replace(found, media=(others[1],))) == ()
 
 
 def test_only_the_native_route_asks_for_boxes() -> None:

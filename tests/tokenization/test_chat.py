@@ -186,7 +186,7 @@ OK = {"type": "text", "text": "a"}
         ),
         (content({"type": "input_audio", "input_audio": "x"}), "messages[1].content[0].input_audio"),
         (
-            content({"type": "input_audio", "input_audio": {"data": "AA", "format": "flac"}}),
+            content({"type": "input_audio", "input_audio": {"data": "AA", "format": "midi"}}),
             "messages[1].content[0].input_audio.format",
         ),
         (

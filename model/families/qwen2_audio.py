@@ -1,0 +1,66 @@
+"""Qwen2-Audio: hears whole clips of up to 30 seconds and reads text; one axis of positions."""
+
+from typing import TYPE_CHECKING
+
+from configs.checkpoint import Checkpoint
+from model.family import Family
+from tokenization.mel import CONTEXT_FRAMES
+from tokenization.prompt import Prompt
+from tokenization.sound_prompt import SoundPrompt, sound_pad
+
+if TYPE_CHECKING:
+    from model.net.audio_tower import AudioTower
+    from model.net.multimodal import MultimodalLM
+    from model.ops.base import Ops
+    from model.weights import Weights
+
+
+def build(checkpoint: Checkpoint, weights: "Weights", ops: "Ops") -> "MultimodalLM":
+    """Compose audio tower and decoder. Raises CheckpointError for what is missing, left over or not supported."""
+    from model.net.qwen_lm import Senses, TextDefaults, build_qwen_lm, decoder_spec
+
+    config = checkpoint.config
+    defaults = TextDefaults(
+        vocab=151936, hidden=4096, inter=22016, layers=32, heads=32, kv_heads=32, eps=1e-6, theta=1e4
+    )
+    tower = _tower(checkpoint, weights, ops, decoder_spec(config, defaults).hidden)
+    senses = Senses(encoders={"audio": tower}, pads={"audio": sound_pad(config)})
+    return build_qwen_lm(config, weights, ops, senses, tied=False, defaults=defaults, mrope=False)
+
+
+def _tower(checkpoint: Checkpoint, weights: "Weights", ops: "Ops", hidden: int) -> "AudioTower":
+    """Its convolutions run over a clip padded to the longest one, and only attention hides the padding."""
+    from model.net.audio_tower import AudioTowerNames, AudioTowerSpec, build_audio_tower
+
+    audio = checkpoint.config.child("audio_config")
+    audio.expect("activation_function", ("gelu",), "gelu")
+    spec = AudioTowerSpec(
+        mels=audio.read(int, "num_mel_bins", 128),
+        width=audio.read(int, "d_model", 1280),
+        depth=audio.read(int, "encoder_layers", 32),
+        heads=audio.read(int, "encoder_attention_heads", 20),
+        inter=audio.read(int, "encoder_ffn_dim", 5120),
+        out=hidden,
+        positions=audio.read(int, "max_source_positions", 1500),
+        chunk=None,
+        context=CONTEXT_FRAMES,
+    )
+    names = AudioTowerNames(norm="layer_norm", proj="multi_modal_projector.linear", positions="embed_positions")
+    return build_audio_tower(ops, weights, spec, "audio_tower.", names)
+
+
+RENAMES = {  # hub, and transformers 5, on disk -> the names that `build` uses
+    "language_model.model.": "model.",
+    "language_model.lm_head.": "lm_head.",
+    "model.language_model.": "model.",
+    "model.audio_tower.": "audio_tower.",
+    "model.multi_modal_projector.": "multi_modal_projector.",
+}
+
+
+def prompt(checkpoint: Checkpoint, max_pixels: int) -> Prompt:
+    """The host half of this checkpoint."""
+    return SoundPrompt(checkpoint, max_pixels, family="qwen2_audio")
+
+
+FAMILY = Family(name="qwen2_audio", prompt=prompt, build=build, renames=RENAMES)

@@ -1,0 +1,168 @@
+"""An encoder of log-mel frames: two convolutions, pre-norm blocks that see segments, two states to one token.
+
+Serves towers with learned positions over a whole clip and towers that hear chunk after chunk. Knows no samples and no
+decoder.
+"""
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from model.net.linear import take_fused, take_linear
+from model.net.vision import Norm, VisionBlock, take_layer_norm
+from model.ops.base import Linear, Ops
+from model.weights import Weights
+
+MAX_ROWS = 8192  # states that go through a chunked tower at a time, unless one chunk has more
+_EPS = 1e-5
+_TIMESCALE = 10000.0
+_REACH = 3  # frames that one output of either convolution sees
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AudioTowerSpec:
+    """The sizes of a tower, and how much of a clip is heard together."""
+
+    mels: int
+    width: int
+    depth: int
+    heads: int
+    inter: int
+    out: int  # the decoder's hidden size
+    positions: int  # states that the table of positions has
+    chunk: int | None  # frames that are convolved and attended to alone; None: the whole clip
+    context: int  # frames of the padding behind the clip that the convolutions still see; 0 with chunks
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AudioTowerNames:
+    """How the tensors are called on disk that do not bear the same name in all towers."""
+
+    norm: str
+    proj: str  # without the tower's prefix
+    positions: str | None = None  # None: not on disk, but sinusoids
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AudioTower:
+    """float32 log-mel frames of a clip to the decoder's embeddings."""
+
+    spec: AudioTowerSpec
+    conv1: Linear  # three frames side by side -> width
+    conv2: Linear  # three states side by side -> width
+    gelu: Callable[[Tensor], Tensor]
+    positions: Tensor  # [positions, width]
+    blocks: tuple[VisionBlock, ...]
+    norm: Norm
+    proj: Linear
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """Of the log-mel frames."""
+        return torch.float32
+
+    def input_shape(self, grid: tuple[int, int, int]) -> tuple[int, ...]:
+        """The float32 array of a clip of `grid` (1, 1, frames): its frames, then those of `spec.context`."""
+        return (grid[2] + self.spec.context, self.spec.mels)
+
+    def __call__(self, mel: Tensor, grid: tuple[int, int, int]) -> Tensor:
+        """mel: float32 `input_shape`, time first; grid: (1, 1, valid frames). -> [ceil(frames / 2) // 2, out]
+
+        Raises ValueError when the two do not fit each other, or the clip is longer than the table of positions.
+        """
+        spec, (t, h, frames) = self.spec, grid
+        if (t, h) != (1, 1) or frames < 1 or tuple(mel.shape) != self.input_shape(grid):
+            raise ValueError(f"log-mel frames {list(mel.shape)} do not fit an audio of {grid}")
+        if mel.dtype != self.dtype:
+            raise ValueError(f"log-mel frames are {mel.dtype}, not {self.dtype}")
+        if spec.chunk is None:
+            if frames > 2 * spec.positions:
+                raise ValueError(f"an audio has {frames} frames, this tower hears {2 * spec.positions}")
+            # Behind the frames that the table reaches the convolutions see zeros, as behind every end.
+            states = self._encode(mel[None, : 2 * spec.positions], frames)
+        else:
+            states = self._encode_chunks(mel, spec.chunk)
+        pairs = states[: states.shape[0] // 2 * 2].unflatten(0, (-1, 2))  # [tokens, 2, width]
+        return self.proj(self.norm(pairs.mean(1))) if pairs.shape[0] else states.new_empty((0, spec.out))
+
+    def _encode_chunks(self, mel: Tensor, chunk: int) -> Tensor:
+        """All full chunks together, as many as MAX_ROWS allows, then the short one: [frames, mels] -> [n, width]"""
+        full = mel.shape[0] // chunk * chunk
+        together = max(1, 2 * MAX_ROWS // chunk)
+        parts = [
+            self._encode(part.unflatten(0, (-1, chunk)), chunk) for part in mel[:full].split(together * chunk) if full
+        ]
+        if full < mel.shape[0]:
+            parts.append(self._encode(mel[None, full:], mel.shape[0] - full))
+        return parts[0] if len(parts) == 1 else torch.cat(parts)
+
+    def _encode(self, mel: Tensor, frames: int) -> Tensor:
+        """Chunks of equal length, each alone: float32 [n, frames and context, mels] -> [n * ceil(frames / 2), width]"""
+        length = (frames + 1) // 2  # states of a chunk
+        x = F.pad(mel.to(self.positions.dtype), (0, 0, 1, 1))
+        x = self.gelu(self.conv1(_triples(x, 1)))  # [n, frames and context, width]
+        # The second convolution begins one state early, and ends with the last pair that has a valid frame.
+        x = F.pad(x[:, : 2 * length], (0, 0, 1, max(0, 2 * length - x.shape[1])))
+        x = self.gelu(self.conv2(_triples(x, 2))) + self.positions[:length]  # [n, length, width]
+        segments = [length] * x.shape[0]
+        x = x.flatten(0, 1)
+        for block in self.blocks:
+            x = block(x, None, segments)
+        return x
+
+
+def _triples(x: Tensor, stride: int) -> Tensor:
+    """Three neighbours side by side, each `stride` rows: [n, rows, width] -> [n, (rows - 3) // stride + 1, 3 width]"""
+    last = x.shape[1] - _REACH
+    return torch.cat([x[:, i : last + i + 1 : stride] for i in range(_REACH)], dim=-1)
+
+
+def build_audio_tower(
+    ops: Ops, weights: Weights, spec: AudioTowerSpec, prefix: str, names: AudioTowerNames
+) -> AudioTower:
+    """Take a tower's tensors under `prefix` ("audio_tower."), and its projection under `names.proj`."""
+    shape = (spec.positions, spec.width)
+    table = _sinusoids(*shape) if names.positions is None else weights.take(f"{prefix}{names.positions}.weight", shape)
+    return AudioTower(
+        spec=spec,
+        conv1=_take_conv(ops, weights, f"{prefix}conv1", spec.width, spec.mels),
+        conv2=_take_conv(ops, weights, f"{prefix}conv2", spec.width, spec.width),
+        gelu=ops.gelu,
+        positions=table.to(ops.device, ops.dtype),
+        blocks=tuple(_build_block(ops, weights, spec, f"{prefix}layers.{i}.") for i in range(spec.depth)),
+        norm=take_layer_norm(ops, weights, f"{prefix}{names.norm}", spec.width, _EPS),
+        proj=take_linear(ops, weights, names.proj, spec.out, spec.width, bias=True),
+    )
+
+
+def _take_conv(ops: Ops, weights: Weights, name: str, n_out: int, n_in: int) -> Linear:
+    """A Conv1d kernel [n_out, n_in, 3] as a linear over three neighbours side by side."""
+    kernel = weights.take(f"{name}.weight", (n_out, n_in, _REACH))
+    return ops.linear(kernel.transpose(1, 2).flatten(1).contiguous(), weights.take(f"{name}.bias", (n_out,)))
+
+
+def _build_block(ops: Ops, weights: Weights, spec: AudioTowerSpec, prefix: str) -> VisionBlock:
+    width, attn = spec.width, f"{prefix}self_attn."
+    first = take_linear(ops, weights, f"{prefix}fc1", spec.inter, width, bias=True)
+    second = take_linear(ops, weights, f"{prefix}fc2", width, spec.inter, bias=True)
+    qkv = [(f"{attn}{name}_proj", width) for name in ("q", "k", "v")]
+    return VisionBlock(
+        ops=ops,
+        heads=spec.heads,
+        norm1=take_layer_norm(ops, weights, f"{prefix}self_attn_layer_norm", width, _EPS),
+        qkv=take_fused(ops, weights, qkv, width, bias=True, unbiased=(f"{attn}k_proj",)),
+        proj=take_linear(ops, weights, f"{attn}out_proj", width, width, bias=True),
+        norm2=take_layer_norm(ops, weights, f"{prefix}final_layer_norm", width, _EPS),
+        mlp=lambda x: second(ops.gelu(first(x))),
+    )
+
+
+def _sinusoids(rows: int, width: int) -> Tensor:
+    """float32 [rows, width]: sines, then cosines, of timescales from 1 to 10000 in equal ratios."""
+    step = math.log(_TIMESCALE) / (width // 2 - 1)
+    angles = torch.arange(rows)[:, None] * torch.exp(-step * torch.arange(width // 2).float())
+    return torch.cat([angles.sin(), angles.cos()], dim=1)

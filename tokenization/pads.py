@@ -1,0 +1,48 @@
+"""What models share that mark media by pads: one in the rendered chat, then a run. Knows no medium's content."""
+
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from tokenization.errors import ChatError
+from tokenization.messages import Chat, Kind
+from tokenization.prompt import Layout, Measure
+from tokenization.template import ChatTemplate
+from tokenization.text import TextCodec
+
+
+def render_pads(chat: Chat, template: ChatTemplate, codec: TextCodec, pads: Mapping[Kind, int]) -> list[int]:
+    """Ids with one pad for each medium, by the chat template. Raises ChatError where its pads are not the chat's."""
+    ids = codec.encode_pieces(template.render(chat))
+    kinds = {token_id: kind for kind, token_id in pads.items()}
+    written = [kinds[token_id] for token_id in ids if token_id in kinds]
+    given = [medium.kind for medium in chat.media]
+    if len(written) != len(given):
+        raise ChatError(
+            f"the model's chat template has places for {len(written)} of the chat's {len(given)} media items"
+        )
+    if written != given:
+        raise ChatError("the model's chat template has its places for the kinds of media in another order")
+    return ids
+
+
+def expand_pads(ids: Sequence[int], pads: Mapping[Kind, int], measures: Sequence[Measure]) -> Layout:
+    """Each pad becomes as many as its medium has tokens: one run per medium."""
+    short = np.asarray(ids, np.int64)
+    places = np.flatnonzero(np.isin(short, list(pads.values())))
+    runs = np.array([measure.n_pads for measure in measures], np.int64)
+    repeats = np.ones(len(short), np.int64)
+    repeats[places] = runs
+    starts = places + np.cumsum(runs) - runs - np.arange(len(runs))
+    spans = tuple(((int(start), int(run)),) for start, run in zip(starts, runs, strict=True))
+    return Layout(input_ids=np.repeat(short, repeats), spans=spans)
+
+
+def content_digest(settings: Mapping[str, Any], array: np.ndarray) -> str:
+    """sha256, in hex, of an array and all that was set when it was made; `settings` must be plain JSON."""
+    content = hashlib.sha256(json.dumps(settings, sort_keys=True).encode())
+    content.update(np.ascontiguousarray(array).data)
+    return content.hexdigest()

@@ -1,0 +1,116 @@
+"""Positions on a time axis that sight and sound share, and how a video and its sound are interleaved. Knows no ids."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+Grid = tuple[int, int, int]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rhythm:
+    """How time becomes positions: the thinker's own configuration."""
+
+    per_second: float = 25  # positions of a second
+    chunk_seconds: float = 2  # of video, then of sound, in turns
+    merge: int = 2  # patches along each side of a token
+
+    @property
+    def chunk(self) -> int:
+        """Positions of one chunk."""
+        return int(self.per_second * self.chunk_seconds)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Block:
+    """The tokens of one medium, or of a video and its sound, with positions counted from the block's own start."""
+
+    start: int  # index of the first token
+    positions: np.ndarray  # int32 [3, n]: t, h, w
+    last: int  # the greatest position of its last piece: what follows goes on behind it
+    doubled: bool = False  # two marks before it and two behind it share one position each
+
+
+def sight(grid: Grid, rhythm: Rhythm, *, seconds_per_grid: float = 1.0) -> np.ndarray:
+    """int32 [3, tokens] of a picture or video: t by the seconds between its temporal grids, h and w by its tokens."""
+    t, h, w = grid[0], grid[1] // rhythm.merge, grid[2] // rhythm.merge
+    # In float32 and in this order, as the reference counts: another rounding would move whole frames.
+    seconds = np.arange(t, dtype=np.float32) * np.float32(seconds_per_grid)
+    steps = (seconds * np.float32(rhythm.per_second)).astype(np.int32)
+    found = np.empty((3, t, h, w), np.int32)
+    found[0] = steps[:, None, None]
+    found[1] = np.arange(h)[:, None]
+    found[2] = np.arange(w)
+    return found.reshape(3, -1)
+
+
+def hearing(n: int) -> np.ndarray:
+    """int32 [3, n]: a token of sound moves on all axes."""
+    return np.broadcast_to(np.arange(n, dtype=np.int32), (3, n))
+
+
+def chunks(steps: np.ndarray, rhythm: Rhythm) -> list[tuple[int, int]]:
+    """(start, stop) of each chunk of tokens at these times, which ascend.
+
+    A chunk ends where the time reaches the next multiple of its length. As in the reference each end looks for one
+    multiple only: a token that lies several chunks behind the one before it ends a chunk, and so do those behind it
+    until the chunks have caught up.
+    """
+    found: list[tuple[int, int]] = []
+    start, end = 0, rhythm.chunk
+    for i, step in enumerate(steps.tolist()):
+        if step >= end:
+            found.append((start, i))
+            start, end = i, end + rhythm.chunk
+    return [*found, (start, len(steps))]
+
+
+def interleave(seen: np.ndarray, heard: np.ndarray, rhythm: Rhythm) -> list[tuple[bool, int, int]]:
+    """The pieces of a video with sound in their order, (is sound, start, stop): in turns a chunk of either.
+
+    `seen` and `heard` are the positions of both, int32 [3, n].
+    """
+    of_sight, of_sound = chunks(seen[0], rhythm), chunks(heard[0], rhythm)
+    found: list[tuple[bool, int, int]] = []
+    for i in range(max(len(of_sight), len(of_sound))):
+        if i < len(of_sight):
+            found.append((False, *of_sight[i]))
+        if i < len(of_sound):
+            found.append((True, *of_sound[i]))
+    return found
+
+
+def alone(start: int, positions: np.ndarray) -> Block:
+    """The block of one medium."""
+    return Block(start=start, positions=positions, last=int(positions.max()))
+
+
+def together(start: int, seen: np.ndarray, heard: np.ndarray, rhythm: Rhythm) -> Block:
+    """The block of a video with sound, both of which begin at the same time; `start` lies behind both opening marks."""
+    pieces = [(heard if sound else seen)[:, at:stop] for sound, at, stop in interleave(seen, heard, rhythm)]
+    return Block(start=start, positions=np.concatenate(pieces, axis=1), last=int(pieces[-1].max()), doubled=True)
+
+
+def lay_out(n: int, blocks: Sequence[Block]) -> tuple[np.ndarray, int]:
+    """int32 [3, n] positions of a prompt of `n` tokens, and the delta of what is generated after it.
+
+    Blocks ascend. Text counts on by one on all axes; behind a block it begins one behind the block's last piece. A
+    token generated at index i has position i + delta, which is one behind the greatest position of all.
+    """
+    positions = np.empty((3, n), np.int32)
+    at, position = 0, 0  # index of the next token, its position
+    for block in blocks:
+        text = np.arange(position, position + block.start - at, dtype=np.int32)
+        if block.doubled:
+            text[-1] -= 1
+        positions[:, at : block.start] = text
+        position += block.start - at - block.doubled
+        at = block.start + block.positions.shape[1]
+        positions[:, block.start : at] = block.positions + position
+        position += block.last + 1
+        if block.doubled:  # of the two marks behind it the first is written here, the second with the text
+            positions[:, at] = position
+            at += 1
+    positions[:, at:] = np.arange(position, position + n - at)
+    return positions, int(positions.max(initial=-1)) + 1 - n
