@@ -4,13 +4,18 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from configs.checkpoint import Checkpoint
+from configs.checkpoint import Checkpoint, Facts
 from tokenization.prompt import Prompt
 
 if TYPE_CHECKING:
     from model.net.multimodal import MultimodalLM
     from model.ops.base import Ops
     from model.weights import Weights
+
+
+def whole_config(checkpoint: Checkpoint) -> Facts:
+    """config.json itself: where most models keep what is true of all of them."""
+    return checkpoint.config
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -22,3 +27,4 @@ class Family:
     build: "Callable[[Checkpoint, Weights, Ops], MultimodalLM]"
     renames: Mapping[str, str]  # prefix on disk -> prefix that build() asks for, longest first
     skips: tuple[str, ...] = ()  # prefixes on disk of parts that are not served; their tensors are never read
+    facts: Callable[[Checkpoint], Facts] = whole_config  # where in config.json the model that is served stands

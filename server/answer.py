@@ -30,8 +30,9 @@ class Accepted:
     """The prompt of a request that will be answered: nothing that a client got wrong is left to be found."""
 
     prompt_tokens: int
-    media_tokens: int  # of those, pads of pictures and videos
+    media_tokens: int  # of those, pads of pictures, videos and sounds
     video_tokens: int = 0  # of the media tokens, those of videos
+    audio_tokens: int = 0  # of the media tokens, those of sounds, a video's own included
 
 
 class Sink(Protocol):

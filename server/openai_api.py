@@ -15,9 +15,11 @@ encode = msgspec.json.encode
 
 def usage(accepted: Accepted, n_tokens: int) -> dict[str, Any]:
     """Token counts. The stop token is one of the completion's."""
-    details = {"image_tokens": accepted.media_tokens - accepted.video_tokens}
+    details = {"image_tokens": accepted.media_tokens - accepted.video_tokens - accepted.audio_tokens}
     if accepted.video_tokens:
         details["video_tokens"] = accepted.video_tokens
+    if accepted.audio_tokens:
+        details["audio_tokens"] = accepted.audio_tokens
     return {
         "prompt_tokens": accepted.prompt_tokens,
         "completion_tokens": n_tokens,

@@ -55,8 +55,10 @@ class Defaults:
     repetition_penalty: float = 1.0
 
     @classmethod
-    def from_checkpoint(cls, checkpoint: Checkpoint) -> "Defaults":
+    def from_checkpoint(cls, checkpoint: Checkpoint, config: Facts) -> "Defaults":
         """`do_sample` (false when absent, as in the published class) decides between greedy and the file's values.
+
+        `config` is the model's part of config.json, which names the end tokens where generation_config.json does not.
 
         Raises CheckpointError for a value that no request could ask for.
         """
@@ -75,7 +77,7 @@ class Defaults:
             value = facts.read(float, key, float(neutral))
             if value != neutral:
                 log.warning("generation_config.json: %s = %s is not applied: not supported yet", key, value)
-        eos_ids = read_ids(facts) or read_ids(checkpoint.config)
+        eos_ids = read_ids(facts) or read_ids(of_text(config))
         return cls(
             temperature=temperature, top_p=top_p, top_k=max(0, top_k), eos_ids=eos_ids, min_p=min_p,
             repetition_penalty=repetition_penalty,
@@ -114,10 +116,17 @@ def read_ids(facts: Facts) -> tuple[int, ...]:
     return tuple(ids)
 
 
-def model_length(checkpoint: Checkpoint, asked: int | None) -> int:
-    """Tokens of prompt and answer together. Raises CheckpointError when `asked` is more than the model was made for."""
-    config = checkpoint.config
-    own = config.merged(config.child("text_config")).read(int, "max_position_embeddings", LONGEST_BY_DEFAULT)
+def of_text(config: Facts) -> Facts:
+    """What a model's config says of its language model, in the flat layout or in the nested one."""
+    return config.merged(config.child("text_config"))
+
+
+def model_length(config: Facts, asked: int | None) -> int:
+    """Tokens of prompt and answer together; `config` is the model's part of config.json.
+
+    Raises CheckpointError when `asked` is more than the model was made for.
+    """
+    own = of_text(config).read(int, "max_position_embeddings", LONGEST_BY_DEFAULT)
     if asked is None:
         return min(own, LONGEST_BY_DEFAULT)
     if asked > own:

@@ -33,8 +33,9 @@ def served_by(config: ServeConfig) -> Served:
     checkpoint = Checkpoint(config.model.path)
     family = family_of(checkpoint)
     prompt = family.prompt(checkpoint, config.media.max_pixels)
-    defaults = Defaults.from_checkpoint(checkpoint)
-    length = model_length(checkpoint, config.engine.max_model_len)
+    facts = family.facts(checkpoint)
+    defaults = Defaults.from_checkpoint(checkpoint, facts)
+    length = model_length(facts, config.engine.max_model_len)
     return Served(
         name=config.model.served_name,
         root=str(config.model.path),

@@ -283,7 +283,10 @@ def accepted(prepared: Prepared) -> Accepted:
     for item in prepared.media:
         of_kind[item.kind] += sum(length for _, length in item.spans)
     n = len(prepared.input_ids)
-    return Accepted(prompt_tokens=n, media_tokens=sum(of_kind.values()), video_tokens=of_kind["video"])
+    return Accepted(
+        prompt_tokens=n, media_tokens=sum(of_kind.values()), video_tokens=of_kind["video"],
+        audio_tokens=of_kind["audio"],
+    )  # fmt: skip
 
 
 def failure_text(error: EngineFailed) -> str:

@@ -57,7 +57,12 @@ class Server:
         # A pool larger than its file system would answer "later" to what can never fit.
         self._pool_bytes = min(config.shm.pool_bytes, room(owner.root))
         self._segments = Segments(Pool(owner, self._pool_bytes), self._background)
-        self._workers = Workers(config.workers, config.step_seconds, self._background)
+        self._workers = Workers(
+            config.workers,
+            config.step_seconds,
+            self._background,
+            max_audio_seconds=config.media.max_audio_seconds,
+        )
         self._engine = Engine(
             config.engine.max_seqs,
             config.step_seconds,

@@ -19,6 +19,7 @@ from tokenization.messages import (
     FromWorker,
     Leases,
     Measured,
+    Media,
     Prepare,
     Prepared,
     PrepareFailed,
@@ -31,6 +32,7 @@ log = logging.getLogger("pixelferry")
 HOPELESS_STARTS = 3  # starts in a row that ended before the worker was ready
 SECONDS_PER_MEDIUM = 10.0  # what each media item adds to the time that a job may take
 SECONDS_PER_VIDEO = 180.0  # the same of a video: --max-decoded-frames of full HD at a hundred a second
+SECONDS_PER_SECOND = 0.1  # the same of each second that a sound may last: several times what the slowest codec takes
 
 Answer = Measured | Prepared | Drawn | PrepareFailed
 
@@ -152,8 +154,9 @@ class WorkerSlot:
 class Workers:
     """All workers. Jobs get a free one in the order in which they came."""
 
-    def __init__(self, n: int, step_seconds: float, background: Background) -> None:
+    def __init__(self, n: int, step_seconds: float, background: Background, *, max_audio_seconds: float) -> None:
         self.step_seconds = step_seconds
+        self._sound_seconds = SECONDS_PER_SECOND * max_audio_seconds
         self.slots = tuple(WorkerSlot(self) for _ in range(n))
         self._background = background
         self._waiting: deque[asyncio.Future[WorkerSlot]] = deque()
@@ -178,7 +181,7 @@ class Workers:
 
         Raises WorkerDied when no worker can be started any more.
         """
-        seconds = sum(SECONDS_PER_VIDEO if medium.kind == "video" else SECONDS_PER_MEDIUM for medium in chat.media)
+        seconds = sum(self._media_seconds(medium) for medium in chat.media)
         return await self._hand(Prepare(request_id=request_id, chat=chat, count_only=count_only), seconds)
 
     async def draw(self, message: Draw) -> tuple[WorkerSlot, Job]:
@@ -189,6 +192,11 @@ class Workers:
         """Name the segments that the worker shall write to."""
         job.undecided = False
         await slot.send(Leases(request_id=job.request_id, names=tuple(names)))
+
+    def _media_seconds(self, medium: Media) -> float:
+        """What one medium adds to the time that its job may take."""
+        heard = self._sound_seconds if medium.kind == "audio" or medium.options.use_audio else 0.0
+        return heard + (SECONDS_PER_VIDEO if medium.kind == "video" else SECONDS_PER_MEDIUM)
 
     def abandon(self, slot: WorkerSlot, job: Job) -> None:
         """Nobody wants the result any more; job.ended says when the worker has let go of it."""

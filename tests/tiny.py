@@ -1,7 +1,6 @@
 """Tiny random checkpoints, written to disk as the hub's are and loaded as real ones are."""
 
 import json
-import sys
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
@@ -213,18 +212,3 @@ def write_qwen2_vl(
         tensors = {v5_name(name): value for name, value in tensors.items()}
     save_file(tensors, path / "model.safetensors", metadata={"format": "pt"})
     return path
-
-
-def main(argv: list[str]) -> int:
-    """`python -m tests.tiny DIR` writes the checkpoint that is committed as the embedded default."""
-    if len(argv) != 1:
-        print("usage: python -m tests.tiny DIR", file=sys.stderr)
-        return 2
-    path = write_qwen2_vl(Path(argv[0]))
-    for file in path.iterdir():
-        file.chmod(0o644)  # safetensors writes 0600, which a container's user could not read
-    return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))

@@ -80,15 +80,30 @@ def _draft(chat: Chat, start: StartWorker, prompt: Prompt, clock: StageClock) ->
     with clock.stage("fetch"):
         sources = tuple(track for media in chat.media for track in tracks(fetch_source(media, limits)))
     with clock.stage("measure"):
-        measures = tuple(prompt.measure(source, limits) for source in sources)
-    n = len(ids) + sum(measure.n_added for measure in measures)
-    if n >= start.max_model_len:
-        of_media = sum(measure.n_pads for measure in measures)
-        raise ChatError(
-            f"the prompt has {n} tokens ({n - of_media} of text, {of_media} of media); with at least one token of "
-            f"answer the model takes {start.max_model_len}"
-        )
+        measures = _measure(len(ids), sources, start, prompt)
     return _laid_out(ids, sources, measures, prompt, clock)
+
+
+def _measure(n_ids: int, sources: Sequence[Source], start: StartWorker, prompt: Prompt) -> tuple[Measure, ...]:
+    """Of every track. Ends with the first one that is too much: a sound is decoded for this and kept until it is read,
+    so a few megabytes of many of them must not become gigabytes.
+    """
+    measures: list[Measure] = []
+    n = _check_length(n_ids, measures, len(sources), start)
+    for source in sources:
+        measures.append(prompt.measure(source, start.media))
+        n = _check_length(n + measures[-1].n_added, measures, len(sources), start)
+    return tuple(measures)
+
+
+def _check_length(n: int, measures: Sequence[Measure], n_tracks: int, start: StartWorker) -> int:
+    if n < start.max_model_len:
+        return n
+    of_media = sum(measure.n_pads for measure in measures)
+    raise ChatError(
+        f"the prompt has {'' if len(measures) == n_tracks else 'at least '}{n} tokens ({n - of_media} of text, "
+        f"{of_media} of media); with at least one token of answer the model takes {start.max_model_len}"
+    )
 
 
 def _laid_out(

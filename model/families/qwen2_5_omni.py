@@ -77,4 +77,6 @@ def prompt(checkpoint: Checkpoint, max_pixels: int) -> Prompt:
     return OmniPrompt(checkpoint, max_pixels, family="qwen2_5_omni")
 
 
-FAMILY = Family(name="qwen2_5_omni", prompt=prompt, build=build, renames=RENAMES, skips=SKIPS)
+FAMILY = Family(
+    name="qwen2_5_omni", prompt=prompt, build=build, renames=RENAMES, skips=SKIPS, facts=thinker_facts
+)  # fmt: skip

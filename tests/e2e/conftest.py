@@ -7,7 +7,9 @@ from pathlib import Path
 import pytest
 
 from tests.e2e.running import RunningServer, running
+from tests.e2e.sounding import SECONDS, WAV
 from tests.tiny import write_qwen2_vl
+from tests.tiny_omni import write_qwen2_5_omni
 
 Start = Callable[..., AbstractContextManager[RunningServer]]
 
@@ -23,6 +25,25 @@ def server(tiny_model: Path, shm_root: Path, tmp_path_factory: pytest.TempPathFa
     """Shared: a test that uses it must not kill anything."""
     with running(tiny_model, shm_root, tmp_path_factory.mktemp("server")) as server:
         yield server
+
+
+@pytest.fixture(scope="session")
+def sounds(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A directory with tone.wav, which the server `omni` may read."""
+    path = tmp_path_factory.mktemp("sounds")
+    (path / "tone.wav").write_bytes(WAV)
+    return path
+
+
+@pytest.fixture(scope="session")
+def omni(shm_root: Path, sounds: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningServer]:
+    """One worker and a model that takes all kinds of input. Shared: a test that uses it must not kill anything."""
+    model = write_qwen2_5_omni(tmp_path_factory.mktemp("omni") / "tiny-omni")
+    root = shm_root.with_name(f"{shm_root.name}-omni")
+    flags = ["--workers", "1", "--max-audio-seconds", str(SECONDS), "--allow-media-root", str(sounds)]
+    with running(model, root, tmp_path_factory.mktemp("logs"), *flags) as server:
+        yield server
+    assert not root.exists()
 
 
 @pytest.fixture

@@ -124,6 +124,18 @@ def test_the_estimate_is_near_the_truth(path: Path, dtype: torch.dtype) -> None:
     assert 0.9 * max(steps) <= found.step <= 1.33 * max(steps), (steps, found.step)
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("write", [write_qwen2_audio, write_qwen2_5_omni])
+def test_the_longest_sound_takes_what_is_said(write: Any, tmp_path: Path, dtype: torch.dtype) -> None:
+    path = write(tmp_path / "tiny")
+    (item,) = (item for item in largest(path, MediaConfig()) if item.kind == "audio")
+    real = load_ours(path, dtype)
+    size = cache_size(real.kv, dtype.itemsize, CONFIG, LENGTH)
+    estimate, n_tokens = profile_by_shapes(on_meta(path, dtype), size, CONFIG, [item]).encoders["audio"]
+    truth = really(lambda: encode_dummy(real, item))
+    assert n_tokens == item.spans[0][1] and 0.85 * truth <= estimate <= 1.33 * truth, (truth, estimate)
+
+
 def test_the_samplers_share_is_an_upper_bound() -> None:
     vocab, n = 20000, 6
     rows = [

@@ -75,7 +75,7 @@ class Scene:
         self.owner = Owner.claim(root)
         self.pool = Pool(self.owner, capacity)
         self.segments = Segments(self.pool, self.background)
-        self.workers = Workers(workers, 60.0, self.background)
+        self.workers = Workers(workers, 60.0, self.background, max_audio_seconds=600.0)
         self.engine = Engine(seqs, 60.0, self.background, on_media_read=self.segments.give_back)
         self.metrics = Metrics()
         self.service = RequestService(

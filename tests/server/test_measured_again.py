@@ -2,6 +2,7 @@
 
 import msgspec
 
+from server.openai_api import usage
 from server.service import accepted
 from tests.server.doubles import Scene, prepared, until
 from tests.server.scenario import A, Play, fails, generating, leased, request, start
@@ -59,10 +60,10 @@ def test_what_is_measured_again_may_be_refused(play: Play) -> None:
     play(scenario)
 
 
-def test_a_video_gives_its_worker_more_time_than_a_picture(play: Play) -> None:
+def test_a_video_and_a_sound_give_their_worker_more_time_than_a_picture(play: Play) -> None:
     async def scenario(scene: Scene) -> None:
         slot, allowed = scene.workers.slots[0], {}
-        for kind in ("text", "image", "video"):
+        for kind in ("text", "image", "audio", "video"):
             _, job = await scene.workers.begin("chat-1", request(kind).chat)
             slot._busy_seconds = 0.0
             while slot.overdue() is None:
@@ -70,7 +71,7 @@ def test_a_video_gives_its_worker_more_time_than_a_picture(play: Play) -> None:
             allowed[kind] = slot._busy_seconds
             slot.on_message(prepared("chat-1"))
             assert job.ended.done()
-        assert allowed["text"] < allowed["image"] < allowed["video"] <= 300
+        assert allowed["text"] < allowed["image"] < allowed["audio"] < allowed["video"] <= 300
 
     play(scenario)
 
@@ -79,6 +80,7 @@ def test_tokens_are_counted_by_kind() -> None:
     def item(kind: str, *spans: tuple[int, int]) -> MediaItem:
         return MediaItem(kind=kind, spans=spans, grid=(1, 2, 2), digest="")  # type: ignore[arg-type]
 
-    media = (item("image", (0, 4)), item("video", (5, 6), (12, 2)))
+    media = (item("image", (0, 4)), item("video", (5, 6), (12, 2)), item("audio", (14, 3), (20, 2)))
     found = accepted(msgspec.structs.replace(prepared("chat-1", 40), media=media))
-    assert (found.prompt_tokens, found.media_tokens, found.video_tokens) == (40, 12, 8)
+    assert (found.prompt_tokens, found.media_tokens, found.video_tokens, found.audio_tokens) == (40, 17, 8, 5)
+    assert usage(found, 3)["prompt_tokens_details"] == {"image_tokens": 4, "video_tokens": 8, "audio_tokens": 5}

@@ -1,13 +1,17 @@
 """Defaults come from the checkpoint's files, wishes win over them."""
 
+import json
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from configs.checkpoint import Checkpoint, CheckpointError
+from configs.serve import ModelConfig, ServeConfig
 from server.sampling import Defaults, Wishes, model_length
+from server.served import served_by
 from tests.tiny import write_json
+from tests.tiny_omni import OmniLayout, write_qwen2_5_omni
 
 
 def checkpoint(path: Path, generation: dict[str, Any] | None = None, **config: Any) -> Checkpoint:
@@ -17,15 +21,19 @@ def checkpoint(path: Path, generation: dict[str, Any] | None = None, **config: A
     return Checkpoint(path)
 
 
+def defaults_of(found: Checkpoint) -> Defaults:
+    return Defaults.from_checkpoint(found, found.config)
+
+
 def test_a_sampling_checkpoint_gives_its_values(tmp_path: Path) -> None:
     facts = {"do_sample": True, "temperature": 0.01, "top_p": 0.8, "top_k": 20, "eos_token_id": [7, 8]}
-    defaults = Defaults.from_checkpoint(checkpoint(tmp_path, facts))
+    defaults = defaults_of(checkpoint(tmp_path, facts))
     assert defaults == Defaults(temperature=0.01, top_p=0.8, top_k=20, eos_ids=(7, 8))
 
 
 @pytest.mark.parametrize("generation", [None, {}, {"do_sample": False, "temperature": 0.7}])
 def test_without_do_sample_it_is_greedy(tmp_path: Path, generation: dict[str, Any] | None) -> None:
-    defaults = Defaults.from_checkpoint(checkpoint(tmp_path, generation, eos_token_id=5))
+    defaults = defaults_of(checkpoint(tmp_path, generation, eos_token_id=5))
     assert defaults.temperature == 0 and defaults.eos_ids == (5,)
 
 
@@ -50,14 +58,14 @@ def test_seeds_are_drawn_and_tiny_temperatures_are_greedy() -> None:
 
 
 def test_what_is_not_applied_is_said(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    Defaults.from_checkpoint(checkpoint(tmp_path, {"typical_p": 0.9, "num_beams": 1}))
+    defaults_of(checkpoint(tmp_path, {"typical_p": 0.9, "num_beams": 1}))
     assert [record.message for record in caplog.records] == [
         "generation_config.json: typical_p = 0.9 is not applied: not supported yet"
     ]
 
 
 def test_the_checkpoints_penalty_and_min_p_are_defaults(tmp_path: Path) -> None:
-    defaults = Defaults.from_checkpoint(checkpoint(tmp_path, {"repetition_penalty": 1.05, "min_p": 0.1}))
+    defaults = defaults_of(checkpoint(tmp_path, {"repetition_penalty": 1.05, "min_p": 0.1}))
     silent = defaults.sampling(Wishes(), 9)
     assert (silent.repetition_penalty, silent.min_p) == (1.05, 0.1)
     asked = defaults.sampling(Wishes(repetition_penalty=1.0, min_p=0.0), 9)
@@ -82,13 +90,35 @@ def test_stop_tokens_stand_beside_the_models_own() -> None:
 )
 def test_absurd_values_stop_the_load(tmp_path: Path, bad: dict[str, Any]) -> None:
     with pytest.raises(CheckpointError, match="generation_config.json"):
-        Defaults.from_checkpoint(checkpoint(tmp_path, bad))
+        defaults_of(checkpoint(tmp_path, bad))
+
+
+@pytest.mark.parametrize("config", [{"eos_token_id": 5}, {"text_config": {"eos_token_id": 5}}])
+def test_end_tokens_of_the_models_config(tmp_path: Path, config: dict[str, Any]) -> None:
+    assert defaults_of(checkpoint(tmp_path, {"do_sample": True}, **config)).eos_ids == (5,)
 
 
 def test_the_models_length(tmp_path: Path) -> None:
-    assert model_length(checkpoint(tmp_path, max_position_embeddings=100), None) == 100
-    assert model_length(checkpoint(tmp_path, text_config={"max_position_embeddings": 200}), 200) == 200
-    assert model_length(checkpoint(tmp_path, max_position_embeddings=128000), None) == 32768
-    assert model_length(checkpoint(tmp_path, max_position_embeddings=128000), 100000) == 100000
+    def length(asked: int | None, **config: Any) -> int:
+        return model_length(checkpoint(tmp_path, **config).config, asked)
+
+    assert length(None, max_position_embeddings=100) == 100
+    assert length(200, text_config={"max_position_embeddings": 200}) == 200
+    assert length(None, max_position_embeddings=128000) == 32768
+    assert length(100000, max_position_embeddings=128000) == 100000
     with pytest.raises(CheckpointError, match="--max-model-len 101"):
-        model_length(checkpoint(tmp_path, max_position_embeddings=100), 101)
+        length(101, max_position_embeddings=100)
+
+
+@pytest.mark.parametrize("layout", ["hub", "thinker", "v5"])
+def test_a_model_inside_another_is_asked_itself(tmp_path: Path, layout: OmniLayout) -> None:
+    """Its length and its end tokens stand in thinker_config, where there is one."""
+    path = write_qwen2_5_omni(tmp_path / "omni", layout=layout)
+    (path / "generation_config.json").unlink()
+    config = json.loads((path / "config.json").read_text())
+    thinker = config.get("thinker_config", config)
+    thinker["text_config"]["max_position_embeddings"] = 1234
+    write_json(path / "config.json", config)
+    served = served_by(ServeConfig(model=ModelConfig(path=path, served_name="x")))
+    assert served.max_model_len == 1234 and served.defaults.eos_ids == (thinker["eos_token_id"],)
+    assert {item.kind for item in served.largest} == served.modalities == {"image", "video", "audio"}

@@ -109,6 +109,15 @@ def test_the_model_s_length_counts_marks_of_interleaved_sound(desk: Desk) -> Non
     assert f"the prompt has {n} tokens" in error.message
 
 
+def test_no_more_sounds_are_decoded_than_the_model_can_take(desk: Desk) -> None:
+    """Each holds 2.5 s, which is 62 tokens; the last one is no sound, which nobody finds out."""
+    sounds = [{"audio": url(make_wav(tone(40000, i)))} for i in range(4)]
+    error = desk.refused([*sounds, {"audio": url(b"no sound")}], desk.start(150))
+    assert "at least" in error.message and "124 of media" in error.message
+    error = desk.refused([*sounds[:2], {"audio": url(b"no sound")}], desk.start(1500))
+    assert error.param == "inputs[2].audio"
+
+
 def test_what_is_wrong_with_the_sound_of_a_video(desk: Desk) -> None:
     silent = desk.refused([{"text": "x"}, {"video": url(film(1, sound=None)), "use_audio_in_video": True}])
     assert silent.param == "inputs[1].video" and "use_audio_in_video" in silent.message

@@ -1,0 +1,172 @@
+"""Sounds that a running server refuses: the field that is named, and what they cost those who share it."""
+
+import json
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.e2e.running import RunningServer, running
+from tests.e2e.sounding import (
+    GREEDY,
+    IMAGE,
+    QUESTION,
+    SECONDS,
+    SILENT,
+    SOUND,
+    TALKIE,
+    WAV,
+    answer_of,
+    completion,
+    native,
+    refused,
+    sound_url,
+    tokens,
+)
+from tests.sounds import encode_sound, make_tone, make_wav
+from tests.tiny import write_qwen2_vl
+from tests.tiny_qwen2_audio import write_qwen2_audio
+from tests.tokenization.listeners import tone
+
+
+@pytest.fixture(autouse=True)
+def nothing_held(omni: RunningServer) -> Iterator[None]:
+    yield
+    omni.assert_nothing_held()
+
+
+BAD: list[tuple[dict[str, Any], str, str]] = [
+    ({"audio": sound_url(b"no sound at all, but some bytes" * 40)}, "audio", "not a sound"),
+    ({"audio": sound_url(b"")}, "audio", ""),
+    ({"audio": sound_url(make_wav(tone(0)))}, "audio", "no sound that can be decoded"),
+    ({"audio": sound_url(make_wav(tone(500)))}, "audio", "too short"),
+    ({"audio": sound_url(make_wav(tone(16000 * SECONDS + 1)))}, "audio", f"the allowed {SECONDS} s"),
+    ({"audio": sound_url(make_wav(tone(16000))[:30])}, "audio", ""),
+    ({"audio": "data:audio/wav;base64,%%%"}, "audio", ""),
+    ({"audio": "/etc/passwd"}, "audio", ""),
+    ({"audio": 3}, "audio", "expected a string"),
+    ({"audio": sound_url(WAV), "fps": 2}, "fps", "not known"),
+    ({"audio": sound_url(WAV), "use_audio_in_video": True}, "use_audio_in_video", "not known"),
+    ({"image": IMAGE["image"], "use_audio_in_video": True}, "use_audio_in_video", "not known"),
+    ({"video": SILENT["video"], "use_audio_in_video": True}, "video", "use_audio_in_video"),
+    ({"video": [IMAGE["image"]] * 2, "use_audio_in_video": True}, "video", "a list of pictures has no sound"),
+    *(
+        ({"video": TALKIE["video"], "use_audio_in_video": wrong}, "use_audio_in_video", "expected true or false")
+        for wrong in ("true", 1, [True])
+    ),
+]
+
+
+@pytest.mark.parametrize("number", range(len(BAD)))
+def test_a_bad_sound_names_its_field(omni: RunningServer, number: int) -> None:
+    part, field, words = BAD[number]
+    refused(omni.http.post("/chat", json=[IMAGE, SOUND, part]), f"inputs[2].{field}", words)
+    if field in ("audio", "video"):
+        refused(omni.http.post("/tokenize", json={"inputs": [part]}), f"inputs[0].{field}", words)
+
+
+@pytest.mark.parametrize(
+    ("part", "param"),
+    [
+        ({"type": "input_audio", "input_audio": {"data": "AAAA", "format": "midi"}}, ".input_audio.format"),
+        ({"type": "input_audio", "input_audio": {"data": "AAAA"}}, ".input_audio.format"),
+        ({"type": "input_audio", "input_audio": {"format": "wav"}}, ".input_audio.data"),
+        ({"type": "input_audio", "input_audio": "AAAA"}, ".input_audio"),
+        ({"type": "input_audio", "input_audio": {"data": "AAAA", "format": "wav"}}, ""),
+        ({"type": "audio_url", "audio_url": {"url": sound_url(b"AAAA")}}, ""),
+        ({"type": "audio_url", "audio_url": {"url": sound_url(WAV), "format": "wav"}}, ".audio_url.format"),
+        (
+            {"type": "video_url", "video_url": {"url": TALKIE["video"], "use_audio_in_video": 1}},
+            ".video_url.use_audio_in_video",
+        ),
+    ],
+)
+def test_a_bad_sound_in_openais_form_names_its_field(omni: RunningServer, part: Any, param: str) -> None:
+    body = {"messages": [{"role": "user", "content": [part]}]}
+    refused(omni.http.post("/v1/chat/completions", json=body), f"messages[0].content[0]{param}")
+
+
+def test_a_bad_sound_beside_good_neighbours(omni: RunningServer) -> None:
+    alone = native(omni, SOUND, IMAGE)["text"]
+    bad = {"inputs": [SOUND, {"audio": sound_url(b"RIFF" + bytes(300))}, IMAGE], "parameters": GREEDY}
+    good = {"inputs": [SOUND, IMAGE, QUESTION], "parameters": GREEDY}
+    with ThreadPoolExecutor(6) as pool:
+        answers = list(pool.map(lambda body: omni.http.post("/chat", json=body), [bad, good] * 3))
+    for answer in answers[::2]:
+        refused(answer, "inputs[1].audio")
+    assert [answer_of(answer)["text"] for answer in answers[1::2]] == [alone] * 3
+
+
+def opus_silence(seconds: int) -> bytes:
+    """An Ogg Opus file whose silence takes next to no bytes."""
+    options = {"b": "6000", "vbr": "on", "frame_duration": "60"}
+    rows = make_tone(seconds, rate=8000, loudness=0.0)
+    return encode_sound(rows, rate=8000, codec="libopus", container="ogg", options=options)
+
+
+def peak_mib(pid: int) -> float:
+    """The most memory that a process ever had."""
+    for line in Path(f"/proc/{pid}/status").read_text().splitlines():
+        if line.startswith("VmHWM"):
+            return int(line.split()[1]) / 1024
+    raise AssertionError("no VmHWM")
+
+
+def test_hours_of_silence_in_few_bytes_cost_nothing(omni: RunningServer) -> None:
+    """Half an hour at 16 kHz would be 115 MB of samples; none of it is decoded beyond what is allowed."""
+    bomb = opus_silence(1800)
+    assert len(bomb) < 2 << 20
+    native(omni, SOUND, TALKIE)
+    (worker,) = omni.children("worker")
+    before = peak_mib(worker)
+    for _ in range(3):
+        answer = omni.http.post("/chat", json=[{"audio": sound_url(bomb, "ogg")}], timeout=20)
+        refused(answer, "inputs[0].audio", f"the allowed {SECONDS} s")
+        assert answer.elapsed.total_seconds() < 10
+    assert omni.children("worker") == [worker]
+    assert peak_mib(worker) < before + 48, "the body, its copies on the way, and one second of sound"
+    many = {"inputs": [{"audio": sound_url(opus_silence(SECONDS - 1), "ogg")}] * 32, "parameters": GREEDY}
+    assert answer_of(omni.http.post("/tokenize", json={"inputs": many["inputs"]}))["count"] > 32 * 470
+
+
+# ---- models that lack a sense
+
+
+def test_a_model_that_only_hears(shm_root: Path, tmp_path: Path) -> None:
+    root = shm_root.with_name(f"{shm_root.name}-ears")
+    with running(write_qwen2_audio(tmp_path / "ears"), root, tmp_path / "logs", "--workers", "1") as ears:
+        body = native(ears, SOUND, {"text": "and"}, {"audio": sound_url(make_wav(tone(32000, 2)))})
+        assert body["text"] and tokens(body) == {"image_tokens": 0, "audio_tokens": 75}
+        assert body["usage"] == completion(
+            ears,
+            {"type": "audio_url", "audio_url": SOUND["audio"]},
+            {"type": "text", "text": "and"},
+            {"type": "audio_url", "audio_url": {"url": sound_url(make_wav(tone(32000, 2)))}},
+        )["usage"]  # fmt: skip
+        for kind, part in (("image", IMAGE), ("video", TALKIE)):
+            words, code = f"does not take {kind} (it takes text, audio)", "unsupported_modality"
+            refused(ears.http.post("/chat", json=[SOUND, part]), f"inputs[1].{kind}", words, code)
+        too_long = {"audio": sound_url(make_wav(tone(48001)))}
+        refused(ears.http.post("/chat", json=[too_long]), "inputs[0].audio", "hears at most 3 s")
+        model = ears.http.get("/v1/models").json()["data"][0]
+        assert model["architecture"]["input_modalities"] == ["text", "audio"]
+        ears.assert_nothing_held()
+    assert not root.exists()
+
+
+def test_models_that_do_not_hear_say_what_they_take(shm_root: Path, tmp_path: Path) -> None:
+    root = shm_root.with_name(f"{shm_root.name}-eyes")
+    with running(write_qwen2_vl(tmp_path / "eyes"), root, tmp_path / "logs", "--workers", "1") as eyes:
+        words, code = "does not take audio (it takes text, image, video)", "unsupported_modality"
+        refused(eyes.http.post("/chat", json=[SOUND]), "inputs[0].audio", words, code)
+        for part in (
+            {"type": "audio_url", "audio_url": {"url": SOUND["audio"]}},
+            {"type": "input_audio", "input_audio": {"data": "AAAA", "format": "wav"}},
+        ):
+            body = {"messages": [{"role": "user", "content": [part]}], "stream": True}
+            answer = eyes.http.post("/v1/chat/completions", content=json.dumps(body))
+            refused(answer, "messages[0].content[0]", words, code)
+        refused(eyes.http.post("/chat", json=[TALKIE]), "inputs[0].video", "use_audio_in_video")
+    assert not root.exists()
