@@ -49,12 +49,15 @@ fmt: $(STAMP)
 docs: $(STAMP)
 	$(BIN)/python -m docs.generate
 
-# Committed files that a script draws or writes; run only to make them again.
+# Committed files that a script draws, records or trains (hours); run only to make them again.
 embedded: $(STAMP)
-	$(BIN)/python -m tests.tiny model/embedded/tiny-random-qwen2-vl
+	$(BIN)/python -m examples.train_demo train --out build/demo $(ARGS)
+	mkdir -p model/embedded/pixelferry-demo
+	install -m 644 build/demo/checkpoint/* model/embedded/pixelferry-demo
 
 media: $(STAMP)
 	$(BIN)/python -m examples.draw_media examples/media
+	$(BIN)/python -m examples.record_media examples/media
 
 bench-preprocess: $(STAMP)
 	$(BIN)/python -m benchmarks.preprocess_speed

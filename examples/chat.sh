@@ -2,7 +2,7 @@
 # One chat with a picture over the OpenAI route: examples/chat.sh [PICTURE] [QUESTION]. The picture travels in the body.
 set -euo pipefail
 
-picture=${1:-$(dirname "$0")/media/ferry.jpg}
+picture=${1:-$(dirname "$0")/media/red-circle.png}
 question=${2:-What is in this picture?}
 base=${BASE_URL:-http://127.0.0.1:8000}
 

@@ -1,4 +1,4 @@
-"""Draws the pictures in examples/media: a ferry on a lake, a bar chart, a row of shapes. Runs no server."""
+"""Draws the pictures in examples/media: a ferry on a lake, a bar chart, shapes, a number. Runs no server."""
 
 import sys
 from pathlib import Path
@@ -112,8 +112,22 @@ def shapes() -> Image.Image:
     return image
 
 
+def red_circle() -> Image.Image:
+    """A red circle on a pale ground, right of the middle, 320 x 240."""
+    image = Image.new("RGB", (320, 240), (236, 240, 230))
+    ImageDraw.Draw(image).ellipse((170, 70, 270, 170), fill=(214, 30, 34))
+    return image
+
+
+def number() -> Image.Image:
+    """A printed 47, 240 x 160."""
+    image = Image.new("RGB", (240, 160), (255, 255, 255))
+    ImageDraw.Draw(image).text((120, 80), "47", fill=(20, 20, 24), font=ImageFont.load_default(96), anchor="mm")
+    return image
+
+
 def main(argv: list[str]) -> int:
-    """`python -m examples.draw_media DIR` writes the three pictures."""
+    """`python -m examples.draw_media DIR` writes the five pictures."""
     if len(argv) != 1:
         print("usage: python -m examples.draw_media DIR", file=sys.stderr)
         return 2
@@ -122,6 +136,8 @@ def main(argv: list[str]) -> int:
     photo().save(folder / "ferry.jpg", quality=88)
     chart().save(folder / "chart.png", optimize=True)
     shapes().save(folder / "shapes.png", optimize=True)
+    red_circle().save(folder / "red-circle.png", optimize=True)
+    number().save(folder / "number.png", optimize=True)
     return 0
 
 

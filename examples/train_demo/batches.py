@@ -1,0 +1,206 @@
+"""Batches of one kind of exercise: media of one size each, several questions about each. Knows no network."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from examples.train_demo import tasks
+from examples.train_demo.answers import Language
+from examples.train_demo.clips import Clip
+from examples.train_demo.pictures import Picture, draw_number
+from examples.train_demo.prompts import IGNORED, OTHER, Example, Reader, Ref, Shape
+from examples.train_demo.sizes import Sizes
+from examples.train_demo.sounds import Sound
+from examples.train_demo.studio import Seen, Studio
+from examples.train_demo.tasks import Asked, Asker
+from examples.train_demo.words import Words
+
+_ENGLISH = 0.68
+_TEXT_FIRST = 0.35
+_CONVERSATIONS = 0.12  # of the batches of scenes
+_TURNS = 3
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Batch:
+    """Prompts with answers, padded on the right, and their media."""
+
+    name: str
+    tasks: tuple[str, ...]  # of each prompt
+    ids: np.ndarray  # int64 [B, L]
+    labels: np.ndarray  # int64 [B, L]
+    weights: np.ndarray  # float32 [B, L]: of each label; those of one answer count less the longer it is
+    positions: np.ndarray  # int64 [3, B, L]
+    media: dict[str, np.ndarray] = field(default_factory=dict)  # uint8 [n, patches, columns], float32 [n, frames, mels]
+    shapes: dict[str, Shape] = field(default_factory=dict)
+    rows: dict[str, np.ndarray] = field(default_factory=dict)  # int64: where embeddings stand in [B * L]
+    source: dict[str, np.ndarray] = field(default_factory=dict)  # int64: which ones
+    seen: Seen | None = None
+    heard: np.ndarray | None = None  # int64 [sounds, tokens]: 1 where a beep sounds
+
+
+class Exercises:
+    """Makes batches from one generator; equal seeds give equal batches."""
+
+    def __init__(self, rng: np.random.Generator, reader: Reader, words: Words, sizes: Sizes) -> None:
+        self._rng = rng
+        self._reader = reader
+        self._words = words
+        self._studio = Studio(rng, sizes)
+        self.kinds: dict[str, Callable[[], Batch]] = {
+            "scenes": self.scenes_batch, "numbers": self.numbers_batch, "pairs": self.pairs_batch,
+            "clips": self.clips_batch, "sounds": self.sounds_batch, "mixed": self.mixed_batch, "talk": self.talk_batch,
+        }  # fmt: skip
+
+    # ---- kinds of batches
+
+    def scenes_batch(self, count: int = 26) -> Batch:
+        """Pictures of things, with one question about each, or half as many with a conversation about each."""
+        size, grid = self._studio.picture_size()
+        talked = self._rng.random() < _CONVERSATIONS
+        drawn = [self._studio.scene(size) for _ in range(count // 2 if talked else count)]
+        asked = [
+            [tasks.about_picture(self._asker(), picture) for _ in range(_TURNS if talked else 1)] for picture in drawn
+        ]
+        if talked:
+            examples = [self._conversation(some, Ref("image", i)) for i, some in enumerate(asked)]
+        else:
+            examples = [self._about(one, [Ref("image", i)]) for i, (one,) in enumerate(asked)]
+        shape = Shape(grid=grid)
+        patches = np.stack([self._studio.patches(picture.image, shape) for picture in drawn])
+        return self._batch(
+            "scenes", examples, {"image": patches}, {"image": shape}, seen=self._studio.seen(drawn, grid)
+        )
+
+    def numbers_batch(self, count: int = 20) -> Batch:
+        """Printed numbers."""
+        size, grid = self._studio.picture_size()
+        drawn = [draw_number(self._rng, size, self._studio.digits()) for _ in range(count)]
+        examples = [
+            self._about(tasks.about_number(self._asker(), picture), [Ref("image", i)])
+            for i, picture in enumerate(drawn)
+        ]
+        shape = Shape(grid=grid)
+        patches = np.stack([self._studio.patches(picture.image, shape) for picture in drawn])
+        return self._batch("numbers", examples, {"image": patches}, {"image": shape})
+
+    def pairs_batch(self, count: int = 10, questions: int = 3) -> Batch:
+        """Two pictures that are compared, half of the time of different sizes."""
+        size, grid = self._studio.picture_size()
+        other, other_grid = self._studio.picture_size() if self._rng.random() < 0.5 else (size, grid)
+        drawn = [self._studio.pair(size, other) for _ in range(count)]
+        examples = [
+            self._about(tasks.about_pair(self._asker(), first, second), [Ref("image", i), Ref(OTHER, i)])
+            for i, (first, second) in enumerate(drawn)
+            for _ in range(questions)
+        ]
+        shapes = {"image": Shape(grid=grid), OTHER: Shape(grid=other_grid)}
+        patches = {
+            kind: np.stack([self._studio.patches(pair[k].image, shape) for pair in drawn])
+            for k, (kind, shape) in enumerate(shapes.items())
+        }
+        seen = self._studio.seen([first for first, _ in drawn], grid)
+        return self._batch("pairs", examples, patches, shapes, seen=seen)
+
+    def clips_batch(self, count: int = 14, questions: int = 2) -> Batch:
+        """Things that move."""
+        made, patches, shape = self._studio.clips(count)
+        examples = [
+            self._about(tasks.about_clip(self._asker(), clip), [Ref("video", i)])
+            for i, clip in enumerate(made)
+            for _ in range(questions)
+        ]
+        return self._batch("clips", examples, {"video": patches}, {"video": shape})
+
+    def sounds_batch(self, count: int = 28) -> Batch:
+        """Beeps, tones and glides."""
+        made, mel, shape = self._studio.sounds(count)
+        examples = [
+            self._about(tasks.about_sound(self._asker(), sound), [Ref("audio", i)]) for i, sound in enumerate(made)
+        ]
+        return self._batch("sounds", examples, {"audio": mel}, {"audio": shape}, heard=self._studio.heard(made, shape))
+
+    def mixed_batch(self, count: int = 8, questions: int = 2) -> Batch:
+        """A picture, a clip and a sound, or two of them, in one prompt; the question says which it is about."""
+        size, grid = self._studio.picture_size()
+        drawn = [self._studio.scene(size) for _ in range(count)]
+        moving, frames, video = self._studio.clips(count)
+        made, mel, audio = self._studio.sounds(count)
+        examples = []
+        for i in range(count):
+            refs = [Ref("image", i), Ref("video", i), Ref("audio", i)]
+            for _ in range(questions):
+                kept = [refs[int(k)] for k in self._rng.permutation(3)[: 3 if self._rng.random() < 0.5 else 2]]
+                examples.append(self._about(self._named(kept, drawn[i], moving[i], made[i]), kept))
+        image = Shape(grid=grid)
+        patches = np.stack([self._studio.patches(picture.image, image) for picture in drawn])
+        return self._batch(
+            "mixed", examples, {"image": patches, "video": frames, "audio": mel},
+            {"image": image, "video": video, "audio": audio},
+        )  # fmt: skip
+
+    def talk_batch(self, count: int = 48) -> Batch:
+        """Text only: small talk, what it cannot know, and questions about media that are not there."""
+        makers = (tasks.small_talk, tasks.unknown, tasks.without_medium)
+        chosen = self._rng.choice(3, count, p=(0.5, 0.35, 0.15))
+        return self._batch("talk", [self._about(makers[int(k)](self._asker()), []) for k in chosen], {}, {})
+
+    # ---- questions
+
+    def _asker(self, *, named: bool = False) -> Asker:
+        language: Language = "en" if self._rng.random() < _ENGLISH else "zh"
+        return Asker(rng=self._rng, words=self._words, language=language, named=named)
+
+    def _named(self, kept: Sequence[Ref], picture: Picture, clip: Clip, sound: Sound) -> Asked:
+        kind = kept[int(self._rng.integers(len(kept)))].kind
+        asker = self._asker(named=True)
+        if kind == "image":
+            wanted = [name for name, n in (("shape", 1), ("colour", 1), ("thing", 1)) if len(picture.things) == n]
+            return tasks.about_picture(asker, picture, wanted or ("count",))
+        return tasks.about_clip(asker, clip, ("motion",)) if kind == "video" else tasks.about_sound(asker, sound)
+
+    def _about(self, asked: Asked, refs: Sequence[Ref]) -> Example:
+        """The media before the question or behind it; now and then the question is one it cannot answer."""
+        if refs and self._rng.random() < 0.04:
+            asker = self._asker()
+            asked = tasks.unknown(asker) if self._rng.random() < 0.6 else tasks.small_talk(asker)
+        if self._rng.random() < _TEXT_FIRST:
+            return Example(parts=(asked.question, *refs), answer=asked.answer, task=asked.task)
+        return Example(parts=(*refs, asked.question), answer=asked.answer, task=asked.task)
+
+    def _conversation(self, asked: Sequence[Asked], ref: Ref) -> Example:
+        """All questions about a picture one after the other; every answer is learnt."""
+        first, *others = asked
+        turns = [((ref, first.question), first.answer), *(((one.question,), one.answer) for one in others)]
+        return Example(parts=turns[-1][0], answer=turns[-1][1], history=tuple(turns[:-1]), task="conversation")
+
+    # ---- together
+
+    def _batch(
+        self, name: str, examples: Sequence[Example], media: dict[str, np.ndarray], shapes: dict[str, Shape],
+        seen: Seen | None = None, heard: np.ndarray | None = None,
+    ) -> Batch:  # fmt: skip
+        """Pad to one length and note where each embedding goes."""
+        encoded = [self._reader.encode(example, shapes) for example in examples]
+        length = max(len(one.ids) for one in encoded)
+        ids = np.zeros((len(encoded), length), np.int64)
+        labels = np.full((len(encoded), length), IGNORED)
+        weights = np.zeros((len(encoded), length), np.float32)
+        positions = np.zeros((3, len(encoded), length), np.int64)
+        rows: dict[str, list[np.ndarray]] = {kind: [] for kind in media}
+        source: dict[str, list[np.ndarray]] = {kind: [] for kind in media}
+        for i, one in enumerate(encoded):
+            n = len(one.ids)
+            ids[i, :n], labels[i, :n], positions[:, i, :n] = one.ids, one.labels, one.positions
+            learnt = one.labels != IGNORED
+            weights[i, :n][learnt] = learnt.sum() ** -0.5
+            for ref, start, count in one.places:
+                rows[ref.kind].append(i * length + start + np.arange(count))
+                source[ref.kind].append(ref.number * count + np.arange(count))
+        return Batch(
+            name=name, tasks=tuple(example.task for example in examples), ids=ids, labels=labels, weights=weights,
+            positions=positions, media={kind: array for kind, array in media.items() if rows[kind]},
+            shapes=shapes, rows={kind: np.concatenate(found) for kind, found in rows.items() if found},
+            source={kind: np.concatenate(found) for kind, found in source.items() if found}, seen=seen, heard=heard,
+        )  # fmt: skip

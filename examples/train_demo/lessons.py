@@ -1,0 +1,98 @@
+"""What is minimised: the answers, and side lessons that the towers take alone. Knows no optimiser and no files."""
+
+from collections import defaultdict
+from dataclasses import dataclass
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from examples.train_demo.answers import COLOURS, SHAPES
+from examples.train_demo.batches import Batch
+from examples.train_demo.net import DemoNet, Placed
+from examples.train_demo.prompts import IGNORED
+from examples.train_demo.sizes import Sizes
+from examples.train_demo.studio import NO_SHAPE
+
+_KINDS = (len(SHAPES) + 1, len(COLOURS) + 1, 4)
+_SIDE_WEIGHT, _BOX_WEIGHT, _GROUND_WEIGHT = 0.4, 4.0, 0.3
+
+
+class SideHeads(nn.Module):
+    """Read off single tokens what they show or sound like; thrown away after training."""
+
+    def __init__(self, sizes: Sizes) -> None:
+        super().__init__()
+        self.seen = nn.Linear(sizes.hidden, sum(_KINDS))
+        self.heard = nn.Linear(sizes.hidden, 2)
+
+
+@dataclass(frozen=True, slots=True)
+class Learnt:
+    """What one batch costs, and which of its prompts were answered right, word for word, when led through them."""
+
+    loss: Tensor  # the answers' and the side lessons' together
+    answers: float
+    side: float
+    right: dict[str, tuple[int, int]]  # task -> (right, asked)
+
+
+def learn(net: DemoNet, heads: SideHeads, batch: Batch) -> Learnt:
+    """Forward pass of a batch, in bfloat16 where that is faster on a CPU."""
+    with torch.autocast("cpu", torch.bfloat16):
+        embeddings = _embed(net, batch)
+        media = [
+            (states, Placed(rows=torch.from_numpy(batch.rows[kind]), source=torch.from_numpy(batch.source[kind])))
+            for kind, states in embeddings.items()
+        ]
+        states = net(torch.from_numpy(batch.ids), torch.from_numpy(batch.positions), media)
+        labels = torch.from_numpy(batch.labels)
+        learnt = labels != IGNORED
+        logits = net.lm_head(states[learnt]).float()
+        side = _side_loss(heads, embeddings, batch)
+    losses = F.cross_entropy(logits, labels[learnt], reduction="none")
+    weights = torch.from_numpy(batch.weights)[learnt]
+    loss = (losses * weights).sum() / weights.sum()
+    right = _right(batch, learnt, logits.argmax(-1) == labels[learnt])
+    return Learnt(loss=loss + _SIDE_WEIGHT * side, answers=float(loss.detach()), side=float(side.detach()), right=right)
+
+
+def _embed(net: DemoNet, batch: Batch) -> dict[str, Tensor]:
+    """By kind: [media, tokens, hidden]."""
+    found: dict[str, Tensor] = {}
+    for kind, array in batch.media.items():
+        tensor = torch.from_numpy(array)
+        if kind == "audio":
+            found[kind] = net.audio_tower(tensor)
+            continue
+        t, h, w = batch.shapes[kind].grid
+        grids = tensor.view(-1, h * w, tensor.shape[-1])  # temporal grids do not see each other
+        found[kind] = net.visual(grids, (h, w)).unflatten(0, (-1, t)).flatten(1, 2)
+    return found
+
+
+def _side_loss(heads: SideHeads, embeddings: dict[str, Tensor], batch: Batch) -> Tensor:
+    loss = torch.zeros(())
+    if batch.seen is not None:
+        shape, colour, box = heads.seen(embeddings["image"]).float().split(_KINDS, dim=-1)
+        names = torch.from_numpy(batch.seen.shape)
+        colours, shown = torch.from_numpy(batch.seen.colour), names != NO_SHAPE
+        if shown.any():  # apart from the ground, which is most of every picture
+            loss = loss + F.cross_entropy(shape[shown], names[shown]) + F.cross_entropy(colour[shown], colours[shown])
+            loss = loss + _BOX_WEIGHT * F.l1_loss(box[shown], torch.from_numpy(batch.seen.box)[shown])
+        if not shown.all():
+            loss = loss + _GROUND_WEIGHT * F.cross_entropy(shape[~shown], names[~shown])
+    if batch.heard is not None:
+        heard = heads.heard(embeddings["audio"]).float()
+        loss = loss + F.cross_entropy(heard.flatten(0, 1), torch.from_numpy(batch.heard).flatten())
+    return loss
+
+
+def _right(batch: Batch, learnt: Tensor, hits: Tensor) -> dict[str, tuple[int, int]]:
+    misses = torch.zeros(learnt.shape, dtype=torch.bool)
+    misses[learnt] = ~hits
+    found: dict[str, list[int]] = defaultdict(lambda: [0, 0])
+    for task, wrong in zip(batch.tasks, misses.any(dim=1).tolist(), strict=True):
+        found[task][0] += not wrong
+        found[task][1] += 1
+    return {task: (right, asked) for task, (right, asked) in found.items()}
