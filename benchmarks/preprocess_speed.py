@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import numpy as np
 from PIL import Image
@@ -16,9 +17,9 @@ from transformers.models.qwen2_vl.image_processing_pil_qwen2_vl import Qwen2VLIm
 
 from configs.checkpoint import Checkpoint
 from configs.serve import MIB, MediaConfig
-from configs.settings import EMBEDDED_MODEL
 from model.registry import family_of
 from shm import Owner, Pool, default_root, read_segment, write_segment
+from tests.tiny import write_qwen2_vl
 from tokenization.clock import StageClock
 from tokenization.prompt import Prompt
 from tokenization.source import Source
@@ -136,13 +137,20 @@ def main(argv: list[str]) -> int:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.preprocess_speed", description=__doc__)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--seconds", type=float, default=1.5, help="per side, size and round")
-    parser.add_argument("--model", type=Path, default=EMBEDDED_MODEL, help="whose preprocessor settings are taken")
+    parser.add_argument(
+        "--model", type=Path, help="whose preprocessor settings are taken (default: the published ones)"
+    )
     given = parser.parse_args(argv)
+    with TemporaryDirectory() as folder:
+        return measure(given.model or write_qwen2_vl(Path(folder) / "tiny"), given.rounds, given.seconds)
 
+
+def measure(model: Path, rounds: int, seconds: float) -> int:
+    """Compare over the settings of a checkpoint; 1 when the goal is missed."""
     limits = MediaConfig()
-    checkpoint = Checkpoint(given.model)
+    checkpoint = Checkpoint(model)
     prompt = family_of(checkpoint).prompt(checkpoint, limits.max_pixels)
-    processor = Qwen2VLImageProcessorPil.from_pretrained(given.model)
+    processor = Qwen2VLImageProcessorPil.from_pretrained(model)
     owner = Owner.claim(default_root())
     try:
         pool = Pool(owner, 64 * MIB)
@@ -152,7 +160,7 @@ def main(argv: list[str]) -> int:
             Side(name="ours with digest", run=ours(prompt, pool, owner.root, limits, digest=True)),
             Side(name="transformers", run=reference(processor)),
         ]
-        return 0 if compare(sides, given.rounds, given.seconds) else 1
+        return 0 if compare(sides, rounds, seconds) else 1
     finally:
         owner.close()
 

@@ -18,8 +18,8 @@ else:
 
 REPO = Path(__file__).resolve().parent.parent
 PROFILES = REPO / "configs" / "profiles"
-EMBEDDED_MODEL = REPO / "model" / "embedded" / "tiny-random-qwen2-vl"
-EMBEDDED_NAME = "tiny-random-qwen2-vl"
+EMBEDDED_NAME = "pixelferry-demo"
+EMBEDDED_MODEL = REPO / "model" / "embedded" / EMBEDDED_NAME
 PREFIX = "PIXELFERRY_"
 
 # What Kubernetes writes into every pod for a Service whose name begins with "pixelferry"; none of it is ours.
@@ -62,7 +62,7 @@ def child_env(overrides: Mapping[str, str]) -> dict[str, str]:
 def _parser() -> argparse.ArgumentParser:
     parser = _Parser(
         prog="pixelferry serve",
-        description="Serve one checkpoint over HTTP. Without --model: the embedded tiny random checkpoint.",
+        description="Serve one checkpoint over HTTP. Without --model: the embedded demo model.",
         epilog="Every flag is also an environment variable (PIXELFERRY_MAX_PIXELS) and a profile key (max_pixels); "
         "the command line wins over the environment, the environment over the profile.",
         allow_abbrev=False,

@@ -103,7 +103,7 @@ class Setting:
 SETTINGS: tuple[Setting, ...] = (
     Setting(
         name="model", section="model", field="path", kind="directory",
-        help="checkpoint directory as it lies on the hub; the embedded tiny random checkpoint when absent",
+        help="checkpoint directory as it lies on the hub; the embedded demo model when absent",
     ),
     Setting(
         name="served_model_name", section="model", field="served_name", kind="text",

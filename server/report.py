@@ -1,9 +1,9 @@
 """What the server says about itself at start: configuration, limits, memory, in one short table. Decides nothing."""
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable, Iterator
 from pathlib import Path
 
-from configs.serve import GIB, KIB, MIB, ServeConfig
+from configs.serve import GIB, KIB, MIB, MediaConfig, ServeConfig
 from configs.settings import EMBEDDED_MODEL
 from model.engine.messages import EngineReady
 from server.served import Served
@@ -24,7 +24,7 @@ def table(title: str, rows: Iterable[tuple[str, str]]) -> str:
 
 def model_note(path: Path) -> str:
     """What must be known about the embedded default before anybody judges its answers."""
-    return " (embedded default: random weights, its answers mean nothing)" if path == EMBEDDED_MODEL else ""
+    return " (embedded default: a small demo model, docs/demo-model.md)" if path == EMBEDDED_MODEL else ""
 
 
 def pool_note(pool_bytes: int, room: int) -> str:
@@ -69,12 +69,21 @@ def describe(config: ServeConfig, served: Served, root: Path, room: int) -> str:
                     ("--max-items", f"{config.media.max_items} media in one prompt"),
                     ("--max-pixels", f"{config.media.max_pixels} pixels of one image after resizing"),
                     ("--max-source-pixels", f"{config.media.max_source_pixels} pixels of one image as sent"),
+                    *_longest(config.media, served.modalities),
                     ("--max-body-mib", size(config.http.max_body_bytes) + " of one request body"),
                     ("--max-inflight-mib", size(config.http.max_inflight_bytes) + " of all request bodies"),
                 ],
             ),
         ]
     )
+
+
+def _longest(media: MediaConfig, modalities: Collection[str]) -> Iterator[tuple[str, str]]:
+    """How long a video and a sound may be, of a model that takes them."""
+    if "video" in modalities:
+        yield "--max-video-seconds", f"{media.max_video_seconds:g} s of one video"
+    if "audio" in modalities:
+        yield "--max-audio-seconds", f"{media.max_audio_seconds:g} s of one sound, or of one video's"
 
 
 def describe_engine(ready: EngineReady, max_model_len: int, pool_bytes: int) -> str:

@@ -37,6 +37,7 @@ class Batch:
     rows: dict[str, np.ndarray] = field(default_factory=dict)  # int64: where embeddings stand in [B * L]
     source: dict[str, np.ndarray] = field(default_factory=dict)  # int64: which ones
     seen: Seen | None = None
+    digits: np.ndarray | None = None  # float32 [pictures, tokens, 10]: 1 where a token shows that digit
     heard: np.ndarray | None = None  # int64 [sounds, tokens]: 1 where a beep sounds
 
 
@@ -83,7 +84,8 @@ class Exercises:
         ]
         shape = Shape(grid=grid)
         patches = np.stack([self._studio.patches(picture.image, shape) for picture in drawn])
-        return self._batch("numbers", examples, {"image": patches}, {"image": shape})
+        shown = self._studio.read(drawn, grid)
+        return self._batch("numbers", examples, {"image": patches}, {"image": shape}, digits=shown)
 
     def pairs_batch(self, count: int = 10, questions: int = 3) -> Batch:
         """Two pictures that are compared, half of the time of different sizes."""
@@ -179,7 +181,7 @@ class Exercises:
 
     def _batch(
         self, name: str, examples: Sequence[Example], media: dict[str, np.ndarray], shapes: dict[str, Shape],
-        seen: Seen | None = None, heard: np.ndarray | None = None,
+        seen: Seen | None = None, digits: np.ndarray | None = None, heard: np.ndarray | None = None,
     ) -> Batch:  # fmt: skip
         """Pad to one length and note where each embedding goes."""
         encoded = [self._reader.encode(example, shapes) for example in examples]
@@ -202,5 +204,6 @@ class Exercises:
             name=name, tasks=tuple(example.task for example in examples), ids=ids, labels=labels, weights=weights,
             positions=positions, media={kind: array for kind, array in media.items() if rows[kind]},
             shapes=shapes, rows={kind: np.concatenate(found) for kind, found in rows.items() if found},
-            source={kind: np.concatenate(found) for kind, found in source.items() if found}, seen=seen, heard=heard,
+            source={kind: np.concatenate(found) for kind, found in source.items() if found}, seen=seen,
+            digits=digits, heard=heard,
         )  # fmt: skip

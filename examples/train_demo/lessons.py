@@ -15,7 +15,8 @@ from examples.train_demo.sizes import Sizes
 from examples.train_demo.studio import NO_SHAPE
 
 _KINDS = (len(SHAPES) + 1, len(COLOURS) + 1, 4)
-_SIDE_WEIGHT, _BOX_WEIGHT, _GROUND_WEIGHT = 0.4, 4.0, 0.3
+_SIDE_WEIGHT, _BOX_WEIGHT, _GROUND_WEIGHT, _DIGITS_WEIGHT = 0.4, 4.0, 0.3, 3.0
+_RARE = 8.0  # how much more a digit that is there counts than one that is not
 
 
 class SideHeads(nn.Module):
@@ -25,6 +26,7 @@ class SideHeads(nn.Module):
         super().__init__()
         self.seen = nn.Linear(sizes.hidden, sum(_KINDS))
         self.heard = nn.Linear(sizes.hidden, 2)
+        self.digits = nn.Linear(sizes.hidden, 10)
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,6 +84,11 @@ def _side_loss(heads: SideHeads, embeddings: dict[str, Tensor], batch: Batch) ->
             loss = loss + _BOX_WEIGHT * F.l1_loss(box[shown], torch.from_numpy(batch.seen.box)[shown])
         if not shown.all():
             loss = loss + _GROUND_WEIGHT * F.cross_entropy(shape[~shown], names[~shown])
+    if batch.digits is not None:
+        wanted = torch.from_numpy(batch.digits)
+        found = heads.digits(embeddings["image"]).float()
+        weights = 1 + (_RARE - 1) * wanted  # most tokens hold no digit, and no token holds most of the ten
+        loss = loss + _DIGITS_WEIGHT * F.binary_cross_entropy_with_logits(found, wanted, weights)
     if batch.heard is not None:
         heard = heads.heard(embeddings["audio"]).float()
         loss = loss + F.cross_entropy(heard.flatten(0, 1), torch.from_numpy(batch.heard).flatten())

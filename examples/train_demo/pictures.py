@@ -38,6 +38,7 @@ class Picture:
     image: Image.Image
     things: tuple[Thing, ...]
     number: str | None
+    number_box: tuple[int, int, int, int] | None = None  # of its ink
 
 
 def random_size(rng: np.random.Generator) -> tuple[int, int]:
@@ -134,5 +135,5 @@ def draw_number(rng: np.random.Generator, size: tuple[int, int], digits: str) ->
     name = "black" if rng.random() < 0.4 else COLOURS[int(rng.integers(len(COLOURS)))]
     shade = draw_colour(rng, name)
     image = paint_ground(rng, size, choose_ground(rng, [shade], strict=True))
-    paint_number(rng, image, digits, shade)
-    return Picture(image=image, things=(), number=digits)
+    box = paint_number(rng, image, digits, shade)
+    return Picture(image=image, things=(), number=digits, number_box=box)

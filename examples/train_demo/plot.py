@@ -8,7 +8,8 @@ from matplotlib.figure import Figure
 
 def plot_losses(log: Path, picture: Path) -> None:
     """Losses by kind of exercise above, shares of right answers by task below, over steps."""
-    entries = [json.loads(line) for line in log.read_text(encoding="utf-8").splitlines()]
+    lines = [json.loads(line) for line in log.read_text(encoding="utf-8").splitlines()]
+    entries = [line for line in lines if "loss" in line]
     figure = Figure(figsize=(9, 10))
     axes = figure.subplots(2, 1, sharex=True)
     for axis, key, label in ((axes[0], "loss", "loss"), (axes[1], "right", "answered right")):

@@ -167,6 +167,22 @@ class Studio:
         n = rows * columns
         return Seen(shape=shape.reshape(-1, n), colour=colour.reshape(-1, n), box=box.reshape(-1, n, 4))
 
+    def read(self, drawn: Sequence[Picture], grid: tuple[int, int, int]) -> np.ndarray:
+        """float32 [pictures, tokens, 10]: 1 for each digit of which a token holds a third or more."""
+        rows, columns = grid[1] // self._sizes.merge, grid[2] // self._sizes.merge
+        found = np.zeros((len(drawn), rows, columns, 10), np.float32)
+        y, x = np.arange(rows)[:, None], np.arange(columns)[None]
+        for i, picture in enumerate(drawn):
+            digits, scale = picture.number or "", np.array((columns, rows, columns, rows))
+            left, top, right, bottom = np.array(picture.number_box) / np.tile(picture.image.size, 2) * scale
+            high = np.clip(np.minimum(y + 1, bottom) - np.maximum(y, top), 0, None)
+            each = (right - left) / len(digits)  # digits of one font are about equally wide
+            for k, digit in enumerate(digits):
+                start = left + k * each
+                wide = np.clip(np.minimum(x + 1, start + each) - np.maximum(x, start), 0, None)
+                found[i, ..., int(digit)][wide * high > min(1.0, each * (bottom - top)) / 3] = 1
+        return found.reshape(len(drawn), -1, 10)
+
     def heard(self, made: Sequence[Sound], shape: Shape) -> np.ndarray:
         """int64 [sounds, tokens]: 1 where a beep sounds in the middle of a token."""
         n = sound_tokens(shape.grid[2])

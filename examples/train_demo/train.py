@@ -2,6 +2,7 @@
 
 import ctypes
 import json
+import math
 import os
 import time
 from collections.abc import Iterator
@@ -105,9 +106,11 @@ def _train(rank: int, plan: Plan) -> None:
             log.note(batch.name, learnt.answers, learnt.side, learnt.right)
         parameters = [*net.parameters(), *heads.parameters()]
         _share(parameters, plan.ranks)
-        torch.nn.utils.clip_grad_norm_(parameters, 1.0)
-        for optimiser in optimisers:
-            optimiser.step()
+        if torch.nn.utils.clip_grad_norm_(parameters, 1.0).isfinite():
+            for optimiser in optimisers:
+                optimiser.step()
+        else:
+            log.skip(step)
         bar.set_postfix_str(log.line(), refresh=False)
         if rank == 0 and ((step + 1) % plan.save_every == 0 or step + 1 == plan.steps):
             log.write(step + 1)
@@ -130,35 +133,43 @@ class Log:
     def __init__(self, path: Path, smooth: float) -> None:
         self._path = path
         self._smooth = smooth
-        self._losses: dict[str, float] = {}
-        self._right: dict[str, float] = {}
+        self._losses: dict[str, tuple[float, float]] = {}  # sum and weight, the older the less
+        self._right: dict[str, tuple[float, float]] = {}
         self._since = time.monotonic()
 
     def note(self, name: str, answers: float, side: float, right: dict[str, tuple[int, int]]) -> None:
         """One batch."""
+        if not math.isfinite(answers + side):
+            return
         self._mean(self._losses, name, answers, 1)
         if side:
             self._mean(self._losses, f"{name} side", side, 1)
         for task, (hits, asked) in right.items():
             self._mean(self._right, task, hits / asked, asked / 8)
 
+    def skip(self, step: int) -> None:
+        """A step whose gradients are not finite changes nothing but this file."""
+        with self._path.open("a", encoding="utf-8") as file:
+            file.write(json.dumps({"step": step, "skipped": "gradients that are not finite"}) + "\n")
+
     def line(self) -> str:
         """What the progress bar shows."""
-        return " ".join(f"{name} {loss:.2f}" for name, loss in self._losses.items() if " " not in name)
+        return " ".join(f"{name} {loss / seen:.2f}" for name, (loss, seen) in self._losses.items() if " " not in name)
 
     def write(self, step: int) -> None:
         """Append the means to the file."""
         entry = {
             "step": step, "seconds": round(time.monotonic() - self._since, 1),
-            "loss": {name: round(value, 4) for name, value in self._losses.items()},
-            "right": {name: round(value, 4) for name, value in sorted(self._right.items())},
+            "loss": {name: round(loss / seen, 4) for name, (loss, seen) in self._losses.items()},
+            "right": {name: round(hits / asked, 4) for name, (hits, asked) in sorted(self._right.items())},
         }  # fmt: skip
         with self._path.open("a", encoding="utf-8") as file:
             file.write(json.dumps(entry) + "\n")
 
-    def _mean(self, means: dict[str, float], name: str, value: float, weight: float) -> None:
+    def _mean(self, means: dict[str, tuple[float, float]], name: str, value: float, weight: float) -> None:
         keep = self._smooth**weight
-        means[name] = keep * means.get(name, value) + (1 - keep) * value
+        total, seen = means.get(name, (0.0, 0.0))
+        means[name] = (keep * total + weight * value, keep * seen + weight)
 
 
 def _tokenizer(plan: Plan) -> Tokenizer:

@@ -26,7 +26,7 @@ CLEAN = {
     "model/registry.py": '"""Names fast_vl."""\n',
     "model/families/fast_vl.py": '"""FastVL."""\n',
     "model/families/__init__.py": "",
-    "configs/settings.py": f'"""Doc, /dev/shm in a docstring."""\nNAME = "{laws.EMBEDDED}"\n',
+    "configs/settings.py": '"""Doc, /dev/shm in a docstring."""\n',
     "shm/owner.py": '"""Doc."""\nROOT = "/dev/shm"\n',
     "server/fine.py": f'"""Doc."""\ndef f():\n{LONG_BODY[: -len("    x = 59" + chr(10))]}',
 }

@@ -29,7 +29,7 @@ def test_without_a_word_the_embedded_checkpoint_is_served() -> None:
     config = load_config([], {})
     assert config == ServeConfig(model=ModelConfig(path=EMBEDDED_MODEL, served_name=EMBEDDED_NAME))
     assert (EMBEDDED_MODEL / "config.json").is_file()
-    assert "random" in EMBEDDED_NAME
+    assert "demo" in EMBEDDED_NAME
 
 
 def test_precedence_rises_from_profile_to_command_line(profile: Path) -> None:

@@ -93,14 +93,6 @@ def test_what_is_printed_at_start(server: RunningServer, tiny_model: Path) -> No
     assert out.rstrip().endswith(f"Pixelferry ready on {server.url}")
 
 
-def test_the_embedded_default_says_that_it_is_random(shm_root: Path, tmp_path: Path) -> None:
-    from configs.settings import EMBEDDED_MODEL
-    from tests.e2e.running import running
-
-    with running(EMBEDDED_MODEL, shm_root, tmp_path / "default") as server:
-        assert "random" in server.out and "random" in server.http.get("/v1/models").json()["data"][0]["id"]
-
-
 def test_workers_never_load_torch(server: RunningServer) -> None:
     for pid in (server.pid, *server.children("worker")):
         assert "libtorch" not in Path(f"/proc/{pid}/maps").read_text()

@@ -17,6 +17,7 @@ from examples.train_demo.lessons import Learnt, SideHeads, learn
 from examples.train_demo.net import DemoNet
 from examples.train_demo.train import ROTATION, Log, Plan, run
 
+pytestmark = pytest.mark.timeout(300)  # half a minute by itself, several on a machine that is busy
 STEPS, STOP, SAVED = 20, 12, 10  # a run, where it is stopped, and what it had saved by then
 
 
