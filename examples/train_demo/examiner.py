@@ -63,6 +63,10 @@ class Examiner:
         self._swapped = swapped
         self._words = Words.load()
 
+    def close(self) -> None:
+        """Let go of the connections."""
+        self._http.close()
+
     def examine(self, row: Row, count: int, seed: int) -> Result:
         """Items 0 to `count` - 1 of a row."""
         with ThreadPoolExecutor(self._at_once) as pool:

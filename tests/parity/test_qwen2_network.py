@@ -70,7 +70,7 @@ def test_vision_tower(both: Both, kind: str, grid: Grid, monkeypatch: pytest.Mon
     assert found.shape == (grid[0] * grid[1] * grid[2] // 4, both.ours.hidden_size)
     size = float(expected.abs().max())
     assert 0.1 < size < 10
-    atol = 1e-5 * max(1.0, size)
+    atol = 1e-5 if kind == "image" else 1e-5 * max(1.0, size)  # two videos of a tiny net are at 1.2e-5
     torch.testing.assert_close(found, expected, rtol=0, atol=atol)
     monkeypatch.setattr(qwen_vit, "MAX_ROWS", 2 * grid[1] * grid[2])  # two temporal grids at a time
     torch.testing.assert_close(both.ours.encode(kind, sample.pixels[0], grid), expected, rtol=0, atol=atol)

@@ -1,0 +1,53 @@
+"""The embedded default, as it is shipped: a newcomer's first questions, and a short examination through the server.
+
+The whole examination is `python -m examples.train_demo evaluate`; what it found stands in docs/demo-model.md.
+"""
+
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from configs.settings import EMBEDDED_MODEL, EMBEDDED_NAME
+from examples.train_demo.exam import ROWS
+from examples.train_demo.examiner import Examiner
+from tests.e2e.running import REPO, RunningServer, running
+
+EACH = 8  # questions of a task
+SEED = 7
+
+
+@pytest.fixture(scope="module")
+def demo(shm_root: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningServer]:
+    root = shm_root.with_name(f"{shm_root.name}-demo")
+    flags = ["--allow-media-root", str(REPO / "examples" / "media")]
+    with running(EMBEDDED_MODEL, root, tmp_path_factory.mktemp("demo"), *flags) as server:
+        yield server
+    assert not root.exists()
+
+
+def test_it_says_what_it_is(demo: RunningServer) -> None:
+    assert "demo model, docs/demo-model.md" in demo.out
+    assert demo.http.get("/v1/models").json()["data"][0]["id"] == EMBEDDED_NAME
+
+
+@pytest.mark.parametrize(
+    ("inputs", "answer"),
+    [
+        ([{"image": "examples/media/red-circle.png"}, {"text": "What is in this picture?"}], "red circle"),
+        ([{"image": "examples/media/red-circle.png"}, {"text": "图中是什么？"}], "红色圆形"),
+        ([{"video": "examples/media/moving-right.mp4"}, {"text": "Which way does it move?"}], "right"),
+        ([{"audio": "examples/media/three-beeps.wav"}, {"text": "How many beeps do you hear?"}], "3"),
+    ],
+)
+def test_the_first_questions_of_the_readme(demo: RunningServer, inputs: list[dict[str, str]], answer: str) -> None:
+    assert demo.chat(*inputs, max_tokens=64).json()["text"] == answer
+
+
+def test_it_answers_what_it_was_trained_for(demo: RunningServer) -> None:
+    """Of the tasks with a goal, together: no goal is proved by so few questions, but a broken path shows."""
+    with closing(Examiner(demo.url)) as examiner:
+        results = [examiner.examine(row, EACH, SEED) for row in ROWS if row.goal is not None]
+    shares = {result.row.name: result.right / result.asked for result in results}
+    assert sum(shares.values()) / len(shares) > 0.45, shares
