@@ -30,7 +30,7 @@ serve: $(STAMP)
 	$(BIN)/python -m server serve $(if $(MODEL),--model "$(MODEL)") --allow-media-root examples/media $(ARGS)
 
 test: $(STAMP)
-	$(BIN)/python -m pytest $(ARGS)
+	$(BIN)/python -m pytest --numprocesses 2 --dist loadfile $(ARGS)
 
 long: $(STAMP)
 	$(BIN)/python -m pytest -m long --timeout 3600 -o faulthandler_timeout=0 $(ARGS)

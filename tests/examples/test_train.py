@@ -140,12 +140,14 @@ def test_the_rate_goes_up_stays_and_falls_to_nothing() -> None:
 
 
 def test_the_log_forgets_slowly(tmp_path: Path) -> None:
+    """Means weigh what is older the less: (4 / 2 + 2) / 1.5 of two losses; one in eight, then eight in eight."""
     log = Log(tmp_path / "log.jsonl", smooth=0.5)
     log.note("scenes", 4.0, 1.0, {"count": (1, 8)})
     log.note("scenes", 2.0, 0.0, {"count": (8, 8)})
     log.note("talk", 1.0, 0.0, {"small_talk": (3, 4)})
-    assert log.line() == "scenes 3.00 talk 1.00"
+    log.note("talk", float("nan"), 0.0, {})
+    assert log.line() == "scenes 2.67 talk 1.00"
     log.write(7)
     entry = json.loads((tmp_path / "log.jsonl").read_text())
-    assert entry["step"] == 7 and entry["loss"] == {"scenes": 3.0, "scenes side": 1.0, "talk": 1.0}
-    assert entry["right"] == {"count": pytest.approx(0.5625), "small_talk": 0.75}
+    assert entry["step"] == 7 and entry["loss"] == {"scenes": 2.6667, "scenes side": 1.0, "talk": 1.0}
+    assert entry["right"] == {"count": 0.7083, "small_talk": 0.75}
