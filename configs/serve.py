@@ -76,4 +76,6 @@ class ServeConfig(msgspec.Struct, frozen=True, kw_only=True):
     engine: EngineConfig = EngineConfig()
     workers: int = 2
     pulse_seconds: float = 20.0  # a child that is silent for so long is killed and started anew
-    step_seconds: float = 60.0  # a step or job may take so long, and more with every token, patch and media item
+    # A step may take so long, and more with each token and patch; a job, and more with each media item (of at most
+    # media.max_items) and, where it is heard, with the length that a sound may have (media.max_audio_seconds).
+    step_seconds: float = 60.0

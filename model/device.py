@@ -1,10 +1,11 @@
 """Where and in which dtype a checkpoint runs: the user's choice made definite. Knows no network and no operation."""
 
 import importlib.util
+from collections.abc import Iterable
 
 import torch
 
-from configs.checkpoint import Checkpoint
+from configs.checkpoint import Facts
 from configs.serve import Device, Dtype
 
 _DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
@@ -14,19 +15,20 @@ class DeviceError(Exception):
     """The device or dtype that was asked for cannot be had here: the message says what to do."""
 
 
-def resolve(device: Device, dtype: Dtype, checkpoint: Checkpoint) -> tuple[torch.device, torch.dtype]:
+def resolve(device: Device, dtype: Dtype, *facts: Facts) -> tuple[torch.device, torch.dtype]:
     """The torch device and dtype for `--device` and `--dtype`. Raises DeviceError.
 
     "auto" device: cuda where torch sees one, else the CPU. "auto" dtype: the checkpoint's own (`dtype` or
-    `torch_dtype`; float32 where it names none). float16 becomes bfloat16 on the CPU, which has no fast float16
-    arithmetic: the weights keep their range and lose three bits; `--dtype float32` keeps all at twice the memory.
+    `torch_dtype` of the first of `facts`, or of its text_config, that names one; float32 where none does). float16
+    becomes bfloat16 on the CPU, which has no fast float16 arithmetic: the weights keep their range and lose three
+    bits; `--dtype float32` keeps all at twice the memory.
     """
     where = _device(device)
     if dtype != "auto":
         if dtype == "float16" and where.type == "cpu":
             raise DeviceError("--dtype float16 is not served on the CPU: take bfloat16 or float32")
         return where, _DTYPES[dtype]
-    own = _own_dtype(checkpoint)
+    own = _own_dtype(facts)
     if own == torch.float16 and where.type == "cpu":
         own = torch.bfloat16
     return where, own
@@ -44,10 +46,10 @@ def _device(device: Device) -> torch.device:
     return torch.device(device)
 
 
-def _own_dtype(checkpoint: Checkpoint) -> torch.dtype:
-    for facts in (checkpoint.config, *(checkpoint.config.child(key) for key in ("text_config", "thinker_config"))):
+def _own_dtype(facts: Iterable[Facts]) -> torch.dtype:
+    for place in (place for whole in facts for place in (whole, whole.child("text_config"))):
         for key in ("dtype", "torch_dtype"):
-            if key in facts:
-                facts.expect(key, _DTYPES)
-                return _DTYPES[facts.read(str, key)]
+            if key in place:
+                place.expect(key, _DTYPES)
+                return _DTYPES[place.read(str, key)]
     return torch.float32

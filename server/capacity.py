@@ -8,10 +8,10 @@ from tokenization.messages import Measured
 CODE = "media_too_large"
 
 
-def check_media_tokens(measured: Measured, limit: int | None) -> None:
-    """Refuse media with more than `limit` tokens, all together; None takes any. Raises ServeError (400)."""
+def check_media_tokens(measured: Measured, limit: int) -> None:
+    """Refuse media with more than `limit` tokens, all together. Raises ServeError (400)."""
     n = sum(measured.n_pads)
-    if limit is None or n <= limit:
+    if n <= limit:
         return
     largest = _largest(measured.n_pads)
     message = (

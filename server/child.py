@@ -5,6 +5,7 @@ Run as `python -m server.child worker|engine CHANNEL_FD LOCK_FD SHM_ROOT OWNER_N
 
 import ctypes
 import faulthandler
+import functools
 import os
 import select
 import signal
@@ -38,13 +39,7 @@ def main(argv: list[str]) -> int:
     os.set_inheritable(lock_fd, False)
     server = os.getppid()
 
-    def on_hangup() -> None:
-        try:
-            sweep_if_last(root, lock_fd, owner_name)
-            linger(root, server)
-        finally:
-            os._exit(0)
-
+    on_hangup = functools.partial(end, root, lock_fd, owner_name, server)
     threading.Thread(target=wait_for_hangup, args=(channel_fd, on_hangup), name="orphan-watch", daemon=True).start()
     try:
         if role == "worker":
@@ -75,6 +70,18 @@ def wake_at_server_death() -> None:
     if sys.platform == "linux":
         # Refused by a sandbox, say, it changes nothing for a child that is not stopped, so the answer is not looked at.
         ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, ctypes.c_ulong(signal.SIGCONT))
+
+
+def end(root: Path, lock_fd: int, owner_name: str, server: int) -> None:
+    """End this process, whatever happens; before that, free what the server left if this is the last that it had."""
+    try:
+        sweep_if_last(root, lock_fd, owner_name)
+        linger(root, server)
+    except Exception:  # noqa: BLE001 - the process ends here, so that nobody else could say why memory stays
+        traceback.print_exc()
+        sys.stderr.flush()
+    finally:
+        os._exit(0)
 
 
 def linger(root: Path, server: int) -> None:

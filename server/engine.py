@@ -23,12 +23,12 @@ from model.engine.messages import (
 )
 from server.background import Background
 from server.processes import Child
+from server.supervisor import Life
 from shm.channel import ChannelClosed, ChannelError
 
 # What each unit of work adds to the time that a step may take: generous for a large model on a small CPU.
 SECONDS_PER_TOKEN = 0.5
 SECONDS_PER_PATCH = 0.05
-HOPELESS_STARTS = 3  # starts in a row that ended before the engine was ready: nobody is kept waiting any more
 
 
 class EngineDied(Exception):
@@ -108,13 +108,10 @@ class Engine:
         self._step_seconds = step_seconds
         self._background = background
         self._on_media_read = on_media_read
-        self._child: Child | None = None
-        self._ready = False
+        self._life = Life()
         self._pulse: EnginePulse | None = None
         self._inside: dict[str, Stream] = {}
         self._waiting: deque[asyncio.Future[None]] = deque()
-        self._started = False  # this incarnation was ready, though it may be down by now
-        self._failures = 0  # incarnations in a row that ended before they were ready
         self._places = 0  # given to a waiter that has not entered yet
         self.facts: EngineReady | None = None  # of the latest incarnation that was ready
         self.stats: EngineStats | None = None
@@ -122,12 +119,12 @@ class Engine:
     @property
     def up(self) -> bool:
         """Whether a live process can take requests."""
-        return self._ready and self._child is not None and self._child.alive
+        return self._life.up
 
     @property
     def hopeless(self) -> bool:
         """Whether it died again and again before it was ready."""
-        return self._failures >= HOPELESS_STARTS
+        return self._life.hopeless
 
     @property
     def n_waiting(self) -> int:
@@ -160,7 +157,8 @@ class Engine:
         self._background.spawn(self._send(Abort(request_id=stream.request_id, index=index)))
 
     def on_started(self, child: Child) -> None:
-        self._child, self._ready, self._started, self._pulse, self.stats = child, False, False, None, None
+        self._life.start(child)
+        self._pulse = self.stats = None
 
     def on_message(self, message: FromEngine) -> bool:
         match message:
@@ -174,17 +172,17 @@ class Engine:
             case Finished():
                 self._on_finished(message)
             case EngineReady():
-                self.facts, self._ready, self._started, self._failures = message, True, True, 0
+                self.facts = message
+                self._life.ready()
                 self._offer()
                 return True
         return False
 
     def on_down(self) -> None:
-        self._ready = False
+        self._life.down()
 
     def on_lost(self) -> None:
-        if not self._started:
-            self._failures += 1
+        self._life.lost()
         streams = list(self._inside.values())
         self._inside.clear()
         self.stats = None
@@ -220,10 +218,10 @@ class Engine:
 
     async def _send(self, message: Generate | Abort) -> None:
         """A dead engine is reported by on_lost, not here."""
-        if self._child is None:
+        if self._life.child is None:
             return
         try:
-            await self._child.channel.send(message)
+            await self._life.child.channel.send(message)
         except ChannelClosed:
             return
         except ChannelError as error:

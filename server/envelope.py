@@ -49,6 +49,6 @@ class Envelope:
             return  # it left while it was sending its body
         except Exception:  # noqa: BLE001 - the HTTP handler: a defect of ours is a 500, and nothing internal goes out
             log.exception("request %s: %s %s failed", request_id, scope["method"], scope["path"])
-            if not started:
+            if not started:  # else the answer breaks off: the HTTP server closes a connection whose answer is not whole
                 response = error_response(internal("the server failed"), request_id)
                 await response(scope, receive, send_with_id)

@@ -97,7 +97,7 @@ def launch(role: Role, owned: Ownership, receives: Any) -> Child:
     ours, theirs = channel_pair()
     try:
         process = _exec(role, owned, theirs)
-    except BaseException:
+    except BaseException:  # an interrupt too: a channel without a child must not stay open
         ours.close()
         raise
     finally:

@@ -27,15 +27,15 @@ def model_note(path: Path) -> str:
     return " (embedded default: a small demo model, docs/demo-model.md)" if path == EMBEDDED_MODEL else ""
 
 
-def pool_note(pool_bytes: int, room: int) -> str:
+def pool_note(asked: int, pool_bytes: int) -> str:
     """How much shared memory there will be, and what to do where the machine has less than was asked for."""
-    if pool_bytes <= room:
-        return f"at most {size(pool_bytes)}"
-    return f"at most {size(room)}, all there is, instead of --shm-mib's {size(pool_bytes)} (docker run --shm-size)"
+    if pool_bytes == asked:
+        return f"at most {size(asked)}"
+    return f"at most {size(pool_bytes)}, all there is, instead of --shm-mib's {size(asked)} (docker run --shm-size)"
 
 
-def describe(config: ServeConfig, served: Served, root: Path, room: int) -> str:
-    """Configuration and limits, before anything is loaded. `room`: bytes of the file system under `root`."""
+def describe(config: ServeConfig, served: Served, root: Path, pool_bytes: int) -> str:
+    """Configuration and limits, before anything is loaded. `pool_bytes`: what the pool under `root` may hold."""
     roots = ", ".join(str(path) for path in config.media.roots) or "none (local paths are refused)"
     defaults = served.defaults
     drawn = "greedy" if not defaults.temperature else (
@@ -55,7 +55,7 @@ def describe(config: ServeConfig, served: Served, root: Path, room: int) -> str:
                     ("sampling by default", drawn),
                     ("device, dtype", f"{config.engine.device}, {config.engine.dtype} (as asked for)"),
                     ("workers", str(config.workers)),
-                    ("shared memory", f"{root}, {pool_note(config.shm.pool_bytes, room)}"),
+                    ("shared memory", f"{root}, {pool_note(config.shm.pool_bytes, pool_bytes)}"),
                     ("media from", roots),
                 ],
             ),
@@ -69,6 +69,7 @@ def describe(config: ServeConfig, served: Served, root: Path, room: int) -> str:
                     ("--max-items", f"{config.media.max_items} media in one prompt"),
                     ("--max-pixels", f"{config.media.max_pixels} pixels of one image after resizing"),
                     ("--max-source-pixels", f"{config.media.max_source_pixels} pixels of one image as sent"),
+                    ("--max-file-mib", size(config.media.max_file_bytes) + " of one local file"),
                     *_longest(config.media, served.modalities),
                     ("--max-body-mib", size(config.http.max_body_bytes) + " of one request body"),
                     ("--max-inflight-mib", size(config.http.max_inflight_bytes) + " of all request bodies"),
@@ -79,9 +80,12 @@ def describe(config: ServeConfig, served: Served, root: Path, room: int) -> str:
 
 
 def _longest(media: MediaConfig, modalities: Collection[str]) -> Iterator[tuple[str, str]]:
-    """How long a video and a sound may be, of a model that takes them."""
+    """How long and how large a video and a sound may be, of a model that takes them."""
     if "video" in modalities:
         yield "--max-video-seconds", f"{media.max_video_seconds:g} s of one video"
+        yield "--max-frames", f"{media.max_frames} frames of one video that reach the model"
+        yield "--max-decoded-frames", f"{media.max_decoded_frames} frames of one video decoded for those"
+        yield "--max-video-pixels", f"{media.max_video_pixels} pixels of all frame pairs of one video after resizing"
     if "audio" in modalities:
         yield "--max-audio-seconds", f"{media.max_audio_seconds:g} s of one sound, or of one video's"
 

@@ -71,7 +71,9 @@ class CompletionBody(SamplingFields):
 
 def read_openai(raw: bytes) -> ChatBody:
     """The body of POST /v1/chat/completions. Raises ServeError (400) and ChatError."""
-    found = read_object(raw)
+    found = parsed(raw)
+    if not isinstance(found, dict):
+        raise bad_request("the body must be a JSON object", code="invalid_json")
     body = validated(lambda: CompletionBody.model_validate(found))
     return ChatBody(
         chat=chat_from_openai(body.messages),
@@ -85,15 +87,30 @@ def read_openai(raw: bytes) -> ChatBody:
 
 def read_native(raw: bytes) -> ChatBody:
     """The body of POST /chat: an object, or a bare list, which is its `inputs`. Raises ServeError (400), ChatError."""
-    body = read_object(raw)
+    return native_chat(object_or_inputs(parsed(raw)))
+
+
+def read_countable(raw: bytes) -> ChatBody:
+    """The body of POST /tokenize, in either dialect: `messages`, or what /chat takes. Raises ServeError, ChatError."""
+    body = object_or_inputs(parsed(raw))
+    if "messages" not in body:
+        return native_chat(body)
+    model = model_of(body)
+    if not isinstance(body["messages"], list):
+        raise bad_request("must be a list", "messages")
+    chat = chat_from_openai(body["messages"])
+    return ChatBody(chat=chat, field="messages", model=model, wishes=Wishes(), stream=False, include_usage=False)
+
+
+def native_chat(body: dict[str, Any]) -> ChatBody:
+    """What /chat takes, as an object. Raises ServeError (400), ChatError."""
     unknown = sorted(set(body) - {*NATIVE_KEYS, "parameters", "stream", "model"})
     if unknown:
         raise bad_request(f"{unknown[0]!r} is not a field of a chat request", unknown[0], "unknown_field")
-    stream, model = body.get("stream"), body.get("model")
+    stream = body.get("stream")
     if stream is not None and not isinstance(stream, bool):
         raise bad_request("must be true or false", "stream")
-    if model is not None and not isinstance(model, str):
-        raise bad_request("must be a string", "model")
+    model = model_of(body)
     parameters = body.get("parameters")
     fields = validated(lambda: NativeFields.model_validate({} if parameters is None else parameters), "parameters")
     chat = chat_from_native({key: body[key] for key in NATIVE_KEYS if key in body})
@@ -108,26 +125,24 @@ def read_native(raw: bytes) -> ChatBody:
     )
 
 
-def read_countable(raw: bytes) -> ChatBody:
-    """The body of POST /tokenize, in either dialect: `messages`, or what /chat takes. Raises ServeError, ChatError."""
-    body = read_object(raw)
+def model_of(body: dict[str, Any]) -> str | None:
+    """The model that a body of /chat or /tokenize names. Raises ServeError (400)."""
     model = body.get("model")
     if model is not None and not isinstance(model, str):
         raise bad_request("must be a string", "model")
-    if "messages" not in body:
-        return read_native(raw)
-    if not isinstance(body["messages"], list):
-        raise bad_request("must be a list", "messages")
-    chat = chat_from_openai(body["messages"])
-    return ChatBody(chat=chat, field="messages", model=model, wishes=Wishes(), stream=False, include_usage=False)
+    return model
 
 
-def read_object(raw: bytes) -> dict[str, Any]:
-    """A JSON object; a bare list is the `inputs` of one."""
+def parsed(raw: bytes) -> Any:
+    """The body's JSON. Raises ServeError (400)."""
     try:
-        body = pydantic_core.from_json(raw, allow_inf_nan=False)
+        return pydantic_core.from_json(raw, allow_inf_nan=False)
     except ValueError as error:
         raise bad_request(f"the body is not valid JSON: {error}", code="invalid_json") from None
+
+
+def object_or_inputs(body: Any) -> dict[str, Any]:
+    """A JSON object; a bare list is the `inputs` of one. Raises ServeError (400)."""
     if isinstance(body, list):
         return {"inputs": body}
     if not isinstance(body, dict):

@@ -23,7 +23,7 @@ class Served:
     defaults: Defaults
     modalities: frozenset[Kind]
     max_model_len: int  # as asked for; the engine's cache may allow less
-    max_n: int = 8  # answers to one chat
+    max_n: int  # answers to one chat
     largest: tuple[MediaItem, ...] = ()  # of each modality the item that needs most memory; without content
     grounds: bool = False  # its answers point at pictures with boxes
 

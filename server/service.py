@@ -106,7 +106,7 @@ class RequestService:
             self._release(request.id, hold)
 
     async def count(self, request: ChatRequest) -> Prepared:
-        """The ids of a chat, with nothing decoded and nothing leased. Raises ServeError."""
+        """The ids of a chat: nothing is leased, or decoded but sounds and a frame of each video. Raises ServeError."""
         self.check(request.chat)
         hold = Hold()
         try:
@@ -168,7 +168,7 @@ class RequestService:
                     return prepared
                 case PrepareFailed() as failed:
                     if failed.kind == "bad_request":
-                        raise bad_request(failed.message, failed.param or request.field)
+                        raise bad_request(failed.message, failed.param or request.field, failed.code)
                     log.error("%s: a worker failed: %s", job.request_id, failed.message)
                     raise internal("the request could not be prepared")
 
@@ -176,7 +176,8 @@ class RequestService:
         if not measured.nbytes:
             return ()
         facts = self.engine.facts
-        check_media_tokens(measured, facts.max_media_tokens if facts else None)
+        assert facts is not None, "nothing is admitted before the first engine was ready"
+        check_media_tokens(measured, facts.max_media_tokens)
         if hold.leased:  # measured again: whoever wrote to the earlier leases has let go of them
             self.segments.retire(request_id)
             await self.segments.settle(request_id)

@@ -49,20 +49,14 @@ class HttpServer(uvicorn.Server):
 class Server:
     """All parts of one running server."""
 
-    def __init__(self, config: ServeConfig, served: Served, owner: Owner) -> None:
+    def __init__(self, config: ServeConfig, served: Served, owner: Owner, pool_bytes: int) -> None:
         self._config = config
         self._owner = owner
         self._background = Background()
         self._metrics = Metrics()
-        # A pool larger than its file system would answer "later" to what can never fit.
-        self._pool_bytes = min(config.shm.pool_bytes, room(owner.root))
-        self._segments = Segments(Pool(owner, self._pool_bytes), self._background)
-        self._workers = Workers(
-            config.workers,
-            config.step_seconds,
-            self._background,
-            max_audio_seconds=config.media.max_audio_seconds,
-        )
+        self._pool_bytes = pool_bytes
+        self._segments = Segments(Pool(owner, pool_bytes), self._background)
+        self._workers = Workers(config.workers, config.step_seconds, self._background, config.media)
         self._engine = Engine(
             config.engine.max_seqs,
             config.step_seconds,
@@ -245,7 +239,9 @@ async def serve(config: ServeConfig, served: Served, root: Path) -> None:
     with listen(config.http.host, config.http.port) as sock:
         owner = Owner.claim(root)
         try:
-            print(describe(config, served, root, room(root)), flush=True)
-            await Server(config, served, owner).run(sock)
+            # A pool larger than its file system would answer "later" to what can never fit.
+            pool_bytes = min(config.shm.pool_bytes, room(root))
+            print(describe(config, served, root, pool_bytes), flush=True)
+            await Server(config, served, owner, pool_bytes).run(sock)
         finally:
             owner.close()

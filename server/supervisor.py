@@ -17,6 +17,7 @@ LAST_WORDS_SECONDS = 1.0  # how long a child that closed its channel may take to
 STABLE_SECONDS = 30.0  # a child that was ready for so long is started anew without delay
 MAX_BACKOFF_SECONDS = 5.0
 WATCH_SECONDS = 0.25
+HOPELESS_STARTS = 3  # starts in a row that ended before the child was ready: nobody is kept waiting any more
 
 
 class StartFailed(Exception):
@@ -40,6 +41,43 @@ class Guest(Protocol):
 
     def overdue(self) -> str | None:
         """Why the child counts as hung although it still pulses, or None."""
+
+
+class Life:
+    """What a guest keeps of its child: the latest incarnation, whether it can take work, whether any ever will."""
+
+    def __init__(self) -> None:
+        self.child: Child | None = None
+        self._ready = False
+        self._was_ready = False  # this incarnation, though it may be down by now
+        self._failures = 0  # incarnations in a row that ended before they were ready
+
+    @property
+    def up(self) -> bool:
+        """Whether a live process can take work."""
+        return self._ready and self.child is not None and self.child.alive
+
+    @property
+    def hopeless(self) -> bool:
+        """Whether it ended again and again before it was ready."""
+        return self._failures >= HOPELESS_STARTS
+
+    def start(self, child: Child) -> None:
+        """A new incarnation runs; it is not ready yet."""
+        self.child, self._ready, self._was_ready = child, False, False
+
+    def ready(self) -> None:
+        """It takes work from now on."""
+        self._ready, self._was_ready, self._failures = True, True, 0
+
+    def down(self) -> None:
+        """It takes none any more."""
+        self._ready = False
+
+    def lost(self) -> None:
+        """It is reaped. To be called once for each incarnation."""
+        if not self._was_ready:
+            self._failures += 1
 
 
 class Keeper:

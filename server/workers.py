@@ -4,12 +4,15 @@ Knows no HTTP and no engine.
 """
 
 import asyncio
+import heapq
 import logging
 from collections import deque
 from collections.abc import Sequence
 
+from configs.serve import MediaConfig
 from server.background import Background
 from server.processes import Child
+from server.supervisor import Life
 from shm.channel import ChannelClosed, ChannelError
 from tokenization.messages import (
     Cancel,
@@ -29,7 +32,6 @@ from tokenization.messages import (
 
 log = logging.getLogger("pixelferry")
 
-HOPELESS_STARTS = 3  # starts in a row that ended before the worker was ready
 SECONDS_PER_MEDIUM = 10.0  # what each media item adds to the time that a job may take
 SECONDS_PER_VIDEO = 180.0  # the same of a video: --max-decoded-frames of full HD at a hundred a second
 SECONDS_PER_SECOND = 0.1  # the same of each second that a sound may last: several times what the slowest codec takes
@@ -72,23 +74,20 @@ class WorkerSlot:
 
     def __init__(self, gate: "Workers") -> None:
         self._gate = gate
-        self._child: Child | None = None
-        self._ready = False
-        self._started = False  # this incarnation was ready, though it may be down by now
+        self._life = Life()
         self._busy_seconds = 0.0
-        self._failures = 0  # incarnations in a row that ended before they were ready
         self.taken = False
         self.job: Job | None = None
 
     @property
     def up(self) -> bool:
         """Whether a live process can take a job, now or after the one it has."""
-        return self._ready and self._child is not None and self._child.alive
+        return self._life.up
 
     @property
     def hopeless(self) -> bool:
         """Whether it died again and again before it was ready."""
-        return self._failures >= HOPELESS_STARTS
+        return self._life.hopeless
 
     @property
     def free(self) -> bool:
@@ -96,12 +95,13 @@ class WorkerSlot:
         return self.up and not self.taken
 
     def on_started(self, child: Child) -> None:
-        self._child, self._ready, self._started, self._busy_seconds = child, False, False, 0.0
+        self._life.start(child)
+        self._busy_seconds = 0.0
 
     def on_message(self, message: FromWorker) -> bool:
         match message:
             case WorkerReady():
-                self._ready, self._started, self._failures = True, True, 0
+                self._life.ready()
                 self._gate.offer()
                 return True
             case WorkerPulse():
@@ -111,11 +111,10 @@ class WorkerSlot:
         return False
 
     def on_down(self) -> None:
-        self._ready = False
+        self._life.down()
 
     def on_lost(self) -> None:
-        if not self._started:
-            self._failures += 1
+        self._life.lost()
         if self.job is not None:
             self.job.put(None)
             self.job = None
@@ -128,9 +127,9 @@ class WorkerSlot:
 
     async def send(self, message: Prepare | Draw | Leases | Cancel) -> None:
         """Say something; a worker that died meanwhile is reported by its job, not here."""
-        if self._child is not None:
+        if self._life.child is not None:
             try:
-                await self._child.channel.send(message)
+                await self._life.child.channel.send(message)
             except ChannelClosed:
                 return
             except ChannelError as error:  # the chat is longer than a frame may be
@@ -154,9 +153,10 @@ class WorkerSlot:
 class Workers:
     """All workers. Jobs get a free one in the order in which they came."""
 
-    def __init__(self, n: int, step_seconds: float, background: Background, *, max_audio_seconds: float) -> None:
+    def __init__(self, n: int, step_seconds: float, background: Background, limits: MediaConfig) -> None:
         self.step_seconds = step_seconds
-        self._sound_seconds = SECONDS_PER_SECOND * max_audio_seconds
+        self._max_items = limits.max_items
+        self._sound_seconds = SECONDS_PER_SECOND * limits.max_audio_seconds
         self.slots = tuple(WorkerSlot(self) for _ in range(n))
         self._background = background
         self._waiting: deque[asyncio.Future[WorkerSlot]] = deque()
@@ -181,7 +181,8 @@ class Workers:
 
         Raises WorkerDied when no worker can be started any more.
         """
-        seconds = sum(self._media_seconds(medium) for medium in chat.media)
+        # A worker opens no more than so many: it refuses the chat, or the model's window drops the others.
+        seconds = sum(heapq.nlargest(self._max_items, map(self._media_seconds, chat.media)))
         return await self._hand(Prepare(request_id=request_id, chat=chat, count_only=count_only), seconds)
 
     async def draw(self, message: Draw) -> tuple[WorkerSlot, Job]:

@@ -132,7 +132,7 @@ class _StandAlone:
                 owner.record(name)
                 self._names.append(name)
                 return _map_new(self._root / name, nbytes, size)
-            except BaseException:
+            except BaseException:  # an interrupt too: nothing may stay recorded that the caller never got
                 ledger.undo()
                 self._forget_released()
                 raise
@@ -160,7 +160,7 @@ def _map_new(path: Path, nbytes: int, size: int) -> Segment:
     try:
         stamp(fd, path.name, nbytes)
         return Segment(path.name, nbytes, mmap.mmap(fd, size))
-    except BaseException:
+    except BaseException:  # an interrupt too: a segment that nobody was given must not stay
         os.unlink(path)
         raise
     finally:

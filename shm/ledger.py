@@ -45,7 +45,7 @@ class Ledger:
                 fcntl.flock(fd, fcntl.LOCK_EX)
                 if leads_to(path, fd):  # else it was released while this waited for the lock: begin again
                     return cls(path, fd, _read_all(fd))
-            except BaseException:
+            except BaseException:  # an interrupt too: while the descriptor is open, the file stays locked
                 os.close(fd)
                 raise
             os.close(fd)
@@ -56,7 +56,7 @@ class Ledger:
         try:
             if os.pwrite(self._fd, text, self._kept) < len(text):
                 raise SegmentFull("no room to record a segment")
-        except BaseException:
+        except BaseException:  # an interrupt too: half a record must not stay in the file
             self.undo()
             raise
 

@@ -12,6 +12,7 @@ import os
 import re
 import secrets
 import stat
+import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -43,9 +44,9 @@ def default_root() -> Path:
 
 
 def room(root: Path) -> int:
-    """Bytes that the file system under `root` can hold in all."""
+    """Bytes that the file system under `root` can hold in all; one without a limit (tmpfs of size=0) says 0 blocks."""
     found = os.statvfs(root)
-    return found.f_blocks * found.f_frsize
+    return found.f_blocks * found.f_frsize or sys.maxsize
 
 
 def path_file(root: Path, owner: str, request_id: str) -> Path:

@@ -151,7 +151,7 @@ class Pool:
                 # The largest first: it takes the largest idle file, and a small item does not sit in that one.
                 for i in sorted(range(len(names)), key=lambda i: nbytes[i], reverse=True):
                     request.leased[names[i]] = self._issue(names[i], nbytes[i])
-            except BaseException:
+            except BaseException:  # an interrupt too: all or none are lent, or the bound would count them for good
                 for name in names:
                     file = request.leased.pop(name, None)
                     if file is not None and self._take_back(file):
@@ -166,7 +166,7 @@ class Pool:
         ledger = Ledger.open(path_file(self._root, self._owner.name, request_id))
         try:
             ledger.append(names)
-        except BaseException:
+        except BaseException:  # an interrupt too: an open ledger keeps its path file locked
             ledger.close()
             raise
         return ledger
@@ -187,7 +187,7 @@ class Pool:
                     self._total += need - file.size
                     file.size = need
                 file.lend(fd, name, nbytes, need)
-            except BaseException:
+            except BaseException:  # an interrupt too: a file that is neither idle nor lent would be lost to the pool
                 self._idle.append(file)
                 raise
             finally:
@@ -211,7 +211,7 @@ class Pool:
         self._with_room(lambda: self._owner.record(idle))
         try:
             file = self._with_room(lambda: PoolFile.create(self._root, idle, size))
-        except BaseException:
+        except BaseException:  # an interrupt too: a name without a file must not keep its place in the list
             self._owner.forget(idle)
             raise
         self._total += size

@@ -88,7 +88,7 @@ def create_file(path: Path, size: int) -> int:
         raise SegmentError(f"a segment could not be created: {os.strerror(error.errno or 0)}") from None
     try:
         reserve(fd, size)
-    except BaseException:
+    except BaseException:  # an interrupt too: a file that nobody was given must not stay
         os.unlink(path)
         os.close(fd)
         raise

@@ -1,5 +1,6 @@
 """The bytes of a sound, or of a video with one, become mono samples at 16 kHz. Knows no model and no file names."""
 
+import math
 from collections.abc import Iterator
 
 import numpy as np
@@ -7,28 +8,34 @@ from av.audio.frame import AudioFrame
 from av.audio.resampler import AudioResampler
 
 from configs.serve import MediaConfig
-from tokenization.audio_decoder import SoundError, SoundReader, check_length, open_sound
+from tokenization.audio_decoder import SoundError, SoundReader, SoundTooLong, check_length, open_sound
 from tokenization.errors import ChatError
 
 RATE = 16_000  # samples per second of what `read_sound` gives
 _PIECE = 1 << 16  # samples that are taken to 16 kHz at once: at a rate of 1 Hz each becomes 16,000
+_LEAD = 0.1  # seconds: headers may count the silence that a codec puts before a sound; Opus has at most 80 ms
 _FILTER = 64  # samples, at the lower of both rates: twice what FFmpeg's filter looks at
 
 
-def read_sound(data: bytes | memoryview, limits: MediaConfig, where: str) -> np.ndarray:
+def read_sound(
+    data: bytes | memoryview, limits: MediaConfig, where: str, *, model_seconds: float = math.inf
+) -> np.ndarray:
     """float32 [n], n >= 1, finite, mono at 16 kHz: the sound in `data`, or the first sound track of the video in it.
 
     Channels are averaged, as the feature extractors' own loaders do. Silence that codecs put before the sound and
     behind it is cut off where the file says how much that is. Of a damaged file what decodes is given.
 
-    Raises ChatError with param `where` for what is no sound, has no sound track, holds nothing that decodes, lasts
-    longer than `limits.max_audio_seconds`, or holds values that are not finite numbers. No more than the allowed
-    length and one frame is decoded and held.
+    Raises ChatError with param `where` for what is no sound, has no sound track, has lost most of what it held, lasts
+    longer than `limits.max_audio_seconds` or `model_seconds`, or holds values that are not finite numbers. No more than
+    the allowed length and one frame is decoded and held.
     """
     try:
         with open_sound(data) as sound:
-            return _read(sound, limits.max_audio_seconds)
+            return _read(sound, min(limits.max_audio_seconds, model_seconds))
     except SoundError as error:
+        if isinstance(error, SoundTooLong) and model_seconds < limits.max_audio_seconds:
+            message = f"the sound is too long: this model hears at most {model_seconds:g} s at once"
+            raise ChatError(message, where) from None
         raise ChatError(error.message, where) from None
 
 
@@ -36,7 +43,7 @@ def read_sound(data: bytes | memoryview, limits: MediaConfig, where: str) -> np.
 
 
 def _read(sound: SoundReader, max_seconds: float) -> np.ndarray:
-    check_length(sound.claimed_seconds, max_seconds)
+    check_length(sound.claimed_seconds - _LEAD, max_seconds)
     sounds = ((frame.sample_rate, _to_mono(frame)) for frame in sound.frames(max_seconds))
     pieces = []
     n = 0

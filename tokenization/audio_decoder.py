@@ -43,6 +43,10 @@ class SoundError(ValueError):
         self.message = message
 
 
+class SoundTooLong(SoundError):
+    """A sound that lasts longer than it may."""
+
+
 class SoundReader:
     """One open sound: what its header says, and what the decoder makes of its packets."""
 
@@ -51,6 +55,8 @@ class SoundReader:
         self._stream = stream
         self._context = stream.codec_context
         self._nbytes = nbytes
+        self._packets = 0
+        self._errors = 0  # packets that the decoder refused
         self._changes = 0
         self._packer: tuple[object, AudioResampler] | None = None
 
@@ -71,7 +77,7 @@ class SoundReader:
 
         Each has at least one sample, 1 to 64 channels, at most 7 of them in planes of their own, and a rate of 1 to
         768,000. Raises SoundError for others, where they last longer than `max_seconds` together, are more work than
-        an honest sound of that length, or change their rate all the time.
+        an honest sound of that length, or change their rate all the time; at the end, where most of it was lost.
         """
         seconds, values, rate = 0.0, 0, 0
         for frame in self._decode(int((max_seconds + 1) * _PACKETS_PER_SECOND)):
@@ -86,22 +92,33 @@ class SoundReader:
                 rate = frame.sample_rate
                 self._count_change()
             yield from self._pack(frame)
+        # An answer about a small part looks like one about the whole.
+        if seconds and (2 * seconds < self.claimed_seconds or 2 * self._errors > self._packets):
+            raise SoundError("the sound is damaged: less than half of it can be decoded")
 
     def _decode(self, max_packets: int) -> Iterator[AudioFrame]:
-        # IndexError: PyAV has no object for a stream that a damaged file seems to gain on the way.
+        for number, packet in enumerate(self._demux()):
+            if number > max_packets:
+                raise SoundError("the sound is split into too many packets")
+            yield from (frame for frame in self._feed(packet) if frame.samples > 0)
+
+    def _demux(self) -> "Iterator[av.Packet[AudioStream]]":
+        # IndexError: PyAV has no object for a stream that a damaged file seems to gain on the way. Memory that a
+        # demuxer lacks is no other error: it asks for as much as a damaged header says.
         try:
-            for number, packet in enumerate(self._source.demux(self._stream)):
-                if number > max_packets:
-                    raise SoundError("the sound is split into too many packets")
-                yield from (frame for frame in self._feed(packet) if frame.samples > 0)
+            yield from self._source.demux(self._stream)
         except (av.FFmpegError, IndexError):
             return
 
     def _feed(self, packet: "av.Packet[AudioStream]") -> list[AudioFrame]:
         """What comes out when a packet goes in; the last, empty one gets what is still inside."""
+        self._packets += packet.size > 0
         try:
             return self._context.decode(packet)
+        except av.MemoryError:
+            raise
         except av.FFmpegError:
+            self._errors += 1
             return []
 
     def _pack(self, frame: AudioFrame) -> list[AudioFrame]:
@@ -112,7 +129,12 @@ class SoundReader:
         if self._packer is None or self._packer[0] != shape:
             self._count_change()
             self._packer = shape, AudioResampler(format="flt")
-        return self._packer[1].resample(frame)
+        try:
+            return self._packer[1].resample(frame)
+        except av.MemoryError:
+            raise
+        except av.FFmpegError:
+            raise SoundError("the channels of the sound cannot be told apart") from None
 
     def _count_change(self) -> None:
         self._changes += 1
@@ -121,10 +143,10 @@ class SoundReader:
 
 
 def check_length(seconds: float, max_seconds: float) -> None:
-    """Raises SoundError for a sound that lasts longer than it may."""
+    """Raises SoundTooLong for a sound that lasts longer than it may."""
     # Sums of many lengths are off by a little.
     if seconds > max_seconds + 1e-6:
-        raise SoundError(f"the sound lasts more than the allowed {max_seconds:g} s")
+        raise SoundTooLong(f"the sound lasts more than the allowed {max_seconds:g} s")
 
 
 def check_shape(rate: int, channels: int) -> None:
@@ -145,16 +167,15 @@ def open_sound(data: bytes | memoryview) -> Iterator[SoundReader]:
     limits = {"codec_whitelist": DECODERS, "max_samples": str(_MAX_FRAME)}
     options = {"format_whitelist": FORMATS, "protocol_whitelist": "", "codec_whitelist": "none"}
     try:
-        with av.open(
-            io.BytesIO(data), mode="r", options=options, metadata_errors="replace", buffer_size=1 << 20
-        ) as container:
-            stream = _sounding_stream(container)
-            stream.codec_context.options = limits
-            stream.codec_context.thread_count = 1
-            stream.codec_context.thread_type = "NONE"
-            yield SoundReader(container, stream, len(data))
+        container = av.open(io.BytesIO(data), mode="r", options=options, metadata_errors="replace", buffer_size=1 << 20)
     except av.FFmpegError:
         raise SoundError("this is not a sound that the server reads, or its header is damaged") from None
+    with container:
+        stream = _sounding_stream(container)
+        stream.codec_context.options = limits
+        stream.codec_context.thread_count = 1
+        stream.codec_context.thread_type = "NONE"
+        yield SoundReader(container, stream, len(data))
 
 
 def _sounding_stream(container: InputContainer) -> AudioStream:

@@ -4,13 +4,15 @@
 class ChatError(ValueError):
     """A chat that cannot be answered as it stands: the client must change the field `param`.
 
-    The message is shown to the client: it holds no path, address or name that the client did not write.
+    The message is shown to the client: it holds no path, address or name that the client did not write. `code` is what
+    a program tells the error by, None for most.
     """
 
-    def __init__(self, message: str, param: str | None = None) -> None:
+    def __init__(self, message: str, param: str | None = None, code: str | None = None) -> None:
         super().__init__(message)
         self.message = message
         self.param = param
+        self.code = code
 
 
 def clip(text: str, limit: int = 60) -> str:

@@ -1,9 +1,6 @@
-"""Sizes, patch grids and 3-axis positions of Qwen's vision models, as arithmetic. Knows no pixels and no files."""
+"""Sizes and patch grids of Qwen's vision models, as arithmetic. Knows no pixels and no files."""
 
 import math
-from collections.abc import Sequence
-
-import numpy as np
 
 MAX_ASPECT = 200
 
@@ -53,39 +50,3 @@ def held_resize(height: int, width: int, *, factor: int, min_pixels: int, max_pi
 def n_tokens(grid: tuple[int, int, int], merge: int) -> int:
     """Tokens that a (t, h, w) grid of patches becomes: one for each merge x merge block."""
     return grid[0] * (grid[1] // merge) * (grid[2] // merge)
-
-
-def mrope_positions(
-    n: int,
-    starts: Sequence[int],
-    grids: Sequence[tuple[int, int, int]],
-    *,
-    merge: int,
-    steps: Sequence[float] | None = None,
-) -> tuple[np.ndarray, int]:
-    """int32 [3, n] positions (t, h, w) of a prompt of `n` tokens, and the delta of what is generated after it.
-
-    Medium i fills `n_tokens(grids[i])` places from `starts[i]` on; starts ascend. `steps[i]` is the distance between
-    its temporal grids on the t axis (default 1): t = floor(index * step), in float32. Text after a medium begins one
-    behind the greatest of its positions, on all axes: the rule of transformers 4, which differs from 5's for long
-    videos only. A token generated at index i has position i + delta.
-    """
-    positions = np.empty((3, n), np.int32)
-    at, position = 0, 0  # index of the next token, its position
-    for i, (start, (t, grid_h, grid_w)) in enumerate(zip(starts, grids, strict=True)):
-        positions[:, at:start] = np.arange(position, position + start - at)
-        position += start - at
-        h, w = grid_h // merge, grid_w // merge
-        end = start + t * h * w
-        block = positions[:, start:end].reshape(3, t, h, w)  # a copy: the slice is not contiguous
-        step = np.float32(1 if steps is None else steps[i])
-        frames = np.floor(np.arange(t, dtype=np.float32) * step).astype(np.int32)
-        block[0] = frames[:, None, None]
-        block[1] = np.arange(h)[:, None]
-        block[2] = np.arange(w)
-        positions[:, start:end] = block.reshape(3, -1) + position
-        position += max(int(frames[-1]) + 1, h, w)
-        at = end
-    positions[:, at:] = np.arange(position, position + n - at)
-    position += n - at
-    return positions, position - n

@@ -51,16 +51,18 @@ class Hearing:
     def measure(self, source: Source, limits: MediaConfig) -> Measure:
         """Decode the sound and count its frames and tokens. `load` makes frames of it.
 
-        A sound that is longer than the model takes is refused: the published processor cuts it off without a word,
-        and an answer about half a recording looks like one about the whole. Raises ChatError, naming `source.where`.
+        A sound that is longer than the model takes is refused, and no more of it is decoded: the published processor
+        cuts it off without a word, and an answer about half a recording looks like one about the whole. Raises
+        ChatError, naming `source.where`.
         """
         try:
-            sound = read_sound(source.data, limits, source.where)
-            self._check(sound, source.where)
+            sound = read_sound(source.data, limits, source.where, model_seconds=self.max_seconds)
         except ChatError as error:
             if not source.of_video:
                 raise
-            raise ChatError(f"use_audio_in_video: {error.message}", error.param) from None
+            raise ChatError(f"use_audio_in_video: {error.message}", error.param, error.code) from None
+        # Of a sound whose rate changes on the way each part was rounded up to a whole sample.
+        sound = sound[: self._frames * self.spec.hop]
         return self._measure(-(-len(sound) // self.spec.hop), sound=sound, of_video=source.of_video)
 
     def load(self, measure: Measure) -> np.ndarray:
@@ -75,13 +77,6 @@ class Hearing:
         frames = min(int(seconds * self.spec.rate) // self.spec.hop, 4 * max_tokens + 2)
         found = self._measure(frames)
         return found if found.n_pads >= 2 else None
-
-    def _check(self, sound: np.ndarray, where: str) -> None:
-        if len(sound) > self._frames * self.spec.hop:
-            seconds = len(sound) / self.spec.rate
-            raise ChatError(
-                f"the sound lasts {seconds:.2f} s, and this model hears at most {self.max_seconds:g} s at once", where
-            )
 
     def _measure(self, frames: int, *, sound: np.ndarray | None = None, of_video: bool = False) -> Measure:
         return Measure(

@@ -5,7 +5,7 @@ import math
 from configs.serve import MediaConfig
 from tokenization.grid import MAX_ASPECT
 from tokenization.source import video_caps
-from tokenization.video_sampling import VideoOptions, frame_size
+from tokenization.video_sampling import FRAME_FACTOR, VideoOptions, frame_size
 
 _LARGE = 1 << 14  # a side that every bound shrinks
 
@@ -20,19 +20,18 @@ def largest_area(cells: int) -> tuple[int, int]:
     return found
 
 
-def largest_clip(
-    limits: MediaConfig, max_tokens: int, *, factor: int, temporal: int
-) -> tuple[int, tuple[int, int]] | None:
+def largest_clip(limits: MediaConfig, max_tokens: int, *, factor: int) -> tuple[int, tuple[int, int]] | None:
     """(temporal grids, (height, width)) of the square video with most tokens, at most `max_tokens`; None: none fits.
 
     A token is one square of `factor` pixels of one temporal grid.
     """
-    caps, options = video_caps(limits), VideoOptions(max_pixels=limits.max_pixels)
+    # A request's minimum lifts a frame above its share of the published total.
+    options = VideoOptions(min_pixels=limits.max_pixels, max_pixels=limits.max_pixels)
+    caps = video_caps(limits)
     best = (0, 0, 0)  # tokens, grids, tokens along a side
-    for grids in range(1, max(1, limits.max_frames // temporal) + 1):
-        height, width = frame_size(_LARGE, _LARGE, grids * temporal, options, caps, factor=factor)
-        side = min(height, width) // factor
-        fewer, smaller = min(grids, max_tokens // side**2), min(side, math.isqrt(max_tokens // grids))
-        best = max(best, (fewer * side**2, fewer, side), (grids * smaller**2, grids, smaller))
+    for grids in range(1, max(1, limits.max_frames // FRAME_FACTOR) + 1):
+        height, width = frame_size(_LARGE, _LARGE, grids * FRAME_FACTOR, options, caps, factor=factor)
+        side = min(min(height, width) // factor, math.isqrt(max_tokens // grids))
+        best = max(best, (grids * side**2, grids, side))
     tokens, grids, side = best
     return (grids, (side * factor, side * factor)) if tokens else None

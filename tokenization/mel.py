@@ -43,21 +43,22 @@ def log_mel(samples: np.ndarray, spec: MelSpec, length: int | None = None, conte
 
     `context` frames of the padding are kept behind the valid ones; those behind `length` are all zeros.
 
-    Raises ValueError where `samples` is empty or not one row, or `length` is not more than half a window.
+    Raises ValueError where `samples` is empty or not one row, or `length` is not more than half a window or not a whole
+    number of hops.
     """
     if samples.ndim != 1 or not len(samples):
         raise ValueError(f"samples must be one row and not empty, got {samples.shape}")
     half = spec.n_fft // 2
     if length is not None and length <= half:
         raise ValueError(f"length must be more than {half} samples, got {length}")
+    if length is not None and length % spec.hop:
+        raise ValueError(f"length must be a multiple of {spec.hop} samples, got {length}")
     signal = samples if length is None else samples[:length]
     n = -(-len(signal) // spec.hop)
     # Windows centred behind the last sample still reach back to it and may hold the loudest value of the clip.
     n_all = n + max(context, -(-half // spec.hop))
     if length is not None:
         n_all = min(n_all, length // spec.hop)
-    # A padding length that no hop divides leaves the extractor a frame short of the valid ones.
-    n = min(n, n_all)
     padded = _pad(signal, n_all, spec, length)
     windows = np.lib.stride_tricks.sliding_window_view(padded, spec.n_fft)[:: spec.hop]  # [>= n_all, n_fft]
     window = _hann(spec.n_fft)

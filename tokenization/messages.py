@@ -60,7 +60,7 @@ class MediaItem(msgspec.Struct, frozen=True, kw_only=True):
 
     kind: Kind
     spans: tuple[tuple[int, int], ...]  # (start, length) runs of pads in input_ids
-    grid: tuple[int, int, int]  # (t, h, w) in patches
+    grid: tuple[int, int, int]  # (t, h, w) in patches; of an audio (1, 1, frames)
     digest: str  # sha256 over pixels, size, mode, grid and processor settings
     size: tuple[int, int] | None = None  # (width, height) of a picture as it was sent, upright, in pixels
     seconds_per_grid: float | None = None  # of a video: between two temporal grids
@@ -80,7 +80,9 @@ class StartWorker(msgspec.Struct, frozen=True, kw_only=True, tag=True):
 
 
 class Prepare(msgspec.Struct, frozen=True, kw_only=True, tag=True):
-    """Turn a chat into ids, positions and pixels. With `count_only`, no pixels are decoded or written."""
+    """Turn a chat into ids, positions and arrays. With `count_only` nothing is written, and of what is seen nothing is
+    decoded but a frame of each video; sounds are, because nothing else tells their length.
+    """
 
     request_id: str
     chat: Chat
@@ -116,7 +118,8 @@ class WorkerReady(msgspec.Struct, frozen=True, kw_only=True, tag=True):
 
 
 class Measured(msgspec.Struct, frozen=True, kw_only=True, tag=True):
-    """Only headers were read: the exact bytes that each media item will need. A chat without media has no such step.
+    """The exact bytes that each media item will need. Pictures and videos were not decoded for this, save one frame of
+    each video; sounds were. A chat without media has no such step.
 
     Said again when a video turned out to be damaged and shorter: the earlier leases are no longer needed then.
     """
@@ -124,7 +127,7 @@ class Measured(msgspec.Struct, frozen=True, kw_only=True, tag=True):
     request_id: str
     nbytes: tuple[int, ...]
     wheres: tuple[str, ...]
-    n_pads: tuple[int, ...] = ()  # tokens of each item, as many as the model will have embeddings for
+    n_pads: tuple[int, ...]  # tokens of each item, as many as the model will have embeddings for
 
 
 class Prepared(msgspec.Struct, frozen=True, kw_only=True, tag=True):
@@ -147,12 +150,13 @@ class Drawn(msgspec.Struct, frozen=True, kw_only=True, tag=True):
 
 
 class PrepareFailed(msgspec.Struct, frozen=True, kw_only=True, tag=True):
-    """This job ended without a result; the worker lives on. `param` names the offending field."""
+    """This job ended without a result; the worker lives on. `param` names the offending field, `code` the error."""
 
     request_id: str
     kind: Literal["bad_request", "internal", "cancelled"]
     message: str
     param: str | None = None
+    code: str | None = None
 
 
 class WorkerPulse(msgspec.Struct, frozen=True, kw_only=True, tag=True):

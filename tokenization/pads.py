@@ -41,6 +41,11 @@ def expand_pads(ids: Sequence[int], pads: Mapping[Kind, int], measures: Sequence
     return Layout(input_ids=np.repeat(short, repeats), spans=spans)
 
 
+def plain_positions(n: int) -> tuple[np.ndarray, int]:
+    """Positions of a prompt of `n` tokens where media count on as text does, and the delta: each index, three times."""
+    return np.broadcast_to(np.arange(n, dtype=np.int32), (3, n)).copy(), 0
+
+
 def content_digest(settings: Mapping[str, Any], array: np.ndarray) -> str:
     """sha256, in hex, of an array and all that was set when it was made; `settings` must be plain JSON."""
     content = hashlib.sha256(json.dumps(settings, sort_keys=True).encode())

@@ -14,6 +14,8 @@ from tokenization.messages import Boxes, Chat, Measured, Media, MediaItem, Prepa
 from tokenization.prompt import Layout, Measure, Prompt, Spans
 from tokenization.source import Source, fetch_source, tracks
 
+TOO_LONG = "context_length_exceeded"  # the code of a prompt that leaves no room for an answer
+
 # Asks the server for one lease per item and waits; raises Cancelled when the request has ended.
 AskLeases = Callable[[Measured], Sequence[str]]
 
@@ -40,7 +42,7 @@ def prepare(job: Prepare, start: StartWorker, prompt: Prompt, ask: AskLeases, ch
     Raises ChatError for what the client must change, Cancelled, and SegmentError when a lease cannot be written.
     """
     clock = StageClock()
-    _check_media(job.chat, start, prompt)
+    _check_media(job.chat, prompt)
     _check_text(job.chat, start, prompt)
     with clock.stage("text"):
         chat = prompt.fit(job.chat)
@@ -102,7 +104,8 @@ def _check_length(n: int, measures: Sequence[Measure], n_tracks: int, start: Sta
     of_media = sum(measure.n_pads for measure in measures)
     raise ChatError(
         f"the prompt has {'' if len(measures) == n_tracks else 'at least '}{n} tokens ({n - of_media} of text, "
-        f"{of_media} of media); with at least one token of answer the model takes {start.max_model_len}"
+        f"{of_media} of media); with at least one token of answer the model takes {start.max_model_len}",
+        code=TOO_LONG,
     )
 
 
@@ -155,7 +158,8 @@ def _fill(
         draft = _laid_out(draft.ids, draft.sources, tuple(measures), prompt, clock)
 
 
-def _check_media(chat: Chat, start: StartWorker, prompt: Prompt) -> None:
+def _check_media(chat: Chat, prompt: Prompt) -> None:
+    """What the model takes. A server has looked at the kinds already; `prepare` is also called without one."""
     boxes = [part for turn in chat.turns for part in turn.parts if isinstance(part, Boxes)]
     if boxes and not prompt.grounds:
         raise ChatError("this model takes no boxes", boxes[0].where)
@@ -182,7 +186,8 @@ def _check_text(chat: Chat, start: StartWorker, prompt: Prompt) -> None:
     if characters > most:
         raise ChatError(
             f"the chat holds {characters} characters of text, more than fit into the model's "
-            f"{start.max_model_len} tokens"
+            f"{start.max_model_len} tokens",
+            code=TOO_LONG,
         )
 
 

@@ -19,10 +19,10 @@ Spans = tuple[tuple[int, int], ...]  # (start, length) runs of pads
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Measure:
-    """What the header of one medium tells: enough to lay out the prompt, before anything is decoded."""
+    """What is known of one medium before its array is made: enough to lay out the prompt."""
 
     kind: Kind
-    grid: tuple[int, int, int]  # (t, h, w) in patches
+    grid: tuple[int, int, int]  # (t, h, w) in patches; of an audio (1, 1, frames)
     shape: tuple[int, ...]  # of the array that crosses in shared memory
     n_pads: int
     dtype: Literal["uint8", "float32"] = "uint8"  # of that array
@@ -85,7 +85,9 @@ class Prompt(Protocol):
         """
 
     def measure(self, source: Source, limits: MediaConfig) -> Measure:
-        """Read the header only; of a video its packets and one frame. Raises ChatError, naming `source.where`."""
+        """Read the header of a picture, the packets and one frame of a video; decode a sound. Raises ChatError, naming
+        `source.where`.
+        """
 
     def largest(self, limits: MediaConfig, max_tokens: int) -> tuple[Measure, ...]:
         """For each modality the item that needs most memory, of those that `limits` and `max_tokens` let through."""

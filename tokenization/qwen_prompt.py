@@ -14,7 +14,7 @@ from configs.serve import MediaConfig
 from tokenization.clip import clip_patches, plan_clip, read_clip
 from tokenization.clock import StageClock
 from tokenization.errors import ChatError
-from tokenization.grid import held_resize, mrope_positions, n_tokens
+from tokenization.grid import held_resize, n_tokens
 from tokenization.image import decode_rgb, read_header, resize, to_patches
 from tokenization.largest import largest_area, largest_clip
 from tokenization.messages import Chat, Kind
@@ -23,9 +23,9 @@ from tokenization.prompt import Layout, Measure
 from tokenization.source import Source
 from tokenization.template import ChatTemplate
 from tokenization.text import TextCodec
-from tokenization.video_sampling import PUBLISHED, FrameRules, VideoOptions
+from tokenization.tmrope import Rhythm, alone, lay_out, sight
+from tokenization.video_sampling import FRAME_FACTOR, PUBLISHED, FrameRules, VideoOptions
 
-TEMPORAL = 2  # frames of one temporal grid
 LOW_DETAIL_PIXELS = 512 * 512  # what `detail: low` leaves of a picture; `high` and `auto` change nothing
 
 
@@ -65,7 +65,8 @@ def frame_rules(checkpoint: Checkpoint) -> FrameRules:
         max_pixels=most,
     )
     if not (rules.fps > 0 and rules.min_pixels > 0 and 1 <= rules.min_frames <= rules.max_frames):
-        raise CheckpointError(f"{file.where}: fps, min_frames, max_frames or the bounds of pixels fit no video")
+        said = ", ".join(f"{key} {getattr(rules, key)}" for key in rules.__struct_fields__)
+        raise CheckpointError(f"{file.where}: no video fits {said}")
     return rules
 
 
@@ -141,10 +142,11 @@ class QwenPrompt:
         side = self._patch * self._merge
         rows, columns = largest_area(max(1, min(self._cap // side**2, max_tokens)))
         found = [self._largest("image", (1, rows * self._merge, columns * self._merge), frames=1)]
-        clip = largest_clip(limits, max_tokens, factor=side, temporal=TEMPORAL)
+        clip = largest_clip(limits, max_tokens, factor=side)
         if clip is not None:
             grids, (height, width) = clip
-            found.append(self._largest("video", (grids, height // self._patch, width // self._patch), frames=TEMPORAL))
+            grid = (grids, height // self._patch, width // self._patch)
+            found.append(self._largest("video", grid, frames=FRAME_FACTOR))
         return tuple(found)
 
     def load(self, source: Source, measure: Measure, limits: MediaConfig, clock: StageClock) -> np.ndarray:
@@ -154,9 +156,9 @@ class QwenPrompt:
         """
         if measure.clip is not None:
             with clock.stage("decode"):
-                frames = read_clip(source, measure.clip, limits, temporal=TEMPORAL)
+                frames = read_clip(source, measure.clip, limits)
             with clock.stage("patch"):
-                return clip_patches(frames, patch=self._patch, merge=self._merge, temporal=TEMPORAL)
+                return clip_patches(frames, patch=self._patch, merge=self._merge)
         with clock.stage("decode"):
             image = decode_rgb(source.data, max_source_pixels=limits.max_source_pixels, where=source.where)
         with clock.stage("resize"):
@@ -168,7 +170,7 @@ class QwenPrompt:
         """sha256, in hex. Equal pixels of another shape, at other times or with other settings have another digest."""
         facts = {**self._settings, "kind": measure.kind, "shape": measure.shape, "grid": measure.grid}
         if measure.clip is not None:
-            facts["times"] = measure.clip.times[: TEMPORAL * measure.grid[0]]
+            facts["times"] = measure.clip.times[: FRAME_FACTOR * measure.grid[0]]
             facts["seconds_per_grid"] = measure.clip.seconds_per_grid
         return content_digest(facts, array)
 
@@ -177,14 +179,18 @@ class QwenPrompt:
         return expand_pads(ids, self._pads, measures)
 
     def positions(self, layout: Layout, measures: Sequence[Measure]) -> tuple[np.ndarray, int]:
-        """m-rope: text counts on all three axes, a picture stands still in time, a video goes on by its own clock."""
-        return mrope_positions(
-            len(layout.input_ids),
-            [spans[0][0] for spans in layout.spans],
-            [measure.grid for measure in measures],
-            merge=self._merge,
-            steps=[self._step(measure) for measure in measures],
-        )
+        """m-rope: text counts on all three axes, a picture stands still in time, a video goes on by its own clock.
+
+        Text after a medium begins one behind the greatest of its positions, on all axes: the rule of transformers 4,
+        which differs from 5's for long videos only.
+        """
+        # The step is one number before it meets an index: by seconds and positions a second it would round otherwise.
+        rhythm = Rhythm(per_second=1, merge=self._merge)
+        blocks = [
+            alone(spans[0][0], sight(measure.grid, rhythm, seconds_per_grid=self._step(measure)))
+            for spans, measure in zip(layout.spans, measures, strict=True)
+        ]
+        return lay_out(len(layout.input_ids), blocks)
 
     def _largest(self, kind: Kind, grid: tuple[int, int, int], *, frames: int) -> Measure:
         shape = (math.prod(grid), 3 * frames * self._patch**2)
@@ -197,13 +203,13 @@ class QwenPrompt:
         return measure.clip.seconds_per_grid * self._tokens_per_second
 
     def _measure_video(self, source: Source, limits: MediaConfig) -> Measure:
-        clip = plan_clip(source, limits, self._frames, factor=self._patch * self._merge, temporal=TEMPORAL)
+        clip = plan_clip(source, limits, self._frames, factor=self._patch * self._merge)
         height, width = clip.size
-        grid = (len(clip.indices) // TEMPORAL, height // self._patch, width // self._patch)
+        grid = (len(clip.indices) // FRAME_FACTOR, height // self._patch, width // self._patch)
         return Measure(
             kind=source.kind,
             grid=grid,
-            shape=(grid[0] * grid[1] * grid[2], 3 * TEMPORAL * self._patch * self._patch),
+            shape=(grid[0] * grid[1] * grid[2], 3 * FRAME_FACTOR * self._patch * self._patch),
             n_pads=n_tokens(grid, self._merge),
             clip=clip,
         )

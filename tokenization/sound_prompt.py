@@ -9,7 +9,7 @@ from configs.serve import MediaConfig
 from tokenization.clock import StageClock
 from tokenization.hearing import Hearing
 from tokenization.messages import Chat, Kind
-from tokenization.pads import content_digest, expand_pads, render_pads
+from tokenization.pads import content_digest, expand_pads, plain_positions, render_pads
 from tokenization.prompt import Layout, Measure
 from tokenization.source import Source
 from tokenization.template import ChatTemplate
@@ -28,11 +28,8 @@ class SoundPrompt:
     published processor would cut it off silently.
     """
 
-    def __init__(self, checkpoint: Checkpoint, max_pixels: int, *, family: str) -> None:
-        """`max_pixels` is the server's cap on one image; there are none here.
-
-        Raises CheckpointError for a damaged tokenizer, template or preprocessor_config.json.
-        """
+    def __init__(self, checkpoint: Checkpoint, *, family: str) -> None:
+        """Raises CheckpointError for a damaged tokenizer, template or preprocessor_config.json."""
         config = checkpoint.config
         self._pads: dict[Kind, int] = {"audio": sound_pad(config)}
         self.codec = TextCodec.from_checkpoint(checkpoint, tuple(self._pads.values()))
@@ -77,5 +74,4 @@ class SoundPrompt:
 
     def positions(self, layout: Layout, measures: Sequence[Measure]) -> tuple[np.ndarray, int]:
         """The index of each token, three times."""
-        n = len(layout.input_ids)
-        return np.broadcast_to(np.arange(n, dtype=np.int32), (3, n)).copy(), 0
+        return plain_positions(len(layout.input_ids))

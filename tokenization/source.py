@@ -69,11 +69,12 @@ def video_caps(limits: MediaConfig) -> VideoCaps:
 
 @contextmanager
 def video_errors(where: str) -> Iterator[None]:
-    """What is wrong with a video is wrong with the field it came from."""
+    """What is wrong with a video is wrong with the field it came from; the message names the knob that is wrong."""
     try:
         yield
     except VideoError as error:
-        raise ChatError(error.message, where) from None
+        named = error.knob is None or error.knob in error.message
+        raise ChatError(error.message if named else f"{error.knob}: {error.message}", where) from None
 
 
 def _jpeg_payload(media: Media) -> str | None:

@@ -4,6 +4,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
+import av
 import numpy as np
 import pybase64
 from av.sidedata.sidedata import SideData
@@ -261,10 +262,15 @@ def _upright(frame: VideoFrame) -> tuple[bool, int]:
 
 
 def _to_image(frame: VideoFrame, info: VideoInfo, rgb: VideoReformatter) -> Image.Image:
-    """A decoded frame as an upright RGB picture; transparency lies on white, as in still images."""
+    """A decoded frame as an upright RGB picture; transparency lies on white, as in still images. Raises VideoError."""
     has_alpha = any(component.is_alpha for component in frame.format.components)
     pixels = "rgba" if has_alpha else "rgb24"
-    image = Image.fromarray(rgb.reformat(frame, format=pixels).to_ndarray())
+    try:
+        image = Image.fromarray(rgb.reformat(frame, format=pixels).to_ndarray())
+    except av.MemoryError:
+        raise
+    except av.FFmpegError:
+        raise VideoError(f"the pixels of the video ({frame.format.name}) cannot be read") from None
     if has_alpha:
         image = Image.alpha_composite(Image.new("RGBA", image.size, (255, 255, 255, 255)), image).convert("RGB")
     if info.mirrored:

@@ -112,6 +112,8 @@ class ClipReader:
         """What comes out when a packet goes in; None: what is still inside, after which the decoder starts anew."""
         try:
             return self._context.decode(packet)
+        except av.MemoryError:
+            raise
         except av.FFmpegError:
             self.errors += 1
             return []
@@ -134,16 +136,15 @@ def open_clip(
     if not study:
         options["codec_whitelist"] = "none"
     try:
-        with av.open(
-            io.BytesIO(data), mode="r", options=options, metadata_errors="replace", buffer_size=1 << 20
-        ) as container:
-            stream = _moving_stream(container, caps)
-            stream.codec_context.options = limits
-            stream.codec_context.thread_count = threads
-            stream.thread_type = "AUTO" if threads > 1 else "NONE"
-            yield ClipReader(container, stream)
+        container = av.open(io.BytesIO(data), mode="r", options=options, metadata_errors="replace", buffer_size=1 << 20)
     except av.FFmpegError:
         raise VideoError("this is not a video that the server reads, or its header is damaged") from None
+    with container:
+        stream = _moving_stream(container, caps)
+        stream.codec_context.options = limits
+        stream.codec_context.thread_count = threads
+        stream.thread_type = "AUTO" if threads > 1 else "NONE"
+        yield ClipReader(container, stream)
 
 
 def _moving_stream(container: InputContainer, caps: VideoCaps) -> VideoStream:

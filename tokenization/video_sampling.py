@@ -72,7 +72,10 @@ class VideoOptions(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class FrameRules(msgspec.Struct, frozen=True, kw_only=True):
-    """What a checkpoint wants to see of a clip where the request does not say: the published rule, or its own."""
+    """What a checkpoint wants to see of a clip where the request does not say: the published rule, or its own.
+
+    Whatever they say, no frame has more than 602,112 pixels (768 tokens of 28 x 28).
+    """
 
     fps: float = FPS
     min_frames: int = MIN_FRAMES  # of those that sampling by fps takes
@@ -105,7 +108,6 @@ class Sampling(msgspec.Struct, frozen=True, kw_only=True):
     """What is looked at, in the order in which the model sees it."""
 
     indices: tuple[int, ...]  # of frames in presentation order; even in number, ascending, repeats allowed
-    sampled_fps: float  # frames looked at per second of the clip
     seconds_per_grid: float  # between two temporal grids
 
 
@@ -115,7 +117,6 @@ def sample(
     options: VideoOptions,
     caps: VideoCaps,
     *,
-    temporal_patch: int = 2,
     rules: FrameRules = PUBLISHED,
 ) -> Sampling:
     """The frames to look at in a clip of `n_frames` that shows `video_fps` frames a second on average.
@@ -124,14 +125,10 @@ def sample(
     """
     n = count_frames(n_frames, video_fps, options, caps, rules)
     sampled_fps = n / n_frames * video_fps
-    return Sampling(
-        indices=frame_indices(n_frames, n), sampled_fps=sampled_fps, seconds_per_grid=temporal_patch / sampled_fps
-    )
+    return Sampling(indices=frame_indices(n_frames, n), seconds_per_grid=FRAME_FACTOR / sampled_fps)
 
 
-def sample_list(
-    n_frames: int, options: VideoOptions, caps: VideoCaps, *, temporal_patch: int = 2, rules: FrameRules = PUBLISHED
-) -> Sampling:
+def sample_list(n_frames: int, options: VideoOptions, caps: VideoCaps, *, rules: FrameRules = PUBLISHED) -> Sampling:
     """The same for a list of `n_frames` frames, which somebody has sampled already: all of them, the last one twice
     where their number is odd. `fps` tells the rate they were taken at, which no cap bounds; `num_frames` chooses
     among them.
@@ -142,11 +139,11 @@ def sample_list(
         raise VideoError(f"a list of {n_frames} frames cannot be served, it must have 1 to {caps.max_frames}")
     rate = float(options.fps or rules.fps)
     if options.num_frames is not None:
-        return sample(n_frames, rate, options, caps, temporal_patch=temporal_patch)
+        return sample(n_frames, rate, options, caps)
     indices = tuple(range(n_frames)) + (n_frames - 1,) * (n_frames % FRAME_FACTOR)
     # An odd list at the cap: the last frame has no partner, and repeating it would pass the cap.
     indices = indices[: _floor_even(caps.max_frames)]
-    return Sampling(indices=indices, sampled_fps=rate, seconds_per_grid=temporal_patch / rate)
+    return Sampling(indices=indices, seconds_per_grid=FRAME_FACTOR / rate)
 
 
 def count_frames(

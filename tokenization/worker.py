@@ -67,24 +67,27 @@ def _answer(
     def check() -> None:
         inbox.check_cancelled(job.request_id)
 
-    def failed(kind: Literal["bad_request", "internal", "cancelled"], message: str, param: str | None) -> PrepareFailed:
-        return PrepareFailed(request_id=job.request_id, kind=kind, message=message, param=param)
+    def failed(
+        kind: Literal["bad_request", "internal", "cancelled"], message: str, param: str | None = None,
+        code: str | None = None,
+    ) -> PrepareFailed:  # fmt: skip
+        return PrepareFailed(request_id=job.request_id, kind=kind, message=message, param=param, code=code)
 
     try:
         check()
         return draw(job, start) if isinstance(job, Draw) else prepare(job, start, prompt, ask, check)
     except ChatError as error:
-        return failed("bad_request", error.message, error.param)
+        return failed("bad_request", error.message, error.param, error.code)
     except Cancelled:
-        return failed("cancelled", "the request ended while it was prepared", None)
+        return failed("cancelled", "the request ended while it was prepared")
     except SegmentError as error:  # most often the request has ended, and its leases with it
         _log.warning("request %s: %s", job.request_id, error)
-        return failed("internal", "the shared memory of this request could not be written", None)
+        return failed("internal", "the shared memory of this request could not be written")
     except ChannelClosed:
         raise
     except Exception:  # noqa: BLE001 - a process main: one job's trouble must not end the others
         _log.exception("preparing request %s failed", job.request_id)
-        return failed("internal", "the request could not be prepared", None)
+        return failed("internal", "the request could not be prepared")
 
 
 def _read(channel: Channel[ToWorker], inbox: "_Inbox") -> None:

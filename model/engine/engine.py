@@ -156,7 +156,7 @@ class Engine:
             TokenEvent(request_id=name, index=index, token=token, finish=finishes[name, index])
             for (name, index), token in tokens.items()
         ]
-        error = RequestError("the model gave no finite logits for this request")
+        error = RequestError("the logits gave no token for this request")
         return events, [_failed(name, error) for name in broken]
 
     def _patches(self, plan: Plan) -> int:

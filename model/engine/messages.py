@@ -76,7 +76,7 @@ class EngineReady(msgspec.Struct, frozen=True, kw_only=True, tag=True):
     block_size: int
     memory: tuple[tuple[str, int, str], ...]  # (line, bytes, the knob that sets it)
     max_model_len: int | None = None  # tokens of one sequence: less than asked for where the cache holds less
-    max_media_tokens: int | None = None  # media tokens of one request: the embeddings of no more are ever kept
+    max_media_tokens: int  # media tokens of one request: the embeddings of no more are ever kept
 
 
 class Token(msgspec.Struct, frozen=True, kw_only=True):

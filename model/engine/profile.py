@@ -55,7 +55,7 @@ def memory_rows(weight_bytes: int, size: CacheSize, config: EngineConfig, profil
 
 
 def _knob(kind: str, profile: Profile) -> str:
-    return "fixed by the model" if kind in profile.fixed else KNOBS.get(kind, "--max-items")
+    return "fixed by the model" if kind in profile.fixed else KNOBS[kind]
 
 
 def profile_by_shapes(

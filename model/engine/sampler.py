@@ -31,9 +31,8 @@ def sample(logits: Tensor, rows: Sequence[Row], banned: Tensor | None = None) ->
     """Draw one token for each row of logits, float32 [S, vocab] on any device; None where a row has none to draw from.
 
     That is a row that is not finite, or one that its rules leave no token. Ids in `banned` (int64 [b], on the same
-    device) are never drawn. Works in place on `logits`: at this size a fresh
-    buffer costs as much as a pass over it. Log-probabilities, where asked for, are those of the raw logits. One copy
-    from the device to the host.
+    device) are never drawn. Works in place on `logits`: at this size a fresh buffer costs as much as a pass over it.
+    Log-probabilities, where asked for, are those of the raw logits. One copy from the device to the host.
     """
     if not rows:
         return []
@@ -63,9 +62,7 @@ def _draw(logits: Tensor, top: Tensor, likeliest: Tensor, rows: Sequence[Row]) -
     """Token ids int64 [R]: the inverse of the cumulative distribution, in vocabulary order, at each row's number.
 
     `top` and `likeliest` are each row's largest logit and its id. -1 where there is no distribution: NaN somewhere, or
-    no token left.
-
-    Works in place on `logits` [R, vocab]: at this size a fresh buffer costs as much as a pass over it.
+    no token left. Works in place on `logits` [R, vocab].
     """
     temperature = [min(max(row.sampling.temperature, _MIN_TEMPERATURE), _MAX_TEMPERATURE) for row in rows]
     numbers = torch.tensor(

@@ -26,7 +26,7 @@ def build(checkpoint: Checkpoint, weights: "Weights", ops: "Ops") -> "Multimodal
     ears = _audio_tower(config, weights, ops, hidden)
     senses = Senses(
         encoders={**build_qwen_vit(ops, weights, eyes, "visual."), "audio": ears},
-        pads={str(kind): pad for kind, pad in omni_pads(config).items()},
+        pads=omni_pads(config),
         marks=omni_marks(config),
     )
     # What the text keys say of tying is their class's default, which does not hold here.
@@ -35,25 +35,15 @@ def build(checkpoint: Checkpoint, weights: "Weights", ops: "Ops") -> "Multimodal
 
 
 def _audio_tower(config: Facts, weights: "Weights", ops: "Ops", hidden: int) -> "AudioTower":
-    from model.net.audio_tower import AudioTowerNames, AudioTowerSpec, build_audio_tower
+    from model.net.audio_tower import AudioTowerNames, build_audio_tower
+    from model.net.qwen_lm import audio_spec
 
     audio = config.child("audio_config")
-    audio.expect("activation_function", ("gelu",), "gelu")
     audio.expect("output_dim", (hidden,), 3584)
-    positions, window = audio.read(int, "max_source_positions", 1500), audio.read(int, "n_window", 100)
-    if not 1 <= window <= positions:
-        raise CheckpointError(f"{audio.where}: n_window {window} does not lie in 1 to {positions} positions")
-    spec = AudioTowerSpec(
-        mels=audio.read(int, "num_mel_bins", 128),
-        width=audio.read(int, "d_model", 1280),
-        depth=audio.read(int, "encoder_layers", 32),
-        heads=audio.read(int, "encoder_attention_heads", 20),
-        inter=audio.read(int, "encoder_ffn_dim", 5120),
-        out=hidden,
-        positions=positions,
-        chunk=2 * window,
-        context=0,
-    )
+    window = audio.read(int, "n_window", 100)
+    spec = audio_spec(audio, hidden, chunk=2 * window, context=0)
+    if not 1 <= window <= spec.positions:
+        raise CheckpointError(f"{audio.where}: n_window {window} does not lie in 1 to {spec.positions} positions")
     weights.drop("audio_tower.audio_bos_eos_token.weight")  # of training; no published code reads it
     return build_audio_tower(
         ops, weights, spec, "audio_tower.", AudioTowerNames(norm="ln_post", proj="audio_tower.proj")

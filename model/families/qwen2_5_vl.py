@@ -31,7 +31,7 @@ def build(checkpoint: Checkpoint, weights: "Weights", ops: "Ops") -> "Multimodal
     tower = windowed_tower(config, pixel_spec(checkpoint), decoder_spec(config).hidden, ("attn.qkv",))
     senses = Senses(
         encoders=build_qwen_vit(ops, weights, tower, "visual."),
-        pads={str(kind): pad for kind, pad in pad_ids(config).items()},
+        pads=pad_ids(config),
         marks=mark_ids(config),
     )
     return build_qwen_lm(config, weights, ops, senses, tied=tied_anywhere(config))

@@ -14,6 +14,8 @@ if TYPE_CHECKING:
     from model.ops.base import Ops
     from model.weights import Weights
 
+SOUND_MARKS = ("<|audio_bos|>", "<|audio_eos|>")
+
 
 def build(checkpoint: Checkpoint, weights: "Weights", ops: "Ops") -> "MultimodalLM":
     """Compose audio tower and decoder. Raises CheckpointError for what is missing, left over or not supported."""
@@ -24,27 +26,23 @@ def build(checkpoint: Checkpoint, weights: "Weights", ops: "Ops") -> "Multimodal
         vocab=151936, hidden=4096, inter=22016, layers=32, heads=32, kv_heads=32, eps=1e-6, theta=1e4
     )
     tower = _tower(checkpoint, weights, ops, decoder_spec(config, defaults).hidden)
-    senses = Senses(encoders={"audio": tower}, pads={"audio": sound_pad(config)})
+    senses = Senses(encoders={"audio": tower}, pads={"audio": sound_pad(config)}, marks=sound_mark_ids(checkpoint))
     return build_qwen_lm(config, weights, ops, senses, tied=False, defaults=defaults, mrope=False)
+
+
+def sound_mark_ids(checkpoint: Checkpoint) -> tuple[int, ...]:
+    """The ids before and behind a sound, by their names in the tokenizer: config.json has no keys for them."""
+    added = checkpoint.facts("tokenizer.json").read(list, "added_tokens", [])
+    return tuple(token["id"] for token in added if token["content"] in SOUND_MARKS)
 
 
 def _tower(checkpoint: Checkpoint, weights: "Weights", ops: "Ops", hidden: int) -> "AudioTower":
     """Its convolutions run over a clip padded to the longest one, and only attention hides the padding."""
-    from model.net.audio_tower import AudioTowerNames, AudioTowerSpec, build_audio_tower
+    from model.net.audio_tower import AudioTowerNames, build_audio_tower
+    from model.net.qwen_lm import audio_spec
 
     audio = checkpoint.config.child("audio_config")
-    audio.expect("activation_function", ("gelu",), "gelu")
-    spec = AudioTowerSpec(
-        mels=audio.read(int, "num_mel_bins", 128),
-        width=audio.read(int, "d_model", 1280),
-        depth=audio.read(int, "encoder_layers", 32),
-        heads=audio.read(int, "encoder_attention_heads", 20),
-        inter=audio.read(int, "encoder_ffn_dim", 5120),
-        out=hidden,
-        positions=audio.read(int, "max_source_positions", 1500),
-        chunk=None,
-        context=CONTEXT_FRAMES,
-    )
+    spec = audio_spec(audio, hidden, chunk=None, context=CONTEXT_FRAMES)
     names = AudioTowerNames(norm="layer_norm", proj="multi_modal_projector.linear", positions="embed_positions")
     return build_audio_tower(ops, weights, spec, "audio_tower.", names)
 
@@ -60,7 +58,7 @@ RENAMES = {  # hub, and transformers 5, on disk -> the names that `build` uses
 
 def prompt(checkpoint: Checkpoint, max_pixels: int) -> Prompt:
     """The host half of this checkpoint."""
-    return SoundPrompt(checkpoint, max_pixels, family="qwen2_audio")
+    return SoundPrompt(checkpoint, family="qwen2_audio")
 
 
 FAMILY = Family(name="qwen2_audio", prompt=prompt, build=build, renames=RENAMES)

@@ -30,7 +30,7 @@ def build(checkpoint: Checkpoint, weights: "Weights", ops: "Ops") -> "Multimodal
     config = checkpoint.config
     senses = Senses(
         encoders=build_qwen_vit(ops, weights, _vision_spec(checkpoint), "visual."),
-        pads={str(kind): pad for kind, pad in pad_ids(config).items()},
+        pads=pad_ids(config),
         marks=mark_ids(config),
     )
     return build_qwen_lm(config, weights, ops, senses, tied=tied_anywhere(config))

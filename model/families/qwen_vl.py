@@ -1,7 +1,5 @@
 """The original Qwen-VL, and Qwen without eyes: how chats and pictures become ids and patches, and what the nets are."""
 
-import hashlib
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -29,6 +27,7 @@ from tokenization.exchanges import Exchange, exchanges, text_of
 from tokenization.image import decode_rgb, read_header, resize, to_patches
 from tokenization.list_format import PICTURE_PREFIX, list_pieces
 from tokenization.messages import Boxes, Chat, Kind, Media, Text, Turn
+from tokenization.pads import content_digest, expand_pads, plain_positions
 from tokenization.prompt import Layout, Measure, Prompt
 from tokenization.source import Source
 from tokenization.tiktoken_codec import END_OF_TEXT, IMG_PAD, TiktokenCodec
@@ -121,22 +120,15 @@ class QwenVLPrompt:
 
     def digest(self, array: np.ndarray, measure: Measure) -> str:
         """sha256, in hex. Equal pixels with other settings have another digest."""
-        content = hashlib.sha256(json.dumps(self._settings, sort_keys=True).encode())
-        content.update(np.ascontiguousarray(array).data)
-        return content.hexdigest()
+        return content_digest(self._settings, array)
 
     def expand(self, ids: Sequence[int], measures: Sequence[Measure]) -> Layout:
         """Each <imgpad> becomes PICTURE_PADS of them: one run per picture."""
-        short = np.asarray(ids, np.int64)
-        pads = short == self._pad
-        starts = np.flatnonzero(pads) + np.arange(len(measures)) * (PICTURE_PADS - 1)
-        spans = tuple(((int(start), PICTURE_PADS),) for start in starts)
-        return Layout(input_ids=np.repeat(short, np.where(pads, PICTURE_PADS, 1)), spans=spans)
+        return expand_pads(ids, {"image": self._pad}, measures)
 
     def positions(self, layout: Layout, measures: Sequence[Measure]) -> tuple[np.ndarray, int]:
         """The index of each token, three times."""
-        n = len(layout.input_ids)
-        return np.broadcast_to(np.arange(n, dtype=np.int32), (3, n)).copy(), 0
+        return plain_positions(len(layout.input_ids))
 
     def _encode(self, pieces: Sequence[Piece]) -> list[int]:
         try:

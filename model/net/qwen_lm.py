@@ -1,12 +1,14 @@
 """The second Qwen language model behind towers for what it sees and hears, read from the text keys of a checkpoint.
 
-Defaults are those of the published configuration and processor classes. Knows no tower's own keys and no request.
+Defaults are those of the published configuration and processor classes. Of towers it reads the keys that families
+share, and builds none; knows no request.
 """
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from configs.checkpoint import Checkpoint, CheckpointError, Facts
+from model.net.audio_tower import AudioTowerSpec
 from model.net.decoder import DecoderSpec, build_decoder
 from model.net.linear import take_embedding
 from model.net.multimodal import Encoder, MultimodalLM
@@ -15,6 +17,7 @@ from model.net.rope import MRope
 from model.net.vision import PixelSpec
 from model.ops.base import Ops
 from model.weights import Weights
+from tokenization.messages import Kind
 
 CLIP_MEAN = [0.48145466, 0.4578275, 0.40821073]
 CLIP_STD = [0.26862954, 0.26130258, 0.27577711]
@@ -43,8 +46,8 @@ class Senses:
     """What a family puts around the language model."""
 
     encoders: Mapping[str, Encoder]
-    pads: Mapping[str, int]
-    marks: Iterable[int] = ()  # further ids that mark media
+    pads: Mapping[Kind, int]
+    marks: Iterable[int]  # ids that mark media; pads may be among them
 
 
 def build_qwen_lm(
@@ -66,7 +69,7 @@ def build_qwen_lm(
         rope=MRope(head_dim=spec.head_dim, theta=theta, sections=sections, device=ops.device, dtype=ops.dtype),
         decoder=build_decoder(ops, weights, spec, "model."),
         encoders=senses.encoders,
-        pad_ids=senses.pads,
+        pad_ids={str(kind): pad for kind, pad in senses.pads.items()},
         placeholder_ids=frozenset(senses.marks),
     )
     weights.finish()
@@ -138,6 +141,22 @@ def windowed_tower(config: Facts, pixels: PixelSpec, hidden: int, qkv: tuple[str
         window=window // patch // merge,
         full_blocks=frozenset(full),
         qkv=qkv,
+    )
+
+
+def audio_spec(audio: Facts, hidden: int, *, chunk: int | None, context: int) -> AudioTowerSpec:
+    """The tower that hears, from its own keys; how much it hears together differs from family to family."""
+    audio.expect("activation_function", ("gelu",), "gelu")
+    return AudioTowerSpec(
+        mels=audio.read(int, "num_mel_bins", 128),
+        width=audio.read(int, "d_model", 1280),
+        depth=audio.read(int, "encoder_layers", 32),
+        heads=audio.read(int, "encoder_attention_heads", 20),
+        inter=audio.read(int, "encoder_ffn_dim", 5120),
+        out=hidden,
+        positions=audio.read(int, "max_source_positions", 1500),
+        chunk=chunk,
+        context=context,
     )
 
 

@@ -47,6 +47,13 @@ def omni(shm_root: Path, sounds: Path, tmp_path_factory: pytest.TempPathFactory)
 
 
 @pytest.fixture
+def nothing_held(omni: RunningServer) -> Iterator[None]:
+    """Whatever the test asked of the server `omni`, none of it is left."""
+    yield
+    omni.assert_nothing_held()
+
+
+@pytest.fixture
 def start(tiny_model: Path, shm_root: Path, tmp_path: Path) -> Start:
     """start(*flags) -> a server of the test's own with a root of its own, of which nothing must be left in the end."""
 

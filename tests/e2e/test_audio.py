@@ -1,7 +1,6 @@
 """Sounds, and all four kinds of input together, through a running server: what is answered, and that it is right."""
 
 import base64
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -30,11 +29,7 @@ from tests.e2e.sounding import (
 from tests.sounds import encode_sound, make_tone, make_wav
 from tests.tokenization.listeners import tone
 
-
-@pytest.fixture(autouse=True)
-def nothing_held(omni: RunningServer) -> Iterator[None]:
-    yield
-    omni.assert_nothing_held()
+pytestmark = pytest.mark.usefixtures("nothing_held")
 
 
 def test_one_sound_reads_alike_however_it_is_sent(omni: RunningServer, sounds: Path) -> None:

@@ -1,7 +1,6 @@
 """Sounds that a running server refuses: the field that is named, and what they cost those who share it."""
 
 import json
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -30,12 +29,7 @@ from tests.tiny import write_qwen2_vl
 from tests.tiny_qwen2_audio import write_qwen2_audio
 from tests.tokenization.listeners import tone
 
-
-@pytest.fixture(autouse=True)
-def nothing_held(omni: RunningServer) -> Iterator[None]:
-    yield
-    omni.assert_nothing_held()
-
+pytestmark = pytest.mark.usefixtures("nothing_held")
 
 BAD: list[tuple[dict[str, Any], str, str]] = [
     ({"audio": sound_url(b"no sound at all, but some bytes" * 40)}, "audio", "not a sound"),

@@ -175,6 +175,7 @@ def test_answers_fail_together_when_logits_are_not_finite(model: MultimodalLM, h
     host.submit(engine, host.prepare("a", ONE, msgspec.structs.replace(SEEDED, n=3)))
     host.run(engine)
     assert host.finished["a"].reason == "failed" and host.tokens("a") == []
+    assert host.finished["a"].message == "the logits gave no token for this request"
     host.assert_clean(engine)
 
 

@@ -110,4 +110,5 @@ def test_the_dtype_may_be_said_of_the_thinker(tmp_path: Path) -> None:
         config["thinker_config"]["torch_dtype"] = "bfloat16"
 
     path = edit(write_qwen2_5_omni(tmp_path), move)
-    assert resolve("cpu", "auto", Checkpoint(path))[1] == torch.bfloat16
+    checkpoint = Checkpoint(path)
+    assert resolve("cpu", "auto", family_of(checkpoint).facts(checkpoint), checkpoint.config)[1] == torch.bfloat16

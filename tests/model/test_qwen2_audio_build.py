@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 import torch
 from safetensors.numpy import load_file, save_file
+from tokenizers import Tokenizer
 
 from configs.checkpoint import Checkpoint, CheckpointError
 from model.registry import family_of
@@ -32,6 +33,13 @@ def test_sizes(tmp_path: Path) -> None:
     assert model.media_shape("audio", (1, 1, 57)) == (59, 16)
     assert model.media_dtype("audio") == torch.float32
     assert set(model.pad_ids) == {"audio"} == set(model.encoders)
+
+
+def test_the_marks_of_a_sound_are_never_drawn(tmp_path: Path) -> None:
+    path = write_qwen2_audio(tmp_path)
+    tokenizer = Tokenizer.from_file(str(path / "tokenizer.json"))
+    marks = {tokenizer.token_to_id(text) for text in ("<|audio_bos|>", "<|audio_eos|>")}
+    assert load_ours(path).placeholder_ids == marks and None not in marks
 
 
 @pytest.mark.parametrize(

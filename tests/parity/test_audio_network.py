@@ -12,7 +12,17 @@ from torch import Tensor
 
 from model.net import audio_tower
 from model.net.multimodal import MultimodalLM
-from tests.parity.harness import Film, Layouts, OurRun, Sound, hf_logits, load_hf, load_ours, make_sample
+from tests.parity.harness import (
+    Film,
+    Layouts,
+    OurRun,
+    Sound,
+    check_bfloat16,
+    hf_logits,
+    load_hf,
+    load_ours,
+    make_sample,
+)
 from tests.tiny_omni import write_qwen2_5_omni
 from tests.tiny_qwen2_audio import SECONDS, write_qwen2_audio
 from tokenization.mel import CONTEXT_FRAMES, MelSpec, log_mel
@@ -193,24 +203,5 @@ def test_a_tied_head(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("family", WRITERS)
 def test_bfloat16(models: dict[str, Both], family: str) -> None:
-    """Against transformers in bfloat16, as tests/parity/test_qwen2_network.py does it and for its reasons."""
-    both = models[family]
-    ours, hf = load_ours(both.path, torch.bfloat16), load_hf(both.path, torch.bfloat16)
     names = ["text", "audio", "audios"] + (["image_video_audio"] if family == "qwen2_5_omni" else [])
-    errors, worst, our_noise, hf_noise = [], [], [], []
-    for seed in range(6):
-        for name in names:
-            sample = make_sample(both.path, LAYOUTS[family][name], seed)
-            exact, expected = hf_logits(both.hf, sample, both.path), hf_logits(hf, sample, both.path)
-            n = len(sample.ids)
-            found = OurRun(ours).whole(sample, None if seed % 2 else [n - 9, 1, 8])
-            span = expected.max() - expected.min()
-            errors.append(((found - expected).abs() / span).flatten())
-            worst.append(errors[-1].max())
-            our_noise.append(((found - exact) / span).pow(2).mean())
-            hf_noise.append(((expected - exact) / span).pow(2).mean())
-    every = torch.cat(errors)
-    assert float((every < 0.02).float().mean()) > 0.999
-    assert float(torch.stack(worst).median()) < 0.02
-    assert float(every.max()) < 0.04
-    assert float(torch.stack(our_noise).mean().sqrt()) < 1.1 * float(torch.stack(hf_noise).mean().sqrt())
+    check_bfloat16(models[family].path, models[family].hf, [LAYOUTS[family][name] for name in names])

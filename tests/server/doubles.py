@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from configs.checkpoint import Checkpoint
+from configs.serve import MediaConfig
 from model.engine.messages import (
     EngineReady,
     EngineStats,
@@ -75,7 +76,7 @@ class Scene:
         self.owner = Owner.claim(root)
         self.pool = Pool(self.owner, capacity)
         self.segments = Segments(self.pool, self.background)
-        self.workers = Workers(workers, 60.0, self.background, max_audio_seconds=600.0)
+        self.workers = Workers(workers, 60.0, self.background, MediaConfig(max_items=4))
         self.engine = Engine(seqs, 60.0, self.background, on_media_read=self.segments.give_back)
         self.metrics = Metrics()
         self.service = RequestService(
@@ -110,24 +111,24 @@ class Scene:
 
     def to_worker(self, index: int = 0) -> list[Any]:
         """What worker `index` has been told."""
-        channel: Any = self.workers.slots[index]._child.channel  # type: ignore[union-attr]
+        channel: Any = self.workers.slots[index]._life.child.channel  # type: ignore[union-attr]
         said: list[Any] = channel.said
         return said
 
     def to_engine(self) -> list[Any]:
         """What the engine has been told."""
-        channel: Any = self.engine._child.channel  # type: ignore[union-attr]
+        channel: Any = self.engine._life.child.channel  # type: ignore[union-attr]
         said: list[Any] = channel.said
         return said
 
     def kill_worker(self, index: int = 0) -> None:
         slot = self.workers.slots[index]
-        slot._child.exited.set_result(-9)  # type: ignore[union-attr]
+        slot._life.child.exited.set_result(-9)  # type: ignore[union-attr]
         slot.on_down()
         slot.on_lost()
 
     def kill_engine(self) -> None:
-        self.engine._child.exited.set_result(-9)  # type: ignore[union-attr]
+        self.engine._life.child.exited.set_result(-9)  # type: ignore[union-attr]
         self.engine.on_down()
         self.engine.on_lost()
 
@@ -174,7 +175,7 @@ def served(codec: TextCodec) -> Served:
     return Served(
         name="tiny", root="/models/tiny", family="tiny", created=0, codec=codec,
         defaults=Defaults(temperature=0.0, top_p=1.0, top_k=0, eos_ids=(1000,)),
-        modalities=frozenset({"image"}), max_model_len=2000,
+        modalities=frozenset({"image"}), max_model_len=2000, max_n=8,
     )  # fmt: skip
 
 

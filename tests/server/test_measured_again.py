@@ -11,7 +11,8 @@ from tokenization.messages import Cancel, Leases, Measured, MediaItem, PrepareFa
 
 def measured_again(scene: Scene, nbytes: tuple[int, ...]) -> None:
     wheres = tuple(f"inputs[{i}]" for i in range(len(nbytes)))
-    scene.workers.slots[0].on_message(Measured(request_id="chat-1", nbytes=nbytes, wheres=wheres))
+    found = Measured(request_id="chat-1", nbytes=nbytes, wheres=wheres, n_pads=(4,) * len(nbytes))
+    scene.workers.slots[0].on_message(found)
 
 
 def test_the_first_leases_are_given_back_before_the_second_are_made(play: Play) -> None:
@@ -72,6 +73,20 @@ def test_a_video_and_a_sound_give_their_worker_more_time_than_a_picture(play: Pl
             slot.on_message(prepared("chat-1"))
             assert job.ended.done()
         assert allowed["text"] < allowed["image"] < allowed["audio"] < allowed["video"] <= 300
+
+    play(scenario)
+
+
+def test_media_that_no_worker_opens_buy_no_time(play: Play) -> None:
+    async def scenario(scene: Scene) -> None:  # its workers open at most 4 media
+        slot = scene.workers.slots[0]
+        for kinds in (["video"] * 4, ["image"] * 1000 + ["video"] * 1000):
+            await scene.workers.begin("chat-1", request(*kinds).chat)
+            slot._busy_seconds = 60.0 + 4 * 180.0
+            assert slot.overdue() is None, "whichever of them are opened"
+            slot._busy_seconds += 0.1
+            assert slot.overdue() is not None
+            slot.on_message(prepared("chat-1"))
 
     play(scenario)
 

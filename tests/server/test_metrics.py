@@ -80,8 +80,9 @@ def test_the_engine_says_when_its_cache_is_shorter_than_asked() -> None:
     from model.engine.messages import EngineReady
 
     ready = EngineReady(
-        device="cpu", dtype="float32", vocab_size=1, kv_blocks=4, block_size=16, memory=(("weights", 2048, "--dtype"),)
-    )
+        device="cpu", dtype="float32", vocab_size=1, kv_blocks=4, block_size=16,
+        memory=(("weights", 2048, "--dtype"),), max_media_tokens=64,
+    )  # fmt: skip
     assert "one request may have 64" in describe_engine(ready, 65, 1 << 30)
     assert "one request" not in describe_engine(ready, 64, 1 << 30)
     assert (

@@ -1,13 +1,15 @@
 """Bodies become chats and wishes; the e2e table of errors covers what is refused over HTTP, this one what is taken."""
 
 import json
+from collections.abc import Callable
 from typing import Any
 
+import pydantic_core
 import pytest
 
 from server.errors import ServeError
 from server.sampling import Wishes
-from server.schema import read_countable, read_native, read_openai
+from server.schema import ChatBody, read_countable, read_native, read_openai
 from tokenization.errors import ChatError
 
 MESSAGES = [{"role": "user", "content": "Hi"}]
@@ -19,6 +21,14 @@ def openai(**fields: Any) -> bytes:
 
 def native(**fields: Any) -> bytes:
     return json.dumps({"inputs": [{"text": "Hi"}], **fields}).encode()
+
+
+def invalid(read: Callable[[bytes], ChatBody], raw: bytes) -> str:
+    """What is said about a body that the route cannot take at all."""
+    with pytest.raises(ServeError) as caught:
+        read(raw)
+    assert (caught.value.status, caught.value.body.code) == (400, "invalid_json")
+    return caught.value.body.message
 
 
 def test_a_body_that_says_nothing_wishes_nothing() -> None:
@@ -93,21 +103,41 @@ def test_huge_numbers_are_refused_as_such() -> None:
             read_openai(openai(seed=0).replace(b'"seed": 0', f'"seed": {number}'.encode()))
 
 
-@pytest.mark.parametrize("raw", [b"null", b'"x"', b"3", b"{", b'{"a": NaN}', b'{"a": -Infinity}'])
-def test_what_is_no_json_object_is_told_alike_on_every_route(raw: bytes) -> None:
-    messages = set()
-    for read in (read_openai, read_native, read_countable):
-        with pytest.raises(ServeError) as caught:
-            read(raw)
-        assert (caught.value.status, caught.value.body.code) == (400, "invalid_json")
-        messages.add(caught.value.body.message)
-    assert len(messages) == 1 and messages.pop().count("JSON") == 1
+@pytest.mark.parametrize("raw", [b"null", b'"x"', b"3"])
+def test_what_is_no_json_object_is_told_what_its_route_takes(raw: bytes) -> None:
+    assert invalid(read_openai, raw) == "the body must be a JSON object"
+    for read in (read_native, read_countable):
+        assert invalid(read, raw) == "the body must be a JSON object or a list of inputs"
 
 
 def test_a_bare_list_is_no_completion() -> None:
+    assert invalid(read_openai, b"[]") == "the body must be a JSON object"
+
+
+def test_a_body_is_parsed_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    real, seen = pydantic_core.from_json, list[bytes]()
+
+    def from_json(raw: bytes, **options: Any) -> Any:
+        seen.append(raw)
+        return real(raw, **options)
+
+    monkeypatch.setattr(pydantic_core, "from_json", from_json)
+    for read, raw in ((read_countable, native()), (read_countable, openai()), (read_native, native())):
+        read(raw)
+        assert seen.pop() == raw and not seen
+
+
+@pytest.mark.parametrize("dialect", [native, openai])
+def test_a_model_is_a_string_in_either_dialect(dialect: Callable[..., bytes]) -> None:
     with pytest.raises(ServeError) as caught:
-        read_openai(b"[]")
-    assert caught.value.body.param == "messages"
+        read_countable(dialect(model=3))
+    assert (caught.value.body.message, caught.value.body.param) == ("must be a string", "model")
+
+
+@pytest.mark.parametrize("raw", [b"{", b'{"a": NaN}', b'{"a": -Infinity}'])
+def test_what_is_no_json_is_told_alike_on_every_route(raw: bytes) -> None:
+    messages = {invalid(read, raw) for read in (read_openai, read_native, read_countable)}
+    assert len(messages) == 1 and messages.pop().count("JSON") == 1
 
 
 @pytest.mark.parametrize("name", ["temperature", "foo"])

@@ -75,12 +75,15 @@ def test_what_is_wrong_before_anything_is_opened_reaches_no_worker(play: Play) -
 
 def test_a_workers_refusal_is_the_clients_error(play: Play) -> None:
     async def scenario(scene: Scene) -> None:
-        for param, expected in (("inputs[0].image", "inputs[0].image"), (None, "inputs")):
+        for param, code, expected in (
+            ("inputs[0].image", None, "inputs[0].image"),
+            (None, "context_length_exceeded", "inputs"),
+        ):
             task, _ = start(scene, request())
             await until(lambda: scene.workers.slots[0].job is not None)
-            failed = PrepareFailed(request_id="chat-1", kind="bad_request", message="no picture", param=param)
+            failed = PrepareFailed(request_id="chat-1", kind="bad_request", message="no", param=param, code=code)
             scene.workers.slots[0].on_message(failed)
-            await fails(task, 400, None, expected)
+            await fails(task, 400, code, expected)
         task, _ = start(scene, request())
         await until(lambda: scene.workers.slots[0].job is not None)
         scene.workers.slots[0].on_message(PrepareFailed(request_id="chat-1", kind="internal", message="/etc/x"))
@@ -100,7 +103,9 @@ def test_what_does_not_fit_now_is_a_429_and_what_never_fits_a_400(play: Play) ->
         task, _ = start(scene, second)
         await until(lambda: isinstance(scene.to_worker()[-1], Prepare))
         wheres = ("inputs[0]", "inputs[1]")
-        scene.workers.slots[0].on_message(Measured(request_id="chat-2", nbytes=(1, 500_000), wheres=wheres))
+        scene.workers.slots[0].on_message(
+            Measured(request_id="chat-2", nbytes=(1, 500_000), wheres=wheres, n_pads=(4, 4))
+        )
         with pytest.raises(ServeError) as caught:
             await task
         assert caught.value.status == 429 and (caught.value.retry_after or 0) >= 1
@@ -108,7 +113,9 @@ def test_what_does_not_fit_now_is_a_429_and_what_never_fits_a_400(play: Play) ->
         scene.workers.slots[0].on_message(PrepareFailed(request_id="chat-2", kind="cancelled", message=""))
         task, _ = start(scene, second)
         await until(lambda: isinstance(scene.to_worker()[-1], Prepare))
-        scene.workers.slots[0].on_message(Measured(request_id="chat-2", nbytes=(1, 1 << 20), wheres=wheres))
+        scene.workers.slots[0].on_message(
+            Measured(request_id="chat-2", nbytes=(1, 1 << 20), wheres=wheres, n_pads=(4, 4))
+        )
         await fails(task, 400, "media_too_large", "inputs[1]")
         await until(lambda: scene.to_worker()[-1] == Cancel(request_id="chat-2"))
         scene.workers.slots[0].on_message(PrepareFailed(request_id="chat-2", kind="cancelled", message=""))

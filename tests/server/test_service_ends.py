@@ -47,7 +47,9 @@ def test_a_client_that_leaves_while_it_is_measured(play: Play) -> None:
         await until(lambda: scene.workers.slots[0].job is not None)
         task.cancel()
         await asyncio.wait({task})
-        scene.workers.slots[0].on_message(Measured(request_id="chat-1", nbytes=(9,), wheres=("inputs[0]",)))
+        scene.workers.slots[0].on_message(
+            Measured(request_id="chat-1", nbytes=(9,), wheres=("inputs[0]",), n_pads=(4,))
+        )
         await until(lambda: scene.to_worker()[-1] == Cancel(request_id="chat-1"))
         assert scene.workers.slots[0].taken
         scene.workers.slots[0].on_message(PrepareFailed(request_id="chat-1", kind="cancelled", message=""))

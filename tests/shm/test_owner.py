@@ -146,3 +146,12 @@ def test_a_lock_held_for_a_moment_by_an_onlooker_costs_a_claim_only_its_name(
 
 def test_the_room_of_a_file_system(owner: Owner, small_disk: Path) -> None:
     assert room(small_disk) == shutil.disk_usage(small_disk).total
+
+
+def test_a_file_system_without_a_limit_has_room_for_any_pool(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """tmpfs of size=0 and ramfs say that they have no blocks."""
+    real = os.statvfs("/")
+    endless = os.statvfs_result((*real[:2], 0, 0, 0, *real[5:]))
+    assert (endless.f_blocks, endless.f_frsize) == (0, real.f_frsize)
+    monkeypatch.setattr(os, "statvfs", lambda path: endless)
+    assert room(root) >= 1 << 60

@@ -1,7 +1,8 @@
 """The server's side of one worker job: leases by a pool, and what was asked of it."""
 
 import base64
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -52,3 +53,18 @@ class Desk:
             self.run(inputs, start)
         assert not self.asked  # nothing was reserved, and so nothing was decoded
         return caught.value
+
+    def end(self) -> None:
+        """What was leased goes back to the pool."""
+        self.pool.retire("r1")
+        self.pool.settle("r1")
+
+
+@contextmanager
+def desk_at(root: Path, prompt: Prompt) -> Iterator[Desk]:
+    """A desk of which no lease is left in the end."""
+    desk = Desk(root, prompt)
+    yield desk
+    desk.end()
+    assert desk.pool.stats().leased_bytes == 0
+    desk.owner.close()

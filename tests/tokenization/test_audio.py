@@ -134,6 +134,12 @@ def test_a_sound_that_is_too_long(kind: str) -> None:
     assert len(read_sound(data, MediaConfig(max_audio_seconds=5), "w")) >= 64000
 
 
+def test_silence_before_an_opus_is_not_counted() -> None:
+    """Its header counts 6.5 ms of it."""
+    data = encode_sound(np.zeros(3 * 48000, np.float32), rate=48000, codec="libopus", container="ogg")
+    assert len(read_sound(data, MediaConfig(max_audio_seconds=3), "w")) == 48000
+
+
 def test_a_sound_of_just_the_allowed_length() -> None:
     data = encode_sound(np.zeros(3 * 44100, np.float32), codec="flac", container="flac")
     assert len(read_sound(data, MediaConfig(max_audio_seconds=3), "w")) == 48000

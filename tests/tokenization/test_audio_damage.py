@@ -1,10 +1,12 @@
 """Damage costs no more of a sound than it must; hostile bytes reach nothing and take no more than their share."""
 
+import io
 import socket
 import time
 import tracemalloc
 from pathlib import Path
 
+import av
 import numpy as np
 import pytest
 
@@ -117,6 +119,43 @@ def test_a_hole_in_the_middle_costs_what_lay_there() -> None:
     samples = read_sound(bytes(data), LIMITS, "w")
     assert 36_000 < len(samples) <= 48_100
     assert find_hertz(samples[:20_000]) == pytest.approx(440, abs=1)
+
+
+@pytest.mark.parametrize(("codec", "container"), [("aac", "mp4"), ("aac", "matroska"), ("flac", "flac")])
+@pytest.mark.parametrize(("lost", "heard"), [(0.3, True), (0.9, False)])
+def test_a_sound_that_lost_most_of_itself_is_refused(codec: str, container: str, lost: float, heard: bool) -> None:
+    """By the length that its header tells, or by the packets that do not decode; what lost less is heard without it."""
+    data = encode_sound(make_tone(4.0, rate=44100), codec=codec, container=container)
+    with av.open(io.BytesIO(data), "r") as source:
+        packets = [bytes(packet) for packet in source.demux() if packet.size]
+    for packet in packets[-int(len(packets) * lost) :]:
+        data = data.replace(packet, b"\xff" * len(packet))
+    if heard:
+        assert 40_000 < len(read_sound(data, LIMITS, "w")) < 50_000
+    else:
+        refuse(data, "the sound is damaged: less than half of it can be decoded")
+
+
+def test_a_sound_that_breaks_off_early_is_refused() -> None:
+    data = encode_sound(make_tone(2.0, rate=44100), codec="flac", container="flac")
+    refuse(data[: len(data) * 4 // 10], "the sound is damaged: less than half of it can be decoded")
+
+
+def test_memory_that_runs_out_is_no_damage() -> None:
+    class Full:
+        """In place of a decoder."""
+
+        def decode(self, packet: object) -> list[object]:
+            raise av.MemoryError(12, "Cannot allocate memory")
+
+    with open_sound(WAV) as sound, pytest.raises(MemoryError):
+        sound._context = Full()  # type: ignore[assignment]
+        list(sound.frames(100))
+
+
+def test_what_goes_wrong_outside_ffmpeg_is_not_the_sound_s() -> None:
+    with pytest.raises(av.FFmpegError, match="ours"), open_sound(WAV):
+        raise av.FFmpegError(22, "ours")
 
 
 @pytest.mark.parametrize("kind", SOUND_KINDS)

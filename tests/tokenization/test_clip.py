@@ -23,7 +23,7 @@ def source(data: bytes = b"", *, frames: tuple[bytes, ...] = (), **options: Any)
 
 
 def plan(clip: Source, limits: MediaConfig = LIMITS) -> ClipPlan:
-    return plan_clip(clip, limits, factor=28, temporal=2)
+    return plan_clip(clip, limits, factor=28)
 
 
 @pytest.fixture(scope="module")
@@ -56,7 +56,7 @@ def test_the_server_s_limits_win(three_seconds: bytes) -> None:
         assert caught.value.param == "inputs[0].video"
     clip, limits = source(three_seconds), MediaConfig(max_decoded_frames=20)
     with pytest.raises(ChatError, match="at most 20 are allowed"):
-        read_clip(clip, plan(clip, limits), limits, temporal=2)
+        read_clip(clip, plan(clip, limits), limits)
 
 
 def test_limits_become_caps() -> None:
@@ -71,11 +71,13 @@ def test_a_list_of_pictures_is_a_video() -> None:
     found = plan(source(frames=frames, fps=4))
     assert found.indices == (0, 1, 2, 2) and list(found.times) == [0, 0.25, 0.5, 0.5]
     assert found.seconds_per_grid == 0.5 and found.info is None
-    assert read_numbers(read_clip(source(frames=frames), found, LIMITS, temporal=2)) == [5, 9, 300, 300]
+    assert read_numbers(read_clip(source(frames=frames), found, LIMITS)) == [5, 9, 300, 300]
     with pytest.raises(ChatError, match="frame 2 of the video"):
         plan(source(frames=(frames[0], b"no picture")))
-    with pytest.raises(ChatError, match="lasts more than the allowed 3600 s"):
+    with pytest.raises(ChatError, match=r"^fps: the video lasts more than the allowed 3600 s$"):
         plan(source(frames=frames, fps=1e-4))
+    with pytest.raises(ChatError, match=r"^num_frames must be at most 3,"):
+        plan(source(frames=frames, num_frames=4))
 
 
 def url(*pictures: bytes) -> str:
@@ -129,13 +131,13 @@ def test_frames_that_do_not_decode(empty: range, shown: list[int]) -> None:
     found = plan(whole)
     assert found.indices == (0, 12, 24, 35, 47, 59)
     damaged = source(mjpeg_clip(empty=empty), num_frames=6)
-    assert read_numbers(read_clip(damaged, found, LIMITS, temporal=2)) == shown
+    assert read_numbers(read_clip(damaged, found, LIMITS)) == shown
 
 
 def test_a_video_without_one_good_frame_is_refused() -> None:
     clip = source(mjpeg_clip())
     with pytest.raises(ChatError, match="no frame of the video can be decoded"):
-        read_clip(source(mjpeg_clip(empty=range(60))), plan(clip), LIMITS, temporal=2)
+        read_clip(source(mjpeg_clip(empty=range(60))), plan(clip), LIMITS)
 
 
 # ---- patches
@@ -143,7 +145,7 @@ def test_a_video_without_one_good_frame_is_refused() -> None:
 
 def test_patches_against_a_layout_that_is_written_out() -> None:
     frames = np.random.default_rng(0).integers(0, 256, (6, 56, 84, 3), dtype=np.uint8)
-    found = clip_patches(frames, patch=14, merge=2, temporal=2)
+    found = clip_patches(frames, patch=14, merge=2)
     assert found.shape == (3 * 4 * 6, 3 * 2 * 14 * 14) and found.dtype == np.uint8
     row = 0
     for grid in range(3):

@@ -1,13 +1,10 @@
-"""Sizes and positions against tables worked out by hand."""
+"""Sizes against tables worked out by hand."""
 
-import time
-
-import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tokenization.grid import held_resize, mrope_positions, n_tokens, smart_resize
+from tokenization.grid import held_resize, n_tokens, smart_resize
 
 
 @pytest.mark.parametrize(
@@ -70,55 +67,3 @@ def test_what_passes_the_cap(height: int, width: int, min_pixels: int, cap: int,
 def test_tokens_are_merge_blocks() -> None:
     assert n_tokens((1, 4, 6), 2) == 6
     assert n_tokens((3, 4, 6), 2) == 18
-
-
-def test_text_alone_counts_up_on_all_axes() -> None:
-    positions, delta = mrope_positions(4, [], [], merge=2)
-    assert positions.tolist() == [[0, 1, 2, 3]] * 3 and delta == 0
-    assert positions.dtype == np.int32
-
-
-def test_an_image_between_texts() -> None:
-    # 2 text tokens, an image of 2 x 3 blocks at position 2, 2 text tokens from 2 + max(2, 3) = 5
-    positions, delta = mrope_positions(10, [2], [(1, 4, 6)], merge=2)
-    assert positions.tolist() == [
-        [0, 1, 2, 2, 2, 2, 2, 2, 5, 6],
-        [0, 1, 2, 2, 2, 3, 3, 3, 5, 6],
-        [0, 1, 2, 3, 4, 2, 3, 4, 5, 6],
-    ]
-    assert delta == 7 - 10
-
-
-def test_two_images_side_by_side_and_one_at_the_end() -> None:
-    positions, delta = mrope_positions(3, [0, 1], [(1, 2, 2), (1, 2, 4)], merge=2)
-    assert positions.tolist() == [[0, 1, 1], [0, 1, 1], [0, 1, 2]] and delta == 0
-
-
-def test_a_video_advances_in_time_and_text_follows_its_greatest_position() -> None:
-    # three grids of 1 x 2 blocks, 2.5 apart on t: floor(0, 2.5, 5) -> text from 1 + 6
-    positions, delta = mrope_positions(8, [1], [(3, 2, 4)], merge=2, steps=[2.5])
-    assert positions.tolist() == [
-        [0, 1, 1, 3, 3, 6, 6, 7],
-        [0, 1, 1, 1, 1, 1, 1, 7],
-        [0, 1, 2, 1, 2, 1, 2, 7],
-    ]
-    assert delta == 0
-
-
-def test_time_is_multiplied_in_float32() -> None:
-    # 0.7 is a little less in float32, and ten times that rounds up to exactly 7; in float64 it would be 6.
-    positions, delta = mrope_positions(11, [0], [(11, 2, 2)], merge=2, steps=[0.7])
-    assert positions[0].tolist() == [0, 0, 1, 2, 2, 3, 4, 4, 5, 6, 7] and delta == 8 - 11
-
-
-def test_a_long_prompt_costs_milliseconds() -> None:
-    grids = [(1, 76, 76)] * 20  # 1444 tokens each
-    starts = [10 + i * 1500 for i in range(20)]
-    best = min(_seconds(starts, grids) for _ in range(5))
-    assert best < 0.05
-
-
-def _seconds(starts: list[int], grids: list[tuple[int, int, int]]) -> float:
-    start = time.perf_counter()
-    mrope_positions(30_500, starts, grids, merge=2)
-    return time.perf_counter() - start

@@ -28,16 +28,18 @@ def test_a_picture_of_that_size_stays_as_it_is(cells: int) -> None:
 @pytest.mark.parametrize(
     "limits", [MediaConfig(), MediaConfig(max_frames=6), MediaConfig(max_video_pixels=784 * 50, max_pixels=784 * 9)]
 )
-@pytest.mark.parametrize("max_tokens", [1, 40, 1000, 32768])
+@pytest.mark.parametrize("max_tokens", [1, 40, 1000, 32768, 46_464, 200_000])
 def test_no_square_video_has_more_tokens(limits: MediaConfig, max_tokens: int) -> None:
-    caps, options = video_caps(limits), VideoOptions(max_pixels=limits.max_pixels)
-    found = largest_clip(limits, max_tokens, factor=28, temporal=2)
+    caps = video_caps(limits)
+    found = largest_clip(limits, max_tokens, factor=28)
     most = 0
-    for n in range(2, limits.max_frames + 1, 2):
-        for side in (100, 500, 3000):
-            height, width = frame_size(side, side, n, options, caps, factor=28)
-            tokens = n // 2 * height * width // 784
-            most = max(most, tokens if tokens <= max_tokens else 0)
+    for asked in (None, 235_200, limits.max_pixels):
+        options = VideoOptions(min_pixels=asked and min(asked, limits.max_pixels), max_pixels=limits.max_pixels)
+        for n in range(2, limits.max_frames + 1, 2):
+            for side in (100, 500, 3000):
+                height, width = frame_size(side, side, n, options, caps, factor=28)
+                tokens = n // 2 * height * width // 784
+                most = max(most, tokens if tokens <= max_tokens else 0)
     if found is None:
         assert most == 0
         return
@@ -50,6 +52,14 @@ def test_no_square_video_has_more_tokens(limits: MediaConfig, max_tokens: int) -
     assert height * width <= limits.max_pixels
 
 
+def test_a_request_s_minimum_lifts_the_published_total() -> None:
+    """768 frames of 17 x 17 tokens, where the total alone leaves 11 x 11; 576 of 20 x 20 are more still."""
+    limits = MediaConfig()
+    asked = VideoOptions(min_pixels=235_200, max_pixels=limits.max_pixels)
+    assert frame_size(3000, 3000, 768, asked, video_caps(limits)) == (476, 476)
+    assert largest_clip(limits, 200_000, factor=28) == (288, (560, 560))
+
+
 def test_there_may_be_no_video() -> None:
     limits = MediaConfig(max_pixels=784 * 9)
-    assert largest_clip(limits, 0, factor=28, temporal=2) is None
+    assert largest_clip(limits, 0, factor=28) is None

@@ -109,3 +109,5 @@ def test_what_is_no_row_of_samples() -> None:
             log_mel(samples, MelSpec())
     with pytest.raises(ValueError, match="more than 200"):
         log_mel(np.zeros(100, np.float32), MelSpec(), 200)
+    with pytest.raises(ValueError, match="multiple of 160"):
+        log_mel(np.zeros(100, np.float32), MelSpec(), 16100)

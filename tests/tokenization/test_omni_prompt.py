@@ -221,7 +221,11 @@ def test_the_server_s_caps_win(path: Path, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("settings", "message"),
-    [({"fps": 0}, "fit no video"), ({"min_frames": 9, "max_frames": 8}, "fit no video"), ({"fps": "2"}, "fps")],
+    [
+        ({"fps": 0}, "no video fits fps 0"),
+        ({"min_frames": 9, "max_frames": 8}, "min_frames 9, max_frames 8"),
+        ({"fps": "2"}, "fps"),
+    ],
 )
 def test_settings_that_fit_no_video(path: Path, tmp_path: Path, settings: dict[str, Any], message: str) -> None:
     write_json(copy(path, tmp_path) / "video_preprocessor_config.json", settings)

@@ -1,8 +1,7 @@
 """One job of a worker: what is refused and when, where the words stand, what is written into the leases."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -11,7 +10,7 @@ from configs.checkpoint import Checkpoint
 from model.families.qwen2_vl import Qwen2VLPrompt
 from shm.segment import SegmentError, read_segment
 from shm.words import decode_shape_from_int64, decode_shm_name_from_int64
-from tests.tokenization.desk import Desk, url
+from tests.tokenization.desk import Desk, desk_at, url
 from tests.tokenization.pictures import bomb_png, encoded, photo
 from tokenization.chat import chat_from_openai
 from tokenization.errors import ChatError
@@ -28,13 +27,9 @@ def prompt(tiny: Checkpoint) -> Prompt:
 
 
 @pytest.fixture
-def desk(tmp_path: Path, prompt: Prompt) -> Any:
-    desk = Desk(tmp_path / "shm", prompt)
-    yield desk
-    desk.pool.retire("r1")
-    desk.pool.settle("r1")
-    assert desk.pool.stats().leased_bytes == 0
-    desk.owner.close()
+def desk(tmp_path: Path, prompt: Prompt) -> Iterator[Desk]:
+    with desk_at(tmp_path / "shm", prompt) as desk:
+        yield desk
 
 
 def test_text_alone_asks_for_nothing(desk: Desk) -> None:
@@ -105,11 +100,13 @@ def test_the_model_s_length_is_exact(desk: Desk) -> None:
     assert (
         f"the prompt has {n} tokens ({n - 12} of text, 12 of media)" in error.message and f"takes {n}" in error.message
     )
+    assert error.code == "context_length_exceeded"
 
 
 def test_a_text_that_can_never_fit_is_refused_before_it_is_encoded(desk: Desk, prompt: Prompt) -> None:
     most = 4 * prompt.codec.longest_token * 100
-    assert "characters" in desk.refused([{"text": "x" * most}, {"text": "x"}], desk.start(100)).message
+    error = desk.refused([{"text": "x" * most}, {"text": "x"}], desk.start(100))
+    assert "characters" in error.message and error.code == "context_length_exceeded"
     assert "tokens (" in desk.refused([{"text": "x" * 200}], desk.start(100)).message
 
 
@@ -140,8 +137,7 @@ def test_files_under_a_root(desk: Desk, tmp_path: Path) -> None:
     (tmp_path / "media" / "a.jpg").write_bytes(encoded(photo(60, 60), "PNG"))  # by content, not by suffix
     start = desk.start(roots=(tmp_path / "media",), max_file_bytes=1 << 20)
     by_path = desk.run([{"image": "a.jpg"}], start)
-    desk.pool.retire("r1")
-    desk.pool.settle("r1")
+    desk.end()
     assert by_path.media[0].digest == desk.run([{"image": SMALL}], start).media[0].digest
 
 

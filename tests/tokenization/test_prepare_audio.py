@@ -1,7 +1,7 @@
 """Jobs with sounds: which tracks are leased, where their words stand, what lies in shared memory."""
 
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -14,7 +14,7 @@ from shm.words import decode_shape_from_int64, decode_shm_name_from_int64
 from tests.sounds import make_wav
 from tests.tiny_omni import write_qwen2_5_omni
 from tests.tiny_qwen2_audio import write_qwen2_audio
-from tests.tokenization.desk import Desk, url
+from tests.tokenization.desk import Desk, desk_at, url
 from tests.tokenization.listeners import film, tone
 from tests.tokenization.pictures import encoded, photo
 from tokenization.clock import StageClock
@@ -39,13 +39,9 @@ def omni(omni_path: Path) -> Prompt:
 
 
 @pytest.fixture
-def desk(tmp_path: Path, omni: Prompt) -> Any:
-    desk = Desk(tmp_path / "shm", omni)
-    yield desk
-    desk.pool.retire("r1")
-    desk.pool.settle("r1")
-    assert desk.pool.stats().leased_bytes == 0
-    desk.owner.close()
+def desk(tmp_path: Path, omni: Prompt) -> Iterator[Desk]:
+    with desk_at(tmp_path / "shm", omni) as desk:
+        yield desk
 
 
 def arrays(desk: Desk, done: Prepared) -> list[np.ndarray]:
@@ -89,8 +85,7 @@ def test_a_video_with_sound_is_two_tracks_of_one_medium(desk: Desk) -> None:
 def test_without_the_wish_a_video_is_silent(desk: Desk) -> None:
     for wish in ({}, {"use_audio_in_video": False}):
         done = desk.run([{"video": TALKIE["video"], **wish}])
-        desk.pool.retire("r1")
-        desk.pool.settle("r1")
+        desk.end()
         assert [item.kind for item in done.media] == ["video"] and len(done.media[0].spans) == 1
 
 
@@ -163,7 +158,7 @@ def test_families_without_ears_say_so_before_a_file_is_opened(desk: Desk, tiny: 
 
 
 def test_a_family_with_ears_alone(desk: Desk, tmp_path: Path) -> None:
-    desk.prompt = SoundPrompt(Checkpoint(write_qwen2_audio(tmp_path / "sound")), 0, family="qwen2_audio")
+    desk.prompt = SoundPrompt(Checkpoint(write_qwen2_audio(tmp_path / "sound")), family="qwen2_audio")
     for kind in ("image", "video"):
         error = desk.refused([{"audio": SOUND}, {kind: "/no/such/file"}])
         assert error.param == f"inputs[1].{kind}" and f"takes no {kind} (it takes text, audio)" in error.message

@@ -13,7 +13,7 @@ from shm.segment import SegmentError, read_segment
 from shm.words import decode_shape_from_int64, decode_shm_name_from_int64
 from tests.clips import make_clip, make_jpeg
 from tests.tokenization.damaged import mjpeg_clip
-from tests.tokenization.desk import Desk, url
+from tests.tokenization.desk import Desk, desk_at, url
 from tests.tokenization.pictures import encoded, photo
 from tokenization.errors import ChatError
 from tokenization.messages import MediaItem, Prepared
@@ -24,16 +24,8 @@ SMALL = url(encoded(photo(60, 60), "PNG"))
 
 @pytest.fixture
 def desk(tmp_path: Path, tiny: Checkpoint) -> Iterator[Desk]:
-    desk = Desk(tmp_path / "shm", family_of(tiny).prompt(tiny, 28 * 28 * 1280))
-    yield desk
-    end(desk)
-    assert desk.pool.stats().leased_bytes == 0
-    desk.owner.close()
-
-
-def end(desk: Desk) -> None:
-    desk.pool.retire("r1")
-    desk.pool.settle("r1")
+    with desk_at(tmp_path / "shm", family_of(tiny).prompt(tiny, 28 * 28 * 1280)) as desk:
+        yield desk
 
 
 def pixels_of(desk: Desk, done: Prepared, item: MediaItem) -> np.ndarray:
@@ -75,7 +67,7 @@ def test_the_digest_tells_apart_equal_pixels_at_other_times(desk: Desk) -> None:
     digests = set()
     for fps in (1, 2, 2):
         digests.add(desk.run([{"video": frames, "fps": fps, **FEW}]).media[0].digest)
-        end(desk)
+        desk.end()
     assert len(digests) == 2
 
 
@@ -88,7 +80,7 @@ def test_a_damaged_end_is_measured_and_leased_again(desk: Desk, tmp_path: Path) 
     lease = desk.ask
 
     def ask(measured: Any) -> tuple[str, ...]:  # as the server does
-        end(desk)
+        desk.end()
         leased.append(tuple(lease(measured)))
         return leased[-1]
 
@@ -103,7 +95,7 @@ def test_a_damaged_end_is_measured_and_leased_again(desk: Desk, tmp_path: Path) 
     assert [pixels_of(desk, done, item).nbytes for item in done.media] == list(second.nbytes)
     assert all(len(item.digest) == 64 for item in done.media)
     assert done.position_delta == done.positions.max() + 1 - len(done.input_ids)
-    end(desk)
+    desk.end()
     whole = desk.run([inputs[0], {**inputs[1], "video": url(mjpeg_clip(40)), "num_frames": 4}, *inputs[2:]])
     assert len(whole.input_ids) == len(done.input_ids) and np.array_equal(whole.positions, done.positions)
 

@@ -6,13 +6,15 @@ from typing import Any
 
 import numpy as np
 import pytest
+from av.audio.frame import AudioFrame
 
 from configs.checkpoint import Checkpoint, CheckpointError
 from configs.serve import MediaConfig
-from tests.sounds import make_wav
+from tests.sounds import encode_sound, make_tone, make_wav
 from tests.tiny import write_json
 from tests.tiny_qwen2_audio import write_qwen2_audio
 from tests.tokenization.listeners import tone
+from tokenization import audio
 from tokenization.chat import chat_from_native, chat_from_openai
 from tokenization.clock import StageClock
 from tokenization.errors import ChatError
@@ -31,7 +33,7 @@ def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def prompt(path: Path) -> SoundPrompt:
-    return SoundPrompt(Checkpoint(path), 0, family="qwen2_audio")
+    return SoundPrompt(Checkpoint(path), family="qwen2_audio")
 
 
 def source(n: int, seed: int = 0) -> Source:
@@ -90,18 +92,44 @@ def test_a_digest_is_of_content_and_settings(prompt: SoundPrompt, path: Path, tm
         measure = by.measure(given, LIMITS)
         return by.digest(by.load(given, measure, LIMITS, StageClock()), measure)
 
-    longer = SoundPrompt(changed(path, tmp_path, "preprocessor_config.json", chunk_length=2), 0, family="qwen2_audio")
+    longer = SoundPrompt(changed(path, tmp_path, "preprocessor_config.json", chunk_length=2), family="qwen2_audio")
     found = [digest(prompt, source(8000)), digest(prompt, source(8000, 1)), digest(longer, source(8000))]
     assert len(set(found)) == 3 and found[0] == digest(prompt, source(8000))
 
 
 def test_a_sound_that_is_too_long_is_refused_not_cut(prompt: SoundPrompt) -> None:
     assert prompt.measure(source(48000), LIMITS).n_pads == 75
-    with pytest.raises(ChatError, match=r"lasts 3\.00 s, and this model hears at most 3 s") as caught:
+    with pytest.raises(ChatError, match="the sound is too long: this model hears at most 3 s at once") as caught:
         prompt.measure(source(48001), LIMITS)
     assert caught.value.param == "inputs[0].audio"
     with pytest.raises(ChatError, match="more than the allowed 1 s"):
         prompt.measure(source(32000), MediaConfig(max_audio_seconds=1))
+
+
+@pytest.mark.parametrize("container", ["adts", "mp4"])  # which does not tell its length, and which does
+def test_no_more_is_decoded_than_the_model_hears(
+    prompt: SoundPrompt, container: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    decoded: list[int] = []
+    to_mono = audio._to_mono
+
+    def counted(frame: AudioFrame) -> np.ndarray:
+        decoded.append(frame.samples)
+        return to_mono(frame)
+
+    monkeypatch.setattr(audio, "_to_mono", counted)
+    data = encode_sound(make_tone(20, rate=16000), rate=16000, codec="aac", container=container)
+    with pytest.raises(ChatError, match="this model hears at most 3 s at once"):
+        prompt.measure(Source(kind="audio", where="w", data=data), LIMITS)
+    assert sum(decoded) == 0 if container == "mp4" else 2.9 * 16000 < sum(decoded) <= 3 * 16000
+
+
+def test_rates_that_change_are_rounded_to_the_model_s_length(
+    prompt: SoundPrompt, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each part is rounded up to a whole sample: what that adds is cut off, and is no reason to refuse."""
+    monkeypatch.setattr("tokenization.hearing.read_sound", lambda *_, **__: np.zeros(48002, np.float32))
+    assert prompt.measure(source(1), LIMITS).grid == (1, 1, 300)
 
 
 def test_what_is_no_sound_is_named(prompt: SoundPrompt) -> None:
@@ -132,13 +160,13 @@ def test_no_sound_fits_into_one_token(prompt: SoundPrompt) -> None:
 def test_another_extractor_is_refused(path: Path, tmp_path: Path, key: str, value: float) -> None:
     checkpoint = changed(path, tmp_path, "preprocessor_config.json", **{key: value})
     with pytest.raises(CheckpointError, match="feature_size|num_mel_bins" if key == "feature_size" else key):
-        SoundPrompt(checkpoint, 0, family="qwen2_audio")
+        SoundPrompt(checkpoint, family="qwen2_audio")
 
 
 def test_the_encoder_s_own_length_holds_too(path: Path, tmp_path: Path) -> None:
     checkpoint = changed(path, tmp_path, "preprocessor_config.json", chunk_length=30)
     with pytest.raises(ChatError, match="at most 3 s"):
-        SoundPrompt(checkpoint, 0, family="qwen2_audio").measure(source(50000), LIMITS)
+        SoundPrompt(checkpoint, family="qwen2_audio").measure(source(50000), LIMITS)
 
 
 @pytest.mark.parametrize("token", ["<|AUDIO|>", "<|audio_bos|>", "<|audio_eos|>"])

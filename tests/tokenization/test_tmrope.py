@@ -1,9 +1,12 @@
 """Time-aligned positions by hand: what counts on, what stands still, who shares a place."""
 
+import time
+from collections.abc import Sequence
+
 import numpy as np
 import pytest
 
-from tokenization.tmrope import Rhythm, alone, chunks, hearing, interleave, lay_out, sight, together
+from tokenization.tmrope import Grid, Rhythm, alone, chunks, hearing, interleave, lay_out, sight, together
 
 RHYTHM = Rhythm()
 
@@ -24,6 +27,57 @@ def test_frames_lie_where_float32_puts_them() -> None:
     for seconds in (0.28, 0.12, 0.04, 1 / 3, 0.56):
         expected = [int(np.float32(np.float32(i) * np.float32(seconds)) * np.float32(25)) for i in range(40)]
         assert sight((40, 2, 2), RHYTHM, seconds_per_grid=seconds)[0].tolist() == expected
+
+
+def laid_out(
+    n: int, starts: Sequence[int], grids: Sequence[Grid], steps: Sequence[float] | None = None
+) -> tuple[np.ndarray, int]:
+    """Pictures and videos without a second of their own, as models do that do not hear; `steps` between grids."""
+    rhythm = Rhythm(per_second=1)
+    moves = [sight(grid, rhythm, seconds_per_grid=steps[i] if steps else 1) for i, grid in enumerate(grids)]
+    return lay_out(n, [alone(start, move) for start, move in zip(starts, moves, strict=True)])
+
+
+def test_a_picture_between_texts() -> None:
+    # 2 text tokens, an image of 2 x 3 blocks at position 2, 2 text tokens from 2 + max(2, 3) = 5
+    positions, delta = laid_out(10, [2], [(1, 4, 6)])
+    assert positions.tolist() == [
+        [0, 1, 2, 2, 2, 2, 2, 2, 5, 6],
+        [0, 1, 2, 2, 2, 3, 3, 3, 5, 6],
+        [0, 1, 2, 3, 4, 2, 3, 4, 5, 6],
+    ]
+    assert delta == 7 - 10 and positions.dtype == np.int32
+
+
+def test_two_pictures_side_by_side_and_one_at_the_end() -> None:
+    positions, delta = laid_out(3, [0, 1], [(1, 2, 2), (1, 2, 4)])
+    assert positions.tolist() == [[0, 1, 1], [0, 1, 1], [0, 1, 2]] and delta == 0
+
+
+def test_a_video_advances_in_time_and_text_follows_its_greatest_position() -> None:
+    # three grids of 1 x 2 blocks, 2.5 apart on t: floor(0, 2.5, 5) -> text from 1 + 6
+    positions, delta = laid_out(8, [1], [(3, 2, 4)], [2.5])
+    assert positions.tolist() == [
+        [0, 1, 1, 3, 3, 6, 6, 7],
+        [0, 1, 1, 1, 1, 1, 1, 7],
+        [0, 1, 2, 1, 2, 1, 2, 7],
+    ]
+    assert delta == 0
+
+
+def test_steps_are_multiplied_in_float32() -> None:
+    # 0.7 is a little less in float32, and ten times that rounds up to exactly 7; in float64 it would be 6.
+    positions, delta = laid_out(11, [0], [(11, 2, 2)], [0.7])
+    assert positions[0].tolist() == [0, 0, 1, 2, 2, 3, 4, 4, 5, 6, 7] and delta == 8 - 11
+
+
+def test_a_long_prompt_costs_milliseconds() -> None:
+    def seconds() -> float:
+        start = time.perf_counter()
+        laid_out(30_500, [10 + i * 1500 for i in range(20)], [(1, 76, 76)] * 20)  # 1444 tokens each
+        return time.perf_counter() - start
+
+    assert min(seconds() for _ in range(5)) < 0.05
 
 
 def test_media_in_a_prompt() -> None:

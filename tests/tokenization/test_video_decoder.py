@@ -123,3 +123,24 @@ def test_a_file_that_breaks_in_the_library_ends_there(plain: bytes) -> None:
         packets = list(clip.packets())
         clip._source = Broken()  # type: ignore[assignment]
         assert list(clip.packets()) == packets[:2]
+
+
+def test_memory_that_runs_out_is_no_damage(plain: bytes) -> None:
+    class Full:
+        """In place of a decoder."""
+
+        def decode(self, packet: object) -> list[object]:
+            raise av.MemoryError(12, "Cannot allocate memory")
+
+        def flush_buffers(self) -> None:
+            """Nothing is inside."""
+
+    with open_clip(plain, CAPS) as clip:
+        clip._context = Full()  # type: ignore[assignment]
+        with pytest.raises(MemoryError):
+            clip._feed(None)
+
+
+def test_what_goes_wrong_outside_ffmpeg_is_not_the_video_s(plain: bytes) -> None:
+    with pytest.raises(av.FFmpegError, match="ours"), open_clip(plain, CAPS):
+        raise av.FFmpegError(22, "ours")

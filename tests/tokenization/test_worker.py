@@ -148,6 +148,10 @@ def test_what_the_client_did_wrong_names_the_field(server: Server) -> None:
     assert failed(server.recv()) == ("bad_request", "inputs[1].image")
     server.prepare("r2", [{"video": SMALL}])
     assert failed(server.recv()) == ("bad_request", "inputs[0].video")
+    server.prepare("r3", [{"text": "x" * 100_000}])
+    answer = server.recv()
+    assert failed(answer) == ("bad_request", None)
+    assert isinstance(answer, PrepareFailed) and answer.code == "context_length_exceeded"
 
 
 def test_a_cancel_instead_of_leases(server: Server) -> None:

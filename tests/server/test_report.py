@@ -1,0 +1,47 @@
+"""What the server says at start: every limit with its value, and what the model does not take left out."""
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from configs.settings import load_config
+from configs.table import SETTINGS
+from server.report import describe
+from tests.server.doubles import served
+from tokenization.text import TextCodec
+
+LIMITS = [
+    setting
+    for setting in SETTINGS
+    if setting.name.startswith("max_") and (setting.section in ("http", "media") or setting.name == "max_seqs")
+]
+
+
+def said(codec: TextCodec, modalities: tuple[Any, ...], *args: str) -> str:
+    """The report of a model that takes these."""
+    config = load_config(args, {})
+    return describe(config, replace(served(codec), modalities=frozenset(modalities)), Path("/root"), 1 << 30)
+
+
+@pytest.mark.parametrize("setting", LIMITS, ids=lambda setting: setting.name)
+def test_every_limit_is_printed_with_its_value(codec: TextCodec, setting: Any) -> None:
+    value = 7919 if setting.high > 7919 else 63
+    text = said(codec, ("image", "video", "audio"), setting.flag, str(value))
+    lines = [line.split() for line in text.splitlines() if line.split()[0] == setting.flag]
+    assert len(lines) == 1
+    number, unit = lines[0][1:3]
+    scale = {"KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30}.get(unit, 1)
+    assert float(number) * scale == pytest.approx(value * setting.scale, rel=1e-3)
+
+
+def test_limits_of_what_the_model_does_not_take_are_not_printed(codec: TextCodec) -> None:
+    text = said(codec, ("image",))
+    assert "--max-pixels" in text and "--max-file-mib" in text
+    assert not [flag for flag in ("--max-frames", "--max-video", "--max-decoded", "--max-audio") if flag in text]
+
+
+def test_a_pool_that_was_cut_is_said(codec: TextCodec) -> None:
+    assert "/root, at most 1 GiB\n" in said(codec, ("image",))
+    assert "at most 1 GiB, all there is, instead of --shm-mib's 2 GiB" in said(codec, ("image",), "--shm-mib", "2048")
