@@ -9,6 +9,8 @@ base=${BASE_URL:-http://127.0.0.1:8000}
 case "$picture" in
   *.png | *.PNG) type=image/png ;;
   *.webp | *.WEBP) type=image/webp ;;
+  *.gif | *.GIF) type=image/gif ;;
+  *.bmp | *.BMP) type=image/bmp ;;
   *) type=image/jpeg ;;
 esac
 

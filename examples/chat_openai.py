@@ -6,7 +6,7 @@ from pathlib import Path
 
 from openai import OpenAI
 
-FERRY = Path(__file__).resolve().parent / "media" / "ferry.jpg"
+CIRCLE = Path(__file__).resolve().parent / "media" / "red-circle.png"
 TYPES = {".png": "image/png", ".webp": "image/webp", ".gif": "image/gif", ".bmp": "image/bmp"}
 
 
@@ -19,7 +19,7 @@ def data_url(picture: Path) -> str:
 def main() -> None:
     """Ask, and print the answer as it comes."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("picture", nargs="?", type=Path, default=FERRY)
+    parser.add_argument("picture", nargs="?", type=Path, default=CIRCLE)
     parser.add_argument("question", nargs="?", default="What is in this picture?")
     parser.add_argument("--base-url", default="http://127.0.0.1:8000/v1")
     given = parser.parse_args()

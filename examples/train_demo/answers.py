@@ -2,13 +2,14 @@
 
 from collections.abc import Sequence
 from types import MappingProxyType
-from typing import Literal
+from typing import Literal, get_args
 
 Language = Literal["en", "zh"]
+Direction = Literal["left", "right", "up", "down"]
 
 SHAPES = ("circle", "square", "triangle", "star", "cross", "ring")
 COLOURS = ("red", "green", "blue", "yellow", "purple", "orange", "black", "white")
-DIRECTIONS = ("left", "right", "up", "down")
+DIRECTIONS: tuple[Direction, ...] = get_args(Direction)
 
 CHINESE = MappingProxyType(
     dict(zip(SHAPES, ("圆形", "正方形", "三角形", "星形", "十字", "圆环"), strict=True))
@@ -24,21 +25,6 @@ def say(word: str, language: Language) -> str:
     """A word of an answer ("circle", "red", "left", "yes", "first", "rising") in the language. KeyError: no such."""
     chinese = CHINESE[word]
     return word if language == "en" else chinese
-
-
-def say_shape(shape: str, language: Language) -> str:
-    """ "circle" or "圆形"."""
-    return say(shape, language)
-
-
-def say_colour(colour: str, language: Language) -> str:
-    """ "red" or "红色"."""
-    return say(colour, language)
-
-
-def say_direction(direction: str, language: Language) -> str:
-    """ "left" or "向左"."""
-    return say(direction, language)
 
 
 def say_yes(truth: bool, language: Language) -> str:

@@ -9,7 +9,7 @@ from examples.train_demo import tasks
 from examples.train_demo.answers import Language
 from examples.train_demo.clips import Clip
 from examples.train_demo.pictures import Picture, draw_number
-from examples.train_demo.prompts import IGNORED, OTHER, Example, Reader, Ref, Shape
+from examples.train_demo.prompts import IGNORED, OTHER, Encoded, Example, Extent, Reader, Ref
 from examples.train_demo.sizes import Sizes
 from examples.train_demo.sounds import Sound
 from examples.train_demo.studio import Seen, Studio
@@ -18,8 +18,18 @@ from examples.train_demo.words import Words
 
 _ENGLISH = 0.68
 _TEXT_FIRST = 0.35
-_CONVERSATIONS = 0.12  # of the batches of scenes
+_CONVERSATIONS = 0.5  # of the batches of scenes
 _TURNS = 3
+_SHARED = 0.3  # n labels of one prompt weigh n ** -0.3 each: half way to one weight for every prompt
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pointed:
+    """Which tokens of its picture an answer is about: a side lesson of the decoder. One row for each such answer."""
+
+    rows: np.ndarray  # int64 [n]: the place of [B * L] behind which the answer says what was seen
+    prompts: np.ndarray  # int64 [n]: which of the B
+    tokens: np.ndarray  # float32 [n, tokens]: equal shares that add up to 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,15 +40,16 @@ class Batch:
     tasks: tuple[str, ...]  # of each prompt
     ids: np.ndarray  # int64 [B, L]
     labels: np.ndarray  # int64 [B, L]
-    weights: np.ndarray  # float32 [B, L]: of each label; those of one answer count less the longer it is
+    weights: np.ndarray  # float32 [B, L]: of each label; those of one prompt count less the more there are
     positions: np.ndarray  # int64 [3, B, L]
     media: dict[str, np.ndarray] = field(default_factory=dict)  # uint8 [n, patches, columns], float32 [n, frames, mels]
-    shapes: dict[str, Shape] = field(default_factory=dict)
+    extents: dict[str, Extent] = field(default_factory=dict)
     rows: dict[str, np.ndarray] = field(default_factory=dict)  # int64: where embeddings stand in [B * L]
     source: dict[str, np.ndarray] = field(default_factory=dict)  # int64: which ones
     seen: Seen | None = None
     digits: np.ndarray | None = None  # float32 [pictures, tokens, 10]: 1 where a token shows that digit
-    heard: np.ndarray | None = None  # int64 [sounds, tokens]: 1 where a beep sounds
+    pointed: Pointed | None = None
+    heard: np.ndarray | None = None  # int64 [sounds, tokens]: 1 where a beep sounds, 2 where one begins
 
 
 class Exercises:
@@ -68,10 +79,15 @@ class Exercises:
             examples = [self._conversation(some, Ref("image", i)) for i, some in enumerate(asked)]
         else:
             examples = [self._about(one, [Ref("image", i)]) for i, (one,) in enumerate(asked)]
-        shape = Shape(grid=grid)
-        patches = np.stack([self._studio.patches(picture.image, shape) for picture in drawn])
+        extent = Extent(grid=grid)
+        patches = np.stack([self._studio.patches(picture.image, extent) for picture in drawn])
+        about = [
+            [[self._studio.middle_of(thing, picture, grid) for thing in one.things] for one in some]
+            if talked or example.task == some[0].task else []
+            for example, some, picture in zip(examples, asked, drawn, strict=True)
+        ]  # fmt: skip
         return self._batch(
-            "scenes", examples, {"image": patches}, {"image": shape}, seen=self._studio.seen(drawn, grid)
+            "scenes", examples, {"image": patches}, {"image": extent}, seen=self._studio.seen(drawn, grid), about=about
         )
 
     def numbers_batch(self, count: int = 20) -> Batch:
@@ -82,10 +98,10 @@ class Exercises:
             self._about(tasks.about_number(self._asker(), picture), [Ref("image", i)])
             for i, picture in enumerate(drawn)
         ]
-        shape = Shape(grid=grid)
-        patches = np.stack([self._studio.patches(picture.image, shape) for picture in drawn])
+        extent = Extent(grid=grid)
+        patches = np.stack([self._studio.patches(picture.image, extent) for picture in drawn])
         shown = self._studio.read(drawn, grid)
-        return self._batch("numbers", examples, {"image": patches}, {"image": shape}, digits=shown)
+        return self._batch("numbers", examples, {"image": patches}, {"image": extent}, digits=shown)
 
     def pairs_batch(self, count: int = 10, questions: int = 3) -> Batch:
         """Two pictures that are compared, half of the time of different sizes."""
@@ -97,31 +113,33 @@ class Exercises:
             for i, (first, second) in enumerate(drawn)
             for _ in range(questions)
         ]
-        shapes = {"image": Shape(grid=grid), OTHER: Shape(grid=other_grid)}
+        extents = {"image": Extent(grid=grid), OTHER: Extent(grid=other_grid)}
         patches = {
-            kind: np.stack([self._studio.patches(pair[k].image, shape) for pair in drawn])
-            for k, (kind, shape) in enumerate(shapes.items())
+            kind: np.stack([self._studio.patches(pair[k].image, extent) for pair in drawn])
+            for k, (kind, extent) in enumerate(extents.items())
         }
         seen = self._studio.seen([first for first, _ in drawn], grid)
-        return self._batch("pairs", examples, patches, shapes, seen=seen)
+        return self._batch("pairs", examples, patches, extents, seen=seen)
 
     def clips_batch(self, count: int = 14, questions: int = 2) -> Batch:
         """Things that move."""
-        made, patches, shape = self._studio.clips(count)
+        made, patches, extent = self._studio.clips(count)
         examples = [
             self._about(tasks.about_clip(self._asker(), clip), [Ref("video", i)])
             for i, clip in enumerate(made)
             for _ in range(questions)
         ]
-        return self._batch("clips", examples, {"video": patches}, {"video": shape})
+        return self._batch("clips", examples, {"video": patches}, {"video": extent})
 
     def sounds_batch(self, count: int = 28) -> Batch:
         """Beeps, tones and glides."""
-        made, mel, shape = self._studio.sounds(count)
+        made, mel, extent = self._studio.sounds(count)
         examples = [
             self._about(tasks.about_sound(self._asker(), sound), [Ref("audio", i)]) for i, sound in enumerate(made)
         ]
-        return self._batch("sounds", examples, {"audio": mel}, {"audio": shape}, heard=self._studio.heard(made, shape))
+        return self._batch(
+            "sounds", examples, {"audio": mel}, {"audio": extent}, heard=self._studio.heard(made, extent)
+        )
 
     def mixed_batch(self, count: int = 8, questions: int = 2) -> Batch:
         """A picture, a clip and a sound, or two of them, in one prompt; the question says which it is about."""
@@ -135,7 +153,7 @@ class Exercises:
             for _ in range(questions):
                 kept = [refs[int(k)] for k in self._rng.permutation(3)[: 3 if self._rng.random() < 0.5 else 2]]
                 examples.append(self._about(self._named(kept, drawn[i], moving[i], made[i]), kept))
-        image = Shape(grid=grid)
+        image = Extent(grid=grid)
         patches = np.stack([self._studio.patches(picture.image, image) for picture in drawn])
         return self._batch(
             "mixed", examples, {"image": patches, "video": frames, "audio": mel},
@@ -158,8 +176,8 @@ class Exercises:
         kind = kept[int(self._rng.integers(len(kept)))].kind
         asker = self._asker(named=True)
         if kind == "image":
-            wanted = [name for name, n in (("shape", 1), ("colour", 1), ("thing", 1)) if len(picture.things) == n]
-            return tasks.about_picture(asker, picture, wanted or ("count",))
+            one = len(picture.things) == 1
+            return tasks.about_picture(asker, picture, ("shape", "colour", "thing") if one else ("count",))
         return tasks.about_clip(asker, clip, ("motion",)) if kind == "video" else tasks.about_sound(asker, sound)
 
     def _about(self, asked: Asked, refs: Sequence[Ref]) -> Example:
@@ -180,11 +198,15 @@ class Exercises:
     # ---- together
 
     def _batch(
-        self, name: str, examples: Sequence[Example], media: dict[str, np.ndarray], shapes: dict[str, Shape],
+        self, name: str, examples: Sequence[Example], media: dict[str, np.ndarray], extents: dict[str, Extent],
         seen: Seen | None = None, digits: np.ndarray | None = None, heard: np.ndarray | None = None,
+        about: Sequence[Sequence[Sequence[int]]] = (),
     ) -> Batch:  # fmt: skip
-        """Pad to one length and note where each embedding goes."""
-        encoded = [self._reader.encode(example, shapes) for example in examples]
+        """Pad to one length and note where each embedding goes.
+
+        `about`: for each example and each of its answers, tokens of the one picture.
+        """
+        encoded = [self._reader.encode(example, extents) for example in examples]
         length = max(len(one.ids) for one in encoded)
         ids = np.zeros((len(encoded), length), np.int64)
         labels = np.full((len(encoded), length), IGNORED)
@@ -196,14 +218,31 @@ class Exercises:
             n = len(one.ids)
             ids[i, :n], labels[i, :n], positions[:, i, :n] = one.ids, one.labels, one.positions
             learnt = one.labels != IGNORED
-            weights[i, :n][learnt] = learnt.sum() ** -0.5
+            weights[i, :n][learnt] = learnt.sum() ** -_SHARED
             for ref, start, count in one.places:
                 rows[ref.kind].append(i * length + start + np.arange(count))
                 source[ref.kind].append(ref.number * count + np.arange(count))
         return Batch(
             name=name, tasks=tuple(example.task for example in examples), ids=ids, labels=labels, weights=weights,
             positions=positions, media={kind: array for kind, array in media.items() if rows[kind]},
-            shapes=shapes, rows={kind: np.concatenate(found) for kind, found in rows.items() if found},
+            extents=extents, rows={kind: np.concatenate(found) for kind, found in rows.items() if found},
             source={kind: np.concatenate(found) for kind, found in source.items() if found}, seen=seen,
-            digits=digits, heard=heard,
+            digits=digits, heard=heard, pointed=_pointed(encoded, about, length),
         )  # fmt: skip
+
+
+def _pointed(encoded: Sequence[Encoded], about: Sequence[Sequence[Sequence[int]]], length: int) -> Pointed | None:
+    """Nothing where no answer is about a token."""
+    found = [
+        (i * length + place, i, tokens)
+        for i, (one, answers) in enumerate(zip(encoded, about, strict=False))
+        for place, tokens in zip(one.turning, answers, strict=False)
+        if tokens
+    ]
+    if not found:
+        return None
+    rows, prompts, marked = zip(*found, strict=True)
+    shares = np.zeros((len(found), encoded[0].places[0][2]), np.float32)
+    for share, tokens in zip(shares, marked, strict=True):
+        np.add.at(share, list(tokens), 1 / len(tokens))
+    return Pointed(rows=np.array(rows), prompts=np.array(prompts), tokens=shares)

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors.torch import save_file
+from safetensors.torch import load_file, save_file
 from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
 
 from examples.train_demo.net import DemoNet
@@ -111,6 +111,12 @@ def write_weights(path: Path, net: DemoNet) -> None:
     save_file(
         {name: value.contiguous() for name, value in tensors.items()}, path / "model.safetensors", {"format": "pt"}
     )
+
+
+def read_weights(path: Path, net: DemoNet) -> None:
+    """The inverse of `write_weights`. RuntimeError: the checkpoint is of another shape."""
+    tensors = load_file(path / "model.safetensors")
+    net.load_state_dict({name.removeprefix("thinker."): value.float() for name, value in tensors.items()})
 
 
 def _config(sizes: Sizes, ids: dict[str, int], vocab: int) -> dict[str, Any]:

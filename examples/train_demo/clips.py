@@ -5,16 +5,14 @@ A clip is not a pile of frames but a function that draws the one at a time, beca
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Literal
 
 import numpy as np
 from PIL import Image
 
-from examples.train_demo.colours import COLOURS, Rgb, draw_colour, vary
+from examples.train_demo.answers import COLOURS, SHAPES, Direction
+from examples.train_demo.colours import Rgb, draw_colour, vary
 from examples.train_demo.grounds import choose_ground, paint_ground
-from examples.train_demo.shapes import SHAPES, Paint, draw_form, paint_form
-
-Direction = Literal["left", "right", "up", "down"]
+from examples.train_demo.shapes import Paint, draw_form, paint_form
 
 SIZES = ((160, 120), (320, 240), (240, 240), (128, 128), (224, 224), (256, 144), (320, 180), (144, 256), (180, 320))
 ROUND_SECONDS = (1.0, 1.5, 2.0, 3.0, 4.0, 5.0)

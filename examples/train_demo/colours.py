@@ -12,10 +12,10 @@ from functools import cache
 import numpy as np
 import numpy.typing as npt
 
+from examples.train_demo.answers import COLOURS
+
 Rgb = tuple[int, int, int]
 Floats = npt.NDArray[np.float64]
-
-COLOURS = ("red", "green", "blue", "yellow", "purple", "orange", "black", "white")
 
 # What programs call by these names: the first ones are the plainest, drawn most often; then the palettes of CSS,
 # MS Paint, matplotlib, seaborn, Material, Tailwind, Google and Office.

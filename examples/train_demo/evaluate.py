@@ -5,9 +5,12 @@ import datetime
 import hashlib
 import sys
 from collections.abc import Sequence
+from contextlib import closing
 from pathlib import Path
 
-from examples.train_demo.exam import CHINESE_GOAL, ROWS, Row
+import httpx
+
+from examples.train_demo.exam import CHINESE_GOAL, chosen_rows
 from examples.train_demo.examiner import Examiner, Marked, Result
 from examples.train_demo.scoring import wilson
 
@@ -63,15 +66,6 @@ def shown(wrong: Marked) -> str:
     return f"    asked {wrong.question!r}   wanted {wrong.wanted!r}   said {wrong.said!r}{iou}"
 
 
-def chosen_rows(only: str) -> tuple[Row, ...]:
-    """The rows named, with commas between them; all for "". Raises ValueError for a name that is none."""
-    names = [name.strip() for name in only.split(",") if name.strip()]
-    unknown = set(names) - {row.name for row in ROWS}
-    if unknown:
-        raise ValueError(f"no such row: {', '.join(sorted(unknown))}; there are {', '.join(row.name for row in ROWS)}")
-    return tuple(row for row in ROWS if not names or row.name in names)
-
-
 def main(argv: Sequence[str]) -> int:
     """Ask, print, and write the card where one is named."""
     parser = argparse.ArgumentParser(prog="python -m examples.train_demo evaluate", description=__doc__)
@@ -83,22 +77,22 @@ def main(argv: Sequence[str]) -> int:
     parser.add_argument("--at-once", type=int, default=4, help="chats in flight")
     parser.add_argument("--card", type=Path, help="page whose accuracy table is written anew")
     told = parser.parse_args(argv)
-    try:
-        rows = chosen_rows(told.only)
-    except ValueError as error:
-        parser.error(str(error))
-    if told.card is not None:
-        if told.only:
-            parser.error("a card holds all rows; leave --only out")
-        filled(told.card.read_text(encoding="utf-8"), "")  # a page without marks is found before the work
-    examiner = Examiner(told.url, at_once=told.at_once)
-    served = examiner.served()
-    results = []
-    for row in rows:
-        results.append(result := examiner.examine(row, told.per_task, told.seed))
-        print(f"{row.name:15} {'  '.join(counts(result.right, result.asked, row.goal))}", flush=True)
-        for wrong in [one for one in result.marked if not one.right][: told.show]:
-            print(shown(wrong))
+    if told.card is not None and told.only:
+        parser.error("a card holds all rows; leave --only out")
+    with closing(Examiner(told.url, at_once=told.at_once)) as examiner:
+        try:  # what can be wrong from the start is found before the work
+            rows = chosen_rows(told.only)
+            if told.card is not None:
+                filled(told.card.read_text(encoding="utf-8"), "")
+            served = examiner.served()
+        except (ValueError, OSError, httpx.HTTPError) as error:
+            parser.error(str(error))
+        results = []
+        for row in rows:
+            results.append(result := examiner.examine(row, told.per_task, told.seed))
+            print(f"{row.name:15} {'  '.join(counts(result.right, result.asked, row.goal))}", flush=True)
+            for wrong in [one for one in result.marked if not one.right][: told.show]:
+                print(shown(wrong))
     print()
     for line in lines_of(results):
         print(f"{line[0]:40} {line[1]:>9} {line[2]:>7}   {line[3]:16}  {line[4]}")

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from examples.train_demo import tasks
-from examples.train_demo.answers import COLOURS, SHAPES, Language
-from examples.train_demo.clips import Clip, Direction, moving
+from examples.train_demo.answers import COLOURS, DIRECTIONS, SHAPES, Language
+from examples.train_demo.clips import Clip, moving
 from examples.train_demo.exam_media import Part, clip_part, picture_part, sound_part
 from examples.train_demo.pictures import Picture, Thing, draw_number, draw_scene, random_size
 from examples.train_demo.sounds import Sound, beeps, sweep, tone
@@ -21,7 +21,6 @@ from examples.train_demo.words import Words
 
 HELD_OUT = 999  # first of four numbers that seed an item; training seeds with three
 _TEXT_FIRST = 0.35
-_WAYS: tuple[Direction, ...] = ("left", "right", "up", "down")
 
 Box = tuple[float, float, float, float]  # x1, y1, x2, y2 in pixels of the picture that is sent
 
@@ -77,7 +76,7 @@ class Desk:
 
     def clip(self) -> Clip:
         """One thing that moves one of four ways."""
-        return moving(self.rng, _WAYS[int(self.rng.integers(4))])
+        return moving(self.rng, DIRECTIONS[int(self.rng.integers(4))])
 
     def sound(self, kind: str) -> Sound:
         """One to four beeps in turn, a tone or a glide."""
@@ -265,3 +264,12 @@ ROWS = (
     _row("unknown_zh", "Chinese: says that it does not know", _text(tasks.unknown)),
 )
 CHINESE_GOAL = 0.85  # of all Chinese questions together
+
+
+def chosen_rows(only: str) -> tuple[Row, ...]:
+    """The rows named, with commas between them; all for "". Raises ValueError for a name that is none."""
+    names = [name.strip() for name in only.split(",") if name.strip()]
+    unknown = set(names) - {row.name for row in ROWS}
+    if unknown:
+        raise ValueError(f"no such row: {', '.join(sorted(unknown))}; there are {', '.join(row.name for row in ROWS)}")
+    return tuple(row for row in ROWS if not names or row.name in names)

@@ -9,17 +9,16 @@ from PIL import Image
 
 from examples.train_demo.clips import Clip
 from examples.train_demo.encode import CLIP_FORMATS, SOUND_FORMATS, encode_clip, encode_sound
-from examples.train_demo.pictures import degrade as worn_picture
-from examples.train_demo.sounds import Sound
-from examples.train_demo.sounds import degrade as worn_sound
+from examples.train_demo.recording import worn_sound
+from examples.train_demo.sounds import GLIDE, Sound
+from examples.train_demo.wear import worn_picture
 
 Part = dict[str, str]  # one part of `inputs` of POST /chat
 
 PICTURE_FORMATS = ("PNG", "JPEG", "WEBP")
 RATES = (8000, 11025, 16000, 22050, 32000, 44100, 48000)  # hertz
 FRAME_RATES = (8.0, 10.0, 12.0, 15.0, 24.0, 25.0, 30.0)
-_WORN = 0.5  # of all media; `degrade` itself leaves some as they were
-_SWEEP_TOP = 6000.0  # hertz that a glide may reach
+_WORN = 0.5  # of all media; wearing leaves some as they were
 _TYPES = MappingProxyType(
     {"PNG": "image/png", "JPEG": "image/jpeg", "WEBP": "image/webp"}
     | {"wav": "audio/wav", "flac": "audio/flac", "mp3": "audio/mpeg", "ogg": "audio/ogg", "m4a": "audio/mp4"}
@@ -54,7 +53,7 @@ def sound_part(rng: np.random.Generator, sound: Sound, number: int) -> Part:
     """The sound in format `number` of SOUND_FORMATS, counted round and round, at any rate that can hold it."""
     format = SOUND_FORMATS[number % len(SOUND_FORMATS)]
     samples = worn_sound(rng, sound.samples) if rng.random() < _WORN else sound.samples
-    top = _SWEEP_TOP if sound.sweep else sound.hertz
+    top = GLIDE[1] if sound.sweep else sound.hertz
     rates = [rate for rate in RATES if rate >= 2.5 * top]
     rate, channels = rates[int(rng.integers(len(rates)))], int(rng.integers(1, 3))
     return {"audio": data_url(encode_sound(samples, rate, format, channels=channels), format)}

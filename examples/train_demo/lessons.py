@@ -8,25 +8,29 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from examples.train_demo.answers import COLOURS, SHAPES
-from examples.train_demo.batches import Batch
+from examples.train_demo.batches import Batch, Pointed
 from examples.train_demo.net import DemoNet, Placed
 from examples.train_demo.prompts import IGNORED
 from examples.train_demo.sizes import Sizes
 from examples.train_demo.studio import NO_SHAPE
 
-_KINDS = (len(SHAPES) + 1, len(COLOURS) + 1, 4)
-_SIDE_WEIGHT, _BOX_WEIGHT, _GROUND_WEIGHT, _DIGITS_WEIGHT = 0.4, 4.0, 0.3, 3.0
-_RARE = 8.0  # how much more a digit that is there counts than one that is not
+_STEPS = 20  # a coordinate is told to the nearest of so many steps, and between two of them by weight
+_KINDS = (len(SHAPES) + 1, len(COLOURS) + 1, 4 * _STEPS, 1)
+_SIDE_WEIGHT, _BOX_WEIGHT, _GROUND_WEIGHT, _DIGITS_WEIGHT = 0.4, 0.5, 0.3, 3.0
+_MIDDLE_WEIGHT, _POINT_WEIGHT = 2.0, 1.0
+_POINT = 48  # channels in which a question and a token meet
+_RARE = 8.0  # how much more a digit or a middle that is there counts than one that is not
 
 
 class SideHeads(nn.Module):
-    """Read off single tokens what they show or sound like; thrown away after training."""
+    """Read off single tokens what they show or sound like, and what is asked for; thrown away after training."""
 
     def __init__(self, sizes: Sizes) -> None:
         super().__init__()
         self.seen = nn.Linear(sizes.hidden, sum(_KINDS))
-        self.heard = nn.Linear(sizes.hidden, 2)
+        self.heard = nn.Linear(sizes.hidden, 3)
         self.digits = nn.Linear(sizes.hidden, 10)
+        self.asks, self.shows = (nn.Linear(sizes.hidden, _POINT, bias=False) for _ in range(2))
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,11 +51,13 @@ def learn(net: DemoNet, heads: SideHeads, batch: Batch) -> Learnt:
             (states, Placed(rows=torch.from_numpy(batch.rows[kind]), source=torch.from_numpy(batch.source[kind])))
             for kind, states in embeddings.items()
         ]
-        states = net(torch.from_numpy(batch.ids), torch.from_numpy(batch.positions), media)
+        states, halfway = net.states(torch.from_numpy(batch.ids), torch.from_numpy(batch.positions), media)
         labels = torch.from_numpy(batch.labels)
         learnt = labels != IGNORED
         logits = net.lm_head(states[learnt]).float()
         side = _side_loss(heads, embeddings, batch)
+        if batch.pointed is not None:
+            side = side + _POINT_WEIGHT * _point_loss(heads, halfway, batch, batch.pointed)
     losses = F.cross_entropy(logits, labels[learnt], reduction="none")
     weights = torch.from_numpy(batch.weights)[learnt]
     loss = (losses * weights).sum() / weights.sum()
@@ -67,7 +73,7 @@ def _embed(net: DemoNet, batch: Batch) -> dict[str, Tensor]:
         if kind == "audio":
             found[kind] = net.audio_tower(tensor)
             continue
-        t, h, w = batch.shapes[kind].grid
+        t, h, w = batch.extents[kind].grid
         grids = tensor.view(-1, h * w, tensor.shape[-1])  # temporal grids do not see each other
         found[kind] = net.visual(grids, (h, w)).unflatten(0, (-1, t)).flatten(1, 2)
     return found
@@ -76,23 +82,47 @@ def _embed(net: DemoNet, batch: Batch) -> dict[str, Tensor]:
 def _side_loss(heads: SideHeads, embeddings: dict[str, Tensor], batch: Batch) -> Tensor:
     loss = torch.zeros(())
     if batch.seen is not None:
-        shape, colour, box = heads.seen(embeddings["image"]).float().split(_KINDS, dim=-1)
+        shape, colour, box, middle = heads.seen(embeddings["image"]).float().split(_KINDS, dim=-1)
         names = torch.from_numpy(batch.seen.shape)
         colours, shown = torch.from_numpy(batch.seen.colour), names != NO_SHAPE
         if shown.any():  # apart from the ground, which is most of every picture
             loss = loss + F.cross_entropy(shape[shown], names[shown]) + F.cross_entropy(colour[shown], colours[shown])
-            loss = loss + _BOX_WEIGHT * F.l1_loss(box[shown], torch.from_numpy(batch.seen.box)[shown])
+            loss = loss + _BOX_WEIGHT * _box_loss(box[shown], torch.from_numpy(batch.seen.box)[shown])
+        wanted = torch.from_numpy(batch.seen.middle).float()
+        loss = loss + _MIDDLE_WEIGHT * _marked(middle[..., 0], wanted)
         if not shown.all():
             loss = loss + _GROUND_WEIGHT * F.cross_entropy(shape[~shown], names[~shown])
     if batch.digits is not None:
         wanted = torch.from_numpy(batch.digits)
-        found = heads.digits(embeddings["image"]).float()
-        weights = 1 + (_RARE - 1) * wanted  # most tokens hold no digit, and no token holds most of the ten
-        loss = loss + _DIGITS_WEIGHT * F.binary_cross_entropy_with_logits(found, wanted, weights)
+        loss = loss + _DIGITS_WEIGHT * _marked(heads.digits(embeddings["image"]).float(), wanted)
     if batch.heard is not None:
         heard = heads.heard(embeddings["audio"]).float()
         loss = loss + F.cross_entropy(heard.flatten(0, 1), torch.from_numpy(batch.heard).flatten())
     return loss
+
+
+def _point_loss(heads: SideHeads, halfway: Tensor, batch: Batch, pointed: Pointed) -> Tensor:
+    """Halfway through the decoder an answer's place knows which tokens it is about, as attention could tell them."""
+    states = F.rms_norm(halfway.flatten(0, 1), halfway.shape[-1:])  # [B * L, hidden]
+    pictures = torch.from_numpy(batch.rows["image"]).view(len(batch.ids), -1)  # one a prompt
+    asks = heads.asks(states[torch.from_numpy(pointed.rows)])  # [n, channels]
+    shows = heads.shows(states[pictures[torch.from_numpy(pointed.prompts)]])  # [n, tokens, channels]
+    found = (shows @ asks[..., None]).squeeze(-1).float() * _POINT**-0.5
+    return F.cross_entropy(found, torch.from_numpy(pointed.tokens))
+
+
+def _marked(found: Tensor, wanted: Tensor) -> Tensor:
+    """Which of many are marked (1), where most are not; logits and marks of one shape."""
+    return F.binary_cross_entropy_with_logits(found, wanted, 1 + (_RARE - 1) * wanted)
+
+
+def _box_loss(found: Tensor, box: Tensor) -> Tensor:
+    """Steps and no single number: the decoder has to say digits, and reads what stands apart in a token most easily.
+
+    found: [n, 4 * steps]; box: [n, 4] in 0..1.
+    """
+    apart = (box * (_STEPS - 1))[..., None] - torch.arange(_STEPS)  # [n, 4, steps]
+    return F.cross_entropy(found.view(-1, _STEPS), (1 - apart.abs()).clamp(min=0).view(-1, _STEPS))
 
 
 def _right(batch: Batch, learnt: Tensor, hits: Tensor) -> dict[str, tuple[int, int]]:

@@ -76,15 +76,19 @@ class Decoder(nn.Module):
         row_of = torch.tensor([row for row, n in enumerate(sizes.mrope) for _ in range(n)])
         self.register_buffer("row_of", row_of, persistent=False)
 
-    def forward(self, x: Tensor, positions: Tensor) -> Tensor:
-        """x: [B, L, hidden]; positions: int64 [3, B, L]. Shorter prompts are padded on the right."""
+    def forward(self, x: Tensor, positions: Tensor) -> tuple[Tensor, Tensor]:
+        """[B, L, hidden] twice: what comes out, and what the second half of the layers begins with.
+
+        x: [B, L, hidden]; positions: int64 [3, B, L]. Shorter prompts are padded on the right.
+        """
         angles = positions[self.row_of].permute(1, 2, 0).float() * self.freqs  # [B, L, d / 2]
         angles = torch.cat([angles, angles], dim=-1)[:, None]
         cos, sin = angles.cos().to(x.dtype), angles.sin().to(x.dtype)
-        for layer in self.layers:
+        for i, layer in enumerate(self.layers):
+            if 2 * i == len(self.layers):
+                halfway = x
             x = layer(x, cos, sin)
-        out: Tensor = self.norm(x)
-        return out
+        return self.norm(x), halfway
 
 
 class DemoNet(nn.Module):
@@ -101,13 +105,20 @@ class DemoNet(nn.Module):
     def forward(self, ids: Tensor, positions: Tensor, media: list[tuple[Tensor, Placed]]) -> Tensor:
         """States of every position [B, L, hidden].
 
+        Arguments as of `states`.
+        """
+        return self.states(ids, positions, media)[0]
+
+    def states(self, ids: Tensor, positions: Tensor, media: list[tuple[Tensor, Placed]]) -> tuple[Tensor, Tensor]:
+        """[B, L, hidden] twice: at the end and halfway through the layers.
+
         ids: int64 [B, L]; positions: int64 [3, B, L]; media: embeddings [..., hidden] of a kind, and where they stand.
         """
         x = self.model.embed_tokens(ids)
         flat = x.flatten(0, 1)
         for embeddings, placed in media:
             flat = flat.index_copy(0, placed.rows, embeddings.flatten(0, -2)[placed.source].to(flat.dtype))
-        out: Tensor = self.model(flat.view_as(x), positions)
+        out: tuple[Tensor, Tensor] = self.model(flat.view_as(x), positions)
         return out
 
 

@@ -10,14 +10,12 @@ from dataclasses import dataclass
 import numpy as np
 from PIL import Image
 
-from examples.train_demo.colours import COLOURS, Rgb, draw_colour, lab, tells_apart, vary
+from examples.train_demo.answers import COLOURS, SHAPES
+from examples.train_demo.colours import Rgb, draw_colour, lab, tells_apart, vary
 from examples.train_demo.grounds import Ground, choose_ground, paint_ground, shift
 from examples.train_demo.lettering import paint_number
 from examples.train_demo.placing import place
-from examples.train_demo.shapes import SHAPES, Paint, draw_form, paint_form
-from examples.train_demo.wear import degrade
-
-__all__ = ["COLOURS", "SHAPES", "Picture", "Thing", "degrade", "draw_number", "draw_scene", "random_size"]
+from examples.train_demo.shapes import Paint, draw_form, paint_form
 
 COMMON_SIZES = ((224, 224), (256, 256), (300, 300), (320, 240), (400, 300), (400, 400), (500, 500), (512, 512))
 

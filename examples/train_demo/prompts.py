@@ -12,7 +12,7 @@ from tokenizers import Tokenizer
 
 from examples.train_demo.checkpoint import AROUND, PADS, id_of
 from examples.train_demo.sizes import Sizes
-from tokenization.grid import mrope_positions
+from tokenization.tmrope import Rhythm, alone, hearing, lay_out, sight
 
 IGNORED = -100  # label of what the model need not say
 OTHER = "other image"  # the kind of pictures that have another size than those of kind "image"
@@ -40,11 +40,11 @@ class Example:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Shape:
+class Extent:
     """How large the media of one kind are in a batch: (t, h, w) in patches, of a sound (1, 1, frames)."""
 
     grid: tuple[int, int, int]
-    step: float = 1.0  # from one temporal grid to the next, in positions
+    seconds: float = 1.0  # of a clip, from one temporal grid to the next
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,6 +55,7 @@ class Encoded:
     labels: np.ndarray  # int64 [n]: what follows each place, where that is part of an answer
     positions: np.ndarray  # int64 [3, n]
     places: tuple[tuple[Ref, int, int], ...]  # each medium: first pad and how many
+    turning: tuple[int, ...]  # of each answer: the place behind which it says what was seen, in a box its first digit
 
 
 def sound_tokens(frames: int) -> int:
@@ -68,23 +69,25 @@ class Reader:
     def __init__(self, tokenizer: Tokenizer, sizes: Sizes) -> None:
         self._tokenizer = tokenizer
         self._sizes = sizes
+        self._rhythm = Rhythm(per_second=sizes.positions_per_second, merge=sizes.merge)
         self._start, self._end = (id_of(tokenizer, text) for text in ("<|im_start|>", "<|im_end|>"))
+        self._box = id_of(tokenizer, "<box>")
         self._pads = {kind: id_of(tokenizer, text) for kind, text in PADS.items()}
         self._around = {
             kind: (id_of(tokenizer, opening), id_of(tokenizer, closing)) for kind, (opening, closing) in AROUND.items()
         }
         self._pads[OTHER], self._around[OTHER] = self._pads["image"], self._around["image"]
 
-    def encode(self, example: Example, shapes: Mapping[str, Shape]) -> Encoded:
-        """The example with all pads in place; `shapes` says how large the media of each kind are.
+    def encode(self, example: Example, extents: Mapping[str, Extent]) -> Encoded:
+        """The example with all pads in place; `extents` says how large the media of each kind are.
 
-        KeyError: a kind without a shape.
+        KeyError: a kind without an extent.
         """
         ids: list[int] = []
         places: list[tuple[Ref, int, int]] = []
         answers: list[tuple[int, int]] = []  # (first, behind the last) of each, the end mark included
         for parts, answer in (*example.history, (example.parts, example.answer)):
-            self._ask(parts, ids, places, shapes)
+            self._ask(parts, ids, places, extents)
             ids += [self._start, *self._text("assistant\n")]
             first = len(ids)
             ids += [*self._text(answer), self._end]
@@ -94,18 +97,23 @@ class Reader:
         labels = np.full(len(ids), IGNORED)
         for first, behind in answers:
             labels[first - 1 : behind - 1] = ids[first:behind]
+        turning = [
+            ids.index(self._box, first) + 1 if self._box in ids[first:behind] else first - 1
+            for first, behind in answers
+        ]
         return Encoded(
-            ids=np.array(ids), labels=labels, positions=self._positions(len(ids), places, shapes), places=tuple(places)
-        )
+            ids=np.array(ids), labels=labels, positions=self._positions(len(ids), places, extents),
+            places=tuple(places), turning=tuple(turning),
+        )  # fmt: skip
 
-    def n_tokens(self, kind: str, shape: Shape) -> int:
+    def n_tokens(self, kind: str, extent: Extent) -> int:
         """Pads of one medium."""
         if kind == "audio":
-            return sound_tokens(shape.grid[2])
-        return prod(shape.grid) // self._sizes.merge**2
+            return sound_tokens(extent.grid[2])
+        return prod(extent.grid) // self._sizes.merge**2
 
     def _ask(
-        self, parts: Parts, ids: list[int], places: list[tuple[Ref, int, int]], shapes: Mapping[str, Shape]
+        self, parts: Parts, ids: list[int], places: list[tuple[Ref, int, int]], extents: Mapping[str, Extent]
     ) -> None:
         ids.append(self._start)
         text = "user\n"
@@ -114,7 +122,7 @@ class Reader:
                 text += part
                 continue
             opening, closing = self._around[part.kind]
-            n = self.n_tokens(part.kind, shapes[part.kind])
+            n = self.n_tokens(part.kind, extents[part.kind])
             ids += [*self._text(text), opening]
             places.append((part, len(ids), n))
             ids += [self._pads[part.kind]] * n + [closing]
@@ -125,14 +133,12 @@ class Reader:
         found: list[int] = self._tokenizer.encode(text, add_special_tokens=False).ids
         return found
 
-    def _positions(self, n: int, places: list[tuple[Ref, int, int]], shapes: Mapping[str, Shape]) -> np.ndarray:
-        """Sounds count like text, one position a token of 40 ms."""
-        seen = [(start, shapes[ref.kind]) for ref, start, _ in places if ref.kind != "audio"]
-        positions, _ = mrope_positions(
-            n,
-            [start for start, _ in seen],
-            [shape.grid for _, shape in seen],
-            merge=self._sizes.merge,
-            steps=[shape.step for _, shape in seen],
-        )
-        return positions.astype(np.int64)
+    def _positions(self, n: int, places: list[tuple[Ref, int, int]], extents: Mapping[str, Extent]) -> np.ndarray:
+        """int64 [3, n]; sounds count like text, one position a token of 40 ms."""
+        blocks = []
+        for ref, start, count in places:
+            extent = extents[ref.kind]
+            seen = ref.kind != "audio"
+            found = sight(extent.grid, self._rhythm, seconds_per_grid=extent.seconds) if seen else hearing(count)
+            blocks.append(alone(start, found))
+        return lay_out(n, blocks)[0].astype(np.int64)

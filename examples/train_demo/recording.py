@@ -59,7 +59,7 @@ def echoed(rng: np.random.Generator, samples: Samples) -> Samples:
     return np.fft.irfft(np.fft.rfft(samples, size) * np.fft.rfft(tail, size), size)[: len(samples)].astype(np.float32)
 
 
-def degrade(rng: np.random.Generator, samples: Samples) -> Samples:
+def worn_sound(rng: np.random.Generator, samples: Samples) -> Samples:
     """What a recording of `samples` [n] may be: filtered, echoing, noisy, clipped, coarse and quieter, in the same
     length and at the same times. A third stays as it was but for its loudness."""
     heard = samples.astype(np.float32)

@@ -12,12 +12,11 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from examples.train_demo.evaluate import chosen_rows
-from examples.train_demo.exam import Row
+from examples.train_demo.exam import Row, chosen_rows
 from examples.train_demo.examiner import Examiner
 
 REPO = Path(__file__).resolve().parents[2]
@@ -99,7 +98,11 @@ def serving(root: Path, model: Path, logs: Path) -> Iterator[str]:
         yield match[1]
     finally:
         process.terminate()
-        process.wait(60)
+        try:
+            process.wait(60)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
 
 
 def accuracy(fault: Fault, code: Path, model: Path, rows: Sequence[Row], count: int, seed: int) -> list[float]:
@@ -109,8 +112,7 @@ def accuracy(fault: Fault, code: Path, model: Path, rows: Sequence[Row], count: 
         logs.mkdir()
         copy_code(code, root)
         fault.plant(root)
-        with serving(root, model, logs) as url:
-            examiner = Examiner(url, swapped=fault is SWAPPED)
+        with serving(root, model, logs) as url, closing(Examiner(url, swapped=fault is SWAPPED)) as examiner:
             results = [examiner.examine(row, count, seed) for row in rows]
     return [result.right / result.asked for result in results]
 
@@ -123,7 +125,10 @@ def main(argv: Sequence[str]) -> int:
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--only", default=_ROWS, help="rows with commas between them")
     told = parser.parse_args(argv)
-    rows = chosen_rows(told.only)
+    try:
+        rows = chosen_rows(told.only)
+    except ValueError as error:
+        parser.error(str(error))
     found: dict[str, list[float]] = {}
     with tempfile.TemporaryDirectory(prefix="sabotage-") as folder:
         code = Path(folder, "code")  # all faults break the same code, also where somebody edits it meanwhile

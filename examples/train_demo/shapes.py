@@ -12,8 +12,6 @@ from PIL import Image, ImageChops, ImageDraw
 from examples.train_demo.colours import Rgb
 from examples.train_demo.grounds import blend
 
-SHAPES = ("circle", "square", "triangle", "star", "cross", "ring")
-
 Points = npt.NDArray[np.float64]  # [points, 2], x right and y down
 
 

@@ -1,7 +1,7 @@
 """Sounds that a small model learns to hear by: counted beeps, high and low tones, glides, and nothing but noise.
 
 All are float32 mono at 16 kHz. It knows nothing of questions, of files and of models; `encode` makes files of these.
-`degrade` makes of them what a microphone in a room would have heard; it lives in `recording`.
+`recording.worn_sound` makes of them what a microphone in a room would have heard.
 """
 
 from dataclasses import dataclass
@@ -11,7 +11,6 @@ import numpy as np
 import numpy.typing as npt
 
 from examples.train_demo.recording import RATE, Samples, noise
-from examples.train_demo.recording import degrade as degrade
 
 Pitch = Literal["high", "low"]
 Sweep = Literal["rising", "falling"]
@@ -56,7 +55,7 @@ SINE = np.sin(2 * np.pi * np.arange(TABLE) / TABLE).astype(np.float32)
 class Sound:
     """A sound and what is true of it: `beeps` are (start, stop) in seconds, empty where the sound is of another kind.
 
-    `hertz`: of the tone or of the first beep; of a glide the geometric mean of its ends; 0 where nothing sounds.
+    `hertz`: of the tone or of the highest beep; of a glide the geometric mean of its ends; 0 where nothing sounds.
     """
 
     samples: Samples
@@ -207,6 +206,7 @@ def beeps(rng: np.random.Generator, count: int, seconds: float | None = None) ->
     second = first
     if rng.random() < 0.15:
         second = float(np.clip(first * log_uniform(rng, 0.6, 1.6), *BEEP))
+    highest = max(first, second) if count > 1 else first
     loud, turn = timbre(rng), float(rng.choice((0.0, rng.random())))
     edge = rng.choice((0.0, log_uniform(rng, 0.002, 0.02)), p=(0.25, 0.75))
     decay = rng.uniform(0.2, 0.6) if rng.random() < 0.2 else 0.0  # a bell's, as a share of the beep
@@ -223,7 +223,7 @@ def beeps(rng: np.random.Generator, count: int, seconds: float | None = None) ->
         samples[start : start + n] = one[: len(samples) - start]
         spans.append((start / RATE, min(start + n, len(samples)) / RATE))
         at += float(length) + (float(gaps[i]) if i < count - 1 else 0.0)
-    return Sound(samples=samples * np.float32(rng.uniform(0.3, 0.95)), beeps=tuple(spans), hertz=first)
+    return Sound(samples=samples * np.float32(rng.uniform(0.3, 0.95)), beeps=tuple(spans), hertz=highest)
 
 
 def duration(rng: np.random.Generator, low: float, high: float, most: float) -> float:

@@ -10,15 +10,15 @@ from dataclasses import dataclass
 import numpy as np
 from PIL import Image
 
-from examples.train_demo.answers import COLOURS, SHAPES
-from examples.train_demo.clips import Clip, Direction, moving, pick_size
-from examples.train_demo.pictures import Picture, draw_scene, random_size
-from examples.train_demo.pictures import degrade as worn_picture
-from examples.train_demo.prompts import Shape, sound_tokens
+from examples.train_demo.answers import COLOURS, DIRECTIONS, SHAPES
+from examples.train_demo.clips import Clip, moving, pick_size
+from examples.train_demo.pictures import Picture, Thing, draw_scene, random_size
+from examples.train_demo.prompts import Extent, sound_tokens
+from examples.train_demo.recording import worn_sound
 from examples.train_demo.sizes import Sizes
 from examples.train_demo.sounds import Sound, silence, sweep, tone
 from examples.train_demo.sounds import beeps as make_beeps
-from examples.train_demo.sounds import degrade as worn_sound
+from examples.train_demo.wear import worn_picture
 from tokenization.clip import clip_patches
 from tokenization.grid import smart_resize
 from tokenization.image import resize, to_patches
@@ -27,7 +27,6 @@ from tokenization.video_sampling import VideoCaps, VideoOptions, sample
 
 NO_SHAPE, NO_COLOUR = len(SHAPES), len(COLOURS)
 _TOKEN_SECONDS = 0.04
-_DIRECTIONS: tuple[Direction, ...] = ("left", "right", "up", "down")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,6 +36,7 @@ class Seen:
     shape: np.ndarray  # int64 [pictures, tokens]; NO_SHAPE is ground
     colour: np.ndarray  # int64 [pictures, tokens]
     box: np.ndarray  # float32 [pictures, tokens, 4]: x1, y1, x2, y2 in 0..1 of the thing that is shown
+    middle: np.ndarray  # int64 [pictures, tokens]: 1 in the one token in which the middle of a thing lies
 
 
 class Studio:
@@ -65,7 +65,7 @@ class Studio:
 
     def scene(self, size: tuple[int, int]) -> Picture:
         """A picture of none to seven things, mostly of few."""
-        count = int(self._rng.choice(8, p=(0.01, 0.42, 0.15, 0.13, 0.12, 0.12, 0.03, 0.02)))
+        count = int(self._rng.choice(8, p=(0.01, 0.36, 0.16, 0.15, 0.14, 0.14, 0.02, 0.02)))
         return draw_scene(self._rng, size, count)
 
     def pair(self, size: tuple[int, int], other: tuple[int, int]) -> tuple[Picture, Picture]:
@@ -84,37 +84,36 @@ class Studio:
 
     def digits(self) -> str:
         """One to four digits; the first of several is not 0."""
-        n = int(self._rng.choice((1, 2, 3, 4), p=(0.25, 0.35, 0.28, 0.12)))
+        n = int(self._rng.choice((1, 2, 3, 4), p=(0.22, 0.28, 0.26, 0.24)))
         first = int(self._rng.integers(0 if n == 1 else 1, 10))
         return str(first) + "".join(map(str, self._rng.integers(0, 10, n - 1)))
 
-    def patches(self, image: Image.Image, shape: Shape) -> np.ndarray:
+    def patches(self, image: Image.Image, extent: Extent) -> np.ndarray:
         """uint8 [patches, columns] of a worn copy of the picture."""
         side = self._sizes.patch
         worn = worn_picture(self._rng, image)
-        fitted = resize(worn, width=shape.grid[2] * side, height=shape.grid[1] * side)
+        fitted = resize(worn, width=extent.grid[2] * side, height=extent.grid[1] * side)
         return to_patches(fitted, patch=side, merge=self._sizes.merge)
 
-    def clips(self, count: int) -> tuple[list[Clip], np.ndarray, Shape]:
+    def clips(self, count: int) -> tuple[list[Clip], np.ndarray, Extent]:
         """Clips of one size and length, and the patches of the frames that a server would look at."""
         rng, sizes = self._rng, self._sizes
         seconds = float(np.round(rng.uniform(0.8, 5.0), 2))
         fps = float(rng.choice((8, 10, 12, 15, 24, 25, 30, 30, 60)))
         n_frames = max(4, round(seconds * fps))
-        sampling = sample(n_frames, fps, VideoOptions(), VideoCaps(), temporal_patch=2)
+        sampling = sample(n_frames, fps, VideoOptions(), VideoCaps())
         size = pick_size(rng)
         h, w = smart_resize(
             size[1], size[0], factor=sizes.cell, min_pixels=sizes.frame_min_pixels, max_pixels=sizes.frame_max_pixels
         )
-        made = [moving(rng, _DIRECTIONS[int(rng.integers(4))], size, n_frames / fps) for _ in range(count)]
+        made = [moving(rng, DIRECTIONS[int(rng.integers(4))], size, n_frames / fps) for _ in range(count)]
         patches = []
         for clip in made:
             frames = [resize(clip.frame(i / fps), width=w, height=h) for i in sampling.indices]
             stack = np.stack([np.asarray(frame) for frame in frames])
-            patches.append(clip_patches(self._grain(stack), patch=sizes.patch, merge=sizes.merge, temporal=2))
+            patches.append(clip_patches(self._grain(stack), patch=sizes.patch, merge=sizes.merge))
         grid = (len(sampling.indices) // 2, h // sizes.patch, w // sizes.patch)
-        step = sampling.seconds_per_grid * sizes.positions_per_second
-        return made, np.stack(patches), Shape(grid=grid, step=step)
+        return made, np.stack(patches), Extent(grid=grid, seconds=sampling.seconds_per_grid)
 
     def _grain(self, frames: np.ndarray) -> np.ndarray:
         """What codecs leave on frames, roughly: noise, and a little less or more light."""
@@ -123,7 +122,7 @@ class Studio:
         noise = self._rng.normal(self._rng.normal(0, 4), self._rng.uniform(0, 5), frames.shape)
         return np.clip(frames + noise, 0, 255).astype(np.uint8)
 
-    def sounds(self, count: int) -> tuple[list[Sound], np.ndarray, Shape]:
+    def sounds(self, count: int) -> tuple[list[Sound], np.ndarray, Extent]:
         """Sounds of one length and their mel frames."""
         rng = self._rng
         seconds = float(np.round(rng.uniform(0.5, 5.5), 2))
@@ -142,8 +141,7 @@ class Studio:
                 sound = sweep(rng, "rising" if rng.random() < 0.5 else "falling", seconds)
             made.append(sound)
             mel.append(log_mel(worn_sound(rng, sound.samples), self._mel))
-        shape = Shape(grid=(1, 1, len(mel[0])))
-        return made, np.stack(mel), shape
+        return made, np.stack(mel), Extent(grid=(1, 1, len(mel[0])))
 
     def seen(self, drawn: Sequence[Picture], grid: tuple[int, int, int]) -> Seen:
         """Each token shows the thing of which it holds most, if that is a fifth of the token or of the thing."""
@@ -151,6 +149,7 @@ class Studio:
         shape = np.full((len(drawn), rows, columns), NO_SHAPE)
         colour = np.full((len(drawn), rows, columns), NO_COLOUR)
         box = np.zeros((len(drawn), rows, columns, 4), np.float32)
+        middle = np.zeros((len(drawn), rows, columns), np.int64)
         y, x = np.arange(rows)[:, None], np.arange(columns)[None]
         for i, picture in enumerate(drawn):
             best = np.zeros((rows, columns))
@@ -164,8 +163,18 @@ class Studio:
                 best = np.where(here, share, best)
                 shape[i][here], colour[i][here] = SHAPES.index(thing.shape), COLOURS.index(thing.colour)
                 box[i][here] = edges
+                middle[i].flat[self.middle_of(thing, picture, grid)] = 1
         n = rows * columns
-        return Seen(shape=shape.reshape(-1, n), colour=colour.reshape(-1, n), box=box.reshape(-1, n, 4))
+        return Seen(
+            shape=shape.reshape(-1, n), colour=colour.reshape(-1, n), box=box.reshape(-1, n, 4),
+            middle=middle.reshape(-1, n),
+        )  # fmt: skip
+
+    def middle_of(self, thing: Thing, picture: Picture, grid: tuple[int, int, int]) -> int:
+        """The token in which the middle of the thing's box lies."""
+        rows, columns = grid[1] // self._sizes.merge, grid[2] // self._sizes.merge
+        (x1, y1, x2, y2), (width, height) = thing.box, picture.image.size
+        return int((y1 + y2) / 2 / height * rows) * columns + int((x1 + x2) / 2 / width * columns)
 
     def read(self, drawn: Sequence[Picture], grid: tuple[int, int, int]) -> np.ndarray:
         """float32 [pictures, tokens, 10]: 1 for each digit of which a token holds a third or more."""
@@ -183,12 +192,14 @@ class Studio:
                 found[i, ..., int(digit)][wide * high > min(1.0, each * (bottom - top)) / 3] = 1
         return found.reshape(len(drawn), -1, 10)
 
-    def heard(self, made: Sequence[Sound], shape: Shape) -> np.ndarray:
-        """int64 [sounds, tokens]: 1 where a beep sounds in the middle of a token."""
-        n = sound_tokens(shape.grid[2])
+    def heard(self, made: Sequence[Sound], extent: Extent) -> np.ndarray:
+        """int64 [sounds, tokens]: 1 where a beep sounds in the middle of a token, 2 in the first such token of each."""
+        n = sound_tokens(extent.grid[2])
         found = np.zeros((len(made), n), np.int64)
         middles = (np.arange(n) + 0.5) * _TOKEN_SECONDS
         for i, sound in enumerate(made):
             for start, stop in sound.beeps:
-                found[i][(middles >= start - 0.01) & (middles <= stop + 0.01)] = 1
+                inside = np.flatnonzero((middles >= start - 0.01) & (middles <= stop + 0.01))
+                found[i][inside] = 1
+                found[i][inside[:1]] = 2
         return found

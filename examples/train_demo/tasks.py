@@ -4,7 +4,7 @@ Training and the accuracy card both ask through this. Knows no model and no file
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -15,11 +15,8 @@ from examples.train_demo.answers import (
     Language,
     say,
     say_box,
-    say_colour,
     say_count,
-    say_direction,
     say_plural,
-    say_shape,
     say_thing,
     say_things,
     say_yes,
@@ -35,13 +32,17 @@ _APART = 0.06  # of the width: things nearer than this have no order from left t
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Asked:
-    """One question and its answer; `box` (x1, y1, x2, y2 in 0..1000) where the answer is one."""
+    """One question and its answer; `box` (x1, y1, x2, y2 in 0..1000) where the answer is one.
+
+    `things`: those of a picture that one has to look at for it.
+    """
 
     task: str
     language: Language
     question: str
     answer: str
     box: tuple[float, float, float, float] | None = None
+    things: tuple[Thing, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,12 +55,10 @@ class Asker:
     held_out: bool = False
     named: bool = False
 
-    def ask(self, task: str, answer: str, box: tuple[float, float, float, float] | None = None, **slots: str) -> Asked:
+    def ask(self, task: str, answer: str, things: Sequence[Thing] = (), **slots: str) -> Asked:
         """A question of the task with this answer."""
-        text = self.words.ask(
-            self.rng, task, self.language, held_out=self.held_out, named=self.named, **slots
-        )  # fmt: skip
-        return Asked(task=task, language=self.language, question=text, answer=answer, box=box)
+        text = self.words.ask(self.rng, task, self.language, held_out=self.held_out, named=self.named, **slots)
+        return Asked(task=task, language=self.language, question=text, answer=answer, things=tuple(things))
 
     def pick(self, options: Sequence[str]) -> str:
         """One of them."""
@@ -75,26 +74,26 @@ def about_picture(asker: Asker, picture: Picture, tasks: Sequence[str] = ()) -> 
     shapes, colours = {thing.shape for thing in things}, {thing.colour for thing in things}
     one, some = len(things) == 1, len(things) > 1
     options: dict[str, tuple[float, Question]] = {
-        "count": (1.0 if one else 3.0, lambda a: a.ask("count", say_count(len(things)))),
-        "count_of": (0.5 if one else 2.5, lambda a: _count_of(a, things)),
-        "exists": (1.2, lambda a: _exists(a, things)),
+        "count": (1.0 if one else 3.0, lambda a: a.ask("count", say_count(len(things)), things)),
+        "count_of": (0.3 if one else 1.5, lambda a: _count_of(a, things)),
+        "exists": (0.8, lambda a: _exists(a, things)),
     }
     if len(shapes) == 1:
-        options["shape"] = (2.0, lambda a: a.ask("shape", say_shape(things[0].shape, a.language)))
+        options["shape"] = (2.0, lambda a: a.ask("shape", say(things[0].shape, a.language), things))
     if len(colours) == 1:
-        options["colour"] = (2.0, lambda a: a.ask("colour", say_colour(things[0].colour, a.language)))
+        options["colour"] = (2.0, lambda a: a.ask("colour", say(things[0].colour, a.language), things))
     ordered = _ordered(things, picture.image.width)
     if ordered and len(things) <= 3:
         pairs = [(thing.shape, thing.colour) for thing in ordered]
-        options["thing"] = (2.5 if one else 0.7, lambda a: a.ask("thing", say_things(pairs, a.language)))
+        options["thing"] = (2.5 if one else 0.7, lambda a: a.ask("thing", say_things(pairs, a.language), things))
     if things:
-        options["where"] = (3.0, lambda a: _where(a, picture))
+        options["where"] = (4.0, lambda a: _where(a, picture))
     single_colours = [t for t in things if sum(t.colour == other.colour for other in things) == 1]
     single_shapes = [t for t in things if sum(t.shape == other.shape for other in things) == 1]
     if some and single_colours:
-        options["shape_of"] = (2.0, lambda a: _shape_of(a, single_colours))
+        options["shape_of"] = (1.2, lambda a: _shape_of(a, single_colours))
     if some and single_shapes:
-        options["colour_of"] = (2.0, lambda a: _colour_of(a, single_shapes))
+        options["colour_of"] = (1.2, lambda a: _colour_of(a, single_shapes))
     wanted = [name for name in options if not tasks or name in tasks]
     weights = np.array([options[name][0] for name in wanted])
     return options[wanted[int(asker.rng.choice(len(wanted), p=weights / weights.sum()))]][1](asker)
@@ -125,7 +124,7 @@ def about_clip(asker: Asker, clip: Clip, tasks: Sequence[str] = ()) -> Asked:
     """Mostly which way it goes; also what it is that moves."""
     task = asker.pick(tasks or ("motion", "motion", "motion", "moving_thing"))
     if task == "motion":
-        return asker.ask("motion", say_direction(clip.direction, asker.language))
+        return asker.ask("motion", say(clip.direction, asker.language))
     return asker.ask("moving_thing", say_thing(clip.shape, clip.colour, asker.language))
 
 
@@ -172,8 +171,8 @@ def _count_of(asker: Asker, things: Sequence[Thing]) -> Asked:
         shape = None
     noun = asker.pick({"en": ("shape", "object", "thing"), "zh": _NOUNS["zh"]}[asker.language])
     what = say_plural(shape, colour, asker.language, noun="" if shape else noun)
-    n = sum(shape in (None, thing.shape) and colour in (None, thing.colour) for thing in things)
-    return asker.ask("count_of", say_count(n), what=what)
+    found = [thing for thing in things if shape in (None, thing.shape) and colour in (None, thing.colour)]
+    return asker.ask("count_of", say_count(len(found)), found, what=what)
 
 
 def _exists(asker: Asker, things: Sequence[Thing]) -> Asked:
@@ -186,9 +185,9 @@ def _exists(asker: Asker, things: Sequence[Thing]) -> Asked:
             near = things[int(asker.rng.integers(len(things)))]
             shape, colour = (near.shape, colour) if asker.rng.random() < 0.5 else (shape, near.colour)
     with_colour = asker.rng.random() < 0.6
-    found = any(t.shape == shape and (not with_colour or t.colour == colour) for t in things)
+    found = [t for t in things if t.shape == shape and (not with_colour or t.colour == colour)]
     named = say_thing(shape, colour if with_colour else None, asker.language)
-    return asker.ask("exists", say_yes(found, asker.language), thing=named)
+    return asker.ask("exists", say_yes(bool(found), asker.language), found, thing=named)
 
 
 def _where(asker: Asker, picture: Picture) -> Asked:
@@ -201,21 +200,21 @@ def _where(asker: Asker, picture: Picture) -> Asked:
                 noun = "" if shape else asker.pick(_NOUNS[asker.language])
                 found.append((thing, say_thing(shape, colour, asker.language, noun=noun)))
     if not found:  # several of everything: the question has no one answer, so another is asked
-        return asker.ask("count", say_count(len(things)))
+        return asker.ask("count", say_count(len(things)), things)
     thing, named = found[int(asker.rng.integers(len(found)))]
     x1, y1, x2, y2 = thing.box
     box = (1000 * x1 / width, 1000 * y1 / height, 1000 * x2 / width, 1000 * y2 / height)
-    return asker.ask("where", say_box(named, box, asker.language), box, thing=named)
+    return replace(asker.ask("where", say_box(named, box, asker.language), (thing,), thing=named), box=box)
 
 
 def _shape_of(asker: Asker, things: Sequence[Thing]) -> Asked:
     thing = things[int(asker.rng.integers(len(things)))]
-    return asker.ask("shape_of", say_shape(thing.shape, asker.language), colour=thing.colour)
+    return asker.ask("shape_of", say(thing.shape, asker.language), (thing,), colour=thing.colour)
 
 
 def _colour_of(asker: Asker, things: Sequence[Thing]) -> Asked:
     thing = things[int(asker.rng.integers(len(things)))]
-    return asker.ask("colour_of", say_colour(thing.colour, asker.language), shape=thing.shape)
+    return asker.ask("colour_of", say(thing.colour, asker.language), (thing,), shape=thing.shape)
 
 
 def _which_has(asker: Asker, only: Sequence[tuple[Thing, str]]) -> Asked:

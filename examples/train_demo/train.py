@@ -19,7 +19,7 @@ from tokenizers import Tokenizer
 from tqdm import tqdm
 
 from examples.train_demo.batches import Batch, Exercises
-from examples.train_demo.checkpoint import train_tokenizer, write_files, write_weights
+from examples.train_demo.checkpoint import read_weights, train_tokenizer, write_files, write_weights
 from examples.train_demo.lessons import SideHeads, learn
 from examples.train_demo.net import DemoNet
 from examples.train_demo.plot import plot_losses
@@ -29,17 +29,17 @@ from examples.train_demo.words import Words
 
 # Besides a batch of scenes, each step takes the next of these.
 ROTATION = (
-    "sounds",
     "numbers",
-    "clips",
-    "talk",
     "sounds",
     "pairs",
-    "clips",
     "numbers",
+    "clips",
+    "sounds",
     "talk",
+    "numbers",
     "mixed",
     "sounds",
+    "clips",
     "numbers",
 )
 _CORPUS_LINES = 60_000
@@ -55,6 +55,7 @@ class Plan:
     out: Path
     steps: int
     decay: int
+    weights: Path | None = None  # a checkpoint to begin with, and its vocabulary; none: random weights
     seed: int = 0
     ranks: int = 2  # processes of one thread each, whose gradients are added up
     rate: float = 2e-3
@@ -109,7 +110,7 @@ def _train(rank: int, plan: Plan) -> None:
         if torch.nn.utils.clip_grad_norm_(parameters, 1.0).isfinite():
             for optimiser in optimisers:
                 optimiser.step()
-        else:
+        elif rank == 0:
             log.skip(step)
         bar.set_postfix_str(log.line(), refresh=False)
         if rank == 0 and ((step + 1) % plan.save_every == 0 or step + 1 == plan.steps):
@@ -173,11 +174,15 @@ class Log:
 
 
 def _tokenizer(plan: Plan) -> Tokenizer:
-    """The run's vocabulary, made by its first process."""
+    """The run's vocabulary: made by its first process, or that of the weights it begins with."""
     path = plan.out / "checkpoint"
     if not (path / "tokenizer.json").exists():
-        corpus = Words.load().corpus(np.random.default_rng(plan.seed), _CORPUS_LINES // (20 if plan.small else 1))
-        write_files(path, train_tokenizer(corpus, plan.vocab), Sizes())
+        if plan.weights:
+            tokenizer = Tokenizer.from_file(str(plan.weights / "tokenizer.json"))
+        else:
+            corpus = Words.load().corpus(np.random.default_rng(plan.seed), _CORPUS_LINES // (20 if plan.small else 1))
+            tokenizer = train_tokenizer(corpus, plan.vocab)
+        write_files(path, tokenizer, Sizes())
     return Tokenizer.from_file(str(path / "tokenizer.json"))
 
 
@@ -193,7 +198,10 @@ def _optimisers(net: DemoNet, heads: SideHeads, plan: Plan) -> list[torch.optim.
 
 
 def _share(parameters: list[torch.nn.Parameter], ranks: int) -> None:
-    """The mean of all processes' gradients; what a process had no use for counts as zero."""
+    """The mean of all processes' gradients; what a process had no use for counts as zero.
+
+    A process alone leaves such parameters without a gradient.
+    """
     if ranks == 1:
         return
     flat = torch.cat([(p.grad if p.grad is not None else torch.zeros_like(p)).flatten() for p in parameters])
@@ -233,10 +241,8 @@ def _draw(queue: Any, rank: int, start: int, plan: Plan) -> None:
     makers = Exercises(rng, Reader(_tokenizer(plan), sizes), Words.load(), sizes).kinds
     few = {"count": 2} if plan.small else {}
     for step in range(start, plan.steps):
-        turn = (rank + step) % plan.ranks  # so that the first process, which keeps the log, sees all of them
-        other = ROTATION[(step * plan.ranks + turn) % len(ROTATION)]
         queue.put(makers["scenes"](**few))
-        queue.put(makers[other](**few))
+        queue.put(makers[ROTATION[step % len(ROTATION)]](**few))  # all ranks the same: they wait for the slowest
 
 
 def _save(plan: Plan, step: int, net: DemoNet, heads: SideHeads, optimisers: list[torch.optim.Optimizer]) -> None:
@@ -254,6 +260,8 @@ def _restore(plan: Plan, net: DemoNet, heads: SideHeads, optimisers: list[torch.
     """The step to go on with."""
     path = plan.out / "state.pt"
     if not path.exists():
+        if plan.weights:
+            read_weights(plan.weights, net)
         return 0
     state = torch.load(path, weights_only=True)
     net.load_state_dict(state["net"])

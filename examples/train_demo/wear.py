@@ -8,7 +8,7 @@ from PIL import Image, ImageChops, ImageFilter
 NORMAL = np.sort(np.random.default_rng(0).standard_normal(256))  # turns even bytes into normal noise
 
 
-def degrade(rng: np.random.Generator, image: Image.Image) -> Image.Image:
+def worn_picture(rng: np.random.Generator, image: Image.Image) -> Image.Image:
     """The RGB picture after wear, of the same size; in 40 % of all cases as it was."""
     if rng.random() < 0.4:
         return image

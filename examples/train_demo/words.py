@@ -21,38 +21,11 @@ from examples.train_demo.answers import (
     plural,
     say,
     say_box,
-    say_colour,
     say_count,
-    say_direction,
-    say_plural,
-    say_shape,
     say_thing,
     say_things,
-    say_yes,
 )
 from examples.train_demo.templates import Template, read
-
-__all__ = [
-    "COLOURS",
-    "DIRECTIONS",
-    "LANGUAGES",
-    "SHAPES",
-    "TASKS",
-    "UNKNOWN_ANSWER",
-    "Language",
-    "Words",
-    "plural",
-    "say",
-    "say_box",
-    "say_colour",
-    "say_count",
-    "say_direction",
-    "say_plural",
-    "say_shape",
-    "say_thing",
-    "say_things",
-    "say_yes",
-]
 
 LANGUAGES: tuple[Language, ...] = ("en", "zh")
 # Task -> which words about the form of the answer may go with its question (sections "prefix ..." and "suffix ...").
@@ -90,7 +63,7 @@ _SLOT = re.compile(r"\{([a-z_]+)\}")
 _ARTICLE = re.compile(r"\b([aA]) (?=[aei]|o(?!ne))")
 _WORD = re.compile(r"(?<![{<\w'])[a-z]{4,}(?![}>\w'])")
 _QUESTION = ("?", "？")
-_END = (*_QUESTION, ".", "!", "。", "！", "~")
+_END = (*_QUESTION, ".", "!", "。", "！", "~", ":", "：")
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,7 +87,8 @@ class Words:
             for name, found in sections.items():
                 if name.split()[0] in ("prefix", "suffix", "lead"):
                     extras[language, name] = found
-                elif name not in TASKS:
+                    continue
+                if name not in TASKS:
                     raise ValueError(f"questions_{language}.txt: no task {name!r}")
                 for held in (False, True):
                     side = tuple(template for template in found if template.held_out == held)
@@ -266,7 +240,6 @@ def _forms(rng: np.random.Generator, task: str, language: Language, slots: dict[
     if "thing" in forms:
         forms["things"] = plural(forms["thing"], language)
         forms["a_thing"] = f"a {forms['thing']}"
-        forms.setdefault("what", forms["things"])
     return forms
 
 

@@ -9,10 +9,10 @@ from PIL import Image
 from tokenizers import Tokenizer
 
 from examples.train_demo.answers import COLOURS, SHAPES, UNKNOWN_ANSWER
-from examples.train_demo.batches import Batch, Exercises
+from examples.train_demo.batches import Batch, Exercises, Pointed
 from examples.train_demo.checkpoint import PADS, id_of, train_tokenizer
 from examples.train_demo.pictures import Picture, Thing
-from examples.train_demo.prompts import IGNORED, OTHER, Encoded, Example, Reader, Ref, Shape
+from examples.train_demo.prompts import IGNORED, OTHER, Encoded, Example, Extent, Reader, Ref
 from examples.train_demo.sizes import Sizes
 from examples.train_demo.sounds import Sound
 from examples.train_demo.studio import NO_COLOUR, NO_SHAPE, Seen, Studio
@@ -38,9 +38,9 @@ class Listening(Reader):
         super().__init__(tokenizer, sizes)
         self.heard: list[Example] = []
 
-    def encode(self, example: Example, shapes: Mapping[str, Shape]) -> Encoded:
+    def encode(self, example: Example, extents: Mapping[str, Extent]) -> Encoded:
         self.heard.append(example)
-        return super().encode(example, shapes)
+        return super().encode(example, extents)
 
 
 def draw(tokenizer: Tokenizer, kind: str, seed: int) -> tuple[Batch, list[Example]]:
@@ -68,8 +68,8 @@ def test_what_is_learnt_is_the_answers(tokenizer: Tokenizer, kind: str, seed: in
         labels = batch.labels[i, learnt]
         assert tokenizer.decode(labels.tolist(), skip_special_tokens=False).replace("<|im_end|>", "|") == said + "|"
         assert labels[-1] == end
-        np.testing.assert_allclose(batch.weights[i, learnt], len(learnt) ** -0.5, rtol=1e-6)
-        assert batch.weights[i].sum() == pytest.approx(len(learnt) ** 0.5, rel=1e-5)  # none elsewhere
+        np.testing.assert_allclose(batch.weights[i, learnt], len(learnt) ** -0.3, rtol=1e-6)
+        assert batch.weights[i].sum() == pytest.approx(len(learnt) ** 0.7, rel=1e-5)  # none elsewhere
         behind = learnt[-1] + 2
         assert not batch.ids[i, behind:].any() and not batch.positions[:, i, behind:].any()
     assert (batch.weights > 0).sum(axis=1).min() >= 2  # an answer and its end
@@ -87,15 +87,15 @@ def test_every_embedding_stands_where_its_pad_is(tokenizer: Tokenizer, kind: str
     everywhere = np.sort(np.concatenate([*batch.rows.values(), np.zeros(0, np.int64)]))
     np.testing.assert_array_equal(np.flatnonzero(np.isin(flat, pads)), everywhere)
     for medium, array in batch.media.items():
-        shape, rows, source = batch.shapes[medium], batch.rows[medium], batch.source[medium]
-        n = reader.n_tokens(medium, shape)
+        extent, rows, source = batch.extents[medium], batch.rows[medium], batch.source[medium]
+        n = reader.n_tokens(medium, extent)
         assert (flat[rows] == id_of(tokenizer, PADS["image" if medium == OTHER else medium])).all()
         if medium == "audio":
-            assert array.dtype == np.float32 and array.shape[1:] == (shape.grid[2], SIZES.mels)
+            assert array.dtype == np.float32 and array.shape[1:] == (extent.grid[2], SIZES.mels)
         else:
             frames = 2 if medium == "video" else 1
             assert array.dtype == np.uint8
-            assert array.shape[1:] == (int(np.prod(shape.grid)), 3 * frames * SIZES.patch**2)
+            assert array.shape[1:] == (int(np.prod(extent.grid)), 3 * frames * SIZES.patch**2)
         assert source.max() < n * len(array)
         wanted = [
             (i, ref.number)
@@ -149,8 +149,9 @@ def test_equal_seeds_give_equal_batches(tokenizer: Tokenizer, kind: str) -> None
 
 
 def _equal(one: object, other: object) -> None:
-    if isinstance(one, Seen) and isinstance(other, Seen):
-        for field in fields(Seen):
+    if isinstance(one, Seen | Pointed):
+        assert type(one) is type(other)
+        for field in fields(one):
             _equal(getattr(one, field.name), getattr(other, field.name))
     elif isinstance(one, dict) and isinstance(other, dict):
         assert one.keys() == other.keys()
@@ -190,6 +191,7 @@ def test_tokens_know_what_they_show() -> None:
         [NO_COLOUR, red, red, NO_COLOUR],
         [white, NO_COLOUR, NO_COLOUR, blue],
     ]
+    assert np.argwhere(found.middle.reshape(3, 4)).tolist() == [[1, 2], [2, 0], [2, 3]]
     boxes = found.box.reshape(3, 4, 4)
     np.testing.assert_allclose(boxes[1, 2], [40 / 160, 0, 120 / 160, 80 / 120], rtol=1e-6)
     np.testing.assert_allclose(boxes[2, 0], [5 / 160, 85 / 120, 35 / 160, 115 / 120], rtol=1e-6)
@@ -208,24 +210,51 @@ def test_the_tokens_of_a_grid_are_in_the_order_of_the_tower() -> None:
     """`seen` counts row by row, and so does the tower: four patches of one token are rows in succession."""
     pixels = np.zeros((56, 84, 3), np.uint8)
     pixels[28:, 28:56] = 200  # the token of the second row and column
-    shape = Shape(grid=(1, 4, 6))
+    extent = Extent(grid=(1, 4, 6))
     studio = Studio(np.random.default_rng(0), SIZES)
     thing = Thing(shape="square", colour="red", box=(28, 28, 56, 56))
     picture = Picture(image=Image.fromarray(pixels), things=(thing,), number=None)
-    found = studio.seen([picture], shape.grid).shape[0]
+    found = studio.seen([picture], extent.grid).shape[0]
     assert found.tolist() == [NO_SHAPE] * 4 + [SHAPES.index("square"), NO_SHAPE]
-    patches = studio.patches(picture.image, shape).reshape(6, -1).mean(axis=1)
+    patches = studio.patches(picture.image, extent).reshape(6, -1).mean(axis=1)
     assert patches.argmax() == 4
+
+
+def test_tokens_know_the_digits_of_which_they_hold_a_third() -> None:
+    """Two digits of 60 x 60 pixels side by side over tokens of 40 x 40, the first at their edge."""
+    picture = Picture(image=Image.new("RGB", (160, 120)), things=(), number="47", number_box=(0, 30, 120, 90))
+    found = Studio(np.random.default_rng(0), SIZES).read([picture], (1, 6, 8)).reshape(3, 4, 10)
+    assert np.argwhere(found[..., 4]).tolist() == [[1, 0], [1, 1]]
+    assert np.argwhere(found[..., 7]).tolist() == [[1, 1], [1, 2]]  # the quarters above and below are too little
+    assert not np.delete(found, (4, 7), axis=-1).any()
 
 
 def test_tokens_know_where_beeps_sound() -> None:
     samples = np.zeros(16_000, np.float32)
     beeping = Sound(samples=samples, beeps=((0.1, 0.3), (0.62, 0.7)))
-    found = Studio(np.random.default_rng(0), SIZES).heard([beeping, Sound(samples=samples)], Shape(grid=(1, 1, 100)))
+    found = Studio(np.random.default_rng(0), SIZES).heard([beeping, Sound(samples=samples)], Extent(grid=(1, 1, 100)))
     assert found.shape == (2, 25) and not found[1].any()
     middles = (np.arange(25) + 0.5) * 0.04
     assert found[0, (middles > 0.1) & (middles < 0.3)].all() and found[0, (middles > 0.62) & (middles < 0.7)].all()
+    assert np.flatnonzero(found[0] == 2).tolist() == [2, 15]  # where each begins
     assert not found[0, (middles < 0.08) | ((middles > 0.32) & (middles < 0.6)) | (middles > 0.72)].any()
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_answers_point_at_the_things_they_are_about(tokenizer: Tokenizer, seed: int) -> None:
+    """Where the first word of an answer is to be said, in a box its first coordinate, for as many things as counted."""
+    batch, examples = draw(tokenizer, "scenes", seed)
+    assert batch.pointed is not None and batch.seen is not None
+    places = list(zip(batch.pointed.prompts, batch.pointed.rows, batch.pointed.tokens, strict=True))
+    assert len(places) >= len(examples) // 2
+    for prompt, row, shares in places:
+        assert row // batch.ids.shape[1] == prompt and batch.labels.flat[row] != IGNORED
+        assert shares.sum() == pytest.approx(1) and not shares[batch.seen.middle[prompt] == 0].any()
+        said = tokenizer.decode([int(batch.labels.flat[row])])
+        if batch.tasks[prompt] == "where":
+            assert tokenizer.decode([int(batch.ids.flat[row])]) == "(" and said.isdigit() and shares.max() == 1
+        if batch.tasks[prompt] in ("count", "count_of"):
+            assert said == str(round(1 / shares[shares > 0].min()))
 
 
 def test_side_lessons_belong_to_the_media_of_their_batch(tokenizer: Tokenizer) -> None:
@@ -233,11 +262,13 @@ def test_side_lessons_belong_to_the_media_of_their_batch(tokenizer: Tokenizer) -
         batch, _ = draw(tokenizer, kind, 1)
         assert (batch.seen is not None) == (kind in ("scenes", "pairs"))
         assert (batch.heard is not None) == (kind == "sounds")
+        assert (batch.digits is not None) == (kind == "numbers")
+        assert (batch.pointed is not None) == (kind == "scenes")
         reader = Reader(tokenizer, SIZES)
         if batch.seen is not None:
-            n = reader.n_tokens("image", batch.shapes["image"])
+            n = reader.n_tokens("image", batch.extents["image"])
             assert batch.seen.shape.shape == batch.seen.colour.shape == (len(batch.media["image"]), n)
             assert batch.seen.box.shape == (len(batch.media["image"]), n, 4)
             assert 0 <= batch.seen.box.min() and batch.seen.box.max() <= 1
         if batch.heard is not None:
-            assert batch.heard.shape == (len(batch.media["audio"]), reader.n_tokens("audio", batch.shapes["audio"]))
+            assert batch.heard.shape == (len(batch.media["audio"]), reader.n_tokens("audio", batch.extents["audio"]))

@@ -9,7 +9,16 @@ import torch
 from tokenizers import Tokenizer
 
 from configs.checkpoint import Checkpoint
-from examples.train_demo.checkpoint import GROUNDING, PADS, SPECIAL, id_of, train_tokenizer, write_files, write_weights
+from examples.train_demo.checkpoint import (
+    GROUNDING,
+    PADS,
+    SPECIAL,
+    id_of,
+    read_weights,
+    train_tokenizer,
+    write_files,
+    write_weights,
+)
 from examples.train_demo.net import DemoNet
 from examples.train_demo.sizes import Sizes
 from examples.train_demo.words import Words
@@ -78,6 +87,16 @@ def test_the_files_agree_with_each_other(path: Path, tokenizer: Tokenizer) -> No
     assert checkpoint.facts("preprocessor_config.json").read(int, "feature_size") == SIZES.mels
     assert sum(SIZES.mrope) == SIZES.head_dim // 2
     assert sum(file.stat().st_size for file in path.iterdir()) < 12_000_000
+
+
+def test_weights_come_back_as_the_file_holds_them(path: Path, tokenizer: Tokenizer) -> None:
+    torch.manual_seed(0)
+    written, read = (DemoNet(SIZES, tokenizer.get_vocab_size()) for _ in range(2))  # the first as in `path`
+    read_weights(path, read)
+    for name, value in written.state_dict().items():
+        assert torch.equal(read.state_dict()[name], value.half().float()), name
+    with pytest.raises(RuntimeError, match="size mismatch"):
+        read_weights(path, DemoNet(SIZES, tokenizer.get_vocab_size() + 1))
 
 
 def test_the_published_class_finds_every_weight(path: Path) -> None:

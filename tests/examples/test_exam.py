@@ -11,7 +11,7 @@ import pytest
 from PIL import Image
 
 from examples.train_demo import evaluate, sabotage
-from examples.train_demo.exam import ROWS, Item, Row, Turn
+from examples.train_demo.exam import ROWS, Item, Row, Turn, chosen_rows
 from examples.train_demo.exam_media import Part
 from examples.train_demo.examiner import Examiner, Marked, Result, iou_of, with_media_of
 from examples.train_demo.scoring import overlap, plain, same, wilson
@@ -218,10 +218,10 @@ def test_only_what_is_between_the_marks_is_written_anew() -> None:
 
 
 def test_rows_are_chosen_by_name() -> None:
-    assert [one.name for one in evaluate.chosen_rows("beeps, count")] == ["count", "beeps"]
-    assert evaluate.chosen_rows("") == ROWS
+    assert [one.name for one in chosen_rows("beeps, count")] == ["count", "beeps"]
+    assert chosen_rows("") == ROWS
     with pytest.raises(ValueError, match="no such row: cat"):
-        evaluate.chosen_rows("cat")
+        chosen_rows("cat")
 
 
 # ---- sabotage

@@ -10,18 +10,18 @@ from torch import Tensor
 from examples.train_demo.batches import Batch, Exercises
 from examples.train_demo.checkpoint import id_of, train_tokenizer, write_files, write_weights
 from examples.train_demo.layers import attend
-from examples.train_demo.lessons import SideHeads, learn
+from examples.train_demo.lessons import SideHeads, _box_loss, learn
 from examples.train_demo.net import DemoNet, Placed
-from examples.train_demo.prompts import Example, Reader, Ref, Shape
+from examples.train_demo.prompts import Example, Extent, Reader, Ref
 from examples.train_demo.sizes import Sizes
 from examples.train_demo.words import Words
 from model.net.multimodal import MultimodalLM
 from tests.parity.harness import Film, OurRun, Sample, Sound, load_ours
 
 SIZES = Sizes()
-Medium = tuple[str, tuple[int, int, int], float]  # kind, grid, step
+Medium = tuple[str, tuple[int, int, int], float]  # kind, grid, seconds from one temporal grid to the next
 IMAGE: Medium = ("image", (1, 8, 10), 1.0)
-CLIP: Medium = ("video", (3, 4, 6), 25.0)
+CLIP: Medium = ("video", (3, 4, 6), 1.0)
 
 
 @pytest.fixture(scope="module")
@@ -75,10 +75,10 @@ def embed(net: DemoNet, kind: str, array: np.ndarray, grid: tuple[int, int, int]
 @torch.inference_mode()
 def compare(net: DemoNet, served: MultimodalLM, reader: Reader, media: list[Medium]) -> None:
     """Logits of every place of a prompt that holds the media, by both."""
-    shapes = {kind: Shape(grid=grid, step=step) for kind, grid, step in media}
+    extents = {kind: Extent(grid=grid, seconds=seconds) for kind, grid, seconds in media}
     refs = [Ref(kind, i) for i, (kind, _, _) in enumerate(media)]
     example = Example(parts=(*refs[:1], "What is in the picture?", *refs[1:]), answer="a red circle")
-    encoded = reader.encode(example, shapes)
+    encoded = reader.encode(example, extents)
     arrays = [content(kind, grid, i) for i, (kind, grid, _) in enumerate(media)]
     states = [embed(net, kind, array, grid) for (kind, grid, _), array in zip(media, arrays, strict=True)]
     ids, positions = torch.from_numpy(encoded.ids), torch.from_numpy(encoded.positions)
@@ -110,7 +110,7 @@ def compare(net: DemoNet, served: MultimodalLM, reader: Reader, media: list[Medi
         [IMAGE],
         [("image", (1, 14, 14), 1.0)],
         [CLIP],
-        [("video", (5, 8, 6), 12.5)],
+        [("video", (5, 8, 6), 0.5)],
         [("image", (1, 12, 6), 1.0), CLIP, ("audio", (1, 1, 230), 1.0)],
         [("audio", (1, 1, 77), 1.0), ("image", (1, 4, 4), 1.0)],
     ],
@@ -150,10 +150,10 @@ def test_padding_and_neighbours_change_nothing(net: DemoNet) -> None:
 @torch.inference_mode()
 def test_one_picture_in_two_prompts_is_embedded_once(net: DemoNet, reader: Reader) -> None:
     """Two pictures; the second stands in both prompts: each prompt is as if it were alone with it."""
-    shapes = {"image": Shape(grid=(1, 4, 6))}
+    extents = {"image": Extent(grid=(1, 4, 6))}
     arrays = [content("image", (1, 4, 6), seed) for seed in (1, 2)]
     both = net.visual(torch.from_numpy(np.stack(arrays)), (4, 6))  # [2, tokens, hidden]
-    encoded = [reader.encode(Example(parts=(Ref("image", 1), "What?"), answer=text), shapes) for text in ("a", "red")]
+    encoded = [reader.encode(Example(parts=(Ref("image", 1), "What?"), answer=text), extents) for text in ("a", "red")]
     longest = max(len(one.ids) for one in encoded)
     ids, positions = torch.zeros(2, longest, dtype=torch.int64), torch.zeros(3, 2, longest, dtype=torch.int64)
     rows, source = [], []
@@ -197,6 +197,17 @@ def test_every_parameter_within_reach_learns(reader: Reader, kind: str) -> None:
             assert bool(parameter.grad.isfinite().all()), name
     assert (heads.seen.weight.grad is not None) == (kind in ("scenes", "pairs"))
     assert (heads.heard.weight.grad is not None) == (kind == "sounds")
+    assert (heads.digits.weight.grad is not None) == (kind == "numbers")
+    assert (heads.asks.weight.grad is not None) == (heads.shows.weight.grad is not None) == (kind == "scenes")
+
+
+def test_a_box_is_told_to_the_nearest_steps() -> None:
+    """Twenty steps from 0 to 1: 10 / 19 lies on the eleventh, half a step further both neighbours are half right."""
+    boxes = torch.tensor([[0.0, 1.0, 10 / 19, 10.5 / 19]])
+    best = torch.full((1, 4, 20), -30.0)
+    best[0, 0, 0] = best[0, 1, 19] = best[0, 2, 10] = best[0, 3, 10] = best[0, 3, 11] = 30.0
+    assert float(_box_loss(best.flatten(1), boxes)) == pytest.approx(np.log(2) / 4, abs=1e-4)
+    assert float(_box_loss(best.roll(1, dims=-1).flatten(1), boxes)) > 10
 
 
 def test_each_answer_is_right_or_wrong_as_a_whole(reader: Reader) -> None:

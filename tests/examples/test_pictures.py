@@ -5,11 +5,13 @@ import numpy.typing as npt
 import pytest
 from PIL import Image
 
-from examples.train_demo.colours import COLOURS, MORE, PURE, draw_colour, lab, margin, name_of, parse, tells_apart
+from examples.train_demo.answers import COLOURS, SHAPES
+from examples.train_demo.colours import MORE, PURE, draw_colour, lab, margin, name_of, parse, tells_apart
 from examples.train_demo.grounds import choose_ground
 from examples.train_demo.lettering import font_paths, number_mask, paint_number
-from examples.train_demo.pictures import SHAPES, Picture, degrade, draw_number, draw_scene, random_kinds, random_size
+from examples.train_demo.pictures import Picture, draw_number, draw_scene, random_kinds, random_size
 from examples.train_demo.shapes import Paint, draw_form, paint_form
+from examples.train_demo.wear import worn_picture
 
 
 def pixels(image: Image.Image) -> npt.NDArray[np.uint8]:
@@ -194,7 +196,7 @@ def test_wear_keeps_size_and_colour_names() -> None:
     same = 0
     for _ in range(150):
         picture = draw_scene(rng, (160, 120), 1, kinds=[("square", "red")])
-        worn = degrade(rng, picture.image)
+        worn = worn_picture(rng, picture.image)
         assert worn.size == (160, 120) and worn.mode == "RGB"
         same += worn is picture.image
         x1, y1, x2, y2 = picture.things[0].box
@@ -209,7 +211,7 @@ def test_one_seed_gives_one_picture(kind: str) -> None:
         rng = np.random.default_rng(seed)
         size = random_size(rng)
         picture = draw_scene(rng, size, 3) if kind == "scene" else draw_number(rng, size, "52")
-        return picture, degrade(rng, picture.image).tobytes()
+        return picture, worn_picture(rng, picture.image).tobytes()
 
     for seed in range(20):
         (first, worn), (second, again) = draw(seed), draw(seed)

@@ -9,9 +9,10 @@ import pytest
 from PIL import Image, ImageChops
 
 from examples.train_demo import clips, encode, recording, sounds
+from examples.train_demo.answers import Direction
 
 Floats = npt.NDArray[np.floating]
-DIRECTIONS: tuple[clips.Direction, ...] = ("left", "right", "up", "down")
+DIRECTIONS: tuple[Direction, ...] = ("left", "right", "up", "down")
 
 
 def loud_stretches(samples: Floats, gap: float = 0.05) -> list[tuple[float, float]]:
@@ -55,7 +56,7 @@ def test_the_same_seed_gives_the_same_sounds_and_clips() -> None:
         rng = np.random.default_rng(seed)
         made = [sounds.beeps(rng, 3), sounds.tone(rng, "low"), sounds.sweep(rng, "rising"), sounds.silence(rng)]
         clip = clips.moving(rng, "left")
-        return *(sounds.degrade(rng, each.samples).tobytes() for each in made), clip.frame(0.5).tobytes()
+        return *(recording.worn_sound(rng, each.samples).tobytes() for each in made), clip.frame(0.5).tobytes()
 
     assert draw(4) == draw(4)
     assert draw(4) != draw(5)
@@ -128,7 +129,7 @@ def test_wear_keeps_length_and_times_and_stays_in_range() -> None:
     changed = 0
     for _ in range(60):
         sound = sounds.beeps(rng, 3)
-        worn = recording.degrade(rng, sound.samples)
+        worn = recording.worn_sound(rng, sound.samples)
         assert worn.shape == sound.samples.shape and worn.dtype == np.float32
         assert np.isfinite(worn).all() and 0 < np.abs(worn).max() <= 1
         inside = np.zeros(len(worn), bool)
@@ -139,11 +140,11 @@ def test_wear_keeps_length_and_times_and_stays_in_range() -> None:
         scale = float(np.dot(worn, sound.samples) / np.dot(sound.samples, sound.samples))
         changed += not np.allclose(worn, scale * sound.samples, atol=1e-4)
     assert 20 < changed < 55
-    assert np.isfinite(recording.degrade(rng, np.zeros(16000, np.float32))).all()
+    assert np.isfinite(recording.worn_sound(rng, np.zeros(16000, np.float32))).all()
 
 
 @pytest.mark.parametrize("direction", DIRECTIONS)
-def test_things_move_the_way_they_say(direction: clips.Direction, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_things_move_the_way_they_say(direction: Direction, monkeypatch: pytest.MonkeyPatch) -> None:
     rng = np.random.default_rng(5)
     along = 0 if direction in ("left", "right") else 1
     sign = 1 if direction in ("right", "down") else -1

@@ -11,8 +11,8 @@ import pytest
 from PIL import Image
 
 from examples.train_demo import tasks
-from examples.train_demo.answers import CHINESE, COLOURS, SHAPES, UNKNOWN_ANSWER, Language
-from examples.train_demo.clips import Direction, moving
+from examples.train_demo.answers import CHINESE, COLOURS, SHAPES, UNKNOWN_ANSWER, Direction, Language
+from examples.train_demo.clips import moving
 from examples.train_demo.pictures import Picture, Thing, draw_number, draw_scene
 from examples.train_demo.sounds import Sound, beeps, silence, sweep, tone
 from examples.train_demo.tasks import Asked, Asker

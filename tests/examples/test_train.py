@@ -9,7 +9,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+import torch.distributed as dist
+import torch.multiprocessing as mp
 from safetensors.torch import load_file
+from torch import Tensor
 
 from examples.train_demo import train
 from examples.train_demo.batches import Batch
@@ -127,6 +130,45 @@ def test_a_finished_run_has_nothing_left_to_do(finished: Finished, monkeypatch: 
     before = (finished.out / "state.pt").read_bytes()
     run(plan_of(finished.out))
     assert (finished.out / "state.pt").read_bytes() == before
+
+
+def test_a_new_run_begins_with_the_weights_it_is_given(
+    finished: Finished, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And with their vocabulary, though the plan says another size."""
+    monkeypatch.setattr(train, "_keep_memory", lambda: None)
+    begun: list[Tensor] = []
+
+    def look(net: DemoNet, heads: SideHeads, batch: Batch) -> Learnt:
+        begun.append(net.lm_head.weight.detach().clone())
+        raise Stopped
+
+    monkeypatch.setattr(train, "learn", look)
+    given = finished.out / "checkpoint"
+    with pytest.raises(Stopped):
+        run(replace(plan_of(tmp_path / "next"), weights=given, vocab=300))
+    assert torch.equal(begun[0], load_file(given / "model.safetensors")["thinker.lm_head.weight"].float())
+    assert (tmp_path / "next/checkpoint/tokenizer.json").read_text() == (given / "tokenizer.json").read_text()
+
+
+def share(rank: int, meeting: Path, out: Path) -> None:
+    """One of two processes: its gradients are 1 and 2, or 3 and none."""
+    dist.init_process_group("gloo", init_method=f"file://{meeting}", rank=rank, world_size=2)
+    both = [torch.nn.Parameter(torch.zeros(2)), torch.nn.Parameter(torch.zeros(3, 2))]
+    both[0].grad = torch.full((2,), 3.0 if rank else 1.0)
+    if rank == 0:
+        both[1].grad = torch.full((3, 2), 2.0)
+    train._share(both, 2)
+    torch.save([p.grad for p in both], out / f"{rank}.pt")
+    dist.destroy_process_group()
+
+
+def test_processes_share_the_mean_of_their_gradients(tmp_path: Path) -> None:
+    """What one of them had no use for counts as zero there."""
+    mp.spawn(share, (tmp_path / "meeting", tmp_path), nprocs=2)  # type: ignore[attr-defined,no-untyped-call]
+    for rank in (0, 1):
+        first, second = torch.load(tmp_path / f"{rank}.pt", weights_only=True)
+        assert torch.equal(first, torch.full((2,), 2.0)) and torch.equal(second, torch.full((3, 2), 1.0))
 
 
 def test_the_rate_goes_up_stays_and_falls_to_nothing() -> None:
