@@ -25,9 +25,9 @@ _SHARED = 0.3  # n labels of one prompt weigh n ** -0.3 each: half way to one we
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pointed:
-    """Which tokens of its picture an answer is about: a side lesson of the decoder. One row for each such answer."""
+    """Which tokens of its picture an answer is about: a side lesson of the decoder. One row for each place."""
 
-    rows: np.ndarray  # int64 [n]: the place of [B * L] behind which the answer says what was seen
+    rows: np.ndarray  # int64 [n]: a place of [B * L] behind which the answer says what was seen
     prompts: np.ndarray  # int64 [n]: which of the B
     tokens: np.ndarray  # float32 [n, tokens]: equal shares that add up to 1
 
@@ -236,7 +236,8 @@ def _pointed(encoded: Sequence[Encoded], about: Sequence[Sequence[Sequence[int]]
     found = [
         (i * length + place, i, tokens)
         for i, (one, answers) in enumerate(zip(encoded, about, strict=False))
-        for place, tokens in zip(one.turning, answers, strict=False)
+        for places, tokens in zip(one.turning, answers, strict=False)
+        for place in places
         if tokens
     ]
     if not found:

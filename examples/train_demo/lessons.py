@@ -17,20 +17,18 @@ from examples.train_demo.studio import NO_SHAPE
 _STEPS = 20  # a coordinate is told to the nearest of so many steps, and between two of them by weight
 _KINDS = (len(SHAPES) + 1, len(COLOURS) + 1, 4 * _STEPS, 1)
 _SIDE_WEIGHT, _BOX_WEIGHT, _GROUND_WEIGHT, _DIGITS_WEIGHT = 0.4, 0.5, 0.3, 3.0
-_MIDDLE_WEIGHT, _POINT_WEIGHT = 2.0, 1.0
-_POINT = 48  # channels in which a question and a token meet
+_MIDDLE_WEIGHT, _POINT_WEIGHT = 2.0, 1.5
 _RARE = 8.0  # how much more a digit or a middle that is there counts than one that is not
 
 
 class SideHeads(nn.Module):
-    """Read off single tokens what they show or sound like, and what is asked for; thrown away after training."""
+    """Read off single tokens what they show or sound like; thrown away after training."""
 
     def __init__(self, sizes: Sizes) -> None:
         super().__init__()
         self.seen = nn.Linear(sizes.hidden, sum(_KINDS))
         self.heard = nn.Linear(sizes.hidden, 3)
         self.digits = nn.Linear(sizes.hidden, 10)
-        self.asks, self.shows = (nn.Linear(sizes.hidden, _POINT, bias=False) for _ in range(2))
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,13 +49,14 @@ def learn(net: DemoNet, heads: SideHeads, batch: Batch) -> Learnt:
             (states, Placed(rows=torch.from_numpy(batch.rows[kind]), source=torch.from_numpy(batch.source[kind])))
             for kind, states in embeddings.items()
         ]
-        states, halfway = net.states(torch.from_numpy(batch.ids), torch.from_numpy(batch.positions), media)
+        positions = torch.from_numpy(batch.positions)
+        states, halfway = net.states(torch.from_numpy(batch.ids), positions, media)
         labels = torch.from_numpy(batch.labels)
         learnt = labels != IGNORED
         logits = net.lm_head(states[learnt]).float()
         side = _side_loss(heads, embeddings, batch)
         if batch.pointed is not None:
-            side = side + _POINT_WEIGHT * _point_loss(heads, halfway, batch, batch.pointed)
+            side = side + _POINT_WEIGHT * _point_loss(net.model.looks(halfway, positions), batch, batch.pointed)
     losses = F.cross_entropy(logits, labels[learnt], reduction="none")
     weights = torch.from_numpy(batch.weights)[learnt]
     loss = (losses * weights).sum() / weights.sum()
@@ -101,14 +100,17 @@ def _side_loss(heads: SideHeads, embeddings: dict[str, Tensor], batch: Batch) ->
     return loss
 
 
-def _point_loss(heads: SideHeads, halfway: Tensor, batch: Batch, pointed: Pointed) -> Tensor:
-    """Halfway through the decoder an answer's place knows which tokens it is about, as attention could tell them."""
-    states = F.rms_norm(halfway.flatten(0, 1), halfway.shape[-1:])  # [B * L, hidden]
-    pictures = torch.from_numpy(batch.rows["image"]).view(len(batch.ids), -1)  # one a prompt
-    asks = heads.asks(states[torch.from_numpy(pointed.rows)])  # [n, channels]
-    shows = heads.shows(states[pictures[torch.from_numpy(pointed.prompts)]])  # [n, tokens, channels]
-    found = (shows @ asks[..., None]).squeeze(-1).float() * _POINT**-0.5
-    return F.cross_entropy(found, torch.from_numpy(pointed.tokens))
+def _point_loss(looks: Tensor, batch: Batch, pointed: Pointed) -> Tensor:
+    """One head looks at the tokens that an answer is about, from where their content is to be said.
+
+    looks: [B, L, L], before the softmax.
+    """
+    rows, prompts = torch.from_numpy(pointed.rows), torch.from_numpy(pointed.prompts)
+    length = looks.shape[-1]
+    later = torch.arange(length) > (rows % length)[:, None]  # [n, L]
+    found = looks.flatten(0, 1)[rows].float().masked_fill(later, float("-inf")).log_softmax(-1)
+    places = torch.from_numpy(batch.rows["image"]).view(len(batch.ids), -1)[prompts] % length  # [n, tokens]
+    return -(found.gather(1, places) * torch.from_numpy(pointed.tokens)).sum(-1).mean()
 
 
 def _marked(found: Tensor, wanted: Tensor) -> Tensor:

@@ -42,6 +42,12 @@ class Attention(nn.Module):
         out: Tensor = self.o_proj(join_heads(attend(q, k, v, causal=True)))
         return out
 
+    def looks(self, x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
+        """[B, L, L]: how much the first head wants to look from each place (row) at each, before mask and softmax."""
+        q = rotate(split_heads(self.q_proj(x), self.heads)[:, :1], cos, sin)
+        k = rotate(split_heads(self.k_proj(x), self.kv_heads)[:, :1], cos, sin)
+        return (q @ k.transpose(-1, -2))[:, 0] * q.shape[-1] ** -0.5
+
 
 class DecoderLayer(nn.Module):
     """One pre-norm block."""
@@ -81,14 +87,24 @@ class Decoder(nn.Module):
 
         x: [B, L, hidden]; positions: int64 [3, B, L]. Shorter prompts are padded on the right.
         """
-        angles = positions[self.row_of].permute(1, 2, 0).float() * self.freqs  # [B, L, d / 2]
-        angles = torch.cat([angles, angles], dim=-1)[:, None]
-        cos, sin = angles.cos().to(x.dtype), angles.sin().to(x.dtype)
+        cos, sin = self._angles(x, positions)
         for i, layer in enumerate(self.layers):
             if 2 * i == len(self.layers):
                 halfway = x
             x = layer(x, cos, sin)
         return self.norm(x), halfway
+
+    def looks(self, halfway: Tensor, positions: Tensor) -> Tensor:
+        """[B, L, L]: where the first head looks that reads the states halfway; see `Attention.looks`."""
+        layer = self.layers[len(self.layers) // 2]
+        out: Tensor = layer.self_attn.looks(layer.input_layernorm(halfway), *self._angles(halfway, positions))
+        return out
+
+    def _angles(self, x: Tensor, positions: Tensor) -> tuple[Tensor, Tensor]:
+        """Cosines and sines, [B, 1, L, d] each, in the dtype of x."""
+        angles = positions[self.row_of].permute(1, 2, 0).float() * self.freqs  # [B, L, d / 2]
+        angles = torch.cat([angles, angles], dim=-1)[:, None]
+        return angles.cos().to(x.dtype), angles.sin().to(x.dtype)
 
 
 class DemoNet(nn.Module):

@@ -55,7 +55,7 @@ class Encoded:
     labels: np.ndarray  # int64 [n]: what follows each place, where that is part of an answer
     positions: np.ndarray  # int64 [3, n]
     places: tuple[tuple[Ref, int, int], ...]  # each medium: first pad and how many
-    turning: tuple[int, ...]  # of each answer: the place behind which it says what was seen, in a box its first digit
+    turning: tuple[tuple[int, ...], ...]  # of each answer: places behind which it says what was seen, in a box digits
 
 
 def sound_tokens(frames: int) -> int:
@@ -72,6 +72,7 @@ class Reader:
         self._rhythm = Rhythm(per_second=sizes.positions_per_second, merge=sizes.merge)
         self._start, self._end = (id_of(tokenizer, text) for text in ("<|im_start|>", "<|im_end|>"))
         self._box = id_of(tokenizer, "<box>")
+        self._digits = {id_of(tokenizer, digit) for digit in "0123456789"}
         self._pads = {kind: id_of(tokenizer, text) for kind, text in PADS.items()}
         self._around = {
             kind: (id_of(tokenizer, opening), id_of(tokenizer, closing)) for kind, (opening, closing) in AROUND.items()
@@ -97,10 +98,10 @@ class Reader:
         labels = np.full(len(ids), IGNORED)
         for first, behind in answers:
             labels[first - 1 : behind - 1] = ids[first:behind]
-        turning = [
-            ids.index(self._box, first) + 1 if self._box in ids[first:behind] else first - 1
-            for first, behind in answers
-        ]
+        turning = []
+        for first, behind in answers:
+            box = range(ids.index(self._box, first), behind) if self._box in ids[first:behind] else ()
+            turning.append(tuple(i - 1 for i in box if ids[i] in self._digits) or (first - 1,))
         return Encoded(
             ids=np.array(ids), labels=labels, positions=self._positions(len(ids), places, extents),
             places=tuple(places), turning=tuple(turning),

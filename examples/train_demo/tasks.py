@@ -87,7 +87,7 @@ def about_picture(asker: Asker, picture: Picture, tasks: Sequence[str] = ()) -> 
         pairs = [(thing.shape, thing.colour) for thing in ordered]
         options["thing"] = (2.5 if one else 0.7, lambda a: a.ask("thing", say_things(pairs, a.language), things))
     if things:
-        options["where"] = (4.0, lambda a: _where(a, picture))
+        options["where"] = (9.0, lambda a: _where(a, picture))
     single_colours = [t for t in things if sum(t.colour == other.colour for other in things) == 1]
     single_shapes = [t for t in things if sum(t.shape == other.shape for other in things) == 1]
     if some and single_colours:

@@ -198,7 +198,6 @@ def test_every_parameter_within_reach_learns(reader: Reader, kind: str) -> None:
     assert (heads.seen.weight.grad is not None) == (kind in ("scenes", "pairs"))
     assert (heads.heard.weight.grad is not None) == (kind == "sounds")
     assert (heads.digits.weight.grad is not None) == (kind == "numbers")
-    assert (heads.asks.weight.grad is not None) == (heads.shows.weight.grad is not None) == (kind == "scenes")
 
 
 def test_a_box_is_told_to_the_nearest_steps() -> None:
