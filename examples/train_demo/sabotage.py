@@ -67,6 +67,13 @@ FAULTS = (
         new="    return out[:, ::-1].copy()\n",
     ),
     Fault(
+        name="shifted places",
+        says="each patch gets the row and column of the one seven before it in the vision tower",
+        path="model/net/rope.py",
+        old="dim=1).float()  # [h * w, 2]",
+        new="dim=1).float().roll(7, 0)",
+    ),
+    Fault(
         name="shifted positions",
         says="each token of a picture or clip gets the place in time, height and width of the one seven before it",
         path="tokenization/tmrope.py",
