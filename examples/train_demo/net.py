@@ -46,7 +46,8 @@ class Attention(nn.Module):
         """[B, L, L]: how much the first head wants to look from each place (row) at each, before mask and softmax."""
         q = rotate(split_heads(self.q_proj(x), self.heads)[:, :1], cos, sin)
         k = rotate(split_heads(self.k_proj(x), self.kv_heads)[:, :1], cos, sin)
-        return (q @ k.transpose(-1, -2))[:, 0] * q.shape[-1] ** -0.5
+        out: Tensor = (q @ k.transpose(-1, -2))[:, 0] * q.shape[-1] ** -0.5
+        return out
 
 
 class DecoderLayer(nn.Module):
@@ -97,8 +98,8 @@ class Decoder(nn.Module):
     def looks(self, halfway: Tensor, positions: Tensor) -> Tensor:
         """[B, L, L]: where the first head looks that reads the states halfway; see `Attention.looks`."""
         layer = self.layers[len(self.layers) // 2]
-        out: Tensor = layer.self_attn.looks(layer.input_layernorm(halfway), *self._angles(halfway, positions))
-        return out
+        assert isinstance(layer, DecoderLayer)
+        return layer.self_attn.looks(layer.input_layernorm(halfway), *self._angles(halfway, positions))
 
     def _angles(self, x: Tensor, positions: Tensor) -> tuple[Tensor, Tensor]:
         """Cosines and sines, [B, 1, L, d] each, in the dtype of x."""
