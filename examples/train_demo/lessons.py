@@ -1,4 +1,4 @@
-"""What is minimised: the answers, and side lessons that the towers take alone. Knows no optimiser and no files."""
+"""What is minimised: the answers, and lessons of single tokens and of one attention head. No optimiser, no files."""
 
 from collections import defaultdict
 from dataclasses import dataclass

@@ -39,7 +39,6 @@ class Choice:
 class Template:
     """One line of a file: `root` its parts, `named` whether each of its strings names the medium."""
 
-    source: str
     root: Choice
     named: bool
     held_out: bool
@@ -119,10 +118,9 @@ def read(path: Path) -> dict[str, tuple[Template, ...]]:
                 values = parse(match[2], lists)
                 lists[match[1]] = Choice(values.options, match[1][0] == "@")
                 continue
-            source = text.removeprefix("! ")
-            root = parse(source, lists)
+            root = parse(text.removeprefix("! "), lists)
         except ValueError as error:
             raise ValueError(f"{path.name}:{number}: {error}") from None
-        template = Template(source, root, root.medium, text.startswith("! "), answer)
+        template = Template(root, root.medium, text.startswith("! "), answer)
         sections.setdefault(name, []).append(template)
     return {key: tuple(templates) for key, templates in sections.items()}
