@@ -51,13 +51,13 @@ docs: $(STAMP)
 
 # Committed files that a script draws, records or trains (hours); run only to make them again.
 embedded: $(STAMP)
-	$(BIN)/python -m examples.train_demo train --out build/demo $(ARGS)
+	$(BIN)/python -m demo train --out build/demo $(ARGS)
 	mkdir -p model/embedded/pixelferry-demo
 	install -m 644 build/demo/checkpoint/* model/embedded/pixelferry-demo
 
 media: $(STAMP)
-	$(BIN)/python -m examples.draw_media examples/media
-	$(BIN)/python -m examples.record_media examples/media
+	$(BIN)/python -m demo.draw_media examples/media
+	$(BIN)/python -m demo.record_media examples/media
 
 bench-preprocess: $(STAMP)
 	$(BIN)/python -m benchmarks.preprocess_speed

@@ -18,7 +18,7 @@ import torch
 from model.net.batch import ForwardBatch
 from model.net.multimodal import MultimodalLM
 from tests.parity.harness import Sample, hf_pixels, load_hf, load_ours, make_sample
-from tests.tiny import write_qwen2_vl
+from tests.tiny.qwen2_vl import write_qwen2_vl
 
 CHECKPOINT = Path.home() / ".cache" / "pixelferry-bench" / "qwen2-vl-240m"
 IMAGE = (1, 34, 46)  # 640 x 480 after resizing: 1564 patches, 391 tokens

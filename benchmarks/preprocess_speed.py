@@ -19,10 +19,10 @@ from configs.checkpoint import Checkpoint
 from configs.serve import MIB, MediaConfig
 from model.registry import family_of
 from shm import Owner, Pool, default_root, read_segment, write_segment
-from tests.tiny import write_qwen2_vl
+from tests.tiny.qwen2_vl import write_qwen2_vl
 from tokenization.clock import StageClock
-from tokenization.prompt import Prompt
-from tokenization.source import Source
+from tokenization.media.source import Source
+from tokenization.processor import Prompt
 
 GOAL = 0.65
 SIZES = ((640, 480), (1280, 720), (1920, 1080))  # width, height

@@ -13,8 +13,8 @@ import av
 import numpy as np
 from PIL import Image
 
-from tokenization.video import VideoInfo, probe, read_frames
-from tokenization.video_sampling import Sampling, VideoCaps, VideoOptions, frame_size, sample
+from tokenization.media.frame_sampling import Sampling, VideoCaps, VideoOptions, frame_size, sample
+from tokenization.media.video_frames import VideoInfo, probe, read_frames
 
 WIDTH, HEIGHT, RATE, SECONDS = 1920, 1080, 30, 30
 RATES = (0.5, 1.0, 2.0)  # frames looked at per second

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from configs.checkpoint import Checkpoint, Facts
-from tokenization.prompt import Prompt
+from tokenization.processor import Prompt
 
 if TYPE_CHECKING:
     from model.net.multimodal import MultimodalLM

@@ -6,13 +6,13 @@ from configs.checkpoint import Checkpoint, CheckpointError
 from model.family import Family
 
 _FAMILIES = {  # the first entry of config.json's `architectures` -> the module that exports FAMILY
-    "QWenLMHeadModel": "model.families.qwen_vl",
-    "Qwen2VLForConditionalGeneration": "model.families.qwen2_vl",
-    "Qwen2_5_VLForConditionalGeneration": "model.families.qwen2_5_vl",
-    "Qwen2AudioForConditionalGeneration": "model.families.qwen2_audio",
-    "Qwen2_5OmniModel": "model.families.qwen2_5_omni",
-    "Qwen2_5OmniForConditionalGeneration": "model.families.qwen2_5_omni",
-    "Qwen2_5OmniThinkerForConditionalGeneration": "model.families.qwen2_5_omni",
+    "QWenLMHeadModel": "model.families.qwen_vl.family",
+    "Qwen2VLForConditionalGeneration": "model.families.qwen2.qwen2_vl",
+    "Qwen2_5_VLForConditionalGeneration": "model.families.qwen2.qwen2_5_vl",
+    "Qwen2AudioForConditionalGeneration": "model.families.qwen2.qwen2_audio",
+    "Qwen2_5OmniModel": "model.families.qwen2.qwen2_5_omni",
+    "Qwen2_5OmniForConditionalGeneration": "model.families.qwen2.qwen2_5_omni",
+    "Qwen2_5OmniThinkerForConditionalGeneration": "model.families.qwen2.qwen2_5_omni",
 }
 
 

@@ -9,9 +9,9 @@ from configs.checkpoint import CheckpointError
 from configs.settings import load_config
 from configs.table import SettingsError
 from model.registry import architectures
-from server.served import served_by
-from server.serving import serve
-from server.supervisor import StartFailed
+from server.children.supervisor import StartFailed
+from server.requests.model_card import served_by
+from server.run import serve
 from shm.owner import OwnerError, default_root
 
 USAGE = """usage: python -m server COMMAND

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 
 from model.engine.messages import EngineStats
-from server.errors import ServeError
+from server.http.errors import ServeError
 from shm.pool import PoolStats
 
 PREFIX = "pixelferry:"

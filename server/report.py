@@ -6,7 +6,7 @@ from pathlib import Path
 from configs.serve import GIB, KIB, MIB, MediaConfig, ServeConfig
 from configs.settings import EMBEDDED_MODEL
 from model.engine.messages import EngineReady
-from server.served import Served
+from server.requests.model_card import Served
 
 
 def size(nbytes: int) -> str:

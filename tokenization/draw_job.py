@@ -2,9 +2,9 @@
 
 import pybase64
 
-from tokenization.draw import draw_boxes
-from tokenization.errors import ChatError
-from tokenization.fetch import fetch
+from tokenization.chat.errors import ChatError
+from tokenization.media.draw import draw_boxes
+from tokenization.media.fetch import fetch
 from tokenization.messages import Draw, Drawn, StartWorker
 
 MAX_PNG_BYTES = 64 << 20  # a frame of the channel holds it with room to spare

@@ -6,8 +6,8 @@ import msgspec
 import numpy as np
 
 from configs.serve import MediaConfig
-from tokenization.grounding import Box
-from tokenization.video_sampling import VideoOptions
+from tokenization.chat.grounding import Box
+from tokenization.media.frame_sampling import VideoOptions
 
 Kind = Literal["image", "video", "audio"]
 

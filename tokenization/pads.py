@@ -7,11 +7,11 @@ from typing import Any
 
 import numpy as np
 
-from tokenization.errors import ChatError
+from tokenization.chat.errors import ChatError
 from tokenization.messages import Chat, Kind
-from tokenization.prompt import Layout, Measure
-from tokenization.template import ChatTemplate
-from tokenization.text import TextCodec
+from tokenization.processor import Layout, Measure
+from tokenization.text.bpe import TextCodec
+from tokenization.text.template import ChatTemplate
 
 
 def render_pads(chat: Chat, template: ChatTemplate, codec: TextCodec, pads: Mapping[Kind, int]) -> list[int]:

@@ -8,11 +8,11 @@ import numpy as np
 
 from shm.segment import write_segment
 from shm.words import encode_shape_to_int64, encode_shm_name_to_int64
+from tokenization.chat.errors import ChatError
 from tokenization.clock import StageClock
-from tokenization.errors import ChatError
+from tokenization.media.source import Source, fetch_source, tracks
 from tokenization.messages import Boxes, Chat, Measured, Media, MediaItem, Prepare, Prepared, StartWorker, Text
-from tokenization.prompt import Layout, Measure, Prompt, Spans
-from tokenization.source import Source, fetch_source, tracks
+from tokenization.processor import Layout, Measure, Prompt, Spans
 
 TOO_LONG = "context_length_exceeded"  # the code of a prompt that leaves no room for an answer
 

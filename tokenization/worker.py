@@ -9,8 +9,8 @@ from typing import Literal
 
 from shm.channel import Channel, ChannelClosed
 from shm.segment import SegmentError
+from tokenization.chat.errors import ChatError
 from tokenization.draw_job import draw
-from tokenization.errors import ChatError
 from tokenization.messages import (
     Cancel,
     Draw,
@@ -25,7 +25,7 @@ from tokenization.messages import (
     WorkerReady,
 )
 from tokenization.prepare import Cancelled, prepare
-from tokenization.prompt import Prompt
+from tokenization.processor import Prompt
 
 PULSE_SECONDS = 0.5
 

@@ -26,7 +26,7 @@ class DecoderSpec:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DecoderNames:
-    """How the tensors are called on disk; those of a layer stand behind `layers`.N. Defaults: Qwen2 and Llama.
+    """How the tensors are called on disk; those of a layer stand behind `layers`.N. By default the usual ones.
 
     A tuple of one name is a matrix that lies fused on disk, in the order of the tuple of several.
     """
@@ -121,7 +121,7 @@ class Decoder:
 def build_decoder(
     ops: Ops, weights: Weights, spec: DecoderSpec, prefix: str, names: DecoderNames | None = None
 ) -> Decoder:
-    """Take a decoder's tensors under `prefix` ("model."), called as `names` says (None: as in Qwen2 and Llama)."""
+    """Take a decoder's tensors under `prefix` ("model."), called as `names` says (None: by their usual ones)."""
     names = names or DecoderNames()
     layers = [f"{prefix}{names.layers}.{i}." for i in range(spec.layers)]
     return Decoder(

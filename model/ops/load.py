@@ -3,7 +3,7 @@
 import torch
 
 from model.ops.base import Ops
-from model.ops.cpu import TorchOps
+from model.ops.torch_ops import TorchOps
 
 
 def load_ops(device: torch.device, dtype: torch.dtype) -> Ops:

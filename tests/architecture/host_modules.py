@@ -4,7 +4,7 @@ import importlib
 from pathlib import Path
 
 REPO = Path(__file__).resolve().parents[2]
-ENGINE = ("messages", "sequence", "kv_blocks", "scheduler")
+ENGINE = ("history", "kv_blocks", "messages", "plan", "scheduler", "sequence")
 MODEL = ("registry", "family")
 
 
@@ -12,7 +12,7 @@ def host_modules() -> list[str]:
     """Dotted names: four whole rooms, and of model/ what the host needs. `__main__` runs, it is not imported."""
     paths = [path for room in ("server", "tokenization", "shm", "configs") for path in (REPO / room).rglob("*.py")]
     paths += [REPO / "model" / f"{name}.py" for name in MODEL]
-    paths += sorted((REPO / "model" / "families").glob("*.py"))
+    paths += [path for path in sorted((REPO / "model" / "families").rglob("*.py")) if path.name != "recipe.py"]
     paths += [REPO / "model" / "engine" / f"{name}.py" for name in ENGINE]
     names = [path.relative_to(REPO).with_suffix("").as_posix().replace("/", ".") for path in sorted(paths)]
     return [name for name in names if not name.endswith(("__init__", "__main__"))]

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 ROOMS = ("server", "model", "tokenization", "shm", "configs")
-CODE = (*ROOMS, "tests", "benchmarks", "docs", "examples")
+CODE = (*ROOMS, "tests", "benchmarks", "demo", "docs", "examples")
 MAX_FILE_LINES = 300
 MAX_FUNCTION_LINES = 60
 
@@ -49,16 +49,26 @@ def names_without_meaning(root: Path) -> list[str]:
 
 
 def mentions_of_models(root: Path) -> list[str]:
-    """Places outside registry and own file that name a model family; comments and docstrings count."""
-    families = [path.stem for path in sorted((root / "model" / "families").glob("*.py")) if path.stem != "__init__"]
+    """Places outside registry and own package that name a package or a member; comments and docstrings count."""
+    homes = model_names(root / "model" / "families")
     offences = []
-    for family in families:
-        pattern = re.compile("[ _.-]?".join(map(re.escape, family.split("_"))) + "(?![0-9a-z])", re.IGNORECASE)
-        allowed = ("model/registry.py", f"model/families/{family}.py")
-        for name, text in sources(root, ROOMS):
-            if name not in allowed and pattern.search(text):
-                offences.append(f"{name} names {family}")
+    for name, home in homes.items():
+        pattern = re.compile("[ _.-]?".join(map(re.escape, name.split("_"))) + "(?![0-9a-z])", re.IGNORECASE)
+        for path, text in sources(root, ROOMS):
+            if path != "model/registry.py" and not path.startswith(home) and pattern.search(text):
+                offences.append(f"{path} names {name}")
     return offences
+
+
+def model_names(families: Path) -> dict[str, str]:
+    """Name of each package, and of each file that exports a FAMILY, to the folder where it may stand."""
+    found: dict[str, str] = {}
+    for package in sorted(path for path in families.glob("*") if (path / "__init__.py").is_file()):
+        files = sorted(package.glob("*.py"))
+        for name in (package.name, *(path.stem for path in files if "FAMILY = " in path.read_text(encoding="utf-8"))):
+            if name != "family":
+                found[name] = f"model/families/{package.name}/"
+    return found
 
 
 def mentions_of_shared_memory(root: Path) -> list[str]:
@@ -85,7 +95,7 @@ def open_ends(root: Path) -> list[str]:
     pattern = re.compile("TO" + "DO|FIX" + "ME|XX" + "X|NotImplemented" + "Error")
     return [
         f"{name}:{number}"
-        for name, text in sources(root, (*ROOMS, "benchmarks", "docs", "examples"))
+        for name, text in sources(root, (*ROOMS, "benchmarks", "demo", "docs", "examples"))
         for number, line in enumerate(text.splitlines(), 1)
         if pattern.search(line)
     ]

@@ -10,9 +10,9 @@ from tokenizers import Tokenizer
 
 from configs.settings import EMBEDDED_MODEL
 from configs.table import SETTINGS
+from demo.checkpoint import write_files
+from demo.sizes import Sizes
 from docs import generate
-from examples.train_demo.checkpoint import write_files
-from examples.train_demo.sizes import Sizes
 from tests.architecture.laws import ROOMS, copy_sources, third_parties
 
 if sys.version_info >= (3, 11):
@@ -79,7 +79,8 @@ def test_what_is_imported_is_declared_and_what_is_declared_is_imported() -> None
     imported = {name_of(called.get(name, name)) for name in third_parties(REPO, ROOMS)} - {"tomli", "torch-npu"}
     declared = {name_of(line) for line in PROJECT["dependencies"]} - {"tomli"}
     assert imported == declared
-    for_tests = {name_of(called.get(name, name)) for name in third_parties(REPO, ("tests", "benchmarks", "examples"))}
+    others = third_parties(REPO, ("tests", "benchmarks", "demo", "examples"))
+    for_tests = {name_of(called.get(name, name)) for name in others}
     assert for_tests - {"tomli"} <= declared | {name_of(line) for line in PROJECT["optional-dependencies"]["test"]}
 
 

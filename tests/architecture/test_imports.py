@@ -21,6 +21,18 @@ def lint_imports(cwd: Path, config: Path) -> subprocess.CompletedProcess[str]:
     )
 
 
+def plant_tree(root: Path) -> None:
+    """A tree with the packages of this one, in which nothing imports anything."""
+    for room in ("server", "model", "tokenization", "shm", "configs"):
+        for path in [REPO / room, *(path.parent for path in (REPO / room).rglob("__init__.py"))]:
+            (root / path.relative_to(REPO)).mkdir(parents=True, exist_ok=True)
+            (root / path.relative_to(REPO) / "__init__.py").write_text("")
+    for family in ("one", "two"):
+        (root / "model" / "families" / family).mkdir()
+        (root / "model" / "families" / family / "__init__.py").write_text("")
+        (root / "model" / "families" / family / "recipe.py").write_text("")
+
+
 def test_imports_go_right_only() -> None:
     done = lint_imports(REPO, REPO / "pyproject.toml")
     assert done.returncode == 0, done.stdout + done.stderr
@@ -29,20 +41,13 @@ def test_imports_go_right_only() -> None:
 @pytest.mark.parametrize(
     ("module", "line"),
     [
-        ("shm/pool.py", "import tokenization.chat\n"),
-        ("tokenization/chat.py", "def f():\n    from model import registry\n"),
-        ("model/families/one.py", "import model.families.two\n"),
+        ("shm/pool.py", "import tokenization.chat.dialects\n"),
+        ("tokenization/chat/dialects.py", "def f():\n    from model import registry\n"),
+        ("model/families/one/processor.py", "import model.families.two.recipe\n"),
     ],
 )
 def test_a_planted_import_to_the_left_is_seen(module: str, line: str, tmp_path: Path) -> None:
-    for name in ("server/app", "model/registry", "model/families/one", "model/families/two", "tokenization/chat"):
-        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
-        (tmp_path / f"{name}.py").write_text("")
-    for name in ("shm/pool", "configs/serve"):
-        (tmp_path / name).parent.mkdir(parents=True)
-        (tmp_path / f"{name}.py").write_text("")
-    for folder in ("server", "model", "model/families", "tokenization", "shm", "configs"):
-        (tmp_path / folder / "__init__.py").write_text("")
+    plant_tree(tmp_path)
     clean = lint_imports(tmp_path, REPO / "pyproject.toml")
     assert clean.returncode == 0, clean.stdout + clean.stderr
     (tmp_path / module).write_text(line)

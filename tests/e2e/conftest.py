@@ -8,8 +8,8 @@ import pytest
 
 from tests.e2e.running import RunningServer, running
 from tests.e2e.sounding import SECONDS, WAV
-from tests.tiny import write_qwen2_vl
-from tests.tiny_omni import write_qwen2_5_omni
+from tests.tiny.qwen2_5_omni import write_qwen2_5_omni
+from tests.tiny.qwen2_vl import write_qwen2_vl
 
 Start = Callable[..., AbstractContextManager[RunningServer]]
 

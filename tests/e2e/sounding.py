@@ -6,8 +6,8 @@ from typing import Any
 import httpx
 
 from tests.e2e.running import RunningServer, data_url, picture
-from tests.sounds import make_wav
-from tests.tokenization.listeners import film, tone
+from tests.samples.sounds import make_wav
+from tests.samples.soundtracks import film, tone
 
 GREEDY: dict[str, Any] = {"max_tokens": 8, "temperature": 0, "ignore_eos": True}
 QUESTION = {"text": "what is in it?"}

@@ -26,8 +26,8 @@ from tests.e2e.sounding import (
     text_of,
     tokens,
 )
-from tests.sounds import encode_sound, make_tone, make_wav
-from tests.tokenization.listeners import tone
+from tests.samples.sounds import encode_sound, make_tone, make_wav
+from tests.samples.soundtracks import tone
 
 pytestmark = pytest.mark.usefixtures("nothing_held")
 

@@ -24,10 +24,10 @@ from tests.e2e.sounding import (
     sound_url,
     tokens,
 )
-from tests.sounds import encode_sound, make_tone, make_wav
-from tests.tiny import write_qwen2_vl
-from tests.tiny_qwen2_audio import write_qwen2_audio
-from tests.tokenization.listeners import tone
+from tests.samples.sounds import encode_sound, make_tone, make_wav
+from tests.samples.soundtracks import tone
+from tests.tiny.qwen2_audio import write_qwen2_audio
+from tests.tiny.qwen2_vl import write_qwen2_vl
 
 pytestmark = pytest.mark.usefixtures("nothing_held")
 

@@ -1,6 +1,6 @@
 """The embedded default, as it is shipped: a newcomer's first questions, and a short examination through the server.
 
-The whole examination is `python -m examples.train_demo evaluate`; what it found stands in docs/demo-model.md.
+The whole examination is `python -m demo evaluate`; what it found stands in docs/demo-model.md.
 """
 
 from collections.abc import Iterator
@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from configs.settings import EMBEDDED_MODEL, EMBEDDED_NAME
-from examples.train_demo.exam import ROWS
-from examples.train_demo.examiner import Examiner
+from demo.exam import ROWS
+from demo.examiner import Examiner
 from tests.e2e.running import REPO, RunningServer, running
 
 EACH = 8  # questions of a task

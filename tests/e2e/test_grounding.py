@@ -13,9 +13,9 @@ import pytest
 from PIL import Image
 
 from tests.e2e.running import RunningServer, data_url, picture, running
-from tests.parity.golden_v1 import CKPT, GOLDEN, MARGIN, cases, prompt_at
-from tests.tiny_v1 import write_qwen_vl
-from tokenization.detokenize import Detokenizer
+from tests.parity.golden_qwen_vl import CKPT, GOLDEN, MARGIN, cases, prompt_at
+from tests.tiny.qwen_vl import write_qwen_vl
+from tokenization.text.detokenize import Detokenizer
 
 REF, QUAD = "一只猫", "(0,0),(500,0),(500,500),(0,500)"
 ANSWER = ("<ref>", REF, "</ref>", "<box>", "(100,200),(700,800)", "</box>", " and ", "<quad>", QUAD, "</quad>")
@@ -187,7 +187,7 @@ def test_other_models_neither_point_nor_draw(server: RunningServer) -> None:
 
 
 def test_quantised_checkpoints_end_the_start_with_one_line(tmp_path: Path, shm_root: Path) -> None:
-    from tests.parity.golden_v1 import checkpoint_with
+    from tests.parity.golden_qwen_vl import checkpoint_with
 
     path = checkpoint_with(tmp_path / "int4", quantization_config={"bits": 4, "quant_method": "gptq"})
     with running(path, shm_root.with_name(f"{shm_root.name}-v3"), tmp_path / "logs", wait=False) as server:

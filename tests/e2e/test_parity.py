@@ -12,13 +12,13 @@ from PIL import Image
 from configs.checkpoint import Checkpoint
 from tests.e2e.conftest import Start
 from tests.e2e.running import RunningServer
-from tests.engine.host import data_url, host_at
+from tests.model.engine.host import data_url, host_at
 from tests.parity import test_audio_engine as hearing
 from tests.parity.engine_check import MARGIN, N, Parts, Reference, Setup, never_sampled, prepared_one_by_one
 from tests.parity.harness import load_hf, load_ours
 from tests.parity.test_qwen2_engine import MEMBERS, reference_of
 from tokenization.messages import Media
-from tokenization.text import TextCodec
+from tokenization.text.bpe import TextCodec
 
 NAMES = ("text", "one", "three", "twenty")  # text first, then more and more pictures
 HEARD = ("text", "audios", "talkie", "image_talkie_audio", "audio_video_image")

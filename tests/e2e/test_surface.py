@@ -8,7 +8,7 @@ import pytest
 
 from tests.e2e.conftest import Start
 from tests.e2e.running import REPO, RunningServer, data_url, picture, stat_of
-from tests.tiny import write_json
+from tests.tiny.qwen2_vl import write_json
 
 
 def command(*args: str, cwd: Path = REPO) -> "subprocess.CompletedProcess[str]":

@@ -10,7 +10,7 @@ import torch
 from configs.checkpoint import Checkpoint, CheckpointError, Facts
 from configs.serve import Dtype
 from model.device import DeviceError, resolve
-from tests.tiny import write_json
+from tests.tiny.qwen2_vl import write_json
 
 CPU = torch.device("cpu")
 

@@ -8,7 +8,7 @@ import pytest
 
 from configs.checkpoint import Checkpoint, CheckpointError
 from model.registry import family_of
-from tests.tiny import write_json
+from tests.tiny.qwen2_vl import write_json
 
 
 def test_known(tmp_path: Path) -> None:

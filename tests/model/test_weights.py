@@ -170,7 +170,7 @@ def test_a_file_cut_after_the_header_was_read(tmp_path: Path) -> None:
 
 
 def test_reads_what_the_library_reads(tmp_path: Path) -> None:
-    from tests.tiny import write_qwen2_vl
+    from tests.tiny.qwen2_vl import write_qwen2_vl
 
     path = write_qwen2_vl(tmp_path / "tiny")
     weights = Weights(Checkpoint(path), {}, torch.float32)

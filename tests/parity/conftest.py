@@ -6,9 +6,9 @@ import pytest
 
 from configs.checkpoint import Checkpoint
 from model.registry import family_of
-from tests.tiny import write_qwen2_vl
-from tests.tiny_qwen2_5_vl import write_qwen2_5_vl
-from tokenization.prompt import Prompt
+from tests.tiny.qwen2_5_vl import write_qwen2_5_vl
+from tests.tiny.qwen2_vl import write_qwen2_vl
+from tokenization.processor import Prompt
 
 MAX_PIXELS = 28 * 28 * 1280
 

@@ -15,7 +15,7 @@ from model.engine.messages import Generate, SamplingParams
 from model.net.multimodal import MultimodalLM
 from shm.segment import read_segment
 from shm.words import decode_shape_from_int64, decode_shm_name_from_int64
-from tests.engine.host import Host
+from tests.model.engine.host import Host
 from tokenization.messages import Media
 
 N = 16

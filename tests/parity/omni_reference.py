@@ -13,10 +13,10 @@ import torch
 from transformers import AutoTokenizer, Qwen2_5OmniThinkerConfig, Qwen2_5OmniThinkerForConditionalGeneration
 from transformers.models.qwen2_5_omni.processing_qwen2_5_omni import Qwen2_5OmniProcessor
 
-from tests.tiny_omni import TEMPLATE
-from tokenization.clip import ClipPlan
-from tokenization.hearing import sound_tokens
-from tokenization.prompt import Measure
+from model.families.qwen2.feature_extractor import sound_tokens
+from tests.tiny.qwen2_5_omni import TEMPLATE
+from tokenization.media.video import ClipPlan
+from tokenization.processor import Measure
 
 Part = str | list[Measure]  # words, or a medium's tracks
 

@@ -13,7 +13,7 @@ from PIL import Image
 from transformers import WhisperFeatureExtractor
 
 from model.engine.messages import Generate
-from tests.engine.host import Host, clip, engine_at, host_at, picture
+from tests.model.engine.host import Host, clip, engine_at, host_at, picture
 from tests.parity.engine_check import (
     MARGIN,
     SAMPLING,
@@ -31,11 +31,11 @@ from tests.parity.engine_check import (
     submit_all,
 )
 from tests.parity.harness import load_hf, load_ours
-from tests.sounds import make_wav
-from tests.tiny_omni import write_qwen2_5_omni
-from tests.tiny_qwen2_audio import write_qwen2_audio
+from tests.samples.sounds import make_wav
+from tests.samples.soundtracks import film, tone
+from tests.tiny.qwen2_5_omni import write_qwen2_5_omni
+from tests.tiny.qwen2_audio import write_qwen2_audio
 from tests.tokenization.desk import url
-from tests.tokenization.listeners import film, tone
 from tokenization.messages import Media
 
 WRITERS: dict[str, Callable[..., Path]] = {"qwen2_audio": write_qwen2_audio, "qwen2_5_omni": write_qwen2_5_omni}

@@ -32,18 +32,18 @@ from tests.parity.omni_reference import (
     their_positions,
     video,
 )  # fmt: skip
-from tests.sounds import make_wav
-from tests.tiny_omni import write_qwen2_5_omni
-from tests.tiny_qwen2_audio import TEMPLATE as SOUND_TEMPLATE
-from tests.tiny_qwen2_audio import write_qwen2_audio
-from tests.tokenization.listeners import film, tone
-from tests.tokenization.pictures import encoded, photo
-from tokenization.chat import chat_from_native, chat_from_openai
+from tests.samples.pictures import encoded, photo
+from tests.samples.sounds import make_wav
+from tests.samples.soundtracks import film, tone
+from tests.tiny.qwen2_5_omni import write_qwen2_5_omni
+from tests.tiny.qwen2_audio import TEMPLATE as SOUND_TEMPLATE
+from tests.tiny.qwen2_audio import write_qwen2_audio
+from tokenization.chat.dialects import chat_from_native, chat_from_openai
 from tokenization.clock import StageClock
-from tokenization.mel import CONTEXT_FRAMES
-from tokenization.prompt import Layout, Measure, Prompt
-from tokenization.source import Source, tracks
-from tokenization.video_sampling import VideoOptions
+from tokenization.media.frame_sampling import VideoOptions
+from tokenization.media.mel import CONTEXT_FRAMES
+from tokenization.media.source import Source, tracks
+from tokenization.processor import Layout, Measure, Prompt
 
 LIMITS = MediaConfig()
 MEL_BAR = 2e-4  # float64 against the extractor's own arithmetic

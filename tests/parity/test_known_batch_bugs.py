@@ -18,9 +18,9 @@ from model.net.batch import ForwardBatch, KVCache
 from model.net.multimodal import MultimodalLM
 from shm.segment import read_segment
 from shm.words import decode_shape_from_int64, decode_shm_name_from_int64
-from tests.clips import make_clip
-from tests.engine.host import Host, Parts, clip, engine_at, host_at, picture
+from tests.model.engine.host import Host, Parts, clip, engine_at, host_at, picture
 from tests.parity.harness import load_ours
+from tests.samples.videos import make_clip
 
 SAMPLING = SamplingParams(max_tokens=6, temperature=0.0, seed=0, logprobs=True)
 CLIP = make_clip(40, rate=10, size=(56, 56), key_every=8)  # four seconds

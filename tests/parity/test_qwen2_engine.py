@@ -9,8 +9,7 @@ import pytest
 import torch
 
 from model.engine.messages import Generate
-from tests.clips import make_clip
-from tests.engine.host import Host, clip, engine_at, host_at, picture
+from tests.model.engine.host import Host, clip, engine_at, host_at, picture
 from tests.parity.conftest import written
 from tests.parity.engine_check import (
     MARGIN,
@@ -28,7 +27,8 @@ from tests.parity.engine_check import (
     submit_all,
 )
 from tests.parity.harness import load_hf, load_ours
-from tests.tiny import write_qwen2_vl
+from tests.samples.videos import make_clip
+from tests.tiny.qwen2_vl import write_qwen2_vl
 
 WIDE = make_clip(40, rate=10, size=(56, 224), key_every=8)  # four seconds, higher or wider than its time is long
 SMALL = make_clip(40, rate=10, size=(56, 56), key_every=8)

@@ -13,11 +13,11 @@ from transformers import AutoConfig, AutoTokenizer, Qwen2_5_VLModel, Qwen2VLMode
 from configs.checkpoint import Checkpoint
 from model.registry import family_of
 from tests.parity.conftest import MAX_PIXELS
-from tests.tiny import SPECIAL, TEMPLATE
-from tokenization.chat import chat_from_native, chat_from_openai
-from tokenization.clip import ClipPlan
-from tokenization.errors import ChatError
-from tokenization.prompt import Measure, Prompt
+from tests.tiny.qwen2_vl import SPECIAL, TEMPLATE
+from tokenization.chat.dialects import chat_from_native, chat_from_openai
+from tokenization.chat.errors import ChatError
+from tokenization.media.video import ClipPlan
+from tokenization.processor import Measure, Prompt
 
 IMAGE = {"type": "image_url", "image_url": {"url": "data:,x"}}
 VIDEO = {"type": "video_url", "video_url": {"url": "data:,x"}}

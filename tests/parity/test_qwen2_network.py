@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 
-from model.net import qwen_vit
+from model.net import rope_vit as qwen_vit
 from model.net.multimodal import MultimodalLM
 from tests.parity.harness import (
     Film,
@@ -23,8 +23,8 @@ from tests.parity.harness import (
     load_ours,
     make_sample,
 )
-from tests.tiny import write_qwen2_vl
-from tests.tiny_qwen2_5_vl import write_qwen2_5_vl
+from tests.tiny.qwen2_5_vl import write_qwen2_5_vl
+from tests.tiny.qwen2_vl import write_qwen2_vl
 
 WRITERS: dict[str, Callable[..., Path]] = {"qwen2_vl": write_qwen2_vl, "qwen2_5_vl": write_qwen2_5_vl}
 TEXT_ONLY: Layouts = [23]

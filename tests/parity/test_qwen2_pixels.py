@@ -11,16 +11,16 @@ from transformers.models.qwen2_vl.image_processing_pil_qwen2_vl import Qwen2VLIm
 
 from configs.checkpoint import Checkpoint
 from configs.serve import MediaConfig
-from model.net.qwen_lm import CLIP_MEAN, CLIP_STD
+from model.families.qwen2.recipe import CLIP_MEAN, CLIP_STD
 from model.registry import family_of
 from tests.parity.conftest import MAX_PIXELS
-from tests.tiny import write_json
-from tests.tokenization.pictures import encoded, photo, with_alpha
+from tests.samples.pictures import encoded, photo, with_alpha
+from tests.tiny.qwen2_vl import write_json
+from tokenization.chat.errors import ChatError
 from tokenization.clock import StageClock
-from tokenization.errors import ChatError
-from tokenization.prompt import Measure, Prompt
-from tokenization.source import Source
-from tokenization.video_sampling import VideoOptions
+from tokenization.media.frame_sampling import VideoOptions
+from tokenization.media.source import Source
+from tokenization.processor import Measure, Prompt
 
 LIMITS = MediaConfig()
 

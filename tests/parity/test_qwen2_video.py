@@ -9,11 +9,11 @@ from PIL import Image
 from transformers.models.qwen2_vl.image_processing_pil_qwen2_vl import Qwen2VLImageProcessorPil
 
 from configs.serve import MediaConfig
-from tests.clips import B_FRAMES, make_clip
+from tests.samples.videos import B_FRAMES, make_clip
 from tokenization.clock import StageClock
-from tokenization.prompt import Prompt
-from tokenization.source import Source
-from tokenization.video_sampling import FRAME_MAX_PIXELS, FRAME_MIN_PIXELS, VideoOptions
+from tokenization.media.frame_sampling import FRAME_MAX_PIXELS, FRAME_MIN_PIXELS, VideoOptions
+from tokenization.media.source import Source
+from tokenization.processor import Prompt
 
 LIMITS = MediaConfig()
 

@@ -6,17 +6,17 @@ from pathlib import Path
 import pytest
 
 from configs.checkpoint import CheckpointError
-from model.families.qwen_vl import QwenVLPrompt
-from tests.parity.golden_v1 import (
+from model.families.qwen_vl.family import QwenVLPrompt
+from tests.parity.golden_qwen_vl import (
     IMG,
     checkpoint_with,
     prompt_at,
 )
-from tests.parity.worker_v1 import PIC, run, written
-from tests.tiny import write_json
-from tests.tiny_v1 import write_qwen_vl
-from tokenization.chat import chat_from_native
-from tokenization.errors import ChatError
+from tests.parity.worker_qwen_vl import PIC, run, written
+from tests.tiny.qwen2_vl import write_json
+from tests.tiny.qwen_vl import write_qwen_vl
+from tokenization.chat.dialects import chat_from_native
+from tokenization.chat.errors import ChatError
 from tokenization.messages import Chat
 
 

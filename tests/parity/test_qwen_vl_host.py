@@ -8,8 +8,8 @@ import pytest
 from PIL import Image
 
 from configs.serve import MediaConfig
-from model.families.qwen_vl import QwenVLPrompt
-from tests.parity.golden_v1 import (
+from model.families.qwen_vl.family import QwenVLPrompt
+from tests.parity.golden_qwen_vl import (
     CKPT,
     GOLDEN,
     IMG,
@@ -21,11 +21,11 @@ from tests.parity.golden_v1 import (
     prompt_at,
     read_json,
 )
-from tests.parity.worker_v1 import PIC, run, written
-from tests.tiny import write_json
-from tests.tokenization.pictures import encoded, photo
-from tokenization.chat import chat_from_native, chat_from_openai
-from tokenization.errors import ChatError
+from tests.parity.worker_qwen_vl import PIC, run, written
+from tests.samples.pictures import encoded, photo
+from tests.tiny.qwen2_vl import write_json
+from tokenization.chat.dialects import chat_from_native, chat_from_openai
+from tokenization.chat.errors import ChatError
 from tokenization.messages import Chat
 
 

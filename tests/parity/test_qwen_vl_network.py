@@ -15,7 +15,7 @@ from model.net.absolute_vit import AbsoluteVit
 from model.net.multimodal import MultimodalLM
 from model.net.vision import resample_positions
 from model.weights import Weights
-from tests.parity.golden_v1 import (
+from tests.parity.golden_qwen_vl import (
     CKPT,
     IMAGES,
     LOGITS,

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from tests.server.doubles import Scene, codec_of
-from tests.tiny import write_qwen2_vl
-from tokenization.text import TextCodec
+from tests.tiny.qwen2_vl import write_qwen2_vl
+from tokenization.text.bpe import TextCodec
 
 
 @pytest.fixture(scope="session")

@@ -17,20 +17,20 @@ from model.engine.messages import (
     Token,
     TokenEvent,
 )
-from server.answer import Accepted, Delta
-from server.background import Background
-from server.engine import Engine
+from server.children.background import Background
+from server.children.engine_client import Engine
+from server.children.worker_pool import Workers
 from server.metrics import Metrics
-from server.sampling import Defaults
-from server.segments import Segments
-from server.served import Served
-from server.service import RequestService
-from server.workers import Workers
+from server.requests.answer import Accepted, Delta
+from server.requests.model_card import Served
+from server.requests.sampling import Defaults
+from server.requests.segments import Segments
+from server.requests.service import RequestService
 from shm.channel import ChannelClosed
 from shm.owner import Owner
 from shm.pool import Pool, PoolStats
 from tokenization.messages import Chat, Media, MediaItem, Prepared, Text, Turn, WorkerReady
-from tokenization.text import TextCodec
+from tokenization.text.bpe import TextCodec
 
 STATS = EngineStats(
     running=1, waiting=0, kv_blocks_used=1, kv_blocks_total=10, preemptions=0, embedding_bytes=0

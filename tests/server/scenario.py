@@ -7,12 +7,12 @@ from typing import Any
 import pytest
 
 from model.engine.messages import Generate
-from server.errors import ServeError
-from server.sampling import Wishes
-from server.service import ChatRequest
+from server.http.errors import ServeError
+from server.requests.sampling import Wishes
+from server.requests.service import ChatRequest
 from tests.server.doubles import Scene, SinkDouble, chat_of, prepared, until
 from tokenization.messages import Leases, Measured, Prepare
-from tokenization.text import TextCodec
+from tokenization.text.bpe import TextCodec
 
 Play = Callable[..., None]  # play(scenario, **what the scene is made with)
 A, B, C = 65, 66, 67  # ids of a byte-level vocabulary's letters

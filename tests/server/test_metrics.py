@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from model.engine.messages import EngineStats
-from server.errors import bad_request, too_many
+from server.http.errors import bad_request, too_many
 from server.metrics import PREFIX, Metrics
 from server.report import describe_engine, pool_note, size
 from shm.pool import PoolStats

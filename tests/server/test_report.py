@@ -10,7 +10,7 @@ from configs.settings import load_config
 from configs.table import SETTINGS
 from server.report import describe
 from tests.server.doubles import served
-from tokenization.text import TextCodec
+from tokenization.text.bpe import TextCodec
 
 LIMITS = [
     setting

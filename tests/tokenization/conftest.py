@@ -6,10 +6,10 @@ import av
 import pytest
 
 from configs.checkpoint import Checkpoint
-from tests.clips import B_FRAMES, make_clip
-from tests.tiny import write_qwen2_vl
-from tokenization.text import TextCodec
-from tokenization.video_decoder import ClipReader
+from tests.samples.videos import B_FRAMES, make_clip
+from tests.tiny.qwen2_vl import write_qwen2_vl
+from tokenization.media.video_decoder import ClipReader
+from tokenization.text.bpe import TextCodec
 
 
 @pytest.fixture(scope="session")

@@ -11,11 +11,11 @@ import pytest
 from configs.serve import MediaConfig
 from shm.owner import Owner
 from shm.pool import Pool
-from tokenization.chat import chat_from_native
-from tokenization.errors import ChatError
+from tokenization.chat.dialects import chat_from_native
+from tokenization.chat.errors import ChatError
 from tokenization.messages import Measured, Prepare, Prepared, StartWorker
 from tokenization.prepare import prepare
-from tokenization.prompt import Prompt
+from tokenization.processor import Prompt
 
 
 def url(data: bytes) -> str:

@@ -9,11 +9,11 @@ import pytest
 from PIL import Image
 
 from configs.serve import MediaConfig
-from tests.tokenization.pictures import encoded, photo
+from tests.samples.pictures import encoded, photo
 from tokenization import draw_job
+from tokenization.chat.errors import ChatError
+from tokenization.chat.grounding import Box
 from tokenization.draw_job import draw
-from tokenization.errors import ChatError
-from tokenization.grounding import Box
 from tokenization.messages import Draw, Drawn, Media, StartWorker
 
 BOX = Box(ref="cat", kind="box", points=((20, 30), (90, 70)), picture=0)

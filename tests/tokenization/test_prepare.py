@@ -7,16 +7,16 @@ import numpy as np
 import pytest
 
 from configs.checkpoint import Checkpoint
-from model.families.qwen2_vl import Qwen2VLPrompt
+from model.families.qwen2.qwen2_vl import Qwen2VLPrompt
 from shm.segment import SegmentError, read_segment
 from shm.words import decode_shape_from_int64, decode_shm_name_from_int64
+from tests.samples.pictures import bomb_png, encoded, photo
 from tests.tokenization.desk import Desk, desk_at, url
-from tests.tokenization.pictures import bomb_png, encoded, photo
-from tokenization.chat import chat_from_openai
-from tokenization.errors import ChatError
+from tokenization.chat.dialects import chat_from_openai
+from tokenization.chat.errors import ChatError
 from tokenization.messages import Measured, Prepare
 from tokenization.prepare import Cancelled, prepare, write_words
-from tokenization.prompt import Prompt
+from tokenization.processor import Prompt
 
 PHOTO, SMALL = url(encoded(photo(120, 90), "JPEG")), url(encoded(photo(60, 60), "PNG"))
 

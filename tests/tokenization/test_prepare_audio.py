@@ -8,21 +8,21 @@ import pytest
 
 from configs.checkpoint import Checkpoint
 from configs.serve import MediaConfig
-from model.families.qwen2_vl import Qwen2VLPrompt
+from model.families.qwen2.audio_processor import SoundPrompt
+from model.families.qwen2.omni_processor import OmniPrompt
+from model.families.qwen2.qwen2_vl import Qwen2VLPrompt
 from shm.segment import read_segment
 from shm.words import decode_shape_from_int64, decode_shm_name_from_int64
-from tests.sounds import make_wav
-from tests.tiny_omni import write_qwen2_5_omni
-from tests.tiny_qwen2_audio import write_qwen2_audio
+from tests.samples.pictures import encoded, photo
+from tests.samples.sounds import make_wav
+from tests.samples.soundtracks import film, tone
+from tests.tiny.qwen2_5_omni import write_qwen2_5_omni
+from tests.tiny.qwen2_audio import write_qwen2_audio
 from tests.tokenization.desk import Desk, desk_at, url
-from tests.tokenization.listeners import film, tone
-from tests.tokenization.pictures import encoded, photo
 from tokenization.clock import StageClock
+from tokenization.media.source import Source
 from tokenization.messages import Prepared
-from tokenization.omni_prompt import OmniPrompt
-from tokenization.prompt import Measure, Prompt
-from tokenization.sound_prompt import SoundPrompt
-from tokenization.source import Source
+from tokenization.processor import Measure, Prompt
 
 PHOTO, SOUND = url(encoded(photo(120, 90), "JPEG")), url(make_wav(tone(16000)))
 TALKIE = {"video": url(film(5, sound=56000)), "use_audio_in_video": True}

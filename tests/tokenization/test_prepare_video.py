@@ -11,11 +11,11 @@ from configs.checkpoint import Checkpoint
 from model.registry import family_of
 from shm.segment import SegmentError, read_segment
 from shm.words import decode_shape_from_int64, decode_shm_name_from_int64
-from tests.clips import make_clip, make_jpeg
-from tests.tokenization.damaged import mjpeg_clip
+from tests.samples.pictures import encoded, photo
+from tests.samples.videos import make_clip, make_jpeg
 from tests.tokenization.desk import Desk, desk_at, url
-from tests.tokenization.pictures import encoded, photo
-from tokenization.errors import ChatError
+from tests.tokenization.media.damaged import mjpeg_clip
+from tokenization.chat.errors import ChatError
 from tokenization.messages import MediaItem, Prepared
 
 FEW = {"max_pixels": 28 * 28 * 8, "min_pixels": 3136}

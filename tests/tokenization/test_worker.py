@@ -11,17 +11,18 @@ import pytest
 
 from configs.checkpoint import Checkpoint
 from configs.serve import MediaConfig
-from model.families.qwen2_vl import Qwen2VLPrompt
+from model.families.qwen2.qwen2_vl import Qwen2VLPrompt
 from shm.channel import Channel, ChannelClosed, ChannelError, channel_pair
 from shm.owner import Owner
 from shm.pool import Pool
 from shm.segment import read_segment
 from shm.words import decode_shape_from_int64, decode_shm_name_from_int64
-from tests.tokenization.damaged import mjpeg_clip
 from tests.tokenization.desk import url
+from tests.tokenization.media.damaged import mjpeg_clip
 from tests.tokenization.test_prepare import PHOTO, SMALL
 from tokenization import worker
-from tokenization.chat import chat_from_native
+from tokenization.chat.dialects import chat_from_native
+from tokenization.media.source import Source
 from tokenization.messages import (
     Cancel,
     FromWorker,
@@ -35,8 +36,7 @@ from tokenization.messages import (
     WorkerPulse,
     WorkerReady,
 )
-from tokenization.prompt import Measure
-from tokenization.source import Source
+from tokenization.processor import Measure
 
 
 class SlowPrompt(Qwen2VLPrompt):

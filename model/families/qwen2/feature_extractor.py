@@ -1,0 +1,90 @@
+"""The host half of a Whisper-style encoder: a sound becomes log-mel frames and a number of tokens. Knows no prompt."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from configs.checkpoint import Checkpoint, CheckpointError, Facts
+from configs.serve import MediaConfig
+from tokenization.chat.errors import ChatError
+from tokenization.media.audio import read_sound
+from tokenization.media.mel import CONTEXT_FRAMES, MelSpec, log_mel
+from tokenization.media.source import Source
+from tokenization.processor import Measure
+
+CHUNK_SECONDS = 30  # what the published extractor class takes at once, where the file does not say
+
+
+class Hearing:
+    """One checkpoint's feature extractor and the lengths that its encoder makes of it."""
+
+    def __init__(self, checkpoint: Checkpoint, audio: Facts, *, positions: int | None = None) -> None:
+        """`audio` is the audio_config; `positions` are those of the encoder, two frames each; None: it has no end.
+
+        Raises CheckpointError for an extractor of another kind, or one that does not fit the encoder.
+        """
+        file = checkpoint.facts("preprocessor_config.json")
+        spec = MelSpec(n_mels=file.read(int, "feature_size", audio.read(int, "num_mel_bins", 128)))
+        for key, value in (("hop_length", spec.hop), ("n_fft", spec.n_fft), ("sampling_rate", spec.rate)):
+            file.expect(key, (value,), value)
+        for key in ("dither", "padding_value"):
+            file.expect(key, (0.0,), 0.0)
+        audio.expect("num_mel_bins", (spec.n_mels,), 128)
+        self.spec = spec
+        seconds = file.read(int, "chunk_length", CHUNK_SECONDS)
+        if seconds < 1:
+            raise CheckpointError(f"{file.where}: chunk_length {seconds} is less than a second")
+        self._padded = seconds * spec.rate  # samples that the published extractor pads each sound to
+        frames = self._padded // spec.hop
+        self._frames = frames if positions is None else min(frames, 2 * positions)
+        self._context = 0 if positions is None else CONTEXT_FRAMES  # an encoder of whole clips convolves their padding
+        self.settings: Mapping[str, Any] = {
+            "n_mels": spec.n_mels, "n_fft": spec.n_fft, "hop": spec.hop, "rate": spec.rate, "padded": self._padded,
+        }  # fmt: skip
+
+    @property
+    def max_seconds(self) -> float:
+        """The longest sound that the model takes."""
+        return self._frames * self.spec.hop / self.spec.rate
+
+    def measure(self, source: Source, limits: MediaConfig) -> Measure:
+        """Decode the sound and count its frames and tokens. `load` makes frames of it.
+
+        A sound that is longer than the model takes is refused, and no more of it is decoded: the published processor
+        cuts it off without a word, and an answer about half a recording looks like one about the whole. Raises
+        ChatError, naming `source.where`.
+        """
+        try:
+            sound = read_sound(source.data, limits, source.where, model_seconds=self.max_seconds)
+        except ChatError as error:
+            if not source.of_video:
+                raise
+            raise ChatError(f"use_audio_in_video: {error.message}", error.param, error.code) from None
+        # Of a sound whose rate changes on the way each part was rounded up to a whole sample.
+        sound = sound[: self._frames * self.spec.hop]
+        return self._measure(-(-len(sound) // self.spec.hop), sound=sound, of_video=source.of_video)
+
+    def load(self, measure: Measure) -> np.ndarray:
+        """float32 `measure.shape`: the frames that hold sound and, of the padding, no more than the encoder sees."""
+        if measure.sound is None:
+            raise RuntimeError("this measure is of no sound")
+        return log_mel(measure.sound, self.spec, self._padded, self._context)
+
+    def largest(self, limits: MediaConfig, max_tokens: int) -> Measure | None:
+        """The longest sound that the model, the limits and `max_tokens` let through; None where none is."""
+        seconds = min(self.max_seconds, limits.max_audio_seconds)
+        frames = min(int(seconds * self.spec.rate) // self.spec.hop, 4 * max_tokens + 2)
+        found = self._measure(frames)
+        return found if found.n_pads >= 2 else None
+
+    def _measure(self, frames: int, *, sound: np.ndarray | None = None, of_video: bool = False) -> Measure:
+        return Measure(
+            kind="audio", grid=(1, 1, frames), shape=(frames + self._context, self.spec.n_mels), dtype="float32",
+            n_pads=sound_tokens(frames), sound=sound, of_video=of_video,
+        )  # fmt: skip
+
+
+def sound_tokens(frames: int) -> int:
+    """Tokens that so many frames become: half of them by the encoder's second convolution, half again by pooling."""
+    return max(0, ((frames - 1) // 2 + 1 - 2) // 2 + 1)

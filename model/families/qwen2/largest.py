@@ -1,0 +1,37 @@
+"""The largest sizes that limits let through, for whoever must know how much memory they take. Knows no pixels."""
+
+import math
+
+from configs.serve import MediaConfig
+from tokenization.media.frame_sampling import FRAME_FACTOR, VideoOptions, frame_size
+from tokenization.media.smart_resize import MAX_ASPECT
+from tokenization.media.source import video_caps
+
+_LARGE = 1 << 14  # a side that every bound shrinks
+
+
+def largest_area(cells: int) -> tuple[int, int]:
+    """(rows, columns) with the largest product of at most `cells`; of equal ones the most square. cells >= 1."""
+    found = (1, 1)
+    for rows in range(math.isqrt(cells), 0, -1):
+        columns = min(cells // rows, MAX_ASPECT * rows)
+        if rows * columns > found[0] * found[1]:
+            found = (rows, columns)
+    return found
+
+
+def largest_clip(limits: MediaConfig, max_tokens: int, *, factor: int) -> tuple[int, tuple[int, int]] | None:
+    """(temporal grids, (height, width)) of the square video with most tokens, at most `max_tokens`; None: none fits.
+
+    A token is one square of `factor` pixels of one temporal grid.
+    """
+    # A request's minimum lifts a frame above its share of the published total.
+    options = VideoOptions(min_pixels=limits.max_pixels, max_pixels=limits.max_pixels)
+    caps = video_caps(limits)
+    best = (0, 0, 0)  # tokens, grids, tokens along a side
+    for grids in range(1, max(1, limits.max_frames // FRAME_FACTOR) + 1):
+        height, width = frame_size(_LARGE, _LARGE, grids * FRAME_FACTOR, options, caps, factor=factor)
+        side = min(min(height, width) // factor, math.isqrt(max_tokens // grids))
+        best = max(best, (grids * side**2, grids, side))
+    tokens, grids, side = best
+    return (grids, (side * factor, side * factor)) if tokens else None

@@ -1,0 +1,241 @@
+"""How the Qwen models with dynamic resolution read a chat: pads for pictures and videos, 3-axis positions.
+
+What one family has of its own (its name, how videos keep time) it says at the start. Knows no weights and no device.
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from configs.checkpoint import Checkpoint, CheckpointError, Facts
+from configs.serve import MediaConfig
+from model.families.qwen2.largest import largest_area, largest_clip
+from model.families.qwen2.positions import Rhythm, alone, lay_out, sight
+from tokenization.chat.errors import ChatError
+from tokenization.clock import StageClock
+from tokenization.media.frame_sampling import FRAME_FACTOR, PUBLISHED, FrameRules, VideoOptions
+from tokenization.media.image import decode_rgb, read_header, resize, to_patches
+from tokenization.media.smart_resize import held_resize, n_tokens
+from tokenization.media.source import Source
+from tokenization.media.video import clip_patches, plan_clip, read_clip
+from tokenization.messages import Chat, Kind
+from tokenization.pads import content_digest, expand_pads, render_pads
+from tokenization.processor import Layout, Measure
+from tokenization.text.bpe import TextCodec
+from tokenization.text.template import ChatTemplate
+
+LOW_DETAIL_PIXELS = 512 * 512  # what `detail: low` leaves of a picture; `high` and `auto` change nothing
+
+
+def pad_ids(config: Facts) -> dict[Kind, int]:
+    """By kind: the id that stands in the prompt for each token of a medium."""
+    return {
+        "image": config.read(int, "image_token_id", 151655),
+        "video": config.read(int, "video_token_id", 151656),
+    }
+
+
+def mark_ids(config: Facts) -> tuple[int, ...]:
+    """The ids that mark media in a prompt; only we ever place them."""
+    return (
+        *pad_ids(config).values(),
+        config.read(int, "vision_start_token_id", 151652),
+        config.read(int, "vision_end_token_id", 151653),
+        config.read(int, "vision_token_id", 151654),
+    )
+
+
+def frame_rules(checkpoint: Checkpoint) -> FrameRules:
+    """Which frames of a video this checkpoint wants to see, and how large: by video_preprocessor_config.json.
+
+    Raises CheckpointError for bounds that no frame can keep.
+    """
+    file = checkpoint.facts("video_preprocessor_config.json")
+    size = file.child("size")
+    fewest = size.read(int, "shortest_edge", size.read(int, "min_pixels", PUBLISHED.min_pixels))
+    most = size.read(int, "longest_edge", size.read(int, "max_pixels", PUBLISHED.max_pixels))
+    most = file.read(int, "max_pixels", most)
+    rules = FrameRules(
+        fps=file.read(float, "fps", PUBLISHED.fps),
+        min_frames=file.read(int, "min_frames", PUBLISHED.min_frames),
+        max_frames=file.read(int, "max_frames", PUBLISHED.max_frames),
+        min_pixels=min(file.read(int, "min_pixels", fewest), most),
+        max_pixels=most,
+    )
+    if not (rules.fps > 0 and rules.min_pixels > 0 and 1 <= rules.min_frames <= rules.max_frames):
+        said = ", ".join(f"{key} {getattr(rules, key)}" for key in rules.__struct_fields__)
+        raise CheckpointError(f"{file.where}: no video fits {said}")
+    return rules
+
+
+class QwenPrompt:
+    """Satisfies tokenization.processor.Prompt. Defaults are those of the published configuration classes."""
+
+    def __init__(
+        self,
+        checkpoint: Checkpoint,
+        max_pixels: int,
+        *,
+        family: str,
+        tokens_per_second: float | None = None,
+        config: Facts | None = None,
+        pads: Mapping[Kind, int] | None = None,
+        marks: tuple[int, ...] | None = None,
+    ) -> None:
+        """`max_pixels` is the server's cap on one image after resizing; the checkpoint's own bound may be lower.
+
+        `tokens_per_second`: temporal positions of a second of video; None: one for each temporal grid.
+        `config`: where the model's own facts lie, config.json itself by default; `pads` by kind, and the ids that only
+        we place, where they are not as `pad_ids` and `mark_ids` have them.
+        Raises CheckpointError for a damaged tokenizer, template or preprocessor_config.json.
+        """
+        config = checkpoint.config if config is None else config
+        vision = config.child("vision_config")
+        self._pads: Mapping[Kind, int] = pad_ids(config) if pads is None else pads
+        self.codec = TextCodec.from_checkpoint(checkpoint, mark_ids(config) if marks is None else marks)
+        self.modalities: frozenset[Kind] = frozenset(self._pads)
+        self.hears_videos = False
+        self.grounds = False
+        self.stop_ids: tuple[int, ...] = ()
+        self._template = ChatTemplate.from_checkpoint(checkpoint)
+        self._tokens_per_second = tokens_per_second
+        self._patch = vision.read(int, "patch_size", 14)
+        self._merge = vision.read(int, "spatial_merge_size", 2)
+        self._cap = max_pixels
+        self._frames = frame_rules(checkpoint)
+        self._min_pixels, self._max_pixels = self._pixel_bounds(checkpoint, max_pixels)
+        self._settings: dict[str, Any] = {
+            "family": family, "mode": "RGB", "resample": "bicubic", "patch": self._patch, "merge": self._merge,
+            "min_pixels": self._min_pixels, "max_pixels": self._max_pixels,
+        }  # fmt: skip
+
+    def fit(self, chat: Chat) -> Chat:
+        """All of it: what is too long for the model is an error."""
+        return chat
+
+    def render(self, chat: Chat) -> list[int]:
+        """Ids with one pad for each medium."""
+        return render_pads(chat, self._template, self.codec, self._pads)
+
+    def measure(self, source: Source, limits: MediaConfig) -> Measure:
+        """The patch grid that the header leads to: [patches, 3 * patch * patch], of a video with two frames a row."""
+        if source.kind == "video":
+            return self._measure_video(source, limits)
+        header = read_header(source.data, max_source_pixels=limits.max_source_pixels, where=source.where)
+        try:
+            height, width = self._image_size(header.height, header.width, source.options)
+        except ValueError as error:
+            raise ChatError(f"the image cannot be used: {error}", source.where) from None
+        grid = (1, height // self._patch, width // self._patch)
+        return Measure(
+            kind=source.kind,
+            grid=grid,
+            shape=(grid[1] * grid[2], 3 * self._patch * self._patch),
+            n_pads=n_tokens(grid, self._merge),
+            size=(header.width, header.height),
+        )
+
+    def largest(self, limits: MediaConfig, max_tokens: int) -> tuple[Measure, ...]:
+        """A picture of as many pixels as a request may ask for, and the longest video of the largest square frames."""
+        side = self._patch * self._merge
+        rows, columns = largest_area(max(1, min(self._cap // side**2, max_tokens)))
+        found = [self._largest("image", (1, rows * self._merge, columns * self._merge), frames=1)]
+        clip = largest_clip(limits, max_tokens, factor=side)
+        if clip is not None:
+            grids, (height, width) = clip
+            grid = (grids, height // self._patch, width // self._patch)
+            found.append(self._largest("video", grid, frames=FRAME_FACTOR))
+        return tuple(found)
+
+    def load(self, source: Source, measure: Measure, limits: MediaConfig, clock: StageClock) -> np.ndarray:
+        """uint8 patches in merge-block order, temporal grid after temporal grid.
+
+        Columns are (channel, y, x) of the one frame of a picture, (channel, frame, y, x) of the two of a video.
+        """
+        if measure.clip is not None:
+            with clock.stage("decode"):
+                frames = read_clip(source, measure.clip, limits)
+            with clock.stage("patch"):
+                return clip_patches(frames, patch=self._patch, merge=self._merge)
+        with clock.stage("decode"):
+            image = decode_rgb(source.data, max_source_pixels=limits.max_source_pixels, where=source.where)
+        with clock.stage("resize"):
+            image = resize(image, width=measure.grid[2] * self._patch, height=measure.grid[1] * self._patch)
+        with clock.stage("patch"):
+            return to_patches(image, patch=self._patch, merge=self._merge)
+
+    def digest(self, array: np.ndarray, measure: Measure) -> str:
+        """sha256, in hex. Equal pixels of another shape, at other times or with other settings have another digest."""
+        facts = {**self._settings, "kind": measure.kind, "shape": measure.shape, "grid": measure.grid}
+        if measure.clip is not None:
+            facts["times"] = measure.clip.times[: FRAME_FACTOR * measure.grid[0]]
+            facts["seconds_per_grid"] = measure.clip.seconds_per_grid
+        return content_digest(facts, array)
+
+    def expand(self, ids: Sequence[int], measures: Sequence[Measure]) -> Layout:
+        """Each pad becomes as many as its medium has tokens: one run per medium."""
+        return expand_pads(ids, self._pads, measures)
+
+    def positions(self, layout: Layout, measures: Sequence[Measure]) -> tuple[np.ndarray, int]:
+        """m-rope: text counts on all three axes, a picture stands still in time, a video goes on by its own clock.
+
+        Text after a medium begins one behind the greatest of its positions, on all axes: the rule of transformers 4,
+        which differs from 5's for long videos only.
+        """
+        # The step is one number before it meets an index: by seconds and positions a second it would round otherwise.
+        rhythm = Rhythm(per_second=1, merge=self._merge)
+        blocks = [
+            alone(spans[0][0], sight(measure.grid, rhythm, seconds_per_grid=self._step(measure)))
+            for spans, measure in zip(layout.spans, measures, strict=True)
+        ]
+        return lay_out(len(layout.input_ids), blocks)
+
+    def _largest(self, kind: Kind, grid: tuple[int, int, int], *, frames: int) -> Measure:
+        shape = (math.prod(grid), 3 * frames * self._patch**2)
+        return Measure(kind=kind, grid=grid, shape=shape, n_pads=n_tokens(grid, self._merge))
+
+    def _step(self, measure: Measure) -> float:
+        """From one temporal grid to the next on the time axis."""
+        if measure.clip is None or self._tokens_per_second is None:
+            return 1.0
+        return measure.clip.seconds_per_grid * self._tokens_per_second
+
+    def _measure_video(self, source: Source, limits: MediaConfig) -> Measure:
+        clip = plan_clip(source, limits, self._frames, factor=self._patch * self._merge)
+        height, width = clip.size
+        grid = (len(clip.indices) // FRAME_FACTOR, height // self._patch, width // self._patch)
+        return Measure(
+            kind=source.kind,
+            grid=grid,
+            shape=(grid[0] * grid[1] * grid[2], 3 * FRAME_FACTOR * self._patch * self._patch),
+            n_pads=n_tokens(grid, self._merge),
+            clip=clip,
+        )
+
+    def _image_size(self, height: int, width: int, options: VideoOptions) -> tuple[int, int]:
+        """(height, width) of a picture after resizing: by the request's bounds under the server's cap, or by ours."""
+        most = min(options.max_pixels or self._max_pixels, self._cap)
+        if options.low_detail:
+            most = min(most, LOW_DETAIL_PIXELS)
+        fewest = min(options.min_pixels or self._min_pixels, most)
+        # The processor lets rounding pass its own bounds, and so do we; nothing passes the server's cap, and a
+        # request's minimum not its maximum.
+        cap = self._cap if options.min_pixels is None else most
+        factor = self._patch * self._merge
+        return held_resize(height, width, factor=factor, min_pixels=fewest, max_pixels=most, cap=cap)
+
+    def _pixel_bounds(self, checkpoint: Checkpoint, cap: int) -> tuple[int, int]:
+        """(fewest, most) pixels of a resized image: the checkpoint's, under the server's cap."""
+        file = checkpoint.facts("preprocessor_config.json")
+        file.expect("patch_size", (self._patch,), 14)
+        file.expect("merge_size", (self._merge,), 2)
+        file.expect("resample", (3,), 3)
+        for key in ("do_resize", "do_convert_rgb"):
+            file.expect(key, (True,), True)
+        size = file.child("size")
+        fewest = size.read(int, "shortest_edge", size.read(int, "min_pixels", 56 * 56))
+        most = size.read(int, "longest_edge", size.read(int, "max_pixels", 28 * 28 * 1280))
+        most = min(file.read(int, "max_pixels", most), cap)
+        return min(file.read(int, "min_pixels", fewest), most), most

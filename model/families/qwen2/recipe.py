@@ -1,0 +1,191 @@
+"""The second Qwen language model behind towers for what it sees and hears, read from the text keys of a checkpoint.
+
+Defaults are those of the published configuration and processor classes. Of towers it reads the keys that families
+share, and builds none; knows no request.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from configs.checkpoint import Checkpoint, CheckpointError, Facts
+from model.net.audio_tower import AudioTowerSpec
+from model.net.decoder import DecoderSpec, build_decoder
+from model.net.linear import take_embedding
+from model.net.multimodal import Encoder, MultimodalLM
+from model.net.rope import MRope
+from model.net.rope_vit import FRAMES, QwenVitSpec
+from model.net.vision import PixelSpec
+from model.ops.base import Ops
+from model.weights import Weights
+from tokenization.messages import Kind
+
+CLIP_MEAN = [0.48145466, 0.4578275, 0.40821073]
+CLIP_STD = [0.26862954, 0.26130258, 0.27577711]
+FULL_BLOCKS = [7, 15, 23, 31]  # of the tower with windows
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TextDefaults:
+    """What a configuration that names no sizes means, by its published class."""
+
+    vocab: int = 152064
+    hidden: int = 8192
+    inter: int = 29568
+    layers: int = 80
+    heads: int = 64
+    kv_heads: int = 8
+    eps: float = 1e-5
+    theta: float = 1e6
+
+
+VISION_TEXT = TextDefaults()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Senses:
+    """What a family puts around the language model."""
+
+    encoders: Mapping[str, Encoder]
+    pads: Mapping[Kind, int]
+    marks: Iterable[int]  # ids that mark media; pads may be among them
+
+
+def build_qwen_lm(
+    config: Facts, weights: Weights, ops: Ops, senses: Senses, *, tied: bool, defaults: TextDefaults = VISION_TEXT,
+    mrope: bool = True,
+) -> MultimodalLM:  # fmt: skip
+    """Take every tensor by its name on the hub. Raises CheckpointError for what does not fit, or is left over.
+
+    config: the keys around `text_config`; mrope: positions have three axes, else one.
+    """
+    text, spec = text_facts(config), decoder_spec(config, defaults)
+    theta, sections = _rope(text, spec.head_dim, defaults.theta, mrope=mrope)
+    shape = (text.read(int, "vocab_size", defaults.vocab), spec.hidden)
+    embed, head = take_embedding(ops, weights, "model.embed_tokens.weight", "lm_head.weight", shape, tied)
+    model = MultimodalLM(
+        ops=ops,
+        embed=embed,
+        head=head,
+        rope=MRope(head_dim=spec.head_dim, theta=theta, sections=sections, device=ops.device, dtype=ops.dtype),
+        decoder=build_decoder(ops, weights, spec, "model."),
+        encoders=senses.encoders,
+        pad_ids={str(kind): pad for kind, pad in senses.pads.items()},
+        placeholder_ids=frozenset(senses.marks),
+    )
+    weights.finish()
+    return model
+
+
+def text_facts(config: Facts) -> Facts:
+    """The text model's keys: under `text_config` in new files, flat in old ones on the hub."""
+    return config.child("text_config").merged(config)
+
+
+def decoder_spec(config: Facts, defaults: TextDefaults = VISION_TEXT) -> DecoderSpec:
+    """The sizes of the decoder."""
+    text = text_facts(config)
+    text.expect("hidden_act", ("silu",), "silu")
+    text.expect("use_sliding_window", (False,), False)
+    hidden = text.read(int, "hidden_size", defaults.hidden)
+    heads = text.read(int, "num_attention_heads", defaults.heads)
+    return DecoderSpec(
+        hidden=hidden,
+        inter=text.read(int, "intermediate_size", defaults.inter),
+        layers=text.read(int, "num_hidden_layers", defaults.layers),
+        heads=heads,
+        kv_heads=text.read(int, "num_key_value_heads", defaults.kv_heads),
+        head_dim=hidden // heads,
+        eps=text.read(float, "rms_norm_eps", defaults.eps),
+        qkv_bias=True,
+    )
+
+
+def tied_anywhere(config: Facts) -> bool:
+    """Whether the head is the embedding table, where old files may say so in either place."""
+    key = "tie_word_embeddings"
+    return config.read(bool, key, False) or text_facts(config).read(bool, key, False)
+
+
+def vision_facts(config: Facts) -> Facts:
+    """The tower's keys, after the values that all towers of the line share have been checked."""
+    vision = config.child("vision_config")
+    for key in ("in_chans", "in_channels"):
+        vision.expect(key, (3,), 3)
+    vision.expect("temporal_patch_size", (FRAMES,), FRAMES)
+    vision.child("rope_parameters").expect("rope_theta", (1e4,), 1e4)
+    return vision
+
+
+def windowed_tower(config: Facts, pixels: PixelSpec, hidden: int, qkv: tuple[str, ...]) -> QwenVitSpec:
+    """The tower of gated blocks most of which see windows; `qkv` is how these lie on disk."""
+    vision = vision_facts(config)
+    vision.expect("hidden_act", ("silu",), "silu")
+    vision.expect("out_hidden_size", (hidden,), 3584)
+    patch, merge = vision.read(int, "patch_size", 14), vision.read(int, "spatial_merge_size", 2)
+    window, depth = vision.read(int, "window_size", 112), vision.read(int, "depth", 32)
+    full = vision.read(list, "fullatt_block_indexes", FULL_BLOCKS)
+    if window < patch * merge:
+        raise CheckpointError(f"{vision.where}: window_size {window} is less than a token of {patch * merge} pixels")
+    if not all(isinstance(i, int) and 0 <= i < depth for i in full):
+        raise CheckpointError(f"{vision.where}: fullatt_block_indexes {full} are not blocks of {depth}")
+    return QwenVitSpec(
+        width=vision.read(int, "hidden_size", 3584),
+        depth=depth,
+        heads=vision.read(int, "num_heads", 16),
+        inter=vision.read(int, "intermediate_size", 3420),
+        patch=patch,
+        merge=merge,
+        out=hidden,
+        pixels=pixels,
+        blocks="gated",
+        window=window // patch // merge,
+        full_blocks=frozenset(full),
+        qkv=qkv,
+    )
+
+
+def audio_spec(audio: Facts, hidden: int, *, chunk: int | None, context: int) -> AudioTowerSpec:
+    """The tower that hears, from its own keys; how much it hears together differs from family to family."""
+    audio.expect("activation_function", ("gelu",), "gelu")
+    return AudioTowerSpec(
+        mels=audio.read(int, "num_mel_bins", 128),
+        width=audio.read(int, "d_model", 1280),
+        depth=audio.read(int, "encoder_layers", 32),
+        heads=audio.read(int, "encoder_attention_heads", 20),
+        inter=audio.read(int, "encoder_ffn_dim", 5120),
+        out=hidden,
+        positions=audio.read(int, "max_source_positions", 1500),
+        chunk=chunk,
+        context=context,
+    )
+
+
+def pixel_spec(checkpoint: Checkpoint) -> PixelSpec:
+    """How raw pixels are normalised; videos as pictures."""
+    pixels = checkpoint.facts("preprocessor_config.json")
+    pixels.expect("do_rescale", (True,), True)
+    pixels.expect("do_normalize", (True,), True)
+    return PixelSpec(
+        rescale=pixels.read(float, "rescale_factor", 1 / 255),
+        mean=tuple(pixels.read(list, "image_mean", CLIP_MEAN)),
+        std=tuple(pixels.read(list, "image_std", CLIP_STD)),
+    )
+
+
+def _rope(text: Facts, head_dim: int, theta: float, *, mrope: bool) -> tuple[float, tuple[int, ...]]:
+    """(theta, sections), from `rope_theta` and `rope_scaling` (hub) or `rope_parameters` (transformers 5).
+
+    With one axis all frequencies follow the first row of the positions.
+    """
+    rope = text.child("rope_scaling").merged(text.child("rope_parameters"))
+    kind = "rope_type" if "rope_type" in rope else "type"
+    rope.expect(kind, ("mrope", "default") if mrope else ("default",), "default")
+    theta = rope.read(float, "rope_theta", text.read(float, "rope_theta", theta))
+    if not mrope:
+        return theta, (head_dim // 2,)
+    sections = tuple(rope.read(list, "mrope_section"))
+    if len(sections) != 3 or sum(sections) != head_dim // 2:
+        raise CheckpointError(
+            f"{rope.where}: mrope_section is {list(sections)}; three sections must add up to {head_dim // 2}"
+        )
+    return theta, sections

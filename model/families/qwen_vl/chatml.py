@@ -1,0 +1,151 @@
+"""How a conversation reads to the original Qwen: pieces in ChatML, history cut to a window. Knows no picture's pixels.
+
+A conversation is built of pieces, not of one string: what is a tag was put there by us, and what somebody typed is
+never searched for tags.
+"""
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from model.families.qwen_vl.vocabulary import (
+    END_OF_TEXT,
+    GROUNDING_TAGS,
+    IM_END,
+    IM_START,
+    IMG,
+    IMG_END,
+    IMG_PAD,
+    TiktokenCodec,
+)
+
+DEFAULT_SYSTEM = "You are a helpful assistant."
+MAX_WINDOW_SIZE = 6144  # tokens; a checkpoint's generation_config.json may say otherwise
+PICTURE_PADS = 256  # ids between <img> and </img>
+STOPS = (IM_END, IM_START, END_OF_TEXT)
+_GROUNDING = re.compile(f"({'|'.join(map(re.escape, GROUNDING_TAGS))})")
+
+
+@dataclass(frozen=True, slots=True)
+class Tag:
+    """One special id, by its name."""
+
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class Words:
+    """Ordinary text, encoded by itself: no token spans two pieces."""
+
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Picture:
+    """A whole picture with both its tags; `index` counts the pictures of the conversation from 0."""
+
+    index: int
+
+
+Piece = Tag | Words | Picture
+Pieces = Sequence[Piece]
+
+
+def make_context(
+    query: Pieces,
+    history: Sequence[tuple[Pieces, Pieces | None]],
+    codec: TiktokenCodec,
+    *,
+    system: str = DEFAULT_SYSTEM,
+    max_window_size: int = MAX_WINDOW_SIZE,
+) -> list[Piece]:
+    """The prompt: system, as much of the history as fits, the query, and the opening of the answer.
+
+    `history` is (user, assistant) oldest first; an assistant of None stands for a turn without an answer. Pictures of
+    dropped turns are not in the result.
+    """
+    n = n_kept(history, codec, system=system, max_window_size=max_window_size)
+    head = [*_turn("system", [Words(system)])]
+    turns = [piece for user, assistant in history[len(history) - n :] for piece in _exchange(user, assistant)]
+    opening: list[Piece] = [Words("\n"), Tag(IM_START), Words("assistant"), Words("\n")]
+    return [*head, *turns, Words("\n"), *_turn("user", query), *opening]
+
+
+def n_kept(
+    history: Sequence[tuple[Pieces, Pieces | None]],
+    codec: TiktokenCodec,
+    *,
+    system: str = DEFAULT_SYSTEM,
+    max_window_size: int = MAX_WINDOW_SIZE,
+) -> int:
+    """How many of the newest turns of `history` the window holds.
+
+    Turns are kept newest first while system, turn and what is kept are together shorter than `max_window_size` tokens,
+    a picture counted with all its pads, and the first that does not fit ends it. The query is not counted: this is the
+    original's rule.
+    """
+    size = count(_turn("system", [Words(system)]), codec)
+    for n, (user, assistant) in enumerate(reversed(history)):
+        size += count(_exchange(user, assistant), codec)
+        if size >= max_window_size:
+            return n
+    return len(history)
+
+
+def _exchange(user: Pieces, assistant: Pieces | None) -> list[Piece]:
+    answer = [] if assistant is None else _turn("assistant", assistant)
+    return [Words("\n"), *_turn("user", user), Words("\n"), *answer]
+
+
+def _turn(role: str, content: Pieces) -> list[Piece]:
+    return [Tag(IM_START), Words(role), Words("\n"), *content, Tag(IM_END)]
+
+
+def encode_pieces(pieces: Pieces, codec: TiktokenCodec, *, pads: int = PICTURE_PADS) -> list[int]:
+    """The ids of `pieces`; a picture becomes `<img>`, `pads` times `<imgpad>`, `</img>`.
+
+    `pads=1` is the form with one placeholder id for each picture. Raises ValueError as the codec does for bad text.
+    """
+    special = codec.special
+    picture = [special[IMG], *[special[IMG_PAD]] * pads, special[IMG_END]]
+    ids: list[int] = []
+    for piece in pieces:
+        if isinstance(piece, Words):
+            ids += codec.encode(piece.text)
+        elif isinstance(piece, Tag):
+            ids.append(special[piece.name])
+        else:
+            ids += picture
+    return ids
+
+
+def count(pieces: Pieces, codec: TiktokenCodec) -> int:
+    """How many tokens `pieces` take, pictures with all their pads."""
+    return len(encode_pieces(pieces, codec))
+
+
+def picture_indices(pieces: Pieces) -> list[int]:
+    """The pictures that `pieces` show, in their order: those of history that was dropped are missing."""
+    return [piece.index for piece in pieces if isinstance(piece, Picture)]
+
+
+def answer_pieces(text: str) -> list[Piece]:
+    """An earlier answer as it goes back into the prompt: its `<ref>`, `<box>` and `<quad>` are tags again.
+
+    These six lead to no memory and end no turn, so that a client who writes an answer itself gains nothing by them.
+    Every other tag stays text.
+    """
+    parts = _GROUNDING.split(text)  # odd ones are the tags
+    return [Tag(part) if i % 2 else Words(part) for i, part in enumerate(parts) if part]
+
+
+def stop_ids(codec: TiktokenCodec) -> tuple[int, ...]:
+    """The ids that end an answer and are no part of it: im_end, im_start, endoftext."""
+    return tuple(codec.special[name] for name in STOPS)
+
+
+def decode_answer(ids: Sequence[int], codec: TiktokenCodec) -> str:
+    """The text of generated `ids` up to the first stop, without blanks around it, tags of grounding shown."""
+    stops = stop_ids(codec)
+    end = next((i for i, token_id in enumerate(ids) if token_id in stops), len(ids))
+    return codec.decode(ids[:end]).strip()

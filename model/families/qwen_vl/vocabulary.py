@@ -1,0 +1,130 @@
+"""The original Qwen's vocabulary, a `.tiktoken` rank file: text to ids, ids to bytes. Knows no chat and no picture."""
+
+import base64
+import binascii
+import itertools
+import re
+import unicodedata
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from types import MappingProxyType
+
+import tiktoken
+
+from configs.checkpoint import Checkpoint, CheckpointError
+
+FILE_NAME = "qwen.tiktoken"
+PATTERN = (
+    r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*"
+    r"|\s*[\r\n]+|\s+(?!\S)|\s+"
+)
+
+END_OF_TEXT, IM_START, IM_END = "<|endoftext|>", "<|im_start|>", "<|im_end|>"
+REF, REF_END = "<ref>", "</ref>"
+BOX, BOX_END = "<box>", "</box>"
+QUAD, QUAD_END = "<quad>", "</quad>"
+IMG, IMG_END, IMG_PAD = "<img>", "</img>", "<imgpad>"
+
+GROUNDING_TAGS = (REF, REF_END, BOX, BOX_END, QUAD, QUAD_END)
+SPECIAL = (
+    END_OF_TEXT, IM_START, IM_END, *(f"<|extra_{i}|>" for i in range(205)), *GROUNDING_TAGS, IMG, IMG_END, IMG_PAD,
+)  # fmt: skip
+
+# The pattern's look-ahead makes the regex engine remember every character of a run of blanks; at a million its stack is
+# full and it ends in a panic, which no `except Exception` holds. Nobody types half of that.
+LONGEST_BLANK = 500_000
+
+
+class TiktokenCodec:
+    """Text <-> ids, with the same calls as tokenization.text.bpe.TextCodec.
+
+    The file's ranks are the ids 0..n-1; the 217 names of SPECIAL follow, in their order. `encode` never gives one of
+    those, whatever the text holds: who wants one takes it from `special`.
+    """
+
+    def __init__(self, ranks: Mapping[bytes, int]) -> None:
+        """`ranks`: token bytes -> id; the ids are 0..n-1, and every single byte is among the tokens."""
+        self._tokens = tuple(sorted(ranks, key=ranks.__getitem__))
+        self._encoding = tiktoken.Encoding("qwen", pat_str=PATTERN, mergeable_ranks=dict(ranks), special_tokens={})
+        self.longest_token = max(map(len, (*self._tokens, *SPECIAL)))  # bytes
+        first = len(self._tokens)
+        self.special: Mapping[str, int] = MappingProxyType({name: first + i for i, name in enumerate(SPECIAL)})
+        # Tags of grounding are words of an answer: its reader sees them, as in the original.
+        self._shown = frozenset(self.special[name] for name in GROUNDING_TAGS)
+
+    @classmethod
+    def from_checkpoint(cls, checkpoint: Checkpoint) -> "TiktokenCodec":
+        """Read qwen.tiktoken. Raises CheckpointError when it is missing or broken."""
+        return cls(read_ranks(checkpoint.path / FILE_NAME))
+
+    @property
+    def vocab_size(self) -> int:
+        """Ids in use, the special ones included; the model may have more rows."""
+        return len(self._tokens) + len(SPECIAL)
+
+    def encode(self, text: str) -> list[int]:
+        """Ordinary ids of `text` after NFC; a typed `<img>` or `<|im_start|>` is plain text.
+
+        Raises ValueError for a lone surrogate, which is no text, and for a run of LONGEST_BLANK blanks.
+        """
+        try:
+            text.encode("utf-8")
+        except UnicodeEncodeError as error:
+            code = ord(text[error.start])
+            raise ValueError(f"character {error.start} of the text is U+{code:04X}, half of a surrogate pair") from None
+        if len(text) >= LONGEST_BLANK and any(
+            run.end() - run.start() >= LONGEST_BLANK for run in re.finditer(r"\s+", text)
+        ):
+            raise ValueError(f"the text holds {LONGEST_BLANK} or more blank characters in a row")
+        return self._encoding.encode_ordinary(unicodedata.normalize("NFC", text))
+
+    def token_bytes(self, token_id: int) -> bytes:
+        """The bytes of one token: a special one gives its name, an id outside the vocabulary b""."""
+        if 0 <= token_id < len(self._tokens):
+            return self._tokens[token_id]
+        index = token_id - len(self._tokens)
+        return SPECIAL[index].encode("ascii") if 0 <= index < len(SPECIAL) else b""
+
+    def is_special(self, token_id: int) -> bool:
+        """Whether an answer's text leaves this id out: turns, pads, pictures. `<ref>`, `<box>`, `<quad>` are shown."""
+        return len(self._tokens) <= token_id < self.vocab_size and token_id not in self._shown
+
+    def decode(self, ids: Sequence[int], *, skip_special: bool = False) -> str:
+        """All of `ids` as text, U+FFFD for broken UTF-8; `skip_special` leaves out every special id, tags too.
+
+        Between `<img>` and `</img>` an id is a byte of the picture's name, up to the first pad, as the original wrote
+        its prompts.
+        """
+        start, end = self.special[IMG], self.special[IMG_END]
+        out: list[bytes] = []
+        at = 0
+        while at < len(ids):
+            if not (skip_special and ids[at] >= len(self._tokens)):
+                out.append(self.token_bytes(ids[at]))
+            at += 1
+            if ids[at - 1] == start and end in ids[at:]:
+                close = ids.index(end, at)
+                name = itertools.takewhile(lambda token_id: 0 <= token_id < 256, ids[at:close])
+                out.append(bytes(name))
+                at = close
+        return b"".join(out).decode("utf-8", errors="replace")
+
+
+def read_ranks(path: Path) -> dict[bytes, int]:
+    """Token bytes -> id from lines `base64 rank`. Raises CheckpointError, naming file and line."""
+    if not path.is_file():
+        raise CheckpointError(f"{path.name}: not in the checkpoint; it holds the vocabulary")
+    ranks: dict[bytes, int] = {}
+    for number, line in enumerate(path.read_bytes().splitlines(), start=1):
+        if not line.strip():
+            continue
+        try:
+            text, rank = line.split()
+            ranks[base64.b64decode(text, validate=True)] = int(rank)
+        except (ValueError, binascii.Error):
+            raise CheckpointError(f"{path.name}: line {number} is not 'base64 rank'") from None
+    if sorted(ranks.values()) != list(range(len(ranks))):
+        raise CheckpointError(f"{path.name}: the ranks are not 0..{len(ranks) - 1}, each once")
+    if missing := [byte for byte in range(256) if bytes([byte]) not in ranks]:
+        raise CheckpointError(f"{path.name}: byte {missing[0]} has no token")
+    return ranks

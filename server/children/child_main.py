@@ -1,0 +1,145 @@
+"""The process main of workers and engine: takes its channel, looks the family up, runs its room. Knows no HTTP.
+
+Run as `python -m server.children.child_main worker|engine CHANNEL_FD LOCK_FD SHM_ROOT OWNER_NAME`,
+by server/children/processes.py only.
+"""
+
+import ctypes
+import faulthandler
+import functools
+import os
+import select
+import signal
+import sys
+import threading
+import time
+import traceback
+from collections.abc import Callable
+from pathlib import Path
+
+from configs.checkpoint import Checkpoint, CheckpointError
+from shm.channel import Channel, ChannelClosed
+from shm.owner import sweep, sweep_if_last
+
+HANGUP_SECONDS = 10.0
+LINGER_SECONDS = 2.0
+DYING_SECONDS = 0.2  # how long a dead server may still look like this process's parent
+SWEEP_AGAIN_SECONDS = 0.03
+PR_SET_PDEATHSIG = 1  # of prctl(2)
+REFUSED = 1  # the exit code of a child that said why it cannot start
+
+
+def main(argv: list[str]) -> int:
+    """The exit code: 0 when told to end, 1 after one clear line (a checkpoint or device that cannot be served)."""
+    wake_at_server_death()
+    role, channel_fd, lock_fd, root, owner_name = argv[0], int(argv[1]), int(argv[2]), Path(argv[3]), argv[4]
+    # The server alone decides about an end, also when a terminal or an init system signals the whole group: it drains.
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, signal.SIG_IGN)
+    faulthandler.enable()
+    os.set_inheritable(lock_fd, False)
+    server = os.getppid()
+
+    on_hangup = functools.partial(end, root, lock_fd, owner_name, server)
+    threading.Thread(target=wait_for_hangup, args=(channel_fd, on_hangup), name="orphan-watch", daemon=True).start()
+    try:
+        if role == "worker":
+            run_worker(channel_fd)
+        else:
+            run_engine(channel_fd)
+    except ChannelClosed:
+        pass
+    except CheckpointError as error:
+        print(f"error: {error}", file=sys.stderr, flush=True)
+        return REFUSED
+    except Exception:  # noqa: BLE001 - a process main: the reason goes to the log, the exit code to the server
+        traceback.print_exc()
+        sys.stderr.flush()
+        # Not by return: threads of a broken process (a device's, a pool's) must not keep it from ending.
+        os._exit(REFUSED)
+    threading.Event().wait(HANGUP_SECONDS)  # the channel is closed: the watch sweeps and ends this process
+    return 0
+
+
+def wake_at_server_death() -> None:
+    """Have the kernel continue this process when the server dies: stopped, it could not see the hang-up.
+
+    It would outlive the server for good and keep all shared memory owned. Continued, its own watch sweeps and ends
+    it. The signal comes also when only the thread that started this process ends, and may come to a process that was
+    never stopped: nothing happens then, which SIGKILL or SIGTERM could not promise.
+    """
+    if sys.platform == "linux":
+        # Refused by a sandbox, say, it changes nothing for a child that is not stopped, so the answer is not looked at.
+        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, ctypes.c_ulong(signal.SIGCONT))
+
+
+def end(root: Path, lock_fd: int, owner_name: str, server: int) -> None:
+    """End this process, whatever happens; before that, free what the server left if this is the last that it had."""
+    try:
+        sweep_if_last(root, lock_fd, owner_name)
+        linger(root, server)
+    except Exception:  # noqa: BLE001 - the process ends here, so that nobody else could say why memory stays
+        traceback.print_exc()
+        sys.stderr.flush()
+    finally:
+        os._exit(0)
+
+
+def linger(root: Path, server: int) -> None:
+    """Sweep again for a moment after the server's death, unless it lives on and so cleans up by itself.
+
+    A process that is killed closes its channel, its lock and, last, its memory one after another: another child that
+    died with the server may hold the owner's lock for some time after this one has tried to take it.
+    """
+    begun = time.monotonic()
+    while root.exists() and (waited := time.monotonic() - begun) < LINGER_SECONDS:
+        if waited > DYING_SECONDS and os.getppid() == server:
+            return
+        time.sleep(SWEEP_AGAIN_SECONDS)
+        sweep(root)
+
+
+def wait_for_hangup(channel_fd: int, on_hangup: Callable[[], None]) -> None:
+    """Wait until the server's end of the channel is gone; it may be told or killed, both look the same here.
+
+    Only a hang-up is waited for, never data: the channel's own reader takes those. So this works from the first
+    moment, also while torch is still being imported, and while the main thread is inside a long step.
+    """
+    poll = select.poll()
+    poll.register(channel_fd, 0)
+    poll.poll()
+    on_hangup()
+
+
+def run_worker(channel_fd: int) -> None:
+    """A tokenizer worker: never imports torch."""
+    from model.registry import family_of
+    from tokenization import worker
+    from tokenization.messages import StartWorker, ToWorker
+
+    channel: Channel[ToWorker] = Channel(channel_fd, ToWorker)
+    start = channel.recv(None)
+    assert isinstance(start, StartWorker)
+    checkpoint = Checkpoint(Path(start.checkpoint))
+    prompt = family_of(checkpoint).prompt(checkpoint, start.media.max_pixels)
+    worker.run(channel, start, prompt)
+
+
+def run_engine(channel_fd: int) -> None:
+    """The engine: the only process that imports torch."""
+    from model.engine.messages import StartEngine, ToEngine
+
+    channel: Channel[ToEngine] = Channel(channel_fd, ToEngine)
+    start = channel.recv(None)
+    assert isinstance(start, StartEngine)
+    from model.device import DeviceError
+    from model.engine import loop
+
+    try:
+        loop.run(channel, start)
+    except DeviceError as error:
+        raise CheckpointError(str(error)) from None
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,253 @@
+"""The engine as the server sees it: a first-come gate to its places, and the events of each request inside.
+
+Knows no HTTP and no workers.
+"""
+
+import asyncio
+from collections import deque
+from collections.abc import Callable, Sequence
+
+import msgspec
+
+from model.engine.messages import (
+    Abort,
+    EnginePulse,
+    EngineReady,
+    EngineStats,
+    Finished,
+    FromEngine,
+    Generate,
+    MediaRead,
+    StepDone,
+    TokenEvent,
+)
+from server.children.background import Background
+from server.children.processes import Child
+from server.children.supervisor import Life
+from shm.channel import ChannelClosed, ChannelError
+
+# What each unit of work adds to the time that a step may take: generous for a large model on a small CPU.
+SECONDS_PER_TOKEN = 0.5
+SECONDS_PER_PATCH = 0.05
+
+
+class EngineDied(Exception):
+    """The engine process ended with this request inside. It is reaped: nothing reads the request's segments."""
+
+
+class EngineFailed(Exception):
+    """The engine could not carry this one request out; it lives on."""
+
+    def __init__(self, finished: Finished) -> None:
+        super().__init__(finished.message)
+        self.code = finished.code
+
+
+class Stream:
+    """One request inside the engine."""
+
+    def __init__(self, request_id: str, n: int = 1) -> None:
+        """n: answers that it will have."""
+        self.request_id = request_id
+        self.ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()  # the engine holds nothing of it
+        self._unfinished = set(range(n))  # answers whose last token has not been seen
+        self._events: list[TokenEvent] = []
+        self._failure: Exception | None = None
+        self._waiter: asyncio.Future[None] | None = None
+
+    async def next(self) -> Sequence[TokenEvent]:
+        """The tokens since the last call, at least one. Raises EngineDied or EngineFailed when there will be none."""
+        if not self._events and self._failure is None:
+            self._waiter = asyncio.get_running_loop().create_future()
+            await self._waiter
+        if self._events:
+            events, self._events = self._events, []
+            return events
+        assert self._failure is not None
+        raise self._failure
+
+    def put(self, event: TokenEvent) -> None:
+        """One token came out."""
+        if event.finish is not None:
+            self._unfinished.discard(event.index)
+        self._events.append(event)
+        self._wake()
+
+    def end(self, failure: Exception) -> None:
+        """The engine holds nothing of the request any more. `failure` is for a reader who waits for more tokens."""
+        self._failure = failure
+        if not self.ended.done():
+            self.ended.set_result(None)
+        self._wake()
+
+    @property
+    def complete(self) -> bool:
+        """The last token of every answer has been seen: there is nothing to abort."""
+        return not self._unfinished
+
+    def _wake(self) -> None:
+        if self._waiter is not None and not self._waiter.done():
+            self._waiter.set_result(None)
+
+
+class Engine:
+    """The engine's place in the server, over all incarnations; a supervisor's guest.
+
+    `max_seqs` requests are inside at once, the others wait here and so survive the engine's death.
+    """
+
+    def __init__(
+        self,
+        max_seqs: int,
+        step_seconds: float,
+        background: Background,
+        *,
+        on_media_read: Callable[[str, tuple[str, ...]], None],
+    ) -> None:
+        self._max_seqs = max_seqs
+        self._step_seconds = step_seconds
+        self._background = background
+        self._on_media_read = on_media_read
+        self._life = Life()
+        self._pulse: EnginePulse | None = None
+        self._inside: dict[str, Stream] = {}
+        self._waiting: deque[asyncio.Future[None]] = deque()
+        self._places = 0  # given to a waiter that has not entered yet
+        self.facts: EngineReady | None = None  # of the latest incarnation that was ready
+        self.stats: EngineStats | None = None
+
+    @property
+    def up(self) -> bool:
+        """Whether a live process can take requests."""
+        return self._life.up
+
+    @property
+    def hopeless(self) -> bool:
+        """Whether it died again and again before it was ready."""
+        return self._life.hopeless
+
+    @property
+    def n_waiting(self) -> int:
+        """Prepared requests that wait for a place."""
+        return sum(not waiter.done() for waiter in self._waiting)
+
+    @property
+    def n_inside(self) -> int:
+        """Requests that the engine has."""
+        return len(self._inside)
+
+    async def submit(self, generate: Generate) -> Stream:
+        """Wait for a place in a live engine and hand the request over. The caller must see it end, or leave().
+
+        Raises EngineDied when no engine can be started any more.
+        """
+        await self._place()
+        stream = Stream(generate.request_id, generate.sampling.n)
+        self._inside[stream.request_id] = stream
+        self._background.spawn(self._send(generate))
+        return stream
+
+    def leave(self, stream: Stream) -> None:
+        """The caller is done with it; an unfinished one is aborted. stream.ended says when the engine let go."""
+        if not stream.complete and not stream.ended.done():
+            self._background.spawn(self._send(Abort(request_id=stream.request_id)))
+
+    def drop(self, stream: Stream, index: int) -> None:
+        """Nobody wants more of this one answer; the others go on."""
+        self._background.spawn(self._send(Abort(request_id=stream.request_id, index=index)))
+
+    def on_started(self, child: Child) -> None:
+        self._life.start(child)
+        self._pulse = self.stats = None
+
+    def on_message(self, message: FromEngine) -> bool:
+        match message:
+            case StepDone():
+                self._on_step_done(message)
+            case EnginePulse():
+                self._pulse = message
+            case MediaRead():
+                if message.request_id in self._inside:
+                    self._on_media_read(message.request_id, message.names)
+            case Finished():
+                self._on_finished(message)
+            case EngineReady():
+                self.facts = message
+                self._life.ready()
+                self._offer()
+                return True
+        return False
+
+    def on_down(self) -> None:
+        self._life.down()
+
+    def on_lost(self) -> None:
+        self._life.lost()
+        streams = list(self._inside.values())
+        self._inside.clear()
+        self.stats = None
+        for stream in streams:
+            stream.end(EngineDied())
+        while self.hopeless and self._waiting:
+            waiter = self._waiting.popleft()
+            if not waiter.done():
+                waiter.set_exception(EngineDied())
+
+    def overdue(self) -> str | None:
+        pulse = self._pulse
+        if pulse is None:
+            return None
+        allowed = self._step_seconds + SECONDS_PER_TOKEN * pulse.step_tokens + SECONDS_PER_PATCH * pulse.step_patches
+        return f"{pulse.step_seconds:.0f} s in one step" if pulse.step_seconds > allowed else None
+
+    def _on_step_done(self, step: StepDone) -> None:
+        self.stats = step.stats
+        for event in step.tokens:
+            stream = self._inside.get(event.request_id)
+            if stream is not None:
+                stream.put(event)
+
+    def _on_finished(self, message: Finished) -> None:
+        stream = self._inside.pop(message.request_id, None)
+        if stream is not None:
+            stream.end(EngineFailed(message))
+            self._offer()
+        if not self._inside and self.stats is not None:  # an idle engine takes no step that would say so
+            nothing = {"running": 0, "waiting": 0, "kv_blocks_used": 0, "embedding_bytes": 0}
+            self.stats = msgspec.structs.replace(self.stats, **nothing)
+
+    async def _send(self, message: Generate | Abort) -> None:
+        """A dead engine is reported by on_lost, not here."""
+        if self._life.child is None:
+            return
+        try:
+            await self._life.child.channel.send(message)
+        except ChannelClosed:
+            return
+        except ChannelError as error:
+            failed = Finished(request_id=message.request_id, reason="failed", message=str(error), code="internal")
+            self._on_finished(failed)
+
+    def _offer(self) -> None:
+        while self.up and self._waiting and len(self._inside) + self._places < self._max_seqs:
+            waiter = self._waiting.popleft()
+            if not waiter.done():
+                self._places += 1
+                waiter.set_result(None)
+
+    async def _place(self) -> None:
+        """Return holding a place, which the caller fills before it awaits anything. Raises EngineDied."""
+        while True:
+            waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+            self._waiting.append(waiter)
+            self._offer()
+            try:
+                await waiter
+            except asyncio.CancelledError:
+                if waiter.done() and not waiter.cancelled() and waiter.exception() is None:
+                    self._places -= 1
+                    self._offer()
+                raise
+            self._places -= 1
+            if self.up:
+                return

@@ -1,0 +1,188 @@
+"""Keeps one child alive: starts it, listens to it, kills it when it hangs, starts it anew. Knows no requests."""
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable
+from typing import Any, Protocol
+
+import msgspec
+
+from server.children.processes import END_SECONDS, Child, Role, died_of
+from shm.channel import ChannelClosed, ChannelError
+
+log = logging.getLogger("pixelferry")
+
+LAST_WORDS_SECONDS = 1.0  # how long a child that closed its channel may take to end, and what it sent to be read
+STABLE_SECONDS = 30.0  # a child that was ready for so long is started anew without delay
+MAX_BACKOFF_SECONDS = 5.0
+WATCH_SECONDS = 0.25
+HOPELESS_STARTS = 3  # starts in a row that ended before the child was ready: nobody is kept waiting any more
+
+
+class StartFailed(Exception):
+    """A child ended before it was ready for the first time: the server cannot start."""
+
+
+class Guest(Protocol):
+    """What a keeper tells about its child to whoever works with it. All are called on the event loop."""
+
+    def on_started(self, child: Child) -> None:
+        """A new incarnation runs; it is not ready yet."""
+
+    def on_message(self, message: Any) -> bool:
+        """One message. True: the child says with it that it is ready for work."""
+
+    def on_down(self) -> None:
+        """The child is dying or dead: give it nothing more. Called as soon as anybody notices, perhaps twice."""
+
+    def on_lost(self) -> None:
+        """The child is reaped and everything it sent was delivered: nothing of it runs any more."""
+
+    def overdue(self) -> str | None:
+        """Why the child counts as hung although it still pulses, or None."""
+
+
+class Life:
+    """What a guest keeps of its child: the latest incarnation, whether it can take work, whether any ever will."""
+
+    def __init__(self) -> None:
+        self.child: Child | None = None
+        self._ready = False
+        self._was_ready = False  # this incarnation, though it may be down by now
+        self._failures = 0  # incarnations in a row that ended before they were ready
+
+    @property
+    def up(self) -> bool:
+        """Whether a live process can take work."""
+        return self._ready and self.child is not None and self.child.alive
+
+    @property
+    def hopeless(self) -> bool:
+        """Whether it ended again and again before it was ready."""
+        return self._failures >= HOPELESS_STARTS
+
+    def start(self, child: Child) -> None:
+        """A new incarnation runs; it is not ready yet."""
+        self.child, self._ready, self._was_ready = child, False, False
+
+    def ready(self) -> None:
+        """It takes work from now on."""
+        self._ready, self._was_ready, self._failures = True, True, 0
+
+    def down(self) -> None:
+        """It takes none any more."""
+        self._ready = False
+
+    def lost(self) -> None:
+        """It is reaped. To be called once for each incarnation."""
+        if not self._was_ready:
+            self._failures += 1
+
+
+class Keeper:
+    """One child, over all its incarnations."""
+
+    def __init__(
+        self,
+        role: Role,
+        launch: Callable[[], Child],
+        start: msgspec.Struct,
+        guest: Guest,
+        *,
+        pulse_seconds: float,
+        on_restart: Callable[[], None],
+    ) -> None:
+        self.role = role
+        self._launch = launch
+        self._start = start
+        self._guest = guest
+        self._pulse_seconds = pulse_seconds
+        self._on_restart = on_restart
+        self.child: Child | None = None
+        self.ready = asyncio.Event()  # set for good once the first incarnation was ready
+        self.failures = 0  # incarnations in a row that were not ready for STABLE_SECONDS
+        self._heard = 0.0
+        self._ready_since: float | None = None
+
+    async def run(self) -> None:
+        """Never returns. Raises StartFailed when the first incarnation ends before it is ready."""
+        while True:
+            self.child = self._launch()
+            self._guest.on_started(self.child)
+            code = await self._attend(self.child)
+            if not self.ready.is_set():
+                raise StartFailed(f"the {self.role} could not start: {died_of(code)}")
+            self.failures = 0 if self._seconds_ready() > STABLE_SECONDS else self.failures + 1
+            log.error("%s process %d ended (%s); starting another", self.role, self.child.pid, died_of(code))
+            self._on_restart()
+            await asyncio.sleep(backoff(self.failures))
+
+    async def end(self, grace: float = END_SECONDS) -> None:
+        """End the child, by force after `grace` seconds. run() must have been cancelled."""
+        if self.child is not None:
+            await self.child.end(grace)
+
+    async def _attend(self, child: Child) -> int:
+        """Listen until the child is dead; its return code."""
+        self._heard, self._ready_since = time.monotonic(), None
+        reading = asyncio.create_task(self._read(child))
+        watching = asyncio.create_task(self._watch(child))
+        try:
+            ends: set[asyncio.Future[Any]] = {child.exited, reading, watching}
+            await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
+            self._guest.on_down()
+            if reading.done():  # a process that ends closes its channel first: let it end with its own exit code
+                await asyncio.wait({child.exited}, timeout=LAST_WORDS_SECONDS)
+            child.kill()
+            code = await asyncio.shield(child.exited)
+            await asyncio.wait({reading}, timeout=LAST_WORDS_SECONDS)
+            for task in (reading, watching):
+                if task.done():
+                    task.result()  # a defect in the guest ends the server, it must not pass for a dead child
+            self._guest.on_lost()
+            return code
+        finally:
+            reading.cancel()
+            watching.cancel()
+            if not child.alive:
+                child.channel.close()
+
+    def _seconds_ready(self) -> float:
+        return 0.0 if self._ready_since is None else time.monotonic() - self._ready_since
+
+    async def _read(self, child: Child) -> None:
+        try:
+            await child.channel.send(self._start)
+            while True:
+                message = await child.channel.recv()
+                self._heard = time.monotonic()
+                if self._guest.on_message(message):
+                    self._ready_since = self._heard
+                    self.ready.set()
+        except ChannelClosed:
+            return
+        except ChannelError as error:
+            log.error("%s process %d sent what cannot be read: %s", self.role, child.pid, error)
+
+    async def _watch(self, child: Child) -> None:
+        """Return when the child counts as hung. While it loads it does not pulse, so it is watched once it is ready."""
+        last = time.monotonic()
+        while True:
+            await asyncio.sleep(WATCH_SECONDS)
+            now = time.monotonic()
+            if now - last > self._pulse_seconds / 2:
+                self._heard = now  # this process itself was stopped or starved: what was sent meanwhile is unread
+            last = now
+            if self._ready_since is None:
+                continue
+            silent = now - self._heard
+            why = f"silent for {silent:.1f} s" if silent > self._pulse_seconds else self._guest.overdue()
+            if why:
+                log.error("%s process %d hangs (%s) and is killed", self.role, child.pid, why)
+                return
+
+
+def backoff(failures: int) -> float:
+    """Seconds before the next start: none after the first failure in a row, then doubling from half a second."""
+    return 0.0 if failures <= 1 else min(MAX_BACKOFF_SECONDS, 0.25 * float(2 ** min(failures - 1, 10)))

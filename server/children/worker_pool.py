@@ -1,0 +1,251 @@
+"""The tokenizer workers as the server sees them: a first-come gate to a free one, and the conversation of one job.
+
+Knows no HTTP and no engine.
+"""
+
+import asyncio
+import heapq
+import logging
+from collections import deque
+from collections.abc import Sequence
+
+from configs.serve import MediaConfig
+from server.children.background import Background
+from server.children.processes import Child
+from server.children.supervisor import Life
+from shm.channel import ChannelClosed, ChannelError
+from tokenization.messages import (
+    Cancel,
+    Chat,
+    Draw,
+    Drawn,
+    FromWorker,
+    Leases,
+    Measured,
+    Media,
+    Prepare,
+    Prepared,
+    PrepareFailed,
+    WorkerPulse,
+    WorkerReady,
+)
+
+log = logging.getLogger("pixelferry")
+
+SECONDS_PER_MEDIUM = 10.0  # what each media item adds to the time that a job may take
+SECONDS_PER_VIDEO = 180.0  # the same of a video: --max-decoded-frames of full HD at a hundred a second
+SECONDS_PER_SECOND = 0.1  # the same of each second that a sound may last: several times what the slowest codec takes
+
+Answer = Measured | Prepared | Drawn | PrepareFailed
+
+
+class WorkerDied(Exception):
+    """The worker ended in mid-job. It is reaped: nothing writes to the job's leases any more."""
+
+
+class Job:
+    """One chat or drawing at one worker, from Prepare or Draw to its answer or the worker's death."""
+
+    def __init__(self, request_id: str, media_seconds: float) -> None:
+        self.request_id = request_id
+        self.media_seconds = media_seconds  # what its media add to the time that it may take
+        self.ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self.undecided = False  # the worker waits for Leases or Cancel
+        self.abandoned = False
+        self._answers: asyncio.Queue[Answer | None] = asyncio.Queue()
+
+    def put(self, answer: Answer | None) -> None:
+        """What the worker said; None when it died."""
+        self.undecided = isinstance(answer, Measured)
+        if not self.undecided and not self.ended.done():
+            self.ended.set_result(None)
+        self._answers.put_nowait(answer)
+
+    async def next(self) -> Answer:
+        """The worker's next answer. Raises WorkerDied."""
+        answer = await self._answers.get()
+        if answer is None:
+            raise WorkerDied
+        return answer
+
+
+class WorkerSlot:
+    """One place for a worker process; a supervisor's guest."""
+
+    def __init__(self, gate: "Workers") -> None:
+        self._gate = gate
+        self._life = Life()
+        self._busy_seconds = 0.0
+        self.taken = False
+        self.job: Job | None = None
+
+    @property
+    def up(self) -> bool:
+        """Whether a live process can take a job, now or after the one it has."""
+        return self._life.up
+
+    @property
+    def hopeless(self) -> bool:
+        """Whether it died again and again before it was ready."""
+        return self._life.hopeless
+
+    @property
+    def free(self) -> bool:
+        """Whether it can take a job now."""
+        return self.up and not self.taken
+
+    def on_started(self, child: Child) -> None:
+        self._life.start(child)
+        self._busy_seconds = 0.0
+
+    def on_message(self, message: FromWorker) -> bool:
+        match message:
+            case WorkerReady():
+                self._life.ready()
+                self._gate.offer()
+                return True
+            case WorkerPulse():
+                self._busy_seconds = message.busy_seconds
+            case _:
+                self._on_answer(message)
+        return False
+
+    def on_down(self) -> None:
+        self._life.down()
+
+    def on_lost(self) -> None:
+        self._life.lost()
+        if self.job is not None:
+            self.job.put(None)
+            self.job = None
+        self.taken = False
+        self._gate.on_lost()
+
+    def overdue(self) -> str | None:
+        allowed = self._gate.step_seconds + (self.job.media_seconds if self.job else 0.0)
+        return f"{self._busy_seconds:.0f} s on one job" if self._busy_seconds > allowed else None
+
+    async def send(self, message: Prepare | Draw | Leases | Cancel) -> None:
+        """Say something; a worker that died meanwhile is reported by its job, not here."""
+        if self._life.child is not None:
+            try:
+                await self._life.child.channel.send(message)
+            except ChannelClosed:
+                return
+            except ChannelError as error:  # the chat is longer than a frame may be
+                text = str(error)
+                self._on_answer(PrepareFailed(request_id=message.request_id, kind="bad_request", message=text))
+
+    def _on_answer(self, answer: Answer) -> None:
+        job = self.job
+        if job is None or job.request_id != answer.request_id:
+            log.error("a worker answered a request that it does not have")
+            return
+        job.put(answer)
+        if job.undecided:
+            if job.abandoned:
+                self._gate.cancel(self, job)
+            return
+        self.job, self.taken = None, False
+        self._gate.offer()
+
+
+class Workers:
+    """All workers. Jobs get a free one in the order in which they came."""
+
+    def __init__(self, n: int, step_seconds: float, background: Background, limits: MediaConfig) -> None:
+        self.step_seconds = step_seconds
+        self._max_items = limits.max_items
+        self._sound_seconds = SECONDS_PER_SECOND * limits.max_audio_seconds
+        self.slots = tuple(WorkerSlot(self) for _ in range(n))
+        self._background = background
+        self._waiting: deque[asyncio.Future[WorkerSlot]] = deque()
+
+    @property
+    def hopeless(self) -> bool:
+        """Whether no worker can be started any more."""
+        return all(slot.hopeless for slot in self.slots)
+
+    @property
+    def n_up(self) -> int:
+        """Live workers that are ready for work."""
+        return sum(slot.up for slot in self.slots)
+
+    @property
+    def n_waiting(self) -> int:
+        """Jobs that wait for a free worker."""
+        return sum(not waiter.done() for waiter in self._waiting)
+
+    async def begin(self, request_id: str, chat: Chat, *, count_only: bool = False) -> tuple[WorkerSlot, Job]:
+        """Wait for a free worker and hand it the chat. The caller must see the job through, or abandon() it.
+
+        Raises WorkerDied when no worker can be started any more.
+        """
+        # A worker opens no more than so many: it refuses the chat, or the model's window drops the others.
+        seconds = sum(heapq.nlargest(self._max_items, map(self._media_seconds, chat.media)))
+        return await self._hand(Prepare(request_id=request_id, chat=chat, count_only=count_only), seconds)
+
+    async def draw(self, message: Draw) -> tuple[WorkerSlot, Job]:
+        """Like begin(), for a picture that is to be drawn."""
+        return await self._hand(message, SECONDS_PER_MEDIUM)
+
+    async def lease(self, slot: WorkerSlot, job: Job, names: Sequence[str]) -> None:
+        """Name the segments that the worker shall write to."""
+        job.undecided = False
+        await slot.send(Leases(request_id=job.request_id, names=tuple(names)))
+
+    def _media_seconds(self, medium: Media) -> float:
+        """What one medium adds to the time that its job may take."""
+        heard = self._sound_seconds if medium.kind == "audio" or medium.options.use_audio else 0.0
+        return heard + (SECONDS_PER_VIDEO if medium.kind == "video" else SECONDS_PER_MEDIUM)
+
+    def abandon(self, slot: WorkerSlot, job: Job) -> None:
+        """Nobody wants the result any more; job.ended says when the worker has let go of it."""
+        job.abandoned = True
+        if job.undecided:
+            self.cancel(slot, job)
+
+    def cancel(self, slot: WorkerSlot, job: Job) -> None:
+        """Answer Measured with Cancel."""
+        job.undecided = False
+        self._background.spawn(slot.send(Cancel(request_id=job.request_id)))
+
+    def offer(self) -> None:
+        """Give free workers to those who wait."""
+        for slot in self.slots:
+            while slot.free and self._waiting:
+                waiter = self._waiting.popleft()
+                if not waiter.done():
+                    slot.taken = True
+                    waiter.set_result(slot)
+
+    def on_lost(self) -> None:
+        """A worker is gone. When none can be started any more, nobody is kept waiting."""
+        while self.hopeless and self._waiting:
+            waiter = self._waiting.popleft()
+            if not waiter.done():
+                waiter.set_exception(WorkerDied())
+
+    async def _hand(self, message: Prepare | Draw, media_seconds: float) -> tuple[WorkerSlot, Job]:
+        slot = await self._take()
+        job = Job(message.request_id, media_seconds)
+        slot.job = job
+        # A task of its own: a client that leaves in the middle of a large frame must not take the job's handle along.
+        self._background.spawn(slot.send(message))
+        return slot, job
+
+    async def _take(self) -> WorkerSlot:
+        while True:
+            waiter: asyncio.Future[WorkerSlot] = asyncio.get_running_loop().create_future()
+            self._waiting.append(waiter)
+            self.offer()
+            try:
+                slot = await waiter
+            except asyncio.CancelledError:
+                if waiter.done() and not waiter.cancelled() and waiter.exception() is None:
+                    waiter.result().taken = False
+                    self.offer()
+                raise
+            if slot.up:
+                return slot
+            slot.taken = False  # it died between the offer and now

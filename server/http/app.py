@@ -1,0 +1,168 @@
+"""create_app(service): every route of the server. Knows no processes."""
+
+import secrets
+from collections.abc import Callable
+from typing import Any
+
+from fastapi import FastAPI, Request
+from starlette.responses import Response
+
+from server.http import errors
+from server.http.bodies import ChatBody, read_countable, read_native, read_openai
+from server.http.body_limits import BodyBudget, BodyLimits
+from server.http.envelope import Envelope
+from server.http.errors import not_found
+from server.http.health import readiness
+from server.http.native import NativeForm
+from server.http.openai import CompletionForm
+from server.http.responses import EventStream, Form, json_answer, plain, written
+from server.requests.answer import Sink
+from server.requests.service import ChatRequest, RequestService
+from tokenization.messages import Prepared
+
+FormOf = Callable[[str, ChatBody], Form]
+LOOK = ["GET", "HEAD"]  # the HTTP server leaves the body of an answer to HEAD out
+
+
+def create_app(service: RequestService, max_body_bytes: int, bodies: BodyBudget) -> FastAPI:
+    """The ASGI application. `bodies` counts the bytes of request bodies that are held."""
+    app = FastAPI(title="Pixelferry", openapi_url=None, docs_url=None, redoc_url=None, redirect_slashes=False)
+    errors.install(app)
+    app.add_middleware(BodyLimits, max_body_bytes=max_body_bytes, budget=bodies, on_refused=service.metrics.reject)
+    app.add_middleware(Envelope)  # added last: it surrounds the limits
+    add_chat_routes(app, service)
+    add_model_routes(app, service)
+    add_health_routes(app, service, bodies)
+    return app
+
+
+def add_chat_routes(app: FastAPI, service: RequestService) -> None:
+    """POST /chat, /v1/chat/completions and /tokenize."""
+    served = service.served
+
+    def completion_form(answer_id: str, body: ChatBody) -> Form:
+        return CompletionForm(
+            answer_id, served.name, served.codec, logprobs=body.wishes.logprobs, include_usage=body.include_usage,
+            n=body.wishes.n,
+        )  # fmt: skip
+
+    def native_form(answer_id: str, body: ChatBody) -> Form:
+        return NativeForm(answer_id, served.codec, logprobs=body.wishes.logprobs, n=body.wishes.n)
+
+    async def chat(request: Request, prefix: str, read: Callable[[bytes], ChatBody], form_of: FormOf) -> Response:
+        body = read(await admitted_body(request, service))
+        require_model(service, body.model)
+        asked = request_of(prefix, body)
+        service.check_parameters(asked)  # before anything is made that grows with a number of the client's
+        form = form_of(asked.id, body)
+
+        async def run(sink: Sink) -> None:
+            await service.run(asked, sink)
+
+        return EventStream(run, form) if body.stream else await plain(run, form, request.receive)
+
+    @app.post("/chat")
+    async def native(request: Request) -> Response:
+        return await chat(request, "chat-", read_native, native_form)
+
+    @app.post("/v1/chat/completions")
+    async def completions(request: Request) -> Response:
+        return await chat(request, "chatcmpl-", read_openai, completion_form)
+
+    @app.post("/tokenize")
+    async def tokenize(request: Request) -> Response:
+        body = read_countable(await admitted_body(request, service))
+        require_model(service, body.model)
+
+        def write(prepared: Prepared) -> dict[str, Any]:
+            media = [{"kind": item.kind, "tokens": sum(n for _, n in item.spans)} for item in prepared.media]
+            ids = prepared.input_ids.tolist()
+            return {"ids": ids, "count": len(ids), "media": media, "max_model_len": service.max_model_len}
+
+        return await written(service.count(request_of("count-", body)), write, request.receive)
+
+
+def add_model_routes(app: FastAPI, service: RequestService) -> None:
+    """GET /v1/models and /v1/models/{id}."""
+    served = service.served
+
+    def card() -> dict[str, Any]:
+        return {
+            "id": served.name,
+            "object": "model",
+            "created": served.created,
+            "owned_by": "pixelferry",
+            "root": served.root,
+            "max_model_len": service.max_model_len,
+            "architecture": {"family": served.family, "input_modalities": ["text", *sorted(served.modalities)]},
+        }
+
+    @app.api_route("/v1/models", methods=LOOK)
+    async def models() -> Response:
+        return json_answer({"object": "list", "data": [card()]})
+
+    @app.api_route("/v1/models/{name:path}", methods=LOOK)
+    async def model(name: str) -> Response:
+        require_model(service, name)
+        return json_answer(card())
+
+
+def add_health_routes(app: FastAPI, service: RequestService, bodies: BodyBudget) -> None:
+    """GET /health/live, /health/ready and /metrics."""
+
+    @app.api_route("/health/live", methods=LOOK)
+    async def live() -> Response:
+        return json_answer({"status": "live"})
+
+    @app.api_route("/health/ready", methods=LOOK)
+    async def ready(request: Request) -> Response:
+        state, error = readiness(service)
+        if error is None:
+            return json_answer(state)
+        answer = json_answer({**errors.body_of(error, request.state.request_id), **state})
+        answer.status_code = error.status
+        answer.headers.update(errors.headers_of(error))
+        return answer
+
+    @app.api_route("/metrics", methods=LOOK)
+    async def metrics() -> Response:
+        await refresh(service, bodies)
+        return Response(service.metrics.render(), media_type="text/plain; version=0.0.4; charset=utf-8")
+
+
+def request_of(prefix: str, body: ChatBody) -> ChatRequest:
+    """The request under a new id of ours."""
+    return ChatRequest(
+        id=prefix + secrets.token_hex(12),
+        chat=body.chat,
+        field=body.field,
+        wishes=body.wishes,
+        grounding=body.grounding,
+    )
+
+
+async def admitted_body(request: Request, service: RequestService) -> bytes:
+    """The whole body; not one byte of it is read for a request that is turned away anyhow. Raises ServeError."""
+    error = service.admission.refusal()
+    if error is not None:
+        service.metrics.reject(error.body.code or "busy")
+        raise error
+    return await request.body()
+
+
+def require_model(service: RequestService, name: str | None) -> None:
+    """Raise ServeError (404) for a model that is not served here."""
+    if name is not None and name != service.served.name:
+        raise not_found(f"this server has no such model; it serves {service.served.name!r}", "model", "model_not_found")
+
+
+async def refresh(service: RequestService, bodies: BodyBudget) -> None:
+    """Set every gauge to what is true now."""
+    metrics = service.metrics
+    metrics.set_engine(service.engine.stats if service.engine.up else None)
+    metrics.set_pool(await service.segments.stats())
+    metrics.set_server(
+        waiting=[("worker", service.workers.n_waiting), ("place", service.engine.n_waiting)],
+        up=[("worker", service.workers.n_up), ("engine", int(service.engine.up))],
+        body_bytes=bodies.held,
+    )

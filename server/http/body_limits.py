@@ -1,0 +1,80 @@
+"""How many bytes of bodies are taken: from one client and from all at once. Pure ASGI; parses nothing."""
+
+from collections.abc import Callable
+
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from server.http.errors import ServeError, error_response, too_large, too_many
+
+
+class BodyBudget:
+    """Bytes of request bodies that the server holds now, of all requests together."""
+
+    def __init__(self, limit: int) -> None:
+        self.limit = limit
+        self.held = 0
+
+    def take(self, nbytes: int) -> bool:
+        """Count `nbytes` more; False, and nothing counted, when they do not fit."""
+        if self.held + nbytes > self.limit:
+            return False
+        self.held += nbytes
+        return True
+
+    def give_back(self, nbytes: int) -> None:
+        """The bytes of a request that ended."""
+        self.held -= nbytes
+
+
+class BodyLimits:
+    """A larger body is a 413, one that the budget has no room for now a 429; both before anything is parsed.
+
+    Bytes are counted as they arrive, never by what Content-Length announces: a client that only announces holds
+    nothing. `on_refused` is told "body_too_large" or "bodies_full".
+    """
+
+    def __init__(
+        self, app: ASGIApp, max_body_bytes: int, budget: BodyBudget, on_refused: Callable[[str], None]
+    ) -> None:
+        self._app = app
+        self._max = max_body_bytes
+        self._budget = budget
+        self._on_refused = on_refused
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        if announced(scope) > self._max:
+            error = self._refuse(too_large(self._max), "body_too_large")
+            await error_response(error, scope["state"]["request_id"])(scope, receive, send)
+            return
+        held = 0
+
+        async def counted() -> Message:
+            nonlocal held
+            message = await receive()
+            nbytes = len(message.get("body", b"")) if message["type"] == "http.request" else 0
+            if held + nbytes > self._max:
+                raise self._refuse(too_large(self._max), "body_too_large")
+            if not self._budget.take(nbytes):
+                raise self._refuse(too_many("too many request bodies are being read", "bodies_full"), "bodies_full")
+            held += nbytes
+            return message
+
+        try:
+            await self._app(scope, counted, send)
+        finally:
+            self._budget.give_back(held)
+
+    def _refuse(self, error: ServeError, reason: str) -> ServeError:
+        self._on_refused(reason)
+        return error
+
+
+def announced(scope: Scope) -> int:
+    """Content-Length, 0 where there is none (uvicorn has refused what is no number)."""
+    for name, value in scope["headers"]:
+        if name == b"content-length" and value.isdigit():
+            return int(value)
+    return 0

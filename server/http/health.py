@@ -1,0 +1,29 @@
+"""Whether this server can do its work now, and why not. Asks nobody: it knows from its children's exits."""
+
+from typing import Any
+
+from server.http.errors import ServeError, unavailable
+from server.requests.service import RequestService
+
+
+def readiness(service: RequestService) -> tuple[dict[str, Any], ServeError | None]:
+    """What /health/ready shows, and the error when it is not ready. Busy is ready: a full queue answers 429 itself."""
+    engine, workers = service.engine, service.workers
+    error: ServeError | None = None
+    if service.admission.draining:
+        error = unavailable("the server is stopping", "stopping")
+    elif engine.facts is None:
+        error = unavailable("the model is still loading", "loading")
+    elif not engine.up:
+        error = unavailable("the engine is being started anew", "engine_down")
+    elif not workers.n_up:
+        error = unavailable("the workers are being started anew", "workers_down")
+    state = {
+        "status": error.body.code if error else "ready",
+        "engine": "up" if engine.up else "down",
+        "workers_up": workers.n_up,
+        "workers": len(workers.slots),
+        "requests": service.admission.n_active,
+        "waiting": workers.n_waiting + engine.n_waiting,
+    }
+    return state, error

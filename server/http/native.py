@@ -1,0 +1,65 @@
+"""The native chat answer as bytes: one flat object, or events that each hold a piece of text. Knows no requests."""
+
+from typing import Any
+
+from server.http.openai import logprob_entries, usage
+from server.http.responses import Collected, Whole, data
+from server.requests.answer import Accepted, Delta, Finish
+from server.requests.grounding import Grounded
+from tokenization.text.tokenizer import Codec
+
+
+class NativeForm:
+    """POST /chat. Every event has `id`, `text` and `finish_reason`; the last one also has `usage` and boxes.
+
+    Of several answers each is an object in `answers`, and each event says by `index` which one it lengthens. There an
+    answer's own last event has its finish_reason and boxes, and the last event of all has `usage` alone.
+    """
+
+    def __init__(self, answer_id: str, codec: Codec, *, logprobs: bool, n: int = 1) -> None:
+        self._id = answer_id
+        self._codec = codec
+        self._logprobs = logprobs
+        self._n = n
+        self._several = n > 1
+        self._finish: Finish | None = None
+        self._grounded: Grounded | None = None
+
+    def whole(self, answer: Collected) -> dict[str, Any]:
+        counts = usage(answer.accepted, answer.n_tokens)
+        bodies = [self._body(whole) for whole in answer.answers]
+        if not self._several:
+            return {"id": self._id, **bodies[0], "usage": counts}
+        return {"id": self._id, "answers": [{"index": i, **body} for i, body in enumerate(bodies)], "usage": counts}
+
+    def _body(self, whole: Whole) -> dict[str, Any]:
+        body: dict[str, Any] = {"text": whole.text, "finish_reason": whole.finish}
+        if self._logprobs:
+            body["logprobs"] = {"content": logprob_entries(whole.tokens, self._codec)}
+        return body | _beside(whole.grounded)
+
+    def opening(self) -> bytes:
+        body = {"id": self._id, "text": "", "finish_reason": None}
+        return b"".join(data({**body, "index": i}) for i in range(self._n)) if self._several else data(body)
+
+    def event(self, delta: Delta) -> bytes:
+        self._finish, self._grounded = delta.finish, delta.grounded
+        ends = self._several and delta.finish is not None
+        if not delta.text and not self._logprobs and not ends:
+            return b""
+        body: dict[str, Any] = {"id": self._id, "text": delta.text, "finish_reason": None}
+        if self._several:
+            body |= {"index": delta.index, "finish_reason": delta.finish}
+        if self._logprobs:
+            body["logprobs"] = {"content": logprob_entries(delta.tokens, self._codec)}
+        return data(body | _beside(delta.grounded) if ends else body)
+
+    def closing(self, accepted: Accepted, n_tokens: int) -> bytes:
+        body = {"id": self._id, "text": "", "finish_reason": None, "usage": usage(accepted, n_tokens)}
+        if self._several:
+            return data(body)
+        return data({**body, "finish_reason": self._finish} | _beside(self._grounded))
+
+
+def _beside(grounded: Grounded | None) -> dict[str, Any]:
+    return {} if grounded is None else grounded.as_json()

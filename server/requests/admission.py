@@ -1,0 +1,60 @@
+"""Who may come in: how many requests are unfinished, and whether the server takes new ones. Knows no bodies."""
+
+import asyncio
+import contextlib
+from collections.abc import Callable, Iterator
+
+from server.http.errors import ServeError, too_many, unavailable
+
+
+class Admission:
+    """Counts requests from their parsed body to their end. `why_not` says why none is taken now, or None."""
+
+    def __init__(self, max_requests: int, why_not: Callable[[], ServeError | None]) -> None:
+        self._max = max_requests
+        self._why_not = why_not
+        self._tasks: set[asyncio.Task[object]] = set()
+        self.draining = False
+
+    @property
+    def n_active(self) -> int:
+        """Requests that are unfinished now."""
+        return len(self._tasks)
+
+    def refusal(self) -> ServeError | None:
+        """Why a request that comes now is not taken, or None. Asked before its body is read, too."""
+        if self.draining:
+            return stopping()
+        error = self._why_not()
+        if error is None and len(self._tasks) >= self._max:
+            error = too_many(f"this server takes {self._max} requests at once", "queue_full")
+        return error
+
+    @contextlib.contextmanager
+    def enter(self) -> Iterator[None]:
+        """Count the running task as one request. Raises ServeError (429, 503) when it is not taken."""
+        if (error := self.refusal()) is not None:
+            raise error
+        task = asyncio.current_task()
+        assert task is not None
+        self._tasks.add(task)
+        try:
+            yield
+        finally:
+            self._tasks.discard(task)
+
+    async def drain(self, seconds: float) -> None:
+        """Take nobody new, give those inside `seconds` to end, then end them."""
+        self.draining = True
+        if self._tasks:
+            await asyncio.wait(set(self._tasks), timeout=seconds)
+        left = set(self._tasks)
+        for task in left:
+            task.cancel()
+        if left:
+            await asyncio.wait(left)
+
+
+def stopping() -> ServeError:
+    """503: the server is on its way out."""
+    return unavailable("the server is stopping", "stopping", retry_after=5)

@@ -1,0 +1,116 @@
+"""One answer as it grows: tokens in, deltas of text and log-probabilities out. Knows no HTTP and no engine."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal, Protocol
+
+from model.engine.messages import Token, TokenEvent
+from server.requests.grounding import Grounded
+from server.requests.sampling import Wishes
+from tokenization.text.detokenize import Detokenizer, StopStrings
+from tokenization.text.tokenizer import Codec
+
+Finish = Literal["stop", "length"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Delta:
+    """What a few tokens added to an answer. `text` may be empty or lag behind `tokens`; all texts joined are whole."""
+
+    text: str
+    tokens: tuple[Token, ...]
+    finish: Finish | None = None
+    grounded: Grounded | None = None  # with the finish, where it was asked for
+    index: int = 0  # of the answer, where a chat has several
+    cut: bool = False  # a stop string ended it: the engine does not know
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Accepted:
+    """The prompt of a request that will be answered: nothing that a client got wrong is left to be found."""
+
+    prompt_tokens: int
+    media_tokens: int  # of those, pads of pictures, videos and sounds
+    video_tokens: int = 0  # of the media tokens, those of videos
+    audio_tokens: int = 0  # of the media tokens, those of sounds, a video's own included
+
+
+class Sink(Protocol):
+    """Where the events of one request go."""
+
+    async def accept(self, accepted: Accepted) -> None:
+        """Called once, before any delta."""
+
+    async def write(self, delta: Delta) -> None:
+        """The last one of each answer has a finish."""
+
+
+class Answer:
+    """Turns token events into deltas; a stop string ends it like a stop token."""
+
+    def __init__(self, codec: Codec, wishes: Wishes, index: int = 0) -> None:
+        self._detokenizer = Detokenizer(codec)
+        self._stops = StopStrings(wishes.stop, shown=wishes.include_stop) if wishes.stop else None
+        self._min_tokens = wishes.min_tokens
+        self._shows_stop = wishes.include_stop
+        self._index = index
+        self._texts: list[str] = []
+        self.n_tokens = 0
+        self.finish: Finish | None = None
+
+    @property
+    def text(self) -> str:
+        """Everything that was shown."""
+        return "".join(self._texts)
+
+    def push(self, events: Sequence[TokenEvent]) -> Delta:
+        """The next delta. Tokens behind a finish are dropped: they were sampled before the engine could be told."""
+        texts: list[str] = []
+        tokens: list[Token] = []
+        hit = False
+        for event in events:
+            tokens.append(event.token)
+            self.n_tokens += 1
+            ends = event.finish == "stop" and not self._shows_stop  # the token that ended it, special or not
+            text, hit = self._shown("" if ends else self._detokenizer.push(event.token.id))
+            texts.append(text)
+            self.finish = "stop" if hit else event.finish
+            if self.finish is not None:
+                if not hit:
+                    texts.append(self._rest())
+                break
+        self._texts += texts
+        return Delta(index=self._index, text="".join(texts), tokens=tuple(tokens), finish=self.finish, cut=hit)
+
+    def _shown(self, text: str) -> tuple[str, bool]:
+        """What may be shown, and whether a stop string is complete; what came before min_tokens is not looked at."""
+        if self._stops is None or not text or self.n_tokens <= self._min_tokens:
+            return text, False
+        return self._stops.push(text)
+
+    def _rest(self) -> str:
+        """What was held back: an incomplete character, and what might have become a stop string."""
+        text, hit = self._shown(self._detokenizer.flush())
+        return text if hit or self._stops is None else text + self._stops.flush()
+
+
+class Answers:
+    """All answers to one chat as they grow beside each other."""
+
+    def __init__(self, codec: Codec, wishes: Wishes) -> None:
+        self._answers = [Answer(codec, wishes, index) for index in range(wishes.n)]
+
+    def complete(self) -> bool:
+        """Every one has its finish."""
+        return all(answer.finish is not None for answer in self._answers)
+
+    def text(self, index: int) -> str:
+        """Everything that was shown of one of them."""
+        return self._answers[index].text
+
+    def push(self, events: Sequence[TokenEvent]) -> list[Delta]:
+        """The next delta of each answer that the tokens lengthen, in order of their index."""
+        found: dict[int, list[TokenEvent]] = {}
+        for event in events:
+            found.setdefault(event.index, []).append(event)
+        return [self._answers[i].push(found[i]) for i in sorted(found) if self._answers[i].finish is None]

@@ -1,0 +1,55 @@
+"""What an answer points at: boxes in pixels of the chat's pictures, and on request a picture with them drawn.
+
+Knows no HTTP and draws nothing itself.
+"""
+
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import msgspec
+
+from tokenization.chat.grounding import Box, find_boxes
+from tokenization.messages import Chat, Draw, Drawn, Media, Prepared, PrepareFailed
+
+Grounding = Literal["none", "boxes", "drawn"]  # what a request wants to know
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Grounded:
+    """The regions of one answer; `drawn` is None where nobody asked for a picture."""
+
+    boxes: tuple[Box, ...]
+    drawn: Drawn | None = None
+
+    def as_json(self) -> dict[str, Any]:
+        """What stands beside the text."""
+        body: dict[str, Any] = {"boxes": [msgspec.to_builtins(box) for box in self.boxes]}
+        if self.drawn is not None:
+            body |= {"drawn": self.drawn.picture or None, "notes": list(self.drawn.notes)}
+        return body
+
+
+def boxes_of(text: str, chat: Chat, prepared: Prepared) -> tuple[Box, ...]:
+    """The boxes in an answer's text, on the latest picture. Pictures are counted from the first one of `chat`.
+
+    Pictures that the model's window dropped are the oldest; `prepared` does not hold them. Videos and sounds are not
+    pointed at.
+    """
+    sizes = [item.size or (0, 0) for item in prepared.media if item.kind == "image"]
+    dropped = len(_pictures(chat)) - len(sizes)
+    return find_boxes(text, [(0, 0)] * dropped + sizes) if sizes else ()
+
+
+def drawing_of(request_id: str, chat: Chat, boxes: tuple[Box, ...]) -> Draw:
+    """The worker's job: all boxes lie on one picture."""
+    return Draw(request_id=request_id, media=_pictures(chat)[boxes[0].picture], boxes=boxes)
+
+
+def _pictures(chat: Chat) -> list[Media]:
+    return [medium for medium in chat.media if medium.kind == "image"]
+
+
+def not_drawn(request_id: str, failed: PrepareFailed | None) -> Drawn:
+    """The place of a picture that could not be drawn; None: the worker died of it. The answer itself is good."""
+    why = f": {failed.message}" if failed is not None and failed.kind == "bad_request" else ""
+    return Drawn(request_id=request_id, picture="", notes=(f"the picture could not be drawn{why}",))

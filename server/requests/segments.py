@@ -1,0 +1,57 @@
+"""The pool's face on the event loop: every call in one thread, in the order of the calls. Knows no processes."""
+
+import asyncio
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import TypeVar
+
+from server.children.background import Background
+from shm.pool import Pool, PoolStats
+
+T = TypeVar("T")
+
+
+class Segments:
+    """Reserving fresh pages takes up to a second a GiB, so nothing of the pool runs on the loop.
+
+    One thread keeps the order: a retire() that follows a lease() of a request which was cancelled meanwhile runs after
+    it, and finds what it left.
+    """
+
+    def __init__(self, pool: Pool, background: Background) -> None:
+        self._pool = pool
+        self._background = background
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="segments")
+
+    async def lease(self, request_id: str, nbytes: Sequence[int]) -> tuple[str, ...]:
+        """Names for that many bytes each. Raises shm.pool's PoolFull and NeverFits."""
+        # Shielded: a cancelled caller must not cancel a call that retire() relies on having run or not begun.
+        return await asyncio.shield(self._submit(lambda: self._pool.lease(request_id, nbytes)))
+
+    def give_back(self, request_id: str, names: Sequence[str]) -> None:
+        """A reader has its copy of these."""
+        self._background.spawn(_finish(self._submit(lambda: self._pool.give_back(request_id, names))))
+
+    def retire(self, request_id: str) -> None:
+        """The request ended: its names lead nowhere from now on."""
+        self._background.spawn(_finish(self._submit(lambda: self._pool.retire(request_id))))
+
+    async def settle(self, request_id: str) -> None:
+        """Nobody has the request's segments open any more."""
+        await self._submit(lambda: self._pool.settle(request_id))
+
+    async def stats(self) -> PoolStats:
+        """A snapshot."""
+        return await self._submit(self._pool.stats)
+
+    def close(self) -> None:
+        """Wait for what was begun."""
+        self._thread.shutdown()
+
+    def _submit(self, call: Callable[[], T]) -> "asyncio.Future[T]":
+        done: Future[T] = self._thread.submit(call)
+        return asyncio.wrap_future(done)
+
+
+async def _finish(call: "asyncio.Future[None]") -> None:
+    await call

@@ -1,0 +1,247 @@
+"""The life of one server: start, serve, drain, end. Wires the parts together and knows none of their work."""
+
+import asyncio
+import contextlib
+import logging
+import os
+import signal
+import socket
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import uvicorn
+
+from configs.serve import ServeConfig
+from model.engine.messages import FromEngine, StartEngine
+from server.children.background import Background
+from server.children.engine_client import Engine
+from server.children.processes import END_SECONDS, Ownership, Role, launch
+from server.children.supervisor import Guest, Keeper, StartFailed
+from server.children.worker_pool import Workers
+from server.http.app import create_app
+from server.http.body_limits import BodyBudget
+from server.metrics import Metrics
+from server.report import describe, describe_engine
+from server.requests.model_card import Served
+from server.requests.segments import Segments
+from server.requests.service import RequestService
+from shm.owner import Owner, room, sweep
+from shm.pool import Pool
+from tokenization.messages import FromWorker, StartWorker
+
+log = logging.getLogger("pixelferry")
+
+SWEEP_SECONDS = 30.0
+SETTLE_SECONDS = 3.0  # how long a drain waits for children to let go of memory that is removed anyhow
+KEEP_CONNECTION_SECONDS = 30
+LAST_BYTES_SECONDS = 2  # for answers that are complete and not yet sent
+
+
+class HttpServer(uvicorn.Server):
+    """uvicorn without its signal handlers: what a signal means is decided here."""
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        yield
+
+
+class Server:
+    """All parts of one running server."""
+
+    def __init__(self, config: ServeConfig, served: Served, owner: Owner, pool_bytes: int) -> None:
+        self._config = config
+        self._owner = owner
+        self._background = Background()
+        self._metrics = Metrics()
+        self._pool_bytes = pool_bytes
+        self._segments = Segments(Pool(owner, pool_bytes), self._background)
+        self._workers = Workers(config.workers, config.step_seconds, self._background, config.media)
+        self._engine = Engine(
+            config.engine.max_seqs,
+            config.step_seconds,
+            self._background,
+            on_media_read=self._segments.give_back,
+        )
+        self._service = RequestService(
+            served,
+            workers=self._workers,
+            engine=self._engine,
+            segments=self._segments,
+            background=self._background,
+            metrics=self._metrics,
+            max_requests=config.http.max_requests,
+        )
+        self._keepers = [*(self._worker_keeper(slot) for slot in self._workers.slots), self._engine_keeper()]
+        self._stop = asyncio.Event()
+        self._stop_now = asyncio.Event()
+
+    async def run(self, sock: socket.socket) -> None:
+        """Serve on a listening socket until a signal comes. Raises StartFailed, and whatever a part of ours died of."""
+        http = self._http()
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, self._on_signal)
+        parts = [
+            *(keeper.run() for keeper in self._keepers),
+            http.serve(sockets=[sock]),
+            self._announce(sock),
+            self._sweep(),
+        ]
+        tasks = [asyncio.create_task(part) for part in parts]
+        try:
+            await self._watch(tasks)
+            await self._end_gracefully(http, tasks[len(self._keepers)])
+        finally:
+            for task in tasks:
+                task.cancel()
+            grace = 0.0 if self._stop_now.is_set() else END_SECONDS
+            await asyncio.gather(*(keeper.end(grace) for keeper in self._keepers))
+            await asyncio.wait(tasks, timeout=1)
+            for task in tasks:
+                if task.done() and not task.cancelled():
+                    task.exception()  # seen: of two children that cannot start, the first one's error is enough
+            self._segments.close()
+
+    async def _watch(self, tasks: "list[asyncio.Task[None]]") -> None:
+        """Return when a signal comes. A part that ends by itself ends the server, with its own error."""
+        stop = asyncio.create_task(self._stop.wait())
+        try:
+            parts: set[asyncio.Future[Any]] = {stop, self._background.failed, *tasks}
+            done, _ = await asyncio.wait(parts, return_when=asyncio.FIRST_COMPLETED)
+            if stop in done:
+                return
+            for part in done:
+                part.result()
+            raise RuntimeError("a part of the server ended by itself")
+        finally:
+            stop.cancel()
+
+    async def _end_gracefully(self, http: HttpServer, serving: "asyncio.Task[None]") -> None:
+        log.info("stopping: %d requests have %g s to end", self._service.admission.n_active, self._drain_seconds)
+        drained = asyncio.create_task(self._drain(http, serving))
+        at_once = asyncio.create_task(self._stop_now.wait())
+        await asyncio.wait({drained, at_once}, return_when=asyncio.FIRST_COMPLETED)
+        at_once.cancel()
+        if drained.done():
+            drained.result()
+        drained.cancel()
+
+    async def _drain(self, http: HttpServer, serving: "asyncio.Task[None]") -> None:
+        await self._service.admission.drain(self._drain_seconds)
+        http.should_exit = True
+        await asyncio.wait({serving}, timeout=LAST_BYTES_SECONDS + 1)
+        with contextlib.suppress(asyncio.TimeoutError):
+            await asyncio.wait_for(self._background.idle(), SETTLE_SECONDS)
+
+    @property
+    def _drain_seconds(self) -> float:
+        return self._config.http.drain_seconds
+
+    def _on_signal(self) -> None:
+        """The first one drains, the second one ends at once."""
+        if self._stop.is_set():
+            self._stop_now.set()
+        self._stop.set()
+
+    async def _announce(self, sock: socket.socket) -> None:
+        """Say when everything is up; stays, because a part that ends is a failure."""
+        for keeper in self._keepers:
+            await keeper.ready.wait()
+        assert self._engine.facts is not None
+        limit = self._service.served.max_model_len
+        print(describe_engine(self._engine.facts, limit, self._pool_bytes), flush=True)
+        print(f"Pixelferry ready on {url_of(sock)}", flush=True)
+        await asyncio.Event().wait()
+
+    async def _sweep(self) -> None:
+        """Free what dead owners left, at start and from time to time: a server beside this one may be killed."""
+        while True:
+            report = await asyncio.to_thread(sweep, self._owner.root)
+            if report.owners:
+                self._metrics.swept(report.bytes)
+                log.info("swept %d dead owners: %d segments, %d bytes", report.owners, report.segments, report.bytes)
+            await asyncio.sleep(SWEEP_SECONDS)
+
+    def _http(self) -> HttpServer:
+        config = self._config.http
+        app = create_app(self._service, config.max_body_bytes, BodyBudget(config.max_inflight_bytes))
+        return HttpServer(
+            uvicorn.Config(
+                app,
+                loop="none",
+                http="httptools",
+                ws="none",
+                lifespan="off",
+                log_config=None,
+                access_log=False,
+                server_header=False,
+                timeout_keep_alive=KEEP_CONNECTION_SECONDS,
+                timeout_graceful_shutdown=LAST_BYTES_SECONDS,
+            )
+        )
+
+    def _worker_keeper(self, guest: Guest) -> Keeper:
+        config = self._config
+        start = StartWorker(
+            checkpoint=str(config.model.path),
+            media=config.media,
+            max_model_len=self._service.served.max_model_len,
+            shm_root=str(self._owner.root),
+        )
+        return self._keeper("worker", start, guest, FromWorker)
+
+    def _engine_keeper(self) -> Keeper:
+        config = self._config
+        start = StartEngine(
+            checkpoint=str(config.model.path),
+            engine=config.engine,
+            shm_root=str(self._owner.root),
+            max_model_len=self._service.served.max_model_len,
+            largest=self._service.served.largest,
+        )
+        return self._keeper("engine", start, self._engine, FromEngine)
+
+    def _keeper(self, role: Role, start: StartWorker | StartEngine, guest: Guest, receives: Any) -> Keeper:
+        owned = Ownership(lock_fd=self._owner.fileno(), owner_name=self._owner.name, shm_root=self._owner.root)
+        return Keeper(
+            role,
+            lambda: launch(role, owned, receives),
+            start,
+            guest,
+            pulse_seconds=self._config.pulse_seconds,
+            on_restart=lambda: self._metrics.restart(role),
+        )
+
+
+def listen(host: str, port: int) -> socket.socket:
+    """A listening socket. Raises StartFailed when the address cannot be had."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    try:
+        return socket.create_server((host, port), family=family, backlog=2048)
+    except OSError as error:
+        why = os.strerror(error.errno) if error.errno and error.errno > 0 else error.strerror  # gaierror's are negative
+        raise StartFailed(f"cannot listen on {host}:{port}: {why}") from None
+
+
+def url_of(sock: socket.socket) -> str:
+    """Where a client on this machine reaches the socket."""
+    host, port = sock.getsockname()[:2]
+    host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)
+    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+
+
+async def serve(config: ServeConfig, served: Served, root: Path) -> None:
+    """Run one server under `root` until a signal ends it. Whatever happens, nothing of it stays in shared memory.
+
+    Raises StartFailed, and shm.owner.OwnerError for a root that is not ours.
+    """
+    with listen(config.http.host, config.http.port) as sock:
+        owner = Owner.claim(root)
+        try:
+            # A pool larger than its file system would answer "later" to what can never fit.
+            pool_bytes = min(config.shm.pool_bytes, room(root))
+            print(describe(config, served, root, pool_bytes), flush=True)
+            await Server(config, served, owner, pool_bytes).run(sock)
+        finally:
+            owner.close()

@@ -1,0 +1,242 @@
+"""The examination of the demo model: items are right, the same every time, held out, and marked as a person would."""
+
+import base64
+import io
+import json
+from pathlib import Path
+
+import av
+import httpx
+import pytest
+from PIL import Image
+
+from demo import evaluate, sabotage
+from demo.exam import ROWS, Item, Row, Turn, chosen_rows
+from demo.exam_media import Part
+from demo.examiner import Examiner, Marked, Result, iou_of, with_media_of
+from demo.scoring import overlap, plain, same, wilson
+from demo.words import Words
+
+REPO = Path(__file__).resolve().parents[2]
+
+
+@pytest.fixture(scope="module")
+def words() -> Words:
+    return Words.load()
+
+
+def row(name: str) -> Row:
+    return next(one for one in ROWS if one.name == name)
+
+
+def content(part: Part) -> bytes:
+    return base64.b64decode(next(iter(part.values())).partition(",")[2])
+
+
+def facts(item: Item) -> list[tuple[object, ...]]:
+    """All but the bytes of clips and sounds: WebM and Ogg carry random numbers, and x264 is not always alike."""
+    exact = ("text", "image")
+    return [
+        (
+            turn.question,
+            turn.answer,
+            turn.box,
+            [(kind, part[kind] if kind in exact else "") for part in turn.parts for kind in part],
+        )
+        for turn in item.turns
+    ]
+
+
+def marked(right: bool, iou: float | None = None) -> Marked:
+    item = Item(row="count", turns=(Turn(parts=({"text": "?"},), question="?", answer="2"),))
+    return Marked(item=item, right=right, question="?", wanted="2", said="3", iou=iou)
+
+
+# ---- scoring
+
+
+@pytest.mark.parametrize(
+    ("said", "right"),
+    [(" Red circle. ", "red circle"), ("three", "3"), ("Three.", "3"), ("三", "3"), ("我不知道", "我不知道。")],
+)
+def test_answers_that_say_the_same_are_right(said: str, right: str) -> None:
+    assert same(said, right)
+
+
+@pytest.mark.parametrize(
+    ("said", "right"),
+    [("red circle, blue star", "red circle"), ("4", "3"), ("", "left"), ("13", "3"), ("red", "green")],
+)
+def test_other_answers_are_wrong(said: str, right: str) -> None:
+    assert not same(said, right)
+
+
+def test_only_one_full_stop_is_dropped() -> None:
+    assert plain("Yes, a few.") == "yes, a few"
+    assert plain("no..") == "no."
+
+
+def test_overlap_of_boxes() -> None:
+    assert overlap((0, 0, 10, 10), (0, 0, 10, 10)) == 1
+    assert overlap((0, 0, 10, 10), (5, 0, 15, 10)) == pytest.approx(1 / 3)
+    assert overlap((0, 0, 10, 10), (10, 0, 20, 10)) == overlap((5, 5, 5, 5), (0, 0, 10, 10)) == 0
+
+
+def test_a_box_is_right_alone_and_in_pixels() -> None:
+    box = {"ref": "star", "kind": "box", "points": [[20, 20], [140, 80]], "picture": 0}
+    assert iou_of([box], (20, 20, 140, 80)) == 1
+    assert iou_of([box, box], (20, 20, 140, 80)) == iou_of([], (20, 20, 140, 80)) == 0
+
+
+def test_wilson_interval_is_the_published_one() -> None:
+    assert wilson(95, 100) == pytest.approx((0.8882, 0.9785), abs=1e-4)
+    assert wilson(0, 10) == pytest.approx((0.0, 0.2775), abs=1e-4)
+    assert wilson(10, 10) == pytest.approx((0.7225, 1.0), abs=1e-4)
+    with pytest.raises(ValueError, match="question"):
+        wilson(0, 0)
+
+
+# ---- items
+
+
+@pytest.mark.parametrize("one", ROWS, ids=lambda one: one.name)
+def test_items_are_well_formed(one: Row, words: Words) -> None:
+    for index in range(4):
+        item = one.item(words, 5, index)
+        assert item.row == one.name
+        assert facts(item) == facts(one.item(words, 5, index))
+        for turn in item.turns:
+            assert [part["text"] for part in turn.parts if "text" in part] == [turn.question]
+            assert turn.question.strip() and turn.answer
+            assert (turn.box is not None) == one.name.startswith("where")
+            assert any("一" <= letter <= "鿿" for letter in turn.question + turn.answer) == (one.language == "zh")
+
+
+@pytest.mark.parametrize("one", ROWS, ids=lambda one: one.name)
+def test_another_seed_asks_other_things(one: Row, words: Words) -> None:
+    first, second = ([facts(one.item(words, seed, index)) for index in range(4)] for seed in (5, 6))
+    assert first != second
+
+
+def test_media_are_what_they_say(words: Words) -> None:
+    for index in range(8):
+        for turn in (*row("mixed").item(words, 1, index).turns, *row("where").item(words, 1, index).turns):
+            for part in turn.parts:
+                if "image" in part:
+                    image = Image.open(io.BytesIO(content(part)))
+                    assert part["image"].startswith(f"data:image/{str(image.format).lower()};")
+                    if turn.box is not None:
+                        x1, y1, x2, y2 = turn.box
+                        assert 0 <= x1 < x2 <= image.width and 0 <= y1 < y2 <= image.height
+                elif "text" not in part:
+                    with av.open(io.BytesIO(content(part))) as file:
+                        assert bool(file.streams.video) == ("video" in part) != bool(file.streams.audio)
+
+
+def test_formats_and_beeps_go_round(words: Words) -> None:
+    items = [row("beeps").item(words, 0, index) for index in range(32)]
+    kinds = {
+        (next(p for p in i.turns[0].parts if "audio" in p)["audio"].split(";")[0], i.turns[0].answer) for i in items
+    }
+    assert {answer for _, answer in kinds} == {"1", "2", "3", "4"}
+    assert len(kinds) == 20  # five types of files, each with every count
+
+
+def test_questions_are_held_out(words: Words) -> None:
+    """With nothing but held-out templates every row can still be asked: no other one is ever used."""
+    trained = {key: () for key in words.questions if not key[2]}
+    only = Words(
+        questions=type(words.questions)({**words.questions, **trained}),
+        talk=type(words.talk)({key: value if key[1] else () for key, value in words.talk.items()}),
+        outside=type(words.outside)({key: value if key[1] else () for key, value in words.outside.items()}),
+        extras=words.extras,
+    )
+    for one in ROWS:
+        assert facts(one.item(only, 2, 0)) == facts(one.item(words, 2, 0))
+
+
+def test_swapped_media_belong_to_another_question(words: Words) -> None:
+    for name in ("thing", "which_has", "mixed", "two_turns"):
+        item, other = (row(name).item(words, 3, index) for index in (0, 1))
+        swapped = with_media_of(item, other)
+        assert [turn.answer for turn in swapped.turns] == [turn.answer for turn in item.turns]
+        own, theirs, sent = (
+            sorted(next(iter(p.values())) for turn in i.turns for p in turn.parts if "text" not in p)
+            for i in (item, other, swapped)
+        )
+        assert sent == theirs != own
+
+
+# ---- asking
+
+
+def test_a_later_turn_carries_what_was_said() -> None:
+    bodies = []
+
+    def answer(request: httpx.Request) -> httpx.Response:
+        bodies.append(json.loads(request.content))
+        return httpx.Response(200, json={"text": "Two." if len(bodies) == 1 else "no", "boxes": []})
+
+    examiner = Examiner("http://server")
+    examiner._http = httpx.Client(base_url="http://server", transport=httpx.MockTransport(answer))
+    turns = (
+        Turn(parts=({"image": "data:,"}, {"text": "how many?"}), question="how many?", answer="2"),
+        Turn(parts=({"text": "a star?"},), question="a star?", answer="yes"),
+    )
+    found = examiner.ask(Item(row="two_turns", turns=turns))
+    assert (found.right, found.said, found.question) == (False, "no", "a star?")
+    assert bodies[0]["history"] == [] and bodies[1]["history"] == [{"inputs": list(turns[0].parts), "text": "Two."}]
+
+
+def test_an_error_is_a_wrong_answer_that_is_seen() -> None:
+    examiner = Examiner("http://server")
+    transport = httpx.MockTransport(lambda _: httpx.Response(400, text="no such thing"))
+    examiner._http = httpx.Client(base_url="http://server", transport=transport)
+    found = examiner.ask(marked(True).item)
+    assert not found.right and found.said == "HTTP 400: no such thing"
+
+
+# ---- the card
+
+
+def test_card_says_what_was_met_and_missed() -> None:
+    good = Result(row=row("count"), marked=(marked(True),) * 19 + (marked(False),))
+    poor = Result(row=row("count_zh"), marked=(marked(True),) * 8 + (marked(False),) * 2)
+    boxes = Result(row=row("where"), marked=(marked(True, 0.75), marked(False, 0.25)))
+    text = evaluate.card([good, poor, boxes], command="ask", model="weights", day="2026-01-02")
+    assert "| counting to five | 19/20 | 95.0% | 76.4% to 99.1% | 95%, met |" in text
+    assert "| Chinese: all of these | 8/10 | 80.0% | 49.0% to 94.3% | 85%, missed |" in text
+    assert "0.50 (boxes at IoU 0.5)" in text and text.startswith("2026-01-02, `ask`, weights")
+
+
+def test_only_what_is_between_the_marks_is_written_anew() -> None:
+    page = f"before\n{evaluate.BEGIN}\nold\n{evaluate.END}\nafter"
+    assert evaluate.filled(page, "new") == f"before\n{evaluate.BEGIN}\n\nnew\n\n{evaluate.END}\nafter"
+    with pytest.raises(ValueError, match="needs the lines"):
+        evaluate.filled("no marks", "new")
+    evaluate.filled((REPO / "docs" / "demo-model.md").read_text(encoding="utf-8"), "")
+
+
+def test_rows_are_chosen_by_name() -> None:
+    assert [one.name for one in chosen_rows("beeps, count")] == ["count", "beeps"]
+    assert chosen_rows("") == ROWS
+    with pytest.raises(ValueError, match="no such row: cat"):
+        chosen_rows("cat")
+
+
+# ---- sabotage
+
+
+@pytest.mark.parametrize("fault", sabotage.FAULTS, ids=lambda fault: fault.name)
+def test_every_fault_still_fits_the_code(fault: sabotage.Fault, tmp_path: Path) -> None:
+    if not fault.path:
+        return
+    broken = tmp_path / fault.path
+    broken.parent.mkdir(parents=True)
+    broken.write_text((REPO / fault.path).read_text(encoding="utf-8"), encoding="utf-8")
+    fault.plant(tmp_path)
+    text = broken.read_text(encoding="utf-8")
+    assert text != (REPO / fault.path).read_text(encoding="utf-8")
+    compile(text, fault.path, "exec")
+    with pytest.raises(ValueError, match="not once"):
+        fault.plant(tmp_path)  # the line is gone

@@ -1,0 +1,153 @@
+"""The server's half around an engine under test: a pool of segments, prompts from chats, and who got which tokens."""
+
+import base64
+import io
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from PIL import Image
+
+from configs.checkpoint import Checkpoint
+from configs.serve import EngineConfig, MediaConfig
+from model.engine.engine import Engine
+from model.engine.messages import Finished, FromEngine, Generate, MediaRead, SamplingParams, StepDone, TokenEvent
+from model.net.multimodal import MultimodalLM
+from model.registry import family_of
+from shm.owner import Owner
+from shm.pool import Pool
+from tokenization.media.frame_sampling import VideoOptions
+from tokenization.messages import Chat, Measured, Media, Prepare, StartWorker, Text, Turn
+from tokenization.prepare import prepare
+
+Parts = Sequence[str | Image.Image | Media]
+GREEDY = SamplingParams(max_tokens=16, temperature=0.0, seed=0)
+
+
+def picture(width: int, height: int, seed: int) -> Image.Image:
+    """A smooth random picture."""
+    small = np.random.default_rng(seed).integers(0, 256, (5, 7, 3), dtype=np.uint8)
+    return Image.fromarray(small).resize((width, height), Image.Resampling.BICUBIC)
+
+
+def data_url(image: Image.Image) -> str:
+    """The picture as a client would send it, without loss."""
+    file = io.BytesIO()
+    image.save(file, "PNG")
+    return "data:image/png;base64," + base64.b64encode(file.getvalue()).decode()
+
+
+def clip(content: bytes, **options: Any) -> Media:
+    """A video as a client would send it, with what may stand beside it."""
+    source = "data:video/mp4;base64," + base64.b64encode(content).decode()
+    return Media(kind="video", source=source, where="", options=VideoOptions(**options))
+
+
+def chat_of(parts: Parts) -> Chat:
+    """One user turn."""
+    found: list[Text | Media] = []
+    for i, part in enumerate(parts):
+        if isinstance(part, str):
+            found.append(Text(text=part))
+        elif isinstance(part, Media):
+            found.append(part)
+        else:
+            found.append(Media(kind="image", source=data_url(part), where=f"messages[0].content[{i}]"))
+    return Chat(turns=(Turn(role="user", parts=tuple(found), plain=False),))
+
+
+class Host:
+    """Prepares requests as a worker does, and books what an engine says as the server does."""
+
+    def __init__(self, checkpoint: Path, owner: Owner) -> None:
+        self.root = owner.root
+        self.pool = Pool(owner, 64 << 20)
+        self.events: dict[str, list[TokenEvent]] = {}
+        self.finished: dict[str, Finished] = {}
+        self.read: dict[str, list[str]] = {}
+        self._start = StartWorker(
+            checkpoint=str(checkpoint), media=MediaConfig(), max_model_len=32768, shm_root=str(owner.root)
+        )
+        found = Checkpoint(checkpoint)
+        self._prompt = family_of(found).prompt(found, MediaConfig().max_pixels)
+
+    def prepare(self, request_id: str, parts: Parts, sampling: SamplingParams = GREEDY) -> Generate:
+        """The chat as the engine gets it, its pixels in leased segments."""
+
+        def ask(measured: Measured) -> Sequence[str]:
+            return self.pool.lease(request_id, measured.nbytes)
+
+        job = Prepare(request_id=request_id, chat=chat_of(parts))
+        prepared = prepare(job, self._start, self._prompt, ask, lambda: None)
+        return Generate(
+            request_id=request_id, input_ids=prepared.input_ids, media=prepared.media, positions=prepared.positions,
+            position_delta=prepared.position_delta, sampling=sampling,
+        )  # fmt: skip
+
+    def book(self, messages: Sequence[FromEngine]) -> None:
+        """Take what an engine said. Nothing may follow a Finished, and nothing is read twice."""
+        for message in messages:
+            if isinstance(message, MediaRead):
+                assert message.request_id not in self.finished
+                self.read.setdefault(message.request_id, []).extend(message.names)
+                self.pool.give_back(message.request_id, message.names)
+            elif isinstance(message, StepDone):
+                for event in message.tokens:
+                    assert event.request_id not in self.finished
+                    self.events.setdefault(event.request_id, []).append(event)
+            elif isinstance(message, Finished):
+                assert message.request_id not in self.finished
+                self.finished[message.request_id] = message
+                self.pool.retire(message.request_id)
+                self.pool.settle(message.request_id)
+
+    def submit(self, engine: Engine, generate: Generate) -> None:
+        """Hand a request over; a refusal is booked."""
+        refusal = engine.submit(generate)
+        if refusal is not None:
+            self.book([refusal])
+
+    def run(self, engine: Engine, max_steps: int = 3000) -> None:
+        """Step until the engine is idle, checking its books after every step."""
+        for _ in range(max_steps):
+            if engine.idle:
+                return
+            self.book(engine.step())
+            engine.check_integrity()
+        raise AssertionError("the engine does not come to an end")
+
+    def tokens(self, request_id: str) -> list[int]:
+        """What was sampled for a request."""
+        return [event.token.id for event in self.events.get(request_id, [])]
+
+    def assert_clean(self, engine: Engine) -> None:
+        """No request, block, embedding or lease is left anywhere."""
+        assert engine.idle
+        engine.check_integrity()
+        assert engine.stats.kv_blocks_used == 0 and engine.stats.embedding_bytes == 0
+        stats = self.pool.stats()
+        assert stats.leased_bytes == 0 and stats.path_files == 0
+
+
+@contextmanager
+def host_at(checkpoint: Path, root: Path) -> Iterator[Host]:
+    """A host whose segments lie under `root`."""
+    owner = Owner.claim(root)
+    try:
+        yield Host(checkpoint, owner)
+    finally:
+        owner.close()
+
+
+def engine_at(
+    model: MultimodalLM, root: Path, *, max_model_len: int = 1024, kv_tokens: int = 4096, block_size: int = 16,
+    tokens: int = 64, seqs: int = 8, embedding_bytes: int = 1 << 20,
+) -> Engine:  # fmt: skip
+    """An engine over `model` with a cache of `kv_tokens` tokens."""
+    config = EngineConfig(
+        max_seqs=seqs, max_batched_tokens=tokens, block_size=block_size, embedding_bytes=embedding_bytes,
+        kv_cache_bytes=kv_tokens * model.kv.bytes_per_token(model.dtype.itemsize),
+    )  # fmt: skip
+    return Engine(model=model, config=config, root=root, max_model_len=max_model_len)

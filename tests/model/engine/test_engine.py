@@ -1,0 +1,294 @@
+"""One engine, driven step by step: every end of a request, alone and beside neighbours whose tokens must stay right."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import msgspec
+import numpy as np
+import pytest
+import torch
+
+from model.engine.engine import Engine
+from model.engine.messages import Generate, MediaRead, SamplingParams, StepDone
+from model.net.batch import ForwardBatch, KVCache
+from model.net.multimodal import MultimodalLM
+from shm.words import encode_shape_to_int64
+from tests.model.engine.host import GREEDY, Host, Parts, engine_at, picture
+
+ONE: Parts = ["look: ", picture(120, 90, 1), "what is in this image?"]
+THREE: Parts = [picture(60, 70, 2), "and", picture(90, 60, 3), "and", picture(100, 120, 4), "describe"]
+TEXT: Parts = ["one two three"]
+
+
+def solo(model: MultimodalLM, host: Host, parts: Parts, sampling: SamplingParams = GREEDY) -> list[int]:
+    """The tokens of a request that is alone in an engine of its own."""
+    name = f"solo-{len(host.finished)}"
+    engine = engine_at(model, host.root, tokens=2048)
+    host.submit(engine, host.prepare(name, parts, sampling))
+    host.run(engine)
+    host.assert_clean(engine)
+    assert host.finished[name].reason == "done"
+    return host.tokens(name)
+
+
+def submit(host: Host, engine: Engine, name: str, parts: Parts, sampling: SamplingParams = GREEDY) -> None:
+    host.submit(engine, host.prepare(name, parts, sampling))
+
+
+def test_messages_of_one_request_in_order(model: MultimodalLM, host: Host) -> None:
+    engine = engine_at(model, host.root)
+    generate = host.prepare("a", ONE, msgspec.structs.replace(GREEDY, max_tokens=2))
+    assert engine.submit(generate) is None and not engine.idle
+    held = engine._scheduler["a", 0].media
+    assert [media.segment is not None for media in held] == [True]
+    first, second = engine.step(), engine.step()
+    read, done = first
+    assert isinstance(read, MediaRead) and len(read.names) == 1 and read.request_id == "a"
+    assert isinstance(done, StepDone) and [event.finish for event in done.tokens] == [None]
+    assert set(done.seconds) == {"encode", "prefill", "sample"}
+    assert [media.segment for media in held] == [None]  # nobody could open it again
+    assert done.stats.running == 1 and done.stats.kv_blocks_used > 0 and done.stats.embedding_bytes > 0
+    assert isinstance(second[0], StepDone) and [event.finish for event in second[0].tokens] == ["length"]
+    assert set(second[0].seconds) == {"decode", "sample"}
+    assert second[0].stats.kv_blocks_used == 0 and second[0].stats.embedding_bytes == 0
+    assert second[1].request_id == "a" and second[1].reason == "done"  # type: ignore[union-attr]
+    assert engine.step() == [] and engine.progress is None
+    host.book([*first, *second])
+    host.assert_clean(engine)
+
+
+def test_a_stop_token_is_reported_and_ends_the_request(model: MultimodalLM, host: Host) -> None:
+    tokens = solo(model, host, TEXT)
+    engine = engine_at(model, host.root)
+    at = next(i for i, token in enumerate(tokens) if i > 2 and token not in tokens[:i])
+    submit(host, engine, "a", TEXT, msgspec.structs.replace(GREEDY, stop_token_ids=(tokens[at],)))
+    host.run(engine)
+    assert host.tokens("a") == tokens[: at + 1]
+    assert host.events["a"][-1].finish == "stop" and host.finished["a"].reason == "done"
+    host.assert_clean(engine)
+
+
+def test_max_model_len_ends_a_request_with_length(model: MultimodalLM, host: Host) -> None:
+    n = len(host.prepare("a", TEXT).input_ids)
+    engine = engine_at(model, host.root, max_model_len=n + 3)
+    submit(host, engine, "a", TEXT)
+    host.run(engine)
+    assert [event.finish for event in host.events["a"]] == [None, None, "length"]
+
+
+@pytest.mark.parametrize("tokens", [7, 64])
+@pytest.mark.parametrize("steps", range(0, 40, 3))
+def test_abort_in_every_state(model: MultimodalLM, host: Host, steps: int, tokens: int) -> None:
+    """Waiting, in mid-prompt, inside an image, decoding, preempted: nothing is left and nobody else notices."""
+    engine = engine_at(model, host.root, tokens=tokens, block_size=4, kv_tokens=160, max_model_len=130)
+    expected = {name: solo(model, host, parts) for name, parts in (("stays", ONE), ("late", TEXT))}
+    submit(host, engine, "stays", ONE)
+    submit(host, engine, "goes", THREE)
+    submit(host, engine, "late", TEXT)
+    for _ in range(steps):
+        host.book(engine.step())
+    inside = "goes" not in host.finished
+    answer = engine.abort("goes")
+    assert answer is not None and answer.reason == "abort" and answer.request_id == "goes"
+    engine.check_integrity()
+    if inside:
+        host.book([answer])
+    host.run(engine)
+    assert {name: host.tokens(name) for name in expected} == expected
+    host.assert_clean(engine)
+
+
+def test_abort_of_an_unknown_request_is_answered(model: MultimodalLM, host: Host) -> None:
+    engine = engine_at(model, host.root)
+    answer = engine.abort("nobody")
+    assert answer is not None and answer.reason == "abort"
+
+
+def delete_segment(host: Host, generate: Generate) -> Generate:
+    host.pool.retire("bad")  # as when the request ended meanwhile: the name leads nowhere
+    host.pool.settle("bad")
+    return generate
+
+
+def corrupt_word(host: Host, generate: Generate) -> Generate:
+    ids = generate.input_ids.copy()
+    ids[np.flatnonzero(ids < 0)[0]] ^= 1 << 30
+    return msgspec.structs.replace(generate, input_ids=ids)
+
+
+def other_shape(host: Host, generate: Generate) -> Generate:
+    """Word and grid agree with each other, but not with the segment's record."""
+    item = generate.media[1]
+    grid = (1, item.grid[1] + 2, item.grid[2])
+    ids = generate.input_ids.copy()
+    ids[item.spans[0][0] + 1] = encode_shape_to_int64((grid[1] * grid[2], 588))
+    media = (generate.media[0], msgspec.structs.replace(item, grid=grid), *generate.media[2:])
+    return msgspec.structs.replace(generate, input_ids=ids, media=media)
+
+
+def wrong_grid(host: Host, generate: Generate) -> Generate:
+    item = msgspec.structs.replace(generate.media[0], grid=(1, 2, 2))
+    return msgspec.structs.replace(generate, media=(item, *generate.media[1:]))
+
+
+def odd_grid(host: Host, generate: Generate) -> Generate:
+    """As many patches, in a grid that the tower cannot merge."""
+    item = generate.media[0]
+    item = msgspec.structs.replace(item, grid=(1, 1, item.grid[1] * item.grid[2]))
+    return msgspec.structs.replace(generate, media=(item, *generate.media[1:]))
+
+
+def shorter_span(host: Host, generate: Generate) -> Generate:
+    """The tower gives more rows than the item has pads."""
+    ((start, length),) = generate.media[0].spans
+    item = msgspec.structs.replace(generate.media[0], spans=((start, length - 1),))
+    return msgspec.structs.replace(generate, media=(item, *generate.media[1:]))
+
+
+BROKEN: list[tuple[Callable[[Host, Generate], Generate], str]] = [
+    (delete_segment, "media_unavailable"), (corrupt_word, "media_unavailable"), (other_shape, "media_unavailable"),
+    (wrong_grid, "internal"), (odd_grid, "internal"), (shorter_span, "internal"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("tokens", [7, 2048])
+@pytest.mark.parametrize(("damage", "code"), BROKEN, ids=[damage.__name__ for damage, _ in BROKEN])
+def test_one_broken_request_fails_alone(
+    model: MultimodalLM, host: Host, damage: Callable[[Host, Generate], Generate], code: str, tokens: int
+) -> None:
+    expected = {"before": solo(model, host, TEXT), "after": solo(model, host, ONE)}
+    engine = engine_at(model, host.root, tokens=tokens)
+    submit(host, engine, "before", TEXT)
+    bad = host.prepare("bad", THREE)
+    names = [name for name in host.pool._requests["bad"].leased]
+    host.submit(engine, damage(host, bad))
+    submit(host, engine, "after", ONE)
+    host.run(engine)
+    failed = host.finished["bad"]
+    assert failed.reason == "failed" and failed.code == code and failed.message
+    assert not any(name in failed.message for name in names) and str(host.root) not in failed.message
+    assert host.tokens("bad") == []
+    assert {name: host.tokens(name) for name in expected} == expected
+    host.assert_clean(engine)
+
+
+def test_what_can_never_be_served_is_refused_at_once(model: MultimodalLM, host: Host) -> None:
+    engine = engine_at(model, host.root, embedding_bytes=1000)
+    submit(host, engine, "a", ONE)
+    assert engine.idle and host.finished["a"].reason == "failed" and "embeddings" in host.finished["a"].message
+    host.assert_clean(engine)
+
+
+def test_as_many_media_tokens_as_it_says_are_taken(model: MultimodalLM, host: Host) -> None:
+    generate = host.prepare("a", ONE)
+    need = sum(length for _, length in generate.media[0].spans)
+    row = model.hidden_size * 4
+    tight, short = (engine_at(model, host.root, embedding_bytes=need * row - less) for less in (0, 1))
+    assert (tight.max_media_tokens, short.max_media_tokens) == (need, need - 1)
+    assert short.submit(generate) is not None and tight.submit(generate) is None
+
+
+def test_embeddings_of_all_requests_stay_inside_their_budget(model: MultimodalLM, host: Host) -> None:
+    one = sum(length for _, length in host.prepare("x", ONE).media[0].spans) * model.hidden_size * 4
+    host.pool.retire("x")
+    host.pool.settle("x")
+    expected = solo(model, host, ONE)
+    engine = engine_at(model, host.root, embedding_bytes=2 * one + 1)
+    for i in range(5):
+        submit(host, engine, str(i), ONE)
+    while not engine.idle:
+        host.book(engine.step())
+        assert engine.stats.embedding_bytes <= 2 * one and engine.stats.running <= 2
+    assert all(host.tokens(str(i)) == expected for i in range(5))
+
+
+def test_the_same_id_twice_does_not_disturb_the_first(model: MultimodalLM, host: Host) -> None:
+    engine = engine_at(model, host.root)
+    generate = host.prepare("a", TEXT)
+    assert engine.submit(generate) is None
+    second = engine.submit(generate)
+    assert second is not None and second.reason == "failed"
+    host.run(engine)
+    assert host.tokens("a") == solo(model, host, TEXT)
+
+
+SEEDED = SamplingParams(max_tokens=24, temperature=1.2, top_k=40, top_p=0.95, seed=1234)
+
+
+def test_a_seeded_draw_depends_on_nothing_else(model: MultimodalLM, host: Host) -> None:
+    """Not on the batch, the chunks, the blocks, or preemption."""
+    alone = solo(model, host, THREE, SEEDED)
+    assert len(set(alone)) > 5 and alone != solo(model, host, THREE, msgspec.structs.replace(SEEDED, seed=5))
+    # Tight: both texts and the prompt fit exactly, with one block to grow for each that runs.
+    n_text, n_three = (len(host.prepare("measured", parts).input_ids) for parts in (TEXT, THREE))
+    host.pool.retire("measured")
+    host.pool.settle("measured")
+    tight = 2 * -(-n_text // 4) - (-n_three // 4) + 2
+    for name, tokens, block_size, blocks in (("wide", 2048, 16, 512), ("cut", 7, 4, 1024), ("tight", 2048, 4, tight)):
+        engine = engine_at(
+            model, host.root, tokens=tokens, block_size=block_size, kv_tokens=blocks * block_size, max_model_len=140
+        )
+        for i in range(2):
+            submit(host, engine, f"{name}{i}", TEXT, msgspec.structs.replace(SEEDED, seed=i, top_k=0, max_tokens=40))
+        submit(host, engine, name, THREE, SEEDED)
+        host.run(engine)
+        assert host.tokens(name) == alone, name
+        assert (engine.stats.preemptions > 0) == (name == "tight")
+
+
+class Faulty:
+    """A model whose forward pass a test can break."""
+
+    def __init__(self, model: MultimodalLM, spoil: Callable[[ForwardBatch, torch.Tensor], torch.Tensor]) -> None:
+        self._model = model
+        self._spoil = spoil
+
+    def __getattr__(self, name: str) -> object:
+        return getattr(self._model, name)
+
+    def forward(self, batch: ForwardBatch, kv: KVCache) -> torch.Tensor:
+        return self._spoil(batch, self._model.forward(batch, kv))
+
+
+def test_logits_that_are_not_finite_fail_their_request_alone(model: MultimodalLM, host: Host) -> None:
+    expected = solo(model, host, TEXT)
+
+    def spoil(batch: ForwardBatch, logits: torch.Tensor) -> torch.Tensor:
+        if len(logits) == 2 and max(batch.kv_lens) > 55:
+            logits[1] = torch.nan
+        return logits
+
+    engine = engine_at(Faulty(model, spoil), host.root)  # type: ignore[arg-type]
+    submit(host, engine, "good", TEXT)
+    submit(host, engine, "bad", ONE)
+    host.run(engine)
+    assert host.tokens("good") == expected and host.finished["good"].reason == "done"
+    assert host.finished["bad"].reason == "failed" and host.finished["bad"].code == "internal"
+    host.assert_clean(engine)
+
+
+def test_a_forward_pass_that_fails_ends_the_engine(model: MultimodalLM, host: Host, tmp_path: Path) -> None:
+    def spoil(batch: ForwardBatch, logits: torch.Tensor) -> torch.Tensor:
+        raise RuntimeError("the device is gone")
+
+    engine = engine_at(Faulty(model, spoil), host.root)  # type: ignore[arg-type]
+    submit(host, engine, "a", TEXT)
+    with pytest.raises(RuntimeError, match="device"):
+        engine.step()
+
+
+def test_progress_is_visible_in_mid_step(model: MultimodalLM, host: Host) -> None:
+    seen = []
+
+    def spoil(batch: ForwardBatch, logits: torch.Tensor) -> torch.Tensor:
+        seen.append(engine.progress)
+        return logits
+
+    engine = engine_at(Faulty(model, spoil), host.root, tokens=2048)  # type: ignore[arg-type]
+    generate = host.prepare("a", THREE, msgspec.structs.replace(GREEDY, max_tokens=2))
+    host.submit(engine, generate)
+    host.run(engine)
+    patches = sum(item.grid[1] * item.grid[2] for item in generate.media)
+    assert [(p.tokens, p.patches) for p in seen if p] == [(len(generate.input_ids), patches), (1, 0)]
+    assert seen[0] is not None and replace(seen[0], tokens=0).started <= seen[1].started  # type: ignore[union-attr]

@@ -1,0 +1,183 @@
+"""The process main, run in a thread over a real channel: ready, answers, pulse, and what ends it."""
+
+import threading
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from configs.serve import EngineConfig
+from model.engine import loop
+from model.engine.engine import Progress
+from model.engine.kv_blocks import BlockError
+from model.engine.messages import (
+    Abort,
+    EnginePulse,
+    EngineReady,
+    Finished,
+    FromEngine,
+    MediaRead,
+    SamplingParams,
+    StartEngine,
+    StepDone,
+    ToEngine,
+)
+from model.net.multimodal import MultimodalLM
+from shm.channel import Channel, ChannelClosed, ChannelError, channel_pair
+from tests.model.engine.host import GREEDY, Host, engine_at, picture
+
+CONFIG = EngineConfig(device="cpu", dtype="float32", block_size=16, kv_cache_bytes=4 << 20, max_batched_tokens=32)
+
+
+@dataclass
+class Running:
+    """An engine that serves in a thread, seen from the server's end."""
+
+    server: Channel[FromEngine]
+    thread: threading.Thread
+    ended: list[BaseException]
+
+    def next(self) -> FromEngine:
+        """The next message that is no pulse."""
+        while True:
+            message = self.server.recv(20)
+            assert message is not None, "the engine says nothing"
+            if not isinstance(message, EnginePulse):
+                return message
+
+    def until_finished(self, n: int) -> list[FromEngine]:
+        """Messages up to the n-th Finished."""
+        found: list[FromEngine] = []
+        while sum(isinstance(message, Finished) for message in found) < n:
+            found.append(self.next())
+        return found
+
+    def end(self) -> BaseException:
+        """Close the server's end; what the engine left with."""
+        self.server.close()
+        self.thread.join(20)
+        assert not self.thread.is_alive()
+        return self.ended[0]
+
+
+def start_of(checkpoint: Path, root: Path, config: EngineConfig = CONFIG) -> StartEngine:
+    return StartEngine(checkpoint=str(checkpoint), engine=config, shm_root=str(root), max_model_len=512)
+
+
+@pytest.fixture
+def running(checkpoint: Path, host: Host) -> Iterator[Running]:
+    ours, theirs = channel_pair()
+    channel: Channel[ToEngine] = Channel(theirs, ToEngine)
+    ended: list[BaseException] = []
+
+    def serve() -> None:
+        try:
+            loop.run(channel, start_of(checkpoint, host.root))
+        except (ChannelClosed, ChannelError, ValueError, BlockError) as error:
+            ended.append(error)
+        finally:
+            channel.close()
+
+    thread = threading.Thread(target=serve)
+    thread.start()
+    found = Running(Channel(ours, FromEngine), thread, ended)
+    yield found
+    found.server.close()
+    thread.join(20)
+
+
+def test_ready_tells_what_was_loaded(running: Running, checkpoint: Path) -> None:
+    ready = running.next()
+    assert isinstance(ready, EngineReady)
+    assert (ready.device, ready.dtype, ready.block_size, ready.max_model_len) == ("cpu", "float32", 16, 512)
+    assert ready.max_media_tokens == CONFIG.embedding_bytes // (64 * 4)  # float32
+    lines = {line: nbytes for line, nbytes, _ in ready.memory}
+    weights = (checkpoint / "model.safetensors").stat().st_size
+    assert weights * 0.9 < lines["weights"] <= weights
+    assert ready.kv_blocks * 16 * 2 * 2 * 2 * 16 * 4 == lines["KV cache"]  # layers, key and value, heads, dim, bytes
+
+
+def test_requests_are_answered_and_pulses_go_on(running: Running, host: Host, model: MultimodalLM) -> None:
+    assert isinstance(running.next(), EngineReady)
+    running.server.send(host.prepare("a", [picture(90, 90, 1), "describe"]))
+    running.server.send(host.prepare("b", ["one two three"]))
+    messages = running.until_finished(2)
+    host.book(messages)
+    assert {type(message) for message in messages} == {MediaRead, StepDone, Finished}
+    alone = engine_at(model, host.root, tokens=2048)
+    host.submit(alone, host.prepare("again", [picture(90, 90, 1), "describe"]))
+    host.run(alone)
+    assert host.tokens("a") == host.tokens("again") and len(host.tokens("b")) == GREEDY.max_tokens
+    pulse = running.server.recv(5)
+    assert isinstance(pulse, EnginePulse) and pulse.step_seconds == 0
+    assert host.pool.stats().leased_bytes == 0
+    assert isinstance(running.end(), ChannelClosed)
+
+
+def test_abort_ends_a_long_answer_at_once(running: Running, host: Host) -> None:
+    assert isinstance(running.next(), EngineReady)
+    long = SamplingParams(max_tokens=400, temperature=0.0, seed=0)
+    running.server.send(host.prepare("long", ["one two three"], long))
+    assert isinstance(running.next(), StepDone)
+    running.server.send(Abort(request_id="long"))
+    running.server.send(Abort(request_id="nobody"))
+    messages = running.until_finished(2)
+    finished = [message for message in messages if isinstance(message, Finished)]
+    assert [(message.request_id, message.reason) for message in finished] == [("long", "abort"), ("nobody", "abort")]
+    tokens = [event for message in messages if isinstance(message, StepDone) for event in message.tokens]
+    assert len(tokens) < 399
+
+
+def test_a_refused_request_is_answered(running: Running, host: Host) -> None:
+    assert isinstance(running.next(), EngineReady)
+    generate = host.prepare("a", ["one two three"])
+    running.server.send(msgspec.structs.replace(generate, input_ids=generate.input_ids + 100_000))
+    answer = running.next()
+    assert isinstance(answer, Finished) and answer.reason == "failed"
+    running.server.send(generate)
+    assert isinstance(running.until_finished(1)[-1], Finished)  # it lives on
+
+
+def test_the_end_of_the_channel_ends_an_idle_engine_at_once(running: Running) -> None:
+    assert isinstance(running.next(), EngineReady)
+    started = time.monotonic()
+    assert isinstance(running.end(), ChannelClosed)
+    assert time.monotonic() - started < 2
+
+
+def test_a_message_that_cannot_be_read_ends_the_engine(running: Running) -> None:
+    assert isinstance(running.next(), EngineReady)
+    running.server.send(EnginePulse(step_seconds=0, step_tokens=0, step_patches=0))
+    running.thread.join(20)
+    assert isinstance(running.ended[0], ChannelError)
+
+
+def test_a_second_start_ends_the_engine(running: Running, checkpoint: Path, tmp_path: Path) -> None:
+    assert isinstance(running.next(), EngineReady)
+    running.server.send(start_of(checkpoint, tmp_path))
+    running.thread.join(20)
+    assert isinstance(running.ended[0], ValueError)
+
+
+def test_the_configured_limit_wins_where_it_is_lower(checkpoint: Path, tmp_path: Path) -> None:
+    config = msgspec.structs.replace(CONFIG, max_model_len=100)
+    engine, ready = loop.load(start_of(checkpoint, tmp_path, config))
+    assert ready.max_model_len == engine.size.max_model_len == 100
+    assert engine.idle and engine.stats.kv_blocks_used == 0  # the warm-up left nothing
+
+
+def test_books_that_do_not_add_up_end_an_idle_engine(model: MultimodalLM, tmp_path: Path) -> None:
+    engine = engine_at(model, tmp_path)
+    engine._scheduler.allocator._free.pop()  # a planted leak
+    with pytest.raises(BlockError):
+        loop.serve(engine, loop.Inbox(), lambda message: None)
+
+
+def test_a_pulse_tells_the_age_of_the_step(model: MultimodalLM, tmp_path: Path) -> None:
+    engine = engine_at(model, tmp_path)
+    assert loop.pulse_of(engine, 5.0) == EnginePulse(step_seconds=0.0, step_tokens=0, step_patches=0)
+    engine.progress = Progress(started=3.0, tokens=7, patches=40)
+    assert loop.pulse_of(engine, 5.0) == EnginePulse(step_seconds=2.0, step_tokens=7, step_patches=40)

@@ -1,0 +1,184 @@
+"""The memory profile against what torch really takes: the estimate is within a third of it, never far below."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch.profiler import ProfilerActivity, profile
+
+from configs.checkpoint import Checkpoint
+from configs.serve import EngineConfig, MediaConfig
+from model.engine.kv_cache import CacheSize, cache_size
+from model.engine.messages import SamplingParams
+from model.engine.profile import (
+    SAMPLER_COPIES,
+    LiveBytes,
+    Profile,
+    dummy_step,
+    encode_dummy,
+    full_steps,
+    memory_rows,
+    profile_by_shapes,
+)
+from model.engine.rules import Row
+from model.engine.sampler import sample
+from model.net.multimodal import MultimodalLM
+from model.ops.load import load_ops
+from model.registry import family_of
+from model.weights import Weights
+from tests.parity.harness import load_ours
+from tests.tiny.qwen2_5_omni import write_qwen2_5_omni
+from tests.tiny.qwen2_5_vl import write_qwen2_5_vl
+from tests.tiny.qwen2_audio import write_qwen2_audio
+from tests.tiny.qwen2_vl import write_qwen2_vl
+from tests.tiny.qwen_vl import write_qwen_vl
+from tokenization.messages import MediaItem
+
+CONFIG = EngineConfig(max_seqs=6, max_batched_tokens=512, block_size=16, kv_cache_bytes=64 << 20)
+LENGTH = 2048
+
+
+@pytest.fixture(scope="module")
+def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Large enough that activations, not small tables, decide."""
+    return write_qwen2_vl(
+        tmp_path_factory.mktemp("larger"), hidden=256, inter=704, heads=8, kv_heads=2, width=128, vision_heads=4,
+        vocab=4000,
+    )  # fmt: skip
+
+
+def write_v1(path: Path) -> Path:
+    return write_qwen_vl(path, ["a cat"])
+
+
+def on_meta(path: Path, dtype: torch.dtype) -> MultimodalLM:
+    checkpoint = Checkpoint(path)
+    family, ops = family_of(checkpoint), load_ops(torch.device("meta"), dtype)
+    return family.build(checkpoint, Weights(checkpoint, family.renames, dtype, ops.device, family.skips), ops)
+
+
+def largest(path: Path, limits: MediaConfig) -> tuple[MediaItem, ...]:
+    found = Checkpoint(path)
+    prompt = family_of(found).prompt(found, limits.max_pixels)
+    return tuple(
+        MediaItem(kind=item.kind, spans=((0, item.n_pads),), grid=item.grid, digest="", fixed=item.fixed)
+        for item in prompt.largest(limits, LENGTH)
+    )
+
+
+def really(run: Any) -> int:
+    """The peak of what torch's allocator hands out on the CPU while `run` runs, by its own profiler."""
+    run()  # what is made once and kept
+    with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as traced:
+        kept = run()
+    del kept
+    events = [e for e in traced.profiler.kineto_results.events() if e.name() == "[memory]"]
+    live = peak = 0
+    for event in sorted(events, key=lambda e: e.start_ns()):
+        live += event.nbytes()
+        peak = max(peak, live)
+    return peak
+
+
+@pytest.mark.parametrize("write", [write_qwen2_vl, write_qwen2_5_vl, write_v1, write_qwen2_audio, write_qwen2_5_omni])
+def test_every_family_can_be_asked(write: Any, tmp_path: Path) -> None:
+    path = write(tmp_path / "tiny")
+    items, checkpoint = largest(path, MediaConfig()), Checkpoint(path)
+    assert items and {item.kind for item in items} <= family_of(checkpoint).prompt(checkpoint, 10**6).modalities
+    found = profile_by_shapes(
+        on_meta(path, torch.float32),
+        CacheSize(n_blocks=200, block_size=16, nbytes=0, max_model_len=LENGTH),
+        CONFIG,
+        items,
+    )
+    knobs = {
+        line: knob
+        for line, _, knob in memory_rows(
+            1, CacheSize(n_blocks=1, block_size=16, nbytes=0, max_model_len=16), CONFIG, found
+        )
+    }
+    named = "fixed by the model (256 tokens, computed)" if write is write_v1 else "--max-pixels ("
+    if write is not write_qwen2_audio:
+        assert knobs["encoder peak, image"].startswith(named)
+    if write in (write_qwen2_audio, write_qwen2_5_omni):
+        assert knobs["encoder peak, audio"].startswith("--max-audio-seconds (")
+    assert found.step > 1 << 20 and all(nbytes > 1 << 17 for nbytes, _ in found.encoders.values())
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_the_estimate_is_near_the_truth(path: Path, dtype: torch.dtype) -> None:
+    limits = MediaConfig(max_pixels=900 * 28 * 28, max_video_pixels=1200 * 28 * 28)
+    real = load_ours(path, dtype)
+    size = cache_size(real.kv, dtype.itemsize, CONFIG, LENGTH)
+    items = largest(path, limits)
+    assert [item.kind for item in items] == ["image", "video"]
+    found = profile_by_shapes(on_meta(path, dtype), size, CONFIG, items)
+    for item in items:
+        truth = really(lambda item=item: encode_dummy(real, item))
+        estimate, n_tokens = found.encoders[item.kind]
+        assert n_tokens == sum(length for _, length in item.spans) > 800
+        assert 0.9 * truth <= estimate <= 1.33 * truth, (item.kind, truth, estimate)
+    kv = real.kv_cache(size.n_blocks, size.block_size)
+    steps = [really(lambda k=k: real.forward(dummy_step(real, size, *k), kv)) for k in full_steps(size, CONFIG)]
+    assert 0.9 * max(steps) <= found.step <= 1.33 * max(steps), (steps, found.step)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("write", [write_qwen2_audio, write_qwen2_5_omni])
+def test_the_longest_sound_takes_what_is_said(write: Any, tmp_path: Path, dtype: torch.dtype) -> None:
+    path = write(tmp_path / "tiny")
+    (item,) = (item for item in largest(path, MediaConfig()) if item.kind == "audio")
+    real = load_ours(path, dtype)
+    size = cache_size(real.kv, dtype.itemsize, CONFIG, LENGTH)
+    estimate, n_tokens = profile_by_shapes(on_meta(path, dtype), size, CONFIG, [item]).encoders["audio"]
+    truth = really(lambda: encode_dummy(real, item))
+    assert n_tokens == item.spans[0][1] and 0.85 * truth <= estimate <= 1.33 * truth, (truth, estimate)
+
+
+def test_the_samplers_share_is_an_upper_bound() -> None:
+    vocab, n = 20000, 6
+    rows = [
+        Row(sampling=SamplingParams(max_tokens=1, seed=i, temperature=9.0, top_p=0.99, logprobs=True), position=i)
+        for i in range(n)
+    ]
+    truth = really(lambda: sample(torch.zeros(n, vocab), rows))
+    bound = SAMPLER_COPIES * n * vocab * 4
+    assert truth <= bound <= 1.5 * truth, (truth, bound)
+
+
+@pytest.mark.parametrize(
+    ("seqs", "tokens", "blocks", "length"),
+    [(6, 512, 100, 400), (1, 8, 3, 40), (16, 4, 9, 16), (8, 4096, 64, 100), (2, 1, 1, 5)],
+)
+def test_full_steps_fit_the_cache_and_the_budget(seqs: int, tokens: int, blocks: int, length: int) -> None:
+    config = EngineConfig(max_seqs=seqs, max_batched_tokens=tokens, block_size=16)
+    size = CacheSize(n_blocks=blocks, block_size=16, nbytes=0, max_model_len=min(length, blocks * 16))
+    for q_lens, kv_lens in full_steps(size, config):
+        assert 1 <= sum(q_lens) <= tokens and 1 <= len(q_lens) <= seqs and sum(kv_lens) <= blocks * 16
+        assert all(1 <= q <= kv <= size.max_model_len for q, kv in zip(q_lens, kv_lens, strict=True))
+    late = full_steps(size, config)[1]
+    assert late[1][0] == size.max_model_len, "the longest past there is"
+
+
+def test_live_bytes_are_counted_until_they_end() -> None:
+    with LiveBytes() as live:
+        kept = torch.zeros(1000)
+        for _ in range(5):
+            view = (torch.zeros(500) + 1)[10:]
+        assert live.live == 4000 + 2000 and live.peak == 4000 + 2000 + 2000 + 2000
+        del view
+        kept.add_(1)
+    assert live.live == 4000 and len(kept) == 1000
+
+
+def test_the_table_names_bytes_and_settings(path: Path) -> None:
+    size = CacheSize(n_blocks=1, block_size=16, nbytes=99, max_model_len=16)
+    found = Profile(encoders={"image": (7, 3), "video": (8, 5)}, step=6, measured=False)
+    rows = memory_rows(77, size, CONFIG, found)
+    assert [(nbytes, knob) for _, nbytes, knob in rows] == [
+        (77, "--dtype"), (7, "--max-pixels (3 tokens, computed)"), (8, "--max-video-pixels (5 tokens, computed)"),
+        (6, "--max-batched-tokens, --max-seqs (computed)"), (99, "--kv-cache-mib"),
+        (CONFIG.embedding_bytes, "--embedding-mib"),
+    ]  # fmt: skip
+    assert len({line for line, _, _ in rows}) == 6

@@ -1,0 +1,65 @@
+"""The largest sizes are reached by a real item, and no item is larger."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from configs.serve import MediaConfig
+from model.families.qwen2.largest import largest_area, largest_clip
+from tokenization.media.frame_sampling import VideoOptions, frame_size
+from tokenization.media.smart_resize import MAX_ASPECT, smart_resize
+from tokenization.media.source import video_caps
+
+
+@given(st.integers(1, 3000))
+def test_no_rectangle_is_larger(cells: int) -> None:
+    rows, columns = largest_area(cells)
+    assert 1 <= rows <= columns <= MAX_ASPECT * rows and rows * columns <= cells
+    assert rows * columns == max(a * min(cells // a, MAX_ASPECT * a) for a in range(1, int(cells**0.5) + 1))
+
+
+@given(st.integers(4, 3000))
+def test_a_picture_of_that_size_stays_as_it_is(cells: int) -> None:
+    rows, columns = largest_area(cells)
+    size = smart_resize(rows * 28, columns * 28, factor=28, min_pixels=1, max_pixels=cells * 784)
+    assert size == (rows * 28, columns * 28)
+
+
+@pytest.mark.parametrize(
+    "limits", [MediaConfig(), MediaConfig(max_frames=6), MediaConfig(max_video_pixels=784 * 50, max_pixels=784 * 9)]
+)
+@pytest.mark.parametrize("max_tokens", [1, 40, 1000, 32768, 46_464, 200_000])
+def test_no_square_video_has_more_tokens(limits: MediaConfig, max_tokens: int) -> None:
+    caps = video_caps(limits)
+    found = largest_clip(limits, max_tokens, factor=28)
+    most = 0
+    for asked in (None, 235_200, limits.max_pixels):
+        options = VideoOptions(min_pixels=asked and min(asked, limits.max_pixels), max_pixels=limits.max_pixels)
+        for n in range(2, limits.max_frames + 1, 2):
+            for side in (100, 500, 3000):
+                height, width = frame_size(side, side, n, options, caps, factor=28)
+                tokens = n // 2 * height * width // 784
+                most = max(most, tokens if tokens <= max_tokens else 0)
+    if found is None:
+        assert most == 0
+        return
+    grids, (height, width) = found
+    assert most <= grids * height * width // 784 <= max_tokens
+    assert 2 * grids <= limits.max_frames and grids * height * width <= max(
+        limits.max_video_pixels,
+        784 * grids,  # a frame cannot be less than one token
+    )
+    assert height * width <= limits.max_pixels
+
+
+def test_a_request_s_minimum_lifts_the_published_total() -> None:
+    """768 frames of 17 x 17 tokens, where the total alone leaves 11 x 11; 576 of 20 x 20 are more still."""
+    limits = MediaConfig()
+    asked = VideoOptions(min_pixels=235_200, max_pixels=limits.max_pixels)
+    assert frame_size(3000, 3000, 768, asked, video_caps(limits)) == (476, 476)
+    assert largest_clip(limits, 200_000, factor=28) == (288, (560, 560))
+
+
+def test_there_may_be_no_video() -> None:
+    limits = MediaConfig(max_pixels=784 * 9)
+    assert largest_clip(limits, 0, factor=28) is None

@@ -1,0 +1,16 @@
+"""Blocks of the cache are copied whole, key and value, and nothing else is touched."""
+
+import torch
+
+from model.ops.torch_ops import TorchOps
+
+
+def test_blocks_are_copied_and_others_left() -> None:
+    ops = TorchOps(torch.device("cpu"), torch.float32)
+    key, value = ops.kv_cache(6, 4, 2, 8)
+    key.copy_(torch.randn(key.shape))
+    value.copy_(torch.randn(value.shape))
+    keys, values = key.clone(), value.clone()
+    ops.copy_blocks(key, value, torch.tensor([5, 1, 5]), torch.tensor([0, 3, 2]))
+    for found, before in ((key, keys), (value, values)):
+        assert torch.equal(found, before[[5, 1, 5, 1, 4, 5]])

@@ -1,0 +1,205 @@
+"""Real child processes, a few lines each, under a keeper: death, hanging, garbage and defects are told apart."""
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Coroutine
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from server.children.processes import Child, died_of
+from server.children.supervisor import Keeper, StartFailed, backoff
+from shm.channel import AsyncChannel, channel_pair
+from tests.server.doubles import chat_of, until
+from tokenization.messages import FromWorker, Prepare, WorkerPulse, WorkerReady
+
+REPO = Path(__file__).resolve().parents[3]
+BEGIN = """
+import sys, time, threading
+from shm.channel import Channel
+from tokenization.messages import Prepare, ToWorker, WorkerPulse, WorkerReady
+channel = Channel(int(sys.argv[1]), Prepare)
+channel.recv()
+"""
+PULSE = """
+def pulse():
+    while True:
+        channel.send(WorkerPulse(request_id=None, busy_seconds=0.0)); time.sleep(0.05)
+threading.Thread(target=pulse, daemon=True).start()
+"""
+GOOD = BEGIN + "channel.send(WorkerReady())" + PULSE + "threading.Event().wait()"
+
+
+class GuestDouble:
+    """Keeps what the keeper tells."""
+
+    def __init__(self) -> None:
+        self.children: list[Child] = []
+        self.told: list[str] = []
+        self.why: str | None = None
+        self.on: Callable[[Any], None] = lambda message: None
+
+    def on_started(self, child: Child) -> None:
+        self.children.append(child)
+        self.told.append("started")
+
+    def on_message(self, message: Any) -> bool:
+        self.on(message)
+        if isinstance(message, WorkerReady):
+            self.told.append("ready")
+            return True
+        return False
+
+    def on_down(self) -> None:
+        if self.told[-1] != "down":
+            self.told.append("down")
+
+    def on_lost(self) -> None:
+        assert not self.children[-1].alive, "it is reaped by now"
+        self.told.append("lost")
+
+    def overdue(self) -> str | None:
+        return self.why
+
+
+def launcher(script: str) -> Callable[[], Child]:
+    def launch() -> Child:
+        ours, theirs = channel_pair()
+        fd = theirs.fileno()
+        process = subprocess.Popen([sys.executable, "-c", script, str(fd)], pass_fds=(fd,), cwd=REPO)
+        theirs.close()
+        return Child("worker", process, AsyncChannel(ours, FromWorker))
+
+    return launch
+
+
+def keep(
+    script: str, scenario: Callable[[Keeper, GuestDouble, "asyncio.Task[None]"], Coroutine[Any, Any, None]]
+) -> list[str]:
+    """Run a scenario with a keeper of children that run `script`; what the guest was told."""
+    restarts: list[int] = []
+    guest = GuestDouble()
+
+    async def run() -> None:
+        start = Prepare(request_id="start", chat=chat_of("text"))
+        keeper = Keeper(
+            "worker", launcher(script), start, guest, pulse_seconds=0.6, on_restart=lambda: restarts.append(1)
+        )
+        task = asyncio.create_task(keeper.run())
+        try:
+            await scenario(keeper, guest, task)
+        finally:
+            task.cancel()
+            await asyncio.wait({task})
+            await keeper.end(2.0)
+            assert all(not child.alive for child in guest.children)
+
+    asyncio.run(run())
+    assert len(restarts) == max(0, guest.told.count("started") - 1)
+    return guest.told
+
+
+def test_a_death_is_seen_at_once_and_another_is_started() -> None:
+    async def scenario(keeper: Keeper, guest: GuestDouble, task: "asyncio.Task[None]") -> None:
+        await asyncio.wait_for(keeper.ready.wait(), 20)
+        killed = time.monotonic()
+        os.kill(guest.children[0].pid, signal.SIGKILL)
+        await until(lambda: "down" in guest.told)
+        assert time.monotonic() - killed < 0.5
+        await asyncio.wait_for(eventually(lambda: guest.told.count("ready") == 2), 20)
+
+    assert keep(GOOD, scenario) == ["started", "ready", "down", "lost", "started", "ready"]
+
+
+async def eventually(true: Callable[[], bool]) -> None:
+    while not true():
+        await asyncio.sleep(0.01)
+
+
+def test_a_stopped_child_is_killed_and_replaced() -> None:
+    async def scenario(keeper: Keeper, guest: GuestDouble, task: "asyncio.Task[None]") -> None:
+        await asyncio.wait_for(keeper.ready.wait(), 20)
+        await asyncio.sleep(1.0)
+        assert guest.told == ["started", "ready"], "one that pulses is left alone"
+        os.kill(guest.children[0].pid, signal.SIGSTOP)
+        await asyncio.wait_for(eventually(lambda: guest.told.count("ready") == 2), 20)
+
+    assert keep(GOOD, scenario)[:4] == ["started", "ready", "down", "lost"]
+
+
+def test_one_that_pulses_and_makes_no_progress_is_killed() -> None:
+    async def scenario(keeper: Keeper, guest: GuestDouble, task: "asyncio.Task[None]") -> None:
+        await asyncio.wait_for(keeper.ready.wait(), 20)
+        guest.why = "9 s in one step"
+        await asyncio.wait_for(eventually(lambda: "lost" in guest.told), 20)
+        guest.why = None
+
+    keep(GOOD, scenario)
+
+
+def test_a_child_that_ends_before_it_was_ready_cannot_start() -> None:
+    async def scenario(keeper: Keeper, guest: GuestDouble, task: "asyncio.Task[None]") -> None:
+        with pytest.raises(StartFailed, match="the worker could not start: exit code 3"):
+            await asyncio.wait_for(task, 20)
+
+    assert keep(BEGIN + "sys.exit(3)", scenario) == ["started", "down", "lost"]
+
+
+def test_garbage_ends_the_child_and_not_the_server() -> None:
+    async def scenario(keeper: Keeper, guest: GuestDouble, task: "asyncio.Task[None]") -> None:
+        await asyncio.wait_for(eventually(lambda: guest.told.count("lost") == 1), 20)
+        assert not task.done()
+
+    script = BEGIN + "channel.send(WorkerReady()); channel._sock.sendall(b'\\x02\\0\\0\\0\\xff\\xff'); time.sleep(9)"
+    assert keep(script, scenario)[:4] == ["started", "ready", "down", "lost"]
+
+
+def test_last_words_are_heard() -> None:
+    heard = []
+
+    async def scenario(keeper: Keeper, guest: GuestDouble, task: "asyncio.Task[None]") -> None:
+        guest.on = lambda message: heard.append(message) if isinstance(message, WorkerPulse) else None
+        await asyncio.wait_for(eventually(lambda: "lost" in guest.told), 20)
+        assert len(heard) == 2000
+
+    says = "for _ in range(2000): channel.send(WorkerPulse(request_id=None, busy_seconds=0.0))\n"
+    keep(BEGIN + "channel.send(WorkerReady())\n" + says, scenario)
+
+
+def test_a_defect_of_the_guest_is_not_taken_for_a_dead_child() -> None:
+    def broken(message: Any) -> None:
+        raise ZeroDivisionError
+
+    async def scenario(keeper: Keeper, guest: GuestDouble, task: "asyncio.Task[None]") -> None:
+        guest.on = broken
+        with pytest.raises(ZeroDivisionError):
+            await asyncio.wait_for(task, 20)
+
+    keep(GOOD, scenario)
+
+
+def test_a_child_that_does_not_end_is_killed() -> None:
+    async def scenario(keeper: Keeper, guest: GuestDouble, task: "asyncio.Task[None]") -> None:
+        await asyncio.wait_for(keeper.ready.wait(), 20)
+        task.cancel()
+        begun = time.monotonic()
+        await keeper.end(0.2)
+        assert 0.2 <= time.monotonic() - begun < 2 and not guest.children[0].alive
+        assert guest.children[0].exited.result() == -signal.SIGKILL
+
+    keep(BEGIN + "channel.send(WorkerReady())\nthreading.Event().wait()", scenario)
+
+
+def test_delays_grow_to_a_bound() -> None:
+    assert [backoff(n) for n in (0, 1, 2, 3, 4)] == [0.0, 0.0, 0.5, 1.0, 2.0]
+    assert backoff(50) == backoff(500) == 5.0
+
+
+def test_return_codes_in_words() -> None:
+    assert [died_of(code) for code in (0, 3, -9, -11)] == ["exit code 0", "exit code 3", "SIGKILL", "SIGSEGV"]
+    assert died_of(-250) == "signal 250"

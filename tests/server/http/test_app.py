@@ -1,0 +1,84 @@
+"""/tokenize while its worker counts: a drain and a client that leaves end it as they end a chat."""
+
+import asyncio
+import json
+from typing import Any
+
+from server.http.app import create_app
+from server.http.body_limits import BodyBudget
+from tests.server.doubles import Scene, prepared, until
+from tests.server.scenario import Play
+
+
+class Exchange:
+    """One POST of a text to /tokenize, from the client's side."""
+
+    def __init__(self, scene: Scene) -> None:
+        self.sent: list[Any] = []
+        self.left = asyncio.Event()
+        self._asked = False
+        app = create_app(scene.service, 1 << 20, BodyBudget(1 << 20))
+        scope: dict[str, Any] = {
+            "type": "http", "method": "POST", "path": "/tokenize", "raw_path": b"/tokenize", "query_string": b"",
+            "headers": [], "scheme": "http", "server": ("test", 80), "client": ("test", 1), "http_version": "1.1",
+            "root_path": "",
+        }  # fmt: skip
+        self.task = asyncio.create_task(app(scope, self.receive, self.send))
+
+    async def receive(self) -> Any:
+        if not self._asked:
+            self._asked = True
+            return {"type": "http.request", "body": b'[{"text": "Hi"}]', "more_body": False}
+        await self.left.wait()
+        return {"type": "http.disconnect"}
+
+    async def send(self, message: Any) -> None:
+        self.sent.append(message)
+
+    def answer(self) -> tuple[int, Any]:
+        """Status and body, which is JSON."""
+        assert (b"content-type", b"application/json") in self.sent[0]["headers"]
+        return self.sent[0]["status"], json.loads(b"".join(message.get("body", b"") for message in self.sent))
+
+
+async def counting(scene: Scene) -> tuple[Exchange, str]:
+    """An exchange whose worker has the job, and the request's id."""
+    exchange = Exchange(scene)
+    await until(lambda: scene.to_worker())
+    name: str = scene.to_worker()[-1].request_id
+    return exchange, name
+
+
+def test_a_count_is_answered(play: Play) -> None:
+    async def scenario(scene: Scene) -> None:
+        exchange, name = await counting(scene)
+        scene.workers.slots[0].on_message(prepared(name, 3))
+        await exchange.task
+        expected = {"ids": [0, 1, 2], "count": 3, "media": [], "max_model_len": 1000}
+        assert exchange.answer() == (200, expected)
+
+    play(scenario)
+
+
+def test_a_drain_that_runs_out_of_time_answers_503(play: Play) -> None:
+    async def scenario(scene: Scene) -> None:
+        exchange, name = await counting(scene)
+        await scene.service.admission.drain(0.01)
+        await exchange.task
+        status, body = exchange.answer()
+        assert (status, body["error"]["code"]) == (503, "stopping")
+        scene.workers.slots[0].on_message(prepared(name))  # too late; nobody reads it
+
+    play(scenario)
+
+
+def test_a_client_that_leaves_frees_its_place(play: Play) -> None:
+    async def scenario(scene: Scene) -> None:
+        exchange, name = await counting(scene)
+        assert scene.service.admission.n_active == 1
+        exchange.left.set()
+        await exchange.task
+        assert scene.service.admission.n_active == 0
+        scene.workers.slots[0].on_message(prepared(name))  # too late; nobody reads it
+
+    play(scenario)

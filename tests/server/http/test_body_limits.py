@@ -1,0 +1,95 @@
+"""Bodies are counted as they arrive, and given back whatever happens; escaped errors are a bare 500."""
+
+import asyncio
+import json
+from typing import Any
+
+import pytest
+
+from server.http.body_limits import BodyBudget, BodyLimits
+from server.http.envelope import Envelope
+from server.http.errors import ServeError, error_response, path_of, too_many
+
+
+def ask(app: Any, chunks: list[bytes], headers: dict[bytes, bytes] | None = None) -> tuple[int, dict[str, str], Any]:
+    """One request through `app`: status, headers and JSON of its answer."""
+    sent: list[Any] = []
+    incoming = [{"type": "http.request", "body": body, "more_body": True} for body in chunks[:-1]]
+    incoming.append({"type": "http.request", "body": chunks[-1], "more_body": False})
+
+    async def receive() -> Any:
+        return incoming.pop(0) if incoming else {"type": "http.disconnect"}
+
+    async def send(message: Any) -> None:
+        sent.append(message)
+
+    scope = {"type": "http", "method": "POST", "path": "/x", "headers": list((headers or {}).items())}
+    asyncio.run(app(scope, receive, send))
+    body = b"".join(message.get("body", b"") for message in sent[1:])
+    answer_headers = {name.decode(): value.decode() for name, value in sent[0]["headers"]}
+    return sent[0]["status"], answer_headers, json.loads(body)
+
+
+class Reader:
+    """An app that reads the body and answers with its length, or fails; as the routes do, it answers ServeErrors."""
+
+    def __init__(self, error: Exception | None = None) -> None:
+        self.error = error
+        self.held: list[int] = []
+        self.budget = BodyBudget(1000)
+
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        n, more = 0, True
+        try:
+            while more:
+                message = await receive()
+                n += len(message["body"])
+                more = message["more_body"]
+            self.held.append(self.budget.held)
+            if self.error:
+                raise self.error
+            response = error_response(too_many(str(n), "ok"), "r")
+        except ServeError as error:
+            response = error_response(error, "r")
+        await response(scope, receive, send)
+
+
+def limited(reader: Reader, max_body: int, refused: list[str]) -> Envelope:
+    return Envelope(BodyLimits(reader, max_body, reader.budget, refused.append))
+
+
+def test_a_body_inside_the_limits_passes_and_is_counted() -> None:
+    reader, refused = Reader(), list[str]()
+    status, _, body = ask(limited(reader, 100, refused), [b"x" * 50, b"y" * 50])
+    assert (status, body["error"]["message"]) == (429, "100")
+    assert reader.held == [100] and reader.budget.held == 0 and refused == []
+
+
+@pytest.mark.parametrize("headers", [{}, {b"content-length": b"101"}, {b"content-length": b"7"}])
+def test_a_larger_body_is_a_413_whatever_it_announces(headers: dict[bytes, bytes]) -> None:
+    reader, refused = Reader(), list[str]()
+    status, _, body = ask(limited(reader, 100, refused), [b"x" * 60, b"y" * 41], headers)
+    assert (status, body["error"]["code"]) == (413, "body_too_large")
+    assert reader.held == [] and reader.budget.held == 0 and refused == ["body_too_large"]
+
+
+def test_a_body_without_room_is_a_429() -> None:
+    reader, refused = Reader(), list[str]()
+    assert reader.budget.take(950)
+    status, headers, _ = ask(limited(reader, 100, refused), [b"x" * 51])
+    assert status == 429 and headers["retry-after"] == "1"
+    assert reader.budget.held == 950 and refused == ["bodies_full"]
+
+
+def test_an_escaped_error_is_a_500_that_tells_only_the_id() -> None:
+    reader = Reader(RuntimeError("secret 0x7f /etc"))
+    status, headers, body = ask(limited(reader, 100, []), [b"x"], {b"x-request-id": b"mine"})
+    assert status == 500 and headers["x-request-id"] == "mine"
+    assert body["error"]["message"] == "the server failed (request mine)" and body["error"]["type"] == "server_error"
+    assert reader.budget.held == 0
+
+
+def test_paths_of_fields() -> None:
+    assert path_of(("messages", 1, "content", 3)) == "messages[1].content[3]"
+    assert path_of(("parameters", "top_p")) == "parameters.top_p"
+    assert path_of(()) == ""

@@ -1,0 +1,163 @@
+"""Work lives as long as its client: streams start, keep alive, fail and end as HTTP allows it."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import pytest
+
+from server.http import responses as exchange
+from server.http.errors import ServeError, bad_request
+from server.http.native import NativeForm
+from server.http.responses import ClientGone, EventStream, see_through
+from server.requests.answer import Accepted, Delta, Sink
+from tokenization.text.bpe import TextCodec
+
+Run = Callable[[Sink], Awaitable[None]]
+ACCEPTED = Accepted(prompt_tokens=1, media_tokens=0)
+
+
+class Client:
+    """The server's view of a client: what it was sent, and when it leaves."""
+
+    def __init__(self) -> None:
+        self.sent: list[Any] = []
+        self.left = asyncio.Event()
+
+    async def receive(self) -> Any:
+        await self.left.wait()
+        return {"type": "http.disconnect"}
+
+    async def send(self, message: Any) -> None:
+        self.sent.append(message)
+
+    @property
+    def status(self) -> int:
+        status: int = self.sent[0]["status"]
+        return status
+
+    @property
+    def body(self) -> str:
+        return b"".join(message.get("body", b"") for message in self.sent).decode()
+
+
+def stream(codec: TextCodec, run: Any, client: Client) -> "asyncio.Task[None]":
+    response = EventStream(run, NativeForm("chat-1", codec, logprobs=False))
+    scope = {"type": "http", "state": {"request_id": "r1"}}
+    return asyncio.create_task(response(scope, client.receive, client.send))
+
+
+def test_an_error_before_the_first_event_is_an_ordinary_answer(codec: TextCodec) -> None:
+    async def scenario() -> None:
+        async def run(sink: Sink) -> None:
+            raise bad_request("no", "inputs")
+
+        client = Client()
+        await stream(codec, run, client)
+        assert client.status == 400 and '"param":"inputs"' in client.body
+
+    asyncio.run(scenario())
+
+
+@pytest.mark.parametrize("error", [bad_request("no"), RuntimeError("internal detail")])
+def test_an_error_between_events_is_one_event_and_the_end(codec: TextCodec, error: Exception) -> None:
+    async def scenario() -> None:
+        async def run(sink: Sink) -> None:
+            await sink.accept(ACCEPTED)
+            raise error
+
+        client = Client()
+        await stream(codec, run, client)
+        assert client.status == 200 and client.body.count('data: {"error"') == 1
+        assert client.body.rstrip().split("\n")[-1].startswith('data: {"error"')
+        assert "[DONE]" not in client.body and "internal detail" not in client.body
+        assert client.sent[-1]["more_body"] is False
+
+    asyncio.run(scenario())
+
+
+def test_comments_keep_a_waiting_stream_alive(codec: TextCodec, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also before the prompt is accepted; the error that follows is then an event."""
+    monkeypatch.setattr(exchange, "KEEP_ALIVE_SECONDS", 0.05)
+
+    async def scenario() -> None:
+        async def run(sink: Sink) -> None:
+            await asyncio.sleep(0.18)
+            raise bad_request("no")
+
+        client = Client()
+        await stream(codec, run, client)
+        assert client.status == 200 and 2 <= client.body.count(": keep-alive\n\n") <= 3
+        assert client.body.count('data: {"error"') == 1
+
+    asyncio.run(scenario())
+
+
+def test_no_comments_while_events_flow(codec: TextCodec, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(exchange, "KEEP_ALIVE_SECONDS", 0.2)
+
+    async def scenario() -> None:
+        async def run(sink: Sink) -> None:
+            await sink.accept(ACCEPTED)
+            for _ in range(10):
+                await asyncio.sleep(0.04)
+                await sink.write(Delta(text="a", tokens=()))
+
+        client = Client()
+        await stream(codec, run, client)
+        assert "keep-alive" not in client.body and client.body.rstrip().endswith("data: [DONE]")
+
+    asyncio.run(scenario())
+
+
+def test_a_client_that_leaves_cancels_the_work(codec: TextCodec) -> None:
+    async def scenario() -> None:
+        cancelled = asyncio.Event()
+
+        async def run(sink: Sink) -> None:
+            try:
+                await sink.accept(ACCEPTED)
+                await asyncio.Event().wait()
+            finally:
+                await asyncio.sleep(0.01)  # the work's own ending is waited for
+                cancelled.set()
+
+        client = Client()
+        task = stream(codec, run, client)
+        await asyncio.sleep(0.02)
+        client.left.set()
+        await task
+        assert cancelled.is_set() and client.sent[-1]["more_body"]
+
+    asyncio.run(scenario())
+
+
+def test_work_that_a_drain_cancelled_is_a_503() -> None:
+    async def scenario() -> None:
+        inner: list[asyncio.Task[None]] = []
+
+        async def work() -> None:
+            task = asyncio.current_task()
+            assert task is not None
+            inner.append(task)
+            await asyncio.Event().wait()
+
+        client = Client()
+        outer = asyncio.create_task(see_through(work(), client.receive))
+        await asyncio.sleep(0.01)
+        inner[0].cancel()
+        with pytest.raises(ServeError) as caught:
+            await outer
+        assert caught.value.status == 503
+
+    asyncio.run(scenario())
+
+
+def test_a_client_that_is_gone_ends_a_plain_exchange() -> None:
+    async def scenario() -> None:
+        client = Client()
+        client.left.set()
+        with pytest.raises(ClientGone):
+            await see_through(asyncio.sleep(5), client.receive)
+
+    asyncio.run(scenario())

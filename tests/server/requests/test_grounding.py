@@ -1,0 +1,144 @@
+"""Boxes beside an answer, and what happens when the picture cannot be drawn."""
+
+from dataclasses import replace
+from typing import Any
+
+import msgspec
+import pytest
+
+from server.http.bodies import read_native, read_openai
+from server.http.errors import ServeError
+from server.requests.grounding import boxes_of, drawing_of
+from server.requests.service import ChatRequest
+from tests.server.doubles import Scene, SinkDouble, chat_of, prepared, until
+from tests.server.scenario import Play, generating, leased, request, start
+from tokenization.chat.grounding import Box
+from tokenization.messages import Draw, Drawn, MediaItem, Prepared, PrepareFailed
+from tokenization.text.bpe import TextCodec
+
+SAID = "<ref>cat</ref><box>(100,200),(700,800)</box>"
+
+
+def shown(sizes: list[tuple[int, int]]) -> Prepared:
+    media = tuple(MediaItem(kind="image", spans=((0, 2),), grid=(1, 1, 1), digest="", size=size) for size in sizes)
+    found = prepared("chat-1")
+    return Prepared(
+        request_id="chat-1", input_ids=found.input_ids, media=media, positions=found.positions, position_delta=0,
+        seconds={},
+    )  # fmt: skip
+
+
+def test_boxes_lie_on_the_latest_picture_counted_from_the_first_one_sent() -> None:
+    box = Box(ref="cat", kind="box", points=((20, 20), (140, 80)), picture=1)
+    assert boxes_of(SAID, chat_of("image", "text", "image"), shown([(10, 10), (200, 100)])) == (box,)
+    assert boxes_of(SAID, chat_of("image", "text", "image"), shown([(200, 100)])) == (box,)  # the first was dropped
+    assert boxes_of(SAID, chat_of("image"), shown([])) == ()
+    assert boxes_of("no boxes", chat_of("image"), shown([(200, 100)])) == ()
+
+
+def test_only_pictures_are_pointed_at() -> None:
+    """Behind the picture: a video with its sound, which are two items, and a sound."""
+    chat = chat_of("audio", "image", "video", "text", "audio")
+    picture = shown([(200, 100)]).media[0]
+    others = [MediaItem(kind=kind, spans=((0, 2),), grid=(1, 1, 1), digest="") for kind in ("video", "audio")]
+    found = msgspec.structs.replace(shown([]), media=(others[1], picture, *others, others[1]))
+    (box,) = boxes_of(SAID, chat, found)
+    assert (box.picture, box.points) == (0, ((20, 20), (140, 80)))
+    assert drawing_of("r", chat, (box,)).media.where == "inputs[1]"
+    assert boxes_of(SAID, chat_of("audio"), msgspec.structs.replace(found, media=(others[1],))) == ()
+
+
+def test_only_the_native_route_asks_for_boxes() -> None:
+    def of(parameters: str) -> str:
+        return read_native(b'{"inputs": [{"text": "x"}], "parameters": ' + parameters.encode() + b"}").grounding
+
+    assert (of("{}"), of('{"draw_boxes": false}'), of('{"draw_boxes": true}')) == ("boxes", "boxes", "drawn")
+    with pytest.raises(ServeError) as caught:
+        of('{"draw_boxes": "yes"}')
+    assert caught.value.body.param == "parameters.draw_boxes"
+    assert read_openai(b'{"messages": [{"role": "user", "content": "x"}], "draw_boxes": true}').grounding == "none"
+
+
+# ---- the service
+
+
+def asks(grounding: Any) -> ChatRequest:
+    return replace(request("image", "text"), grounding=grounding)
+
+
+async def answered(scene: Scene, codec: TextCodec, asked: ChatRequest) -> "tuple[Any, SinkDouble]":
+    """Play the request up to its last token, which completes SAID."""
+    scene.service.served = replace(scene.service.served, grounds=True)
+    task, sink = start(scene, asked)
+    await leased(scene, asked)
+    await until(lambda: scene.workers.slots[0].job is not None)
+    scene.workers.slots[0].on_message(shown([(200, 100)]))
+    await until(lambda: scene.to_engine())
+    scene.say("chat-1", *codec.encode(SAID), finish="length")
+    return task, sink
+
+
+def test_a_request_gets_what_it_asked_for(play: Play, codec: TextCodec) -> None:
+    async def scenario(scene: Scene) -> None:
+        task, sink = await answered(scene, codec, asks("boxes"))
+        await task
+        assert [delta.grounded for delta in sink.deltas[:-1]] == [None] * (len(sink.deltas) - 1)
+        grounded = sink.deltas[-1].grounded
+        assert grounded is not None and grounded.as_json() == {
+            "boxes": [{"ref": "cat", "kind": "box", "points": ((20, 20), (140, 80)), "picture": 0}]
+        }
+        assert not any(isinstance(said, Draw) for said in scene.to_worker())
+
+    play(scenario)
+
+
+def test_nobody_else_gets_boxes(play: Play, codec: TextCodec) -> None:
+    async def scenario(scene: Scene) -> None:
+        task, sink = await answered(scene, codec, asks("none"))
+        await task
+        assert sink.deltas[-1].grounded is None and sink.text == SAID
+
+    play(scenario)
+
+
+@pytest.mark.parametrize("end", ["drawn", "refused", "broken", "died"])
+def test_the_answer_is_good_whatever_becomes_of_the_picture(play: Play, codec: TextCodec, end: str) -> None:
+    async def scenario(scene: Scene) -> None:
+        task, sink = await answered(scene, codec, asks("drawn"))
+        await until(lambda: isinstance(scene.to_worker()[-1], Draw))
+        job = scene.to_worker()[-1]
+        assert job.media.where == "inputs[0]" and job.boxes[0].points == ((20, 20), (140, 80))
+        if end == "drawn":
+            scene.workers.slots[0].on_message(Drawn(request_id="chat-1", picture="data:x", notes=("a note",)))
+        elif end == "died":
+            scene.kill_worker()
+        else:
+            kind: Any = "bad_request" if end == "refused" else "internal"
+            failed = PrepareFailed(request_id="chat-1", kind=kind, message="the file is gone")
+            scene.workers.slots[0].on_message(failed)
+        await task
+        grounded = sink.deltas[-1].grounded
+        assert grounded is not None and len(grounded.boxes) == 1 and sink.text == SAID
+        body = grounded.as_json()
+        assert (body["drawn"], body["notes"]) == {
+            "drawn": ("data:x", ["a note"]),
+            "refused": (None, ["the picture could not be drawn: the file is gone"]),
+            "broken": (None, ["the picture could not be drawn"]),
+            "died": (None, ["the picture could not be drawn"]),
+        }[end]
+
+    play(scenario)
+
+
+def test_a_model_without_boxes_draws_none(play: Play) -> None:
+    async def scenario(scene: Scene) -> None:
+        with pytest.raises(ServeError) as caught:
+            await scene.service.run(asks("drawn"), SinkDouble())
+        assert caught.value.status == 400 and caught.value.body.param == "parameters.draw_boxes"
+        task, sink = start(scene, replace(request("text"), grounding="boxes"))
+        await generating(scene)
+        scene.say("chat-1", 65, finish="length")
+        await task
+        assert sink.deltas[-1].grounded is None
+
+    play(scenario)

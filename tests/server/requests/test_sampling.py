@@ -1,0 +1,124 @@
+"""Defaults come from the checkpoint's files, wishes win over them."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from configs.checkpoint import Checkpoint, CheckpointError
+from configs.serve import ModelConfig, ServeConfig
+from server.requests.model_card import served_by
+from server.requests.sampling import Defaults, Wishes, model_length
+from tests.tiny.qwen2_5_omni import OmniLayout, write_qwen2_5_omni
+from tests.tiny.qwen2_vl import write_json
+
+
+def checkpoint(path: Path, generation: dict[str, Any] | None = None, **config: Any) -> Checkpoint:
+    write_json(path / "config.json", {"architectures": ["A"], **config})
+    if generation is not None:
+        write_json(path / "generation_config.json", generation)
+    return Checkpoint(path)
+
+
+def defaults_of(found: Checkpoint) -> Defaults:
+    return Defaults.from_checkpoint(found, found.config)
+
+
+def test_a_sampling_checkpoint_gives_its_values(tmp_path: Path) -> None:
+    facts = {"do_sample": True, "temperature": 0.01, "top_p": 0.8, "top_k": 20, "eos_token_id": [7, 8]}
+    defaults = defaults_of(checkpoint(tmp_path, facts))
+    assert defaults == Defaults(temperature=0.01, top_p=0.8, top_k=20, eos_ids=(7, 8))
+
+
+@pytest.mark.parametrize("generation", [None, {}, {"do_sample": False, "temperature": 0.7}])
+def test_without_do_sample_it_is_greedy(tmp_path: Path, generation: dict[str, Any] | None) -> None:
+    defaults = defaults_of(checkpoint(tmp_path, generation, eos_token_id=5))
+    assert defaults.temperature == 0 and defaults.eos_ids == (5,)
+
+
+def test_wishes_win_and_room_caps(tmp_path: Path) -> None:
+    defaults = Defaults(temperature=0.5, top_p=0.8, top_k=20, eos_ids=(7,))
+    silent = defaults.sampling(Wishes(), 100)
+    assert (silent.max_tokens, silent.temperature, silent.top_p, silent.top_k) == (100, 0.5, 0.8, 20)
+    assert silent.stop_token_ids == (7,)
+    wishes = Wishes(max_tokens=7, temperature=0.0, top_p=1.0, top_k=0, seed=-3, ignore_eos=True, top_logprobs=2)
+    asked = defaults.sampling(wishes, 100)
+    assert (asked.max_tokens, asked.temperature, asked.top_p, asked.top_k, asked.seed) == (7, 0.0, 1.0, 0, -3)
+    assert asked.stop_token_ids == () and asked.top_logprobs == 2
+    assert defaults.sampling(Wishes(max_tokens=101), 100).max_tokens == 100
+
+
+def test_seeds_are_drawn_and_tiny_temperatures_are_greedy() -> None:
+    defaults = Defaults(temperature=1.0, top_p=1.0, top_k=0, eos_ids=())
+    assert len({defaults.sampling(Wishes(), 1).seed for _ in range(8)}) == 8
+    assert all(0 <= defaults.sampling(Wishes(), 1).seed < 1 << 63 for _ in range(8))
+    assert defaults.sampling(Wishes(temperature=1e-9), 1).temperature == 0
+    assert defaults.sampling(Wishes(temperature=1e-3), 1).temperature == 1e-3
+
+
+def test_what_is_not_applied_is_said(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    defaults_of(checkpoint(tmp_path, {"typical_p": 0.9, "num_beams": 1}))
+    assert [record.message for record in caplog.records] == [
+        "generation_config.json: typical_p = 0.9 is not applied: not supported yet"
+    ]
+
+
+def test_the_checkpoints_penalty_and_min_p_are_defaults(tmp_path: Path) -> None:
+    defaults = defaults_of(checkpoint(tmp_path, {"repetition_penalty": 1.05, "min_p": 0.1}))
+    silent = defaults.sampling(Wishes(), 9)
+    assert (silent.repetition_penalty, silent.min_p) == (1.05, 0.1)
+    asked = defaults.sampling(Wishes(repetition_penalty=1.0, min_p=0.0), 9)
+    assert (asked.repetition_penalty, asked.min_p) == (1.0, 0.0)
+
+
+def test_stop_tokens_stand_beside_the_models_own() -> None:
+    defaults = Defaults(temperature=0.5, top_p=0.8, top_k=20, eos_ids=(7, 8))
+    assert defaults.sampling(Wishes(stop_token_ids=(3, 7)), 9).stop_token_ids == (7, 8, 3)
+    assert defaults.sampling(Wishes(stop_token_ids=(3,), ignore_eos=True), 9).stop_token_ids == (3,)
+
+
+@pytest.mark.parametrize(
+    "bad",
+    [
+        {"do_sample": True, "temperature": -1},
+        {"top_p": 0},
+        {"eos_token_id": ["x"]},
+        {"min_p": 2},
+        {"repetition_penalty": 0},
+    ],
+)
+def test_absurd_values_stop_the_load(tmp_path: Path, bad: dict[str, Any]) -> None:
+    with pytest.raises(CheckpointError, match="generation_config.json"):
+        defaults_of(checkpoint(tmp_path, bad))
+
+
+@pytest.mark.parametrize("config", [{"eos_token_id": 5}, {"text_config": {"eos_token_id": 5}}])
+def test_end_tokens_of_the_models_config(tmp_path: Path, config: dict[str, Any]) -> None:
+    assert defaults_of(checkpoint(tmp_path, {"do_sample": True}, **config)).eos_ids == (5,)
+
+
+def test_the_models_length(tmp_path: Path) -> None:
+    def length(asked: int | None, **config: Any) -> int:
+        return model_length(checkpoint(tmp_path, **config).config, asked)
+
+    assert length(None, max_position_embeddings=100) == 100
+    assert length(200, text_config={"max_position_embeddings": 200}) == 200
+    assert length(None, max_position_embeddings=128000) == 32768
+    assert length(100000, max_position_embeddings=128000) == 100000
+    with pytest.raises(CheckpointError, match="--max-model-len 101"):
+        length(101, max_position_embeddings=100)
+
+
+@pytest.mark.parametrize("layout", ["hub", "thinker", "v5"])
+def test_a_model_inside_another_is_asked_itself(tmp_path: Path, layout: OmniLayout) -> None:
+    """Its length and its end tokens stand in thinker_config, where there is one."""
+    path = write_qwen2_5_omni(tmp_path / "omni", layout=layout)
+    (path / "generation_config.json").unlink()
+    config = json.loads((path / "config.json").read_text())
+    thinker = config.get("thinker_config", config)
+    thinker["text_config"]["max_position_embeddings"] = 1234
+    write_json(path / "config.json", config)
+    served = served_by(ServeConfig(model=ModelConfig(path=path, served_name="x")))
+    assert served.max_model_len == 1234 and served.defaults.eos_ids == (thinker["eos_token_id"],)
+    assert {item.kind for item in served.largest} == served.modalities == {"image", "video", "audio"}

@@ -1,0 +1,249 @@
+"""At whatever point a request ends, the messages are right and no memory stays leased."""
+
+import asyncio
+
+import pytest
+
+from model.engine.messages import Abort
+from server.http.errors import ServeError
+from tests.server.doubles import Scene, prepared, until
+from tests.server.scenario import A, B, C, Play, fails, generating, leased, request, start, text_of
+from tokenization.messages import Cancel, Measured, PrepareFailed
+from tokenization.text.bpe import TextCodec
+
+
+def test_a_dead_worker_costs_one_retry(play: Play) -> None:
+    async def scenario(scene: Scene) -> None:
+        asked = request("image")
+        task, _ = start(scene, asked)
+        before = await leased(scene, asked)
+        scene.kill_worker()
+        scene.start_worker()
+        after = await leased(scene, asked)
+        assert before != after and (await scene.stats()).leases == 1
+        await generating(scene, media=1)
+        scene.say("chat-1", A, finish="stop")
+        await task
+
+    play(scenario)
+
+
+def test_two_dead_workers_are_a_500(play: Play) -> None:
+    async def scenario(scene: Scene) -> None:
+        asked = request("image")
+        task, _ = start(scene, asked)
+        for _ in range(2):
+            await leased(scene, asked)
+            scene.kill_worker()
+            scene.start_worker()
+        await fails(task, 500, "worker_died")
+
+    play(scenario)
+
+
+def test_a_client_that_leaves_while_it_is_measured(play: Play) -> None:
+    async def scenario(scene: Scene) -> None:
+        task, _ = start(scene, request("image"))
+        await until(lambda: scene.workers.slots[0].job is not None)
+        task.cancel()
+        await asyncio.wait({task})
+        scene.workers.slots[0].on_message(
+            Measured(request_id="chat-1", nbytes=(9,), wheres=("inputs[0]",), n_pads=(4,))
+        )
+        await until(lambda: scene.to_worker()[-1] == Cancel(request_id="chat-1"))
+        assert scene.workers.slots[0].taken
+        scene.workers.slots[0].on_message(PrepareFailed(request_id="chat-1", kind="cancelled", message=""))
+        assert [slot.taken for slot in scene.workers.slots] == [False]
+        assert (await scene.stats()).segments == 0
+
+    play(scenario)
+
+
+def test_a_client_that_leaves_while_it_is_written(play: Play) -> None:
+    """The names lead nowhere at once; the memory is lent again only when the writer has let go."""
+
+    async def scenario(scene: Scene) -> None:
+        asked = request("image")
+        task, _ = start(scene, asked)
+        names = await leased(scene, asked)
+        task.cancel()
+        await asyncio.wait({task})
+        stats = await scene.stats()
+        assert stats.leases == 1 and stats.path_files == 0 and not (scene.owner.root / names[0]).exists()
+        scene.workers.slots[0].on_message(PrepareFailed(request_id="chat-1", kind="internal", message="gone"))
+        await scene.background.idle()
+        assert (await scene.stats()).leases == 0
+
+    play(scenario)
+
+
+def test_a_client_that_leaves_while_it_waits_for_a_worker_or_a_place(play: Play) -> None:
+    async def scenario(scene: Scene) -> None:
+        first, _ = start(scene, request())
+        await until(lambda: scene.workers.slots[0].job is not None)
+        second, _ = start(scene, request(name="chat-2"))
+        await until(lambda: scene.workers.n_waiting == 1)
+        second.cancel()
+        await asyncio.wait({second})
+        assert scene.workers.n_waiting == 0
+        await generating(scene)
+        third, _ = start(scene, request(name="chat-3"))
+        await until(lambda: scene.workers.slots[0].job is not None)
+        scene.workers.slots[0].on_message(prepared("chat-3"))
+        await until(lambda: scene.engine.n_waiting == 1)
+        third.cancel()
+        await asyncio.wait({third})
+        assert scene.engine.n_waiting == 0
+        scene.say("chat-1", A, finish="stop")
+        await first
+        assert [said.request_id for said in scene.to_engine()] == ["chat-1"]
+
+    play(scenario, seqs=1)
+
+
+def test_a_client_that_leaves_the_engine_frees_memory_when_the_engine_lets_go(play: Play) -> None:
+    async def scenario(scene: Scene) -> None:
+        asked = request("image")
+        task, _ = start(scene, asked)
+        await leased(scene, asked)
+        await generating(scene, media=1)
+        task.cancel()
+        await asyncio.wait({task})
+        await until(lambda: scene.to_engine()[-1] == Abort(request_id="chat-1"))
+        assert (await scene.stats()).leases == 1 and scene.engine.n_inside == 1
+        scene.finished("chat-1", "abort")
+        assert scene.engine.n_inside == 0
+
+    play(scenario)
+
+
+def test_a_stop_string_ends_the_answer_and_aborts_the_rest(play: Play, codec: TextCodec) -> None:
+    async def scenario(scene: Scene) -> None:
+        task, sink = start(scene, request(stop=(text_of(codec, B),)))
+        await generating(scene)
+        scene.say("chat-1", A, B, C)
+        await task
+        assert sink.text == text_of(codec, A) and sink.deltas[-1].finish == "stop"
+        assert sum(len(delta.tokens) for delta in sink.deltas) == 2
+        await until(lambda: scene.to_engine()[-1] == Abort(request_id="chat-1"))
+        scene.finished("chat-1", "abort")
+
+    play(scenario)
+
+
+def test_an_engines_death_ends_those_inside_and_nobody_else(play: Play) -> None:
+    async def scenario(scene: Scene) -> None:
+        inside, sink = start(scene, request())
+        await generating(scene)
+        scene.say("chat-1", A)
+        waiting, _ = start(scene, request("image", name="chat-2"))
+        await leased(scene, request("image", name="chat-2"))
+        scene.workers.slots[0].on_message(prepared("chat-2", media=1))
+        await until(lambda: scene.engine.n_waiting == 1)
+        scene.kill_engine()
+        await fails(inside, 503, "engine_died")
+        assert len(sink.deltas) == 1
+        preparing, _ = start(scene, request(name="chat-3"))
+        await until(lambda: scene.workers.slots[0].job is not None)
+        assert not waiting.done() and (await scene.stats()).leases == 1
+        scene.start_engine()
+        for name, task in (("chat-2", waiting), ("chat-3", preparing)):
+            if name == "chat-3":
+                scene.workers.slots[0].on_message(prepared(name))
+            await until(lambda name=name: name in [said.request_id for said in scene.to_engine()])  # type: ignore[misc]
+            scene.say(name, A, finish="stop")
+            await task
+
+    play(scenario, seqs=1)
+
+
+def test_nobody_waits_for_an_engine_that_never_comes(play: Play) -> None:
+    async def scenario(scene: Scene) -> None:
+        scene.kill_engine()
+        task, _ = start(scene, request())
+        await until(lambda: scene.workers.slots[0].job is not None)
+        scene.workers.slots[0].on_message(prepared("chat-1"))
+        await until(lambda: scene.engine.n_waiting == 1)
+        for _ in range(3):
+            scene.start_engine(ready=False)
+            scene.kill_engine()
+        await fails(task, 503, "engine_died")
+        refused, _ = start(scene, request())
+        await fails(refused, 503, "broken")
+
+    play(scenario)
+
+
+@pytest.mark.parametrize("role", ["engine", "worker"])
+def test_the_third_start_in_a_row_may_still_succeed(play: Play, role: str) -> None:
+    """Only starts that failed are counted: neither one that runs, nor the death of one that was ready."""
+
+    async def scenario(scene: Scene) -> None:
+        guest, kill = (scene.engine, scene.kill_engine) if role == "engine" else (scene.workers, scene.kill_worker)
+        begin = scene.start_engine if role == "engine" else scene.start_worker
+
+        def hopeless() -> bool:
+            return guest.hopeless
+
+        kill()
+        for _ in range(2):
+            begin(ready=False)
+            kill()
+        begin(ready=False)
+        assert not hopeless()
+        kill()
+        assert hopeless()
+        begin(ready=False)
+        assert hopeless(), "nobody waits for the attempts that follow"
+        kill()
+        begin()
+        assert not hopeless()
+        for _ in range(3):
+            kill()
+            begin()
+        assert not hopeless()
+
+    play(scenario)
+
+
+@pytest.mark.parametrize(("code", "shown"), [("media_unavailable", "media_unavailable"), ("", "internal")])
+def test_what_the_engine_cannot_do_fails_one_request(play: Play, code: str, shown: str) -> None:
+    async def scenario(scene: Scene) -> None:
+        task, _ = start(scene, request())
+        await generating(scene)
+        scene.finished("chat-1", "failed", message="segment 0123456789a is gone", code=code)
+        with pytest.raises(ServeError) as caught:
+            await task
+        assert (caught.value.status, caught.value.body.code) == (500, shown)
+        assert "0123456789a" not in caught.value.body.message
+
+    play(scenario)
+
+
+def test_the_queue_is_bounded_and_a_drain_takes_nobody(play: Play) -> None:
+    async def scenario(scene: Scene) -> None:
+        tasks = [start(scene, request(name=f"chat-{i}"))[0] for i in range(4)]
+        await until(lambda: scene.service.admission.n_active == 4)
+        refused, _ = start(scene, request(name="chat-9"))
+        await fails(refused, 429, "queue_full")
+        drain = asyncio.create_task(scene.service.admission.drain(0.05))
+        await asyncio.sleep(0)
+        refused, _ = start(scene, request(name="chat-9"))
+        await fails(refused, 503, "stopping")
+        await drain
+        assert all(task.cancelled() for task in tasks)
+        scene.workers.slots[0].on_message(prepared("chat-0"))
+
+    play(scenario)
+
+
+def test_counting_leases_nothing(play: Play) -> None:
+    async def scenario(scene: Scene) -> None:
+        task = asyncio.create_task(scene.service.count(request("image")))
+        await until(lambda: scene.to_worker() != [])
+        assert scene.to_worker()[0].count_only
+        scene.workers.slots[0].on_message(prepared("chat-1", 7, media=1))
+        assert len((await task).input_ids) == 7
+        assert scene.to_engine() == [] and (await scene.stats()).segments == 0
+
+    play(scenario)

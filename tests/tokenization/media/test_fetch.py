@@ -1,0 +1,170 @@
+"""Bytes come from data: URLs and from regular files under a root, and from nowhere else."""
+
+import base64
+import os
+import time
+from pathlib import Path
+
+import pytest
+
+from tokenization.chat.errors import ChatError
+from tokenization.media.fetch import fetch
+
+W = "inputs[0].image"
+ONE_MESSAGE = "this path is not a file that the server may open"
+
+
+def get(source: str, *roots: Path, max_bytes: int = 1000) -> bytes:
+    return fetch(source, roots=roots, max_bytes=max_bytes, where=W)
+
+
+def refused(source: str, *roots: Path, max_bytes: int = 1000) -> str:
+    with pytest.raises(ChatError) as caught:
+        get(source, *roots, max_bytes=max_bytes)
+    assert caught.value.param == W
+    return caught.value.message
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    root = tmp_path / "root"
+    (root / "sub").mkdir(parents=True)
+    (root / "a.bin").write_bytes(b"abc")
+    (root / "sub" / "b ä.bin").write_bytes(b"bcd")
+    (tmp_path / "secret.bin").write_bytes(b"secret")
+    return root
+
+
+@pytest.mark.parametrize(
+    "source, expected",
+    [
+        ("data:image/png;base64,YWJj", b"abc"),
+        ("DATA:;BASE64,YWI=", b"ab"),
+        ("data:image/png;charset=x;base64,YWI%3D", b"ab"),
+        ("data:,a%20b", b"a b"),
+        ("data:text/plain,%ff%00", b"\xff\x00"),
+    ],
+)
+def test_data_urls(source: str, expected: bytes) -> None:
+    assert get(source) == expected
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "data:image/png;base64",
+        "data:image/png;base64,",
+        "data:,",
+        "data:;base64,YWJ",
+        "data:;base64,YW Jj",
+        "data:;base64,YW\nJj",
+        "data:;base64,-_-_",
+        "data:;base64,\u00e9\u00e9\u00e9\u00e9",
+        "data:" + "x" * 5000 + ",a",
+    ],
+)
+def test_damaged_data_urls_are_refused(source: str) -> None:
+    refused(source)
+
+
+def test_the_size_cap_of_data_urls_is_exact() -> None:
+    for size in (999, 1000):
+        assert len(get("data:;base64," + base64.b64encode(bytes(size)).decode())) == size
+        assert len(get("data:," + "%00" * size)) == size
+    for size in (1001, 1002, 1003, 5000):
+        assert "1000 bytes" in refused("data:;base64," + base64.b64encode(bytes(size)).decode())
+        assert "1000 bytes" in refused("data:," + "%00" * size)
+
+
+@pytest.mark.parametrize("url", ["http://x/a.png", "https://x/a.png", "HTTP://127.0.0.1/", "http://ok\\@127.0.0.1/"])
+def test_http_is_not_enabled(url: str, root: Path) -> None:
+    assert "not enabled" in refused(url, root)
+
+
+@pytest.mark.parametrize(
+    "url", ["ftp://x/a", "gopher://x", "s3://b/c", "file:///../etc/passwd", "file://host/a", "file://"]
+)
+def test_other_urls_are_refused(url: str, root: Path) -> None:
+    refused(url, root)
+
+
+def test_paths_are_off_without_roots(root: Path) -> None:
+    assert "not enabled" in refused(str(root / "a.bin"))
+
+
+def test_paths_under_a_root(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert get(str(root / "a.bin"), root) == b"abc"
+    assert get(f"file://{root}/sub/b%20%C3%A4.bin", root) == b"bcd"
+    assert get(f"file://localhost{root}/a.bin", root) == b"abc"
+    assert get("sub/b ä.bin", root) == b"bcd"  # relative to the root
+    assert get("./sub//b ä.bin", root.parent / "absent", root) == b"bcd"
+    monkeypatch.chdir(root.parent)
+    assert get("root/a.bin", root) == b"abc"  # relative to the working directory
+
+
+def test_a_root_that_is_a_link_works_by_both_names(root: Path) -> None:
+    link = root.parent / "link"
+    link.symlink_to(root)
+    assert get(str(link / "a.bin"), link) == b"abc"
+    assert get(str(root / "a.bin"), link) == b"abc"
+
+
+def test_the_size_cap_of_files_is_exact(root: Path) -> None:
+    assert get("a.bin", root, max_bytes=3) == b"abc"
+    assert "2 bytes" in refused("a.bin", root, max_bytes=2)
+
+
+def test_a_sparse_giant_is_refused_unread(root: Path) -> None:
+    with open(root / "giant", "wb") as file:
+        file.truncate(1 << 40)
+    start = time.perf_counter()
+    assert "1000 bytes" in refused("giant", root)
+    assert time.perf_counter() - start < 0.1
+
+
+def test_an_empty_file_is_refused(root: Path) -> None:
+    (root / "empty").touch()
+    assert "empty" in refused("empty", root)
+
+
+def test_all_that_is_no_regular_file_under_a_root_looks_alike(root: Path) -> None:
+    os.mkfifo(root / "fifo")
+    (root / "out").symlink_to(root.parent / "secret.bin")
+    (root / "nowhere").symlink_to("/absent/absent")
+    (root / "inside").symlink_to(root / "a.bin")
+    (root / "up").symlink_to(root.parent)
+    os.mkdir(root / "closed", 0)
+    attacks = [
+        "fifo", "out", "nowhere", "inside", "up/secret.bin", "sub", "", ".", "closed/x", "absent", "a.bin/", "a.bin/x",
+        "../secret.bin", "sub/../../secret.bin", "sub/../a.bin", str(root), f"{root}/", str(root.parent / "secret.bin"),
+        str(root.parent / "absent.bin"), f"{root}-x/a.bin", f"{root}/../secret.bin", "/etc/passwd", "/dev/zero",
+        "/proc/self/environ", "/proc/self/root/etc/passwd", "a.bin\0.png", "x" * 5000, "a/" * 3000, "~/x",
+        f"file://{root}/%2e%2e/secret.bin", f"file://{root}/..%2fsecret.bin", f"file://{root}/a.bin%00.png",
+    ]  # fmt: skip
+    start = time.perf_counter()
+    messages = {attack: refused(attack, root) for attack in attacks if attack != "a.bin/"}
+    assert time.perf_counter() - start < 2
+    wrong = {attack: said for attack, said in messages.items() if not said.startswith(ONE_MESSAGE)}
+    assert not wrong
+    assert not [said for said in messages.values() if str(root.parent) in said]
+    assert len(set(messages.values())) == 1
+
+
+def test_a_root_over_devices_still_gives_regular_files_only() -> None:
+    assert refused("/dev/zero", Path("/dev")).startswith(ONE_MESSAGE)
+    assert refused("/dev/null", Path("/dev")).startswith(ONE_MESSAGE)
+
+
+def test_a_file_that_reports_no_size_is_capped_too() -> None:
+    assert "10 bytes" in refused("/proc/meminfo", Path("/proc"), max_bytes=10)
+    assert get("/proc/meminfo", Path("/proc"), max_bytes=100_000).startswith(b"MemTotal")
+
+
+def test_no_descriptor_is_left_open(root: Path) -> None:
+    os.mkfifo(root / "fifo")
+    before = sorted(os.listdir("/proc/self/fd"))
+    get("sub/b ä.bin", root)
+    for attack in ("fifo", "sub", "sub/absent", "absent/x"):
+        refused(attack, root)
+    refused("a.bin", root, max_bytes=1)
+    assert sorted(os.listdir("/proc/self/fd")) == before

@@ -1,0 +1,160 @@
+"""Videos of every form become planned, read and patched frames, also where some of them do not decode."""
+
+import base64
+from typing import Any
+
+import numpy as np
+import pytest
+
+from configs.serve import MediaConfig
+from tests.samples.videos import make_clip, make_jpeg, read_numbers
+from tests.tokenization.media.damaged import mjpeg_clip
+from tokenization.chat.errors import ChatError
+from tokenization.media.frame_sampling import VideoCaps, VideoOptions
+from tokenization.media.source import Source, fetch_source, video_caps
+from tokenization.media.video import ClipPlan, clip_patches, plan_clip, read_clip
+from tokenization.messages import Media
+
+LIMITS = MediaConfig()
+
+
+def source(data: bytes = b"", *, frames: tuple[bytes, ...] = (), **options: Any) -> Source:
+    return Source(kind="video", where="inputs[0].video", data=data, frames=frames, options=VideoOptions(**options))
+
+
+def plan(clip: Source, limits: MediaConfig = LIMITS) -> ClipPlan:
+    return plan_clip(clip, limits, factor=28)
+
+
+@pytest.fixture(scope="module")
+def three_seconds() -> bytes:
+    return make_clip(90)
+
+
+def test_a_file_is_planned_by_its_time_and_options(three_seconds: bytes) -> None:
+    found = plan(source(three_seconds))
+    assert len(found.indices) == 6 and found.indices[0] == 0 and found.indices[-1] == 89
+    assert found.times == pytest.approx([i / 30 for i in found.indices])
+    assert found.seconds_per_grid == pytest.approx(1.0)
+    few = plan(source(three_seconds, num_frames=4, max_pixels=28 * 28 * 8, min_pixels=3136))
+    assert len(few.indices) == 4 and few.seconds_per_grid == pytest.approx(1.5)
+    assert few.size[0] * few.size[1] <= 28 * 28 * 8 and few.size[0] % 28 == few.size[1] % 28 == 0
+
+
+def test_the_server_s_limits_win(three_seconds: bytes) -> None:
+    assert len(plan(source(three_seconds, fps=30), MediaConfig(max_frames=8)).indices) == 8
+    small = plan(source(three_seconds, min_pixels=500_000), MediaConfig(max_pixels=28 * 28 * 10))
+    assert small.size[0] * small.size[1] <= 28 * 28 * 10
+    budget = plan(source(three_seconds), MediaConfig(max_video_pixels=28 * 28 * 30))
+    assert budget.size[0] * budget.size[1] * len(budget.indices) // 2 <= 28 * 28 * 30
+    for limits, message in (
+        (MediaConfig(max_video_seconds=2.5), "lasts 3 s"),
+        (MediaConfig(max_source_pixels=96 * 160 - 1), "pixels"),
+    ):
+        with pytest.raises(ChatError, match=message) as caught:
+            plan(source(three_seconds), limits)
+        assert caught.value.param == "inputs[0].video"
+    clip, limits = source(three_seconds), MediaConfig(max_decoded_frames=20)
+    with pytest.raises(ChatError, match="at most 20 are allowed"):
+        read_clip(clip, plan(clip, limits), limits)
+
+
+def test_limits_become_caps() -> None:
+    caps = video_caps(LIMITS)
+    assert caps.max_total_pixels == VideoCaps().max_total_pixels and caps.max_frames == VideoCaps().max_frames
+    assert caps.max_decoded_frames == LIMITS.max_decoded_frames and caps.max_duration_s == LIMITS.max_video_seconds
+    assert video_caps(MediaConfig(max_source_pixels=100)).max_source_pixels == 100
+
+
+def test_a_list_of_pictures_is_a_video() -> None:
+    frames = tuple(make_jpeg(number) for number in (5, 9, 300))
+    found = plan(source(frames=frames, fps=4))
+    assert found.indices == (0, 1, 2, 2) and list(found.times) == [0, 0.25, 0.5, 0.5]
+    assert found.seconds_per_grid == 0.5 and found.info is None
+    assert read_numbers(read_clip(source(frames=frames), found, LIMITS)) == [5, 9, 300, 300]
+    with pytest.raises(ChatError, match="frame 2 of the video"):
+        plan(source(frames=(frames[0], b"no picture")))
+    with pytest.raises(ChatError, match=r"^fps: the video lasts more than the allowed 3600 s$"):
+        plan(source(frames=frames, fps=1e-4))
+    with pytest.raises(ChatError, match=r"^num_frames must be at most 3,"):
+        plan(source(frames=frames, num_frames=4))
+
+
+def url(*pictures: bytes) -> str:
+    return "data:video/jpeg;base64," + ",".join(base64.b64encode(picture).decode() for picture in pictures)
+
+
+def test_sources_of_videos_are_fetched() -> None:
+    pictures = (make_jpeg(1), make_jpeg(2), make_jpeg(3))
+    joined = fetch_source(Media(kind="video", source=url(*pictures), where="w"), LIMITS)
+    assert joined.frames == pictures and joined.data == b""
+    each = tuple("data:image/jpeg;base64," + base64.b64encode(picture).decode() for picture in pictures)
+    listed = fetch_source(Media(kind="video", source="", frames=each, where="w"), LIMITS)
+    assert listed.frames == pictures
+    plain = fetch_source(Media(kind="video", source="data:video/mp4;base64,QUJD", where="w"), LIMITS)
+    assert plain.data == b"ABC" and plain.frames == ()
+    assert fetch_source(Media(kind="image", source="data:video/jpeg;base64,QUJD", where="w"), LIMITS).data == b"ABC"
+
+
+@pytest.mark.parametrize(
+    ("limits", "message"),
+    [(MediaConfig(max_frames=2), "3 frames, at most 2"), (MediaConfig(max_file_bytes=2000), "larger than the allowed")],
+)
+def test_lists_are_held_to_the_limits_before_anything_is_opened(limits: MediaConfig, message: str) -> None:
+    each = tuple("data:image/jpeg;base64," + base64.b64encode(bytes(1000)).decode() for _ in range(3))
+    joined = Media(kind="video", source=url(*[bytes(1000)] * 3), where="w")
+    for media in (joined, Media(kind="video", source="", frames=each, where="w")):
+        with pytest.raises(ChatError, match=message) as caught:
+            fetch_source(media, limits)
+        assert caught.value.param == "w"
+
+
+def test_bad_base64_in_a_list_is_refused() -> None:
+    with pytest.raises(ChatError, match="not valid base64"):
+        fetch_source(Media(kind="video", source="data:video/jpeg;base64,QUJD,%%%", where="w"), LIMITS)
+
+
+# ---- damage
+
+
+@pytest.mark.parametrize(
+    ("empty", "shown"),
+    [
+        (range(40, 60), [0, 12, 24, 35]),  # 47 and 59 are lost with the tail
+        (range(30, 60), [0, 12, 24, 24]),  # an odd number: the last one stays on the screen
+        (range(20, 30), [0, 12, 12, 35, 47, 59]),  # a hole: times behind it stay what they are
+        (range(0, 5), [12, 12, 24, 35, 47, 59]),  # nothing before it: the first one that is there
+    ],
+)
+def test_frames_that_do_not_decode(empty: range, shown: list[int]) -> None:
+    whole = source(mjpeg_clip(), num_frames=6)
+    found = plan(whole)
+    assert found.indices == (0, 12, 24, 35, 47, 59)
+    damaged = source(mjpeg_clip(empty=empty), num_frames=6)
+    assert read_numbers(read_clip(damaged, found, LIMITS)) == shown
+
+
+def test_a_video_without_one_good_frame_is_refused() -> None:
+    clip = source(mjpeg_clip())
+    with pytest.raises(ChatError, match="no frame of the video can be decoded"):
+        read_clip(source(mjpeg_clip(empty=range(60))), plan(clip), LIMITS)
+
+
+# ---- patches
+
+
+def test_patches_against_a_layout_that_is_written_out() -> None:
+    frames = np.random.default_rng(0).integers(0, 256, (6, 56, 84, 3), dtype=np.uint8)
+    found = clip_patches(frames, patch=14, merge=2)
+    assert found.shape == (3 * 4 * 6, 3 * 2 * 14 * 14) and found.dtype == np.uint8
+    row = 0
+    for grid in range(3):
+        for top in range(2):
+            for left in range(3):
+                for down in range(2):
+                    for right in range(2):
+                        y, x = (2 * top + down) * 14, (2 * left + right) * 14
+                        pair = frames[2 * grid : 2 * grid + 2, y : y + 14, x : x + 14]  # [frame, y, x, channel]
+                        assert np.array_equal(found[row], pair.transpose(3, 0, 1, 2).ravel())
+                        row += 1
+    assert row == len(found)

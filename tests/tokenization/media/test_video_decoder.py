@@ -1,0 +1,146 @@
+"""Only what is needed of a clip is decoded."""
+
+import time
+from collections.abc import Iterator
+
+import av
+import numpy as np
+import pytest
+
+from tests.samples.videos import (
+    B_FRAMES,
+    make_clip,
+    read_numbers,
+)
+from tokenization.media.frame_sampling import PacketIndex, VideoCaps, VideoError, plan_runs
+from tokenization.media.video_decoder import ClipReader, open_clip
+from tokenization.media.video_frames import probe, read_frames
+
+CAPS = VideoCaps()
+SIZE = (56, 112)
+
+
+# ---- how much is decoded
+
+
+def test_a_probe_decodes_one_frame(plain: bytes, decoded: list[int]) -> None:
+    probe(plain, CAPS)
+    assert len(decoded) == 1
+
+
+def test_only_the_way_to_the_wanted_frames_is_decoded(plain: bytes, decoded: list[int]) -> None:
+    info = probe(plain, CAPS)
+    decoded.clear()
+    frames, _ = read_frames(plain, info, [1, 38], SIZE, CAPS)
+    assert read_numbers(frames) == [1, 38]
+    runs = plan_runs(info.index, [1, 38])
+    assert len(decoded) == sum(run.stop - run.start + 1 for run in runs) <= 12
+
+
+def test_frames_that_nothing_depends_on_are_not_decoded() -> None:
+    data = make_clip(60, options=B_FRAMES, key_every=60)
+    index = probe(data, CAPS).index
+    runs = plan_runs(index, [50])
+    with open_clip(data, CAPS, study=True) as clip:
+        frames = list(clip.decode(index, runs))
+    assert runs[0].stop - runs[0].start > 40
+    assert len(frames) < 30
+
+
+def test_too_much_decoding_is_refused_before_it_begins(plain: bytes, decoded: list[int]) -> None:
+    info = probe(plain, CAPS)
+    decoded.clear()
+    for caps in (VideoCaps(max_decoded_frames=11), VideoCaps(max_decoded_pixels=11 * 160 * 96)):
+        with pytest.raises(VideoError, match="at most 11 are allowed"):
+            read_frames(plain, info, [11], SIZE, caps)
+        read_frames(plain, info, [12], SIZE, caps)
+    assert len(decoded) == 2  # the key frame 12, twice
+
+
+@pytest.mark.parametrize(
+    ("caps", "message"),
+    [
+        (VideoCaps(max_source_pixels=160 * 96 - 1), "160 x 96 = 15360 pixels a frame, at most 15359"),
+        (VideoCaps(max_duration_s=1.9), "lasts 2 s, at most 2 s"),
+        (VideoCaps(max_source_frames=59), "more than 59 frames"),
+    ],
+)
+def test_headers_over_the_caps_are_refused_before_decoding(
+    plain: bytes, decoded: list[int], caps: VideoCaps, message: str
+) -> None:
+    with pytest.raises(VideoError, match=message):
+        probe(plain, caps)
+    assert not decoded
+
+
+def test_a_size_that_lies_in_the_header_is_refused_at_once(plain: bytes) -> None:
+    """The container says 65535 x 65535; nothing of that size is ever made."""
+    entry = plain.index(b"avc1", plain.index(b"stsd"))
+    lied = plain[: entry + 28] + b"\xff\xff" * 2 + plain[entry + 32 :]
+    begin = time.perf_counter()
+    with pytest.raises(VideoError, match="65535 x 65535"):
+        probe(lied, CAPS)
+    assert time.perf_counter() - begin < 0.1
+
+
+def test_a_stream_that_is_larger_than_its_header_says_is_not_decoded(plain: bytes) -> None:
+    """The container says 16 x 16, the stream is 160 x 96: the decoder itself is held to the cap."""
+    entry = plain.index(b"avc1", plain.index(b"stsd"))
+    lied = plain[: entry + 28] + b"\0\x10" * 2 + plain[entry + 32 :]
+    assert probe(lied, CAPS).width == 160
+    with pytest.raises(VideoError):
+        probe(lied, VideoCaps(max_source_pixels=160 * 96 - 1))
+
+
+def test_a_packet_without_a_picture_shows_the_one_before_it(plain: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A second field, a repeat; but never across a gap, and not at the end of what is damaged."""
+    index = PacketIndex(packets=np.arange(30), keys=(0, 10, 20), key_frames=(0, 10, 20), n_packets=30)
+    runs = plan_runs(index, [1, 3, 15, 17, 26])
+    assert len(runs) == 3
+    pictures = {}
+    for number in (0, 2, 3, 17, 25):  # none of packet 1; none at all in run 2 before 17; none of packet 26
+        pictures[number] = av.VideoFrame(16, 16, "rgb24")
+        pictures[number].pts = number
+    monkeypatch.setattr(ClipReader, "decode", lambda self, index, runs: iter(pictures.values()))
+    with open_clip(plain, CAPS) as clip:
+        assert list(clip.pick(index, runs)) == [
+            (1, pictures[0]),
+            (3, pictures[3]),
+            (17, pictures[17]),
+            (26, pictures[25]),
+        ]
+        clip.errors = 1
+        assert [number for number, _ in clip.pick(index, runs)] == [1, 3, 17]
+
+
+def test_a_file_that_breaks_in_the_library_ends_there(plain: bytes) -> None:
+    class Broken:
+        def demux(self, stream: av.VideoStream) -> "Iterator[av.Packet[av.VideoStream]]":
+            yield from packets[:2]
+            raise IndexError("list index out of range")
+
+    with open_clip(plain, CAPS) as clip:
+        packets = list(clip.packets())
+        clip._source = Broken()  # type: ignore[assignment]
+        assert list(clip.packets()) == packets[:2]
+
+
+def test_memory_that_runs_out_is_no_damage(plain: bytes) -> None:
+    class Full:
+        """In place of a decoder."""
+
+        def decode(self, packet: object) -> list[object]:
+            raise av.MemoryError(12, "Cannot allocate memory")
+
+        def flush_buffers(self) -> None:
+            """Nothing is inside."""
+
+    with open_clip(plain, CAPS) as clip:
+        clip._context = Full()  # type: ignore[assignment]
+        with pytest.raises(MemoryError):
+            clip._feed(None)
+
+
+def test_what_goes_wrong_outside_ffmpeg_is_not_the_video_s(plain: bytes) -> None:
+    with pytest.raises(av.FFmpegError, match="ours"), open_clip(plain, CAPS):
+        raise av.FFmpegError(22, "ours")

@@ -1,0 +1,128 @@
+"""Text that grows token by token equals the text decoded at once, and stop strings are found wherever they break."""
+
+import itertools
+import random
+import time
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tokenization.text.bpe import TextCodec
+from tokenization.text.detokenize import Detokenizer, StopStrings
+
+
+def grown(codec: TextCodec, ids: list[int]) -> str:
+    detokenizer = Detokenizer(codec)
+    return "".join([detokenizer.push(i) for i in ids] + [detokenizer.flush()])
+
+
+@pytest.mark.parametrize("text", ["Hello, world!", "你好，世界。", "🙂👩‍👩‍👧 x", " \n\t", "<tool_call>a"])
+def test_text_comes_back(codec: TextCodec, text: str) -> None:
+    assert grown(codec, codec.encode(text)) == text
+
+
+def test_a_character_is_shown_when_it_is_complete(codec: TextCodec) -> None:
+    by_byte = {codec.token_bytes(i): i for i in range(codec.vocab_size)}
+    detokenizer = Detokenizer(codec)
+    parts = [detokenizer.push(by_byte[bytes([byte])]) for byte in "🙂".encode()]
+    assert parts == ["", "", "", "🙂"]
+
+
+def test_broken_utf8_becomes_the_replacement_character(codec: TextCodec) -> None:
+    by_byte = {codec.token_bytes(i): i for i in range(codec.vocab_size)}
+    ids = [by_byte[bytes([byte])] for byte in b"\xf0\x9fa\xff\xe4\xbd"]
+    assert grown(codec, ids) == "\ufffda\ufffd\ufffd"
+
+
+def test_special_and_unknown_ids_add_nothing(codec: TextCodec) -> None:
+    by_byte = {codec.token_bytes(i): i for i in range(codec.vocab_size)}
+    first, second = (by_byte[bytes([byte])] for byte in "é".encode())
+    assert grown(codec, [first, codec.special["<|im_end|>"], codec.vocab_size + 1, second]) == "é"
+
+
+def test_any_ids_equal_the_whole_decoded_at_once(codec: TextCodec) -> None:
+    rng = random.Random(0)
+    for _ in range(200):
+        ids = [rng.randrange(codec.vocab_size + 3) for _ in range(rng.randrange(1, 60))]
+        whole = b"".join(codec.token_bytes(i) for i in ids if not codec.is_special(i)).decode("utf-8", "replace")
+        assert grown(codec, ids) == whole
+
+
+def test_the_cost_per_token_does_not_grow(codec: TextCodec) -> None:
+    detokenizer, stops = Detokenizer(codec), StopStrings(["</s>", "zzzz"])
+    ids = codec.encode("the quick brown fox ") * 400
+
+    def seconds(part: list[int]) -> float:
+        start = time.perf_counter()
+        for i in part:
+            stops.push(detokenizer.push(i))
+        return time.perf_counter() - start
+
+    rounds = [seconds(ids) for _ in range(10)]
+    assert min(rounds[5:]) < 3 * min(rounds[:5])
+
+
+# ---- stop strings
+
+
+def through(stops: list[str], pieces: list[str]) -> tuple[str, bool]:
+    """Everything shown, and whether a stop was hit."""
+    finder, shown = StopStrings(stops), ""
+    for piece in pieces:
+        text, hit = finder.push(piece)
+        shown += text
+        if hit:
+            return shown, True
+    return shown + finder.flush(), False
+
+
+@pytest.mark.parametrize(
+    "stops, text, expected",
+    [
+        ([], "abc", ("abc", False)),
+        (["b"], "abc", ("a", True)),
+        (["bc"], "abbc", ("ab", True)),
+        (["aab"], "aaaab", ("aa", True)),
+        (["abc", "b"], "xabc", ("xa", True)),  # "b" ends first
+        (["abc", "bc"], "xabc", ("x", True)),  # both end here: the longest
+        (["\n\n"], "a\nb\n", ("a\nb\n", False)),
+        (["abcd"], "abc", ("abc", False)),
+        (["你好"], "你你好", ("你", True)),
+    ],
+)
+def test_stops_in_every_cutting_of_the_text(stops: list[str], text: str, expected: tuple[str, bool]) -> None:
+    borders = range(1, len(text))
+    for count in range(len(text)):
+        for cut in itertools.combinations(borders, count):
+            ends = [0, *cut, len(text)]
+            assert through(stops, [text[a:b] for a, b in itertools.pairwise(ends)]) == expected
+
+
+def test_only_what_may_be_a_stop_is_held_back() -> None:
+    finder = StopStrings(["</s>", "###"])
+    assert finder.push("ab<") == ("ab", False)
+    assert finder.push("/x") == ("</x", False)
+    assert finder.push("##") == ("", False)
+    assert finder.push("!") == ("##!", False)
+    assert finder.flush() == ""
+
+
+def test_an_empty_stop_is_refused() -> None:
+    with pytest.raises(ValueError, match="empty"):
+        StopStrings(["a", ""])
+
+
+LETTERS = st.text(alphabet="ab", min_size=1, max_size=5)
+
+
+@given(st.lists(LETTERS, max_size=3), st.lists(st.text(alphabet="ab", max_size=6), max_size=8))
+def test_stops_against_a_search_character_by_character(stops: list[str], pieces: list[str]) -> None:
+    text = "".join(pieces)
+    expected = (text, False)
+    for end in range(1, len(text) + 1):
+        hits = [stop for stop in stops if text[:end].endswith(stop)]
+        if hits:
+            expected = (text[: end - max(map(len, hits))], True)
+            break
+    assert through(stops, pieces) == expected

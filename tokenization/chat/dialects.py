@@ -1,0 +1,272 @@
+"""Every dialect of a chat (native lists, OpenAI messages) becomes one Chat. Knows no files, no pixels and no model."""
+
+from collections.abc import Callable, Mapping
+from typing import Any, Literal
+
+import msgspec
+
+from tokenization.chat.errors import ChatError, clip
+from tokenization.chat.grounding import FULL
+from tokenization.media.frame_sampling import VideoError, VideoOptions
+from tokenization.messages import Boxes, Chat, Kind, Media, Text, Turn
+
+Role = Literal["system", "user", "assistant"]
+Part = Text | Media | Boxes
+
+_KINDS: Mapping[str, Kind] = {"image": "image", "video": "video", "audio": "audio"}
+_ROLES: Mapping[str, Role] = {
+    "system": "system",
+    "developer": "system",
+    "user": "user",
+    "assistant": "assistant",
+}
+_URL_TYPES: Mapping[str, Kind] = {"image_url": "image", "video_url": "video", "audio_url": "audio"}
+_DETAILS = ("auto", "low", "high")
+_OPTIONS: Mapping[Kind, tuple[str, ...]] = {  # what may stand beside a medium
+    "image": ("min_pixels", "max_pixels", "detail"),
+    "video": ("fps", "num_frames", "min_pixels", "max_pixels", "use_audio_in_video"),
+    "audio": (),
+}
+_SOUNDS = ("wav", "mp3", "flac", "ogg", "opus", "m4a", "aac", "webm")  # names only: the file's own header decides
+
+
+def chat_from_native(body: dict[str, Any] | list[Any]) -> Chat:
+    """The native body {"inputs": [...], "history": [{"inputs": [...], "text": "..."}], "system": "..."} as a Chat.
+
+    A bare list is read as `inputs`. Other keys of the body belong to the caller and are not looked at.
+    Raises ChatError with the path of the offending field, as in `history[0].inputs[1]`.
+    """
+    if isinstance(body, list):
+        body = {"inputs": body}
+    if not isinstance(body, dict):
+        raise ChatError(f"expected an object with 'inputs' or a list of inputs, got {_type_name(body)}", "inputs")
+    turns: list[Turn] = []
+    system = body.get("system")
+    if system is not None:
+        turns.append(_plain_turn("system", _text(system, "system")))
+    history = body.get("history")
+    if history is None:
+        history = []
+    if not isinstance(history, list):
+        raise ChatError(f"expected a list, got {_type_name(history)}", "history")
+    for i, entry in enumerate(history):
+        turns.extend(_history_entry(entry, f"history[{i}]"))
+    turns.append(_inputs_turn(body.get("inputs"), "inputs"))
+    return Chat(turns=tuple(turns))
+
+
+def chat_from_openai(messages: list[Any]) -> Chat:
+    """OpenAI chat messages as a Chat; `developer` is read as `system`.
+
+    Raises ChatError with the path of the offending field, as in `messages[1].content[3]`.
+    """
+    if not isinstance(messages, list):
+        raise ChatError(f"expected a list, got {_type_name(messages)}", "messages")
+    if not messages:
+        raise ChatError("at least one message is needed", "messages")
+    return Chat(turns=tuple(_openai_turn(message, f"messages[{i}]") for i, message in enumerate(messages)))
+
+
+# ---- native
+
+
+def _history_entry(entry: Any, path: str) -> tuple[Turn, Turn]:
+    if not isinstance(entry, dict):
+        raise ChatError(f"expected an object with 'inputs' and 'text', got {_type_name(entry)}", path)
+    _refuse_other_keys(entry, ("inputs", "text"), path)
+    if "text" not in entry:
+        raise ChatError("'text', the assistant's answer to these inputs, is missing", f"{path}.text")
+    question = _inputs_turn(entry.get("inputs"), f"{path}.inputs")
+    return question, _plain_turn("assistant", _text(entry["text"], f"{path}.text"))
+
+
+def _inputs_turn(inputs: Any, path: str) -> Turn:
+    if not isinstance(inputs, list):
+        raise ChatError(f"expected a list of parts, got {_type_name(inputs)}", path)
+    if not inputs:
+        raise ChatError("at least one part is needed", path)
+    parts = tuple(_native_part(part, f"{path}[{i}]") for i, part in enumerate(inputs))
+    return Turn(role="user", parts=parts, plain=False)
+
+
+def _native_part(part: Any, path: str) -> Part:
+    if not isinstance(part, dict):
+        raise ChatError(f'expected an object such as {{"text": "..."}}, got {_type_name(part)}', path)
+    content = [key for key in part if key in ("text", "box") or key in _KINDS]
+    if not content:
+        named = ", ".join(f"'{clip(str(key))}'" for key in list(part)[:3]) or "no key"
+        raise ChatError(f"unknown part ({named}): a part holds one of 'text', 'image', 'video', 'audio', 'box'", path)
+    if len(content) > 1:
+        raise ChatError(f"a part holds one of text, media or boxes, this one holds {_listed(content)}", path)
+    key = content[0]
+    if key == "box":
+        return _boxes(part, path)
+    if key == "text":
+        _refuse_other_keys(part, (key,), path)
+        return Text(text=_text(part["text"], f"{path}.text"))
+    kind, where = _KINDS[key], f"{path}.{key}"
+    _refuse_other_keys(part, (key, *_OPTIONS[kind]), path)
+    source, frames = _sources(kind, part[key], where)
+    return Media(kind=kind, source=source, frames=frames, where=where, options=_options(kind, part, path))
+
+
+def _boxes(part: dict[str, Any], path: str) -> Boxes:
+    """{"box": [[x1, y1, x2, y2], ...], "ref": "words"}; numbers are cut to whole ones, as the original's are."""
+    _refuse_other_keys(part, ("box", "ref"), path)
+    boxes, where = part["box"], f"{path}.box"
+    if not isinstance(boxes, list) or not boxes:
+        raise ChatError(f"expected a list of boxes, [[x1, y1, x2, y2], ...], got {_type_name(boxes)}", where)
+    if not isinstance(boxes[0], list):
+        raise ChatError("this is one flat box; a list of boxes is needed, [[x1, y1, x2, y2]]", where)
+    for i, box in enumerate(boxes):
+        if not isinstance(box, list) or len(box) != 4 or not all(map(_is_coordinate, box)):
+            raise ChatError(f"a box is four numbers from 0 to {FULL}, [x1, y1, x2, y2]", f"{where}[{i}]")
+    ref = None if part.get("ref") is None else _text(part["ref"], f"{path}.ref")
+    return Boxes(boxes=tuple((int(a), int(b), int(c), int(d)) for a, b, c, d in boxes), ref=ref, where=where)
+
+
+def _is_coordinate(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value <= FULL
+
+
+# ---- OpenAI
+
+
+def _openai_turn(message: Any, path: str) -> Turn:
+    if not isinstance(message, dict):
+        raise ChatError(f"expected an object with 'role' and 'content', got {_type_name(message)}", path)
+    name = message.get("role")
+    if not isinstance(name, str) or name not in _ROLES:
+        shown = f"'{clip(name)}'" if isinstance(name, str) else _type_name(name)
+        raise ChatError(f"the role is one of {_listed(list(_ROLES))}, got {shown}", f"{path}.role")
+    role = _ROLES[name]
+    _refuse_other_keys(message, ("role", "content", "name"), path, empty_is_absent=True)
+    content = message.get("content")
+    if isinstance(content, str):
+        return _plain_turn(role, _text(content, f"{path}.content"))
+    if content is None and role == "assistant":
+        return Turn(role=role, parts=(), plain=True)
+    if not isinstance(content, list):
+        raise ChatError(f"expected a string or a list of parts, got {_type_name(content)}", f"{path}.content")
+    if not content:
+        raise ChatError("at least one part is needed", f"{path}.content")
+    parts = tuple(_openai_part(part, f"{path}.content[{i}]") for i, part in enumerate(content))
+    for i, part in enumerate(parts):
+        if role != "user" and isinstance(part, Media):
+            raise ChatError(f"only a user's message may hold media, this one is by '{name}'", f"{path}.content[{i}]")
+    return Turn(role=role, parts=parts, plain=False)
+
+
+def _openai_part(part: Any, path: str) -> Part:
+    if not isinstance(part, dict):
+        raise ChatError(f"expected an object with a 'type', got {_type_name(part)}", path)
+    readers: Mapping[str, Callable[[dict[str, Any], str], Part]] = {
+        "text": _openai_text,
+        "input_audio": _openai_input_audio,
+        **dict.fromkeys(_URL_TYPES, _openai_url),
+    }
+    kind = part.get("type")
+    if not isinstance(kind, str) or kind not in readers:
+        shown = f"'{clip(kind)}'" if isinstance(kind, str) else _type_name(kind)
+        raise ChatError(f"the type of a part is one of {_listed(list(readers))}, got {shown}", path)
+    others = [key for key in part if key not in ("type", kind)]
+    if any(key in readers for key in others):
+        raise ChatError(f"a part holds one of text or media, this one holds {_listed([kind, *others])}", path)
+    _refuse_other_keys(part, ("type", kind), path)
+    if kind not in part:
+        raise ChatError(f"'{kind}' is missing", path)
+    return readers[kind](part, path)
+
+
+def _openai_text(part: dict[str, Any], path: str) -> Text:
+    return Text(text=_text(part["text"], f"{path}.text"))
+
+
+def _openai_url(part: dict[str, Any], path: str) -> Media:
+    kind = _URL_TYPES[part["type"]]
+    value, where = part[part["type"]], f"{path}.{part['type']}"
+    options = VideoOptions()
+    if isinstance(value, dict):
+        _refuse_other_keys(value, ("url", *_OPTIONS[kind]), where)
+        options = _options(kind, value, where)
+        value, where = value.get("url"), f"{where}.url"
+    source, frames = _sources(kind, value, where)
+    return Media(kind=kind, source=source, frames=frames, where=path, options=options)
+
+
+def _openai_input_audio(part: dict[str, Any], path: str) -> Media:
+    value, where = part["input_audio"], f"{path}.input_audio"
+    if not isinstance(value, dict):
+        raise ChatError(f"expected an object with 'data' and 'format', got {_type_name(value)}", where)
+    _refuse_other_keys(value, ("data", "format"), where)
+    if value.get("format") not in _SOUNDS:
+        raise ChatError(f"the format is one of {_listed(list(_SOUNDS))}", f"{where}.format")
+    data = _source(value.get("data"), f"{where}.data")
+    return Media(kind="audio", source=f"data:audio/{value['format']};base64,{data}", where=path)
+
+
+# ---- both
+
+
+def _plain_turn(role: Role, text: str) -> Turn:
+    return Turn(role=role, parts=(Text(text=text),), plain=True)
+
+
+def _text(value: Any, path: str) -> str:
+    if not isinstance(value, str):
+        raise ChatError(f"expected a string, got {_type_name(value)}", path)
+    try:
+        value.encode("utf-8")
+    except UnicodeEncodeError:
+        raise ChatError("the text holds half of a surrogate pair, which is no character", path) from None
+    return value
+
+
+def _source(value: Any, path: str) -> str:
+    source = _text(value, path)
+    if not source:
+        raise ChatError("a path or a data: URL is needed, got an empty string", path)
+    return source
+
+
+def _sources(kind: Kind, value: Any, path: str) -> tuple[str, tuple[str, ...]]:
+    """(source, ()), or ("", sources of the frames) of a video that is a list of pictures."""
+    if kind != "video" or not isinstance(value, list):
+        return _source(value, path), ()
+    if not value:
+        raise ChatError("at least one frame is needed", path)
+    return "", tuple(_source(frame, f"{path}[{i}]") for i, frame in enumerate(value))
+
+
+def _options(kind: Kind, values: dict[str, Any], path: str) -> VideoOptions:
+    """What stands beside a medium; the caller has refused what its kind does not take."""
+    try:
+        options = VideoOptions.read({key: values.get(key) for key in _OPTIONS[kind]})
+    except VideoError as error:
+        raise ChatError(error.message, f"{path}.{error.knob}" if error.knob else path) from None
+    detail = values.get("detail")
+    if detail is not None and detail not in _DETAILS:
+        raise ChatError(f"the detail is one of {_listed(list(_DETAILS))}", f"{path}.detail")
+    with_sound = values.get("use_audio_in_video")
+    if with_sound is not None and not isinstance(with_sound, bool):
+        raise ChatError(f"expected true or false, got {_type_name(with_sound)}", f"{path}.use_audio_in_video")
+    return msgspec.structs.replace(options, low_detail=detail == "low", use_audio=bool(with_sound))
+
+
+def _refuse_other_keys(
+    value: dict[str, Any], known: tuple[str, ...], path: str, *, empty_is_absent: bool = False
+) -> None:
+    """Unknown keys are an error; where `empty_is_absent`, null and empty ones are what a client's library writes."""
+    for key in value:
+        if key not in known and not (empty_is_absent and value[key] in (None, [], {}, "")):
+            shown = clip(str(key))
+            raise ChatError(f"'{shown}' is not known here (known: {_listed(list(known))})", f"{path}.{shown}")
+
+
+def _type_name(value: Any) -> str:
+    names = {bool: "a boolean", int: "a number", float: "a number", str: "a string", list: "a list", dict: "an object"}
+    return "nothing" if value is None else names.get(type(value), "something else")
+
+
+def _listed(names: list[str]) -> str:
+    return ", ".join(f"'{clip(str(name))}'" for name in names[:8])

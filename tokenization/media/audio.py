@@ -1,0 +1,120 @@
+"""The bytes of a sound, or of a video with one, become mono samples at 16 kHz. Knows no model and no file names."""
+
+import math
+from collections.abc import Iterator
+
+import numpy as np
+from av.audio.frame import AudioFrame
+from av.audio.resampler import AudioResampler
+
+from configs.serve import MediaConfig
+from tokenization.chat.errors import ChatError
+from tokenization.media.audio_decoder import SoundError, SoundReader, SoundTooLong, check_length, open_sound
+
+RATE = 16_000  # samples per second of what `read_sound` gives
+_PIECE = 1 << 16  # samples that are taken to 16 kHz at once: at a rate of 1 Hz each becomes 16,000
+_LEAD = 0.1  # seconds: headers may count the silence that a codec puts before a sound; Opus has at most 80 ms
+_FILTER = 64  # samples, at the lower of both rates: twice what FFmpeg's filter looks at
+
+
+def read_sound(
+    data: bytes | memoryview, limits: MediaConfig, where: str, *, model_seconds: float = math.inf
+) -> np.ndarray:
+    """float32 [n], n >= 1, finite, mono at 16 kHz: the sound in `data`, or the first sound track of the video in it.
+
+    Channels are averaged, as the feature extractors' own loaders do. Silence that codecs put before the sound and
+    behind it is cut off where the file says how much that is. Of a damaged file what decodes is given.
+
+    Raises ChatError with param `where` for what is no sound, has no sound track, has lost most of what it held, lasts
+    longer than `limits.max_audio_seconds` or `model_seconds`, or holds values that are not finite numbers. No more than
+    the allowed length and one frame is decoded and held.
+    """
+    try:
+        with open_sound(data) as sound:
+            return _read(sound, min(limits.max_audio_seconds, model_seconds))
+    except SoundError as error:
+        if isinstance(error, SoundTooLong) and model_seconds < limits.max_audio_seconds:
+            message = f"the sound is too long: this model hears at most {model_seconds:g} s at once"
+            raise ChatError(message, where) from None
+        raise ChatError(error.message, where) from None
+
+
+# ---- details
+
+
+def _read(sound: SoundReader, max_seconds: float) -> np.ndarray:
+    check_length(sound.claimed_seconds - _LEAD, max_seconds)
+    sounds = ((frame.sample_rate, _to_mono(frame)) for frame in sound.frames(max_seconds))
+    pieces = []
+    n = 0
+    for piece in _at_16_khz(sounds):
+        # Before it is kept: one value that is no number would spread over the whole spectrum.
+        if not np.isfinite(piece).all():
+            raise SoundError("the sound holds values that are not finite numbers")
+        pieces.append(piece)
+        n += len(piece)
+    if not n:
+        raise SoundError("the file holds no sound that can be decoded")
+    return np.concatenate(pieces)
+
+
+def _to_mono(frame: AudioFrame) -> np.ndarray:
+    """float32 [samples], whole numbers scaled to -1 .. 1: the mean of all channels."""
+    values = frame.to_ndarray()  # [channels, samples] or [1, samples * channels]
+    channels = values if frame.format.is_planar else values.reshape(-1, frame.layout.nb_channels).T
+    # What is too large for float32 becomes infinite, which is an error further on.
+    with np.errstate(over="ignore", invalid="ignore"):
+        mono = channels.mean(axis=0, dtype=np.float64)
+        if values.dtype.kind == "u":
+            mono -= 1 << (8 * values.itemsize - 1)
+        if values.dtype.kind in "iu":
+            mono /= 1 << (8 * values.itemsize - 1)
+        out: np.ndarray = mono.astype(np.float32)
+    return out
+
+
+def _at_16_khz(sounds: Iterator[tuple[int, np.ndarray]]) -> Iterator[np.ndarray]:
+    """float32 [n] each: what sounds of any rate become. The rate may change on the way."""
+    resampler: _Resampler | None = None
+    before = 0
+    for rate, samples in sounds:
+        if rate != before:
+            if resampler is not None:
+                yield from resampler.finish()
+            resampler = None if rate == RATE else _Resampler(rate)
+            before = rate
+        if resampler is None:
+            yield samples
+        else:
+            yield from resampler.feed(samples)
+    if resampler is not None:
+        yield from resampler.finish()
+
+
+class _Resampler:
+    """Takes mono sound of one rate to 16 kHz, neither shifted nor longer nor shorter than it was."""
+
+    def __init__(self, rate: int) -> None:
+        self._rate = rate
+        self._resampler = AudioResampler(format="fltp", layout="mono", rate=RATE)
+        self._taken = 0  # samples
+        self._given = 0
+
+    def feed(self, samples: np.ndarray) -> Iterator[np.ndarray]:
+        """float32 [n] each: what comes out when float32 [m] goes in, which may be nothing yet."""
+        self._taken += len(samples)
+        for start in range(0, len(samples), _PIECE):
+            yield from self._push(samples[start : start + _PIECE])
+
+    def finish(self) -> Iterator[np.ndarray]:
+        """What is still inside. Nothing can be fed after it."""
+        # FFmpeg gives nothing at all for a sound that is shorter than its filter: silence behind it makes it longer.
+        yield from self._push(np.zeros(_FILTER * max(1, -(-self._rate // RATE)), np.float32))
+
+    def _push(self, samples: np.ndarray) -> Iterator[np.ndarray]:
+        frame = AudioFrame.from_ndarray(samples[None], format="fltp", layout="mono")
+        frame.sample_rate = self._rate
+        for out in self._resampler.resample(frame):
+            piece = out.to_ndarray()[0][: -(-self._taken * RATE // self._rate) - self._given]
+            self._given += len(piece)
+            yield piece

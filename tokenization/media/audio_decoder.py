@@ -1,0 +1,192 @@
+"""One sound opened by a restrained FFmpeg, and the frames that decode of it. Knows no rate that a model wants."""
+
+import io
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import av
+from av.audio.frame import AudioFrame
+from av.audio.resampler import AudioResampler
+from av.audio.stream import AudioStream
+from av.container import InputContainer
+from av.stream import Disposition
+
+from tokenization.media.video_decoder import FORMATS as VIDEO_FORMATS
+
+# Demuxers and decoders that may run, by FFmpeg's names. Playlists are not among them: those open what they name.
+FORMATS = "wav,w64,aiff,caf,au,flac,mp3,aac,amr,ac3," + VIDEO_FORMATS
+DECODERS = (
+    "mp3,mp3float,mp2,mp2float,mp1,mp1float,aac,aac_latm,vorbis,opus,libopus,flac,alac,ac3,eac3,amrnb,amrwb,"
+    "libopencore_amrnb,libopencore_amrwb,wmav1,wmav2,wmapro,speex,adpcm_ms,adpcm_ima_wav,adpcm_ima_qt,adpcm_swf,"
+    "pcm_u8,pcm_s8,pcm_s16le,pcm_s16be,pcm_s24le,pcm_s24be,pcm_s32le,pcm_s32be,pcm_f32le,pcm_f32be,pcm_f64le,pcm_f64be,"
+    "pcm_s8_planar,pcm_s16le_planar,pcm_s16be_planar,pcm_s24le_planar,pcm_s32le_planar,pcm_alaw,pcm_mulaw,"
+    "pcm_u16le,pcm_u16be,pcm_bluray,pcm_dvd"
+)
+MAX_RATE = 768_000  # samples per second; the filter that takes a sound to another rate grows with it
+MAX_CHANNELS = 64
+_MAX_PLANES = 7  # PyAV counts planes up to a null pointer, which FFmpeg does not put behind more of them
+_MAX_FRAME = 1 << 20  # samples of each channel in one frame
+_PACKETS_PER_SECOND = 1000  # allowed for each second of sound: a packet of 1 ms is shorter than any that is written
+_VALUES_PER_SECOND = 384_000  # of all channels: 8 at 48 kHz, 2 at 192 kHz, 1 at 384 kHz, however well it is packed
+_MAX_CHANGES = 32  # of rate or layout on the way: each has FFmpeg build a filter
+_SAYS_LENGTH = ("mov", "flac", "ogg", "wav")  # containers whose length is no guess from the bit rate
+
+
+class SoundError(ValueError):
+    """A sound that cannot be served as it is: the client's to change.
+
+    The message is shown to the client: it holds no path, address or name that the client did not write.
+    """
+
+    def __init__(self, message: str) -> None:
+        super().__init__(message)
+        self.message = message
+
+
+class SoundTooLong(SoundError):
+    """A sound that lasts longer than it may."""
+
+
+class SoundReader:
+    """One open sound: what its header says, and what the decoder makes of its packets."""
+
+    def __init__(self, container: InputContainer, stream: AudioStream, nbytes: int) -> None:
+        self._source = container
+        self._stream = stream
+        self._context = stream.codec_context
+        self._nbytes = nbytes
+        self._packets = 0
+        self._errors = 0  # packets that the decoder refused
+        self._changes = 0
+        self._packer: tuple[object, AudioResampler] | None = None
+
+    @property
+    def claimed_seconds(self) -> float:
+        """The length in seconds that the header tells, 0 where it tells none or one that the bytes cannot hold."""
+        stream, name = self._stream, self._source.format.name
+        if not name.startswith(_SAYS_LENGTH) or not stream.duration or not stream.time_base:
+            return 0.0
+        seconds = float(stream.duration * stream.time_base)
+        # Headers written before the end was known claim gigabytes; plain samples cannot outlast their bytes.
+        if stream.codec_context.name.startswith("pcm_") and stream.codec_context.bit_rate:
+            seconds = min(seconds, self._nbytes * 8 / stream.codec_context.bit_rate)
+        return max(seconds, 0.0)
+
+    def frames(self, max_seconds: float) -> Iterator[AudioFrame]:
+        """All that decodes, in order and one at a time; what is damaged is passed over. A file that breaks off ends.
+
+        Each has at least one sample, 1 to 64 channels, at most 7 of them in planes of their own, and a rate of 1 to
+        768,000. Raises SoundError for others, where they last longer than `max_seconds` together, are more work than
+        an honest sound of that length, or change their rate all the time; at the end, where most of it was lost.
+        """
+        seconds, values, rate = 0.0, 0, 0
+        for frame in self._decode(int((max_seconds + 1) * _PACKETS_PER_SECOND)):
+            channels = frame.layout.nb_channels
+            check_shape(frame.sample_rate, channels)
+            seconds += frame.samples / frame.sample_rate
+            check_length(seconds, max_seconds)
+            values += frame.samples * channels
+            if values > (max_seconds + 1) * _VALUES_PER_SECOND:
+                raise SoundError("the sound has more samples than the server decodes")
+            if frame.sample_rate != rate:
+                rate = frame.sample_rate
+                self._count_change()
+            yield from self._pack(frame)
+        # An answer about a small part looks like one about the whole.
+        if seconds and (2 * seconds < self.claimed_seconds or 2 * self._errors > self._packets):
+            raise SoundError("the sound is damaged: less than half of it can be decoded")
+
+    def _decode(self, max_packets: int) -> Iterator[AudioFrame]:
+        for number, packet in enumerate(self._demux()):
+            if number > max_packets:
+                raise SoundError("the sound is split into too many packets")
+            yield from (frame for frame in self._feed(packet) if frame.samples > 0)
+
+    def _demux(self) -> "Iterator[av.Packet[AudioStream]]":
+        # IndexError: PyAV has no object for a stream that a damaged file seems to gain on the way. Memory that a
+        # demuxer lacks is no other error: it asks for as much as a damaged header says.
+        try:
+            yield from self._source.demux(self._stream)
+        except (av.FFmpegError, IndexError):
+            return
+
+    def _feed(self, packet: "av.Packet[AudioStream]") -> list[AudioFrame]:
+        """What comes out when a packet goes in; the last, empty one gets what is still inside."""
+        self._packets += packet.size > 0
+        try:
+            return self._context.decode(packet)
+        except av.MemoryError:
+            raise
+        except av.FFmpegError:
+            self._errors += 1
+            return []
+
+    def _pack(self, frame: AudioFrame) -> list[AudioFrame]:
+        """The same sound with all channels in one plane where they are too many planes to be read safely."""
+        if not frame.format.is_planar or frame.layout.nb_channels <= _MAX_PLANES:
+            return [frame]
+        shape = (frame.format.name, frame.layout.name, frame.sample_rate)
+        if self._packer is None or self._packer[0] != shape:
+            self._count_change()
+            self._packer = shape, AudioResampler(format="flt")
+        try:
+            return self._packer[1].resample(frame)
+        except av.MemoryError:
+            raise
+        except av.FFmpegError:
+            raise SoundError("the channels of the sound cannot be told apart") from None
+
+    def _count_change(self) -> None:
+        self._changes += 1
+        if self._changes > _MAX_CHANGES:
+            raise SoundError("the sound changes its rate or its channels too often")
+
+
+def check_length(seconds: float, max_seconds: float) -> None:
+    """Raises SoundTooLong for a sound that lasts longer than it may."""
+    # Sums of many lengths are off by a little.
+    if seconds > max_seconds + 1e-6:
+        raise SoundTooLong(f"the sound lasts more than the allowed {max_seconds:g} s")
+
+
+def check_shape(rate: int, channels: int) -> None:
+    """Raises SoundError for a number of samples per second or of channels that no sound has."""
+    if not 1 <= rate <= MAX_RATE:
+        raise SoundError(f"the sound has {rate} samples a second, it must have 1 to {MAX_RATE}")
+    if not 1 <= channels <= MAX_CHANNELS:
+        raise SoundError(f"the sound has {channels} channels, it must have 1 to {MAX_CHANNELS}")
+
+
+@contextmanager
+def open_sound(data: bytes | memoryview) -> Iterator[SoundReader]:
+    """Opened with nothing to reach but the bytes: no protocol, no format that names other files, no rare codec.
+
+    Raises SoundError for what is no sound or holds no track of it. What a header says of rate and channels is checked
+    here, before a decoder runs; what frames say, when they come.
+    """
+    limits = {"codec_whitelist": DECODERS, "max_samples": str(_MAX_FRAME)}
+    options = {"format_whitelist": FORMATS, "protocol_whitelist": "", "codec_whitelist": "none"}
+    try:
+        container = av.open(io.BytesIO(data), mode="r", options=options, metadata_errors="replace", buffer_size=1 << 20)
+    except av.FFmpegError:
+        raise SoundError("this is not a sound that the server reads, or its header is damaged") from None
+    with container:
+        stream = _sounding_stream(container)
+        stream.codec_context.options = limits
+        stream.codec_context.thread_count = 1
+        stream.codec_context.thread_type = "NONE"
+        yield SoundReader(container, stream, len(data))
+
+
+def _sounding_stream(container: InputContainer) -> AudioStream:
+    """The track that a player would play. Raises SoundError when there is none that may be decoded."""
+    streams = list(container.streams.audio)
+    if not streams:
+        raise SoundError("the file holds no sound track")
+    stream = next((stream for stream in streams if stream.disposition & Disposition.default), streams[0])
+    context = stream.codec_context
+    if context is None or context.name not in DECODERS.split(","):
+        raise SoundError("the codec of the sound is not supported")
+    # 0: only decoding tells.
+    check_shape(context.sample_rate or 1, context.channels or 1)
+    return stream

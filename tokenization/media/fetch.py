@@ -1,0 +1,140 @@
+"""A medium's source, as the client wrote it, becomes bytes. Knows no media format and no file outside the roots."""
+
+import os
+import re
+import stat
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from urllib.parse import unquote, unquote_to_bytes
+
+import pybase64
+
+from tokenization.chat.errors import ChatError
+
+_SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.\-]*://")
+_OUTSIDE = "this path is not a file that the server may open (it must lie under an allowed directory)"
+_OPEN_FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY
+_OPEN_DIRECTORY = os.O_RDONLY | os.O_NOFOLLOW | os.O_DIRECTORY | os.O_CLOEXEC
+
+
+def fetch(source: str, *, roots: Sequence[Path], max_bytes: int, where: str) -> bytes:
+    """The bytes behind `source`: a `data:` URL, a `file://` URL, or a path under one of `roots`.
+
+    A path may be absolute, or relative to the working directory or to a root. Symbolic links below a root are not
+    followed. Raises ChatError with param `where`; every path that is not a readable regular file under a root has one
+    and the same message, so that nothing is told of files elsewhere.
+    """
+    if source[:5].lower() == "data:":
+        return _read_data_url(source, max_bytes, where)
+    scheme = _SCHEME.match(source)
+    if scheme is None:
+        return _read_path(source, roots, max_bytes, where)
+    name = scheme.group()[:-3].lower()
+    if name == "file":
+        host, slash, path = source[scheme.end() :].partition("/")
+        if host not in ("", "localhost") or not slash:
+            raise ChatError("a file:// URL needs an absolute path and no host", where)
+        return _read_path("/" + unquote(path), roots, max_bytes, where)
+    if name in ("http", "https"):
+        raise ChatError("http(s) URLs are not enabled on this server; send the bytes in a data: URL", where)
+    raise ChatError("this kind of URL is not supported; send the bytes in a data: URL", where)
+
+
+def _read_data_url(source: str, max_bytes: int, where: str) -> bytes:
+    comma = source.find(",", 5, 5 + 1024)
+    if comma < 0:
+        raise ChatError("a data: URL has the form data:<type>;base64,<data>", where)
+    too_large = ChatError(f"the data is larger than the allowed {max_bytes} bytes", where)
+    is_base64 = source[5:comma].lower().endswith(";base64")
+    payload = source[comma + 1 :]
+    if len(payload) > 3 * max_bytes + 4:  # each byte takes at most three characters
+        raise too_large
+    if not is_base64:
+        data = unquote_to_bytes(payload)
+    else:
+        if "%" in payload:
+            payload = unquote(payload)
+        if len(payload) // 4 * 3 - 2 > max_bytes:
+            raise too_large
+        try:
+            data = pybase64.b64decode(payload, validate=True)
+        except ValueError:
+            raise ChatError("the base64 data is not valid", where) from None
+    if len(data) > max_bytes:
+        raise too_large
+    if not data:
+        raise ChatError("the data: URL holds no data", where)
+    return data
+
+
+def _read_path(path: str, roots: Sequence[Path], max_bytes: int, where: str) -> bytes:
+    if not roots:
+        raise ChatError("local paths are not enabled on this server; send the bytes in a data: URL", where)
+    if "\0" in path or ".." in path.split("/"):
+        raise ChatError(_OUTSIDE, where)
+    for root, names in _candidates(path, roots):
+        try:
+            fd = _open_beneath(root, names)
+        except OSError:
+            continue
+        try:
+            return _read_regular(fd, max_bytes, where)
+        finally:
+            os.close(fd)
+    raise ChatError(_OUTSIDE, where)
+
+
+def _candidates(path: str, roots: Sequence[Path]) -> Iterator[tuple[str, list[str]]]:
+    """(real path of a root, names below it): every way to read `path` as one under a root. Looks at no file."""
+    absolute = path if path.startswith("/") else os.path.join(os.getcwd(), path)
+    names = [name for name in absolute.split("/") if name not in ("", ".")]
+    for root in roots:
+        real = os.path.realpath(root)
+        for spelling in (os.path.abspath(root), real):
+            above = [name for name in spelling.split("/") if name]
+            if names[: len(above)] == above and len(names) > len(above):
+                yield real, names[len(above) :]
+        if not path.startswith("/"):
+            yield real, [name for name in path.split("/") if name not in ("", ".")]
+
+
+def _open_beneath(root: str, names: list[str]) -> int:
+    """A descriptor of the regular file root/names..., opened name by name, so that no link can lead outside.
+
+    Raises OSError for whatever else lies there.
+    """
+    if not names:
+        raise OSError
+    directory = os.open(root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        for name in names[:-1]:
+            below = os.open(name, _OPEN_DIRECTORY, dir_fd=directory)
+            os.close(directory)
+            directory = below
+        fd = os.open(names[-1], _OPEN_FILE, dir_fd=directory)
+    finally:
+        os.close(directory)
+    if not stat.S_ISREG(os.fstat(fd).st_mode):
+        os.close(fd)
+        raise OSError
+    return fd
+
+
+def _read_regular(fd: int, max_bytes: int, where: str) -> bytes:
+    too_large = ChatError(f"the file is larger than the allowed {max_bytes} bytes", where)
+    size = os.fstat(fd).st_size
+    if size > max_bytes:
+        raise too_large
+    pieces: list[bytes] = []
+    left = max_bytes + 1  # a file may grow while it is read, and some report no size at all
+    try:
+        while left > 0 and (piece := os.read(fd, min(left, max(size + 1, 65536)))):
+            pieces.append(piece)
+            left -= len(piece)
+    except OSError:
+        raise ChatError("the file could not be read", where) from None
+    if left <= 0:
+        raise too_large
+    if not pieces:
+        raise ChatError("the file is empty", where)
+    return b"".join(pieces)

@@ -1,0 +1,104 @@
+"""One medium fetched and not yet opened: bytes, or the bytes of each picture of a video. Knows no media format."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+
+from configs.serve import MediaConfig
+from tokenization.chat.errors import ChatError
+from tokenization.media.fetch import fetch
+from tokenization.media.frame_sampling import VideoCaps, VideoError, VideoOptions
+from tokenization.media.video_frames import split_jpegs
+from tokenization.messages import Kind, Media
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Source:
+    """What a client sent for one medium, with what it said beside it."""
+
+    kind: Kind
+    where: str  # the field it came from: what errors name
+    data: bytes  # as encoded; empty where there are frames
+    frames: tuple[bytes, ...] = ()  # of a video that is a list of pictures, each as encoded
+    options: VideoOptions = VideoOptions()
+    of_video: bool = False  # the sound in the bytes of a video
+
+
+def tracks(source: Source) -> tuple[Source, ...]:
+    """The medium alone; or a video and, right behind it, the sound in the same bytes, where the client wants that.
+
+    Raises ChatError when it wants the sound of a list of pictures.
+    """
+    if source.kind != "video" or not source.options.use_audio:
+        return (source,)
+    if source.frames:
+        raise ChatError("use_audio_in_video: a list of pictures has no sound", source.where)
+    return source, replace(source, kind="audio", of_video=True)
+
+
+def fetch_source(media: Media, limits: MediaConfig) -> Source:
+    """Read what `media` names: a file, a data URL, a list of either, or `data:video/jpeg;base64,a,b,c`.
+
+    Raises ChatError, naming the medium; a list of pictures counts as one file of their joint size.
+    """
+    frames: tuple[bytes, ...] = ()
+    data = b""
+    pictures = _jpeg_payload(media) if media.kind == "video" else None
+    if pictures is not None:
+        _check_size(len(pictures) // 4 * 3, limits, media.where)
+        with video_errors(media.where):
+            frames = tuple(split_jpegs(pictures, video_caps(limits)))
+    elif media.frames:
+        frames = _fetch_frames(media, limits)
+    else:
+        data = fetch(media.source, roots=limits.roots, max_bytes=limits.max_file_bytes, where=media.where)
+    return Source(kind=media.kind, where=media.where, data=data, frames=frames, options=media.options)
+
+
+def video_caps(limits: MediaConfig) -> VideoCaps:
+    """What the server's limits allow of one video."""
+    return VideoCaps(
+        max_frames=limits.max_frames,
+        max_duration_s=limits.max_video_seconds,
+        max_source_pixels=min(limits.max_source_pixels, VideoCaps().max_source_pixels),
+        max_decoded_frames=limits.max_decoded_frames,
+        max_decoded_pixels=limits.max_decoded_frames * 1920 * 1080,
+        max_total_pixels=limits.max_video_pixels,
+    )
+
+
+@contextmanager
+def video_errors(where: str) -> Iterator[None]:
+    """What is wrong with a video is wrong with the field it came from; the message names the knob that is wrong."""
+    try:
+        yield
+    except VideoError as error:
+        named = error.knob is None or error.knob in error.message
+        raise ChatError(error.message if named else f"{error.knob}: {error.message}", where) from None
+
+
+def _jpeg_payload(media: Media) -> str | None:
+    """What follows `data:video/jpeg;base64,`; None for every other source."""
+    head, comma, _ = media.source[:64].partition(",")
+    head = head.lower()
+    if not comma or not head.startswith("data:video/jpeg") or not head.endswith(";base64"):
+        return None
+    return media.source[len(head) + 1 :]
+
+
+def _fetch_frames(media: Media, limits: MediaConfig) -> tuple[bytes, ...]:
+    n = len(media.frames)
+    if n > limits.max_frames:
+        raise ChatError(f"the video has {n} frames, at most {limits.max_frames} are allowed", media.where)
+    frames: list[bytes] = []
+    total = 0
+    for frame in media.frames:
+        frames.append(fetch(frame, roots=limits.roots, max_bytes=limits.max_file_bytes, where=media.where))
+        total += len(frames[-1])
+        _check_size(total, limits, media.where)
+    return tuple(frames)
+
+
+def _check_size(nbytes: int, limits: MediaConfig, where: str) -> None:
+    if nbytes > limits.max_file_bytes:
+        raise ChatError(f"the frames together are larger than the allowed {limits.max_file_bytes} bytes", where)

@@ -1,0 +1,108 @@
+"""A video, whether one file or a list of pictures: which frames, how large, then those frames. Knows no model."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import msgspec
+import numpy as np
+
+from configs.serve import MediaConfig
+from tokenization.media.frame_sampling import (
+    FRAME_FACTOR,
+    PUBLISHED,
+    FrameRules,
+    VideoError,
+    VideoOptions,
+    frame_size,
+    sample,
+    sample_list,
+)
+from tokenization.media.source import Source, video_caps, video_errors
+from tokenization.media.video_frames import VideoInfo, frames_from_jpegs, probe, probe_jpegs, read_frames
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class ClipPlan:
+    """What is looked at, before more than one frame is decoded."""
+
+    indices: tuple[int, ...]  # of frames in presentation order; even in number
+    times: tuple[float, ...]  # seconds since the first frame of the video, for each of them
+    seconds_per_grid: float  # between two temporal grids
+    size: tuple[int, int]  # (height, width) that every frame is resized to
+    info: VideoInfo | None  # None: a list of pictures
+
+
+def plan_clip(source: Source, limits: MediaConfig, rules: FrameRules = PUBLISHED, *, factor: int) -> ClipPlan:
+    """Choose frames and their size: sides are multiples of `factor`.
+
+    What the request does not say is as `rules` have it; the limits hold for both.
+
+    Raises ChatError for what is no video or above the limits.
+    """
+    caps, options = video_caps(limits), _bounded(source.options, rules, limits.max_pixels)
+    info: VideoInfo | None = None
+    with video_errors(source.where):
+        if source.frames:
+            height, width = probe_jpegs(source.frames, caps)
+            sampling = sample_list(len(source.frames), options, caps, rules=rules)
+            rate = options.fps or rules.fps
+            if len(source.frames) / rate > caps.max_duration_s:
+                raise VideoError(f"the video lasts more than the allowed {caps.max_duration_s:.0f} s", "fps")
+            times = tuple(i / rate for i in sampling.indices)
+        else:
+            info = probe(source.data, caps)
+            height, width = info.height, info.width
+            sampling = sample(info.n_frames, info.fps, options, caps, rules=rules)
+            times = tuple(info.timestamps[list(sampling.indices)].tolist())
+        size = frame_size(height, width, len(sampling.indices), options, caps, factor=factor)
+    return ClipPlan(
+        indices=sampling.indices, times=times, seconds_per_grid=sampling.seconds_per_grid, size=size, info=info
+    )
+
+
+def read_clip(source: Source, plan: ClipPlan, limits: MediaConfig) -> np.ndarray:
+    """uint8 [n, height, width, 3]: the frames of the plan, upright and resized.
+
+    Where some do not decode, the picture before takes their place, as on a screen; the end of a video from where on
+    none does is left out, in whole temporal grids. Raises ChatError when no frame decodes.
+    """
+    caps = video_caps(limits)
+    with video_errors(source.where):
+        if plan.info is None:
+            return frames_from_jpegs(source.frames, plan.indices, plan.size, caps)
+        frames, kept = read_frames(source.data, plan.info, plan.indices, plan.size, caps)
+    return frames if len(kept) == len(plan.indices) else _bridged(frames, kept, plan.indices)
+
+
+def clip_patches(frames: np.ndarray, *, patch: int, merge: int) -> np.ndarray:
+    """uint8 [n, height, width, 3] -> [n/2 * h * w, 3 * 2 * patch * patch], h and w in patches.
+
+    Rows are in merge-block order inside each temporal grid (t, h', w', merge, merge), columns are
+    (channel, frame, y, x).
+    """
+    n, height, width, _ = frames.shape
+    t, rows, columns = n // FRAME_FACTOR, height // (patch * merge), width // (patch * merge)
+    # One row of one patch is one item of `patch` bytes, so that numpy moves it whole.
+    line = np.dtype(f"V{patch}")
+    out = np.empty((t, rows, columns, merge, merge, 3, FRAME_FACTOR, patch), line)
+    for channel in range(3):
+        plane = np.ascontiguousarray(frames[..., channel])  # [n, height, width]
+        lines = plane.view(line).reshape(t, FRAME_FACTOR, rows, merge, patch, columns, merge)
+        out[:, :, :, :, :, channel] = lines.transpose(0, 2, 5, 3, 6, 1, 4)
+    return out.view(np.uint8).reshape(t * rows * columns * merge * merge, 3 * FRAME_FACTOR * patch * patch)
+
+
+def _bounded(options: VideoOptions, rules: FrameRules, max_pixels: int) -> VideoOptions:
+    """What the request says, else the checkpoint. A frame is an image too: the server's cap on those holds for it."""
+    most = min(options.max_pixels or max(rules.max_pixels, options.min_pixels or 0), max_pixels)
+    fewest = min(options.min_pixels or rules.min_pixels, most)
+    return msgspec.structs.replace(options, min_pixels=fewest, max_pixels=most)
+
+
+def _bridged(frames: np.ndarray, kept: Sequence[int], indices: Sequence[int]) -> np.ndarray:
+    """The frames that decoded, each shown until the next one, up to the last of them."""
+    decoded = set(kept)
+    rows = [row for row, index in enumerate(indices) if index in decoded]
+    n = -(-(rows[-1] + 1) // FRAME_FACTOR) * FRAME_FACTOR
+    shown = np.searchsorted(rows, np.arange(n), side="right") - 1
+    return frames[np.maximum(shown, 0)]

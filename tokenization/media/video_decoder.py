@@ -1,0 +1,165 @@
+"""One clip opened by a restrained FFmpeg, its packets, and the decoding of some of its frames. Knows no pixels."""
+
+import io
+from collections import deque
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+
+import av
+from av.container import InputContainer
+from av.packet import Packet
+from av.stream import Disposition
+from av.video.frame import VideoFrame
+from av.video.stream import VideoStream
+
+from tokenization.media.frame_sampling import PacketIndex, Run, VideoCaps, VideoError
+
+# Demuxers and decoders that may run, by FFmpeg's names. Playlists are not among them: those open what they name.
+FORMATS = "mov,matroska,webm,avi,gif,apng,mpegts,mpeg,flv,asf,ogg,ivf,nut,mxf,dv,rm,wtv,yuv4mpegpipe"
+DECODERS = (
+    "h264,hevc,vvc,vp8,vp9,libdav1d,av1,mpeg1video,mpeg2video,mpegvideo,mpeg4,msmpeg4v1,msmpeg4v2,msmpeg4,h261,h263,"
+    "h263p,flv,vp6,vp6a,vp6f,theora,wmv1,wmv2,wmv3,vc1,mjpeg,gif,apng,png,prores,dnxhd,ffv1,huffyuv,ffvhuff,utvideo,"
+    "rawvideo,qtrle,dvvideo,cinepak,svq1,svq3,rv10,rv20,rv30,rv40,cfhd"
+)
+# Those that pass over a frame which no other depends on when told so packet by packet, and say truly which those are.
+_SKIPPING = ("h264", "hevc", "mpeg4", "mpeg2video", "mpeg1video")
+_NOT_MOVING = Disposition.attached_pic | Disposition.timed_thumbnails | Disposition.still_image
+
+
+class ClipReader:
+    """One open clip: its packets, and what the decoder makes of them."""
+
+    def __init__(self, container: InputContainer, stream: VideoStream) -> None:
+        self.container = container.format.name
+        self.stream = stream
+        self.errors = 0  # packets that the decoder refused
+        self._source = container
+        self._context = stream.codec_context
+
+    def packets(self) -> "Iterator[Packet[VideoStream]]":
+        """Those that hold something, as they lie in the file. A file that breaks off ends there."""
+        # IndexError: PyAV has no object for a stream that a damaged file seems to gain on the way.
+        try:
+            for packet in self._source.demux(self.stream):
+                if packet.size:
+                    yield packet
+        except (av.FFmpegError, IndexError):
+            return
+
+    def decode(self, index: PacketIndex, runs: Sequence[Run]) -> Iterator[VideoFrame]:
+        """The frames of some runs as they are shown, with the number of their packet as `pts`.
+
+        Between runs packets are passed over, and inside one those frames that nothing wanted depends on, where the
+        decoder can tell.
+        """
+        wanted = {int(index.packets[frame]) for run in runs for frame in run.frames}
+        skips = self._context.name in _SKIPPING and not (index.interlaced or index.counted)
+        packets = enumerate(self.packets())
+        for run in runs:
+            for number, packet in packets:
+                if number >= run.start:
+                    packet.pts = number  # decoders hand it on; PyAV's own way, `opaque`, loses numbers used twice
+                    self._context.skip_frame = "NONREF" if skips and number not in wanted else "DEFAULT"
+                    yield from self._feed(packet)
+                if number == run.stop:
+                    break
+            # Frames that wait for their turn come out now: nothing that follows is needed for them. Where each packet
+            # is a picture by itself nothing waits for long, and the decoder's threads are better left running.
+            if not index.all_keys:
+                yield from self._feed(None)
+        if index.all_keys:
+            yield from self._feed(None)
+
+    def pick(self, index: PacketIndex, runs: Sequence[Run]) -> Iterator[tuple[int, VideoFrame]]:
+        """(frame number, frame) for each frame that the runs are for and that decodes.
+
+        A packet without a picture of its own shows what was on the screen before: the second field of an interlaced
+        frame, a repeat. Its frame is the one before it in the same run; at the end, only if nothing went wrong.
+        """
+        if index.counted:
+            yield from self._count(index, runs)
+            return
+        numbers = {int(packet): frame for frame, packet in enumerate(index.packets.tolist())}
+        waiting = deque((frame, run.start) for run in runs for frame in run.frames)
+        last: tuple[int, VideoFrame] | None = None  # packet, frame
+        for frame in self.decode(index, runs):
+            packet = frame.pts
+            shown = numbers.get(packet) if packet is not None else None
+            if packet is None or shown is None:
+                continue
+            while waiting and waiting[0][0] < shown:
+                missed, start = waiting.popleft()
+                if last is not None and last[0] >= start:
+                    yield missed, last[1]
+            if waiting and waiting[0][0] == shown:
+                waiting.popleft()
+                yield shown, frame
+            last = packet, frame
+        for missed, start in waiting:
+            if last is not None and last[0] >= start and not self.errors:
+                yield missed, last[1]
+
+    def _count(self, index: PacketIndex, runs: Sequence[Run]) -> Iterator[tuple[int, VideoFrame]]:
+        wanted = {frame for run in runs for frame in run.frames}
+        for number, frame in enumerate(self.decode(index, runs)):
+            if number in wanted:
+                yield number, frame
+                wanted.discard(number)
+            if not wanted:
+                return
+
+    def _feed(self, packet: "Packet[VideoStream] | None") -> list[VideoFrame]:
+        """What comes out when a packet goes in; None: what is still inside, after which the decoder starts anew."""
+        try:
+            return self._context.decode(packet)
+        except av.MemoryError:
+            raise
+        except av.FFmpegError:
+            self.errors += 1
+            return []
+        finally:
+            if packet is None:
+                self._context.flush_buffers()
+
+
+@contextmanager
+def open_clip(
+    data: bytes | memoryview, caps: VideoCaps, *, threads: int = 1, study: bool = False
+) -> Iterator[ClipReader]:
+    """Opened with nothing to reach but the bytes: no protocol, no format that names other files, no rare codec.
+
+    With `study` FFmpeg decodes the first frames while it opens, to learn what some headers do not say (by how much the
+    frames are out of order, when a packet is shown); without, nothing is decoded before somebody asks.
+    """
+    limits = {"max_pixels": str(caps.max_source_pixels), "codec_whitelist": DECODERS}
+    options = {"format_whitelist": FORMATS, "protocol_whitelist": "", **limits}
+    if not study:
+        options["codec_whitelist"] = "none"
+    try:
+        container = av.open(io.BytesIO(data), mode="r", options=options, metadata_errors="replace", buffer_size=1 << 20)
+    except av.FFmpegError:
+        raise VideoError("this is not a video that the server reads, or its header is damaged") from None
+    with container:
+        stream = _moving_stream(container, caps)
+        stream.codec_context.options = limits
+        stream.codec_context.thread_count = threads
+        stream.thread_type = "AUTO" if threads > 1 else "NONE"
+        yield ClipReader(container, stream)
+
+
+def _moving_stream(container: InputContainer, caps: VideoCaps) -> VideoStream:
+    """The video stream that a player would show. Raises VideoError when there is none that may be decoded."""
+    streams = [stream for stream in container.streams.video if not stream.disposition & _NOT_MOVING]
+    if not streams:
+        raise VideoError("the file holds no video stream")
+    # Not FFmpeg's own choice of the best one: that depends on what it has decoded so far.
+    stream = next((stream for stream in streams if stream.disposition & Disposition.default), streams[0])
+    if stream.codec_context is None or stream.codec_context.name not in DECODERS.split(","):
+        raise VideoError("the codec of the video is not supported")
+    width, height = stream.width, stream.height
+    if width * height > caps.max_source_pixels:
+        raise VideoError(
+            f"the video has {width} x {height} = {width * height} pixels a frame, "
+            f"at most {caps.max_source_pixels} are allowed"
+        )
+    return stream

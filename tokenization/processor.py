@@ -1,0 +1,108 @@
+"""What a model family must answer on the host: how a chat reads, what its media become. Knows no weights, no device."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import Literal, Protocol
+
+import numpy as np
+
+from configs.serve import MediaConfig
+from tokenization.clock import StageClock
+from tokenization.media.source import Source
+from tokenization.media.video import ClipPlan
+from tokenization.messages import Chat, Kind
+from tokenization.text.tokenizer import Codec
+
+Spans = tuple[tuple[int, int], ...]  # (start, length) runs of pads
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Measure:
+    """What is known of one medium before its array is made: enough to lay out the prompt."""
+
+    kind: Kind
+    grid: tuple[int, int, int]  # (t, h, w) in patches; of an audio (1, 1, frames)
+    shape: tuple[int, ...]  # of the array that crosses in shared memory
+    n_pads: int
+    dtype: Literal["uint8", "float32"] = "uint8"  # of that array
+    size: tuple[int, int] | None = None  # (width, height) of a picture as it was sent, upright, in pixels
+    clip: ClipPlan | None = None  # of a video: which frames, and how far apart
+    fixed: bool = False  # the model has one size for all of this kind; no setting changes it
+    # Of an audio: float32 [n], mono at 16 kHz. Only decoding tells how long a sound is, so it is done by then.
+    sound: np.ndarray | None = field(default=None, compare=False, repr=False)
+    of_video: bool = False  # the sound of the video before it, whose place in the prompt it shares
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the array."""
+        return math.prod(self.shape) * np.dtype(self.dtype).itemsize
+
+    @property
+    def n_added(self) -> int:
+        """By how many ids it lengthens the prompt that `render` gives: the sound of a video also brings two marks."""
+        return self.n_pads + 2 if self.of_video else self.n_pads - 1
+
+    def cut(self, rows: int) -> "Measure":
+        """The same video of which only the first `rows` rows of the array came out: whole temporal grids."""
+        t, h, w = self.grid
+        n = rows * t // self.shape[0]
+        return replace(
+            self, grid=(n, h, w), shape=(self.shape[0] // t * n, *self.shape[1:]), n_pads=self.n_pads // t * n
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Layout:
+    """A prompt with its pads in place."""
+
+    input_ids: np.ndarray  # int64 [n]; every pad holds its ordinary pad id
+    spans: tuple[Spans, ...]  # of each measure, in order
+
+
+class Prompt(Protocol):
+    """The host half of a family; made once per worker from the checkpoint's files. numpy only."""
+
+    modalities: frozenset[Kind]
+    hears_videos: bool  # the sound of a video may come along with it
+    grounds: bool  # it takes boxes, and its answers point at pictures with <ref>, <box> and <quad>
+    stop_ids: tuple[int, ...]  # ids that end an answer besides those of generation_config.json
+
+    @property
+    def codec(self) -> Codec:
+        """The vocabulary."""
+
+    def fit(self, chat: Chat) -> Chat:
+        """The chat without the oldest turns that the model's own window drops; their media are not looked at.
+
+        Most models drop nothing. Raises ChatError for a conversation that the model cannot read.
+        """
+
+    def render(self, chat: Chat) -> list[int]:
+        """Chat -> ids in which each medium is one placeholder id. Special ids only where the template wrote them.
+
+        Raises ChatError when the template refuses the chat or its placeholders do not match the chat's media.
+        """
+
+    def measure(self, source: Source, limits: MediaConfig) -> Measure:
+        """Read the header of a picture, the packets and one frame of a video; decode a sound. Raises ChatError, naming
+        `source.where`.
+        """
+
+    def largest(self, limits: MediaConfig, max_tokens: int) -> tuple[Measure, ...]:
+        """For each modality the item that needs most memory, of those that `limits` and `max_tokens` let through."""
+
+    def load(self, source: Source, measure: Measure, limits: MediaConfig, clock: StageClock) -> np.ndarray:
+        """Decode and preprocess into the array that `measure` announces. Raises ChatError, naming `source.where`.
+
+        A video whose end is damaged gives fewer rows: those of the temporal grids that decode.
+        """
+
+    def digest(self, array: np.ndarray, measure: Measure) -> str:
+        """Content identity: kind, what `load` gave, shape, grid and processor settings."""
+
+    def expand(self, ids: Sequence[int], measures: Sequence[Measure]) -> Layout:
+        """Placeholders -> pad runs. There is one placeholder for each medium; a video and its sound share one."""
+
+    def positions(self, layout: Layout, measures: Sequence[Measure]) -> tuple[np.ndarray, int]:
+        """int32 [3, n] and the delta, for one request alone."""

@@ -1,0 +1,167 @@
+"""Text to ids and ids to bytes, by a checkpoint's tokenizer.json. Knows no chat and no model."""
+
+import json
+import re
+from collections.abc import Collection, Iterable, Mapping
+from types import MappingProxyType
+from typing import Any
+
+from tokenizers import Tokenizer
+
+from configs.checkpoint import Checkpoint, CheckpointError
+from tokenization.chat.errors import ChatError
+
+_NAMED_TOKENS = ("bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token")
+
+
+class TextCodec:
+    """One tokenizer; made once per process. Special tokens have no way in through text."""
+
+    def __init__(self, tokenizer: Tokenizer, special: Mapping[str, int]) -> None:
+        """`tokenizer` must flag as special just those added tokens that `special` holds, as `from_checkpoint` does."""
+        tokenizer.encode_special_tokens = True  # a special token typed in text is text
+        tokenizer.no_truncation()
+        tokenizer.no_padding()
+        self._tokenizer = tokenizer
+        self.special: Mapping[str, int] = MappingProxyType(dict(special))
+        self._special_ids = frozenset(special.values())
+        self._cut = _cutter(tokenizer, special)
+        self._bytes = _byte_table(tokenizer)
+        self.vocab_size = len(self._bytes)
+        self.longest_token = max(map(len, self._bytes))  # bytes
+
+    @classmethod
+    def from_checkpoint(cls, checkpoint: Checkpoint, extra_special: Collection[int] = ()) -> "TextCodec":
+        """From tokenizer.json and tokenizer_config.json. `extra_special` are ids that mark media or turns.
+
+        Raises CheckpointError when a file is missing or damaged, or when an extra id is not in the vocabulary.
+        """
+        path = checkpoint.path / "tokenizer.json"
+        if not path.is_file():
+            raise CheckpointError(f"{checkpoint.path}: no tokenizer.json here")
+        text = path.read_text(encoding="utf-8")
+        try:
+            tokenizer = Tokenizer.from_str(text)
+        except Exception as error:  # noqa: BLE001 - tokenizers raises Exception itself
+            raise CheckpointError(f"tokenizer.json: not a tokenizer: {error}") from None
+        if not _is_byte_level(json.loads(tokenizer.decoder.__getstate__()) if tokenizer.decoder else {}):
+            raise CheckpointError("tokenizer.json: only byte-level vocabularies are supported (decoder ByteLevel)")
+        special = _special_tokens(tokenizer, checkpoint)
+        for token_id in extra_special:
+            content = tokenizer.id_to_token(token_id)
+            if content is None:
+                raise CheckpointError(f"config.json names token id {token_id}, which tokenizer.json does not hold")
+            special[content] = token_id
+        added = tokenizer.get_added_tokens_decoder().values()
+        if any(token.special != (token.content in special) for token in added):
+            tokenizer = Tokenizer.from_str(_flag_special(text, special))
+        return cls(tokenizer, special)
+
+    def encode(self, text: str) -> list[int]:
+        """Ids of ordinary text: never a special one, whatever the text holds.
+
+        Raises ChatError where a vocabulary spells a special token by ordinary merges, so that text would become it.
+        """
+        ids: list[int] = self._tokenizer.encode(text, add_special_tokens=False).ids
+        if not self._special_ids.isdisjoint(ids):
+            raise ChatError("the text holds a word that this model's vocabulary keeps for marks")
+        return ids
+
+    def encode_pieces(self, pieces: Iterable[tuple[str, bool]]) -> list[int]:
+        """Ids of a rendered prompt, given as (text, written by a user).
+
+        The prompt is cut at special tokens in what no user wrote, and what lies between two cuts is encoded as one
+        text, because merges reach across the border of a user's words.
+        """
+        ids: list[int] = []
+        pending: list[str] = []
+        for text, from_user in pieces:
+            if from_user or self._cut is None:
+                pending.append(text)
+                continue
+            end = 0
+            for match in self._cut.finditer(text):
+                pending.append(text[end : match.start()])
+                end = match.end()
+                self._flush(pending, ids)
+                ids.append(self.special[match.group().strip() if match.lastgroup else match.group()])
+            pending.append(text[end:])
+        self._flush(pending, ids)
+        return ids
+
+    def token_bytes(self, token_id: int) -> bytes:
+        """The bytes this id stands for; a special token's are its text, b"" where the vocabulary has no entry."""
+        return self._bytes[token_id] if 0 <= token_id < self.vocab_size else b""
+
+    def is_special(self, token_id: int) -> bool:
+        """Whether this id is no part of a text."""
+        return token_id in self._special_ids
+
+    def _flush(self, pending: list[str], ids: list[int]) -> None:
+        text = "".join(pending)
+        pending.clear()
+        if text:
+            ids.extend(self.encode(text))
+
+
+def _special_tokens(tokenizer: Tokenizer, checkpoint: Checkpoint) -> dict[str, int]:
+    """Text and id of every token that one of the tokenizer's files calls special."""
+    added = {token.content: (token_id, token) for token_id, token in tokenizer.get_added_tokens_decoder().items()}
+    names = {content for content, (_, token) in added.items() if token.special}
+    config = checkpoint.facts("tokenizer_config.json")
+    for entry in config.read(dict, "added_tokens_decoder", {}).values():
+        if isinstance(entry, dict) and entry.get("special"):
+            names.add(str(entry.get("content")))
+    for key in _NAMED_TOKENS:
+        value = config.read(object, key, None)
+        names.add(str(value.get("content") if isinstance(value, dict) else value))
+    return {content: token_id for content, (token_id, _) in added.items() if content in names}
+
+
+def _flag_special(text: str, special: Mapping[str, int]) -> str:
+    """tokenizer.json with exactly these added tokens flagged as special: typed text never becomes one of them."""
+    document: dict[str, Any] = json.loads(text)
+    for entry in document["added_tokens"]:
+        entry["special"] = entry["content"] in special
+    return json.dumps(document, ensure_ascii=False)
+
+
+def _cutter(tokenizer: Tokenizer, special: Mapping[str, int]) -> re.Pattern[str] | None:
+    """Finds special tokens in template text, the longest first; blanks that a token swallows are part of it."""
+    if not special:
+        return None
+    added = {token.content: token for token in tokenizer.get_added_tokens_decoder().values()}
+    plain: list[str] = []
+    greedy: list[str] = []
+    for content in sorted(special, key=len, reverse=True):
+        token = added.get(content)
+        left = r"\s*" if token is not None and token.lstrip else ""
+        right = r"\s*" if token is not None and token.rstrip else ""
+        (greedy if left or right else plain).append(left + re.escape(content) + right)
+    choices = [f"(?P<blanks>{'|'.join(greedy)})"] if greedy else []
+    return re.compile("|".join([*choices, *plain]))
+
+
+def _is_byte_level(decoder: Any) -> bool:
+    if isinstance(decoder, dict) and decoder.get("type") == "Sequence":
+        return any(_is_byte_level(part) for part in decoder.get("decoders", []))
+    return isinstance(decoder, dict) and decoder.get("type") == "ByteLevel"
+
+
+def _byte_table(tokenizer: Tokenizer) -> list[bytes]:
+    """Bytes of every id. A byte-level vocabulary writes each byte as one printable character."""
+    printable = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
+    hidden = [byte for byte in range(256) if byte not in set(printable)]
+    written = {byte: byte for byte in printable} | {256 + i: byte for i, byte in enumerate(hidden)}
+    added = tokenizer.get_added_tokens_decoder()
+    vocabulary = tokenizer.get_vocab(with_added_tokens=True)
+    spelled = re.compile(f"[{re.escape(''.join(map(chr, written)))}]+")
+    table = [b""] * (1 + max([*vocabulary.values(), *added]))
+    for token, token_id in vocabulary.items():
+        if not token.isascii() and spelled.fullmatch(token):
+            table[token_id] = token.translate(written).encode("latin-1")
+        else:  # ASCII spells itself, and what has no byte-level spelling is taken as it stands
+            table[token_id] = token.encode("utf-8")
+    for token_id, entry in added.items():
+        table[token_id] = entry.content.encode("utf-8")
+    return table

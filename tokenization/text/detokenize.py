@@ -1,0 +1,85 @@
+"""Ids become text piece by piece at a constant cost per token, and stop strings are found. Knows no streams."""
+
+import codecs
+from collections.abc import Sequence
+
+from tokenization.text.tokenizer import Codec
+
+
+class Detokenizer:
+    """The text of one answer as it grows. All pieces joined equal the whole answer decoded at once."""
+
+    def __init__(self, codec: Codec) -> None:
+        self._codec = codec
+        self._utf8 = codecs.getincrementaldecoder("utf-8")("replace")
+
+    def push(self, token_id: int) -> str:
+        """What this token adds: "" for a special one, and while a character's bytes are not complete."""
+        if self._codec.is_special(token_id):
+            return ""
+        return self._utf8.decode(self._codec.token_bytes(token_id))
+
+    def flush(self) -> str:
+        """What the end adds: U+FFFD where it cut a character."""
+        return self._utf8.decode(b"", final=True)
+
+
+class StopStrings:
+    """Finds the first of several strings in a growing text, however tokens break it; holds back what may be one."""
+
+    def __init__(self, stops: Sequence[str], *, shown: bool = False) -> None:
+        """`shown`: the stop that was found is part of the text. Raises ValueError for an empty stop string."""
+        if "" in stops:
+            raise ValueError("a stop string is empty")
+        self._stops = tuple(stops)
+        self._shown = shown
+        self._tables = tuple(_fallbacks(stop) for stop in stops)
+        self._matched = [0] * len(stops)  # of each stop: how many of its characters end the text so far
+        self._held = ""
+
+    def push(self, text: str) -> tuple[str, bool]:
+        """(text that is safe to show, whether a stop string is complete). After a hit nothing more may be pushed.
+
+        Of several stops the one that ends first counts, and of those the longest; by default it is not shown.
+        """
+        start = len(self._held)
+        self._held += text
+        for at in range(start, len(self._held)):
+            hit = self._advance(self._held[at])
+            if hit:
+                shown, self._held = self._held[: at + 1 - (0 if self._shown else hit)], ""
+                return shown, True
+        keep = max(self._matched, default=0)
+        cut = len(self._held) - keep
+        shown, self._held = self._held[:cut], self._held[cut:]
+        return shown, False
+
+    def flush(self) -> str:
+        """What was held back, at the end of a text in which no stop string is complete."""
+        shown, self._held = self._held, ""
+        return shown
+
+    def _advance(self, char: str) -> int:
+        """Take one character; the length of the longest stop it completes, or 0."""
+        hit = 0
+        for i, (stop, table) in enumerate(zip(self._stops, self._tables, strict=True)):
+            matched = self._matched[i]
+            while matched and stop[matched] != char:
+                matched = table[matched - 1]
+            if stop[matched] == char:
+                matched += 1
+            self._matched[i] = matched
+            if matched == len(stop):
+                hit = max(hit, matched)
+        return hit
+
+
+def _fallbacks(stop: str) -> tuple[int, ...]:
+    """Knuth, Morris and Pratt's table: for each prefix, the length of its longest border."""
+    table = [0] * len(stop)
+    for i in range(1, len(stop)):
+        length = table[i - 1]
+        while length and stop[i] != stop[length]:
+            length = table[length - 1]
+        table[i] = length + (stop[i] == stop[length])
+    return tuple(table)

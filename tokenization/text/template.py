@@ -1,0 +1,184 @@
+"""A checkpoint's own chat template, rendered so that users' words can be told from the template's. Knows no ids."""
+
+import json
+import re
+import secrets
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from typing import Any
+
+import jinja2
+from jinja2 import nodes
+from jinja2.ext import Extension, loopcontrols
+from jinja2.parser import Parser
+from jinja2.sandbox import ImmutableSandboxedEnvironment
+
+from configs.checkpoint import Checkpoint, CheckpointError
+from tokenization.chat.errors import ChatError, clip
+from tokenization.chat.grounding import written
+from tokenization.messages import Boxes, Chat, Kind, Media, Text, Turn
+
+# (text, written by a user): in order, without loss
+Pieces = list[tuple[str, bool]]
+
+_NAMED_TOKENS = ("bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token")
+# What a template may raise besides Jinja's own errors when a conversation is not of the form it expects.
+_RENDER_ERRORS = (
+    jinja2.TemplateError, TypeError, ValueError, LookupError, ArithmeticError, AttributeError, RecursionError,
+)  # fmt: skip
+
+
+class ChatTemplate:
+    """One compiled template; made once, used for every chat."""
+
+    def __init__(self, source: str, variables: Mapping[str, str], where: str) -> None:
+        """`variables` are the named tokens that the template sees; `where` is the file, for errors."""
+        try:
+            self._template = _environment().from_string(source)
+        except jinja2.TemplateSyntaxError as error:
+            raise CheckpointError(f"{where}: the chat template does not compile: {error}") from None
+        self._variables = dict(variables)
+
+    @classmethod
+    def from_checkpoint(cls, checkpoint: Checkpoint) -> "ChatTemplate":
+        """From the first of chat_template.jinja, chat_template.json, tokenizer_config.json that holds one."""
+        config = checkpoint.facts("tokenizer_config.json")
+        variables: dict[str, str] = {}
+        for name in _NAMED_TOKENS:
+            value = config.read(object, name, None)
+            if isinstance(value, dict):
+                value = value.get("content")
+            if isinstance(value, str):
+                variables[name] = value
+        path = checkpoint.path / "chat_template.jinja"
+        if path.is_file():
+            return cls(path.read_text(encoding="utf-8"), variables, path.name)
+        for file in ("chat_template.json", "tokenizer_config.json"):
+            source = _default_template(checkpoint.facts(file).read(object, "chat_template", None))
+            if source is not None:
+                return cls(source, variables, file)
+        raise CheckpointError(
+            "no chat template: none of chat_template.jinja, chat_template.json, tokenizer_config.json holds one"
+        )
+
+    def render(self, chat: Chat) -> Pieces:
+        """The prompt of `chat`, up to where the assistant's answer begins, as pieces that say who wrote them.
+
+        A text's own blanks at either end count as the template's: they hold no words, and the template may trim them.
+        Raises ChatError when the template refuses the conversation.
+        """
+        mark = secrets.token_hex(16)  # new for each chat: nobody can write it beforehand
+        opening, closing = f"q{mark}b", f"q{mark}e"
+        messages = [_message(turn, opening, closing) for turn in chat.turns]
+        try:
+            rendered = self._template.render(
+                messages=messages, tools=None, documents=None, add_generation_prompt=True, **self._variables
+            )
+        except _RENDER_ERRORS as error:
+            said = str(error) if isinstance(error, jinja2.TemplateRuntimeError | _Refused) else ""
+            said = clip(said.replace(opening, "").replace(closing, ""), 200)
+            raise ChatError(
+                "the model's chat template refuses this conversation" + (f": {said}" if said else "")
+            ) from None
+        return _split(rendered, opening, closing)
+
+
+class _Refused(jinja2.TemplateError):
+    """What a template says by raise_exception()."""
+
+
+def _default_template(value: object) -> str | None:
+    """A template string, or the one named "default" of a list of named ones."""
+    if isinstance(value, list):
+        named = {entry.get("name"): entry.get("template") for entry in value if isinstance(entry, dict)}
+        value = named.get("default")
+    return value if isinstance(value, str) and value else None
+
+
+def _message(turn: Turn, opening: str, closing: str) -> dict[str, Any]:
+    """One turn as the hub's templates know it: {"role", "content"} with a string or a list of typed parts."""
+
+    def marked(text: str) -> str:
+        core = text.strip()
+        if not core:
+            return text
+        start = text.index(core)
+        return f"{text[:start]}{opening}{core}{closing}{text[start + len(core) :]}"
+
+    if turn.plain:
+        content: Any = "".join(marked(part.text) for part in turn.parts if isinstance(part, Text))
+    else:
+        content = [
+            _medium(part.kind) if isinstance(part, Media) else {"type": "text", "text": marked(_words(part))}
+            for part in turn.parts
+        ]
+    return {"role": turn.role, "content": content}
+
+
+def _medium(kind: Kind) -> dict[str, str]:
+    """A medium as templates look for it: pictures and videos by their type, sounds by any of three keys."""
+    return {"type": kind} if kind != "audio" else {"type": kind, "audio": "", "audio_url": ""}
+
+
+def _words(part: Text | Boxes) -> str:
+    """What a user typed; boxes are typed as the model itself writes them."""
+    return written(part.boxes, part.ref) if isinstance(part, Boxes) else part.text
+
+
+def _split(rendered: str, opening: str, closing: str) -> Pieces:
+    """Cut at the marks and drop them. A mark that is torn or alone would pass a user's words off as the template's."""
+    pieces: Pieces = []
+    inside = False
+    for part in re.split(f"({opening}|{closing})", rendered):
+        if part in (opening, closing):
+            if (part == opening) == inside:
+                raise ChatError("the model's chat template tears this conversation's texts apart")
+            inside = not inside
+        elif part:
+            pieces.append((part, inside))
+    fragments = [opening[at : at + 8] for at in range(1, 33, 8)]
+    if inside or any(fragment in text for text, _ in pieces for fragment in fragments):
+        raise ChatError("the model's chat template tears this conversation's texts apart")
+    return pieces
+
+
+# ---- the sandbox, as transformers furnishes it
+
+
+def _environment() -> ImmutableSandboxedEnvironment:
+    environment = ImmutableSandboxedEnvironment(
+        trim_blocks=True, lstrip_blocks=True, extensions=[loopcontrols, _Generation]
+    )
+    environment.filters["tojson"] = _to_json
+    environment.globals["raise_exception"] = _raise_exception
+    environment.globals["strftime_now"] = _strftime_now
+    return environment
+
+
+class _Generation(Extension):
+    """{% generation %}...{% endgeneration %} tells training code where answers stand; here it is only its body."""
+
+    tags = {"generation"}
+
+    def parse(self, parser: Parser) -> list[nodes.Node]:
+        next(parser.stream)
+        return parser.parse_statements(("name:endgeneration",), drop_needle=True)
+
+
+def _raise_exception(message: object) -> None:
+    raise _Refused(str(message))
+
+
+def _strftime_now(form: str) -> str:
+    return datetime.now().strftime(form)
+
+
+def _to_json(
+    value: object,
+    ensure_ascii: bool = False,
+    indent: int | None = None,
+    separators: Sequence[str] | None = None,
+    sort_keys: bool = False,
+) -> str:
+    pair = None if separators is None else (separators[0], separators[1])
+    return json.dumps(value, ensure_ascii=ensure_ascii, indent=indent, separators=pair, sort_keys=sort_keys)
