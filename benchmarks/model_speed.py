@@ -15,7 +15,7 @@ from typing import Any
 
 import torch
 
-from model.net.batch import ForwardBatch
+from model.forward_batch import ForwardBatch
 from model.net.multimodal import MultimodalLM
 from tests.parity.harness import Sample, hf_pixels, load_hf, load_ours, make_sample
 from tests.tiny.qwen2_vl import write_qwen2_vl

@@ -20,9 +20,8 @@ from configs.serve import MIB, MediaConfig
 from model.registry import family_of
 from shm import Owner, Pool, default_root, read_segment, write_segment
 from tests.tiny.qwen2_vl import write_qwen2_vl
-from tokenization.clock import StageClock
 from tokenization.media.source import Source
-from tokenization.processor import Prompt
+from tokenization.processor import Prompt, StageClock
 
 GOAL = 0.65
 SIZES = ((640, 480), (1280, 720), (1920, 1080))  # width, height

@@ -13,8 +13,11 @@ import av
 import numpy as np
 from PIL import Image
 
-from tokenization.media.frame_sampling import Sampling, VideoCaps, VideoOptions, frame_size, sample
-from tokenization.media.video_frames import VideoInfo, probe, read_frames
+from tokenization.chat.options import MediaOptions
+from tokenization.media.frame_sampling import Sampling, VideoCaps, frame_size, sample
+from tokenization.media.video_frames import read_frames
+from tokenization.media.video_plan import VideoInfo
+from tokenization.media.video_probe import probe
 
 WIDTH, HEIGHT, RATE, SECONDS = 1920, 1080, 30, 30
 RATES = (0.5, 1.0, 2.0)  # frames looked at per second
@@ -53,8 +56,8 @@ def clip(name: str, folder: Path) -> bytes:
 
 def plan(info: VideoInfo, fps: float) -> tuple[Sampling, tuple[int, int]]:
     """Which frames, and (height, width) of each."""
-    sampling = sample(info.n_frames, info.fps, VideoOptions(fps=fps), CAPS)
-    return sampling, frame_size(info.height, info.width, len(sampling.indices), VideoOptions(), CAPS)
+    sampling = sample(info.n_frames, info.fps, MediaOptions(fps=fps), CAPS)
+    return sampling, frame_size(info.height, info.width, len(sampling.indices), MediaOptions(), CAPS)
 
 
 def by_sampling(data: bytes, fps: float) -> np.ndarray:

@@ -12,7 +12,7 @@ from model.registry import architectures
 from server.children.supervisor import StartFailed
 from server.requests.model_card import served_by
 from server.run import serve
-from shm.owner import OwnerError, default_root
+from shm import OwnerError, default_root
 
 USAGE = """usage: python -m server COMMAND
 

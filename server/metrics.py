@@ -6,8 +6,7 @@ from collections.abc import Iterable
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 
 from model.engine.messages import EngineStats
-from server.http.errors import ServeError
-from shm.pool import PoolStats
+from shm import PoolStats
 
 PREFIX = "pixelferry:"
 FAST = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.075, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.75, 1.0, 2.5)
@@ -144,8 +143,8 @@ class Stopwatch:
             if reason in ("stop", "length"):
                 self._metrics._e2e.observe(time.monotonic() - self._begun)
 
-    def failed(self, error: ServeError) -> None:
-        """It ended with an error; those of clients and full queues are counted apart."""
-        if error.status == 429:
-            self._metrics.reject(error.body.code or "busy")
+    def failed(self, rejected: str | None) -> None:
+        """It ended with an error. `rejected` says which queue or budget was full; None: none was."""
+        if rejected is not None:
+            self._metrics.reject(rejected)
         self.end("error")

@@ -26,8 +26,7 @@ from server.report import describe, describe_engine
 from server.requests.model_card import Served
 from server.requests.segments import Segments
 from server.requests.service import RequestService
-from shm.owner import Owner, room, sweep
-from shm.pool import Pool
+from shm import Owner, Pool, room, sweep
 from tokenization.messages import FromWorker, StartWorker
 
 log = logging.getLogger("pixelferry")

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from tokenization.chat.errors import ChatError
-from tokenization.messages import Chat, Kind
+from tokenization.chat.parts import Chat, Kind
 from tokenization.processor import Layout, Measure
 from tokenization.text.bpe import TextCodec
 from tokenization.text.template import ChatTemplate

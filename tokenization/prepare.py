@@ -6,13 +6,12 @@ from pathlib import Path
 
 import numpy as np
 
-from shm.segment import write_segment
-from shm.words import encode_shape_to_int64, encode_shm_name_to_int64
+from shm import encode_shape_to_int64, encode_shm_name_to_int64, write_segment
 from tokenization.chat.errors import ChatError
-from tokenization.clock import StageClock
+from tokenization.chat.parts import Boxes, Chat, Media, Text
 from tokenization.media.source import Source, fetch_source, tracks
-from tokenization.messages import Boxes, Chat, Measured, Media, MediaItem, Prepare, Prepared, StartWorker, Text
-from tokenization.processor import Layout, Measure, Prompt, Spans
+from tokenization.messages import Measured, MediaItem, Prepare, Prepared, StartWorker
+from tokenization.processor import Layout, Measure, Prompt, Spans, StageClock
 
 TOO_LONG = "context_length_exceeded"  # the code of a prompt that leaves no room for an answer
 

@@ -1,17 +1,18 @@
 """What a model family must answer on the host: how a chat reads, what its media become. Knows no weights, no device."""
 
 import math
-from collections.abc import Sequence
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Literal, Protocol
 
 import numpy as np
 
 from configs.serve import MediaConfig
-from tokenization.clock import StageClock
+from tokenization.chat.parts import Chat, Kind
 from tokenization.media.source import Source
-from tokenization.media.video import ClipPlan
-from tokenization.messages import Chat, Kind
+from tokenization.media.video_plan import ClipPlan
 from tokenization.text.tokenizer import Codec
 
 Spans = tuple[tuple[int, int], ...]  # (start, length) runs of pads
@@ -58,6 +59,22 @@ class Layout:
 
     input_ids: np.ndarray  # int64 [n]; every pad holds its ordinary pad id
     spans: tuple[Spans, ...]  # of each measure, in order
+
+
+class StageClock:
+    """A sum of seconds per stage; a stage may be entered many times, not within itself."""
+
+    def __init__(self) -> None:
+        self.seconds: dict[str, float] = {}
+
+    @contextmanager
+    def stage(self, name: str) -> Iterator[None]:
+        """Count the time of this block to `name`."""
+        start = time.perf_counter()
+        try:
+            yield
+        finally:
+            self.seconds[name] = self.seconds.get(name, 0.0) + time.perf_counter() - start
 
 
 class Prompt(Protocol):

@@ -7,13 +7,16 @@ from collections import deque
 from collections.abc import Sequence
 from typing import Literal
 
-from shm.channel import Channel, ChannelClosed
-from shm.segment import SegmentError
+import pybase64
+
+from shm import Channel, ChannelClosed, SegmentError
 from tokenization.chat.errors import ChatError
-from tokenization.draw_job import draw
+from tokenization.media.draw import draw_boxes
+from tokenization.media.fetch import fetch
 from tokenization.messages import (
     Cancel,
     Draw,
+    Drawn,
     FromWorker,
     Leases,
     Measured,
@@ -28,6 +31,7 @@ from tokenization.prepare import Cancelled, prepare
 from tokenization.processor import Prompt
 
 PULSE_SECONDS = 0.5
+MAX_PNG_BYTES = 64 << 20  # a frame of the channel holds it with room to spare
 
 _log = logging.getLogger(__name__)
 
@@ -88,6 +92,18 @@ def _answer(
     except Exception:  # noqa: BLE001 - a process main: one job's trouble must not end the others
         _log.exception("preparing request %s failed", job.request_id)
         return failed("internal", "the request could not be prepared")
+
+
+def draw(job: Draw, start: StartWorker) -> Drawn:
+    """Fetch the picture once more and draw. Raises ChatError when it is gone, no picture, or too large to send."""
+    limits = start.media
+    where = job.media.where
+    data = fetch(job.media.source, roots=limits.roots, max_bytes=limits.max_file_bytes, where=where)
+    drawing = draw_boxes(data, job.boxes, max_source_pixels=limits.max_source_pixels)
+    if len(drawing.png) > MAX_PNG_BYTES:
+        raise ChatError(f"the drawn picture would have {len(drawing.png)} bytes, more than {MAX_PNG_BYTES}", where)
+    url = "data:image/png;base64," + pybase64.b64encode(drawing.png).decode("ascii")
+    return Drawn(request_id=job.request_id, picture=url, notes=drawing.notes)
 
 
 def _read(channel: Channel[ToWorker], inbox: "_Inbox") -> None:

@@ -7,7 +7,7 @@ from torch import Tensor
 from model.engine.plan import Chunk, Plan
 from model.engine.scheduler import Scheduler
 from model.engine.sequence import Sequence
-from model.net.batch import ForwardBatch
+from model.forward_batch import ForwardBatch
 
 
 def build(plan: Plan, sequences: Scheduler, block_size: int, device: torch.device) -> ForwardBatch:

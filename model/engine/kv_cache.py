@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from configs.checkpoint import CheckpointError
 from configs.serve import EngineConfig
-from model.net.batch import KVSpec
+from model.forward_batch import KVSpec
 
 
 class CacheTooSmall(CheckpointError):

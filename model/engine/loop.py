@@ -26,7 +26,7 @@ from model.engine.profile import Profile, memory_rows, profile_by_shapes
 from model.ops.load import load_ops
 from model.registry import family_of
 from model.weights import Weights
-from shm.channel import Channel, ChannelClosed, ChannelError
+from shm import Channel, ChannelClosed, ChannelError
 
 PULSE_SECONDS = 0.5
 _WARM_UP = "warm-up"  # no server gives this id

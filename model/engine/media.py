@@ -14,8 +14,7 @@ import torch
 from model.engine.messages import Generate
 from model.engine.sequence import SegmentRef, Sequence, SequenceMedia
 from model.net.multimodal import MultimodalLM
-from shm.segment import SegmentError, read_segment
-from shm.words import WordError, decode_shape_from_int64, decode_shm_name_from_int64
+from shm import SegmentError, WordError, decode_shape_from_int64, decode_shm_name_from_int64, read_segment
 from tokenization.messages import MediaItem
 
 NUMPY: Mapping[torch.dtype, str] = {torch.uint8: "uint8", torch.float32: "float32"}  # what lies in segments

@@ -17,7 +17,7 @@ from torch.utils._pytree import tree_iter
 
 from configs.serve import EngineConfig
 from model.engine.kv_cache import CacheSize
-from model.net.batch import ForwardBatch, KVCache
+from model.forward_batch import ForwardBatch, KVCache
 from model.net.multimodal import MultimodalLM
 from tokenization.messages import MediaItem
 

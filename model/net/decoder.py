@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from model.net.batch import KVCache, KVSpec
+from model.forward_batch import KVCache, KVSpec
 from model.net.linear import take_fused, take_linear
 from model.ops.base import Linear, Ops, PagedAttention
 from model.weights import Weights

@@ -8,7 +8,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from model.net.batch import ForwardBatch, KVCache, KVSpec
+from model.forward_batch import ForwardBatch, KVCache, KVSpec
 from model.net.decoder import Decoder
 from model.net.rope import LogN, Rope
 from model.ops.base import Linear, Ops

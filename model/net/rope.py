@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from model.net.batch import ForwardBatch
+from model.forward_batch import ForwardBatch
 
 _DOUBLINGS = 32  # of a prompt over the trained length: more than int32 lengths can hold
 

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Literal
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -22,7 +23,6 @@ from model.net.vision import (
     take_patch_embeds,
     take_rms_norm,
 )
-from model.net.windows import window_order
 from model.ops.base import Linear, Ops
 from model.weights import Weights
 
@@ -159,3 +159,20 @@ def _gated_mlp(ops: Ops, weights: Weights, spec: QwenVitSpec, prefix: str) -> Ml
 
 def _two_layers(first: Linear, activation: Callable[[Tensor], Tensor], second: Linear) -> Callable[[Tensor], Tensor]:
     return lambda x: second(activation(first(x)))
+
+
+def window_order(rows: int, columns: int, side: int) -> tuple[np.ndarray, tuple[int, ...]]:
+    """(int64 [rows * columns], lengths) of the windows of `side` x `side` tokens over a grid that lies row by row.
+
+    Taking the grid's tokens in that order puts each window's together, itself row by row; lengths say how many each
+    has. Windows at the lower and right edges may be smaller, none is empty. Those of equal length are neighbours:
+    windows do not see each other, so their order is free, and neighbours of one length are computed together.
+    """
+    tokens = np.arange(rows * columns).reshape(rows, columns)
+    windows = [
+        tokens[top : top + side, left : left + side].ravel()
+        for top in range(0, rows, side)
+        for left in range(0, columns, side)
+    ]
+    windows.sort(key=len, reverse=True)
+    return np.concatenate(windows), tuple(len(window) for window in windows)

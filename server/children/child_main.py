@@ -18,8 +18,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from configs.checkpoint import Checkpoint, CheckpointError
-from shm.channel import Channel, ChannelClosed
-from shm.owner import sweep, sweep_if_last
+from shm import Channel, ChannelClosed, sweep, sweep_if_last
 
 HANGUP_SECONDS = 10.0
 LINGER_SECONDS = 2.0

@@ -24,7 +24,7 @@ from model.engine.messages import (
 from server.children.background import Background
 from server.children.processes import Child
 from server.children.supervisor import Life
-from shm.channel import ChannelClosed, ChannelError
+from shm import ChannelClosed, ChannelError
 
 # What each unit of work adds to the time that a step may take: generous for a large model on a small CPU.
 SECONDS_PER_TOKEN = 0.5

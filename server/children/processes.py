@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from configs.settings import REPO, child_env
-from shm.channel import AsyncChannel, channel_pair
+from shm import AsyncChannel, channel_pair
 
 log = logging.getLogger("pixelferry")
 

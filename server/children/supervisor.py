@@ -9,7 +9,7 @@ from typing import Any, Protocol
 import msgspec
 
 from server.children.processes import END_SECONDS, Child, Role, died_of
-from shm.channel import ChannelClosed, ChannelError
+from shm import ChannelClosed, ChannelError
 
 log = logging.getLogger("pixelferry")
 

@@ -13,16 +13,15 @@ from configs.serve import MediaConfig
 from server.children.background import Background
 from server.children.processes import Child
 from server.children.supervisor import Life
-from shm.channel import ChannelClosed, ChannelError
+from shm import ChannelClosed, ChannelError
+from tokenization.chat.parts import Chat, Media
 from tokenization.messages import (
     Cancel,
-    Chat,
     Draw,
     Drawn,
     FromWorker,
     Leases,
     Measured,
-    Media,
     Prepare,
     Prepared,
     PrepareFailed,

@@ -8,17 +8,17 @@ from fastapi import FastAPI, Request
 from starlette.responses import Response
 
 from server.http import errors
-from server.http.bodies import ChatBody, read_countable, read_native, read_openai
+from server.http.bodies import ChatBody
 from server.http.body_limits import BodyBudget, BodyLimits
 from server.http.envelope import Envelope
-from server.http.errors import not_found
 from server.http.health import readiness
-from server.http.native import NativeForm
-from server.http.openai import CompletionForm
+from server.http.native import NativeForm, read_native
+from server.http.openai import CompletionForm, read_openai
 from server.http.responses import EventStream, Form, json_answer, plain, written
+from server.http.tokenize import read_tokenize, token_counts
 from server.requests.answer import Sink
+from server.requests.refusal import not_found
 from server.requests.service import ChatRequest, RequestService
-from tokenization.messages import Prepared
 
 FormOf = Callable[[str, ChatBody], Form]
 LOOK = ["GET", "HEAD"]  # the HTTP server leaves the body of an answer to HEAD out
@@ -71,15 +71,11 @@ def add_chat_routes(app: FastAPI, service: RequestService) -> None:
 
     @app.post("/tokenize")
     async def tokenize(request: Request) -> Response:
-        body = read_countable(await admitted_body(request, service))
+        body = read_tokenize(await admitted_body(request, service))
         require_model(service, body.model)
 
-        def write(prepared: Prepared) -> dict[str, Any]:
-            media = [{"kind": item.kind, "tokens": sum(n for _, n in item.spans)} for item in prepared.media]
-            ids = prepared.input_ids.tolist()
-            return {"ids": ids, "count": len(ids), "media": media, "max_model_len": service.max_model_len}
-
-        return await written(service.count(request_of("count-", body)), write, request.receive)
+        work = service.count(request_of("count-", body))
+        return await written(work, lambda found: token_counts(found, service.max_model_len), request.receive)
 
 
 def add_model_routes(app: FastAPI, service: RequestService) -> None:
@@ -120,7 +116,7 @@ def add_health_routes(app: FastAPI, service: RequestService, bodies: BodyBudget)
         if error is None:
             return json_answer(state)
         answer = json_answer({**errors.body_of(error, request.state.request_id), **state})
-        answer.status_code = error.status
+        answer.status_code = errors.status_of(error)
         answer.headers.update(errors.headers_of(error))
         return answer
 
@@ -142,16 +138,16 @@ def request_of(prefix: str, body: ChatBody) -> ChatRequest:
 
 
 async def admitted_body(request: Request, service: RequestService) -> bytes:
-    """The whole body; not one byte of it is read for a request that is turned away anyhow. Raises ServeError."""
+    """The whole body; not one byte of it is read for a request that is turned away anyhow. Raises Refusal."""
     error = service.admission.refusal()
     if error is not None:
-        service.metrics.reject(error.body.code or "busy")
+        service.metrics.reject(error.code or "busy")
         raise error
     return await request.body()
 
 
 def require_model(service: RequestService, name: str | None) -> None:
-    """Raise ServeError (404) for a model that is not served here."""
+    """Raise Refusal (404) for a model that is not served here."""
     if name is not None and name != service.served.name:
         raise not_found(f"this server has no such model; it serves {service.served.name!r}", "model", "model_not_found")
 

@@ -4,7 +4,8 @@ from collections.abc import Callable
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from server.http.errors import ServeError, error_response, too_large, too_many
+from server.http.errors import error_response
+from server.requests.refusal import Refusal, body_too_large, overloaded
 
 
 class BodyBudget:
@@ -46,7 +47,7 @@ class BodyLimits:
             await self._app(scope, receive, send)
             return
         if announced(scope) > self._max:
-            error = self._refuse(too_large(self._max), "body_too_large")
+            error = self._refuse(body_too_large(self._max), "body_too_large")
             await error_response(error, scope["state"]["request_id"])(scope, receive, send)
             return
         held = 0
@@ -56,9 +57,9 @@ class BodyLimits:
             message = await receive()
             nbytes = len(message.get("body", b"")) if message["type"] == "http.request" else 0
             if held + nbytes > self._max:
-                raise self._refuse(too_large(self._max), "body_too_large")
+                raise self._refuse(body_too_large(self._max), "body_too_large")
             if not self._budget.take(nbytes):
-                raise self._refuse(too_many("too many request bodies are being read", "bodies_full"), "bodies_full")
+                raise self._refuse(overloaded("too many request bodies are being read", "bodies_full"), "bodies_full")
             held += nbytes
             return message
 
@@ -67,7 +68,7 @@ class BodyLimits:
         finally:
             self._budget.give_back(held)
 
-    def _refuse(self, error: ServeError, reason: str) -> ServeError:
+    def _refuse(self, error: Refusal, reason: str) -> Refusal:
         self._on_refused(reason)
         return error
 

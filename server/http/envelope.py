@@ -7,7 +7,8 @@ import secrets
 from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from server.http.errors import error_response, internal
+from server.http.errors import error_response
+from server.requests.refusal import internal
 
 log = logging.getLogger("pixelferry.http")
 

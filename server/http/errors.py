@@ -1,7 +1,7 @@
-"""What may go wrong, as HTTP says it: status, and one error body for every route. Knows no requests."""
+"""Refusals as HTTP says them: a status, and one error body for every route."""
 
 import math
-from dataclasses import dataclass
+from collections.abc import Mapping
 from typing import Any
 
 from fastapi import FastAPI
@@ -10,87 +10,46 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
+from server.requests.refusal import Kind, Refusal, invalid_request
 from tokenization.chat.errors import ChatError
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ErrorBody:
-    """What stands under "error" in every answer that is not a success."""
-
-    message: str
-    type: str
-    param: str | None = None
-    code: str | None = None
-
-    def as_json(self) -> dict[str, Any]:
-        """The whole answer."""
-        fields = {"message": self.message, "type": self.type, "param": self.param, "code": self.code}
-        return {"error": fields}
+STATUS: Mapping[Kind, int] = {
+    "invalid_request": 400,
+    "not_found": 404,
+    "body_too_large": 413,
+    "overloaded": 429,
+    "internal": 500,
+    "unavailable": 503,
+}
 
 
-class ServeError(Exception):
-    """An answer that is not a success. Its message goes to the client: no paths, no segment names, no addresses."""
-
-    def __init__(self, status: int, body: ErrorBody, retry_after: float | None = None) -> None:
-        super().__init__(body.message)
-        self.status = status
-        self.body = body
-        self.retry_after = retry_after  # seconds; None sends no header
+def status_of(error: Refusal) -> int:
+    """The HTTP status."""
+    return STATUS[error.kind]
 
 
-def bad_request(message: str, param: str | None = None, code: str | None = None) -> ServeError:
-    """400: the client's chat or parameters; `param` is the path of the offending field."""
-    return ServeError(400, ErrorBody(message=message, type="invalid_request_error", param=param, code=code))
+def body_of(error: Refusal, request_id: str) -> dict[str, Any]:
+    """The JSON of a refusal; ours (5xx) carry the request's id, by which the log can be searched."""
+    return _body(status_of(error), error.message, request_id, param=error.param, code=error.code)
 
 
-def not_found(message: str, param: str | None = None, code: str | None = None) -> ServeError:
-    """404: no such model or route."""
-    return ServeError(404, ErrorBody(message=message, type="invalid_request_error", param=param, code=code))
-
-
-def too_large(limit: int) -> ServeError:
-    """413: the body has more than `limit` bytes."""
-    message = f"the request body is larger than this server's limit of {limit} bytes"
-    return ServeError(413, ErrorBody(message=message, type="invalid_request_error", code="body_too_large"))
-
-
-def too_many(message: str, code: str, retry_after: float = 1.0) -> ServeError:
-    """429: the queue or a memory budget is full; the same request may succeed later."""
-    return ServeError(429, ErrorBody(message=message, type="rate_limit_error", code=code), retry_after)
-
-
-def unavailable(message: str, code: str, retry_after: float = 1.0) -> ServeError:
-    """503: a process that the request needs is not there."""
-    return ServeError(503, ErrorBody(message=message, type="server_error", code=code), retry_after)
-
-
-def internal(message: str, code: str = "internal") -> ServeError:
-    """500: ours."""
-    return ServeError(500, ErrorBody(message=message, type="server_error", code=code))
-
-
-def from_chat_error(error: ChatError) -> ServeError:
-    """A chat that cannot be read is a 400 that names its part."""
-    return bad_request(error.message, error.param)
-
-
-def body_of(error: ServeError, request_id: str) -> dict[str, Any]:
-    """The JSON of an error; ours (5xx) carry the request's id, by which the log can be searched."""
-    body = error.body
-    if error.status >= 500:
-        message = f"{body.message} (request {request_id})"
-        body = ErrorBody(message=message, type=body.type, param=body.param, code=body.code)
-    return body.as_json()
-
-
-def headers_of(error: ServeError) -> dict[str, str]:
-    """Retry-After in whole seconds, at least 1, where the error says when to come back."""
+def headers_of(error: Refusal) -> dict[str, str]:
+    """Retry-After in whole seconds, at least 1, where the refusal says when to come back."""
     return {} if error.retry_after is None else {"retry-after": str(max(1, math.ceil(error.retry_after)))}
 
 
-def error_response(error: ServeError, request_id: str) -> JSONResponse:
+def error_response(error: Refusal, request_id: str) -> JSONResponse:
     """The answer to a request that ended with `error`."""
-    return JSONResponse(body_of(error, request_id), status_code=error.status, headers=headers_of(error))
+    return JSONResponse(body_of(error, request_id), status_code=status_of(error), headers=headers_of(error))
+
+
+def _body(
+    status: int, message: str, request_id: str, *, param: str | None = None, code: str | None = None
+) -> dict[str, Any]:
+    if status >= 500:
+        message = f"{message} (request {request_id})"
+    kind = "rate_limit_error" if status == 429 else "invalid_request_error" if status < 500 else "server_error"
+    return {"error": {"message": message, "type": kind, "param": param, "code": code}}
 
 
 def path_of(loc: tuple[str | int, ...]) -> str:
@@ -107,32 +66,29 @@ def path_of(loc: tuple[str | int, ...]) -> str:
 def install(app: FastAPI) -> None:
     """One form for everything that ends with an error inside the routes; what escapes them is the envelope's."""
 
-    async def on_serve_error(request: Request, error: Exception) -> Response:
-        assert isinstance(error, ServeError)
+    async def on_refusal(request: Request, error: Exception) -> Response:
+        assert isinstance(error, Refusal)
         return error_response(error, request.state.request_id)
 
     async def on_chat_error(request: Request, error: Exception) -> Response:
         assert isinstance(error, ChatError)
-        return error_response(from_chat_error(error), request.state.request_id)
+        return error_response(invalid_request(error.message, error.param), request.state.request_id)
 
     async def on_http_error(request: Request, error: Exception) -> Response:
         assert isinstance(error, HTTPException)
-        path = request.scope["path"]
+        path, status = request.scope["path"], error.status_code
         texts = {404: f"no route {path!r} here", 405: f"{request.method} is not allowed on {path!r}"}
         codes = {404: "route_not_found", 405: "method_not_allowed"}
-        message = texts.get(error.status_code, str(error.detail))
-        kind = "invalid_request_error" if error.status_code < 500 else "server_error"
-        body = ErrorBody(message=message, type=kind, code=codes.get(error.status_code))
-        response = error_response(ServeError(error.status_code, body), request.state.request_id)
-        response.headers.update(error.headers or {})
-        return response
+        message = texts.get(status, str(error.detail))
+        body = _body(status, message, request.state.request_id, code=codes.get(status))
+        return JSONResponse(body, status_code=status, headers=error.headers)
 
     async def on_validation_error(request: Request, error: Exception) -> Response:
         assert isinstance(error, RequestValidationError)
         first = error.errors()[0]
-        return error_response(bad_request(first["msg"], path_of(first["loc"])), request.state.request_id)
+        return error_response(invalid_request(first["msg"], path_of(first["loc"])), request.state.request_id)
 
-    app.add_exception_handler(ServeError, on_serve_error)
+    app.add_exception_handler(Refusal, on_refusal)
     app.add_exception_handler(ChatError, on_chat_error)
     app.add_exception_handler(HTTPException, on_http_error)
     app.add_exception_handler(RequestValidationError, on_validation_error)

@@ -2,14 +2,14 @@
 
 from typing import Any
 
-from server.http.errors import ServeError, unavailable
+from server.requests.refusal import Refusal, unavailable
 from server.requests.service import RequestService
 
 
-def readiness(service: RequestService) -> tuple[dict[str, Any], ServeError | None]:
+def readiness(service: RequestService) -> tuple[dict[str, Any], Refusal | None]:
     """What /health/ready shows, and the error when it is not ready. Busy is ready: a full queue answers 429 itself."""
     engine, workers = service.engine, service.workers
-    error: ServeError | None = None
+    error: Refusal | None = None
     if service.admission.draining:
         error = unavailable("the server is stopping", "stopping")
     elif engine.facts is None:
@@ -19,7 +19,7 @@ def readiness(service: RequestService) -> tuple[dict[str, Any], ServeError | Non
     elif not workers.n_up:
         error = unavailable("the workers are being started anew", "workers_down")
     state = {
-        "status": error.body.code if error else "ready",
+        "status": error.code if error else "ready",
         "engine": "up" if engine.up else "down",
         "workers_up": workers.n_up,
         "workers": len(workers.slots),

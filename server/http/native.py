@@ -1,12 +1,52 @@
-"""The native chat answer as bytes: one flat object, or events that each hold a piece of text. Knows no requests."""
+"""POST /chat: the body of a request, and its answer as one flat object or as events that each hold a piece of text."""
 
 from typing import Any
 
-from server.http.openai import logprob_entries, usage
+from server.http.answer_fields import logprob_entries, usage
+from server.http.bodies import ChatBody, model_of, object_or_inputs, parsed, validated
+from server.http.parameters import SamplingFields
 from server.http.responses import Collected, Whole, data
 from server.requests.answer import Accepted, Delta, Finish
 from server.requests.grounding import Grounded
+from server.requests.refusal import invalid_request
+from tokenization.chat.dialects import chat_from_native
 from tokenization.text.tokenizer import Codec
+
+KEYS = ("inputs", "history", "system")
+
+
+class NativeFields(SamplingFields):
+    """The parameters of POST /chat."""
+
+    draw_boxes: bool | None = None
+
+
+def read_native(raw: bytes) -> ChatBody:
+    """The body of POST /chat: an object, or a bare list, which is its `inputs`. Raises Refusal, ChatError."""
+    return native_chat(object_or_inputs(parsed(raw)))
+
+
+def native_chat(body: dict[str, Any]) -> ChatBody:
+    """What /chat takes, as an object. Raises Refusal, ChatError."""
+    unknown = sorted(set(body) - {*KEYS, "parameters", "stream", "model"})
+    if unknown:
+        raise invalid_request(f"{unknown[0]!r} is not a field of a chat request", unknown[0], "unknown_field")
+    stream = body.get("stream")
+    if stream is not None and not isinstance(stream, bool):
+        raise invalid_request("must be true or false", "stream")
+    model = model_of(body)
+    parameters = body.get("parameters")
+    fields = validated(lambda: NativeFields.model_validate({} if parameters is None else parameters), "parameters")
+    chat = chat_from_native({key: body[key] for key in KEYS if key in body})
+    return ChatBody(
+        chat=chat,
+        field="inputs",
+        model=model,
+        wishes=fields.wishes(),
+        stream=bool(stream),
+        include_usage=True,
+        grounding="drawn" if fields.draw_boxes else "boxes",
+    )
 
 
 class NativeForm:

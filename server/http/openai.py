@@ -1,44 +1,74 @@
-"""OpenAI's chat completion as bytes: the whole answer, chunks, log-probabilities. Knows no requests."""
+"""POST /v1/chat/completions: the body of a request, and its answer as JSON or as chunks."""
 
 import time
-from typing import Any
+from typing import Annotated, Any, Literal
 
 import msgspec
+from pydantic import BaseModel, ConfigDict, Field, field_validator
 
-from model.engine.messages import Token
+from server.http.answer_fields import logprob_entries, usage
+from server.http.bodies import ChatBody, parsed, validated
+from server.http.parameters import INT32_MAX, SamplingFields
 from server.http.responses import Collected, Whole, data
 from server.requests.answer import Accepted, Delta
+from server.requests.refusal import invalid_request
+from tokenization.chat.dialects import chat_from_openai
 from tokenization.text.tokenizer import Codec
 
 encode = msgspec.json.encode
 
 
-def usage(accepted: Accepted, n_tokens: int) -> dict[str, Any]:
-    """Token counts. The stop token is one of the completion's."""
-    details = {"image_tokens": accepted.media_tokens - accepted.video_tokens - accepted.audio_tokens}
-    if accepted.video_tokens:
-        details["video_tokens"] = accepted.video_tokens
-    if accepted.audio_tokens:
-        details["audio_tokens"] = accepted.audio_tokens
-    return {
-        "prompt_tokens": accepted.prompt_tokens,
-        "completion_tokens": n_tokens,
-        "total_tokens": accepted.prompt_tokens + n_tokens,
-        "prompt_tokens_details": details,
-    }
+class StreamOptions(BaseModel):
+    """OpenAI's `stream_options`."""
+
+    model_config = ConfigDict(strict=True)
+
+    include_usage: bool | None = None
 
 
-def logprob_entries(tokens: "tuple[Token, ...] | list[Token]", codec: Codec) -> list[dict[str, Any]]:
-    """One entry for each sampled token. `token` is readable, `bytes` exact: [] for an id without a vocabulary entry."""
-    return [
-        {**_spelled(token.id, token.logprob, codec), "top_logprobs": [_spelled(i, p, codec) for i, p in token.top]}
-        for token in tokens
-    ]
+class CompletionBody(SamplingFields):
+    """OpenAI's chat completion request. Unknown fields are ignored; known ones that we do not do must be neutral."""
+
+    model_config = ConfigDict(extra="ignore")
+
+    messages: list[Any]
+    model: str | None = None
+    max_completion_tokens: Annotated[int, Field(ge=1, le=INT32_MAX)] | None = None
+    stream: bool | None = None
+    stream_options: StreamOptions | None = None
+    tools: Annotated[list[Any], Field(max_length=0)] | None = None
+    tool_choice: Literal["none", "auto"] | None = None
+    functions: Annotated[list[Any], Field(max_length=0)] | None = None
+    response_format: Any = None
+
+    @field_validator("response_format")
+    @classmethod
+    def text_only(cls, value: Any) -> Any:
+        """Only free text can be promised."""
+        if value is not None and (not isinstance(value, dict) or value.get("type") != "text"):
+            raise ValueError('only {"type": "text"} is supported')
+        return value
+
+    @property
+    def longest(self) -> int | None:
+        """`max_completion_tokens` is the newer name and wins."""
+        return self.max_completion_tokens or self.max_tokens
 
 
-def _spelled(token_id: int, logprob: float | None, codec: Codec) -> dict[str, Any]:
-    spelling = codec.token_bytes(token_id)
-    return {"token": spelling.decode("utf-8", "replace"), "logprob": logprob, "bytes": list(spelling)}
+def read_openai(raw: bytes) -> ChatBody:
+    """The body of POST /v1/chat/completions. Raises Refusal and ChatError."""
+    found = parsed(raw)
+    if not isinstance(found, dict):
+        raise invalid_request("the body must be a JSON object", code="invalid_json")
+    body = validated(lambda: CompletionBody.model_validate(found))
+    return ChatBody(
+        chat=chat_from_openai(body.messages),
+        field="messages",
+        model=body.model,
+        wishes=body.wishes(),
+        stream=bool(body.stream),
+        include_usage=bool(body.stream_options and body.stream_options.include_usage),
+    )
 
 
 class CompletionForm:

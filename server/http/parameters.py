@@ -116,9 +116,3 @@ class SamplingFields(BaseModel):
             logprobs=bool(self.logprobs),
             top_logprobs=self.top_logprobs or 0,
         )
-
-
-class NativeFields(SamplingFields):
-    """The parameters of POST /chat."""
-
-    draw_boxes: bool | None = None

@@ -14,10 +14,11 @@ from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from model.engine.messages import Token
-from server.http.errors import ServeError, body_of, error_response, internal
+from server.http.errors import body_of, error_response
 from server.requests.admission import stopping
 from server.requests.answer import Accepted, Delta, Finish, Sink
 from server.requests.grounding import Grounded
+from server.requests.refusal import Refusal, internal
 
 log = logging.getLogger("pixelferry.http")
 
@@ -110,7 +111,7 @@ async def see_through(
     """Run `work` as a task of its own; its result. When the client leaves first: cancel it, raise ClientGone.
 
     `idle` is called at once and then again after as many seconds as it returned, while the work goes on. Work that
-    somebody else cancelled (a drain that ran out of time) is a ServeError.
+    somebody else cancelled (a drain that ran out of time) is a Refusal.
     """
     task = asyncio.create_task(work)
     gone = asyncio.create_task(_disconnect(receive))
@@ -171,7 +172,7 @@ class StreamSink:
         """The end of a good answer."""
         await self._write(self._form.closing(self._accepted, self._n_tokens) + DONE, more=False)
 
-    async def fail(self, error: ServeError, request_id: str) -> None:
+    async def fail(self, error: Refusal, request_id: str) -> None:
         """One error event, and the end."""
         await self._write(data(body_of(error, request_id)), more=False)
 
@@ -204,7 +205,7 @@ class EventStream(Response):
             return
         except ClientGone:
             return
-        except ServeError as caught:
+        except Refusal as caught:
             error = caught
         except Exception:  # noqa: BLE001 - the HTTP handler: once events flow, only an event can tell the client
             log.exception("request %s failed", request_id)
@@ -216,13 +217,13 @@ class EventStream(Response):
 
 
 async def plain(run: Callable[[Sink], Coroutine[Any, Any, None]], form: Form, receive: Receive) -> Response:
-    """The whole answer at once. Raises ServeError."""
+    """The whole answer at once. Raises Refusal."""
     answer = Collected()
     return await written(run(answer), lambda _: form.whole(answer), receive)
 
 
 async def written(work: Coroutine[Any, Any, T], write: Callable[[T], Any], receive: Receive) -> Response:
-    """What `work` gives, as `write` puts it into JSON. Raises ServeError."""
+    """What `work` gives, as `write` puts it into JSON. Raises Refusal."""
     try:
         result = await see_through(work, receive)
     except ClientGone:

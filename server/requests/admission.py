@@ -4,13 +4,13 @@ import asyncio
 import contextlib
 from collections.abc import Callable, Iterator
 
-from server.http.errors import ServeError, too_many, unavailable
+from server.requests.refusal import Refusal, overloaded, unavailable
 
 
 class Admission:
     """Counts requests from their parsed body to their end. `why_not` says why none is taken now, or None."""
 
-    def __init__(self, max_requests: int, why_not: Callable[[], ServeError | None]) -> None:
+    def __init__(self, max_requests: int, why_not: Callable[[], Refusal | None]) -> None:
         self._max = max_requests
         self._why_not = why_not
         self._tasks: set[asyncio.Task[object]] = set()
@@ -21,18 +21,18 @@ class Admission:
         """Requests that are unfinished now."""
         return len(self._tasks)
 
-    def refusal(self) -> ServeError | None:
+    def refusal(self) -> Refusal | None:
         """Why a request that comes now is not taken, or None. Asked before its body is read, too."""
         if self.draining:
             return stopping()
         error = self._why_not()
         if error is None and len(self._tasks) >= self._max:
-            error = too_many(f"this server takes {self._max} requests at once", "queue_full")
+            error = overloaded(f"this server takes {self._max} requests at once", "queue_full")
         return error
 
     @contextlib.contextmanager
     def enter(self) -> Iterator[None]:
-        """Count the running task as one request. Raises ServeError (429, 503) when it is not taken."""
+        """Count the running task as one request. Raises Refusal when it is not taken."""
         if (error := self.refusal()) is not None:
             raise error
         task = asyncio.current_task()
@@ -55,6 +55,6 @@ class Admission:
             await asyncio.wait(left)
 
 
-def stopping() -> ServeError:
+def stopping() -> Refusal:
     """503: the server is on its way out."""
     return unavailable("the server is stopping", "stopping", retry_after=5)

@@ -9,7 +9,8 @@ from typing import Any, Literal
 import msgspec
 
 from tokenization.chat.grounding import Box, find_boxes
-from tokenization.messages import Chat, Draw, Drawn, Media, Prepared, PrepareFailed
+from tokenization.chat.parts import Chat, Media
+from tokenization.messages import Draw, Drawn, Prepared, PrepareFailed
 
 Grounding = Literal["none", "boxes", "drawn"]  # what a request wants to know
 

@@ -7,7 +7,8 @@ from configs.checkpoint import Checkpoint
 from configs.serve import ServeConfig
 from model.registry import family_of
 from server.requests.sampling import Defaults, model_length
-from tokenization.messages import Kind, MediaItem
+from tokenization.chat.parts import Kind
+from tokenization.messages import MediaItem
 from tokenization.text.tokenizer import Codec
 
 

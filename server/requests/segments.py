@@ -6,9 +6,12 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from typing import TypeVar
 
 from server.children.background import Background
-from shm.pool import Pool, PoolStats
+from server.requests.refusal import Refusal, invalid_request
+from shm import Pool, PoolStats
+from tokenization.messages import Measured
 
 T = TypeVar("T")
+TOO_LARGE = "media_too_large"
 
 
 class Segments:
@@ -55,3 +58,30 @@ class Segments:
 
 async def _finish(call: "asyncio.Future[None]") -> None:
     await call
+
+
+# ---- media that no waiting would make fit: refusals that name the largest of them
+
+
+def check_media_tokens(measured: Measured, limit: int) -> None:
+    """Refuse media with more than `limit` tokens, all together. Raises Refusal."""
+    n = sum(measured.n_pads)
+    if n <= limit:
+        return
+    largest = _largest(measured.n_pads)
+    message = (
+        f"the media of this request have {n} tokens, and this server keeps the embeddings of at most {limit}; "
+        f"this is the largest, with {measured.n_pads[largest]} tokens"
+    )
+    raise invalid_request(message, measured.wheres[largest], TOO_LARGE)
+
+
+def never_fits(measured: Measured) -> Refusal:
+    """400: the segments are larger than all of the shared memory."""
+    message = "the media of this request need more shared memory than this server has; this is the largest"
+    return invalid_request(message, measured.wheres[_largest(measured.nbytes)], TOO_LARGE)
+
+
+def _largest(sizes: Sequence[int]) -> int:
+    """The index of the largest."""
+    return max(range(len(sizes)), key=lambda i: sizes[i])

@@ -8,17 +8,17 @@ from model.engine.messages import Generate
 from server.children.background import Background
 from server.children.engine_client import Engine, EngineDied, EngineFailed, Stream
 from server.children.worker_pool import Job, WorkerDied, Workers, WorkerSlot
-from server.http.errors import ServeError, bad_request, internal, too_many, unavailable
 from server.metrics import Metrics, Stopwatch
 from server.requests.admission import Admission
 from server.requests.answer import Accepted, Answers, Sink
-from server.requests.capacity import check_media_tokens, never_fits
 from server.requests.grounding import Grounded, Grounding, boxes_of, drawing_of, not_drawn
 from server.requests.model_card import Served
+from server.requests.refusal import Refusal, internal, invalid_request, overloaded, unavailable
 from server.requests.sampling import Wishes
-from server.requests.segments import Segments
-from shm.pool import NeverFits, PoolFull
-from tokenization.messages import Chat, Drawn, Measured, Prepared, PrepareFailed
+from server.requests.segments import Segments, check_media_tokens, never_fits
+from shm import NeverFits, PoolFull
+from tokenization.chat.parts import Chat
+from tokenization.messages import Drawn, Measured, Prepared, PrepareFailed
 
 log = logging.getLogger("pixelferry")
 
@@ -78,7 +78,7 @@ class RequestService:
         return min(limit, facts.max_model_len or limit) if facts else limit
 
     async def run(self, request: ChatRequest, sink: Sink) -> None:
-        """Answer one chat into `sink`. Raises ServeError. Cancelled when the client has left or the server stops.
+        """Answer one chat into `sink`. Raises Refusal. Cancelled when the client has left or the server stops.
 
         However it ends, every segment of the request is retired before the next thing happens on the pool, and lent
         again once nobody has it open.
@@ -86,7 +86,9 @@ class RequestService:
         self.check(request.chat)
         self.check_parameters(request)
         if request.grounding == "drawn" and not self.served.grounds:
-            raise bad_request("this model's answers hold no boxes", "parameters.draw_boxes", "unsupported_parameter")
+            raise invalid_request(
+                "this model's answers hold no boxes", "parameters.draw_boxes", "unsupported_parameter"
+            )
         watch = self.metrics.watch()
         hold = Hold()
         try:
@@ -96,8 +98,8 @@ class RequestService:
                 watch.prompt(len(prepared.input_ids), prepared.seconds)
                 await sink.accept(accepted(prepared))
                 await self._generate(request, prepared, room, hold, sink, watch)
-        except ServeError as error:
-            watch.failed(error)
+        except Refusal as error:
+            watch.failed(error.code if error.kind == "overloaded" else None)
             raise
         except asyncio.CancelledError:
             watch.end("abort")
@@ -106,7 +108,7 @@ class RequestService:
             self._release(request.id, hold)
 
     async def count(self, request: ChatRequest) -> Prepared:
-        """The ids of a chat: nothing is leased, or decoded but sounds and a frame of each video. Raises ServeError."""
+        """The ids of a chat: nothing is leased, or decoded but sounds and a frame of each video. Raises Refusal."""
         self.check(request.chat)
         hold = Hold()
         try:
@@ -116,35 +118,30 @@ class RequestService:
             self._release(request.id, hold)
 
     def check(self, chat: Chat) -> None:
-        """What can be known without opening anything. Raises ServeError (400)."""
+        """What can be known without opening anything. Raises Refusal."""
         for medium in chat.media:  # how many may be is for the worker to say: a model's window may drop some
             if medium.kind not in self.served.modalities:
                 taken = ", ".join(["text", *sorted(self.served.modalities)])
                 message = f"this model does not take {medium.kind} (it takes {taken})"
-                raise bad_request(message, medium.where, "unsupported_modality")
+                raise invalid_request(message, medium.where, "unsupported_modality")
 
     def check_parameters(self, request: ChatRequest) -> None:
-        """What depends on this server and this model. Raises ServeError (400)."""
+        """What depends on this server and this model. Raises Refusal."""
         wishes, facts = request.wishes, self.engine.facts
         if wishes.n > self.served.max_n:
-            raise bad_request(f"at most {self.served.max_n} answers to one chat", request.parameter("n"))
+            raise invalid_request(f"at most {self.served.max_n} answers to one chat", request.parameter("n"))
         for name, ids in (
             ("logit_bias", [token for token, _ in wishes.logit_bias]),
             ("stop_token_ids", wishes.stop_token_ids),
         ):
             if facts is not None and ids and max(ids) >= facts.vocab_size:
                 message = f"the vocabulary of this model has the ids 0 to {facts.vocab_size - 1}"
-                raise bad_request(message, request.parameter(name))
-
-    async def drain(self, seconds: float) -> None:
-        """Take nothing new, let what runs end, and wait until all memory is released."""
-        await self.admission.drain(seconds)
-        await self._background.idle()
+                raise invalid_request(message, request.parameter(name))
 
     # ---- the stages of one request
 
     async def _prepare(self, request: ChatRequest, hold: Hold, *, count_only: bool = False) -> Prepared:
-        """A worker's answer; a second worker is asked when the first one dies. Raises ServeError."""
+        """A worker's answer; a second worker is asked when the first one dies. Raises Refusal."""
         for _ in range(ATTEMPTS):
             try:
                 slot, job = await self.workers.begin(request.id, request.chat, count_only=count_only)
@@ -158,7 +155,7 @@ class RequestService:
         raise internal("the request could not be prepared: two workers died of it", "worker_died")
 
     async def _converse(self, slot: WorkerSlot, job: Job, request: ChatRequest, hold: Hold) -> Prepared:
-        """Measured -> Leases -> Prepared. Raises ServeError, WorkerDied."""
+        """Measured -> Leases -> Prepared. Raises Refusal, WorkerDied."""
         while True:
             match await job.next():
                 case Measured() as measured:
@@ -168,7 +165,7 @@ class RequestService:
                     return prepared
                 case PrepareFailed() as failed:
                     if failed.kind == "bad_request":
-                        raise bad_request(failed.message, failed.param or request.field, failed.code)
+                        raise invalid_request(failed.message, failed.param or request.field, failed.code)
                     log.error("%s: a worker failed: %s", job.request_id, failed.message)
                     raise internal("the request could not be prepared")
 
@@ -185,16 +182,18 @@ class RequestService:
         try:
             return await self.segments.lease(request_id, measured.nbytes)
         except PoolFull as error:
-            raise too_many("shared memory is full of other requests' media", "memory_full", error.retry_after) from None
+            raise overloaded(
+                "shared memory is full of other requests' media", "memory_full", error.retry_after
+            ) from None
         except NeverFits:
             raise never_fits(measured) from None
 
     def _room(self, request: ChatRequest, prepared: Prepared) -> int:
-        """Tokens that the answer may have. Raises ServeError when there are none."""
+        """Tokens that the answer may have. Raises Refusal when there are none."""
         n, limit = len(prepared.input_ids), self.max_model_len
         if n >= limit:
             message = f"the prompt has {n} tokens; with at least one token of answer this server takes {limit}"
-            raise bad_request(message, request.field, "context_length_exceeded")
+            raise invalid_request(message, request.field, "context_length_exceeded")
         return limit - n
 
     async def _generate(
@@ -269,7 +268,7 @@ class RequestService:
             await hold.stream.ended
         await self.segments.settle(request_id)
 
-    def _why_not(self) -> ServeError | None:
+    def _why_not(self) -> Refusal | None:
         """Nothing is taken before the first engine was ready; later a dead one is waited for, unless it fails again."""
         if self.engine.facts is None:
             return unavailable("the model is still loading", "loading", retry_after=2)

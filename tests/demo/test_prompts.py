@@ -26,10 +26,10 @@ from demo.words import Words
 from model.families.qwen2.positions import Rhythm, sight
 from model.registry import family_of
 from tokenization.chat.dialects import chat_from_native, chat_from_openai
-from tokenization.clock import StageClock
-from tokenization.media.frame_sampling import Sampling, VideoCaps, VideoOptions, sample
+from tokenization.chat.options import MediaOptions
+from tokenization.media.frame_sampling import Sampling, VideoCaps, sample
 from tokenization.media.source import Source
-from tokenization.processor import Measure, Prompt
+from tokenization.processor import Measure, Prompt, StageClock
 
 SIZES = Sizes()
 LIMITS = MediaConfig()
@@ -169,7 +169,7 @@ def test_boxes_are_understood(prompt: Prompt) -> None:
 def test_clips_stand_where_the_server_puts_them(reader: Reader, fps: int) -> None:
     """All lengths of clips that training draws."""
     for n_frames in sorted({max(4, round(hundredths / 100 * fps)) for hundredths in range(80, 501)}):
-        plan = sample(n_frames, fps, VideoOptions(), VideoCaps())
+        plan = sample(n_frames, fps, MediaOptions(), VideoCaps())
         grid = (len(plan.indices) // 2, 4, 4)
         extent = Extent(grid=grid, seconds=plan.seconds_per_grid)
         ours = reader.encode(Example(parts=(Ref("video", 0), "x"), answer="y"), {"video": extent})

@@ -17,7 +17,7 @@ from tests.parity import test_audio_engine as hearing
 from tests.parity.engine_check import MARGIN, N, Parts, Reference, Setup, never_sampled, prepared_one_by_one
 from tests.parity.harness import load_hf, load_ours
 from tests.parity.test_qwen2_engine import MEMBERS, reference_of
-from tokenization.messages import Media
+from tokenization.chat.parts import Media
 from tokenization.text.bpe import TextCodec
 
 NAMES = ("text", "one", "three", "twenty")  # text first, then more and more pictures

@@ -13,10 +13,9 @@ from PIL import Image
 from model.engine.engine import Engine
 from model.engine.messages import Generate, SamplingParams
 from model.net.multimodal import MultimodalLM
-from shm.segment import read_segment
-from shm.words import decode_shape_from_int64, decode_shm_name_from_int64
+from shm import decode_shape_from_int64, decode_shm_name_from_int64, read_segment
 from tests.model.engine.host import Host
-from tokenization.messages import Media
+from tokenization.chat.parts import Media
 
 N = 16
 MARGIN = 0.01

@@ -15,11 +15,10 @@ import torch
 
 from configs.checkpoint import Checkpoint
 from configs.serve import MediaConfig
-from model.families.qwen_vl.family import QwenVLPrompt
+from model.families.qwen_vl.processor import QwenVLPrompt
 from tests.parity.harness import Sample
-from tokenization.clock import StageClock
 from tokenization.media.source import Source
-from tokenization.processor import Measure
+from tokenization.processor import Measure, StageClock
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "qwen_vl_v1"
 CKPT = GOLDEN / "ckpt"
@@ -103,7 +102,7 @@ def checkpoint_with(path: Path, **settings: Any) -> Path:
 
 
 def prompt_at(path: Path = CKPT) -> QwenVLPrompt:
-    return QwenVLPrompt(Checkpoint(path))
+    return QwenVLPrompt(Checkpoint(path), 1 << 20)
 
 
 def pixels_of(prompt: QwenVLPrompt, image: str) -> tuple[np.ndarray, Measure]:

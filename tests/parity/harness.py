@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from configs.checkpoint import Checkpoint, Facts
-from model.net.batch import ForwardBatch, KVCache
+from model.forward_batch import ForwardBatch, KVCache
 from model.net.multimodal import MultimodalLM
 from model.ops.load import load_ops
 from model.registry import family_of

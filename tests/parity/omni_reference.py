@@ -15,7 +15,7 @@ from transformers.models.qwen2_5_omni.processing_qwen2_5_omni import Qwen2_5Omni
 
 from model.families.qwen2.feature_extractor import sound_tokens
 from tests.tiny.qwen2_5_omni import TEMPLATE
-from tokenization.media.video import ClipPlan
+from tokenization.media.video_plan import ClipPlan
 from tokenization.processor import Measure
 
 Part = str | list[Measure]  # words, or a medium's tracks

@@ -36,7 +36,7 @@ from tests.samples.soundtracks import film, tone
 from tests.tiny.qwen2_5_omni import write_qwen2_5_omni
 from tests.tiny.qwen2_audio import write_qwen2_audio
 from tests.tokenization.desk import url
-from tokenization.messages import Media
+from tokenization.chat.parts import Media
 
 WRITERS: dict[str, Callable[..., Path]] = {"qwen2_audio": write_qwen2_audio, "qwen2_5_omni": write_qwen2_5_omni}
 

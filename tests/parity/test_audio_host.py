@@ -39,11 +39,10 @@ from tests.tiny.qwen2_5_omni import write_qwen2_5_omni
 from tests.tiny.qwen2_audio import TEMPLATE as SOUND_TEMPLATE
 from tests.tiny.qwen2_audio import write_qwen2_audio
 from tokenization.chat.dialects import chat_from_native, chat_from_openai
-from tokenization.clock import StageClock
-from tokenization.media.frame_sampling import VideoOptions
+from tokenization.chat.options import MediaOptions
 from tokenization.media.mel import CONTEXT_FRAMES
 from tokenization.media.source import Source, tracks
-from tokenization.processor import Layout, Measure, Prompt
+from tokenization.processor import Layout, Measure, Prompt, StageClock
 
 LIMITS = MediaConfig()
 MEL_BAR = 2e-4  # float64 against the extractor's own arithmetic
@@ -275,7 +274,7 @@ def test_a_film_of_omni(omni: Path, processor: Any, thinker: Any) -> None:
     """From the bytes of a file to ids and positions; its sound is the sound that was put in."""
     prompt = prompt_of(omni)
     source = Source(
-        kind="video", where="", data=film(5, sound=70000), options=VideoOptions(use_audio=True, max_pixels=3136)
+        kind="video", where="", data=film(5, sound=70000), options=MediaOptions(use_audio=True, max_pixels=3136)
     )
     found = [loaded(prompt, track) for track in tracks(source)]
     measures = [measure for measure, _ in found]

@@ -14,10 +14,9 @@ from torch import Tensor
 
 from configs.checkpoint import Checkpoint
 from model.engine.messages import SamplingParams
-from model.net.batch import ForwardBatch, KVCache
+from model.forward_batch import ForwardBatch, KVCache
 from model.net.multimodal import MultimodalLM
-from shm.segment import read_segment
-from shm.words import decode_shape_from_int64, decode_shm_name_from_int64
+from shm import decode_shape_from_int64, decode_shm_name_from_int64, read_segment
 from tests.model.engine.host import Host, Parts, clip, engine_at, host_at, picture
 from tests.parity.harness import load_ours
 from tests.samples.videos import make_clip

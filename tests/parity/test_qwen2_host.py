@@ -16,7 +16,7 @@ from tests.parity.conftest import MAX_PIXELS
 from tests.tiny.qwen2_vl import SPECIAL, TEMPLATE
 from tokenization.chat.dialects import chat_from_native, chat_from_openai
 from tokenization.chat.errors import ChatError
-from tokenization.media.video import ClipPlan
+from tokenization.media.video_plan import ClipPlan
 from tokenization.processor import Measure, Prompt
 
 IMAGE = {"type": "image_url", "image_url": {"url": "data:,x"}}

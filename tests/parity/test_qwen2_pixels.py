@@ -17,10 +17,9 @@ from tests.parity.conftest import MAX_PIXELS
 from tests.samples.pictures import encoded, photo, with_alpha
 from tests.tiny.qwen2_vl import write_json
 from tokenization.chat.errors import ChatError
-from tokenization.clock import StageClock
-from tokenization.media.frame_sampling import VideoOptions
+from tokenization.chat.options import MediaOptions
 from tokenization.media.source import Source
-from tokenization.processor import Measure, Prompt
+from tokenization.processor import Measure, Prompt, StageClock
 
 LIMITS = MediaConfig()
 
@@ -152,7 +151,7 @@ def test_pixel_bounds_of_the_checkpoint(qwen2: Checkpoint, tmp_path: Path, setti
 def test_options_turn_knobs_under_the_cap(
     qwen2: Checkpoint, size: tuple[int, int], cap: int, options: dict[str, Any], expected: tuple[int, int]
 ) -> None:
-    source = Source(kind="image", where="here", data=encoded(photo(*size), "PNG"), options=VideoOptions(**options))
+    source = Source(kind="image", where="here", data=encoded(photo(*size), "PNG"), options=MediaOptions(**options))
     measure = prompt_of(qwen2, cap).measure(source, LIMITS)
     assert (measure.grid[2] * 14, measure.grid[1] * 14) == expected
 

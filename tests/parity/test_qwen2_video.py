@@ -10,10 +10,10 @@ from transformers.models.qwen2_vl.image_processing_pil_qwen2_vl import Qwen2VLIm
 
 from configs.serve import MediaConfig
 from tests.samples.videos import B_FRAMES, make_clip
-from tokenization.clock import StageClock
-from tokenization.media.frame_sampling import FRAME_MAX_PIXELS, FRAME_MIN_PIXELS, VideoOptions
+from tokenization.chat.options import MediaOptions
+from tokenization.media.frame_sampling import FRAME_MAX_PIXELS, FRAME_MIN_PIXELS
 from tokenization.media.source import Source
-from tokenization.processor import Prompt
+from tokenization.processor import Prompt, StageClock
 
 LIMITS = MediaConfig()
 
@@ -48,7 +48,7 @@ def test_each_frame_is_what_the_image_class_makes_of_it(
     prompt: Prompt, clip: dict[str, object], turns: int, options: dict[str, float]
 ) -> None:
     data = make_clip(**clip)  # type: ignore[arg-type]
-    source = Source(kind="video", where="", data=data, options=VideoOptions(**options))  # type: ignore[arg-type]
+    source = Source(kind="video", where="", data=data, options=MediaOptions(**options))  # type: ignore[arg-type]
     measure = prompt.measure(source, LIMITS)
     pixels = prompt.load(source, measure, LIMITS, StageClock())
     assert measure.clip is not None and pixels.shape == measure.shape and pixels.dtype == np.uint8
@@ -64,7 +64,7 @@ def test_each_frame_is_what_the_image_class_makes_of_it(
 def test_seconds_come_from_the_frames_that_were_sampled(prompt: Prompt) -> None:
     data = make_clip(90, rate=30)  # three seconds
     for fps, frames, seconds in ((1, 4, 1.5), (2, 6, 1.0), (4, 12, 0.5), (30, 90, 2 / 30)):
-        source = Source(kind="video", where="", data=data, options=VideoOptions(fps=fps))
+        source = Source(kind="video", where="", data=data, options=MediaOptions(fps=fps))
         clip = prompt.measure(source, LIMITS).clip
         assert clip is not None and len(clip.indices) == frames
         assert clip.seconds_per_grid == pytest.approx(seconds)

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from configs.checkpoint import CheckpointError
-from model.families.qwen_vl.family import QwenVLPrompt
+from model.families.qwen_vl.processor import QwenVLPrompt
 from tests.parity.golden_qwen_vl import (
     IMG,
     checkpoint_with,
@@ -17,7 +17,7 @@ from tests.tiny.qwen2_vl import write_json
 from tests.tiny.qwen_vl import write_qwen_vl
 from tokenization.chat.dialects import chat_from_native
 from tokenization.chat.errors import ChatError
-from tokenization.messages import Chat
+from tokenization.chat.parts import Chat
 
 
 @pytest.fixture(scope="module")

@@ -11,7 +11,7 @@ from PIL import Image
 from model.engine.engine import Engine
 from model.engine.messages import Generate, SamplingParams
 from model.net.multimodal import MultimodalLM
-from shm.segment import write_segment
+from shm import write_segment
 from tests.model.engine.host import Host, engine_at, host_at
 from tests.parity.golden_qwen_vl import GOLDEN, IMG_PAD, MARGIN, Case, cases, checkpoint_with, pixels_of, prompt_at
 from tests.parity.harness import load_ours

@@ -8,7 +8,7 @@ import pytest
 from PIL import Image
 
 from configs.serve import MediaConfig
-from model.families.qwen_vl.family import QwenVLPrompt
+from model.families.qwen_vl.processor import QwenVLPrompt
 from tests.parity.golden_qwen_vl import (
     CKPT,
     GOLDEN,
@@ -26,7 +26,7 @@ from tests.samples.pictures import encoded, photo
 from tests.tiny.qwen2_vl import write_json
 from tokenization.chat.dialects import chat_from_native, chat_from_openai
 from tokenization.chat.errors import ChatError
-from tokenization.messages import Chat
+from tokenization.chat.parts import Chat
 
 
 @pytest.fixture(scope="module")

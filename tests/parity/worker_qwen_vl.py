@@ -9,16 +9,14 @@ import numpy as np
 
 from configs.checkpoint import Checkpoint
 from configs.serve import MediaConfig
-from model.families.qwen_vl.family import QwenVLPrompt
+from model.families.qwen_vl.processor import QwenVLPrompt
 from model.registry import family_of
-from shm.owner import Owner
-from shm.pool import Pool
-from shm.segment import read_segment
-from shm.words import decode_shape_from_int64, decode_shm_name_from_int64
+from shm import Owner, Pool, decode_shape_from_int64, decode_shm_name_from_int64, read_segment
 from tests.parity.golden_qwen_vl import (
     GOLDEN,
 )
-from tokenization.messages import Chat, Measured, Prepare, Prepared, StartWorker
+from tokenization.chat.parts import Chat
+from tokenization.messages import Measured, Prepare, Prepared, StartWorker
 from tokenization.prepare import prepare
 
 PIC = "data:;base64," + base64.b64encode((GOLDEN / "alpha_90x60.png").read_bytes()).decode()

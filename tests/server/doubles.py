@@ -26,10 +26,9 @@ from server.requests.model_card import Served
 from server.requests.sampling import Defaults
 from server.requests.segments import Segments
 from server.requests.service import RequestService
-from shm.channel import ChannelClosed
-from shm.owner import Owner
-from shm.pool import Pool, PoolStats
-from tokenization.messages import Chat, Media, MediaItem, Prepared, Text, Turn, WorkerReady
+from shm import ChannelClosed, Owner, Pool, PoolStats
+from tokenization.chat.parts import Chat, Media, Text, Turn
+from tokenization.messages import MediaItem, Prepared, WorkerReady
 from tokenization.text.bpe import TextCodec
 
 STATS = EngineStats(

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from model.engine.messages import Generate
-from server.http.errors import ServeError
+from server.requests.refusal import Refusal
 from server.requests.sampling import Wishes
 from server.requests.service import ChatRequest
 from tests.server.doubles import Scene, SinkDouble, chat_of, prepared, until
@@ -56,8 +56,8 @@ def text_of(codec: TextCodec, *ids: int) -> str:
     return b"".join(codec.token_bytes(i) for i in ids).decode("utf-8", "replace")
 
 
-async def fails(task: "asyncio.Task[None]", status: int, code: str | None = None, param: str | None = None) -> None:
-    with pytest.raises(ServeError) as caught:
+async def fails(task: "asyncio.Task[None]", kind: str, code: str | None = None, param: str | None = None) -> None:
+    with pytest.raises(Refusal) as caught:
         await task
-    assert caught.value.status == status
-    assert (caught.value.body.code, caught.value.body.param) == (code, param)
+    assert caught.value.kind == kind
+    assert (caught.value.code, caught.value.param) == (code, param)

@@ -3,10 +3,9 @@
 from pathlib import Path
 
 from model.engine.messages import EngineStats
-from server.http.errors import bad_request, too_many
 from server.metrics import PREFIX, Metrics
 from server.report import describe_engine, pool_note, size
-from shm.pool import PoolStats
+from shm import PoolStats
 from tests.server.doubles import STATS
 
 REPO = Path(__file__).resolve().parents[2]
@@ -39,8 +38,8 @@ def test_one_good_request() -> None:
 
 def test_errors_and_refusals() -> None:
     metrics = Metrics()
-    metrics.watch().failed(too_many("full", "memory_full"))
-    metrics.watch().failed(bad_request("no"))
+    metrics.watch().failed("memory_full")
+    metrics.watch().failed(None)
     assert value(metrics, 'request_success_total{finished_reason="error"}') == 2
     assert value(metrics, 'mm_rejected_total{reason="memory_full"}') == 1
     assert value(metrics, "e2e_request_latency_seconds_count") == 0

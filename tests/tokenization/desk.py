@@ -9,8 +9,7 @@ from typing import Any
 import pytest
 
 from configs.serve import MediaConfig
-from shm.owner import Owner
-from shm.pool import Pool
+from shm import Owner, Pool
 from tokenization.chat.dialects import chat_from_native
 from tokenization.chat.errors import ChatError
 from tokenization.messages import Measured, Prepare, Prepared, StartWorker

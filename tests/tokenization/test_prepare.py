@@ -8,8 +8,7 @@ import pytest
 
 from configs.checkpoint import Checkpoint
 from model.families.qwen2.qwen2_vl import Qwen2VLPrompt
-from shm.segment import SegmentError, read_segment
-from shm.words import decode_shape_from_int64, decode_shm_name_from_int64
+from shm import SegmentError, decode_shape_from_int64, decode_shm_name_from_int64, read_segment
 from tests.samples.pictures import bomb_png, encoded, photo
 from tests.tokenization.desk import Desk, desk_at, url
 from tokenization.chat.dialects import chat_from_openai

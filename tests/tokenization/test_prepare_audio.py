@@ -8,21 +8,19 @@ import pytest
 
 from configs.checkpoint import Checkpoint
 from configs.serve import MediaConfig
-from model.families.qwen2.audio_processor import SoundPrompt
-from model.families.qwen2.omni_processor import OmniPrompt
+from model.families.qwen2.qwen2_5_omni import OmniPrompt
+from model.families.qwen2.qwen2_audio import SoundPrompt
 from model.families.qwen2.qwen2_vl import Qwen2VLPrompt
-from shm.segment import read_segment
-from shm.words import decode_shape_from_int64, decode_shm_name_from_int64
+from shm import decode_shape_from_int64, decode_shm_name_from_int64, read_segment
 from tests.samples.pictures import encoded, photo
 from tests.samples.sounds import make_wav
 from tests.samples.soundtracks import film, tone
 from tests.tiny.qwen2_5_omni import write_qwen2_5_omni
 from tests.tiny.qwen2_audio import write_qwen2_audio
 from tests.tokenization.desk import Desk, desk_at, url
-from tokenization.clock import StageClock
 from tokenization.media.source import Source
 from tokenization.messages import Prepared
-from tokenization.processor import Measure, Prompt
+from tokenization.processor import Measure, Prompt, StageClock
 
 PHOTO, SOUND = url(encoded(photo(120, 90), "JPEG")), url(make_wav(tone(16000)))
 TALKIE = {"video": url(film(5, sound=56000)), "use_audio_in_video": True}
@@ -35,7 +33,7 @@ def omni_path(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def omni(omni_path: Path) -> Prompt:
-    return OmniPrompt(Checkpoint(omni_path), 28 * 28 * 1280, family="omni")
+    return OmniPrompt(Checkpoint(omni_path), 28 * 28 * 1280)
 
 
 @pytest.fixture
@@ -132,7 +130,7 @@ class Damaged(OmniPrompt):
 
 
 def test_a_damaged_video_is_laid_out_anew_with_all_its_sound(desk: Desk, omni_path: Path) -> None:
-    desk.prompt = Damaged(Checkpoint(omni_path), 28 * 28 * 1280, family="omni")
+    desk.prompt = Damaged(Checkpoint(omni_path), 28 * 28 * 1280)
     done = desk.run([TALKIE, {"text": "x"}])
     first, second = desk.asked
     assert second.n_pads == (first.n_pads[0] // 5 * 3, first.n_pads[1]) and second.nbytes[1] == first.nbytes[1]
@@ -158,7 +156,7 @@ def test_families_without_ears_say_so_before_a_file_is_opened(desk: Desk, tiny: 
 
 
 def test_a_family_with_ears_alone(desk: Desk, tmp_path: Path) -> None:
-    desk.prompt = SoundPrompt(Checkpoint(write_qwen2_audio(tmp_path / "sound")), family="qwen2_audio")
+    desk.prompt = SoundPrompt(Checkpoint(write_qwen2_audio(tmp_path / "sound")), 1 << 20)
     for kind in ("image", "video"):
         error = desk.refused([{"audio": SOUND}, {kind: "/no/such/file"}])
         assert error.param == f"inputs[1].{kind}" and f"takes no {kind} (it takes text, audio)" in error.message

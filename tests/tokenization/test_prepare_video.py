@@ -9,8 +9,7 @@ import pytest
 
 from configs.checkpoint import Checkpoint
 from model.registry import family_of
-from shm.segment import SegmentError, read_segment
-from shm.words import decode_shape_from_int64, decode_shm_name_from_int64
+from shm import SegmentError, decode_shape_from_int64, decode_shm_name_from_int64, read_segment
 from tests.samples.pictures import encoded, photo
 from tests.samples.videos import make_clip, make_jpeg
 from tests.tokenization.desk import Desk, desk_at, url

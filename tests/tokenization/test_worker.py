@@ -12,11 +12,17 @@ import pytest
 from configs.checkpoint import Checkpoint
 from configs.serve import MediaConfig
 from model.families.qwen2.qwen2_vl import Qwen2VLPrompt
-from shm.channel import Channel, ChannelClosed, ChannelError, channel_pair
-from shm.owner import Owner
-from shm.pool import Pool
-from shm.segment import read_segment
-from shm.words import decode_shape_from_int64, decode_shm_name_from_int64
+from shm import (
+    Channel,
+    ChannelClosed,
+    ChannelError,
+    Owner,
+    Pool,
+    channel_pair,
+    decode_shape_from_int64,
+    decode_shm_name_from_int64,
+    read_segment,
+)
 from tests.tokenization.desk import url
 from tests.tokenization.media.damaged import mjpeg_clip
 from tests.tokenization.test_prepare import PHOTO, SMALL

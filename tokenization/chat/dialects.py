@@ -5,10 +5,10 @@ from typing import Any, Literal
 
 import msgspec
 
-from tokenization.chat.errors import ChatError, clip
+from tokenization.chat.errors import ChatError, MediaError, shortened
 from tokenization.chat.grounding import FULL
-from tokenization.media.frame_sampling import VideoError, VideoOptions
-from tokenization.messages import Boxes, Chat, Kind, Media, Text, Turn
+from tokenization.chat.options import MediaOptions
+from tokenization.chat.parts import Boxes, Chat, Kind, Media, Text, Turn
 
 Role = Literal["system", "user", "assistant"]
 Part = Text | Media | Boxes
@@ -94,7 +94,7 @@ def _native_part(part: Any, path: str) -> Part:
         raise ChatError(f'expected an object such as {{"text": "..."}}, got {_type_name(part)}', path)
     content = [key for key in part if key in ("text", "box") or key in _KINDS]
     if not content:
-        named = ", ".join(f"'{clip(str(key))}'" for key in list(part)[:3]) or "no key"
+        named = ", ".join(f"'{shortened(str(key))}'" for key in list(part)[:3]) or "no key"
         raise ChatError(f"unknown part ({named}): a part holds one of 'text', 'image', 'video', 'audio', 'box'", path)
     if len(content) > 1:
         raise ChatError(f"a part holds one of text, media or boxes, this one holds {_listed(content)}", path)
@@ -137,7 +137,7 @@ def _openai_turn(message: Any, path: str) -> Turn:
         raise ChatError(f"expected an object with 'role' and 'content', got {_type_name(message)}", path)
     name = message.get("role")
     if not isinstance(name, str) or name not in _ROLES:
-        shown = f"'{clip(name)}'" if isinstance(name, str) else _type_name(name)
+        shown = f"'{shortened(name)}'" if isinstance(name, str) else _type_name(name)
         raise ChatError(f"the role is one of {_listed(list(_ROLES))}, got {shown}", f"{path}.role")
     role = _ROLES[name]
     _refuse_other_keys(message, ("role", "content", "name"), path, empty_is_absent=True)
@@ -167,7 +167,7 @@ def _openai_part(part: Any, path: str) -> Part:
     }
     kind = part.get("type")
     if not isinstance(kind, str) or kind not in readers:
-        shown = f"'{clip(kind)}'" if isinstance(kind, str) else _type_name(kind)
+        shown = f"'{shortened(kind)}'" if isinstance(kind, str) else _type_name(kind)
         raise ChatError(f"the type of a part is one of {_listed(list(readers))}, got {shown}", path)
     others = [key for key in part if key not in ("type", kind)]
     if any(key in readers for key in others):
@@ -185,7 +185,7 @@ def _openai_text(part: dict[str, Any], path: str) -> Text:
 def _openai_url(part: dict[str, Any], path: str) -> Media:
     kind = _URL_TYPES[part["type"]]
     value, where = part[part["type"]], f"{path}.{part['type']}"
-    options = VideoOptions()
+    options = MediaOptions()
     if isinstance(value, dict):
         _refuse_other_keys(value, ("url", *_OPTIONS[kind]), where)
         options = _options(kind, value, where)
@@ -238,12 +238,12 @@ def _sources(kind: Kind, value: Any, path: str) -> tuple[str, tuple[str, ...]]:
     return "", tuple(_source(frame, f"{path}[{i}]") for i, frame in enumerate(value))
 
 
-def _options(kind: Kind, values: dict[str, Any], path: str) -> VideoOptions:
+def _options(kind: Kind, values: dict[str, Any], path: str) -> MediaOptions:
     """What stands beside a medium; the caller has refused what its kind does not take."""
     try:
-        options = VideoOptions.read({key: values.get(key) for key in _OPTIONS[kind]})
-    except VideoError as error:
-        raise ChatError(error.message, f"{path}.{error.knob}" if error.knob else path) from None
+        options = MediaOptions.read({key: values.get(key) for key in _OPTIONS[kind]})
+    except MediaError as error:
+        raise ChatError(error.message, f"{path}.{error.param}" if error.param else path) from None
     detail = values.get("detail")
     if detail is not None and detail not in _DETAILS:
         raise ChatError(f"the detail is one of {_listed(list(_DETAILS))}", f"{path}.detail")
@@ -259,7 +259,7 @@ def _refuse_other_keys(
     """Unknown keys are an error; where `empty_is_absent`, null and empty ones are what a client's library writes."""
     for key in value:
         if key not in known and not (empty_is_absent and value[key] in (None, [], {}, "")):
-            shown = clip(str(key))
+            shown = shortened(str(key))
             raise ChatError(f"'{shown}' is not known here (known: {_listed(list(known))})", f"{path}.{shown}")
 
 
@@ -269,4 +269,4 @@ def _type_name(value: Any) -> str:
 
 
 def _listed(names: list[str]) -> str:
-    return ", ".join(f"'{clip(str(name))}'" for name in names[:8])
+    return ", ".join(f"'{shortened(str(name))}'" for name in names[:8])

@@ -1,4 +1,4 @@
-"""The one error that a client's own chat can cause in this room. Knows no HTTP status."""
+"""What a client's own chat can be refused for: the whole of it, or one medium."""
 
 
 class ChatError(ValueError):
@@ -15,7 +15,21 @@ class ChatError(ValueError):
         self.code = code
 
 
-def clip(text: str, limit: int = 60) -> str:
+class MediaError(ValueError):
+    """A medium, or an option beside it, that cannot be served as it is: the client's to change.
+
+    For code that does not know which field of the chat the medium came from; who knows it raises a ChatError of it.
+    The message is shown to the client: it holds no path, address or name that the client did not write. `param` is the
+    option that is wrong, None where the medium itself is.
+    """
+
+    def __init__(self, message: str, param: str | None = None) -> None:
+        super().__init__(message)
+        self.message = message
+        self.param = param
+
+
+def shortened(text: str, limit: int = 60) -> str:
     """A client's own word, short and printable enough to stand inside an error message."""
     shown = text if len(text) <= limit else text[:limit] + "..."
     return "".join(c if c.isprintable() else "?" for c in shown)

@@ -8,8 +8,8 @@ from av.audio.frame import AudioFrame
 from av.audio.resampler import AudioResampler
 
 from configs.serve import MediaConfig
-from tokenization.chat.errors import ChatError
-from tokenization.media.audio_decoder import SoundError, SoundReader, SoundTooLong, check_length, open_sound
+from tokenization.chat.errors import ChatError, MediaError
+from tokenization.media.audio_decoder import SoundReader, SoundTooLong, check_length, open_sound
 
 RATE = 16_000  # samples per second of what `read_sound` gives
 _PIECE = 1 << 16  # samples that are taken to 16 kHz at once: at a rate of 1 Hz each becomes 16,000
@@ -32,7 +32,7 @@ def read_sound(
     try:
         with open_sound(data) as sound:
             return _read(sound, min(limits.max_audio_seconds, model_seconds))
-    except SoundError as error:
+    except MediaError as error:
         if isinstance(error, SoundTooLong) and model_seconds < limits.max_audio_seconds:
             message = f"the sound is too long: this model hears at most {model_seconds:g} s at once"
             raise ChatError(message, where) from None
@@ -50,11 +50,11 @@ def _read(sound: SoundReader, max_seconds: float) -> np.ndarray:
     for piece in _at_16_khz(sounds):
         # Before it is kept: one value that is no number would spread over the whole spectrum.
         if not np.isfinite(piece).all():
-            raise SoundError("the sound holds values that are not finite numbers")
+            raise MediaError("the sound holds values that are not finite numbers")
         pieces.append(piece)
         n += len(piece)
     if not n:
-        raise SoundError("the file holds no sound that can be decoded")
+        raise MediaError("the file holds no sound that can be decoded")
     return np.concatenate(pieces)
 
 

@@ -11,6 +11,7 @@ from av.audio.stream import AudioStream
 from av.container import InputContainer
 from av.stream import Disposition
 
+from tokenization.chat.errors import MediaError
 from tokenization.media.video_decoder import FORMATS as VIDEO_FORMATS
 
 # Demuxers and decoders that may run, by FFmpeg's names. Playlists are not among them: those open what they name.
@@ -32,18 +33,7 @@ _MAX_CHANGES = 32  # of rate or layout on the way: each has FFmpeg build a filte
 _SAYS_LENGTH = ("mov", "flac", "ogg", "wav")  # containers whose length is no guess from the bit rate
 
 
-class SoundError(ValueError):
-    """A sound that cannot be served as it is: the client's to change.
-
-    The message is shown to the client: it holds no path, address or name that the client did not write.
-    """
-
-    def __init__(self, message: str) -> None:
-        super().__init__(message)
-        self.message = message
-
-
-class SoundTooLong(SoundError):
+class SoundTooLong(MediaError):
     """A sound that lasts longer than it may."""
 
 
@@ -76,7 +66,7 @@ class SoundReader:
         """All that decodes, in order and one at a time; what is damaged is passed over. A file that breaks off ends.
 
         Each has at least one sample, 1 to 64 channels, at most 7 of them in planes of their own, and a rate of 1 to
-        768,000. Raises SoundError for others, where they last longer than `max_seconds` together, are more work than
+        768,000. Raises MediaError for others, where they last longer than `max_seconds` together, are more work than
         an honest sound of that length, or change their rate all the time; at the end, where most of it was lost.
         """
         seconds, values, rate = 0.0, 0, 0
@@ -87,19 +77,19 @@ class SoundReader:
             check_length(seconds, max_seconds)
             values += frame.samples * channels
             if values > (max_seconds + 1) * _VALUES_PER_SECOND:
-                raise SoundError("the sound has more samples than the server decodes")
+                raise MediaError("the sound has more samples than the server decodes")
             if frame.sample_rate != rate:
                 rate = frame.sample_rate
                 self._count_change()
             yield from self._pack(frame)
         # An answer about a small part looks like one about the whole.
         if seconds and (2 * seconds < self.claimed_seconds or 2 * self._errors > self._packets):
-            raise SoundError("the sound is damaged: less than half of it can be decoded")
+            raise MediaError("the sound is damaged: less than half of it can be decoded")
 
     def _decode(self, max_packets: int) -> Iterator[AudioFrame]:
         for number, packet in enumerate(self._demux()):
             if number > max_packets:
-                raise SoundError("the sound is split into too many packets")
+                raise MediaError("the sound is split into too many packets")
             yield from (frame for frame in self._feed(packet) if frame.samples > 0)
 
     def _demux(self) -> "Iterator[av.Packet[AudioStream]]":
@@ -134,12 +124,12 @@ class SoundReader:
         except av.MemoryError:
             raise
         except av.FFmpegError:
-            raise SoundError("the channels of the sound cannot be told apart") from None
+            raise MediaError("the channels of the sound cannot be told apart") from None
 
     def _count_change(self) -> None:
         self._changes += 1
         if self._changes > _MAX_CHANGES:
-            raise SoundError("the sound changes its rate or its channels too often")
+            raise MediaError("the sound changes its rate or its channels too often")
 
 
 def check_length(seconds: float, max_seconds: float) -> None:
@@ -150,18 +140,18 @@ def check_length(seconds: float, max_seconds: float) -> None:
 
 
 def check_shape(rate: int, channels: int) -> None:
-    """Raises SoundError for a number of samples per second or of channels that no sound has."""
+    """Raises MediaError for a number of samples per second or of channels that no sound has."""
     if not 1 <= rate <= MAX_RATE:
-        raise SoundError(f"the sound has {rate} samples a second, it must have 1 to {MAX_RATE}")
+        raise MediaError(f"the sound has {rate} samples a second, it must have 1 to {MAX_RATE}")
     if not 1 <= channels <= MAX_CHANNELS:
-        raise SoundError(f"the sound has {channels} channels, it must have 1 to {MAX_CHANNELS}")
+        raise MediaError(f"the sound has {channels} channels, it must have 1 to {MAX_CHANNELS}")
 
 
 @contextmanager
 def open_sound(data: bytes | memoryview) -> Iterator[SoundReader]:
     """Opened with nothing to reach but the bytes: no protocol, no format that names other files, no rare codec.
 
-    Raises SoundError for what is no sound or holds no track of it. What a header says of rate and channels is checked
+    Raises MediaError for what is no sound or holds no track of it. What a header says of rate and channels is checked
     here, before a decoder runs; what frames say, when they come.
     """
     limits = {"codec_whitelist": DECODERS, "max_samples": str(_MAX_FRAME)}
@@ -169,7 +159,7 @@ def open_sound(data: bytes | memoryview) -> Iterator[SoundReader]:
     try:
         container = av.open(io.BytesIO(data), mode="r", options=options, metadata_errors="replace", buffer_size=1 << 20)
     except av.FFmpegError:
-        raise SoundError("this is not a sound that the server reads, or its header is damaged") from None
+        raise MediaError("this is not a sound that the server reads, or its header is damaged") from None
     with container:
         stream = _sounding_stream(container)
         stream.codec_context.options = limits
@@ -179,14 +169,14 @@ def open_sound(data: bytes | memoryview) -> Iterator[SoundReader]:
 
 
 def _sounding_stream(container: InputContainer) -> AudioStream:
-    """The track that a player would play. Raises SoundError when there is none that may be decoded."""
+    """The track that a player would play. Raises MediaError when there is none that may be decoded."""
     streams = list(container.streams.audio)
     if not streams:
-        raise SoundError("the file holds no sound track")
+        raise MediaError("the file holds no sound track")
     stream = next((stream for stream in streams if stream.disposition & Disposition.default), streams[0])
     context = stream.codec_context
     if context is None or context.name not in DECODERS.split(","):
-        raise SoundError("the codec of the sound is not supported")
+        raise MediaError("the codec of the sound is not supported")
     # 0: only decoding tells.
     check_shape(context.sample_rate or 1, context.channels or 1)
     return stream

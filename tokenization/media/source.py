@@ -4,12 +4,14 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
+import pybase64
+
 from configs.serve import MediaConfig
-from tokenization.chat.errors import ChatError
+from tokenization.chat.errors import ChatError, MediaError
+from tokenization.chat.options import MediaOptions
+from tokenization.chat.parts import Kind, Media
 from tokenization.media.fetch import fetch
-from tokenization.media.frame_sampling import VideoCaps, VideoError, VideoOptions
-from tokenization.media.video_frames import split_jpegs
-from tokenization.messages import Kind, Media
+from tokenization.media.frame_sampling import VideoCaps
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -20,7 +22,7 @@ class Source:
     where: str  # the field it came from: what errors name
     data: bytes  # as encoded; empty where there are frames
     frames: tuple[bytes, ...] = ()  # of a video that is a list of pictures, each as encoded
-    options: VideoOptions = VideoOptions()
+    options: MediaOptions = MediaOptions()
     of_video: bool = False  # the sound in the bytes of a video
 
 
@@ -72,9 +74,9 @@ def video_errors(where: str) -> Iterator[None]:
     """What is wrong with a video is wrong with the field it came from; the message names the knob that is wrong."""
     try:
         yield
-    except VideoError as error:
-        named = error.knob is None or error.knob in error.message
-        raise ChatError(error.message if named else f"{error.knob}: {error.message}", where) from None
+    except MediaError as error:
+        named = error.param is None or error.param in error.message
+        raise ChatError(error.message if named else f"{error.param}: {error.message}", where) from None
 
 
 def _jpeg_payload(media: Media) -> str | None:
@@ -102,3 +104,17 @@ def _fetch_frames(media: Media, limits: MediaConfig) -> tuple[bytes, ...]:
 def _check_size(nbytes: int, limits: MediaConfig, where: str) -> None:
     if nbytes > limits.max_file_bytes:
         raise ChatError(f"the frames together are larger than the allowed {limits.max_file_bytes} bytes", where)
+
+
+def split_jpegs(payload: str, caps: VideoCaps) -> list[bytes]:
+    """What follows `data:video/jpeg;base64,`: pictures in base64 with commas between them. Raises MediaError.
+
+    They are counted before the first one is decoded.
+    """
+    n = payload.count(",") + 1
+    if n > caps.max_frames:
+        raise MediaError(f"the video has {n} frames, at most {caps.max_frames} are allowed")
+    try:
+        return [pybase64.b64decode(piece, validate=True) for piece in payload.split(",")]
+    except ValueError:
+        raise MediaError("a frame of the video is not valid base64") from None

@@ -1,35 +1,18 @@
 """A video, whether one file or a list of pictures: which frames, how large, then those frames. Knows no model."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import msgspec
 import numpy as np
 
 from configs.serve import MediaConfig
-from tokenization.media.frame_sampling import (
-    FRAME_FACTOR,
-    PUBLISHED,
-    FrameRules,
-    VideoError,
-    VideoOptions,
-    frame_size,
-    sample,
-    sample_list,
-)
+from tokenization.chat.errors import MediaError
+from tokenization.chat.options import MediaOptions
+from tokenization.media.frame_sampling import FRAME_FACTOR, PUBLISHED, FrameRules, frame_size, sample, sample_list
 from tokenization.media.source import Source, video_caps, video_errors
-from tokenization.media.video_frames import VideoInfo, frames_from_jpegs, probe, probe_jpegs, read_frames
-
-
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class ClipPlan:
-    """What is looked at, before more than one frame is decoded."""
-
-    indices: tuple[int, ...]  # of frames in presentation order; even in number
-    times: tuple[float, ...]  # seconds since the first frame of the video, for each of them
-    seconds_per_grid: float  # between two temporal grids
-    size: tuple[int, int]  # (height, width) that every frame is resized to
-    info: VideoInfo | None  # None: a list of pictures
+from tokenization.media.video_frames import frames_from_jpegs, probe_jpegs, read_frames
+from tokenization.media.video_plan import ClipPlan, VideoInfo
+from tokenization.media.video_probe import probe
 
 
 def plan_clip(source: Source, limits: MediaConfig, rules: FrameRules = PUBLISHED, *, factor: int) -> ClipPlan:
@@ -47,7 +30,7 @@ def plan_clip(source: Source, limits: MediaConfig, rules: FrameRules = PUBLISHED
             sampling = sample_list(len(source.frames), options, caps, rules=rules)
             rate = options.fps or rules.fps
             if len(source.frames) / rate > caps.max_duration_s:
-                raise VideoError(f"the video lasts more than the allowed {caps.max_duration_s:.0f} s", "fps")
+                raise MediaError(f"the video lasts more than the allowed {caps.max_duration_s:.0f} s", "fps")
             times = tuple(i / rate for i in sampling.indices)
         else:
             info = probe(source.data, caps)
@@ -92,7 +75,7 @@ def clip_patches(frames: np.ndarray, *, patch: int, merge: int) -> np.ndarray:
     return out.view(np.uint8).reshape(t * rows * columns * merge * merge, 3 * FRAME_FACTOR * patch * patch)
 
 
-def _bounded(options: VideoOptions, rules: FrameRules, max_pixels: int) -> VideoOptions:
+def _bounded(options: MediaOptions, rules: FrameRules, max_pixels: int) -> MediaOptions:
     """What the request says, else the checkpoint. A frame is an image too: the server's cap on those holds for it."""
     most = min(options.max_pixels or max(rules.max_pixels, options.min_pixels or 0), max_pixels)
     fewest = min(options.min_pixels or rules.min_pixels, most)

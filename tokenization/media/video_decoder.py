@@ -12,7 +12,9 @@ from av.stream import Disposition
 from av.video.frame import VideoFrame
 from av.video.stream import VideoStream
 
-from tokenization.media.frame_sampling import PacketIndex, Run, VideoCaps, VideoError
+from tokenization.chat.errors import MediaError
+from tokenization.media.frame_sampling import VideoCaps
+from tokenization.media.video_plan import PacketIndex, Run
 
 # Demuxers and decoders that may run, by FFmpeg's names. Playlists are not among them: those open what they name.
 FORMATS = "mov,matroska,webm,avi,gif,apng,mpegts,mpeg,flv,asf,ogg,ivf,nut,mxf,dv,rm,wtv,yuv4mpegpipe"
@@ -21,6 +23,7 @@ DECODERS = (
     "h263p,flv,vp6,vp6a,vp6f,theora,wmv1,wmv2,wmv3,vc1,mjpeg,gif,apng,png,prores,dnxhd,ffv1,huffyuv,ffvhuff,utvideo,"
     "rawvideo,qtrle,dvvideo,cinepak,svq1,svq3,rv10,rv20,rv30,rv40,cfhd"
 )
+UNDECODABLE = "no frame of the video can be decoded"
 # Those that pass over a frame which no other depends on when told so packet by packet, and say truly which those are.
 _SKIPPING = ("h264", "hevc", "mpeg4", "mpeg2video", "mpeg1video")
 _NOT_MOVING = Disposition.attached_pic | Disposition.timed_thumbnails | Disposition.still_image
@@ -138,7 +141,7 @@ def open_clip(
     try:
         container = av.open(io.BytesIO(data), mode="r", options=options, metadata_errors="replace", buffer_size=1 << 20)
     except av.FFmpegError:
-        raise VideoError("this is not a video that the server reads, or its header is damaged") from None
+        raise MediaError("this is not a video that the server reads, or its header is damaged") from None
     with container:
         stream = _moving_stream(container, caps)
         stream.codec_context.options = limits
@@ -148,17 +151,17 @@ def open_clip(
 
 
 def _moving_stream(container: InputContainer, caps: VideoCaps) -> VideoStream:
-    """The video stream that a player would show. Raises VideoError when there is none that may be decoded."""
+    """The video stream that a player would show. Raises MediaError when there is none that may be decoded."""
     streams = [stream for stream in container.streams.video if not stream.disposition & _NOT_MOVING]
     if not streams:
-        raise VideoError("the file holds no video stream")
+        raise MediaError("the file holds no video stream")
     # Not FFmpeg's own choice of the best one: that depends on what it has decoded so far.
     stream = next((stream for stream in streams if stream.disposition & Disposition.default), streams[0])
     if stream.codec_context is None or stream.codec_context.name not in DECODERS.split(","):
-        raise VideoError("the codec of the video is not supported")
+        raise MediaError("the codec of the video is not supported")
     width, height = stream.width, stream.height
     if width * height > caps.max_source_pixels:
-        raise VideoError(
+        raise MediaError(
             f"the video has {width} x {height} = {width * height} pixels a frame, "
             f"at most {caps.max_source_pixels} are allowed"
         )

@@ -14,9 +14,9 @@ from jinja2.parser import Parser
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
 from configs.checkpoint import Checkpoint, CheckpointError
-from tokenization.chat.errors import ChatError, clip
+from tokenization.chat.errors import ChatError, shortened
 from tokenization.chat.grounding import written
-from tokenization.messages import Boxes, Chat, Kind, Media, Text, Turn
+from tokenization.chat.parts import Boxes, Chat, Kind, Media, Text, Turn
 
 # (text, written by a user): in order, without loss
 Pieces = list[tuple[str, bool]]
@@ -76,7 +76,7 @@ class ChatTemplate:
             )
         except _RENDER_ERRORS as error:
             said = str(error) if isinstance(error, jinja2.TemplateRuntimeError | _Refused) else ""
-            said = clip(said.replace(opening, "").replace(closing, ""), 200)
+            said = shortened(said.replace(opening, "").replace(closing, ""), 200)
             raise ChatError(
                 "the model's chat template refuses this conversation" + (f": {said}" if said else "")
             ) from None

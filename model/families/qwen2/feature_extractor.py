@@ -8,7 +8,6 @@ import numpy as np
 from configs.checkpoint import Checkpoint, CheckpointError, Facts
 from configs.serve import MediaConfig
 from tokenization.chat.errors import ChatError
-from tokenization.media.audio import read_sound
 from tokenization.media.mel import CONTEXT_FRAMES, MelSpec, log_mel
 from tokenization.media.source import Source
 from tokenization.processor import Measure
@@ -55,6 +54,8 @@ class Hearing:
         cuts it off without a word, and an answer about half a recording looks like one about the whole. Raises
         ChatError, naming `source.where`.
         """
+        from tokenization.media.audio import read_sound
+
         try:
             sound = read_sound(source.data, limits, source.where, model_seconds=self.max_seconds)
         except ChatError as error:

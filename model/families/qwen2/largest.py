@@ -3,7 +3,8 @@
 import math
 
 from configs.serve import MediaConfig
-from tokenization.media.frame_sampling import FRAME_FACTOR, VideoOptions, frame_size
+from tokenization.chat.options import MediaOptions
+from tokenization.media.frame_sampling import FRAME_FACTOR, frame_size
 from tokenization.media.smart_resize import MAX_ASPECT
 from tokenization.media.source import video_caps
 
@@ -26,7 +27,7 @@ def largest_clip(limits: MediaConfig, max_tokens: int, *, factor: int) -> tuple[
     A token is one square of `factor` pixels of one temporal grid.
     """
     # A request's minimum lifts a frame above its share of the published total.
-    options = VideoOptions(min_pixels=limits.max_pixels, max_pixels=limits.max_pixels)
+    options = MediaOptions(min_pixels=limits.max_pixels, max_pixels=limits.max_pixels)
     caps = video_caps(limits)
     best = (0, 0, 0)  # tokens, grids, tokens along a side
     for grids in range(1, max(1, limits.max_frames // FRAME_FACTOR) + 1):

@@ -14,15 +14,13 @@ from configs.serve import MediaConfig
 from model.families.qwen2.largest import largest_area, largest_clip
 from model.families.qwen2.positions import Rhythm, alone, lay_out, sight
 from tokenization.chat.errors import ChatError
-from tokenization.clock import StageClock
-from tokenization.media.frame_sampling import FRAME_FACTOR, PUBLISHED, FrameRules, VideoOptions
-from tokenization.media.image import decode_rgb, read_header, resize, to_patches
+from tokenization.chat.options import MediaOptions
+from tokenization.chat.parts import Chat, Kind
+from tokenization.media.frame_sampling import FRAME_FACTOR, PUBLISHED, FrameRules
 from tokenization.media.smart_resize import held_resize, n_tokens
 from tokenization.media.source import Source
-from tokenization.media.video import clip_patches, plan_clip, read_clip
-from tokenization.messages import Chat, Kind
 from tokenization.pads import content_digest, expand_pads, render_pads
-from tokenization.processor import Layout, Measure
+from tokenization.processor import Layout, Measure, StageClock
 from tokenization.text.bpe import TextCodec
 from tokenization.text.template import ChatTemplate
 
@@ -123,6 +121,8 @@ class QwenPrompt:
         """The patch grid that the header leads to: [patches, 3 * patch * patch], of a video with two frames a row."""
         if source.kind == "video":
             return self._measure_video(source, limits)
+        from tokenization.media.image import read_header
+
         header = read_header(source.data, max_source_pixels=limits.max_source_pixels, where=source.where)
         try:
             height, width = self._image_size(header.height, header.width, source.options)
@@ -155,10 +155,14 @@ class QwenPrompt:
         Columns are (channel, y, x) of the one frame of a picture, (channel, frame, y, x) of the two of a video.
         """
         if measure.clip is not None:
+            from tokenization.media.video import clip_patches, read_clip
+
             with clock.stage("decode"):
                 frames = read_clip(source, measure.clip, limits)
             with clock.stage("patch"):
                 return clip_patches(frames, patch=self._patch, merge=self._merge)
+        from tokenization.media.image import decode_rgb, resize, to_patches
+
         with clock.stage("decode"):
             image = decode_rgb(source.data, max_source_pixels=limits.max_source_pixels, where=source.where)
         with clock.stage("resize"):
@@ -203,6 +207,8 @@ class QwenPrompt:
         return measure.clip.seconds_per_grid * self._tokens_per_second
 
     def _measure_video(self, source: Source, limits: MediaConfig) -> Measure:
+        from tokenization.media.video import plan_clip
+
         clip = plan_clip(source, limits, self._frames, factor=self._patch * self._merge)
         height, width = clip.size
         grid = (len(clip.indices) // FRAME_FACTOR, height // self._patch, width // self._patch)
@@ -214,7 +220,7 @@ class QwenPrompt:
             clip=clip,
         )
 
-    def _image_size(self, height: int, width: int, options: VideoOptions) -> tuple[int, int]:
+    def _image_size(self, height: int, width: int, options: MediaOptions) -> tuple[int, int]:
         """(height, width) of a picture after resizing: by the request's bounds under the server's cap, or by ours."""
         most = min(options.max_pixels or self._max_pixels, self._cap)
         if options.low_detail:

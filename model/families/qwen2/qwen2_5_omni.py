@@ -1,17 +1,176 @@
 """Qwen2.5-Omni's thinker: reads, sees and hears, and answers in text; what speaks is not served."""
 
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from configs.checkpoint import Checkpoint, CheckpointError, Facts
-from model.families.qwen2.omni_processor import OmniPrompt, omni_marks, omni_pads, thinker_facts
+from configs.serve import MediaConfig
+from model.families.qwen2.feature_extractor import Hearing
+from model.families.qwen2.positions import Block, Rhythm, alone, hearing, interleave, lay_out, sight, together
+from model.families.qwen2.processor import QwenPrompt
 from model.family import Family
-from tokenization.processor import Prompt
+from tokenization.chat.grounding import TAGS
+from tokenization.chat.parts import Kind
+from tokenization.media.source import Source
+from tokenization.pads import content_digest
+from tokenization.processor import Layout, Measure, Spans, StageClock
 
 if TYPE_CHECKING:
     from model.net.audio_tower import AudioTower
     from model.net.multimodal import MultimodalLM
     from model.ops.base import Ops
     from model.weights import Weights
+
+
+# ---- the host half
+
+
+def thinker_facts(checkpoint: Checkpoint) -> Facts:
+    """What reads, sees and hears: thinker_config of config.json where there is one, else config.json itself."""
+    config = checkpoint.config
+    return config.child("thinker_config") if "thinker_config" in config else config
+
+
+def omni_pads(thinker: Facts) -> dict[Kind, int]:
+    """By kind: the id that stands in the prompt for each token of a medium, under its old key or its new one."""
+
+    def read(kind: Kind, default: int) -> int:
+        return thinker.read(int, f"{kind}_token_id", thinker.read(int, f"{kind}_token_index", default))
+
+    return {"image": read("image", 151655), "video": read("video", 151656), "audio": read("audio", 151646)}
+
+
+def sound_marks(thinker: Facts) -> tuple[int, int]:
+    """The ids before and behind a sound."""
+    return thinker.read(int, "audio_start_token_id", 151647), thinker.read(int, "audio_end_token_id", 151648)
+
+
+def omni_marks(thinker: Facts) -> tuple[int, ...]:
+    """The ids that mark media in a prompt; only we ever place them."""
+    vision = thinker.read(int, "vision_start_token_id", 151652), thinker.read(int, "vision_end_token_id", 151653)
+    return (*omni_pads(thinker).values(), *sound_marks(thinker), *vision)
+
+
+class OmniPrompt(QwenPrompt):
+    """Satisfies tokenization.processor.Prompt. Defaults are those of the published configuration and processor classes.
+
+    Time is the clip's own: a temporal grid stands where it was filmed, also where the published processor takes two
+    frames a second for granted, so that sight and sound meet.
+    """
+
+    def __init__(self, checkpoint: Checkpoint, max_pixels: int) -> None:
+        """`max_pixels` is the server's cap on one image after resizing. Raises CheckpointError."""
+        thinker = thinker_facts(checkpoint)
+        pads = omni_pads(thinker)
+        super().__init__(
+            checkpoint, max_pixels, family="qwen2_5_omni", config=thinker, pads=pads, marks=omni_marks(thinker)
+        )  # fmt: skip
+        self._hearing = Hearing(checkpoint, thinker.child("audio_config"))
+        self._sound_settings = {"family": "qwen2_5_omni", **self._hearing.settings}
+        self._sound_marks = sound_marks(thinker)
+        self._rhythm = Rhythm(
+            per_second=thinker.read(float, "position_id_per_seconds", 25.0),
+            chunk_seconds=thinker.read(float, "seconds_per_chunk", 2.0),
+            merge=self._merge,
+        )
+        if not (self._rhythm.per_second > 0 and self._rhythm.chunk >= 1):
+            raise CheckpointError(f"{thinker.where}: position_id_per_seconds or seconds_per_chunk is not above 0")
+        self.hears_videos = True
+        self.grounds = all(len(self.codec.encode(tag)) == 1 for tag in TAGS)  # as special tokens they would be spelled
+
+    def measure(self, source: Source, limits: MediaConfig) -> Measure:
+        """The patch grid that a header leads to, or the frames of a sound, which is decoded for that."""
+        return self._hearing.measure(source, limits) if source.kind == "audio" else super().measure(source, limits)
+
+    def largest(self, limits: MediaConfig, max_tokens: int) -> tuple[Measure, ...]:
+        """The largest picture, the longest video of the largest square frames, the longest sound."""
+        sound = self._hearing.largest(limits, max_tokens)
+        return (*super().largest(limits, max_tokens), *([] if sound is None else [sound]))
+
+    def load(self, source: Source, measure: Measure, limits: MediaConfig, clock: StageClock) -> np.ndarray:
+        """uint8 patches of what is seen, float32 [frames, n_mels] of what is heard."""
+        if measure.kind != "audio":
+            return super().load(source, measure, limits, clock)
+        with clock.stage("mel"):
+            return self._hearing.load(measure)
+
+    def digest(self, array: np.ndarray, measure: Measure) -> str:
+        """sha256, in hex. Equal content of another shape, at other times or with other settings has another digest."""
+        if measure.kind != "audio":
+            return super().digest(array, measure)
+        return content_digest({**self._sound_settings, "kind": measure.kind, "shape": measure.shape}, array)
+
+    def expand(self, ids: Sequence[int], measures: Sequence[Measure]) -> Layout:
+        """Each pad becomes as many as its medium has tokens; that of a video with sound becomes, between the marks of
+        sound, chunks of both in turns, so that both have several runs.
+        """
+        short = np.asarray(ids, np.int64)
+        parts: list[np.ndarray] = []
+        spans: list[Spans] = []
+        done, at = 0, 0  # ids that were taken, ids that were laid down
+        places = np.flatnonzero(np.isin(short, list(self._pads.values())))
+        for place, tracks in zip(places.tolist(), _media(measures), strict=True):
+            parts.append(short[done:place])
+            at += place - done
+            done = place + 1
+            pieces = self._pieces(tracks)
+            if len(tracks) == 2:
+                opening, closing = self._sound_marks
+                parts.append(np.array([opening], np.int64))
+                at += 1
+            runs: list[list[tuple[int, int]]] = [[] for _ in tracks]
+            for track, n in pieces:
+                parts.append(np.full(n, self._pads[tracks[track].kind], np.int64))
+                if runs[track] and sum(runs[track][-1]) == at:  # where the other track has ended
+                    n, at = n + runs[track][-1][1], runs[track].pop()[0]
+                runs[track].append((at, n))
+                at += n
+            if len(tracks) == 2:
+                parts.append(np.array([closing], np.int64))
+                at += 1
+            spans += [tuple(run) for run in runs]
+        return Layout(input_ids=np.concatenate([*parts, short[done:]]), spans=tuple(spans))
+
+    def positions(self, layout: Layout, measures: Sequence[Measure]) -> tuple[np.ndarray, int]:
+        """Time-aligned m-rope: 25 positions a second for what is seen, one for each token of what is heard."""
+        blocks: list[Block] = []
+        spans = iter(layout.spans)
+        for tracks in _media(measures):
+            start = next(spans)[0][0]
+            moves = [self._moves(measure) for measure in tracks]
+            if len(tracks) == 2:
+                next(spans)
+                blocks.append(together(start, moves[0], moves[1], self._rhythm))
+            else:
+                blocks.append(alone(start, moves[0]))
+        return lay_out(len(layout.input_ids), blocks)
+
+    def _moves(self, measure: Measure) -> np.ndarray:
+        """Positions of one track, counted from its own start."""
+        if measure.kind == "audio":
+            return hearing(measure.n_pads)
+        return sight(measure.grid, self._rhythm, seconds_per_grid=measure.clip.seconds_per_grid if measure.clip else 1)
+
+    def _pieces(self, tracks: Sequence[Measure]) -> list[tuple[int, int]]:
+        """(track, pads) of each run of one medium."""
+        if len(tracks) == 1:
+            return [(0, tracks[0].n_pads)]
+        seen, heard = (self._moves(measure) for measure in tracks)
+        return [(int(sound), stop - start) for sound, start, stop in interleave(seen, heard, self._rhythm)]
+
+
+def _media(measures: Sequence[Measure]) -> Iterator[tuple[Measure, ...]]:
+    """The tracks of each medium: one, or a video and its sound."""
+    for i, measure in enumerate(measures):
+        if measure.of_video:
+            continue
+        both = i + 1 < len(measures) and measures[i + 1].of_video
+        yield (measure, measures[i + 1]) if both else (measure,)
+
+
+# ---- the networks
 
 
 def build(checkpoint: Checkpoint, weights: "Weights", ops: "Ops") -> "MultimodalLM":
@@ -69,11 +228,6 @@ RENAMES = {  # hub, transformers 5 and a thinker alone, on disk -> the names tha
 SKIPS = ("talker.", "token2wav.")  # what speaks
 
 
-def prompt(checkpoint: Checkpoint, max_pixels: int) -> Prompt:
-    """The host half of this checkpoint; `max_pixels` is the server's cap on one image."""
-    return OmniPrompt(checkpoint, max_pixels, family="qwen2_5_omni")
-
-
 FAMILY = Family(
-    name="qwen2_5_omni", prompt=prompt, build=build, renames=RENAMES, skips=SKIPS, facts=thinker_facts
+    name="qwen2_5_omni", prompt=OmniPrompt, build=build, renames=RENAMES, skips=SKIPS, facts=thinker_facts
 )  # fmt: skip

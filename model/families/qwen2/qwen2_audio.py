@@ -1,18 +1,98 @@
 """Qwen2-Audio: hears whole clips of up to 30 seconds and reads text; one axis of positions."""
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from configs.checkpoint import Checkpoint
-from model.families.qwen2.audio_processor import SoundPrompt, sound_pad
+import numpy as np
+
+from configs.checkpoint import Checkpoint, Facts
+from configs.serve import MediaConfig
+from model.families.qwen2.feature_extractor import Hearing
 from model.family import Family
+from tokenization.chat.parts import Chat, Kind
 from tokenization.media.mel import CONTEXT_FRAMES
-from tokenization.processor import Prompt
+from tokenization.media.source import Source
+from tokenization.pads import content_digest, expand_pads, plain_positions, render_pads
+from tokenization.processor import Layout, Measure, StageClock
+from tokenization.text.bpe import TextCodec
+from tokenization.text.template import ChatTemplate
 
 if TYPE_CHECKING:
     from model.net.audio_tower import AudioTower
     from model.net.multimodal import MultimodalLM
     from model.ops.base import Ops
     from model.weights import Weights
+
+
+# ---- the host half
+
+
+def sound_pad(config: Facts) -> int:
+    """The id that stands in the prompt for each token of a sound, under its old key or its new one."""
+    return config.read(int, "audio_token_id", config.read(int, "audio_token_index", 151646))
+
+
+class SoundPrompt:
+    """Satisfies tokenization.processor.Prompt. Defaults are those of the published configuration and processor classes.
+
+    A sound is at most as long as the encoder has positions, 30 s as published: a longer one is refused, where the
+    published processor would cut it off silently.
+    """
+
+    def __init__(self, checkpoint: Checkpoint, max_pixels: int) -> None:
+        """`max_pixels` bounds pictures, which this model does not take.
+
+        Raises CheckpointError for a damaged tokenizer, template or preprocessor_config.json.
+        """
+        config = checkpoint.config
+        self._pads: dict[Kind, int] = {"audio": sound_pad(config)}
+        self.codec = TextCodec.from_checkpoint(checkpoint, tuple(self._pads.values()))
+        self.modalities: frozenset[Kind] = frozenset(self._pads)
+        self.hears_videos = False
+        self.grounds = False
+        self.stop_ids: tuple[int, ...] = ()
+        self._template = ChatTemplate.from_checkpoint(checkpoint)
+        audio = config.child("audio_config")
+        self._hearing = Hearing(checkpoint, audio, positions=audio.read(int, "max_source_positions", 1500))
+        self._settings = {"family": "qwen2_audio", **self._hearing.settings}
+
+    def fit(self, chat: Chat) -> Chat:
+        """All of it: what is too long for the model is an error."""
+        return chat
+
+    def render(self, chat: Chat) -> list[int]:
+        """Ids with one pad for each sound."""
+        return render_pads(chat, self._template, self.codec, self._pads)
+
+    def measure(self, source: Source, limits: MediaConfig) -> Measure:
+        """Decode the sound: a frame every 10 ms, a token for every four, and context behind them in the array."""
+        return self._hearing.measure(source, limits)
+
+    def largest(self, limits: MediaConfig, max_tokens: int) -> tuple[Measure, ...]:
+        """The longest sound."""
+        found = self._hearing.largest(limits, max_tokens)
+        return () if found is None else (found,)
+
+    def load(self, source: Source, measure: Measure, limits: MediaConfig, clock: StageClock) -> np.ndarray:
+        """float32 `measure.shape`: log-mel, a frame in each row."""
+        with clock.stage("mel"):
+            return self._hearing.load(measure)
+
+    def digest(self, array: np.ndarray, measure: Measure) -> str:
+        """sha256, in hex. Equal frames with other settings have another digest."""
+        return content_digest({**self._settings, "kind": measure.kind, "shape": measure.shape}, array)
+
+    def expand(self, ids: Sequence[int], measures: Sequence[Measure]) -> Layout:
+        """Each pad becomes as many as its sound has tokens."""
+        return expand_pads(ids, self._pads, measures)
+
+    def positions(self, layout: Layout, measures: Sequence[Measure]) -> tuple[np.ndarray, int]:
+        """The index of each token, three times."""
+        return plain_positions(len(layout.input_ids))
+
+
+# ---- the networks
+
 
 SOUND_MARKS = ("<|audio_bos|>", "<|audio_eos|>")
 
@@ -56,9 +136,4 @@ RENAMES = {  # hub, and transformers 5, on disk -> the names that `build` uses
 }
 
 
-def prompt(checkpoint: Checkpoint, max_pixels: int) -> Prompt:
-    """The host half of this checkpoint."""
-    return SoundPrompt(checkpoint, family="qwen2_audio")
-
-
-FAMILY = Family(name="qwen2_audio", prompt=prompt, build=build, renames=RENAMES)
+FAMILY = Family(name="qwen2_audio", prompt=SoundPrompt, build=build, renames=RENAMES)

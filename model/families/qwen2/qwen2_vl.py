@@ -5,7 +5,6 @@ from typing import TYPE_CHECKING
 from configs.checkpoint import Checkpoint
 from model.families.qwen2.processor import QwenPrompt, mark_ids, pad_ids
 from model.family import Family
-from tokenization.processor import Prompt
 
 if TYPE_CHECKING:
     from model.net.multimodal import MultimodalLM
@@ -63,9 +62,4 @@ RENAMES = {  # transformers 5 on disk -> the hub's names, which `build` uses
 }
 
 
-def prompt(checkpoint: Checkpoint, max_pixels: int) -> Prompt:
-    """The host half of this checkpoint; `max_pixels` is the server's cap on one image."""
-    return Qwen2VLPrompt(checkpoint, max_pixels)
-
-
-FAMILY = Family(name="qwen2_vl", prompt=prompt, build=build, renames=RENAMES)
+FAMILY = Family(name="qwen2_vl", prompt=Qwen2VLPrompt, build=build, renames=RENAMES)

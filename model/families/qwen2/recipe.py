@@ -17,7 +17,7 @@ from model.net.rope_vit import FRAMES, QwenVitSpec
 from model.net.vision import PixelSpec
 from model.ops.base import Ops
 from model.weights import Weights
-from tokenization.messages import Kind
+from tokenization.chat.parts import Kind
 
 CLIP_MEAN = [0.48145466, 0.4578275, 0.40821073]
 CLIP_STD = [0.26862954, 0.26130258, 0.27577711]

@@ -18,6 +18,8 @@ from model.families.qwen_vl.vocabulary import (
     IMG_PAD,
     TiktokenCodec,
 )
+from tokenization.chat.errors import ChatError
+from tokenization.chat.parts import Chat, Text, Turn
 
 DEFAULT_SYSTEM = "You are a helpful assistant."
 MAX_WINDOW_SIZE = 6144  # tokens; a checkpoint's generation_config.json may say otherwise
@@ -47,6 +49,7 @@ class Picture:
     index: int
 
 
+Exchange = tuple[Turn, Turn | None]
 Piece = Tag | Words | Picture
 Pieces = Sequence[Piece]
 
@@ -149,3 +152,29 @@ def decode_answer(ids: Sequence[int], codec: TiktokenCodec) -> str:
     stops = stop_ids(codec)
     end = next((i for i, token_id in enumerate(ids) if token_id in stops), len(ids))
     return codec.decode(ids[:end]).strip()
+
+
+def exchanges(chat: Chat) -> tuple[Turn | None, list[Exchange]]:
+    """The system turn, if any, and every exchange, oldest first; the last one has no answer yet.
+
+    A user's turn that another one follows has no answer either. Raises ChatError for every other order.
+    """
+    system = chat.turns[0] if chat.turns and chat.turns[0].role == "system" else None
+    found: list[Exchange] = []
+    for turn in chat.turns[system is not None :]:
+        if turn.role == "system":
+            raise ChatError("this model takes one system message, before all others")
+        if turn.role == "user":
+            found.append((turn, None))
+        elif found and found[-1][1] is None:
+            found[-1] = (found[-1][0], turn)
+        else:
+            raise ChatError("this model takes an assistant's message only behind a user's")
+    if not found or found[-1][1] is not None:
+        raise ChatError("the last message must be a user's")
+    return system, found
+
+
+def text_of(turn: Turn) -> str:
+    """The words of a turn, one behind the other."""
+    return "".join(part.text for part in turn.parts if isinstance(part, Text))

@@ -16,10 +16,10 @@ from model.engine.engine import Engine
 from model.engine.messages import Finished, FromEngine, Generate, MediaRead, SamplingParams, StepDone, TokenEvent
 from model.net.multimodal import MultimodalLM
 from model.registry import family_of
-from shm.owner import Owner
-from shm.pool import Pool
-from tokenization.media.frame_sampling import VideoOptions
-from tokenization.messages import Chat, Measured, Media, Prepare, StartWorker, Text, Turn
+from shm import Owner, Pool
+from tokenization.chat.options import MediaOptions
+from tokenization.chat.parts import Chat, Media, Text, Turn
+from tokenization.messages import Measured, Prepare, StartWorker
 from tokenization.prepare import prepare
 
 Parts = Sequence[str | Image.Image | Media]
@@ -42,7 +42,7 @@ def data_url(image: Image.Image) -> str:
 def clip(content: bytes, **options: Any) -> Media:
     """A video as a client would send it, with what may stand beside it."""
     source = "data:video/mp4;base64," + base64.b64encode(content).decode()
-    return Media(kind="video", source=source, where="", options=VideoOptions(**options))
+    return Media(kind="video", source=source, where="", options=MediaOptions(**options))
 
 
 def chat_of(parts: Parts) -> Chat:

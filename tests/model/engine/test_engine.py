@@ -11,9 +11,9 @@ import torch
 
 from model.engine.engine import Engine
 from model.engine.messages import Generate, MediaRead, SamplingParams, StepDone
-from model.net.batch import ForwardBatch, KVCache
+from model.forward_batch import ForwardBatch, KVCache
 from model.net.multimodal import MultimodalLM
-from shm.words import encode_shape_to_int64
+from shm import encode_shape_to_int64
 from tests.model.engine.host import GREEDY, Host, Parts, engine_at, picture
 
 ONE: Parts = ["look: ", picture(120, 90, 1), "what is in this image?"]

@@ -5,7 +5,7 @@ import pytest
 
 from configs.serve import EngineConfig
 from model.engine.kv_cache import CacheTooSmall, cache_size
-from model.net.batch import KVSpec
+from model.forward_batch import KVSpec
 
 SPEC = KVSpec(layers=2, kv_heads=2, head_dim=16)  # 128 elements a token
 CONFIG = EngineConfig(max_seqs=2, block_size=16, kv_cache_bytes=128 * 4 * 16 * 10)

@@ -26,7 +26,7 @@ from model.engine.messages import (
     ToEngine,
 )
 from model.net.multimodal import MultimodalLM
-from shm.channel import Channel, ChannelClosed, ChannelError, channel_pair
+from shm import Channel, ChannelClosed, ChannelError, channel_pair
 from tests.model.engine.host import GREEDY, Host, engine_at, picture
 
 CONFIG = EngineConfig(device="cpu", dtype="float32", block_size=16, kv_cache_bytes=4 << 20, max_batched_tokens=32)

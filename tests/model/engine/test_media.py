@@ -11,10 +11,7 @@ import torch
 
 from model.engine.media import Bounds, RequestError, read, take_words
 from model.engine.messages import Generate, SamplingParams
-from shm.owner import Owner
-from shm.pool import Pool
-from shm.segment import write_segment
-from shm.words import encode_shape_to_int64, encode_shm_name_to_int64
+from shm import Owner, Pool, encode_shape_to_int64, encode_shm_name_to_int64, write_segment
 from tokenization.messages import MediaItem
 
 PAD = 9

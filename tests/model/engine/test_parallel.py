@@ -9,7 +9,7 @@ import torch
 
 from model.engine.engine import Engine
 from model.engine.messages import Finished, SamplingParams
-from model.net.batch import ForwardBatch, KVCache
+from model.forward_batch import ForwardBatch, KVCache
 from model.net.multimodal import MultimodalLM
 from tests.model.engine.host import Host, Parts, engine_at, picture
 from tests.parity.harness import load_ours

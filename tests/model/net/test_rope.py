@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from model.net.batch import ForwardBatch
+from model.forward_batch import ForwardBatch
 from model.net.rope import LogN, NtkRope
 
 CPU = torch.device("cpu")

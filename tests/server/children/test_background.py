@@ -7,8 +7,7 @@ import pytest
 
 from server.children.background import Background
 from server.requests.segments import Segments
-from shm.owner import Owner
-from shm.pool import NeverFits, Pool
+from shm import NeverFits, Owner, Pool
 
 
 def test_the_first_error_is_kept_and_idle_waits_for_all() -> None:

@@ -14,14 +14,14 @@ import pytest
 
 from server.children.processes import Child, died_of
 from server.children.supervisor import Keeper, StartFailed, backoff
-from shm.channel import AsyncChannel, channel_pair
+from shm import AsyncChannel, channel_pair
 from tests.server.doubles import chat_of, until
 from tokenization.messages import FromWorker, Prepare, WorkerPulse, WorkerReady
 
 REPO = Path(__file__).resolve().parents[3]
 BEGIN = """
 import sys, time, threading
-from shm.channel import Channel
+from shm import Channel
 from tokenization.messages import Prepare, ToWorker, WorkerPulse, WorkerReady
 channel = Channel(int(sys.argv[1]), Prepare)
 channel.recv()

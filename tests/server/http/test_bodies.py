@@ -7,8 +7,11 @@ from typing import Any
 import pydantic_core
 import pytest
 
-from server.http.bodies import ChatBody, read_countable, read_native, read_openai
-from server.http.errors import ServeError
+from server.http.bodies import ChatBody
+from server.http.native import read_native
+from server.http.openai import read_openai
+from server.http.tokenize import read_tokenize
+from server.requests.refusal import Refusal
 from server.requests.sampling import Wishes
 from tokenization.chat.errors import ChatError
 
@@ -25,10 +28,10 @@ def native(**fields: Any) -> bytes:
 
 def invalid(read: Callable[[bytes], ChatBody], raw: bytes) -> str:
     """What is said about a body that the route cannot take at all."""
-    with pytest.raises(ServeError) as caught:
+    with pytest.raises(Refusal) as caught:
         read(raw)
-    assert (caught.value.status, caught.value.body.code) == (400, "invalid_json")
-    return caught.value.body.message
+    assert (caught.value.kind, caught.value.code) == ("invalid_request", "invalid_json")
+    return caught.value.message
 
 
 def test_a_body_that_says_nothing_wishes_nothing() -> None:
@@ -66,9 +69,9 @@ def test_the_newer_name_of_max_tokens_wins() -> None:
     assert read_openai(openai(max_tokens=3, max_completion_tokens=4)).wishes.max_tokens == 4
     assert read_openai(openai(max_completion_tokens=4)).wishes.max_tokens == 4
     assert read_openai(openai(max_tokens=3, max_completion_tokens=4, min_tokens=4)).wishes.min_tokens == 4
-    with pytest.raises(ServeError) as caught:
+    with pytest.raises(Refusal) as caught:
         read_openai(openai(max_tokens=9, max_completion_tokens=4, min_tokens=5))
-    assert caught.value.body.param == "min_tokens"
+    assert caught.value.param == "min_tokens"
 
 
 @pytest.mark.parametrize("stop", [["a"] * 16, [], "x" * 1024, ["\n", " "]])
@@ -85,28 +88,28 @@ def test_edges_of_ranges_are_inside() -> None:
 
 
 def test_tokenize_reads_both_dialects() -> None:
-    assert read_countable(openai(model="m")).model == "m"
-    assert read_countable(openai()).chat.turns[0].role == "user"
-    assert read_countable(b'[{"text": "Hi"}]').chat == read_native(native()).chat
-    assert (read_countable(openai()).field, read_countable(native()).field) == ("messages", "inputs")
+    assert read_tokenize(openai(model="m")).model == "m"
+    assert read_tokenize(openai()).chat.turns[0].role == "user"
+    assert read_tokenize(b'[{"text": "Hi"}]').chat == read_native(native()).chat
+    assert (read_tokenize(openai()).field, read_tokenize(native()).field) == ("messages", "inputs")
 
 
 def test_the_first_complaint_does_not_repeat_the_value() -> None:
-    with pytest.raises(ServeError) as caught:
+    with pytest.raises(Refusal) as caught:
         read_openai(openai(temperature="secret"))
-    assert "secret" not in caught.value.body.message and caught.value.body.param == "temperature"
+    assert "secret" not in caught.value.message and caught.value.param == "temperature"
 
 
 def test_huge_numbers_are_refused_as_such() -> None:
     for number in ("1" + "0" * 5000, "-" + "9" * 400):
-        with pytest.raises(ServeError):
+        with pytest.raises(Refusal):
             read_openai(openai(seed=0).replace(b'"seed": 0', f'"seed": {number}'.encode()))
 
 
 @pytest.mark.parametrize("raw", [b"null", b'"x"', b"3"])
 def test_what_is_no_json_object_is_told_what_its_route_takes(raw: bytes) -> None:
     assert invalid(read_openai, raw) == "the body must be a JSON object"
-    for read in (read_native, read_countable):
+    for read in (read_native, read_tokenize):
         assert invalid(read, raw) == "the body must be a JSON object or a list of inputs"
 
 
@@ -122,48 +125,48 @@ def test_a_body_is_parsed_once(monkeypatch: pytest.MonkeyPatch) -> None:
         return real(raw, **options)
 
     monkeypatch.setattr(pydantic_core, "from_json", from_json)
-    for read, raw in ((read_countable, native()), (read_countable, openai()), (read_native, native())):
+    for read, raw in ((read_tokenize, native()), (read_tokenize, openai()), (read_native, native())):
         read(raw)
         assert seen.pop() == raw and not seen
 
 
 @pytest.mark.parametrize("dialect", [native, openai])
 def test_a_model_is_a_string_in_either_dialect(dialect: Callable[..., bytes]) -> None:
-    with pytest.raises(ServeError) as caught:
-        read_countable(dialect(model=3))
-    assert (caught.value.body.message, caught.value.body.param) == ("must be a string", "model")
+    with pytest.raises(Refusal) as caught:
+        read_tokenize(dialect(model=3))
+    assert (caught.value.message, caught.value.param) == ("must be a string", "model")
 
 
 @pytest.mark.parametrize("raw", [b"{", b'{"a": NaN}', b'{"a": -Infinity}'])
 def test_what_is_no_json_is_told_alike_on_every_route(raw: bytes) -> None:
-    messages = {invalid(read, raw) for read in (read_openai, read_native, read_countable)}
+    messages = {invalid(read, raw) for read in (read_openai, read_native, read_tokenize)}
     assert len(messages) == 1 and messages.pop().count("JSON") == 1
 
 
 @pytest.mark.parametrize("name", ["temperature", "foo"])
 def test_no_number_stands_in_a_field_that_is_ignored_either(name: str) -> None:
-    with pytest.raises(ServeError) as caught:
+    with pytest.raises(Refusal) as caught:
         read_openai(openai(**{name: float("nan")}))
-    assert caught.value.body.code == "invalid_json"
+    assert caught.value.code == "invalid_json"
 
 
 def test_a_choice_among_no_tools_can_only_be_none() -> None:
     for choice in (None, "none", "auto"):
         assert read_openai(openai(tool_choice=choice)).wishes == Wishes()
     for refused in ("required", "", 3, {"type": "function", "function": {"name": "f"}}):
-        with pytest.raises(ServeError) as caught:
+        with pytest.raises(Refusal) as caught:
             read_openai(openai(tool_choice=refused))
-        assert (caught.value.status, caught.value.body.param) == (400, "tool_choice")
+        assert (caught.value.kind, caught.value.param) == ("invalid_request", "tool_choice")
 
 
 @pytest.mark.parametrize(("name", "value"), [("stop", 3), ("response_format", {"type": "x"}), ("logit_bias", 3)])
 def test_a_complaint_of_ours_is_told_in_our_words(name: str, value: Any) -> None:
-    with pytest.raises(ServeError) as caught:
+    with pytest.raises(Refusal) as caught:
         read_openai(openai(**{name: value}))
-    assert caught.value.body.message.startswith((f"{name}: must be ", f"{name}: only "))
+    assert caught.value.message.startswith((f"{name}: must be ", f"{name}: only "))
 
 
 def test_deep_nesting_is_an_error_and_no_crash() -> None:
-    for read in (read_openai, read_native, read_countable):
-        with pytest.raises((ServeError, ChatError)):
+    for read in (read_openai, read_native, read_tokenize):
+        with pytest.raises((Refusal, ChatError)):
             read(b"[" * 100_000 + b"]" * 100_000)

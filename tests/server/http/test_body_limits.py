@@ -8,7 +8,8 @@ import pytest
 
 from server.http.body_limits import BodyBudget, BodyLimits
 from server.http.envelope import Envelope
-from server.http.errors import ServeError, error_response, path_of, too_many
+from server.http.errors import error_response, path_of
+from server.requests.refusal import Refusal, overloaded
 
 
 def ask(app: Any, chunks: list[bytes], headers: dict[bytes, bytes] | None = None) -> tuple[int, dict[str, str], Any]:
@@ -48,8 +49,8 @@ class Reader:
             self.held.append(self.budget.held)
             if self.error:
                 raise self.error
-            response = error_response(too_many(str(n), "ok"), "r")
-        except ServeError as error:
+            response = error_response(overloaded(str(n), "ok"), "r")
+        except Refusal as error:
             response = error_response(error, "r")
         await response(scope, receive, send)
 

@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 
 from server.http import responses as exchange
-from server.http.errors import ServeError, bad_request
 from server.http.native import NativeForm
 from server.http.responses import ClientGone, EventStream, see_through
 from server.requests.answer import Accepted, Delta, Sink
+from server.requests.refusal import Refusal, invalid_request
 from tokenization.text.bpe import TextCodec
 
 Run = Callable[[Sink], Awaitable[None]]
@@ -50,7 +50,7 @@ def stream(codec: TextCodec, run: Any, client: Client) -> "asyncio.Task[None]":
 def test_an_error_before_the_first_event_is_an_ordinary_answer(codec: TextCodec) -> None:
     async def scenario() -> None:
         async def run(sink: Sink) -> None:
-            raise bad_request("no", "inputs")
+            raise invalid_request("no", "inputs")
 
         client = Client()
         await stream(codec, run, client)
@@ -59,7 +59,7 @@ def test_an_error_before_the_first_event_is_an_ordinary_answer(codec: TextCodec)
     asyncio.run(scenario())
 
 
-@pytest.mark.parametrize("error", [bad_request("no"), RuntimeError("internal detail")])
+@pytest.mark.parametrize("error", [invalid_request("no"), RuntimeError("internal detail")])
 def test_an_error_between_events_is_one_event_and_the_end(codec: TextCodec, error: Exception) -> None:
     async def scenario() -> None:
         async def run(sink: Sink) -> None:
@@ -83,7 +83,7 @@ def test_comments_keep_a_waiting_stream_alive(codec: TextCodec, monkeypatch: pyt
     async def scenario() -> None:
         async def run(sink: Sink) -> None:
             await asyncio.sleep(0.18)
-            raise bad_request("no")
+            raise invalid_request("no")
 
         client = Client()
         await stream(codec, run, client)
@@ -146,9 +146,9 @@ def test_work_that_a_drain_cancelled_is_a_503() -> None:
         outer = asyncio.create_task(see_through(work(), client.receive))
         await asyncio.sleep(0.01)
         inner[0].cancel()
-        with pytest.raises(ServeError) as caught:
+        with pytest.raises(Refusal) as caught:
             await outer
-        assert caught.value.status == 503
+        assert caught.value.kind == "unavailable"
 
     asyncio.run(scenario())
 

@@ -6,9 +6,10 @@ from typing import Any
 import msgspec
 import pytest
 
-from server.http.bodies import read_native, read_openai
-from server.http.errors import ServeError
+from server.http.native import read_native
+from server.http.openai import read_openai
 from server.requests.grounding import boxes_of, drawing_of
+from server.requests.refusal import Refusal
 from server.requests.service import ChatRequest
 from tests.server.doubles import Scene, SinkDouble, chat_of, prepared, until
 from tests.server.scenario import Play, generating, leased, request, start
@@ -53,9 +54,9 @@ def test_only_the_native_route_asks_for_boxes() -> None:
         return read_native(b'{"inputs": [{"text": "x"}], "parameters": ' + parameters.encode() + b"}").grounding
 
     assert (of("{}"), of('{"draw_boxes": false}'), of('{"draw_boxes": true}')) == ("boxes", "boxes", "drawn")
-    with pytest.raises(ServeError) as caught:
+    with pytest.raises(Refusal) as caught:
         of('{"draw_boxes": "yes"}')
-    assert caught.value.body.param == "parameters.draw_boxes"
+    assert caught.value.param == "parameters.draw_boxes"
     assert read_openai(b'{"messages": [{"role": "user", "content": "x"}], "draw_boxes": true}').grounding == "none"
 
 
@@ -132,9 +133,9 @@ def test_the_answer_is_good_whatever_becomes_of_the_picture(play: Play, codec: T
 
 def test_a_model_without_boxes_draws_none(play: Play) -> None:
     async def scenario(scene: Scene) -> None:
-        with pytest.raises(ServeError) as caught:
+        with pytest.raises(Refusal) as caught:
             await scene.service.run(asks("drawn"), SinkDouble())
-        assert caught.value.status == 400 and caught.value.body.param == "parameters.draw_boxes"
+        assert caught.value.kind == "invalid_request" and caught.value.param == "parameters.draw_boxes"
         task, sink = start(scene, replace(request("text"), grounding="boxes"))
         await generating(scene)
         scene.say("chat-1", 65, finish="length")

@@ -2,7 +2,7 @@
 
 import msgspec
 
-from server.http.openai import usage
+from server.http.answer_fields import usage
 from server.requests.service import accepted
 from tests.server.doubles import Scene, prepared, until
 from tests.server.scenario import A, Play, fails, generating, leased, request, start
@@ -54,7 +54,7 @@ def test_what_is_measured_again_may_be_refused(play: Play) -> None:
         task, _ = start(scene, asked)
         await leased(scene, asked, (1000,))
         measured_again(scene, (1 << 20,))
-        await fails(task, 400, "media_too_large", "inputs[0]")
+        await fails(task, "invalid_request", "media_too_large", "inputs[0]")
         await until(lambda: scene.to_worker()[-1] == Cancel(request_id="chat-1"))
         scene.workers.slots[0].on_message(PrepareFailed(request_id="chat-1", kind="cancelled", message=""))
 

@@ -3,7 +3,7 @@
 import pytest
 
 from model.engine.messages import Abort, MediaRead, StepDone, Token, TokenEvent
-from server.http.errors import ServeError
+from server.requests.refusal import Refusal
 from tests.server.doubles import STATS, Scene, prepared, until
 from tests.server.scenario import A, B, C, Play, fails, generating, leased, request, start, text_of
 from tokenization.messages import Cancel, Measured, Prepare, PrepareFailed
@@ -43,7 +43,7 @@ def test_a_prompt_that_leaves_no_room_is_a_400(play: Play) -> None:
         task, _ = start(scene, request())
         await until(lambda: scene.workers.slots[0].job is not None)
         scene.workers.slots[0].on_message(prepared("chat-1", 1000))
-        await fails(task, 400, "context_length_exceeded", "inputs")
+        await fails(task, "invalid_request", "context_length_exceeded", "inputs")
         assert scene.to_engine() == []
 
     play(scenario)
@@ -67,7 +67,7 @@ def test_media_are_leased_given_back_and_released(play: Play) -> None:
 def test_what_is_wrong_before_anything_is_opened_reaches_no_worker(play: Play) -> None:
     async def scenario(scene: Scene) -> None:
         task, _ = start(scene, request("text", "video"))
-        await fails(task, 400, "unsupported_modality", "inputs[1]")
+        await fails(task, "invalid_request", "unsupported_modality", "inputs[1]")
         assert scene.to_worker() == []
 
     play(scenario)
@@ -83,13 +83,13 @@ def test_a_workers_refusal_is_the_clients_error(play: Play) -> None:
             await until(lambda: scene.workers.slots[0].job is not None)
             failed = PrepareFailed(request_id="chat-1", kind="bad_request", message="no", param=param, code=code)
             scene.workers.slots[0].on_message(failed)
-            await fails(task, 400, code, expected)
+            await fails(task, "invalid_request", code, expected)
         task, _ = start(scene, request())
         await until(lambda: scene.workers.slots[0].job is not None)
         scene.workers.slots[0].on_message(PrepareFailed(request_id="chat-1", kind="internal", message="/etc/x"))
-        with pytest.raises(ServeError, match="could not be prepared") as caught:
+        with pytest.raises(Refusal, match="could not be prepared") as caught:
             await task
-        assert caught.value.status == 500 and "/etc" not in str(caught.value)
+        assert caught.value.kind == "internal" and "/etc" not in str(caught.value)
 
     play(scenario)
 
@@ -106,9 +106,9 @@ def test_what_does_not_fit_now_is_a_429_and_what_never_fits_a_400(play: Play) ->
         scene.workers.slots[0].on_message(
             Measured(request_id="chat-2", nbytes=(1, 500_000), wheres=wheres, n_pads=(4, 4))
         )
-        with pytest.raises(ServeError) as caught:
+        with pytest.raises(Refusal) as caught:
             await task
-        assert caught.value.status == 429 and (caught.value.retry_after or 0) >= 1
+        assert caught.value.kind == "overloaded" and (caught.value.retry_after or 0) >= 1
         await until(lambda: scene.to_worker()[-1] == Cancel(request_id="chat-2"))
         scene.workers.slots[0].on_message(PrepareFailed(request_id="chat-2", kind="cancelled", message=""))
         task, _ = start(scene, second)
@@ -116,7 +116,7 @@ def test_what_does_not_fit_now_is_a_429_and_what_never_fits_a_400(play: Play) ->
         scene.workers.slots[0].on_message(
             Measured(request_id="chat-2", nbytes=(1, 1 << 20), wheres=wheres, n_pads=(4, 4))
         )
-        await fails(task, 400, "media_too_large", "inputs[1]")
+        await fails(task, "invalid_request", "media_too_large", "inputs[1]")
         await until(lambda: scene.to_worker()[-1] == Cancel(request_id="chat-2"))
         scene.workers.slots[0].on_message(PrepareFailed(request_id="chat-2", kind="cancelled", message=""))
         scene.say("chat-1", A, finish="stop")
@@ -169,7 +169,7 @@ def test_what_the_model_or_the_server_does_not_take_is_named(play: Play) -> None
             ({"stop_token_ids": (3, 400)}, "stop_token_ids"),
         ):
             task, _ = start(scene, request(**wishes))
-            await fails(task, 400, None, f"parameters.{name}")
+            await fails(task, "invalid_request", None, f"parameters.{name}")
         assert scene.to_worker() == []
 
     play(scenario)

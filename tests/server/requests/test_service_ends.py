@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from model.engine.messages import Abort
-from server.http.errors import ServeError
+from server.requests.refusal import Refusal
 from tests.server.doubles import Scene, prepared, until
 from tests.server.scenario import A, B, C, Play, fails, generating, leased, request, start, text_of
 from tokenization.messages import Cancel, Measured, PrepareFailed
@@ -36,7 +36,7 @@ def test_two_dead_workers_are_a_500(play: Play) -> None:
             await leased(scene, asked)
             scene.kill_worker()
             scene.start_worker()
-        await fails(task, 500, "worker_died")
+        await fails(task, "internal", "worker_died")
 
     play(scenario)
 
@@ -141,7 +141,7 @@ def test_an_engines_death_ends_those_inside_and_nobody_else(play: Play) -> None:
         scene.workers.slots[0].on_message(prepared("chat-2", media=1))
         await until(lambda: scene.engine.n_waiting == 1)
         scene.kill_engine()
-        await fails(inside, 503, "engine_died")
+        await fails(inside, "unavailable", "engine_died")
         assert len(sink.deltas) == 1
         preparing, _ = start(scene, request(name="chat-3"))
         await until(lambda: scene.workers.slots[0].job is not None)
@@ -167,9 +167,9 @@ def test_nobody_waits_for_an_engine_that_never_comes(play: Play) -> None:
         for _ in range(3):
             scene.start_engine(ready=False)
             scene.kill_engine()
-        await fails(task, 503, "engine_died")
+        await fails(task, "unavailable", "engine_died")
         refused, _ = start(scene, request())
-        await fails(refused, 503, "broken")
+        await fails(refused, "unavailable", "broken")
 
     play(scenario)
 
@@ -212,10 +212,10 @@ def test_what_the_engine_cannot_do_fails_one_request(play: Play, code: str, show
         task, _ = start(scene, request())
         await generating(scene)
         scene.finished("chat-1", "failed", message="segment 0123456789a is gone", code=code)
-        with pytest.raises(ServeError) as caught:
+        with pytest.raises(Refusal) as caught:
             await task
-        assert (caught.value.status, caught.value.body.code) == (500, shown)
-        assert "0123456789a" not in caught.value.body.message
+        assert (caught.value.kind, caught.value.code) == ("internal", shown)
+        assert "0123456789a" not in caught.value.message
 
     play(scenario)
 
@@ -225,11 +225,11 @@ def test_the_queue_is_bounded_and_a_drain_takes_nobody(play: Play) -> None:
         tasks = [start(scene, request(name=f"chat-{i}"))[0] for i in range(4)]
         await until(lambda: scene.service.admission.n_active == 4)
         refused, _ = start(scene, request(name="chat-9"))
-        await fails(refused, 429, "queue_full")
+        await fails(refused, "overloaded", "queue_full")
         drain = asyncio.create_task(scene.service.admission.drain(0.05))
         await asyncio.sleep(0)
         refused, _ = start(scene, request(name="chat-9"))
-        await fails(refused, 503, "stopping")
+        await fails(refused, "unavailable", "stopping")
         await drain
         assert all(task.cancelled() for task in tasks)
         scene.workers.slots[0].on_message(prepared("chat-0"))

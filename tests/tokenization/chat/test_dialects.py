@@ -6,7 +6,7 @@ import pytest
 
 from tokenization.chat.dialects import chat_from_native, chat_from_openai
 from tokenization.chat.errors import ChatError
-from tokenization.messages import Boxes, Media, Text, Turn
+from tokenization.chat.parts import Boxes, Media, Text, Turn
 
 
 def text(value: str) -> Text:

@@ -6,8 +6,8 @@ import pytest
 
 from tokenization.chat.dialects import chat_from_native, chat_from_openai
 from tokenization.chat.errors import ChatError
-from tokenization.media.frame_sampling import VideoOptions
-from tokenization.messages import Media
+from tokenization.chat.options import MediaOptions
+from tokenization.chat.parts import Media
 
 
 def native(part: dict[str, Any]) -> Media:
@@ -39,10 +39,10 @@ def test_audio_by_url() -> None:
 
 @pytest.mark.parametrize(("value", "heard"), [(True, True), (False, False), (None, False)])
 def test_the_sound_of_a_video(value: bool | None, heard: bool) -> None:
-    options = VideoOptions(fps=1, use_audio=heard)
+    options = MediaOptions(fps=1, use_audio=heard)
     assert native({"video": "v.mp4", "fps": 1, "use_audio_in_video": value}).options == options
     assert openai("video_url", {"url": "v.mp4", "fps": 1, "use_audio_in_video": value}).options == options
-    assert native({"video": "v.mp4"}).options == VideoOptions()
+    assert native({"video": "v.mp4"}).options == MediaOptions()
 
 
 @pytest.mark.parametrize("value", ["true", 1, 0, [], {}, "x"])

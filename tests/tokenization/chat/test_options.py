@@ -6,8 +6,8 @@ import pytest
 
 from tokenization.chat.dialects import chat_from_native, chat_from_openai
 from tokenization.chat.errors import ChatError
-from tokenization.media.frame_sampling import VideoOptions
-from tokenization.messages import Media
+from tokenization.chat.options import MediaOptions
+from tokenization.chat.parts import Media
 
 
 def native(part: dict[str, Any]) -> Media:
@@ -23,7 +23,7 @@ def openai(kind: str, value: Any) -> Media:
     [{}, {"fps": 2}, {"fps": 0.5, "max_pixels": 4000}, {"num_frames": 8, "min_pixels": 3136}, {"fps": None}],
 )
 def test_options_of_a_video(options: dict[str, Any]) -> None:
-    expected = VideoOptions(**options)
+    expected = MediaOptions(**options)
     assert native({"video": "v.mp4", **options}).options == expected
     assert openai("video_url", {"url": "v.mp4", **options}).options == expected
 
@@ -31,17 +31,17 @@ def test_options_of_a_video(options: dict[str, Any]) -> None:
 def test_options_of_a_picture() -> None:
     bounds: dict[str, Any] = {"min_pixels": 3136, "max_pixels": 100_352}
     for media in (native({"image": "a.png", **bounds}), openai("image_url", {"url": "a.png", **bounds})):
-        assert media.options == VideoOptions(**bounds) and media.kind == "image"
-    assert native({"image": "a.png"}).options == VideoOptions()
+        assert media.options == MediaOptions(**bounds) and media.kind == "image"
+    assert native({"image": "a.png"}).options == MediaOptions()
 
 
 def test_detail_stands_beside_the_bounds() -> None:
-    low = VideoOptions(low_detail=True)
-    for detail, options in (("low", low), ("high", VideoOptions()), ("auto", VideoOptions()), (None, VideoOptions())):
+    low = MediaOptions(low_detail=True)
+    for detail, options in (("low", low), ("high", MediaOptions()), ("auto", MediaOptions()), (None, MediaOptions())):
         assert native({"image": "a.png", "detail": detail}).options == options
         assert openai("image_url", {"url": "a.png", "detail": detail}).options == options
     both = native({"image": "a.png", "detail": "low", "max_pixels": 4000, "min_pixels": 3136}).options
-    assert both == VideoOptions(min_pixels=3136, max_pixels=4000, low_detail=True)
+    assert both == MediaOptions(min_pixels=3136, max_pixels=4000, low_detail=True)
 
 
 def test_a_list_of_pictures_is_a_video() -> None:
@@ -51,7 +51,7 @@ def test_a_list_of_pictures_is_a_video() -> None:
         (openai("video_url", {"url": frames, "fps": 2}), "messages[0].content[0]"),
     ):
         assert (media.source, media.frames, media.where) == ("", ("data:,a", "b.png"), where)
-        assert media.options == VideoOptions(fps=2)
+        assert media.options == MediaOptions(fps=2)
 
 
 @pytest.mark.parametrize(

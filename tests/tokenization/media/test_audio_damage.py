@@ -13,10 +13,10 @@ import pytest
 from configs.serve import MediaConfig
 from tests.samples.sounds import SOUND_KINDS, encode_sound, find_hertz, make_tone, make_wav
 from tests.samples.videos import make_clip, make_jpeg, make_png
-from tokenization.chat.errors import ChatError
+from tokenization.chat.errors import ChatError, MediaError
 from tokenization.media import audio_decoder
 from tokenization.media.audio import read_sound
-from tokenization.media.audio_decoder import SoundError, open_sound
+from tokenization.media.audio_decoder import open_sound
 
 LIMITS = MediaConfig()
 NO_SOUND = "this is not a sound that the server reads, or its header is damaged"
@@ -228,7 +228,7 @@ def test_more_samples_than_an_honest_sound_has() -> None:
 
 def test_more_packets_than_an_honest_sound_has() -> None:
     data = encode_sound(np.zeros(16000, np.float32), rate=16000, codec="pcm_s16le", container="wav")
-    with open_sound(data) as sound, pytest.raises(SoundError, match="too many packets"):
+    with open_sound(data) as sound, pytest.raises(MediaError, match="too many packets"):
         list(sound._decode(2))
 
 

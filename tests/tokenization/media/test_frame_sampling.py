@@ -8,16 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tokenization.media.frame_sampling import (
-    VideoCaps,
-    VideoError,
-    VideoOptions,
-    count_frames,
-    frame_indices,
-    frame_size,
-    sample,
-    sample_list,
-)
+from tokenization.chat.errors import MediaError
+from tokenization.chat.options import MediaOptions
+from tokenization.media.frame_sampling import VideoCaps, count_frames, frame_indices, frame_size, sample, sample_list
 
 CAPS = VideoCaps()
 
@@ -53,7 +46,7 @@ CAPS = VideoCaps()
     ],
 )
 def test_count_by_fps(n_frames: int, video_fps: float, fps: float | None, expected: int) -> None:
-    assert count_frames(n_frames, video_fps, VideoOptions(fps=fps), CAPS) == expected
+    assert count_frames(n_frames, video_fps, MediaOptions(fps=fps), CAPS) == expected
 
 
 @pytest.mark.parametrize(
@@ -71,23 +64,23 @@ def test_count_by_fps(n_frames: int, video_fps: float, fps: float | None, expect
     ],
 )
 def test_count_by_number(n_frames: int, num_frames: int, expected: int) -> None:
-    assert count_frames(n_frames, 30.0, VideoOptions(num_frames=num_frames), CAPS) == expected
+    assert count_frames(n_frames, 30.0, MediaOptions(num_frames=num_frames), CAPS) == expected
 
 
 def test_a_number_of_frames_that_the_clip_does_not_have_is_refused() -> None:
-    with pytest.raises(VideoError, match="at most 300") as caught:
-        count_frames(300, 30.0, VideoOptions(num_frames=301), CAPS)
-    assert caught.value.knob == "num_frames"
-    with pytest.raises(VideoError, match="at least 2"):
-        count_frames(300, 30.0, VideoOptions(num_frames=1), CAPS)
+    with pytest.raises(MediaError, match="at most 300") as caught:
+        count_frames(300, 30.0, MediaOptions(num_frames=301), CAPS)
+    assert caught.value.param == "num_frames"
+    with pytest.raises(MediaError, match="at least 2"):
+        count_frames(300, 30.0, MediaOptions(num_frames=1), CAPS)
 
 
 @pytest.mark.parametrize("fps", [0.0, -1.0, math.nan, math.inf])
 def test_a_clip_without_frames_or_time_is_refused(fps: float) -> None:
-    with pytest.raises(VideoError, match="no frames"):
-        count_frames(0, 30.0, VideoOptions(), CAPS)
-    with pytest.raises(VideoError, match="no frames"):
-        count_frames(5, fps, VideoOptions(), CAPS)
+    with pytest.raises(MediaError, match="no frames"):
+        count_frames(0, 30.0, MediaOptions(), CAPS)
+    with pytest.raises(MediaError, match="no frames"):
+        count_frames(5, fps, MediaOptions(), CAPS)
 
 
 @pytest.mark.parametrize(
@@ -107,67 +100,67 @@ def test_indices(n_frames: int, n: int, expected: tuple[int, ...]) -> None:
 
 
 def test_seconds_come_from_what_was_really_sampled() -> None:
-    whole = sample(300, 30.0, VideoOptions(), CAPS)
+    whole = sample(300, 30.0, MediaOptions(), CAPS)
     assert whole.seconds_per_grid == 1.0
     # 26.67 s at 2 a second would be 53.3 frames; 52 of them lie further apart: 52 / 26.67 s = 1.95 a second.
-    rounded = sample(800, 30.0, VideoOptions(fps=2), CAPS)
+    rounded = sample(800, 30.0, MediaOptions(fps=2), CAPS)
     assert rounded.seconds_per_grid == pytest.approx(2 / 1.95)
     # Half a second at 2 a second would be 1 frame; it is 4: 8 a second.
-    short = sample(15, 30.0, VideoOptions(fps=2), CAPS)
+    short = sample(15, 30.0, MediaOptions(fps=2), CAPS)
     assert len(short.indices) == 4
     assert short.seconds_per_grid == pytest.approx(0.25)
-    assert sample(60, 30.0, VideoOptions(num_frames=8), CAPS).seconds_per_grid == pytest.approx(0.5)
+    assert sample(60, 30.0, MediaOptions(num_frames=8), CAPS).seconds_per_grid == pytest.approx(0.5)
 
 
 def test_a_list_of_frames_is_taken_as_it_is() -> None:
-    even = sample_list(4, VideoOptions(), CAPS)
+    even = sample_list(4, MediaOptions(), CAPS)
     assert (even.indices, even.seconds_per_grid) == ((0, 1, 2, 3), 1.0)
-    assert sample_list(3, VideoOptions(fps=4), CAPS).indices == (0, 1, 2, 2)
-    assert sample_list(3, VideoOptions(fps=4), CAPS).seconds_per_grid == 0.5
-    assert sample_list(60, VideoOptions(fps=60), CAPS).seconds_per_grid == pytest.approx(2 / 60), "as taken, no cap"
-    assert sample_list(1, VideoOptions(), CAPS).indices == (0, 0)
-    assert sample_list(8, VideoOptions(num_frames=4), CAPS).indices == (0, 2, 5, 7)
-    assert sample_list(7, VideoOptions(), VideoCaps(max_frames=7)).indices == (0, 1, 2, 3, 4, 5)
+    assert sample_list(3, MediaOptions(fps=4), CAPS).indices == (0, 1, 2, 2)
+    assert sample_list(3, MediaOptions(fps=4), CAPS).seconds_per_grid == 0.5
+    assert sample_list(60, MediaOptions(fps=60), CAPS).seconds_per_grid == pytest.approx(2 / 60), "as taken, no cap"
+    assert sample_list(1, MediaOptions(), CAPS).indices == (0, 0)
+    assert sample_list(8, MediaOptions(num_frames=4), CAPS).indices == (0, 2, 5, 7)
+    assert sample_list(7, MediaOptions(), VideoCaps(max_frames=7)).indices == (0, 1, 2, 3, 4, 5)
     for n in (0, 769):
-        with pytest.raises(VideoError, match="1 to 768"):
-            sample_list(n, VideoOptions(), CAPS)
+        with pytest.raises(MediaError, match="1 to 768"):
+            sample_list(n, MediaOptions(), CAPS)
 
 
 @pytest.mark.parametrize(
     ("height", "width", "n", "options", "expected"),
     [
         # 768 x 784 pixels a frame: 1080 x 1920 shrinks by 1.856 to 582.0 x 1034.6
-        (1080, 1920, 20, VideoOptions(), (560, 1008)),
+        (1080, 1920, 20, MediaOptions(), (560, 1008)),
         # 17,340,825 / 300 x 2 = 115,605 a frame: by 4.235 to 255.0 x 453.3
-        (1080, 1920, 300, VideoOptions(), (252, 448)),
+        (1080, 1920, 300, MediaOptions(), (252, 448)),
         # 45,158 a frame would be left of the budget, but the minimum and 5 % is 105,369: by 4.436 to 243.5 x 432.8
-        (1080, 1920, 768, VideoOptions(), (224, 420)),
+        (1080, 1920, 768, MediaOptions(), (224, 420)),
         # below 128 x 784 = 100,352: grows by 3.168 to 316.8, rounded up
-        (100, 100, 4, VideoOptions(), (336, 336)),
-        (480, 640, 4, VideoOptions(), (476, 644)),
+        (100, 100, 4, MediaOptions(), (336, 336)),
+        (480, 640, 4, MediaOptions(), (476, 644)),
         # a request's maximum is below the usual minimum, and wins: 240 x 320 shrinks by 1.237 to 194.0 x 258.7
-        (240, 320, 4, VideoOptions(max_pixels=50176), (168, 252)),
+        (240, 320, 4, MediaOptions(max_pixels=50176), (168, 252)),
         # growing to the minimum would give 336 x 336, which is more than the maximum
-        (300, 300, 4, VideoOptions(max_pixels=100_000), (308, 308)),
+        (300, 300, 4, MediaOptions(max_pixels=100_000), (308, 308)),
         # a request's minimum: grows by 2.5 to 600.0 x 800.0
-        (240, 320, 4, VideoOptions(min_pixels=480_000), (616, 812)),
-        (28, 28, 4, VideoOptions(min_pixels=1, max_pixels=1), (28, 28)),
+        (240, 320, 4, MediaOptions(min_pixels=480_000), (616, 812)),
+        (28, 28, 4, MediaOptions(min_pixels=1, max_pixels=1), (28, 28)),
     ],
 )
-def test_frame_size(height: int, width: int, n: int, options: VideoOptions, expected: tuple[int, int]) -> None:
+def test_frame_size(height: int, width: int, n: int, options: MediaOptions, expected: tuple[int, int]) -> None:
     assert frame_size(height, width, n, options, CAPS) == expected
 
 
 def test_a_frame_that_is_far_too_long_is_refused() -> None:
-    with pytest.raises(VideoError, match="too long"):
-        frame_size(10, 2001, 4, VideoOptions(), CAPS)
-    frame_size(10, 2000, 4, VideoOptions(), CAPS)
+    with pytest.raises(MediaError, match="too long"):
+        frame_size(10, 2001, 4, MediaOptions(), CAPS)
+    frame_size(10, 2000, 4, MediaOptions(), CAPS)
 
 
 def test_a_number_of_frames_is_not_a_rate() -> None:
-    assert count_frames(120, 120.0, VideoOptions(num_frames=100), CAPS) == 100
-    assert count_frames(120, 120.0, VideoOptions(fps=100), CAPS) == 30
-    assert count_frames(120, 120.0, VideoOptions(num_frames=100), VideoCaps(max_frames=64)) == 64
+    assert count_frames(120, 120.0, MediaOptions(num_frames=100), CAPS) == 100
+    assert count_frames(120, 120.0, MediaOptions(fps=100), CAPS) == 30
+    assert count_frames(120, 120.0, MediaOptions(num_frames=100), VideoCaps(max_frames=64)) == 64
 
 
 @given(
@@ -175,11 +168,11 @@ def test_a_number_of_frames_is_not_a_rate() -> None:
     fewest=st.integers(1, 10**6), most=st.integers(1, 10**6),
 )  # fmt: skip
 def test_no_frame_is_larger_than_it_may_be(short: int, aspect: float, n: int, fewest: int, most: int) -> None:
-    options = VideoOptions(min_pixels=min(fewest, most), max_pixels=most)
+    options = MediaOptions(min_pixels=min(fewest, most), max_pixels=most)
     for size in ((short, int(short * aspect)), (int(short * aspect), short)):
         height, width = frame_size(*size, n, options, CAPS)
         assert height * width <= max(min(most, 768 * 28 * 28), 28**2)
-    assert math.prod(frame_size(20, 4000, 4, VideoOptions(max_pixels=100_352), CAPS)) == 28 * 3584
+    assert math.prod(frame_size(20, 4000, 4, MediaOptions(max_pixels=100_352), CAPS)) == 28 * 3584
 
 
 HOSTILE = [-1, 0, 1e9, 10**9, math.nan, "x", math.inf, True, [], {}, 10**400, 2**63, -(2**63), 1e-300]
@@ -190,9 +183,9 @@ HOSTILE = [-1, 0, 1e9, 10**9, math.nan, "x", math.inf, True, [], {}, 10**400, 2*
 def test_no_knob_lifts_a_cap(knob: str, value: object) -> None:
     caps = VideoCaps(max_frames=16, max_fps=4.0, max_total_pixels=64 * 784)
     try:
-        options = VideoOptions.read({knob: value, "video": "ignored"})
-    except VideoError as error:
-        assert error.knob == knob
+        options = MediaOptions.read({knob: value, "video": "ignored"})
+    except MediaError as error:
+        assert error.param == knob
         assert not (isinstance(value, int) and value == 10**9), "a number that is only large is capped, not refused"
         return
     assert isinstance(value, int | float)
@@ -200,7 +193,7 @@ def test_no_knob_lifts_a_cap(knob: str, value: object) -> None:
     for n_frames, video_fps in ((1, 30.0), (40, 240.0), (10_000, 30.0), (100_000, 60.0)):
         try:
             sampling = sample(n_frames, video_fps, options, caps)
-        except VideoError:
+        except MediaError:
             assert knob == "num_frames"  # more than there are
             continue
         n = len(sampling.indices)
@@ -213,19 +206,19 @@ def test_no_knob_lifts_a_cap(knob: str, value: object) -> None:
 
 
 def test_knobs_exclude_each_other() -> None:
-    with pytest.raises(VideoError, match="exclude each other"):
-        VideoOptions(fps=1, num_frames=4)
-    with pytest.raises(VideoError, match="min_pixels must not be greater"):
-        VideoOptions(min_pixels=2, max_pixels=1)
-    assert VideoOptions.read(json.loads('{"video": "a", "fps": 2}')) == VideoOptions(fps=2)
-    assert VideoOptions.read({}) == VideoOptions()
+    with pytest.raises(MediaError, match="exclude each other"):
+        MediaOptions(fps=1, num_frames=4)
+    with pytest.raises(MediaError, match="min_pixels must not be greater"):
+        MediaOptions(min_pixels=2, max_pixels=1)
+    assert MediaOptions.read(json.loads('{"video": "a", "fps": 2}')) == MediaOptions(fps=2)
+    assert MediaOptions.read({}) == MediaOptions()
 
 
 def test_options_travel() -> None:
-    options = VideoOptions(fps=1.5, max_pixels=10**9)
-    assert msgspec.msgpack.decode(msgspec.msgpack.encode(options), type=VideoOptions) == options
+    options = MediaOptions(fps=1.5, max_pixels=10**9)
+    assert msgspec.msgpack.decode(msgspec.msgpack.encode(options), type=MediaOptions) == options
     with pytest.raises(msgspec.ValidationError):
-        msgspec.msgpack.decode(msgspec.msgpack.encode({"fps": -1.0}), type=VideoOptions)
+        msgspec.msgpack.decode(msgspec.msgpack.encode({"fps": -1.0}), type=MediaOptions)
 
 
 def test_caps_that_no_clip_could_pass_are_refused() -> None:
@@ -242,7 +235,7 @@ def test_caps_that_no_clip_could_pass_are_refused() -> None:
 def test_every_sampling_is_even_ascending_and_within(
     n_frames: int, video_fps: float, fps: float | None, size: tuple[int, int]
 ) -> None:
-    options = VideoOptions(fps=fps)
+    options = MediaOptions(fps=fps)
     sampling = sample(n_frames, video_fps, options, CAPS)
     n = len(sampling.indices)
     assert n % 2 == 0 and 2 <= n <= 768

@@ -10,16 +10,18 @@ from configs.serve import MediaConfig
 from tests.samples.videos import make_clip, make_jpeg, read_numbers
 from tests.tokenization.media.damaged import mjpeg_clip
 from tokenization.chat.errors import ChatError
-from tokenization.media.frame_sampling import VideoCaps, VideoOptions
+from tokenization.chat.options import MediaOptions
+from tokenization.chat.parts import Media
+from tokenization.media.frame_sampling import VideoCaps
 from tokenization.media.source import Source, fetch_source, video_caps
-from tokenization.media.video import ClipPlan, clip_patches, plan_clip, read_clip
-from tokenization.messages import Media
+from tokenization.media.video import clip_patches, plan_clip, read_clip
+from tokenization.media.video_plan import ClipPlan
 
 LIMITS = MediaConfig()
 
 
 def source(data: bytes = b"", *, frames: tuple[bytes, ...] = (), **options: Any) -> Source:
-    return Source(kind="video", where="inputs[0].video", data=data, frames=frames, options=VideoOptions(**options))
+    return Source(kind="video", where="inputs[0].video", data=data, frames=frames, options=MediaOptions(**options))
 
 
 def plan(clip: Source, limits: MediaConfig = LIMITS) -> ClipPlan:

@@ -20,9 +20,12 @@ from tests.samples.videos import (
     make_sound,
     read_numbers,
 )
-from tokenization.media.frame_sampling import PacketIndex, Run, VideoCaps, VideoError
+from tokenization.chat.errors import MediaError
+from tokenization.media.frame_sampling import VideoCaps
 from tokenization.media.video_decoder import ClipReader
-from tokenization.media.video_frames import VideoInfo, probe, read_frames
+from tokenization.media.video_frames import read_frames
+from tokenization.media.video_plan import PacketIndex, Run, VideoInfo
+from tokenization.media.video_probe import probe
 
 CAPS = VideoCaps()
 SIZE = (56, 112)
@@ -74,7 +77,7 @@ def test_a_tail_that_does_not_decode_is_left_out() -> None:
         assert got == tuple(n for n in wanted if n < 40)
         assert read_numbers(frames) == list(got)
     assert info.n_frames == 60
-    with pytest.raises(VideoError, match="no frame of the video can be decoded"):
+    with pytest.raises(MediaError, match="no frame of the video can be decoded"):
         read_frames(bytes(broken), info, [45, 50], SIZE, CAPS)
 
 
@@ -126,7 +129,7 @@ def test_a_wrong_bit_spoils_no_frame_before_it() -> None:
     ids=["empty", "zeros", "text", "png", "jpeg", "m4a", "mka", "aac", "mp4 without its end", "jpeg 2000"],
 )
 def test_what_is_no_video_is_refused_clearly(data: bytes, message: str, decoded: list[int]) -> None:
-    with pytest.raises(VideoError, match=message) as caught:
+    with pytest.raises(MediaError, match=message) as caught:
         probe(data, CAPS)
     assert not re.search(r"0x|<|/|\[Errno", str(caught.value))
     assert not decoded
@@ -141,7 +144,7 @@ def test_a_sound_with_a_cover_is_no_video() -> None:
         cover.disposition = av.stream.Disposition.attached_pic
         output.mux(cover.encode(av.VideoFrame.from_ndarray(draw_number(1, 160, 96), format="rgb24")))
         output.mux(cover.encode())
-    with pytest.raises(VideoError, match="no video stream"):
+    with pytest.raises(MediaError, match="no video stream"):
         probe(sink.getvalue(), CAPS)
 
 
@@ -158,7 +161,7 @@ def test_a_sound_with_a_cover_is_no_video() -> None:
 def test_a_playlist_opens_nothing(playlist: str, tmp_path: Path, plain: bytes) -> None:
     secret = tmp_path / "secret.mp4"
     secret.write_bytes(plain)
-    with pytest.raises(VideoError, match="not a video") as caught:
+    with pytest.raises(MediaError, match="not a video") as caught:
         probe(playlist.format(path=secret).encode(), CAPS)
     assert "secret" not in str(caught.value)
 
@@ -172,7 +175,7 @@ def test_a_movie_that_names_another_file_does_not_reach_it(tmp_path: Path, plain
     info: VideoInfo | None = None
     try:
         info = probe(bytes(lied), CAPS)
-    except VideoError as error:
+    except MediaError as error:
         assert "other" not in str(error)
     assert info is None or info.n_frames == 60  # read from these bytes, or refused
 
@@ -194,6 +197,6 @@ def test_random_damage_raises_nothing_but_video_errors(plain: bytes) -> None:
         try:
             info = probe(bytes(broken), CAPS)
             read += len(read_frames(bytes(broken), info, range(min(info.n_frames, 4)), (28, 28), CAPS)[1])
-        except VideoError as error:
+        except MediaError as error:
             assert not re.search(r"0x|<|/|\[Errno", error.message)
     assert read

@@ -12,9 +12,12 @@ from tests.samples.videos import (
     make_clip,
     read_numbers,
 )
-from tokenization.media.frame_sampling import PacketIndex, VideoCaps, VideoError, plan_runs
+from tokenization.chat.errors import MediaError
+from tokenization.media.frame_sampling import VideoCaps
 from tokenization.media.video_decoder import ClipReader, open_clip
-from tokenization.media.video_frames import probe, read_frames
+from tokenization.media.video_frames import read_frames
+from tokenization.media.video_plan import PacketIndex, plan_runs
+from tokenization.media.video_probe import probe
 
 CAPS = VideoCaps()
 SIZE = (56, 112)
@@ -51,7 +54,7 @@ def test_too_much_decoding_is_refused_before_it_begins(plain: bytes, decoded: li
     info = probe(plain, CAPS)
     decoded.clear()
     for caps in (VideoCaps(max_decoded_frames=11), VideoCaps(max_decoded_pixels=11 * 160 * 96)):
-        with pytest.raises(VideoError, match="at most 11 are allowed"):
+        with pytest.raises(MediaError, match="at most 11 are allowed"):
             read_frames(plain, info, [11], SIZE, caps)
         read_frames(plain, info, [12], SIZE, caps)
     assert len(decoded) == 2  # the key frame 12, twice
@@ -68,7 +71,7 @@ def test_too_much_decoding_is_refused_before_it_begins(plain: bytes, decoded: li
 def test_headers_over_the_caps_are_refused_before_decoding(
     plain: bytes, decoded: list[int], caps: VideoCaps, message: str
 ) -> None:
-    with pytest.raises(VideoError, match=message):
+    with pytest.raises(MediaError, match=message):
         probe(plain, caps)
     assert not decoded
 
@@ -78,7 +81,7 @@ def test_a_size_that_lies_in_the_header_is_refused_at_once(plain: bytes) -> None
     entry = plain.index(b"avc1", plain.index(b"stsd"))
     lied = plain[: entry + 28] + b"\xff\xff" * 2 + plain[entry + 32 :]
     begin = time.perf_counter()
-    with pytest.raises(VideoError, match="65535 x 65535"):
+    with pytest.raises(MediaError, match="65535 x 65535"):
         probe(lied, CAPS)
     assert time.perf_counter() - begin < 0.1
 
@@ -88,7 +91,7 @@ def test_a_stream_that_is_larger_than_its_header_says_is_not_decoded(plain: byte
     entry = plain.index(b"avc1", plain.index(b"stsd"))
     lied = plain[: entry + 28] + b"\0\x10" * 2 + plain[entry + 32 :]
     assert probe(lied, CAPS).width == 160
-    with pytest.raises(VideoError):
+    with pytest.raises(MediaError):
         probe(lied, VideoCaps(max_source_pixels=160 * 96 - 1))
 
 

@@ -9,8 +9,11 @@ import pytest
 from PIL import Image
 
 from tests.samples.videos import make_jpeg, make_png, read_number, read_numbers
-from tokenization.media.frame_sampling import VideoCaps, VideoError, VideoOptions, frame_size
-from tokenization.media.video_frames import frames_from_jpegs, probe_jpegs, split_jpegs
+from tokenization.chat.errors import MediaError
+from tokenization.chat.options import MediaOptions
+from tokenization.media.frame_sampling import VideoCaps, frame_size
+from tokenization.media.source import split_jpegs
+from tokenization.media.video_frames import frames_from_jpegs, probe_jpegs
 
 CAPS = VideoCaps()
 SIZE = (56, 112)
@@ -37,22 +40,22 @@ def test_pictures_of_a_list_are_turned_upright() -> None:
 
 
 def test_a_list_goes_through_the_same_size_rule() -> None:
-    size = frame_size(*probe_jpegs([make_jpeg(1)] * 4, CAPS), 4, VideoOptions(), CAPS)
+    size = frame_size(*probe_jpegs([make_jpeg(1)] * 4, CAPS), 4, MediaOptions(), CAPS)
     assert frames_from_jpegs([make_jpeg(1)] * 4, range(4), size, CAPS).shape == (4, 252, 420, 3)
 
 
 def test_a_list_is_held_to_the_caps() -> None:
     caps = VideoCaps(max_frames=4, max_source_pixels=96 * 160 - 1)
-    with pytest.raises(VideoError, match=r"frame 2 of the video: .*160 x 96"):
+    with pytest.raises(MediaError, match=r"frame 2 of the video: .*160 x 96"):
         probe_jpegs([make_jpeg(1, (48, 80)), make_jpeg(1)], caps)
-    with pytest.raises(VideoError, match="160 x 96"):
+    with pytest.raises(MediaError, match="160 x 96"):
         frames_from_jpegs([make_jpeg(1)], (0,), SIZE, caps)
     for n in (0, 5):
-        with pytest.raises(VideoError, match="1 to 4"):
+        with pytest.raises(MediaError, match="1 to 4"):
             probe_jpegs([make_jpeg(1, (48, 80))] * n, caps)
-    with pytest.raises(VideoError, match="frame 1 of the video"):
+    with pytest.raises(MediaError, match="frame 1 of the video"):
         probe_jpegs([b"nothing"], CAPS)
-    with pytest.raises(VideoError, match="frame 2 of the video"):
+    with pytest.raises(MediaError, match="frame 2 of the video"):
         frames_from_jpegs([make_jpeg(1), make_jpeg(2)[:-400]], (0, 1), SIZE, CAPS)
 
 
@@ -60,16 +63,16 @@ def test_a_data_url_of_pictures_is_split() -> None:
     pictures = [make_jpeg(number) for number in range(3)]
     payload = ",".join(base64.b64encode(picture).decode() for picture in pictures)
     assert split_jpegs(payload, CAPS) == pictures
-    with pytest.raises(VideoError, match="4 frames, at most 3"):
+    with pytest.raises(MediaError, match="4 frames, at most 3"):
         split_jpegs("A,A,A,A", VideoCaps(max_frames=3))
     for bad in ("", "A", "$$$$", payload + ","):
-        with pytest.raises(VideoError):
+        with pytest.raises(MediaError):
             probe_jpegs(split_jpegs(bad, CAPS), CAPS)
 
 
 def test_too_many_pictures_are_refused_before_one_is_decoded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tokenization.media.video_frames.pybase64.b64decode", None)
+    monkeypatch.setattr("tokenization.media.source.pybase64.b64decode", None)
     begin = time.perf_counter()
-    with pytest.raises(VideoError, match="frames, at most 768"):
+    with pytest.raises(MediaError, match="frames, at most 768"):
         split_jpegs("," * 10_000_000, CAPS)
     assert time.perf_counter() - begin < 0.5

@@ -10,7 +10,7 @@ from configs.checkpoint import Checkpoint, CheckpointError
 from tests.tiny.qwen2_vl import TEMPLATE
 from tokenization.chat.dialects import chat_from_openai
 from tokenization.chat.errors import ChatError
-from tokenization.messages import Chat
+from tokenization.chat.parts import Chat
 from tokenization.text.template import ChatTemplate
 
 

@@ -10,18 +10,17 @@ from av.audio.frame import AudioFrame
 
 from configs.checkpoint import Checkpoint, CheckpointError
 from configs.serve import MediaConfig
-from model.families.qwen2.audio_processor import SoundPrompt
 from model.families.qwen2.feature_extractor import sound_tokens
+from model.families.qwen2.qwen2_audio import SoundPrompt
 from tests.samples.sounds import encode_sound, make_tone, make_wav
 from tests.samples.soundtracks import tone
 from tests.tiny.qwen2_audio import write_qwen2_audio
 from tests.tiny.qwen2_vl import write_json
 from tokenization.chat.dialects import chat_from_native, chat_from_openai
 from tokenization.chat.errors import ChatError
-from tokenization.clock import StageClock
 from tokenization.media import audio
 from tokenization.media.source import Source
-from tokenization.processor import Measure
+from tokenization.processor import Measure, StageClock
 
 LIMITS = MediaConfig()
 
@@ -33,7 +32,7 @@ def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def prompt(path: Path) -> SoundPrompt:
-    return SoundPrompt(Checkpoint(path), family="qwen2_audio")
+    return SoundPrompt(Checkpoint(path), 1 << 20)
 
 
 def source(n: int, seed: int = 0) -> Source:
@@ -92,7 +91,7 @@ def test_a_digest_is_of_content_and_settings(prompt: SoundPrompt, path: Path, tm
         measure = by.measure(given, LIMITS)
         return by.digest(by.load(given, measure, LIMITS, StageClock()), measure)
 
-    longer = SoundPrompt(changed(path, tmp_path, "preprocessor_config.json", chunk_length=2), family="qwen2_audio")
+    longer = SoundPrompt(changed(path, tmp_path, "preprocessor_config.json", chunk_length=2), 1 << 20)
     found = [digest(prompt, source(8000)), digest(prompt, source(8000, 1)), digest(longer, source(8000))]
     assert len(set(found)) == 3 and found[0] == digest(prompt, source(8000))
 
@@ -128,7 +127,7 @@ def test_rates_that_change_are_rounded_to_the_model_s_length(
     prompt: SoundPrompt, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Each part is rounded up to a whole sample: what that adds is cut off, and is no reason to refuse."""
-    read = "model.families.qwen2.feature_extractor.read_sound"
+    read = "tokenization.media.audio.read_sound"
     monkeypatch.setattr(read, lambda *_, **__: np.zeros(48002, np.float32))
     assert prompt.measure(source(1), LIMITS).grid == (1, 1, 300)
 
@@ -161,13 +160,13 @@ def test_no_sound_fits_into_one_token(prompt: SoundPrompt) -> None:
 def test_another_extractor_is_refused(path: Path, tmp_path: Path, key: str, value: float) -> None:
     checkpoint = changed(path, tmp_path, "preprocessor_config.json", **{key: value})
     with pytest.raises(CheckpointError, match="feature_size|num_mel_bins" if key == "feature_size" else key):
-        SoundPrompt(checkpoint, family="qwen2_audio")
+        SoundPrompt(checkpoint, 1 << 20)
 
 
 def test_the_encoder_s_own_length_holds_too(path: Path, tmp_path: Path) -> None:
     checkpoint = changed(path, tmp_path, "preprocessor_config.json", chunk_length=30)
     with pytest.raises(ChatError, match="at most 3 s"):
-        SoundPrompt(checkpoint, family="qwen2_audio").measure(source(50000), LIMITS)
+        SoundPrompt(checkpoint, 1 << 20).measure(source(50000), LIMITS)
 
 
 @pytest.mark.parametrize("token", ["<|AUDIO|>", "<|audio_bos|>", "<|audio_eos|>"])

@@ -6,7 +6,8 @@ from hypothesis import strategies as st
 
 from configs.serve import MediaConfig
 from model.families.qwen2.largest import largest_area, largest_clip
-from tokenization.media.frame_sampling import VideoOptions, frame_size
+from tokenization.chat.options import MediaOptions
+from tokenization.media.frame_sampling import frame_size
 from tokenization.media.smart_resize import MAX_ASPECT, smart_resize
 from tokenization.media.source import video_caps
 
@@ -34,7 +35,7 @@ def test_no_square_video_has_more_tokens(limits: MediaConfig, max_tokens: int) -
     found = largest_clip(limits, max_tokens, factor=28)
     most = 0
     for asked in (None, 235_200, limits.max_pixels):
-        options = VideoOptions(min_pixels=asked and min(asked, limits.max_pixels), max_pixels=limits.max_pixels)
+        options = MediaOptions(min_pixels=asked and min(asked, limits.max_pixels), max_pixels=limits.max_pixels)
         for n in range(2, limits.max_frames + 1, 2):
             for side in (100, 500, 3000):
                 height, width = frame_size(side, side, n, options, caps, factor=28)
@@ -55,7 +56,7 @@ def test_no_square_video_has_more_tokens(limits: MediaConfig, max_tokens: int) -
 def test_a_request_s_minimum_lifts_the_published_total() -> None:
     """768 frames of 17 x 17 tokens, where the total alone leaves 11 x 11; 576 of 20 x 20 are more still."""
     limits = MediaConfig()
-    asked = VideoOptions(min_pixels=235_200, max_pixels=limits.max_pixels)
+    asked = MediaOptions(min_pixels=235_200, max_pixels=limits.max_pixels)
     assert frame_size(3000, 3000, 768, asked, video_caps(limits)) == (476, 476)
     assert largest_clip(limits, 200_000, factor=28) == (288, (560, 560))
 

@@ -10,7 +10,7 @@ import pytest
 
 from configs.checkpoint import Checkpoint, CheckpointError
 from configs.serve import MediaConfig
-from model.families.qwen2.omni_processor import OmniPrompt, thinker_facts
+from model.families.qwen2.qwen2_5_omni import OmniPrompt, thinker_facts
 from tests.samples.pictures import encoded, photo
 from tests.samples.sounds import make_wav
 from tests.samples.soundtracks import add_tags, film, tone
@@ -19,10 +19,9 @@ from tests.tiny.qwen2_5_omni import write_qwen2_5_omni
 from tests.tiny.qwen2_vl import write_json
 from tokenization.chat.dialects import chat_from_native
 from tokenization.chat.errors import ChatError
-from tokenization.clock import StageClock
-from tokenization.media.frame_sampling import VideoOptions
+from tokenization.chat.options import MediaOptions
 from tokenization.media.source import Source, tracks
-from tokenization.processor import Measure
+from tokenization.processor import Measure, StageClock
 
 LIMITS = MediaConfig()
 MAX_PIXELS = LIMITS.max_pixels
@@ -35,11 +34,11 @@ def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def prompt(path: Path) -> OmniPrompt:
-    return OmniPrompt(Checkpoint(path), MAX_PIXELS, family="omni")
+    return OmniPrompt(Checkpoint(path), MAX_PIXELS)
 
 
 def of(path: Path) -> OmniPrompt:
-    return OmniPrompt(Checkpoint(path), MAX_PIXELS, family="omni")
+    return OmniPrompt(Checkpoint(path), MAX_PIXELS)
 
 
 def copy(path: Path, target: Path) -> Path:
@@ -54,7 +53,7 @@ def sound(n: int = 16000) -> Source:
 
 
 def talkie(seconds: float, n: int | None) -> Source:
-    options = VideoOptions(use_audio=True)
+    options = MediaOptions(use_audio=True)
     return Source(kind="video", where="inputs[0].video", data=film(seconds, sound=n), options=options)
 
 
@@ -186,7 +185,7 @@ def test_special_tags_and_missing_ones_do_not(path: Path, tmp_path: Path) -> Non
 def planned(prompt: OmniPrompt, limits: MediaConfig = LIMITS, **options: Any) -> tuple[int, tuple[int, int]]:
     """Frames and size of a clip of eight seconds."""
     data = make_clip(n=64, rate=8, size=(240, 320), codec="mjpeg", container="avi", pixels="yuvj420p")
-    measure = prompt.measure(Source(kind="video", where="", data=data, options=VideoOptions(**options)), limits)
+    measure = prompt.measure(Source(kind="video", where="", data=data, options=MediaOptions(**options)), limits)
     assert measure.clip is not None
     return len(measure.clip.indices), measure.clip.size
 

@@ -11,7 +11,7 @@ import torch
 from safetensors.numpy import load_file, save_file
 
 from configs.checkpoint import CheckpointError
-from model.net.batch import KVSpec
+from model.forward_batch import KVSpec
 from tests.parity.harness import OurRun, load_ours, make_sample
 from tests.tiny.qwen2_vl import Layout, write_qwen2_vl
 

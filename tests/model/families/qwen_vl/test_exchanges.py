@@ -1,6 +1,6 @@
 """A chat as exchanges; every other order is refused in tests/parity/test_qwen_vl_host.py."""
 
-from model.families.qwen_vl.exchanges import exchanges, text_of
+from model.families.qwen_vl.chatml import exchanges, text_of
 from tokenization.chat.dialects import chat_from_openai
 
 

@@ -10,11 +10,12 @@ from PIL import Image
 
 from configs.serve import MediaConfig
 from tests.samples.pictures import encoded, photo
-from tokenization import draw_job
+from tokenization import worker
 from tokenization.chat.errors import ChatError
 from tokenization.chat.grounding import Box
-from tokenization.draw_job import draw
-from tokenization.messages import Draw, Drawn, Media, StartWorker
+from tokenization.chat.parts import Media
+from tokenization.messages import Draw, Drawn, StartWorker
+from tokenization.worker import draw
 
 BOX = Box(ref="cat", kind="box", points=((20, 30), (90, 70)), picture=0)
 
@@ -45,6 +46,6 @@ def test_a_picture_that_is_gone_or_too_large(tmp_path: Path, monkeypatch: pytest
     url = "data:;base64," + base64.b64encode(encoded(photo(120, 80), "PNG")).decode()
     with pytest.raises(ChatError, match="at most 100 are allowed"):
         drawn(url, max_source_pixels=100)
-    monkeypatch.setattr(draw_job, "MAX_PNG_BYTES", 100)
+    monkeypatch.setattr(worker, "MAX_PNG_BYTES", 100)
     with pytest.raises(ChatError, match="more than 100"):
         drawn(url)

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from model.net.windows import window_order
+from model.net.rope_vit import window_order
 
 
 def test_ragged_edges_by_hand() -> None:

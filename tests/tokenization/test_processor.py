@@ -4,7 +4,7 @@ import time
 
 import pytest
 
-from tokenization.clock import StageClock
+from tokenization.processor import StageClock
 
 
 def test_seconds_add_up_per_stage() -> None:

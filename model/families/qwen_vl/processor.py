@@ -1,0 +1,172 @@
+"""How Qwen-VL reads a chat: ids with pads, and patches of pictures. Also Qwen without a vision tower."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from configs.checkpoint import Checkpoint, CheckpointError
+from configs.serve import MediaConfig
+from model.families.qwen_vl.chatml import (
+    DEFAULT_SYSTEM,
+    MAX_WINDOW_SIZE,
+    PICTURE_PADS,
+    Exchange,
+    Piece,
+    Words,
+    answer_pieces,
+    encode_pieces,
+    exchanges,
+    make_context,
+    n_kept,
+    stop_ids,
+    text_of,
+)
+from model.families.qwen_vl.list_format import PICTURE_PREFIX, list_pieces
+from model.families.qwen_vl.vocabulary import END_OF_TEXT, IMG_PAD, TiktokenCodec
+from tokenization.chat.errors import ChatError
+from tokenization.chat.parts import Boxes, Chat, Kind, Media, Text, Turn
+from tokenization.media.source import Source
+from tokenization.pads import content_digest, expand_pads, plain_positions
+from tokenization.processor import Layout, Measure, StageClock
+
+if TYPE_CHECKING:
+    pass
+
+
+class QwenVLPrompt:
+    """How the original Qwen-VL reads a chat: satisfies tokenization.processor.Prompt."""
+
+    def __init__(self, checkpoint: Checkpoint, max_pixels: int) -> None:
+        """Pictures have the size that the tower was made for, not `max_pixels`, the server's cap.
+
+        Raises CheckpointError for a damaged vocabulary or configuration, and for quantised weights.
+        """
+        refuse_quantised(checkpoint)
+        self._sees = "visual" in checkpoint.config
+        generation = checkpoint.facts("generation_config.json")
+        generation.expect("chat_format", ("chatml", "raw"), "chatml")
+        self._raw = generation.read(str, "chat_format", "chatml") == "raw"
+        self._window = generation.read(int, "max_window_size", MAX_WINDOW_SIZE)
+        # One published copy of the original's tokenizer writes no space after the colon; this key says so.
+        self._prefix = checkpoint.facts("tokenizer_config.json").read(str, "picture_prefix", PICTURE_PREFIX)
+        self.codec = TiktokenCodec.from_checkpoint(checkpoint)
+        self.modalities: frozenset[Kind] = frozenset({"image"}) if self._sees else frozenset()
+        self.hears_videos = False
+        self.grounds = self._sees
+        self.stop_ids = (self.codec.special[END_OF_TEXT],) if self._raw else stop_ids(self.codec)
+        self._pad = self.codec.special[IMG_PAD]
+        visual = checkpoint.config.child("visual")
+        self._patch = visual.read(int, "patch_size", 14)
+        self._side = visual.read(int, "image_size", 448) // self._patch
+        self._picture = Measure(
+            kind="image", grid=(1, self._side, self._side), shape=(self._side**2, 3 * self._patch**2),
+            n_pads=PICTURE_PADS, fixed=True,
+        )  # fmt: skip
+        self._settings = {"family": "qwen_vl", "mode": "RGB, alpha dropped", "patch": self._patch, "side": self._side}
+
+    def fit(self, chat: Chat) -> Chat:
+        """Without the oldest exchanges, where system and history together do not fit into the model's window."""
+        if self._raw:
+            return chat
+        system, pairs = exchanges(chat)
+        n = n_kept(self._pieces(pairs[:-1]), self.codec, system=_said(system), max_window_size=self._window)
+        kept = [turn for pair in [(system, None), *pairs[len(pairs) - 1 - n :]] for turn in pair if turn is not None]
+        return Chat(turns=tuple(kept))
+
+    def render(self, chat: Chat) -> list[int]:
+        """Ids with one <imgpad> between <img> and </img> for each picture."""
+        system, pairs = exchanges(chat)
+        if self._raw:
+            if system or len(pairs) > 1:
+                raise ChatError("this is a base model: it continues one list of parts, without history or system text")
+            return self._encode(self._pieces(pairs)[0][0])
+        *history, (query, _) = self._pieces(pairs)
+        said, window = _said(system), self._window
+        return self._encode(make_context(query, history, self.codec, system=said, max_window_size=window))
+
+    def measure(self, source: Source, limits: MediaConfig) -> Measure:
+        """Every picture has one size: [side * side, 3 * patch * patch]."""
+        if source.options.min_pixels is not None or source.options.max_pixels is not None:
+            pixels = self._side * self._patch
+            message = f"this model sees every picture at {pixels} x {pixels}: it takes no min_pixels or max_pixels"
+            raise ChatError(message, source.where)
+        from tokenization.media.image import read_header
+
+        header = read_header(source.data, max_source_pixels=limits.max_source_pixels, where=source.where)
+        return replace(self._picture, size=(header.width, header.height))
+
+    def largest(self, limits: MediaConfig, max_tokens: int) -> tuple[Measure, ...]:
+        """The one size that every picture has."""
+        return (self._picture,) if self._sees and max_tokens >= PICTURE_PADS else ()
+
+    def load(self, source: Source, measure: Measure, limits: MediaConfig, clock: StageClock) -> np.ndarray:
+        """uint8 [side * side, 3 * patch * patch], patches row by row, columns (channel, y, x)."""
+        from tokenization.media.image import decode_rgb, resize, to_patches
+
+        with clock.stage("decode"):
+            most = limits.max_source_pixels
+            image = decode_rgb(source.data, max_source_pixels=most, where=source.where, on_white=False)
+        with clock.stage("resize"):
+            image = resize(image, width=self._side * self._patch, height=self._side * self._patch)
+        with clock.stage("patch"):
+            return to_patches(image, patch=self._patch, merge=1)
+
+    def digest(self, array: np.ndarray, measure: Measure) -> str:
+        """sha256, in hex. Equal pixels with other settings have another digest."""
+        return content_digest(self._settings, array)
+
+    def expand(self, ids: Sequence[int], measures: Sequence[Measure]) -> Layout:
+        """Each <imgpad> becomes PICTURE_PADS of them: one run per picture."""
+        return expand_pads(ids, {"image": self._pad}, measures)
+
+    def positions(self, layout: Layout, measures: Sequence[Measure]) -> tuple[np.ndarray, int]:
+        """The index of each token, three times."""
+        return plain_positions(len(layout.input_ids))
+
+    def _encode(self, pieces: Sequence[Piece]) -> list[int]:
+        try:
+            return encode_pieces(pieces, self.codec, pads=1)
+        except ValueError as error:
+            raise ChatError(str(error)) from None
+
+    def _pieces(self, pairs: Sequence[Exchange]) -> list[tuple[list[Piece], list[Piece] | None]]:
+        """Each exchange as pieces; pictures are counted through the conversation, and named within their turn."""
+        found: list[tuple[list[Piece], list[Piece] | None]] = []
+        n_pictures = 0
+        for user, answer in pairs:
+            pieces = self._user(user, n_pictures)
+            n_pictures += sum(isinstance(part, Media) for part in user.parts)
+            said = "" if answer is None else text_of(answer)
+            replied: list[Piece] = answer_pieces(said) if self.grounds else [Words(said)]
+            found.append((pieces, None if answer is None else replied))
+        return found
+
+    def _user(self, turn: Turn, first_picture: int) -> list[Piece]:
+        try:
+            return list_pieces([_item(part) for part in turn.parts], self._prefix, first_picture=first_picture)
+        except ValueError as error:
+            raise ChatError(str(error)) from None
+
+
+def _said(system: Turn | None) -> str:
+    return DEFAULT_SYSTEM if system is None else text_of(system)
+
+
+def _item(part: Text | Media | Boxes) -> Mapping[str, object]:
+    """The part as the list format has it; what a picture's source is called never reaches the prompt."""
+    if isinstance(part, Text):
+        return {"text": part.text}
+    if isinstance(part, Media):
+        return {"image": ""}
+    return {"box": part.boxes} if part.ref is None else {"box": part.boxes, "ref": part.ref}
+
+
+def refuse_quantised(checkpoint: Checkpoint) -> None:
+    """Raise CheckpointError for GPTQ checkpoints, such as the published Int4 ones."""
+    if "quantization_config" in checkpoint.config:
+        raise CheckpointError(
+            "config.json: quantization_config: quantised checkpoints (Int4, GPTQ) of this model are not supported; "
+            "take the original one, with weights in float32, bfloat16 or float16"
+        )

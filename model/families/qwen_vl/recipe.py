@@ -1,0 +1,105 @@
+"""Qwen-VL's networks: which tower, resampler and decoder, with which sizes and tensor names.
+
+Defaults are those of the published configuration class.
+"""
+
+from configs.checkpoint import Checkpoint, CheckpointError, Facts
+from model.families.qwen_vl.chatml import PICTURE_PADS
+from model.families.qwen_vl.processor import refuse_quantised
+from model.net.absolute_vit import AbsoluteVit, AbsoluteVitSpec, build_absolute_vit
+from model.net.decoder import DecoderNames, DecoderSpec, build_decoder
+from model.net.linear import take_embedding
+from model.net.multimodal import Encoder, MultimodalLM
+from model.net.resampler import ResamplerSpec, build_resampler
+from model.net.rope import LogN, NtkRope
+from model.net.vision import PixelSpec
+from model.ops.base import Ops
+from model.weights import Weights
+
+CLIP_MEAN = (0.48145466, 0.4578275, 0.40821073)
+CLIP_STD = (0.26862954, 0.26130258, 0.27577711)
+PAD_BEHIND_START = 2  # <img>, </img>, <imgpad> have neighbouring ids
+
+
+def build(checkpoint: Checkpoint, weights: Weights, ops: Ops) -> MultimodalLM:
+    """Compose tower, resampler and decoder. Raises CheckpointError for what is missing, left over or not supported."""
+    refuse_quantised(checkpoint)
+    if weights.has("transformer.h.0.attn.c_attn.qweight"):
+        raise CheckpointError("the weights are quantised (qweight): only float32, bfloat16 or float16 are supported")
+    config = checkpoint.config
+    spec = _decoder_spec(config)
+    trained = config.read(int, "seq_length")
+    grows = trained if config.read(bool, "use_dynamic_ntk", True) else None
+    logn = config.read(bool, "use_logn_attn", True)
+    theta = config.read(float, "rotary_emb_base", 10000.0)
+    shape = (config.read(int, "vocab_size", 151936), spec.hidden)
+    tied = config.read(bool, "tie_word_embeddings", False)
+    embed, head = take_embedding(ops, weights, "transformer.wte.weight", "lm_head.weight", shape, tied)
+    names = DecoderNames(
+        layers="h", input_norm="ln_1", qkv=("attn.c_attn",), o="attn.c_proj", post_norm="ln_2",
+        gate_up=("mlp.w2", "mlp.w1"), down="mlp.c_proj", norm="ln_f",
+    )  # fmt: skip
+    encoders: dict[str, Encoder] = {}
+    pads: dict[str, int] = {}
+    marks: frozenset[int] = frozenset()
+    if "visual" in config:
+        encoders["image"] = _tower(config.child("visual"), weights, ops, spec.hidden)
+        start = config.child("visual").read(int, "image_start_id", 151857)
+        pads["image"] = start + PAD_BEHIND_START
+        marks = frozenset(range(start, start + PAD_BEHIND_START))
+    longest = max(32768, config.read(int, "max_position_embeddings", 8192))
+    model = MultimodalLM(
+        ops=ops,
+        embed=embed,
+        head=head,
+        rope=NtkRope(head_dim=spec.head_dim, theta=theta, trained_length=grows, device=ops.device),
+        decoder=build_decoder(ops, weights, spec, "transformer.", names),
+        encoders=encoders,
+        pad_ids=pads,
+        placeholder_ids=marks,
+        logn=LogN(trained_length=trained, longest=longest, device=ops.device) if logn else None,
+    )
+    weights.finish()
+    return model
+
+
+def _decoder_spec(config: Facts) -> DecoderSpec:
+
+    config.expect("no_bias", (True,), True)
+    config.expect("rotary_pct", (1.0,), 1.0)
+    config.expect("scale_attn_weights", (True,), True)
+    hidden, heads = config.read(int, "hidden_size", 4096), config.read(int, "num_attention_heads", 32)
+    head_dim = config.read(int, "kv_channels", 128)
+    config.expect("hidden_size", (heads * head_dim,), 4096)
+    return DecoderSpec(
+        hidden=hidden,
+        inter=config.read(int, "intermediate_size", 22016) // 2,  # the file counts gate and up together
+        layers=config.read(int, "num_hidden_layers", 32),
+        heads=heads,
+        kv_heads=heads,
+        head_dim=head_dim,
+        eps=config.read(float, "layer_norm_epsilon", 1e-6),
+        qkv_bias=True,
+    )
+
+
+def _tower(visual: Facts, weights: Weights, ops: Ops, hidden: int) -> AbsoluteVit:
+
+    eps, prefix = 1e-6, "transformer.visual."
+    visual.expect("n_queries", (PICTURE_PADS,), PICTURE_PADS)
+    visual.expect("output_dim", (hidden,), 512)
+    width, patch = visual.read(int, "width"), visual.read(int, "patch_size", 14)
+    side = visual.read(int, "image_size", 448) // patch
+    pool = ResamplerSpec(queries=PICTURE_PADS, width=width, out=hidden, heads=hidden // 128, side=side, eps=eps)
+    spec = AbsoluteVitSpec(
+        width=width,
+        depth=visual.read(int, "layers"),
+        heads=visual.read(int, "heads"),
+        inter=int(width * visual.read(float, "mlp_ratio")),
+        patch=patch,
+        side=side,
+        positions=256,
+        eps=eps,
+        pixels=PixelSpec(rescale=1 / 255, mean=CLIP_MEAN, std=CLIP_STD),
+    )
+    return build_absolute_vit(ops, weights, spec, prefix, build_resampler(ops, weights, pool, prefix))

@@ -1,0 +1,29 @@
+"""POST /tokenize: a chat in either dialect, and its ids and counts."""
+
+from typing import Any
+
+from server.http.bodies import ChatBody, model_of, object_or_inputs, parsed
+from server.http.native import native_chat
+from server.requests.refusal import invalid_request
+from server.requests.sampling import Wishes
+from tokenization.chat.dialects import chat_from_openai
+from tokenization.messages import Prepared
+
+
+def read_tokenize(raw: bytes) -> ChatBody:
+    """The body of POST /tokenize, in either dialect: `messages`, or what /chat takes. Raises Refusal, ChatError."""
+    body = object_or_inputs(parsed(raw))
+    if "messages" not in body:
+        return native_chat(body)
+    model = model_of(body)
+    if not isinstance(body["messages"], list):
+        raise invalid_request("must be a list", "messages")
+    chat = chat_from_openai(body["messages"])
+    return ChatBody(chat=chat, field="messages", model=model, wishes=Wishes(), stream=False, include_usage=False)
+
+
+def token_counts(prepared: Prepared, max_model_len: int) -> dict[str, Any]:
+    """The answer: the prompt's ids, and how many of them each medium has."""
+    media = [{"kind": item.kind, "tokens": sum(n for _, n in item.spans)} for item in prepared.media]
+    ids = prepared.input_ids.tolist()
+    return {"ids": ids, "count": len(ids), "media": media, "max_model_len": max_model_len}

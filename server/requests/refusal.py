@@ -1,0 +1,51 @@
+"""Why a request is not answered: the client must change it, must come back later, or the fault is ours."""
+
+from typing import Literal
+
+Kind = Literal["invalid_request", "not_found", "body_too_large", "overloaded", "unavailable", "internal"]
+
+
+class Refusal(Exception):
+    """A request that ends without an answer. Its message goes to the client: no paths, segment names or addresses."""
+
+    def __init__(
+        self, kind: Kind, message: str, *, param: str | None = None, code: str | None = None,
+        retry_after: float | None = None,
+    ) -> None:  # fmt: skip
+        super().__init__(message)
+        self.kind = kind
+        self.message = message
+        self.param = param  # the path of the offending field
+        self.code = code  # what a program tells the refusal by
+        self.retry_after = retry_after  # seconds; None: do not come back with the same request
+
+
+def invalid_request(message: str, param: str | None = None, code: str | None = None) -> Refusal:
+    """The client's chat or parameters; `param` is the path of the offending field."""
+    return Refusal("invalid_request", message, param=param, code=code)
+
+
+def not_found(message: str, param: str | None = None, code: str | None = None) -> Refusal:
+    """No such model."""
+    return Refusal("not_found", message, param=param, code=code)
+
+
+def body_too_large(limit: int) -> Refusal:
+    """The body has more than `limit` bytes."""
+    message = f"the request body is larger than this server's limit of {limit} bytes"
+    return Refusal("body_too_large", message, code="body_too_large")
+
+
+def overloaded(message: str, code: str, retry_after: float = 1.0) -> Refusal:
+    """The queue or a memory budget is full; the same request may succeed later."""
+    return Refusal("overloaded", message, code=code, retry_after=retry_after)
+
+
+def unavailable(message: str, code: str, retry_after: float = 1.0) -> Refusal:
+    """A process that the request needs is not there."""
+    return Refusal("unavailable", message, code=code, retry_after=retry_after)
+
+
+def internal(message: str, code: str = "internal") -> Refusal:
+    """The fault is ours."""
+    return Refusal("internal", message, code=code)

@@ -1,0 +1,52 @@
+"""What a client may say beside a medium: how many frames, how many pixels, in how much detail."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+
+from tokenization.chat.errors import MediaError
+
+_NUMBERS = ("fps", "num_frames", "min_pixels", "max_pixels")  # options that are numbers
+_MAX_NUMBER = 2**53  # whole numbers beyond it are not exact as floats
+_MIN_FPS = 1e-4  # one frame in three hours: positions that grow with the seconds between frames still fit 32 bits
+
+
+class MediaOptions(msgspec.Struct, frozen=True, kw_only=True):
+    """What a request may say beside the key of a video. Raises MediaError for what is no finite number above 0,
+    or a rate below one frame in three hours.
+    """
+
+    fps: float | None = None  # frames looked at per second; for a list of frames: the rate they were taken at
+    num_frames: int | None = None  # frames looked at, instead of fps
+    min_pixels: int | None = None  # of one frame after resizing
+    max_pixels: int | None = None
+    use_audio: bool = False  # of a video: its sound is heard too
+    low_detail: bool = False  # of a picture: few pixels will do; a model with one size for all of them may ignore it
+
+    def __post_init__(self) -> None:
+        _check("fps", self.fps, (int, float))
+        for name in ("num_frames", "min_pixels", "max_pixels"):
+            _check(name, getattr(self, name), int)
+        if self.fps is not None and self.num_frames is not None:
+            raise MediaError("fps and num_frames exclude each other", "num_frames")
+        if self.min_pixels is not None and self.max_pixels is not None and self.min_pixels > self.max_pixels:
+            raise MediaError("min_pixels must not be greater than max_pixels", "min_pixels")
+
+    @classmethod
+    def read(cls, part: Mapping[str, object]) -> "MediaOptions":
+        """The numbers of a content part as it came from JSON; other keys are not looked at. Raises MediaError."""
+        numbers: dict[str, Any] = {name: part.get(name) for name in _NUMBERS}
+        return cls(**numbers)
+
+
+def _check(name: str, value: object, kinds: type | tuple[type, ...]) -> None:
+    """An option is None, or a number that is finite and above 0; True is no number."""
+    if value is None:
+        return
+    if isinstance(value, bool) or not isinstance(value, kinds) or not isinstance(value, int | float):
+        raise MediaError(f"{name} must be a{' whole' if kinds is int else ''} number", name)
+    if not 0 < value < _MAX_NUMBER:  # false for NaN too
+        raise MediaError(f"{name} must be a number greater than 0 and below 2**53", name)
+    if name == "fps" and value < _MIN_FPS:
+        raise MediaError(f"fps must be at least {_MIN_FPS}", name)

@@ -1,0 +1,135 @@
+"""What the packets and one decoded frame of a video tell: its size, its frames and when each is shown."""
+
+from dataclasses import replace
+
+import numpy as np
+from av.sidedata.sidedata import SideData
+from av.video.frame import VideoFrame
+
+from tokenization.chat.errors import MediaError
+from tokenization.media.frame_sampling import FPS, VideoCaps
+from tokenization.media.video_decoder import UNDECODABLE, ClipReader, open_clip
+from tokenization.media.video_plan import PacketIndex, VideoInfo, plan_runs
+
+_EXPLICIT = ("mov", "matroska")  # containers that say when each packet is shown
+_FIRST_TRIES = 4  # key frames at which a first picture is looked for
+# Signs of (a, b, c, d) in a display matrix -> how a frame becomes upright: flip left-right first? turn by how much?
+_UPRIGHT = {
+    (1, 0, 0, 1): (False, 0),
+    (0, -1, 1, 0): (False, 90),
+    (-1, 0, 0, -1): (False, 180),
+    (0, 1, -1, 0): (False, 270),
+    (-1, 0, 0, 1): (True, 0),
+    (0, 1, 1, 0): (True, 90),
+    (1, 0, 0, -1): (True, 180),
+    (0, -1, -1, 0): (True, 270),
+}
+
+
+def probe(data: bytes | memoryview, caps: VideoCaps) -> VideoInfo:
+    """Read the packets of a clip, then decode one frame, which alone says how the clip is turned.
+
+    Raises MediaError for what is no video, holds none that can be decoded, or is above the caps; those are checked
+    before anything is decoded.
+    """
+    index, seconds, duration, fps = _read_packets(data, caps)
+    if duration > caps.max_duration_s:
+        raise MediaError(f"the video lasts {duration:.0f} s, at most {caps.max_duration_s:.0f} s are allowed")
+    frame = _first_picture(data, index, caps)
+    mirrored, rotation = _upright(frame)
+    turned = rotation in (90, 270)
+    return VideoInfo(
+        width=frame.height if turned else frame.width,
+        height=frame.width if turned else frame.height,
+        n_frames=len(index.packets),
+        timestamps=seconds,
+        duration=duration,
+        fps=fps,
+        rotation=rotation,
+        mirrored=mirrored,
+        index=replace(index, interlaced=bool(frame.interlaced_frame)),
+    )
+
+
+def _read_packets(data: bytes | memoryview, caps: VideoCaps) -> tuple[PacketIndex, np.ndarray, float, float]:
+    """The index, the seconds at which frames are shown (float64, from 0), the duration and the frames per second."""
+    with open_clip(data, caps) as clip:
+        if clip.container.startswith(_EXPLICIT):
+            return _read_index(clip, caps)
+    with open_clip(data, caps, study=True) as clip:
+        return _read_index(clip, caps)
+
+
+def _read_index(clip: ClipReader, caps: VideoCaps) -> tuple[PacketIndex, np.ndarray, float, float]:
+    codec = clip.stream.codec_context.name
+    counted = clip.container == "avi" and codec in ("h264", "hevc")  # their packets have no times, only places
+    pts: list[int] = []
+    lengths: list[int] = []  # how long each packet's frame is shown, 0 where the file does not say
+    keys: list[int] = []
+    shown: list[bool] = []
+    for number, packet in enumerate(clip.packets()):
+        if number >= caps.max_source_frames:
+            raise MediaError(f"the video has more than {caps.max_source_frames} frames")
+        at = packet.pts if packet.pts is not None else packet.dts
+        counted = counted or packet.pts is None
+        pts.append(at if at is not None else (pts[-1] + 1 if pts else 0))
+        lengths.append(packet.duration or 0)
+        if packet.is_keyframe:
+            keys.append(number)
+        # Cut off by an edit list; broken off by the end of the file; VP8's frames that are only referred to.
+        hidden = codec == "vp8" and not memoryview(packet)[0] & 0x10
+        shown.append(not (packet.is_discard or packet.is_corrupt or hidden))
+    order = np.argsort(np.array(pts, np.int64), kind="stable")
+    packets = order[np.array(shown, bool)[order]]
+    if not len(packets):
+        raise MediaError(UNDECODABLE)
+    times = np.array(pts, np.int64)[packets]
+    unit = float(clip.stream.time_base or 1)
+    seconds = (times - times[0]) * unit
+    duration, fps = _timing(seconds, lengths[packets[-1]] * unit, float(clip.stream.average_rate or 0))
+    starts = keys or [0]
+    index = PacketIndex(
+        packets=packets,
+        keys=tuple(starts),
+        key_frames=tuple(np.searchsorted(times, [pts[key] for key in starts]).tolist()),
+        n_packets=len(pts),
+        counted=counted,
+    )
+    return index, seconds, duration, fps
+
+
+def _timing(seconds: np.ndarray, last: float, rate: float) -> tuple[float, float]:
+    """(duration, frames per second) of frames shown at `seconds`, the last for `last` if that is not 0.
+
+    The rate that the file names is taken where it fits, because times rounded to milliseconds do not give it exactly.
+    """
+    n = len(seconds)
+    duration = float(seconds[-1]) + (last or float(seconds[-1]) / max(n - 1, 1))
+    if rate > 0 and abs(rate * duration - n) <= 0.5:
+        return duration, rate
+    if duration > 0:
+        return duration, n / duration
+    return n / (rate or FPS), rate or FPS
+
+
+def _first_picture(data: bytes | memoryview, index: PacketIndex, caps: VideoCaps) -> VideoFrame:
+    """The first frame that decodes at the start or at one of the first key frames."""
+    with_keys = [0, *(frame for frame in index.key_frames[:_FIRST_TRIES] if 0 < frame < len(index.packets))]
+    for number in with_keys:
+        with open_clip(data, caps) as clip:
+            for _, frame in clip.pick(index, plan_runs(index, [number])):
+                return frame
+    raise MediaError(UNDECODABLE)
+
+
+def _upright(frame: VideoFrame) -> tuple[bool, int]:
+    """(flip left-right first, then turn by so many degrees) as the frame's display matrix says; else nothing."""
+    item = frame.side_data.get("DISPLAYMATRIX")
+    if not isinstance(item, SideData):
+        return False, 0
+    # Nine int32 (a b u, c d v, x y w): a point (p, q) is shown at (a p + c q, b p + d q).
+    a, b, _, c, d = np.frombuffer(bytes(item), np.int32, count=5).tolist()
+    most = max(abs(a), abs(b), abs(c), abs(d), 1)
+    # Sides that are less than half of the greatest are what is left of a turn that is not quite a quarter.
+    sa, sb, sc, sd = (0 if 2 * abs(x) < most else (1 if x > 0 else -1) for x in (a, b, c, d))
+    return _UPRIGHT.get((sa, sb, sc, sd), (False, 0))
