@@ -3,6 +3,7 @@
 import ast
 import re
 import sys
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -10,6 +11,7 @@ ROOMS = ("server", "model", "tokenization", "shm", "configs")
 CODE = (*ROOMS, "tests", "benchmarks", "demo", "docs", "examples")
 MAX_FILE_LINES = 300
 MAX_FUNCTION_LINES = 60
+MAX_MODULES = 15  # directly in one folder of a room
 
 
 def sources(root: Path, folders: tuple[str, ...]) -> Iterator[tuple[str, str]]:
@@ -40,6 +42,20 @@ def long_functions(root: Path) -> list[str]:
 def modules_without_docstring(root: Path) -> list[str]:
     """Modules that hold code and do not say what they are."""
     return [name for name, text in sources(root, CODE) if text.strip() and not ast.get_docstring(ast.parse(text))]
+
+
+def wide_folders(root: Path) -> list[str]:
+    """Folders of the rooms with more modules than a reader takes in at one look; they have walls missing."""
+    modules = [Path(name) for name, text in sources(root, ROOMS) if text.strip() or not name.endswith("__init__.py")]
+    n = Counter(module.parent.as_posix() for module in modules)
+    return [f"{folder}: {count} modules" for folder, count in sorted(n.items()) if count > MAX_MODULES]
+
+
+def ways_past_the_front_door(root: Path) -> list[str]:
+    """Imports of a module of shm/ from outside it: all that can be asked of the room is in `shm` itself."""
+    pattern = re.compile(r"^\s*(?:from|import) shm\.\w", re.MULTILINE)
+    others = ("server", "model", "tokenization", "configs", "benchmarks", "demo", "examples")
+    return [name for name, text in sources(root, others) if pattern.search(text)]
 
 
 def names_without_meaning(root: Path) -> list[str]:

@@ -6,6 +6,13 @@ from pathlib import Path
 
 import pytest
 
+from tests.architecture.laws import ROOMS
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
+
 REPO = Path(__file__).resolve().parents[2]
 HOST = REPO / "tests" / "architecture" / "host_modules.py"
 
@@ -21,37 +28,69 @@ def lint_imports(cwd: Path, config: Path) -> subprocess.CompletedProcess[str]:
     )
 
 
-def plant_tree(root: Path) -> None:
-    """A tree with the packages of this one, in which nothing imports anything."""
-    for room in ("server", "model", "tokenization", "shm", "configs"):
-        for path in [REPO / room, *(path.parent for path in (REPO / room).rglob("__init__.py"))]:
-            (root / path.relative_to(REPO)).mkdir(parents=True, exist_ok=True)
-            (root / path.relative_to(REPO) / "__init__.py").write_text("")
-    for family in ("one", "two"):
-        (root / "model" / "families" / family).mkdir()
-        (root / "model" / "families" / family / "__init__.py").write_text("")
-        (root / "model" / "families" / family / "recipe.py").write_text("")
-
-
 def test_imports_go_right_only() -> None:
     done = lint_imports(REPO, REPO / "pyproject.toml")
     assert done.returncode == 0, done.stdout + done.stderr
 
 
-@pytest.mark.parametrize(
-    ("module", "line"),
-    [
-        ("shm/pool.py", "import tokenization.chat.dialects\n"),
-        ("tokenization/chat/dialects.py", "def f():\n    from model import registry\n"),
-        ("model/families/one/processor.py", "import model.families.two.recipe\n"),
-    ],
-)
-def test_a_planted_import_to_the_left_is_seen(module: str, line: str, tmp_path: Path) -> None:
-    plant_tree(tmp_path)
-    clean = lint_imports(tmp_path, REPO / "pyproject.toml")
-    assert clean.returncode == 0, clean.stdout + clean.stderr
-    (tmp_path / module).write_text(line)
-    assert lint_imports(tmp_path, REPO / "pyproject.toml").returncode == 1
+PLANTS = [  # (contract, who imports, what it must not import)
+    ("imports go right only", "shm.pool", "tokenization.chat.dialects"),
+    ("imports go right only", "tokenization.chat.dialects", "model.registry"),
+    ("server: http -> requests -> children", "server.requests.service", "server.http.errors"),
+    ("server: http -> requests -> children", "server.children.supervisor", "server.requests.refusal"),
+    ("server: http -> requests -> children", "server.metrics", "server.children.supervisor"),
+    ("server: only a child's own main runs a room", "server.http.app", "tokenization.worker"),
+    ("tokenization: worker -> prepare", "tokenization.chat.parts", "tokenization.text.bpe"),
+    ("tokenization: worker -> prepare", "tokenization.media.image", "tokenization.text.template"),
+    ("tokenization: worker -> prepare", "tokenization.media.source", "tokenization.processor"),
+    ("tokenization: worker -> prepare", "tokenization.processor", "tokenization.prepare"),
+    ("tokenization: what the HTTP process loads", "tokenization.pads", "tokenization.media.audio"),
+    ("model: engine -> registry", "model.net.decoder", "model.families.one.recipe"),
+    ("model: engine -> registry", "model.families.one.recipe", "model.engine.engine"),
+    ("families do not know each other", "model.families.one.processor", "model.families.two.recipe"),
+]
+
+
+def plant(root: Path, *, offences: bool) -> str:
+    """Write the modules of this tree and two families, all empty but for the offences; what import-linter says."""
+    modules = [path.relative_to(REPO) for room in ROOMS for path in (REPO / room).rglob("*.py")]
+    modules = [path for path in modules if path.parts[:2] != ("model", "families") or len(path.parts) == 3]
+    families = [Path("model/families", family) for family in ("one", "two")]
+    modules += [family / name for family in families for name in ("__init__.py", "processor.py", "recipe.py")]
+    for path in modules:
+        (root / path).parent.mkdir(parents=True, exist_ok=True)
+        (root / path).touch()
+    for _, importer, imported in PLANTS if offences else ():
+        with (root / importer.replace(".", "/")).with_suffix(".py").open("a") as file:
+            file.write(f"def f():\n    import {imported}\n")  # also where it is imported late
+    return lint_imports(root, REPO / "pyproject.toml").stdout
+
+
+def test_a_tree_without_offences_is_clean(tmp_path: Path) -> None:
+    assert " BROKEN" not in plant(tmp_path, offences=False)
+
+
+@pytest.fixture(scope="module")
+def broken_contracts(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """What import-linter says of a tree with all the offences."""
+    return plant(tmp_path_factory.mktemp("planted"), offences=True)
+
+
+@pytest.mark.parametrize(("contract", "importer", "imported"), PLANTS)
+def test_a_planted_import_is_seen(contract: str, importer: str, imported: str, broken_contracts: str) -> None:
+    broken = [line for line in broken_contracts.splitlines() if line.endswith(" BROKEN")]
+    assert any(line.startswith(contract) for line in broken)
+    assert f"{importer} -> {imported} " in broken_contracts
+
+
+def test_every_contract_has_a_plant() -> None:
+    contracts = tomllib.loads((REPO / "pyproject.toml").read_text())["tool"]["importlinter"]["contracts"]
+    without = [
+        contract["name"]
+        for contract in contracts
+        if not any(contract["name"].startswith(planted) for planted, _, _ in PLANTS)
+    ]
+    assert without == []
 
 
 def run_host(statement: str) -> subprocess.CompletedProcess[str]:
@@ -65,9 +104,24 @@ def test_the_host_never_loads_torch() -> None:
     assert done.returncode == 0, done.stderr
 
 
-def test_a_torch_in_the_host_would_be_seen() -> None:
-    done = run_host("import torch, sys; assert 'torch' not in sys.modules")
-    assert done.returncode == 1
+HTTP_PROCESS = """
+import sys
+from server.__main__ import main
+from configs.settings import load_config
+from server.requests.model_card import served_by
+served_by(load_config([]))
+{planted}
+loaded = [name for name in ("torch", "av", "PIL", "tokenization.worker", "model.engine.loop") if name in sys.modules]
+assert not loaded, loaded
+"""
+
+
+@pytest.mark.parametrize("planted", ["", "import tokenization.media.image", "import av", "import torch"])
+def test_the_process_that_faces_the_network_opens_no_media(planted: str) -> None:
+    """It has read its checkpoint and stands before its first request. tests/e2e looks at one that has answered."""
+    program = HTTP_PROCESS.format(planted=planted)
+    done = subprocess.run([sys.executable, "-c", program], cwd=REPO, capture_output=True, text=True, check=False)
+    assert done.returncode == (1 if planted else 0), done.stderr
 
 
 def test_import_model_is_this_repository() -> None:

@@ -15,6 +15,9 @@ PLANTS: list[tuple[Law, str, str]] = [
     (laws.long_files, "server/long.py", '"""Doc."""\n' * 301),
     (laws.long_functions, "model/net/long.py", f'"""Doc."""\ndef f():\n{LONG_BODY}'),
     (laws.modules_without_docstring, "shm/silent.py", "x = 1\n"),
+    (laws.wide_folders, "shm/sixteenth.py", '"""Doc."""\n'),
+    (laws.ways_past_the_front_door, "server/a.py", '"""Doc."""\nfrom shm.pool import Pool\n'),
+    (laws.ways_past_the_front_door, "demo/a.py", '"""Doc."""\ndef f():\n    import shm.segment\n'),
     (laws.names_without_meaning, "server/utils/a.py", '"""Doc."""\n'),
     (laws.names_without_meaning, "server/shm_helper.py", '"""Doc."""\n'),
     (laws.mentions_of_models, "server/a.py", '"""Doc."""\nif name == "Fast-VL": pass\n'),
@@ -32,6 +35,7 @@ CLEAN = {
     "model/families/fast_vl/processor.py": '"""FastVL."""\n',
     "configs/settings.py": '"""Doc, /dev/shm in a docstring."""\n',
     "shm/owner.py": '"""Doc."""\nROOT = "/dev/shm"\n',
+    **{f"shm/module_{n}.py": '"""Doc."""\n' for n in range(laws.MAX_MODULES - 1)},
     "server/fine.py": f'"""Doc."""\ndef f():\n{LONG_BODY[: -len("    x = 59" + chr(10))]}',
 }
 LAWS = list(dict.fromkeys(law for law, _, _ in PLANTS))
