@@ -56,10 +56,10 @@ class OurDecode:
         for step in range(STEPS):
             at = torch.tensor(self.lengths) + step
             n = len(self.lengths)
-            where = self.tables.long().gather(1, (at // BLOCK)[:, None])[:, 0] * BLOCK + at % BLOCK
+            param = self.tables.long().gather(1, (at // BLOCK)[:, None])[:, 0] * BLOCK + at % BLOCK
             batch = ForwardBatch(
                 ids=torch.zeros(n, dtype=torch.long), positions=at.expand(3, n),
-                media_rows=torch.empty(0, dtype=torch.long), media_embeds=None, slots=where,
+                media_rows=torch.empty(0, dtype=torch.long), media_embeds=None, slots=param,
                 block_tables=self.tables, q_lens=(1,) * n, kv_lens=tuple((at + 1).tolist()),
                 sample_rows=torch.arange(n),
             )  # fmt: skip

@@ -21,7 +21,7 @@ from model.registry import family_of
 from shm import Owner, Pool, default_root, read_segment, write_segment
 from tests.tiny.qwen2_vl import write_qwen2_vl
 from tokenization.media.source import Source
-from tokenization.processor import Prompt, StageClock
+from tokenization.processor import Processor, StageClock
 
 GOAL = 0.65
 SIZES = ((640, 480), (1280, 720), (1920, 1080))  # width, height
@@ -55,17 +55,17 @@ def picture(width: int, height: int, seed: int = 0) -> bytes:
     return out.getvalue()
 
 
-def ours(prompt: Prompt, pool: Pool, root: Path, limits: MediaConfig, *, digest: bool) -> Callable[[bytes], None]:
+def ours(host: Processor, pool: Pool, root: Path, limits: MediaConfig, *, digest: bool) -> Callable[[bytes], None]:
     """What a worker does with one picture: header, lease, decode, resize, patches, write; the digest where wanted."""
     clock = StageClock()
 
     def run(data: bytes) -> None:
-        source = Source(kind="image", where="inputs[0].image", data=data)
-        measure = prompt.measure(source, limits)
+        source = Source(kind="image", param="inputs[0].image", data=data)
+        measure = host.measure(source, limits)
         names = pool.lease("bench", [measure.nbytes])
-        pixels = prompt.load(source, measure, limits, clock)
+        pixels = host.load(source, measure, limits, clock)
         if digest:
-            prompt.digest(pixels, measure)
+            host.digest(pixels, measure)
         write_segment(root, names[0], pixels)
         pool.give_back("bench", names)
 
@@ -96,14 +96,14 @@ def one_round(sides: list[Side], data: bytes, seconds: float) -> dict[str, float
 
 
 def check_equal(
-    prompt: Prompt, pool: Pool, root: Path, limits: MediaConfig, processor: Qwen2VLImageProcessorPil
+    host: Processor, pool: Pool, root: Path, limits: MediaConfig, processor: Qwen2VLImageProcessorPil
 ) -> None:
     """Both sides must do the same work: what lies in shared memory are the reference's pixels. Raises ValueError."""
     data = picture(*SIZES[0])
-    source = Source(kind="image", where="", data=data)
-    measure = prompt.measure(source, limits)
+    source = Source(kind="image", param="", data=data)
+    measure = host.measure(source, limits)
     names = pool.lease("check", [measure.nbytes])
-    write_segment(root, names[0], prompt.load(source, measure, limits, StageClock()))
+    write_segment(root, names[0], host.load(source, measure, limits, StageClock()))
     pixels = read_segment(root, names[0], measure.shape, np.uint8)
     pool.give_back("check", names)
     image = Image.open(io.BytesIO(data)).convert("RGB")
@@ -148,15 +148,15 @@ def measure(model: Path, rounds: int, seconds: float) -> int:
     """Compare over the settings of a checkpoint; 1 when the goal is missed."""
     limits = MediaConfig()
     checkpoint = Checkpoint(model)
-    prompt = family_of(checkpoint).prompt(checkpoint, limits.max_pixels)
+    host = family_of(checkpoint).processor(checkpoint, limits.max_pixels)
     processor = Qwen2VLImageProcessorPil.from_pretrained(model)
     owner = Owner.claim(default_root())
     try:
         pool = Pool(owner, 64 * MIB)
-        check_equal(prompt, pool, owner.root, limits, processor)
+        check_equal(host, pool, owner.root, limits, processor)
         sides = [
-            Side(name="ours", run=ours(prompt, pool, owner.root, limits, digest=False)),
-            Side(name="ours with digest", run=ours(prompt, pool, owner.root, limits, digest=True)),
+            Side(name="ours", run=ours(host, pool, owner.root, limits, digest=False)),
+            Side(name="ours with digest", run=ours(host, pool, owner.root, limits, digest=True)),
             Side(name="transformers", run=reference(processor)),
         ]
         return 0 if compare(sides, rounds, seconds) else 1

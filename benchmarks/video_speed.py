@@ -14,7 +14,7 @@ import numpy as np
 from PIL import Image
 
 from tokenization.chat.options import MediaOptions
-from tokenization.media.frame_sampling import Sampling, VideoCaps, frame_size, sample
+from tokenization.media.frame_sampling import FrameSampling, VideoCaps, frame_size, sample_frames
 from tokenization.media.video_frames import read_frames
 from tokenization.media.video_plan import VideoInfo
 from tokenization.media.video_probe import probe
@@ -54,9 +54,9 @@ def clip(name: str, folder: Path) -> bytes:
     return path.read_bytes()
 
 
-def plan(info: VideoInfo, fps: float) -> tuple[Sampling, tuple[int, int]]:
+def plan(info: VideoInfo, fps: float) -> tuple[FrameSampling, tuple[int, int]]:
     """Which frames, and (height, width) of each."""
-    sampling = sample(info.n_frames, info.fps, MediaOptions(fps=fps), CAPS)
+    sampling = sample_frames(info.n_frames, info.fps, MediaOptions(fps=fps), CAPS)
     return sampling, frame_size(info.height, info.width, len(sampling.indices), MediaOptions(), CAPS)
 
 
@@ -67,7 +67,7 @@ def by_sampling(data: bytes, fps: float) -> np.ndarray:
     return read_frames(data, info, sampling.indices, size, CAPS)[0]
 
 
-def by_decoding_whole(data: bytes, sampling: Sampling, size: tuple[int, int]) -> np.ndarray:
+def by_decoding_whole(data: bytes, sampling: FrameSampling, size: tuple[int, int]) -> np.ndarray:
     """Every frame is decoded, in threads; only the wanted ones are turned to RGB and resized, in the same way."""
     height, width = size
     wanted = set(sampling.indices)

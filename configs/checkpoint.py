@@ -19,12 +19,12 @@ class _Required:
 REQUIRED = _Required()
 
 
-class Facts:
+class ConfigSection:
     """The keys of one JSON object, read one by one with their type; what is never read is ignored."""
 
-    def __init__(self, values: dict[str, Any], where: str) -> None:
+    def __init__(self, values: dict[str, Any], location: str) -> None:
         self._values = values
-        self.where = where
+        self.location = location
 
     def __contains__(self, key: str) -> bool:
         return self._values.get(key) is not None
@@ -37,12 +37,12 @@ class Facts:
         value = self._values.get(key)
         if value is None:
             if isinstance(default, _Required):
-                raise CheckpointError(f"{self.where}: required key {key!r} is missing")
+                raise CheckpointError(f"{self.location}: required key {key!r} is missing")
             return default
         if kind is float and isinstance(value, int) and not isinstance(value, bool):
             return float(value)  # type: ignore[return-value]
         if not isinstance(value, kind) or (kind is int and isinstance(value, bool)):
-            raise CheckpointError(f"{self.where}: {key!r} is {value!r}, expected {kind.__name__}")
+            raise CheckpointError(f"{self.location}: {key!r} is {value!r}, expected {kind.__name__}")
         return value
 
     def expect(self, key: str, supported: Collection[object], default: object = REQUIRED) -> None:
@@ -51,24 +51,26 @@ class Facts:
         if value is None:
             value = default
         if value is REQUIRED:
-            raise CheckpointError(f"{self.where}: required key {key!r} is missing")
+            raise CheckpointError(f"{self.location}: required key {key!r} is missing")
         if value not in supported:
             raise CheckpointError(
-                f"{self.where}: {key} = {value!r} is not supported (supported: {', '.join(map(repr, supported))})"
+                f"{self.location}: {key} = {value!r} is not supported (supported: {', '.join(map(repr, supported))})"
             )
 
-    def child(self, key: str) -> "Facts":
+    def child(self, key: str) -> "ConfigSection":
         """The object under `key`; an absent one reads as empty, so that class defaults apply."""
         value = self._values.get(key)
         if value is None:
             value = {}
         if not isinstance(value, dict):
-            raise CheckpointError(f"{self.where}: {key!r} is not an object")
-        return Facts(value, f"{self.where}: {key}")
+            raise CheckpointError(f"{self.location}: {key!r} is not an object")
+        return ConfigSection(value, f"{self.location}: {key}")
 
-    def merged(self, other: "Facts") -> "Facts":
-        """These keys, and those of `other` where these have none (old flat configs hold the text keys outside)."""
-        return Facts({**other._values, **{k: v for k, v in self._values.items() if v is not None}}, self.where)
+    def merged(self, other: "ConfigSection") -> "ConfigSection":
+        """These keys, and those of `other` location these have none (old flat configs hold the text keys outside)."""
+        return ConfigSection(
+            {**other._values, **{k: v for k, v in self._values.items() if v is not None}}, self.location
+        )
 
 
 class Checkpoint:
@@ -78,20 +80,20 @@ class Checkpoint:
         self.path = path
         if not (path / "config.json").is_file():
             raise CheckpointError(f"{path}: no config.json here; --model takes a checkpoint directory")
-        self.config = self.facts("config.json")
+        self.config = self.file("config.json")
 
-    def facts(self, name: str) -> Facts:
+    def file(self, name: str) -> ConfigSection:
         """The JSON object in file `name`; an absent file reads as empty."""
         path = self.path / name
         if not path.is_file():
-            return Facts({}, name)
+            return ConfigSection({}, name)
         try:
             values = json.loads(path.read_text(encoding="utf-8"))
         except ValueError as error:
             raise CheckpointError(f"{name}: not valid JSON: {error}") from None
         if not isinstance(values, dict):
             raise CheckpointError(f"{name}: not a JSON object")
-        return Facts(values, name)
+        return ConfigSection(values, name)
 
     @property
     def architecture(self) -> str:

@@ -52,10 +52,10 @@ class Setting:
 
     def help_text(self) -> str:
         """Help with default and range."""
-        facts = [] if self.default in (None, ()) else [f"default {self.default}"]
+        notes = [] if self.default in (None, ()) else [f"default {self.default}"]
         if self.low is not None and self.high is not None:
-            facts.append(f"{self.low} to {self.high}")
-        return f"{self.help} [{', '.join(facts)}]" if facts else self.help
+            notes.append(f"{self.low} to {self.high}")
+        return f"{self.help} [{', '.join(notes)}]" if notes else self.help
 
     def parse(self, raw: object, source: str) -> Any:
         """The field's value from text, or from a TOML value. Raises SettingsError that begins with `source`."""

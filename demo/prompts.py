@@ -12,7 +12,7 @@ from tokenizers import Tokenizer
 
 from demo.checkpoint import AROUND, PADS, id_of
 from demo.sizes import Sizes
-from model.families.qwen2.positions import Rhythm, alone, hearing, lay_out, sight
+from model.families.qwen2.positions import TimeScale, audio_positions, mrope_positions, single_block, vision_positions
 
 IGNORED = -100  # label of what the model need not say
 OTHER = "other image"  # the kind of pictures that have another size than those of kind "image"
@@ -58,7 +58,7 @@ class Encoded:
     turning: tuple[tuple[int, ...], ...]  # of each answer: places behind which it says what was seen, in a box digits
 
 
-def sound_tokens(frames: int) -> int:
+def audio_tokens(frames: int) -> int:
     """Tokens of a sound of so many mel frames: a convolution of stride 2, then the mean of pairs."""
     return ((frames - 1) // 2 + 1) // 2
 
@@ -69,7 +69,7 @@ class Reader:
     def __init__(self, tokenizer: Tokenizer, sizes: Sizes) -> None:
         self._tokenizer = tokenizer
         self._sizes = sizes
-        self._rhythm = Rhythm(per_second=sizes.positions_per_second, merge=sizes.merge)
+        self._time_scale = TimeScale(per_second=sizes.positions_per_second, merge=sizes.merge)
         self._start, self._end = (id_of(tokenizer, text) for text in ("<|im_start|>", "<|im_end|>"))
         self._box = id_of(tokenizer, "<box>")
         self._digits = {id_of(tokenizer, digit) for digit in "0123456789"}
@@ -110,7 +110,7 @@ class Reader:
     def n_tokens(self, kind: str, extent: Extent) -> int:
         """Pads of one medium."""
         if kind == "audio":
-            return sound_tokens(extent.grid[2])
+            return audio_tokens(extent.grid[2])
         return prod(extent.grid) // self._sizes.merge**2
 
     def _ask(
@@ -140,6 +140,10 @@ class Reader:
         for ref, start, count in places:
             extent = extents[ref.kind]
             seen = ref.kind != "audio"
-            found = sight(extent.grid, self._rhythm, seconds_per_grid=extent.seconds) if seen else hearing(count)
-            blocks.append(alone(start, found))
-        return lay_out(n, blocks)[0].astype(np.int64)
+            found = (
+                vision_positions(extent.grid, self._time_scale, seconds_per_grid=extent.seconds)
+                if seen
+                else audio_positions(count)
+            )
+            blocks.append(single_block(start, found))
+        return mrope_positions(n, blocks)[0].astype(np.int64)

@@ -165,7 +165,7 @@ def shortest(count: int) -> float:
     return count * MIN_BEEP + (count - 1) * MIN_GAP
 
 
-def rhythm(
+def time_scale(
     rng: np.random.Generator, count: int, most: float
 ) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
     """Seconds of every beep [count] and of every gap [count - 1], together at most `most`."""
@@ -201,7 +201,7 @@ def beeps(rng: np.random.Generator, count: int, seconds: float | None = None) ->
     """
     if not 1 <= count <= MOST_BEEPS:
         raise ValueError(f"{count} beeps; 1 to {MOST_BEEPS} are possible")
-    lengths, gaps = rhythm(rng, count, check(seconds, shortest(count)) - 0.002)
+    lengths, gaps = time_scale(rng, count, check(seconds, shortest(count)) - 0.002)
     first = pick_hertz(rng, *BEEP)
     second = first
     if rng.random() < 0.15:

@@ -13,18 +13,18 @@ from PIL import Image
 from demo.answers import COLOURS, DIRECTIONS, SHAPES
 from demo.clips import Clip, moving, pick_size
 from demo.pictures import Picture, Thing, draw_scene, random_size
-from demo.prompts import Extent, sound_tokens
+from demo.prompts import Extent, audio_tokens
 from demo.recording import worn_sound
 from demo.sizes import Sizes
 from demo.sounds import Sound, silence, sweep, tone
 from demo.sounds import beeps as make_beeps
 from demo.wear import worn_picture
 from tokenization.chat.options import MediaOptions
-from tokenization.media.frame_sampling import VideoCaps, sample
+from tokenization.media.frame_sampling import VideoCaps, sample_frames
 from tokenization.media.image import resize, to_patches
 from tokenization.media.mel import MelSpec, log_mel
 from tokenization.media.smart_resize import smart_resize
-from tokenization.media.video import clip_patches
+from tokenization.media.video import video_patches
 
 NO_SHAPE, NO_COLOUR = len(SHAPES), len(COLOURS)
 _TOKEN_SECONDS = 0.04
@@ -102,7 +102,7 @@ class Studio:
         seconds = float(np.round(rng.uniform(0.8, 5.0), 2))
         fps = float(rng.choice((8, 10, 12, 15, 24, 25, 30, 30, 60)))
         n_frames = max(4, round(seconds * fps))
-        sampling = sample(n_frames, fps, MediaOptions(), VideoCaps())
+        sampling = sample_frames(n_frames, fps, MediaOptions(), VideoCaps())
         size = pick_size(rng)
         h, w = smart_resize(
             size[1], size[0], factor=sizes.cell, min_pixels=sizes.frame_min_pixels, max_pixels=sizes.frame_max_pixels
@@ -112,7 +112,7 @@ class Studio:
         for clip in made:
             frames = [resize(clip.frame(i / fps), width=w, height=h) for i in sampling.indices]
             stack = np.stack([np.asarray(frame) for frame in frames])
-            patches.append(clip_patches(self._grain(stack), patch=sizes.patch, merge=sizes.merge))
+            patches.append(video_patches(self._grain(stack), patch=sizes.patch, merge=sizes.merge))
         grid = (len(sampling.indices) // 2, h // sizes.patch, w // sizes.patch)
         return made, np.stack(patches), Extent(grid=grid, seconds=sampling.seconds_per_grid)
 
@@ -195,7 +195,7 @@ class Studio:
 
     def heard(self, made: Sequence[Sound], extent: Extent) -> np.ndarray:
         """int64 [sounds, tokens]: 1 where a beep sounds in the middle of a token, 2 in the first such token of each."""
-        n = sound_tokens(extent.grid[2])
+        n = audio_tokens(extent.grid[2])
         found = np.zeros((len(made), n), np.int64)
         middles = (np.arange(n) + 0.5) * _TOKEN_SECONDS
         for i, sound in enumerate(made):

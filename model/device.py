@@ -5,7 +5,7 @@ from collections.abc import Iterable
 
 import torch
 
-from configs.checkpoint import Facts
+from configs.checkpoint import ConfigSection
 from configs.serve import Device, Dtype
 
 _DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
@@ -15,11 +15,11 @@ class DeviceError(Exception):
     """The device or dtype that was asked for cannot be had here: the message says what to do."""
 
 
-def resolve(device: Device, dtype: Dtype, *facts: Facts) -> tuple[torch.device, torch.dtype]:
+def resolve(device: Device, dtype: Dtype, *configs: ConfigSection) -> tuple[torch.device, torch.dtype]:
     """The torch device and dtype for `--device` and `--dtype`. Raises DeviceError.
 
     "auto" device: cuda where torch sees one, else the CPU. "auto" dtype: the checkpoint's own (`dtype` or
-    `torch_dtype` of the first of `facts`, or of its text_config, that names one; float32 where none does). float16
+    `torch_dtype` of the first of `configs`, or of its text_config, that names one; float32 where none does). float16
     becomes bfloat16 on the CPU, which has no fast float16 arithmetic: the weights keep their range and lose three
     bits; `--dtype float32` keeps all at twice the memory.
     """
@@ -28,7 +28,7 @@ def resolve(device: Device, dtype: Dtype, *facts: Facts) -> tuple[torch.device, 
         if dtype == "float16" and where.type == "cpu":
             raise DeviceError("--dtype float16 is not served on the CPU: take bfloat16 or float32")
         return where, _DTYPES[dtype]
-    own = _own_dtype(facts)
+    own = _own_dtype(configs)
     if own == torch.float16 and where.type == "cpu":
         own = torch.bfloat16
     return where, own
@@ -46,8 +46,8 @@ def _device(device: Device) -> torch.device:
     return torch.device(device)
 
 
-def _own_dtype(facts: Iterable[Facts]) -> torch.dtype:
-    for place in (place for whole in facts for place in (whole, whole.child("text_config"))):
+def _own_dtype(configs: Iterable[ConfigSection]) -> torch.dtype:
+    for place in (place for whole in configs for place in (whole, whole.child("text_config"))):
         for key in ("dtype", "torch_dtype"):
             if key in place:
                 place.expect(key, _DTYPES)

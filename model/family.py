@@ -4,8 +4,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from configs.checkpoint import Checkpoint, Facts
-from tokenization.processor import Prompt
+from configs.checkpoint import Checkpoint, ConfigSection
+from tokenization.processor import Processor
 
 if TYPE_CHECKING:
     from model.net.multimodal import MultimodalLM
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from model.weights import Weights
 
 
-def whole_config(checkpoint: Checkpoint) -> Facts:
+def whole_config(checkpoint: Checkpoint) -> ConfigSection:
     """config.json itself: where most models keep what is true of all of them."""
     return checkpoint.config
 
@@ -23,8 +23,8 @@ class Family:
     """One model family, as model/registry.py finds it."""
 
     name: str
-    prompt: Callable[[Checkpoint, int], Prompt]  # checkpoint, the server's cap on pixels of one image
+    processor: Callable[[Checkpoint, int], Processor]  # checkpoint, the server's cap on pixels of one image
     build: "Callable[[Checkpoint, Weights, Ops], MultimodalLM]"
     renames: Mapping[str, str]  # prefix on disk -> prefix that build() asks for, longest first
     skips: tuple[str, ...] = ()  # prefixes on disk of parts that are not served; their tensors are never read
-    facts: Callable[[Checkpoint], Facts] = whole_config  # where in config.json the model that is served stands
+    config: Callable[[Checkpoint], ConfigSection] = whole_config  # where in config.json the model that is served stands

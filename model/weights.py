@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from configs.checkpoint import Checkpoint, CheckpointError, Facts
+from configs.checkpoint import Checkpoint, CheckpointError, ConfigSection
 
 _DTYPES = {"F64": torch.float64, "F32": torch.float32, "F16": torch.float16, "BF16": torch.bfloat16}
 _SAFETENSORS, _PICKLED = "model.safetensors", "pytorch_model.bin"
@@ -127,7 +127,7 @@ class Weights:
 def _files(checkpoint: Checkpoint) -> list[Path]:
     """The files of one format: safetensors where there are any, else torch's."""
     for single in (_SAFETENSORS, _PICKLED):
-        index = checkpoint.facts(f"{single}.index.json")
+        index = checkpoint.file(f"{single}.index.json")
         if "weight_map" in index:
             return _shards(checkpoint, index)
         if (checkpoint.path / single).is_file():
@@ -137,13 +137,13 @@ def _files(checkpoint: Checkpoint) -> list[Path]:
     )
 
 
-def _shards(checkpoint: Checkpoint, index: Facts) -> list[Path]:
+def _shards(checkpoint: Checkpoint, index: ConfigSection) -> list[Path]:
     names = sorted({str(name) for name in index.read(dict, "weight_map").values()})
     for name in names:
         if Path(name).name != name:
-            raise CheckpointError(f"{index.where}: {name!r} is not a file name")
+            raise CheckpointError(f"{index.location}: {name!r} is not a file name")
         if not (checkpoint.path / name).is_file():
-            raise CheckpointError(f"{checkpoint.path}: {name} is missing; {index.where} names it")
+            raise CheckpointError(f"{checkpoint.path}: {name} is missing; {index.location} names it")
     return [checkpoint.path / name for name in names]
 
 

@@ -10,7 +10,7 @@ from configs.settings import load_config
 from configs.table import SettingsError
 from model.registry import architectures
 from server.children.supervisor import StartFailed
-from server.requests.model_card import served_by
+from server.requests.model_card import read_model_card
 from server.run import serve
 from shm import OwnerError, default_root
 
@@ -44,7 +44,7 @@ def run_server(argv: list[str]) -> int:
     except SettingsError as error:
         return complain(error, 2)
     try:
-        uvloop.run(serve(config, served_by(config), config.shm.root or default_root()))
+        uvloop.run(serve(config, read_model_card(config), config.shm.root or default_root()))
     except (CheckpointError, OwnerError, StartFailed) as error:
         return complain(error, 1)
     return 0

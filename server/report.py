@@ -6,7 +6,7 @@ from pathlib import Path
 from configs.serve import GIB, KIB, MIB, MediaConfig, ServeConfig
 from configs.settings import EMBEDDED_MODEL
 from model.engine.messages import EngineReady
-from server.requests.model_card import Served
+from server.requests.model_card import ModelCard
 
 
 def size(nbytes: int) -> str:
@@ -34,10 +34,10 @@ def pool_note(asked: int, pool_bytes: int) -> str:
     return f"at most {size(pool_bytes)}, all there is, instead of --shm-mib's {size(asked)} (docker run --shm-size)"
 
 
-def describe(config: ServeConfig, served: Served, root: Path, pool_bytes: int) -> str:
+def describe(config: ServeConfig, card: ModelCard, root: Path, pool_bytes: int) -> str:
     """Configuration and limits, before anything is loaded. `pool_bytes`: what the pool under `root` may hold."""
     roots = ", ".join(str(path) for path in config.media.roots) or "none (local paths are refused)"
-    defaults = served.defaults
+    defaults = card.defaults
     drawn = "greedy" if not defaults.temperature else (
         f"temperature {defaults.temperature:g}, top_p {defaults.top_p:g}, top_k {defaults.top_k or 'off'}"
         + (f", min_p {defaults.min_p:g}" if defaults.min_p else "")
@@ -50,8 +50,8 @@ def describe(config: ServeConfig, served: Served, root: Path, pool_bytes: int) -
                 "Pixelferry",
                 [
                     ("model", f"{config.model.path}{model_note(config.model.path)}"),
-                    ("served as", f"{served.name} ({served.family})"),
-                    ("takes", ", ".join(["text", *sorted(served.modalities)])),
+                    ("served as", f"{card.name} ({card.family})"),
+                    ("takes", ", ".join(["text", *sorted(card.modalities)])),
                     ("sampling by default", drawn),
                     ("device, dtype", f"{config.engine.device}, {config.engine.dtype} (as asked for)"),
                     ("workers", str(config.workers)),
@@ -62,7 +62,7 @@ def describe(config: ServeConfig, served: Served, root: Path, pool_bytes: int) -
             table(
                 "limits",
                 [
-                    ("--max-model-len", f"{served.max_model_len} tokens, prompt and answer"),
+                    ("--max-model-len", f"{card.max_model_len} tokens, prompt and answer"),
                     ("--max-seqs", f"{config.engine.max_seqs} requests in the engine"),
                     ("--max-requests", f"{config.http.max_requests} unfinished requests; the next one is a 429"),
                     ("--max-n", f"{config.http.max_n} answers to one chat"),
@@ -70,7 +70,7 @@ def describe(config: ServeConfig, served: Served, root: Path, pool_bytes: int) -
                     ("--max-pixels", f"{config.media.max_pixels} pixels of one image after resizing"),
                     ("--max-source-pixels", f"{config.media.max_source_pixels} pixels of one image as sent"),
                     ("--max-file-mib", size(config.media.max_file_bytes) + " of one local file"),
-                    *_longest(config.media, served.modalities),
+                    *_longest(config.media, card.modalities),
                     ("--max-body-mib", size(config.http.max_body_bytes) + " of one request body"),
                     ("--max-inflight-mib", size(config.http.max_inflight_bytes) + " of all request bodies"),
                 ],
@@ -94,7 +94,7 @@ def describe_engine(ready: EngineReady, max_model_len: int, pool_bytes: int) -> 
     """What the engine got, once it is ready: what takes memory, how much, and the setting behind it."""
     tokens = ready.kv_blocks * ready.block_size
     memory = [*ready.memory, ("shared memory, at most", pool_bytes, "--shm-mib")]
-    rows = [(line, f"{size(nbytes):<12} {knob}") for line, nbytes, knob in memory]
+    rows = [(line, f"{size(nbytes):<12} {setting}") for line, nbytes, setting in memory]
     cache = f"{tokens} tokens in {ready.kv_blocks} blocks of {ready.block_size}"
     if tokens < max_model_len:
         cache += f"; this is less than --max-model-len, so one request may have {tokens}"

@@ -15,15 +15,15 @@ import uvicorn
 from configs.serve import ServeConfig
 from model.engine.messages import FromEngine, StartEngine
 from server.children.background import Background
-from server.children.engine_client import Engine
+from server.children.engine_client import EngineClient
 from server.children.processes import END_SECONDS, Ownership, Role, launch
-from server.children.supervisor import Guest, Keeper, StartFailed
-from server.children.worker_pool import Workers
+from server.children.supervisor import ChildObserver, StartFailed, Supervisor
+from server.children.worker_pool import WorkerPool
 from server.http.app import create_app
 from server.http.body_limits import BodyBudget
 from server.metrics import Metrics
 from server.report import describe, describe_engine
-from server.requests.model_card import Served
+from server.requests.model_card import ModelCard
 from server.requests.segments import Segments
 from server.requests.service import RequestService
 from shm import Owner, Pool, room, sweep
@@ -48,22 +48,22 @@ class HttpServer(uvicorn.Server):
 class Server:
     """All parts of one running server."""
 
-    def __init__(self, config: ServeConfig, served: Served, owner: Owner, pool_bytes: int) -> None:
+    def __init__(self, config: ServeConfig, card: ModelCard, owner: Owner, pool_bytes: int) -> None:
         self._config = config
         self._owner = owner
         self._background = Background()
         self._metrics = Metrics()
         self._pool_bytes = pool_bytes
         self._segments = Segments(Pool(owner, pool_bytes), self._background)
-        self._workers = Workers(config.workers, config.step_seconds, self._background, config.media)
-        self._engine = Engine(
+        self._workers = WorkerPool(config.workers, config.step_seconds, self._background, config.media)
+        self._engine = EngineClient(
             config.engine.max_seqs,
             config.step_seconds,
             self._background,
             on_media_read=self._segments.give_back,
         )
         self._service = RequestService(
-            served,
+            card,
             workers=self._workers,
             engine=self._engine,
             segments=self._segments,
@@ -71,7 +71,10 @@ class Server:
             metrics=self._metrics,
             max_requests=config.http.max_requests,
         )
-        self._keepers = [*(self._worker_keeper(slot) for slot in self._workers.slots), self._engine_keeper()]
+        self._supervisors = [
+            *(self._worker_supervisor(slot) for slot in self._workers.slots),
+            self._engine_supervisor(),
+        ]
         self._stop = asyncio.Event()
         self._stop_now = asyncio.Event()
 
@@ -82,7 +85,7 @@ class Server:
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self._on_signal)
         parts = [
-            *(keeper.run() for keeper in self._keepers),
+            *(supervisor.run() for supervisor in self._supervisors),
             http.serve(sockets=[sock]),
             self._announce(sock),
             self._sweep(),
@@ -90,12 +93,12 @@ class Server:
         tasks = [asyncio.create_task(part) for part in parts]
         try:
             await self._watch(tasks)
-            await self._end_gracefully(http, tasks[len(self._keepers)])
+            await self._end_gracefully(http, tasks[len(self._supervisors)])
         finally:
             for task in tasks:
                 task.cancel()
             grace = 0.0 if self._stop_now.is_set() else END_SECONDS
-            await asyncio.gather(*(keeper.end(grace) for keeper in self._keepers))
+            await asyncio.gather(*(supervisor.end(grace) for supervisor in self._supervisors))
             await asyncio.wait(tasks, timeout=1)
             for task in tasks:
                 if task.done() and not task.cancelled():
@@ -145,11 +148,11 @@ class Server:
 
     async def _announce(self, sock: socket.socket) -> None:
         """Say when everything is up; stays, because a part that ends is a failure."""
-        for keeper in self._keepers:
-            await keeper.ready.wait()
-        assert self._engine.facts is not None
-        limit = self._service.served.max_model_len
-        print(describe_engine(self._engine.facts, limit, self._pool_bytes), flush=True)
+        for supervisor in self._supervisors:
+            await supervisor.ready.wait()
+        assert self._engine.info is not None
+        limit = self._service.card.max_model_len
+        print(describe_engine(self._engine.info, limit, self._pool_bytes), flush=True)
         print(f"Pixelferry ready on {url_of(sock)}", flush=True)
         await asyncio.Event().wait()
 
@@ -180,34 +183,36 @@ class Server:
             )
         )
 
-    def _worker_keeper(self, guest: Guest) -> Keeper:
+    def _worker_supervisor(self, observer: ChildObserver) -> Supervisor:
         config = self._config
         start = StartWorker(
             checkpoint=str(config.model.path),
             media=config.media,
-            max_model_len=self._service.served.max_model_len,
+            max_model_len=self._service.card.max_model_len,
             shm_root=str(self._owner.root),
         )
-        return self._keeper("worker", start, guest, FromWorker)
+        return self._supervisor("worker", start, observer, FromWorker)
 
-    def _engine_keeper(self) -> Keeper:
+    def _engine_supervisor(self) -> Supervisor:
         config = self._config
         start = StartEngine(
             checkpoint=str(config.model.path),
             engine=config.engine,
             shm_root=str(self._owner.root),
-            max_model_len=self._service.served.max_model_len,
-            largest=self._service.served.largest,
+            max_model_len=self._service.card.max_model_len,
+            largest=self._service.card.largest,
         )
-        return self._keeper("engine", start, self._engine, FromEngine)
+        return self._supervisor("engine", start, self._engine, FromEngine)
 
-    def _keeper(self, role: Role, start: StartWorker | StartEngine, guest: Guest, receives: Any) -> Keeper:
+    def _supervisor(
+        self, role: Role, start: StartWorker | StartEngine, observer: ChildObserver, receives: Any
+    ) -> Supervisor:
         owned = Ownership(lock_fd=self._owner.fileno(), owner_name=self._owner.name, shm_root=self._owner.root)
-        return Keeper(
+        return Supervisor(
             role,
             lambda: launch(role, owned, receives),
             start,
-            guest,
+            observer,
             pulse_seconds=self._config.pulse_seconds,
             on_restart=lambda: self._metrics.restart(role),
         )
@@ -230,7 +235,7 @@ def url_of(sock: socket.socket) -> str:
     return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
 
 
-async def serve(config: ServeConfig, served: Served, root: Path) -> None:
+async def serve(config: ServeConfig, card: ModelCard, root: Path) -> None:
     """Run one server under `root` until a signal ends it. Whatever happens, nothing of it stays in shared memory.
 
     Raises StartFailed, and shm.owner.OwnerError for a root that is not ours.
@@ -240,7 +245,7 @@ async def serve(config: ServeConfig, served: Served, root: Path) -> None:
         try:
             # A pool larger than its file system would answer "later" to what can never fit.
             pool_bytes = min(config.shm.pool_bytes, room(root))
-            print(describe(config, served, root, pool_bytes), flush=True)
-            await Server(config, served, owner, pool_bytes).run(sock)
+            print(describe(config, card, root, pool_bytes), flush=True)
+            await Server(config, card, owner, pool_bytes).run(sock)
         finally:
             owner.close()

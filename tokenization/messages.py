@@ -81,7 +81,7 @@ class Measured(msgspec.Struct, frozen=True, kw_only=True, tag=True):
 
     request_id: str
     nbytes: tuple[int, ...]
-    wheres: tuple[str, ...]
+    params: tuple[str, ...]
     n_pads: tuple[int, ...]  # tokens of each item, as many as the model will have embeddings for
 
 

@@ -10,13 +10,13 @@ import numpy as np
 from tokenization.chat.errors import ChatError
 from tokenization.chat.parts import Chat, Kind
 from tokenization.processor import Layout, Measure
-from tokenization.text.bpe import TextCodec
+from tokenization.text.bpe import BPETokenizer
 from tokenization.text.template import ChatTemplate
 
 
-def render_pads(chat: Chat, template: ChatTemplate, codec: TextCodec, pads: Mapping[Kind, int]) -> list[int]:
+def render_pads(chat: Chat, template: ChatTemplate, tokenizer: BPETokenizer, pads: Mapping[Kind, int]) -> list[int]:
     """Ids with one pad for each medium, by the chat template. Raises ChatError where its pads are not the chat's."""
-    ids = codec.encode_pieces(template.render(chat))
+    ids = tokenizer.encode_pieces(template.render(chat))
     kinds = {token_id: kind for kind, token_id in pads.items()}
     written = [kinds[token_id] for token_id in ids if token_id in kinds]
     given = [medium.kind for medium in chat.media]

@@ -11,7 +11,7 @@ from tokenization.chat.errors import ChatError
 from tokenization.chat.parts import Boxes, Chat, Media, Text
 from tokenization.media.source import Source, fetch_source, tracks
 from tokenization.messages import Measured, MediaItem, Prepare, Prepared, StartWorker
-from tokenization.processor import Layout, Measure, Prompt, Spans, StageClock
+from tokenization.processor import Layout, Measure, Processor, Spans, StageClock
 
 TOO_LONG = "context_length_exceeded"  # the code of a prompt that leaves no room for an answer
 
@@ -27,7 +27,7 @@ class Cancelled(Exception):
 class _Draft:
     """What is known of a prompt before anything is decoded but sounds."""
 
-    ids: list[int]  # with one placeholder for each medium
+    ids: list[int]  # with one pad for each medium
     sources: tuple[Source, ...]  # one for each track: a video and its sound are two
     measures: tuple[Measure, ...]
     layout: Layout
@@ -35,25 +35,27 @@ class _Draft:
     delta: int
 
 
-def prepare(job: Prepare, start: StartWorker, prompt: Prompt, ask: AskLeases, check: Callable[[], None]) -> Prepared:
+def prepare(
+    job: Prepare, start: StartWorker, processor: Processor, ask: AskLeases, check: Callable[[], None]
+) -> Prepared:
     """Do the whole job. `check` is called between items and raises Cancelled when the request has ended.
 
     Raises ChatError for what the client must change, Cancelled, and SegmentError when a lease cannot be written.
     """
     clock = StageClock()
-    _check_media(job.chat, prompt)
-    _check_text(job.chat, start, prompt)
+    _check_media(job.chat, processor)
+    _check_text(job.chat, start, processor)
     with clock.stage("text"):
-        chat = prompt.fit(job.chat)
+        chat = processor.fit(job.chat)
     _check_count(chat, start)
-    draft = _draft(chat, start, prompt, clock)
+    draft = _draft(chat, start, processor, clock)
     digests = [""] * len(draft.measures)
     if draft.measures and not job.count_only:
-        draft, digests = _fill(draft, job.request_id, start, prompt, ask, check, clock)
+        draft, digests = _fill(draft, job.request_id, start, processor, ask, check, clock)
     media = tuple(
         MediaItem(
             kind=measure.kind, spans=spans, grid=measure.grid, digest=digest, size=measure.size,
-            seconds_per_grid=measure.clip.seconds_per_grid if measure.clip else None,
+            seconds_per_grid=measure.video.seconds_per_grid if measure.video else None,
         )
         for measure, spans, digest in zip(draft.measures, draft.layout.spans, digests, strict=True)
     )  # fmt: skip
@@ -74,25 +76,25 @@ def write_words(input_ids: np.ndarray, spans: Spans, name: str, shape: tuple[int
     input_ids[second] = encode_shape_to_int64(shape)
 
 
-def _draft(chat: Chat, start: StartWorker, prompt: Prompt, clock: StageClock) -> _Draft:
+def _draft(chat: Chat, start: StartWorker, processor: Processor, clock: StageClock) -> _Draft:
     limits = start.media
     with clock.stage("text"):
-        ids = prompt.render(chat)
+        ids = processor.render(chat)
     with clock.stage("fetch"):
         sources = tuple(track for media in chat.media for track in tracks(fetch_source(media, limits)))
     with clock.stage("measure"):
-        measures = _measure(len(ids), sources, start, prompt)
-    return _laid_out(ids, sources, measures, prompt, clock)
+        measures = _measure(len(ids), sources, start, processor)
+    return _laid_out(ids, sources, measures, processor, clock)
 
 
-def _measure(n_ids: int, sources: Sequence[Source], start: StartWorker, prompt: Prompt) -> tuple[Measure, ...]:
+def _measure(n_ids: int, sources: Sequence[Source], start: StartWorker, processor: Processor) -> tuple[Measure, ...]:
     """Of every track. Ends with the first one that is too much: a sound is decoded for this and kept until it is read,
     so a few megabytes of many of them must not become gigabytes.
     """
     measures: list[Measure] = []
     n = _check_length(n_ids, measures, len(sources), start)
     for source in sources:
-        measures.append(prompt.measure(source, start.media))
+        measures.append(processor.measure(source, start.media))
         n = _check_length(n + measures[-1].n_added, measures, len(sources), start)
     return tuple(measures)
 
@@ -109,21 +111,21 @@ def _check_length(n: int, measures: Sequence[Measure], n_tracks: int, start: Sta
 
 
 def _laid_out(
-    ids: list[int], sources: tuple[Source, ...], measures: tuple[Measure, ...], prompt: Prompt, clock: StageClock
+    ids: list[int], sources: tuple[Source, ...], measures: tuple[Measure, ...], processor: Processor, clock: StageClock
 ) -> _Draft:
     for source, measure in zip(sources, measures, strict=True):
         if measure.n_pads < 2:
             small = "short" if source.kind == "audio" else "small"
             message = f"this {source.kind} is too {small} for the model: it has fewer than two tokens"
-            raise ChatError(message, source.where)
+            raise ChatError(message, source.param)
     with clock.stage("layout"):
-        layout = prompt.expand(ids, measures)
-        positions, delta = prompt.positions(layout, measures)
+        layout = processor.expand(ids, measures)
+        positions, delta = processor.positions(layout, measures)
     return _Draft(ids=ids, sources=sources, measures=measures, layout=layout, positions=positions, delta=delta)
 
 
 def _fill(
-    draft: _Draft, request_id: str, start: StartWorker, prompt: Prompt, ask: AskLeases, check: Callable[[], None],
+    draft: _Draft, request_id: str, start: StartWorker, processor: Processor, ask: AskLeases, check: Callable[[], None],
     clock: StageClock,
 ) -> tuple[_Draft, list[str]]:  # fmt: skip
     """Write every medium into a lease and the words into the ids; the prompt as it came out, and the digests.
@@ -132,56 +134,56 @@ def _fill(
     """
     shorter: dict[int, np.ndarray] = {}  # kept, so that decoding once more cannot give yet another length
     while True:
-        wheres = tuple(source.where for source in draft.sources)
+        params = tuple(source.param for source in draft.sources)
         sizes = tuple(measure.nbytes for measure in draft.measures)
         pads = tuple(measure.n_pads for measure in draft.measures)
         with clock.stage("lease"):
-            names = ask(Measured(request_id=request_id, nbytes=sizes, wheres=wheres, n_pads=pads))
+            names = ask(Measured(request_id=request_id, nbytes=sizes, params=params, n_pads=pads))
         digests: list[str] = []
         measures = list(draft.measures)
         for i, (name, measure) in enumerate(zip(names, draft.measures, strict=True)):
             check()
             pixels = shorter.get(i)
             if pixels is None:
-                pixels = prompt.load(draft.sources[i], measure, start.media, clock)
+                pixels = processor.load(draft.sources[i], measure, start.media, clock)
             if pixels.shape != measure.shape:
                 shorter[i], measures[i] = pixels, measure.cut(len(pixels))
                 continue
             with clock.stage("digest"):
-                digests.append(prompt.digest(pixels, measure))
+                digests.append(processor.digest(pixels, measure))
             with clock.stage("write"):
                 write_segment(Path(start.shm_root), name, pixels)
             write_words(draft.layout.input_ids, draft.layout.spans[i], name, measure.shape)
         if len(digests) == len(measures):
             return draft, digests
-        draft = _laid_out(draft.ids, draft.sources, tuple(measures), prompt, clock)
+        draft = _laid_out(draft.ids, draft.sources, tuple(measures), processor, clock)
 
 
-def _check_media(chat: Chat, prompt: Prompt) -> None:
+def _check_media(chat: Chat, processor: Processor) -> None:
     """What the model takes. A server has looked at the kinds already; `prepare` is also called without one."""
     boxes = [part for turn in chat.turns for part in turn.parts if isinstance(part, Boxes)]
-    if boxes and not prompt.grounds:
-        raise ChatError("this model takes no boxes", boxes[0].where)
+    if boxes and not processor.supports_grounding:
+        raise ChatError("this model takes no boxes", boxes[0].param)
     for media in chat.media:
-        if media.kind not in prompt.modalities:
-            taken = ", ".join(["text", *sorted(prompt.modalities)])
-            raise ChatError(f"this model takes no {media.kind} (it takes {taken})", media.where)
-        if media.options.use_audio and not prompt.hears_videos:
-            raise ChatError("this model does not hear videos: it takes no use_audio_in_video", media.where)
+        if media.kind not in processor.modalities:
+            taken = ", ".join(["text", *sorted(processor.modalities)])
+            raise ChatError(f"this model takes no {media.kind} (it takes {taken})", media.param)
+        if media.options.use_audio and not processor.takes_audio_in_video:
+            raise ChatError("this model does not hear videos: it takes no use_audio_in_video", media.param)
 
 
 def _check_count(chat: Chat, start: StartWorker) -> None:
     """Of what the model will see: what its window drops costs nothing."""
     media, most = chat.media, start.media.max_items
     if len(media) > most:
-        raise ChatError(f"the chat holds {len(media)} media items, at most {most} are allowed", media[most].where)
+        raise ChatError(f"the chat holds {len(media)} media items, at most {most} are allowed", media[most].param)
 
 
-def _check_text(chat: Chat, start: StartWorker, prompt: Prompt) -> None:
+def _check_text(chat: Chat, start: StartWorker, processor: Processor) -> None:
     """Refuse at once what cannot fit by its length alone: encoding it would take the worker minutes."""
     characters = sum(_length(part) for turn in chat.turns for part in turn.parts)
     # Every token stands for at most this many characters; composing (NFC) may have made one out of four.
-    most = 4 * prompt.codec.longest_token * start.max_model_len
+    most = 4 * processor.tokenizer.longest_token * start.max_model_len
     if characters > most:
         raise ChatError(
             f"the chat holds {characters} characters of text, more than fit into the model's "

@@ -12,8 +12,8 @@ import numpy as np
 from configs.serve import MediaConfig
 from tokenization.chat.parts import Chat, Kind
 from tokenization.media.source import Source
-from tokenization.media.video_plan import ClipPlan
-from tokenization.text.tokenizer import Codec
+from tokenization.media.video_plan import VideoPlan
+from tokenization.text.tokenizer import Tokenizer
 
 Spans = tuple[tuple[int, int], ...]  # (start, length) runs of pads
 
@@ -28,7 +28,7 @@ class Measure:
     n_pads: int
     dtype: Literal["uint8", "float32"] = "uint8"  # of that array
     size: tuple[int, int] | None = None  # (width, height) of a picture as it was sent, upright, in pixels
-    clip: ClipPlan | None = None  # of a video: which frames, and how far apart
+    video: VideoPlan | None = None  # of a video: which frames, and how far apart
     fixed: bool = False  # the model has one size for all of this kind; no setting changes it
     # Of an audio: float32 [n], mono at 16 kHz. Only decoding tells how long a sound is, so it is done by then.
     sound: np.ndarray | None = field(default=None, compare=False, repr=False)
@@ -77,16 +77,16 @@ class StageClock:
             self.seconds[name] = self.seconds.get(name, 0.0) + time.perf_counter() - start
 
 
-class Prompt(Protocol):
+class Processor(Protocol):
     """The host half of a family; made once per worker from the checkpoint's files. numpy only."""
 
     modalities: frozenset[Kind]
-    hears_videos: bool  # the sound of a video may come along with it
-    grounds: bool  # it takes boxes, and its answers point at pictures with <ref>, <box> and <quad>
+    takes_audio_in_video: bool  # the sound of a video may come along with it
+    supports_grounding: bool  # it takes boxes, and its answers point at pictures with <ref>, <box> and <quad>
     stop_ids: tuple[int, ...]  # ids that end an answer besides those of generation_config.json
 
     @property
-    def codec(self) -> Codec:
+    def tokenizer(self) -> Tokenizer:
         """The vocabulary."""
 
     def fit(self, chat: Chat) -> Chat:
@@ -96,21 +96,21 @@ class Prompt(Protocol):
         """
 
     def render(self, chat: Chat) -> list[int]:
-        """Chat -> ids in which each medium is one placeholder id. Special ids only where the template wrote them.
+        """Chat -> ids in which each medium is one pad. Special ids only where the template wrote them.
 
-        Raises ChatError when the template refuses the chat or its placeholders do not match the chat's media.
+        Raises ChatError when the template refuses the chat or its pads do not match the chat's media.
         """
 
     def measure(self, source: Source, limits: MediaConfig) -> Measure:
         """Read the header of a picture, the packets and one frame of a video; decode a sound. Raises ChatError, naming
-        `source.where`.
+        `source.param`.
         """
 
     def largest(self, limits: MediaConfig, max_tokens: int) -> tuple[Measure, ...]:
         """For each modality the item that needs most memory, of those that `limits` and `max_tokens` let through."""
 
     def load(self, source: Source, measure: Measure, limits: MediaConfig, clock: StageClock) -> np.ndarray:
-        """Decode and preprocess into the array that `measure` announces. Raises ChatError, naming `source.where`.
+        """Decode and preprocess into the array that `measure` announces. Raises ChatError, naming `source.param`.
 
         A video whose end is damaged gives fewer rows: those of the temporal grids that decode.
         """
@@ -119,7 +119,7 @@ class Prompt(Protocol):
         """Content identity: kind, what `load` gave, shape, grid and processor settings."""
 
     def expand(self, ids: Sequence[int], measures: Sequence[Measure]) -> Layout:
-        """Placeholders -> pad runs. There is one placeholder for each medium; a video and its sound share one."""
+        """One pad for each medium -> runs of pads; a video and its sound share one."""
 
     def positions(self, layout: Layout, measures: Sequence[Measure]) -> tuple[np.ndarray, int]:
         """int32 [3, n] and the delta, for one request alone."""

@@ -28,7 +28,7 @@ from tokenization.messages import (
     WorkerReady,
 )
 from tokenization.prepare import Cancelled, prepare
-from tokenization.processor import Prompt
+from tokenization.processor import Processor
 
 PULSE_SECONDS = 0.5
 MAX_PNG_BYTES = 64 << 20  # a frame of the channel holds it with room to spare
@@ -36,7 +36,7 @@ MAX_PNG_BYTES = 64 << 20  # a frame of the channel holds it with room to spare
 _log = logging.getLogger(__name__)
 
 
-def run(channel: Channel[ToWorker], start: StartWorker, prompt: Prompt) -> None:
+def run(channel: Channel[ToWorker], start: StartWorker, processor: Processor) -> None:
     """Serve jobs until the channel closes, then raise ChannelClosed. Sends WorkerReady first, and pulses all the time.
 
     `channel` receives ToWorker; StartWorker has been read from it already. Every Prepare is answered by Prepared or
@@ -52,7 +52,7 @@ def run(channel: Channel[ToWorker], start: StartWorker, prompt: Prompt) -> None:
         pulse.start()
         while True:
             job = inbox.next_job()
-            answer = _answer(job, start, prompt, channel, inbox)
+            answer = _answer(job, start, processor, channel, inbox)
             inbox.finished()
             channel.send(answer)
     finally:
@@ -62,7 +62,7 @@ def run(channel: Channel[ToWorker], start: StartWorker, prompt: Prompt) -> None:
 
 
 def _answer(
-    job: Prepare | Draw, start: StartWorker, prompt: Prompt, channel: Channel[ToWorker], inbox: "_Inbox"
+    job: Prepare | Draw, start: StartWorker, processor: Processor, channel: Channel[ToWorker], inbox: "_Inbox"
 ) -> FromWorker:
     def ask(measured: Measured) -> Sequence[str]:
         channel.send(measured)
@@ -79,7 +79,7 @@ def _answer(
 
     try:
         check()
-        return draw(job, start) if isinstance(job, Draw) else prepare(job, start, prompt, ask, check)
+        return draw(job, start) if isinstance(job, Draw) else prepare(job, start, processor, ask, check)
     except ChatError as error:
         return failed("bad_request", error.message, error.param, error.code)
     except Cancelled:
@@ -97,11 +97,11 @@ def _answer(
 def draw(job: Draw, start: StartWorker) -> Drawn:
     """Fetch the picture once more and draw. Raises ChatError when it is gone, no picture, or too large to send."""
     limits = start.media
-    where = job.media.where
-    data = fetch(job.media.source, roots=limits.roots, max_bytes=limits.max_file_bytes, where=where)
+    param = job.media.param
+    data = fetch(job.media.source, roots=limits.roots, max_bytes=limits.max_file_bytes, param=param)
     drawing = draw_boxes(data, job.boxes, max_source_pixels=limits.max_source_pixels)
     if len(drawing.png) > MAX_PNG_BYTES:
-        raise ChatError(f"the drawn picture would have {len(drawing.png)} bytes, more than {MAX_PNG_BYTES}", where)
+        raise ChatError(f"the drawn picture would have {len(drawing.png)} bytes, more than {MAX_PNG_BYTES}", param)
     url = "data:image/png;base64," + pybase64.b64encode(drawing.png).decode("ascii")
     return Drawn(request_id=job.request_id, picture=url, notes=drawing.notes)
 

@@ -55,7 +55,7 @@ def load(start: StartEngine) -> tuple[Engine, EngineReady]:
         torch.set_num_threads(config.threads)
     checkpoint = Checkpoint(Path(start.checkpoint))
     family = family_of(checkpoint)
-    device, dtype = resolve(config.device, config.dtype, family.facts(checkpoint), checkpoint.config)
+    device, dtype = resolve(config.device, config.dtype, family.config(checkpoint), checkpoint.config)
     ops = load_ops(device, dtype)
     weights = Weights(checkpoint, family.renames, dtype, device, family.skips)
     model = family.build(checkpoint, weights, ops)

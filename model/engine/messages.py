@@ -74,7 +74,7 @@ class EngineReady(msgspec.Struct, frozen=True, kw_only=True, tag=True):
     vocab_size: int
     kv_blocks: int
     block_size: int
-    memory: tuple[tuple[str, int, str], ...]  # (line, bytes, the knob that sets it)
+    memory: tuple[tuple[str, int, str], ...]  # (line, bytes, the setting behind it)
     max_model_len: int | None = None  # tokens of one sequence: less than asked for where the cache holds less
     max_media_tokens: int  # media tokens of one request: the embeddings of no more are ever kept
 

@@ -24,7 +24,7 @@ from tokenization.messages import MediaItem
 # Float32 copies of the sampled rows' logits that live at once when a step asks for everything: the logits, their
 # log-probabilities, the drawn rows, probabilities, a sort's values and (twice as wide) indices, cumulative sums twice.
 SAMPLER_COPIES = 9
-KNOBS = {"image": "--max-pixels", "video": "--max-video-pixels", "audio": "--max-audio-seconds"}
+SETTINGS = {"image": "--max-pixels", "video": "--max-video-pixels", "audio": "--max-audio-seconds"}
 
 Row = tuple[str, int, str]  # line, bytes, the setting behind it
 
@@ -45,7 +45,7 @@ def memory_rows(weight_bytes: int, size: CacheSize, config: EngineConfig, profil
     return (
         ("weights", weight_bytes, "--dtype"),
         *(
-            (f"encoder peak, {kind}", nbytes, f"{_knob(kind, profile)} ({n_tokens} tokens, {how})")
+            (f"encoder peak, {kind}", nbytes, f"{_setting(kind, profile)} ({n_tokens} tokens, {how})")
             for kind, (nbytes, n_tokens) in profile.encoders.items()
         ),
         ("activations of a step", profile.step, f"--max-batched-tokens, --max-seqs ({how})"),
@@ -54,8 +54,8 @@ def memory_rows(weight_bytes: int, size: CacheSize, config: EngineConfig, profil
     )
 
 
-def _knob(kind: str, profile: Profile) -> str:
-    return "fixed by the model" if kind in profile.fixed else KNOBS[kind]
+def _setting(kind: str, profile: Profile) -> str:
+    return "fixed by the model" if kind in profile.fixed else SETTINGS[kind]
 
 
 def profile_by_shapes(

@@ -1,6 +1,6 @@
 """An encoder of log-mel frames: two convolutions, pre-norm blocks that see segments, two states to one token.
 
-Serves towers with learned positions over a whole clip and towers that hear chunk after chunk. Knows no samples and no
+Serves towers with learned positions over a whole sound and towers that hear chunk after chunk. Knows no samples and no
 decoder.
 """
 
@@ -25,7 +25,7 @@ _REACH = 3  # frames that one output of either convolution sees
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AudioTowerSpec:
-    """The sizes of a tower, and how much of a clip is heard together."""
+    """The sizes of a tower, and how much of a sound is heard together."""
 
     mels: int
     width: int
@@ -34,8 +34,8 @@ class AudioTowerSpec:
     inter: int
     out: int  # the decoder's hidden size
     positions: int  # states that the table of positions has
-    chunk: int | None  # frames that are convolved and attended to alone; None: the whole clip
-    context: int  # frames of the padding behind the clip that the convolutions still see; 0 with chunks
+    chunk: int | None  # frames that are convolved and attended to alone; None: the whole sound
+    context: int  # frames of the padding behind the sound that the convolutions still see; 0 with chunks
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,7 +49,7 @@ class AudioTowerNames:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AudioTower:
-    """float32 log-mel frames of a clip to the decoder's embeddings."""
+    """float32 log-mel frames of a sound to the decoder's embeddings."""
 
     spec: AudioTowerSpec
     conv1: Linear  # three frames side by side -> width
@@ -66,13 +66,13 @@ class AudioTower:
         return torch.float32
 
     def input_shape(self, grid: tuple[int, int, int]) -> tuple[int, ...]:
-        """The float32 array of a clip of `grid` (1, 1, frames): its frames, then those of `spec.context`."""
+        """The float32 array of a sound of `grid` (1, 1, frames): its frames, then those of `spec.context`."""
         return (grid[2] + self.spec.context, self.spec.mels)
 
     def __call__(self, mel: Tensor, grid: tuple[int, int, int]) -> Tensor:
         """mel: float32 `input_shape`, time first; grid: (1, 1, valid frames). -> [ceil(frames / 2) // 2, out]
 
-        Raises ValueError when the two do not fit each other, or the clip is longer than the table of positions.
+        Raises ValueError when the two do not fit each other, or the sound is longer than the table of positions.
         """
         spec, (t, h, frames) = self.spec, grid
         if (t, h) != (1, 1) or frames < 1 or tuple(mel.shape) != self.input_shape(grid):

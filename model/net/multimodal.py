@@ -39,7 +39,7 @@ class MultimodalLM:
     decoder: Decoder
     encoders: Mapping[str, Encoder]  # by kind: "image", "video", "audio"
     pad_ids: Mapping[str, int]  # by kind: the id that stands in the prompt for each row of embeddings
-    placeholder_ids: frozenset[int] = frozenset()  # ids that mark media; with the pads, what is never sampled
+    media_token_ids: frozenset[int] = frozenset()  # ids that mark media; with the pads, what is never sampled
     logn: LogN | None = None  # scales queries far behind the trained length
 
     @property

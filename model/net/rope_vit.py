@@ -1,7 +1,4 @@
-"""The vision towers of the Qwen models: merge-block order, 2-D rope, windows, four patches to one token.
-
-Knows no decoder.
-"""
+"""A vision tower with 2-D rotary positions: any grid, windows, four patches to one token."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -32,7 +29,7 @@ _EPS = 1e-6
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class QwenVitSpec:
+class RopeVitSpec:
     """The sizes of a tower, how its pixels are normalised, and what its blocks are made of."""
 
     width: int
@@ -50,10 +47,10 @@ class QwenVitSpec:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class QwenVit:
+class RopeVit:
     """uint8 patches of a medium to the decoder's embeddings. Temporal grids do not see each other."""
 
-    spec: QwenVitSpec
+    spec: RopeVitSpec
     frames: int  # in one row of patches: 1 of a still image, 2 of a video
     embed: PatchEmbed
     rope: GridRope
@@ -110,7 +107,7 @@ class QwenVit:
         return tokens.index_select(1, order).view(x.shape)
 
 
-def build_qwen_vit(ops: Ops, weights: Weights, spec: QwenVitSpec, prefix: str) -> Mapping[str, QwenVit]:
+def build_rope_vit(ops: Ops, weights: Weights, spec: RopeVitSpec, prefix: str) -> Mapping[str, RopeVit]:
     """Take a tower's tensors under `prefix` ("visual."): by kind, "image" and "video" over the same blocks."""
     kernel = (spec.width, 3, FRAMES, spec.patch, spec.patch)
     wide = spec.merge**2 * spec.width
@@ -123,13 +120,13 @@ def build_qwen_vit(ops: Ops, weights: Weights, spec: QwenVitSpec, prefix: str) -
     norm = take_norm(ops, weights, f"{prefix}merger.ln_q", spec.width, _EPS)
     merger = _two_layers(first, ops.gelu, second)
 
-    def tower(frames: int, embed: PatchEmbed) -> QwenVit:
-        return QwenVit(spec=spec, frames=frames, embed=embed, rope=rope, blocks=blocks, norm=norm, merger=merger)
+    def tower(frames: int, embed: PatchEmbed) -> RopeVit:
+        return RopeVit(spec=spec, frames=frames, embed=embed, rope=rope, blocks=blocks, norm=norm, merger=merger)
 
     return {"image": tower(1, still), "video": tower(FRAMES, moving)}
 
 
-def _build_block(ops: Ops, weights: Weights, spec: QwenVitSpec, prefix: str) -> VisionBlock:
+def _build_block(ops: Ops, weights: Weights, spec: RopeVitSpec, prefix: str) -> VisionBlock:
     take_norm = take_layer_norm if spec.blocks == "plain" else take_rms_norm
     take_mlp = _plain_mlp if spec.blocks == "plain" else _gated_mlp
     qkv = [(prefix + name, 3 * spec.width // len(spec.qkv)) for name in spec.qkv]
@@ -144,13 +141,13 @@ def _build_block(ops: Ops, weights: Weights, spec: QwenVitSpec, prefix: str) -> 
     )
 
 
-def _plain_mlp(ops: Ops, weights: Weights, spec: QwenVitSpec, prefix: str) -> Mlp:
+def _plain_mlp(ops: Ops, weights: Weights, spec: RopeVitSpec, prefix: str) -> Mlp:
     first = take_linear(ops, weights, f"{prefix}fc1", spec.inter, spec.width, bias=True)
     second = take_linear(ops, weights, f"{prefix}fc2", spec.width, spec.inter, bias=True)
     return _two_layers(first, ops.quick_gelu, second)
 
 
-def _gated_mlp(ops: Ops, weights: Weights, spec: QwenVitSpec, prefix: str) -> Mlp:
+def _gated_mlp(ops: Ops, weights: Weights, spec: RopeVitSpec, prefix: str) -> Mlp:
     parts = [(f"{prefix}gate_proj", spec.inter), (f"{prefix}up_proj", spec.inter)]
     gate_up = take_fused(ops, weights, parts, spec.width, bias=True)
     down = take_linear(ops, weights, f"{prefix}down_proj", spec.width, spec.inter, bias=True)

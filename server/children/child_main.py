@@ -21,7 +21,7 @@ from configs.checkpoint import Checkpoint, CheckpointError
 from shm import Channel, ChannelClosed, sweep, sweep_if_last
 
 HANGUP_SECONDS = 10.0
-LINGER_SECONDS = 2.0
+SWEEP_AGAIN_FOR_SECONDS = 2.0
 DYING_SECONDS = 0.2  # how long a dead server may still look like this process's parent
 SWEEP_AGAIN_SECONDS = 0.03
 PR_SET_PDEATHSIG = 1  # of prctl(2)
@@ -76,7 +76,7 @@ def end(root: Path, lock_fd: int, owner_name: str, server: int) -> None:
     """End this process, whatever happens; before that, free what the server left if this is the last that it had."""
     try:
         sweep_if_last(root, lock_fd, owner_name)
-        linger(root, server)
+        sweep_until_server_ends(root, server)
     except Exception:  # noqa: BLE001 - the process ends here, so that nobody else could say why memory stays
         traceback.print_exc()
         sys.stderr.flush()
@@ -84,14 +84,14 @@ def end(root: Path, lock_fd: int, owner_name: str, server: int) -> None:
         os._exit(0)
 
 
-def linger(root: Path, server: int) -> None:
+def sweep_until_server_ends(root: Path, server: int) -> None:
     """Sweep again for a moment after the server's death, unless it lives on and so cleans up by itself.
 
     A process that is killed closes its channel, its lock and, last, its memory one after another: another child that
     died with the server may hold the owner's lock for some time after this one has tried to take it.
     """
     begun = time.monotonic()
-    while root.exists() and (waited := time.monotonic() - begun) < LINGER_SECONDS:
+    while root.exists() and (waited := time.monotonic() - begun) < SWEEP_AGAIN_FOR_SECONDS:
         if waited > DYING_SECONDS and os.getppid() == server:
             return
         time.sleep(SWEEP_AGAIN_SECONDS)
@@ -120,8 +120,8 @@ def run_worker(channel_fd: int) -> None:
     start = channel.recv(None)
     assert isinstance(start, StartWorker)
     checkpoint = Checkpoint(Path(start.checkpoint))
-    prompt = family_of(checkpoint).prompt(checkpoint, start.media.max_pixels)
-    worker.run(channel, start, prompt)
+    processor = family_of(checkpoint).processor(checkpoint, start.media.max_pixels)
+    worker.run(channel, start, processor)
 
 
 def run_engine(channel_fd: int) -> None:

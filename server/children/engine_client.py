@@ -23,7 +23,7 @@ from model.engine.messages import (
 )
 from server.children.background import Background
 from server.children.processes import Child
-from server.children.supervisor import Life
+from server.children.supervisor import ChildState
 from shm import ChannelClosed, ChannelError
 
 # What each unit of work adds to the time that a step may take: generous for a large model on a small CPU.
@@ -90,7 +90,7 @@ class Stream:
             self._waiter.set_result(None)
 
 
-class Engine:
+class EngineClient:
     """The engine's place in the server, over all incarnations; a supervisor's guest.
 
     `max_seqs` requests are inside at once, the others wait here and so survive the engine's death.
@@ -108,23 +108,23 @@ class Engine:
         self._step_seconds = step_seconds
         self._background = background
         self._on_media_read = on_media_read
-        self._life = Life()
+        self._state = ChildState()
         self._pulse: EnginePulse | None = None
         self._inside: dict[str, Stream] = {}
         self._waiting: deque[asyncio.Future[None]] = deque()
         self._places = 0  # given to a waiter that has not entered yet
-        self.facts: EngineReady | None = None  # of the latest incarnation that was ready
+        self.info: EngineReady | None = None  # of the latest incarnation that was ready
         self.stats: EngineStats | None = None
 
     @property
     def up(self) -> bool:
         """Whether a live process can take requests."""
-        return self._life.up
+        return self._state.up
 
     @property
-    def hopeless(self) -> bool:
+    def crash_looping(self) -> bool:
         """Whether it died again and again before it was ready."""
-        return self._life.hopeless
+        return self._state.crash_looping
 
     @property
     def n_waiting(self) -> int:
@@ -157,7 +157,7 @@ class Engine:
         self._background.spawn(self._send(Abort(request_id=stream.request_id, index=index)))
 
     def on_started(self, child: Child) -> None:
-        self._life.start(child)
+        self._state.start(child)
         self._pulse = self.stats = None
 
     def on_message(self, message: FromEngine) -> bool:
@@ -172,28 +172,28 @@ class Engine:
             case Finished():
                 self._on_finished(message)
             case EngineReady():
-                self.facts = message
-                self._life.ready()
+                self.info = message
+                self._state.ready()
                 self._offer()
                 return True
         return False
 
-    def on_down(self) -> None:
-        self._life.down()
+    def on_unavailable(self) -> None:
+        self._state.down()
 
-    def on_lost(self) -> None:
-        self._life.lost()
+    def on_reaped(self) -> None:
+        self._state.lost()
         streams = list(self._inside.values())
         self._inside.clear()
         self.stats = None
         for stream in streams:
             stream.end(EngineDied())
-        while self.hopeless and self._waiting:
+        while self.crash_looping and self._waiting:
             waiter = self._waiting.popleft()
             if not waiter.done():
                 waiter.set_exception(EngineDied())
 
-    def overdue(self) -> str | None:
+    def hang_reason(self) -> str | None:
         pulse = self._pulse
         if pulse is None:
             return None
@@ -217,11 +217,11 @@ class Engine:
             self.stats = msgspec.structs.replace(self.stats, **nothing)
 
     async def _send(self, message: Generate | Abort) -> None:
-        """A dead engine is reported by on_lost, not here."""
-        if self._life.child is None:
+        """A dead engine is reported by on_reaped, not here."""
+        if self._state.child is None:
             return
         try:
-            await self._life.child.channel.send(message)
+            await self._state.child.channel.send(message)
         except ChannelClosed:
             return
         except ChannelError as error:

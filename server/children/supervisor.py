@@ -17,14 +17,14 @@ LAST_WORDS_SECONDS = 1.0  # how long a child that closed its channel may take to
 STABLE_SECONDS = 30.0  # a child that was ready for so long is started anew without delay
 MAX_BACKOFF_SECONDS = 5.0
 WATCH_SECONDS = 0.25
-HOPELESS_STARTS = 3  # starts in a row that ended before the child was ready: nobody is kept waiting any more
+CRASH_LOOP_STARTS = 3  # starts in a row that ended before the child was ready: nobody is kept waiting any more
 
 
 class StartFailed(Exception):
     """A child ended before it was ready for the first time: the server cannot start."""
 
 
-class Guest(Protocol):
+class ChildObserver(Protocol):
     """What a keeper tells about its child to whoever works with it. All are called on the event loop."""
 
     def on_started(self, child: Child) -> None:
@@ -33,17 +33,17 @@ class Guest(Protocol):
     def on_message(self, message: Any) -> bool:
         """One message. True: the child says with it that it is ready for work."""
 
-    def on_down(self) -> None:
+    def on_unavailable(self) -> None:
         """The child is dying or dead: give it nothing more. Called as soon as anybody notices, perhaps twice."""
 
-    def on_lost(self) -> None:
+    def on_reaped(self) -> None:
         """The child is reaped and everything it sent was delivered: nothing of it runs any more."""
 
-    def overdue(self) -> str | None:
+    def hang_reason(self) -> str | None:
         """Why the child counts as hung although it still pulses, or None."""
 
 
-class Life:
+class ChildState:
     """What a guest keeps of its child: the latest incarnation, whether it can take work, whether any ever will."""
 
     def __init__(self) -> None:
@@ -58,9 +58,9 @@ class Life:
         return self._ready and self.child is not None and self.child.alive
 
     @property
-    def hopeless(self) -> bool:
+    def crash_looping(self) -> bool:
         """Whether it ended again and again before it was ready."""
-        return self._failures >= HOPELESS_STARTS
+        return self._failures >= CRASH_LOOP_STARTS
 
     def start(self, child: Child) -> None:
         """A new incarnation runs; it is not ready yet."""
@@ -80,7 +80,7 @@ class Life:
             self._failures += 1
 
 
-class Keeper:
+class Supervisor:
     """One child, over all its incarnations."""
 
     def __init__(
@@ -88,7 +88,7 @@ class Keeper:
         role: Role,
         launch: Callable[[], Child],
         start: msgspec.Struct,
-        guest: Guest,
+        observer: ChildObserver,
         *,
         pulse_seconds: float,
         on_restart: Callable[[], None],
@@ -96,7 +96,7 @@ class Keeper:
         self.role = role
         self._launch = launch
         self._start = start
-        self._guest = guest
+        self._observer = observer
         self._pulse_seconds = pulse_seconds
         self._on_restart = on_restart
         self.child: Child | None = None
@@ -109,7 +109,7 @@ class Keeper:
         """Never returns. Raises StartFailed when the first incarnation ends before it is ready."""
         while True:
             self.child = self._launch()
-            self._guest.on_started(self.child)
+            self._observer.on_started(self.child)
             code = await self._attend(self.child)
             if not self.ready.is_set():
                 raise StartFailed(f"the {self.role} could not start: {died_of(code)}")
@@ -131,7 +131,7 @@ class Keeper:
         try:
             ends: set[asyncio.Future[Any]] = {child.exited, reading, watching}
             await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
-            self._guest.on_down()
+            self._observer.on_unavailable()
             if reading.done():  # a process that ends closes its channel first: let it end with its own exit code
                 await asyncio.wait({child.exited}, timeout=LAST_WORDS_SECONDS)
             child.kill()
@@ -140,7 +140,7 @@ class Keeper:
             for task in (reading, watching):
                 if task.done():
                     task.result()  # a defect in the guest ends the server, it must not pass for a dead child
-            self._guest.on_lost()
+            self._observer.on_reaped()
             return code
         finally:
             reading.cancel()
@@ -157,7 +157,7 @@ class Keeper:
             while True:
                 message = await child.channel.recv()
                 self._heard = time.monotonic()
-                if self._guest.on_message(message):
+                if self._observer.on_message(message):
                     self._ready_since = self._heard
                     self.ready.set()
         except ChannelClosed:
@@ -177,7 +177,7 @@ class Keeper:
             if self._ready_since is None:
                 continue
             silent = now - self._heard
-            why = f"silent for {silent:.1f} s" if silent > self._pulse_seconds else self._guest.overdue()
+            why = f"silent for {silent:.1f} s" if silent > self._pulse_seconds else self._observer.hang_reason()
             if why:
                 log.error("%s process %d hangs (%s) and is killed", self.role, child.pid, why)
                 return

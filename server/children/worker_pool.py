@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from configs.serve import MediaConfig
 from server.children.background import Background
 from server.children.processes import Child
-from server.children.supervisor import Life
+from server.children.supervisor import ChildState
 from shm import ChannelClosed, ChannelError
 from tokenization.chat.parts import Chat, Media
 from tokenization.messages import (
@@ -71,9 +71,9 @@ class Job:
 class WorkerSlot:
     """One place for a worker process; a supervisor's guest."""
 
-    def __init__(self, gate: "Workers") -> None:
+    def __init__(self, gate: "WorkerPool") -> None:
         self._gate = gate
-        self._life = Life()
+        self._state = ChildState()
         self._busy_seconds = 0.0
         self.taken = False
         self.job: Job | None = None
@@ -81,12 +81,12 @@ class WorkerSlot:
     @property
     def up(self) -> bool:
         """Whether a live process can take a job, now or after the one it has."""
-        return self._life.up
+        return self._state.up
 
     @property
-    def hopeless(self) -> bool:
+    def crash_looping(self) -> bool:
         """Whether it died again and again before it was ready."""
-        return self._life.hopeless
+        return self._state.crash_looping
 
     @property
     def free(self) -> bool:
@@ -94,13 +94,13 @@ class WorkerSlot:
         return self.up and not self.taken
 
     def on_started(self, child: Child) -> None:
-        self._life.start(child)
+        self._state.start(child)
         self._busy_seconds = 0.0
 
     def on_message(self, message: FromWorker) -> bool:
         match message:
             case WorkerReady():
-                self._life.ready()
+                self._state.ready()
                 self._gate.offer()
                 return True
             case WorkerPulse():
@@ -109,26 +109,26 @@ class WorkerSlot:
                 self._on_answer(message)
         return False
 
-    def on_down(self) -> None:
-        self._life.down()
+    def on_unavailable(self) -> None:
+        self._state.down()
 
-    def on_lost(self) -> None:
-        self._life.lost()
+    def on_reaped(self) -> None:
+        self._state.lost()
         if self.job is not None:
             self.job.put(None)
             self.job = None
         self.taken = False
-        self._gate.on_lost()
+        self._gate.on_reaped()
 
-    def overdue(self) -> str | None:
+    def hang_reason(self) -> str | None:
         allowed = self._gate.step_seconds + (self.job.media_seconds if self.job else 0.0)
         return f"{self._busy_seconds:.0f} s on one job" if self._busy_seconds > allowed else None
 
     async def send(self, message: Prepare | Draw | Leases | Cancel) -> None:
         """Say something; a worker that died meanwhile is reported by its job, not here."""
-        if self._life.child is not None:
+        if self._state.child is not None:
             try:
-                await self._life.child.channel.send(message)
+                await self._state.child.channel.send(message)
             except ChannelClosed:
                 return
             except ChannelError as error:  # the chat is longer than a frame may be
@@ -149,7 +149,7 @@ class WorkerSlot:
         self._gate.offer()
 
 
-class Workers:
+class WorkerPool:
     """All workers. Jobs get a free one in the order in which they came."""
 
     def __init__(self, n: int, step_seconds: float, background: Background, limits: MediaConfig) -> None:
@@ -161,9 +161,9 @@ class Workers:
         self._waiting: deque[asyncio.Future[WorkerSlot]] = deque()
 
     @property
-    def hopeless(self) -> bool:
+    def crash_looping(self) -> bool:
         """Whether no worker can be started any more."""
-        return all(slot.hopeless for slot in self.slots)
+        return all(slot.crash_looping for slot in self.slots)
 
     @property
     def n_up(self) -> int:
@@ -218,9 +218,9 @@ class Workers:
                     slot.taken = True
                     waiter.set_result(slot)
 
-    def on_lost(self) -> None:
+    def on_reaped(self) -> None:
         """A worker is gone. When none can be started any more, nobody is kept waiting."""
-        while self.hopeless and self._waiting:
+        while self.crash_looping and self._waiting:
             waiter = self._waiting.popleft()
             if not waiter.done():
                 waiter.set_exception(WorkerDied())

@@ -4,7 +4,7 @@ from typing import Any
 
 from model.engine.messages import Token
 from server.requests.answer import Accepted
-from tokenization.text.tokenizer import Codec
+from tokenization.text.tokenizer import Tokenizer
 
 
 def usage(accepted: Accepted, n_tokens: int) -> dict[str, Any]:
@@ -22,14 +22,17 @@ def usage(accepted: Accepted, n_tokens: int) -> dict[str, Any]:
     }
 
 
-def logprob_entries(tokens: "tuple[Token, ...] | list[Token]", codec: Codec) -> list[dict[str, Any]]:
+def logprob_entries(tokens: "tuple[Token, ...] | list[Token]", tokenizer: Tokenizer) -> list[dict[str, Any]]:
     """One entry for each sampled token. `token` is readable, `bytes` exact: [] for an id without a vocabulary entry."""
     return [
-        {**_spelled(token.id, token.logprob, codec), "top_logprobs": [_spelled(i, p, codec) for i, p in token.top]}
+        {
+            **_spelled(token.id, token.logprob, tokenizer),
+            "top_logprobs": [_spelled(i, p, tokenizer) for i, p in token.top],
+        }
         for token in tokens
     ]
 
 
-def _spelled(token_id: int, logprob: float | None, codec: Codec) -> dict[str, Any]:
-    spelling = codec.token_bytes(token_id)
+def _spelled(token_id: int, logprob: float | None, tokenizer: Tokenizer) -> dict[str, Any]:
+    spelling = tokenizer.token_bytes(token_id)
     return {"token": spelling.decode("utf-8", "replace"), "logprob": logprob, "bytes": list(spelling)}

@@ -12,15 +12,16 @@ from server.http.bodies import ChatBody
 from server.http.body_limits import BodyBudget, BodyLimits
 from server.http.envelope import Envelope
 from server.http.health import readiness
-from server.http.native import NativeForm, read_native
-from server.http.openai import CompletionForm, read_openai
-from server.http.responses import EventStream, Form, json_answer, plain, written
+from server.http.native import NativeSerializer, read_native
+from server.http.openai import CompletionSerializer, read_openai
+from server.http.responses import EventStream, Serializer, json_response, json_result, whole_answer
 from server.http.tokenize import read_tokenize, token_counts
 from server.requests.answer import Sink
 from server.requests.refusal import not_found
-from server.requests.service import ChatRequest, RequestService
+from server.requests.request import ChatRequest
+from server.requests.service import RequestService
 
-FormOf = Callable[[str, ChatBody], Form]
+SerializerOf = Callable[[str, ChatBody], Serializer]
 LOOK = ["GET", "HEAD"]  # the HTTP server leaves the body of an answer to HEAD out
 
 
@@ -38,36 +39,38 @@ def create_app(service: RequestService, max_body_bytes: int, bodies: BodyBudget)
 
 def add_chat_routes(app: FastAPI, service: RequestService) -> None:
     """POST /chat, /v1/chat/completions and /tokenize."""
-    served = service.served
+    card = service.card
 
-    def completion_form(answer_id: str, body: ChatBody) -> Form:
-        return CompletionForm(
-            answer_id, served.name, served.codec, logprobs=body.wishes.logprobs, include_usage=body.include_usage,
+    def completion_serializer(answer_id: str, body: ChatBody) -> Serializer:
+        return CompletionSerializer(
+            answer_id, card.name, card.tokenizer, logprobs=body.wishes.logprobs, include_usage=body.include_usage,
             n=body.wishes.n,
         )  # fmt: skip
 
-    def native_form(answer_id: str, body: ChatBody) -> Form:
-        return NativeForm(answer_id, served.codec, logprobs=body.wishes.logprobs, n=body.wishes.n)
+    def native_serializer(answer_id: str, body: ChatBody) -> Serializer:
+        return NativeSerializer(answer_id, card.tokenizer, logprobs=body.wishes.logprobs, n=body.wishes.n)
 
-    async def chat(request: Request, prefix: str, read: Callable[[bytes], ChatBody], form_of: FormOf) -> Response:
+    async def chat(
+        request: Request, prefix: str, read: Callable[[bytes], ChatBody], serializer_of: SerializerOf
+    ) -> Response:
         body = read(await admitted_body(request, service))
         require_model(service, body.model)
         asked = request_of(prefix, body)
         service.check_parameters(asked)  # before anything is made that grows with a number of the client's
-        form = form_of(asked.id, body)
+        serializer = serializer_of(asked.id, body)
 
         async def run(sink: Sink) -> None:
             await service.run(asked, sink)
 
-        return EventStream(run, form) if body.stream else await plain(run, form, request.receive)
+        return EventStream(run, serializer) if body.stream else await whole_answer(run, serializer, request.receive)
 
     @app.post("/chat")
     async def native(request: Request) -> Response:
-        return await chat(request, "chat-", read_native, native_form)
+        return await chat(request, "chat-", read_native, native_serializer)
 
     @app.post("/v1/chat/completions")
     async def completions(request: Request) -> Response:
-        return await chat(request, "chatcmpl-", read_openai, completion_form)
+        return await chat(request, "chatcmpl-", read_openai, completion_serializer)
 
     @app.post("/tokenize")
     async def tokenize(request: Request) -> Response:
@@ -75,32 +78,32 @@ def add_chat_routes(app: FastAPI, service: RequestService) -> None:
         require_model(service, body.model)
 
         work = service.count(request_of("count-", body))
-        return await written(work, lambda found: token_counts(found, service.max_model_len), request.receive)
+        return await json_result(work, lambda found: token_counts(found, service.max_model_len), request.receive)
 
 
 def add_model_routes(app: FastAPI, service: RequestService) -> None:
     """GET /v1/models and /v1/models/{id}."""
-    served = service.served
+    card = service.card
 
-    def card() -> dict[str, Any]:
+    def model_json() -> dict[str, Any]:
         return {
-            "id": served.name,
+            "id": card.name,
             "object": "model",
-            "created": served.created,
+            "created": card.created,
             "owned_by": "pixelferry",
-            "root": served.root,
+            "root": card.root,
             "max_model_len": service.max_model_len,
-            "architecture": {"family": served.family, "input_modalities": ["text", *sorted(served.modalities)]},
+            "architecture": {"family": card.family, "input_modalities": ["text", *sorted(card.modalities)]},
         }
 
     @app.api_route("/v1/models", methods=LOOK)
     async def models() -> Response:
-        return json_answer({"object": "list", "data": [card()]})
+        return json_response({"object": "list", "data": [model_json()]})
 
     @app.api_route("/v1/models/{name:path}", methods=LOOK)
     async def model(name: str) -> Response:
         require_model(service, name)
-        return json_answer(card())
+        return json_response(model_json())
 
 
 def add_health_routes(app: FastAPI, service: RequestService, bodies: BodyBudget) -> None:
@@ -108,14 +111,14 @@ def add_health_routes(app: FastAPI, service: RequestService, bodies: BodyBudget)
 
     @app.api_route("/health/live", methods=LOOK)
     async def live() -> Response:
-        return json_answer({"status": "live"})
+        return json_response({"status": "live"})
 
     @app.api_route("/health/ready", methods=LOOK)
     async def ready(request: Request) -> Response:
         state, error = readiness(service)
         if error is None:
-            return json_answer(state)
-        answer = json_answer({**errors.body_of(error, request.state.request_id), **state})
+            return json_response(state)
+        answer = json_response({**errors.body_of(error, request.state.request_id), **state})
         answer.status_code = errors.status_of(error)
         answer.headers.update(errors.headers_of(error))
         return answer
@@ -131,7 +134,7 @@ def request_of(prefix: str, body: ChatBody) -> ChatRequest:
     return ChatRequest(
         id=prefix + secrets.token_hex(12),
         chat=body.chat,
-        field=body.field,
+        chat_param=body.chat_param,
         wishes=body.wishes,
         grounding=body.grounding,
     )
@@ -148,8 +151,8 @@ async def admitted_body(request: Request, service: RequestService) -> bytes:
 
 def require_model(service: RequestService, name: str | None) -> None:
     """Raise Refusal (404) for a model that is not served here."""
-    if name is not None and name != service.served.name:
-        raise not_found(f"this server has no such model; it serves {service.served.name!r}", "model", "model_not_found")
+    if name is not None and name != service.card.name:
+        raise not_found(f"this server has no such model; it serves {service.card.name!r}", "model", "model_not_found")
 
 
 async def refresh(service: RequestService, bodies: BodyBudget) -> None:

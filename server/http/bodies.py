@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 import pydantic_core
 from pydantic import BaseModel, ValidationError
 
-from server.http.errors import path_of
+from server.http.errors import param_of
 from server.http.parameters import SamplingFields
 from server.requests.grounding import Grounding
 from server.requests.refusal import Refusal, invalid_request
@@ -22,7 +22,7 @@ class ChatBody:
     """A chat request of either dialect, read and checked."""
 
     chat: Chat
-    field: str  # where the chat stands in the body: what an error about all of it names
+    chat_param: str  # where the chat stands in the body: what an error about all of it names
     model: str | None
     wishes: Wishes
     stream: bool
@@ -67,9 +67,9 @@ def validated(read: Callable[[], M], prefix: str = "") -> M:
 def _complaint(kind: str, message: str, loc: tuple[str | int, ...], prefix: str) -> Refusal:
     if kind == "value_error":  # one of our own validators
         message = message.removeprefix("Value error, ")
-    param = path_of((prefix, *loc) if prefix else loc)
+    param = param_of((prefix, *loc) if prefix else loc)
     if kind in SamplingFields.model_fields:  # a complaint about two fields is filed under the one that it blames
-        param = path_of((prefix, kind) if prefix else (kind,))
+        param = param_of((prefix, kind) if prefix else (kind,))
     if kind == "extra_forbidden":
         return invalid_request(f"{param}: there is no such parameter", param, "unknown_parameter")
     return invalid_request(f"{param}: {message}" if param else message, param or None)

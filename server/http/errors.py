@@ -52,15 +52,15 @@ def _body(
     return {"error": {"message": message, "type": kind, "param": param, "code": code}}
 
 
-def path_of(loc: tuple[str | int, ...]) -> str:
+def param_of(loc: tuple[str | int, ...]) -> str:
     """A validator's location as the path of a field: ("messages", 1, "role") -> "messages[1].role"."""
-    path = ""
+    param = ""
     for part in loc:
         if isinstance(part, int):
-            path += f"[{part}]"
+            param += f"[{part}]"
         else:
-            path += f".{part}" if path else part
-    return path
+            param += f".{part}" if param else part
+    return param
 
 
 def install(app: FastAPI) -> None:
@@ -86,7 +86,7 @@ def install(app: FastAPI) -> None:
     async def on_validation_error(request: Request, error: Exception) -> Response:
         assert isinstance(error, RequestValidationError)
         first = error.errors()[0]
-        return error_response(invalid_request(first["msg"], path_of(first["loc"])), request.state.request_id)
+        return error_response(invalid_request(first["msg"], param_of(first["loc"])), request.state.request_id)
 
     app.add_exception_handler(Refusal, on_refusal)
     app.add_exception_handler(ChatError, on_chat_error)

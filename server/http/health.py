@@ -12,7 +12,7 @@ def readiness(service: RequestService) -> tuple[dict[str, Any], Refusal | None]:
     error: Refusal | None = None
     if service.admission.draining:
         error = unavailable("the server is stopping", "stopping")
-    elif engine.facts is None:
+    elif engine.info is None:
         error = unavailable("the model is still loading", "loading")
     elif not engine.up:
         error = unavailable("the engine is being started anew", "engine_down")

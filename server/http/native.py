@@ -5,12 +5,12 @@ from typing import Any
 from server.http.answer_fields import logprob_entries, usage
 from server.http.bodies import ChatBody, model_of, object_or_inputs, parsed, validated
 from server.http.parameters import SamplingFields
-from server.http.responses import Collected, Whole, data
+from server.http.responses import CollectingSink, WholeAnswer, data
 from server.requests.answer import Accepted, Delta, Finish
 from server.requests.grounding import Grounded
 from server.requests.refusal import invalid_request
 from tokenization.chat.dialects import chat_from_native
-from tokenization.text.tokenizer import Codec
+from tokenization.text.tokenizer import Tokenizer
 
 KEYS = ("inputs", "history", "system")
 
@@ -40,7 +40,7 @@ def native_chat(body: dict[str, Any]) -> ChatBody:
     chat = chat_from_native({key: body[key] for key in KEYS if key in body})
     return ChatBody(
         chat=chat,
-        field="inputs",
+        chat_param="inputs",
         model=model,
         wishes=fields.wishes(),
         stream=bool(stream),
@@ -49,33 +49,33 @@ def native_chat(body: dict[str, Any]) -> ChatBody:
     )
 
 
-class NativeForm:
+class NativeSerializer:
     """POST /chat. Every event has `id`, `text` and `finish_reason`; the last one also has `usage` and boxes.
 
     Of several answers each is an object in `answers`, and each event says by `index` which one it lengthens. There an
     answer's own last event has its finish_reason and boxes, and the last event of all has `usage` alone.
     """
 
-    def __init__(self, answer_id: str, codec: Codec, *, logprobs: bool, n: int = 1) -> None:
+    def __init__(self, answer_id: str, tokenizer: Tokenizer, *, logprobs: bool, n: int = 1) -> None:
         self._id = answer_id
-        self._codec = codec
+        self._tokenizer = tokenizer
         self._logprobs = logprobs
         self._n = n
         self._several = n > 1
         self._finish: Finish | None = None
         self._grounded: Grounded | None = None
 
-    def whole(self, answer: Collected) -> dict[str, Any]:
+    def whole(self, answer: CollectingSink) -> dict[str, Any]:
         counts = usage(answer.accepted, answer.n_tokens)
         bodies = [self._body(whole) for whole in answer.answers]
         if not self._several:
             return {"id": self._id, **bodies[0], "usage": counts}
         return {"id": self._id, "answers": [{"index": i, **body} for i, body in enumerate(bodies)], "usage": counts}
 
-    def _body(self, whole: Whole) -> dict[str, Any]:
+    def _body(self, whole: WholeAnswer) -> dict[str, Any]:
         body: dict[str, Any] = {"text": whole.text, "finish_reason": whole.finish}
         if self._logprobs:
-            body["logprobs"] = {"content": logprob_entries(whole.tokens, self._codec)}
+            body["logprobs"] = {"content": logprob_entries(whole.tokens, self._tokenizer)}
         return body | _beside(whole.grounded)
 
     def opening(self) -> bytes:
@@ -91,7 +91,7 @@ class NativeForm:
         if self._several:
             body |= {"index": delta.index, "finish_reason": delta.finish}
         if self._logprobs:
-            body["logprobs"] = {"content": logprob_entries(delta.tokens, self._codec)}
+            body["logprobs"] = {"content": logprob_entries(delta.tokens, self._tokenizer)}
         return data(body | _beside(delta.grounded) if ends else body)
 
     def closing(self, accepted: Accepted, n_tokens: int) -> bytes:

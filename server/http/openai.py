@@ -9,11 +9,11 @@ from pydantic import BaseModel, ConfigDict, Field, field_validator
 from server.http.answer_fields import logprob_entries, usage
 from server.http.bodies import ChatBody, parsed, validated
 from server.http.parameters import INT32_MAX, SamplingFields
-from server.http.responses import Collected, Whole, data
+from server.http.responses import CollectingSink, WholeAnswer, data
 from server.requests.answer import Accepted, Delta
 from server.requests.refusal import invalid_request
 from tokenization.chat.dialects import chat_from_openai
-from tokenization.text.tokenizer import Codec
+from tokenization.text.tokenizer import Tokenizer
 
 encode = msgspec.json.encode
 
@@ -63,7 +63,7 @@ def read_openai(raw: bytes) -> ChatBody:
     body = validated(lambda: CompletionBody.model_validate(found))
     return ChatBody(
         chat=chat_from_openai(body.messages),
-        field="messages",
+        chat_param="messages",
         model=body.model,
         wishes=body.wishes(),
         stream=bool(body.stream),
@@ -71,13 +71,13 @@ def read_openai(raw: bytes) -> ChatBody:
     )
 
 
-class CompletionForm:
+class CompletionSerializer:
     """POST /v1/chat/completions. A chunk is a prepared prefix, one encoded string, a prepared suffix."""
 
     def __init__(
-        self, answer_id: str, model: str, codec: Codec, *, logprobs: bool, include_usage: bool, n: int = 1
+        self, answer_id: str, model: str, tokenizer: Tokenizer, *, logprobs: bool, include_usage: bool, n: int = 1
     ) -> None:
-        self._codec = codec
+        self._tokenizer = tokenizer
         self._logprobs = logprobs
         self._include_usage = include_usage
         self._head = {"id": answer_id, "created": int(time.time()), "model": model}
@@ -87,13 +87,13 @@ class CompletionForm:
         self._suffix = b',"usage":null}\n\n' if include_usage else b"}\n\n"
         self._plain_end = b'},"logprobs":null,"finish_reason":null}]' + self._suffix
 
-    def whole(self, answer: Collected) -> dict[str, Any]:
+    def whole(self, answer: CollectingSink) -> dict[str, Any]:
         choices = [self._choice(index, whole) for index, whole in enumerate(answer.answers)]
         counts = usage(answer.accepted, answer.n_tokens)
         return {**self._head, "object": "chat.completion", "choices": choices, "usage": counts}
 
-    def _choice(self, index: int, whole: Whole) -> dict[str, Any]:
-        content = logprob_entries(whole.tokens, self._codec) if self._logprobs else None
+    def _choice(self, index: int, whole: WholeAnswer) -> dict[str, Any]:
+        content = logprob_entries(whole.tokens, self._tokenizer) if self._logprobs else None
         return {
             "index": index,
             "message": {"role": "assistant", "content": whole.text, "refusal": None},
@@ -109,7 +109,7 @@ class CompletionForm:
         prefix = self._start(delta.index)
         if not self._logprobs and delta.finish is None:
             return prefix + b'{"content":' + encode(delta.text) + self._plain_end if delta.text else b""
-        content = logprob_entries(delta.tokens, self._codec) if self._logprobs else None
+        content = logprob_entries(delta.tokens, self._tokenizer) if self._logprobs else None
         logprobs = encode(None if content is None else {"content": content, "refusal": None})
         end = b',"logprobs":' + logprobs + b',"finish_reason":' + encode(delta.finish) + b"}]" + self._suffix
         return prefix + encode({"content": delta.text} if delta.text else {}) + end

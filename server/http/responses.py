@@ -1,6 +1,6 @@
 """One HTTP exchange: work runs while the client stays, and its events become one JSON answer or a stream.
 
-Knows no dialect: a Form says how things are written.
+Knows no dialect: a Serializer says how things are written.
 """
 
 import asyncio
@@ -38,7 +38,7 @@ class ClientGone(Exception):
     """The client closed the connection before its answer was complete."""
 
 
-class Whole:
+class WholeAnswer:
     """One whole answer."""
 
     def __init__(self) -> None:
@@ -60,15 +60,15 @@ class Whole:
         self.grounded = delta.grounded
 
 
-class Collected:
+class CollectingSink:
     """All answers to one chat, whole; a sink."""
 
     def __init__(self) -> None:
         self.accepted = Accepted(prompt_tokens=0, media_tokens=0)
-        self._answers: dict[int, Whole] = {}
+        self._answers: dict[int, WholeAnswer] = {}
 
     @property
-    def answers(self) -> list[Whole]:
+    def answers(self) -> list[WholeAnswer]:
         """By index."""
         return [self._answers[index] for index in sorted(self._answers)]
 
@@ -81,13 +81,13 @@ class Collected:
         self.accepted = accepted
 
     async def write(self, delta: Delta) -> None:
-        self._answers.setdefault(delta.index, Whole()).add(delta)
+        self._answers.setdefault(delta.index, WholeAnswer()).add(delta)
 
 
-class Form(Protocol):
+class Serializer(Protocol):
     """How one route writes an answer. Events are complete SSE events, or b"" for none."""
 
-    def whole(self, answer: Collected) -> dict[str, Any]:
+    def whole(self, answer: CollectingSink) -> dict[str, Any]:
         """The plain answer."""
 
     def opening(self) -> bytes:
@@ -105,7 +105,7 @@ def data(value: Any) -> bytes:
     return b"data: " + msgspec.json.encode(value) + b"\n\n"
 
 
-async def see_through(
+async def run_while_connected(
     work: Coroutine[Any, Any, T], receive: Receive, idle: Callable[[], Awaitable[float]] | None = None
 ) -> T:
     """Run `work` as a task of its own; its result. When the client leaves first: cancel it, raise ClientGone.
@@ -141,10 +141,10 @@ async def _disconnect(receive: Receive) -> None:
 class StreamSink:
     """Writes events to the client as they come, and comments while none does."""
 
-    def __init__(self, send: Send, form: Form) -> None:
+    def __init__(self, send: Send, serializer: Serializer) -> None:
         self.started = False
         self._send = send
-        self._form = form
+        self._serializer = serializer
         self._accepted = Accepted(prompt_tokens=0, media_tokens=0)
         self._n_tokens = 0
         self._last = time.monotonic()
@@ -152,11 +152,11 @@ class StreamSink:
 
     async def accept(self, accepted: Accepted) -> None:
         self._accepted = accepted
-        await self._write(self._form.opening())
+        await self._write(self._serializer.opening())
 
     async def write(self, delta: Delta) -> None:
         self._n_tokens += len(delta.tokens)
-        event = self._form.event(delta)
+        event = self._serializer.event(delta)
         if event:
             await self._write(event)
 
@@ -170,7 +170,7 @@ class StreamSink:
 
     async def finish(self) -> None:
         """The end of a good answer."""
-        await self._write(self._form.closing(self._accepted, self._n_tokens) + DONE, more=False)
+        await self._write(self._serializer.closing(self._accepted, self._n_tokens) + DONE, more=False)
 
     async def fail(self, error: Refusal, request_id: str) -> None:
         """One error event, and the end."""
@@ -191,16 +191,16 @@ class EventStream(Response):
     The first event is written once the prompt is accepted, or as a comment after KEEP_ALIVE_SECONDS.
     """
 
-    def __init__(self, run: Callable[[Sink], Coroutine[Any, Any, None]], form: Form) -> None:
+    def __init__(self, run: Callable[[Sink], Coroutine[Any, Any, None]], serializer: Serializer) -> None:
         super().__init__()
         self._run = run
-        self._form = form
+        self._serializer = serializer
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         request_id: str = scope["state"]["request_id"]
-        sink = StreamSink(send, self._form)
+        sink = StreamSink(send, self._serializer)
         try:
-            await see_through(self._run(sink), receive, sink.keep_alive)
+            await run_while_connected(self._run(sink), receive, sink.keep_alive)
             await sink.finish()
             return
         except ClientGone:
@@ -216,21 +216,23 @@ class EventStream(Response):
             await error_response(error, request_id)(scope, receive, send)
 
 
-async def plain(run: Callable[[Sink], Coroutine[Any, Any, None]], form: Form, receive: Receive) -> Response:
+async def whole_answer(
+    run: Callable[[Sink], Coroutine[Any, Any, None]], serializer: Serializer, receive: Receive
+) -> Response:
     """The whole answer at once. Raises Refusal."""
-    answer = Collected()
-    return await written(run(answer), lambda _: form.whole(answer), receive)
+    answer = CollectingSink()
+    return await json_result(run(answer), lambda _: serializer.whole(answer), receive)
 
 
-async def written(work: Coroutine[Any, Any, T], write: Callable[[T], Any], receive: Receive) -> Response:
+async def json_result(work: Coroutine[Any, Any, T], write: Callable[[T], Any], receive: Receive) -> Response:
     """What `work` gives, as `write` puts it into JSON. Raises Refusal."""
     try:
-        result = await see_through(work, receive)
+        result = await run_while_connected(work, receive)
     except ClientGone:
         return Response(status_code=499)  # nobody reads it
-    return json_answer(write(result))
+    return json_response(write(result))
 
 
-def json_answer(value: Any) -> Response:
+def json_response(value: Any) -> Response:
     """A success."""
     return Response(msgspec.json.encode(value), media_type="application/json")

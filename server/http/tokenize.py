@@ -19,7 +19,7 @@ def read_tokenize(raw: bytes) -> ChatBody:
     if not isinstance(body["messages"], list):
         raise invalid_request("must be a list", "messages")
     chat = chat_from_openai(body["messages"])
-    return ChatBody(chat=chat, field="messages", model=model, wishes=Wishes(), stream=False, include_usage=False)
+    return ChatBody(chat=chat, chat_param="messages", model=model, wishes=Wishes(), stream=False, include_usage=False)
 
 
 def token_counts(prepared: Prepared, max_model_len: int) -> dict[str, Any]:

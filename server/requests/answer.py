@@ -8,7 +8,7 @@ from model.engine.messages import Token, TokenEvent
 from server.requests.grounding import Grounded
 from server.requests.sampling import Wishes
 from tokenization.text.detokenize import Detokenizer, StopStrings
-from tokenization.text.tokenizer import Codec
+from tokenization.text.tokenizer import Tokenizer
 
 Finish = Literal["stop", "length"]
 
@@ -48,8 +48,8 @@ class Sink(Protocol):
 class Answer:
     """Turns token events into deltas; a stop string ends it like a stop token."""
 
-    def __init__(self, codec: Codec, wishes: Wishes, index: int = 0) -> None:
-        self._detokenizer = Detokenizer(codec)
+    def __init__(self, tokenizer: Tokenizer, wishes: Wishes, index: int = 0) -> None:
+        self._detokenizer = Detokenizer(tokenizer)
         self._stops = StopStrings(wishes.stop, shown=wishes.include_stop) if wishes.stop else None
         self._min_tokens = wishes.min_tokens
         self._shows_stop = wishes.include_stop
@@ -97,8 +97,8 @@ class Answer:
 class Answers:
     """All answers to one chat as they grow beside each other."""
 
-    def __init__(self, codec: Codec, wishes: Wishes) -> None:
-        self._answers = [Answer(codec, wishes, index) for index in range(wishes.n)]
+    def __init__(self, tokenizer: Tokenizer, wishes: Wishes) -> None:
+        self._answers = [Answer(tokenizer, wishes, index) for index in range(wishes.n)]
 
     def complete(self) -> bool:
         """Every one has its finish."""

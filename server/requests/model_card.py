@@ -9,47 +9,47 @@ from model.registry import family_of
 from server.requests.sampling import Defaults, model_length
 from tokenization.chat.parts import Kind
 from tokenization.messages import MediaItem
-from tokenization.text.tokenizer import Codec
+from tokenization.text.tokenizer import Tokenizer
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Served:
+class ModelCard:
     """The model as clients see it."""
 
     name: str
     root: str  # the checkpoint's directory; load testers read their tokenizer there
     family: str
     created: int  # seconds since 1970
-    codec: Codec
+    tokenizer: Tokenizer
     defaults: Defaults
     modalities: frozenset[Kind]
     max_model_len: int  # as asked for; the engine's cache may allow less
     max_n: int  # answers to one chat
     largest: tuple[MediaItem, ...] = ()  # of each modality the item that needs most memory; without content
-    grounds: bool = False  # its answers point at pictures with boxes
+    supports_grounding: bool = False  # its answers point at pictures with boxes
 
 
-def served_by(config: ServeConfig) -> Served:
+def read_model_card(config: ServeConfig) -> ModelCard:
     """Read what the server itself needs of the checkpoint. Raises CheckpointError."""
     checkpoint = Checkpoint(config.model.path)
     family = family_of(checkpoint)
-    prompt = family.prompt(checkpoint, config.media.max_pixels)
-    facts = family.facts(checkpoint)
-    defaults = Defaults.from_checkpoint(checkpoint, facts)
-    length = model_length(facts, config.engine.max_model_len)
-    return Served(
+    processor = family.processor(checkpoint, config.media.max_pixels)
+    own = family.config(checkpoint)
+    defaults = Defaults.from_checkpoint(checkpoint, own)
+    length = model_length(own, config.engine.max_model_len)
+    return ModelCard(
         name=config.model.served_name,
         root=str(config.model.path),
         family=family.name,
         created=int(time.time()),
-        codec=prompt.codec,
-        defaults=replace(defaults, eos_ids=tuple(dict.fromkeys((*defaults.eos_ids, *prompt.stop_ids)))),
-        modalities=prompt.modalities,
+        tokenizer=processor.tokenizer,
+        defaults=replace(defaults, eos_ids=tuple(dict.fromkeys((*defaults.eos_ids, *processor.stop_ids)))),
+        modalities=processor.modalities,
         max_n=config.http.max_n,
         max_model_len=length,
         largest=tuple(
             MediaItem(kind=found.kind, spans=((0, found.n_pads),), grid=found.grid, digest="", fixed=found.fixed)
-            for found in prompt.largest(config.media, length)
+            for found in processor.largest(config.media, length)
         ),
-        grounds=prompt.grounds,
+        supports_grounding=processor.supports_grounding,
     )

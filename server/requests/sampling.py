@@ -8,7 +8,7 @@ import math
 import secrets
 from dataclasses import dataclass
 
-from configs.checkpoint import Checkpoint, CheckpointError, Facts
+from configs.checkpoint import Checkpoint, CheckpointError, ConfigSection
 from model.engine.messages import SamplingParams
 
 log = logging.getLogger("pixelferry")
@@ -55,29 +55,33 @@ class Defaults:
     repetition_penalty: float = 1.0
 
     @classmethod
-    def from_checkpoint(cls, checkpoint: Checkpoint, config: Facts) -> "Defaults":
+    def from_checkpoint(cls, checkpoint: Checkpoint, config: ConfigSection) -> "Defaults":
         """`do_sample` (false when absent, as in the published class) decides between greedy and the file's values.
 
         `config` is the model's part of config.json, which names the end tokens where generation_config.json does not.
 
         Raises CheckpointError for a value that no request could ask for.
         """
-        facts = checkpoint.facts("generation_config.json")
-        sampled = facts.read(bool, "do_sample", False)
-        temperature = facts.read(float, "temperature", 1.0) if sampled else 0.0
-        top_p = facts.read(float, "top_p", 1.0)
-        top_k = facts.read(int, "top_k", 0)
+        file = checkpoint.file("generation_config.json")
+        sampled = file.read(bool, "do_sample", False)
+        temperature = file.read(float, "temperature", 1.0) if sampled else 0.0
+        top_p = file.read(float, "top_p", 1.0)
+        top_k = file.read(int, "top_k", 0)
         if not (temperature >= 0 and 0 < top_p <= 1 and top_k >= -1):
-            raise CheckpointError(f"{facts.where}: temperature {temperature}, top_p {top_p} or top_k {top_k} is absurd")
-        min_p = facts.read(float, "min_p", 0.0)
-        repetition_penalty = facts.read(float, "repetition_penalty", 1.0)
+            raise CheckpointError(
+                f"{file.location}: temperature {temperature}, top_p {top_p} or top_k {top_k} is absurd"
+            )
+        min_p = file.read(float, "min_p", 0.0)
+        repetition_penalty = file.read(float, "repetition_penalty", 1.0)
         if not (0 <= min_p <= 1 and 0 < repetition_penalty < math.inf):
-            raise CheckpointError(f"{facts.where}: min_p {min_p} or repetition_penalty {repetition_penalty} is absurd")
+            raise CheckpointError(
+                f"{file.location}: min_p {min_p} or repetition_penalty {repetition_penalty} is absurd"
+            )
         for key, neutral in NOT_APPLIED.items():
-            value = facts.read(float, key, float(neutral))
+            value = file.read(float, key, float(neutral))
             if value != neutral:
                 log.warning("generation_config.json: %s = %s is not applied: not supported yet", key, value)
-        eos_ids = read_ids(facts) or read_ids(of_text(config))
+        eos_ids = read_ids(file) or read_ids(of_text(config))
         return cls(
             temperature=temperature, top_p=top_p, top_k=max(0, top_k), eos_ids=eos_ids, min_p=min_p,
             repetition_penalty=repetition_penalty,
@@ -105,23 +109,23 @@ class Defaults:
         )
 
 
-def read_ids(facts: Facts) -> tuple[int, ...]:
+def read_ids(file: ConfigSection) -> tuple[int, ...]:
     """`eos_token_id`, which is one id, a list of them, or absent."""
-    if "eos_token_id" not in facts:
+    if "eos_token_id" not in file:
         return ()
-    value = facts.read(object, "eos_token_id")
+    value = file.read(object, "eos_token_id")
     ids = value if isinstance(value, list) else [value]
     if not all(isinstance(i, int) and not isinstance(i, bool) for i in ids):
-        raise CheckpointError(f"{facts.where}: eos_token_id is {value!r}, expected an id or a list of ids")
+        raise CheckpointError(f"{file.location}: eos_token_id is {value!r}, expected an id or a list of ids")
     return tuple(ids)
 
 
-def of_text(config: Facts) -> Facts:
+def of_text(config: ConfigSection) -> ConfigSection:
     """What a model's config says of its language model, in the flat layout or in the nested one."""
     return config.merged(config.child("text_config"))
 
 
-def model_length(config: Facts, asked: int | None) -> int:
+def model_length(config: ConfigSection, asked: int | None) -> int:
     """Tokens of prompt and answer together; `config` is the model's part of config.json.
 
     Raises CheckpointError when `asked` is more than the model was made for.

@@ -73,13 +73,13 @@ def check_media_tokens(measured: Measured, limit: int) -> None:
         f"the media of this request have {n} tokens, and this server keeps the embeddings of at most {limit}; "
         f"this is the largest, with {measured.n_pads[largest]} tokens"
     )
-    raise invalid_request(message, measured.wheres[largest], TOO_LARGE)
+    raise invalid_request(message, measured.params[largest], TOO_LARGE)
 
 
 def never_fits(measured: Measured) -> Refusal:
     """400: the segments are larger than all of the shared memory."""
     message = "the media of this request need more shared memory than this server has; this is the largest"
-    return invalid_request(message, measured.wheres[_largest(measured.nbytes)], TOO_LARGE)
+    return invalid_request(message, measured.params[_largest(measured.nbytes)], TOO_LARGE)
 
 
 def _largest(sizes: Sequence[int]) -> int:

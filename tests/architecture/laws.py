@@ -65,26 +65,20 @@ def names_without_meaning(root: Path) -> list[str]:
 
 
 def mentions_of_models(root: Path) -> list[str]:
-    """Places outside registry and own package that name a package or a member; comments and docstrings count."""
-    homes = model_names(root / "model" / "families")
+    """Places that name a line of models outside its packages and the registry; comments and docstrings count.
+
+    A package's name begins with the line's (`qwen_vl`, `qwen2`: qwen). Packages of one line may name each other's
+    models, which they compare themselves with.
+    """
+    packages = sorted(path.parent.name for path in (root / "model" / "families").glob("*/__init__.py"))
     offences = []
-    for name, home in homes.items():
-        pattern = re.compile("[ _.-]?".join(map(re.escape, name.split("_"))) + "(?![0-9a-z])", re.IGNORECASE)
+    for line in sorted({re.split(r"[\d_]", package)[0] for package in packages}):
+        homes = tuple(f"model/families/{package}/" for package in packages if package.startswith(line))
+        pattern = re.compile(rf"(?<![a-z]){line}", re.IGNORECASE)
         for path, text in sources(root, ROOMS):
-            if path != "model/registry.py" and not path.startswith(home) and pattern.search(text):
-                offences.append(f"{path} names {name}")
+            if path != "model/registry.py" and not path.startswith(homes) and pattern.search(text):
+                offences.append(f"{path} names {line}")
     return offences
-
-
-def model_names(families: Path) -> dict[str, str]:
-    """Name of each package, and of each file that exports a FAMILY, to the folder where it may stand."""
-    found: dict[str, str] = {}
-    for package in sorted(path for path in families.glob("*") if (path / "__init__.py").is_file()):
-        files = sorted(package.glob("*.py"))
-        for name in (package.name, *(path.stem for path in files if "FAMILY = " in path.read_text(encoding="utf-8"))):
-            if name != "family":
-                found[name] = f"model/families/{package.name}/"
-    return found
 
 
 def mentions_of_shared_memory(root: Path) -> list[str]:

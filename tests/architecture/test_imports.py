@@ -108,8 +108,8 @@ HTTP_PROCESS = """
 import sys
 from server.__main__ import main
 from configs.settings import load_config
-from server.requests.model_card import served_by
-served_by(load_config([]))
+from server.requests.model_card import read_model_card
+read_model_card(load_config([]))
 {planted}
 loaded = [name for name in ("torch", "av", "PIL", "tokenization.worker", "model.engine.loop") if name in sys.modules]
 assert not loaded, loaded

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from configs.checkpoint import Checkpoint, CheckpointError, Facts
+from configs.checkpoint import Checkpoint, CheckpointError, ConfigSection
 
 
 def write(path: Path, values: dict[str, Any], name: str = "config.json") -> Path:
@@ -15,13 +15,13 @@ def write(path: Path, values: dict[str, Any], name: str = "config.json") -> Path
 
 
 def test_reads_are_typed() -> None:
-    facts = Facts({"n": 3, "x": 2.5, "s": "silu", "null": None}, "config.json")
-    assert facts.read(int, "n") == 3
-    assert facts.read(float, "n") == 3.0 and isinstance(facts.read(float, "n"), float)
-    assert facts.read(float, "x") == 2.5
-    assert facts.read(int, "missing", 7) == 7
-    assert facts.read(str, "null", "x") == "x"
-    assert "n" in facts and "null" not in facts and "missing" not in facts
+    section = ConfigSection({"n": 3, "x": 2.5, "s": "silu", "null": None}, "config.json")
+    assert section.read(int, "n") == 3
+    assert section.read(float, "n") == 3.0 and isinstance(section.read(float, "n"), float)
+    assert section.read(float, "x") == 2.5
+    assert section.read(int, "missing", 7) == 7
+    assert section.read(str, "null", "x") == "x"
+    assert "n" in section and "null" not in section and "missing" not in section
 
 
 @pytest.mark.parametrize(
@@ -38,30 +38,30 @@ def test_reads_are_typed() -> None:
 )
 def test_a_wrong_value_names_file_and_key(kind: type, key: str, message: str) -> None:
     with pytest.raises(CheckpointError, match=message):
-        Facts({"x": 2.5, "flag": True, "one": 1, "null": None}, "config.json").read(kind, key)
+        ConfigSection({"x": 2.5, "flag": True, "one": 1, "null": None}, "config.json").read(kind, key)
 
 
 def test_expect_stops_what_would_change_the_mathematics() -> None:
-    facts = Facts({"hidden_act": "gelu"}, "config.json: text_config")
-    facts.expect("hidden_act", ("gelu",))
-    facts.expect("rope", ("default",), default="default")
+    section = ConfigSection({"hidden_act": "gelu"}, "config.json: text_config")
+    section.expect("hidden_act", ("gelu",))
+    section.expect("rope", ("default",), default="default")
     with pytest.raises(
         CheckpointError, match=r"config.json: text_config: hidden_act = 'gelu' is not supported \(.*'silu'"
     ):
-        facts.expect("hidden_act", ("silu",))
+        section.expect("hidden_act", ("silu",))
     with pytest.raises(CheckpointError, match="rope"):
-        facts.expect("rope", ("default",))
+        section.expect("rope", ("default",))
 
 
 def test_children_and_merging() -> None:
-    facts = Facts({"vision": {"depth": 2}, "text": [], "hidden": 5, "null": None}, "config.json")
-    assert facts.child("vision").read(int, "depth") == 2
-    assert facts.child("absent").read(int, "depth", 9) == 9
+    section = ConfigSection({"vision": {"depth": 2}, "text": [], "hidden": 5, "null": None}, "config.json")
+    assert section.child("vision").read(int, "depth") == 2
+    assert section.child("absent").read(int, "depth", 9) == 9
     with pytest.raises(CheckpointError, match="'text' is not an object"):
-        facts.child("text")
+        section.child("text")
     with pytest.raises(CheckpointError, match="config.json: vision: required key 'width'"):
-        facts.child("vision").read(int, "width")
-    merged = Facts({"hidden": None, "depth": 1}, "inner").merged(facts)
+        section.child("vision").read(int, "width")
+    merged = ConfigSection({"hidden": None, "depth": 1}, "inner").merged(section)
     assert merged.read(int, "hidden") == 5 and merged.read(int, "depth") == 1
 
 
@@ -82,6 +82,6 @@ def test_files_that_are_no_object_are_named(tmp_path: Path) -> None:
 def test_architecture_and_absent_files(tmp_path: Path) -> None:
     checkpoint = Checkpoint(write(tmp_path, {"architectures": ["SomeForConditionalGeneration"]}))
     assert checkpoint.architecture == "SomeForConditionalGeneration"
-    assert checkpoint.facts("generation_config.json").read(int, "top_k", 0) == 0
+    assert checkpoint.file("generation_config.json").read(int, "top_k", 0) == 0
     with pytest.raises(CheckpointError, match="'architectures' is missing"):
         _ = Checkpoint(write(tmp_path, {"architectures": []})).architecture

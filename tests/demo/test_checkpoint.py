@@ -84,7 +84,7 @@ def test_the_files_agree_with_each_other(path: Path, tokenizer: Tokenizer) -> No
     end = json.loads((path / "generation_config.json").read_text())["eos_token_id"]
     assert end == [id_of(tokenizer, "<|im_end|>"), id_of(tokenizer, "<|endoftext|>")]
     assert thinker.child("audio_config").read(int, "num_mel_bins") == SIZES.mels
-    assert checkpoint.facts("preprocessor_config.json").read(int, "feature_size") == SIZES.mels
+    assert checkpoint.file("preprocessor_config.json").read(int, "feature_size") == SIZES.mels
     assert sum(SIZES.mrope) == SIZES.head_dim // 2
     assert sum(file.stat().st_size for file in path.iterdir()) < 12_000_000
 

@@ -143,8 +143,8 @@ def test_padding_and_neighbours_change_nothing(net: DemoNet) -> None:
     rng = np.random.default_rng(1)
     ids = torch.from_numpy(rng.integers(0, 320, (2, 30)))
     positions = torch.arange(30).expand(3, 2, 30)
-    alone = net(ids[:1, :11], positions[:, :1, :11], [])
-    torch.testing.assert_close(net(ids, positions, [])[:1, :11], alone, atol=1e-5, rtol=1e-5)
+    single_block = net(ids[:1, :11], positions[:, :1, :11], [])
+    torch.testing.assert_close(net(ids, positions, [])[:1, :11], single_block, atol=1e-5, rtol=1e-5)
 
 
 @torch.inference_mode()
@@ -163,14 +163,16 @@ def test_one_picture_in_two_prompts_is_embedded_once(net: DemoNet, reader: Reade
         ((ref, start, n),) = one.places
         rows.append(i * longest + start + torch.arange(n))
         source.append(ref.number * n + torch.arange(n))
-    together = net(ids, positions, [(both, Placed(rows=torch.cat(rows), source=torch.cat(source)))])
+    interleaved_block = net(ids, positions, [(both, Placed(rows=torch.cat(rows), source=torch.cat(source)))])
     for i, one in enumerate(encoded):
         ((_, start, n),) = one.places
         placed = Placed(rows=torch.arange(start, start + n), source=torch.arange(n))
-        alone = net(torch.from_numpy(one.ids)[None], torch.from_numpy(one.positions)[:, None], [(both[1], placed)])
-        torch.testing.assert_close(together[i, : len(one.ids)], alone[0], atol=1e-4, rtol=1e-4)
+        single_block = net(
+            torch.from_numpy(one.ids)[None], torch.from_numpy(one.positions)[:, None], [(both[1], placed)]
+        )
+        torch.testing.assert_close(interleaved_block[i, : len(one.ids)], single_block[0], atol=1e-4, rtol=1e-4)
         other = net(torch.from_numpy(one.ids)[None], torch.from_numpy(one.positions)[:, None], [(both[0], placed)])
-        assert not torch.allclose(alone, other, atol=1e-2)
+        assert not torch.allclose(single_block, other, atol=1e-2)
 
 
 # Parts of the network that a kind of batch cannot reach.

@@ -23,13 +23,13 @@ from demo.sizes import Sizes
 from demo.sounds import tone
 from demo.studio import Studio
 from demo.words import Words
-from model.families.qwen2.positions import Rhythm, sight
+from model.families.qwen2.positions import TimeScale, vision_positions
 from model.registry import family_of
 from tokenization.chat.dialects import chat_from_native, chat_from_openai
 from tokenization.chat.options import MediaOptions
-from tokenization.media.frame_sampling import Sampling, VideoCaps, sample
+from tokenization.media.frame_sampling import FrameSampling, VideoCaps, sample_frames
 from tokenization.media.source import Source
-from tokenization.processor import Measure, Prompt, StageClock
+from tokenization.processor import Measure, Processor, StageClock
 
 SIZES = Sizes()
 LIMITS = MediaConfig()
@@ -44,9 +44,9 @@ def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def prompt(path: Path) -> Prompt:
+def processor(path: Path) -> Processor:
     checkpoint = Checkpoint(path)
-    return family_of(checkpoint).prompt(checkpoint, LIMITS.max_pixels)
+    return family_of(checkpoint).processor(checkpoint, LIMITS.max_pixels)
 
 
 @pytest.fixture(scope="module")
@@ -77,17 +77,19 @@ CLIP = encode_clip(clip(), 10, "avi mjpeg")
 
 
 def source(data: bytes) -> Source:
-    return Source(kind=kind_of(data), where="x", data=data)  # type: ignore[arg-type]
+    return Source(kind=kind_of(data), param="x", data=data)  # type: ignore[arg-type]
 
 
-def measured(prompt: Prompt, media: Sequence[bytes]) -> tuple[list[Measure], dict[str, Extent]]:
+def measured(processor: Processor, media: Sequence[bytes]) -> tuple[list[Measure], dict[str, Extent]]:
     """What the server measures of each, and the same as batches have it."""
-    found = [prompt.measure(source(data), LIMITS) for data in media]
-    extents = {one.kind: Extent(grid=one.grid, seconds=one.clip.seconds_per_grid if one.clip else 1.0) for one in found}
+    found = [processor.measure(source(data), LIMITS) for data in media]
+    extents = {
+        one.kind: Extent(grid=one.grid, seconds=one.video.seconds_per_grid if one.video else 1.0) for one in found
+    }
     return found, {str(kind): extent for kind, extent in extents.items()}
 
 
-def read(prompt: Prompt, reader: Reader, turns: Sequence[Turn]) -> tuple[Encoded, np.ndarray, np.ndarray, int]:
+def read(processor: Processor, reader: Reader, turns: Sequence[Turn]) -> tuple[Encoded, np.ndarray, np.ndarray, int]:
     """Our reading of the chat with its last answer; the server's ids [n], positions [3, n] and delta before that."""
     numbers = {"image": count(), "video": count(), "audio": count()}
     asked: list[Parts] = []
@@ -103,9 +105,9 @@ def read(prompt: Prompt, reader: Reader, turns: Sequence[Turn]) -> tuple[Encoded
         sent.append([{kind or "text": "x" if kind else part} for part, kind in zip(parts, kinds, strict=True)])
     answers = [answer for _, answer in turns]
     past = [{"inputs": inputs, "text": text} for inputs, text in zip(sent[:-1], answers[:-1], strict=True)]
-    measures, extents = measured(prompt, [part for parts, _ in turns for part in parts if isinstance(part, bytes)])
-    layout = prompt.expand(prompt.render(chat_from_native({"inputs": sent[-1], "history": past})), measures)
-    positions, delta = prompt.positions(layout, measures)
+    measures, extents = measured(processor, [part for parts, _ in turns for part in parts if isinstance(part, bytes)])
+    layout = processor.expand(processor.render(chat_from_native({"inputs": sent[-1], "history": past})), measures)
+    positions, delta = processor.positions(layout, measures)
     history = tuple(zip(asked[:-1], answers[:-1], strict=True))
     ours = reader.encode(Example(parts=asked[-1], answer=answers[-1], history=history), extents)
     return ours, layout.input_ids, positions, delta
@@ -130,14 +132,14 @@ CHATS: dict[str, list[Turn]] = {
 
 
 @pytest.mark.parametrize("name", CHATS)
-def test_a_chat_is_read_as_the_server_reads_it(prompt: Prompt, reader: Reader, name: str) -> None:
-    ours, ids, positions, delta = read(prompt, reader, CHATS[name])
+def test_a_chat_is_read_as_the_server_reads_it(processor: Processor, reader: Reader, name: str) -> None:
+    ours, ids, positions, delta = read(processor, reader, CHATS[name])
     n, n_all = len(ids), len(ours.ids)
     assert ours.ids[:n].tolist() == ids.tolist()
     np.testing.assert_array_equal(ours.positions[:, :n], positions)
     answer, end = ours.ids[n:-1].tolist(), int(ours.ids[-1])
-    assert answer == prompt.codec.encode(CHATS[name][-1][1])
-    assert prompt.codec.is_special(end) and prompt.codec.token_bytes(end) == b"<|im_end|>"
+    assert answer == processor.tokenizer.encode(CHATS[name][-1][1])
+    assert processor.tokenizer.is_special(end) and processor.tokenizer.token_bytes(end) == b"<|im_end|>"
     np.testing.assert_array_equal(ours.positions[:, n:], np.tile(np.arange(n, n_all) + delta, (3, 1)))
     np.testing.assert_array_equal(ours.labels[n - 1 : -1], ours.ids[n:])
     assert ours.labels[-1] == IGNORED
@@ -145,21 +147,21 @@ def test_a_chat_is_read_as_the_server_reads_it(prompt: Prompt, reader: Reader, n
         assert (ours.labels[: n - 1] == IGNORED).all()
 
 
-def test_every_answer_of_a_conversation_is_learnt(prompt: Prompt, reader: Reader) -> None:
-    ours, _, _, _ = read(prompt, reader, CHATS["history"])
-    said = b"".join(prompt.codec.token_bytes(int(i)) for i in ours.labels if i != IGNORED).decode()
+def test_every_answer_of_a_conversation_is_learnt(processor: Processor, reader: Reader) -> None:
+    ours, _, _, _ = read(processor, reader, CHATS["history"])
+    said = b"".join(processor.tokenizer.token_bytes(int(i)) for i in ours.labels if i != IGNORED).decode()
     assert said == "<|im_end|>".join([*(answer for _, answer in CHATS["history"]), ""])
     places = np.flatnonzero(ours.labels != IGNORED)
     np.testing.assert_array_equal(ours.ids[places + 1], ours.labels[places])
 
 
-def test_a_question_that_is_one_string_reads_the_same(prompt: Prompt) -> None:
-    plain = prompt.render(chat_from_openai([{"role": "user", "content": "Who are you?"}]))
-    assert plain == prompt.render(chat_from_native([{"text": "Who are you?"}]))
+def test_a_question_that_is_one_string_reads_the_same(processor: Processor) -> None:
+    plain = processor.render(chat_from_openai([{"role": "user", "content": "Who are you?"}]))
+    assert plain == processor.render(chat_from_native([{"text": "Who are you?"}]))
 
 
-def test_boxes_are_understood(prompt: Prompt) -> None:
-    assert prompt.grounds and prompt.modalities == {"image", "video", "audio"}
+def test_boxes_are_understood(processor: Processor) -> None:
+    assert processor.supports_grounding and processor.modalities == {"image", "video", "audio"}
 
 
 # ---- time
@@ -169,12 +171,14 @@ def test_boxes_are_understood(prompt: Prompt) -> None:
 def test_clips_stand_where_the_server_puts_them(reader: Reader, fps: int) -> None:
     """All lengths of clips that training draws."""
     for n_frames in sorted({max(4, round(hundredths / 100 * fps)) for hundredths in range(80, 501)}):
-        plan = sample(n_frames, fps, MediaOptions(), VideoCaps())
+        plan = sample_frames(n_frames, fps, MediaOptions(), VideoCaps())
         grid = (len(plan.indices) // 2, 4, 4)
         extent = Extent(grid=grid, seconds=plan.seconds_per_grid)
         ours = reader.encode(Example(parts=(Ref("video", 0), "x"), answer="y"), {"video": extent})
         ((_, start, n),) = ours.places
-        theirs = sight(grid, Rhythm(per_second=SIZES.positions_per_second), seconds_per_grid=plan.seconds_per_grid)
+        theirs = vision_positions(
+            grid, TimeScale(per_second=SIZES.positions_per_second), seconds_per_grid=plan.seconds_per_grid
+        )
         np.testing.assert_array_equal(ours.positions[:, start : start + n] - start, theirs)
 
 
@@ -190,17 +194,17 @@ def unworn(monkeypatch: pytest.MonkeyPatch) -> Studio:
     return Studio(np.random.default_rng(7), SIZES)
 
 
-def load(prompt: Prompt, data: bytes) -> tuple[Measure, np.ndarray]:
-    measure = prompt.measure(source(data), LIMITS)
-    return measure, prompt.load(source(data), measure, LIMITS, StageClock())
+def load(processor: Processor, data: bytes) -> tuple[Measure, np.ndarray]:
+    measure = processor.measure(source(data), LIMITS)
+    return measure, processor.load(source(data), measure, LIMITS, StageClock())
 
 
-def test_a_picture_becomes_the_patches_that_the_server_cuts(prompt: Prompt, unworn: Studio) -> None:
+def test_a_picture_becomes_the_patches_that_the_server_cuts(processor: Processor, unworn: Studio) -> None:
     same = 0
     for _ in range(12):
         size, grid = unworn.picture_size()
         image = unworn.scene(size).image
-        measure, patches = load(prompt, png(image))
+        measure, patches = load(processor, png(image))
         ours = unworn.patches(image, Extent(grid=measure.grid))
         assert ours.dtype == patches.dtype
         np.testing.assert_array_equal(ours, patches)
@@ -208,46 +212,46 @@ def test_a_picture_becomes_the_patches_that_the_server_cuts(prompt: Prompt, unwo
     assert same >= 8  # a picture of over 320 pixels is drawn smaller, and rounding may then come to another grid
 
 
-def test_a_picture_of_its_own_size_has_the_grid_that_the_server_chooses(prompt: Prompt) -> None:
+def test_a_picture_of_its_own_size_has_the_grid_that_the_server_chooses(processor: Processor) -> None:
     rng = np.random.default_rng(0)
     for _ in range(40):
         studio = Studio(rng, SIZES)
         size, grid = studio.picture_size()
         if max(size) < 320:  # not drawn smaller
             blank = png(Image.new("RGB", size))
-            assert prompt.measure(source(blank), LIMITS).grid == grid
+            assert processor.measure(source(blank), LIMITS).grid == grid
 
 
-def test_a_sound_becomes_the_frames_that_the_server_makes(prompt: Prompt, unworn: Studio) -> None:
+def test_a_sound_becomes_the_frames_that_the_server_makes(processor: Processor, unworn: Studio) -> None:
     for _ in range(3):
         made, mel, extent = unworn.sounds(2)
         for sound, ours in zip(made, mel, strict=True):
-            measure, theirs = load(prompt, encode_sound(sound.samples, 16_000, "wav float"))
+            measure, theirs = load(processor, encode_sound(sound.samples, 16_000, "wav float"))
             assert measure.grid == extent.grid and ours.dtype == theirs.dtype
             np.testing.assert_allclose(ours, theirs, atol=1e-5)
 
 
 @pytest.mark.parametrize("codec", ["avi mjpeg", "mp4 h264", "webm vp9"])
 def test_a_clip_is_looked_at_where_the_server_looks(
-    prompt: Prompt, unworn: Studio, monkeypatch: pytest.MonkeyPatch, codec: str
+    processor: Processor, unworn: Studio, monkeypatch: pytest.MonkeyPatch, codec: str
 ) -> None:
     """The same clip encoded: its grid and its times are equal, its pixels as near as the codec leaves them."""
-    sampled: list[tuple[int, float, Sampling]] = []
+    sampled: list[tuple[int, float, FrameSampling]] = []
 
-    def noting(n_frames: int, fps: float, *rest: Any, **named: Any) -> Sampling:
-        sampled.append((n_frames, fps, sample(n_frames, fps, *rest, **named)))
+    def noting(n_frames: int, fps: float, *rest: Any, **named: Any) -> FrameSampling:
+        sampled.append((n_frames, fps, sample_frames(n_frames, fps, *rest, **named)))
         return sampled[-1][2]
 
-    monkeypatch.setattr(studio_module, "sample", noting)
+    monkeypatch.setattr(studio_module, "sample_frames", noting)
     for _ in range(2):
         (clip, _), patches, extent = unworn.clips(2)
         n_frames, fps, sampling = sampled[-1]
-        measure, theirs = load(prompt, encode_clip(clip, fps, codec))
-        assert measure.clip is not None and measure.clip.info is not None
-        assert measure.clip.info.n_frames == n_frames
-        assert measure.clip.indices == sampling.indices
+        measure, theirs = load(processor, encode_clip(clip, fps, codec))
+        assert measure.video is not None and measure.video.info is not None
+        assert measure.video.info.n_frames == n_frames
+        assert measure.video.indices == sampling.indices
         assert measure.grid == extent.grid
-        assert measure.clip.seconds_per_grid == pytest.approx(extent.seconds, rel=1e-3)
+        assert measure.video.seconds_per_grid == pytest.approx(extent.seconds, rel=1e-3)
         assert theirs.shape == patches[0].shape
         apart = np.abs(theirs.astype(int) - patches[0].astype(int))
         assert apart.mean() < 6, apart.mean()

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.e2e.audio_chats import SECONDS, WAV
 from tests.e2e.running import RunningServer, running
-from tests.e2e.sounding import SECONDS, WAV
 from tests.tiny.qwen2_5_omni import write_qwen2_5_omni
 from tests.tiny.qwen2_vl import write_qwen2_vl
 

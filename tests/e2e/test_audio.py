@@ -8,8 +8,7 @@ from typing import Any
 import openai
 import pytest
 
-from tests.e2e.running import RunningServer
-from tests.e2e.sounding import (
+from tests.e2e.audio_chats import (
     ALL,
     GREEDY,
     IMAGE,
@@ -26,6 +25,7 @@ from tests.e2e.sounding import (
     text_of,
     tokens,
 )
+from tests.e2e.running import RunningServer
 from tests.samples.sounds import encode_sound, make_tone, make_wav
 from tests.samples.soundtracks import tone
 

@@ -7,8 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.e2e.running import RunningServer, running
-from tests.e2e.sounding import (
+from tests.e2e.audio_chats import (
     GREEDY,
     IMAGE,
     QUESTION,
@@ -24,6 +23,7 @@ from tests.e2e.sounding import (
     sound_url,
     tokens,
 )
+from tests.e2e.running import RunningServer, running
 from tests.samples.sounds import encode_sound, make_tone, make_wav
 from tests.samples.soundtracks import tone
 from tests.tiny.qwen2_audio import write_qwen2_audio

@@ -13,7 +13,7 @@ import pytest
 from PIL import Image
 
 from tests.e2e.running import RunningServer, data_url, picture, running
-from tests.parity.golden_qwen_vl import CKPT, GOLDEN, MARGIN, cases, prompt_at
+from tests.parity.golden_qwen_vl import CKPT, GOLDEN, MARGIN, cases, processor_at
 from tests.tiny.qwen_vl import write_qwen_vl
 from tokenization.text.detokenize import Detokenizer
 
@@ -83,7 +83,7 @@ def test_golden_tokens_beside_other_requests(golden: RunningServer) -> None:
     assert [answer["text"] for answer in together] == [answer["text"] for answer in alone] * 2
     case = cases()["chat_image"]
     assert alone[1]["usage"]["prompt_tokens"] == len(case.ids)
-    detokenizer = Detokenizer(prompt_at().codec)
+    detokenizer = Detokenizer(processor_at().tokenizer)
     assert min(case.margins) > MARGIN
     expected = "".join(map(detokenizer.push, case.greedy)) + detokenizer.flush()
     assert alone[1]["text"] == expected

@@ -12,13 +12,13 @@ from PIL import Image
 from configs.checkpoint import Checkpoint
 from tests.e2e.conftest import Start
 from tests.e2e.running import RunningServer
-from tests.model.engine.host import data_url, host_at
+from tests.model.engine.engine_harness import data_url, engine_harness_at
 from tests.parity import test_audio_engine as hearing
 from tests.parity.engine_check import MARGIN, N, Parts, Reference, Setup, never_sampled, prepared_one_by_one
 from tests.parity.harness import load_hf, load_ours
 from tests.parity.test_qwen2_engine import MEMBERS, reference_of
 from tokenization.chat.parts import Media
-from tokenization.text.bpe import TextCodec
+from tokenization.text.bpe import BPETokenizer
 
 NAMES = ("text", "one", "three", "twenty")  # text first, then more and more pictures
 HEARD = ("text", "audios", "talkie", "image_talkie_audio", "audio_video_image")
@@ -31,7 +31,7 @@ def references_of(path: Path, root: Path) -> dict[str, Reference]:
     hf, ours = load_hf(path), load_ours(path)
     hf.generation_config.eos_token_id = None  # all N tokens, whatever they are
     banned = never_sampled(ours)
-    with host_at(path, root) as host:
+    with engine_harness_at(path, root) as host:
         prepared = prepared_one_by_one(host, {name: MEMBERS[name] for name in NAMES})
         return {name: reference_of(hf, path, found, MEMBERS[name], host.root, banned) for name, found in prepared}
 
@@ -42,7 +42,7 @@ def heard_references(path: Path, root: Path) -> tuple[dict[str, Parts], dict[str
     hf = load_hf(path)
     hf.generation_config.eos_token_id = None
     setup = Setup(path, load_ours(path), {name: hearing.plain(parts) for name, parts in members.items()}, {})
-    with host_at(path, root) as host:
+    with engine_harness_at(path, root) as host:
         for name, generate in prepared_one_by_one(host, setup.members):
             setup.references[name] = hearing.reference_of(hf, setup, name, generate, members[name], host)
     return dict(setup.members), setup.references
@@ -88,7 +88,7 @@ def answers_of(server: RunningServer, members: Mapping[str, Parts]) -> dict[tupl
         return dict(zip(keys, pool.map(ask, keys), strict=True))
 
 
-def compare(entries: list[Any], reference: Reference, codec: TextCodec, what: str) -> int:
+def compare(entries: list[Any], reference: Reference, tokenizer: BPETokenizer, what: str) -> int:
     """Compare step by step for as long as the reference is sure of itself; the number of steps compared.
 
     By bytes: an answer holds no ids, and ids without a vocabulary entry have no bytes, so that for them only the
@@ -99,14 +99,14 @@ def compare(entries: list[Any], reference: Reference, codec: TextCodec, what: st
     for i, (entry, token) in enumerate(zip(entries, reference.tokens, strict=True)):
         if reference.margins[i] <= MARGIN:
             return i  # either of the two best would be right; from here on the histories may differ
-        assert bytes(entry["bytes"]) == codec.token_bytes(token), f"{what}: token {i}"
+        assert bytes(entry["bytes"]) == tokenizer.token_bytes(token), f"{what}: token {i}"
         assert entry["logprob"] == pytest.approx(logprobs[i, token].item(), abs=1e-3), f"{what}: token {i}"
     return N
 
 
 def check(answers: dict[tuple[str, str], Any], references: dict[str, Reference], path: Path) -> None:
     """All of them over both routes."""
-    codec = TextCodec.from_checkpoint(Checkpoint(path))
+    tokenizer = BPETokenizer.from_checkpoint(Checkpoint(path))
     tokens = {tuple(reference.tokens) for reference in references.values()}
     assert len(tokens) == len(references), "each tells its own"
     compared = []
@@ -114,7 +114,7 @@ def check(answers: dict[tuple[str, str], Any], references: dict[str, Reference],
         answer = body if route == "/chat" else body["choices"][0]
         assert body["usage"]["prompt_tokens"] == references[name].n_prompt, f"{name} over {route}"
         assert answer["finish_reason"] == "length"
-        compared.append(compare(answer["logprobs"]["content"], references[name], codec, f"{name} over {route}"))
+        compared.append(compare(answer["logprobs"]["content"], references[name], tokenizer, f"{name} over {route}"))
     assert sum(compared) >= 0.75 * N * len(compared), f"the reference is too unsure: {compared}"
 
 

@@ -8,8 +8,8 @@ import pytest
 
 from tests.e2e.running import RunningServer, data_url, picture, running
 from tests.parity.conftest import written
+from tests.samples.damaged_videos import mjpeg_clip
 from tests.samples.videos import B_FRAMES, make_clip, make_jpeg
-from tests.tokenization.media.damaged import mjpeg_clip
 
 GREEDY: dict[str, Any] = {"max_tokens": 8, "temperature": 0, "ignore_eos": True}
 FEW = {"min_pixels": 3136, "max_pixels": 28 * 28 * 16}

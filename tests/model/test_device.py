@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import torch
 
-from configs.checkpoint import Checkpoint, CheckpointError, Facts
+from configs.checkpoint import Checkpoint, CheckpointError, ConfigSection
 from configs.serve import Dtype
 from model.device import DeviceError, resolve
 from tests.tiny.qwen2_vl import write_json
@@ -15,7 +15,7 @@ from tests.tiny.qwen2_vl import write_json
 CPU = torch.device("cpu")
 
 
-def facts(path: Path, **config: object) -> Facts:
+def config_of(path: Path, **config: object) -> ConfigSection:
     write_json(path / "config.json", config)
     return Checkpoint(path).config
 
@@ -36,7 +36,7 @@ def no_cuda(monkeypatch: pytest.MonkeyPatch) -> None:
     ],
 )
 def test_auto_dtype_is_the_checkpoints_own(tmp_path: Path, config: dict[str, Any], expected: torch.dtype) -> None:
-    assert resolve("auto", "auto", facts(tmp_path, **config)) == (CPU, expected)
+    assert resolve("auto", "auto", config_of(tmp_path, **config)) == (CPU, expected)
 
 
 @pytest.mark.parametrize(
@@ -51,28 +51,28 @@ def test_auto_dtype_is_the_checkpoints_own(tmp_path: Path, config: dict[str, Any
 def test_the_served_part_of_a_config_says_its_dtype_first(
     tmp_path: Path, config: dict[str, Any], expected: torch.dtype
 ) -> None:
-    whole = facts(tmp_path, **config)
+    whole = config_of(tmp_path, **config)
     assert resolve("auto", "auto", whole.child("part"), whole) == (CPU, expected)
 
 
 @pytest.mark.parametrize(("asked", "expected"), [("float32", torch.float32), ("bfloat16", torch.bfloat16)])
 def test_the_users_dtype_wins(tmp_path: Path, asked: Dtype, expected: torch.dtype) -> None:
-    assert resolve("cpu", asked, facts(tmp_path, torch_dtype="float16"))[1] == expected
+    assert resolve("cpu", asked, config_of(tmp_path, torch_dtype="float16"))[1] == expected
 
 
 def test_float16_stays_on_a_device(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
-    assert resolve("auto", "auto", facts(tmp_path, dtype="float16")) == (torch.device("cuda"), torch.float16)
-    assert resolve("cpu", "auto", facts(tmp_path)) == (CPU, torch.float32)
+    assert resolve("auto", "auto", config_of(tmp_path, dtype="float16")) == (torch.device("cuda"), torch.float16)
+    assert resolve("cpu", "auto", config_of(tmp_path)) == (CPU, torch.float32)
 
 
 def test_an_unknown_dtype_names_the_key(tmp_path: Path) -> None:
     with pytest.raises(CheckpointError, match="torch_dtype = 'int8' is not supported"):
-        resolve("cpu", "auto", facts(tmp_path, torch_dtype="int8"))
+        resolve("cpu", "auto", config_of(tmp_path, torch_dtype="int8"))
 
 
 def test_what_cannot_be_had(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    plain = facts(tmp_path)
+    plain = config_of(tmp_path)
     with pytest.raises(DeviceError, match="float16 is not served on the CPU"):
         resolve("cpu", "float16", plain)
     with pytest.raises(DeviceError, match="sees no CUDA device"):

@@ -8,7 +8,7 @@ from configs.checkpoint import Checkpoint
 from model.registry import family_of
 from tests.tiny.qwen2_5_vl import write_qwen2_5_vl
 from tests.tiny.qwen2_vl import write_qwen2_vl
-from tokenization.processor import Prompt
+from tokenization.processor import Processor
 
 MAX_PIXELS = 28 * 28 * 1280
 
@@ -24,5 +24,5 @@ def qwen2(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
 
 
 @pytest.fixture(scope="session")
-def prompt(qwen2: Checkpoint) -> Prompt:
-    return family_of(qwen2).prompt(qwen2, MAX_PIXELS)
+def host(qwen2: Checkpoint) -> Processor:
+    return family_of(qwen2).processor(qwen2, MAX_PIXELS)

@@ -14,7 +14,7 @@ from model.engine.engine import Engine
 from model.engine.messages import Generate, SamplingParams
 from model.net.multimodal import MultimodalLM
 from shm import decode_shape_from_int64, decode_shm_name_from_int64, read_segment
-from tests.model.engine.host import Host
+from tests.model.engine.engine_harness import EngineHarness
 from tokenization.chat.parts import Media
 
 N = 16
@@ -47,7 +47,7 @@ class Setup:
 
 def never_sampled(model: MultimodalLM) -> list[int]:
     """Ids that mark media."""
-    return sorted({*model.pad_ids.values(), *model.placeholder_ids})
+    return sorted({*model.pad_ids.values(), *model.media_token_ids})
 
 
 def n_media(parts: Parts) -> int:
@@ -81,12 +81,12 @@ def pixels_of(path: Path, generate: Generate, parts: Parts, root: Path) -> dict[
     return found
 
 
-def prepared_one_by_one(host: Host, members: Mapping[str, Parts]) -> Iterator[tuple[str, Generate]]:
+def prepared_one_by_one(harness: EngineHarness, members: Mapping[str, Parts]) -> Iterator[tuple[str, Generate]]:
     """Every member with its media in shared memory, until the next one is asked for."""
     for name, parts in members.items():
-        yield name, host.prepare(name, parts)
-        host.pool.retire(name)
-        host.pool.settle(name)
+        yield name, harness.prepare(name, parts)
+        harness.pool.retire(name)
+        harness.pool.settle(name)
 
 
 def explicit(
@@ -123,18 +123,18 @@ def as_reference(n_prompt: int, tokens: list[int], logits: torch.Tensor, banned:
     return Reference(n_prompt, tokens, logits, allowed[:, 0] - allowed[:, 1])
 
 
-def check(setup: Setup, host: Host, engine: Engine, names: Sequence[str], n: int = 1) -> None:
+def check(setup: Setup, harness: EngineHarness, engine: Engine, names: Sequence[str], n: int = 1) -> None:
     """Tokens equal and log-probabilities close for every member, for as long as the reference is sure of itself."""
-    host.assert_clean(engine)
+    harness.assert_clean(engine)
     for name in names:
-        assert host.finished[name].reason == "done"
+        assert harness.finished[name].reason == "done"
         for index in range(n):
-            _check_answer(setup, host, name, index)
+            _check_answer(setup, harness, name, index)
 
 
-def _check_answer(setup: Setup, host: Host, name: str, index: int) -> None:
+def _check_answer(setup: Setup, harness: EngineHarness, name: str, index: int) -> None:
     reference = setup.references[name]
-    events = [event for event in host.events[name] if event.index == index]
+    events = [event for event in harness.events[name] if event.index == index]
     assert [event.finish for event in events] == [None] * (N - 1) + ["length"], name
     logprobs = reference.logits.log_softmax(-1)
     for i, event in enumerate(events):
@@ -148,14 +148,14 @@ def _check_answer(setup: Setup, host: Host, name: str, index: int) -> None:
 
 
 def submit_all(
-    setup: Setup, host: Host, engine: Engine, every: int = 0, names: Sequence[str] | None = None,
+    setup: Setup, harness: EngineHarness, engine: Engine, every: int = 0, names: Sequence[str] | None = None,
     sampling: SamplingParams = SAMPLING,
 ) -> None:  # fmt: skip
     """All members in their order; with `every` > 0 that many steps lie between two arrivals."""
     chosen = tuple(setup.members) if names is None else names
     for name in chosen:
-        host.submit(engine, host.prepare(name, setup.members[name], sampling))
+        harness.submit(engine, harness.prepare(name, setup.members[name], sampling))
         for _ in range(every):
-            host.book(engine.step())
-    host.run(engine)
-    check(setup, host, engine, chosen, sampling.n)
+            harness.book(engine.step())
+    harness.run(engine)
+    check(setup, harness, engine, chosen, sampling.n)

@@ -15,7 +15,7 @@ import torch
 
 from configs.checkpoint import Checkpoint
 from configs.serve import MediaConfig
-from model.families.qwen_vl.processor import QwenVLPrompt
+from model.families.qwen_vl.processor import QwenVLProcessor
 from tests.parity.harness import Sample
 from tokenization.media.source import Source
 from tokenization.processor import Measure, StageClock
@@ -101,21 +101,21 @@ def checkpoint_with(path: Path, **settings: Any) -> Path:
     return path
 
 
-def prompt_at(path: Path = CKPT) -> QwenVLPrompt:
-    return QwenVLPrompt(Checkpoint(path), 1 << 20)
+def processor_at(path: Path = CKPT) -> QwenVLProcessor:
+    return QwenVLProcessor(Checkpoint(path), 1 << 20)
 
 
-def pixels_of(prompt: QwenVLPrompt, image: str) -> tuple[np.ndarray, Measure]:
+def pixels_of(host: QwenVLProcessor, image: str) -> tuple[np.ndarray, Measure]:
     """The array of one golden image, and its measure."""
-    source = Source(kind="image", where="image", data=(GOLDEN / image).read_bytes())
-    measure = prompt.measure(source, MediaConfig())
-    return prompt.load(source, measure, MediaConfig(), StageClock()), measure
+    source = Source(kind="image", param="image", data=(GOLDEN / image).read_bytes())
+    measure = host.measure(source, MediaConfig())
+    return host.load(source, measure, MediaConfig(), StageClock()), measure
 
 
-def sample_of(case: Case, prompt: QwenVLPrompt) -> Sample:
-    """Prompt and golden continuation: what teacher forcing feeds."""
+def sample_of(case: Case, host: QwenVLProcessor) -> Sample:
+    """Processor and golden continuation: what teacher forcing feeds."""
     ids = torch.tensor(case.ids + case.greedy)
-    media = [pixels_of(prompt, image) for image in case.images]
+    media = [pixels_of(host, image) for image in case.images]
     return Sample(
         ids=ids,
         positions=torch.arange(len(ids)).expand(3, -1),

@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from configs.checkpoint import Checkpoint, Facts
+from configs.checkpoint import Checkpoint, ConfigSection
 from model.forward_batch import ForwardBatch, KVCache
 from model.net.multimodal import MultimodalLM
 from model.ops.load import load_ops
@@ -118,7 +118,7 @@ def make_sample(checkpoint: Path, layout: Layouts, seed: int = 0) -> Sample:
     )
 
 
-def pad_ids(config: Facts) -> dict[str, int]:
+def pad_ids(config: ConfigSection) -> dict[str, int]:
     """By kind, as config.json has them under either key."""
     keys = {kind: (f"{kind}_token_id", f"{kind}_token_index") for kind in ("image", "video", "audio")}
     return {kind: config.read(int, key) for kind, pair in keys.items() for key in pair if key in config}
@@ -130,7 +130,7 @@ def _grid(part: Grid | Film | Sound) -> Grid:
     return part.grid if isinstance(part, Film) else part
 
 
-def _places(part: Grid | Film | Sound, config: Facts) -> list[tuple[int, int, int]]:
+def _places(part: Grid | Film | Sound, config: ConfigSection) -> list[tuple[int, int, int]]:
     """(time, height, width) of each token of a medium that begins at 0."""
     if isinstance(part, Sound):
         return [(i, i, i) for i in range((part.frames + 1) // 2 // 2)]
@@ -140,7 +140,7 @@ def _places(part: Grid | Film | Sound, config: Facts) -> list[tuple[int, int, in
     return [(math.floor(i * step), row, column) for i in range(t) for row in range(h // 2) for column in range(w // 2)]
 
 
-def _array(part: Grid | Film | Sound, config: Facts, rng: np.random.Generator) -> Tensor:
+def _array(part: Grid | Film | Sound, config: ConfigSection, rng: np.random.Generator) -> Tensor:
     """Random content; an audio of an encoder that hears whole clips has two frames more than valid ones."""
     if isinstance(part, Sound):
         audio = config.child("audio_config")
@@ -152,9 +152,9 @@ def _array(part: Grid | Film | Sound, config: Facts, rng: np.random.Generator) -
 
 def hf_pixels(sample: Sample, checkpoint: Path, kind: str = "image") -> Tensor:
     """The float patches [n, 1176] that transformers' processors hand to its model for the media of one kind."""
-    facts = Checkpoint(checkpoint).facts("preprocessor_config.json")
-    mean = torch.tensor(facts.read(list, "image_mean"))[None, :, None]
-    std = torch.tensor(facts.read(list, "image_std"))[None, :, None]
+    file = Checkpoint(checkpoint).file("preprocessor_config.json")
+    mean = torch.tensor(file.read(list, "image_mean"))[None, :, None]
+    std = torch.tensor(file.read(list, "image_std"))[None, :, None]
     patches = torch.cat([part for i, part in enumerate(sample.pixels) if sample.kind(i) == kind])
     normal = (patches.view(len(patches), 3, -1).float() / 255 - mean) / std
     if kind == "image":

@@ -13,9 +13,9 @@ import torch
 from transformers import AutoTokenizer, Qwen2_5OmniThinkerConfig, Qwen2_5OmniThinkerForConditionalGeneration
 from transformers.models.qwen2_5_omni.processing_qwen2_5_omni import Qwen2_5OmniProcessor
 
-from model.families.qwen2.feature_extractor import sound_tokens
+from model.families.qwen2.feature_extractor import audio_tokens
 from tests.tiny.qwen2_5_omni import TEMPLATE
-from tokenization.media.video_plan import ClipPlan
+from tokenization.media.video_plan import VideoPlan
 from tokenization.processor import Measure
 
 Part = str | list[Measure]  # words, or a medium's tracks
@@ -44,13 +44,13 @@ def image(h: int, w: int) -> Measure:
 
 
 def video(t: int, h: int, w: int, seconds: float = 1.0) -> Measure:
-    clip = ClipPlan(indices=(), times=(), seconds_per_grid=seconds, size=(h * 14, w * 14), info=None)
-    return Measure(kind="video", grid=(t, h, w), shape=(t * h * w, 1176), n_pads=t * h * w // 4, clip=clip)
+    clip = VideoPlan(indices=(), times=(), seconds_per_grid=seconds, size=(h * 14, w * 14), info=None)
+    return Measure(kind="video", grid=(t, h, w), shape=(t * h * w, 1176), n_pads=t * h * w // 4, video=clip)
 
 
 def audio(frames: int, *, of_video: bool = False) -> Measure:
     return Measure(
-        kind="audio", grid=(1, 1, frames), shape=(frames, 16), n_pads=sound_tokens(frames), of_video=of_video
+        kind="audio", grid=(1, 1, frames), shape=(frames, 16), n_pads=audio_tokens(frames), of_video=of_video
     )
 
 
@@ -81,7 +81,7 @@ def their_ids(processor: Any, parts: Sequence[Part]) -> list[int]:
             indices[sum(m.kind == "video" for m in order[:i]) - 1] = sum(m.kind == "audio" for m in order[:i])
     seen = {
         "video_grid_thw": grids["video"],
-        "video_second_per_grid": [m.clip.seconds_per_grid for m in videos if m.clip],
+        "video_second_per_grid": [m.video.seconds_per_grid for m in videos if m.video],
     }
     timing = {"position_id_per_seconds": 25, "seconds_per_chunk": 2.0}
     with_sound = {"load_audio_from_video": any(m.of_video for m in measures), "video_to_audio_indices": indices}
@@ -103,7 +103,7 @@ def their_positions(thinker: Any, ids: np.ndarray, measures: Sequence[Measure]) 
     for kind in ("image", "video"):
         grids = [measure.grid for measure in measures if measure.kind == kind]
         named[f"{kind}_grid_thw"] = torch.tensor(grids) if grids else None
-    named["second_per_grids"] = torch.tensor([m.clip.seconds_per_grid for m in measures if m.clip])
+    named["second_per_grids"] = torch.tensor([m.video.seconds_per_grid for m in measures if m.video])
     named["audio_seqlens"] = torch.tensor([m.grid[2] for m in measures if m.kind == "audio"])
     named["use_audio_in_video"] = any(measure.of_video for measure in measures)
     found, delta = thinker.get_rope_index(input_ids, attention_mask=torch.ones_like(input_ids), **named)

@@ -13,7 +13,7 @@ from PIL import Image
 from transformers import WhisperFeatureExtractor
 
 from model.engine.messages import Generate
-from tests.model.engine.host import Host, clip, engine_at, host_at, picture
+from tests.model.engine.engine_harness import EngineHarness, clip, engine_at, engine_harness_at, picture
 from tests.parity.engine_check import (
     MARGIN,
     SAMPLING,
@@ -35,7 +35,7 @@ from tests.samples.sounds import make_wav
 from tests.samples.soundtracks import film, tone
 from tests.tiny.qwen2_5_omni import write_qwen2_5_omni
 from tests.tiny.qwen2_audio import write_qwen2_audio
-from tests.tokenization.desk import url
+from tests.tokenization.worker_harness import url
 from tokenization.chat.parts import Media
 
 WRITERS: dict[str, Callable[..., Path]] = {"qwen2_audio": write_qwen2_audio, "qwen2_5_omni": write_qwen2_5_omni}
@@ -55,7 +55,7 @@ Written = Sequence[str | Image.Image | Media | Heard]
 def sound(n: int, seed: int) -> Heard:
     """`n` samples as a client would send them."""
     samples = tone(n, seed)
-    return Heard(Media(kind="audio", source=url(make_wav(samples)), where=""), samples)
+    return Heard(Media(kind="audio", source=url(make_wav(samples)), param=""), samples)
 
 
 def silent(seconds: float, **options: Any) -> Media:
@@ -112,7 +112,9 @@ def sounds_of(path: Path, parts: Written) -> dict[str, torch.Tensor]:
 
 
 @torch.inference_mode()
-def reference_of(hf: Any, setup: Setup, name: str, generate: Generate, written: Written, host: Host) -> Reference:
+def reference_of(
+    hf: Any, setup: Setup, name: str, generate: Generate, written: Written, harness: EngineHarness
+) -> Reference:
     """transformers, alone with this one prompt."""
     ids = torch.from_numpy(generate.input_ids.copy())
     for item in generate.media:
@@ -121,7 +123,7 @@ def reference_of(hf: Any, setup: Setup, name: str, generate: Generate, written: 
     banned = never_sampled(setup.model)
     media: dict[str, Any] = sounds_of(setup.path, written)
     if "image" in setup.model.pad_ids:
-        media |= pixels_of(setup.path, generate, plain(written), host.root)
+        media |= pixels_of(setup.path, generate, plain(written), harness.root)
         if name in EXPLICIT:
             return as_reference(len(ids), *explicit(hf, ids, generate, media, banned), banned)
         seconds = [item.seconds_per_grid for item in generate.media if item.seconds_per_grid]
@@ -138,15 +140,15 @@ def setup(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
     hf.generation_config.eos_token_id = None  # all N tokens, whatever they are
     hf.generation_config.repetition_penalty = None
     found = Setup(path, load_ours(path), {name: plain(parts) for name, parts in members.items()}, {})
-    with host_at(path, tmp_path_factory.mktemp("shm") / "root") as host:
-        for name, generate in prepared_one_by_one(host, found.members):
-            found.references[name] = reference_of(hf, found, name, generate, members[name], host)
+    with engine_harness_at(path, tmp_path_factory.mktemp("shm") / "root") as harness:
+        for name, generate in prepared_one_by_one(harness, found.members):
+            found.references[name] = reference_of(hf, found, name, generate, members[name], harness)
     yield found
 
 
 @pytest.fixture
-def host(setup: Setup, tmp_path: Path) -> Iterator[Host]:
-    with host_at(setup.path, tmp_path / "root") as found:
+def harness(setup: Setup, tmp_path: Path) -> Iterator[EngineHarness]:
+    with engine_harness_at(setup.path, tmp_path / "root") as found:
         yield found
 
 
@@ -156,56 +158,56 @@ def test_the_reference_is_sure_of_itself(setup: Setup) -> None:
     assert all(len(set(reference.tokens)) > 2 for reference in setup.references.values())
 
 
-def test_sound_in_a_video_lies_in_several_runs_and_time_moves_positions(setup: Setup, host: Host) -> None:
+def test_sound_in_a_video_lies_in_several_runs_and_time_moves_positions(setup: Setup, harness: EngineHarness) -> None:
     """What the tests below stand on."""
     for name in set(setup.members) & {"talkie", "image_talkie_audio", "both"}:
-        generate = host.prepare(name, setup.members[name])
+        generate = harness.prepare(name, setup.members[name])
         assert max(len(item.spans) for item in generate.media) > 1 and generate.position_delta != 0
-        host.pool.retire(name)
-        host.pool.settle(name)
+        harness.pool.retire(name)
+        harness.pool.settle(name)
 
 
 @pytest.mark.parametrize(("tokens", "block_size"), [(7, 4), (64, 16), (2048, 16)])
-def test_chunks(setup: Setup, host: Host, tokens: int, block_size: int) -> None:
-    submit_all(setup, host, engine_at(setup.model, host.root, tokens=tokens, block_size=block_size))
+def test_chunks(setup: Setup, harness: EngineHarness, tokens: int, block_size: int) -> None:
+    submit_all(setup, harness, engine_at(setup.model, harness.root, tokens=tokens, block_size=block_size))
     expected = {name: n_media(parts) for name, parts in setup.members.items() if n_media(parts)}
-    assert {name: len(names) for name, names in host.read.items()} == expected
+    assert {name: len(names) for name, names in harness.read.items()} == expected
 
 
-def test_staggered(setup: Setup, host: Host) -> None:
-    submit_all(setup, host, engine_at(setup.model, host.root, tokens=64, seqs=3), every=3)
+def test_staggered(setup: Setup, harness: EngineHarness) -> None:
+    submit_all(setup, harness, engine_at(setup.model, harness.root, tokens=64, seqs=3), every=3)
 
 
-def test_one_at_a_time(setup: Setup, host: Host) -> None:
-    submit_all(setup, host, engine_at(setup.model, host.root, seqs=1))
+def test_one_at_a_time(setup: Setup, harness: EngineHarness) -> None:
+    submit_all(setup, harness, engine_at(setup.model, harness.root, seqs=1))
 
 
-def test_preempted_while_decoding(setup: Setup, host: Host) -> None:
+def test_preempted_while_decoding(setup: Setup, harness: EngineHarness) -> None:
     blocks = sum(-(-n // 4) for n in setup.lengths.values()) + 3  # all prompts fit, their answers do not
     engine = engine_at(
-        setup.model, host.root, tokens=2048, block_size=4, kv_tokens=4 * blocks, seqs=len(setup.members),
+        setup.model, harness.root, tokens=2048, block_size=4, kv_tokens=4 * blocks, seqs=len(setup.members),
         max_model_len=max(setup.lengths.values()) + N,
     )  # fmt: skip
     longest_first = sorted(setup.members, key=lambda name: -setup.lengths[name])  # no large one waits and makes room
-    submit_all(setup, host, engine, names=longest_first)
+    submit_all(setup, harness, engine, names=longest_first)
     assert engine.stats.preemptions > 0
-    assert len(host.read["twelve"]) == 12  # nothing was read a second time
+    assert len(harness.read["twelve"]) == 12  # nothing was read a second time
 
 
-def test_preempted_inside_the_prompt(setup: Setup, host: Host) -> None:
+def test_preempted_inside_the_prompt(setup: Setup, harness: EngineHarness) -> None:
     first, second = ("talkie", "image_talkie_audio") if "talkie" in setup.members else ("twelve", "audios")
     blocks = -(-setup.lengths[first] // 4) - (-setup.lengths[second] // 4) + 1
     longest = max(setup.lengths[first], setup.lengths[second]) + N
-    engine = engine_at(setup.model, host.root, tokens=16, block_size=4, kv_tokens=4 * blocks, max_model_len=longest)
-    submit_all(setup, host, engine, names=(first, second, "audio", "text"))
+    engine = engine_at(setup.model, harness.root, tokens=16, block_size=4, kv_tokens=4 * blocks, max_model_len=longest)
+    submit_all(setup, harness, engine, names=(first, second, "audio", "text"))
     assert engine.stats.preemptions > 0
 
 
-def test_several_answers_to_one_prompt(setup: Setup, host: Host) -> None:
+def test_several_answers_to_one_prompt(setup: Setup, harness: EngineHarness) -> None:
     """Greedy ones are the same three times; all of them share what was heard."""
     names = [name for name in ("audios", "talkie", "image_talkie_audio", "text") if name in setup.members]
-    engine = engine_at(setup.model, host.root, tokens=64)
-    submit_all(setup, host, engine, names=names, sampling=msgspec.structs.replace(SAMPLING, n=3))
-    assert {name: len(found) for name, found in host.read.items()} == {
+    engine = engine_at(setup.model, harness.root, tokens=64)
+    submit_all(setup, harness, engine, names=names, sampling=msgspec.structs.replace(SAMPLING, n=3))
+    assert {name: len(found) for name, found in harness.read.items()} == {
         name: n_media(setup.members[name]) for name in names if n_media(setup.members[name])
     }

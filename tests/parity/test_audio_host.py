@@ -42,7 +42,7 @@ from tokenization.chat.dialects import chat_from_native, chat_from_openai
 from tokenization.chat.options import MediaOptions
 from tokenization.media.mel import CONTEXT_FRAMES
 from tokenization.media.source import Source, tracks
-from tokenization.processor import Layout, Measure, Prompt, StageClock
+from tokenization.processor import Layout, Measure, Processor, StageClock
 
 LIMITS = MediaConfig()
 MEL_BAR = 2e-4  # float64 against the extractor's own arithmetic
@@ -58,18 +58,18 @@ def omni(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return write_qwen2_5_omni(tmp_path_factory.mktemp("omni"))
 
 
-def prompt_of(path: Path) -> Prompt:
+def host_of(path: Path) -> Processor:
     checkpoint = Checkpoint(path)
-    return family_of(checkpoint).prompt(checkpoint, LIMITS.max_pixels)
+    return family_of(checkpoint).processor(checkpoint, LIMITS.max_pixels)
 
 
 def sound(samples: np.ndarray) -> Source:
-    return Source(kind="audio", where="", data=make_wav(samples))
+    return Source(kind="audio", param="", data=make_wav(samples))
 
 
-def loaded(prompt: Prompt, source: Source) -> tuple[Measure, np.ndarray]:
-    measure = prompt.measure(source, LIMITS)
-    return measure, prompt.load(source, measure, LIMITS, StageClock())
+def loaded(host: Processor, source: Source) -> tuple[Measure, np.ndarray]:
+    measure = host.measure(source, LIMITS)
+    return measure, host.load(source, measure, LIMITS, StageClock())
 
 
 def as_float(samples: np.ndarray) -> np.ndarray:
@@ -90,7 +90,7 @@ CHATS: list[list[Any]] = [  # numbers: seconds of sound
 
 @pytest.mark.parametrize("parts", CHATS, ids=str)
 def test_whole_prompts_of_qwen2_audio(listener: Path, parts: list[Any]) -> None:
-    prompt = prompt_of(listener)
+    host = host_of(listener)
     tokenizer = AutoTokenizer.from_pretrained(str(listener))
     processor = Qwen2AudioProcessor(WhisperFeatureExtractor.from_pretrained(str(listener)), tokenizer, SOUND_TEMPLATE)
     sounds = [tone(round(part * 16000), i) for i, part in enumerate(parts) if isinstance(part, float)]
@@ -102,9 +102,9 @@ def test_whole_prompts_of_qwen2_audio(listener: Path, parts: list[Any]) -> None:
     given = {"audio": [as_float(samples) for samples in sounds], "sampling_rate": 16000} if sounds else {}
     theirs = processor(text=text, **given)
     chat = chat_from_native([{"text": part} if isinstance(part, str) else {"audio": "x"} for part in parts])
-    found = [loaded(prompt, sound(samples)) for samples in sounds]
+    found = [loaded(host, sound(samples)) for samples in sounds]
     measures = [measure for measure, _ in found]
-    layout = prompt.expand(prompt.render(chat), measures)
+    layout = host.expand(host.render(chat), measures)
     assert layout.input_ids.tolist() == np.asarray(theirs["input_ids"]).reshape(-1).tolist()
     for i, (measure, mel) in enumerate(found):
         frames = int(np.asarray(theirs["feature_attention_mask"][i]).sum())
@@ -112,12 +112,12 @@ def test_whole_prompts_of_qwen2_audio(listener: Path, parts: list[Any]) -> None:
         features = np.asarray(theirs["input_features"][i]).T  # [padded frames, mels]
         seen = features[: frames + CONTEXT_FRAMES]
         assert np.abs(mel[: len(seen)] - seen).max() < MEL_BAR
-    positions, delta = prompt.positions(layout, measures)
+    positions, delta = host.positions(layout, measures)
     assert np.array_equal(positions, np.tile(np.arange(len(layout.input_ids)), (3, 1))) and delta == 0
 
 
 def test_histories_of_qwen2_audio(listener: Path) -> None:
-    prompt = prompt_of(listener)
+    host = host_of(listener)
     tokenizer = AutoTokenizer.from_pretrained(str(listener))
     audio = {"type": "audio_url", "audio_url": "x"}
     messages: list[dict[str, Any]] = [
@@ -129,7 +129,7 @@ def test_histories_of_qwen2_audio(listener: Path) -> None:
     theirs = tokenizer.apply_chat_template(
         messages, chat_template=SOUND_TEMPLATE, add_generation_prompt=True, tokenize=True, return_dict=False
     )
-    assert prompt.render(chat_from_openai(messages)) == list(theirs)
+    assert host.render(chat_from_openai(messages)) == list(theirs)
 
 
 # ---- Qwen2.5-Omni: ids and positions of any media
@@ -145,20 +145,20 @@ def thinker(omni: Path) -> Any:
     return load_thinker(omni)
 
 
-def check(prompt: Prompt, processor: Any, thinker: Any, parts: Sequence[Part]) -> Layout:
+def check(host: Processor, processor: Any, thinker: Any, parts: Sequence[Part]) -> Layout:
     measures = flat(parts)
     messages = messages_of(parts)
     for part in messages[0]["content"]:
         if part["type"] != "text":
             part["type"] += "_url"
             part[part["type"]] = "x"
-    layout = prompt.expand(prompt.render(chat_from_openai(messages)), measures)
+    layout = host.expand(host.render(chat_from_openai(messages)), measures)
     assert layout.input_ids.tolist() == their_ids(processor, parts)
-    positions, delta = prompt.positions(layout, measures)
+    positions, delta = host.positions(layout, measures)
     theirs, their_delta = their_positions(thinker, layout.input_ids, measures)
     assert positions.dtype == np.int32 and np.array_equal(positions, theirs) and delta == their_delta
     for spans, measure in zip(layout.spans, measures, strict=True):
-        pad = prompt.codec.special[f"<|{measure.kind.upper()}|>"]
+        pad = host.tokenizer.special[f"<|{measure.kind.upper()}|>"]
         assert sum(length for _, length in spans) == measure.n_pads
         assert all((layout.input_ids[start : start + length] == pad).all() for start, length in spans)
     return layout
@@ -197,17 +197,17 @@ HEARD: dict[str, list[Part]] = {
 
 @pytest.mark.parametrize("name", SILENT)
 def test_media_of_omni(omni: Path, processor: Any, thinker: Any, name: str) -> None:
-    layout = check(prompt_of(omni), processor, thinker, SILENT[name])
+    layout = check(host_of(omni), processor, thinker, SILENT[name])
     assert all(len(spans) == 1 for spans in layout.spans)
 
 
 @pytest.mark.parametrize("name", HEARD)
 def test_videos_with_sound_of_omni(omni: Path, processor: Any, thinker: Any, name: str) -> None:
-    check(prompt_of(omni), processor, thinker, HEARD[name])
+    check(host_of(omni), processor, thinker, HEARD[name])
 
 
 def test_random_chats_of_omni(omni: Path, processor: Any, thinker: Any) -> None:
-    rng, prompt = random.Random(5), prompt_of(omni)
+    rng, host = random.Random(5), host_of(omni)
     for i in range(60):
         parts: list[Part] = []
         for _ in range(rng.randrange(1, 6)):
@@ -222,18 +222,18 @@ def test_random_chats_of_omni(omni: Path, processor: Any, thinker: Any) -> None:
                     "audio": [audio(rng.randrange(8, 1500))], "video": [video(t, h, w, seconds)],
                 }  # fmt: skip
                 parts.append(made[kind])
-        check(prompt, processor, thinker, parts)
+        check(host, processor, thinker, parts)
 
 
 def test_silent_and_heard_videos_in_one_chat(omni: Path) -> None:
     """The reference has one switch for a whole chat; here each video keeps the layout that it has alone."""
-    prompt = prompt_of(omni)
+    host = host_of(omni)
     parts: list[Part] = [talkie(3, 4, 4, 300), "x", [video(2, 4, 4)], "y"]
     measures = flat(parts)
     messages = [{"role": "user", "content": [{"type": "video_url", "video_url": "x"}] * 2}]
-    layout = prompt.expand(prompt.render(chat_from_openai(messages)), measures)
+    layout = host.expand(host.render(chat_from_openai(messages)), measures)
     assert [len(spans) for spans in layout.spans] == [2, 2, 1]
-    positions, delta = prompt.positions(layout, measures)
+    positions, delta = host.positions(layout, measures)
     ((start, length),) = layout.spans[2]
     block = positions[:, start : start + length]
     assert block.min() == positions[0, start - 1] + 1 and block[0].max() - block[0].min() == 25
@@ -244,10 +244,10 @@ def test_silent_and_heard_videos_in_one_chat(omni: Path) -> None:
 
 
 def test_features_of_omni(omni: Path) -> None:
-    prompt = prompt_of(omni)
+    host = host_of(omni)
     extractor = WhisperFeatureExtractor.from_pretrained(str(omni))
     for n in (1200, 16000, 16001, 80000):
-        measure, mel = loaded(prompt, sound(tone(n)))
+        measure, mel = loaded(host, sound(tone(n)))
         theirs = extractor(
             as_float(tone(n)),
             sampling_rate=16000,
@@ -262,7 +262,7 @@ def test_features_of_omni(omni: Path) -> None:
 
 def test_pictures_of_omni(omni: Path) -> None:
     data = encoded(photo(200, 90), "PNG")
-    _, pixels = loaded(prompt_of(omni), Source(kind="image", where="", data=data))
+    _, pixels = loaded(host_of(omni), Source(kind="image", param="", data=data))
     processor = Qwen2VLImageProcessorPil(
         size={"shortest_edge": 3136, "longest_edge": LIMITS.max_pixels}, do_rescale=False, do_normalize=False
     )
@@ -272,13 +272,13 @@ def test_pictures_of_omni(omni: Path) -> None:
 
 def test_a_film_of_omni(omni: Path, processor: Any, thinker: Any) -> None:
     """From the bytes of a file to ids and positions; its sound is the sound that was put in."""
-    prompt = prompt_of(omni)
+    host = host_of(omni)
     source = Source(
-        kind="video", where="", data=film(5, sound=70000), options=MediaOptions(use_audio=True, max_pixels=3136)
+        kind="video", param="", data=film(5, sound=70000), options=MediaOptions(use_audio=True, max_pixels=3136)
     )
-    found = [loaded(prompt, track) for track in tracks(source)]
+    found = [loaded(host, track) for track in tracks(source)]
     measures = [measure for measure, _ in found]
-    check(prompt, processor, thinker, ["see", measures, "and hear"])
-    assert measures[0].clip is not None and measures[0].clip.seconds_per_grid == 1.0
-    alone, mel = loaded(prompt, sound(tone(70000)))
-    assert alone.n_pads == measures[1].n_pads and np.array_equal(mel, found[1][1])
+    check(host, processor, thinker, ["see", measures, "and hear"])
+    assert measures[0].video is not None and measures[0].video.seconds_per_grid == 1.0
+    sound_alone, mel = loaded(host, sound(tone(70000)))
+    assert sound_alone.n_pads == measures[1].n_pads and np.array_equal(mel, found[1][1])

@@ -17,7 +17,7 @@ from model.engine.messages import SamplingParams
 from model.forward_batch import ForwardBatch, KVCache
 from model.net.multimodal import MultimodalLM
 from shm import decode_shape_from_int64, decode_shm_name_from_int64, read_segment
-from tests.model.engine.host import Host, Parts, clip, engine_at, host_at, picture
+from tests.model.engine.engine_harness import EngineHarness, Parts, clip, engine_at, engine_harness_at, picture
 from tests.parity.harness import load_ours
 from tests.samples.videos import make_clip
 
@@ -31,49 +31,51 @@ def model(qwen2: Checkpoint) -> MultimodalLM:
 
 
 @pytest.fixture
-def host(qwen2: Checkpoint, tmp_path: Path) -> Iterator[Host]:
-    with host_at(qwen2.path, tmp_path / "root") as found:
+def harness(qwen2: Checkpoint, tmp_path: Path) -> Iterator[EngineHarness]:
+    with engine_harness_at(qwen2.path, tmp_path / "root") as found:
         yield found
 
 
-def answers(model: MultimodalLM, host: Host, batch: dict[str, Parts]) -> dict[str, list[tuple[int, float]]]:
+def answers(model: MultimodalLM, harness: EngineHarness, batch: dict[str, Parts]) -> dict[str, list[tuple[int, float]]]:
     """Tokens with their log-probabilities of requests that are prefilled and decoded in the same steps."""
-    engine = engine_at(model, host.root, tokens=2048)
+    engine = engine_at(model, harness.root, tokens=2048)
     for name, parts in batch.items():
-        host.submit(engine, host.prepare(name, parts, SAMPLING))
-    host.run(engine)
-    host.assert_clean(engine)
-    return {name: [(e.token.id, e.token.logprob or 0.0) for e in host.events.pop(name)] for name in batch}
+        harness.submit(engine, harness.prepare(name, parts, SAMPLING))
+    harness.run(engine)
+    harness.assert_clean(engine)
+    return {name: [(e.token.id, e.token.logprob or 0.0) for e in harness.events.pop(name)] for name in batch}
 
 
-def assert_answered_as_alone(model: MultimodalLM, host: Host, batch: dict[str, Parts]) -> None:
-    together = answers(model, host, batch)
-    host.finished.clear()
+def assert_answered_as_alone(model: MultimodalLM, harness: EngineHarness, batch: dict[str, Parts]) -> None:
+    interleaved_block = answers(model, harness, batch)
+    harness.finished.clear()
     for name, parts in batch.items():
-        ((_, alone),) = answers(model, host, {name: parts}).items()
-        for (token, logprob), (same, close) in zip(together[name], alone, strict=True):
+        ((_, single_block),) = answers(model, harness, {name: parts}).items()
+        for (token, logprob), (same, close) in zip(interleaved_block[name], single_block, strict=True):
             assert token == same and logprob == pytest.approx(close, abs=1e-4), name
 
 
-def test_twenty_pictures_come_in_the_order_in_which_they_were_sent(host: Host) -> None:
+def test_twenty_pictures_come_in_the_order_in_which_they_were_sent(harness: EngineHarness) -> None:
     """There the tenth picture took the second's place: they were sorted as text, "1", "10", "2"."""
     shades = [Image.new("RGB", (60, 60), (10 * i, 0, 255 - 10 * i)) for i in range(20)]
     parts: list[str | Image.Image] = []
     for i, shade in enumerate(shades):
         parts += [f"{i + 1}", shade]
-    generate = host.prepare("twenty", parts)
+    generate = harness.prepare("twenty", parts)
     starts = [item.spans[0][0] for item in generate.media]
     assert starts == sorted(starts) and len(starts) == 20
     for i, start in enumerate(starts):
         name, shape = generate.input_ids[start : start + 2].tolist()
-        pixels = read_segment(host.root, decode_shm_name_from_int64(name), decode_shape_from_int64(shape), np.uint8)
+        pixels = read_segment(harness.root, decode_shm_name_from_int64(name), decode_shape_from_int64(shape), np.uint8)
         red, green, blue = pixels.reshape(-1, 3, 196).transpose(1, 0, 2).reshape(3, -1)
         assert (red == 10 * i).all() and (green == 0).all() and (blue == 255 - 10 * i).all()
-    host.pool.retire("twenty")
-    host.pool.settle("twenty")
+    harness.pool.retire("twenty")
+    harness.pool.settle("twenty")
 
 
-def test_a_text_first_in_the_batch_does_not_shift_the_positions_of_the_rest(model: MultimodalLM, host: Host) -> None:
+def test_a_text_first_in_the_batch_does_not_shift_the_positions_of_the_rest(
+    model: MultimodalLM, harness: EngineHarness
+) -> None:
     """There a text-only request did not advance the batch's counter, and all behind it got wrong positions."""
     batch: dict[str, Parts] = {
         "text": ["Hello, world! What is a quick brown fox?"],
@@ -83,36 +85,38 @@ def test_a_text_first_in_the_batch_does_not_shift_the_positions_of_the_rest(mode
         "pictures": ["red", picture(60, 170, 2), "green", picture(90, 60, 3)],
     }
     for name, parts in batch.items():
-        generate = host.prepare(name, parts)
+        generate = harness.prepare(name, parts)
         n = len(generate.input_ids)
         assert generate.positions.shape == (3, n) and (generate.positions[:, 0] == 0).all()
         assert generate.positions.max() == n - 1 + generate.position_delta
-        host.pool.retire(name)
-        host.pool.settle(name)
-    assert_answered_as_alone(model, host, batch)
+        harness.pool.retire(name)
+        harness.pool.settle(name)
+    assert_answered_as_alone(model, harness, batch)
 
 
-def test_every_video_of_a_batch_keeps_its_own_rate(model: MultimodalLM, host: Host, qwen2: Checkpoint) -> None:
+def test_every_video_of_a_batch_keeps_its_own_rate(
+    model: MultimodalLM, harness: EngineHarness, qwen2: Checkpoint
+) -> None:
     """There all videos of a batch took the first one's seconds per grid."""
     timed = "tokens_per_second" in qwen2.config.child("vision_config")
     videos = {"slow": clip(CLIP, fps=1, min_pixels=3136), "fast": clip(CLIP, fps=4, min_pixels=3136)}
     seconds = {"slow": 2.0, "fast": 0.5}
     for order in (("slow", "fast"), ("fast", "slow")):  # in one request
-        generate = host.prepare("both", ["a", videos[order[0]], "b", videos[order[1]]])
+        generate = harness.prepare("both", ["a", videos[order[0]], "b", videos[order[1]]])
         assert [item.seconds_per_grid for item in generate.media] == [seconds[name] for name in order]
         for item, name in zip(generate.media, order, strict=True):
             ((start, length),) = item.spans
             times = sorted(set((generate.positions[0, start : start + length] - generate.positions[0, start]).tolist()))
             step = int(2 * seconds[name]) if timed else 1
             assert times == [i * step for i in range(item.grid[0])]
-        host.pool.retire("both")
-        host.pool.settle("both")
+        harness.pool.retire("both")
+        harness.pool.settle("both")
     batch: dict[str, Parts] = {name: ["the ", video, "what is in it?"] for name, video in videos.items()}
-    assert_answered_as_alone(model, host, batch)
+    assert_answered_as_alone(model, harness, batch)
 
 
 def test_decoding_goes_on_behind_a_video_that_outlasts_its_size(
-    model: MultimodalLM, host: Host, monkeypatch: pytest.MonkeyPatch
+    model: MultimodalLM, harness: EngineHarness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """There decoding began one position too early for each video whose time is longer than its height and width."""
     seen: list[np.ndarray] = []
@@ -125,7 +129,7 @@ def test_decoding_goes_on_behind_a_video_that_outlasts_its_size(
     monkeypatch.setattr(MultimodalLM, "forward", watched)
     video = clip(CLIP, fps=4, min_pixels=3136)
     for name, n in (("one", 1), ("two", 2), ("three", 3)):
-        generate = host.prepare(name, [part for i in range(n) for part in (f"{i} ", video)] + ["what?"], SAMPLING)
+        generate = harness.prepare(name, [part for i in range(n) for part in (f"{i} ", video)] + ["what?"], SAMPLING)
         for item in generate.media:
             t, h, w = item.grid
             assert t > max(h, w) // 2
@@ -134,9 +138,9 @@ def test_decoding_goes_on_behind_a_video_that_outlasts_its_size(
             assert block.max() == block[0, -1]  # time is the greatest
             assert (generate.positions[:, start + length] == block.max() + 1).all()
         seen.clear()
-        engine = engine_at(model, host.root, tokens=2048)
-        host.submit(engine, generate)
-        host.run(engine)
+        engine = engine_at(model, harness.root, tokens=2048)
+        harness.submit(engine, generate)
+        harness.run(engine)
         whole = np.concatenate(seen, axis=1)
         n_prompt = len(generate.input_ids)
         assert np.array_equal(whole[:, :n_prompt], generate.positions)

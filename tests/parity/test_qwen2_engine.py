@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from model.engine.messages import Generate
-from tests.model.engine.host import Host, clip, engine_at, host_at, picture
+from tests.model.engine.engine_harness import EngineHarness, clip, engine_at, engine_harness_at, picture
 from tests.parity.conftest import written
 from tests.parity.engine_check import (
     MARGIN,
@@ -77,17 +77,17 @@ def setup(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
     hf, ours = load_hf(path), load_ours(path)
     hf.generation_config.eos_token_id = None  # all N tokens, whatever they are
     banned = never_sampled(ours)
-    with host_at(path, tmp_path_factory.mktemp("shm") / "root") as host:
-        prepared = prepared_one_by_one(host, MEMBERS)
+    with engine_harness_at(path, tmp_path_factory.mktemp("shm") / "root") as harness:
+        prepared = prepared_one_by_one(harness, MEMBERS)
         references = {
-            name: reference_of(hf, path, generate, MEMBERS[name], host.root, banned) for name, generate in prepared
+            name: reference_of(hf, path, generate, MEMBERS[name], harness.root, banned) for name, generate in prepared
         }
     yield Setup(path, ours, MEMBERS, references)
 
 
 @pytest.fixture
-def host(setup: Setup, tmp_path: Path) -> Iterator[Host]:
-    with host_at(setup.path, tmp_path / "root") as found:
+def harness(setup: Setup, tmp_path: Path) -> Iterator[EngineHarness]:
+    with engine_harness_at(setup.path, tmp_path / "root") as found:
         yield found
 
 
@@ -99,50 +99,52 @@ def test_the_reference_is_sure_of_itself(setup: Setup) -> None:
 
 @pytest.mark.parametrize("block_size", [4, 16])
 @pytest.mark.parametrize("tokens", [7, 64, 2048])
-def test_chunks(setup: Setup, host: Host, tokens: int, block_size: int) -> None:
-    submit_all(setup, host, engine_at(setup.model, host.root, tokens=tokens, block_size=block_size))
-    assert {name: len(names) for name, names in host.read.items()} == N_MEDIA
+def test_chunks(setup: Setup, harness: EngineHarness, tokens: int, block_size: int) -> None:
+    submit_all(setup, harness, engine_at(setup.model, harness.root, tokens=tokens, block_size=block_size))
+    assert {name: len(names) for name, names in harness.read.items()} == N_MEDIA
 
 
 @pytest.mark.parametrize("tokens", [7, 64])
 @pytest.mark.parametrize("every", [1, 5])
-def test_staggered(setup: Setup, host: Host, every: int, tokens: int) -> None:
-    submit_all(setup, host, engine_at(setup.model, host.root, tokens=tokens, seqs=3), every)
+def test_staggered(setup: Setup, harness: EngineHarness, every: int, tokens: int) -> None:
+    submit_all(setup, harness, engine_at(setup.model, harness.root, tokens=tokens, seqs=3), every)
 
 
 @pytest.mark.parametrize(("every", "spare"), [(0, 3), (1, 4)])
-def test_preempted_while_decoding(setup: Setup, host: Host, every: int, spare: int) -> None:
+def test_preempted_while_decoding(setup: Setup, harness: EngineHarness, every: int, spare: int) -> None:
     blocks = sum(-(-n // 4) for n in setup.lengths.values()) + spare  # all prompts fit, their answers do not
     longest = max(setup.lengths.values()) + N
     engine = engine_at(
         setup.model,
-        host.root,
+        harness.root,
         tokens=2048,
         block_size=4,
         kv_tokens=4 * blocks,
         max_model_len=longest,
         seqs=len(MEMBERS),
     )
-    submit_all(setup, host, engine, every)
+    submit_all(setup, harness, engine, every)
     assert engine.stats.preemptions > 0
-    assert len(host.read["twenty"]) == 20  # nothing was read a second time
+    assert len(harness.read["twenty"]) == 20  # nothing was read a second time
 
 
 @pytest.mark.parametrize("tokens", [7, 16])
-def test_preempted_inside_the_prompt(setup: Setup, host: Host, tokens: int) -> None:
+def test_preempted_inside_the_prompt(setup: Setup, harness: EngineHarness, tokens: int) -> None:
     blocks = -(-setup.lengths["twenty"] // 4) - (-setup.lengths["three"] // 4) + 1
     longest = setup.lengths["twenty"] + N
-    engine = engine_at(setup.model, host.root, tokens=tokens, block_size=4, kv_tokens=4 * blocks, max_model_len=longest)
-    submit_all(setup, host, engine, names=("twenty", "three", "one", "text"))
+    engine = engine_at(
+        setup.model, harness.root, tokens=tokens, block_size=4, kv_tokens=4 * blocks, max_model_len=longest
+    )
+    submit_all(setup, harness, engine, names=("twenty", "three", "one", "text"))
     assert engine.stats.preemptions > 0
-    assert len(host.read["three"]) == 3
+    assert len(harness.read["three"]) == 3
 
 
-def test_preempted_in_a_cache_for_one(setup: Setup, host: Host) -> None:
+def test_preempted_in_a_cache_for_one(setup: Setup, harness: EngineHarness) -> None:
     longest = max(setup.lengths.values()) + N
-    engine = engine_at(setup.model, host.root, tokens=32, block_size=4, kv_tokens=longest + 4, max_model_len=longest)
-    submit_all(setup, host, engine)
+    engine = engine_at(setup.model, harness.root, tokens=32, block_size=4, kv_tokens=longest + 4, max_model_len=longest)
+    submit_all(setup, harness, engine)
 
 
-def test_one_at_a_time(setup: Setup, host: Host) -> None:
-    submit_all(setup, host, engine_at(setup.model, host.root, seqs=1))
+def test_one_at_a_time(setup: Setup, harness: EngineHarness) -> None:
+    submit_all(setup, harness, engine_at(setup.model, harness.root, seqs=1))

@@ -16,8 +16,8 @@ from tests.parity.conftest import MAX_PIXELS
 from tests.tiny.qwen2_vl import SPECIAL, TEMPLATE
 from tokenization.chat.dialects import chat_from_native, chat_from_openai
 from tokenization.chat.errors import ChatError
-from tokenization.media.video_plan import ClipPlan
-from tokenization.processor import Measure, Prompt
+from tokenization.media.video_plan import VideoPlan
+from tokenization.processor import Measure, Processor
 
 IMAGE = {"type": "image_url", "image_url": {"url": "data:,x"}}
 VIDEO = {"type": "video_url", "video_url": {"url": "data:,x"}}
@@ -66,15 +66,15 @@ def hub_form(messages: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 @pytest.mark.parametrize("words", WORDS)
-def test_ids_of_texts(prompt: Prompt, tokenizer: Any, words: str) -> None:
+def test_ids_of_texts(host: Processor, tokenizer: Any, words: str) -> None:
     text = {"type": "text", "text": words}
     mixed = [text, IMAGE, text, VIDEO, text]
     for content in (words, [text], [IMAGE, text], [text, VIDEO], [VIDEO, IMAGE, text], mixed, [text, text]):
         messages = [{"role": "user", "content": content}]
-        assert prompt.render(chat_from_openai(messages)) == reference_ids(tokenizer, hub_form(messages))
+        assert host.render(chat_from_openai(messages)) == reference_ids(tokenizer, hub_form(messages))
 
 
-def test_ids_of_whole_conversations(prompt: Prompt, tokenizer: Any) -> None:
+def test_ids_of_whole_conversations(host: Processor, tokenizer: Any) -> None:
     rng = random.Random(1)
     for _ in range(60):
         messages: list[dict[str, Any]] = []
@@ -86,10 +86,10 @@ def test_ids_of_whole_conversations(prompt: Prompt, tokenizer: Any) -> None:
             messages.append({"role": "user", "content": rng.choice(WORDS) if rng.random() < 0.3 else parts})
             if i < 2:
                 messages.append({"role": "assistant", "content": rng.choice(WORDS)})
-        assert prompt.render(chat_from_openai(messages)) == reference_ids(tokenizer, hub_form(messages))
+        assert host.render(chat_from_openai(messages)) == reference_ids(tokenizer, hub_form(messages))
 
 
-def test_both_dialects_give_the_same_ids(prompt: Prompt) -> None:
+def test_both_dialects_give_the_same_ids(host: Processor) -> None:
     native = chat_from_native(
         {
             "system": "Be brief.",
@@ -106,12 +106,12 @@ def test_both_dialects_give_the_same_ids(prompt: Prompt) -> None:
             {"role": "user", "content": [{**text, "text": "and?"}, image]},
         ]
     )
-    assert prompt.render(native) == prompt.render(openai)
+    assert host.render(native) == host.render(openai)
 
 
 @pytest.mark.parametrize("token", SPECIAL)
 @pytest.mark.parametrize("role", ["user", "system", "assistant"])
-def test_typed_special_tokens_are_ordinary_ids_beside_real_images(prompt: Prompt, token: str, role: str) -> None:
+def test_typed_special_tokens_are_ordinary_ids_beside_real_images(host: Processor, token: str, role: str) -> None:
     """The special ids of the prompt are exactly those of the same chat without the typed token, in the same order."""
 
     def special_ids(word: str) -> list[int]:
@@ -123,13 +123,13 @@ def test_typed_special_tokens_are_ordinary_ids_beside_real_images(prompt: Prompt
             messages = [*user, {"role": "assistant", "content": word}, *user]
         else:
             messages = user
-        return [i for i in prompt.render(chat_from_openai(messages)) if prompt.codec.is_special(i)]
+        return [i for i in host.render(chat_from_openai(messages)) if host.tokenizer.is_special(i)]
 
     assert special_ids(token) == special_ids("word")
-    everything = prompt.render(chat_from_openai([{"role": "user", "content": f"a{token}b"}]))
-    spelled = prompt.codec.encode(f"user\na{token}b")
+    everything = host.render(chat_from_openai([{"role": "user", "content": f"a{token}b"}]))
+    spelled = host.tokenizer.encode(f"user\na{token}b")
     at = next(i for i in range(len(everything)) if everything[i : i + len(spelled)] == spelled)
-    assert at > 0 and len(spelled) > len(prompt.codec.encode("user\nab")) + 1
+    assert at > 0 and len(spelled) > len(host.tokenizer.encode("user\nab")) + 1
 
 
 # ---- expansion and positions
@@ -140,14 +140,14 @@ def image(h: int, w: int) -> Measure:
 
 
 def video(t: int, h: int, w: int, seconds: float = 1.0) -> Measure:
-    clip = ClipPlan(indices=(), times=(), seconds_per_grid=seconds, size=(h * 14, w * 14), info=None)
-    return Measure(kind="video", grid=(t, h, w), shape=(t * h * w, 1176), n_pads=t * h * w // 4, clip=clip)
+    clip = VideoPlan(indices=(), times=(), seconds_per_grid=seconds, size=(h * 14, w * 14), info=None)
+    return Measure(kind="video", grid=(t, h, w), shape=(t * h * w, 1176), n_pads=t * h * w // 4, video=clip)
 
 
-def check_layout(prompt: Prompt, ids: list[int], measures: Sequence[Measure]) -> np.ndarray:
+def check_layout(host: Processor, ids: list[int], measures: Sequence[Measure]) -> np.ndarray:
     """The expanded ids: each pad became as many as its medium has tokens, and the spans say where."""
-    pads = [prompt.codec.special["<|image_pad|>"], prompt.codec.special["<|video_pad|>"]]
-    layout = prompt.expand(ids, measures)
+    pads = [host.tokenizer.special["<|image_pad|>"], host.tokenizer.special["<|video_pad|>"]]
+    layout = host.expand(ids, measures)
     expected: list[int] = []
     remaining = iter(measures)
     for i in ids:
@@ -157,7 +157,7 @@ def check_layout(prompt: Prompt, ids: list[int], measures: Sequence[Measure]) ->
         ((start, length),) = spans
         pad = pads[measure.kind == "video"]
         assert length == measure.n_pads and (layout.input_ids[start : start + length] == pad).all()
-        assert layout.input_ids[start - 1] == prompt.codec.special["<|vision_start|>"]
+        assert layout.input_ids[start - 1] == host.tokenizer.special["<|vision_start|>"]
     return layout.input_ids
 
 
@@ -170,15 +170,15 @@ def reference_positions(reference: Any, ids: np.ndarray, measures: Sequence[Meas
         grids = [measure.grid for measure in measures if measure.kind == kind]
         named[f"{kind}_grid_thw"] = torch.tensor(grids) if grids else None
     if hasattr(config.vision_config, "tokens_per_second"):
-        named["second_per_grid_ts"] = torch.tensor([m.clip.seconds_per_grid for m in measures if m.clip])
+        named["second_per_grid_ts"] = torch.tensor([m.video.seconds_per_grid for m in measures if m.video])
     found, delta = reference.get_rope_index(input_ids, kinds, **named)
     return found[:, 0].numpy(), int(delta)
 
 
-def check_positions(prompt: Prompt, reference: Any, ids: list[int], measures: Sequence[Measure]) -> None:
-    layout = prompt.expand(ids, measures)
-    positions, delta = prompt.positions(layout, measures)
-    theirs, their_delta = reference_positions(reference, check_layout(prompt, ids, measures), measures)
+def check_positions(host: Processor, reference: Any, ids: list[int], measures: Sequence[Measure]) -> None:
+    layout = host.expand(ids, measures)
+    positions, delta = host.positions(layout, measures)
+    theirs, their_delta = reference_positions(reference, check_layout(host, ids, measures), measures)
     assert positions.dtype == np.int32 and np.array_equal(positions, theirs)
     assert delta == their_delta
 
@@ -196,7 +196,7 @@ def check_positions(prompt: Prompt, reference: Any, ids: list[int], measures: Se
         [(74, 66)],
     ],
 )
-def test_expansion_and_positions(prompt: Prompt, reference: Any, grids: list[tuple[int, int]]) -> None:
+def test_expansion_and_positions(host: Processor, reference: Any, grids: list[tuple[int, int]]) -> None:
     text = {"type": "text", "text": "words between\n"}
     layouts: list[list[Any]] = [
         [text, *[IMAGE] * len(grids)],
@@ -204,8 +204,8 @@ def test_expansion_and_positions(prompt: Prompt, reference: Any, grids: list[tup
         [part for i in range(len(grids)) for part in (IMAGE, {"type": "text", "text": f" {i}"})] or [text],
     ]
     for content in layouts:
-        ids = prompt.render(chat_from_openai([{"role": "user", "content": content}]))
-        check_positions(prompt, reference, ids, [image(h, w) for h, w in grids])
+        ids = host.render(chat_from_openai([{"role": "user", "content": content}]))
+        check_positions(host, reference, ids, [image(h, w) for h, w in grids])
 
 
 @pytest.mark.parametrize(
@@ -219,25 +219,25 @@ def test_expansion_and_positions(prompt: Prompt, reference: Any, grids: list[tup
         [video(25, 220, 4, seconds=2 / 0.9)],
     ],
 )
-def test_positions_of_videos_where_the_rules_agree(prompt: Prompt, reference: Any, measures: list[Measure]) -> None:
+def test_positions_of_videos_where_the_rules_agree(host: Processor, reference: Any, measures: list[Measure]) -> None:
     """No video lasts longer than it is high or wide."""
     parts = [
         part for m in measures for part in ({"image": IMAGE, "video": VIDEO}[m.kind], {"type": "text", "text": " x"})
     ]
     for content in (parts, [{"type": "text", "text": "before"}, *parts]):
         check_positions(
-            prompt, reference, prompt.render(chat_from_openai([{"role": "user", "content": content}])), measures
+            host, reference, host.render(chat_from_openai([{"role": "user", "content": content}])), measures
         )
 
 
-def test_text_behind_a_long_video_follows_its_greatest_position(prompt: Prompt, reference: Any) -> None:
+def test_text_behind_a_long_video_follows_its_greatest_position(host: Processor, reference: Any) -> None:
     """Where 5.x differs: it lets text go on behind height and width, in the middle of the video's time."""
     text = {"type": "text", "text": "words"}
-    ids = prompt.render(chat_from_openai([{"role": "user", "content": [text, VIDEO, text, VIDEO, text]}]))
+    ids = host.render(chat_from_openai([{"role": "user", "content": [text, VIDEO, text, VIDEO, text]}]))
     measures = [video(10, 4, 4, 1.0), video(3, 4, 4, 3.0)]
     ends = {"qwen2_vl": (9, 2), "qwen2_5_vl": (18, 12)}[reference.config.model_type]  # greatest time inside each
-    layout = prompt.expand(ids, measures)
-    positions, delta = prompt.positions(layout, measures)
+    layout = host.expand(ids, measures)
+    positions, delta = host.positions(layout, measures)
     theirs, their_delta = reference_positions(reference, layout.input_ids, measures)
     for ((start, length),), end in zip(layout.spans, ends, strict=True):
         before, behind = positions[:, start - 1], positions[:, start + length]
@@ -259,6 +259,6 @@ def test_a_template_without_a_place_for_images_is_refused(qwen2: Checkpoint, tmp
     ]
     for source, message in cases:
         (tmp_path / "chat_template.jinja").write_text(source)
-        odd = family_of(qwen2).prompt(Checkpoint(tmp_path), MAX_PIXELS)
+        odd = family_of(qwen2).processor(Checkpoint(tmp_path), MAX_PIXELS)
         with pytest.raises(ChatError, match=message):
             odd.render(chat_from_openai([{"role": "user", "content": [{"type": "text", "text": "a"}, IMAGE]}]))

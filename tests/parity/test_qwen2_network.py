@@ -131,7 +131,7 @@ def test_mixed_batch(both: Both, block_size: int) -> None:
 
 
 def test_only_wanted_rows(both: Both) -> None:
-    """Sampling one row gives that row of all; sampling none still fills the cache."""
+    """FrameSampling one row gives that row of all; sampling none still fills the cache."""
     sample = make_sample(both.path, ONE_IMAGE)
     every = OurRun(both.ours).whole(sample)
     last = OurRun(both.ours).step([(0, sample, len(sample.ids))], sample_all=False)[0]

@@ -19,15 +19,15 @@ from tests.tiny.qwen2_vl import write_json
 from tokenization.chat.errors import ChatError
 from tokenization.chat.options import MediaOptions
 from tokenization.media.source import Source
-from tokenization.processor import Measure, Prompt, StageClock
+from tokenization.processor import Measure, Processor, StageClock
 
 LIMITS = MediaConfig()
 
 
-def processed(prompt: Prompt, data: bytes) -> tuple[np.ndarray, Measure]:
-    source = Source(kind="image", where="here", data=data)
-    measure = prompt.measure(source, LIMITS)
-    pixels = prompt.load(source, measure, LIMITS, StageClock())
+def processed(host: Processor, data: bytes) -> tuple[np.ndarray, Measure]:
+    source = Source(kind="image", param="here", data=data)
+    measure = host.measure(source, LIMITS)
+    pixels = host.load(source, measure, LIMITS, StageClock())
     assert pixels.shape == measure.shape and pixels.dtype == np.uint8 and pixels.nbytes == measure.nbytes
     return pixels, measure
 
@@ -42,9 +42,9 @@ def reference_pixels(image: Image.Image, *, max_pixels: int = MAX_PIXELS, raw: b
     return frames[:, :, 0].reshape(-1, 588), out["image_grid_thw"][0].tolist()
 
 
-def assert_same_pixels(prompt: Prompt, data: bytes, *, max_pixels: int = MAX_PIXELS) -> None:
+def assert_same_pixels(host: Processor, data: bytes, *, max_pixels: int = MAX_PIXELS) -> None:
     image: Image.Image = ImageOps.exif_transpose(Image.open(io.BytesIO(data)))
-    pixels, measure = processed(prompt, data)
+    pixels, measure = processed(host, data)
     expected, grid = reference_pixels(image, max_pixels=max_pixels, raw=True)
     assert list(measure.grid) == grid
     assert np.array_equal(pixels, expected)
@@ -54,8 +54,8 @@ def assert_same_pixels(prompt: Prompt, data: bytes, *, max_pixels: int = MAX_PIX
     assert np.abs(normalised - reference_pixels(image, max_pixels=max_pixels, raw=False)[0]).max() < 1e-6
 
 
-def prompt_of(checkpoint: Checkpoint, max_pixels: int) -> Prompt:
-    return family_of(checkpoint).prompt(checkpoint, max_pixels)
+def host_of(checkpoint: Checkpoint, max_pixels: int) -> Processor:
+    return family_of(checkpoint).processor(checkpoint, max_pixels)
 
 
 # ---- pixels
@@ -67,8 +67,8 @@ SIZES = [
 
 
 @pytest.mark.parametrize("size", SIZES)
-def test_patches_of_many_sizes(prompt: Prompt, size: tuple[int, int]) -> None:
-    assert_same_pixels(prompt, encoded(photo(*size), "PNG" if min(size) < 28 else "JPEG"))
+def test_patches_of_many_sizes(host: Processor, size: tuple[int, int]) -> None:
+    assert_same_pixels(host, encoded(photo(*size), "PNG" if min(size) < 28 else "JPEG"))
 
 
 MODES = {
@@ -81,37 +81,37 @@ MODES = {
 
 
 @pytest.mark.parametrize("form, mode", [(form, mode) for form, modes in MODES.items() for mode in modes])
-def test_patches_of_many_modes(prompt: Prompt, form: str, mode: str) -> None:
+def test_patches_of_many_modes(host: Processor, form: str, mode: str) -> None:
     if mode == "I;16":
         image = Image.fromarray(np.asarray(photo(90, 61).convert("L")).astype(np.uint16) * 257)
     elif mode in ("RGBA", "LA"):
         image = with_alpha(90, 61).convert(mode)
     else:
         image = photo(90, 61).convert(mode)
-    assert_same_pixels(prompt, encoded(image, form))
+    assert_same_pixels(host, encoded(image, form))
 
 
-def test_patches_of_transparent_palettes_and_keyed_colours(prompt: Prompt) -> None:
+def test_patches_of_transparent_palettes_and_keyed_colours(host: Processor) -> None:
     for mode, form in (("P", "PNG"), ("P", "GIF"), ("RGB", "PNG"), ("L", "PNG")):
         buffer = io.BytesIO()
         keyed = photo(64, 48).convert(mode)
         first = keyed.getpixel((0, 0))
         keyed.save(buffer, form, transparency=first)
         assert Image.open(io.BytesIO(buffer.getvalue())).info.get("transparency") is not None
-        assert_same_pixels(prompt, buffer.getvalue())
+        assert_same_pixels(host, buffer.getvalue())
 
 
 @pytest.mark.parametrize("form", ["JPEG", "PNG", "WEBP"])
 @pytest.mark.parametrize("orientation", range(1, 9))
-def test_patches_of_every_orientation(prompt: Prompt, form: str, orientation: int) -> None:
-    assert_same_pixels(prompt, encoded(photo(150, 70), form, orientation=orientation))
+def test_patches_of_every_orientation(host: Processor, form: str, orientation: int) -> None:
+    assert_same_pixels(host, encoded(photo(150, 70), form, orientation=orientation))
 
 
 @pytest.mark.parametrize(
     "cap, most", [(MAX_PIXELS, MAX_PIXELS), (200_704, 200_704), (1000, 1000), (10**9, 28 * 28 * 1280)]
 )
 def test_the_smaller_of_the_two_caps_wins(qwen2: Checkpoint, cap: int, most: int) -> None:
-    capped = prompt_of(qwen2, cap)
+    capped = host_of(qwen2, cap)
     _, measure = processed(capped, encoded(photo(1500, 1000), "JPEG"))
     area = measure.grid[1] * measure.grid[2] * 196
     assert 0.9 * most - 28 * 28 < area <= max(most, 28 * 28)
@@ -133,7 +133,7 @@ def test_pixel_bounds_of_the_checkpoint(qwen2: Checkpoint, tmp_path: Path, setti
     for path in qwen2.path.glob("*.json"):
         (tmp_path / path.name).write_bytes(path.read_bytes())
     write_json(tmp_path / "preprocessor_config.json", settings)
-    assert_same_pixels(prompt_of(Checkpoint(tmp_path), 10**9), encoded(photo(1500, 1000), "JPEG"), max_pixels=most)
+    assert_same_pixels(host_of(Checkpoint(tmp_path), 10**9), encoded(photo(1500, 1000), "JPEG"), max_pixels=most)
 
 
 @pytest.mark.parametrize(
@@ -151,28 +151,28 @@ def test_pixel_bounds_of_the_checkpoint(qwen2: Checkpoint, tmp_path: Path, setti
 def test_options_turn_knobs_under_the_cap(
     qwen2: Checkpoint, size: tuple[int, int], cap: int, options: dict[str, Any], expected: tuple[int, int]
 ) -> None:
-    source = Source(kind="image", where="here", data=encoded(photo(*size), "PNG"), options=MediaOptions(**options))
-    measure = prompt_of(qwen2, cap).measure(source, LIMITS)
+    source = Source(kind="image", param="here", data=encoded(photo(*size), "PNG"), options=MediaOptions(**options))
+    measure = host_of(qwen2, cap).measure(source, LIMITS)
     assert (measure.grid[2] * 14, measure.grid[1] * 14) == expected
 
 
-def test_an_image_of_too_long_a_shape_is_refused(prompt: Prompt) -> None:
+def test_an_image_of_too_long_a_shape_is_refused(host: Processor) -> None:
     with pytest.raises(ChatError, match="200 times") as caught:
-        prompt.measure(Source(kind="image", where="inputs[0].image", data=encoded(photo(201, 1), "PNG")), LIMITS)
+        host.measure(Source(kind="image", param="inputs[0].image", data=encoded(photo(201, 1), "PNG")), LIMITS)
     assert caught.value.param == "inputs[0].image"
 
 
-def test_digests_tell_apart_what_has_equal_bytes(prompt: Prompt, qwen2: Checkpoint) -> None:
+def test_digests_tell_apart_what_has_equal_bytes(host: Processor, qwen2: Checkpoint) -> None:
     flat = {size: encoded(Image.new("RGB", size, (9, 9, 9)), "PNG") for size in ((84, 280), (280, 84), (140, 168))}
     digests = {}
     for size, data in flat.items():
-        pixels, measure = processed(prompt, data)
-        digests[size] = prompt.digest(pixels, measure)
-        assert digests[size] == prompt.digest(pixels.copy(), measure)
+        pixels, measure = processed(host, data)
+        digests[size] = host.digest(pixels, measure)
+        assert digests[size] == host.digest(pixels.copy(), measure)
     assert len(set(digests.values())) == 3
-    pixels, measure = processed(prompt, flat[(84, 280)])
-    other_settings = prompt_of(qwen2, 10**5)
+    pixels, measure = processed(host, flat[(84, 280)])
+    other_settings = host_of(qwen2, 10**5)
     assert other_settings.digest(pixels, measure) != digests[(84, 280)]
     changed = pixels.copy()
     changed[3, 7] ^= 1
-    assert prompt.digest(changed, measure) != digests[(84, 280)]
+    assert host.digest(changed, measure) != digests[(84, 280)]

@@ -13,7 +13,7 @@ from tests.samples.videos import B_FRAMES, make_clip
 from tokenization.chat.options import MediaOptions
 from tokenization.media.frame_sampling import FRAME_MAX_PIXELS, FRAME_MIN_PIXELS
 from tokenization.media.source import Source
-from tokenization.processor import Prompt, StageClock
+from tokenization.processor import Processor, StageClock
 
 LIMITS = MediaConfig()
 
@@ -45,26 +45,26 @@ def patches_of(image: Image.Image, most: int) -> tuple[np.ndarray, list[int]]:
     ids=["mp4", "turned", "webm", "gif", "one frame"],
 )
 def test_each_frame_is_what_the_image_class_makes_of_it(
-    prompt: Prompt, clip: dict[str, object], turns: int, options: dict[str, float]
+    host: Processor, clip: dict[str, object], turns: int, options: dict[str, float]
 ) -> None:
     data = make_clip(**clip)  # type: ignore[arg-type]
-    source = Source(kind="video", where="", data=data, options=MediaOptions(**options))  # type: ignore[arg-type]
-    measure = prompt.measure(source, LIMITS)
-    pixels = prompt.load(source, measure, LIMITS, StageClock())
-    assert measure.clip is not None and pixels.shape == measure.shape and pixels.dtype == np.uint8
+    source = Source(kind="video", param="", data=data, options=MediaOptions(**options))  # type: ignore[arg-type]
+    measure = host.measure(source, LIMITS)
+    pixels = host.load(source, measure, LIMITS, StageClock())
+    assert measure.video is not None and pixels.shape == measure.shape and pixels.dtype == np.uint8
     t, h, w = measure.grid
     found = pixels.reshape(t, h * w, 3, 2, 196)
-    assert len(measure.clip.indices) == 2 * t
-    for i, image in enumerate(decoded(data, measure.clip.indices, turns)):
+    assert len(measure.video.indices) == 2 * t
+    for i, image in enumerate(decoded(data, measure.video.indices, turns)):
         expected, grid = patches_of(image, source.options.max_pixels or FRAME_MAX_PIXELS)
         assert grid == [1, h, w]
         assert np.array_equal(found[i // 2, :, :, i % 2], expected)
 
 
-def test_seconds_come_from_the_frames_that_were_sampled(prompt: Prompt) -> None:
+def test_seconds_come_from_the_frames_that_were_sampled(host: Processor) -> None:
     data = make_clip(90, rate=30)  # three seconds
     for fps, frames, seconds in ((1, 4, 1.5), (2, 6, 1.0), (4, 12, 0.5), (30, 90, 2 / 30)):
-        source = Source(kind="video", where="", data=data, options=MediaOptions(fps=fps))
-        clip = prompt.measure(source, LIMITS).clip
+        source = Source(kind="video", param="", data=data, options=MediaOptions(fps=fps))
+        clip = host.measure(source, LIMITS).video
         assert clip is not None and len(clip.indices) == frames
         assert clip.seconds_per_grid == pytest.approx(seconds)

@@ -6,11 +6,11 @@ from pathlib import Path
 import pytest
 
 from configs.checkpoint import CheckpointError
-from model.families.qwen_vl.processor import QwenVLPrompt
+from model.families.qwen_vl.processor import QwenVLProcessor
 from tests.parity.golden_qwen_vl import (
     IMG,
     checkpoint_with,
-    prompt_at,
+    processor_at,
 )
 from tests.parity.worker_qwen_vl import PIC, run, written
 from tests.tiny.qwen2_vl import write_json
@@ -21,8 +21,8 @@ from tokenization.chat.parts import Chat
 
 
 @pytest.fixture(scope="module")
-def prompt() -> QwenVLPrompt:
-    return prompt_at()
+def host() -> QwenVLProcessor:
+    return processor_at()
 
 
 # ---- the window
@@ -40,12 +40,12 @@ def test_dropped_turns_take_their_pictures_along(tmp_path: Path) -> None:
     write_json(path / "generation_config.json", {"chat_format": "chatml", "max_window_size": 1000})
     found, asked, arrays = run(path, tmp_path / "root", long_chat(6))
     assert len(found.media) == 4 == len(asked[0].nbytes) == len(arrays)  # three of six, and the question's own
-    assert asked[0].wheres == (*(f"history[{i}].inputs[0].image" for i in (3, 4, 5)), "inputs[0].image")
-    text = written(prompt_at(path), prompt_at(path).fit(long_chat(6)))
+    assert asked[0].params == (*(f"history[{i}].inputs[0].image" for i in (3, 4, 5)), "inputs[0].image")
+    text = written(processor_at(path), processor_at(path).fit(long_chat(6)))
     assert "answer 2" not in text and "answer 3" in text and "system\ns<" in text
     counted, _, _ = run(path, tmp_path / "root", long_chat(6), count_only=True)
     assert len(counted.input_ids) == len(found.input_ids)
-    whole = prompt_at().fit(long_chat(6))  # 6144 hold them all
+    whole = processor_at().fit(long_chat(6))  # 6144 hold them all
     assert whole == long_chat(6)
 
 
@@ -55,11 +55,11 @@ def test_render_agrees_with_what_fits(tmp_path: Path) -> None:
         path = checkpoint_with(tmp_path / str(window))
         (path / "generation_config.json").unlink()
         write_json(path / "generation_config.json", {"max_window_size": window})
-        prompt = prompt_at(path)
-        kept = prompt.fit(long_chat(5))
-        assert prompt.fit(kept) == kept
-        assert prompt.render(kept) == prompt.render(long_chat(5))
-        assert prompt.render(kept).count(IMG) == len(kept.media)
+        host = processor_at(path)
+        kept = host.fit(long_chat(5))
+        assert host.fit(kept) == kept
+        assert host.render(kept) == host.render(long_chat(5))
+        assert host.render(kept).count(IMG) == len(kept.media)
 
 
 # ---- other checkpoints
@@ -69,36 +69,36 @@ def test_a_base_model_continues_one_list(tmp_path: Path) -> None:
     path = checkpoint_with(tmp_path / "ckpt")
     (path / "generation_config.json").unlink()
     write_json(path / "generation_config.json", {"chat_format": "raw", "eos_token_id": 295})
-    prompt = prompt_at(path)
-    text = written(prompt, chat_from_native([{"image": PIC}, {"text": "Generate the caption:"}]))
+    host = processor_at(path)
+    text = written(host, chat_from_native([{"image": PIC}, {"text": "Generate the caption:"}]))
     assert text == "Picture 1: <img><imgpad></img>\nGenerate the caption:"
-    assert prompt.stop_ids == (295,)
+    assert host.stop_ids == (295,)
     for chat in (long_chat(1), chat_from_native({"system": "s", "inputs": [{"text": "x"}]})):
         with pytest.raises(ChatError, match="base model"):
-            prompt.render(prompt.fit(chat))
+            host.render(host.fit(chat))
 
 
 def test_text_only_qwen(tmp_path: Path) -> None:
     path = write_qwen_vl(tmp_path / "text", ["Hello"], sees=False)
-    prompt = prompt_at(path)
-    assert prompt.modalities == frozenset() and not prompt.grounds
+    host = processor_at(path)
+    assert host.modalities == frozenset() and not host.supports_grounding
     chat = chat_from_native(
         {"history": [{"inputs": [{"text": "a"}], "text": "<ref>b</ref>"}], "inputs": [{"text": "c"}]}
     )
-    assert prompt.codec.special["<ref>"] not in prompt.render(chat)
+    assert host.tokenizer.special["<ref>"] not in host.render(chat)
     for part in ({"image": PIC}, {"box": [[1, 2, 3, 4]]}):
         with pytest.raises(ChatError, match="takes no"):
             run(path, tmp_path / "root", chat_from_native([part]))
 
 
-def test_what_ends_an_answer(prompt: QwenVLPrompt) -> None:
-    assert [prompt.codec.token_bytes(i) for i in prompt.stop_ids] == [b"<|im_end|>", b"<|im_start|>", b"<|endoftext|>"]
+def test_what_ends_an_answer(host: QwenVLProcessor) -> None:
+    assert [host.tokenizer.token_bytes(i) for i in host.stop_ids] == [b"<|im_end|>", b"<|im_start|>", b"<|endoftext|>"]
 
 
 def test_quantised_checkpoints_are_refused_before_anything_is_loaded(tmp_path: Path) -> None:
     path = checkpoint_with(tmp_path / "ckpt", quantization_config={"bits": 4, "quant_method": "gptq"})
     with pytest.raises(CheckpointError, match=r"Int4.*not supported; take .*float32, bfloat16 or float16"):
-        prompt_at(path)
+        processor_at(path)
 
 
 def test_an_unknown_chat_format_is_refused(tmp_path: Path) -> None:
@@ -106,4 +106,4 @@ def test_an_unknown_chat_format_is_refused(tmp_path: Path) -> None:
     (path / "generation_config.json").unlink()
     (path / "generation_config.json").write_text(json.dumps({"chat_format": "alpaca"}))
     with pytest.raises(CheckpointError, match="chat_format = 'alpaca' is not supported"):
-        prompt_at(path)
+        processor_at(path)

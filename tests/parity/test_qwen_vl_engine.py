@@ -12,8 +12,8 @@ from model.engine.engine import Engine
 from model.engine.messages import Generate, SamplingParams
 from model.net.multimodal import MultimodalLM
 from shm import write_segment
-from tests.model.engine.host import Host, engine_at, host_at
-from tests.parity.golden_qwen_vl import GOLDEN, IMG_PAD, MARGIN, Case, cases, checkpoint_with, pixels_of, prompt_at
+from tests.model.engine.engine_harness import EngineHarness, engine_at, engine_harness_at
+from tests.parity.golden_qwen_vl import GOLDEN, IMG_PAD, MARGIN, Case, cases, checkpoint_with, pixels_of, processor_at
 from tests.parity.harness import load_ours
 from tokenization.messages import MediaItem
 from tokenization.prepare import write_words
@@ -43,22 +43,24 @@ def setup(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
 
 
 @pytest.fixture
-def host(setup: Setup, tmp_path: Path) -> Iterator[Host]:
-    with host_at(setup.path, tmp_path / "root") as found:
+def harness(setup: Setup, tmp_path: Path) -> Iterator[EngineHarness]:
+    with engine_harness_at(setup.path, tmp_path / "root") as found:
         yield found
 
 
-def generate_of(case: Case, host: Host, setup: Setup) -> Generate:
+def generate_of(case: Case, harness: EngineHarness, setup: Setup) -> Generate:
     """The golden ids as a worker would send them: pixels in leases, words in the first two pads of each span."""
-    prompt = prompt_at(setup.path)
+    processor = processor_at(setup.path)
     ids = np.array(case.ids)
     media = []
-    arrays = [pixels_of(prompt, image) for image in case.images]
-    names = host.pool.lease(case.name, [pixels.nbytes for pixels, _ in arrays]) if arrays else ()
+    arrays = [pixels_of(processor, image) for image in case.images]
+    names = harness.pool.lease(case.name, [pixels.nbytes for pixels, _ in arrays]) if arrays else ()
     for name, span, (pixels, measure) in zip(names, case.spans, arrays, strict=True):
-        write_segment(host.root, name, pixels)
+        write_segment(harness.root, name, pixels)
         write_words(ids, (span,), name, pixels.shape)
-        media.append(MediaItem(kind="image", spans=(span,), grid=measure.grid, digest=prompt.digest(pixels, measure)))
+        media.append(
+            MediaItem(kind="image", spans=(span,), grid=measure.grid, digest=processor.digest(pixels, measure))
+        )
     sampling = SamplingParams(max_tokens=len(case.greedy), temperature=0.0, seed=0)
     positions = np.broadcast_to(np.arange(len(ids), dtype=np.int32), (3, len(ids))).copy()
     return Generate(
@@ -71,18 +73,20 @@ def generate_of(case: Case, host: Host, setup: Setup) -> Generate:
     )
 
 
-def answer(setup: Setup, host: Host, engine: Engine, every: int = 0, members: Sequence[Case] | None = None) -> None:
+def answer(
+    setup: Setup, harness: EngineHarness, engine: Engine, every: int = 0, members: Sequence[Case] | None = None
+) -> None:
     """Submit all members, one every few steps, and compare what comes out."""
     members = setup.members if members is None else members
     for case in members:
-        host.submit(engine, generate_of(case, host, setup))
+        harness.submit(engine, generate_of(case, harness, setup))
         for _ in range(every):
-            host.book(engine.step())
-    host.run(engine)
-    host.assert_clean(engine)
+            harness.book(engine.step())
+    harness.run(engine)
+    harness.assert_clean(engine)
     for case in members:
-        assert host.finished[case.name].reason == "done"
-        found = host.tokens(case.name)
+        assert harness.finished[case.name].reason == "done"
+        found = harness.tokens(case.name)
         assert len(found) == len(case.greedy)
         for step, token in enumerate(case.greedy):
             if case.margins[step] <= MARGIN and found[step] != token:
@@ -99,27 +103,27 @@ def test_most_tokens_are_a_test() -> None:
 
 
 @pytest.mark.parametrize("tokens", [2048, 100, 17])
-def test_all_together(setup: Setup, host: Host, tokens: int) -> None:
-    answer(setup, host, engine_at(setup.model, host.root, tokens=tokens))
+def test_all_together(setup: Setup, harness: EngineHarness, tokens: int) -> None:
+    answer(setup, harness, engine_at(setup.model, harness.root, tokens=tokens))
 
 
-def test_staggered(setup: Setup, host: Host) -> None:
-    answer(setup, host, engine_at(setup.model, host.root, tokens=128), every=2)
+def test_staggered(setup: Setup, harness: EngineHarness) -> None:
+    answer(setup, harness, engine_at(setup.model, harness.root, tokens=128), every=2)
 
 
-def test_one_at_a_time(setup: Setup, host: Host) -> None:
-    answer(setup, host, engine_at(setup.model, host.root, seqs=1, tokens=512))
+def test_one_at_a_time(setup: Setup, harness: EngineHarness) -> None:
+    answer(setup, harness, engine_at(setup.model, harness.root, seqs=1, tokens=512))
 
 
 @pytest.mark.parametrize("tokens", [2048, 48])
-def test_preempted(setup: Setup, host: Host, tokens: int) -> None:
+def test_preempted(setup: Setup, harness: EngineHarness, tokens: int) -> None:
     """Prompts fit, answers do not: prompt and answer are prefilled once more, with the alpha that the prompt had."""
     members = sorted(setup.members, key=lambda case: len(case.greedy))[-2:]
     blocks = sum(-(-len(case.ids) // 4) for case in members) + 3
     engine = engine_at(
-        setup.model, host.root, tokens=tokens, block_size=4, kv_tokens=4 * blocks, max_model_len=setup.longest
+        setup.model, harness.root, tokens=tokens, block_size=4, kv_tokens=4 * blocks, max_model_len=setup.longest
     )
-    answer(setup, host, engine, members=members)
+    answer(setup, harness, engine, members=members)
     assert engine.stats.preemptions > 0
 
 
@@ -128,8 +132,8 @@ def test_the_golden_chat_as_a_client_sends_it(tmp_path: Path) -> None:
     case = cases()["image_1"]
     path = checkpoint_with(tmp_path / "ckpt")
     pictures = [Image.open(GOLDEN / name) for name in case.images]
-    with host_at(path, tmp_path / "root") as host:
-        engine = engine_at(load_ours(path), host.root, tokens=100)
+    with engine_harness_at(path, tmp_path / "root") as harness:
+        engine = engine_at(load_ours(path), harness.root, tokens=100)
         sampling = SamplingParams(max_tokens=4, temperature=0.0, seed=0)
         solo: dict[str, list[int]] = {}
         chats: dict[str, list[str | Image.Image]] = {
@@ -138,11 +142,11 @@ def test_the_golden_chat_as_a_client_sends_it(tmp_path: Path) -> None:
             "two": [pictures[0], "and", pictures[0], "?"],
         }
         for name, parts in chats.items():
-            host.submit(engine, host.prepare(name, parts, sampling))
-            host.run(engine)
-            solo[name] = host.tokens(name)
+            harness.submit(engine, harness.prepare(name, parts, sampling))
+            harness.run(engine)
+            solo[name] = harness.tokens(name)
         for name, parts in chats.items():
-            host.submit(engine, host.prepare(f"again-{name}", parts, sampling))
-        host.run(engine)
-        host.assert_clean(engine)
-        assert {name: host.tokens(f"again-{name}") for name in chats} == solo
+            harness.submit(engine, harness.prepare(f"again-{name}", parts, sampling))
+        harness.run(engine)
+        harness.assert_clean(engine)
+        assert {name: harness.tokens(f"again-{name}") for name in chats} == solo

@@ -24,7 +24,7 @@ from tests.parity.golden_qwen_vl import (
     cases,
     checkpoint_with,
     pixels_of,
-    prompt_at,
+    processor_at,
     read_json,
     sample_of,
 )
@@ -66,7 +66,7 @@ def assert_close(ours: Tensor | np.ndarray, golden: np.ndarray, bar: float) -> N
 
 @pytest.mark.parametrize("image", IMAGES)
 def test_pixels(model: MultimodalLM, image: str) -> None:
-    pixels, _ = pixels_of(prompt_at(), image)
+    pixels, _ = pixels_of(processor_at(), image)
     embed = tower_of(model).embed
     normal = torch.from_numpy(pixels).float() * embed.scale + embed.shift  # [1024, 588]
     planes = normal.view(32, 32, 3, 14, 14).permute(2, 0, 3, 1, 4).reshape(-1)  # (channel, row, y, column, x)
@@ -78,14 +78,14 @@ def test_pixels(model: MultimodalLM, image: str) -> None:
 
 @pytest.mark.parametrize("image", IMAGES)
 def test_embeddings(model: MultimodalLM, image: str) -> None:
-    pixels, measure = pixels_of(prompt_at(), image)
+    pixels, measure = pixels_of(processor_at(), image)
     assert_close(model.encode("image", torch.from_numpy(pixels), measure.grid), VISION[f"out/{image}"], VISION_BAR)
 
 
 @torch.inference_mode()
 def test_every_stage_of_the_tower(model: MultimodalLM) -> None:
     tower = tower_of(model)
-    x = tower.embed(torch.from_numpy(pixels_of(prompt_at(), "cat_300x420.png")[0]))
+    x = tower.embed(torch.from_numpy(pixels_of(processor_at(), "cat_300x420.png")[0]))
     assert_close(x[::8], VISION["stage/conv1"], VISION_BAR)
     x = tower.norm(x + tower.positions)
     assert_close(x[::8], VISION["stage/ln_pre"], VISION_BAR)
@@ -109,7 +109,7 @@ def test_resampled_positions(model: MultimodalLM) -> None:
 @pytest.mark.parametrize("size", [224, 112])
 def test_other_image_sizes(tmp_path: Path, size: int) -> None:
     path = checkpoint_with(tmp_path / "ckpt", visual_image_size=size)
-    pixels, measure = pixels_of(prompt_at(path), "cat_300x420.png")
+    pixels, measure = pixels_of(processor_at(path), "cat_300x420.png")
     assert measure.grid == (1, size // 14, size // 14) and measure.n_pads == 256
     found = load_ours(path).encode("image", torch.from_numpy(pixels), measure.grid)
     assert_close(found, VISION[f"size{size}/out/cat_300x420.png"], VISION_BAR)
@@ -166,7 +166,7 @@ def test_a_batch_that_the_original_padded(model: MultimodalLM) -> None:
 
 def forced(model: MultimodalLM, case: Case, chunks: list[int]) -> Tensor:
     """Logits of the last prompt position and behind each golden token, the prompt in chunks, then one by one."""
-    run, sample, n = OurRun(model, blocks=80), sample_of(case, prompt_at()), len(case.ids)
+    run, sample, n = OurRun(model, blocks=80), sample_of(case, processor_at()), len(case.ids)
     assert sum(chunks) == n
     out = [run.step([(0, sample, length)], sample_all=False)[0] for length in chunks]
     out += [run.step([(0, sample, 1)], sample_all=False)[0] for _ in case.greedy]
@@ -199,7 +199,7 @@ def test_a_prompt_in_chunks(model_of: Any, name: str, chunk: int) -> None:
 def test_generated_tokens_prefilled_again(model_of: Any, name: str) -> None:
     """After a preemption prompt and answer are one prefill; its length must not change alpha."""
     case = cases()[name]
-    sample = sample_of(case, prompt_at())
+    sample = sample_of(case, processor_at())
     n, total = len(case.ids), len(sample.ids)
     found = OurRun(model_of(case.settings), blocks=80).whole(sample, [total])
     check(found[n - 1 :], case)
@@ -211,7 +211,7 @@ def test_different_alphas_in_one_batch(model_of: Any) -> None:
     members = [cases()[name] for name in cases() if cases()[name].settings == {"seq_length": 64}]
     assert {(len(case.ids) - 1) // 64 for case in members} >= {0, 1, 2, 4}
     run = OurRun(model_of({"seq_length": 64}), blocks=120)
-    samples = [sample_of(case, prompt_at()) for case in members]
+    samples = [sample_of(case, processor_at()) for case in members]
     n_steps = min(len(case.greedy) for case in members)
     rows: list[list[Tensor]] = [[] for _ in members]
     for step in range(n_steps + 1):
@@ -230,7 +230,7 @@ def test_the_tests_can_fail(model_of: Any) -> None:
     case = cases()["seq64_decode_across"]
     without = forced(model_of({"seq_length": 64, "use_logn_attn": False}), case, [len(case.ids)])
     assert np.abs(without.numpy() - case.logits).max() > 10 * LOGITS_BAR
-    sample = replace(sample_of(case, prompt_at()), n_prompt=None)
+    sample = replace(sample_of(case, processor_at()), n_prompt=None)
     grown = OurRun(model_of({"seq_length": 64})).whole(sample)[len(case.ids) - 1 :]
     assert np.abs(grown.numpy() - case.logits).max() > 10 * LOGITS_BAR
 

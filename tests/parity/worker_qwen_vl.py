@@ -9,7 +9,7 @@ import numpy as np
 
 from configs.checkpoint import Checkpoint
 from configs.serve import MediaConfig
-from model.families.qwen_vl.processor import QwenVLPrompt
+from model.families.qwen_vl.processor import QwenVLProcessor
 from model.registry import family_of
 from shm import Owner, Pool, decode_shape_from_int64, decode_shm_name_from_int64, read_segment
 from tests.parity.golden_qwen_vl import (
@@ -22,9 +22,9 @@ from tokenization.prepare import prepare
 PIC = "data:;base64," + base64.b64encode((GOLDEN / "alpha_90x60.png").read_bytes()).decode()
 
 
-def written(prompt: QwenVLPrompt, chat: Chat) -> str:
+def written(host: QwenVLProcessor, chat: Chat) -> str:
     """The prompt as a reader sees it."""
-    return b"".join(map(prompt.codec.token_bytes, prompt.render(chat))).decode()
+    return b"".join(map(host.tokenizer.token_bytes, host.render(chat))).decode()
 
 
 def run(path: Path, root: Path, chat: Chat, **fields: Any) -> tuple[Prepared, list[Measured], list[np.ndarray]]:
@@ -40,7 +40,7 @@ def run(path: Path, root: Path, chat: Chat, **fields: Any) -> tuple[Prepared, li
     checkpoint = Checkpoint(path)
     try:
         found = prepare(
-            Prepare(request_id="r", chat=chat, **fields), start, family_of(checkpoint).prompt(checkpoint, 1), ask,
+            Prepare(request_id="r", chat=chat, **fields), start, family_of(checkpoint).processor(checkpoint, 1), ask,
             lambda: None,
         )  # fmt: skip
         arrays = []

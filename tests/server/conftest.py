@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from tests.server.doubles import Scene, codec_of
+from tests.server.doubles import Scene, tokenizer_of
 from tests.tiny.qwen2_vl import write_qwen2_vl
-from tokenization.text.bpe import TextCodec
+from tokenization.text.bpe import BPETokenizer
 
 
 @pytest.fixture(scope="session")
@@ -18,17 +18,17 @@ def tiny_checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="session")
-def codec(tiny_checkpoint: Path) -> TextCodec:
-    return codec_of(tiny_checkpoint)
+def tokenizer(tiny_checkpoint: Path) -> BPETokenizer:
+    return tokenizer_of(tiny_checkpoint)
 
 
 @pytest.fixture
-def play(codec: TextCodec, tmp_path: Path) -> Any:
+def play(tokenizer: BPETokenizer, tmp_path: Path) -> Any:
     """Run one scene on a loop of its own; afterwards nothing is leased, whatever happened in it."""
 
     def play(scenario: Callable[[Scene], Coroutine[Any, Any, None]], **fields: Any) -> None:
         async def run() -> None:
-            scene = Scene(codec, tmp_path / "shm", **fields)
+            scene = Scene(tokenizer, tmp_path / "shm", **fields)
             try:
                 await scenario(scene)
                 await asyncio.wait_for(scene.background.idle(), 5)

@@ -18,18 +18,18 @@ from model.engine.messages import (
     TokenEvent,
 )
 from server.children.background import Background
-from server.children.engine_client import Engine
-from server.children.worker_pool import Workers
+from server.children.engine_client import EngineClient
+from server.children.worker_pool import WorkerPool
 from server.metrics import Metrics
 from server.requests.answer import Accepted, Delta
-from server.requests.model_card import Served
+from server.requests.model_card import ModelCard
 from server.requests.sampling import Defaults
 from server.requests.segments import Segments
 from server.requests.service import RequestService
 from shm import ChannelClosed, Owner, Pool, PoolStats
 from tokenization.chat.parts import Chat, Media, Text, Turn
 from tokenization.messages import MediaItem, Prepared, WorkerReady
-from tokenization.text.bpe import TextCodec
+from tokenization.text.bpe import BPETokenizer
 
 STATS = EngineStats(
     running=1, waiting=0, kv_blocks_used=1, kv_blocks_total=10, preemptions=0, embedding_bytes=0
@@ -69,17 +69,17 @@ class Scene:
     """A service whose workers and engine are played by the test."""
 
     def __init__(
-        self, codec: TextCodec, root: Path, *, capacity: int = 1 << 20, workers: int = 1, seqs: int = 2
+        self, tokenizer: BPETokenizer, root: Path, *, capacity: int = 1 << 20, workers: int = 1, seqs: int = 2
     ) -> None:
         self.background = Background()
         self.owner = Owner.claim(root)
         self.pool = Pool(self.owner, capacity)
         self.segments = Segments(self.pool, self.background)
-        self.workers = Workers(workers, 60.0, self.background, MediaConfig(max_items=4))
-        self.engine = Engine(seqs, 60.0, self.background, on_media_read=self.segments.give_back)
+        self.workers = WorkerPool(workers, 60.0, self.background, MediaConfig(max_items=4))
+        self.engine = EngineClient(seqs, 60.0, self.background, on_media_read=self.segments.give_back)
         self.metrics = Metrics()
         self.service = RequestService(
-            served(codec),
+            card(tokenizer),
             workers=self.workers,
             engine=self.engine,
             segments=self.segments,
@@ -110,26 +110,26 @@ class Scene:
 
     def to_worker(self, index: int = 0) -> list[Any]:
         """What worker `index` has been told."""
-        channel: Any = self.workers.slots[index]._life.child.channel  # type: ignore[union-attr]
+        channel: Any = self.workers.slots[index]._state.child.channel  # type: ignore[union-attr]
         said: list[Any] = channel.said
         return said
 
     def to_engine(self) -> list[Any]:
         """What the engine has been told."""
-        channel: Any = self.engine._life.child.channel  # type: ignore[union-attr]
+        channel: Any = self.engine._state.child.channel  # type: ignore[union-attr]
         said: list[Any] = channel.said
         return said
 
     def kill_worker(self, index: int = 0) -> None:
         slot = self.workers.slots[index]
-        slot._life.child.exited.set_result(-9)  # type: ignore[union-attr]
-        slot.on_down()
-        slot.on_lost()
+        slot._state.child.exited.set_result(-9)  # type: ignore[union-attr]
+        slot.on_unavailable()
+        slot.on_reaped()
 
     def kill_engine(self) -> None:
-        self.engine._life.child.exited.set_result(-9)  # type: ignore[union-attr]
-        self.engine.on_down()
-        self.engine.on_lost()
+        self.engine._state.child.exited.set_result(-9)  # type: ignore[union-attr]
+        self.engine.on_unavailable()
+        self.engine.on_reaped()
 
     def say(self, request_id: str, *ids: int, finish: Any = None) -> None:
         """The engine samples these tokens; the last one has the finish."""
@@ -169,24 +169,24 @@ class SinkDouble:
         return "".join(delta.text for delta in self.deltas)
 
 
-def served(codec: TextCodec) -> Served:
+def card(tokenizer: BPETokenizer) -> ModelCard:
     """A model whose answers end with id 1000."""
-    return Served(
-        name="tiny", root="/models/tiny", family="tiny", created=0, codec=codec,
+    return ModelCard(
+        name="tiny", root="/models/tiny", family="tiny", created=0, tokenizer=tokenizer,
         defaults=Defaults(temperature=0.0, top_p=1.0, top_k=0, eos_ids=(1000,)),
         modalities=frozenset({"image"}), max_model_len=2000, max_n=8,
     )  # fmt: skip
 
 
-def codec_of(path: Path) -> TextCodec:
-    """The codec of a checkpoint on disk."""
-    return TextCodec.from_checkpoint(Checkpoint(path))
+def tokenizer_of(path: Path) -> BPETokenizer:
+    """The tokenizer of a checkpoint on disk."""
+    return BPETokenizer.from_checkpoint(Checkpoint(path))
 
 
 def chat_of(*kinds: str) -> Chat:
     """One turn: a text for "text", a medium for every other word."""
     parts: Any = tuple(
-        Text(text="Hi") if kind == "text" else Media(kind=kind, source="data:,", where=f"inputs[{i}]")  # type: ignore[arg-type]
+        Text(text="Hi") if kind == "text" else Media(kind=kind, source="data:,", param=f"inputs[{i}]")  # type: ignore[arg-type]
         for i, kind in enumerate(kinds)
     )
     return Chat(turns=(Turn(role="user", parts=parts, plain=False),))

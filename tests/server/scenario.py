@@ -8,18 +8,18 @@ import pytest
 
 from model.engine.messages import Generate
 from server.requests.refusal import Refusal
+from server.requests.request import ChatRequest
 from server.requests.sampling import Wishes
-from server.requests.service import ChatRequest
 from tests.server.doubles import Scene, SinkDouble, chat_of, prepared, until
 from tokenization.messages import Leases, Measured, Prepare
-from tokenization.text.bpe import TextCodec
+from tokenization.text.bpe import BPETokenizer
 
 Play = Callable[..., None]  # play(scenario, **what the scene is made with)
 A, B, C = 65, 66, 67  # ids of a byte-level vocabulary's letters
 
 
 def request(*kinds: str, name: str = "chat-1", **wishes: Any) -> ChatRequest:
-    return ChatRequest(id=name, chat=chat_of(*(kinds or ("text",))), field="inputs", wishes=Wishes(**wishes))
+    return ChatRequest(id=name, chat=chat_of(*(kinds or ("text",))), chat_param="inputs", wishes=Wishes(**wishes))
 
 
 def start(scene: Scene, asked: ChatRequest) -> "tuple[asyncio.Task[None], SinkDouble]":
@@ -34,8 +34,8 @@ def told_to_prepare(said: Any, request_id: str) -> bool:
 async def leased(scene: Scene, asked: ChatRequest, nbytes: tuple[int, ...] = (100,)) -> tuple[str, ...]:
     """Play the worker up to Leases; the names."""
     await until(lambda: scene.to_worker()[-1:] and told_to_prepare(scene.to_worker()[-1], asked.id))
-    wheres = tuple(media.where for media in asked.chat.media)
-    measured = Measured(request_id=asked.id, nbytes=nbytes, wheres=wheres, n_pads=(4,) * len(nbytes))
+    params = tuple(media.param for media in asked.chat.media)
+    measured = Measured(request_id=asked.id, nbytes=nbytes, params=params, n_pads=(4,) * len(nbytes))
     scene.workers.slots[0].on_message(measured)
     await until(lambda: isinstance(scene.to_worker()[-1], Leases))
     names: tuple[str, ...] = scene.to_worker()[-1].names
@@ -52,8 +52,8 @@ async def generating(scene: Scene, name: str = "chat-1", n: int = 5, media: int 
     return told
 
 
-def text_of(codec: TextCodec, *ids: int) -> str:
-    return b"".join(codec.token_bytes(i) for i in ids).decode("utf-8", "replace")
+def text_of(tokenizer: BPETokenizer, *ids: int) -> str:
+    return b"".join(tokenizer.token_bytes(i) for i in ids).decode("utf-8", "replace")
 
 
 async def fails(task: "asyncio.Task[None]", kind: str, code: str | None = None, param: str | None = None) -> None:

@@ -9,8 +9,8 @@ import pytest
 from configs.settings import load_config
 from configs.table import SETTINGS
 from server.report import describe
-from tests.server.doubles import served
-from tokenization.text.bpe import TextCodec
+from tests.server.doubles import card
+from tokenization.text.bpe import BPETokenizer
 
 LIMITS = [
     setting
@@ -19,16 +19,16 @@ LIMITS = [
 ]
 
 
-def said(codec: TextCodec, modalities: tuple[Any, ...], *args: str) -> str:
+def said(tokenizer: BPETokenizer, modalities: tuple[Any, ...], *args: str) -> str:
     """The report of a model that takes these."""
     config = load_config(args, {})
-    return describe(config, replace(served(codec), modalities=frozenset(modalities)), Path("/root"), 1 << 30)
+    return describe(config, replace(card(tokenizer), modalities=frozenset(modalities)), Path("/root"), 1 << 30)
 
 
 @pytest.mark.parametrize("setting", LIMITS, ids=lambda setting: setting.name)
-def test_every_limit_is_printed_with_its_value(codec: TextCodec, setting: Any) -> None:
+def test_every_limit_is_printed_with_its_value(tokenizer: BPETokenizer, setting: Any) -> None:
     value = 7919 if setting.high > 7919 else 63
-    text = said(codec, ("image", "video", "audio"), setting.flag, str(value))
+    text = said(tokenizer, ("image", "video", "audio"), setting.flag, str(value))
     lines = [line.split() for line in text.splitlines() if line.split()[0] == setting.flag]
     assert len(lines) == 1
     number, unit = lines[0][1:3]
@@ -36,12 +36,14 @@ def test_every_limit_is_printed_with_its_value(codec: TextCodec, setting: Any) -
     assert float(number) * scale == pytest.approx(value * setting.scale, rel=1e-3)
 
 
-def test_limits_of_what_the_model_does_not_take_are_not_printed(codec: TextCodec) -> None:
-    text = said(codec, ("image",))
+def test_limits_of_what_the_model_does_not_take_are_not_printed(tokenizer: BPETokenizer) -> None:
+    text = said(tokenizer, ("image",))
     assert "--max-pixels" in text and "--max-file-mib" in text
     assert not [flag for flag in ("--max-frames", "--max-video", "--max-decoded", "--max-audio") if flag in text]
 
 
-def test_a_pool_that_was_cut_is_said(codec: TextCodec) -> None:
-    assert "/root, at most 1 GiB\n" in said(codec, ("image",))
-    assert "at most 1 GiB, all there is, instead of --shm-mib's 2 GiB" in said(codec, ("image",), "--shm-mib", "2048")
+def test_a_pool_that_was_cut_is_said(tokenizer: BPETokenizer) -> None:
+    assert "/root, at most 1 GiB\n" in said(tokenizer, ("image",))
+    assert "at most 1 GiB, all there is, instead of --shm-mib's 2 GiB" in said(
+        tokenizer, ("image",), "--shm-mib", "2048"
+    )

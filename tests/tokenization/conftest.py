@@ -8,8 +8,8 @@ import pytest
 from configs.checkpoint import Checkpoint
 from tests.samples.videos import B_FRAMES, make_clip
 from tests.tiny.qwen2_vl import write_qwen2_vl
-from tokenization.media.video_decoder import ClipReader
-from tokenization.text.bpe import TextCodec
+from tokenization.media.video_decoder import VideoReader
+from tokenization.text.bpe import BPETokenizer
 
 
 @pytest.fixture(scope="session")
@@ -18,8 +18,8 @@ def tiny(tmp_path_factory: pytest.TempPathFactory) -> Checkpoint:
 
 
 @pytest.fixture(scope="session")
-def codec(tiny: Checkpoint) -> TextCodec:
-    return TextCodec.from_checkpoint(tiny)
+def tokenizer(tiny: Checkpoint) -> BPETokenizer:
+    return BPETokenizer.from_checkpoint(tiny)
 
 
 @pytest.fixture(scope="session")
@@ -32,12 +32,12 @@ def plain() -> bytes:
 def decoded(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[int]]:
     """One entry for each packet that a decoder is given."""
     fed: list[int] = []
-    feed = ClipReader._feed
+    feed = VideoReader._feed
 
-    def counted(self: ClipReader, packet: "av.Packet[av.VideoStream] | None") -> list[av.VideoFrame]:
+    def counted(self: VideoReader, packet: "av.Packet[av.VideoStream] | None") -> list[av.VideoFrame]:
         if packet is not None:
             fed.append(packet.size)
         return feed(self, packet)
 
-    monkeypatch.setattr(ClipReader, "_feed", counted)
+    monkeypatch.setattr(VideoReader, "_feed", counted)
     yield fed

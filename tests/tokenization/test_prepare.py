@@ -7,42 +7,42 @@ import numpy as np
 import pytest
 
 from configs.checkpoint import Checkpoint
-from model.families.qwen2.qwen2_vl import Qwen2VLPrompt
+from model.families.qwen2.qwen2_vl import Qwen2VLProcessor
 from shm import SegmentError, decode_shape_from_int64, decode_shm_name_from_int64, read_segment
 from tests.samples.pictures import bomb_png, encoded, photo
-from tests.tokenization.desk import Desk, desk_at, url
+from tests.tokenization.worker_harness import WorkerHarness, url, worker_harness_at
 from tokenization.chat.dialects import chat_from_openai
 from tokenization.chat.errors import ChatError
 from tokenization.messages import Measured, Prepare
 from tokenization.prepare import Cancelled, prepare, write_words
-from tokenization.processor import Prompt
+from tokenization.processor import Processor
 
 PHOTO, SMALL = url(encoded(photo(120, 90), "JPEG")), url(encoded(photo(60, 60), "PNG"))
 
 
 @pytest.fixture(scope="module")
-def prompt(tiny: Checkpoint) -> Prompt:
-    return Qwen2VLPrompt(tiny, 28 * 28 * 1280)
+def processor(tiny: Checkpoint) -> Processor:
+    return Qwen2VLProcessor(tiny, 28 * 28 * 1280)
 
 
 @pytest.fixture
-def desk(tmp_path: Path, prompt: Prompt) -> Iterator[Desk]:
-    with desk_at(tmp_path / "shm", prompt) as desk:
-        yield desk
+def harness(tmp_path: Path, processor: Processor) -> Iterator[WorkerHarness]:
+    with worker_harness_at(tmp_path / "shm", processor) as harness:
+        yield harness
 
 
-def test_text_alone_asks_for_nothing(desk: Desk) -> None:
-    done = desk.run([{"text": "hello"}])
-    assert not desk.asked and done.media == () and (done.input_ids >= 0).all()
+def test_text_alone_asks_for_nothing(harness: WorkerHarness) -> None:
+    done = harness.run([{"text": "hello"}])
+    assert not harness.asked and done.media == () and (done.input_ids >= 0).all()
     assert done.input_ids.dtype == np.int64 and done.positions.dtype == np.int32
     assert done.positions.tolist() == [list(range(len(done.input_ids)))] * 3 and done.position_delta == 0
 
 
-def test_pixels_lie_where_the_words_lead(desk: Desk, prompt: Prompt) -> None:
-    done = desk.run([{"text": "a"}, {"image": PHOTO}, {"text": "b"}, {"image": SMALL}, {"image": PHOTO}])
-    pad = prompt.codec.special["<|image_pad|>"]
-    (measured,) = desk.asked
-    assert measured.wheres == ("inputs[1].image", "inputs[3].image", "inputs[4].image")
+def test_pixels_lie_where_the_words_lead(harness: WorkerHarness, processor: Processor) -> None:
+    done = harness.run([{"text": "a"}, {"image": PHOTO}, {"text": "b"}, {"image": SMALL}, {"image": PHOTO}])
+    pad = processor.tokenizer.special["<|image_pad|>"]
+    (measured,) = harness.asked
+    assert measured.params == ("inputs[1].image", "inputs[3].image", "inputs[4].image")
     assert measured.nbytes == (8 * 6 * 588, 16 * 588, 8 * 6 * 588)
     assert (done.input_ids < 0).sum() == 6
     found = []
@@ -52,7 +52,7 @@ def test_pixels_lie_where_the_words_lead(desk: Desk, prompt: Prompt) -> None:
         assert (done.input_ids[start + 2 : start + length] == pad).all() and min(words) < 0 > max(words)
         shape = decode_shape_from_int64(words[1])
         assert shape == (item.grid[1] * item.grid[2], 588)
-        found.append(read_segment(desk.root, decode_shm_name_from_int64(words[0]), shape, np.uint8))
+        found.append(read_segment(harness.root, decode_shm_name_from_int64(words[0]), shape, np.uint8))
     assert found[0].tobytes() == found[2].tobytes() and found[0].std() > 10 < found[1].std()
     assert done.media[0].digest == done.media[2].digest != done.media[1].digest
     assert len(done.media[0].digest) == 64
@@ -63,111 +63,115 @@ def test_pixels_lie_where_the_words_lead(desk: Desk, prompt: Prompt) -> None:
     assert done.position_delta < 0
 
 
-def test_counting_decodes_and_writes_nothing(desk: Desk, prompt: Prompt) -> None:
+def test_counting_decodes_and_writes_nothing(harness: WorkerHarness, processor: Processor) -> None:
     whole = encoded(photo(120, 90), "JPEG")
     inputs = [{"image": url(whole[: len(whole) // 2])}, {"text": "x"}]  # only the header is sound
-    counted = desk.run(inputs, count_only=True)
-    assert not desk.asked and (counted.input_ids >= 0).all() and counted.media[0].digest == ""
-    done = desk.run([{"image": url(whole)}, {"text": "x"}])
+    counted = harness.run(inputs, count_only=True)
+    assert not harness.asked and (counted.input_ids >= 0).all() and counted.media[0].digest == ""
+    done = harness.run([{"image": url(whole)}, {"text": "x"}])
     assert np.array_equal(done.positions, counted.positions) and done.position_delta == counted.position_delta
-    pads = counted.input_ids == prompt.codec.special["<|image_pad|>"]
+    pads = counted.input_ids == processor.tokenizer.special["<|image_pad|>"]
     assert np.array_equal(done.input_ids[~pads], counted.input_ids[~pads])
 
 
-def test_a_modality_that_the_model_lacks(desk: Desk) -> None:
-    error = desk.refused([{"image": PHOTO}, {"audio": "x.bin"}])
+def test_a_modality_that_the_model_lacks(harness: WorkerHarness) -> None:
+    error = harness.refused([{"image": PHOTO}, {"audio": "x.bin"}])
     assert error.param == "inputs[1].audio"
     assert error.message == "this model takes no audio (it takes text, image, video)"
 
 
-def test_too_many_items(desk: Desk) -> None:
-    error = desk.refused([{"image": SMALL}] * 5, desk.start(max_items=3))
+def test_too_many_items(harness: WorkerHarness) -> None:
+    error = harness.refused([{"image": SMALL}] * 5, harness.start(max_items=3))
     assert error.param == "inputs[3].image" and "5" in error.message and "3" in error.message
-    assert desk.run([{"image": SMALL}] * 3, desk.start(max_items=3)).input_ids.min() < 0
+    assert harness.run([{"image": SMALL}] * 3, harness.start(max_items=3)).input_ids.min() < 0
 
 
-def test_media_in_history_count_too(desk: Desk) -> None:
+def test_media_in_history_count_too(harness: WorkerHarness) -> None:
     body = {"history": [{"inputs": [{"image": SMALL}], "text": "x"}], "inputs": [{"image": SMALL}]}
-    error = desk.refused(body, desk.start(max_items=1))
+    error = harness.refused(body, harness.start(max_items=1))
     assert error.param == "inputs[0].image"
 
 
-def test_the_model_s_length_is_exact(desk: Desk) -> None:
-    n = len(desk.run([{"text": "hello"}, {"image": PHOTO}], count_only=True).input_ids)
-    assert len(desk.run([{"text": "hello"}, {"image": PHOTO}], desk.start(n + 1), count_only=True).input_ids) == n
-    error = desk.refused([{"text": "hello"}, {"image": PHOTO}], desk.start(n))
+def test_the_model_s_length_is_exact(harness: WorkerHarness) -> None:
+    n = len(harness.run([{"text": "hello"}, {"image": PHOTO}], count_only=True).input_ids)
+    assert len(harness.run([{"text": "hello"}, {"image": PHOTO}], harness.start(n + 1), count_only=True).input_ids) == n
+    error = harness.refused([{"text": "hello"}, {"image": PHOTO}], harness.start(n))
     assert (
         f"the prompt has {n} tokens ({n - 12} of text, 12 of media)" in error.message and f"takes {n}" in error.message
     )
     assert error.code == "context_length_exceeded"
 
 
-def test_a_text_that_can_never_fit_is_refused_before_it_is_encoded(desk: Desk, prompt: Prompt) -> None:
-    most = 4 * prompt.codec.longest_token * 100
-    error = desk.refused([{"text": "x" * most}, {"text": "x"}], desk.start(100))
+def test_a_text_that_can_never_fit_is_refused_before_it_is_encoded(
+    harness: WorkerHarness, processor: Processor
+) -> None:
+    most = 4 * processor.tokenizer.longest_token * 100
+    error = harness.refused([{"text": "x" * most}, {"text": "x"}], harness.start(100))
     assert "characters" in error.message and error.code == "context_length_exceeded"
-    assert "tokens (" in desk.refused([{"text": "x" * 200}], desk.start(100)).message
+    assert "tokens (" in harness.refused([{"text": "x" * 200}], harness.start(100)).message
 
 
-def test_a_bomb_is_refused_before_anything_is_reserved(desk: Desk) -> None:
-    error = desk.refused([{"image": SMALL}, {"image": url(bomb_png(30_000, 30_000))}])
+def test_a_bomb_is_refused_before_anything_is_reserved(harness: WorkerHarness) -> None:
+    error = harness.refused([{"image": SMALL}, {"image": url(bomb_png(30_000, 30_000))}])
     assert error.param == "inputs[1].image"
 
 
-def test_an_image_of_one_token_has_no_place_for_two_words(desk: Desk, tiny: Checkpoint, tmp_path: Path) -> None:
+def test_an_image_of_one_token_has_no_place_for_two_words(
+    harness: WorkerHarness, tiny: Checkpoint, tmp_path: Path
+) -> None:
     for path in tiny.path.glob("*.json"):
         (tmp_path / path.name).write_bytes(path.read_bytes())
     (tmp_path / "preprocessor_config.json").write_text('{"min_pixels": 784, "max_pixels": 1000000}')
-    desk.prompt = Qwen2VLPrompt(Checkpoint(tmp_path), 10**6)
-    error = desk.refused([{"image": url(encoded(photo(28, 28), "PNG"))}])
+    harness.processor = Qwen2VLProcessor(Checkpoint(tmp_path), 10**6)
+    error = harness.refused([{"image": url(encoded(photo(28, 28), "PNG"))}])
     assert error.param == "inputs[0].image" and "two tokens" in error.message
-    assert desk.run([{"image": url(encoded(photo(56, 28), "PNG"))}]).media[0].spans[0][1] == 2
+    assert harness.run([{"image": url(encoded(photo(56, 28), "PNG"))}]).media[0].spans[0][1] == 2
 
 
-def test_damage_behind_a_sound_header_is_the_client_s(desk: Desk) -> None:
+def test_damage_behind_a_sound_header_is_the_client_s(harness: WorkerHarness) -> None:
     data = encoded(photo(120, 90), "JPEG")
     with pytest.raises(ChatError) as caught:
-        desk.run([{"image": SMALL}, {"image": url(data[: len(data) // 2])}])
-    assert caught.value.param == "inputs[1].image" and len(desk.asked) == 1
+        harness.run([{"image": SMALL}, {"image": url(data[: len(data) // 2])}])
+    assert caught.value.param == "inputs[1].image" and len(harness.asked) == 1
 
 
-def test_files_under_a_root(desk: Desk, tmp_path: Path) -> None:
+def test_files_under_a_root(harness: WorkerHarness, tmp_path: Path) -> None:
     (tmp_path / "media").mkdir()
     (tmp_path / "media" / "a.jpg").write_bytes(encoded(photo(60, 60), "PNG"))  # by content, not by suffix
-    start = desk.start(roots=(tmp_path / "media",), max_file_bytes=1 << 20)
-    by_path = desk.run([{"image": "a.jpg"}], start)
-    desk.end()
-    assert by_path.media[0].digest == desk.run([{"image": SMALL}], start).media[0].digest
+    start = harness.start(roots=(tmp_path / "media",), max_file_bytes=1 << 20)
+    by_path = harness.run([{"image": "a.jpg"}], start)
+    harness.end()
+    assert by_path.media[0].digest == harness.run([{"image": SMALL}], start).media[0].digest
 
 
-def test_a_cancelled_job_ends_between_items(desk: Desk) -> None:
+def test_a_cancelled_job_ends_between_items(harness: WorkerHarness) -> None:
     def check() -> None:
-        desk.checks += 1
-        if desk.checks == 2:
+        harness.checks += 1
+        if harness.checks == 2:
             raise Cancelled
 
-    desk.check = check  # type: ignore[method-assign]
+    harness.check = check  # type: ignore[method-assign]
     with pytest.raises(Cancelled):
-        desk.run([{"image": SMALL}] * 3)
-    assert desk.checks == 2
+        harness.run([{"image": SMALL}] * 3)
+    assert harness.checks == 2
 
 
-def test_a_lease_that_is_gone_fails_the_job(desk: Desk) -> None:
+def test_a_lease_that_is_gone_fails_the_job(harness: WorkerHarness) -> None:
     def ask(measured: Measured) -> Sequence[str]:
-        names = desk.pool.lease(measured.request_id, measured.nbytes)
-        desk.pool.retire(measured.request_id)
+        names = harness.pool.lease(measured.request_id, measured.nbytes)
+        harness.pool.retire(measured.request_id)
         return names
 
-    desk.ask = ask  # type: ignore[method-assign]
+    harness.ask = ask  # type: ignore[method-assign]
     with pytest.raises(SegmentError):
-        desk.run([{"image": SMALL}])
+        harness.run([{"image": SMALL}])
 
 
-def test_openai_media_are_named_by_their_part(desk: Desk) -> None:
+def test_openai_media_are_named_by_their_part(harness: WorkerHarness) -> None:
     part = {"type": "image_url", "image_url": {"url": "data:,no image"}}
     chat = chat_from_openai([{"role": "system", "content": "s"}, {"role": "user", "content": [part, part]}])
     with pytest.raises(ChatError) as caught:
-        prepare(Prepare(request_id="r1", chat=chat), desk.start(), desk.prompt, desk.ask, desk.check)
+        prepare(Prepare(request_id="r1", chat=chat), harness.start(), harness.processor, harness.ask, harness.check)
     assert caught.value.param == "messages[1].content[0]"
 
 

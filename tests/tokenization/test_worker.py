@@ -11,7 +11,7 @@ import pytest
 
 from configs.checkpoint import Checkpoint
 from configs.serve import MediaConfig
-from model.families.qwen2.qwen2_vl import Qwen2VLPrompt
+from model.families.qwen2.qwen2_vl import Qwen2VLProcessor
 from shm import (
     Channel,
     ChannelClosed,
@@ -23,9 +23,9 @@ from shm import (
     decode_shm_name_from_int64,
     read_segment,
 )
-from tests.tokenization.desk import url
-from tests.tokenization.media.damaged import mjpeg_clip
+from tests.samples.damaged_videos import mjpeg_clip
 from tests.tokenization.test_prepare import PHOTO, SMALL
+from tests.tokenization.worker_harness import url
 from tokenization import worker
 from tokenization.chat.dialects import chat_from_native
 from tokenization.media.source import Source
@@ -45,7 +45,7 @@ from tokenization.messages import (
 from tokenization.processor import Measure
 
 
-class SlowPrompt(Qwen2VLPrompt):
+class SlowPrompt(Qwen2VLProcessor):
     """Qwen2-VL that stops before each decoding until it is let go on, and breaks when it is told to."""
 
     def __init__(self, checkpoint: Checkpoint) -> None:
@@ -66,8 +66,8 @@ class SlowPrompt(Qwen2VLPrompt):
 class Server:
     """The other end of a worker that runs in a thread."""
 
-    def __init__(self, root: Path, prompt: SlowPrompt) -> None:
-        self.prompt, self.root = prompt, root
+    def __init__(self, root: Path, processor: SlowPrompt) -> None:
+        self.processor, self.root = processor, root
         self.owner = Owner.claim(root)
         self.pool = Pool(self.owner, 1 << 26)
         ours, theirs = channel_pair()
@@ -82,7 +82,7 @@ class Server:
 
     def _run(self, channel: Channel[ToWorker], start: StartWorker) -> None:
         try:
-            worker.run(channel, start, self.prompt)
+            worker.run(channel, start, self.processor)
         except (ChannelClosed, ChannelError) as error:
             self.ended.append(error)
         finally:
@@ -111,7 +111,7 @@ class Server:
         self.pool.settle(request_id)
 
     def close(self) -> None:
-        self.prompt.go_on.set()
+        self.processor.go_on.set()
         self.channel.close()
         self.thread.join(20)
         assert not self.thread.is_alive() and len(self.ended) == 1
@@ -165,31 +165,31 @@ def test_a_cancel_instead_of_leases(server: Server) -> None:
     assert isinstance(server.recv(), Measured)
     server.channel.send(Cancel(request_id="r1"))
     assert failed(server.recv()) == ("cancelled", None)
-    assert not server.prompt.loading.is_set()
+    assert not server.processor.loading.is_set()
 
 
 def test_a_cancel_while_decoding_ends_the_job_before_the_next_item(server: Server) -> None:
-    server.prompt.go_on.clear()
+    server.processor.go_on.clear()
     server.prepare("r1", [{"image": SMALL}, {"image": SMALL}])
     server.lease(server.recv())
-    assert server.prompt.loading.wait(10)
+    assert server.processor.loading.wait(10)
     server.channel.send(Cancel(request_id="r1"))
     time.sleep(0.2)
-    server.prompt.go_on.set()
+    server.processor.go_on.set()
     assert failed(server.recv()) == ("cancelled", None)
     server.finish("r1")
 
 
 def test_jobs_wait_in_line_and_may_be_cancelled_there(server: Server) -> None:
-    server.prompt.go_on.clear()
+    server.processor.go_on.clear()
     server.prepare("r1", [{"image": SMALL}])
     server.lease(server.recv())
-    assert server.prompt.loading.wait(10)
+    assert server.processor.loading.wait(10)
     for request_id in ("r2", "r3"):
         server.prepare(request_id, [{"text": "x"}])
     server.channel.send(Cancel(request_id="r2"))
     time.sleep(0.2)
-    server.prompt.go_on.set()
+    server.processor.go_on.set()
     answers = [server.recv() for _ in range(3)]
     assert [answer.request_id for answer in answers if isinstance(answer, Prepared)] == ["r1", "r3"]
     assert failed(answers[1]) == ("cancelled", None)
@@ -227,26 +227,26 @@ def test_a_video_that_is_measured_again_goes_into_the_new_leases(server: Server)
 
 
 def test_trouble_of_ours_tells_nothing_of_the_inside(server: Server, caplog: pytest.LogCaptureFixture) -> None:
-    server.prompt.broken = True
+    server.processor.broken = True
     server.prepare("r1", [{"image": SMALL}])
     server.lease(server.recv())
     answer = server.recv()
     assert failed(answer) == ("internal", None) and isinstance(answer, PrepareFailed)
     assert "secret" not in answer.message and "0x" not in answer.message
     assert "r1" in caplog.text and "RuntimeError" in caplog.text  # the log knows
-    server.prompt.broken = False
+    server.processor.broken = False
     server.prepare("r2", [{"text": "x"}])
     assert isinstance(server.recv(), Prepared)
     server.finish("r1")
 
 
 def test_leases_that_are_gone_fail_one_job(server: Server, caplog: pytest.LogCaptureFixture) -> None:
-    server.prompt.go_on.clear()
+    server.processor.go_on.clear()
     server.prepare("r1", [{"image": SMALL}])
     (name,) = server.lease(server.recv())
-    assert server.prompt.loading.wait(10)
+    assert server.processor.loading.wait(10)
     server.finish("r1")
-    server.prompt.go_on.set()
+    server.processor.go_on.set()
     answer = server.recv()
     assert failed(answer) == ("internal", None) and isinstance(answer, PrepareFailed)
     assert name not in answer.message + caplog.text
@@ -255,11 +255,11 @@ def test_leases_that_are_gone_fail_one_job(server: Server, caplog: pytest.LogCap
 
 
 def test_a_pulse_beats_while_a_job_is_stuck(server: Server) -> None:
-    server.prompt.go_on.clear()
+    server.processor.go_on.clear()
     server.prepare("r1", [{"image": SMALL}])
     server.lease(server.recv())
     time.sleep(1.8)
-    server.prompt.go_on.set()
+    server.processor.go_on.set()
     assert isinstance(server.recv(), Prepared)
     busy = [pulse.busy_seconds for pulse in server.pulses if pulse.request_id == "r1"]
     assert len(busy) >= 2 and busy == sorted(busy) and 0.4 < busy[-1] - busy[0] < 3
@@ -277,14 +277,14 @@ def test_a_pulse_beats_while_a_job_is_stuck(server: Server) -> None:
 def test_the_end_of_the_channel_ends_the_loop(server: Server, moment: str) -> None:
     if moment != "idle":
         if moment == "decoding":
-            server.prompt.go_on.clear()
+            server.processor.go_on.clear()
         server.prepare("r1", [{"image": SMALL}])
         measured = server.recv()
         if moment == "decoding":
             server.lease(measured)
-            assert server.prompt.loading.wait(10)
+            assert server.processor.loading.wait(10)
     server.channel.close()
-    server.prompt.go_on.set()
+    server.processor.go_on.set()
     server.thread.join(10)
     assert not server.thread.is_alive() and isinstance(server.ended[0], ChannelClosed)
     server.finish("r1")

@@ -22,8 +22,8 @@ BOX = Box(ref="cat", kind="box", points=((20, 30), (90, 70)), picture=0)
 
 def drawn(source: str, **media: object) -> Drawn:
     start = StartWorker(checkpoint="", media=MediaConfig(**media), max_model_len=1, shm_root="")  # type: ignore[arg-type]
-    where = "inputs[0].image"
-    return draw(Draw(request_id="r", media=Media(kind="image", source=source, where=where), boxes=(BOX,)), start)
+    param = "inputs[0].image"
+    return draw(Draw(request_id="r", media=Media(kind="image", source=source, param=param), boxes=(BOX,)), start)
 
 
 def test_the_picture_comes_back_with_its_box(tmp_path: Path) -> None:

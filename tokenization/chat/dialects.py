@@ -70,59 +70,59 @@ def chat_from_openai(messages: list[Any]) -> Chat:
 # ---- native
 
 
-def _history_entry(entry: Any, path: str) -> tuple[Turn, Turn]:
+def _history_entry(entry: Any, param: str) -> tuple[Turn, Turn]:
     if not isinstance(entry, dict):
-        raise ChatError(f"expected an object with 'inputs' and 'text', got {_type_name(entry)}", path)
-    _refuse_other_keys(entry, ("inputs", "text"), path)
+        raise ChatError(f"expected an object with 'inputs' and 'text', got {_type_name(entry)}", param)
+    _refuse_other_keys(entry, ("inputs", "text"), param)
     if "text" not in entry:
-        raise ChatError("'text', the assistant's answer to these inputs, is missing", f"{path}.text")
-    question = _inputs_turn(entry.get("inputs"), f"{path}.inputs")
-    return question, _plain_turn("assistant", _text(entry["text"], f"{path}.text"))
+        raise ChatError("'text', the assistant's answer to these inputs, is missing", f"{param}.text")
+    question = _inputs_turn(entry.get("inputs"), f"{param}.inputs")
+    return question, _plain_turn("assistant", _text(entry["text"], f"{param}.text"))
 
 
-def _inputs_turn(inputs: Any, path: str) -> Turn:
+def _inputs_turn(inputs: Any, param: str) -> Turn:
     if not isinstance(inputs, list):
-        raise ChatError(f"expected a list of parts, got {_type_name(inputs)}", path)
+        raise ChatError(f"expected a list of parts, got {_type_name(inputs)}", param)
     if not inputs:
-        raise ChatError("at least one part is needed", path)
-    parts = tuple(_native_part(part, f"{path}[{i}]") for i, part in enumerate(inputs))
+        raise ChatError("at least one part is needed", param)
+    parts = tuple(_native_part(part, f"{param}[{i}]") for i, part in enumerate(inputs))
     return Turn(role="user", parts=parts, plain=False)
 
 
-def _native_part(part: Any, path: str) -> Part:
+def _native_part(part: Any, param: str) -> Part:
     if not isinstance(part, dict):
-        raise ChatError(f'expected an object such as {{"text": "..."}}, got {_type_name(part)}', path)
+        raise ChatError(f'expected an object such as {{"text": "..."}}, got {_type_name(part)}', param)
     content = [key for key in part if key in ("text", "box") or key in _KINDS]
     if not content:
         named = ", ".join(f"'{shortened(str(key))}'" for key in list(part)[:3]) or "no key"
-        raise ChatError(f"unknown part ({named}): a part holds one of 'text', 'image', 'video', 'audio', 'box'", path)
+        raise ChatError(f"unknown part ({named}): a part holds one of 'text', 'image', 'video', 'audio', 'box'", param)
     if len(content) > 1:
-        raise ChatError(f"a part holds one of text, media or boxes, this one holds {_listed(content)}", path)
+        raise ChatError(f"a part holds one of text, media or boxes, this one holds {_listed(content)}", param)
     key = content[0]
     if key == "box":
-        return _boxes(part, path)
+        return _boxes(part, param)
     if key == "text":
-        _refuse_other_keys(part, (key,), path)
-        return Text(text=_text(part["text"], f"{path}.text"))
-    kind, where = _KINDS[key], f"{path}.{key}"
-    _refuse_other_keys(part, (key, *_OPTIONS[kind]), path)
-    source, frames = _sources(kind, part[key], where)
-    return Media(kind=kind, source=source, frames=frames, where=where, options=_options(kind, part, path))
+        _refuse_other_keys(part, (key,), param)
+        return Text(text=_text(part["text"], f"{param}.text"))
+    kind, value_param = _KINDS[key], f"{param}.{key}"
+    _refuse_other_keys(part, (key, *_OPTIONS[kind]), param)
+    source, frames = _sources(kind, part[key], value_param)
+    return Media(kind=kind, source=source, frames=frames, param=value_param, options=_options(kind, part, param))
 
 
-def _boxes(part: dict[str, Any], path: str) -> Boxes:
-    """{"box": [[x1, y1, x2, y2], ...], "ref": "words"}; numbers are cut to whole ones, as the original's are."""
-    _refuse_other_keys(part, ("box", "ref"), path)
-    boxes, where = part["box"], f"{path}.box"
+def _boxes(part: dict[str, Any], param: str) -> Boxes:
+    """{"box": [[x1, y1, x2, y2], ...], "ref": "words"}; numbers are truncated to whole ones."""
+    _refuse_other_keys(part, ("box", "ref"), param)
+    boxes, value_param = part["box"], f"{param}.box"
     if not isinstance(boxes, list) or not boxes:
-        raise ChatError(f"expected a list of boxes, [[x1, y1, x2, y2], ...], got {_type_name(boxes)}", where)
+        raise ChatError(f"expected a list of boxes, [[x1, y1, x2, y2], ...], got {_type_name(boxes)}", value_param)
     if not isinstance(boxes[0], list):
-        raise ChatError("this is one flat box; a list of boxes is needed, [[x1, y1, x2, y2]]", where)
+        raise ChatError("this is one flat box; a list of boxes is needed, [[x1, y1, x2, y2]]", value_param)
     for i, box in enumerate(boxes):
         if not isinstance(box, list) or len(box) != 4 or not all(map(_is_coordinate, box)):
-            raise ChatError(f"a box is four numbers from 0 to {FULL}, [x1, y1, x2, y2]", f"{where}[{i}]")
-    ref = None if part.get("ref") is None else _text(part["ref"], f"{path}.ref")
-    return Boxes(boxes=tuple((int(a), int(b), int(c), int(d)) for a, b, c, d in boxes), ref=ref, where=where)
+            raise ChatError(f"a box is four numbers from 0 to {FULL}, [x1, y1, x2, y2]", f"{value_param}[{i}]")
+    ref = None if part.get("ref") is None else _text(part["ref"], f"{param}.ref")
+    return Boxes(boxes=tuple((int(a), int(b), int(c), int(d)) for a, b, c, d in boxes), ref=ref, param=value_param)
 
 
 def _is_coordinate(value: Any) -> bool:
@@ -132,34 +132,34 @@ def _is_coordinate(value: Any) -> bool:
 # ---- OpenAI
 
 
-def _openai_turn(message: Any, path: str) -> Turn:
+def _openai_turn(message: Any, param: str) -> Turn:
     if not isinstance(message, dict):
-        raise ChatError(f"expected an object with 'role' and 'content', got {_type_name(message)}", path)
+        raise ChatError(f"expected an object with 'role' and 'content', got {_type_name(message)}", param)
     name = message.get("role")
     if not isinstance(name, str) or name not in _ROLES:
         shown = f"'{shortened(name)}'" if isinstance(name, str) else _type_name(name)
-        raise ChatError(f"the role is one of {_listed(list(_ROLES))}, got {shown}", f"{path}.role")
+        raise ChatError(f"the role is one of {_listed(list(_ROLES))}, got {shown}", f"{param}.role")
     role = _ROLES[name]
-    _refuse_other_keys(message, ("role", "content", "name"), path, empty_is_absent=True)
+    _refuse_other_keys(message, ("role", "content", "name"), param, empty_is_absent=True)
     content = message.get("content")
     if isinstance(content, str):
-        return _plain_turn(role, _text(content, f"{path}.content"))
+        return _plain_turn(role, _text(content, f"{param}.content"))
     if content is None and role == "assistant":
         return Turn(role=role, parts=(), plain=True)
     if not isinstance(content, list):
-        raise ChatError(f"expected a string or a list of parts, got {_type_name(content)}", f"{path}.content")
+        raise ChatError(f"expected a string or a list of parts, got {_type_name(content)}", f"{param}.content")
     if not content:
-        raise ChatError("at least one part is needed", f"{path}.content")
-    parts = tuple(_openai_part(part, f"{path}.content[{i}]") for i, part in enumerate(content))
+        raise ChatError("at least one part is needed", f"{param}.content")
+    parts = tuple(_openai_part(part, f"{param}.content[{i}]") for i, part in enumerate(content))
     for i, part in enumerate(parts):
         if role != "user" and isinstance(part, Media):
-            raise ChatError(f"only a user's message may hold media, this one is by '{name}'", f"{path}.content[{i}]")
+            raise ChatError(f"only a user's message may hold media, this one is by '{name}'", f"{param}.content[{i}]")
     return Turn(role=role, parts=parts, plain=False)
 
 
-def _openai_part(part: Any, path: str) -> Part:
+def _openai_part(part: Any, param: str) -> Part:
     if not isinstance(part, dict):
-        raise ChatError(f"expected an object with a 'type', got {_type_name(part)}", path)
+        raise ChatError(f"expected an object with a 'type', got {_type_name(part)}", param)
     readers: Mapping[str, Callable[[dict[str, Any], str], Part]] = {
         "text": _openai_text,
         "input_audio": _openai_input_audio,
@@ -168,41 +168,41 @@ def _openai_part(part: Any, path: str) -> Part:
     kind = part.get("type")
     if not isinstance(kind, str) or kind not in readers:
         shown = f"'{shortened(kind)}'" if isinstance(kind, str) else _type_name(kind)
-        raise ChatError(f"the type of a part is one of {_listed(list(readers))}, got {shown}", path)
+        raise ChatError(f"the type of a part is one of {_listed(list(readers))}, got {shown}", param)
     others = [key for key in part if key not in ("type", kind)]
     if any(key in readers for key in others):
-        raise ChatError(f"a part holds one of text or media, this one holds {_listed([kind, *others])}", path)
-    _refuse_other_keys(part, ("type", kind), path)
+        raise ChatError(f"a part holds one of text or media, this one holds {_listed([kind, *others])}", param)
+    _refuse_other_keys(part, ("type", kind), param)
     if kind not in part:
-        raise ChatError(f"'{kind}' is missing", path)
-    return readers[kind](part, path)
+        raise ChatError(f"'{kind}' is missing", param)
+    return readers[kind](part, param)
 
 
-def _openai_text(part: dict[str, Any], path: str) -> Text:
-    return Text(text=_text(part["text"], f"{path}.text"))
+def _openai_text(part: dict[str, Any], param: str) -> Text:
+    return Text(text=_text(part["text"], f"{param}.text"))
 
 
-def _openai_url(part: dict[str, Any], path: str) -> Media:
+def _openai_url(part: dict[str, Any], param: str) -> Media:
     kind = _URL_TYPES[part["type"]]
-    value, where = part[part["type"]], f"{path}.{part['type']}"
+    value, value_param = part[part["type"]], f"{param}.{part['type']}"
     options = MediaOptions()
     if isinstance(value, dict):
-        _refuse_other_keys(value, ("url", *_OPTIONS[kind]), where)
-        options = _options(kind, value, where)
-        value, where = value.get("url"), f"{where}.url"
-    source, frames = _sources(kind, value, where)
-    return Media(kind=kind, source=source, frames=frames, where=path, options=options)
+        _refuse_other_keys(value, ("url", *_OPTIONS[kind]), value_param)
+        options = _options(kind, value, value_param)
+        value, value_param = value.get("url"), f"{value_param}.url"
+    source, frames = _sources(kind, value, value_param)
+    return Media(kind=kind, source=source, frames=frames, param=param, options=options)
 
 
-def _openai_input_audio(part: dict[str, Any], path: str) -> Media:
-    value, where = part["input_audio"], f"{path}.input_audio"
+def _openai_input_audio(part: dict[str, Any], param: str) -> Media:
+    value, value_param = part["input_audio"], f"{param}.input_audio"
     if not isinstance(value, dict):
-        raise ChatError(f"expected an object with 'data' and 'format', got {_type_name(value)}", where)
-    _refuse_other_keys(value, ("data", "format"), where)
+        raise ChatError(f"expected an object with 'data' and 'format', got {_type_name(value)}", value_param)
+    _refuse_other_keys(value, ("data", "format"), value_param)
     if value.get("format") not in _SOUNDS:
-        raise ChatError(f"the format is one of {_listed(list(_SOUNDS))}", f"{where}.format")
-    data = _source(value.get("data"), f"{where}.data")
-    return Media(kind="audio", source=f"data:audio/{value['format']};base64,{data}", where=path)
+        raise ChatError(f"the format is one of {_listed(list(_SOUNDS))}", f"{value_param}.format")
+    data = _source(value.get("data"), f"{value_param}.data")
+    return Media(kind="audio", source=f"data:audio/{value['format']};base64,{data}", param=param)
 
 
 # ---- both
@@ -212,55 +212,55 @@ def _plain_turn(role: Role, text: str) -> Turn:
     return Turn(role=role, parts=(Text(text=text),), plain=True)
 
 
-def _text(value: Any, path: str) -> str:
+def _text(value: Any, param: str) -> str:
     if not isinstance(value, str):
-        raise ChatError(f"expected a string, got {_type_name(value)}", path)
+        raise ChatError(f"expected a string, got {_type_name(value)}", param)
     try:
         value.encode("utf-8")
     except UnicodeEncodeError:
-        raise ChatError("the text holds half of a surrogate pair, which is no character", path) from None
+        raise ChatError("the text holds half of a surrogate pair, which is no character", param) from None
     return value
 
 
-def _source(value: Any, path: str) -> str:
-    source = _text(value, path)
+def _source(value: Any, param: str) -> str:
+    source = _text(value, param)
     if not source:
-        raise ChatError("a path or a data: URL is needed, got an empty string", path)
+        raise ChatError("a path or a data: URL is needed, got an empty string", param)
     return source
 
 
-def _sources(kind: Kind, value: Any, path: str) -> tuple[str, tuple[str, ...]]:
+def _sources(kind: Kind, value: Any, param: str) -> tuple[str, tuple[str, ...]]:
     """(source, ()), or ("", sources of the frames) of a video that is a list of pictures."""
     if kind != "video" or not isinstance(value, list):
-        return _source(value, path), ()
+        return _source(value, param), ()
     if not value:
-        raise ChatError("at least one frame is needed", path)
-    return "", tuple(_source(frame, f"{path}[{i}]") for i, frame in enumerate(value))
+        raise ChatError("at least one frame is needed", param)
+    return "", tuple(_source(frame, f"{param}[{i}]") for i, frame in enumerate(value))
 
 
-def _options(kind: Kind, values: dict[str, Any], path: str) -> MediaOptions:
+def _options(kind: Kind, values: dict[str, Any], param: str) -> MediaOptions:
     """What stands beside a medium; the caller has refused what its kind does not take."""
     try:
         options = MediaOptions.read({key: values.get(key) for key in _OPTIONS[kind]})
     except MediaError as error:
-        raise ChatError(error.message, f"{path}.{error.param}" if error.param else path) from None
+        raise ChatError(error.message, f"{param}.{error.param}" if error.param else param) from None
     detail = values.get("detail")
     if detail is not None and detail not in _DETAILS:
-        raise ChatError(f"the detail is one of {_listed(list(_DETAILS))}", f"{path}.detail")
+        raise ChatError(f"the detail is one of {_listed(list(_DETAILS))}", f"{param}.detail")
     with_sound = values.get("use_audio_in_video")
     if with_sound is not None and not isinstance(with_sound, bool):
-        raise ChatError(f"expected true or false, got {_type_name(with_sound)}", f"{path}.use_audio_in_video")
+        raise ChatError(f"expected true or false, got {_type_name(with_sound)}", f"{param}.use_audio_in_video")
     return msgspec.structs.replace(options, low_detail=detail == "low", use_audio=bool(with_sound))
 
 
 def _refuse_other_keys(
-    value: dict[str, Any], known: tuple[str, ...], path: str, *, empty_is_absent: bool = False
+    value: dict[str, Any], known: tuple[str, ...], param: str, *, empty_is_absent: bool = False
 ) -> None:
     """Unknown keys are an error; where `empty_is_absent`, null and empty ones are what a client's library writes."""
     for key in value:
         if key not in known and not (empty_is_absent and value[key] in (None, [], {}, "")):
             shown = shortened(str(key))
-            raise ChatError(f"'{shown}' is not known here (known: {_listed(list(known))})", f"{path}.{shown}")
+            raise ChatError(f"'{shown}' is not known here (known: {_listed(list(known))})", f"{param}.{shown}")
 
 
 def _type_name(value: Any) -> str:

@@ -49,7 +49,7 @@ def find_boxes(text: str, sizes: Sequence[tuple[int, int]], picture: int | None 
     """The regions in an answer, in its order, as pixels of picture number `picture`, the last one by default.
 
     `sizes` are (width, height) in pixels of the conversation's pictures; without a picture there are no boxes. Pixels
-    are truncated as in the original, `int(x / 1000 * width)`; what lies outside is moved to the edge, and the corners
+    are truncated, `int(x / 1000 * width)`; what lies outside is moved to the edge, and the corners
     of a box are put in order. A `<ref>` belongs to all regions that follow it without anything between. What is not
     complete (an unclosed or empty tag, three numbers, words for numbers, a number of more than 18 digits) is no region:
     it stays in the text. Raises ValueError only for a `picture` that is not there.

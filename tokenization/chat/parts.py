@@ -16,11 +16,11 @@ class Text(msgspec.Struct, frozen=True, kw_only=True, tag="text"):
 
 
 class Media(msgspec.Struct, frozen=True, kw_only=True, tag="media"):
-    """One picture, clip or sound, not yet opened."""
+    """One picture, video or sound, not yet opened."""
 
     kind: Kind
     source: str  # a path or a data: URL, as the client wrote it; empty where there are frames
-    where: str  # the field it came from, for errors: "messages[1].content[3]"
+    param: str  # the field it came from, for errors: "messages[1].content[3]"
     frames: tuple[str, ...] = ()  # of a video that is a list of pictures: the source of each
     options: MediaOptions = MediaOptions()  # what stood beside it; of these a picture has its pixel bounds and detail
 
@@ -30,7 +30,7 @@ class Boxes(msgspec.Struct, frozen=True, kw_only=True, tag="boxes"):
 
     boxes: tuple[tuple[int, int, int, int], ...]  # (x1, y1, x2, y2)
     ref: str | None  # the words for what is inside
-    where: str
+    param: str
 
 
 class Turn(msgspec.Struct, frozen=True, kw_only=True):

@@ -9,7 +9,7 @@ from av.audio.resampler import AudioResampler
 
 from configs.serve import MediaConfig
 from tokenization.chat.errors import ChatError, MediaError
-from tokenization.media.audio_decoder import SoundReader, SoundTooLong, check_length, open_sound
+from tokenization.media.audio_decoder import AudioTooLong, SoundReader, check_length, open_sound
 
 RATE = 16_000  # samples per second of what `read_sound` gives
 _PIECE = 1 << 16  # samples that are taken to 16 kHz at once: at a rate of 1 Hz each becomes 16,000
@@ -18,14 +18,14 @@ _FILTER = 64  # samples, at the lower of both rates: twice what FFmpeg's filter 
 
 
 def read_sound(
-    data: bytes | memoryview, limits: MediaConfig, where: str, *, model_seconds: float = math.inf
+    data: bytes | memoryview, limits: MediaConfig, param: str, *, model_seconds: float = math.inf
 ) -> np.ndarray:
     """float32 [n], n >= 1, finite, mono at 16 kHz: the sound in `data`, or the first sound track of the video in it.
 
     Channels are averaged, as the feature extractors' own loaders do. Silence that codecs put before the sound and
     behind it is cut off where the file says how much that is. Of a damaged file what decodes is given.
 
-    Raises ChatError with param `where` for what is no sound, has no sound track, has lost most of what it held, lasts
+    Raises ChatError with param `param` for what is no sound, has no sound track, has lost most of what it held, lasts
     longer than `limits.max_audio_seconds` or `model_seconds`, or holds values that are not finite numbers. No more than
     the allowed length and one frame is decoded and held.
     """
@@ -33,10 +33,10 @@ def read_sound(
         with open_sound(data) as sound:
             return _read(sound, min(limits.max_audio_seconds, model_seconds))
     except MediaError as error:
-        if isinstance(error, SoundTooLong) and model_seconds < limits.max_audio_seconds:
+        if isinstance(error, AudioTooLong) and model_seconds < limits.max_audio_seconds:
             message = f"the sound is too long: this model hears at most {model_seconds:g} s at once"
-            raise ChatError(message, where) from None
-        raise ChatError(error.message, where) from None
+            raise ChatError(message, param) from None
+        raise ChatError(error.message, param) from None
 
 
 # ---- details

@@ -33,7 +33,7 @@ _MAX_CHANGES = 32  # of rate or layout on the way: each has FFmpeg build a filte
 _SAYS_LENGTH = ("mov", "flac", "ogg", "wav")  # containers whose length is no guess from the bit rate
 
 
-class SoundTooLong(MediaError):
+class AudioTooLong(MediaError):
     """A sound that lasts longer than it may."""
 
 
@@ -133,10 +133,10 @@ class SoundReader:
 
 
 def check_length(seconds: float, max_seconds: float) -> None:
-    """Raises SoundTooLong for a sound that lasts longer than it may."""
+    """Raises AudioTooLong for a sound that lasts longer than it may."""
     # Sums of many lengths are off by a little.
     if seconds > max_seconds + 1e-6:
-        raise SoundTooLong(f"the sound lasts more than the allowed {max_seconds:g} s")
+        raise AudioTooLong(f"the sound lasts more than the allowed {max_seconds:g} s")
 
 
 def check_shape(rate: int, channels: int) -> None:

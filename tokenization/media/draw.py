@@ -79,7 +79,7 @@ def draw_boxes(
 
 def _open(image: bytes | Image.Image, max_source_pixels: int) -> Image.Image:
     if isinstance(image, bytes):
-        return decode_rgb(image, max_source_pixels=max_source_pixels, where="image")
+        return decode_rgb(image, max_source_pixels=max_source_pixels, param="image")
     upright = ImageOps.exif_transpose(image).convert("RGBA")
     return Image.alpha_composite(Image.new("RGBA", upright.size, "white"), upright).convert("RGB")
 

@@ -17,34 +17,34 @@ _OPEN_FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC | os.O_N
 _OPEN_DIRECTORY = os.O_RDONLY | os.O_NOFOLLOW | os.O_DIRECTORY | os.O_CLOEXEC
 
 
-def fetch(source: str, *, roots: Sequence[Path], max_bytes: int, where: str) -> bytes:
+def fetch(source: str, *, roots: Sequence[Path], max_bytes: int, param: str) -> bytes:
     """The bytes behind `source`: a `data:` URL, a `file://` URL, or a path under one of `roots`.
 
     A path may be absolute, or relative to the working directory or to a root. Symbolic links below a root are not
-    followed. Raises ChatError with param `where`; every path that is not a readable regular file under a root has one
+    followed. Raises ChatError with param `param`; every path that is not a readable regular file under a root has one
     and the same message, so that nothing is told of files elsewhere.
     """
     if source[:5].lower() == "data:":
-        return _read_data_url(source, max_bytes, where)
+        return _read_data_url(source, max_bytes, param)
     scheme = _SCHEME.match(source)
     if scheme is None:
-        return _read_path(source, roots, max_bytes, where)
+        return _read_path(source, roots, max_bytes, param)
     name = scheme.group()[:-3].lower()
     if name == "file":
         host, slash, path = source[scheme.end() :].partition("/")
         if host not in ("", "localhost") or not slash:
-            raise ChatError("a file:// URL needs an absolute path and no host", where)
-        return _read_path("/" + unquote(path), roots, max_bytes, where)
+            raise ChatError("a file:// URL needs an absolute path and no host", param)
+        return _read_path("/" + unquote(path), roots, max_bytes, param)
     if name in ("http", "https"):
-        raise ChatError("http(s) URLs are not enabled on this server; send the bytes in a data: URL", where)
-    raise ChatError("this kind of URL is not supported; send the bytes in a data: URL", where)
+        raise ChatError("http(s) URLs are not enabled on this server; send the bytes in a data: URL", param)
+    raise ChatError("this kind of URL is not supported; send the bytes in a data: URL", param)
 
 
-def _read_data_url(source: str, max_bytes: int, where: str) -> bytes:
+def _read_data_url(source: str, max_bytes: int, param: str) -> bytes:
     comma = source.find(",", 5, 5 + 1024)
     if comma < 0:
-        raise ChatError("a data: URL has the form data:<type>;base64,<data>", where)
-    too_large = ChatError(f"the data is larger than the allowed {max_bytes} bytes", where)
+        raise ChatError("a data: URL has the form data:<type>;base64,<data>", param)
+    too_large = ChatError(f"the data is larger than the allowed {max_bytes} bytes", param)
     is_base64 = source[5:comma].lower().endswith(";base64")
     payload = source[comma + 1 :]
     if len(payload) > 3 * max_bytes + 4:  # each byte takes at most three characters
@@ -59,29 +59,29 @@ def _read_data_url(source: str, max_bytes: int, where: str) -> bytes:
         try:
             data = pybase64.b64decode(payload, validate=True)
         except ValueError:
-            raise ChatError("the base64 data is not valid", where) from None
+            raise ChatError("the base64 data is not valid", param) from None
     if len(data) > max_bytes:
         raise too_large
     if not data:
-        raise ChatError("the data: URL holds no data", where)
+        raise ChatError("the data: URL holds no data", param)
     return data
 
 
-def _read_path(path: str, roots: Sequence[Path], max_bytes: int, where: str) -> bytes:
+def _read_path(path: str, roots: Sequence[Path], max_bytes: int, param: str) -> bytes:
     if not roots:
-        raise ChatError("local paths are not enabled on this server; send the bytes in a data: URL", where)
+        raise ChatError("local paths are not enabled on this server; send the bytes in a data: URL", param)
     if "\0" in path or ".." in path.split("/"):
-        raise ChatError(_OUTSIDE, where)
+        raise ChatError(_OUTSIDE, param)
     for root, names in _candidates(path, roots):
         try:
             fd = _open_beneath(root, names)
         except OSError:
             continue
         try:
-            return _read_regular(fd, max_bytes, where)
+            return _read_regular(fd, max_bytes, param)
         finally:
             os.close(fd)
-    raise ChatError(_OUTSIDE, where)
+    raise ChatError(_OUTSIDE, param)
 
 
 def _candidates(path: str, roots: Sequence[Path]) -> Iterator[tuple[str, list[str]]]:
@@ -120,8 +120,8 @@ def _open_beneath(root: str, names: list[str]) -> int:
     return fd
 
 
-def _read_regular(fd: int, max_bytes: int, where: str) -> bytes:
-    too_large = ChatError(f"the file is larger than the allowed {max_bytes} bytes", where)
+def _read_regular(fd: int, max_bytes: int, param: str) -> bytes:
+    too_large = ChatError(f"the file is larger than the allowed {max_bytes} bytes", param)
     size = os.fstat(fd).st_size
     if size > max_bytes:
         raise too_large
@@ -132,9 +132,9 @@ def _read_regular(fd: int, max_bytes: int, where: str) -> bytes:
             pieces.append(piece)
             left -= len(piece)
     except OSError:
-        raise ChatError("the file could not be read", where) from None
+        raise ChatError("the file could not be read", param) from None
     if left <= 0:
         raise too_large
     if not pieces:
-        raise ChatError("the file is empty", where)
+        raise ChatError("the file is empty", param)
     return b"".join(pieces)

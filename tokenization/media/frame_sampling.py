@@ -1,8 +1,8 @@
-"""Which frames of a clip are looked at, how large, how far apart, and by which packets: arithmetic. Knows no files.
+"""Which frames of a video are looked at, how large, how far apart, and by which packets: arithmetic. Knows no files.
 
 The rule is that of the preprocessing package which these models were published with: 2 frames a second, an
-even number of them, at least 4 and at most 768, spread evenly over the clip by index; 128 to 768 tokens a frame within
-a budget for the whole clip. Requests may turn the knobs of `MediaOptions`; `VideoCaps` are the server's and win.
+even number of them, at least 4 and at most 768, spread evenly over the video by index; 128 to 768 tokens a frame within
+a budget for the whole video. Requests may set `MediaOptions`; `VideoCaps` are the server's and win.
 """
 
 import math
@@ -14,9 +14,9 @@ from tokenization.chat.errors import MediaError
 from tokenization.chat.options import MediaOptions
 from tokenization.media.smart_resize import MAX_ASPECT, held_resize
 
-FPS = 2.0  # frames looked at per second of a clip, where the request does not say
+FPS = 2.0  # frames looked at per second of a video, where the request does not say
 FRAME_FACTOR = 2  # two frames make one temporal grid of patches, so their number is even
-MIN_FRAMES = 4  # sampling by fps takes at least so many, where the clip has them
+MIN_FRAMES = 4  # sampling by fps takes at least so many, where the video has them
 MAX_FRAMES = 768
 FRAME_MIN_PIXELS = 128 * 28 * 28
 FRAME_MAX_PIXELS = 768 * 28 * 28
@@ -26,7 +26,7 @@ MIN_SLACK = 1.05  # where the budget leaves less than a frame's minimum, a frame
 
 
 class FrameRules(msgspec.Struct, frozen=True, kw_only=True):
-    """What a checkpoint wants to see of a clip where the request does not say: the published rule, or its own.
+    """What a checkpoint wants to see of a video where the request does not say: the published rule, or its own.
 
     Whatever they say, no frame has more than 602,112 pixels (768 tokens of 28 x 28).
     """
@@ -39,7 +39,7 @@ class FrameRules(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class VideoCaps(msgspec.Struct, frozen=True, kw_only=True):
-    """What the server looks at in one clip, whatever a request says. Raises ValueError when no clip could fit."""
+    """What the server looks at in one video, whatever a request says. Raises ValueError when no video could fit."""
 
     max_frames: int = 768  # frames that reach the model; also the longest list of frames
     max_fps: float = 30.0  # frames looked at per second of a file, where `fps` chooses them
@@ -58,31 +58,33 @@ class VideoCaps(msgspec.Struct, frozen=True, kw_only=True):
 PUBLISHED = FrameRules()
 
 
-class Sampling(msgspec.Struct, frozen=True, kw_only=True):
+class FrameSampling(msgspec.Struct, frozen=True, kw_only=True):
     """What is looked at, in the order in which the model sees it."""
 
     indices: tuple[int, ...]  # of frames in presentation order; even in number, ascending, repeats allowed
     seconds_per_grid: float  # between two temporal grids
 
 
-def sample(
+def sample_frames(
     n_frames: int,
     video_fps: float,
     options: MediaOptions,
     caps: VideoCaps,
     *,
     rules: FrameRules = PUBLISHED,
-) -> Sampling:
-    """The frames to look at in a clip of `n_frames` that shows `video_fps` frames a second on average.
+) -> FrameSampling:
+    """The frames to look at in a video of `n_frames` that shows `video_fps` frames a second on average.
 
-    Raises MediaError when the clip is empty or `num_frames` asks for more frames than there are.
+    Raises MediaError when the video is empty or `num_frames` asks for more frames than there are.
     """
     n = count_frames(n_frames, video_fps, options, caps, rules)
     sampled_fps = n / n_frames * video_fps
-    return Sampling(indices=frame_indices(n_frames, n), seconds_per_grid=FRAME_FACTOR / sampled_fps)
+    return FrameSampling(indices=frame_indices(n_frames, n), seconds_per_grid=FRAME_FACTOR / sampled_fps)
 
 
-def sample_list(n_frames: int, options: MediaOptions, caps: VideoCaps, *, rules: FrameRules = PUBLISHED) -> Sampling:
+def sample_frame_list(
+    n_frames: int, options: MediaOptions, caps: VideoCaps, *, rules: FrameRules = PUBLISHED
+) -> FrameSampling:
     """The same for a list of `n_frames` frames, which somebody has sampled already: all of them, the last one twice
     where their number is odd. `fps` tells the rate they were taken at, which no cap bounds; `num_frames` chooses
     among them.
@@ -93,17 +95,17 @@ def sample_list(n_frames: int, options: MediaOptions, caps: VideoCaps, *, rules:
         raise MediaError(f"a list of {n_frames} frames cannot be served, it must have 1 to {caps.max_frames}")
     rate = float(options.fps or rules.fps)
     if options.num_frames is not None:
-        return sample(n_frames, rate, options, caps)
+        return sample_frames(n_frames, rate, options, caps)
     indices = tuple(range(n_frames)) + (n_frames - 1,) * (n_frames % FRAME_FACTOR)
     # An odd list at the cap: the last frame has no partner, and repeating it would pass the cap.
     indices = indices[: _floor_even(caps.max_frames)]
-    return Sampling(indices=indices, seconds_per_grid=FRAME_FACTOR / rate)
+    return FrameSampling(indices=indices, seconds_per_grid=FRAME_FACTOR / rate)
 
 
 def count_frames(
     n_frames: int, video_fps: float, options: MediaOptions, caps: VideoCaps, rules: FrameRules = PUBLISHED
 ) -> int:
-    """How many frames to look at: even, at least 2. A clip of one frame shows it twice, whatever was asked for."""
+    """How many frames to look at: even, at least 2. A video of one frame shows it twice, whatever was asked for."""
     if n_frames < 1 or not (math.isfinite(video_fps) and video_fps > 0):
         raise MediaError("the video holds no frames")
     if n_frames < FRAME_FACTOR:

@@ -44,25 +44,25 @@ class ImageHeader:
     orientation: int  # EXIF, 1 to 8; 1: as stored
 
 
-def read_header(data: bytes, *, max_source_pixels: int, where: str) -> ImageHeader:
+def read_header(data: bytes, *, max_source_pixels: int, param: str) -> ImageHeader:
     """Size and orientation, without decoding a pixel. Raises ChatError, also when width x height is above the cap."""
-    return _open(data, max_source_pixels, where)[1]
+    return _open(data, max_source_pixels, param)[1]
 
 
-def decode_rgb(data: bytes, *, max_source_pixels: int, where: str, on_white: bool = True) -> Image.Image:
-    """The first frame, upright, as RGB: transparency lies on white, as in transformers' image processors of Qwen.
+def decode_rgb(data: bytes, *, max_source_pixels: int, param: str, on_white: bool = True) -> Image.Image:
+    """The first frame, upright, as RGB: transparency lies on white, as in the image processors of transformers.
 
     Not `on_white`: transparency is forgotten, and what is below it shows, as with Pillow's plain convert("RGB").
     Its size is that of `read_header`. Raises ChatError, also when the data behind the header is damaged.
     """
-    image, header = _open(data, max_source_pixels, where)
-    with _pillow(_DAMAGED, where):
+    image, header = _open(data, max_source_pixels, param)
+    with _pillow(_DAMAGED, param):
         image.load()
         if header.orientation in _TRANSPOSE:
             image = image.transpose(_TRANSPOSE[header.orientation])
         image = _to_rgb(image) if on_white else image.convert("RGB")
     if image.size != (header.width, header.height):
-        raise ChatError(_DAMAGED, where)
+        raise ChatError(_DAMAGED, param)
     return image
 
 
@@ -92,17 +92,17 @@ def to_patches(image: Image.Image, *, patch: int, merge: int) -> np.ndarray:
 # ---- details
 
 
-def _open(data: bytes, max_source_pixels: int, where: str) -> tuple[Image.Image, ImageHeader]:
-    with _pillow(_NOT_AN_IMAGE, where, (*_PILLOW_ERRORS, MemoryError)):
+def _open(data: bytes, max_source_pixels: int, param: str) -> tuple[Image.Image, ImageHeader]:
+    with _pillow(_NOT_AN_IMAGE, param, (*_PILLOW_ERRORS, MemoryError)):
         image: Image.Image = Image.open(io.BytesIO(data), formats=FORMATS)
         width, height = image.size
         orientation = _orientation(image, data)
     if width < 1 or height < 1:
-        raise ChatError(_NOT_AN_IMAGE, where)
+        raise ChatError(_NOT_AN_IMAGE, param)
     if width * height > max_source_pixels:
         raise ChatError(
             f"the image has {width} x {height} = {width * height} pixels, at most {max_source_pixels} are allowed",
-            where,
+            param,
         )
     if orientation >= 5:
         width, height = height, width
@@ -110,7 +110,7 @@ def _open(data: bytes, max_source_pixels: int, where: str) -> tuple[Image.Image,
 
 
 @contextmanager
-def _pillow(message: str, where: str, errors: tuple[type[Exception], ...] = _PILLOW_ERRORS) -> Iterator[None]:
+def _pillow(message: str, param: str, errors: tuple[type[Exception], ...] = _PILLOW_ERRORS) -> Iterator[None]:
     """Pillow's many errors become one, without its text (which may hold addresses); its warnings are not ours."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -119,7 +119,7 @@ def _pillow(message: str, where: str, errors: tuple[type[Exception], ...] = _PIL
         except ChatError:
             raise
         except errors:
-            raise ChatError(message, where) from None
+            raise ChatError(message, param) from None
 
 
 def _to_rgb(image: Image.Image) -> Image.Image:

@@ -1,7 +1,7 @@
 """Samples become the log-mel frames that Whisper-style encoders listen to. Knows no sound format and no model.
 
 Frames stand `hop` samples apart, the first centred at sample 0: Hann window, power of the spectrum, triangular filters
-on the Slaney mel scale, log10, cut off 80 dB below the loudest value of the clip, then (x + 4) / 4. The arithmetic is
+on the Slaney mel scale, log10, cut off 80 dB below the loudest value of the sound, then (x + 4) / 4. The arithmetic is
 float64 up to the returned array; published extractors work in float32 and differ from it by their own rounding.
 """
 
@@ -12,13 +12,13 @@ from functools import lru_cache
 import numpy as np
 
 CONTEXT_FRAMES = 2
-"""Frames behind the last valid one that still reach an encoder which convolves a whole padded clip (kernels 3 and 3,
-the second with stride 2) and hides the padding only afterwards. Their windows may hold the clip's last samples, so
+"""Frames behind the last valid one that still reach an encoder which convolves a whole padded sound (kernels 3 and 3,
+the second with stride 2) and hides the padding only afterwards. Their windows may hold the sound's last samples, so
 they cannot be guessed from the valid frames."""
 
 _FLOOR = 1e-10  # power below it is silence
 _RANGE = 8.0  # decades of power below the loudest value that are told apart
-_BLOCK = 1024  # frames in work at once: 3 MB a step, so that a long clip takes no more than a short one
+_BLOCK = 1024  # frames in work at once: 3 MB a step, so that a long sound takes no more than a short one
 _MEL_LINEAR = 200 / 3  # Hz per mel below 1 kHz
 _MEL_BREAK = 1000.0  # Hz; above it the scale is logarithmic
 _MEL_LOG = math.log(6.4) / 27  # of a mel above it
@@ -55,7 +55,7 @@ def log_mel(samples: np.ndarray, spec: MelSpec, length: int | None = None, conte
         raise ValueError(f"length must be a multiple of {spec.hop} samples, got {length}")
     signal = samples if length is None else samples[:length]
     n = -(-len(signal) // spec.hop)
-    # Windows centred behind the last sample still reach back to it and may hold the loudest value of the clip.
+    # Windows centred behind the last sample still reach back to it and may hold the loudest value of the sound.
     n_all = n + max(context, -(-half // spec.hop))
     if length is not None:
         n_all = min(n_all, length // spec.hop)

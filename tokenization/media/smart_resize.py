@@ -1,4 +1,4 @@
-"""Sizes and patch grids of Qwen's vision models, as arithmetic. Knows no pixels and no files."""
+"""The size that a picture or a frame is resized to, and how many tokens its patches become."""
 
 import math
 

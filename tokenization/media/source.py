@@ -19,7 +19,7 @@ class Source:
     """What a client sent for one medium, with what it said beside it."""
 
     kind: Kind
-    where: str  # the field it came from: what errors name
+    param: str  # the field it came from: what errors name
     data: bytes  # as encoded; empty where there are frames
     frames: tuple[bytes, ...] = ()  # of a video that is a list of pictures, each as encoded
     options: MediaOptions = MediaOptions()
@@ -34,7 +34,7 @@ def tracks(source: Source) -> tuple[Source, ...]:
     if source.kind != "video" or not source.options.use_audio:
         return (source,)
     if source.frames:
-        raise ChatError("use_audio_in_video: a list of pictures has no sound", source.where)
+        raise ChatError("use_audio_in_video: a list of pictures has no sound", source.param)
     return source, replace(source, kind="audio", of_video=True)
 
 
@@ -47,14 +47,14 @@ def fetch_source(media: Media, limits: MediaConfig) -> Source:
     data = b""
     pictures = _jpeg_payload(media) if media.kind == "video" else None
     if pictures is not None:
-        _check_size(len(pictures) // 4 * 3, limits, media.where)
-        with video_errors(media.where):
+        _check_size(len(pictures) // 4 * 3, limits, media.param)
+        with video_errors(media.param):
             frames = tuple(split_jpegs(pictures, video_caps(limits)))
     elif media.frames:
         frames = _fetch_frames(media, limits)
     else:
-        data = fetch(media.source, roots=limits.roots, max_bytes=limits.max_file_bytes, where=media.where)
-    return Source(kind=media.kind, where=media.where, data=data, frames=frames, options=media.options)
+        data = fetch(media.source, roots=limits.roots, max_bytes=limits.max_file_bytes, param=media.param)
+    return Source(kind=media.kind, param=media.param, data=data, frames=frames, options=media.options)
 
 
 def video_caps(limits: MediaConfig) -> VideoCaps:
@@ -70,13 +70,13 @@ def video_caps(limits: MediaConfig) -> VideoCaps:
 
 
 @contextmanager
-def video_errors(where: str) -> Iterator[None]:
-    """What is wrong with a video is wrong with the field it came from; the message names the knob that is wrong."""
+def video_errors(param: str) -> Iterator[None]:
+    """What is wrong with a video is wrong with the field it came from; the message names the option that is wrong."""
     try:
         yield
     except MediaError as error:
         named = error.param is None or error.param in error.message
-        raise ChatError(error.message if named else f"{error.param}: {error.message}", where) from None
+        raise ChatError(error.message if named else f"{error.param}: {error.message}", param) from None
 
 
 def _jpeg_payload(media: Media) -> str | None:
@@ -91,19 +91,19 @@ def _jpeg_payload(media: Media) -> str | None:
 def _fetch_frames(media: Media, limits: MediaConfig) -> tuple[bytes, ...]:
     n = len(media.frames)
     if n > limits.max_frames:
-        raise ChatError(f"the video has {n} frames, at most {limits.max_frames} are allowed", media.where)
+        raise ChatError(f"the video has {n} frames, at most {limits.max_frames} are allowed", media.param)
     frames: list[bytes] = []
     total = 0
     for frame in media.frames:
-        frames.append(fetch(frame, roots=limits.roots, max_bytes=limits.max_file_bytes, where=media.where))
+        frames.append(fetch(frame, roots=limits.roots, max_bytes=limits.max_file_bytes, param=media.param))
         total += len(frames[-1])
-        _check_size(total, limits, media.where)
+        _check_size(total, limits, media.param)
     return tuple(frames)
 
 
-def _check_size(nbytes: int, limits: MediaConfig, where: str) -> None:
+def _check_size(nbytes: int, limits: MediaConfig, param: str) -> None:
     if nbytes > limits.max_file_bytes:
-        raise ChatError(f"the frames together are larger than the allowed {limits.max_file_bytes} bytes", where)
+        raise ChatError(f"the frames together are larger than the allowed {limits.max_file_bytes} bytes", param)
 
 
 def split_jpegs(payload: str, caps: VideoCaps) -> list[bytes]:

@@ -8,14 +8,21 @@ import numpy as np
 from configs.serve import MediaConfig
 from tokenization.chat.errors import MediaError
 from tokenization.chat.options import MediaOptions
-from tokenization.media.frame_sampling import FRAME_FACTOR, PUBLISHED, FrameRules, frame_size, sample, sample_list
+from tokenization.media.frame_sampling import (
+    FRAME_FACTOR,
+    PUBLISHED,
+    FrameRules,
+    frame_size,
+    sample_frame_list,
+    sample_frames,
+)
 from tokenization.media.source import Source, video_caps, video_errors
 from tokenization.media.video_frames import frames_from_jpegs, probe_jpegs, read_frames
-from tokenization.media.video_plan import ClipPlan, VideoInfo
+from tokenization.media.video_plan import VideoInfo, VideoPlan
 from tokenization.media.video_probe import probe
 
 
-def plan_clip(source: Source, limits: MediaConfig, rules: FrameRules = PUBLISHED, *, factor: int) -> ClipPlan:
+def plan_video(source: Source, limits: MediaConfig, rules: FrameRules = PUBLISHED, *, factor: int) -> VideoPlan:
     """Choose frames and their size: sides are multiples of `factor`.
 
     What the request does not say is as `rules` have it; the limits hold for both.
@@ -24,10 +31,10 @@ def plan_clip(source: Source, limits: MediaConfig, rules: FrameRules = PUBLISHED
     """
     caps, options = video_caps(limits), _bounded(source.options, rules, limits.max_pixels)
     info: VideoInfo | None = None
-    with video_errors(source.where):
+    with video_errors(source.param):
         if source.frames:
             height, width = probe_jpegs(source.frames, caps)
-            sampling = sample_list(len(source.frames), options, caps, rules=rules)
+            sampling = sample_frame_list(len(source.frames), options, caps, rules=rules)
             rate = options.fps or rules.fps
             if len(source.frames) / rate > caps.max_duration_s:
                 raise MediaError(f"the video lasts more than the allowed {caps.max_duration_s:.0f} s", "fps")
@@ -35,29 +42,29 @@ def plan_clip(source: Source, limits: MediaConfig, rules: FrameRules = PUBLISHED
         else:
             info = probe(source.data, caps)
             height, width = info.height, info.width
-            sampling = sample(info.n_frames, info.fps, options, caps, rules=rules)
+            sampling = sample_frames(info.n_frames, info.fps, options, caps, rules=rules)
             times = tuple(info.timestamps[list(sampling.indices)].tolist())
         size = frame_size(height, width, len(sampling.indices), options, caps, factor=factor)
-    return ClipPlan(
+    return VideoPlan(
         indices=sampling.indices, times=times, seconds_per_grid=sampling.seconds_per_grid, size=size, info=info
     )
 
 
-def read_clip(source: Source, plan: ClipPlan, limits: MediaConfig) -> np.ndarray:
+def read_video(source: Source, plan: VideoPlan, limits: MediaConfig) -> np.ndarray:
     """uint8 [n, height, width, 3]: the frames of the plan, upright and resized.
 
     Where some do not decode, the picture before takes their place, as on a screen; the end of a video from where on
     none does is left out, in whole temporal grids. Raises ChatError when no frame decodes.
     """
     caps = video_caps(limits)
-    with video_errors(source.where):
+    with video_errors(source.param):
         if plan.info is None:
             return frames_from_jpegs(source.frames, plan.indices, plan.size, caps)
         frames, kept = read_frames(source.data, plan.info, plan.indices, plan.size, caps)
     return frames if len(kept) == len(plan.indices) else _bridged(frames, kept, plan.indices)
 
 
-def clip_patches(frames: np.ndarray, *, patch: int, merge: int) -> np.ndarray:
+def video_patches(frames: np.ndarray, *, patch: int, merge: int) -> np.ndarray:
     """uint8 [n, height, width, 3] -> [n/2 * h * w, 3 * 2 * patch * patch], h and w in patches.
 
     Rows are in merge-block order inside each temporal grid (t, h', w', merge, merge), columns are

@@ -1,4 +1,4 @@
-"""One clip opened by a restrained FFmpeg, its packets, and the decoding of some of its frames. Knows no pixels."""
+"""One video opened by a restrained FFmpeg, its packets, and the decoding of some of its frames. Knows no pixels."""
 
 import io
 from collections import deque
@@ -29,8 +29,8 @@ _SKIPPING = ("h264", "hevc", "mpeg4", "mpeg2video", "mpeg1video")
 _NOT_MOVING = Disposition.attached_pic | Disposition.timed_thumbnails | Disposition.still_image
 
 
-class ClipReader:
-    """One open clip: its packets, and what the decoder makes of them."""
+class VideoReader:
+    """One open video: its packets, and what the decoder makes of them."""
 
     def __init__(self, container: InputContainer, stream: VideoStream) -> None:
         self.container = container.format.name
@@ -126,9 +126,9 @@ class ClipReader:
 
 
 @contextmanager
-def open_clip(
+def open_video(
     data: bytes | memoryview, caps: VideoCaps, *, threads: int = 1, study: bool = False
-) -> Iterator[ClipReader]:
+) -> Iterator[VideoReader]:
     """Opened with nothing to reach but the bytes: no protocol, no format that names other files, no rare codec.
 
     With `study` FFmpeg decodes the first frames while it opens, to learn what some headers do not say (by how much the
@@ -147,7 +147,7 @@ def open_clip(
         stream.codec_context.options = limits
         stream.codec_context.thread_count = threads
         stream.thread_type = "AUTO" if threads > 1 else "NONE"
-        yield ClipReader(container, stream)
+        yield VideoReader(container, stream)
 
 
 def _moving_stream(container: InputContainer, caps: VideoCaps) -> VideoStream:

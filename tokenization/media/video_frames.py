@@ -1,4 +1,4 @@
-"""The bytes of a clip become upright RGB frames of one size, by seek-and-sample. Knows no model and no file names."""
+"""The bytes of a video become upright RGB frames of one size, by seek-and-sample. Knows no model and no file names."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -12,7 +12,7 @@ from PIL import Image
 from tokenization.chat.errors import ChatError, MediaError
 from tokenization.media.frame_sampling import VideoCaps
 from tokenization.media.image import decode_rgb, read_header, resize
-from tokenization.media.video_decoder import UNDECODABLE, open_clip
+from tokenization.media.video_decoder import UNDECODABLE, open_video
 from tokenization.media.video_plan import Run, VideoInfo, plan_runs
 
 _THREADS = 4  # of one decoder; more would wait for each other on the few packets of a run
@@ -42,12 +42,12 @@ def read_frames(
     # Among threads an error can take the frames around it with it; a second reading without them gets those back.
     for threads in (_THREADS, 1):
         runs = plan_runs(info.index, sorted(missing))
-        with open_clip(data, caps, threads=threads, study=True) as clip:
-            for frame_number, frame in clip.pick(info.index, runs):
+        with open_video(data, caps, threads=threads, study=True) as video:
+            for frame_number, frame in video.pick(info.index, runs):
                 picture = resize(_to_image(frame, info, rgb), width=size[1], height=size[0])
                 out[rows[frame_number]] = np.asarray(picture)
                 missing.discard(frame_number)
-            if not missing or not clip.errors:
+            if not missing or not video.errors:
                 break
     kept = [row for row, frame_number in enumerate(indices) if frame_number not in missing]
     if not kept:
@@ -55,7 +55,7 @@ def read_frames(
     return (out[kept] if missing else out), tuple(indices[row] for row in kept)
 
 
-# ---- a clip that is a list of pictures
+# ---- a video that is a list of pictures
 
 
 def probe_jpegs(pictures: Sequence[bytes], caps: VideoCaps) -> tuple[int, int]:
@@ -65,7 +65,7 @@ def probe_jpegs(pictures: Sequence[bytes], caps: VideoCaps) -> tuple[int, int]:
     headers = []
     for i, data in enumerate(pictures):
         with _picture_errors(i):
-            headers.append(read_header(data, max_source_pixels=caps.max_source_pixels, where=""))
+            headers.append(read_header(data, max_source_pixels=caps.max_source_pixels, param=""))
     return headers[0].height, headers[0].width
 
 
@@ -83,7 +83,7 @@ def frames_from_jpegs(
             out[row] = out[done[i]]
             continue
         with _picture_errors(i):
-            image = decode_rgb(pictures[i], max_source_pixels=caps.max_source_pixels, where="")
+            image = decode_rgb(pictures[i], max_source_pixels=caps.max_source_pixels, param="")
         out[row] = np.asarray(resize(image, width=size[1], height=size[0]))
         done[i] = row
     return out

@@ -60,7 +60,7 @@ def plan_runs(index: PacketIndex, frames: Sequence[int]) -> tuple[Run, ...]:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class VideoInfo:
-    """What the packets and one decoded frame of a clip tell. Frames are numbered as they are shown."""
+    """What the packets and one decoded frame of a video tell. Frames are numbered as they are shown."""
 
     width: int  # of the upright frame, pixels
     height: int
@@ -74,7 +74,7 @@ class VideoInfo:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class ClipPlan:
+class VideoPlan:
     """What is looked at, before more than one frame is decoded."""
 
     indices: tuple[int, ...]  # of frames in presentation order; even in number

@@ -8,7 +8,7 @@ from av.video.frame import VideoFrame
 
 from tokenization.chat.errors import MediaError
 from tokenization.media.frame_sampling import FPS, VideoCaps
-from tokenization.media.video_decoder import UNDECODABLE, ClipReader, open_clip
+from tokenization.media.video_decoder import UNDECODABLE, VideoReader, open_video
 from tokenization.media.video_plan import PacketIndex, VideoInfo, plan_runs
 
 _EXPLICIT = ("mov", "matroska")  # containers that say when each packet is shown
@@ -27,7 +27,7 @@ _UPRIGHT = {
 
 
 def probe(data: bytes | memoryview, caps: VideoCaps) -> VideoInfo:
-    """Read the packets of a clip, then decode one frame, which alone says how the clip is turned.
+    """Read the packets of a video, then decode one frame, which alone says how the video is turned.
 
     Raises MediaError for what is no video, holds none that can be decoded, or is above the caps; those are checked
     before anything is decoded.
@@ -53,21 +53,21 @@ def probe(data: bytes | memoryview, caps: VideoCaps) -> VideoInfo:
 
 def _read_packets(data: bytes | memoryview, caps: VideoCaps) -> tuple[PacketIndex, np.ndarray, float, float]:
     """The index, the seconds at which frames are shown (float64, from 0), the duration and the frames per second."""
-    with open_clip(data, caps) as clip:
-        if clip.container.startswith(_EXPLICIT):
-            return _read_index(clip, caps)
-    with open_clip(data, caps, study=True) as clip:
-        return _read_index(clip, caps)
+    with open_video(data, caps) as video:
+        if video.container.startswith(_EXPLICIT):
+            return _read_index(video, caps)
+    with open_video(data, caps, study=True) as video:
+        return _read_index(video, caps)
 
 
-def _read_index(clip: ClipReader, caps: VideoCaps) -> tuple[PacketIndex, np.ndarray, float, float]:
-    codec = clip.stream.codec_context.name
-    counted = clip.container == "avi" and codec in ("h264", "hevc")  # their packets have no times, only places
+def _read_index(video: VideoReader, caps: VideoCaps) -> tuple[PacketIndex, np.ndarray, float, float]:
+    codec = video.stream.codec_context.name
+    counted = video.container == "avi" and codec in ("h264", "hevc")  # their packets have no times, only places
     pts: list[int] = []
     lengths: list[int] = []  # how long each packet's frame is shown, 0 where the file does not say
     keys: list[int] = []
     shown: list[bool] = []
-    for number, packet in enumerate(clip.packets()):
+    for number, packet in enumerate(video.packets()):
         if number >= caps.max_source_frames:
             raise MediaError(f"the video has more than {caps.max_source_frames} frames")
         at = packet.pts if packet.pts is not None else packet.dts
@@ -84,9 +84,9 @@ def _read_index(clip: ClipReader, caps: VideoCaps) -> tuple[PacketIndex, np.ndar
     if not len(packets):
         raise MediaError(UNDECODABLE)
     times = np.array(pts, np.int64)[packets]
-    unit = float(clip.stream.time_base or 1)
+    unit = float(video.stream.time_base or 1)
     seconds = (times - times[0]) * unit
-    duration, fps = _timing(seconds, lengths[packets[-1]] * unit, float(clip.stream.average_rate or 0))
+    duration, fps = _timing(seconds, lengths[packets[-1]] * unit, float(video.stream.average_rate or 0))
     starts = keys or [0]
     index = PacketIndex(
         packets=packets,
@@ -116,8 +116,8 @@ def _first_picture(data: bytes | memoryview, index: PacketIndex, caps: VideoCaps
     """The first frame that decodes at the start or at one of the first key frames."""
     with_keys = [0, *(frame for frame in index.key_frames[:_FIRST_TRIES] if 0 < frame < len(index.packets))]
     for number in with_keys:
-        with open_clip(data, caps) as clip:
-            for _, frame in clip.pick(index, plan_runs(index, [number])):
+        with open_video(data, caps) as video:
+            for _, frame in video.pick(index, plan_runs(index, [number])):
                 return frame
     raise MediaError(UNDECODABLE)
 

@@ -14,7 +14,7 @@ from tokenization.chat.errors import ChatError
 _NAMED_TOKENS = ("bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token")
 
 
-class TextCodec:
+class BPETokenizer:
     """One tokenizer; made once per process. Special tokens have no way in through text."""
 
     def __init__(self, tokenizer: Tokenizer, special: Mapping[str, int]) -> None:
@@ -31,7 +31,7 @@ class TextCodec:
         self.longest_token = max(map(len, self._bytes))  # bytes
 
     @classmethod
-    def from_checkpoint(cls, checkpoint: Checkpoint, extra_special: Collection[int] = ()) -> "TextCodec":
+    def from_checkpoint(cls, checkpoint: Checkpoint, extra_special: Collection[int] = ()) -> "BPETokenizer":
         """From tokenizer.json and tokenizer_config.json. `extra_special` are ids that mark media or turns.
 
         Raises CheckpointError when a file is missing or damaged, or when an extra id is not in the vocabulary.
@@ -108,7 +108,7 @@ def _special_tokens(tokenizer: Tokenizer, checkpoint: Checkpoint) -> dict[str, i
     """Text and id of every token that one of the tokenizer's files calls special."""
     added = {token.content: (token_id, token) for token_id, token in tokenizer.get_added_tokens_decoder().items()}
     names = {content for content, (_, token) in added.items() if token.special}
-    config = checkpoint.facts("tokenizer_config.json")
+    config = checkpoint.file("tokenizer_config.json")
     for entry in config.read(dict, "added_tokens_decoder", {}).values():
         if isinstance(entry, dict) and entry.get("special"):
             names.add(str(entry.get("content")))

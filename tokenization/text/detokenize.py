@@ -3,21 +3,21 @@
 import codecs
 from collections.abc import Sequence
 
-from tokenization.text.tokenizer import Codec
+from tokenization.text.tokenizer import Tokenizer
 
 
 class Detokenizer:
     """The text of one answer as it grows. All pieces joined equal the whole answer decoded at once."""
 
-    def __init__(self, codec: Codec) -> None:
-        self._codec = codec
+    def __init__(self, tokenizer: Tokenizer) -> None:
+        self._tokenizer = tokenizer
         self._utf8 = codecs.getincrementaldecoder("utf-8")("replace")
 
     def push(self, token_id: int) -> str:
         """What this token adds: "" for a special one, and while a character's bytes are not complete."""
-        if self._codec.is_special(token_id):
+        if self._tokenizer.is_special(token_id):
             return ""
-        return self._utf8.decode(self._codec.token_bytes(token_id))
+        return self._utf8.decode(self._tokenizer.token_bytes(token_id))
 
     def flush(self) -> str:
         """What the end adds: U+FFFD where it cut a character."""

@@ -31,18 +31,18 @@ _RENDER_ERRORS = (
 class ChatTemplate:
     """One compiled template; made once, used for every chat."""
 
-    def __init__(self, source: str, variables: Mapping[str, str], where: str) -> None:
-        """`variables` are the named tokens that the template sees; `where` is the file, for errors."""
+    def __init__(self, source: str, variables: Mapping[str, str], location: str) -> None:
+        """`variables` are the named tokens that the template sees; `param` is the file, for errors."""
         try:
             self._template = _environment().from_string(source)
         except jinja2.TemplateSyntaxError as error:
-            raise CheckpointError(f"{where}: the chat template does not compile: {error}") from None
+            raise CheckpointError(f"{location}: the chat template does not compile: {error}") from None
         self._variables = dict(variables)
 
     @classmethod
     def from_checkpoint(cls, checkpoint: Checkpoint) -> "ChatTemplate":
         """From the first of chat_template.jinja, chat_template.json, tokenizer_config.json that holds one."""
-        config = checkpoint.facts("tokenizer_config.json")
+        config = checkpoint.file("tokenizer_config.json")
         variables: dict[str, str] = {}
         for name in _NAMED_TOKENS:
             value = config.read(object, name, None)
@@ -54,7 +54,7 @@ class ChatTemplate:
         if path.is_file():
             return cls(path.read_text(encoding="utf-8"), variables, path.name)
         for file in ("chat_template.json", "tokenizer_config.json"):
-            source = _default_template(checkpoint.facts(file).read(object, "chat_template", None))
+            source = _default_template(checkpoint.file(file).read(object, "chat_template", None))
             if source is not None:
                 return cls(source, variables, file)
         raise CheckpointError(

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Protocol
 
 
-class Codec(Protocol):
+class Tokenizer(Protocol):
     """Text <-> ids; made once per process. Special tokens have no way in through text."""
 
     @property

@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from configs.checkpoint import Checkpoint, CheckpointError, Facts
+from configs.checkpoint import Checkpoint, CheckpointError, ConfigSection
 from configs.serve import MediaConfig
 from tokenization.chat.errors import ChatError
 from tokenization.media.mel import CONTEXT_FRAMES, MelSpec, log_mel
@@ -15,15 +15,15 @@ from tokenization.processor import Measure
 CHUNK_SECONDS = 30  # what the published extractor class takes at once, where the file does not say
 
 
-class Hearing:
+class FeatureExtractor:
     """One checkpoint's feature extractor and the lengths that its encoder makes of it."""
 
-    def __init__(self, checkpoint: Checkpoint, audio: Facts, *, positions: int | None = None) -> None:
+    def __init__(self, checkpoint: Checkpoint, audio: ConfigSection, *, positions: int | None = None) -> None:
         """`audio` is the audio_config; `positions` are those of the encoder, two frames each; None: it has no end.
 
         Raises CheckpointError for an extractor of another kind, or one that does not fit the encoder.
         """
-        file = checkpoint.facts("preprocessor_config.json")
+        file = checkpoint.file("preprocessor_config.json")
         spec = MelSpec(n_mels=file.read(int, "feature_size", audio.read(int, "num_mel_bins", 128)))
         for key, value in (("hop_length", spec.hop), ("n_fft", spec.n_fft), ("sampling_rate", spec.rate)):
             file.expect(key, (value,), value)
@@ -33,11 +33,11 @@ class Hearing:
         self.spec = spec
         seconds = file.read(int, "chunk_length", CHUNK_SECONDS)
         if seconds < 1:
-            raise CheckpointError(f"{file.where}: chunk_length {seconds} is less than a second")
+            raise CheckpointError(f"{file.location}: chunk_length {seconds} is less than a second")
         self._padded = seconds * spec.rate  # samples that the published extractor pads each sound to
         frames = self._padded // spec.hop
         self._frames = frames if positions is None else min(frames, 2 * positions)
-        self._context = 0 if positions is None else CONTEXT_FRAMES  # an encoder of whole clips convolves their padding
+        self._context = 0 if positions is None else CONTEXT_FRAMES  # an encoder of whole sounds convolves their padding
         self.settings: Mapping[str, Any] = {
             "n_mels": spec.n_mels, "n_fft": spec.n_fft, "hop": spec.hop, "rate": spec.rate, "padded": self._padded,
         }  # fmt: skip
@@ -52,12 +52,12 @@ class Hearing:
 
         A sound that is longer than the model takes is refused, and no more of it is decoded: the published processor
         cuts it off without a word, and an answer about half a recording looks like one about the whole. Raises
-        ChatError, naming `source.where`.
+        ChatError, naming `source.param`.
         """
         from tokenization.media.audio import read_sound
 
         try:
-            sound = read_sound(source.data, limits, source.where, model_seconds=self.max_seconds)
+            sound = read_sound(source.data, limits, source.param, model_seconds=self.max_seconds)
         except ChatError as error:
             if not source.of_video:
                 raise
@@ -82,10 +82,10 @@ class Hearing:
     def _measure(self, frames: int, *, sound: np.ndarray | None = None, of_video: bool = False) -> Measure:
         return Measure(
             kind="audio", grid=(1, 1, frames), shape=(frames + self._context, self.spec.n_mels), dtype="float32",
-            n_pads=sound_tokens(frames), sound=sound, of_video=of_video,
+            n_pads=audio_tokens(frames), sound=sound, of_video=of_video,
         )  # fmt: skip
 
 
-def sound_tokens(frames: int) -> int:
+def audio_tokens(frames: int) -> int:
     """Tokens that so many frames become: half of them by the encoder's second convolution, half again by pooling."""
     return max(0, ((frames - 1) // 2 + 1 - 2) // 2 + 1)

@@ -21,7 +21,7 @@ def largest_area(cells: int) -> tuple[int, int]:
     return found
 
 
-def largest_clip(limits: MediaConfig, max_tokens: int, *, factor: int) -> tuple[int, tuple[int, int]] | None:
+def largest_video(limits: MediaConfig, max_tokens: int, *, factor: int) -> tuple[int, tuple[int, int]] | None:
     """(temporal grids, (height, width)) of the square video with most tokens, at most `max_tokens`; None: none fits.
 
     A token is one square of `factor` pixels of one temporal grid.

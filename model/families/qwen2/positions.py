@@ -9,7 +9,7 @@ Grid = tuple[int, int, int]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Rhythm:
+class TimeScale:
     """How time becomes positions: the thinker's own configuration."""
 
     per_second: float = 25  # positions of a second
@@ -32,12 +32,12 @@ class Block:
     doubled: bool = False  # two marks before it and two behind it share one position each
 
 
-def sight(grid: Grid, rhythm: Rhythm, *, seconds_per_grid: float = 1.0) -> np.ndarray:
+def vision_positions(grid: Grid, time_scale: TimeScale, *, seconds_per_grid: float = 1.0) -> np.ndarray:
     """int32 [3, tokens] of a picture or video: t by the seconds between its temporal grids, h and w by its tokens."""
-    t, h, w = grid[0], grid[1] // rhythm.merge, grid[2] // rhythm.merge
+    t, h, w = grid[0], grid[1] // time_scale.merge, grid[2] // time_scale.merge
     # In float32 and in this order, as the reference counts: another rounding would move whole frames.
     seconds = np.arange(t, dtype=np.float32) * np.float32(seconds_per_grid)
-    steps = (seconds * np.float32(rhythm.per_second)).astype(np.int32)
+    steps = (seconds * np.float32(time_scale.per_second)).astype(np.int32)
     found = np.empty((3, t, h, w), np.int32)
     found[0] = steps[:, None, None]
     found[1] = np.arange(h)[:, None]
@@ -45,12 +45,12 @@ def sight(grid: Grid, rhythm: Rhythm, *, seconds_per_grid: float = 1.0) -> np.nd
     return found.reshape(3, -1)
 
 
-def hearing(n: int) -> np.ndarray:
+def audio_positions(n: int) -> np.ndarray:
     """int32 [3, n]: a token of sound moves on all axes."""
     return np.broadcast_to(np.arange(n, dtype=np.int32), (3, n))
 
 
-def chunks(steps: np.ndarray, rhythm: Rhythm) -> list[tuple[int, int]]:
+def chunks(steps: np.ndarray, time_scale: TimeScale) -> list[tuple[int, int]]:
     """(start, stop) of each chunk of tokens at these times, which ascend.
 
     A chunk ends where the time reaches the next multiple of its length. As in the reference each end looks for one
@@ -58,20 +58,20 @@ def chunks(steps: np.ndarray, rhythm: Rhythm) -> list[tuple[int, int]]:
     until the chunks have caught up.
     """
     found: list[tuple[int, int]] = []
-    start, end = 0, rhythm.chunk
+    start, end = 0, time_scale.chunk
     for i, step in enumerate(steps.tolist()):
         if step >= end:
             found.append((start, i))
-            start, end = i, end + rhythm.chunk
+            start, end = i, end + time_scale.chunk
     return [*found, (start, len(steps))]
 
 
-def interleave(seen: np.ndarray, heard: np.ndarray, rhythm: Rhythm) -> list[tuple[bool, int, int]]:
+def interleave(seen: np.ndarray, heard: np.ndarray, time_scale: TimeScale) -> list[tuple[bool, int, int]]:
     """The pieces of a video with sound in their order, (is sound, start, stop): in turns a chunk of either.
 
     `seen` and `heard` are the positions of both, int32 [3, n].
     """
-    of_sight, of_sound = chunks(seen[0], rhythm), chunks(heard[0], rhythm)
+    of_sight, of_sound = chunks(seen[0], time_scale), chunks(heard[0], time_scale)
     found: list[tuple[bool, int, int]] = []
     for i in range(max(len(of_sight), len(of_sound))):
         if i < len(of_sight):
@@ -81,18 +81,18 @@ def interleave(seen: np.ndarray, heard: np.ndarray, rhythm: Rhythm) -> list[tupl
     return found
 
 
-def alone(start: int, positions: np.ndarray) -> Block:
+def single_block(start: int, positions: np.ndarray) -> Block:
     """The block of one medium."""
     return Block(start=start, positions=positions, last=int(positions.max()))
 
 
-def together(start: int, seen: np.ndarray, heard: np.ndarray, rhythm: Rhythm) -> Block:
+def interleaved_block(start: int, seen: np.ndarray, heard: np.ndarray, time_scale: TimeScale) -> Block:
     """The block of a video with sound, both of which begin at the same time; `start` lies behind both opening marks."""
-    pieces = [(heard if sound else seen)[:, at:stop] for sound, at, stop in interleave(seen, heard, rhythm)]
+    pieces = [(heard if sound else seen)[:, at:stop] for sound, at, stop in interleave(seen, heard, time_scale)]
     return Block(start=start, positions=np.concatenate(pieces, axis=1), last=int(pieces[-1].max()), doubled=True)
 
 
-def lay_out(n: int, blocks: Sequence[Block]) -> tuple[np.ndarray, int]:
+def mrope_positions(n: int, blocks: Sequence[Block]) -> tuple[np.ndarray, int]:
     """int32 [3, n] positions of a prompt of `n` tokens, and the delta of what is generated after it.
 
     Blocks ascend. Text counts on by one on all axes; behind a block it begins one behind the block's last piece. A

@@ -9,10 +9,10 @@ from typing import Any
 
 import numpy as np
 
-from configs.checkpoint import Checkpoint, CheckpointError, Facts
+from configs.checkpoint import Checkpoint, CheckpointError, ConfigSection
 from configs.serve import MediaConfig
-from model.families.qwen2.largest import largest_area, largest_clip
-from model.families.qwen2.positions import Rhythm, alone, lay_out, sight
+from model.families.qwen2.largest import largest_area, largest_video
+from model.families.qwen2.positions import TimeScale, mrope_positions, single_block, vision_positions
 from tokenization.chat.errors import ChatError
 from tokenization.chat.options import MediaOptions
 from tokenization.chat.parts import Chat, Kind
@@ -21,13 +21,13 @@ from tokenization.media.smart_resize import held_resize, n_tokens
 from tokenization.media.source import Source
 from tokenization.pads import content_digest, expand_pads, render_pads
 from tokenization.processor import Layout, Measure, StageClock
-from tokenization.text.bpe import TextCodec
+from tokenization.text.bpe import BPETokenizer
 from tokenization.text.template import ChatTemplate
 
 LOW_DETAIL_PIXELS = 512 * 512  # what `detail: low` leaves of a picture; `high` and `auto` change nothing
 
 
-def pad_ids(config: Facts) -> dict[Kind, int]:
+def pad_ids(config: ConfigSection) -> dict[Kind, int]:
     """By kind: the id that stands in the prompt for each token of a medium."""
     return {
         "image": config.read(int, "image_token_id", 151655),
@@ -35,7 +35,7 @@ def pad_ids(config: Facts) -> dict[Kind, int]:
     }
 
 
-def mark_ids(config: Facts) -> tuple[int, ...]:
+def media_token_ids(config: ConfigSection) -> tuple[int, ...]:
     """The ids that mark media in a prompt; only we ever place them."""
     return (
         *pad_ids(config).values(),
@@ -50,7 +50,7 @@ def frame_rules(checkpoint: Checkpoint) -> FrameRules:
 
     Raises CheckpointError for bounds that no frame can keep.
     """
-    file = checkpoint.facts("video_preprocessor_config.json")
+    file = checkpoint.file("video_preprocessor_config.json")
     size = file.child("size")
     fewest = size.read(int, "shortest_edge", size.read(int, "min_pixels", PUBLISHED.min_pixels))
     most = size.read(int, "longest_edge", size.read(int, "max_pixels", PUBLISHED.max_pixels))
@@ -64,12 +64,12 @@ def frame_rules(checkpoint: Checkpoint) -> FrameRules:
     )
     if not (rules.fps > 0 and rules.min_pixels > 0 and 1 <= rules.min_frames <= rules.max_frames):
         said = ", ".join(f"{key} {getattr(rules, key)}" for key in rules.__struct_fields__)
-        raise CheckpointError(f"{file.where}: no video fits {said}")
+        raise CheckpointError(f"{file.location}: no video fits {said}")
     return rules
 
 
-class QwenPrompt:
-    """Satisfies tokenization.processor.Prompt. Defaults are those of the published configuration classes."""
+class Qwen2Processor:
+    """Satisfies tokenization.processor.Processor. Defaults are those of the published configuration classes."""
 
     def __init__(
         self,
@@ -78,24 +78,26 @@ class QwenPrompt:
         *,
         family: str,
         tokens_per_second: float | None = None,
-        config: Facts | None = None,
+        config: ConfigSection | None = None,
         pads: Mapping[Kind, int] | None = None,
-        marks: tuple[int, ...] | None = None,
+        extra_special: tuple[int, ...] | None = None,
     ) -> None:
         """`max_pixels` is the server's cap on one image after resizing; the checkpoint's own bound may be lower.
 
         `tokens_per_second`: temporal positions of a second of video; None: one for each temporal grid.
         `config`: where the model's own facts lie, config.json itself by default; `pads` by kind, and the ids that only
-        we place, where they are not as `pad_ids` and `mark_ids` have them.
+        we place, where they are not as `pad_ids` and `media_token_ids` have them.
         Raises CheckpointError for a damaged tokenizer, template or preprocessor_config.json.
         """
         config = checkpoint.config if config is None else config
         vision = config.child("vision_config")
         self._pads: Mapping[Kind, int] = pad_ids(config) if pads is None else pads
-        self.codec = TextCodec.from_checkpoint(checkpoint, mark_ids(config) if marks is None else marks)
+        self.tokenizer = BPETokenizer.from_checkpoint(
+            checkpoint, media_token_ids(config) if extra_special is None else extra_special
+        )
         self.modalities: frozenset[Kind] = frozenset(self._pads)
-        self.hears_videos = False
-        self.grounds = False
+        self.takes_audio_in_video = False
+        self.supports_grounding = False
         self.stop_ids: tuple[int, ...] = ()
         self._template = ChatTemplate.from_checkpoint(checkpoint)
         self._tokens_per_second = tokens_per_second
@@ -115,7 +117,7 @@ class QwenPrompt:
 
     def render(self, chat: Chat) -> list[int]:
         """Ids with one pad for each medium."""
-        return render_pads(chat, self._template, self.codec, self._pads)
+        return render_pads(chat, self._template, self.tokenizer, self._pads)
 
     def measure(self, source: Source, limits: MediaConfig) -> Measure:
         """The patch grid that the header leads to: [patches, 3 * patch * patch], of a video with two frames a row."""
@@ -123,11 +125,11 @@ class QwenPrompt:
             return self._measure_video(source, limits)
         from tokenization.media.image import read_header
 
-        header = read_header(source.data, max_source_pixels=limits.max_source_pixels, where=source.where)
+        header = read_header(source.data, max_source_pixels=limits.max_source_pixels, param=source.param)
         try:
             height, width = self._image_size(header.height, header.width, source.options)
         except ValueError as error:
-            raise ChatError(f"the image cannot be used: {error}", source.where) from None
+            raise ChatError(f"the image cannot be used: {error}", source.param) from None
         grid = (1, height // self._patch, width // self._patch)
         return Measure(
             kind=source.kind,
@@ -142,7 +144,7 @@ class QwenPrompt:
         side = self._patch * self._merge
         rows, columns = largest_area(max(1, min(self._cap // side**2, max_tokens)))
         found = [self._largest("image", (1, rows * self._merge, columns * self._merge), frames=1)]
-        clip = largest_clip(limits, max_tokens, factor=side)
+        clip = largest_video(limits, max_tokens, factor=side)
         if clip is not None:
             grids, (height, width) = clip
             grid = (grids, height // self._patch, width // self._patch)
@@ -154,17 +156,17 @@ class QwenPrompt:
 
         Columns are (channel, y, x) of the one frame of a picture, (channel, frame, y, x) of the two of a video.
         """
-        if measure.clip is not None:
-            from tokenization.media.video import clip_patches, read_clip
+        if measure.video is not None:
+            from tokenization.media.video import read_video, video_patches
 
             with clock.stage("decode"):
-                frames = read_clip(source, measure.clip, limits)
+                frames = read_video(source, measure.video, limits)
             with clock.stage("patch"):
-                return clip_patches(frames, patch=self._patch, merge=self._merge)
+                return video_patches(frames, patch=self._patch, merge=self._merge)
         from tokenization.media.image import decode_rgb, resize, to_patches
 
         with clock.stage("decode"):
-            image = decode_rgb(source.data, max_source_pixels=limits.max_source_pixels, where=source.where)
+            image = decode_rgb(source.data, max_source_pixels=limits.max_source_pixels, param=source.param)
         with clock.stage("resize"):
             image = resize(image, width=measure.grid[2] * self._patch, height=measure.grid[1] * self._patch)
         with clock.stage("patch"):
@@ -172,11 +174,11 @@ class QwenPrompt:
 
     def digest(self, array: np.ndarray, measure: Measure) -> str:
         """sha256, in hex. Equal pixels of another shape, at other times or with other settings have another digest."""
-        facts = {**self._settings, "kind": measure.kind, "shape": measure.shape, "grid": measure.grid}
-        if measure.clip is not None:
-            facts["times"] = measure.clip.times[: FRAME_FACTOR * measure.grid[0]]
-            facts["seconds_per_grid"] = measure.clip.seconds_per_grid
-        return content_digest(facts, array)
+        settings = {**self._settings, "kind": measure.kind, "shape": measure.shape, "grid": measure.grid}
+        if measure.video is not None:
+            settings["times"] = measure.video.times[: FRAME_FACTOR * measure.grid[0]]
+            settings["seconds_per_grid"] = measure.video.seconds_per_grid
+        return content_digest(settings, array)
 
     def expand(self, ids: Sequence[int], measures: Sequence[Measure]) -> Layout:
         """Each pad becomes as many as its medium has tokens: one run per medium."""
@@ -189,12 +191,12 @@ class QwenPrompt:
         which differs from 5's for long videos only.
         """
         # The step is one number before it meets an index: by seconds and positions a second it would round otherwise.
-        rhythm = Rhythm(per_second=1, merge=self._merge)
+        time_scale = TimeScale(per_second=1, merge=self._merge)
         blocks = [
-            alone(spans[0][0], sight(measure.grid, rhythm, seconds_per_grid=self._step(measure)))
+            single_block(spans[0][0], vision_positions(measure.grid, time_scale, seconds_per_grid=self._step(measure)))
             for spans, measure in zip(layout.spans, measures, strict=True)
         ]
-        return lay_out(len(layout.input_ids), blocks)
+        return mrope_positions(len(layout.input_ids), blocks)
 
     def _largest(self, kind: Kind, grid: tuple[int, int, int], *, frames: int) -> Measure:
         shape = (math.prod(grid), 3 * frames * self._patch**2)
@@ -202,14 +204,14 @@ class QwenPrompt:
 
     def _step(self, measure: Measure) -> float:
         """From one temporal grid to the next on the time axis."""
-        if measure.clip is None or self._tokens_per_second is None:
+        if measure.video is None or self._tokens_per_second is None:
             return 1.0
-        return measure.clip.seconds_per_grid * self._tokens_per_second
+        return measure.video.seconds_per_grid * self._tokens_per_second
 
     def _measure_video(self, source: Source, limits: MediaConfig) -> Measure:
-        from tokenization.media.video import plan_clip
+        from tokenization.media.video import plan_video
 
-        clip = plan_clip(source, limits, self._frames, factor=self._patch * self._merge)
+        clip = plan_video(source, limits, self._frames, factor=self._patch * self._merge)
         height, width = clip.size
         grid = (len(clip.indices) // FRAME_FACTOR, height // self._patch, width // self._patch)
         return Measure(
@@ -217,7 +219,7 @@ class QwenPrompt:
             grid=grid,
             shape=(grid[0] * grid[1] * grid[2], 3 * FRAME_FACTOR * self._patch * self._patch),
             n_pads=n_tokens(grid, self._merge),
-            clip=clip,
+            video=clip,
         )
 
     def _image_size(self, height: int, width: int, options: MediaOptions) -> tuple[int, int]:
@@ -234,7 +236,7 @@ class QwenPrompt:
 
     def _pixel_bounds(self, checkpoint: Checkpoint, cap: int) -> tuple[int, int]:
         """(fewest, most) pixels of a resized image: the checkpoint's, under the server's cap."""
-        file = checkpoint.facts("preprocessor_config.json")
+        file = checkpoint.file("preprocessor_config.json")
         file.expect("patch_size", (self._patch,), 14)
         file.expect("merge_size", (self._merge,), 2)
         file.expect("resample", (3,), 3)

@@ -5,11 +5,20 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from configs.checkpoint import Checkpoint, CheckpointError, Facts
+from configs.checkpoint import Checkpoint, CheckpointError, ConfigSection
 from configs.serve import MediaConfig
-from model.families.qwen2.feature_extractor import Hearing
-from model.families.qwen2.positions import Block, Rhythm, alone, hearing, interleave, lay_out, sight, together
-from model.families.qwen2.processor import QwenPrompt
+from model.families.qwen2.feature_extractor import FeatureExtractor
+from model.families.qwen2.positions import (
+    Block,
+    TimeScale,
+    audio_positions,
+    interleave,
+    interleaved_block,
+    mrope_positions,
+    single_block,
+    vision_positions,
+)
+from model.families.qwen2.processor import Qwen2Processor
 from model.family import Family
 from tokenization.chat.grounding import TAGS
 from tokenization.chat.parts import Kind
@@ -27,13 +36,13 @@ if TYPE_CHECKING:
 # ---- the host half
 
 
-def thinker_facts(checkpoint: Checkpoint) -> Facts:
+def thinker_config(checkpoint: Checkpoint) -> ConfigSection:
     """What reads, sees and hears: thinker_config of config.json where there is one, else config.json itself."""
     config = checkpoint.config
     return config.child("thinker_config") if "thinker_config" in config else config
 
 
-def omni_pads(thinker: Facts) -> dict[Kind, int]:
+def omni_pad_ids(thinker: ConfigSection) -> dict[Kind, int]:
     """By kind: the id that stands in the prompt for each token of a medium, under its old key or its new one."""
 
     def read(kind: Kind, default: int) -> int:
@@ -42,51 +51,62 @@ def omni_pads(thinker: Facts) -> dict[Kind, int]:
     return {"image": read("image", 151655), "video": read("video", 151656), "audio": read("audio", 151646)}
 
 
-def sound_marks(thinker: Facts) -> tuple[int, int]:
+def audio_mark_ids(thinker: ConfigSection) -> tuple[int, int]:
     """The ids before and behind a sound."""
     return thinker.read(int, "audio_start_token_id", 151647), thinker.read(int, "audio_end_token_id", 151648)
 
 
-def omni_marks(thinker: Facts) -> tuple[int, ...]:
+def omni_media_token_ids(thinker: ConfigSection) -> tuple[int, ...]:
     """The ids that mark media in a prompt; only we ever place them."""
     vision = thinker.read(int, "vision_start_token_id", 151652), thinker.read(int, "vision_end_token_id", 151653)
-    return (*omni_pads(thinker).values(), *sound_marks(thinker), *vision)
+    return (*omni_pad_ids(thinker).values(), *audio_mark_ids(thinker), *vision)
 
 
-class OmniPrompt(QwenPrompt):
-    """Satisfies tokenization.processor.Prompt. Defaults are those of the published configuration and processor classes.
+class Qwen25OmniProcessor(Qwen2Processor):
+    """Satisfies tokenization.processor.Processor. Defaults are those of the published classes.
 
-    Time is the clip's own: a temporal grid stands where it was filmed, also where the published processor takes two
+    Time is the video's own: a temporal grid stands where it was filmed, also where the published processor takes two
     frames a second for granted, so that sight and sound meet.
     """
 
     def __init__(self, checkpoint: Checkpoint, max_pixels: int) -> None:
         """`max_pixels` is the server's cap on one image after resizing. Raises CheckpointError."""
-        thinker = thinker_facts(checkpoint)
-        pads = omni_pads(thinker)
+        thinker = thinker_config(checkpoint)
+        pads = omni_pad_ids(thinker)
         super().__init__(
-            checkpoint, max_pixels, family="qwen2_5_omni", config=thinker, pads=pads, marks=omni_marks(thinker)
-        )  # fmt: skip
-        self._hearing = Hearing(checkpoint, thinker.child("audio_config"))
-        self._sound_settings = {"family": "qwen2_5_omni", **self._hearing.settings}
-        self._sound_marks = sound_marks(thinker)
-        self._rhythm = Rhythm(
+            checkpoint,
+            max_pixels,
+            family="qwen2_5_omni",
+            config=thinker,
+            pads=pads,
+            extra_special=omni_media_token_ids(thinker),
+        )
+        self._feature_extractor = FeatureExtractor(checkpoint, thinker.child("audio_config"))
+        self._sound_settings = {"family": "qwen2_5_omni", **self._feature_extractor.settings}
+        self._audio_mark_ids = audio_mark_ids(thinker)
+        self._time_scale = TimeScale(
             per_second=thinker.read(float, "position_id_per_seconds", 25.0),
             chunk_seconds=thinker.read(float, "seconds_per_chunk", 2.0),
             merge=self._merge,
         )
-        if not (self._rhythm.per_second > 0 and self._rhythm.chunk >= 1):
-            raise CheckpointError(f"{thinker.where}: position_id_per_seconds or seconds_per_chunk is not above 0")
-        self.hears_videos = True
-        self.grounds = all(len(self.codec.encode(tag)) == 1 for tag in TAGS)  # as special tokens they would be spelled
+        if not (self._time_scale.per_second > 0 and self._time_scale.chunk >= 1):
+            raise CheckpointError(f"{thinker.location}: position_id_per_seconds or seconds_per_chunk is not above 0")
+        self.takes_audio_in_video = True
+        self.supports_grounding = all(
+            len(self.tokenizer.encode(tag)) == 1 for tag in TAGS
+        )  # as special tokens they would be spelled
 
     def measure(self, source: Source, limits: MediaConfig) -> Measure:
         """The patch grid that a header leads to, or the frames of a sound, which is decoded for that."""
-        return self._hearing.measure(source, limits) if source.kind == "audio" else super().measure(source, limits)
+        return (
+            self._feature_extractor.measure(source, limits)
+            if source.kind == "audio"
+            else super().measure(source, limits)
+        )
 
     def largest(self, limits: MediaConfig, max_tokens: int) -> tuple[Measure, ...]:
         """The largest picture, the longest video of the largest square frames, the longest sound."""
-        sound = self._hearing.largest(limits, max_tokens)
+        sound = self._feature_extractor.largest(limits, max_tokens)
         return (*super().largest(limits, max_tokens), *([] if sound is None else [sound]))
 
     def load(self, source: Source, measure: Measure, limits: MediaConfig, clock: StageClock) -> np.ndarray:
@@ -94,7 +114,7 @@ class OmniPrompt(QwenPrompt):
         if measure.kind != "audio":
             return super().load(source, measure, limits, clock)
         with clock.stage("mel"):
-            return self._hearing.load(measure)
+            return self._feature_extractor.load(measure)
 
     def digest(self, array: np.ndarray, measure: Measure) -> str:
         """sha256, in hex. Equal content of another shape, at other times or with other settings has another digest."""
@@ -117,7 +137,7 @@ class OmniPrompt(QwenPrompt):
             done = place + 1
             pieces = self._pieces(tracks)
             if len(tracks) == 2:
-                opening, closing = self._sound_marks
+                opening, closing = self._audio_mark_ids
                 parts.append(np.array([opening], np.int64))
                 at += 1
             runs: list[list[tuple[int, int]]] = [[] for _ in tracks]
@@ -142,23 +162,25 @@ class OmniPrompt(QwenPrompt):
             moves = [self._moves(measure) for measure in tracks]
             if len(tracks) == 2:
                 next(spans)
-                blocks.append(together(start, moves[0], moves[1], self._rhythm))
+                blocks.append(interleaved_block(start, moves[0], moves[1], self._time_scale))
             else:
-                blocks.append(alone(start, moves[0]))
-        return lay_out(len(layout.input_ids), blocks)
+                blocks.append(single_block(start, moves[0]))
+        return mrope_positions(len(layout.input_ids), blocks)
 
     def _moves(self, measure: Measure) -> np.ndarray:
         """Positions of one track, counted from its own start."""
         if measure.kind == "audio":
-            return hearing(measure.n_pads)
-        return sight(measure.grid, self._rhythm, seconds_per_grid=measure.clip.seconds_per_grid if measure.clip else 1)
+            return audio_positions(measure.n_pads)
+        return vision_positions(
+            measure.grid, self._time_scale, seconds_per_grid=measure.video.seconds_per_grid if measure.video else 1
+        )
 
     def _pieces(self, tracks: Sequence[Measure]) -> list[tuple[int, int]]:
         """(track, pads) of each run of one medium."""
         if len(tracks) == 1:
             return [(0, tracks[0].n_pads)]
         seen, heard = (self._moves(measure) for measure in tracks)
-        return [(int(sound), stop - start) for sound, start, stop in interleave(seen, heard, self._rhythm)]
+        return [(int(sound), stop - start) for sound, start, stop in interleave(seen, heard, self._time_scale)]
 
 
 def _media(measures: Sequence[Measure]) -> Iterator[tuple[Measure, ...]]:
@@ -176,31 +198,31 @@ def _media(measures: Sequence[Measure]) -> Iterator[tuple[Measure, ...]]:
 def build(checkpoint: Checkpoint, weights: "Weights", ops: "Ops") -> "MultimodalLM":
     """Compose both towers and the decoder. Raises CheckpointError for what is missing, left over or not supported."""
     from model.families.qwen2.recipe import (
-        Senses,
+        MediaEncoders,
         TextDefaults,
-        build_qwen_lm,
+        build_language_model,
         decoder_spec,
         pixel_spec,
         windowed_tower,
     )
-    from model.net.rope_vit import build_qwen_vit
+    from model.net.rope_vit import build_rope_vit
 
-    config = thinker_facts(checkpoint)
+    config = thinker_config(checkpoint)
     defaults = TextDefaults(hidden=3584, inter=18944, layers=28, heads=28, kv_heads=4, eps=1e-6)
     hidden = decoder_spec(config, defaults).hidden
     eyes = windowed_tower(config, pixel_spec(checkpoint), hidden, ("attn.q", "attn.k", "attn.v"))
     ears = _audio_tower(config, weights, ops, hidden)
-    senses = Senses(
-        encoders={**build_qwen_vit(ops, weights, eyes, "visual."), "audio": ears},
-        pads=omni_pads(config),
-        marks=omni_marks(config),
+    media_encoders = MediaEncoders(
+        encoders={**build_rope_vit(ops, weights, eyes, "visual."), "audio": ears},
+        pads=omni_pad_ids(config),
+        media_token_ids=omni_media_token_ids(config),
     )
     # What the text keys say of tying is their class's default, which does not hold here.
     tied = config.read(bool, "tie_word_embeddings", False)
-    return build_qwen_lm(config, weights, ops, senses, tied=tied, defaults=defaults)
+    return build_language_model(config, weights, ops, media_encoders, tied=tied, defaults=defaults)
 
 
-def _audio_tower(config: Facts, weights: "Weights", ops: "Ops", hidden: int) -> "AudioTower":
+def _audio_tower(config: ConfigSection, weights: "Weights", ops: "Ops", hidden: int) -> "AudioTower":
     from model.families.qwen2.recipe import audio_spec
     from model.net.audio_tower import AudioTowerNames, build_audio_tower
 
@@ -209,7 +231,7 @@ def _audio_tower(config: Facts, weights: "Weights", ops: "Ops", hidden: int) -> 
     window = audio.read(int, "n_window", 100)
     spec = audio_spec(audio, hidden, chunk=2 * window, context=0)
     if not 1 <= window <= spec.positions:
-        raise CheckpointError(f"{audio.where}: n_window {window} does not lie in 1 to {spec.positions} positions")
+        raise CheckpointError(f"{audio.location}: n_window {window} does not lie in 1 to {spec.positions} positions")
     weights.drop("audio_tower.audio_bos_eos_token.weight")  # of training; no published code reads it
     return build_audio_tower(
         ops, weights, spec, "audio_tower.", AudioTowerNames(norm="ln_post", proj="audio_tower.proj")
@@ -229,5 +251,5 @@ SKIPS = ("talker.", "token2wav.")  # what speaks
 
 
 FAMILY = Family(
-    name="qwen2_5_omni", prompt=OmniPrompt, build=build, renames=RENAMES, skips=SKIPS, facts=thinker_facts
+    name="qwen2_5_omni", processor=Qwen25OmniProcessor, build=build, renames=RENAMES, skips=SKIPS, config=thinker_config
 )  # fmt: skip

@@ -3,7 +3,7 @@
 from typing import TYPE_CHECKING
 
 from configs.checkpoint import Checkpoint
-from model.families.qwen2.processor import QwenPrompt, mark_ids, pad_ids
+from model.families.qwen2.processor import Qwen2Processor, media_token_ids, pad_ids
 from model.family import Family
 
 if TYPE_CHECKING:
@@ -12,8 +12,8 @@ if TYPE_CHECKING:
     from model.weights import Weights
 
 
-class Qwen25VLPrompt(QwenPrompt):
-    """How Qwen2.5-VL reads a chat: satisfies tokenization.processor.Prompt."""
+class Qwen25VLProcessor(Qwen2Processor):
+    """How Qwen2.5-VL reads a chat: satisfies tokenization.processor.Processor."""
 
     def __init__(self, checkpoint: Checkpoint, max_pixels: int) -> None:
         """`max_pixels` is the server's cap on one image after resizing. Raises CheckpointError."""
@@ -24,23 +24,23 @@ class Qwen25VLPrompt(QwenPrompt):
 def build(checkpoint: Checkpoint, weights: "Weights", ops: "Ops") -> "MultimodalLM":
     """Compose vision tower and decoder. Raises CheckpointError for what is missing, left over or not supported."""
     from model.families.qwen2.recipe import (
-        Senses,
-        build_qwen_lm,
+        MediaEncoders,
+        build_language_model,
         decoder_spec,
         pixel_spec,
         tied_anywhere,
         windowed_tower,
     )
-    from model.net.rope_vit import build_qwen_vit
+    from model.net.rope_vit import build_rope_vit
 
     config = checkpoint.config
     tower = windowed_tower(config, pixel_spec(checkpoint), decoder_spec(config).hidden, ("attn.qkv",))
-    senses = Senses(
-        encoders=build_qwen_vit(ops, weights, tower, "visual."),
+    media_encoders = MediaEncoders(
+        encoders=build_rope_vit(ops, weights, tower, "visual."),
         pads=pad_ids(config),
-        marks=mark_ids(config),
+        media_token_ids=media_token_ids(config),
     )
-    return build_qwen_lm(config, weights, ops, senses, tied=tied_anywhere(config))
+    return build_language_model(config, weights, ops, media_encoders, tied=tied_anywhere(config))
 
 
 RENAMES = {  # transformers 5 on disk -> the hub's names, which `build` uses
@@ -49,4 +49,4 @@ RENAMES = {  # transformers 5 on disk -> the hub's names, which `build` uses
 }
 
 
-FAMILY = Family(name="qwen2_5_vl", prompt=Qwen25VLPrompt, build=build, renames=RENAMES)
+FAMILY = Family(name="qwen2_5_vl", processor=Qwen25VLProcessor, build=build, renames=RENAMES)

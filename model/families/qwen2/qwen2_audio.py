@@ -1,20 +1,20 @@
-"""Qwen2-Audio: hears whole clips of up to 30 seconds and reads text; one axis of positions."""
+"""Qwen2-Audio: hears whole sounds of up to 30 seconds and reads text; one axis of positions."""
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from configs.checkpoint import Checkpoint, Facts
+from configs.checkpoint import Checkpoint, ConfigSection
 from configs.serve import MediaConfig
-from model.families.qwen2.feature_extractor import Hearing
+from model.families.qwen2.feature_extractor import FeatureExtractor
 from model.family import Family
 from tokenization.chat.parts import Chat, Kind
 from tokenization.media.mel import CONTEXT_FRAMES
 from tokenization.media.source import Source
 from tokenization.pads import content_digest, expand_pads, plain_positions, render_pads
 from tokenization.processor import Layout, Measure, StageClock
-from tokenization.text.bpe import TextCodec
+from tokenization.text.bpe import BPETokenizer
 from tokenization.text.template import ChatTemplate
 
 if TYPE_CHECKING:
@@ -27,13 +27,13 @@ if TYPE_CHECKING:
 # ---- the host half
 
 
-def sound_pad(config: Facts) -> int:
+def audio_pad_id(config: ConfigSection) -> int:
     """The id that stands in the prompt for each token of a sound, under its old key or its new one."""
     return config.read(int, "audio_token_id", config.read(int, "audio_token_index", 151646))
 
 
-class SoundPrompt:
-    """Satisfies tokenization.processor.Prompt. Defaults are those of the published configuration and processor classes.
+class Qwen2AudioProcessor:
+    """Satisfies tokenization.processor.Processor. Defaults are those of the published classes.
 
     A sound is at most as long as the encoder has positions, 30 s as published: a longer one is refused, where the
     published processor would cut it off silently.
@@ -45,16 +45,18 @@ class SoundPrompt:
         Raises CheckpointError for a damaged tokenizer, template or preprocessor_config.json.
         """
         config = checkpoint.config
-        self._pads: dict[Kind, int] = {"audio": sound_pad(config)}
-        self.codec = TextCodec.from_checkpoint(checkpoint, tuple(self._pads.values()))
+        self._pads: dict[Kind, int] = {"audio": audio_pad_id(config)}
+        self.tokenizer = BPETokenizer.from_checkpoint(checkpoint, tuple(self._pads.values()))
         self.modalities: frozenset[Kind] = frozenset(self._pads)
-        self.hears_videos = False
-        self.grounds = False
+        self.takes_audio_in_video = False
+        self.supports_grounding = False
         self.stop_ids: tuple[int, ...] = ()
         self._template = ChatTemplate.from_checkpoint(checkpoint)
         audio = config.child("audio_config")
-        self._hearing = Hearing(checkpoint, audio, positions=audio.read(int, "max_source_positions", 1500))
-        self._settings = {"family": "qwen2_audio", **self._hearing.settings}
+        self._feature_extractor = FeatureExtractor(
+            checkpoint, audio, positions=audio.read(int, "max_source_positions", 1500)
+        )
+        self._settings = {"family": "qwen2_audio", **self._feature_extractor.settings}
 
     def fit(self, chat: Chat) -> Chat:
         """All of it: what is too long for the model is an error."""
@@ -62,21 +64,21 @@ class SoundPrompt:
 
     def render(self, chat: Chat) -> list[int]:
         """Ids with one pad for each sound."""
-        return render_pads(chat, self._template, self.codec, self._pads)
+        return render_pads(chat, self._template, self.tokenizer, self._pads)
 
     def measure(self, source: Source, limits: MediaConfig) -> Measure:
         """Decode the sound: a frame every 10 ms, a token for every four, and context behind them in the array."""
-        return self._hearing.measure(source, limits)
+        return self._feature_extractor.measure(source, limits)
 
     def largest(self, limits: MediaConfig, max_tokens: int) -> tuple[Measure, ...]:
         """The longest sound."""
-        found = self._hearing.largest(limits, max_tokens)
+        found = self._feature_extractor.largest(limits, max_tokens)
         return () if found is None else (found,)
 
     def load(self, source: Source, measure: Measure, limits: MediaConfig, clock: StageClock) -> np.ndarray:
         """float32 `measure.shape`: log-mel, a frame in each row."""
         with clock.stage("mel"):
-            return self._hearing.load(measure)
+            return self._feature_extractor.load(measure)
 
     def digest(self, array: np.ndarray, measure: Measure) -> str:
         """sha256, in hex. Equal frames with other settings have another digest."""
@@ -94,30 +96,32 @@ class SoundPrompt:
 # ---- the networks
 
 
-SOUND_MARKS = ("<|audio_bos|>", "<|audio_eos|>")
+AUDIO_MARKS = ("<|audio_bos|>", "<|audio_eos|>")
 
 
 def build(checkpoint: Checkpoint, weights: "Weights", ops: "Ops") -> "MultimodalLM":
     """Compose audio tower and decoder. Raises CheckpointError for what is missing, left over or not supported."""
-    from model.families.qwen2.recipe import Senses, TextDefaults, build_qwen_lm, decoder_spec
+    from model.families.qwen2.recipe import MediaEncoders, TextDefaults, build_language_model, decoder_spec
 
     config = checkpoint.config
     defaults = TextDefaults(
         vocab=151936, hidden=4096, inter=22016, layers=32, heads=32, kv_heads=32, eps=1e-6, theta=1e4
     )
     tower = _tower(checkpoint, weights, ops, decoder_spec(config, defaults).hidden)
-    senses = Senses(encoders={"audio": tower}, pads={"audio": sound_pad(config)}, marks=sound_mark_ids(checkpoint))
-    return build_qwen_lm(config, weights, ops, senses, tied=False, defaults=defaults, mrope=False)
+    media_encoders = MediaEncoders(
+        encoders={"audio": tower}, pads={"audio": audio_pad_id(config)}, media_token_ids=media_token_ids(checkpoint)
+    )
+    return build_language_model(config, weights, ops, media_encoders, tied=False, defaults=defaults, mrope=False)
 
 
-def sound_mark_ids(checkpoint: Checkpoint) -> tuple[int, ...]:
+def media_token_ids(checkpoint: Checkpoint) -> tuple[int, ...]:
     """The ids before and behind a sound, by their names in the tokenizer: config.json has no keys for them."""
-    added = checkpoint.facts("tokenizer.json").read(list, "added_tokens", [])
-    return tuple(token["id"] for token in added if token["content"] in SOUND_MARKS)
+    added = checkpoint.file("tokenizer.json").read(list, "added_tokens", [])
+    return tuple(token["id"] for token in added if token["content"] in AUDIO_MARKS)
 
 
 def _tower(checkpoint: Checkpoint, weights: "Weights", ops: "Ops", hidden: int) -> "AudioTower":
-    """Its convolutions run over a clip padded to the longest one, and only attention hides the padding."""
+    """Its convolutions run over a sound padded to the longest one, and only attention hides the padding."""
     from model.families.qwen2.recipe import audio_spec
     from model.net.audio_tower import AudioTowerNames, build_audio_tower
 
@@ -136,4 +140,4 @@ RENAMES = {  # hub, and transformers 5, on disk -> the names that `build` uses
 }
 
 
-FAMILY = Family(name="qwen2_audio", prompt=SoundPrompt, build=build, renames=RENAMES)
+FAMILY = Family(name="qwen2_audio", processor=Qwen2AudioProcessor, build=build, renames=RENAMES)

@@ -3,18 +3,18 @@
 from typing import TYPE_CHECKING
 
 from configs.checkpoint import Checkpoint
-from model.families.qwen2.processor import QwenPrompt, mark_ids, pad_ids
+from model.families.qwen2.processor import Qwen2Processor, media_token_ids, pad_ids
 from model.family import Family
 
 if TYPE_CHECKING:
     from model.net.multimodal import MultimodalLM
-    from model.net.rope_vit import QwenVitSpec
+    from model.net.rope_vit import RopeVitSpec
     from model.ops.base import Ops
     from model.weights import Weights
 
 
-class Qwen2VLPrompt(QwenPrompt):
-    """How Qwen2-VL reads a chat: satisfies tokenization.processor.Prompt."""
+class Qwen2VLProcessor(Qwen2Processor):
+    """How Qwen2-VL reads a chat: satisfies tokenization.processor.Processor."""
 
     def __init__(self, checkpoint: Checkpoint, max_pixels: int) -> None:
         """`max_pixels` is the server's cap on one image after resizing. Raises CheckpointError."""
@@ -23,28 +23,28 @@ class Qwen2VLPrompt(QwenPrompt):
 
 def build(checkpoint: Checkpoint, weights: "Weights", ops: "Ops") -> "MultimodalLM":
     """Compose vision tower and decoder. Raises CheckpointError for what is missing, left over or not supported."""
-    from model.families.qwen2.recipe import Senses, build_qwen_lm, tied_anywhere
-    from model.net.rope_vit import build_qwen_vit
+    from model.families.qwen2.recipe import MediaEncoders, build_language_model, tied_anywhere
+    from model.net.rope_vit import build_rope_vit
 
     config = checkpoint.config
-    senses = Senses(
-        encoders=build_qwen_vit(ops, weights, _vision_spec(checkpoint), "visual."),
+    media_encoders = MediaEncoders(
+        encoders=build_rope_vit(ops, weights, _vision_spec(checkpoint), "visual."),
         pads=pad_ids(config),
-        marks=mark_ids(config),
+        media_token_ids=media_token_ids(config),
     )
-    return build_qwen_lm(config, weights, ops, senses, tied=tied_anywhere(config))
+    return build_language_model(config, weights, ops, media_encoders, tied=tied_anywhere(config))
 
 
-def _vision_spec(checkpoint: Checkpoint) -> "QwenVitSpec":
+def _vision_spec(checkpoint: Checkpoint) -> "RopeVitSpec":
     """Defaults are those of the published configuration class."""
-    from model.families.qwen2.recipe import decoder_spec, pixel_spec, vision_facts
-    from model.net.rope_vit import QwenVitSpec
+    from model.families.qwen2.recipe import decoder_spec, pixel_spec, vision_config
+    from model.net.rope_vit import RopeVitSpec
 
-    vision, hidden = vision_facts(checkpoint.config), decoder_spec(checkpoint.config).hidden
+    vision, hidden = vision_config(checkpoint.config), decoder_spec(checkpoint.config).hidden
     vision.expect("hidden_act", ("quick_gelu",), "quick_gelu")
     vision.expect("hidden_size", (hidden,), 3584)
     width = vision.read(int, "embed_dim", 1280)
-    return QwenVitSpec(
+    return RopeVitSpec(
         width=width,
         depth=vision.read(int, "depth", 32),
         heads=vision.read(int, "num_heads", 16),
@@ -62,4 +62,4 @@ RENAMES = {  # transformers 5 on disk -> the hub's names, which `build` uses
 }
 
 
-FAMILY = Family(name="qwen2_vl", prompt=Qwen2VLPrompt, build=build, renames=RENAMES)
+FAMILY = Family(name="qwen2_vl", processor=Qwen2VLProcessor, build=build, renames=RENAMES)

@@ -1,19 +1,19 @@
-"""The second Qwen language model behind towers for what it sees and hears, read from the text keys of a checkpoint.
+"""The Qwen2 decoder with encoders for media: sizes and tensor names by the keys of a checkpoint.
 
-Defaults are those of the published configuration and processor classes. Of towers it reads the keys that families
+Defaults are those of the published classes. Of towers it reads the keys that families
 share, and builds none; knows no request.
 """
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from configs.checkpoint import Checkpoint, CheckpointError, Facts
+from configs.checkpoint import Checkpoint, CheckpointError, ConfigSection
 from model.net.audio_tower import AudioTowerSpec
 from model.net.decoder import DecoderSpec, build_decoder
 from model.net.linear import take_embedding
 from model.net.multimodal import Encoder, MultimodalLM
 from model.net.rope import MRope
-from model.net.rope_vit import FRAMES, QwenVitSpec
+from model.net.rope_vit import FRAMES, RopeVitSpec
 from model.net.vision import PixelSpec
 from model.ops.base import Ops
 from model.weights import Weights
@@ -42,23 +42,29 @@ VISION_TEXT = TextDefaults()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Senses:
+class MediaEncoders:
     """What a family puts around the language model."""
 
     encoders: Mapping[str, Encoder]
     pads: Mapping[Kind, int]
-    marks: Iterable[int]  # ids that mark media; pads may be among them
+    media_token_ids: Iterable[int]  # ids that mark media; pads may be among them
 
 
-def build_qwen_lm(
-    config: Facts, weights: Weights, ops: Ops, senses: Senses, *, tied: bool, defaults: TextDefaults = VISION_TEXT,
+def build_language_model(
+    config: ConfigSection,
+    weights: Weights,
+    ops: Ops,
+    media_encoders: MediaEncoders,
+    *,
+    tied: bool,
+    defaults: TextDefaults = VISION_TEXT,
     mrope: bool = True,
-) -> MultimodalLM:  # fmt: skip
+) -> MultimodalLM:
     """Take every tensor by its name on the hub. Raises CheckpointError for what does not fit, or is left over.
 
     config: the keys around `text_config`; mrope: positions have three axes, else one.
     """
-    text, spec = text_facts(config), decoder_spec(config, defaults)
+    text, spec = text_config(config), decoder_spec(config, defaults)
     theta, sections = _rope(text, spec.head_dim, defaults.theta, mrope=mrope)
     shape = (text.read(int, "vocab_size", defaults.vocab), spec.hidden)
     embed, head = take_embedding(ops, weights, "model.embed_tokens.weight", "lm_head.weight", shape, tied)
@@ -68,22 +74,22 @@ def build_qwen_lm(
         head=head,
         rope=MRope(head_dim=spec.head_dim, theta=theta, sections=sections, device=ops.device, dtype=ops.dtype),
         decoder=build_decoder(ops, weights, spec, "model."),
-        encoders=senses.encoders,
-        pad_ids={str(kind): pad for kind, pad in senses.pads.items()},
-        placeholder_ids=frozenset(senses.marks),
+        encoders=media_encoders.encoders,
+        pad_ids={str(kind): pad for kind, pad in media_encoders.pads.items()},
+        media_token_ids=frozenset(media_encoders.media_token_ids),
     )
     weights.finish()
     return model
 
 
-def text_facts(config: Facts) -> Facts:
+def text_config(config: ConfigSection) -> ConfigSection:
     """The text model's keys: under `text_config` in new files, flat in old ones on the hub."""
     return config.child("text_config").merged(config)
 
 
-def decoder_spec(config: Facts, defaults: TextDefaults = VISION_TEXT) -> DecoderSpec:
+def decoder_spec(config: ConfigSection, defaults: TextDefaults = VISION_TEXT) -> DecoderSpec:
     """The sizes of the decoder."""
-    text = text_facts(config)
+    text = text_config(config)
     text.expect("hidden_act", ("silu",), "silu")
     text.expect("use_sliding_window", (False,), False)
     hidden = text.read(int, "hidden_size", defaults.hidden)
@@ -100,13 +106,13 @@ def decoder_spec(config: Facts, defaults: TextDefaults = VISION_TEXT) -> Decoder
     )
 
 
-def tied_anywhere(config: Facts) -> bool:
+def tied_anywhere(config: ConfigSection) -> bool:
     """Whether the head is the embedding table, where old files may say so in either place."""
     key = "tie_word_embeddings"
-    return config.read(bool, key, False) or text_facts(config).read(bool, key, False)
+    return config.read(bool, key, False) or text_config(config).read(bool, key, False)
 
 
-def vision_facts(config: Facts) -> Facts:
+def vision_config(config: ConfigSection) -> ConfigSection:
     """The tower's keys, after the values that all towers of the line share have been checked."""
     vision = config.child("vision_config")
     for key in ("in_chans", "in_channels"):
@@ -116,19 +122,19 @@ def vision_facts(config: Facts) -> Facts:
     return vision
 
 
-def windowed_tower(config: Facts, pixels: PixelSpec, hidden: int, qkv: tuple[str, ...]) -> QwenVitSpec:
+def windowed_tower(config: ConfigSection, pixels: PixelSpec, hidden: int, qkv: tuple[str, ...]) -> RopeVitSpec:
     """The tower of gated blocks most of which see windows; `qkv` is how these lie on disk."""
-    vision = vision_facts(config)
+    vision = vision_config(config)
     vision.expect("hidden_act", ("silu",), "silu")
     vision.expect("out_hidden_size", (hidden,), 3584)
     patch, merge = vision.read(int, "patch_size", 14), vision.read(int, "spatial_merge_size", 2)
     window, depth = vision.read(int, "window_size", 112), vision.read(int, "depth", 32)
     full = vision.read(list, "fullatt_block_indexes", FULL_BLOCKS)
     if window < patch * merge:
-        raise CheckpointError(f"{vision.where}: window_size {window} is less than a token of {patch * merge} pixels")
+        raise CheckpointError(f"{vision.location}: window_size {window} is less than a token of {patch * merge} pixels")
     if not all(isinstance(i, int) and 0 <= i < depth for i in full):
-        raise CheckpointError(f"{vision.where}: fullatt_block_indexes {full} are not blocks of {depth}")
-    return QwenVitSpec(
+        raise CheckpointError(f"{vision.location}: fullatt_block_indexes {full} are not blocks of {depth}")
+    return RopeVitSpec(
         width=vision.read(int, "hidden_size", 3584),
         depth=depth,
         heads=vision.read(int, "num_heads", 16),
@@ -144,7 +150,7 @@ def windowed_tower(config: Facts, pixels: PixelSpec, hidden: int, qkv: tuple[str
     )
 
 
-def audio_spec(audio: Facts, hidden: int, *, chunk: int | None, context: int) -> AudioTowerSpec:
+def audio_spec(audio: ConfigSection, hidden: int, *, chunk: int | None, context: int) -> AudioTowerSpec:
     """The tower that hears, from its own keys; how much it hears together differs from family to family."""
     audio.expect("activation_function", ("gelu",), "gelu")
     return AudioTowerSpec(
@@ -162,7 +168,7 @@ def audio_spec(audio: Facts, hidden: int, *, chunk: int | None, context: int) ->
 
 def pixel_spec(checkpoint: Checkpoint) -> PixelSpec:
     """How raw pixels are normalised; videos as pictures."""
-    pixels = checkpoint.facts("preprocessor_config.json")
+    pixels = checkpoint.file("preprocessor_config.json")
     pixels.expect("do_rescale", (True,), True)
     pixels.expect("do_normalize", (True,), True)
     return PixelSpec(
@@ -172,7 +178,7 @@ def pixel_spec(checkpoint: Checkpoint) -> PixelSpec:
     )
 
 
-def _rope(text: Facts, head_dim: int, theta: float, *, mrope: bool) -> tuple[float, tuple[int, ...]]:
+def _rope(text: ConfigSection, head_dim: int, theta: float, *, mrope: bool) -> tuple[float, tuple[int, ...]]:
     """(theta, sections), from `rope_theta` and `rope_scaling` (hub) or `rope_parameters` (transformers 5).
 
     With one axis all frequencies follow the first row of the positions.
@@ -186,6 +192,6 @@ def _rope(text: Facts, head_dim: int, theta: float, *, mrope: bool) -> tuple[flo
     sections = tuple(rope.read(list, "mrope_section"))
     if len(sections) != 3 or sum(sections) != head_dim // 2:
         raise CheckpointError(
-            f"{rope.where}: mrope_section is {list(sections)}; three sections must add up to {head_dim // 2}"
+            f"{rope.location}: mrope_section is {list(sections)}; three sections must add up to {head_dim // 2}"
         )
     return theta, sections

@@ -1,4 +1,4 @@
-"""How a conversation reads to the original Qwen: pieces in ChatML, history cut to a window. Knows no picture's pixels.
+"""How a conversation reads to Qwen-VL: pieces in ChatML, history cut to a window. Knows no picture's pixels.
 
 A conversation is built of pieces, not of one string: what is a tag was put there by us, and what somebody typed is
 never searched for tags.
@@ -16,7 +16,7 @@ from model.families.qwen_vl.vocabulary import (
     IMG,
     IMG_END,
     IMG_PAD,
-    TiktokenCodec,
+    QwenVLTokenizer,
 )
 from tokenization.chat.errors import ChatError
 from tokenization.chat.parts import Chat, Text, Turn
@@ -49,7 +49,7 @@ class Picture:
     index: int
 
 
-Exchange = tuple[Turn, Turn | None]
+Round = tuple[Turn, Turn | None]
 Piece = Tag | Words | Picture
 Pieces = Sequence[Piece]
 
@@ -57,7 +57,7 @@ Pieces = Sequence[Piece]
 def make_context(
     query: Pieces,
     history: Sequence[tuple[Pieces, Pieces | None]],
-    codec: TiktokenCodec,
+    tokenizer: QwenVLTokenizer,
     *,
     system: str = DEFAULT_SYSTEM,
     max_window_size: int = MAX_WINDOW_SIZE,
@@ -67,7 +67,7 @@ def make_context(
     `history` is (user, assistant) oldest first; an assistant of None stands for a turn without an answer. Pictures of
     dropped turns are not in the result.
     """
-    n = n_kept(history, codec, system=system, max_window_size=max_window_size)
+    n = n_kept(history, tokenizer, system=system, max_window_size=max_window_size)
     head = [*_turn("system", [Words(system)])]
     turns = [piece for user, assistant in history[len(history) - n :] for piece in _exchange(user, assistant)]
     opening: list[Piece] = [Words("\n"), Tag(IM_START), Words("assistant"), Words("\n")]
@@ -76,7 +76,7 @@ def make_context(
 
 def n_kept(
     history: Sequence[tuple[Pieces, Pieces | None]],
-    codec: TiktokenCodec,
+    tokenizer: QwenVLTokenizer,
     *,
     system: str = DEFAULT_SYSTEM,
     max_window_size: int = MAX_WINDOW_SIZE,
@@ -87,9 +87,9 @@ def n_kept(
     a picture counted with all its pads, and the first that does not fit ends it. The query is not counted: this is the
     original's rule.
     """
-    size = count(_turn("system", [Words(system)]), codec)
+    size = count(_turn("system", [Words(system)]), tokenizer)
     for n, (user, assistant) in enumerate(reversed(history)):
-        size += count(_exchange(user, assistant), codec)
+        size += count(_exchange(user, assistant), tokenizer)
         if size >= max_window_size:
             return n
     return len(history)
@@ -104,17 +104,17 @@ def _turn(role: str, content: Pieces) -> list[Piece]:
     return [Tag(IM_START), Words(role), Words("\n"), *content, Tag(IM_END)]
 
 
-def encode_pieces(pieces: Pieces, codec: TiktokenCodec, *, pads: int = PICTURE_PADS) -> list[int]:
+def encode_pieces(pieces: Pieces, tokenizer: QwenVLTokenizer, *, pads: int = PICTURE_PADS) -> list[int]:
     """The ids of `pieces`; a picture becomes `<img>`, `pads` times `<imgpad>`, `</img>`.
 
-    `pads=1` is the form with one placeholder id for each picture. Raises ValueError as the codec does for bad text.
+    `pads=1` is the form with one pad for each picture. Raises ValueError as the tokenizer does for bad text.
     """
-    special = codec.special
+    special = tokenizer.special
     picture = [special[IMG], *[special[IMG_PAD]] * pads, special[IMG_END]]
     ids: list[int] = []
     for piece in pieces:
         if isinstance(piece, Words):
-            ids += codec.encode(piece.text)
+            ids += tokenizer.encode(piece.text)
         elif isinstance(piece, Tag):
             ids.append(special[piece.name])
         else:
@@ -122,9 +122,9 @@ def encode_pieces(pieces: Pieces, codec: TiktokenCodec, *, pads: int = PICTURE_P
     return ids
 
 
-def count(pieces: Pieces, codec: TiktokenCodec) -> int:
+def count(pieces: Pieces, tokenizer: QwenVLTokenizer) -> int:
     """How many tokens `pieces` take, pictures with all their pads."""
-    return len(encode_pieces(pieces, codec))
+    return len(encode_pieces(pieces, tokenizer))
 
 
 def picture_indices(pieces: Pieces) -> list[int]:
@@ -142,25 +142,25 @@ def answer_pieces(text: str) -> list[Piece]:
     return [Tag(part) if i % 2 else Words(part) for i, part in enumerate(parts) if part]
 
 
-def stop_ids(codec: TiktokenCodec) -> tuple[int, ...]:
+def stop_ids(tokenizer: QwenVLTokenizer) -> tuple[int, ...]:
     """The ids that end an answer and are no part of it: im_end, im_start, endoftext."""
-    return tuple(codec.special[name] for name in STOPS)
+    return tuple(tokenizer.special[name] for name in STOPS)
 
 
-def decode_answer(ids: Sequence[int], codec: TiktokenCodec) -> str:
+def decode_answer(ids: Sequence[int], tokenizer: QwenVLTokenizer) -> str:
     """The text of generated `ids` up to the first stop, without blanks around it, tags of grounding shown."""
-    stops = stop_ids(codec)
+    stops = stop_ids(tokenizer)
     end = next((i for i, token_id in enumerate(ids) if token_id in stops), len(ids))
-    return codec.decode(ids[:end]).strip()
+    return tokenizer.decode(ids[:end]).strip()
 
 
-def exchanges(chat: Chat) -> tuple[Turn | None, list[Exchange]]:
+def rounds_of(chat: Chat) -> tuple[Turn | None, list[Round]]:
     """The system turn, if any, and every exchange, oldest first; the last one has no answer yet.
 
     A user's turn that another one follows has no answer either. Raises ChatError for every other order.
     """
     system = chat.turns[0] if chat.turns and chat.turns[0].role == "system" else None
-    found: list[Exchange] = []
+    found: list[Round] = []
     for turn in chat.turns[system is not None :]:
         if turn.role == "system":
             raise ChatError("this model takes one system message, before all others")

@@ -1,4 +1,4 @@
-"""The list in which the original Qwen takes one turn: pictures, words, boxes. Knows no history and no pixels."""
+"""The list in which Qwen-VL takes one turn: pictures, words, boxes. Knows no history and no pixels."""
 
 import math
 import re
@@ -63,31 +63,31 @@ def _read(
     pieces: list[Piece] = []
     sources: list[str] = []
     for index, item in enumerate(items):
-        where = f"item {index}"
-        kind = _kind(item, where)
+        param = f"item {index}"
+        kind = _kind(item, param)
         if kind == "image":
-            source = _string(item, "image", where)
+            source = _string(item, "image", param)
             if IMG_END in source:
-                raise ValueError(f"{where}: 'image' holds {IMG_END}")
+                raise ValueError(f"{param}: 'image' holds {IMG_END}")
             _add_words(pieces, picture_prefix.replace("{n}", str(len(sources) + 1)))
             pieces.append(Picture(first_picture + len(sources)))
             _add_words(pieces, "\n")
             sources.append(source)
         elif kind == "text":
-            _add_words(pieces, _string(item, "text", where))
+            _add_words(pieces, _string(item, "text", param))
         else:
-            pieces += _box_pieces(item, where)
+            pieces += _box_pieces(item, param)
     return pieces, sources
 
 
-def _kind(item: object, where: str) -> str:
+def _kind(item: object, param: str) -> str:
     if not isinstance(item, Mapping):
-        raise ValueError(f"{where}: expected an object with one of 'image', 'text', 'box'")
+        raise ValueError(f"{param}: expected an object with one of 'image', 'text', 'box'")
     kinds = [key for key in _KINDS if key in item]
     if len(kinds) != 1:
-        raise ValueError(f"{where}: expected exactly one of 'image', 'text', 'box'; it has {_names(item)}")
+        raise ValueError(f"{param}: expected exactly one of 'image', 'text', 'box'; it has {_names(item)}")
     if unknown := [key for key in item if key != kinds[0] and not (key == "ref" and kinds[0] == "box")]:
-        raise ValueError(f"{where}: {unknown[0]!r} does not go with {kinds[0]!r}")
+        raise ValueError(f"{param}: {unknown[0]!r} does not go with {kinds[0]!r}")
     return kinds[0]
 
 
@@ -95,10 +95,10 @@ def _names(item: Mapping[str, object]) -> str:
     return ", ".join(repr(key) for key in item) or "no key"
 
 
-def _string(item: Mapping[str, object], key: str, where: str) -> str:
+def _string(item: Mapping[str, object], key: str, param: str) -> str:
     value = item[key]
     if not isinstance(value, str):
-        raise ValueError(f"{where}: {key!r} must be a string")
+        raise ValueError(f"{param}: {key!r} must be a string")
     return value
 
 
@@ -110,21 +110,21 @@ def _add_words(pieces: list[Piece], text: str) -> None:
         pieces.append(Words(text))
 
 
-def _box_pieces(item: Mapping[str, object], where: str) -> list[Piece]:
+def _box_pieces(item: Mapping[str, object], param: str) -> list[Piece]:
     pieces: list[Piece] = []
     boxes = item["box"]
     if not isinstance(boxes, (list, tuple)) or any(isinstance(box, str) for box in boxes):
-        raise ValueError(f"{where}: 'box' must be a list of boxes, [[x1, y1, x2, y2], ...]")
+        raise ValueError(f"{param}: 'box' must be a list of boxes, [[x1, y1, x2, y2], ...]")
     if boxes and not isinstance(boxes[0], (list, tuple)):
-        raise ValueError(f"{where}: 'box' is one flat box; write a list of boxes, [[x1, y1, x2, y2]]")
+        raise ValueError(f"{param}: 'box' is one flat box; write a list of boxes, [[x1, y1, x2, y2]]")
     if "ref" in item:
-        ref = _string(item, "ref", where)
+        ref = _string(item, "ref", param)
         if REF_END in ref:
-            raise ValueError(f"{where}: 'ref' holds {REF_END}")
+            raise ValueError(f"{param}: 'ref' holds {REF_END}")
         pieces += [Tag(REF), *([Words(ref)] if ref else []), Tag(REF_END)]
     for number, box in enumerate(boxes):
         if not isinstance(box, (list, tuple)) or len(box) != 4 or not all(map(_is_number, box)):
-            raise ValueError(f"{where}: box {number} must be four numbers, [x1, y1, x2, y2]")
+            raise ValueError(f"{param}: box {number} must be four numbers, [x1, y1, x2, y2]")
         x1, y1, x2, y2 = (int(value) for value in box)  # towards zero, as the original's %d
         pieces += [Tag(BOX), Words(f"({x1},{y1}),({x2},{y2})"), Tag(BOX_END)]
     return pieces

@@ -12,19 +12,19 @@ from model.families.qwen_vl.chatml import (
     DEFAULT_SYSTEM,
     MAX_WINDOW_SIZE,
     PICTURE_PADS,
-    Exchange,
     Piece,
+    Round,
     Words,
     answer_pieces,
     encode_pieces,
-    exchanges,
     make_context,
     n_kept,
+    rounds_of,
     stop_ids,
     text_of,
 )
 from model.families.qwen_vl.list_format import PICTURE_PREFIX, list_pieces
-from model.families.qwen_vl.vocabulary import END_OF_TEXT, IMG_PAD, TiktokenCodec
+from model.families.qwen_vl.vocabulary import END_OF_TEXT, IMG_PAD, QwenVLTokenizer
 from tokenization.chat.errors import ChatError
 from tokenization.chat.parts import Boxes, Chat, Kind, Media, Text, Turn
 from tokenization.media.source import Source
@@ -35,8 +35,8 @@ if TYPE_CHECKING:
     pass
 
 
-class QwenVLPrompt:
-    """How the original Qwen-VL reads a chat: satisfies tokenization.processor.Prompt."""
+class QwenVLProcessor:
+    """How Qwen-VL reads a chat: satisfies tokenization.processor.Processor."""
 
     def __init__(self, checkpoint: Checkpoint, max_pixels: int) -> None:
         """Pictures have the size that the tower was made for, not `max_pixels`, the server's cap.
@@ -45,18 +45,18 @@ class QwenVLPrompt:
         """
         refuse_quantised(checkpoint)
         self._sees = "visual" in checkpoint.config
-        generation = checkpoint.facts("generation_config.json")
+        generation = checkpoint.file("generation_config.json")
         generation.expect("chat_format", ("chatml", "raw"), "chatml")
         self._raw = generation.read(str, "chat_format", "chatml") == "raw"
         self._window = generation.read(int, "max_window_size", MAX_WINDOW_SIZE)
         # One published copy of the original's tokenizer writes no space after the colon; this key says so.
-        self._prefix = checkpoint.facts("tokenizer_config.json").read(str, "picture_prefix", PICTURE_PREFIX)
-        self.codec = TiktokenCodec.from_checkpoint(checkpoint)
+        self._prefix = checkpoint.file("tokenizer_config.json").read(str, "picture_prefix", PICTURE_PREFIX)
+        self.tokenizer = QwenVLTokenizer.from_checkpoint(checkpoint)
         self.modalities: frozenset[Kind] = frozenset({"image"}) if self._sees else frozenset()
-        self.hears_videos = False
-        self.grounds = self._sees
-        self.stop_ids = (self.codec.special[END_OF_TEXT],) if self._raw else stop_ids(self.codec)
-        self._pad = self.codec.special[IMG_PAD]
+        self.takes_audio_in_video = False
+        self.supports_grounding = self._sees
+        self.stop_ids = (self.tokenizer.special[END_OF_TEXT],) if self._raw else stop_ids(self.tokenizer)
+        self._pad = self.tokenizer.special[IMG_PAD]
         visual = checkpoint.config.child("visual")
         self._patch = visual.read(int, "patch_size", 14)
         self._side = visual.read(int, "image_size", 448) // self._patch
@@ -70,31 +70,31 @@ class QwenVLPrompt:
         """Without the oldest exchanges, where system and history together do not fit into the model's window."""
         if self._raw:
             return chat
-        system, pairs = exchanges(chat)
-        n = n_kept(self._pieces(pairs[:-1]), self.codec, system=_said(system), max_window_size=self._window)
+        system, pairs = rounds_of(chat)
+        n = n_kept(self._pieces(pairs[:-1]), self.tokenizer, system=_said(system), max_window_size=self._window)
         kept = [turn for pair in [(system, None), *pairs[len(pairs) - 1 - n :]] for turn in pair if turn is not None]
         return Chat(turns=tuple(kept))
 
     def render(self, chat: Chat) -> list[int]:
         """Ids with one <imgpad> between <img> and </img> for each picture."""
-        system, pairs = exchanges(chat)
+        system, pairs = rounds_of(chat)
         if self._raw:
             if system or len(pairs) > 1:
                 raise ChatError("this is a base model: it continues one list of parts, without history or system text")
             return self._encode(self._pieces(pairs)[0][0])
         *history, (query, _) = self._pieces(pairs)
         said, window = _said(system), self._window
-        return self._encode(make_context(query, history, self.codec, system=said, max_window_size=window))
+        return self._encode(make_context(query, history, self.tokenizer, system=said, max_window_size=window))
 
     def measure(self, source: Source, limits: MediaConfig) -> Measure:
         """Every picture has one size: [side * side, 3 * patch * patch]."""
         if source.options.min_pixels is not None or source.options.max_pixels is not None:
             pixels = self._side * self._patch
             message = f"this model sees every picture at {pixels} x {pixels}: it takes no min_pixels or max_pixels"
-            raise ChatError(message, source.where)
+            raise ChatError(message, source.param)
         from tokenization.media.image import read_header
 
-        header = read_header(source.data, max_source_pixels=limits.max_source_pixels, where=source.where)
+        header = read_header(source.data, max_source_pixels=limits.max_source_pixels, param=source.param)
         return replace(self._picture, size=(header.width, header.height))
 
     def largest(self, limits: MediaConfig, max_tokens: int) -> tuple[Measure, ...]:
@@ -107,7 +107,7 @@ class QwenVLPrompt:
 
         with clock.stage("decode"):
             most = limits.max_source_pixels
-            image = decode_rgb(source.data, max_source_pixels=most, where=source.where, on_white=False)
+            image = decode_rgb(source.data, max_source_pixels=most, param=source.param, on_white=False)
         with clock.stage("resize"):
             image = resize(image, width=self._side * self._patch, height=self._side * self._patch)
         with clock.stage("patch"):
@@ -127,11 +127,11 @@ class QwenVLPrompt:
 
     def _encode(self, pieces: Sequence[Piece]) -> list[int]:
         try:
-            return encode_pieces(pieces, self.codec, pads=1)
+            return encode_pieces(pieces, self.tokenizer, pads=1)
         except ValueError as error:
             raise ChatError(str(error)) from None
 
-    def _pieces(self, pairs: Sequence[Exchange]) -> list[tuple[list[Piece], list[Piece] | None]]:
+    def _pieces(self, pairs: Sequence[Round]) -> list[tuple[list[Piece], list[Piece] | None]]:
         """Each exchange as pieces; pictures are counted through the conversation, and named within their turn."""
         found: list[tuple[list[Piece], list[Piece] | None]] = []
         n_pictures = 0
@@ -139,7 +139,7 @@ class QwenVLPrompt:
             pieces = self._user(user, n_pictures)
             n_pictures += sum(isinstance(part, Media) for part in user.parts)
             said = "" if answer is None else text_of(answer)
-            replied: list[Piece] = answer_pieces(said) if self.grounds else [Words(said)]
+            replied: list[Piece] = answer_pieces(said) if self.supports_grounding else [Words(said)]
             found.append((pieces, None if answer is None else replied))
         return found
 

@@ -3,7 +3,7 @@
 Defaults are those of the published configuration class.
 """
 
-from configs.checkpoint import Checkpoint, CheckpointError, Facts
+from configs.checkpoint import Checkpoint, CheckpointError, ConfigSection
 from model.families.qwen_vl.chatml import PICTURE_PADS
 from model.families.qwen_vl.processor import refuse_quantised
 from model.net.absolute_vit import AbsoluteVit, AbsoluteVitSpec, build_absolute_vit
@@ -18,7 +18,7 @@ from model.weights import Weights
 
 CLIP_MEAN = (0.48145466, 0.4578275, 0.40821073)
 CLIP_STD = (0.26862954, 0.26130258, 0.27577711)
-PAD_BEHIND_START = 2  # <img>, </img>, <imgpad> have neighbouring ids
+PAD_AFTER_START = 2  # <img>, </img>, <imgpad> have neighbouring ids
 
 
 def build(checkpoint: Checkpoint, weights: Weights, ops: Ops) -> MultimodalLM:
@@ -45,8 +45,8 @@ def build(checkpoint: Checkpoint, weights: Weights, ops: Ops) -> MultimodalLM:
     if "visual" in config:
         encoders["image"] = _tower(config.child("visual"), weights, ops, spec.hidden)
         start = config.child("visual").read(int, "image_start_id", 151857)
-        pads["image"] = start + PAD_BEHIND_START
-        marks = frozenset(range(start, start + PAD_BEHIND_START))
+        pads["image"] = start + PAD_AFTER_START
+        marks = frozenset(range(start, start + PAD_AFTER_START))
     longest = max(32768, config.read(int, "max_position_embeddings", 8192))
     model = MultimodalLM(
         ops=ops,
@@ -56,14 +56,14 @@ def build(checkpoint: Checkpoint, weights: Weights, ops: Ops) -> MultimodalLM:
         decoder=build_decoder(ops, weights, spec, "transformer.", names),
         encoders=encoders,
         pad_ids=pads,
-        placeholder_ids=marks,
+        media_token_ids=marks,
         logn=LogN(trained_length=trained, longest=longest, device=ops.device) if logn else None,
     )
     weights.finish()
     return model
 
 
-def _decoder_spec(config: Facts) -> DecoderSpec:
+def _decoder_spec(config: ConfigSection) -> DecoderSpec:
 
     config.expect("no_bias", (True,), True)
     config.expect("rotary_pct", (1.0,), 1.0)
@@ -83,7 +83,7 @@ def _decoder_spec(config: Facts) -> DecoderSpec:
     )
 
 
-def _tower(visual: Facts, weights: Weights, ops: Ops, hidden: int) -> AbsoluteVit:
+def _tower(visual: ConfigSection, weights: Weights, ops: Ops, hidden: int) -> AbsoluteVit:
 
     eps, prefix = 1e-6, "transformer.visual."
     visual.expect("n_queries", (PICTURE_PADS,), PICTURE_PADS)

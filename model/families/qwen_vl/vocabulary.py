@@ -1,4 +1,4 @@
-"""The original Qwen's vocabulary, a `.tiktoken` rank file: text to ids, ids to bytes. Knows no chat and no picture."""
+"""Qwen-VL's vocabulary, a `.tiktoken` rank file: text to ids, ids to bytes. Knows no chat and no picture."""
 
 import base64
 import binascii
@@ -35,8 +35,8 @@ SPECIAL = (
 LONGEST_BLANK = 500_000
 
 
-class TiktokenCodec:
-    """Text <-> ids, with the same calls as tokenization.text.bpe.TextCodec.
+class QwenVLTokenizer:
+    """Text <-> ids, with the same calls as tokenization.text.bpe.BPETokenizer.
 
     The file's ranks are the ids 0..n-1; the 217 names of SPECIAL follow, in their order. `encode` never gives one of
     those, whatever the text holds: who wants one takes it from `special`.
@@ -53,7 +53,7 @@ class TiktokenCodec:
         self._shown = frozenset(self.special[name] for name in GROUNDING_TAGS)
 
     @classmethod
-    def from_checkpoint(cls, checkpoint: Checkpoint) -> "TiktokenCodec":
+    def from_checkpoint(cls, checkpoint: Checkpoint) -> "QwenVLTokenizer":
         """Read qwen.tiktoken. Raises CheckpointError when it is missing or broken."""
         return cls(read_ranks(checkpoint.path / FILE_NAME))
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from model.net.multimodal import MultimodalLM
-from tests.model.engine.host import Host, host_at
+from tests.model.engine.engine_harness import EngineHarness, engine_harness_at
 from tests.parity.harness import load_ours
 from tests.tiny.qwen2_vl import write_qwen2_vl
 
@@ -22,6 +22,6 @@ def model(checkpoint: Path) -> MultimodalLM:
 
 
 @pytest.fixture
-def host(checkpoint: Path, tmp_path: Path) -> Iterator[Host]:
-    with host_at(checkpoint, tmp_path / "root") as found:
+def harness(checkpoint: Path, tmp_path: Path) -> Iterator[EngineHarness]:
+    with engine_harness_at(checkpoint, tmp_path / "root") as found:
         yield found

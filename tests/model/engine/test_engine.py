@@ -14,31 +14,31 @@ from model.engine.messages import Generate, MediaRead, SamplingParams, StepDone
 from model.forward_batch import ForwardBatch, KVCache
 from model.net.multimodal import MultimodalLM
 from shm import encode_shape_to_int64
-from tests.model.engine.host import GREEDY, Host, Parts, engine_at, picture
+from tests.model.engine.engine_harness import GREEDY, EngineHarness, Parts, engine_at, picture
 
 ONE: Parts = ["look: ", picture(120, 90, 1), "what is in this image?"]
 THREE: Parts = [picture(60, 70, 2), "and", picture(90, 60, 3), "and", picture(100, 120, 4), "describe"]
 TEXT: Parts = ["one two three"]
 
 
-def solo(model: MultimodalLM, host: Host, parts: Parts, sampling: SamplingParams = GREEDY) -> list[int]:
+def solo(model: MultimodalLM, harness: EngineHarness, parts: Parts, sampling: SamplingParams = GREEDY) -> list[int]:
     """The tokens of a request that is alone in an engine of its own."""
-    name = f"solo-{len(host.finished)}"
-    engine = engine_at(model, host.root, tokens=2048)
-    host.submit(engine, host.prepare(name, parts, sampling))
-    host.run(engine)
-    host.assert_clean(engine)
-    assert host.finished[name].reason == "done"
-    return host.tokens(name)
+    name = f"solo-{len(harness.finished)}"
+    engine = engine_at(model, harness.root, tokens=2048)
+    harness.submit(engine, harness.prepare(name, parts, sampling))
+    harness.run(engine)
+    harness.assert_clean(engine)
+    assert harness.finished[name].reason == "done"
+    return harness.tokens(name)
 
 
-def submit(host: Host, engine: Engine, name: str, parts: Parts, sampling: SamplingParams = GREEDY) -> None:
-    host.submit(engine, host.prepare(name, parts, sampling))
+def submit(harness: EngineHarness, engine: Engine, name: str, parts: Parts, sampling: SamplingParams = GREEDY) -> None:
+    harness.submit(engine, harness.prepare(name, parts, sampling))
 
 
-def test_messages_of_one_request_in_order(model: MultimodalLM, host: Host) -> None:
-    engine = engine_at(model, host.root)
-    generate = host.prepare("a", ONE, msgspec.structs.replace(GREEDY, max_tokens=2))
+def test_messages_of_one_request_in_order(model: MultimodalLM, harness: EngineHarness) -> None:
+    engine = engine_at(model, harness.root)
+    generate = harness.prepare("a", ONE, msgspec.structs.replace(GREEDY, max_tokens=2))
     assert engine.submit(generate) is None and not engine.idle
     held = engine._scheduler["a", 0].media
     assert [media.segment is not None for media in held] == [True]
@@ -54,70 +54,70 @@ def test_messages_of_one_request_in_order(model: MultimodalLM, host: Host) -> No
     assert second[0].stats.kv_blocks_used == 0 and second[0].stats.embedding_bytes == 0
     assert second[1].request_id == "a" and second[1].reason == "done"  # type: ignore[union-attr]
     assert engine.step() == [] and engine.progress is None
-    host.book([*first, *second])
-    host.assert_clean(engine)
+    harness.book([*first, *second])
+    harness.assert_clean(engine)
 
 
-def test_a_stop_token_is_reported_and_ends_the_request(model: MultimodalLM, host: Host) -> None:
-    tokens = solo(model, host, TEXT)
-    engine = engine_at(model, host.root)
+def test_a_stop_token_is_reported_and_ends_the_request(model: MultimodalLM, harness: EngineHarness) -> None:
+    tokens = solo(model, harness, TEXT)
+    engine = engine_at(model, harness.root)
     at = next(i for i, token in enumerate(tokens) if i > 2 and token not in tokens[:i])
-    submit(host, engine, "a", TEXT, msgspec.structs.replace(GREEDY, stop_token_ids=(tokens[at],)))
-    host.run(engine)
-    assert host.tokens("a") == tokens[: at + 1]
-    assert host.events["a"][-1].finish == "stop" and host.finished["a"].reason == "done"
-    host.assert_clean(engine)
+    submit(harness, engine, "a", TEXT, msgspec.structs.replace(GREEDY, stop_token_ids=(tokens[at],)))
+    harness.run(engine)
+    assert harness.tokens("a") == tokens[: at + 1]
+    assert harness.events["a"][-1].finish == "stop" and harness.finished["a"].reason == "done"
+    harness.assert_clean(engine)
 
 
-def test_max_model_len_ends_a_request_with_length(model: MultimodalLM, host: Host) -> None:
-    n = len(host.prepare("a", TEXT).input_ids)
-    engine = engine_at(model, host.root, max_model_len=n + 3)
-    submit(host, engine, "a", TEXT)
-    host.run(engine)
-    assert [event.finish for event in host.events["a"]] == [None, None, "length"]
+def test_max_model_len_ends_a_request_with_length(model: MultimodalLM, harness: EngineHarness) -> None:
+    n = len(harness.prepare("a", TEXT).input_ids)
+    engine = engine_at(model, harness.root, max_model_len=n + 3)
+    submit(harness, engine, "a", TEXT)
+    harness.run(engine)
+    assert [event.finish for event in harness.events["a"]] == [None, None, "length"]
 
 
 @pytest.mark.parametrize("tokens", [7, 64])
 @pytest.mark.parametrize("steps", range(0, 40, 3))
-def test_abort_in_every_state(model: MultimodalLM, host: Host, steps: int, tokens: int) -> None:
+def test_abort_in_every_state(model: MultimodalLM, harness: EngineHarness, steps: int, tokens: int) -> None:
     """Waiting, in mid-prompt, inside an image, decoding, preempted: nothing is left and nobody else notices."""
-    engine = engine_at(model, host.root, tokens=tokens, block_size=4, kv_tokens=160, max_model_len=130)
-    expected = {name: solo(model, host, parts) for name, parts in (("stays", ONE), ("late", TEXT))}
-    submit(host, engine, "stays", ONE)
-    submit(host, engine, "goes", THREE)
-    submit(host, engine, "late", TEXT)
+    engine = engine_at(model, harness.root, tokens=tokens, block_size=4, kv_tokens=160, max_model_len=130)
+    expected = {name: solo(model, harness, parts) for name, parts in (("stays", ONE), ("late", TEXT))}
+    submit(harness, engine, "stays", ONE)
+    submit(harness, engine, "goes", THREE)
+    submit(harness, engine, "late", TEXT)
     for _ in range(steps):
-        host.book(engine.step())
-    inside = "goes" not in host.finished
+        harness.book(engine.step())
+    inside = "goes" not in harness.finished
     answer = engine.abort("goes")
     assert answer is not None and answer.reason == "abort" and answer.request_id == "goes"
     engine.check_integrity()
     if inside:
-        host.book([answer])
-    host.run(engine)
-    assert {name: host.tokens(name) for name in expected} == expected
-    host.assert_clean(engine)
+        harness.book([answer])
+    harness.run(engine)
+    assert {name: harness.tokens(name) for name in expected} == expected
+    harness.assert_clean(engine)
 
 
-def test_abort_of_an_unknown_request_is_answered(model: MultimodalLM, host: Host) -> None:
-    engine = engine_at(model, host.root)
+def test_abort_of_an_unknown_request_is_answered(model: MultimodalLM, harness: EngineHarness) -> None:
+    engine = engine_at(model, harness.root)
     answer = engine.abort("nobody")
     assert answer is not None and answer.reason == "abort"
 
 
-def delete_segment(host: Host, generate: Generate) -> Generate:
-    host.pool.retire("bad")  # as when the request ended meanwhile: the name leads nowhere
-    host.pool.settle("bad")
+def delete_segment(harness: EngineHarness, generate: Generate) -> Generate:
+    harness.pool.retire("bad")  # as when the request ended meanwhile: the name leads nowhere
+    harness.pool.settle("bad")
     return generate
 
 
-def corrupt_word(host: Host, generate: Generate) -> Generate:
+def corrupt_word(harness: EngineHarness, generate: Generate) -> Generate:
     ids = generate.input_ids.copy()
     ids[np.flatnonzero(ids < 0)[0]] ^= 1 << 30
     return msgspec.structs.replace(generate, input_ids=ids)
 
 
-def other_shape(host: Host, generate: Generate) -> Generate:
+def other_shape(harness: EngineHarness, generate: Generate) -> Generate:
     """Word and grid agree with each other, but not with the segment's record."""
     item = generate.media[1]
     grid = (1, item.grid[1] + 2, item.grid[2])
@@ -127,26 +127,26 @@ def other_shape(host: Host, generate: Generate) -> Generate:
     return msgspec.structs.replace(generate, input_ids=ids, media=media)
 
 
-def wrong_grid(host: Host, generate: Generate) -> Generate:
+def wrong_grid(harness: EngineHarness, generate: Generate) -> Generate:
     item = msgspec.structs.replace(generate.media[0], grid=(1, 2, 2))
     return msgspec.structs.replace(generate, media=(item, *generate.media[1:]))
 
 
-def odd_grid(host: Host, generate: Generate) -> Generate:
+def odd_grid(harness: EngineHarness, generate: Generate) -> Generate:
     """As many patches, in a grid that the tower cannot merge."""
     item = generate.media[0]
     item = msgspec.structs.replace(item, grid=(1, 1, item.grid[1] * item.grid[2]))
     return msgspec.structs.replace(generate, media=(item, *generate.media[1:]))
 
 
-def shorter_span(host: Host, generate: Generate) -> Generate:
+def shorter_span(harness: EngineHarness, generate: Generate) -> Generate:
     """The tower gives more rows than the item has pads."""
     ((start, length),) = generate.media[0].spans
     item = msgspec.structs.replace(generate.media[0], spans=((start, length - 1),))
     return msgspec.structs.replace(generate, media=(item, *generate.media[1:]))
 
 
-BROKEN: list[tuple[Callable[[Host, Generate], Generate], str]] = [
+BROKEN: list[tuple[Callable[[EngineHarness, Generate], Generate], str]] = [
     (delete_segment, "media_unavailable"), (corrupt_word, "media_unavailable"), (other_shape, "media_unavailable"),
     (wrong_grid, "internal"), (odd_grid, "internal"), (shorter_span, "internal"),
 ]  # fmt: skip
@@ -155,85 +155,89 @@ BROKEN: list[tuple[Callable[[Host, Generate], Generate], str]] = [
 @pytest.mark.parametrize("tokens", [7, 2048])
 @pytest.mark.parametrize(("damage", "code"), BROKEN, ids=[damage.__name__ for damage, _ in BROKEN])
 def test_one_broken_request_fails_alone(
-    model: MultimodalLM, host: Host, damage: Callable[[Host, Generate], Generate], code: str, tokens: int
+    model: MultimodalLM,
+    harness: EngineHarness,
+    damage: Callable[[EngineHarness, Generate], Generate],
+    code: str,
+    tokens: int,
 ) -> None:
-    expected = {"before": solo(model, host, TEXT), "after": solo(model, host, ONE)}
-    engine = engine_at(model, host.root, tokens=tokens)
-    submit(host, engine, "before", TEXT)
-    bad = host.prepare("bad", THREE)
-    names = [name for name in host.pool._requests["bad"].leased]
-    host.submit(engine, damage(host, bad))
-    submit(host, engine, "after", ONE)
-    host.run(engine)
-    failed = host.finished["bad"]
+    expected = {"before": solo(model, harness, TEXT), "after": solo(model, harness, ONE)}
+    engine = engine_at(model, harness.root, tokens=tokens)
+    submit(harness, engine, "before", TEXT)
+    bad = harness.prepare("bad", THREE)
+    names = [name for name in harness.pool._requests["bad"].leased]
+    harness.submit(engine, damage(harness, bad))
+    submit(harness, engine, "after", ONE)
+    harness.run(engine)
+    failed = harness.finished["bad"]
     assert failed.reason == "failed" and failed.code == code and failed.message
-    assert not any(name in failed.message for name in names) and str(host.root) not in failed.message
-    assert host.tokens("bad") == []
-    assert {name: host.tokens(name) for name in expected} == expected
-    host.assert_clean(engine)
+    assert not any(name in failed.message for name in names) and str(harness.root) not in failed.message
+    assert harness.tokens("bad") == []
+    assert {name: harness.tokens(name) for name in expected} == expected
+    harness.assert_clean(engine)
 
 
-def test_what_can_never_be_served_is_refused_at_once(model: MultimodalLM, host: Host) -> None:
-    engine = engine_at(model, host.root, embedding_bytes=1000)
-    submit(host, engine, "a", ONE)
-    assert engine.idle and host.finished["a"].reason == "failed" and "embeddings" in host.finished["a"].message
-    host.assert_clean(engine)
+def test_what_can_never_be_served_is_refused_at_once(model: MultimodalLM, harness: EngineHarness) -> None:
+    engine = engine_at(model, harness.root, embedding_bytes=1000)
+    submit(harness, engine, "a", ONE)
+    assert engine.idle and harness.finished["a"].reason == "failed" and "embeddings" in harness.finished["a"].message
+    harness.assert_clean(engine)
 
 
-def test_as_many_media_tokens_as_it_says_are_taken(model: MultimodalLM, host: Host) -> None:
-    generate = host.prepare("a", ONE)
+def test_as_many_media_tokens_as_it_says_are_taken(model: MultimodalLM, harness: EngineHarness) -> None:
+    generate = harness.prepare("a", ONE)
     need = sum(length for _, length in generate.media[0].spans)
     row = model.hidden_size * 4
-    tight, short = (engine_at(model, host.root, embedding_bytes=need * row - less) for less in (0, 1))
+    tight, short = (engine_at(model, harness.root, embedding_bytes=need * row - less) for less in (0, 1))
     assert (tight.max_media_tokens, short.max_media_tokens) == (need, need - 1)
     assert short.submit(generate) is not None and tight.submit(generate) is None
 
 
-def test_embeddings_of_all_requests_stay_inside_their_budget(model: MultimodalLM, host: Host) -> None:
-    one = sum(length for _, length in host.prepare("x", ONE).media[0].spans) * model.hidden_size * 4
-    host.pool.retire("x")
-    host.pool.settle("x")
-    expected = solo(model, host, ONE)
-    engine = engine_at(model, host.root, embedding_bytes=2 * one + 1)
+def test_embeddings_of_all_requests_stay_inside_their_budget(model: MultimodalLM, harness: EngineHarness) -> None:
+    one = sum(length for _, length in harness.prepare("x", ONE).media[0].spans) * model.hidden_size * 4
+    harness.pool.retire("x")
+    harness.pool.settle("x")
+    expected = solo(model, harness, ONE)
+    engine = engine_at(model, harness.root, embedding_bytes=2 * one + 1)
     for i in range(5):
-        submit(host, engine, str(i), ONE)
+        submit(harness, engine, str(i), ONE)
     while not engine.idle:
-        host.book(engine.step())
+        harness.book(engine.step())
         assert engine.stats.embedding_bytes <= 2 * one and engine.stats.running <= 2
-    assert all(host.tokens(str(i)) == expected for i in range(5))
+    assert all(harness.tokens(str(i)) == expected for i in range(5))
 
 
-def test_the_same_id_twice_does_not_disturb_the_first(model: MultimodalLM, host: Host) -> None:
-    engine = engine_at(model, host.root)
-    generate = host.prepare("a", TEXT)
+def test_the_same_id_twice_does_not_disturb_the_first(model: MultimodalLM, harness: EngineHarness) -> None:
+    engine = engine_at(model, harness.root)
+    generate = harness.prepare("a", TEXT)
     assert engine.submit(generate) is None
     second = engine.submit(generate)
     assert second is not None and second.reason == "failed"
-    host.run(engine)
-    assert host.tokens("a") == solo(model, host, TEXT)
+    harness.run(engine)
+    assert harness.tokens("a") == solo(model, harness, TEXT)
 
 
 SEEDED = SamplingParams(max_tokens=24, temperature=1.2, top_k=40, top_p=0.95, seed=1234)
 
 
-def test_a_seeded_draw_depends_on_nothing_else(model: MultimodalLM, host: Host) -> None:
+def test_a_seeded_draw_depends_on_nothing_else(model: MultimodalLM, harness: EngineHarness) -> None:
     """Not on the batch, the chunks, the blocks, or preemption."""
-    alone = solo(model, host, THREE, SEEDED)
-    assert len(set(alone)) > 5 and alone != solo(model, host, THREE, msgspec.structs.replace(SEEDED, seed=5))
+    alone = solo(model, harness, THREE, SEEDED)
+    assert len(set(alone)) > 5 and alone != solo(model, harness, THREE, msgspec.structs.replace(SEEDED, seed=5))
     # Tight: both texts and the prompt fit exactly, with one block to grow for each that runs.
-    n_text, n_three = (len(host.prepare("measured", parts).input_ids) for parts in (TEXT, THREE))
-    host.pool.retire("measured")
-    host.pool.settle("measured")
+    n_text, n_three = (len(harness.prepare("measured", parts).input_ids) for parts in (TEXT, THREE))
+    harness.pool.retire("measured")
+    harness.pool.settle("measured")
     tight = 2 * -(-n_text // 4) - (-n_three // 4) + 2
     for name, tokens, block_size, blocks in (("wide", 2048, 16, 512), ("cut", 7, 4, 1024), ("tight", 2048, 4, tight)):
         engine = engine_at(
-            model, host.root, tokens=tokens, block_size=block_size, kv_tokens=blocks * block_size, max_model_len=140
+            model, harness.root, tokens=tokens, block_size=block_size, kv_tokens=blocks * block_size, max_model_len=140
         )
         for i in range(2):
-            submit(host, engine, f"{name}{i}", TEXT, msgspec.structs.replace(SEEDED, seed=i, top_k=0, max_tokens=40))
-        submit(host, engine, name, THREE, SEEDED)
-        host.run(engine)
-        assert host.tokens(name) == alone, name
+            submit(harness, engine, f"{name}{i}", TEXT, msgspec.structs.replace(SEEDED, seed=i, top_k=0, max_tokens=40))
+        submit(harness, engine, name, THREE, SEEDED)
+        harness.run(engine)
+        assert harness.tokens(name) == alone, name
         assert (engine.stats.preemptions > 0) == (name == "tight")
 
 
@@ -251,44 +255,44 @@ class Faulty:
         return self._spoil(batch, self._model.forward(batch, kv))
 
 
-def test_logits_that_are_not_finite_fail_their_request_alone(model: MultimodalLM, host: Host) -> None:
-    expected = solo(model, host, TEXT)
+def test_logits_that_are_not_finite_fail_their_request_alone(model: MultimodalLM, harness: EngineHarness) -> None:
+    expected = solo(model, harness, TEXT)
 
     def spoil(batch: ForwardBatch, logits: torch.Tensor) -> torch.Tensor:
         if len(logits) == 2 and max(batch.kv_lens) > 55:
             logits[1] = torch.nan
         return logits
 
-    engine = engine_at(Faulty(model, spoil), host.root)  # type: ignore[arg-type]
-    submit(host, engine, "good", TEXT)
-    submit(host, engine, "bad", ONE)
-    host.run(engine)
-    assert host.tokens("good") == expected and host.finished["good"].reason == "done"
-    assert host.finished["bad"].reason == "failed" and host.finished["bad"].code == "internal"
-    host.assert_clean(engine)
+    engine = engine_at(Faulty(model, spoil), harness.root)  # type: ignore[arg-type]
+    submit(harness, engine, "good", TEXT)
+    submit(harness, engine, "bad", ONE)
+    harness.run(engine)
+    assert harness.tokens("good") == expected and harness.finished["good"].reason == "done"
+    assert harness.finished["bad"].reason == "failed" and harness.finished["bad"].code == "internal"
+    harness.assert_clean(engine)
 
 
-def test_a_forward_pass_that_fails_ends_the_engine(model: MultimodalLM, host: Host, tmp_path: Path) -> None:
+def test_a_forward_pass_that_fails_ends_the_engine(model: MultimodalLM, harness: EngineHarness, tmp_path: Path) -> None:
     def spoil(batch: ForwardBatch, logits: torch.Tensor) -> torch.Tensor:
         raise RuntimeError("the device is gone")
 
-    engine = engine_at(Faulty(model, spoil), host.root)  # type: ignore[arg-type]
-    submit(host, engine, "a", TEXT)
+    engine = engine_at(Faulty(model, spoil), harness.root)  # type: ignore[arg-type]
+    submit(harness, engine, "a", TEXT)
     with pytest.raises(RuntimeError, match="device"):
         engine.step()
 
 
-def test_progress_is_visible_in_mid_step(model: MultimodalLM, host: Host) -> None:
+def test_progress_is_visible_in_mid_step(model: MultimodalLM, harness: EngineHarness) -> None:
     seen = []
 
     def spoil(batch: ForwardBatch, logits: torch.Tensor) -> torch.Tensor:
         seen.append(engine.progress)
         return logits
 
-    engine = engine_at(Faulty(model, spoil), host.root, tokens=2048)  # type: ignore[arg-type]
-    generate = host.prepare("a", THREE, msgspec.structs.replace(GREEDY, max_tokens=2))
-    host.submit(engine, generate)
-    host.run(engine)
+    engine = engine_at(Faulty(model, spoil), harness.root, tokens=2048)  # type: ignore[arg-type]
+    generate = harness.prepare("a", THREE, msgspec.structs.replace(GREEDY, max_tokens=2))
+    harness.submit(engine, generate)
+    harness.run(engine)
     patches = sum(item.grid[1] * item.grid[2] for item in generate.media)
     assert [(p.tokens, p.patches) for p in seen if p] == [(len(generate.input_ids), patches), (1, 0)]
     assert seen[0] is not None and replace(seen[0], tokens=0).started <= seen[1].started  # type: ignore[union-attr]

@@ -27,7 +27,7 @@ from model.engine.messages import (
 )
 from model.net.multimodal import MultimodalLM
 from shm import Channel, ChannelClosed, ChannelError, channel_pair
-from tests.model.engine.host import GREEDY, Host, engine_at, picture
+from tests.model.engine.engine_harness import GREEDY, EngineHarness, engine_at, picture
 
 CONFIG = EngineConfig(device="cpu", dtype="float32", block_size=16, kv_cache_bytes=4 << 20, max_batched_tokens=32)
 
@@ -68,14 +68,14 @@ def start_of(checkpoint: Path, root: Path, config: EngineConfig = CONFIG) -> Sta
 
 
 @pytest.fixture
-def running(checkpoint: Path, host: Host) -> Iterator[Running]:
+def running(checkpoint: Path, harness: EngineHarness) -> Iterator[Running]:
     ours, theirs = channel_pair()
     channel: Channel[ToEngine] = Channel(theirs, ToEngine)
     ended: list[BaseException] = []
 
     def serve() -> None:
         try:
-            loop.run(channel, start_of(checkpoint, host.root))
+            loop.run(channel, start_of(checkpoint, harness.root))
         except (ChannelClosed, ChannelError, ValueError, BlockError) as error:
             ended.append(error)
         finally:
@@ -100,27 +100,27 @@ def test_ready_tells_what_was_loaded(running: Running, checkpoint: Path) -> None
     assert ready.kv_blocks * 16 * 2 * 2 * 2 * 16 * 4 == lines["KV cache"]  # layers, key and value, heads, dim, bytes
 
 
-def test_requests_are_answered_and_pulses_go_on(running: Running, host: Host, model: MultimodalLM) -> None:
+def test_requests_are_answered_and_pulses_go_on(running: Running, harness: EngineHarness, model: MultimodalLM) -> None:
     assert isinstance(running.next(), EngineReady)
-    running.server.send(host.prepare("a", [picture(90, 90, 1), "describe"]))
-    running.server.send(host.prepare("b", ["one two three"]))
+    running.server.send(harness.prepare("a", [picture(90, 90, 1), "describe"]))
+    running.server.send(harness.prepare("b", ["one two three"]))
     messages = running.until_finished(2)
-    host.book(messages)
+    harness.book(messages)
     assert {type(message) for message in messages} == {MediaRead, StepDone, Finished}
-    alone = engine_at(model, host.root, tokens=2048)
-    host.submit(alone, host.prepare("again", [picture(90, 90, 1), "describe"]))
-    host.run(alone)
-    assert host.tokens("a") == host.tokens("again") and len(host.tokens("b")) == GREEDY.max_tokens
+    alone = engine_at(model, harness.root, tokens=2048)
+    harness.submit(alone, harness.prepare("again", [picture(90, 90, 1), "describe"]))
+    harness.run(alone)
+    assert harness.tokens("a") == harness.tokens("again") and len(harness.tokens("b")) == GREEDY.max_tokens
     pulse = running.server.recv(5)
     assert isinstance(pulse, EnginePulse) and pulse.step_seconds == 0
-    assert host.pool.stats().leased_bytes == 0
+    assert harness.pool.stats().leased_bytes == 0
     assert isinstance(running.end(), ChannelClosed)
 
 
-def test_abort_ends_a_long_answer_at_once(running: Running, host: Host) -> None:
+def test_abort_ends_a_long_answer_at_once(running: Running, harness: EngineHarness) -> None:
     assert isinstance(running.next(), EngineReady)
     long = SamplingParams(max_tokens=400, temperature=0.0, seed=0)
-    running.server.send(host.prepare("long", ["one two three"], long))
+    running.server.send(harness.prepare("long", ["one two three"], long))
     assert isinstance(running.next(), StepDone)
     running.server.send(Abort(request_id="long"))
     running.server.send(Abort(request_id="nobody"))
@@ -131,9 +131,9 @@ def test_abort_ends_a_long_answer_at_once(running: Running, host: Host) -> None:
     assert len(tokens) < 399
 
 
-def test_a_refused_request_is_answered(running: Running, host: Host) -> None:
+def test_a_refused_request_is_answered(running: Running, harness: EngineHarness) -> None:
     assert isinstance(running.next(), EngineReady)
-    generate = host.prepare("a", ["one two three"])
+    generate = harness.prepare("a", ["one two three"])
     running.server.send(msgspec.structs.replace(generate, input_ids=generate.input_ids + 100_000))
     answer = running.next()
     assert isinstance(answer, Finished) and answer.reason == "failed"

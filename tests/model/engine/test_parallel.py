@@ -1,4 +1,4 @@
-"""Sampling through the whole engine: several answers, rules that look back, and what a seed promises."""
+"""FrameSampling through the whole engine: several answers, rules that look back, and what a seed promises."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,7 +11,7 @@ from model.engine.engine import Engine
 from model.engine.messages import Finished, SamplingParams
 from model.forward_batch import ForwardBatch, KVCache
 from model.net.multimodal import MultimodalLM
-from tests.model.engine.host import Host, Parts, engine_at, picture
+from tests.model.engine.engine_harness import EngineHarness, Parts, engine_at, picture
 from tests.parity.harness import load_ours
 
 ONE: Parts = ["look: ", picture(120, 90, 1), "what is in this image?"]
@@ -23,22 +23,24 @@ RULES = msgspec.structs.replace(
 )  # fmt: skip
 
 
-def answers(host: Host, name: str, n: int) -> list[list[int]]:
-    events = host.events[name]
+def answers(harness: EngineHarness, name: str, n: int) -> list[list[int]]:
+    events = harness.events[name]
     return [[event.token.id for event in events if event.index == i] for i in range(n)]
 
 
-def singles(model: MultimodalLM, host: Host, parts: Parts, sampling: SamplingParams, n: int) -> list[list[int]]:
+def singles(
+    model: MultimodalLM, harness: EngineHarness, parts: Parts, sampling: SamplingParams, n: int
+) -> list[list[int]]:
     """What n requests give that come alone, with one seed after the other."""
     found = []
     for i in range(n):
-        name = f"single-{len(host.finished)}"
-        engine = engine_at(model, host.root, tokens=2048)
+        name = f"single-{len(harness.finished)}"
+        engine = engine_at(model, harness.root, tokens=2048)
         one = msgspec.structs.replace(sampling, seed=sampling.seed + i, n=1)
-        host.submit(engine, host.prepare(name, parts, one))
-        host.run(engine)
-        assert host.finished[name].reason == "done"
-        found.append(host.tokens(name))
+        harness.submit(engine, harness.prepare(name, parts, one))
+        harness.run(engine)
+        assert harness.finished[name].reason == "done"
+        found.append(harness.tokens(name))
     return found
 
 
@@ -67,25 +69,27 @@ WAYS = {
 
 @pytest.mark.parametrize("greedy", [True, False])
 @pytest.mark.parametrize("way", WAYS)
-def test_answers_are_those_of_single_requests(model: MultimodalLM, host: Host, way: str, greedy: bool) -> None:
+def test_answers_are_those_of_single_requests(
+    model: MultimodalLM, harness: EngineHarness, way: str, greedy: bool
+) -> None:
     sampling = msgspec.structs.replace(SEEDED, n=3, temperature=0.0 if greedy else 1.2)
-    expected = {"a": singles(model, host, ONE, sampling, 3), "b": singles(model, host, TEXT, sampling, 3)}
+    expected = {"a": singles(model, harness, ONE, sampling, 3), "b": singles(model, harness, TEXT, sampling, 3)}
     assert greedy or len({tuple(tokens) for tokens in expected["a"]}) == 3
-    generates = [host.prepare(name, parts, sampling) for name, parts in (("a", ONE), ("b", TEXT))]
-    engine = WAYS[way].at(model, host.root, max(len(generate.input_ids) for generate in generates) + 14)
+    generates = [harness.prepare(name, parts, sampling) for name, parts in (("a", ONE), ("b", TEXT))]
+    engine = WAYS[way].at(model, harness.root, max(len(generate.input_ids) for generate in generates) + 14)
     for generate in generates:
-        host.submit(engine, generate)
-    host.run(engine)
-    assert {name: answers(host, name, 3) for name in expected} == expected
-    assert len(host.read["a"]) == 1, "the medium is read once"
+        harness.submit(engine, generate)
+    harness.run(engine)
+    assert {name: answers(harness, name, 3) for name in expected} == expected
+    assert len(harness.read["a"]) == 1, "the medium is read once"
     assert (engine.stats.preemptions > 0) == way.startswith("tight")
-    host.assert_clean(engine)
+    harness.assert_clean(engine)
 
 
-def test_the_prompt_is_computed_once(model: MultimodalLM, host: Host) -> None:
-    engine = engine_at(model, host.root, block_size=4, tokens=2048)
-    generate = host.prepare("a", ONE, msgspec.structs.replace(SEEDED, n=4, max_tokens=2))
-    host.submit(engine, generate)
+def test_the_prompt_is_computed_once(model: MultimodalLM, harness: EngineHarness) -> None:
+    engine = engine_at(model, harness.root, block_size=4, tokens=2048)
+    generate = harness.prepare("a", ONE, msgspec.structs.replace(SEEDED, n=4, max_tokens=2))
+    harness.submit(engine, generate)
     n = len(generate.input_ids)
     assert n % 4, "the prompt ends inside a block"
     seen = []
@@ -96,45 +100,45 @@ def test_the_prompt_is_computed_once(model: MultimodalLM, host: Host) -> None:
         return real(plan, sequences)
 
     engine._runner.run = spy  # type: ignore[method-assign]
-    host.book(engine.step())
+    harness.book(engine.step())
     assert engine.stats.kv_blocks_used == n // 4 + 4
-    host.run(engine)
-    assert seen == [n, 4] and len(host.events["a"]) == 8
+    harness.run(engine)
+    assert seen == [n, 4] and len(harness.events["a"]) == 8
 
 
 @pytest.mark.parametrize("steps", range(0, 30, 2))
 @pytest.mark.parametrize("index", [None, 0, 1, 2])
-def test_abort_in_every_state(model: MultimodalLM, host: Host, steps: int, index: int | None) -> None:
-    engine = engine_at(model, host.root, tokens=9, block_size=4, kv_tokens=140, max_model_len=100)
+def test_abort_in_every_state(model: MultimodalLM, harness: EngineHarness, steps: int, index: int | None) -> None:
+    engine = engine_at(model, harness.root, tokens=9, block_size=4, kv_tokens=140, max_model_len=100)
     sampling = msgspec.structs.replace(SEEDED, n=3)
-    host.submit(engine, host.prepare("stays", TEXT, sampling))
-    host.submit(engine, host.prepare("goes", ONE, sampling))
+    harness.submit(engine, harness.prepare("stays", TEXT, sampling))
+    harness.submit(engine, harness.prepare("goes", ONE, sampling))
     for _ in range(steps):
-        host.book(engine.step())
+        harness.book(engine.step())
     answer = engine.abort("goes", index)
     engine.check_integrity()
-    if answer is not None and "goes" not in host.finished:
+    if answer is not None and "goes" not in harness.finished:
         assert index is None
-        host.book([answer])
-    host.run(engine)
-    assert answers(host, "stays", 3) == singles(model, host, TEXT, sampling, 3)
-    whole = singles(model, host, ONE, sampling, 3)
-    for i, tokens in enumerate(answers(host, "goes", 3) if "goes" in host.events else [[], [], []]):
+        harness.book([answer])
+    harness.run(engine)
+    assert answers(harness, "stays", 3) == singles(model, harness, TEXT, sampling, 3)
+    whole = singles(model, harness, ONE, sampling, 3)
+    for i, tokens in enumerate(answers(harness, "goes", 3) if "goes" in harness.events else [[], [], []]):
         assert tokens == whole[i][: len(tokens)]
         assert len(tokens) == len(whole[i]) or index in (None, i)
-    host.assert_clean(engine)
+    harness.assert_clean(engine)
 
 
-def test_the_last_answer_that_is_aborted_ends_the_request(model: MultimodalLM, host: Host) -> None:
-    engine = engine_at(model, host.root)
-    host.submit(engine, host.prepare("a", ONE, msgspec.structs.replace(SEEDED, n=2)))
-    host.book(engine.step())
+def test_the_last_answer_that_is_aborted_ends_the_request(model: MultimodalLM, harness: EngineHarness) -> None:
+    engine = engine_at(model, harness.root)
+    harness.submit(engine, harness.prepare("a", ONE, msgspec.structs.replace(SEEDED, n=2)))
+    harness.book(engine.step())
     assert engine.abort("a", 1) is None and engine.abort("a", 1) is None
     assert engine.stats.embedding_bytes > 0, "the other one may have to compute its prompt again"
     answer = engine.abort("a", 0)
     assert answer == Finished(request_id="a", reason="abort")
-    host.book([answer])
-    host.assert_clean(engine)
+    harness.book([answer])
+    harness.assert_clean(engine)
 
 
 class Forced:
@@ -155,64 +159,66 @@ class Forced:
 
 
 @pytest.mark.parametrize("temperature", [0.0, 1.0])
-def test_no_placeholder_ever_comes_out(model: MultimodalLM, host: Host, temperature: float) -> None:
-    placeholders = {*model.pad_ids.values(), *model.placeholder_ids}
+def test_no_placeholder_ever_comes_out(model: MultimodalLM, harness: EngineHarness, temperature: float) -> None:
+    placeholders = {*model.pad_ids.values(), *model.media_token_ids}
     assert len(placeholders) >= 5
     forced = Forced(model, dict.fromkeys(placeholders, 50.0))
-    engine = engine_at(forced, host.root)  # type: ignore[arg-type]
+    engine = engine_at(forced, harness.root)  # type: ignore[arg-type]
     bias = tuple((token, 100.0) for token in sorted(placeholders))
     sampling = msgspec.structs.replace(SEEDED, temperature=temperature, logit_bias=bias, logprobs=True, top_logprobs=2)
-    host.submit(engine, host.prepare("a", ONE, sampling))
-    host.run(engine)
-    assert len(host.tokens("a")) == 14 and not placeholders & set(host.tokens("a"))
-    for event in host.events["a"]:
+    harness.submit(engine, harness.prepare("a", ONE, sampling))
+    harness.run(engine)
+    assert len(harness.tokens("a")) == 14 and not placeholders & set(harness.tokens("a"))
+    for event in harness.events["a"]:
         assert {token for token, _ in event.token.top} <= placeholders, "the model's own numbers are told"
         assert event.token.logprob is not None and event.token.logprob < event.token.top[0][1]
 
 
-def test_answers_fail_together_when_logits_are_not_finite(model: MultimodalLM, host: Host) -> None:
-    engine = engine_at(Forced(model, {3: float("nan")}), host.root)  # type: ignore[arg-type]
-    host.submit(engine, host.prepare("a", ONE, msgspec.structs.replace(SEEDED, n=3)))
-    host.run(engine)
-    assert host.finished["a"].reason == "failed" and host.tokens("a") == []
-    assert host.finished["a"].message == "the logits gave no token for this request"
-    host.assert_clean(engine)
+def test_answers_fail_together_when_logits_are_not_finite(model: MultimodalLM, harness: EngineHarness) -> None:
+    engine = engine_at(Forced(model, {3: float("nan")}), harness.root)  # type: ignore[arg-type]
+    harness.submit(engine, harness.prepare("a", ONE, msgspec.structs.replace(SEEDED, n=3)))
+    harness.run(engine)
+    assert harness.finished["a"].reason == "failed" and harness.tokens("a") == []
+    assert harness.finished["a"].message == "the logits gave no token for this request"
+    harness.assert_clean(engine)
 
 
 @pytest.mark.parametrize("way", WAYS)
-def test_rules_that_look_back_survive_whatever_happens(model: MultimodalLM, host: Host, way: str) -> None:
+def test_rules_that_look_back_survive_whatever_happens(model: MultimodalLM, harness: EngineHarness, way: str) -> None:
     """Counts belong to the answer: not to its batch, its chunks, or the cache that it loses when it is preempted."""
-    expected = singles(model, host, ONE, RULES, 2)
-    generate = host.prepare("a", ONE, msgspec.structs.replace(RULES, n=2))
-    engine = WAYS[way].at(model, host.root, len(generate.input_ids) + 40)
-    host.submit(engine, generate)
+    expected = singles(model, harness, ONE, RULES, 2)
+    generate = harness.prepare("a", ONE, msgspec.structs.replace(RULES, n=2))
+    engine = WAYS[way].at(model, harness.root, len(generate.input_ids) + 40)
+    harness.submit(engine, generate)
     for i in range(2):
-        host.submit(engine, host.prepare(f"beside-{i}", TEXT, msgspec.structs.replace(RULES, seed=i, max_tokens=30)))
-    host.run(engine)
-    assert answers(host, "a", 2) == expected
+        harness.submit(
+            engine, harness.prepare(f"beside-{i}", TEXT, msgspec.structs.replace(RULES, seed=i, max_tokens=30))
+        )
+    harness.run(engine)
+    assert answers(harness, "a", 2) == expected
     assert all(9 not in tokens and 5 not in tokens[:9] and len(tokens) > 9 for tokens in expected)
     assert (engine.stats.preemptions > 0) == way.startswith("tight")
 
 
-def test_min_tokens_and_stop_tokens(model: MultimodalLM, host: Host) -> None:
-    engine = engine_at(model, host.root)
+def test_min_tokens_and_stop_tokens(model: MultimodalLM, harness: EngineHarness) -> None:
+    engine = engine_at(model, harness.root)
     always = msgspec.structs.replace(SEEDED, logit_bias=((5, 100.0),), stop_token_ids=(5,), temperature=0.0)
     for least in (0, 1, 6):
-        host.submit(engine, host.prepare(f"{least}", TEXT, msgspec.structs.replace(always, min_tokens=least)))
-    host.run(engine)
+        harness.submit(engine, harness.prepare(f"{least}", TEXT, msgspec.structs.replace(always, min_tokens=least)))
+    harness.run(engine)
     for least in (0, 1, 6):
-        tokens = host.tokens(f"{least}")
+        tokens = harness.tokens(f"{least}")
         assert len(tokens) == least + 1 and tokens[-1] == 5 and 5 not in tokens[:-1]
-        assert host.events[f"{least}"][-1].finish == "stop"
+        assert harness.events[f"{least}"][-1].finish == "stop"
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-def test_alone_twice_is_exactly_the_same(checkpoint: Path, host: Host, dtype: torch.dtype) -> None:
+def test_alone_twice_is_exactly_the_same(checkpoint: Path, harness: EngineHarness, dtype: torch.dtype) -> None:
     model = load_ours(checkpoint, dtype)
     sampling = msgspec.structs.replace(SEEDED, n=2, logprobs=True, top_logprobs=3)
     for name in ("first", "second"):
-        engine = engine_at(model, host.root)
-        host.submit(engine, host.prepare(name, ONE, sampling))
-        host.run(engine)
-    events = [[(e.index, e.token, e.finish) for e in host.events[name]] for name in ("first", "second")]
+        engine = engine_at(model, harness.root)
+        harness.submit(engine, harness.prepare(name, ONE, sampling))
+        harness.run(engine)
+    events = [[(e.index, e.token, e.finish) for e in harness.events[name]] for name in ("first", "second")]
     assert events[0] == events[1] and len(events[0]) == 28

@@ -48,7 +48,7 @@ def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
     )  # fmt: skip
 
 
-def write_v1(path: Path) -> Path:
+def write_fixed_size(path: Path) -> Path:
     return write_qwen_vl(path, ["a cat"])
 
 
@@ -60,7 +60,7 @@ def on_meta(path: Path, dtype: torch.dtype) -> MultimodalLM:
 
 def largest(path: Path, limits: MediaConfig) -> tuple[MediaItem, ...]:
     found = Checkpoint(path)
-    prompt = family_of(found).prompt(found, limits.max_pixels)
+    prompt = family_of(found).processor(found, limits.max_pixels)
     return tuple(
         MediaItem(kind=item.kind, spans=((0, item.n_pads),), grid=item.grid, digest="", fixed=item.fixed)
         for item in prompt.largest(limits, LENGTH)
@@ -81,11 +81,13 @@ def really(run: Any) -> int:
     return peak
 
 
-@pytest.mark.parametrize("write", [write_qwen2_vl, write_qwen2_5_vl, write_v1, write_qwen2_audio, write_qwen2_5_omni])
+@pytest.mark.parametrize(
+    "write", [write_qwen2_vl, write_qwen2_5_vl, write_fixed_size, write_qwen2_audio, write_qwen2_5_omni]
+)
 def test_every_family_can_be_asked(write: Any, tmp_path: Path) -> None:
     path = write(tmp_path / "tiny")
     items, checkpoint = largest(path, MediaConfig()), Checkpoint(path)
-    assert items and {item.kind for item in items} <= family_of(checkpoint).prompt(checkpoint, 10**6).modalities
+    assert items and {item.kind for item in items} <= family_of(checkpoint).processor(checkpoint, 10**6).modalities
     found = profile_by_shapes(
         on_meta(path, torch.float32),
         CacheSize(n_blocks=200, block_size=16, nbytes=0, max_model_len=LENGTH),
@@ -93,12 +95,12 @@ def test_every_family_can_be_asked(write: Any, tmp_path: Path) -> None:
         items,
     )
     knobs = {
-        line: knob
-        for line, _, knob in memory_rows(
+        line: setting
+        for line, _, setting in memory_rows(
             1, CacheSize(n_blocks=1, block_size=16, nbytes=0, max_model_len=16), CONFIG, found
         )
     }
-    named = "fixed by the model (256 tokens, computed)" if write is write_v1 else "--max-pixels ("
+    named = "fixed by the model (256 tokens, computed)" if write is write_fixed_size else "--max-pixels ("
     if write is not write_qwen2_audio:
         assert knobs["encoder peak, image"].startswith(named)
     if write in (write_qwen2_audio, write_qwen2_5_omni):
@@ -176,7 +178,7 @@ def test_the_table_names_bytes_and_settings(path: Path) -> None:
     size = CacheSize(n_blocks=1, block_size=16, nbytes=99, max_model_len=16)
     found = Profile(encoders={"image": (7, 3), "video": (8, 5)}, step=6, measured=False)
     rows = memory_rows(77, size, CONFIG, found)
-    assert [(nbytes, knob) for _, nbytes, knob in rows] == [
+    assert [(nbytes, setting) for _, nbytes, setting in rows] == [
         (77, "--dtype"), (7, "--max-pixels (3 tokens, computed)"), (8, "--max-video-pixels (5 tokens, computed)"),
         (6, "--max-batched-tokens, --max-seqs (computed)"), (99, "--kv-cache-mib"),
         (CONFIG.embedding_bytes, "--embedding-mib"),

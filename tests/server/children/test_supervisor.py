@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from server.children.processes import Child, died_of
-from server.children.supervisor import Keeper, StartFailed, backoff
+from server.children.supervisor import StartFailed, Supervisor, backoff
 from shm import AsyncChannel, channel_pair
 from tests.server.doubles import chat_of, until
 from tokenization.messages import FromWorker, Prepare, WorkerPulse, WorkerReady
@@ -55,15 +55,15 @@ class GuestDouble:
             return True
         return False
 
-    def on_down(self) -> None:
+    def on_unavailable(self) -> None:
         if self.told[-1] != "down":
             self.told.append("down")
 
-    def on_lost(self) -> None:
+    def on_reaped(self) -> None:
         assert not self.children[-1].alive, "it is reaped by now"
         self.told.append("lost")
 
-    def overdue(self) -> str | None:
+    def hang_reason(self) -> str | None:
         return self.why
 
 
@@ -79,39 +79,39 @@ def launcher(script: str) -> Callable[[], Child]:
 
 
 def keep(
-    script: str, scenario: Callable[[Keeper, GuestDouble, "asyncio.Task[None]"], Coroutine[Any, Any, None]]
+    script: str, scenario: Callable[[Supervisor, GuestDouble, "asyncio.Task[None]"], Coroutine[Any, Any, None]]
 ) -> list[str]:
     """Run a scenario with a keeper of children that run `script`; what the guest was told."""
     restarts: list[int] = []
-    guest = GuestDouble()
+    observer = GuestDouble()
 
     async def run() -> None:
         start = Prepare(request_id="start", chat=chat_of("text"))
-        keeper = Keeper(
-            "worker", launcher(script), start, guest, pulse_seconds=0.6, on_restart=lambda: restarts.append(1)
+        supervisor = Supervisor(
+            "worker", launcher(script), start, observer, pulse_seconds=0.6, on_restart=lambda: restarts.append(1)
         )
-        task = asyncio.create_task(keeper.run())
+        task = asyncio.create_task(supervisor.run())
         try:
-            await scenario(keeper, guest, task)
+            await scenario(supervisor, observer, task)
         finally:
             task.cancel()
             await asyncio.wait({task})
-            await keeper.end(2.0)
-            assert all(not child.alive for child in guest.children)
+            await supervisor.end(2.0)
+            assert all(not child.alive for child in observer.children)
 
     asyncio.run(run())
-    assert len(restarts) == max(0, guest.told.count("started") - 1)
-    return guest.told
+    assert len(restarts) == max(0, observer.told.count("started") - 1)
+    return observer.told
 
 
 def test_a_death_is_seen_at_once_and_another_is_started() -> None:
-    async def scenario(keeper: Keeper, guest: GuestDouble, task: "asyncio.Task[None]") -> None:
-        await asyncio.wait_for(keeper.ready.wait(), 20)
+    async def scenario(supervisor: Supervisor, observer: GuestDouble, task: "asyncio.Task[None]") -> None:
+        await asyncio.wait_for(supervisor.ready.wait(), 20)
         killed = time.monotonic()
-        os.kill(guest.children[0].pid, signal.SIGKILL)
-        await until(lambda: "down" in guest.told)
+        os.kill(observer.children[0].pid, signal.SIGKILL)
+        await until(lambda: "down" in observer.told)
         assert time.monotonic() - killed < 0.5
-        await asyncio.wait_for(eventually(lambda: guest.told.count("ready") == 2), 20)
+        await asyncio.wait_for(eventually(lambda: observer.told.count("ready") == 2), 20)
 
     assert keep(GOOD, scenario) == ["started", "ready", "down", "lost", "started", "ready"]
 
@@ -122,28 +122,28 @@ async def eventually(true: Callable[[], bool]) -> None:
 
 
 def test_a_stopped_child_is_killed_and_replaced() -> None:
-    async def scenario(keeper: Keeper, guest: GuestDouble, task: "asyncio.Task[None]") -> None:
-        await asyncio.wait_for(keeper.ready.wait(), 20)
+    async def scenario(supervisor: Supervisor, observer: GuestDouble, task: "asyncio.Task[None]") -> None:
+        await asyncio.wait_for(supervisor.ready.wait(), 20)
         await asyncio.sleep(1.0)
-        assert guest.told == ["started", "ready"], "one that pulses is left alone"
-        os.kill(guest.children[0].pid, signal.SIGSTOP)
-        await asyncio.wait_for(eventually(lambda: guest.told.count("ready") == 2), 20)
+        assert observer.told == ["started", "ready"], "one that pulses is left alone"
+        os.kill(observer.children[0].pid, signal.SIGSTOP)
+        await asyncio.wait_for(eventually(lambda: observer.told.count("ready") == 2), 20)
 
     assert keep(GOOD, scenario)[:4] == ["started", "ready", "down", "lost"]
 
 
 def test_one_that_pulses_and_makes_no_progress_is_killed() -> None:
-    async def scenario(keeper: Keeper, guest: GuestDouble, task: "asyncio.Task[None]") -> None:
-        await asyncio.wait_for(keeper.ready.wait(), 20)
-        guest.why = "9 s in one step"
-        await asyncio.wait_for(eventually(lambda: "lost" in guest.told), 20)
-        guest.why = None
+    async def scenario(supervisor: Supervisor, observer: GuestDouble, task: "asyncio.Task[None]") -> None:
+        await asyncio.wait_for(supervisor.ready.wait(), 20)
+        observer.why = "9 s in one step"
+        await asyncio.wait_for(eventually(lambda: "lost" in observer.told), 20)
+        observer.why = None
 
     keep(GOOD, scenario)
 
 
 def test_a_child_that_ends_before_it_was_ready_cannot_start() -> None:
-    async def scenario(keeper: Keeper, guest: GuestDouble, task: "asyncio.Task[None]") -> None:
+    async def scenario(supervisor: Supervisor, observer: GuestDouble, task: "asyncio.Task[None]") -> None:
         with pytest.raises(StartFailed, match="the worker could not start: exit code 3"):
             await asyncio.wait_for(task, 20)
 
@@ -151,8 +151,8 @@ def test_a_child_that_ends_before_it_was_ready_cannot_start() -> None:
 
 
 def test_garbage_ends_the_child_and_not_the_server() -> None:
-    async def scenario(keeper: Keeper, guest: GuestDouble, task: "asyncio.Task[None]") -> None:
-        await asyncio.wait_for(eventually(lambda: guest.told.count("lost") == 1), 20)
+    async def scenario(supervisor: Supervisor, observer: GuestDouble, task: "asyncio.Task[None]") -> None:
+        await asyncio.wait_for(eventually(lambda: observer.told.count("lost") == 1), 20)
         assert not task.done()
 
     script = BEGIN + "channel.send(WorkerReady()); channel._sock.sendall(b'\\x02\\0\\0\\0\\xff\\xff'); time.sleep(9)"
@@ -162,9 +162,9 @@ def test_garbage_ends_the_child_and_not_the_server() -> None:
 def test_last_words_are_heard() -> None:
     heard = []
 
-    async def scenario(keeper: Keeper, guest: GuestDouble, task: "asyncio.Task[None]") -> None:
-        guest.on = lambda message: heard.append(message) if isinstance(message, WorkerPulse) else None
-        await asyncio.wait_for(eventually(lambda: "lost" in guest.told), 20)
+    async def scenario(supervisor: Supervisor, observer: GuestDouble, task: "asyncio.Task[None]") -> None:
+        observer.on = lambda message: heard.append(message) if isinstance(message, WorkerPulse) else None
+        await asyncio.wait_for(eventually(lambda: "lost" in observer.told), 20)
         assert len(heard) == 2000
 
     says = "for _ in range(2000): channel.send(WorkerPulse(request_id=None, busy_seconds=0.0))\n"
@@ -175,8 +175,8 @@ def test_a_defect_of_the_guest_is_not_taken_for_a_dead_child() -> None:
     def broken(message: Any) -> None:
         raise ZeroDivisionError
 
-    async def scenario(keeper: Keeper, guest: GuestDouble, task: "asyncio.Task[None]") -> None:
-        guest.on = broken
+    async def scenario(supervisor: Supervisor, observer: GuestDouble, task: "asyncio.Task[None]") -> None:
+        observer.on = broken
         with pytest.raises(ZeroDivisionError):
             await asyncio.wait_for(task, 20)
 
@@ -184,13 +184,13 @@ def test_a_defect_of_the_guest_is_not_taken_for_a_dead_child() -> None:
 
 
 def test_a_child_that_does_not_end_is_killed() -> None:
-    async def scenario(keeper: Keeper, guest: GuestDouble, task: "asyncio.Task[None]") -> None:
-        await asyncio.wait_for(keeper.ready.wait(), 20)
+    async def scenario(supervisor: Supervisor, observer: GuestDouble, task: "asyncio.Task[None]") -> None:
+        await asyncio.wait_for(supervisor.ready.wait(), 20)
         task.cancel()
         begun = time.monotonic()
-        await keeper.end(0.2)
-        assert 0.2 <= time.monotonic() - begun < 2 and not guest.children[0].alive
-        assert guest.children[0].exited.result() == -signal.SIGKILL
+        await supervisor.end(0.2)
+        assert 0.2 <= time.monotonic() - begun < 2 and not observer.children[0].alive
+        assert observer.children[0].exited.result() == -signal.SIGKILL
 
     keep(BEGIN + "channel.send(WorkerReady())\nthreading.Event().wait()", scenario)
 

@@ -10,7 +10,7 @@ from tests.server.doubles import Scene, prepared, until
 from tests.server.scenario import Play
 
 
-class Exchange:
+class Round:
     """One POST of a text to /tokenize, from the client's side."""
 
     def __init__(self, scene: Scene) -> None:
@@ -41,9 +41,9 @@ class Exchange:
         return self.sent[0]["status"], json.loads(b"".join(message.get("body", b"") for message in self.sent))
 
 
-async def counting(scene: Scene) -> tuple[Exchange, str]:
+async def counting(scene: Scene) -> tuple[Round, str]:
     """An exchange whose worker has the job, and the request's id."""
-    exchange = Exchange(scene)
+    exchange = Round(scene)
     await until(lambda: scene.to_worker())
     name: str = scene.to_worker()[-1].request_id
     return exchange, name

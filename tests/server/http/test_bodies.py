@@ -91,7 +91,7 @@ def test_tokenize_reads_both_dialects() -> None:
     assert read_tokenize(openai(model="m")).model == "m"
     assert read_tokenize(openai()).chat.turns[0].role == "user"
     assert read_tokenize(b'[{"text": "Hi"}]').chat == read_native(native()).chat
-    assert (read_tokenize(openai()).field, read_tokenize(native()).field) == ("messages", "inputs")
+    assert (read_tokenize(openai()).chat_param, read_tokenize(native()).chat_param) == ("messages", "inputs")
 
 
 def test_the_first_complaint_does_not_repeat_the_value() -> None:

@@ -8,7 +8,7 @@ import pytest
 
 from server.http.body_limits import BodyBudget, BodyLimits
 from server.http.envelope import Envelope
-from server.http.errors import error_response, path_of
+from server.http.errors import error_response, param_of
 from server.requests.refusal import Refusal, overloaded
 
 
@@ -91,6 +91,6 @@ def test_an_escaped_error_is_a_500_that_tells_only_the_id() -> None:
 
 
 def test_paths_of_fields() -> None:
-    assert path_of(("messages", 1, "content", 3)) == "messages[1].content[3]"
-    assert path_of(("parameters", "top_p")) == "parameters.top_p"
-    assert path_of(()) == ""
+    assert param_of(("messages", 1, "content", 3)) == "messages[1].content[3]"
+    assert param_of(("parameters", "top_p")) == "parameters.top_p"
+    assert param_of(()) == ""

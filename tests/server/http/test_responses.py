@@ -7,11 +7,11 @@ from typing import Any
 import pytest
 
 from server.http import responses as exchange
-from server.http.native import NativeForm
-from server.http.responses import ClientGone, EventStream, see_through
+from server.http.native import NativeSerializer
+from server.http.responses import ClientGone, EventStream, run_while_connected
 from server.requests.answer import Accepted, Delta, Sink
 from server.requests.refusal import Refusal, invalid_request
-from tokenization.text.bpe import TextCodec
+from tokenization.text.bpe import BPETokenizer
 
 Run = Callable[[Sink], Awaitable[None]]
 ACCEPTED = Accepted(prompt_tokens=1, media_tokens=0)
@@ -41,33 +41,33 @@ class Client:
         return b"".join(message.get("body", b"") for message in self.sent).decode()
 
 
-def stream(codec: TextCodec, run: Any, client: Client) -> "asyncio.Task[None]":
-    response = EventStream(run, NativeForm("chat-1", codec, logprobs=False))
+def stream(tokenizer: BPETokenizer, run: Any, client: Client) -> "asyncio.Task[None]":
+    response = EventStream(run, NativeSerializer("chat-1", tokenizer, logprobs=False))
     scope = {"type": "http", "state": {"request_id": "r1"}}
     return asyncio.create_task(response(scope, client.receive, client.send))
 
 
-def test_an_error_before_the_first_event_is_an_ordinary_answer(codec: TextCodec) -> None:
+def test_an_error_before_the_first_event_is_an_ordinary_answer(tokenizer: BPETokenizer) -> None:
     async def scenario() -> None:
         async def run(sink: Sink) -> None:
             raise invalid_request("no", "inputs")
 
         client = Client()
-        await stream(codec, run, client)
+        await stream(tokenizer, run, client)
         assert client.status == 400 and '"param":"inputs"' in client.body
 
     asyncio.run(scenario())
 
 
 @pytest.mark.parametrize("error", [invalid_request("no"), RuntimeError("internal detail")])
-def test_an_error_between_events_is_one_event_and_the_end(codec: TextCodec, error: Exception) -> None:
+def test_an_error_between_events_is_one_event_and_the_end(tokenizer: BPETokenizer, error: Exception) -> None:
     async def scenario() -> None:
         async def run(sink: Sink) -> None:
             await sink.accept(ACCEPTED)
             raise error
 
         client = Client()
-        await stream(codec, run, client)
+        await stream(tokenizer, run, client)
         assert client.status == 200 and client.body.count('data: {"error"') == 1
         assert client.body.rstrip().split("\n")[-1].startswith('data: {"error"')
         assert "[DONE]" not in client.body and "internal detail" not in client.body
@@ -76,7 +76,7 @@ def test_an_error_between_events_is_one_event_and_the_end(codec: TextCodec, erro
     asyncio.run(scenario())
 
 
-def test_comments_keep_a_waiting_stream_alive(codec: TextCodec, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_comments_keep_a_waiting_stream_alive(tokenizer: BPETokenizer, monkeypatch: pytest.MonkeyPatch) -> None:
     """Also before the prompt is accepted; the error that follows is then an event."""
     monkeypatch.setattr(exchange, "KEEP_ALIVE_SECONDS", 0.05)
 
@@ -86,14 +86,14 @@ def test_comments_keep_a_waiting_stream_alive(codec: TextCodec, monkeypatch: pyt
             raise invalid_request("no")
 
         client = Client()
-        await stream(codec, run, client)
+        await stream(tokenizer, run, client)
         assert client.status == 200 and 2 <= client.body.count(": keep-alive\n\n") <= 3
         assert client.body.count('data: {"error"') == 1
 
     asyncio.run(scenario())
 
 
-def test_no_comments_while_events_flow(codec: TextCodec, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_comments_while_events_flow(tokenizer: BPETokenizer, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(exchange, "KEEP_ALIVE_SECONDS", 0.2)
 
     async def scenario() -> None:
@@ -104,13 +104,13 @@ def test_no_comments_while_events_flow(codec: TextCodec, monkeypatch: pytest.Mon
                 await sink.write(Delta(text="a", tokens=()))
 
         client = Client()
-        await stream(codec, run, client)
+        await stream(tokenizer, run, client)
         assert "keep-alive" not in client.body and client.body.rstrip().endswith("data: [DONE]")
 
     asyncio.run(scenario())
 
 
-def test_a_client_that_leaves_cancels_the_work(codec: TextCodec) -> None:
+def test_a_client_that_leaves_cancels_the_work(tokenizer: BPETokenizer) -> None:
     async def scenario() -> None:
         cancelled = asyncio.Event()
 
@@ -123,7 +123,7 @@ def test_a_client_that_leaves_cancels_the_work(codec: TextCodec) -> None:
                 cancelled.set()
 
         client = Client()
-        task = stream(codec, run, client)
+        task = stream(tokenizer, run, client)
         await asyncio.sleep(0.02)
         client.left.set()
         await task
@@ -143,7 +143,7 @@ def test_work_that_a_drain_cancelled_is_a_503() -> None:
             await asyncio.Event().wait()
 
         client = Client()
-        outer = asyncio.create_task(see_through(work(), client.receive))
+        outer = asyncio.create_task(run_while_connected(work(), client.receive))
         await asyncio.sleep(0.01)
         inner[0].cancel()
         with pytest.raises(Refusal) as caught:
@@ -158,6 +158,6 @@ def test_a_client_that_is_gone_ends_a_plain_exchange() -> None:
         client = Client()
         client.left.set()
         with pytest.raises(ClientGone):
-            await see_through(asyncio.sleep(5), client.receive)
+            await run_while_connected(asyncio.sleep(5), client.receive)
 
     asyncio.run(scenario())

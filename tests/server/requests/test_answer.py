@@ -5,7 +5,7 @@ from typing import Any
 from model.engine.messages import Token, TokenEvent
 from server.requests.answer import Answer, Answers, Delta
 from server.requests.sampling import Wishes
-from tokenization.text.bpe import TextCodec
+from tokenization.text.bpe import BPETokenizer
 
 
 def event(token_id: int, finish: Any = None) -> TokenEvent:
@@ -13,9 +13,9 @@ def event(token_id: int, finish: Any = None) -> TokenEvent:
 
 
 def run(
-    codec: TextCodec, ids: list[int], stop: tuple[str, ...] = (), finish: str = "length", step: int = 1
+    tokenizer: BPETokenizer, ids: list[int], stop: tuple[str, ...] = (), finish: str = "length", step: int = 1
 ) -> list[Delta]:
-    answer = Answer(codec, Wishes(stop=stop))
+    answer = Answer(tokenizer, Wishes(stop=stop))
     events = [event(i) for i in ids[:-1]] + [event(ids[-1], finish)]
     deltas: list[Delta] = []
     for at in range(0, len(events), step):
@@ -26,78 +26,80 @@ def run(
     return deltas
 
 
-def test_characters_are_whole_and_special_tokens_unseen(codec: TextCodec) -> None:
-    ids = [*codec.encode("你好 fox"), codec.special["<|im_end|>"]]
+def test_characters_are_whole_and_special_tokens_unseen(tokenizer: BPETokenizer) -> None:
+    ids = [*tokenizer.encode("你好 fox"), tokenizer.special["<|im_end|>"]]
     for step in (1, 2, 100):
-        deltas = run(codec, ids, finish="stop", step=step)
+        deltas = run(tokenizer, ids, finish="stop", step=step)
         assert "".join(delta.text for delta in deltas) == "你好 fox"
         assert sum(len(delta.tokens) for delta in deltas) == len(ids)
         assert deltas[-1].finish == "stop" and all(delta.finish is None for delta in deltas[:-1])
         assert all("\ufffd" not in delta.text for delta in deltas)
 
 
-def test_a_cut_character_is_shown_as_broken_at_the_end(codec: TextCodec) -> None:
-    first_byte = codec.encode("\U0001f600")[0]
-    deltas = run(codec, [*codec.encode("a"), first_byte])
+def test_a_cut_character_is_shown_as_broken_at_the_end(tokenizer: BPETokenizer) -> None:
+    first_byte = tokenizer.encode("\U0001f600")[0]
+    deltas = run(tokenizer, [*tokenizer.encode("a"), first_byte])
     assert "".join(delta.text for delta in deltas) == "a\ufffd"
 
 
-def test_a_stop_string_across_tokens_is_cut_and_ends(codec: TextCodec) -> None:
-    ids = codec.encode("one two three")
+def test_a_stop_string_across_tokens_is_cut_and_ends(tokenizer: BPETokenizer) -> None:
+    ids = tokenizer.encode("one two three")
     for step in (1, 3, 100):
-        deltas = run(codec, ids, stop=("o th", "zzz"), step=step)
+        deltas = run(tokenizer, ids, stop=("o th", "zzz"), step=step)
         assert "".join(delta.text for delta in deltas) == "one tw"
         assert deltas[-1].finish == "stop"
 
 
-def test_tokens_behind_a_stop_are_dropped(codec: TextCodec) -> None:
-    answer = Answer(codec, Wishes(stop=("b",)))
-    delta = answer.push([event(i) for i in codec.encode("a") + codec.encode("b") + codec.encode("c")])
+def test_tokens_behind_a_stop_are_dropped(tokenizer: BPETokenizer) -> None:
+    answer = Answer(tokenizer, Wishes(stop=("b",)))
+    delta = answer.push([event(i) for i in tokenizer.encode("a") + tokenizer.encode("b") + tokenizer.encode("c")])
     assert (delta.text, delta.finish, len(delta.tokens)) == ("a", "stop", 2)
 
 
-def test_what_might_have_become_a_stop_is_shown_at_the_end(codec: TextCodec) -> None:
-    deltas = run(codec, codec.encode("one tw"), stop=("two",))
+def test_what_might_have_become_a_stop_is_shown_at_the_end(tokenizer: BPETokenizer) -> None:
+    deltas = run(tokenizer, tokenizer.encode("one tw"), stop=("two",))
     assert "".join(delta.text for delta in deltas) == "one tw" and deltas[-1].finish == "length"
 
 
-def test_a_stop_that_the_last_flush_completes_wins(codec: TextCodec) -> None:
-    first_byte = codec.encode("\U0001f600")[0]
-    deltas = run(codec, [*codec.encode("a"), first_byte], stop=("\ufffd",))
+def test_a_stop_that_the_last_flush_completes_wins(tokenizer: BPETokenizer) -> None:
+    first_byte = tokenizer.encode("\U0001f600")[0]
+    deltas = run(tokenizer, [*tokenizer.encode("a"), first_byte], stop=("\ufffd",))
     assert "".join(delta.text for delta in deltas) == "a"
 
 
-def test_ids_without_an_entry_are_tokens_without_text(codec: TextCodec) -> None:
-    deltas = run(codec, [codec.vocab_size + 1, *codec.encode("a")])
+def test_ids_without_an_entry_are_tokens_without_text(tokenizer: BPETokenizer) -> None:
+    deltas = run(tokenizer, [tokenizer.vocab_size + 1, *tokenizer.encode("a")])
     assert [delta.text for delta in deltas] == ["", "a"] and len(deltas[0].tokens) == 1
 
 
-def test_a_stop_string_is_shown_where_it_is_asked_for(codec: TextCodec) -> None:
-    answer = Answer(codec, Wishes(stop=("o th",), include_stop=True))
-    delta = answer.push([event(i) for i in codec.encode("one two three")])
+def test_a_stop_string_is_shown_where_it_is_asked_for(tokenizer: BPETokenizer) -> None:
+    answer = Answer(tokenizer, Wishes(stop=("o th",), include_stop=True))
+    delta = answer.push([event(i) for i in tokenizer.encode("one two three")])
     assert (delta.text, delta.finish, delta.cut) == ("one two th", "stop", True)
 
 
-def test_a_stop_token_is_shown_only_where_it_is_asked_for(codec: TextCodec) -> None:
-    (a,), (b,) = codec.encode("a"), codec.encode("b")
+def test_a_stop_token_is_shown_only_where_it_is_asked_for(tokenizer: BPETokenizer) -> None:
+    (a,), (b,) = tokenizer.encode("a"), tokenizer.encode("b")
     for include, expected in ((False, "a"), (True, "ab")):
-        delta = Answer(codec, Wishes(include_stop=include)).push([event(a), event(b, "stop")])
+        delta = Answer(tokenizer, Wishes(include_stop=include)).push([event(a), event(b, "stop")])
         assert (delta.text, len(delta.tokens), delta.cut) == (expected, 2, False)
-    special = Answer(codec, Wishes(include_stop=True)).push([event(a), event(codec.special["<|im_end|>"], "stop")])
+    special = Answer(tokenizer, Wishes(include_stop=True)).push(
+        [event(a), event(tokenizer.special["<|im_end|>"], "stop")]
+    )
     assert special.text == "a", "a special token has no text to show"
 
 
-def test_no_stop_string_ends_before_min_tokens(codec: TextCodec) -> None:
-    ids = [*codec.encode("a"), *codec.encode("b")] * 3
+def test_no_stop_string_ends_before_min_tokens(tokenizer: BPETokenizer) -> None:
+    ids = [*tokenizer.encode("a"), *tokenizer.encode("b")] * 3
     assert len(ids) == 6
     for least, shown in ((0, "a"), (1, "a"), (2, "aba"), (3, "aba"), (5, "ababa"), (6, "ababab")):
-        answer = Answer(codec, Wishes(stop=("b",), min_tokens=least))
+        answer = Answer(tokenizer, Wishes(stop=("b",), min_tokens=least))
         assert answer.push([event(i) for i in ids]).text == shown
 
 
-def test_answers_grow_beside_each_other(codec: TextCodec) -> None:
-    (a,), (b,) = codec.encode("a"), codec.encode("b")
-    answers = Answers(codec, Wishes(n=3, stop=("b",)))
+def test_answers_grow_beside_each_other(tokenizer: BPETokenizer) -> None:
+    (a,), (b,) = tokenizer.encode("a"), tokenizer.encode("b")
+    answers = Answers(tokenizer, Wishes(n=3, stop=("b",)))
 
     def at(index: int, token_id: int, finish: Any = None) -> TokenEvent:
         return TokenEvent(request_id="r", token=Token(id=token_id), finish=finish, index=index)

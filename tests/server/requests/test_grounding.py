@@ -10,12 +10,12 @@ from server.http.native import read_native
 from server.http.openai import read_openai
 from server.requests.grounding import boxes_of, drawing_of
 from server.requests.refusal import Refusal
-from server.requests.service import ChatRequest
+from server.requests.request import ChatRequest
 from tests.server.doubles import Scene, SinkDouble, chat_of, prepared, until
 from tests.server.scenario import Play, generating, leased, request, start
 from tokenization.chat.grounding import Box
 from tokenization.messages import Draw, Drawn, MediaItem, Prepared, PrepareFailed
-from tokenization.text.bpe import TextCodec
+from tokenization.text.bpe import BPETokenizer
 
 SAID = "<ref>cat</ref><box>(100,200),(700,800)</box>"
 
@@ -45,7 +45,7 @@ def test_only_pictures_are_pointed_at() -> None:
     found = msgspec.structs.replace(shown([]), media=(others[1], picture, *others, others[1]))
     (box,) = boxes_of(SAID, chat, found)
     assert (box.picture, box.points) == (0, ((20, 20), (140, 80)))
-    assert drawing_of("r", chat, (box,)).media.where == "inputs[1]"
+    assert drawing_of("r", chat, (box,)).media.param == "inputs[1]"
     assert boxes_of(SAID, chat_of("audio"), msgspec.structs.replace(found, media=(others[1],))) == ()
 
 
@@ -67,21 +67,21 @@ def asks(grounding: Any) -> ChatRequest:
     return replace(request("image", "text"), grounding=grounding)
 
 
-async def answered(scene: Scene, codec: TextCodec, asked: ChatRequest) -> "tuple[Any, SinkDouble]":
+async def answered(scene: Scene, tokenizer: BPETokenizer, asked: ChatRequest) -> "tuple[Any, SinkDouble]":
     """Play the request up to its last token, which completes SAID."""
-    scene.service.served = replace(scene.service.served, grounds=True)
+    scene.service.card = replace(scene.service.card, supports_grounding=True)
     task, sink = start(scene, asked)
     await leased(scene, asked)
     await until(lambda: scene.workers.slots[0].job is not None)
     scene.workers.slots[0].on_message(shown([(200, 100)]))
     await until(lambda: scene.to_engine())
-    scene.say("chat-1", *codec.encode(SAID), finish="length")
+    scene.say("chat-1", *tokenizer.encode(SAID), finish="length")
     return task, sink
 
 
-def test_a_request_gets_what_it_asked_for(play: Play, codec: TextCodec) -> None:
+def test_a_request_gets_what_it_asked_for(play: Play, tokenizer: BPETokenizer) -> None:
     async def scenario(scene: Scene) -> None:
-        task, sink = await answered(scene, codec, asks("boxes"))
+        task, sink = await answered(scene, tokenizer, asks("boxes"))
         await task
         assert [delta.grounded for delta in sink.deltas[:-1]] == [None] * (len(sink.deltas) - 1)
         grounded = sink.deltas[-1].grounded
@@ -93,9 +93,9 @@ def test_a_request_gets_what_it_asked_for(play: Play, codec: TextCodec) -> None:
     play(scenario)
 
 
-def test_nobody_else_gets_boxes(play: Play, codec: TextCodec) -> None:
+def test_nobody_else_gets_boxes(play: Play, tokenizer: BPETokenizer) -> None:
     async def scenario(scene: Scene) -> None:
-        task, sink = await answered(scene, codec, asks("none"))
+        task, sink = await answered(scene, tokenizer, asks("none"))
         await task
         assert sink.deltas[-1].grounded is None and sink.text == SAID
 
@@ -103,12 +103,12 @@ def test_nobody_else_gets_boxes(play: Play, codec: TextCodec) -> None:
 
 
 @pytest.mark.parametrize("end", ["drawn", "refused", "broken", "died"])
-def test_the_answer_is_good_whatever_becomes_of_the_picture(play: Play, codec: TextCodec, end: str) -> None:
+def test_the_answer_is_good_whatever_becomes_of_the_picture(play: Play, tokenizer: BPETokenizer, end: str) -> None:
     async def scenario(scene: Scene) -> None:
-        task, sink = await answered(scene, codec, asks("drawn"))
+        task, sink = await answered(scene, tokenizer, asks("drawn"))
         await until(lambda: isinstance(scene.to_worker()[-1], Draw))
         job = scene.to_worker()[-1]
-        assert job.media.where == "inputs[0]" and job.boxes[0].points == ((20, 20), (140, 80))
+        assert job.media.param == "inputs[0]" and job.boxes[0].points == ((20, 20), (140, 80))
         if end == "drawn":
             scene.workers.slots[0].on_message(Drawn(request_id="chat-1", picture="data:x", notes=("a note",)))
         elif end == "died":

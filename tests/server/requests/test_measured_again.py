@@ -10,8 +10,8 @@ from tokenization.messages import Cancel, Leases, Measured, MediaItem, PrepareFa
 
 
 def measured_again(scene: Scene, nbytes: tuple[int, ...]) -> None:
-    wheres = tuple(f"inputs[{i}]" for i in range(len(nbytes)))
-    found = Measured(request_id="chat-1", nbytes=nbytes, wheres=wheres, n_pads=(4,) * len(nbytes))
+    params = tuple(f"inputs[{i}]" for i in range(len(nbytes)))
+    found = Measured(request_id="chat-1", nbytes=nbytes, params=params, n_pads=(4,) * len(nbytes))
     scene.workers.slots[0].on_message(found)
 
 
@@ -67,7 +67,7 @@ def test_a_video_and_a_sound_give_their_worker_more_time_than_a_picture(play: Pl
         for kind in ("text", "image", "audio", "video"):
             _, job = await scene.workers.begin("chat-1", request(kind).chat)
             slot._busy_seconds = 0.0
-            while slot.overdue() is None:
+            while slot.hang_reason() is None:
                 slot._busy_seconds += 5
             allowed[kind] = slot._busy_seconds
             slot.on_message(prepared("chat-1"))
@@ -83,9 +83,9 @@ def test_media_that_no_worker_opens_buy_no_time(play: Play) -> None:
         for kinds in (["video"] * 4, ["image"] * 1000 + ["video"] * 1000):
             await scene.workers.begin("chat-1", request(*kinds).chat)
             slot._busy_seconds = 60.0 + 4 * 180.0
-            assert slot.overdue() is None, "whichever of them are opened"
+            assert slot.hang_reason() is None, "whichever of them are opened"
             slot._busy_seconds += 0.1
-            assert slot.overdue() is not None
+            assert slot.hang_reason() is not None
             slot.on_message(prepared("chat-1"))
 
     play(scenario)

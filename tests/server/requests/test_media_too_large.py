@@ -10,8 +10,8 @@ from tokenization.messages import Cancel, Measured, PrepareFailed
 
 
 def measured(*n_pads: int) -> Measured:
-    wheres = tuple(f"inputs[{i}].image" for i in range(len(n_pads)))
-    return Measured(request_id="chat-1", nbytes=(9,) * len(n_pads), wheres=wheres, n_pads=n_pads)
+    params = tuple(f"inputs[{i}].image" for i in range(len(n_pads)))
+    return Measured(request_id="chat-1", nbytes=(9,) * len(n_pads), params=params, n_pads=n_pads)
 
 
 def test_the_limit_itself_is_taken() -> None:
@@ -23,7 +23,7 @@ def test_the_limit_itself_is_taken() -> None:
 
 
 def test_the_largest_segment_is_named() -> None:
-    found = never_fits(Measured(request_id="chat-1", nbytes=(3, 9, 5), wheres=("a", "b", "c"), n_pads=(4, 4, 4)))
+    found = never_fits(Measured(request_id="chat-1", nbytes=(3, 9, 5), params=("a", "b", "c"), n_pads=(4, 4, 4)))
     assert (found.kind, found.param, found.code) == ("invalid_request", "b", "media_too_large")
 
 

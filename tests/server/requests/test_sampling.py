@@ -8,7 +8,7 @@ import pytest
 
 from configs.checkpoint import Checkpoint, CheckpointError
 from configs.serve import ModelConfig, ServeConfig
-from server.requests.model_card import served_by
+from server.requests.model_card import read_model_card
 from server.requests.sampling import Defaults, Wishes, model_length
 from tests.tiny.qwen2_5_omni import OmniLayout, write_qwen2_5_omni
 from tests.tiny.qwen2_vl import write_json
@@ -26,8 +26,8 @@ def defaults_of(found: Checkpoint) -> Defaults:
 
 
 def test_a_sampling_checkpoint_gives_its_values(tmp_path: Path) -> None:
-    facts = {"do_sample": True, "temperature": 0.01, "top_p": 0.8, "top_k": 20, "eos_token_id": [7, 8]}
-    defaults = defaults_of(checkpoint(tmp_path, facts))
+    section = {"do_sample": True, "temperature": 0.01, "top_p": 0.8, "top_k": 20, "eos_token_id": [7, 8]}
+    defaults = defaults_of(checkpoint(tmp_path, section))
     assert defaults == Defaults(temperature=0.01, top_p=0.8, top_k=20, eos_ids=(7, 8))
 
 
@@ -119,6 +119,6 @@ def test_a_model_inside_another_is_asked_itself(tmp_path: Path, layout: OmniLayo
     thinker = config.get("thinker_config", config)
     thinker["text_config"]["max_position_embeddings"] = 1234
     write_json(path / "config.json", config)
-    served = served_by(ServeConfig(model=ModelConfig(path=path, served_name="x")))
-    assert served.max_model_len == 1234 and served.defaults.eos_ids == (thinker["eos_token_id"],)
-    assert {item.kind for item in served.largest} == served.modalities == {"image", "video", "audio"}
+    card = read_model_card(ServeConfig(model=ModelConfig(path=path, served_name="x")))
+    assert card.max_model_len == 1234 and card.defaults.eos_ids == (thinker["eos_token_id"],)
+    assert {item.kind for item in card.largest} == card.modalities == {"image", "video", "audio"}

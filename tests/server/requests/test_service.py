@@ -7,10 +7,10 @@ from server.requests.refusal import Refusal
 from tests.server.doubles import STATS, Scene, prepared, until
 from tests.server.scenario import A, B, C, Play, fails, generating, leased, request, start, text_of
 from tokenization.messages import Cancel, Measured, Prepare, PrepareFailed
-from tokenization.text.bpe import TextCodec
+from tokenization.text.bpe import BPETokenizer
 
 
-def test_a_text_is_answered(play: Play, codec: TextCodec) -> None:
+def test_a_text_is_answered(play: Play, tokenizer: BPETokenizer) -> None:
     async def scenario(scene: Scene) -> None:
         task, sink = start(scene, request(max_tokens=7, seed=3))
         told = await generating(scene)
@@ -19,7 +19,7 @@ def test_a_text_is_answered(play: Play, codec: TextCodec) -> None:
         scene.say("chat-1", A, B)
         scene.say("chat-1", C, finish="length")
         await task
-        assert sink.text == text_of(codec, A, B, C)
+        assert sink.text == text_of(tokenizer, A, B, C)
         assert [delta.finish for delta in sink.deltas][-1] == "length"
         assert not any(isinstance(said, Abort) for said in scene.to_engine())
 
@@ -102,9 +102,9 @@ def test_what_does_not_fit_now_is_a_429_and_what_never_fits_a_400(play: Play) ->
         await generating(scene)
         task, _ = start(scene, second)
         await until(lambda: isinstance(scene.to_worker()[-1], Prepare))
-        wheres = ("inputs[0]", "inputs[1]")
+        params = ("inputs[0]", "inputs[1]")
         scene.workers.slots[0].on_message(
-            Measured(request_id="chat-2", nbytes=(1, 500_000), wheres=wheres, n_pads=(4, 4))
+            Measured(request_id="chat-2", nbytes=(1, 500_000), params=params, n_pads=(4, 4))
         )
         with pytest.raises(Refusal) as caught:
             await task
@@ -114,7 +114,7 @@ def test_what_does_not_fit_now_is_a_429_and_what_never_fits_a_400(play: Play) ->
         task, _ = start(scene, second)
         await until(lambda: isinstance(scene.to_worker()[-1], Prepare))
         scene.workers.slots[0].on_message(
-            Measured(request_id="chat-2", nbytes=(1, 1 << 20), wheres=wheres, n_pads=(4, 4))
+            Measured(request_id="chat-2", nbytes=(1, 1 << 20), params=params, n_pads=(4, 4))
         )
         await fails(task, "invalid_request", "media_too_large", "inputs[1]")
         await until(lambda: scene.to_worker()[-1] == Cancel(request_id="chat-2"))
@@ -125,11 +125,11 @@ def test_what_does_not_fit_now_is_a_429_and_what_never_fits_a_400(play: Play) ->
     play(scenario)
 
 
-def test_several_answers_grow_side_by_side_and_end_one_by_one(play: Play, codec: TextCodec) -> None:
+def test_several_answers_grow_side_by_side_and_end_one_by_one(play: Play, tokenizer: BPETokenizer) -> None:
     """One ends by the engine, one by a stop string, which the engine is told for that answer alone."""
 
     async def scenario(scene: Scene) -> None:
-        task, sink = start(scene, request(n=3, stop=(text_of(codec, B),), max_tokens=9))
+        task, sink = start(scene, request(n=3, stop=(text_of(tokenizer, B),), max_tokens=9))
         told = await generating(scene)
         assert told.sampling.n == 3
 
@@ -149,7 +149,7 @@ def test_several_answers_grow_side_by_side_and_end_one_by_one(play: Play, codec:
         await say((0, A, True), (1, A, False))  # the engine had drawn one more
         await task
         texts = ["".join(d.text for d in sink.deltas if d.index == i) for i in range(3)]
-        assert texts == [text_of(codec, A, C, A), text_of(codec, A), text_of(codec, A, C)]
+        assert texts == [text_of(tokenizer, A, C, A), text_of(tokenizer, A), text_of(tokenizer, A, C)]
         assert sorted((d.index, d.finish) for d in sink.deltas if d.finish) == [
             (0, "length"),
             (1, "stop"),

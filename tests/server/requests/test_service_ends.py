@@ -9,7 +9,7 @@ from server.requests.refusal import Refusal
 from tests.server.doubles import Scene, prepared, until
 from tests.server.scenario import A, B, C, Play, fails, generating, leased, request, start, text_of
 from tokenization.messages import Cancel, Measured, PrepareFailed
-from tokenization.text.bpe import TextCodec
+from tokenization.text.bpe import BPETokenizer
 
 
 def test_a_dead_worker_costs_one_retry(play: Play) -> None:
@@ -48,7 +48,7 @@ def test_a_client_that_leaves_while_it_is_measured(play: Play) -> None:
         task.cancel()
         await asyncio.wait({task})
         scene.workers.slots[0].on_message(
-            Measured(request_id="chat-1", nbytes=(9,), wheres=("inputs[0]",), n_pads=(4,))
+            Measured(request_id="chat-1", nbytes=(9,), params=("inputs[0]",), n_pads=(4,))
         )
         await until(lambda: scene.to_worker()[-1] == Cancel(request_id="chat-1"))
         assert scene.workers.slots[0].taken
@@ -117,13 +117,13 @@ def test_a_client_that_leaves_the_engine_frees_memory_when_the_engine_lets_go(pl
     play(scenario)
 
 
-def test_a_stop_string_ends_the_answer_and_aborts_the_rest(play: Play, codec: TextCodec) -> None:
+def test_a_stop_string_ends_the_answer_and_aborts_the_rest(play: Play, tokenizer: BPETokenizer) -> None:
     async def scenario(scene: Scene) -> None:
-        task, sink = start(scene, request(stop=(text_of(codec, B),)))
+        task, sink = start(scene, request(stop=(text_of(tokenizer, B),)))
         await generating(scene)
         scene.say("chat-1", A, B, C)
         await task
-        assert sink.text == text_of(codec, A) and sink.deltas[-1].finish == "stop"
+        assert sink.text == text_of(tokenizer, A) and sink.deltas[-1].finish == "stop"
         assert sum(len(delta.tokens) for delta in sink.deltas) == 2
         await until(lambda: scene.to_engine()[-1] == Abort(request_id="chat-1"))
         scene.finished("chat-1", "abort")
@@ -179,29 +179,29 @@ def test_the_third_start_in_a_row_may_still_succeed(play: Play, role: str) -> No
     """Only starts that failed are counted: neither one that runs, nor the death of one that was ready."""
 
     async def scenario(scene: Scene) -> None:
-        guest, kill = (scene.engine, scene.kill_engine) if role == "engine" else (scene.workers, scene.kill_worker)
+        observer, kill = (scene.engine, scene.kill_engine) if role == "engine" else (scene.workers, scene.kill_worker)
         begin = scene.start_engine if role == "engine" else scene.start_worker
 
-        def hopeless() -> bool:
-            return guest.hopeless
+        def crash_looping() -> bool:
+            return observer.crash_looping
 
         kill()
         for _ in range(2):
             begin(ready=False)
             kill()
         begin(ready=False)
-        assert not hopeless()
+        assert not crash_looping()
         kill()
-        assert hopeless()
+        assert crash_looping()
         begin(ready=False)
-        assert hopeless(), "nobody waits for the attempts that follow"
+        assert crash_looping(), "nobody waits for the attempts that follow"
         kill()
         begin()
-        assert not hopeless()
+        assert not crash_looping()
         for _ in range(3):
             kill()
             begin()
-        assert not hopeless()
+        assert not crash_looping()
 
     play(scenario)
 

@@ -27,9 +27,9 @@ def test_native_with_history_and_system() -> None:
     )
     assert chat.turns == (
         Turn(role="system", parts=(text("Be brief."),), plain=True),
-        user(Media(kind="image", source="a.png", where="history[0].inputs[0].image"), text("what?")),
+        user(Media(kind="image", source="a.png", param="history[0].inputs[0].image"), text("what?")),
         Turn(role="assistant", parts=(text("a cat"),), plain=True),
-        user(text("and here?"), Media(kind="image", source="data:image/png;base64,AA==", where="inputs[1].image")),
+        user(text("and here?"), Media(kind="image", source="data:image/png;base64,AA==", param="inputs[1].image")),
     )
     assert [media.source for media in chat.media] == ["a.png", "data:image/png;base64,AA=="]
 
@@ -57,8 +57,8 @@ def test_openai_roles_and_contents() -> None:
         Turn(role="assistant", parts=(), plain=True),
         user(
             text("two"),
-            Media(kind="image", source="a.png", where="messages[3].content[1]"),
-            Media(kind="image", source="b", where="messages[3].content[2]"),
+            Media(kind="image", source="a.png", param="messages[3].content[1]"),
+            Media(kind="image", source="b", param="messages[3].content[2]"),
         ),
     )
 
@@ -140,8 +140,8 @@ def test_native_errors_name_the_field(body: Any, param: str) -> None:
 def test_boxes_are_parts() -> None:
     chat = chat_from_native([{"box": [[1, 2.9, 3, 1000], [0, 0, 5, 5]], "ref": "the cat"}, {"box": [[1, 2, 3, 4]]}])
     assert chat.turns[0].parts == (
-        Boxes(boxes=((1, 2, 3, 1000), (0, 0, 5, 5)), ref="the cat", where="inputs[0].box"),
-        Boxes(boxes=((1, 2, 3, 4),), ref=None, where="inputs[1].box"),
+        Boxes(boxes=((1, 2, 3, 1000), (0, 0, 5, 5)), ref="the cat", param="inputs[0].box"),
+        Boxes(boxes=((1, 2, 3, 4),), ref=None, param="inputs[1].box"),
     )
 
 

@@ -21,7 +21,7 @@ def openai(kind: str, value: Any) -> Media:
 @pytest.mark.parametrize("name", ["wav", "mp3", "flac", "ogg", "opus", "m4a", "aac", "webm"])
 def test_names_of_formats(name: str) -> None:
     media = openai("input_audio", {"data": "AAAA", "format": name})
-    assert media == Media(kind="audio", source=f"data:audio/{name};base64,AAAA", where="messages[0].content[0]")
+    assert media == Media(kind="audio", source=f"data:audio/{name};base64,AAAA", param="messages[0].content[0]")
 
 
 @pytest.mark.parametrize("name", ["midi", "WAV", "", None, 3, ["wav"]])
@@ -33,7 +33,7 @@ def test_an_unknown_format_is_told_which_are_known(name: Any) -> None:
 
 def test_audio_by_url() -> None:
     for media in (openai("audio_url", "a.ogg"), openai("audio_url", {"url": "a.ogg"})):
-        assert (media.kind, media.source, media.where) == ("audio", "a.ogg", "messages[0].content[0]")
+        assert (media.kind, media.source, media.param) == ("audio", "a.ogg", "messages[0].content[0]")
     assert native({"audio": "a.ogg"}).kind == "audio"
 
 

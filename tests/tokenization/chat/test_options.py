@@ -46,11 +46,11 @@ def test_detail_stands_beside_the_bounds() -> None:
 
 def test_a_list_of_pictures_is_a_video() -> None:
     frames = ["data:,a", "b.png"]
-    for media, where in (
+    for media, param in (
         (native({"video": frames, "fps": 2}), "inputs[0].video"),
         (openai("video_url", {"url": frames, "fps": 2}), "messages[0].content[0]"),
     ):
-        assert (media.source, media.frames, media.where) == ("", ("data:,a", "b.png"), where)
+        assert (media.source, media.frames, media.param) == ("", ("data:,a", "b.png"), param)
         assert media.options == MediaOptions(fps=2)
 
 

@@ -15,7 +15,7 @@ ONE_MESSAGE = "this path is not a file that the server may open"
 
 
 def get(source: str, *roots: Path, max_bytes: int = 1000) -> bytes:
-    return fetch(source, roots=roots, max_bytes=max_bytes, where=W)
+    return fetch(source, roots=roots, max_bytes=max_bytes, param=W)
 
 
 def refused(source: str, *roots: Path, max_bytes: int = 1000) -> str:

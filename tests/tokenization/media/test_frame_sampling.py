@@ -10,7 +10,14 @@ from hypothesis import strategies as st
 
 from tokenization.chat.errors import MediaError
 from tokenization.chat.options import MediaOptions
-from tokenization.media.frame_sampling import VideoCaps, count_frames, frame_indices, frame_size, sample, sample_list
+from tokenization.media.frame_sampling import (
+    VideoCaps,
+    count_frames,
+    frame_indices,
+    frame_size,
+    sample_frame_list,
+    sample_frames,
+)
 
 CAPS = VideoCaps()
 
@@ -100,30 +107,32 @@ def test_indices(n_frames: int, n: int, expected: tuple[int, ...]) -> None:
 
 
 def test_seconds_come_from_what_was_really_sampled() -> None:
-    whole = sample(300, 30.0, MediaOptions(), CAPS)
+    whole = sample_frames(300, 30.0, MediaOptions(), CAPS)
     assert whole.seconds_per_grid == 1.0
     # 26.67 s at 2 a second would be 53.3 frames; 52 of them lie further apart: 52 / 26.67 s = 1.95 a second.
-    rounded = sample(800, 30.0, MediaOptions(fps=2), CAPS)
+    rounded = sample_frames(800, 30.0, MediaOptions(fps=2), CAPS)
     assert rounded.seconds_per_grid == pytest.approx(2 / 1.95)
     # Half a second at 2 a second would be 1 frame; it is 4: 8 a second.
-    short = sample(15, 30.0, MediaOptions(fps=2), CAPS)
+    short = sample_frames(15, 30.0, MediaOptions(fps=2), CAPS)
     assert len(short.indices) == 4
     assert short.seconds_per_grid == pytest.approx(0.25)
-    assert sample(60, 30.0, MediaOptions(num_frames=8), CAPS).seconds_per_grid == pytest.approx(0.5)
+    assert sample_frames(60, 30.0, MediaOptions(num_frames=8), CAPS).seconds_per_grid == pytest.approx(0.5)
 
 
 def test_a_list_of_frames_is_taken_as_it_is() -> None:
-    even = sample_list(4, MediaOptions(), CAPS)
+    even = sample_frame_list(4, MediaOptions(), CAPS)
     assert (even.indices, even.seconds_per_grid) == ((0, 1, 2, 3), 1.0)
-    assert sample_list(3, MediaOptions(fps=4), CAPS).indices == (0, 1, 2, 2)
-    assert sample_list(3, MediaOptions(fps=4), CAPS).seconds_per_grid == 0.5
-    assert sample_list(60, MediaOptions(fps=60), CAPS).seconds_per_grid == pytest.approx(2 / 60), "as taken, no cap"
-    assert sample_list(1, MediaOptions(), CAPS).indices == (0, 0)
-    assert sample_list(8, MediaOptions(num_frames=4), CAPS).indices == (0, 2, 5, 7)
-    assert sample_list(7, MediaOptions(), VideoCaps(max_frames=7)).indices == (0, 1, 2, 3, 4, 5)
+    assert sample_frame_list(3, MediaOptions(fps=4), CAPS).indices == (0, 1, 2, 2)
+    assert sample_frame_list(3, MediaOptions(fps=4), CAPS).seconds_per_grid == 0.5
+    assert sample_frame_list(60, MediaOptions(fps=60), CAPS).seconds_per_grid == pytest.approx(2 / 60), (
+        "as taken, no cap"
+    )
+    assert sample_frame_list(1, MediaOptions(), CAPS).indices == (0, 0)
+    assert sample_frame_list(8, MediaOptions(num_frames=4), CAPS).indices == (0, 2, 5, 7)
+    assert sample_frame_list(7, MediaOptions(), VideoCaps(max_frames=7)).indices == (0, 1, 2, 3, 4, 5)
     for n in (0, 769):
         with pytest.raises(MediaError, match="1 to 768"):
-            sample_list(n, MediaOptions(), CAPS)
+            sample_frame_list(n, MediaOptions(), CAPS)
 
 
 @pytest.mark.parametrize(
@@ -192,7 +201,7 @@ def test_no_knob_lifts_a_cap(knob: str, value: object) -> None:
     assert 0 < value <= 1e9
     for n_frames, video_fps in ((1, 30.0), (40, 240.0), (10_000, 30.0), (100_000, 60.0)):
         try:
-            sampling = sample(n_frames, video_fps, options, caps)
+            sampling = sample_frames(n_frames, video_fps, options, caps)
         except MediaError:
             assert knob == "num_frames"  # more than there are
             continue
@@ -236,7 +245,7 @@ def test_every_sampling_is_even_ascending_and_within(
     n_frames: int, video_fps: float, fps: float | None, size: tuple[int, int]
 ) -> None:
     options = MediaOptions(fps=fps)
-    sampling = sample(n_frames, video_fps, options, CAPS)
+    sampling = sample_frames(n_frames, video_fps, options, CAPS)
     n = len(sampling.indices)
     assert n % 2 == 0 and 2 <= n <= 768
     assert list(sampling.indices) == sorted(sampling.indices)

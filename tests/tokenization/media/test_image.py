@@ -31,17 +31,17 @@ CAP = 178_956_970
 
 
 def header(data: bytes, cap: int = CAP) -> tuple[int, int, int]:
-    found = read_header(data, max_source_pixels=cap, where=W)
+    found = read_header(data, max_source_pixels=cap, param=W)
     return found.width, found.height, found.orientation
 
 
 def pixels(data: bytes) -> np.ndarray:
-    return np.asarray(decode_rgb(data, max_source_pixels=CAP, where=W))
+    return np.asarray(decode_rgb(data, max_source_pixels=CAP, param=W))
 
 
 def refused(data: bytes, cap: int = CAP) -> str:
     with pytest.raises(ChatError) as caught:
-        decode_rgb(data, max_source_pixels=cap, where=W)
+        decode_rgb(data, max_source_pixels=cap, param=W)
     assert caught.value.param == W
     return caught.value.message
 
@@ -113,7 +113,7 @@ def test_transparency_is_forgotten_where_a_model_was_made_so(mode: str) -> None:
     if mode != "RGBA":
         image = image.convert(mode)
     data = encoded(image, "PNG")
-    seen = np.asarray(decode_rgb(data, max_source_pixels=CAP, where=W, on_white=False))
+    seen = np.asarray(decode_rgb(data, max_source_pixels=CAP, param=W, on_white=False))
     with Image.open(io.BytesIO(data)) as plain, warnings.catch_warnings():
         warnings.simplefilter("ignore")  # Pillow's, of palettes; ours must not give it
         assert (seen == np.asarray(plain.convert("RGB"))).all()
@@ -171,8 +171,8 @@ def test_damaged_files_are_read_or_refused_cleanly() -> None:
     outcomes = {"read": 0, "refused": 0}
     for data in hostile():
         try:
-            found = read_header(data, max_source_pixels=10**7, where=W)
-            image = decode_rgb(data, max_source_pixels=10**7, where=W)
+            found = read_header(data, max_source_pixels=10**7, param=W)
+            image = decode_rgb(data, max_source_pixels=10**7, param=W)
             assert image.mode == "RGB" and image.size == (found.width, found.height)
             outcomes["read"] += 1
         except ChatError as error:

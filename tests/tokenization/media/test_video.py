@@ -7,25 +7,25 @@ import numpy as np
 import pytest
 
 from configs.serve import MediaConfig
+from tests.samples.damaged_videos import mjpeg_clip
 from tests.samples.videos import make_clip, make_jpeg, read_numbers
-from tests.tokenization.media.damaged import mjpeg_clip
 from tokenization.chat.errors import ChatError
 from tokenization.chat.options import MediaOptions
 from tokenization.chat.parts import Media
 from tokenization.media.frame_sampling import VideoCaps
 from tokenization.media.source import Source, fetch_source, video_caps
-from tokenization.media.video import clip_patches, plan_clip, read_clip
-from tokenization.media.video_plan import ClipPlan
+from tokenization.media.video import plan_video, read_video, video_patches
+from tokenization.media.video_plan import VideoPlan
 
 LIMITS = MediaConfig()
 
 
 def source(data: bytes = b"", *, frames: tuple[bytes, ...] = (), **options: Any) -> Source:
-    return Source(kind="video", where="inputs[0].video", data=data, frames=frames, options=MediaOptions(**options))
+    return Source(kind="video", param="inputs[0].video", data=data, frames=frames, options=MediaOptions(**options))
 
 
-def plan(clip: Source, limits: MediaConfig = LIMITS) -> ClipPlan:
-    return plan_clip(clip, limits, factor=28)
+def plan(clip: Source, limits: MediaConfig = LIMITS) -> VideoPlan:
+    return plan_video(clip, limits, factor=28)
 
 
 @pytest.fixture(scope="module")
@@ -58,7 +58,7 @@ def test_the_server_s_limits_win(three_seconds: bytes) -> None:
         assert caught.value.param == "inputs[0].video"
     clip, limits = source(three_seconds), MediaConfig(max_decoded_frames=20)
     with pytest.raises(ChatError, match="at most 20 are allowed"):
-        read_clip(clip, plan(clip, limits), limits)
+        read_video(clip, plan(clip, limits), limits)
 
 
 def test_limits_become_caps() -> None:
@@ -73,7 +73,7 @@ def test_a_list_of_pictures_is_a_video() -> None:
     found = plan(source(frames=frames, fps=4))
     assert found.indices == (0, 1, 2, 2) and list(found.times) == [0, 0.25, 0.5, 0.5]
     assert found.seconds_per_grid == 0.5 and found.info is None
-    assert read_numbers(read_clip(source(frames=frames), found, LIMITS)) == [5, 9, 300, 300]
+    assert read_numbers(read_video(source(frames=frames), found, LIMITS)) == [5, 9, 300, 300]
     with pytest.raises(ChatError, match="frame 2 of the video"):
         plan(source(frames=(frames[0], b"no picture")))
     with pytest.raises(ChatError, match=r"^fps: the video lasts more than the allowed 3600 s$"):
@@ -88,14 +88,14 @@ def url(*pictures: bytes) -> str:
 
 def test_sources_of_videos_are_fetched() -> None:
     pictures = (make_jpeg(1), make_jpeg(2), make_jpeg(3))
-    joined = fetch_source(Media(kind="video", source=url(*pictures), where="w"), LIMITS)
+    joined = fetch_source(Media(kind="video", source=url(*pictures), param="w"), LIMITS)
     assert joined.frames == pictures and joined.data == b""
     each = tuple("data:image/jpeg;base64," + base64.b64encode(picture).decode() for picture in pictures)
-    listed = fetch_source(Media(kind="video", source="", frames=each, where="w"), LIMITS)
+    listed = fetch_source(Media(kind="video", source="", frames=each, param="w"), LIMITS)
     assert listed.frames == pictures
-    plain = fetch_source(Media(kind="video", source="data:video/mp4;base64,QUJD", where="w"), LIMITS)
+    plain = fetch_source(Media(kind="video", source="data:video/mp4;base64,QUJD", param="w"), LIMITS)
     assert plain.data == b"ABC" and plain.frames == ()
-    assert fetch_source(Media(kind="image", source="data:video/jpeg;base64,QUJD", where="w"), LIMITS).data == b"ABC"
+    assert fetch_source(Media(kind="image", source="data:video/jpeg;base64,QUJD", param="w"), LIMITS).data == b"ABC"
 
 
 @pytest.mark.parametrize(
@@ -104,8 +104,8 @@ def test_sources_of_videos_are_fetched() -> None:
 )
 def test_lists_are_held_to_the_limits_before_anything_is_opened(limits: MediaConfig, message: str) -> None:
     each = tuple("data:image/jpeg;base64," + base64.b64encode(bytes(1000)).decode() for _ in range(3))
-    joined = Media(kind="video", source=url(*[bytes(1000)] * 3), where="w")
-    for media in (joined, Media(kind="video", source="", frames=each, where="w")):
+    joined = Media(kind="video", source=url(*[bytes(1000)] * 3), param="w")
+    for media in (joined, Media(kind="video", source="", frames=each, param="w")):
         with pytest.raises(ChatError, match=message) as caught:
             fetch_source(media, limits)
         assert caught.value.param == "w"
@@ -113,7 +113,7 @@ def test_lists_are_held_to_the_limits_before_anything_is_opened(limits: MediaCon
 
 def test_bad_base64_in_a_list_is_refused() -> None:
     with pytest.raises(ChatError, match="not valid base64"):
-        fetch_source(Media(kind="video", source="data:video/jpeg;base64,QUJD,%%%", where="w"), LIMITS)
+        fetch_source(Media(kind="video", source="data:video/jpeg;base64,QUJD,%%%", param="w"), LIMITS)
 
 
 # ---- damage
@@ -133,13 +133,13 @@ def test_frames_that_do_not_decode(empty: range, shown: list[int]) -> None:
     found = plan(whole)
     assert found.indices == (0, 12, 24, 35, 47, 59)
     damaged = source(mjpeg_clip(empty=empty), num_frames=6)
-    assert read_numbers(read_clip(damaged, found, LIMITS)) == shown
+    assert read_numbers(read_video(damaged, found, LIMITS)) == shown
 
 
 def test_a_video_without_one_good_frame_is_refused() -> None:
     clip = source(mjpeg_clip())
     with pytest.raises(ChatError, match="no frame of the video can be decoded"):
-        read_clip(source(mjpeg_clip(empty=range(60))), plan(clip), LIMITS)
+        read_video(source(mjpeg_clip(empty=range(60))), plan(clip), LIMITS)
 
 
 # ---- patches
@@ -147,7 +147,7 @@ def test_a_video_without_one_good_frame_is_refused() -> None:
 
 def test_patches_against_a_layout_that_is_written_out() -> None:
     frames = np.random.default_rng(0).integers(0, 256, (6, 56, 84, 3), dtype=np.uint8)
-    found = clip_patches(frames, patch=14, merge=2)
+    found = video_patches(frames, patch=14, merge=2)
     assert found.shape == (3 * 4 * 6, 3 * 2 * 14 * 14) and found.dtype == np.uint8
     row = 0
     for grid in range(3):

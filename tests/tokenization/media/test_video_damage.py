@@ -22,7 +22,7 @@ from tests.samples.videos import (
 )
 from tokenization.chat.errors import MediaError
 from tokenization.media.frame_sampling import VideoCaps
-from tokenization.media.video_decoder import ClipReader
+from tokenization.media.video_decoder import VideoReader
 from tokenization.media.video_frames import read_frames
 from tokenization.media.video_plan import PacketIndex, Run, VideoInfo
 from tokenization.media.video_probe import probe
@@ -82,10 +82,10 @@ def test_a_tail_that_does_not_decode_is_left_out() -> None:
 
 
 def test_frames_lost_among_threads_are_read_again(plain: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
-    pick = ClipReader.pick
+    pick = VideoReader.pick
     asked: list[int] = []
 
-    def losing(self: ClipReader, index: PacketIndex, runs: Sequence[Run]) -> Iterator[tuple[int, av.VideoFrame]]:
+    def losing(self: VideoReader, index: PacketIndex, runs: Sequence[Run]) -> Iterator[tuple[int, av.VideoFrame]]:
         asked.extend(frame for run in runs for frame in run.frames)
         threads = self.stream.codec_context.thread_count
         for number, frame in pick(self, index, runs):
@@ -95,7 +95,7 @@ def test_frames_lost_among_threads_are_read_again(plain: bytes, monkeypatch: pyt
                 yield number, frame
 
     info = probe(plain, CAPS)
-    monkeypatch.setattr(ClipReader, "pick", losing)
+    monkeypatch.setattr(VideoReader, "pick", losing)
     frames, got = read_frames(plain, info, [3, 30, 59], SIZE, CAPS)
     assert got == (3, 30, 59) and read_numbers(frames) == [3, 30, 59]
     assert asked == [3, 30, 59, 30]

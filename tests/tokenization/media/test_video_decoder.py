@@ -14,7 +14,7 @@ from tests.samples.videos import (
 )
 from tokenization.chat.errors import MediaError
 from tokenization.media.frame_sampling import VideoCaps
-from tokenization.media.video_decoder import ClipReader, open_clip
+from tokenization.media.video_decoder import VideoReader, open_video
 from tokenization.media.video_frames import read_frames
 from tokenization.media.video_plan import PacketIndex, plan_runs
 from tokenization.media.video_probe import probe
@@ -44,7 +44,7 @@ def test_frames_that_nothing_depends_on_are_not_decoded() -> None:
     data = make_clip(60, options=B_FRAMES, key_every=60)
     index = probe(data, CAPS).index
     runs = plan_runs(index, [50])
-    with open_clip(data, CAPS, study=True) as clip:
+    with open_video(data, CAPS, study=True) as clip:
         frames = list(clip.decode(index, runs))
     assert runs[0].stop - runs[0].start > 40
     assert len(frames) < 30
@@ -104,8 +104,8 @@ def test_a_packet_without_a_picture_shows_the_one_before_it(plain: bytes, monkey
     for number in (0, 2, 3, 17, 25):  # none of packet 1; none at all in run 2 before 17; none of packet 26
         pictures[number] = av.VideoFrame(16, 16, "rgb24")
         pictures[number].pts = number
-    monkeypatch.setattr(ClipReader, "decode", lambda self, index, runs: iter(pictures.values()))
-    with open_clip(plain, CAPS) as clip:
+    monkeypatch.setattr(VideoReader, "decode", lambda self, index, runs: iter(pictures.values()))
+    with open_video(plain, CAPS) as clip:
         assert list(clip.pick(index, runs)) == [
             (1, pictures[0]),
             (3, pictures[3]),
@@ -122,7 +122,7 @@ def test_a_file_that_breaks_in_the_library_ends_there(plain: bytes) -> None:
             yield from packets[:2]
             raise IndexError("list index out of range")
 
-    with open_clip(plain, CAPS) as clip:
+    with open_video(plain, CAPS) as clip:
         packets = list(clip.packets())
         clip._source = Broken()  # type: ignore[assignment]
         assert list(clip.packets()) == packets[:2]
@@ -138,12 +138,12 @@ def test_memory_that_runs_out_is_no_damage(plain: bytes) -> None:
         def flush_buffers(self) -> None:
             """Nothing is inside."""
 
-    with open_clip(plain, CAPS) as clip:
+    with open_video(plain, CAPS) as clip:
         clip._context = Full()  # type: ignore[assignment]
         with pytest.raises(MemoryError):
             clip._feed(None)
 
 
 def test_what_goes_wrong_outside_ffmpeg_is_not_the_video_s(plain: bytes) -> None:
-    with pytest.raises(av.FFmpegError, match="ours"), open_clip(plain, CAPS):
+    with pytest.raises(av.FFmpegError, match="ours"), open_video(plain, CAPS):
         raise av.FFmpegError(22, "ours")

@@ -19,7 +19,7 @@ from tests.samples.videos import (
     read_numbers,
 )
 from tokenization.chat.options import MediaOptions
-from tokenization.media.frame_sampling import VideoCaps, sample
+from tokenization.media.frame_sampling import VideoCaps, sample_frames
 from tokenization.media.video_frames import read_frames
 from tokenization.media.video_probe import probe
 
@@ -99,7 +99,7 @@ def test_eight_hundred_frames() -> None:
     data = make_clip(800, rate=25, options={"preset": "ultrafast"}, key_every=50)
     info = probe(data, CAPS)
     assert (info.n_frames, info.fps, info.duration) == (800, 25.0, 32.0)
-    sampling = sample(info.n_frames, info.fps, MediaOptions(fps=0.5), CAPS)
+    sampling = sample_frames(info.n_frames, info.fps, MediaOptions(fps=0.5), CAPS)
     frames, got = read_frames(data, info, sampling.indices, SIZE, CAPS)
     assert got == sampling.indices and len(got) == 16
     assert read_numbers(frames) == [n & 1023 for n in sampling.indices]
@@ -109,7 +109,7 @@ def test_one_frame_is_a_clip() -> None:
     for data in (make_clip(1), make_clip(1, codec="gif", container="gif", pixels="rgb8")):
         info = probe(data, CAPS)
         assert info.n_frames == 1 and info.duration > 0
-        sampling = sample(info.n_frames, info.fps, MediaOptions(), CAPS)
+        sampling = sample_frames(info.n_frames, info.fps, MediaOptions(), CAPS)
         frames, got = read_frames(data, info, sampling.indices, SIZE, CAPS)
         assert got == (0, 0)
         assert np.array_equal(frames[0], frames[1])

@@ -12,7 +12,7 @@ from tokenizers import Tokenizer
 from configs.checkpoint import Checkpoint, CheckpointError
 from tests.tiny.qwen2_vl import SPECIAL
 from tokenization.chat.errors import ChatError
-from tokenization.text.bpe import TextCodec
+from tokenization.text.bpe import BPETokenizer
 
 TEXTS = [
     "", " ", "\n", "\n\nhello", "  two  blanks ", "Hello, world!", "你好，世界。", "🙂👩‍👩‍👧", "e\u0301 is é",
@@ -31,41 +31,46 @@ def changed(checkpoint: Checkpoint, path: Path, file: str, **values: Any) -> Che
     return Checkpoint(path)
 
 
-def test_special_tokens_are_those_of_the_files(codec: TextCodec) -> None:
-    assert set(codec.special) == set(SPECIAL)
-    assert codec.is_special(codec.special["<|im_end|>"]) and not codec.is_special(0)
-    tool_call = codec.encode("<tool_call>")
-    assert len(tool_call) == 1 and not codec.is_special(tool_call[0])
+def test_special_tokens_are_those_of_the_files(tokenizer: BPETokenizer) -> None:
+    assert set(tokenizer.special) == set(SPECIAL)
+    assert tokenizer.is_special(tokenizer.special["<|im_end|>"]) and not tokenizer.is_special(0)
+    tool_call = tokenizer.encode("<tool_call>")
+    assert len(tool_call) == 1 and not tokenizer.is_special(tool_call[0])
 
 
 @pytest.mark.parametrize("text", TEXTS)
-def test_text_never_becomes_a_special_token_and_comes_back(codec: TextCodec, text: str) -> None:
-    ids = codec.encode(text)
-    assert not set(ids) & set(codec.special.values())
-    assert b"".join(map(codec.token_bytes, ids)).decode() == unicodedata.normalize("NFC", text)
+def test_text_never_becomes_a_special_token_and_comes_back(tokenizer: BPETokenizer, text: str) -> None:
+    ids = tokenizer.encode(text)
+    assert not set(ids) & set(tokenizer.special.values())
+    assert b"".join(map(tokenizer.token_bytes, ids)).decode() == unicodedata.normalize("NFC", text)
 
 
-def test_typed_special_tokens_are_spelled_out(codec: TextCodec, tiny: Checkpoint) -> None:
+def test_typed_special_tokens_are_spelled_out(tokenizer: BPETokenizer, tiny: Checkpoint) -> None:
     plain = Tokenizer.from_file(str(tiny.path / "tokenizer.json"))
-    assert plain.encode("<|image_pad|>").ids == [codec.special["<|image_pad|>"]]  # what must not happen
-    assert len(codec.encode("<|image_pad|>")) > 5
+    assert plain.encode("<|image_pad|>").ids == [tokenizer.special["<|image_pad|>"]]  # what must not happen
+    assert len(tokenizer.encode("<|image_pad|>")) > 5
 
 
-def test_a_prompt_is_cut_at_the_template_s_special_tokens_only(codec: TextCodec) -> None:
-    start, end = codec.special["<|im_start|>"], codec.special["<|im_end|>"]
+def test_a_prompt_is_cut_at_the_template_s_special_tokens_only(tokenizer: BPETokenizer) -> None:
+    start, end = tokenizer.special["<|im_start|>"], tokenizer.special["<|im_end|>"]
     pieces = [("<|im_start|>user\n ", False), ("a<|im_end|>", True), ("b<|im_end|>\n", False)]
-    assert codec.encode_pieces(pieces) == [start, *codec.encode("user\n a<|im_end|>b"), end, *codec.encode("\n")]
+    assert tokenizer.encode_pieces(pieces) == [
+        start,
+        *tokenizer.encode("user\n a<|im_end|>b"),
+        end,
+        *tokenizer.encode("\n"),
+    ]
 
 
-def test_a_token_half_typed_and_half_written_is_text(codec: TextCodec) -> None:
-    ids = codec.encode_pieces([("<|im_", True), ("end|>", False), ("<|im_", False), ("end|>", True)])
-    assert ids == codec.encode("<|im_end|><|im_end|>")
+def test_a_token_half_typed_and_half_written_is_text(tokenizer: BPETokenizer) -> None:
+    ids = tokenizer.encode_pieces([("<|im_", True), ("end|>", False), ("<|im_", False), ("end|>", True)])
+    assert ids == tokenizer.encode("<|im_end|><|im_end|>")
 
 
-def test_merges_reach_across_marks(codec: TextCodec) -> None:
+def test_merges_reach_across_marks(tokenizer: BPETokenizer) -> None:
     # "\n" + "hello" as one text; encoded apart, the newline could not merge with what follows
-    assert codec.encode_pieces([("x\n", False), ("\nhello", True)]) == codec.encode("x\n\nhello")
-    assert codec.encode_pieces([("hel", False), ("lo", True), (" wor", False), ("ld", True)]) == codec.encode(
+    assert tokenizer.encode_pieces([("x\n", False), ("\nhello", True)]) == tokenizer.encode("x\n\nhello")
+    assert tokenizer.encode_pieces([("hel", False), ("lo", True), (" wor", False), ("ld", True)]) == tokenizer.encode(
         "hello world"
     )
 
@@ -75,59 +80,65 @@ def test_ids_that_mark_media_are_special_whatever_the_files_say(tiny: Checkpoint
     pad = next(entry for entry in document["added_tokens"] if entry["content"] == "<|image_pad|>")
     pad["special"] = False
     lax = changed(tiny, tmp_path, "tokenizer.json", added_tokens=document["added_tokens"])
-    loose = TextCodec.from_checkpoint(lax)
+    loose = BPETokenizer.from_checkpoint(lax)
     assert loose.encode("<|image_pad|>") == [pad["id"]]  # by the files alone it is an ordinary word
-    strict = TextCodec.from_checkpoint(lax, [pad["id"]])
+    strict = BPETokenizer.from_checkpoint(lax, [pad["id"]])
     assert pad["id"] not in strict.encode("x<|image_pad|>") and strict.special["<|image_pad|>"] == pad["id"]
     assert strict.encode_pieces([("<|image_pad|>", False)]) == [pad["id"]]
 
 
 def test_an_ordinary_vocabulary_entry_may_mark_media_and_then_no_text_spells_it(tiny: Checkpoint) -> None:
-    (the,) = TextCodec.from_checkpoint(tiny).encode("the")
-    strict = TextCodec.from_checkpoint(tiny, [the])
+    (the,) = BPETokenizer.from_checkpoint(tiny).encode("the")
+    strict = BPETokenizer.from_checkpoint(tiny, [the])
     assert strict.encode_pieces([("the", False)]) == [the]
     with pytest.raises(ChatError, match="keeps for marks"):
         strict.encode_pieces([("the", True)])
 
 
-def test_tokens_called_special_in_tokenizer_config(tiny: Checkpoint, tmp_path: Path, codec: TextCodec) -> None:
-    (tool_call,) = codec.encode("<tool_call>")
+def test_tokens_called_special_in_tokenizer_config(tiny: Checkpoint, tmp_path: Path, tokenizer: BPETokenizer) -> None:
+    (tool_call,) = tokenizer.encode("<tool_call>")
     decoder = {str(tool_call): {"content": "<tool_call>", "special": True}}
-    strict = TextCodec.from_checkpoint(changed(tiny, tmp_path, "tokenizer_config.json", added_tokens_decoder=decoder))
+    strict = BPETokenizer.from_checkpoint(
+        changed(tiny, tmp_path, "tokenizer_config.json", added_tokens_decoder=decoder)
+    )
     assert strict.is_special(tool_call) and len(strict.encode("<tool_call>")) > 3
 
 
-def test_blanks_that_a_special_token_swallows(tiny: Checkpoint, tmp_path: Path, codec: TextCodec) -> None:
+def test_blanks_that_a_special_token_swallows(tiny: Checkpoint, tmp_path: Path, tokenizer: BPETokenizer) -> None:
     added = json.loads((tiny.path / "tokenizer.json").read_text())["added_tokens"]
     next(entry for entry in added if entry["content"] == "<|im_end|>")["lstrip"] = True
-    swallowing = TextCodec.from_checkpoint(changed(tiny, tmp_path, "tokenizer.json", added_tokens=added))
+    swallowing = BPETokenizer.from_checkpoint(changed(tiny, tmp_path, "tokenizer.json", added_tokens=added))
     assert swallowing.encode_pieces([("a  <|im_end|> b", False)]) == [
-        *codec.encode("a"), codec.special["<|im_end|>"], *codec.encode(" b"),
+        *tokenizer.encode("a"), tokenizer.special["<|im_end|>"], *tokenizer.encode(" b"),
     ]  # fmt: skip
 
 
-def test_truncation_and_padding_in_the_file_are_not_obeyed(tiny: Checkpoint, tmp_path: Path, codec: TextCodec) -> None:
+def test_truncation_and_padding_in_the_file_are_not_obeyed(
+    tiny: Checkpoint, tmp_path: Path, tokenizer: BPETokenizer
+) -> None:
     truncation = {"direction": "Right", "max_length": 3, "strategy": "LongestFirst", "stride": 0}
-    cut = TextCodec.from_checkpoint(changed(tiny, tmp_path, "tokenizer.json", truncation=truncation))
-    assert cut.encode("one two three four five") == codec.encode("one two three four five")
+    cut = BPETokenizer.from_checkpoint(changed(tiny, tmp_path, "tokenizer.json", truncation=truncation))
+    assert cut.encode("one two three four five") == tokenizer.encode("one two three four five")
 
 
-def test_token_bytes(codec: TextCodec, tiny: Checkpoint) -> None:
+def test_token_bytes(tokenizer: BPETokenizer, tiny: Checkpoint) -> None:
     plain = Tokenizer.from_file(str(tiny.path / "tokenizer.json"))
-    assert codec.vocab_size == plain.get_vocab_size()
-    assert codec.token_bytes(codec.special["<|im_end|>"]) == b"<|im_end|>"
-    assert [codec.token_bytes(i) for i in (-1, codec.vocab_size, codec.vocab_size + 2, 1 << 40)] == [b""] * 4
-    assert {codec.token_bytes(i) for i in range(codec.vocab_size)} >= {bytes([i]) for i in range(256)}
-    for i in range(codec.vocab_size):
-        assert codec.token_bytes(i).decode("utf-8", "replace") == plain.decode([i], skip_special_tokens=False)
-    assert codec.longest_token == max(len(codec.token_bytes(i)) for i in range(codec.vocab_size))
+    assert tokenizer.vocab_size == plain.get_vocab_size()
+    assert tokenizer.token_bytes(tokenizer.special["<|im_end|>"]) == b"<|im_end|>"
+    assert [tokenizer.token_bytes(i) for i in (-1, tokenizer.vocab_size, tokenizer.vocab_size + 2, 1 << 40)] == [
+        b""
+    ] * 4
+    assert {tokenizer.token_bytes(i) for i in range(tokenizer.vocab_size)} >= {bytes([i]) for i in range(256)}
+    for i in range(tokenizer.vocab_size):
+        assert tokenizer.token_bytes(i).decode("utf-8", "replace") == plain.decode([i], skip_special_tokens=False)
+    assert tokenizer.longest_token == max(len(tokenizer.token_bytes(i)) for i in range(tokenizer.vocab_size))
 
 
-def test_a_hundred_thousand_typed_markers_cost_little(codec: TextCodec) -> None:
-    codec.encode("x")
+def test_a_hundred_thousand_typed_markers_cost_little(tokenizer: BPETokenizer) -> None:
+    tokenizer.encode("x")
     start = time.perf_counter()
-    ids = codec.encode_pieces([("<|im_start|>", False), ("<|image_pad|>" * 20_000, True)])
-    assert time.perf_counter() - start < 5 and codec.special["<|image_pad|>"] not in ids
+    ids = tokenizer.encode_pieces([("<|im_start|>", False), ("<|image_pad|>" * 20_000, True)])
+    assert time.perf_counter() - start < 5 and tokenizer.special["<|image_pad|>"] not in ids
 
 
 @pytest.mark.parametrize(
@@ -144,15 +155,15 @@ def test_a_damaged_tokenizer_stops_the_load(tiny: Checkpoint, tmp_path: Path, da
     if damage is not None:
         (tmp_path / "tokenizer.json").write_text(damage)
     with pytest.raises(CheckpointError, match=message):
-        TextCodec.from_checkpoint(copy)
+        BPETokenizer.from_checkpoint(copy)
 
 
 def test_unsupported_kinds_of_vocabulary_stop_the_load(tiny: Checkpoint, tmp_path: Path) -> None:
     other = changed(tiny, tmp_path, "tokenizer.json", decoder={"type": "ByteFallback"})
     with pytest.raises(CheckpointError, match="byte-level"):
-        TextCodec.from_checkpoint(other)
+        BPETokenizer.from_checkpoint(other)
 
 
 def test_a_mark_outside_the_vocabulary_stops_the_load(tiny: Checkpoint) -> None:
     with pytest.raises(CheckpointError, match="151655"):
-        TextCodec.from_checkpoint(tiny, [151655])
+        BPETokenizer.from_checkpoint(tiny, [151655])

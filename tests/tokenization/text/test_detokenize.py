@@ -8,50 +8,52 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tokenization.text.bpe import TextCodec
+from tokenization.text.bpe import BPETokenizer
 from tokenization.text.detokenize import Detokenizer, StopStrings
 
 
-def grown(codec: TextCodec, ids: list[int]) -> str:
-    detokenizer = Detokenizer(codec)
+def grown(tokenizer: BPETokenizer, ids: list[int]) -> str:
+    detokenizer = Detokenizer(tokenizer)
     return "".join([detokenizer.push(i) for i in ids] + [detokenizer.flush()])
 
 
 @pytest.mark.parametrize("text", ["Hello, world!", "你好，世界。", "🙂👩‍👩‍👧 x", " \n\t", "<tool_call>a"])
-def test_text_comes_back(codec: TextCodec, text: str) -> None:
-    assert grown(codec, codec.encode(text)) == text
+def test_text_comes_back(tokenizer: BPETokenizer, text: str) -> None:
+    assert grown(tokenizer, tokenizer.encode(text)) == text
 
 
-def test_a_character_is_shown_when_it_is_complete(codec: TextCodec) -> None:
-    by_byte = {codec.token_bytes(i): i for i in range(codec.vocab_size)}
-    detokenizer = Detokenizer(codec)
+def test_a_character_is_shown_when_it_is_complete(tokenizer: BPETokenizer) -> None:
+    by_byte = {tokenizer.token_bytes(i): i for i in range(tokenizer.vocab_size)}
+    detokenizer = Detokenizer(tokenizer)
     parts = [detokenizer.push(by_byte[bytes([byte])]) for byte in "🙂".encode()]
     assert parts == ["", "", "", "🙂"]
 
 
-def test_broken_utf8_becomes_the_replacement_character(codec: TextCodec) -> None:
-    by_byte = {codec.token_bytes(i): i for i in range(codec.vocab_size)}
+def test_broken_utf8_becomes_the_replacement_character(tokenizer: BPETokenizer) -> None:
+    by_byte = {tokenizer.token_bytes(i): i for i in range(tokenizer.vocab_size)}
     ids = [by_byte[bytes([byte])] for byte in b"\xf0\x9fa\xff\xe4\xbd"]
-    assert grown(codec, ids) == "\ufffda\ufffd\ufffd"
+    assert grown(tokenizer, ids) == "\ufffda\ufffd\ufffd"
 
 
-def test_special_and_unknown_ids_add_nothing(codec: TextCodec) -> None:
-    by_byte = {codec.token_bytes(i): i for i in range(codec.vocab_size)}
+def test_special_and_unknown_ids_add_nothing(tokenizer: BPETokenizer) -> None:
+    by_byte = {tokenizer.token_bytes(i): i for i in range(tokenizer.vocab_size)}
     first, second = (by_byte[bytes([byte])] for byte in "é".encode())
-    assert grown(codec, [first, codec.special["<|im_end|>"], codec.vocab_size + 1, second]) == "é"
+    assert grown(tokenizer, [first, tokenizer.special["<|im_end|>"], tokenizer.vocab_size + 1, second]) == "é"
 
 
-def test_any_ids_equal_the_whole_decoded_at_once(codec: TextCodec) -> None:
+def test_any_ids_equal_the_whole_decoded_at_once(tokenizer: BPETokenizer) -> None:
     rng = random.Random(0)
     for _ in range(200):
-        ids = [rng.randrange(codec.vocab_size + 3) for _ in range(rng.randrange(1, 60))]
-        whole = b"".join(codec.token_bytes(i) for i in ids if not codec.is_special(i)).decode("utf-8", "replace")
-        assert grown(codec, ids) == whole
+        ids = [rng.randrange(tokenizer.vocab_size + 3) for _ in range(rng.randrange(1, 60))]
+        whole = b"".join(tokenizer.token_bytes(i) for i in ids if not tokenizer.is_special(i)).decode(
+            "utf-8", "replace"
+        )
+        assert grown(tokenizer, ids) == whole
 
 
-def test_the_cost_per_token_does_not_grow(codec: TextCodec) -> None:
-    detokenizer, stops = Detokenizer(codec), StopStrings(["</s>", "zzzz"])
-    ids = codec.encode("the quick brown fox ") * 400
+def test_the_cost_per_token_does_not_grow(tokenizer: BPETokenizer) -> None:
+    detokenizer, stops = Detokenizer(tokenizer), StopStrings(["</s>", "zzzz"])
+    ids = tokenizer.encode("the quick brown fox ") * 400
 
     def seconds(part: list[int]) -> float:
         start = time.perf_counter()

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from configs.serve import MediaConfig
-from model.families.qwen2.largest import largest_area, largest_clip
+from model.families.qwen2.largest import largest_area, largest_video
 from tokenization.chat.options import MediaOptions
 from tokenization.media.frame_sampling import frame_size
 from tokenization.media.smart_resize import MAX_ASPECT, smart_resize
@@ -32,7 +32,7 @@ def test_a_picture_of_that_size_stays_as_it_is(cells: int) -> None:
 @pytest.mark.parametrize("max_tokens", [1, 40, 1000, 32768, 46_464, 200_000])
 def test_no_square_video_has_more_tokens(limits: MediaConfig, max_tokens: int) -> None:
     caps = video_caps(limits)
-    found = largest_clip(limits, max_tokens, factor=28)
+    found = largest_video(limits, max_tokens, factor=28)
     most = 0
     for asked in (None, 235_200, limits.max_pixels):
         options = MediaOptions(min_pixels=asked and min(asked, limits.max_pixels), max_pixels=limits.max_pixels)
@@ -58,9 +58,9 @@ def test_a_request_s_minimum_lifts_the_published_total() -> None:
     limits = MediaConfig()
     asked = MediaOptions(min_pixels=235_200, max_pixels=limits.max_pixels)
     assert frame_size(3000, 3000, 768, asked, video_caps(limits)) == (476, 476)
-    assert largest_clip(limits, 200_000, factor=28) == (288, (560, 560))
+    assert largest_video(limits, 200_000, factor=28) == (288, (560, 560))
 
 
 def test_there_may_be_no_video() -> None:
     limits = MediaConfig(max_pixels=784 * 9)
-    assert largest_clip(limits, 0, factor=28) is None
+    assert largest_video(limits, 0, factor=28) is None

@@ -6,36 +6,51 @@ from collections.abc import Sequence
 import numpy as np
 import pytest
 
-from model.families.qwen2.positions import Grid, Rhythm, alone, chunks, hearing, interleave, lay_out, sight, together
+from model.families.qwen2.positions import (
+    Grid,
+    TimeScale,
+    audio_positions,
+    chunks,
+    interleave,
+    interleaved_block,
+    mrope_positions,
+    single_block,
+    vision_positions,
+)
 
-RHYTHM = Rhythm()
+RHYTHM = TimeScale()
 
 
 def test_text_counts_on() -> None:
-    positions, delta = lay_out(5, [])
+    positions, delta = mrope_positions(5, [])
     assert positions.tolist() == [[0, 1, 2, 3, 4]] * 3 and positions.dtype == np.int32 and delta == 0
 
 
 def test_a_picture_stands_still_and_a_video_moves_by_seconds() -> None:
-    assert sight((1, 4, 6), RHYTHM).tolist() == [[0] * 6, [0, 0, 0, 1, 1, 1], [0, 1, 2, 0, 1, 2]]
-    assert sight((3, 2, 2), RHYTHM, seconds_per_grid=0.5).tolist() == [[0, 12, 25], [0] * 3, [0] * 3]
-    assert sight((2, 2, 2), Rhythm(per_second=10, merge=1), seconds_per_grid=1.0)[0].tolist() == [0] * 4 + [10] * 4
+    assert vision_positions((1, 4, 6), RHYTHM).tolist() == [[0] * 6, [0, 0, 0, 1, 1, 1], [0, 1, 2, 0, 1, 2]]
+    assert vision_positions((3, 2, 2), RHYTHM, seconds_per_grid=0.5).tolist() == [[0, 12, 25], [0] * 3, [0] * 3]
+    assert (
+        vision_positions((2, 2, 2), TimeScale(per_second=10, merge=1), seconds_per_grid=1.0)[0].tolist()
+        == [0] * 4 + [10] * 4
+    )
 
 
 def test_frames_lie_where_float32_puts_them() -> None:
     """In float64 0.28 * 25 is 7.000000000000001; in float32 it is 7 exactly, and 0.12 * 25 is 3."""
     for seconds in (0.28, 0.12, 0.04, 1 / 3, 0.56):
         expected = [int(np.float32(np.float32(i) * np.float32(seconds)) * np.float32(25)) for i in range(40)]
-        assert sight((40, 2, 2), RHYTHM, seconds_per_grid=seconds)[0].tolist() == expected
+        assert vision_positions((40, 2, 2), RHYTHM, seconds_per_grid=seconds)[0].tolist() == expected
 
 
 def laid_out(
     n: int, starts: Sequence[int], grids: Sequence[Grid], steps: Sequence[float] | None = None
 ) -> tuple[np.ndarray, int]:
     """Pictures and videos without a second of their own, as models do that do not hear; `steps` between grids."""
-    rhythm = Rhythm(per_second=1)
-    moves = [sight(grid, rhythm, seconds_per_grid=steps[i] if steps else 1) for i, grid in enumerate(grids)]
-    return lay_out(n, [alone(start, move) for start, move in zip(starts, moves, strict=True)])
+    time_scale = TimeScale(per_second=1)
+    moves = [
+        vision_positions(grid, time_scale, seconds_per_grid=steps[i] if steps else 1) for i, grid in enumerate(grids)
+    ]
+    return mrope_positions(n, [single_block(start, move) for start, move in zip(starts, moves, strict=True)])
 
 
 def test_a_picture_between_texts() -> None:
@@ -82,8 +97,8 @@ def test_a_long_prompt_costs_milliseconds() -> None:
 
 def test_media_in_a_prompt() -> None:
     """Two words, a picture of 2 x 3 tokens, a word, a sound of 4, a word."""
-    blocks = [alone(2, sight((1, 4, 6), RHYTHM)), alone(9, hearing(4))]
-    positions, delta = lay_out(14, blocks)
+    blocks = [single_block(2, vision_positions((1, 4, 6), RHYTHM)), single_block(9, audio_positions(4))]
+    positions, delta = mrope_positions(14, blocks)
     assert positions[0].tolist() == [0, 1, 2, 2, 2, 2, 2, 2, 5, 6, 7, 8, 9, 10]
     assert positions[2].tolist() == [0, 1, 2, 3, 4, 2, 3, 4, 5, 6, 7, 8, 9, 10]
     assert delta == 11 - 14
@@ -93,7 +108,7 @@ def test_chunks_of_two_seconds() -> None:
     assert chunks(np.arange(120), RHYTHM) == [(0, 50), (50, 100), (100, 120)]
     assert chunks(np.arange(50), RHYTHM) == [(0, 50)]
     assert chunks(np.repeat([0, 25, 50, 75], 3), RHYTHM) == [(0, 6), (6, 12)]
-    assert chunks(np.arange(6), Rhythm(per_second=2, chunk_seconds=1)) == [(0, 2), (2, 4), (4, 6)]
+    assert chunks(np.arange(6), TimeScale(per_second=2, chunk_seconds=1)) == [(0, 2), (2, 4), (4, 6)]
     # A step over several chunks ends one at each token, until they have caught up.
     assert chunks(np.repeat([0, 200], 6), RHYTHM) == [(0, 6), (6, 7), (7, 8), (8, 9), (9, 12)]
 
@@ -108,13 +123,13 @@ def test_chunks_of_two_seconds() -> None:
     ],
 )
 def test_sight_and_sound_take_turns(grids: int, heard: int, pieces: list[tuple[bool, int, int]]) -> None:
-    assert interleave(sight((grids, 2, 2), RHYTHM), hearing(heard), RHYTHM) == pieces
+    assert interleave(vision_positions((grids, 2, 2), RHYTHM), audio_positions(heard), RHYTHM) == pieces
 
 
 def test_marks_around_a_video_with_sound_share_their_places() -> None:
     """A word and both opening marks, two grids of one token and 60 of sound, both closing marks, a word."""
-    block = together(3, sight((2, 2, 2), RHYTHM), hearing(60), RHYTHM)
-    positions, delta = lay_out(3 + 62 + 3, [block])
+    block = interleaved_block(3, vision_positions((2, 2, 2), RHYTHM), audio_positions(60), RHYTHM)
+    positions, delta = mrope_positions(3 + 62 + 3, [block])
     assert positions[0, :5].tolist() == [0, 1, 1, 2, 27]  # the grids, one second apart
     assert positions[0, 5:65].tolist() == list(range(2, 62))
     assert positions[0, 65:].tolist() == [62, 62, 63] and delta == 64 - 68
@@ -122,7 +137,7 @@ def test_marks_around_a_video_with_sound_share_their_places() -> None:
 
 def test_text_goes_on_behind_the_last_piece_and_answers_behind_everything() -> None:
     """A video as wide as 40 tokens whose sound ends first in width: the text after it lies within the video."""
-    block = together(2, sight((1, 2, 80), RHYTHM), hearing(10), RHYTHM)
-    positions, delta = lay_out(2 + 50 + 3, [block])
+    block = interleaved_block(2, vision_positions((1, 2, 80), RHYTHM), audio_positions(10), RHYTHM)
+    positions, delta = mrope_positions(2 + 50 + 3, [block])
     assert positions[2].max() == 1 + 39 and positions[:, -1].tolist() == [12, 12, 12]
     assert delta == 41 - 55

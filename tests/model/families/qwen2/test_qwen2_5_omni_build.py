@@ -31,14 +31,14 @@ def test_sizes(tmp_path: Path, layout: OmniLayout) -> None:
     path = write_qwen2_5_omni(tmp_path, layout=layout)
     model, family = load_ours(path), family_of(Checkpoint(path))
     assert family.name == "qwen2_5_omni"
-    assert family.prompt(Checkpoint(path), 10**6).modalities == {"image", "video", "audio"}
+    assert family.processor(Checkpoint(path), 10**6).modalities == {"image", "video", "audio"}
     assert model.media_shape("image", (1, 4, 6)) == (24, 588)
     assert model.media_shape("video", (3, 4, 6)) == (72, 1176)
     assert model.media_shape("audio", (1, 1, 57)) == (57, 16)
     dtypes = [model.media_dtype(kind) for kind in ("image", "video", "audio")]
     assert dtypes == [torch.uint8, torch.uint8, torch.float32]
     assert set(model.pad_ids) == {"image", "video", "audio"} and len(set(model.pad_ids.values())) == 3
-    assert model.placeholder_ids > set(model.pad_ids.values()) and len(model.placeholder_ids) == 7
+    assert model.media_token_ids > set(model.pad_ids.values()) and len(model.media_token_ids) == 7
 
 
 @pytest.mark.parametrize(
@@ -111,4 +111,4 @@ def test_the_dtype_may_be_said_of_the_thinker(tmp_path: Path) -> None:
 
     path = edit(write_qwen2_5_omni(tmp_path), move)
     checkpoint = Checkpoint(path)
-    assert resolve("cpu", "auto", family_of(checkpoint).facts(checkpoint), checkpoint.config)[1] == torch.bfloat16
+    assert resolve("cpu", "auto", family_of(checkpoint).config(checkpoint), checkpoint.config)[1] == torch.bfloat16

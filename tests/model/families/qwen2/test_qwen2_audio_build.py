@@ -29,7 +29,7 @@ def test_sizes(tmp_path: Path) -> None:
     path = write_qwen2_audio(tmp_path)
     model, family = load_ours(path), family_of(Checkpoint(path))
     assert family.name == "qwen2_audio"
-    assert family.prompt(Checkpoint(path), 10**6).modalities == {"audio"}
+    assert family.processor(Checkpoint(path), 10**6).modalities == {"audio"}
     assert model.media_shape("audio", (1, 1, 57)) == (59, 16)
     assert model.media_dtype("audio") == torch.float32
     assert set(model.pad_ids) == {"audio"} == set(model.encoders)
@@ -39,7 +39,7 @@ def test_the_marks_of_a_sound_are_never_drawn(tmp_path: Path) -> None:
     path = write_qwen2_audio(tmp_path)
     tokenizer = Tokenizer.from_file(str(path / "tokenizer.json"))
     marks = {tokenizer.token_to_id(text) for text in ("<|audio_bos|>", "<|audio_eos|>")}
-    assert load_ours(path).placeholder_ids == marks and None not in marks
+    assert load_ours(path).media_token_ids == marks and None not in marks
 
 
 @pytest.mark.parametrize(

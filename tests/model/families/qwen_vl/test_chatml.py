@@ -24,12 +24,12 @@ from model.families.qwen_vl.chatml import (
     stop_ids,
 )
 from model.families.qwen_vl.list_format import list_pieces
-from model.families.qwen_vl.vocabulary import TiktokenCodec, read_ranks
+from model.families.qwen_vl.vocabulary import QwenVLTokenizer, read_ranks
 
 CHECKOUT = Path(__file__).resolve().parents[4]
 GOLDEN = CHECKOUT / "tests" / "golden" / "qwen_vl_v1"
 PUBLISHED = CHECKOUT.parent / "shared" / "data" / "qwen.tiktoken"
-TINY = TiktokenCodec.from_checkpoint(Checkpoint(GOLDEN / "ckpt"))
+TINY = QwenVLTokenizer.from_checkpoint(Checkpoint(GOLDEN / "ckpt"))
 History = list[tuple[list[Piece], list[Piece] | None]]
 PICTURE = re.compile("Picture [0-9]+: <img>(.*?)</img>\n")
 
@@ -40,12 +40,12 @@ def golden_of(name: str) -> dict[str, Any]:
 
 
 @pytest.fixture(scope="module", params=["tiny", "real"])
-def case(request: pytest.FixtureRequest) -> tuple[TiktokenCodec, dict[str, Any]]:
+def case(request: pytest.FixtureRequest) -> tuple[QwenVLTokenizer, dict[str, Any]]:
     if request.param == "tiny":
         return TINY, golden_of("tiny")
     if not PUBLISHED.is_file():
         pytest.skip("the published vocabulary is not at ../shared/data/qwen.tiktoken beside the checkout")
-    return TiktokenCodec(read_ranks(PUBLISHED)), golden_of("real")
+    return QwenVLTokenizer(read_ranks(PUBLISHED)), golden_of("real")
 
 
 def user(text: str, first_picture: int = 0) -> list[Piece]:
@@ -55,9 +55,9 @@ def user(text: str, first_picture: int = 0) -> list[Piece]:
     return list_pieces(items, first_picture=first_picture)
 
 
-def without_paths(ids: Sequence[int], codec: TiktokenCodec) -> list[int]:
+def without_paths(ids: Sequence[int], tokenizer: QwenVLTokenizer) -> list[int]:
     """Golden ids with pads where the original had the bytes of a path."""
-    start, end, pad = (codec.special[name] for name in ("<img>", "</img>", "<imgpad>"))
+    start, end, pad = (tokenizer.special[name] for name in ("<img>", "</img>", "<imgpad>"))
     out: list[int] = []
     inside = False
     for token_id in ids:
@@ -67,37 +67,37 @@ def without_paths(ids: Sequence[int], codec: TiktokenCodec) -> list[int]:
     return out
 
 
-def test_golden_contexts(case: tuple[TiktokenCodec, dict[str, Any]]) -> None:
-    codec, golden = case
+def test_golden_contexts(case: tuple[QwenVLTokenizer, dict[str, Any]]) -> None:
+    tokenizer, golden = case
     pictures = 0
     for entry in golden["make_context"]:
         history = [(user(q), None if a is None else answer_pieces(a)) for q, a in entry["history"]]
         window = entry["max_window_size"]
-        pieces = make_context(user(entry["query"]), history, codec, system=entry["system"], max_window_size=window)
-        ids = encode_pieces(pieces, codec)
-        assert ids == without_paths(entry["ids"], codec), entry["query"]
-        assert count(pieces, codec) == len(entry["ids"])
+        pieces = make_context(user(entry["query"]), history, tokenizer, system=entry["system"], max_window_size=window)
+        ids = encode_pieces(pieces, tokenizer)
+        assert ids == without_paths(entry["ids"], tokenizer), entry["query"]
+        assert count(pieces, tokenizer) == len(entry["ids"])
         pictures += len(picture_indices(pieces))
     assert pictures == 3
 
 
-def test_golden_spans(case: tuple[TiktokenCodec, dict[str, Any]]) -> None:
-    codec, golden = case
+def test_golden_spans(case: tuple[QwenVLTokenizer, dict[str, Any]]) -> None:
+    tokenizer, golden = case
     for path, ids in golden["image_spans"].items():
         pieces = list_pieces([{"image": path}], "{n}:")
-        assert encode_pieces(pieces, codec) == without_paths(ids, codec), path
+        assert encode_pieces(pieces, tokenizer) == without_paths(ids, tokenizer), path
 
 
-def test_golden_texts_as_answers(case: tuple[TiktokenCodec, dict[str, Any]]) -> None:
-    codec, golden = case
+def test_golden_texts_as_answers(case: tuple[QwenVLTokenizer, dict[str, Any]]) -> None:
+    tokenizer, golden = case
     for text, ids in zip(golden["texts"], golden["image_st_only"], strict=True):
-        assert encode_pieces(answer_pieces(text), codec) == ids, text
+        assert encode_pieces(answer_pieces(text), tokenizer) == ids, text
 
 
-def test_golden_answers(case: tuple[TiktokenCodec, dict[str, Any]]) -> None:
-    codec, golden = case
+def test_golden_answers(case: tuple[QwenVLTokenizer, dict[str, Any]]) -> None:
+    tokenizer, golden = case
     for entry in golden["decode_tokens"]:
-        assert decode_answer(entry["new"], codec) == entry["text"]
+        assert decode_answer(entry["new"], tokenizer) == entry["text"]
 
 
 def test_the_last_token_of_an_answer_without_stop_is_kept() -> None:
@@ -107,10 +107,10 @@ def test_the_last_token_of_an_answer_without_stop_is_kept() -> None:
 def test_the_published_context_of_43_ids() -> None:
     if not PUBLISHED.is_file():
         pytest.skip("the published vocabulary is not at ../shared/data/qwen.tiktoken beside the checkout")
-    codec = TiktokenCodec(read_ranks(PUBLISHED))
+    tokenizer = QwenVLTokenizer(read_ranks(PUBLISHED))
     history: History = [([Words("1+1=?")], [Words("1+1=2")])]
-    pieces = make_context([Words("how about 2+2")], history, codec, system="you are a helpful assistant")
-    assert encode_pieces(pieces, codec) == [
+    pieces = make_context([Words("how about 2+2")], history, tokenizer, system="you are a helpful assistant")
+    assert encode_pieces(pieces, tokenizer) == [
         151644, 8948, 198, 9330, 525, 264, 10950, 17847, 151645, 198, 151644, 872, 198, 16, 10, 16, 19884, 151645, 198,
         151644, 77091, 198, 16, 10, 16, 28, 17, 151645, 198, 151644, 872, 198, 5158, 911, 220, 17, 10, 17, 151645, 198,
         151644, 77091, 198,

@@ -1,13 +1,13 @@
 """A chat as exchanges; every other order is refused in tests/parity/test_qwen_vl_host.py."""
 
-from model.families.qwen_vl.chatml import exchanges, text_of
+from model.families.qwen_vl.chatml import rounds_of, text_of
 from tokenization.chat.dialects import chat_from_openai
 
 
 def test_answers_stand_behind_their_questions() -> None:
     roles = ["system", "user", "user", "assistant", "user"]
     chat = chat_from_openai([{"role": role, "content": f"{i}"} for i, role in enumerate(roles)])
-    system, found = exchanges(chat)
+    system, found = rounds_of(chat)
     assert system is not None and text_of(system) == "0"
     assert [(text_of(question), answer and text_of(answer)) for question, answer in found] == [
         ("1", None), ("2", "3"), ("4", None),
@@ -23,6 +23,6 @@ def test_texts_are_joined_and_an_empty_answer_is_one() -> None:
             {"role": "user", "content": "c"},
         ]
     )
-    system, found = exchanges(chat)
+    system, found = rounds_of(chat)
     assert system is None and text_of(found[0][0]) == "ab"
     assert found[0][1] is not None and text_of(found[0][1]) == ""

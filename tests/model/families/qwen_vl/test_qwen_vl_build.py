@@ -9,7 +9,7 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from configs.checkpoint import CheckpointError
-from tests.parity.golden_qwen_vl import CKPT, cases, checkpoint_with, prompt_at, sample_of
+from tests.parity.golden_qwen_vl import CKPT, cases, checkpoint_with, processor_at, sample_of
 from tests.parity.harness import OurRun, load_ours
 from tests.tiny.qwen_vl import write_qwen_vl
 
@@ -26,7 +26,7 @@ def test_shards_of_torch_give_the_same_logits(tmp_path: Path) -> None:
         torch.save({name: tensors[name] for name in names[shard::3]}, path / file)
         weight_map |= dict.fromkeys(names[shard::3], file)
     (path / "pytorch_model.bin.index.json").write_text(json.dumps({"weight_map": weight_map}))
-    sample = sample_of(cases()["image_1"], prompt_at())
+    sample = sample_of(cases()["image_1"], processor_at())
     assert torch.equal(OurRun(load_ours(path)).whole(sample), OurRun(load_ours(CKPT)).whole(sample))
 
 

@@ -21,69 +21,69 @@ from model.families.qwen_vl.vocabulary import (
     LONGEST_BLANK,
     REF,
     SPECIAL,
-    TiktokenCodec,
+    QwenVLTokenizer,
     read_ranks,
 )
-from tokenization.text.bpe import TextCodec
+from tokenization.text.bpe import BPETokenizer
 from tokenization.text.detokenize import Detokenizer
 
 CHECKOUT = Path(__file__).resolve().parents[4]
 GOLDEN = CHECKOUT / "tests" / "golden" / "qwen_vl_v1"
 PUBLISHED = CHECKOUT.parent / "shared" / "data" / "qwen.tiktoken"
-TINY = TiktokenCodec.from_checkpoint(Checkpoint(GOLDEN / "ckpt"))
+TINY = QwenVLTokenizer.from_checkpoint(Checkpoint(GOLDEN / "ckpt"))
 
 
 @pytest.fixture(scope="module", params=["tiny", "real"])
-def case(request: pytest.FixtureRequest) -> tuple[TiktokenCodec, dict[str, Any]]:
+def case(request: pytest.FixtureRequest) -> tuple[QwenVLTokenizer, dict[str, Any]]:
     golden = json.loads((GOLDEN / f"tokenizer_{request.param}.json").read_text(encoding="utf-8"))
     if request.param == "tiny":
         return TINY, golden
     if not PUBLISHED.is_file():
         pytest.skip("the published vocabulary is not at ../shared/data/qwen.tiktoken beside the checkout")
-    return TiktokenCodec(read_ranks(PUBLISHED)), golden
+    return QwenVLTokenizer(read_ranks(PUBLISHED)), golden
 
 
-def test_special_ids_follow_the_ranks(case: tuple[TiktokenCodec, dict[str, Any]]) -> None:
-    codec, golden = case
-    assert dict(codec.special) == golden["special_ids"]
-    assert codec.vocab_size == golden["n_vocab"]
-    assert len(codec.special) == 217
+def test_special_ids_follow_the_ranks(case: tuple[QwenVLTokenizer, dict[str, Any]]) -> None:
+    tokenizer, golden = case
+    assert dict(tokenizer.special) == golden["special_ids"]
+    assert tokenizer.vocab_size == golden["n_vocab"]
+    assert len(tokenizer.special) == 217
 
 
-def test_golden_ids(case: tuple[TiktokenCodec, dict[str, Any]]) -> None:
-    codec, golden = case
+def test_golden_ids(case: tuple[QwenVLTokenizer, dict[str, Any]]) -> None:
+    tokenizer, golden = case
     split = re.compile("(" + "|".join(map(re.escape, SPECIAL)) + ")")
     image_tags = "<ref>", "<box>", "<quad>", "<img>"
     compared = 0
     for text, chat_ids, all_ids in zip(golden["texts"], golden["image_st_only"], golden["all_special"], strict=True):
         if not any(tag in text for tag in image_tags):
-            assert codec.encode(text) == chat_ids, text
+            assert tokenizer.encode(text) == chat_ids, text
             compared += 1
         ids: list[int] = []
         for part in split.split(text):
-            ids += [codec.special[part]] if part in codec.special else codec.encode(part)
+            ids += [tokenizer.special[part]] if part in tokenizer.special else tokenizer.encode(part)
         assert ids == all_ids, text
     assert compared == 50
 
 
-def test_golden_decode(case: tuple[TiktokenCodec, dict[str, Any]]) -> None:
-    codec, golden = case
+def test_golden_decode(case: tuple[QwenVLTokenizer, dict[str, Any]]) -> None:
+    tokenizer, golden = case
     for entry in golden["decode"]:
-        assert codec.decode(entry["ids"]) == entry["text"]
-        assert codec.decode(entry["ids"], skip_special=True) == entry["skip_special"]
+        assert tokenizer.decode(entry["ids"]) == entry["text"]
+        assert tokenizer.decode(entry["ids"], skip_special=True) == entry["skip_special"]
     for ids in golden["image_spans"].values():
-        assert codec.decode(ids).endswith("</img>\n")
+        assert tokenizer.decode(ids).endswith("</img>\n")
 
 
 def test_published_ids() -> None:
     if not PUBLISHED.is_file():
         pytest.skip("the published vocabulary is not at ../shared/data/qwen.tiktoken beside the checkout")
-    codec = TiktokenCodec(read_ranks(PUBLISHED))
-    assert {text: codec.encode(text) for text in ("system", "assistant", "user", "\n")} == {
+    tokenizer = QwenVLTokenizer(read_ranks(PUBLISHED))
+    assert {text: tokenizer.encode(text) for text in ("system", "assistant", "user", "\n")} == {
         "system": [8948], "assistant": [77091], "user": [872], "\n": [198],
     }  # fmt: skip
-    assert codec.special["<|endoftext|>"] == 151643
-    assert codec.special["<imgpad>"] == 151859
+    assert tokenizer.special["<|endoftext|>"] == 151643
+    assert tokenizer.special["<imgpad>"] == 151859
 
 
 @pytest.mark.parametrize("text", [*SPECIAL[:4], *SPECIAL[-9:], "<img>/etc/passwd</img>", "a<imgpad><imgpad>b"])
@@ -146,7 +146,7 @@ def test_decode_keeps_words_after_an_unclosed_picture() -> None:
 def test_an_answer_shows_its_tags_of_grounding() -> None:
     text = "<ref>犬</ref><box>(1,2),(3,4)</box>"
     ids = encode_pieces([*answer_pieces(text), Tag(IM_END)], TINY)
-    detokenizer = Detokenizer(cast("TextCodec", TINY))
+    detokenizer = Detokenizer(cast("BPETokenizer", TINY))
     assert "".join(map(detokenizer.push, ids)) + detokenizer.flush() == text
 
 
@@ -154,7 +154,7 @@ def test_it_has_the_calls_of_the_other_codec() -> None:
     tokenizer = Tokenizer(models.BPE())
     tokenizer.decoder = decoders.ByteLevel()
     tokenizer.add_special_tokens(["<|im_end|>"])
-    other = TextCodec(tokenizer, {"<|im_end|>": 0})
+    other = BPETokenizer(tokenizer, {"<|im_end|>": 0})
     missing = {name for name in dir(other) if not name.startswith("_")} - set(dir(TINY))
     assert missing == {"encode_pieces"}  # for rendered templates, of which this model has none
 
@@ -188,4 +188,4 @@ def test_a_broken_file_is_named(tmp_path: Path, lines: list[bytes], message: str
 def test_a_missing_file_is_named(tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text("{}")
     with pytest.raises(CheckpointError, match="qwen.tiktoken"):
-        TiktokenCodec.from_checkpoint(Checkpoint(tmp_path))
+        QwenVLTokenizer.from_checkpoint(Checkpoint(tmp_path))

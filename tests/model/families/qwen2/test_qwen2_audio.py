@@ -10,8 +10,8 @@ from av.audio.frame import AudioFrame
 
 from configs.checkpoint import Checkpoint, CheckpointError
 from configs.serve import MediaConfig
-from model.families.qwen2.feature_extractor import sound_tokens
-from model.families.qwen2.qwen2_audio import SoundPrompt
+from model.families.qwen2.feature_extractor import audio_tokens
+from model.families.qwen2.qwen2_audio import Qwen2AudioProcessor
 from tests.samples.sounds import encode_sound, make_tone, make_wav
 from tests.samples.soundtracks import tone
 from tests.tiny.qwen2_audio import write_qwen2_audio
@@ -31,12 +31,12 @@ def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def prompt(path: Path) -> SoundPrompt:
-    return SoundPrompt(Checkpoint(path), 1 << 20)
+def processor(path: Path) -> Qwen2AudioProcessor:
+    return Qwen2AudioProcessor(Checkpoint(path), 1 << 20)
 
 
 def source(n: int, seed: int = 0) -> Source:
-    return Source(kind="audio", where="inputs[0].audio", data=make_wav(tone(n, seed)))
+    return Source(kind="audio", param="inputs[0].audio", data=make_wav(tone(n, seed)))
 
 
 def changed(path: Path, target: Path, name: str, **values: Any) -> Checkpoint:
@@ -51,63 +51,63 @@ def changed(path: Path, target: Path, name: str, **values: Any) -> Checkpoint:
     ("frames", "tokens"), [(0, 0), (1, 0), (2, 0), (3, 1), (6, 1), (7, 2), (196, 49), (300, 75), (3000, 750)]
 )
 def test_tokens_of_frames(frames: int, tokens: int) -> None:
-    assert sound_tokens(frames) == tokens
+    assert audio_tokens(frames) == tokens
 
 
-def test_sounds_in_a_chat(prompt: SoundPrompt) -> None:
-    ids = prompt.render(chat_from_native([{"audio": "a"}, {"text": "and"}, {"audio": "b"}, {"text": "what?"}]))
-    pad = prompt.codec.special["<|AUDIO|>"]
+def test_sounds_in_a_chat(processor: Qwen2AudioProcessor) -> None:
+    ids = processor.render(chat_from_native([{"audio": "a"}, {"text": "and"}, {"audio": "b"}, {"text": "what?"}]))
+    pad = processor.tokenizer.special["<|AUDIO|>"]
     assert ids.count(pad) == 2 and "Audio 2: " in "".join(
-        prompt.codec.token_bytes(i).decode("utf-8", "replace") for i in ids
+        processor.tokenizer.token_bytes(i).decode("utf-8", "replace") for i in ids
     )
-    measures = [prompt.measure(source(n), LIMITS) for n in (16000, 1500)]
+    measures = [processor.measure(source(n), LIMITS) for n in (16000, 1500)]
     assert [(m.n_pads, m.grid, m.shape) for m in measures] == [(25, (1, 1, 100), (102, 16)), (2, (1, 1, 10), (12, 16))]
-    layout = prompt.expand(ids, measures)
+    layout = processor.expand(ids, measures)
     at = ids.index(pad)
     assert layout.spans[0] == ((at, 25),) and layout.spans[1][0][1] == 2
     assert len(layout.input_ids) == len(ids) + 24 + 1 and (layout.input_ids == pad).sum() == 27
-    positions, delta = prompt.positions(layout, measures)
+    positions, delta = processor.positions(layout, measures)
     assert delta == 0 and positions.dtype == np.int32
     assert np.array_equal(positions, np.tile(np.arange(len(layout.input_ids)), (3, 1)))
 
 
-def test_openai_and_native_read_alike(prompt: SoundPrompt) -> None:
+def test_openai_and_native_read_alike(processor: Qwen2AudioProcessor) -> None:
     native = chat_from_native([{"audio": "a"}, {"text": "what?"}])
     audio = {"type": "input_audio", "input_audio": {"data": "AAAA", "format": "flac"}}
     openai = chat_from_openai([{"role": "user", "content": [audio, {"type": "text", "text": "what?"}]}])
-    assert prompt.render(native) == prompt.render(openai)
+    assert processor.render(native) == processor.render(openai)
 
 
-def test_frames_are_floats_with_the_announced_shape(prompt: SoundPrompt) -> None:
+def test_frames_are_floats_with_the_announced_shape(processor: Qwen2AudioProcessor) -> None:
     given = source(12345)
-    measure = prompt.measure(given, LIMITS)
-    mel = prompt.load(given, measure, LIMITS, StageClock())
+    measure = processor.measure(given, LIMITS)
+    mel = processor.load(given, measure, LIMITS, StageClock())
     assert mel.dtype == np.float32 == np.dtype(measure.dtype) and mel.shape == measure.shape == (78 + 2, 16)
     assert mel.nbytes == measure.nbytes and mel.std() > 0.05
 
 
-def test_a_digest_is_of_content_and_settings(prompt: SoundPrompt, path: Path, tmp_path: Path) -> None:
-    def digest(by: SoundPrompt, given: Source) -> str:
+def test_a_digest_is_of_content_and_settings(processor: Qwen2AudioProcessor, path: Path, tmp_path: Path) -> None:
+    def digest(by: Qwen2AudioProcessor, given: Source) -> str:
         measure = by.measure(given, LIMITS)
         return by.digest(by.load(given, measure, LIMITS, StageClock()), measure)
 
-    longer = SoundPrompt(changed(path, tmp_path, "preprocessor_config.json", chunk_length=2), 1 << 20)
-    found = [digest(prompt, source(8000)), digest(prompt, source(8000, 1)), digest(longer, source(8000))]
-    assert len(set(found)) == 3 and found[0] == digest(prompt, source(8000))
+    longer = Qwen2AudioProcessor(changed(path, tmp_path, "preprocessor_config.json", chunk_length=2), 1 << 20)
+    found = [digest(processor, source(8000)), digest(processor, source(8000, 1)), digest(longer, source(8000))]
+    assert len(set(found)) == 3 and found[0] == digest(processor, source(8000))
 
 
-def test_a_sound_that_is_too_long_is_refused_not_cut(prompt: SoundPrompt) -> None:
-    assert prompt.measure(source(48000), LIMITS).n_pads == 75
+def test_a_sound_that_is_too_long_is_refused_not_cut(processor: Qwen2AudioProcessor) -> None:
+    assert processor.measure(source(48000), LIMITS).n_pads == 75
     with pytest.raises(ChatError, match="the sound is too long: this model hears at most 3 s at once") as caught:
-        prompt.measure(source(48001), LIMITS)
+        processor.measure(source(48001), LIMITS)
     assert caught.value.param == "inputs[0].audio"
     with pytest.raises(ChatError, match="more than the allowed 1 s"):
-        prompt.measure(source(32000), MediaConfig(max_audio_seconds=1))
+        processor.measure(source(32000), MediaConfig(max_audio_seconds=1))
 
 
 @pytest.mark.parametrize("container", ["adts", "mp4"])  # which does not tell its length, and which does
 def test_no_more_is_decoded_than_the_model_hears(
-    prompt: SoundPrompt, container: str, monkeypatch: pytest.MonkeyPatch
+    processor: Qwen2AudioProcessor, container: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     decoded: list[int] = []
     to_mono = audio._to_mono
@@ -119,22 +119,22 @@ def test_no_more_is_decoded_than_the_model_hears(
     monkeypatch.setattr(audio, "_to_mono", counted)
     data = encode_sound(make_tone(20, rate=16000), rate=16000, codec="aac", container=container)
     with pytest.raises(ChatError, match="this model hears at most 3 s at once"):
-        prompt.measure(Source(kind="audio", where="w", data=data), LIMITS)
+        processor.measure(Source(kind="audio", param="w", data=data), LIMITS)
     assert sum(decoded) == 0 if container == "mp4" else 2.9 * 16000 < sum(decoded) <= 3 * 16000
 
 
 def test_rates_that_change_are_rounded_to_the_model_s_length(
-    prompt: SoundPrompt, monkeypatch: pytest.MonkeyPatch
+    processor: Qwen2AudioProcessor, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Each part is rounded up to a whole sample: what that adds is cut off, and is no reason to refuse."""
     read = "tokenization.media.audio.read_sound"
     monkeypatch.setattr(read, lambda *_, **__: np.zeros(48002, np.float32))
-    assert prompt.measure(source(1), LIMITS).grid == (1, 1, 300)
+    assert processor.measure(source(1), LIMITS).grid == (1, 1, 300)
 
 
-def test_what_is_no_sound_is_named(prompt: SoundPrompt) -> None:
+def test_what_is_no_sound_is_named(processor: Qwen2AudioProcessor) -> None:
     with pytest.raises(ChatError) as caught:
-        prompt.measure(Source(kind="audio", where="inputs[3].audio", data=b"no sound"), LIMITS)
+        processor.measure(Source(kind="audio", param="inputs[3].audio", data=b"no sound"), LIMITS)
     assert caught.value.param == "inputs[3].audio" and "use_audio" not in caught.value.message
 
 
@@ -142,14 +142,16 @@ def test_what_is_no_sound_is_named(prompt: SoundPrompt) -> None:
     ("limits", "max_tokens", "frames"),
     [({}, 1000, 300), ({"max_audio_seconds": 1.5}, 1000, 150), ({}, 10, 42), ({}, 2, 10)],
 )
-def test_the_largest_sound(prompt: SoundPrompt, limits: dict[str, Any], max_tokens: int, frames: int) -> None:
-    (found,) = prompt.largest(MediaConfig(**limits), max_tokens)
+def test_the_largest_sound(
+    processor: Qwen2AudioProcessor, limits: dict[str, Any], max_tokens: int, frames: int
+) -> None:
+    (found,) = processor.largest(MediaConfig(**limits), max_tokens)
     assert isinstance(found, Measure) and found.grid == (1, 1, frames) and found.n_pads <= max_tokens
-    assert sound_tokens(frames + 1) > max_tokens or frames in (300, 150)
+    assert audio_tokens(frames + 1) > max_tokens or frames in (300, 150)
 
 
-def test_no_sound_fits_into_one_token(prompt: SoundPrompt) -> None:
-    assert prompt.largest(LIMITS, 1) == ()
+def test_no_sound_fits_into_one_token(processor: Qwen2AudioProcessor) -> None:
+    assert processor.largest(LIMITS, 1) == ()
 
 
 @pytest.mark.parametrize(
@@ -160,19 +162,19 @@ def test_no_sound_fits_into_one_token(prompt: SoundPrompt) -> None:
 def test_another_extractor_is_refused(path: Path, tmp_path: Path, key: str, value: float) -> None:
     checkpoint = changed(path, tmp_path, "preprocessor_config.json", **{key: value})
     with pytest.raises(CheckpointError, match="feature_size|num_mel_bins" if key == "feature_size" else key):
-        SoundPrompt(checkpoint, 1 << 20)
+        Qwen2AudioProcessor(checkpoint, 1 << 20)
 
 
 def test_the_encoder_s_own_length_holds_too(path: Path, tmp_path: Path) -> None:
     checkpoint = changed(path, tmp_path, "preprocessor_config.json", chunk_length=30)
     with pytest.raises(ChatError, match="at most 3 s"):
-        SoundPrompt(checkpoint, 1 << 20).measure(source(50000), LIMITS)
+        Qwen2AudioProcessor(checkpoint, 1 << 20).measure(source(50000), LIMITS)
 
 
 @pytest.mark.parametrize("token", ["<|AUDIO|>", "<|audio_bos|>", "<|audio_eos|>"])
-def test_typed_marks_are_text(prompt: SoundPrompt, token: str) -> None:
+def test_typed_marks_are_text(processor: Qwen2AudioProcessor, token: str) -> None:
     def special(word: str) -> list[int]:
-        ids = prompt.render(chat_from_native([{"text": word}, {"audio": "a"}, {"text": word}]))
-        return [i for i in ids if prompt.codec.is_special(i)]
+        ids = processor.render(chat_from_native([{"text": word}, {"audio": "a"}, {"text": word}]))
+        return [i for i in ids if processor.tokenizer.is_special(i)]
 
     assert special(token) == special("word")

@@ -14,20 +14,20 @@ from tokenization.chat.dialects import chat_from_native
 from tokenization.chat.errors import ChatError
 from tokenization.messages import Measured, Prepare, Prepared, StartWorker
 from tokenization.prepare import prepare
-from tokenization.processor import Prompt
+from tokenization.processor import Processor
 
 
 def url(data: bytes) -> str:
     return "data:;base64," + base64.b64encode(data).decode()
 
 
-class Desk:
+class WorkerHarness:
     """The server's side of one job: leases by a pool, and what was asked of it."""
 
-    def __init__(self, root: Path, prompt: Prompt) -> None:
+    def __init__(self, root: Path, processor: Processor) -> None:
         self.owner = Owner.claim(root)
         self.pool = Pool(self.owner, 1 << 26)
-        self.root, self.prompt = root, prompt
+        self.root, self.processor = root, processor
         self.asked: list[Measured] = []
         self.checks = 0
 
@@ -45,7 +45,7 @@ class Desk:
 
     def run(self, inputs: Any, start: StartWorker | None = None, *, count_only: bool = False) -> Prepared:
         job = Prepare(request_id="r1", chat=chat_from_native(inputs), count_only=count_only)
-        return prepare(job, start or self.start(), self.prompt, self.ask, self.check)
+        return prepare(job, start or self.start(), self.processor, self.ask, self.check)
 
     def refused(self, inputs: Any, start: StartWorker | None = None) -> ChatError:
         with pytest.raises(ChatError) as caught:
@@ -60,10 +60,10 @@ class Desk:
 
 
 @contextmanager
-def desk_at(root: Path, prompt: Prompt) -> Iterator[Desk]:
-    """A desk of which no lease is left in the end."""
-    desk = Desk(root, prompt)
-    yield desk
-    desk.end()
-    assert desk.pool.stats().leased_bytes == 0
-    desk.owner.close()
+def worker_harness_at(root: Path, processor: Processor) -> Iterator[WorkerHarness]:
+    """A harness of which no lease is left in the end."""
+    harness = WorkerHarness(root, processor)
+    yield harness
+    harness.end()
+    assert harness.pool.stats().leased_bytes == 0
+    harness.owner.close()

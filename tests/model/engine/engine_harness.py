@@ -42,7 +42,7 @@ def data_url(image: Image.Image) -> str:
 def clip(content: bytes, **options: Any) -> Media:
     """A video as a client would send it, with what may stand beside it."""
     source = "data:video/mp4;base64," + base64.b64encode(content).decode()
-    return Media(kind="video", source=source, where="", options=MediaOptions(**options))
+    return Media(kind="video", source=source, param="", options=MediaOptions(**options))
 
 
 def chat_of(parts: Parts) -> Chat:
@@ -54,11 +54,11 @@ def chat_of(parts: Parts) -> Chat:
         elif isinstance(part, Media):
             found.append(part)
         else:
-            found.append(Media(kind="image", source=data_url(part), where=f"messages[0].content[{i}]"))
+            found.append(Media(kind="image", source=data_url(part), param=f"messages[0].content[{i}]"))
     return Chat(turns=(Turn(role="user", parts=tuple(found), plain=False),))
 
 
-class Host:
+class EngineHarness:
     """Prepares requests as a worker does, and books what an engine says as the server does."""
 
     def __init__(self, checkpoint: Path, owner: Owner) -> None:
@@ -71,7 +71,7 @@ class Host:
             checkpoint=str(checkpoint), media=MediaConfig(), max_model_len=32768, shm_root=str(owner.root)
         )
         found = Checkpoint(checkpoint)
-        self._prompt = family_of(found).prompt(found, MediaConfig().max_pixels)
+        self._prompt = family_of(found).processor(found, MediaConfig().max_pixels)
 
     def prepare(self, request_id: str, parts: Parts, sampling: SamplingParams = GREEDY) -> Generate:
         """The chat as the engine gets it, its pixels in leased segments."""
@@ -132,11 +132,11 @@ class Host:
 
 
 @contextmanager
-def host_at(checkpoint: Path, root: Path) -> Iterator[Host]:
+def engine_harness_at(checkpoint: Path, root: Path) -> Iterator[EngineHarness]:
     """A host whose segments lie under `root`."""
     owner = Owner.claim(root)
     try:
-        yield Host(checkpoint, owner)
+        yield EngineHarness(checkpoint, owner)
     finally:
         owner.close()
 
