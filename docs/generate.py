@@ -1,8 +1,11 @@
-"""Writes the generated parts of docs/: the module map from docstrings, the tables of settings. Runs no server."""
+"""Writes the generated parts of docs/: the map of modules from docstrings and imports, the tables of settings."""
 
 import argparse
 import ast
+import graphlib
+import re
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 from configs.table import SETTINGS, Setting
@@ -21,25 +24,58 @@ KINDS = {"text": "text", "directory": "an existing directory", "paths": "existin
 
 
 def sentence(path: Path) -> str | None:
-    """The first paragraph of a module's docstring on one line; None for a file that holds no code at all."""
+    """The first sentence of a module's docstring on one line; None for a file that holds no code at all."""
     source = path.read_text(encoding="utf-8")
     if not source.strip():
         return None
-    docstring = ast.get_docstring(ast.parse(source)) or ""
-    return " ".join(docstring.split("\n\n")[0].split())
+    first = " ".join((ast.get_docstring(ast.parse(source)) or "").split("\n\n")[0].split())
+    return re.split(r"(?<=\w[.]) (?=[A-Z])", first)[0]
 
 
 def modules(repo: Path) -> str:
-    """One table per room: every module that holds code, and its sentence."""
+    """A table for each wing, from the floor that imports the others down to the one that imports none of them."""
     lines: list[str] = []
     for room in ROOMS:
-        lines += [f"### {room}/", "", "| module | in one sentence |", "|---|---|"]
-        for path in sorted((repo / room).rglob("*.py")):
-            text = sentence(path)
-            if text is not None:
-                lines.append(f"| `{path.relative_to(repo).as_posix()}` | {text.replace('|', chr(92) + '|')} |")
-        lines.append("")
+        for wing in sorted({path.parent for path in (repo / room).rglob("*.py")}):
+            said = {path: text for path in sorted(wing.glob("*.py")) if (text := sentence(path)) is not None}
+            if not said:
+                continue
+            floors = floors_of(list(said), repo)
+            lines += [
+                f"### {wing.relative_to(repo).as_posix()}/",
+                "",
+                "| floor | module | what it is |",
+                "|---|---|---|",
+            ]
+            for path in sorted(said, key=lambda path: (-floors[path], path.name)):
+                text = said[path].removesuffix(".").replace("|", chr(92) + "|")
+                lines.append(f"| {floors[path]} | `{path.name}` | {text} |")
+            lines.append("")
     return "\n".join(lines)
+
+
+def floors_of(paths: Sequence[Path], repo: Path) -> dict[Path, int]:
+    """1 for a module that imports none of the others, and one more than the highest that it imports for the rest.
+
+    Late imports count. Raises graphlib.CycleError where they go in a circle.
+    """
+    by_name = {path.relative_to(repo).with_suffix("").as_posix().replace("/", "."): path for path in paths}
+    needs = {path: {by_name[name] for name in imports(path) if name in by_name} - {path} for path in paths}
+    floors: dict[Path, int] = {}
+    for path in graphlib.TopologicalSorter(needs).static_order():
+        floors[path] = 1 + max((floors[below] for below in needs[path]), default=0)
+    return floors
+
+
+def imports(path: Path) -> set[str]:
+    """Dotted names that a module imports, at its top or later."""
+    found: set[str] = set()
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            found |= {node.module, *(f"{node.module}.{alias.name}" for alias in node.names)}
+    return found
 
 
 def settings() -> str:

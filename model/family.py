@@ -1,4 +1,4 @@
-"""The record that a family file exports: its host half and how its networks are built. Imports no torch."""
+"""The record by which a family is found: its processor, how its networks are built, its tensor names."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass

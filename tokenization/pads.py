@@ -1,4 +1,4 @@
-"""What models share that mark media by pads: one in the rendered chat, then a run. Knows no medium's content."""
+"""Pads: the template writes one for each medium, and it becomes a run of as many as the medium has tokens."""
 
 import hashlib
 import json

@@ -1,4 +1,4 @@
-"""What a model family must answer on the host: how a chat reads, what its media become. Knows no weights, no device."""
+"""The protocol of a family's host half: how a chat reads, what its media become."""
 
 import math
 import time

@@ -1,16 +1,18 @@
 """The loop of a tokenizer worker: jobs one at a time, a pulse, and answers to every job. Knows no HTTP and no model."""
 
+import importlib
 import logging
 import threading
 import time
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Literal
 
 import pybase64
 
 from shm import Channel, ChannelClosed, SegmentError
 from tokenization.chat.errors import ChatError
+from tokenization.chat.parts import Kind
 from tokenization.media.draw import draw_boxes
 from tokenization.media.fetch import fetch
 from tokenization.messages import (
@@ -42,6 +44,7 @@ def run(channel: Channel[ToWorker], start: StartWorker, processor: Processor) ->
     `channel` receives ToWorker; StartWorker has been read from it already. Every Prepare is answered by Prepared or
     PrepareFailed, every Draw by Drawn or PrepareFailed, and none of them ends the loop.
     """
+    load_decoders(processor.modalities)
     inbox = _Inbox()
     stopped = threading.Event()
     reader = threading.Thread(target=_read, args=(channel, inbox), name="worker-reader", daemon=True)
@@ -59,6 +62,16 @@ def run(channel: Channel[ToWorker], start: StartWorker, processor: Processor) ->
         stopped.set()
         if pulse.ident is not None:
             pulse.join(PULSE_SECONDS)  # it ends by itself, unless nobody reads what it says
+
+
+def load_decoders(modalities: Collection[Kind]) -> None:
+    """Import what opens these media, so that no request pays for it: processors import it late."""
+    if "image" in modalities or "video" in modalities:
+        importlib.import_module("tokenization.media.image")
+    if "video" in modalities:
+        importlib.import_module("tokenization.media.video")
+    if "audio" in modalities:
+        importlib.import_module("tokenization.media.audio")
 
 
 def _answer(

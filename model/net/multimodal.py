@@ -1,4 +1,4 @@
-"""A language model with senses: encoders per medium, one decoder, what the engine may ask. Knows no request."""
+"""A decoder with an encoder for each kind of medium, and what the engine may ask of them. Knows no request."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass

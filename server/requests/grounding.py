@@ -1,4 +1,4 @@
-"""What an answer points at: boxes in pixels of the chat's pictures, and on request a picture with them drawn.
+"""The boxes that stand beside an answer, and on request the picture with them drawn.
 
 Knows no HTTP and draws nothing itself.
 """

@@ -1,5 +1,6 @@
 """Packaging, pages and files that say the same thing twice say it the same way."""
 
+import ast
 import hashlib
 import re
 import sys
@@ -38,12 +39,33 @@ def test_a_stale_page_would_be_seen(tmp_path: Path) -> None:
         (tmp_path / "docs").mkdir(exist_ok=True)
         (tmp_path / "docs" / name).write_text(read(f"docs/{name}"))
     (tmp_path / "shm").mkdir()
-    (tmp_path / "shm" / "new.py").write_text('"""A new\nmodule. Knows | bars.\n\nMore."""\n')
+    (tmp_path / "shm" / "new.py").write_text('"""A new\nmodule | with bars. And more.\n\nMore."""\nimport shm.below\n')
+    (tmp_path / "shm" / "below.py").write_text('"""What the new one needs."""\n')
     text = generate.pages(tmp_path)[tmp_path / "docs" / "map.md"]
-    assert "| `shm/new.py` | A new module. Knows \\| bars. |" in text
-    assert "shm/owner.py` |" not in text
+    rows = ["| 2 | `new.py` | A new module \\| with bars |", "| 1 | `below.py` | What the new one needs |"]
+    assert "\n".join(rows) in text
+    assert "`owner.py` |" not in text
     with pytest.raises(ValueError, match="marks"):
         generate.filled("no marks here", "modules", "")
+
+
+def names_in(path: Path) -> set[str]:
+    """Functions and classes of a module, methods as Class.method."""
+    found: set[str] = set()
+    for node in ast.parse(path.read_text(encoding="utf-8")).body:
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+            found.add(node.name)
+        if isinstance(node, ast.ClassDef):
+            methods = (part for part in node.body if isinstance(part, ast.FunctionDef | ast.AsyncFunctionDef))
+            found |= {f"{node.name}.{method.name}" for method in methods}
+    return found
+
+
+def test_what_the_map_points_at_is_there() -> None:
+    places = re.findall(r"`([\w/]+\.py):([\w.]+)`", read("docs/map.md"))
+    assert len(places) > 20
+    missing = [f"{file}:{name}" for file, name in places if name not in names_in(REPO / file)]
+    assert missing == []
 
 
 @pytest.mark.parametrize("setting", SETTINGS, ids=lambda setting: setting.name)

@@ -1,4 +1,4 @@
-"""What an answer points at: `<ref>`, `<box>` and `<quad>` to pixels of a picture. Knows no picture's content.
+"""Boxes in an answer: `<ref>`, `<box>` and `<quad>`, written 0 to 1000, become pixels of a picture.
 
 The model writes coordinates from 0 to 1000, whatever the picture's size: 0 is its left or upper edge, 1000 the other.
 """

@@ -1,4 +1,4 @@
-"""Which frames of a video are looked at, how large, how far apart, and by which packets: arithmetic. Knows no files.
+"""Which frames of a video are looked at, how large and how far apart they are.
 
 The rule is that of the preprocessing package which these models were published with: 2 frames a second, an
 even number of them, at least 4 and at most 768, spread evenly over the video by index; 128 to 768 tokens a frame within

@@ -1,4 +1,4 @@
-"""Ids become text piece by piece at a constant cost per token, and stop strings are found. Knows no streams."""
+"""Ids become text token by token at a constant cost, and stop strings are found in it."""
 
 import codecs
 from collections.abc import Sequence

@@ -1,4 +1,4 @@
-"""The host half of a Whisper-style encoder: a sound becomes log-mel frames and a number of tokens. Knows no prompt."""
+"""A sound becomes log-mel frames, and those a number of tokens: the host half of the audio encoder."""
 
 from collections.abc import Mapping
 from typing import Any

@@ -1,4 +1,4 @@
-"""The largest sizes that limits let through, for whoever must know how much memory they take. Knows no pixels."""
+"""The largest picture and the largest video that limits let through, for the memory profile."""
 
 import math
 

@@ -1,4 +1,4 @@
-"""Positions on a time axis that sight and sound share, and how a video and its sound are interleaved. Knows no ids."""
+"""The mrope positions of a prompt, and the delta of what is generated after it; video and sound share one time axis."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass

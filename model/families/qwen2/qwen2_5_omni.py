@@ -1,4 +1,4 @@
-"""Qwen2.5-Omni's thinker: reads, sees and hears, and answers in text; what speaks is not served."""
+"""Qwen2.5-Omni's thinker: text, pictures, videos and sounds in, text out; the talker is not served."""
 
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING

@@ -1,4 +1,4 @@
-"""Qwen2-Audio: hears whole sounds of up to 30 seconds and reads text; one axis of positions."""
+"""Qwen2-Audio: text and whole sounds of up to 30 seconds in, text out; one axis of positions."""
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
