@@ -1,4 +1,4 @@
-"""The engine without its process: requests in, steps, messages out. Knows no channel and no clock but its own."""
+"""The engine without its process: requests in, steps, messages out."""
 
 import math
 import time
@@ -9,7 +9,7 @@ from pathlib import Path
 from configs.serve import EngineConfig
 from model.engine import kv_cache
 from model.engine.kv_blocks import BlockAllocator, BlockError
-from model.engine.media import Bounds, RequestError, take_words
+from model.engine.media import Bounds, take_words
 from model.engine.messages import (
     EngineStats,
     Finished,
@@ -17,13 +17,12 @@ from model.engine.messages import (
     Generate,
     MediaRead,
     StepDone,
-    Token,
     TokenEvent,
 )
-from model.engine.plan import Plan
+from model.engine.plan import Outcome, Plan, RequestError
 from model.engine.profile import Profile
-from model.engine.runner import Encoded, Runner
-from model.engine.scheduler import Limits, Scheduler
+from model.engine.runner import Runner
+from model.engine.scheduler import Finish, Limits, Scheduler
 from model.engine.sequence import Key
 from model.net.multimodal import MultimodalLM
 from tokenization.messages import MediaItem
@@ -120,22 +119,10 @@ class Engine:
                 raise BlockError("requests are waiting and none of them can run")
             return []
         self.progress = Progress(started=time.monotonic(), tokens=plan.n_tokens, patches=self._patches(plan))
-        encoded = self._runner.encode(plan, self._scheduler)
-        messages = self._report_media(encoded)
-        plan = plan.without(encoded.failed)
-        seconds = {"encode": encoded.seconds} if encoded.read or encoded.failed else {}
-        events: list[TokenEvent] = []
-        if plan.chunks:
-            sampled = self._runner.run(plan, self._scheduler)
-            stage = "prefill" if any(chunk.length > 1 for chunk in plan.chunks) else "decode"
-            seconds |= {stage: sampled.forward_seconds, "sample": sampled.sample_seconds}
-            events, failures = self._commit(plan, sampled.tokens)
-            messages += failures
+        outcome = self._runner.run(plan, self._scheduler)
+        finishes = self._scheduler.commit(plan, outcome)
         self.progress = None
-        messages.append(StepDone(tokens=tuple(events), stats=self.stats, seconds=seconds))
-        ended = dict.fromkeys(event.request_id for event in events if event.finish)  # in order, each once
-        messages += [Finished(request_id=name, reason="done") for name in ended if name not in self._scheduler]
-        return messages
+        return self._messages(outcome, finishes)
 
     def profile(self, largest: tuple[MediaItem, ...]) -> Profile:
         """What the largest items and a full step take on this device: runs them, so only before the first request."""
@@ -145,33 +132,23 @@ class Engine:
         """Raise BlockError unless blocks, queues and budgets add up."""
         self._scheduler.check_integrity()
 
-    def _commit(self, plan: Plan, sampled: Mapping[Key, Token | None]) -> tuple[list[TokenEvent], list[Finished]]:
-        """Book the step: the tokens that came out, and the requests whose logits gave none."""
-        broken = list(dict.fromkeys(name for (name, _), token in sampled.items() if token is None))
-        for name in broken:
-            self._scheduler.remove(name)
-        tokens = {key: token for key, token in sampled.items() if token is not None and key[0] not in broken}
-        finishes = self._scheduler.commit(plan.without(broken), {key: token.id for key, token in tokens.items()})
-        events = [
-            TokenEvent(request_id=name, index=index, token=token, finish=finishes[name, index])
-            for (name, index), token in tokens.items()
-        ]
-        error = RequestError("the logits gave no token for this request")
-        return events, [_failed(name, error) for name in broken]
-
     def _patches(self, plan: Plan) -> int:
         """Patches that the towers get in this step."""
         items = (self._scheduler[chunk.key].media[i].item for chunk in plan.chunks for i in chunk.encode)
         return sum(math.prod(item.grid) for item in items)
 
-    def _report_media(self, encoded: Encoded) -> list[FromEngine]:
-        messages: list[FromEngine] = [
-            MediaRead(request_id=request_id, names=names) for request_id, names in encoded.read.items()
-        ]
-        for request_id, error in encoded.failed.items():
-            self._scheduler.remove(request_id)
-            messages.append(_failed(request_id, error))
-        return messages
+    def _messages(self, outcome: Outcome, finishes: Mapping[Key, Finish | None]) -> list[FromEngine]:
+        """What the server is told of a step: media that were read, failures, tokens, requests that are done."""
+        read = [MediaRead(request_id=name, names=segments) for name, segments in outcome.read.items()]
+        failed = [_failed(name, error) for name, error in outcome.failed.items()]
+        events = tuple(
+            TokenEvent(request_id=key[0], index=key[1], token=token, finish=finishes[key])
+            for key, token in outcome.tokens.items()
+        )
+        step = StepDone(tokens=events, stats=self.stats, seconds=dict(outcome.seconds))
+        ended = dict.fromkeys(event.request_id for event in events if event.finish)  # in order, each once
+        done = [Finished(request_id=name, reason="done") for name in ended if name not in self._scheduler]
+        return [*read, *failed, step, *done]
 
 
 def _failed(request_id: str, error: RequestError) -> Finished:

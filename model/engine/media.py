@@ -1,32 +1,23 @@
 """Media of a request: at admission their words, in the step that needs them their bytes and embeddings.
 
-The one place where the two words are taken out; behind it nobody sees a negative id. Knows no scheduling.
+The one place where the two words are taken out; after it nobody sees a negative id. Knows no scheduling.
 """
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
 
 import numpy as np
 import torch
 
 from model.engine.messages import Generate
+from model.engine.plan import RequestError
 from model.engine.sequence import SegmentRef, Sequence, SequenceMedia
 from model.net.multimodal import MultimodalLM
 from shm import SegmentError, WordError, decode_shape_from_int64, decode_shm_name_from_int64, read_segment
 from tokenization.messages import MediaItem
 
 NUMPY: Mapping[torch.dtype, str] = {torch.uint8: "uint8", torch.float32: "float32"}  # what lies in segments
-
-
-class RequestError(Exception):
-    """This request cannot go on; the engine and its other requests can. The message holds no segment's name."""
-
-    def __init__(self, message: str, code: Literal["media_unavailable", "internal"] = "internal") -> None:
-        super().__init__(message)
-        self.message = message
-        self.code = code
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

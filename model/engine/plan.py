@@ -1,9 +1,20 @@
-"""What runs in one engine step, as frozen data: which tokens of which sequences, in which blocks. Knows no policy."""
+"""What runs in one engine step, and what came of it, as frozen data."""
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
+from typing import Literal
 
+from model.engine.messages import Token
 from model.engine.sequence import Key
+
+
+class RequestError(Exception):
+    """This request cannot go on; the engine and its other requests can. The message holds no segment's name."""
+
+    def __init__(self, message: str, code: Literal["media_unavailable", "internal"] = "internal") -> None:
+        super().__init__(message)
+        self.message = message
+        self.code = code
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,7 +51,6 @@ class Plan:
     """What runs in one step: plain data, ready to be sent to other ranks."""
 
     chunks: tuple[Chunk, ...]
-    preempted: tuple[str, ...] = ()
 
     @property
     def n_tokens(self) -> int:
@@ -51,4 +61,14 @@ class Plan:
         if not request_ids:
             return self
         kept = tuple(chunk for chunk in self.chunks if chunk.request_id not in request_ids)
-        return Plan(chunks=kept, preempted=self.preempted)
+        return Plan(chunks=kept)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outcome:
+    """What came of a plan. A request that failed has no tokens; its chunks count as not run."""
+
+    tokens: Mapping[Key, Token]  # one for each of the chunks' draws
+    read: Mapping[str, tuple[str, ...]]  # request -> segments that were read to their end
+    failed: Mapping[str, RequestError]
+    seconds: Mapping[str, float]  # stage -> seconds: encode, prefill or decode, sample

@@ -1,9 +1,8 @@
-"""Runs one plan on the device: encode the media it reaches, one forward pass, one sampling. Knows no queues."""
+"""Runs one plan on the device: encode the media it reaches, one forward pass, one sampling."""
 
 import logging
 import time
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from pathlib import Path
 
 import torch
@@ -11,9 +10,8 @@ import torch
 from configs.serve import EngineConfig
 from model.engine import batch, media
 from model.engine.kv_cache import CacheSize
-from model.engine.media import RequestError
 from model.engine.messages import Token
-from model.engine.plan import Plan
+from model.engine.plan import Outcome, Plan, RequestError
 from model.engine.profile import Profile, profile_on_device
 from model.engine.rules import Row
 from model.engine.sampler import sample
@@ -23,24 +21,7 @@ from model.net.multimodal import MultimodalLM
 from tokenization.messages import MediaItem
 
 _log = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Encoded:
-    """What became of the media of one step."""
-
-    read: Mapping[str, tuple[str, ...]]  # request -> segments that were read to their end
-    failed: Mapping[str, RequestError]
-    seconds: float
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Sampled:
-    """What came out of the forward pass of one step."""
-
-    tokens: Mapping[Key, Token | None]  # one for each of the chunks' draws; None where the logits gave no token
-    forward_seconds: float
-    sample_seconds: float
+_NO_TOKEN = "the logits gave no token for this request"
 
 
 class Runner:
@@ -60,10 +41,31 @@ class Runner:
         return profile_on_device(self._model, self._kv, self._size, config, largest)
 
     @torch.inference_mode()
-    def encode(self, plan: Plan, sequences: Scheduler) -> Encoded:
-        """Read and encode every medium that the plan reaches. A request whose medium fails is named, others go on."""
+    def run(self, plan: Plan, sequences: Scheduler) -> Outcome:
+        """Encode the media that the plan reaches, run one forward pass, draw a token for each of the chunks' draws.
+
+        A request whose medium fails, or whose logits give no token, is named in the outcome and the others go on. Any
+        other error is fatal.
+        """
         started = time.perf_counter()
-        names: dict[str, tuple[str, ...]] = {}
+        read, failed = self._encode(plan, sequences)
+        plan = plan.without(failed)
+        encoded = time.perf_counter()
+        seconds = {"encode": encoded - started} if read or failed else {}
+        if not plan.chunks:
+            return Outcome(tokens={}, read=read, failed=failed, seconds=seconds)
+        logits = self._forward(plan, sequences)
+        forwarded = time.perf_counter()
+        drawn = self._sample(plan, sequences, logits)
+        stage = "prefill" if any(chunk.length > 1 for chunk in plan.chunks) else "decode"
+        seconds |= {stage: forwarded - encoded, "sample": time.perf_counter() - forwarded}
+        lost = {name: RequestError(_NO_TOKEN) for (name, _), token in drawn.items() if token is None}
+        tokens = {key: token for key, token in drawn.items() if token is not None and key[0] not in lost}
+        return Outcome(tokens=tokens, read=read, failed={**failed, **lost}, seconds=seconds)
+
+    def _encode(self, plan: Plan, sequences: Scheduler) -> tuple[dict[str, tuple[str, ...]], dict[str, RequestError]]:
+        """Read and encode every medium that the plan reaches; (segments that were read, what failed) by request."""
+        read: dict[str, tuple[str, ...]] = {}
         failed: dict[str, RequestError] = {}
         for chunk in plan.chunks:
             sequence = sequences[chunk.key]
@@ -71,26 +73,25 @@ class Runner:
                 for item in (sequence.media[i] for i in chunk.encode):
                     array = media.read(item, self._root)
                     if item.segment is not None:
-                        names[chunk.request_id] = (*names.get(chunk.request_id, ()), item.segment.name)
+                        read[chunk.request_id] = (*read.get(chunk.request_id, ()), item.segment.name)
                     item.segment = None
                     media.encode(item, array, self._model, self._device)
             except RequestError as error:
                 failed[chunk.request_id] = error
                 _log.warning("request %s failed: %s", chunk.request_id, error, exc_info=error.__cause__)
-        return Encoded(read=names, failed=failed, seconds=time.perf_counter() - started)
+        return read, failed
 
-    @torch.inference_mode()
-    def run(self, plan: Plan, sequences: Scheduler) -> Sampled:
-        """The forward pass of a plan that has chunks, and a token for each of their draws. Errors here are fatal."""
-        started = time.perf_counter()
+    def _forward(self, plan: Plan, sequences: Scheduler) -> torch.Tensor:
+        """float32 logits [draws, vocab] of the chunks' last rows."""
         logits = self._model.forward(batch.build(plan, sequences, self._size.block_size, self._device), self._kv)
         copies = [pair for chunk in plan.chunks for pair in chunk.copies]
         if copies:
             self._model.copy_blocks(self._kv, copies)
-        forwarded = time.perf_counter()
+        return logits
+
+    def _sample(self, plan: Plan, sequences: Scheduler, logits: torch.Tensor) -> dict[Key, Token | None]:
+        """A token for each draw; None where the logits gave none."""
         keys = [key for chunk in plan.chunks for key in chunk.draws]
         drawing = [sequences[key] for key in keys]
         rows = [Row(sampling=s.sampling, position=s.n_tokens, history=s.history) for s in drawing]
-        tokens = dict(zip(keys, sample(logits, rows, self._banned), strict=True))
-        done = time.perf_counter()
-        return Sampled(tokens=tokens, forward_seconds=forwarded - started, sample_seconds=done - forwarded)
+        return dict(zip(keys, sample(logits, rows, self._banned), strict=True))

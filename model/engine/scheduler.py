@@ -1,12 +1,12 @@
 """Continuous batching as bookkeeping: who runs in the next step, with which blocks. Knows no tensors and no clock."""
 
 from collections import deque
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal
 
 from model.engine.kv_blocks import BlockAllocator, BlockError
-from model.engine.plan import Chunk, Plan
+from model.engine.plan import Chunk, Outcome, Plan
 from model.engine.sequence import Key, Sequence, Status
 
 Finish = Literal["stop", "length"]
@@ -97,7 +97,7 @@ class Scheduler:
 
     def plan(self) -> Plan:
         """The next step; empty only when there is no sequence at all."""
-        preempted = self._grow_tables()
+        self._grow_tables()
         stops: list[tuple[Sequence, int]] = []
         budget = self.limits.max_batched_tokens
         for sequence in self._running:  # decodes, and behind them at most one prompt that was cut
@@ -115,25 +115,27 @@ class Scheduler:
             if not share.follows:
                 stops.append((sequence, min(sequence.n_tokens, sequence.n_computed + budget)))
                 budget -= stops[-1][1] - sequence.n_computed
-        return Plan(chunks=tuple(self._chunk(*pair) for pair in stops), preempted=tuple(preempted))
+        return Plan(chunks=tuple(self._chunk(*pair) for pair in stops))
 
-    def commit(self, plan: Plan, tokens: Mapping[Key, int]) -> dict[Key, Finish | None]:
-        """Book a finished step: `tokens` has one id for each of the chunks' draws. Says which answers ended, and how.
+    def commit(self, plan: Plan, outcome: Outcome) -> dict[Key, Finish | None]:
+        """Book a finished step. Says of each answer that got a token whether it ended, and how.
 
-        Sequences that ended are gone afterwards, with their blocks.
+        Requests that failed and sequences that ended are gone afterwards, with their blocks.
         """
-        outcomes: dict[Key, Finish | None] = {}
-        for chunk in plan.chunks:
+        for request_id in outcome.failed:
+            self.remove(request_id)
+        finishes: dict[Key, Finish | None] = {}
+        for chunk in plan.without(outcome.failed).chunks:
             self[chunk.key].n_computed = chunk.stop
             for key in chunk.draws:
-                sequence = self[key]
+                sequence, token = self[key], outcome.tokens[key].id
                 sequence.n_computed = chunk.stop
                 sequence.status = Status.RUNNING
-                sequence.append(tokens[key])
-                outcomes[key] = _finish(sequence, tokens[key])
-                if outcomes[key] is not None:
+                sequence.append(token)
+                finishes[key] = _finish(sequence, token)
+                if finishes[key] is not None:
                     self._forget(sequence)
-        return outcomes
+        return finishes
 
     def check_integrity(self) -> None:
         """Raise BlockError unless blocks, queues and the embedding budget add up."""
@@ -166,19 +168,17 @@ class Scheduler:
             del self._answers[sequence.request_id]
             self.embedding_bytes -= self._reserved.pop(sequence.request_id, 0)
 
-    def _grow_tables(self) -> list[str]:
-        """Give each running sequence the block for its newest token; returns who had to make room."""
-        preempted = []
+    def _grow_tables(self) -> None:
+        """Give each running sequence the block for its newest token; the youngest ones make room."""
         for sequence in tuple(self._running):
             while sequence.status is Status.RUNNING and (
                 self.allocator.blocks_for(sequence.n_tokens) - len(sequence.block_table) > self.allocator.n_free
             ):
-                preempted.append(self._preempt_youngest())
+                self._preempt_youngest()
             if sequence.status is Status.RUNNING:
                 self.allocator.append(sequence.block_table, sequence.n_tokens)
-        return preempted
 
-    def _preempt_youngest(self) -> str:
+    def _preempt_youngest(self) -> None:
         """The youngest loses its blocks, keeps its embeddings, and computes prompt and generated tokens again."""
         sequence = self._running.pop()
         self.allocator.free(sequence.block_table)
@@ -186,7 +186,6 @@ class Scheduler:
         sequence.status = Status.WAITING
         self._waiting.appendleft(sequence)
         self.preemptions += 1
-        return sequence.request_id
 
     def _leader_of(self, sequence: Sequence) -> Sequence | None:
         """The answer that computes the prompt of this one, which has generated nothing."""

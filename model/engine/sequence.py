@@ -100,11 +100,6 @@ class Sequence:
             sampling=msgspec.structs.replace(self.sampling, seed=seed),
         )  # fmt: skip
 
-    @property
-    def remaining(self) -> int:
-        """Tokens that must be computed before the next one can be sampled; never 0 between steps."""
-        return self.n_tokens - self.n_computed
-
     def append(self, token: int) -> None:
         """Add a sampled token."""
         self.ids[self.n_tokens] = token

@@ -13,6 +13,7 @@ from model.engine.messages import SamplingParams
 from model.engine.plan import Plan
 from model.engine.scheduler import Limits, Scheduler
 from model.engine.sequence import Key, Sequence, Status
+from tests.model.engine.bookkeeping import outcome
 
 SIZE = 4
 STOP = 7
@@ -83,7 +84,7 @@ def step(sched: Scheduler, cache: Cache, stops: Mapping[Key, bool] | None = None
     sched.check_integrity()
     cache.run(plan)
     keys = [key for chunk in plan.chunks for key in chunk.draws]
-    sched.commit(plan, {key: STOP if stops and stops.get(key) else 10 + key[1] for key in keys})
+    sched.commit(plan, outcome({key: STOP if stops and stops.get(key) else 10 + key[1] for key in keys}))
     sched.check_integrity()
     return plan
 
@@ -178,7 +179,7 @@ def test_every_answer_draws_with_its_own_seed() -> None:
 def test_a_planted_count_is_noticed() -> None:
     sched = scheduler()
     sched.add(request("a", 10, 6, n=2))
-    sched.commit(sched.plan(), {("a", 0): 1, ("a", 1): 1})
+    sched.commit(sched.plan(), outcome({("a", 0): 1, ("a", 1): 1}))
     sched.check_integrity()
     sched["a", 1].block_table[0] = sched["a", 1].block_table[1]  # as many blocks, counted for another one
     with pytest.raises(BlockError, match="counted"):

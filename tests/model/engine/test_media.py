@@ -9,8 +9,9 @@ import numpy as np
 import pytest
 import torch
 
-from model.engine.media import Bounds, RequestError, read, take_words
+from model.engine.media import Bounds, read, take_words
 from model.engine.messages import Generate, SamplingParams
+from model.engine.plan import RequestError
 from shm import Owner, Pool, encode_shape_to_int64, encode_shm_name_to_int64, write_segment
 from tokenization.messages import MediaItem
 

@@ -14,6 +14,7 @@ from model.engine.messages import SamplingParams
 from model.engine.plan import Plan
 from model.engine.scheduler import Limits, Scheduler
 from model.engine.sequence import SegmentRef, Sequence, SequenceMedia, Status
+from tests.model.engine.bookkeeping import outcome
 from tokenization.messages import MediaItem
 
 STOP = 7
@@ -50,7 +51,7 @@ def shares(plan: Plan) -> list[tuple[str, int, int]]:
 def run(sched: Scheduler, token: int = 1) -> Plan:
     """One step in which every sampling chunk draws `token`."""
     plan = sched.plan()
-    sched.commit(plan, {key: token for chunk in plan.chunks for key in chunk.draws})
+    sched.commit(plan, outcome({key: token for chunk in plan.chunks for key in chunk.draws}))
     sched.check_integrity()
     return plan
 
@@ -79,16 +80,29 @@ def test_stop_and_length_end_a_request_and_free_its_blocks() -> None:
     for name in ("stopped", "cut"):
         sched.add(request(name, 3, 2))
     plan = sched.plan()
-    assert sched.commit(plan, {("stopped", 0): STOP, ("cut", 0): 1}) == {("stopped", 0): "stop", ("cut", 0): None}
+    assert sched.commit(plan, outcome({("stopped", 0): STOP, ("cut", 0): 1})) == {
+        ("stopped", 0): "stop",
+        ("cut", 0): None,
+    }
     assert "stopped" not in sched and sched.n_running == 1
-    assert sched.commit(sched.plan(), {("cut", 0): 1}) == {("cut", 0): "length"}
+    assert sched.commit(sched.plan(), outcome({("cut", 0): 1})) == {("cut", 0): "length"}
     assert sched.allocator.n_used == 0 and sched.n_running == 0 and len(sched) == 0
 
 
 def test_a_stop_token_as_the_last_allowed_one_is_a_stop() -> None:
     sched = scheduler()
     sched.add(request("a", 3, 1))
-    assert sched.commit(sched.plan(), {("a", 0): STOP}) == {("a", 0): "stop"}
+    assert sched.commit(sched.plan(), outcome({("a", 0): STOP})) == {("a", 0): "stop"}
+
+
+def test_a_request_that_failed_is_gone_and_the_others_go_on() -> None:
+    sched = scheduler()
+    for name in ("good", "bad"):
+        sched.add(request(name, 3, 2, embedding_bytes=10))
+    assert sched.commit(sched.plan(), outcome({("good", 0): 1}, failed=["bad"])) == {("good", 0): None}
+    sched.check_integrity()
+    assert "bad" not in sched and sched["good", 0].n_computed == 3 and sched.embedding_bytes == 10
+    assert shares(run(sched)) == [("good", 3, 4)]
 
 
 def test_media_are_encoded_when_the_first_pad_is_reached() -> None:
@@ -98,10 +112,10 @@ def test_media_are_encoded_when_the_first_pad_is_reached() -> None:
     plan = sched.plan()
     assert plan.chunks[0].encode == (0, 1)  # the chunk ends inside the second
     media[0].embeddings = media[1].embeddings = object()  # type: ignore[assignment]
-    sched.commit(plan, {})
+    sched.commit(plan, outcome({}))
     plan = sched.plan()
     assert plan.chunks[0].encode == ()
-    sched.commit(plan, {})
+    sched.commit(plan, outcome({}))
     assert sched.plan().chunks[0].encode == (2,)
 
 
@@ -113,9 +127,9 @@ def test_the_youngest_makes_room_and_comes_back_first() -> None:
     for _ in range(3):
         run(sched)
     sequence = sched["young", 0]
-    while not (plan := run(sched)).preempted:  # until both need a third block and none is free
-        pass
-    assert plan.preempted == ("young",) and shares(plan) == [("old", 8, 9)]
+    while not sched.preemptions:  # until both need a third block and none is free
+        plan = run(sched)
+    assert shares(plan) == [("old", 8, 9)]
     assert sequence.status is Status.WAITING and sequence.n_computed == 0 and sequence.block_table == []
     assert sequence.n_tokens == 9 and sched.preemptions == 1
     while "old" in sched:
@@ -164,7 +178,7 @@ def test_every_decode_and_the_oldest_prefill_run_under_a_small_budget() -> None:
         sched.add(request(str(i), 6, 3))
     steps = 0
     while len(sched):
-        decoding = {s.request_id for s in sched if s.status is Status.RUNNING and s.remaining == 1}
+        decoding = {s.request_id for s in sched if s.status is Status.RUNNING and s.n_tokens - s.n_computed == 1}
         plan = run(sched)
         assert plan.n_tokens <= 3 and decoding <= {chunk.request_id for chunk in plan.chunks}
         steps += 1
@@ -235,7 +249,10 @@ def test_whatever_arrives_everybody_finishes_in_fair_order(
         sched.check_integrity()
         assert bool(plan.chunks) == (len(sched) > 0)  # there is always progress
         assert plan.n_tokens <= tokens and sched.n_running <= seqs and sched.embedding_bytes <= 50
-        assert all(s.remaining == 1 for s in [s for s in sched if s.status is Status.RUNNING and s.n_computed][:-1])
+        assert all(
+            s.n_tokens - s.n_computed == 1
+            for s in [s for s in sched if s.status is Status.RUNNING and s.n_computed][:-1]
+        )
         running = [order[s.request_id] for s in sched if s.status is Status.RUNNING]
         waiting = [order[s.request_id] for s in sched if s.status is Status.WAITING]
         assert not running or not waiting or max(running) < min(waiting)
@@ -249,7 +266,7 @@ def test_whatever_arrives_everybody_finishes_in_fair_order(
                 drawn[chunk.request_id] += 1
                 stops = drawn[chunk.request_id] == arrivals[int(chunk.request_id)][2]
                 sampled[chunk.key] = STOP if stops else 1
-        for (name, _), finish in sched.commit(plan, sampled).items():
+        for (name, _), finish in sched.commit(plan, outcome(sampled)).items():
             if finish is not None:
                 ended[name] = finish
         sched.check_integrity()
