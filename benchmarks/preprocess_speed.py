@@ -55,8 +55,8 @@ def picture(width: int, height: int, seed: int = 0) -> bytes:
     return out.getvalue()
 
 
-def ours(host: Processor, pool: Pool, root: Path, limits: MediaConfig, *, digest: bool) -> Callable[[bytes], None]:
-    """What a worker does with one picture: header, lease, decode, resize, patches, write; the digest where wanted."""
+def ours(host: Processor, pool: Pool, root: Path, limits: MediaConfig) -> Callable[[bytes], None]:
+    """What a worker does with one picture: header, lease, decode, resize, patches, write."""
     clock = StageClock()
 
     def run(data: bytes) -> None:
@@ -64,8 +64,6 @@ def ours(host: Processor, pool: Pool, root: Path, limits: MediaConfig, *, digest
         measure = host.measure(source, limits)
         names = pool.lease("bench", [measure.nbytes])
         pixels = host.load(source, measure, limits, clock)
-        if digest:
-            host.digest(pixels, measure)
         write_segment(root, names[0], pixels)
         pool.give_back("bench", names)
 
@@ -155,8 +153,7 @@ def measure(model: Path, rounds: int, seconds: float) -> int:
         pool = Pool(owner, 64 * MIB)
         check_equal(host, pool, owner.root, limits, processor)
         sides = [
-            Side(name="ours", run=ours(host, pool, owner.root, limits, digest=False)),
-            Side(name="ours with digest", run=ours(host, pool, owner.root, limits, digest=True)),
+            Side(name="ours", run=ours(host, pool, owner.root, limits)),
             Side(name="transformers", run=reference(processor)),
         ]
         return 0 if compare(sides, rounds, seconds) else 1

@@ -67,10 +67,15 @@ class ConfigSection:
         return ConfigSection(value, f"{self.location}: {key}")
 
     def merged(self, other: "ConfigSection") -> "ConfigSection":
-        """These keys, and those of `other` location these have none (old flat configs hold the text keys outside)."""
+        """These keys, and those of `other` where these have none (old flat configs hold the text keys outside)."""
         return ConfigSection(
             {**other._values, **{k: v for k, v in self._values.items() if v is not None}}, self.location
         )
+
+
+def text_config(config: ConfigSection) -> ConfigSection:
+    """The language model's keys: under `text_config` in new files, beside it in old ones. The inner ones win."""
+    return config.child("text_config").merged(config)
 
 
 class Checkpoint:

@@ -5,7 +5,7 @@ from collections.abc import Iterable
 
 import torch
 
-from configs.checkpoint import ConfigSection
+from configs.checkpoint import ConfigSection, text_config
 from configs.serve import Device, Dtype
 
 _DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
@@ -47,7 +47,8 @@ def _device(device: Device) -> torch.device:
 
 
 def _own_dtype(configs: Iterable[ConfigSection]) -> torch.dtype:
-    for place in (place for whole in configs for place in (whole, whole.child("text_config"))):
+    # A dtype is said of the whole model, and of its language model where nobody said it of the whole.
+    for place in (place for whole in configs for place in (whole, text_config(whole))):
         for key in ("dtype", "torch_dtype"):
             if key in place:
                 place.expect(key, _DTYPES)

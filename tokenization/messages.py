@@ -16,10 +16,8 @@ class MediaItem(msgspec.Struct, frozen=True, kw_only=True):
     kind: Kind
     spans: tuple[tuple[int, int], ...]  # (start, length) runs of pads in input_ids
     grid: tuple[int, int, int]  # (t, h, w) in patches; of an audio (1, 1, frames)
-    digest: str  # sha256 over pixels, size, mode, grid and processor settings
     size: tuple[int, int] | None = None  # (width, height) of a picture as it was sent, upright, in pixels
     seconds_per_grid: float | None = None  # of a video: between two temporal grids
-    fixed: bool = False  # of a kind's largest item: all of the kind have this size, whatever the settings
 
 
 # ---- server -> worker

@@ -1,9 +1,6 @@
 """Pads: the template writes one for each medium, and it becomes a run of as many as the medium has tokens."""
 
-import hashlib
-import json
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 import numpy as np
 
@@ -44,10 +41,3 @@ def expand_pads(ids: Sequence[int], pads: Mapping[Kind, int], measures: Sequence
 def plain_positions(n: int) -> tuple[np.ndarray, int]:
     """Positions of a prompt of `n` tokens where media count on as text does, and the delta: each index, three times."""
     return np.broadcast_to(np.arange(n, dtype=np.int32), (3, n)).copy(), 0
-
-
-def content_digest(settings: Mapping[str, Any], array: np.ndarray) -> str:
-    """sha256, in hex, of an array and all that was set when it was made; `settings` must be plain JSON."""
-    content = hashlib.sha256(json.dumps(settings, sort_keys=True).encode())
-    content.update(np.ascontiguousarray(array).data)
-    return content.hexdigest()

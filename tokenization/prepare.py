@@ -49,15 +49,14 @@ def prepare(
         chat = processor.fit(job.chat)
     _check_count(chat, start)
     draft = _draft(chat, start, processor, clock)
-    digests = [""] * len(draft.measures)
     if draft.measures and not job.count_only:
-        draft, digests = _fill(draft, job.request_id, start, processor, ask, check, clock)
+        draft = _fill(draft, job.request_id, start, processor, ask, check, clock)
     media = tuple(
         MediaItem(
-            kind=measure.kind, spans=spans, grid=measure.grid, digest=digest, size=measure.size,
+            kind=measure.kind, spans=spans, grid=measure.grid, size=measure.size,
             seconds_per_grid=measure.video.seconds_per_grid if measure.video else None,
         )
-        for measure, spans, digest in zip(draft.measures, draft.layout.spans, digests, strict=True)
+        for measure, spans in zip(draft.measures, draft.layout.spans, strict=True)
     )  # fmt: skip
     return Prepared(
         request_id=job.request_id,
@@ -127,8 +126,8 @@ def _laid_out(
 def _fill(
     draft: _Draft, request_id: str, start: StartWorker, processor: Processor, ask: AskLeases, check: Callable[[], None],
     clock: StageClock,
-) -> tuple[_Draft, list[str]]:  # fmt: skip
-    """Write every medium into a lease and the words into the ids; the prompt as it came out, and the digests.
+) -> _Draft:  # fmt: skip
+    """Write every medium into a lease and the words into the ids; the prompt as it came out.
 
     Videos that came out shorter than they were measured are cut, and all is laid out and leased anew.
     """
@@ -139,7 +138,6 @@ def _fill(
         pads = tuple(measure.n_pads for measure in draft.measures)
         with clock.stage("lease"):
             names = ask(Measured(request_id=request_id, nbytes=sizes, params=params, n_pads=pads))
-        digests: list[str] = []
         measures = list(draft.measures)
         for i, (name, measure) in enumerate(zip(names, draft.measures, strict=True)):
             check()
@@ -149,13 +147,11 @@ def _fill(
             if pixels.shape != measure.shape:
                 shorter[i], measures[i] = pixels, measure.cut(len(pixels))
                 continue
-            with clock.stage("digest"):
-                digests.append(processor.digest(pixels, measure))
             with clock.stage("write"):
                 write_segment(Path(start.shm_root), name, pixels)
             write_words(draft.layout.input_ids, draft.layout.spans[i], name, measure.shape)
-        if len(digests) == len(measures):
-            return draft, digests
+        if measures == list(draft.measures):
+            return draft
         draft = _laid_out(draft.ids, draft.sources, tuple(measures), processor, clock)
 
 

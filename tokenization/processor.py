@@ -115,9 +115,6 @@ class Processor(Protocol):
         A video whose end is damaged gives fewer rows: those of the temporal grids that decode.
         """
 
-    def digest(self, array: np.ndarray, measure: Measure) -> str:
-        """Content identity: kind, what `load` gave, shape, grid and processor settings."""
-
     def expand(self, ids: Sequence[int], measures: Sequence[Measure]) -> Layout:
         """One pad for each medium -> runs of pads; a video and its sound share one."""
 

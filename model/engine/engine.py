@@ -15,6 +15,7 @@ from model.engine.messages import (
     Finished,
     FromEngine,
     Generate,
+    LargestItem,
     MediaRead,
     StepDone,
     TokenEvent,
@@ -25,7 +26,6 @@ from model.engine.runner import Runner
 from model.engine.scheduler import Finish, Limits, Scheduler
 from model.engine.sequence import Key
 from model.net.multimodal import MultimodalLM
-from tokenization.messages import MediaItem
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -124,7 +124,7 @@ class Engine:
         self.progress = None
         return self._messages(outcome, finishes)
 
-    def profile(self, largest: tuple[MediaItem, ...]) -> Profile:
+    def profile(self, largest: tuple[LargestItem, ...]) -> Profile:
         """What the largest items and a full step take on this device: runs them, so only before the first request."""
         return self._runner.profile(self._config, largest)
 

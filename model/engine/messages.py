@@ -6,6 +6,7 @@ import msgspec
 import numpy as np
 
 from configs.serve import EngineConfig
+from tokenization.chat.parts import Kind
 from tokenization.messages import MediaItem
 
 
@@ -32,6 +33,15 @@ class SamplingParams(msgspec.Struct, frozen=True, kw_only=True):
 # ---- server -> engine
 
 
+class LargestItem(msgspec.Struct, frozen=True, kw_only=True):
+    """Of one modality the item that needs most memory: for the memory profile at start."""
+
+    kind: Kind
+    grid: tuple[int, int, int]  # (t, h, w) in patches; of an audio (1, 1, frames)
+    n_tokens: int
+    fixed: bool  # the model has one size for all of this kind: no setting makes it smaller
+
+
 class StartEngine(msgspec.Struct, frozen=True, kw_only=True, tag=True):
     """The first message: what to load."""
 
@@ -39,7 +49,7 @@ class StartEngine(msgspec.Struct, frozen=True, kw_only=True, tag=True):
     engine: EngineConfig
     shm_root: str  # the directory that holds the leases
     max_model_len: int
-    largest: tuple[MediaItem, ...] = ()  # of each modality the item that needs most memory; without content
+    largest: tuple[LargestItem, ...] = ()  # one for each modality
 
 
 class Generate(msgspec.Struct, frozen=True, kw_only=True, tag=True):

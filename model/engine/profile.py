@@ -17,9 +17,9 @@ from torch.utils._pytree import tree_iter
 
 from configs.serve import EngineConfig
 from model.engine.kv_cache import CacheSize
+from model.engine.messages import LargestItem
 from model.forward_batch import ForwardBatch, KVCache
 from model.net.multimodal import MultimodalLM
-from tokenization.messages import MediaItem
 
 # Float32 copies of the sampled rows' logits that live at once when a step asks for everything: the logits, their
 # log-probabilities, the drawn rows, probabilities, a sort's values and (twice as wide) indices, cumulative sums twice.
@@ -59,7 +59,7 @@ def _setting(kind: str, profile: Profile) -> str:
 
 
 def profile_by_shapes(
-    model: MultimodalLM, size: CacheSize, config: EngineConfig, largest: Sequence[MediaItem]
+    model: MultimodalLM, size: CacheSize, config: EngineConfig, largest: Sequence[LargestItem]
 ) -> Profile:
     """Run the largest items and two full steps on tensors without memory. `model` is built on the device "meta"."""
     kv = model.kv_cache(size.n_blocks, size.block_size)
@@ -67,7 +67,7 @@ def profile_by_shapes(
 
 
 def profile_on_device(
-    model: MultimodalLM, kv: KVCache, size: CacheSize, config: EngineConfig, largest: Sequence[MediaItem]
+    model: MultimodalLM, kv: KVCache, size: CacheSize, config: EngineConfig, largest: Sequence[LargestItem]
 ) -> Profile:
     """Run them, on a device that counts its memory. Overwrites `kv`, whose content must not matter yet."""
     device = torch.get_device_module(model.device)
@@ -84,20 +84,19 @@ def profile_on_device(
 
 
 def _profile(
-    model: MultimodalLM, kv: KVCache, size: CacheSize, config: EngineConfig, largest: Sequence[MediaItem],
+    model: MultimodalLM, kv: KVCache, size: CacheSize, config: EngineConfig, largest: Sequence[LargestItem],
     *, peak: Callable[[Callable[[], object]], int], measured: bool,
 ) -> Profile:  # fmt: skip
     encoders: dict[str, tuple[int, int]] = {}
     for item in largest:
-        n_tokens = sum(length for _, length in item.spans)
-        encoders[item.kind] = (peak(lambda item=item: encode_dummy(model, item)), n_tokens)  # type: ignore[misc]
+        encoders[item.kind] = (peak(lambda item=item: encode_dummy(model, item)), item.n_tokens)  # type: ignore[misc]
     steps = [peak(lambda kvs=kvs: model.forward(dummy_step(model, size, *kvs), kv)) for kvs in full_steps(size, config)]  # type: ignore[misc]
     logits = min(config.max_seqs, config.max_batched_tokens) * model.vocab_size * torch.float32.itemsize
     fixed = frozenset(item.kind for item in largest if item.fixed)
     return Profile(encoders=encoders, step=max(*steps, SAMPLER_COPIES * logits), measured=measured, fixed=fixed)
 
 
-def encode_dummy(model: MultimodalLM, item: MediaItem) -> Tensor:
+def encode_dummy(model: MultimodalLM, item: LargestItem) -> Tensor:
     """Encode an array of zeros as large as this item's."""
     shape, dtype = model.media_shape(item.kind, item.grid), model.media_dtype(item.kind)
     return model.encode(item.kind, torch.zeros(shape, dtype=dtype, device=model.device), item.grid)

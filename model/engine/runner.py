@@ -10,7 +10,7 @@ import torch
 from configs.serve import EngineConfig
 from model.engine import batch, media
 from model.engine.kv_cache import CacheSize
-from model.engine.messages import Token
+from model.engine.messages import LargestItem, Token
 from model.engine.plan import Outcome, Plan, RequestError
 from model.engine.profile import Profile, profile_on_device
 from model.engine.rules import Row
@@ -18,7 +18,6 @@ from model.engine.sampler import sample
 from model.engine.scheduler import Scheduler
 from model.engine.sequence import Key
 from model.net.multimodal import MultimodalLM
-from tokenization.messages import MediaItem
 
 _log = logging.getLogger(__name__)
 _NO_TOKEN = "the logits gave no token for this request"
@@ -36,7 +35,7 @@ class Runner:
         banned = sorted({*model.pad_ids.values(), *model.media_token_ids})
         self._banned = torch.tensor(banned, dtype=torch.int64, device=self._device)
 
-    def profile(self, config: EngineConfig, largest: Sequence[MediaItem]) -> Profile:
+    def profile(self, config: EngineConfig, largest: Sequence[LargestItem]) -> Profile:
         """Run the largest items and a full step over the cache, whose content is lost."""
         return profile_on_device(self._model, self._kv, self._size, config, largest)
 

@@ -5,10 +5,10 @@ from dataclasses import dataclass, replace
 
 from configs.checkpoint import Checkpoint
 from configs.serve import ServeConfig
+from model.engine.messages import LargestItem
 from model.registry import family_of
 from server.requests.sampling import Defaults, model_length
 from tokenization.chat.parts import Kind
-from tokenization.messages import MediaItem
 from tokenization.text.tokenizer import Tokenizer
 
 
@@ -25,7 +25,7 @@ class ModelCard:
     modalities: frozenset[Kind]
     max_model_len: int  # as asked for; the engine's cache may allow less
     max_n: int  # answers to one chat
-    largest: tuple[MediaItem, ...] = ()  # of each modality the item that needs most memory; without content
+    largest: tuple[LargestItem, ...] = ()  # one for each modality
     supports_grounding: bool = False  # its answers point at pictures with boxes
 
 
@@ -48,7 +48,7 @@ def read_model_card(config: ServeConfig) -> ModelCard:
         max_n=config.http.max_n,
         max_model_len=length,
         largest=tuple(
-            MediaItem(kind=found.kind, spans=((0, found.n_pads),), grid=found.grid, digest="", fixed=found.fixed)
+            LargestItem(kind=found.kind, grid=found.grid, n_tokens=found.n_pads, fixed=found.fixed)
             for found in processor.largest(config.media, length)
         ),
         supports_grounding=processor.supports_grounding,

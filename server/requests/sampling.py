@@ -8,7 +8,7 @@ import math
 import secrets
 from dataclasses import dataclass
 
-from configs.checkpoint import Checkpoint, CheckpointError, ConfigSection
+from configs.checkpoint import Checkpoint, CheckpointError, ConfigSection, text_config
 from model.engine.messages import SamplingParams
 
 log = logging.getLogger("pixelferry")
@@ -81,7 +81,7 @@ class Defaults:
             value = file.read(float, key, float(neutral))
             if value != neutral:
                 log.warning("generation_config.json: %s = %s is not applied: not supported yet", key, value)
-        eos_ids = read_ids(file) or read_ids(of_text(config))
+        eos_ids = read_ids(file) or read_ids(text_config(config))
         return cls(
             temperature=temperature, top_p=top_p, top_k=max(0, top_k), eos_ids=eos_ids, min_p=min_p,
             repetition_penalty=repetition_penalty,
@@ -120,17 +120,12 @@ def read_ids(file: ConfigSection) -> tuple[int, ...]:
     return tuple(ids)
 
 
-def of_text(config: ConfigSection) -> ConfigSection:
-    """What a model's config says of its language model, in the flat layout or in the nested one."""
-    return config.merged(config.child("text_config"))
-
-
 def model_length(config: ConfigSection, asked: int | None) -> int:
     """Tokens of prompt and answer together; `config` is the model's part of config.json.
 
     Raises CheckpointError when `asked` is more than the model was made for.
     """
-    own = of_text(config).read(int, "max_position_embeddings", LONGEST_BY_DEFAULT)
+    own = text_config(config).read(int, "max_position_embeddings", LONGEST_BY_DEFAULT)
     if asked is None:
         return min(own, LONGEST_BY_DEFAULT)
     if asked > own:

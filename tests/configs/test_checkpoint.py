@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from configs.checkpoint import Checkpoint, CheckpointError, ConfigSection
+from configs.checkpoint import Checkpoint, CheckpointError, ConfigSection, text_config
 
 
 def write(path: Path, values: dict[str, Any], name: str = "config.json") -> Path:
@@ -85,3 +85,10 @@ def test_architecture_and_absent_files(tmp_path: Path) -> None:
     assert checkpoint.file("generation_config.json").read(int, "top_k", 0) == 0
     with pytest.raises(CheckpointError, match="'architectures' is missing"):
         _ = Checkpoint(write(tmp_path, {"architectures": []})).architecture
+
+
+def test_the_language_models_own_keys_win_over_those_around_them() -> None:
+    both = ConfigSection({"length": 1, "theta": 2, "text_config": {"length": 3, "theta": None}}, "config.json")
+    assert (text_config(both).read(int, "length"), text_config(both).read(int, "theta")) == (3, 2)
+    flat = ConfigSection({"length": 1}, "config.json")
+    assert text_config(flat).read(int, "length") == 1

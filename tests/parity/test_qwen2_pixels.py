@@ -160,19 +160,3 @@ def test_an_image_of_too_long_a_shape_is_refused(host: Processor) -> None:
     with pytest.raises(ChatError, match="200 times") as caught:
         host.measure(Source(kind="image", param="inputs[0].image", data=encoded(photo(201, 1), "PNG")), LIMITS)
     assert caught.value.param == "inputs[0].image"
-
-
-def test_digests_tell_apart_what_has_equal_bytes(host: Processor, qwen2: Checkpoint) -> None:
-    flat = {size: encoded(Image.new("RGB", size, (9, 9, 9)), "PNG") for size in ((84, 280), (280, 84), (140, 168))}
-    digests = {}
-    for size, data in flat.items():
-        pixels, measure = processed(host, data)
-        digests[size] = host.digest(pixels, measure)
-        assert digests[size] == host.digest(pixels.copy(), measure)
-    assert len(set(digests.values())) == 3
-    pixels, measure = processed(host, flat[(84, 280)])
-    other_settings = host_of(qwen2, 10**5)
-    assert other_settings.digest(pixels, measure) != digests[(84, 280)]
-    changed = pixels.copy()
-    changed[3, 7] ^= 1
-    assert host.digest(changed, measure) != digests[(84, 280)]

@@ -58,9 +58,7 @@ def generate_of(case: Case, harness: EngineHarness, setup: Setup) -> Generate:
     for name, span, (pixels, measure) in zip(names, case.spans, arrays, strict=True):
         write_segment(harness.root, name, pixels)
         write_words(ids, (span,), name, pixels.shape)
-        media.append(
-            MediaItem(kind="image", spans=(span,), grid=measure.grid, digest=processor.digest(pixels, measure))
-        )
+        media.append(MediaItem(kind="image", spans=(span,), grid=measure.grid))
     sampling = SamplingParams(max_tokens=len(case.greedy), temperature=0.0, seed=0)
     positions = np.broadcast_to(np.arange(len(ids), dtype=np.int32), (3, len(ids))).copy()
     return Generate(

@@ -192,14 +192,6 @@ def test_pixel_bounds_beside_a_picture_are_refused(tmp_path: Path) -> None:
     assert caught.value.param == "inputs[0].image"
 
 
-def test_equal_pictures_have_one_digest(host: QwenVLProcessor, tmp_path: Path) -> None:
-    pixels, measure = pixels_of(host, "alpha_90x60.png")
-    other, _ = pixels_of(host, "dot_29x41.png")
-    assert host.digest(pixels, measure) == host.digest(pixels.copy(), measure) != host.digest(other, measure)
-    small = processor_at(checkpoint_with(tmp_path / "ckpt", visual_image_size=224))
-    assert small.digest(pixels, measure) != host.digest(pixels, measure)
-
-
 @pytest.mark.parametrize("detail", ["low", "high", "auto"])
 def test_every_detail_is_the_one_size(detail: str, tmp_path: Path) -> None:
     chat = chat_from_native([{"image": PIC, "detail": detail}, {"text": "x"}])

@@ -194,7 +194,7 @@ def chat_of(*kinds: str) -> Chat:
 
 def prepared(request_id: str, n: int = 5, media: int = 0) -> Prepared:
     """A worker's answer with `n` ids."""
-    items = tuple(MediaItem(kind="image", spans=((i, 2),), grid=(1, 2, 2), digest="") for i in range(media))
+    items = tuple(MediaItem(kind="image", spans=((i, 2),), grid=(1, 2, 2)) for i in range(media))
     return Prepared(
         request_id=request_id, input_ids=np.arange(n, dtype=np.int64), media=items,
         positions=np.zeros((3, n), np.int32), position_delta=0, seconds={"text": 0.001},

@@ -11,7 +11,7 @@ import pytest
 
 from configs.checkpoint import Checkpoint
 from configs.serve import MediaConfig
-from model.families.qwen2.qwen2_vl import Qwen2VLProcessor
+from model.families.qwen2.processor import Qwen2Processor
 from shm import (
     Channel,
     ChannelClosed,
@@ -45,7 +45,7 @@ from tokenization.messages import (
 from tokenization.processor import Measure
 
 
-class SlowPrompt(Qwen2VLProcessor):
+class SlowPrompt(Qwen2Processor):
     """Qwen2-VL that stops before each decoding until it is let go on, and breaks when it is told to."""
 
     def __init__(self, checkpoint: Checkpoint) -> None:

@@ -1,8 +1,5 @@
 """A sound becomes log-mel frames, and those a number of tokens: the host half of the audio encoder."""
 
-from collections.abc import Mapping
-from typing import Any
-
 import numpy as np
 
 from configs.checkpoint import Checkpoint, CheckpointError, ConfigSection
@@ -38,9 +35,6 @@ class FeatureExtractor:
         frames = self._padded // spec.hop
         self._frames = frames if positions is None else min(frames, 2 * positions)
         self._context = 0 if positions is None else CONTEXT_FRAMES  # an encoder of whole sounds convolves their padding
-        self.settings: Mapping[str, Any] = {
-            "n_mels": spec.n_mels, "n_fft": spec.n_fft, "hop": spec.hop, "rate": spec.rate, "padded": self._padded,
-        }  # fmt: skip
 
     @property
     def max_seconds(self) -> float:

@@ -5,7 +5,6 @@ What one family has of its own (its name, how videos keep time) it says at the s
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 import numpy as np
 
@@ -19,7 +18,7 @@ from tokenization.chat.parts import Chat, Kind
 from tokenization.media.frame_sampling import FRAME_FACTOR, PUBLISHED, FrameRules
 from tokenization.media.smart_resize import held_resize, n_tokens
 from tokenization.media.source import Source
-from tokenization.pads import content_digest, expand_pads, render_pads
+from tokenization.pads import expand_pads, render_pads
 from tokenization.processor import Layout, Measure, StageClock
 from tokenization.text.bpe import BPETokenizer
 from tokenization.text.template import ChatTemplate
@@ -76,7 +75,6 @@ class Qwen2Processor:
         checkpoint: Checkpoint,
         max_pixels: int,
         *,
-        family: str,
         tokens_per_second: float | None = None,
         config: ConfigSection | None = None,
         pads: Mapping[Kind, int] | None = None,
@@ -106,10 +104,6 @@ class Qwen2Processor:
         self._cap = max_pixels
         self._frames = frame_rules(checkpoint)
         self._min_pixels, self._max_pixels = self._pixel_bounds(checkpoint, max_pixels)
-        self._settings: dict[str, Any] = {
-            "family": family, "mode": "RGB", "resample": "bicubic", "patch": self._patch, "merge": self._merge,
-            "min_pixels": self._min_pixels, "max_pixels": self._max_pixels,
-        }  # fmt: skip
 
     def fit(self, chat: Chat) -> Chat:
         """All of it: what is too long for the model is an error."""
@@ -171,14 +165,6 @@ class Qwen2Processor:
             image = resize(image, width=measure.grid[2] * self._patch, height=measure.grid[1] * self._patch)
         with clock.stage("patch"):
             return to_patches(image, patch=self._patch, merge=self._merge)
-
-    def digest(self, array: np.ndarray, measure: Measure) -> str:
-        """sha256, in hex. Equal pixels of another shape, at other times or with other settings have another digest."""
-        settings = {**self._settings, "kind": measure.kind, "shape": measure.shape, "grid": measure.grid}
-        if measure.video is not None:
-            settings["times"] = measure.video.times[: FRAME_FACTOR * measure.grid[0]]
-            settings["seconds_per_grid"] = measure.video.seconds_per_grid
-        return content_digest(settings, array)
 
     def expand(self, ids: Sequence[int], measures: Sequence[Measure]) -> Layout:
         """Each pad becomes as many as its medium has tokens: one run per medium."""

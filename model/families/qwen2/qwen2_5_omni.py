@@ -23,7 +23,6 @@ from model.family import Family
 from tokenization.chat.grounding import TAGS
 from tokenization.chat.parts import Kind
 from tokenization.media.source import Source
-from tokenization.pads import content_digest
 from tokenization.processor import Layout, Measure, Spans, StageClock
 
 if TYPE_CHECKING:
@@ -76,13 +75,11 @@ class Qwen25OmniProcessor(Qwen2Processor):
         super().__init__(
             checkpoint,
             max_pixels,
-            family="qwen2_5_omni",
             config=thinker,
             pads=pads,
             extra_special=omni_media_token_ids(thinker),
         )
         self._feature_extractor = FeatureExtractor(checkpoint, thinker.child("audio_config"))
-        self._sound_settings = {"family": "qwen2_5_omni", **self._feature_extractor.settings}
         self._audio_mark_ids = audio_mark_ids(thinker)
         self._time_scale = TimeScale(
             per_second=thinker.read(float, "position_id_per_seconds", 25.0),
@@ -115,12 +112,6 @@ class Qwen25OmniProcessor(Qwen2Processor):
             return super().load(source, measure, limits, clock)
         with clock.stage("mel"):
             return self._feature_extractor.load(measure)
-
-    def digest(self, array: np.ndarray, measure: Measure) -> str:
-        """sha256, in hex. Equal content of another shape, at other times or with other settings has another digest."""
-        if measure.kind != "audio":
-            return super().digest(array, measure)
-        return content_digest({**self._sound_settings, "kind": measure.kind, "shape": measure.shape}, array)
 
     def expand(self, ids: Sequence[int], measures: Sequence[Measure]) -> Layout:
         """Each pad becomes as many as its medium has tokens; that of a video with sound becomes, between the marks of

@@ -18,7 +18,7 @@ class Qwen25VLProcessor(Qwen2Processor):
     def __init__(self, checkpoint: Checkpoint, max_pixels: int) -> None:
         """`max_pixels` is the server's cap on one image after resizing. Raises CheckpointError."""
         rate = checkpoint.config.child("vision_config").read(float, "tokens_per_second", 4.0)
-        super().__init__(checkpoint, max_pixels, family="qwen2_5_vl", tokens_per_second=rate)
+        super().__init__(checkpoint, max_pixels, tokens_per_second=rate)
 
 
 def build(checkpoint: Checkpoint, weights: "Weights", ops: "Ops") -> "MultimodalLM":

@@ -12,7 +12,7 @@ from model.family import Family
 from tokenization.chat.parts import Chat, Kind
 from tokenization.media.mel import CONTEXT_FRAMES
 from tokenization.media.source import Source
-from tokenization.pads import content_digest, expand_pads, plain_positions, render_pads
+from tokenization.pads import expand_pads, plain_positions, render_pads
 from tokenization.processor import Layout, Measure, StageClock
 from tokenization.text.bpe import BPETokenizer
 from tokenization.text.template import ChatTemplate
@@ -56,7 +56,6 @@ class Qwen2AudioProcessor:
         self._feature_extractor = FeatureExtractor(
             checkpoint, audio, positions=audio.read(int, "max_source_positions", 1500)
         )
-        self._settings = {"family": "qwen2_audio", **self._feature_extractor.settings}
 
     def fit(self, chat: Chat) -> Chat:
         """All of it: what is too long for the model is an error."""
@@ -79,10 +78,6 @@ class Qwen2AudioProcessor:
         """float32 `measure.shape`: log-mel, a frame in each row."""
         with clock.stage("mel"):
             return self._feature_extractor.load(measure)
-
-    def digest(self, array: np.ndarray, measure: Measure) -> str:
-        """sha256, in hex. Equal frames with other settings have another digest."""
-        return content_digest({**self._settings, "kind": measure.kind, "shape": measure.shape}, array)
 
     def expand(self, ids: Sequence[int], measures: Sequence[Measure]) -> Layout:
         """Each pad becomes as many as its sound has tokens."""

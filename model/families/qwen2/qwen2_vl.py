@@ -13,14 +13,6 @@ if TYPE_CHECKING:
     from model.weights import Weights
 
 
-class Qwen2VLProcessor(Qwen2Processor):
-    """How Qwen2-VL reads a chat: satisfies tokenization.processor.Processor."""
-
-    def __init__(self, checkpoint: Checkpoint, max_pixels: int) -> None:
-        """`max_pixels` is the server's cap on one image after resizing. Raises CheckpointError."""
-        super().__init__(checkpoint, max_pixels, family="qwen2_vl")
-
-
 def build(checkpoint: Checkpoint, weights: "Weights", ops: "Ops") -> "MultimodalLM":
     """Compose vision tower and decoder. Raises CheckpointError for what is missing, left over or not supported."""
     from model.families.qwen2.recipe import MediaEncoders, build_language_model, tied_anywhere
@@ -62,4 +54,4 @@ RENAMES = {  # transformers 5 on disk -> the hub's names, which `build` uses
 }
 
 
-FAMILY = Family(name="qwen2_vl", processor=Qwen2VLProcessor, build=build, renames=RENAMES)
+FAMILY = Family(name="qwen2_vl", processor=Qwen2Processor, build=build, renames=RENAMES)

@@ -7,7 +7,7 @@ share, and builds none; knows no request.
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from configs.checkpoint import Checkpoint, CheckpointError, ConfigSection
+from configs.checkpoint import Checkpoint, CheckpointError, ConfigSection, text_config
 from model.net.audio_tower import AudioTowerSpec
 from model.net.decoder import DecoderSpec, build_decoder
 from model.net.linear import take_embedding
@@ -80,11 +80,6 @@ def build_language_model(
     )
     weights.finish()
     return model
-
-
-def text_config(config: ConfigSection) -> ConfigSection:
-    """The text model's keys: under `text_config` in new files, flat in old ones on the hub."""
-    return config.child("text_config").merged(config)
 
 
 def decoder_spec(config: ConfigSection, defaults: TextDefaults = VISION_TEXT) -> DecoderSpec:

@@ -28,7 +28,7 @@ from model.families.qwen_vl.vocabulary import END_OF_TEXT, IMG_PAD, QwenVLTokeni
 from tokenization.chat.errors import ChatError
 from tokenization.chat.parts import Boxes, Chat, Kind, Media, Text, Turn
 from tokenization.media.source import Source
-from tokenization.pads import content_digest, expand_pads, plain_positions
+from tokenization.pads import expand_pads, plain_positions
 from tokenization.processor import Layout, Measure, StageClock
 
 if TYPE_CHECKING:
@@ -64,7 +64,6 @@ class QwenVLProcessor:
             kind="image", grid=(1, self._side, self._side), shape=(self._side**2, 3 * self._patch**2),
             n_pads=PICTURE_PADS, fixed=True,
         )  # fmt: skip
-        self._settings = {"family": "qwen_vl", "mode": "RGB, alpha dropped", "patch": self._patch, "side": self._side}
 
     def fit(self, chat: Chat) -> Chat:
         """Without the oldest exchanges, where system and history together do not fit into the model's window."""
@@ -112,10 +111,6 @@ class QwenVLProcessor:
             image = resize(image, width=self._side * self._patch, height=self._side * self._patch)
         with clock.stage("patch"):
             return to_patches(image, patch=self._patch, merge=1)
-
-    def digest(self, array: np.ndarray, measure: Measure) -> str:
-        """sha256, in hex. Equal pixels with other settings have another digest."""
-        return content_digest(self._settings, array)
 
     def expand(self, ids: Sequence[int], measures: Sequence[Measure]) -> Layout:
         """Each <imgpad> becomes PICTURE_PADS of them: one run per picture."""

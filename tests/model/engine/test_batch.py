@@ -16,7 +16,7 @@ CPU = torch.device("cpu")
 
 
 def media(*spans: tuple[int, int], value: float) -> SequenceMedia:
-    item = MediaItem(kind="image", spans=spans, grid=(1, 2, 2), digest="d")
+    item = MediaItem(kind="image", spans=spans, grid=(1, 2, 2))
     n = sum(length for _, length in spans)
     embeddings = value + torch.arange(n, dtype=torch.float32)[:, None].expand(n, 2)
     return SequenceMedia(item=item, segment=None, embeddings=embeddings)

@@ -29,7 +29,7 @@ def bounds(max_model_len: int = 100) -> Bounds:
 
 
 def item(*spans: tuple[int, int], grid: tuple[int, int, int] = (1, 4, 4)) -> MediaItem:
-    return MediaItem(kind="image", spans=spans, grid=grid, digest="d")
+    return MediaItem(kind="image", spans=spans, grid=grid)
 
 
 def good() -> Generate:
@@ -122,7 +122,7 @@ REFUSED: dict[str, tuple[Change, str]] = {
     "two items over one span": (with_media(item((3, 4)), item((5, 4))), "internal"),
     "spans of one item over each other": (with_media(item((3, 4), (4, 3))), "internal"),
     "a kind that the model does not take": (
-        with_media(MediaItem(kind="audio", spans=((3, 4),), grid=(1, 4, 4), digest="d")), "internal",
+        with_media(MediaItem(kind="audio", spans=((3, 4),), grid=(1, 4, 4))), "internal",
     ),
     "positions of another length": (
         lambda generate: msgspec.structs.replace(generate, positions=np.zeros((3, 19), np.int32)), "internal",

@@ -10,7 +10,7 @@ from torch.profiler import ProfilerActivity, profile
 from configs.checkpoint import Checkpoint
 from configs.serve import EngineConfig, MediaConfig
 from model.engine.kv_cache import CacheSize, cache_size
-from model.engine.messages import SamplingParams
+from model.engine.messages import LargestItem, SamplingParams
 from model.engine.profile import (
     SAMPLER_COPIES,
     LiveBytes,
@@ -33,7 +33,6 @@ from tests.tiny.qwen2_5_vl import write_qwen2_5_vl
 from tests.tiny.qwen2_audio import write_qwen2_audio
 from tests.tiny.qwen2_vl import write_qwen2_vl
 from tests.tiny.qwen_vl import write_qwen_vl
-from tokenization.messages import MediaItem
 
 CONFIG = EngineConfig(max_seqs=6, max_batched_tokens=512, block_size=16, kv_cache_bytes=64 << 20)
 LENGTH = 2048
@@ -58,11 +57,11 @@ def on_meta(path: Path, dtype: torch.dtype) -> MultimodalLM:
     return family.build(checkpoint, Weights(checkpoint, family.renames, dtype, ops.device, family.skips), ops)
 
 
-def largest(path: Path, limits: MediaConfig) -> tuple[MediaItem, ...]:
+def largest(path: Path, limits: MediaConfig) -> tuple[LargestItem, ...]:
     found = Checkpoint(path)
     prompt = family_of(found).processor(found, limits.max_pixels)
     return tuple(
-        MediaItem(kind=item.kind, spans=((0, item.n_pads),), grid=item.grid, digest="", fixed=item.fixed)
+        LargestItem(kind=item.kind, grid=item.grid, n_tokens=item.n_pads, fixed=item.fixed)
         for item in prompt.largest(limits, LENGTH)
     )
 
@@ -119,7 +118,7 @@ def test_the_estimate_is_near_the_truth(path: Path, dtype: torch.dtype) -> None:
     for item in items:
         truth = really(lambda item=item: encode_dummy(real, item))
         estimate, n_tokens = found.encoders[item.kind]
-        assert n_tokens == sum(length for _, length in item.spans) > 800
+        assert n_tokens == item.n_tokens > 800
         assert 0.9 * truth <= estimate <= 1.33 * truth, (item.kind, truth, estimate)
     kv = real.kv_cache(size.n_blocks, size.block_size)
     steps = [really(lambda k=k: real.forward(dummy_step(real, size, *k), kv)) for k in full_steps(size, CONFIG)]
@@ -135,7 +134,7 @@ def test_the_longest_sound_takes_what_is_said(write: Any, tmp_path: Path, dtype:
     size = cache_size(real.kv, dtype.itemsize, CONFIG, LENGTH)
     estimate, n_tokens = profile_by_shapes(on_meta(path, dtype), size, CONFIG, [item]).encoders["audio"]
     truth = really(lambda: encode_dummy(real, item))
-    assert n_tokens == item.spans[0][1] and 0.85 * truth <= estimate <= 1.33 * truth, (truth, estimate)
+    assert n_tokens == item.n_tokens and 0.85 * truth <= estimate <= 1.33 * truth, (truth, estimate)
 
 
 def test_the_samplers_share_is_an_upper_bound() -> None:

@@ -21,7 +21,7 @@ STOP = 7
 
 
 def item(*spans: tuple[int, int]) -> SequenceMedia:
-    media = MediaItem(kind="image", spans=spans, grid=(1, 2, 2), digest="d")
+    media = MediaItem(kind="image", spans=spans, grid=(1, 2, 2))
     return SequenceMedia(item=media, segment=SegmentRef(name="0" * 11, shape=(4, 588), dtype="uint8"))
 
 

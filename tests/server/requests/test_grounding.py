@@ -21,7 +21,7 @@ SAID = "<ref>cat</ref><box>(100,200),(700,800)</box>"
 
 
 def shown(sizes: list[tuple[int, int]]) -> Prepared:
-    media = tuple(MediaItem(kind="image", spans=((0, 2),), grid=(1, 1, 1), digest="", size=size) for size in sizes)
+    media = tuple(MediaItem(kind="image", spans=((0, 2),), grid=(1, 1, 1), size=size) for size in sizes)
     found = prepared("chat-1")
     return Prepared(
         request_id="chat-1", input_ids=found.input_ids, media=media, positions=found.positions, position_delta=0,
@@ -41,7 +41,7 @@ def test_only_pictures_are_pointed_at() -> None:
     """Behind the picture: a video with its sound, which are two items, and a sound."""
     chat = chat_of("audio", "image", "video", "text", "audio")
     picture = shown([(200, 100)]).media[0]
-    others = [MediaItem(kind=kind, spans=((0, 2),), grid=(1, 1, 1), digest="") for kind in ("video", "audio")]
+    others = [MediaItem(kind=kind, spans=((0, 2),), grid=(1, 1, 1)) for kind in ("video", "audio")]
     found = msgspec.structs.replace(shown([]), media=(others[1], picture, *others, others[1]))
     (box,) = boxes_of(SAID, chat, found)
     assert (box.picture, box.points) == (0, ((20, 20), (140, 80)))

@@ -93,7 +93,7 @@ def test_media_that_no_worker_opens_buy_no_time(play: Play) -> None:
 
 def test_tokens_are_counted_by_kind() -> None:
     def item(kind: str, *spans: tuple[int, int]) -> MediaItem:
-        return MediaItem(kind=kind, spans=spans, grid=(1, 2, 2), digest="")  # type: ignore[arg-type]
+        return MediaItem(kind=kind, spans=spans, grid=(1, 2, 2))  # type: ignore[arg-type]
 
     media = (item("image", (0, 4)), item("video", (5, 6), (12, 2)), item("audio", (14, 3), (20, 2)))
     found = accepted(msgspec.structs.replace(prepared("chat-1", 40), media=media))

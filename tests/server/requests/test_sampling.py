@@ -104,6 +104,7 @@ def test_the_models_length(tmp_path: Path) -> None:
 
     assert length(None, max_position_embeddings=100) == 100
     assert length(200, text_config={"max_position_embeddings": 200}) == 200
+    assert length(200, max_position_embeddings=100, text_config={"max_position_embeddings": 200}) == 200, "as the net"
     assert length(None, max_position_embeddings=128000) == 32768
     assert length(100000, max_position_embeddings=128000) == 100000
     with pytest.raises(CheckpointError, match="--max-model-len 101"):

@@ -139,14 +139,14 @@ def test_a_video_without_sound_is_refused_by_name(processor: Qwen25OmniProcessor
 
 
 def test_sight_is_bytes_and_sound_is_floats(processor: Qwen25OmniProcessor) -> None:
-    digests = set()
+    sounds = set()
     for track in (*tracks(talkie(1, 16000)), sound()):
         measure = processor.measure(track, LIMITS)
         array = processor.load(track, measure, LIMITS, StageClock())
         assert array.shape == measure.shape and array.dtype == np.dtype(measure.dtype)
         assert array.nbytes == measure.nbytes
-        digests.add(processor.digest(array, measure))
-    assert len(digests) == 2  # the tone beside the video is the same tone
+        sounds.add(array.tobytes())
+    assert len(sounds) == 2  # the tone beside the video is the same tone
 
 
 def test_the_largest_of_each_kind(processor: Qwen25OmniProcessor) -> None:
