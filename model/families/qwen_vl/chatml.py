@@ -127,11 +127,6 @@ def count(pieces: Pieces, tokenizer: QwenVLTokenizer) -> int:
     return len(encode_pieces(pieces, tokenizer))
 
 
-def picture_indices(pieces: Pieces) -> list[int]:
-    """The pictures that `pieces` show, in their order: those of history that was dropped are missing."""
-    return [piece.index for piece in pieces if isinstance(piece, Picture)]
-
-
 def answer_pieces(text: str) -> list[Piece]:
     """An earlier answer as it goes back into the prompt: its `<ref>`, `<box>` and `<quad>` are tags again.
 
@@ -145,13 +140,6 @@ def answer_pieces(text: str) -> list[Piece]:
 def stop_ids(tokenizer: QwenVLTokenizer) -> tuple[int, ...]:
     """The ids that end an answer and are no part of it: im_end, im_start, endoftext."""
     return tuple(tokenizer.special[name] for name in STOPS)
-
-
-def decode_answer(ids: Sequence[int], tokenizer: QwenVLTokenizer) -> str:
-    """The text of generated `ids` up to the first stop, without blanks around it, tags of grounding shown."""
-    stops = stop_ids(tokenizer)
-    end = next((i for i, token_id in enumerate(ids) if token_id in stops), len(ids))
-    return tokenizer.decode(ids[:end]).strip()
 
 
 def rounds_of(chat: Chat) -> tuple[Turn | None, list[Round]]:
