@@ -93,6 +93,8 @@ SEEN: dict[str, Written] = {
     "both": [talkie(3, 40000), "heard, and not:", silent(3), "answers"],
 }
 MEMBERS: dict[str, dict[str, Written]] = {"qwen2_audio": HEARD, "qwen2_5_omni": {**HEARD, **SEEN}}
+RATE = 16000
+PADDED_SECONDS = 10  # no sound here is longer
 EXPLICIT = {"both"}  # transformers knows one switch for a whole chat
 
 
@@ -102,12 +104,19 @@ def plain(parts: Written) -> Parts:
 
 
 def sounds_of(path: Path, parts: Written) -> dict[str, torch.Tensor]:
-    """Log-mel frames and their mask by transformers' own extractor."""
+    """Log-mel frames and their mask by transformers' own extractor.
+
+    Padded as the checkpoint says, but not to Omni's five minutes: they are masked, and would take most of the time.
+    test_features_of_omni pads to all of them.
+    """
     samples = [(part.samples / 32768).astype(np.float32) for part in parts if isinstance(part, Heard)]
     if not samples:
         return {}
     extract = WhisperFeatureExtractor.from_pretrained(str(path))
-    out = extract(samples, sampling_rate=16000, padding="max_length", return_attention_mask=True, return_tensors="pt")
+    out = extract(
+        samples, sampling_rate=RATE, padding="max_length", return_attention_mask=True, return_tensors="pt",
+        max_length=min(extract.n_samples, PADDED_SECONDS * RATE),
+    )  # fmt: skip
     return {"input_features": out["input_features"], "feature_attention_mask": out["attention_mask"]}
 
 
