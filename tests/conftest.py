@@ -5,9 +5,11 @@ import secrets
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from tests.groups import put_long_first, scheduling
 from tests.leaks import left_behind, roots_of, start_record
 
 # Small matrices and two cores: a second OpenMP thread only waits. Set before torch is imported anywhere.
@@ -20,6 +22,17 @@ DEFAULT_ROOT = Path(f"/dev/shm/pixelferry-{os.geteuid()}")
 for _name in [name for name in os.environ if name.startswith("PIXELFERRY_")]:
     del os.environ[_name]  # a developer's own settings must not change what the tests see
 os.environ["PIXELFERRY_SHM_ROOT"] = str(SESSION_ROOT)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    put_long_first(items)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """With `--dist loadfile`: ours, which keeps files that share a server in one process."""
+    return scheduling(config, log) if config.getoption("dist") == "loadfile" else None
 
 
 @pytest.fixture(scope="session")
