@@ -21,6 +21,7 @@ SESSION_ROOT = Path(f"/dev/shm/pixelferry-test-{os.getpid()}-{secrets.token_hex(
 DEFAULT_ROOT = Path(f"/dev/shm/pixelferry-{os.geteuid()}")
 for _name in [name for name in os.environ if name.startswith("PIXELFERRY_")]:
     del os.environ[_name]  # a developer's own settings must not change what the tests see
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)  # each of many servers would compile every module again
 os.environ["PIXELFERRY_SHM_ROOT"] = str(SESSION_ROOT)
 
 
