@@ -36,8 +36,8 @@ def sounds(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="session")
-def omni(shm_root: Path, sounds: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningServer]:
-    """One worker and a model that takes all kinds of input. Shared: a test that uses it must not kill anything."""
+def omni_server(shm_root: Path, sounds: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningServer]:
+    """One worker and a model that takes all kinds of input. Tests take it as `omni`."""
     model = write_qwen2_5_omni(tmp_path_factory.mktemp("omni") / "tiny-omni")
     root = shm_root.with_name(f"{shm_root.name}-omni")
     flags = ["--workers", "1", "--max-audio-seconds", str(SECONDS), "--allow-media-root", str(sounds)]
@@ -47,20 +47,35 @@ def omni(shm_root: Path, sounds: Path, tmp_path_factory: pytest.TempPathFactory)
 
 
 @pytest.fixture
-def nothing_held(omni: RunningServer) -> Iterator[None]:
-    """Whatever the test asked of the server `omni`, none of it is left."""
-    yield
-    omni.assert_nothing_held()
+def omni(omni_server: RunningServer) -> Iterator[RunningServer]:
+    """Shared: a test that uses it must not kill anything. Whatever the test asked of it, nothing is left."""
+    yield omni_server
+    omni_server.assert_nothing_held()
 
 
-@pytest.fixture
-def start(tiny_model: Path, shm_root: Path, tmp_path: Path) -> Start:
-    """start(*flags) -> a server of the test's own with a root of its own, of which nothing must be left in the end."""
+@pytest.fixture(scope="session")
+def strict(start: Start) -> Iterator[RunningServer]:
+    """A server with room for 64 tokens and for bodies of 1 MiB. Shared."""
+    with start("--max-model-len", "64", "--max-body-mib", "1") as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def busy(start: Start) -> Iterator[RunningServer]:
+    """A server for one request at a time, with 1 MiB of shared memory. Shared by tests that leave that untouched."""
+    with start("--max-requests", "1", "--max-inflight-mib", "1", "--shm-mib", "1") as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def start(tiny_model: Path, shm_root: Path, tmp_path_factory: pytest.TempPathFactory) -> Start:
+    """start(*flags) -> a server with a root of its own, of which nothing must be left in the end."""
 
     @contextmanager
     def start(*flags: str, root: Path | None = None, wait: bool = True) -> Iterator[RunningServer]:
-        own = root or shm_root.with_name(f"{shm_root.name}-own")
-        with running(tiny_model, own, tmp_path / "own", *flags, wait=wait) as server:
+        logs = tmp_path_factory.mktemp("own")
+        own = root or shm_root.with_name(f"{shm_root.name}-{logs.name}")
+        with running(tiny_model, own, logs, *flags, wait=wait) as server:
             yield server
         assert not own.exists(), f"left: {sorted(path.name for path in own.iterdir())}"
 

@@ -29,8 +29,6 @@ from tests.e2e.running import RunningServer
 from tests.samples.sounds import encode_sound, make_tone, make_wav
 from tests.samples.soundtracks import tone
 
-pytestmark = pytest.mark.usefixtures("nothing_held")
-
 
 def test_one_sound_reads_alike_however_it_is_sent(omni: RunningServer, sounds: Path) -> None:
     plain = native(omni, SOUND)

@@ -27,9 +27,6 @@ from tests.e2e.running import RunningServer, running
 from tests.samples.sounds import encode_sound, make_tone, make_wav
 from tests.samples.soundtracks import tone
 from tests.tiny.qwen2_audio import write_qwen2_audio
-from tests.tiny.qwen2_vl import write_qwen2_vl
-
-pytestmark = pytest.mark.usefixtures("nothing_held")
 
 BAD: list[tuple[dict[str, Any], str, str]] = [
     ({"audio": sound_url(b"no sound at all, but some bytes" * 40)}, "audio", "not a sound"),
@@ -150,17 +147,14 @@ def test_a_model_that_only_hears(shm_root: Path, tmp_path: Path) -> None:
     assert not root.exists()
 
 
-def test_models_that_do_not_hear_say_what_they_take(shm_root: Path, tmp_path: Path) -> None:
-    root = shm_root.with_name(f"{shm_root.name}-eyes")
-    with running(write_qwen2_vl(tmp_path / "eyes"), root, tmp_path / "logs", "--workers", "1") as eyes:
-        words, code = "does not take audio (it takes text, image, video)", "unsupported_modality"
-        refused(eyes.http.post("/chat", json=[SOUND]), "inputs[0].audio", words, code)
-        for part in (
-            {"type": "audio_url", "audio_url": {"url": SOUND["audio"]}},
-            {"type": "input_audio", "input_audio": {"data": "AAAA", "format": "wav"}},
-        ):
-            body = {"messages": [{"role": "user", "content": [part]}], "stream": True}
-            answer = eyes.http.post("/v1/chat/completions", content=json.dumps(body))
-            refused(answer, "messages[0].content[0]", words, code)
-        refused(eyes.http.post("/chat", json=[TALKIE]), "inputs[0].video", "use_audio_in_video")
-    assert not root.exists()
+def test_models_that_do_not_hear_say_what_they_take(server: RunningServer) -> None:
+    words, code = "does not take audio (it takes text, image, video)", "unsupported_modality"
+    refused(server.http.post("/chat", json=[SOUND]), "inputs[0].audio", words, code)
+    for part in (
+        {"type": "audio_url", "audio_url": {"url": SOUND["audio"]}},
+        {"type": "input_audio", "input_audio": {"data": "AAAA", "format": "wav"}},
+    ):
+        body = {"messages": [{"role": "user", "content": [part]}], "stream": True}
+        answer = server.http.post("/v1/chat/completions", content=json.dumps(body))
+        refused(answer, "messages[0].content[0]", words, code)
+    refused(server.http.post("/chat", json=[TALKIE]), "inputs[0].video", "use_audio_in_video")

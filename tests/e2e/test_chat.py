@@ -194,16 +194,15 @@ def test_a_stop_string_ends_the_answer_and_is_not_shown(server: RunningServer) -
         assert parts[-1]["usage"]["completion_tokens"] < 24
 
 
-def test_max_tokens_is_capped_by_what_is_left(start: Any) -> None:
-    with start("--max-model-len", "64") as server:
-        answer = server.chat({"text": "Hello"}, max_tokens=1_000_000, temperature=0, ignore_eos=True).json()
-        assert answer["usage"]["total_tokens"] == 64 and answer["finish_reason"] == "length"
-        silent = server.chat({"text": "Hello"}, temperature=0, ignore_eos=True).json()
-        assert silent["usage"]["total_tokens"] == 64
-        long = server.chat({"text": "Hello " * 80})
-        assert long.status_code == 400 and long.json()["error"]["param"] == "inputs"
-        many = {"messages": [{"role": "user", "content": "Hello " * 80}]}
-        assert server.http.post("/v1/chat/completions", json=many).json()["error"]["param"] == "messages"
+def test_max_tokens_is_capped_by_what_is_left(strict: RunningServer) -> None:
+    answer = strict.chat({"text": "Hello"}, max_tokens=1_000_000, temperature=0, ignore_eos=True).json()
+    assert answer["usage"]["total_tokens"] == 64 and answer["finish_reason"] == "length"
+    silent = strict.chat({"text": "Hello"}, temperature=0, ignore_eos=True).json()
+    assert silent["usage"]["total_tokens"] == 64
+    long = strict.chat({"text": "Hello " * 80})
+    assert long.status_code == 400 and long.json()["error"]["param"] == "inputs"
+    many = {"messages": [{"role": "user", "content": "Hello " * 80}]}
+    assert strict.http.post("/v1/chat/completions", json=many).json()["error"]["param"] == "messages"
 
 
 def test_special_tokens_typed_in_text_are_text(server: RunningServer) -> None:

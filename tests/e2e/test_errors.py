@@ -2,6 +2,7 @@
 
 import json
 import re
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -151,60 +152,65 @@ def test_an_unknown_model_and_route_are_not_found(server: RunningServer) -> None
     assert refused(answer, 405)["code"] == "method_not_allowed" and answer.headers["allow"] == "POST"
 
 
-def test_a_large_body_is_refused_with_and_without_a_length(start: Start) -> None:
-    with start("--max-body-mib", "1") as server:
-        big = json.dumps(native(stop="x" * (1 << 20)))
-        refused(server.http.post(NATIVE, content=big), 413)
-        refused(server.http.post(NATIVE, content=(big[i : i + 65536].encode() for i in range(0, len(big), 65536))), 413)
-        assert server.metric('mm_rejected_total{reason="body_too_large"}') == 2
-        assert server.metric("mm_inflight_bytes") == 0
-        assert server.chat({"text": "Hi"}, max_tokens=1).status_code == 200
+def test_a_large_body_is_refused_with_and_without_a_length(strict: RunningServer) -> None:
+    before = strict.metric('mm_rejected_total{reason="body_too_large"}')
+    big = json.dumps(native(stop="x" * (1 << 20)))
+    refused(strict.http.post(NATIVE, content=big), 413)
+    refused(strict.http.post(NATIVE, content=(big[i : i + 65536].encode() for i in range(0, len(big), 65536))), 413)
+    assert strict.metric('mm_rejected_total{reason="body_too_large"}') == before + 2
+    assert strict.metric("mm_inflight_bytes") == 0
+    assert strict.chat({"text": "Hi"}, max_tokens=1).status_code == 200
 
 
-def test_too_many_requests_and_bodies_are_told_to_come_back(start: Start) -> None:
+def test_too_many_requests_and_bodies_are_told_to_come_back(busy: RunningServer) -> None:
+    before = busy.metric('request_success_total{finished_reason="abort"}')
     long = native(max_tokens=20000, ignore_eos=True)
-    with start("--max-requests", "1", "--max-inflight-mib", "1") as server, httpx.Client(base_url=server.url) as other:
-        with other.stream("POST", NATIVE, json={**long, "stream": True}) as running:
-            chunks = running.iter_raw()  # kept: an iterator that is dropped closes the connection
-            next(chunks)
-            answer = server.http.post(NATIVE, json=native())
-            assert refused(answer, 429)["code"] == "queue_full"
-            assert int(answer.headers["retry-after"]) >= 1
-        until("the stream's end is noticed", lambda: server.metric("num_requests_running") == 0)
-        refused(server.http.post(NATIVE, content=b"[" + b" " * (1 << 20) + b"]"), 429)
-        assert server.chat({"text": "Hi"}, max_tokens=1).status_code == 200
-        assert server.metric('request_success_total{finished_reason="abort"}') == 1
+    with httpx.stream("POST", f"{busy.url}{NATIVE}", json={**long, "stream": True}) as running:
+        chunks = running.iter_raw()  # kept: an iterator that is dropped closes the connection
+        next(chunks)
+        answer = busy.http.post(NATIVE, json=native())
+        assert refused(answer, 429)["code"] == "queue_full"
+        assert int(answer.headers["retry-after"]) >= 1
+    until("the stream's end is noticed", lambda: busy.metric("num_requests_running") == 0)
+    refused(busy.http.post(NATIVE, content=b"[" + b" " * (1 << 20) + b"]"), 429)
+    assert busy.chat({"text": "Hi"}, max_tokens=1).status_code == 200
+    assert busy.metric('request_success_total{finished_reason="abort"}') == before + 1
 
 
-def test_media_that_can_never_fit_and_do_not_fit_now(start: Start) -> None:
-    """The pool holds 1 MiB: one picture of 1200x900 has more, one of 500x500 fits alone."""
-    never, once = data_url(picture(1200, 900, kind="JPEG")), data_url(picture(500, 500, kind="JPEG"))
-    with start("--shm-mib", "1") as server:
-        error = refused(server.chat({"text": "x"}, {"image": IMAGE}, {"image": never}), 400, "inputs[2].image")
-        assert error["code"] == "media_too_large"
-        assert server.chat({"image": once}, max_tokens=1).status_code == 200
-        with ThreadPoolExecutor(8) as pool:
-            chats = [pool.submit(server.chat, {"image": once}, max_tokens=1) for _ in range(8)]
-        statuses = [chat.result().status_code for chat in chats]
-        assert set(statuses) <= {200, 429} and 200 in statuses
-        server.assert_nothing_held()
+@pytest.fixture(scope="module")
+def cramped(start: Start) -> Iterator[RunningServer]:
+    """2 MiB of shared memory; 1 MiB for embeddings, which are those of 4096 tokens."""
+    with start("--shm-mib", "2", "--embedding-mib", "1") as server:
+        yield server
 
 
-def test_media_that_the_engine_can_never_hold(start: Start) -> None:
-    """1 MiB holds the embeddings of 4096 tokens; each picture has 450. They are refused before any is decoded."""
+def test_media_that_the_engine_can_never_hold(cramped: RunningServer) -> None:
+    """Each picture has 450 tokens. They are refused before any is decoded. The first test of this server."""
     image = data_url(picture(700, 500, kind="JPEG"))
-    with start("--embedding-mib", "1") as server:
-        for url, chat, place in (
-            (NATIVE, {"inputs": [{"image": image}] * 20}, "inputs[0]"),
-            (OPENAI, part(type="image_url", image_url={"url": image}), "messages[1].content[0]"),
-        ):
-            if url == OPENAI:
-                chat["messages"][1]["content"] *= 20
-            error = refused(server.http.post(url, json=chat), 400)
-            assert error["code"] == "media_too_large" and error["param"].startswith(place)
-            assert " 4096" in error["message"] and " 9000 " in error["message"]
-        assert server.metric('shm_segments{state="idle"}') == 0, "nothing was leased"
-        assert server.chat({"image": image}, max_tokens=1).status_code == 200
+    for url, chat, place in (
+        (NATIVE, {"inputs": [{"image": image}] * 20}, "inputs[0]"),
+        (OPENAI, part(type="image_url", image_url={"url": image}), "messages[1].content[0]"),
+    ):
+        if url == OPENAI:
+            chat["messages"][1]["content"] *= 20
+        error = refused(cramped.http.post(url, json=chat), 400)
+        assert error["code"] == "media_too_large" and error["param"].startswith(place)
+        assert " 4096" in error["message"] and " 9000 " in error["message"]
+    assert cramped.metric('shm_segments{state="idle"}') == 0, "nothing was leased"
+    assert cramped.chat({"image": image}, max_tokens=1).status_code == 200
+
+
+def test_media_that_can_never_fit_and_do_not_fit_now(cramped: RunningServer) -> None:
+    """The pool holds 2 MiB: one picture of 1200x900 has more, one of 700x500 fits alone."""
+    never, once = data_url(picture(1200, 900, kind="JPEG")), data_url(picture(700, 500, kind="JPEG"))
+    error = refused(cramped.chat({"text": "x"}, {"image": IMAGE}, {"image": never}), 400, "inputs[2].image")
+    assert error["code"] == "media_too_large"
+    assert cramped.chat({"image": once}, max_tokens=1).status_code == 200
+    with ThreadPoolExecutor(8) as pool:
+        chats = [pool.submit(cramped.chat, {"image": once}, max_tokens=1) for _ in range(8)]
+    statuses = [chat.result().status_code for chat in chats]
+    assert set(statuses) <= {200, 429} and 200 in statuses
+    cramped.assert_nothing_held()
 
 
 def test_every_answer_has_a_request_id(server: RunningServer) -> None:

@@ -32,14 +32,16 @@ GREEDY: dict[str, Any] = {"max_tokens": 40, "temperature": 0}
 def pointing(shm_root: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningServer]:
     """A server whose model always gives SAID."""
     path = write_qwen_vl(tmp_path_factory.mktemp("checkpoints") / "pointing", ANSWER)
-    with running(path, shm_root.with_name(f"{shm_root.name}-v1"), tmp_path_factory.mktemp("pointing")) as server:
+    root, logs = shm_root.with_name(f"{shm_root.name}-v1"), tmp_path_factory.mktemp("pointing")
+    with running(path, root, logs, "--workers", "1") as server:
         yield server
 
 
 @pytest.fixture(scope="module")
 def golden(shm_root: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningServer]:
     """A server of the golden checkpoint."""
-    with running(CKPT, shm_root.with_name(f"{shm_root.name}-v2"), tmp_path_factory.mktemp("golden")) as server:
+    root, logs = shm_root.with_name(f"{shm_root.name}-v2"), tmp_path_factory.mktemp("golden")
+    with running(CKPT, root, logs, "--workers", "1") as server:
         yield server
 
 

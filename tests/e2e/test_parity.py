@@ -10,7 +10,6 @@ import pytest
 from PIL import Image
 
 from configs.checkpoint import Checkpoint
-from tests.e2e.conftest import Start
 from tests.e2e.running import RunningServer
 from tests.model.engine.engine_harness import data_url, engine_harness_at
 from tests.parity import test_audio_engine as hearing
@@ -119,12 +118,12 @@ def check(answers: dict[tuple[str, str], Any], references: dict[str, Reference],
 
 
 def test_a_mixed_batch_over_both_routes_is_what_transformers_says(
-    tiny_model: Path, tmp_path: Path, start: Start
+    tiny_model: Path, tmp_path: Path, server: RunningServer
 ) -> None:
     references = references_of(tiny_model, tmp_path / "reference")
-    with start("--dtype", "float32") as server:
-        answers = answers_of(server, {name: MEMBERS[name] for name in NAMES})
-        server.assert_nothing_held()
+    assert "engine on cpu, float32" in server.out, "as the reference is"
+    answers = answers_of(server, {name: MEMBERS[name] for name in NAMES})
+    server.assert_nothing_held()
     check(answers, references, tiny_model)
 
 

@@ -16,15 +16,21 @@ FEW = {"min_pixels": 3136, "max_pixels": 28 * 28 * 16}
 QUESTION = "what is in it?"
 
 
-@pytest.fixture(scope="module", params=["qwen2_vl", "qwen2_5_vl"])
-def server(
-    request: pytest.FixtureRequest, shm_root: Path, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[RunningServer]:
-    model = written(request.param, tmp_path_factory.mktemp(request.param))
+@pytest.fixture(scope="module")
+def newer(shm_root: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningServer]:
+    """A server of the later of the two families."""
+    model = written("qwen2_5_vl", tmp_path_factory.mktemp("qwen2_5_vl"))
     root = shm_root.with_name(f"{shm_root.name}-video")
     with running(model, root, tmp_path_factory.mktemp("logs"), "--workers", "1") as server:
         yield server
     assert not root.exists()
+
+
+@pytest.fixture(params=["qwen2_vl", "qwen2_5_vl"])
+def viewer(request: pytest.FixtureRequest) -> RunningServer:
+    """A server of each family; that of the first is everybody's."""
+    found: RunningServer = request.getfixturevalue("server" if request.param == "qwen2_vl" else "newer")
+    return found
 
 
 def native(server: RunningServer, *parts: dict[str, Any]) -> dict[str, Any]:
@@ -61,57 +67,57 @@ CLIPS = {
 
 
 @pytest.mark.parametrize("name", CLIPS)
-def test_clips_are_answered_alike_on_both_routes(server: RunningServer, name: str) -> None:
+def test_clips_are_answered_alike_on_both_routes(viewer: RunningServer, name: str) -> None:
     url = video_url(*CLIPS[name])
     for options in ({}, {"fps": 1.5, **FEW}, {"num_frames": 4, **FEW}):
-        said = native(server, {"video": url, **options})
-        body = openai(server, {"type": "video_url", "video_url": {"url": url, **options}})
+        said = native(viewer, {"video": url, **options})
+        body = openai(viewer, {"type": "video_url", "video_url": {"url": url, **options}})
         assert said["text"] == body["choices"][0]["message"]["content"] != ""
         assert said["usage"] == body["usage"] and video_tokens(body) > 0
         assert body["usage"]["prompt_tokens_details"]["image_tokens"] == 0
-    server.assert_nothing_held()
+    viewer.assert_nothing_held()
 
 
-def test_frames_size_and_time_follow_the_options(server: RunningServer) -> None:
+def test_frames_size_and_time_follow_the_options(viewer: RunningServer) -> None:
     url = video_url(PHONE)
-    assert video_tokens(native(server, {"video": url, "fps": 4, **FEW})) == 6 * 15  # 5 x 3 tokens: it stands upright
-    assert video_tokens(native(server, {"video": url, "num_frames": 2, **FEW})) == 15
-    assert video_tokens(native(server, {"video": url})) == 3 * 15 * 9  # at least 128 tokens a frame, rounded up
+    assert video_tokens(native(viewer, {"video": url, "fps": 4, **FEW})) == 6 * 15  # 5 x 3 tokens: it stands upright
+    assert video_tokens(native(viewer, {"video": url, "num_frames": 2, **FEW})) == 15
+    assert video_tokens(native(viewer, {"video": url})) == 3 * 15 * 9  # at least 128 tokens a frame, rounded up
 
 
-def test_a_picture_and_a_video_in_either_order(server: RunningServer) -> None:
+def test_a_picture_and_a_video_in_either_order(viewer: RunningServer) -> None:
     image, video = {"image": data_url(picture(120, 90))}, {"video": video_url(PHONE), **FEW}
     for parts in ((image, video), (video, image)):
-        usage = native(server, *parts)["usage"]
+        usage = native(viewer, *parts)["usage"]
         assert usage["prompt_tokens_details"] == {"image_tokens": 12, "video_tokens": 45}
-    server.assert_nothing_held()
+    viewer.assert_nothing_held()
 
 
-def test_a_video_as_frames(server: RunningServer) -> None:
+def test_a_video_as_frames(viewer: RunningServer) -> None:
     pictures = [make_jpeg(number) for number in (3, 9, 20)]
     joined = "data:video/jpeg;base64," + ",".join(data_url(p).partition(",")[2] for p in pictures)
     listed = [data_url(p, "jpeg") for p in pictures]
-    answers = [native(server, {"video": video, "fps": 1, **FEW}) for video in (joined, listed)]
+    answers = [native(viewer, {"video": video, "fps": 1, **FEW}) for video in (joined, listed)]
     part = {"type": "video_url", "video_url": {"url": listed, "fps": 1, **FEW}}
-    assert answers[0]["text"] == answers[1]["text"] == openai(server, part)["choices"][0]["message"]["content"]
+    assert answers[0]["text"] == answers[1]["text"] == openai(viewer, part)["choices"][0]["message"]["content"]
     assert video_tokens(answers[0]) == video_tokens(answers[1]) == 2 * 15
-    server.assert_nothing_held()
+    viewer.assert_nothing_held()
 
 
-def test_a_damaged_end_gives_the_frames_before_it(server: RunningServer) -> None:
+def test_a_damaged_end_gives_the_frames_before_it(viewer: RunningServer) -> None:
     image = {"image": data_url(picture(120, 90))}
 
     def ask(content: bytes, n: int) -> dict[str, Any]:
-        return native(server, image, {"video": video_url(content, "x-msvideo"), "num_frames": n, **FEW})
+        return native(viewer, image, {"video": video_url(content, "x-msvideo"), "num_frames": n, **FEW})
 
     damaged = ask(mjpeg_clip(empty=range(40, 60)), 6)
     assert video_tokens(damaged) == 2 * video_tokens(ask(mjpeg_clip(), 6)) // 3
-    answer = server.http.post("/chat", json=[image, {"video": video_url(mjpeg_clip(empty=range(60)), "x-msvideo")}])
+    answer = viewer.http.post("/chat", json=[image, {"video": video_url(mjpeg_clip(empty=range(60)), "x-msvideo")}])
     assert answer.status_code == 400 and answer.json()["error"]["param"] == "inputs[1].video"
-    server.assert_nothing_held()
+    viewer.assert_nothing_held()
 
 
-def test_what_cannot_be_served_is_a_400_that_names_the_field(server: RunningServer) -> None:
+def test_what_cannot_be_served_is_a_400_that_names_the_field(viewer: RunningServer) -> None:
     url = video_url(PHONE)
     for part, param in (
         ({"video": url, "fps": -1}, "inputs[0].fps"),
@@ -120,13 +126,13 @@ def test_what_cannot_be_served_is_a_400_that_names_the_field(server: RunningServ
         ({"video": video_url(PHONE[:2000])}, "inputs[0].video"),
         ({"image": data_url(picture(60, 60)), "fps": 2}, "inputs[0].fps"),
     ):
-        answer = server.http.post("/chat", json=[part])
+        answer = viewer.http.post("/chat", json=[part])
         assert answer.status_code == 400 and answer.json()["error"]["param"] == param, answer.text
-    server.assert_nothing_held()
+    viewer.assert_nothing_held()
 
 
-def test_counting_says_what_a_video_costs(server: RunningServer) -> None:
+def test_counting_says_what_a_video_costs(viewer: RunningServer) -> None:
     video = {"video": video_url(PHONE), "fps": 4, **FEW}
-    counted = server.http.post("/tokenize", json={"inputs": [video, {"text": QUESTION}]}).json()
+    counted = viewer.http.post("/tokenize", json={"inputs": [video, {"text": QUESTION}]}).json()
     assert counted["media"] == [{"kind": "video", "tokens": 90}]
-    assert counted["count"] == native(server, video)["usage"]["prompt_tokens"]
+    assert counted["count"] == native(viewer, video)["usage"]["prompt_tokens"]
