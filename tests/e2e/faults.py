@@ -2,6 +2,7 @@
 
 import json
 import threading
+from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
@@ -52,6 +53,18 @@ def later(pool: ThreadPoolExecutor, server: RunningServer, *inputs: dict[str, st
 def recovered(server: RunningServer, seconds: float = 30) -> None:
     until("ready again", lambda: server.ready() == 200, seconds)
     assert server.chat({"image": SMALL}, **GREEDY).status_code == 200
+    server.assert_nothing_held()
+
+
+def in_order(server: RunningServer) -> Iterator[RunningServer]:
+    """What a fixture of a server that several tests of faults share does: it is ready and holds nothing, both times."""
+    _at_rest(server)
+    yield server
+    _at_rest(server)
+
+
+def _at_rest(server: RunningServer) -> None:
+    until("ready", lambda: server.ready() == 200, 30)
     server.assert_nothing_held()
 
 

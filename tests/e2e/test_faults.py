@@ -3,72 +3,112 @@
 import os
 import signal
 import time
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import httpx
+import pytest
 
 from tests.e2e.conftest import Start
-from tests.e2e.faults import GREEDY, LARGE, LONG, SHOWN, SMALL, LongStream, later, recovered, shown, tokens
-from tests.e2e.running import data_url, is_gone, picture, running, stat_of, until
+from tests.e2e.faults import GREEDY, LARGE, LONG, SHOWN, SMALL, LongStream, in_order, later, recovered, shown, tokens
+from tests.e2e.running import RunningServer, data_url, is_gone, picture, running, stat_of, until
+
+Servers = Iterator[RunningServer]
 
 
-def test_a_worker_killed_in_mid_job_costs_nobody_an_answer(start: Start) -> None:
+@pytest.fixture(scope="module")
+def pair_server(start: Start) -> Servers:
+    with start("--max-seqs", "2") as server:
+        yield server
+
+
+@pytest.fixture
+def pair(pair_server: RunningServer) -> Servers:
+    """Two workers, and two places in a batch. Shared: what is killed is started again."""
+    yield from in_order(pair_server)
+
+
+@pytest.fixture(scope="module")
+def patient_server(start: Start) -> Servers:
+    with start("--workers", "1", "--max-pixels", "200704", "--pulse-seconds", "60") as server:
+        yield server
+
+
+@pytest.fixture
+def patient(patient_server: RunningServer) -> Servers:
+    """One worker that may be silent for a minute. Shared."""
+    yield from in_order(patient_server)
+
+
+@pytest.fixture(scope="module")
+def hasty_server(start: Start) -> Servers:
+    with start("--workers", "1", "--pulse-seconds", "2") as server:
+        yield server
+
+
+@pytest.fixture
+def hasty(hasty_server: RunningServer) -> Servers:
+    """One worker, and whoever is silent for two seconds is killed. Shared."""
+    yield from in_order(hasty_server)
+
+
+def test_a_worker_killed_in_mid_job_costs_nobody_an_answer(pair: RunningServer) -> None:
     """It is stopped first, so that its job is surely unfinished when it dies. The other one takes the job over."""
-    with start() as server:
-        expected = server.chat({"image": SMALL}, **GREEDY).json()["text"]
-        first = server.children("worker")[0]
-        os.kill(first, signal.SIGSTOP)
-        with ThreadPoolExecutor(8) as pool:
-            answers = [later(pool, server, {"image": SMALL}) for _ in range(6)]
-            until("a worker took a job and the others went on", lambda: sum(answer.done() for answer in answers) == 5)
-            os.kill(first, signal.SIGKILL)
-            assert [answer.result().json()["text"] for answer in answers] == [expected] * 6
-        assert server.metric('child_restarts_total{role="worker"}') == 1
-        until("two workers again", lambda: server.metric('children_up{role="worker"}') == 2)
-        recovered(server)
+    restarts = pair.metric('child_restarts_total{role="worker"}')
+    expected = pair.chat({"image": SMALL}, **GREEDY).json()["text"]
+    first = pair.children("worker")[0]
+    os.kill(first, signal.SIGSTOP)
+    with ThreadPoolExecutor(8) as pool:
+        answers = [later(pool, pair, {"image": SMALL}) for _ in range(6)]
+        until("a worker took a job and the others went on", lambda: sum(answer.done() for answer in answers) == 5)
+        os.kill(first, signal.SIGKILL)
+        assert [answer.result().json()["text"] for answer in answers] == [expected] * 6
+    assert pair.metric('child_restarts_total{role="worker"}') == restarts + 1
+    until("two workers again", lambda: pair.metric('children_up{role="worker"}') == 2)
+    recovered(pair)
 
 
-def test_workers_killed_while_they_write_leave_nothing(start: Start) -> None:
+def test_workers_killed_while_they_write_leave_nothing(patient: RunningServer) -> None:
     """Again and again one dies with leases out; the bytes in shared memory stay what one such request needs."""
     pictures = [{"image": data_url(picture(1600, 1200, i, "JPEG"))} for i in range(12)]
-    with start("--workers", "1", "--max-pixels", "200704") as server, ThreadPoolExecutor(4) as pool:
-        expected = server.chat(*pictures, **GREEDY).json()["text"]
-        server.assert_nothing_held()  # the answer may be here before the request's path file is gone
-        size = server.nbytes()
-        assert size > 6 << 20
+    with ThreadPoolExecutor(4) as pool:
+        expected = patient.chat(*pictures, **GREEDY).json()["text"]
+        patient.assert_nothing_held()  # the answer may be here before the request's path file is gone
+        size = patient.nbytes()
+        assert 6 << 20 < size < 7 << 20, "what one request needs: nothing else has been here before"
         for _ in range(2):
-            answer = later(pool, server, *pictures)
-            until("leases are out", lambda: len(server.leased_names()) == 13, every=0.002)
-            os.kill(server.children("worker")[0], signal.SIGKILL)
+            answer = later(pool, patient, *pictures)
+            until("leases are out", lambda: len(patient.leased_names()) == 13, every=0.002)
+            os.kill(patient.children("worker")[0], signal.SIGKILL)
             assert answer.result().json().get("text") == expected, "one retry on the next worker"
-            recovered(server)
-            assert server.nbytes() == size
-        answer = later(pool, server, *pictures)
+            recovered(patient)
+            assert patient.nbytes() == size
+        answer = later(pool, patient, *pictures)
         for _ in range(2):
-            until("leases are out", lambda: len(server.leased_names()) == 13, every=0.002)
-            os.kill(server.children("worker")[0], signal.SIGKILL)
-            until("they are taken back", lambda: not server.leased_names(), every=0.002)
+            until("leases are out", lambda: len(patient.leased_names()) == 13, every=0.002)
+            os.kill(patient.children("worker")[0], signal.SIGKILL)
+            until("they are taken back", lambda: not patient.leased_names(), every=0.002)
         assert answer.result().status_code == 500
         assert answer.result().json()["error"]["code"] == "worker_died"
-        recovered(server)
+        recovered(patient)
 
 
-def test_an_engine_killed_in_mid_stream(start: Start) -> None:
+def test_an_engine_killed_in_mid_stream(pair: RunningServer) -> None:
     """Those inside get one error event or a 503; those that wait for a place are answered after the restart."""
-    with start("--max-seqs", "2") as server, ThreadPoolExecutor(8) as pool:
-        expected = server.chat({"image": SMALL}, **GREEDY).json()["text"]
-        stream = LongStream(server, {"image": SMALL})
+    with ThreadPoolExecutor(8) as pool:
+        expected = pair.chat({"image": SMALL}, **GREEDY).json()["text"]
+        stream = LongStream(pair, {"image": SMALL})
         body = {"inputs": [{"text": "Hi"}], "parameters": LONG}
-        inside = pool.submit(lambda: httpx.post(f"{server.url}/chat", json=body, timeout=60))
-        until("both are inside", lambda: server.metric("num_requests_running") == 2)
-        queued = [later(pool, server, {"image": SMALL}) for _ in range(3)]
-        until("three wait", lambda: server.metric('num_requests_waiting{place="place"}') == 3)
-        server.ready()  # the connection is open
-        os.kill(server.children("engine")[0], signal.SIGKILL)
+        inside = pool.submit(lambda: httpx.post(f"{pair.url}/chat", json=body, timeout=60))
+        until("both are inside", lambda: pair.metric("num_requests_running") == 2)
+        queued = [later(pool, pair, {"image": SMALL}) for _ in range(3)]
+        until("three wait", lambda: pair.metric('num_requests_waiting{place="place"}') == 3)
+        pair.ready()  # the connection is open
+        os.kill(pair.children("engine")[0], signal.SIGKILL)
         killed = time.monotonic()
-        until("not ready", lambda: server.ready() == 503, 0.5, every=0.01)
-        assert server.http.get("/health/live").status_code == 200
+        until("not ready", lambda: pair.ready() == 503, 0.5, every=0.01)
+        assert pair.http.get("/health/live").status_code == 200
         events = stream.ended()
         assert stream.status == 200 and sum("error" in event for event in events) == 1 and "error" in events[-1]
         assert events[-1]["error"]["code"] == "engine_died" and "[DONE]" not in stream.text
@@ -78,60 +118,57 @@ def test_an_engine_killed_in_mid_stream(start: Start) -> None:
         assert "retry-after" in refused.headers
         assert [answer.result().json()["text"] for answer in queued] == [expected] * 3
         assert time.monotonic() - killed < 30
-        recovered(server)
+        recovered(pair)
 
 
-def test_requests_in_preparation_outlive_the_engine(start: Start) -> None:
+def test_requests_in_preparation_outlive_the_engine(patient: RunningServer) -> None:
     """One has its leases and is half written, one waits for the worker: both get their tokens from the next engine."""
     pictures = [{"image": data_url(picture(1600, 1200, i, "JPEG"))} for i in range(12)]
-    flags = ("--workers", "1", "--max-pixels", "200704", "--pulse-seconds", "60")
-    with start(*flags) as server, ThreadPoolExecutor(2) as pool:
-        expected = [tokens(server.chat(*inputs, **SHOWN)) for inputs in (pictures, [{"image": SMALL}])]
-        worker, engine = server.children("worker")[0], server.children("engine")[0]
-        first = pool.submit(lambda: httpx.post(f"{server.url}/chat", json=shown(*pictures), timeout=60))
-        until("leases are out", lambda: len(server.leased_names()) == 13, every=0.002)
+    with ThreadPoolExecutor(2) as pool:
+        expected = [tokens(patient.chat(*inputs, **SHOWN)) for inputs in (pictures, [{"image": SMALL}])]
+        worker, engine = patient.children("worker")[0], patient.children("engine")[0]
+        first = pool.submit(lambda: httpx.post(f"{patient.url}/chat", json=shown(*pictures), timeout=60))
+        until("leases are out", lambda: len(patient.leased_names()) == 13, every=0.002)
         os.kill(worker, signal.SIGSTOP)
         try:
-            second = pool.submit(lambda: httpx.post(f"{server.url}/chat", json=shown({"image": SMALL}), timeout=60))
-            until("the other waits", lambda: server.metric('num_requests_waiting{place="worker"}') == 1)
+            second = pool.submit(lambda: httpx.post(f"{patient.url}/chat", json=shown({"image": SMALL}), timeout=60))
+            until("the other waits", lambda: patient.metric('num_requests_waiting{place="worker"}') == 1)
             os.kill(engine, signal.SIGKILL)
-            until("not ready", lambda: server.ready() == 503, 5, every=0.01)
-            until("ready again", lambda: server.ready() == 200, 30)
+            until("not ready", lambda: patient.ready() == 503, 5, every=0.01)
+            until("ready again", lambda: patient.ready() == 200, 30)
             time.sleep(0.5)  # an already prepared one would be answered by now
             assert not first.done() and not second.done()
-            assert server.children("worker") == [worker] and len(server.leased_names()) == 13
+            assert patient.children("worker") == [worker] and len(patient.leased_names()) == 13
         finally:
             os.kill(worker, signal.SIGCONT)
         assert [tokens(answer.result()) for answer in (first, second)] == expected
-        recovered(server)
+        recovered(patient)
 
 
-def test_an_engine_that_hangs_is_killed_and_replaced(start: Start) -> None:
-    with start("--pulse-seconds", "2") as server:
-        stream = LongStream(server)
-        engine = server.children("engine")[0]
-        os.kill(engine, signal.SIGSTOP)
-        assert "error" in stream.ended()[-1]
-        assert is_gone(engine)
-        recovered(server)
+def test_an_engine_that_hangs_is_killed_and_replaced(hasty: RunningServer) -> None:
+    stream = LongStream(hasty)
+    engine = hasty.children("engine")[0]
+    os.kill(engine, signal.SIGSTOP)
+    assert "error" in stream.ended()[-1]
+    assert is_gone(engine)
+    recovered(hasty)
 
 
-def test_a_worker_that_hangs_is_killed_and_its_job_is_done_by_another(start: Start) -> None:
-    with start("--pulse-seconds", "2", "--workers", "1") as server, ThreadPoolExecutor(2) as pool:
-        worker = server.children("worker")[0]
+def test_a_worker_that_hangs_is_killed_and_its_job_is_done_by_another(hasty: RunningServer) -> None:
+    with ThreadPoolExecutor(2) as pool:
+        worker = hasty.children("worker")[0]
         os.kill(worker, signal.SIGSTOP)
-        answer = later(pool, server, {"image": SMALL})
+        answer = later(pool, hasty, {"image": SMALL})
         assert answer.result().status_code == 200
         assert is_gone(worker)
-        recovered(server)
+        recovered(hasty)
 
 
-def test_no_worker_is_not_ready(start: Start) -> None:
-    with start("--workers", "1") as server:
-        server.ready()
-        os.kill(server.children("worker")[0], signal.SIGKILL)
-        until("not ready", lambda: server.ready() == 503, 0.5, every=0.005)
-        recovered(server)
+def test_no_worker_is_not_ready(hasty: RunningServer) -> None:
+    hasty.ready()
+    os.kill(hasty.children("worker")[0], signal.SIGKILL)
+    until("not ready", lambda: hasty.ready() == 503, 0.5, every=0.005)
+    recovered(hasty)
 
 
 def test_a_server_killed_takes_its_children_along(tiny_model: Path, shm_root: Path, tmp_path: Path) -> None:

@@ -12,19 +12,111 @@ import httpx
 import pytest
 
 from tests.e2e.conftest import Start
-from tests.e2e.faults import GREEDY, LARGE, LONG, SMALL, LongStream, chat_body, later, recovered
-from tests.e2e.running import NAME, data_url, is_gone, picture, running, until
+from tests.e2e.faults import GREEDY, LARGE, LONG, SMALL, LongStream, chat_body, in_order, later, recovered
+from tests.e2e.running import NAME, RunningServer, data_url, is_gone, picture, running, until
+
+Servers = Iterator[RunningServer]
+
+
+@pytest.fixture(scope="module")
+def usual_server(start: Start) -> Servers:
+    with start() as server:
+        yield server
 
 
 @pytest.fixture
-def small_tmpfs(tmp_path: Path) -> Iterator[Path]:
+def usual(usual_server: RunningServer) -> Servers:
+    """Two workers, and no setting but the defaults. Shared by tests of which each may use more memory than the last."""
+    yield from in_order(usual_server)
+
+
+@pytest.fixture(scope="module")
+def small_tmpfs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """4 MiB of shared memory that may be filled without harm to anybody."""
-    mount = tmp_path / "tmpfs"
-    mount.mkdir()
+    mount = tmp_path_factory.mktemp("tmpfs")
     if os.geteuid() != 0 or subprocess.run(["mount", "-t", "tmpfs", "-o", "size=4m", "none", mount]).returncode:
         pytest.skip("mounting a tmpfs needs root")
     yield mount
     subprocess.run(["umount", mount], check=True)
+
+
+@pytest.fixture(scope="module")
+def narrow_server(start: Start, small_tmpfs: Path) -> Servers:
+    with start(root=small_tmpfs / "root") as server:
+        yield server
+
+
+@pytest.fixture
+def narrow(narrow_server: RunningServer) -> Servers:
+    """A server whose segments lie there. Shared; the first test must find it without any."""
+    yield from in_order(narrow_server)
+
+
+def test_a_file_system_that_others_have_filled(narrow: RunningServer, small_tmpfs: Path) -> None:
+    others = small_tmpfs / "others"
+    others.write_bytes(bytes(3 << 20))
+    full = narrow.chat({"image": LARGE}, **GREEDY)
+    assert full.status_code == 429 and full.json()["error"]["code"] == "memory_full"
+    others.unlink()
+    assert narrow.chat({"image": LARGE}, **GREEDY).status_code == 200
+    recovered(narrow)
+
+
+def test_shared_memory_that_is_full(narrow: RunningServer) -> None:
+    """Asked for 1 GiB on 4 MiB: what can never fit is told so, what does not fit now comes back, and nothing dies."""
+    with ThreadPoolExecutor(8) as pool:
+        children = narrow.children("worker") + narrow.children("engine")
+        answers = [later(pool, narrow, {"image": LARGE}) for _ in range(6)]
+        statuses = [answer.result().status_code for answer in answers]
+        assert set(statuses) <= {200, 429} and 200 in statuses
+        never = later(pool, narrow, *[{"image": LARGE}] * 3).result()
+        assert never.status_code == 400 and never.json()["error"]["code"] == "media_too_large"
+        assert narrow.children("worker") + narrow.children("engine") == children
+        recovered(narrow)
+
+
+def test_a_bad_parameter_beside_pictures_touches_no_memory(usual: RunningServer) -> None:
+    answer = usual.chat(*[{"image": SMALL}] * 20, max_tokens=4, temperature=-1)
+    assert answer.status_code == 400 and answer.json()["error"]["param"] == "parameters.temperature"
+    bad = usual.chat(*[{"image": SMALL}] * 20, {"image": "data:image/png;base64,AAAA"})
+    assert bad.status_code == 400 and bad.json()["error"]["param"] == "inputs[20].image"
+    assert usual.metric('shm_segments{state="idle"}') == 0 == usual.metric('shm_segments{state="leased"}')
+    usual.assert_nothing_held()
+
+
+def test_memory_does_not_grow_whatever_is_killed(usual: RunningServer) -> None:
+    """Once as many requests have run at once as ever will, the bytes stay the same."""
+    chat = [{"image": data_url(picture(700, 500, i, "JPEG"))} for i in range(2)]
+    with ThreadPoolExecutor(4) as pool:
+        sizes = []
+        for turn in range(4):
+            answers = [later(pool, usual, *chat) for _ in range(4)]
+            if turn:
+                role = ("worker", "engine")[turn % 2]
+                os.kill(usual.children(role)[0], signal.SIGKILL)
+            assert {answer.result().status_code for answer in answers} <= {200, 500, 503}
+            recovered(usual)
+            if turn:
+                sizes.append(usual.nbytes())
+        need = 4 * 2 * (36 * 50 * 588 + 8192)
+        assert max(sizes) <= need
+
+
+def test_a_client_that_leaves_frees_everything(usual: RunningServer) -> None:
+    aborted = 'request_success_total{finished_reason="abort"}'
+    before = usual.metric(aborted)
+    with httpx.stream("POST", f"{usual.url}/chat", json=chat_body({"image": LARGE}, stream=True)) as answer:
+        chunks = answer.iter_raw()
+        next(chunks)
+    until("aborted in the stream", lambda: usual.metric("num_requests_running") == 0, 5)
+    with pytest.raises(httpx.ReadTimeout):
+        httpx.post(f"{usual.url}/chat", json=chat_body(), timeout=0.5)
+    until("aborted before an answer", lambda: usual.metric("num_requests_running") == 0, 5)
+    for _ in range(5):  # while it is prepared
+        with pytest.raises(httpx.ReadTimeout):
+            httpx.post(f"{usual.url}/chat", json=chat_body(*[{"image": LARGE}] * 8), timeout=0.05)
+    recovered(usual)
+    assert usual.metric(aborted) >= before + 2
 
 
 def test_an_engine_that_dies_with_its_server_does_not_hinder_the_sweep(
@@ -38,56 +130,6 @@ def test_an_engine_that_dies_with_its_server_does_not_hinder_the_sweep(
         os.kill(server.pid, signal.SIGKILL)
         server.process.wait()
         until("nothing is left", lambda: not root.exists(), 5)
-
-
-def test_shared_memory_that_is_full(start: Start, small_tmpfs: Path) -> None:
-    """Asked for 1 GiB on 4 MiB: what can never fit is told so, what does not fit now comes back, and nothing dies."""
-    with start(root=small_tmpfs / "root") as server, ThreadPoolExecutor(8) as pool:
-        children = server.children("worker") + server.children("engine")
-        answers = [later(pool, server, {"image": LARGE}) for _ in range(6)]
-        statuses = [answer.result().status_code for answer in answers]
-        assert set(statuses) <= {200, 429} and 200 in statuses
-        never = later(pool, server, *[{"image": LARGE}] * 3).result()
-        assert never.status_code == 400 and never.json()["error"]["code"] == "media_too_large"
-        assert server.children("worker") + server.children("engine") == children
-        recovered(server)
-
-
-def test_a_file_system_that_others_have_filled(start: Start, small_tmpfs: Path) -> None:
-    with start(root=small_tmpfs / "root") as server:
-        others = small_tmpfs / "others"
-        others.write_bytes(bytes(3 << 20))
-        full = server.chat({"image": LARGE}, **GREEDY)
-        assert full.status_code == 429 and full.json()["error"]["code"] == "memory_full"
-        others.unlink()
-        assert server.chat({"image": LARGE}, **GREEDY).status_code == 200
-        recovered(server)
-
-
-def test_a_client_that_leaves_frees_everything(start: Start) -> None:
-    with start() as server:
-        with httpx.stream("POST", f"{server.url}/chat", json=chat_body({"image": LARGE}, stream=True)) as answer:
-            chunks = answer.iter_raw()
-            next(chunks)
-        until("aborted in the stream", lambda: server.metric("num_requests_running") == 0, 5)
-        with pytest.raises(httpx.ReadTimeout):
-            httpx.post(f"{server.url}/chat", json=chat_body(), timeout=0.5)
-        until("aborted before an answer", lambda: server.metric("num_requests_running") == 0, 5)
-        for _ in range(5):  # while it is prepared
-            with pytest.raises(httpx.ReadTimeout):
-                httpx.post(f"{server.url}/chat", json=chat_body(*[{"image": LARGE}] * 8), timeout=0.05)
-        recovered(server)
-        assert server.metric('request_success_total{finished_reason="abort"}') >= 2
-
-
-def test_a_bad_parameter_beside_pictures_touches_no_memory(start: Start) -> None:
-    with start() as server:
-        answer = server.chat(*[{"image": SMALL}] * 20, max_tokens=4, temperature=-1)
-        assert answer.status_code == 400 and answer.json()["error"]["param"] == "parameters.temperature"
-        bad = server.chat(*[{"image": SMALL}] * 20, {"image": "data:image/png;base64,AAAA"})
-        assert bad.status_code == 400 and bad.json()["error"]["param"] == "inputs[20].image"
-        assert server.metric('shm_segments{state="idle"}') == 0 == server.metric('shm_segments{state="leased"}')
-        server.assert_nothing_held()
 
 
 def test_a_segment_deleted_before_prefill_fails_its_request_alone(start: Start) -> None:
@@ -174,21 +216,3 @@ def test_a_signal_while_the_model_loads_ends_the_server(start: Start) -> None:
     with start(wait=False) as server:
         until("it has begun", lambda: server.children("engine"))
         assert server.stop(signal.SIGTERM) == 0
-
-
-def test_memory_does_not_grow_whatever_is_killed(start: Start) -> None:
-    """Once as many requests have run at once as ever will, the bytes stay the same."""
-    chat = [{"image": data_url(picture(700, 500, i, "JPEG"))} for i in range(2)]
-    with start() as server, ThreadPoolExecutor(4) as pool:
-        sizes = []
-        for turn in range(4):
-            answers = [later(pool, server, *chat) for _ in range(4)]
-            if turn:
-                role = ("worker", "engine")[turn % 2]
-                os.kill(server.children(role)[0], signal.SIGKILL)
-            assert {answer.result().status_code for answer in answers} <= {200, 500, 503}
-            recovered(server)
-            if turn:
-                sizes.append(server.nbytes())
-        need = 4 * 2 * (36 * 50 * 588 + 8192)
-        assert max(sizes) <= need
