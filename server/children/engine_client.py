@@ -4,7 +4,6 @@ Knows no HTTP and no workers.
 """
 
 import asyncio
-from collections import deque
 from collections.abc import Callable, Sequence
 
 import msgspec
@@ -22,6 +21,7 @@ from model.engine.messages import (
     TokenEvent,
 )
 from server.children.background import Background
+from server.children.gate import Gate
 from server.children.processes import Child
 from server.children.supervisor import ChildState
 from shm import ChannelClosed, ChannelError
@@ -38,9 +38,9 @@ class EngineDied(Exception):
 class EngineFailed(Exception):
     """The engine could not carry this one request out; it lives on."""
 
-    def __init__(self, finished: Finished) -> None:
-        super().__init__(finished.message)
-        self.code = finished.code
+    def __init__(self, message: str, code: str) -> None:
+        super().__init__(message)
+        self.code = code
 
 
 class Stream:
@@ -56,15 +56,14 @@ class Stream:
         self._waiter: asyncio.Future[None] | None = None
 
     async def next(self) -> Sequence[TokenEvent]:
-        """The tokens since the last call, at least one. Raises EngineDied or EngineFailed when there will be none."""
-        if not self._events and self._failure is None:
+        """The tokens since the last call; none once the request has ended. Raises EngineDied, EngineFailed."""
+        if not self._events and not self.ended.done():
             self._waiter = asyncio.get_running_loop().create_future()
             await self._waiter
-        if self._events:
-            events, self._events = self._events, []
-            return events
-        assert self._failure is not None
-        raise self._failure
+        if not self._events and self._failure is not None:
+            raise self._failure
+        events, self._events = self._events, []
+        return events
 
     def put(self, event: TokenEvent) -> None:
         """One token came out."""
@@ -73,7 +72,7 @@ class Stream:
         self._events.append(event)
         self._wake()
 
-    def end(self, failure: Exception) -> None:
+    def end(self, failure: Exception | None = None) -> None:
         """The engine holds nothing of the request any more. `failure` is for a reader who waits for more tokens."""
         self._failure = failure
         if not self.ended.done():
@@ -111,8 +110,8 @@ class EngineClient:
         self._state = ChildState()
         self._pulse: EnginePulse | None = None
         self._inside: dict[str, Stream] = {}
-        self._waiting: deque[asyncio.Future[None]] = deque()
-        self._places = 0  # given to a waiter that has not entered yet
+        self._gate = Gate(self._take, self._put_back)
+        self._places = 0  # given to somebody who has not entered yet
         self.info: EngineReady | None = None  # of the latest incarnation that was ready
         self.stats: EngineStats | None = None
 
@@ -129,19 +128,14 @@ class EngineClient:
     @property
     def n_waiting(self) -> int:
         """Prepared requests that wait for a place."""
-        return sum(not waiter.done() for waiter in self._waiting)
-
-    @property
-    def n_inside(self) -> int:
-        """Requests that the engine has."""
-        return len(self._inside)
+        return self._gate.n_waiting
 
     async def submit(self, generate: Generate) -> Stream:
         """Wait for a place in a live engine and hand the request over. The caller must see it end, or leave().
 
         Raises EngineDied when no engine can be started any more.
         """
-        await self._place()
+        await self._enter()
         stream = Stream(generate.request_id, generate.sampling.n)
         self._inside[stream.request_id] = stream
         self._background.spawn(self._send(generate))
@@ -174,7 +168,7 @@ class EngineClient:
             case EngineReady():
                 self.info = message
                 self._state.ready()
-                self._offer()
+                self._gate.offer()
                 return True
         return False
 
@@ -188,10 +182,8 @@ class EngineClient:
         self.stats = None
         for stream in streams:
             stream.end(EngineDied())
-        while self.crash_looping and self._waiting:
-            waiter = self._waiting.popleft()
-            if not waiter.done():
-                waiter.set_exception(EngineDied())
+        if self.crash_looping:
+            self._gate.fail(EngineDied())
 
     def hang_reason(self) -> str | None:
         pulse = self._pulse
@@ -210,8 +202,8 @@ class EngineClient:
     def _on_finished(self, message: Finished) -> None:
         stream = self._inside.pop(message.request_id, None)
         if stream is not None:
-            stream.end(EngineFailed(message))
-            self._offer()
+            stream.end(EngineFailed(message.message, message.code) if message.reason == "failed" else None)
+            self._gate.offer()
         if not self._inside and self.stats is not None:  # an idle engine takes no step that would say so
             nothing = {"running": 0, "waiting": 0, "kv_blocks_used": 0, "embedding_bytes": 0}
             self.stats = msgspec.structs.replace(self.stats, **nothing)
@@ -228,26 +220,18 @@ class EngineClient:
             failed = Finished(request_id=message.request_id, reason="failed", message=str(error), code="internal")
             self._on_finished(failed)
 
-    def _offer(self) -> None:
-        while self.up and self._waiting and len(self._inside) + self._places < self._max_seqs:
-            waiter = self._waiting.popleft()
-            if not waiter.done():
-                self._places += 1
-                waiter.set_result(None)
+    def _take(self) -> bool | None:
+        if not self.up or len(self._inside) + self._places >= self._max_seqs:
+            return None
+        self._places += 1
+        return True
 
-    async def _place(self) -> None:
-        """Return holding a place, which the caller fills before it awaits anything. Raises EngineDied."""
+    def _put_back(self, place: bool) -> None:
+        self._places -= 1
+
+    async def _enter(self) -> None:
+        """Return with a right to a place, which the caller uses before it awaits anything. Raises EngineDied."""
         while True:
-            waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-            self._waiting.append(waiter)
-            self._offer()
-            try:
-                await waiter
-            except asyncio.CancelledError:
-                if waiter.done() and not waiter.cancelled() and waiter.exception() is None:
-                    self._places -= 1
-                    self._offer()
-                raise
-            self._places -= 1
-            if self.up:
+            self._put_back(await self._gate.enter())
+            if self.up:  # else it died between the offer and now
                 return

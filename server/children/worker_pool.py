@@ -6,11 +6,11 @@ Knows no HTTP and no engine.
 import asyncio
 import heapq
 import logging
-from collections import deque
 from collections.abc import Sequence
 
 from configs.serve import MediaConfig
 from server.children.background import Background
+from server.children.gate import Gate
 from server.children.processes import Child
 from server.children.supervisor import ChildState
 from shm import ChannelClosed, ChannelError
@@ -71,8 +71,8 @@ class Job:
 class WorkerSlot:
     """One place for a worker process; a supervisor's guest."""
 
-    def __init__(self, gate: "WorkerPool") -> None:
-        self._gate = gate
+    def __init__(self, pool: "WorkerPool") -> None:
+        self._pool = pool
         self._state = ChildState()
         self._busy_seconds = 0.0
         self.taken = False
@@ -101,7 +101,7 @@ class WorkerSlot:
         match message:
             case WorkerReady():
                 self._state.ready()
-                self._gate.offer()
+                self._pool.gate.offer()
                 return True
             case WorkerPulse():
                 self._busy_seconds = message.busy_seconds
@@ -118,10 +118,10 @@ class WorkerSlot:
             self.job.put(None)
             self.job = None
         self.taken = False
-        self._gate.on_reaped()
+        self._pool.on_reaped()
 
     def hang_reason(self) -> str | None:
-        allowed = self._gate.step_seconds + (self.job.media_seconds if self.job else 0.0)
+        allowed = self._pool.step_seconds + (self.job.media_seconds if self.job else 0.0)
         return f"{self._busy_seconds:.0f} s on one job" if self._busy_seconds > allowed else None
 
     async def send(self, message: Prepare | Draw | Leases | Cancel) -> None:
@@ -143,10 +143,10 @@ class WorkerSlot:
         job.put(answer)
         if job.undecided:
             if job.abandoned:
-                self._gate.cancel(self, job)
+                self._pool.cancel(self, job)
             return
         self.job, self.taken = None, False
-        self._gate.offer()
+        self._pool.gate.offer()
 
 
 class WorkerPool:
@@ -158,7 +158,7 @@ class WorkerPool:
         self._sound_seconds = SECONDS_PER_SECOND * limits.max_audio_seconds
         self.slots = tuple(WorkerSlot(self) for _ in range(n))
         self._background = background
-        self._waiting: deque[asyncio.Future[WorkerSlot]] = deque()
+        self.gate = Gate(self._take, self._put_back)
 
     @property
     def crash_looping(self) -> bool:
@@ -173,7 +173,7 @@ class WorkerPool:
     @property
     def n_waiting(self) -> int:
         """Jobs that wait for a free worker."""
-        return sum(not waiter.done() for waiter in self._waiting)
+        return self.gate.n_waiting
 
     async def begin(self, request_id: str, chat: Chat, *, count_only: bool = False) -> tuple[WorkerSlot, Job]:
         """Wait for a free worker and hand it the chat. The caller must see the job through, or abandon() it.
@@ -209,42 +209,32 @@ class WorkerPool:
         job.undecided = False
         self._background.spawn(slot.send(Cancel(request_id=job.request_id)))
 
-    def offer(self) -> None:
-        """Give free workers to those who wait."""
-        for slot in self.slots:
-            while slot.free and self._waiting:
-                waiter = self._waiting.popleft()
-                if not waiter.done():
-                    slot.taken = True
-                    waiter.set_result(slot)
-
     def on_reaped(self) -> None:
         """A worker is gone. When none can be started any more, nobody is kept waiting."""
-        while self.crash_looping and self._waiting:
-            waiter = self._waiting.popleft()
-            if not waiter.done():
-                waiter.set_exception(WorkerDied())
+        if self.crash_looping:
+            self.gate.fail(WorkerDied())
 
     async def _hand(self, message: Prepare | Draw, media_seconds: float) -> tuple[WorkerSlot, Job]:
-        slot = await self._take()
+        slot = await self._enter()
         job = Job(message.request_id, media_seconds)
         slot.job = job
         # A task of its own: a client that leaves in the middle of a large frame must not take the job's handle along.
         self._background.spawn(slot.send(message))
         return slot, job
 
-    async def _take(self) -> WorkerSlot:
+    def _take(self) -> WorkerSlot | None:
+        slot = next((slot for slot in self.slots if slot.free), None)
+        if slot is not None:
+            slot.taken = True
+        return slot
+
+    def _put_back(self, slot: WorkerSlot) -> None:
+        slot.taken = False
+
+    async def _enter(self) -> WorkerSlot:
+        """A free worker that is taken. Raises WorkerDied when none can be started any more."""
         while True:
-            waiter: asyncio.Future[WorkerSlot] = asyncio.get_running_loop().create_future()
-            self._waiting.append(waiter)
-            self.offer()
-            try:
-                slot = await waiter
-            except asyncio.CancelledError:
-                if waiter.done() and not waiter.cancelled() and waiter.exception() is None:
-                    waiter.result().taken = False
-                    self.offer()
-                raise
+            slot = await self.gate.enter()
             if slot.up:
                 return slot
-            slot.taken = False  # it died between the offer and now
+            self._put_back(slot)  # it died between the offer and now

@@ -208,7 +208,10 @@ class RequestService:
             stream = resources.stream = await self.engine.submit(generate)
             watch.started()
             while not answers.complete():
-                deltas = answers.push(await stream.next())
+                events = await stream.next()
+                if not events:
+                    raise internal("the engine ended this request before its last token")
+                deltas = answers.push(events)
                 watch.tokens(sum(len(delta.tokens) for delta in deltas))
                 for delta in deltas:
                     if delta.finish is not None:

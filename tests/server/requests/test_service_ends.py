@@ -110,9 +110,9 @@ def test_a_client_that_leaves_the_engine_frees_memory_when_the_engine_lets_go(pl
         task.cancel()
         await asyncio.wait({task})
         await until(lambda: scene.to_engine()[-1] == Abort(request_id="chat-1"))
-        assert (await scene.stats()).leases == 1 and scene.engine.n_inside == 1
+        assert (await scene.stats()).leases == 1 and len(scene.engine._inside) == 1
         scene.finished("chat-1", "abort")
-        assert scene.engine.n_inside == 0
+        assert not scene.engine._inside
 
     play(scenario)
 
