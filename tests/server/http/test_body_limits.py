@@ -1,38 +1,18 @@
-"""Bodies are counted as they arrive, and given back whatever happens; escaped errors are a bare 500."""
+"""Bodies are counted as they arrive, and given back whatever happens."""
 
-import asyncio
-import json
 from typing import Any
 
 import pytest
 
 from server.http.body_limits import BodyBudget, BodyLimits
 from server.http.envelope import Envelope
-from server.http.errors import error_response, param_of
+from server.http.errors import error_response
 from server.requests.refusal import Refusal, overloaded
-
-
-def ask(app: Any, chunks: list[bytes], headers: dict[bytes, bytes] | None = None) -> tuple[int, dict[str, str], Any]:
-    """One request through `app`: status, headers and JSON of its answer."""
-    sent: list[Any] = []
-    incoming = [{"type": "http.request", "body": body, "more_body": True} for body in chunks[:-1]]
-    incoming.append({"type": "http.request", "body": chunks[-1], "more_body": False})
-
-    async def receive() -> Any:
-        return incoming.pop(0) if incoming else {"type": "http.disconnect"}
-
-    async def send(message: Any) -> None:
-        sent.append(message)
-
-    scope = {"type": "http", "method": "POST", "path": "/x", "headers": list((headers or {}).items())}
-    asyncio.run(app(scope, receive, send))
-    body = b"".join(message.get("body", b"") for message in sent[1:])
-    answer_headers = {name.decode(): value.decode() for name, value in sent[0]["headers"]}
-    return sent[0]["status"], answer_headers, json.loads(body)
+from tests.server.http.exchanges import ask
 
 
 class Reader:
-    """An app that reads the body and answers with its length, or fails; as the routes do, it answers ServeErrors."""
+    """An app that reads the body and answers with its length, or fails; as the routes do, it answers a Refusal."""
 
     def __init__(self, error: Exception | None = None) -> None:
         self.error = error
@@ -82,15 +62,8 @@ def test_a_body_without_room_is_a_429() -> None:
     assert reader.budget.held == 950 and refused == ["bodies_full"]
 
 
-def test_an_escaped_error_is_a_500_that_tells_only_the_id() -> None:
+def test_what_a_request_held_is_given_back_when_it_fails() -> None:
     reader = Reader(RuntimeError("secret 0x7f /etc"))
-    status, headers, body = ask(limited(reader, 100, []), [b"x"], {b"x-request-id": b"mine"})
-    assert status == 500 and headers["x-request-id"] == "mine"
-    assert body["error"]["message"] == "the server failed (request mine)" and body["error"]["type"] == "server_error"
+    status, _, _ = ask(limited(reader, 100, []), [b"x"], {b"x-request-id": b"mine"})
+    assert status == 500 and reader.held == [1]
     assert reader.budget.held == 0
-
-
-def test_paths_of_fields() -> None:
-    assert param_of(("messages", 1, "content", 3)) == "messages[1].content[3]"
-    assert param_of(("parameters", "top_p")) == "parameters.top_p"
-    assert param_of(()) == ""
