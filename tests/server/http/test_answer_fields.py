@@ -1,12 +1,20 @@
 """What both dialects write alike: the counts of tokens, and how a token is spelled beside its log-probability."""
 
+from typing import Any
+
+import pytest
+
+from model.engine.messages import Token
+from server.http.answer_fields import logprob_entries, usage
 from server.http.openai import CompletionSerializer
-from tests.server.http.answers import DELTAS, collected
+from server.requests.answer import Accepted
+from tests.server.http.answers import DELTAS, TOKENS, collected
 from tokenization.text.bpe import BPETokenizer
 
 
 def test_usage_and_entries(tokenizer: BPETokenizer) -> None:
-    whole = CompletionSerializer("i", "m", tokenizer, logprobs=True, include_usage=False).whole(collected(DELTAS))
+    serializer = CompletionSerializer("i", "m", tokenizer, logprobs=True, include_usage=False)
+    whole = serializer.whole(collected(DELTAS))
     assert whole["usage"]["prompt_tokens"] == 10 and whole["usage"]["completion_tokens"] == 3
     assert whole["usage"]["total_tokens"] == 13 and whole["usage"]["prompt_tokens_details"] == {"image_tokens": 4}
     first, part, unknown = whole["choices"][0]["logprobs"]["content"]
@@ -14,3 +22,39 @@ def test_usage_and_entries(tokenizer: BPETokenizer) -> None:
     assert first["token"] == spelled.decode() and first["bytes"] == list(spelled) and len(first["top_logprobs"]) == 2
     assert part["bytes"] == list(tokenizer.token_bytes(151))
     assert unknown == {"token": "", "logprob": -3.0, "bytes": [], "top_logprobs": []}
+
+
+@pytest.mark.parametrize(
+    ("tokens", "details"),
+    [
+        ({"media_tokens": 0}, {"image_tokens": 0}),
+        ({"media_tokens": 12, "video_tokens": 5}, {"image_tokens": 7, "video_tokens": 5}),
+        ({"media_tokens": 12, "audio_tokens": 12}, {"image_tokens": 0, "audio_tokens": 12}),
+        (
+            {"media_tokens": 12, "video_tokens": 5, "audio_tokens": 3},
+            {"image_tokens": 4, "video_tokens": 5, "audio_tokens": 3},
+        ),
+    ],
+)
+def test_each_medium_is_counted_by_itself(tokens: dict[str, int], details: dict[str, int]) -> None:
+    counts = usage(Accepted(prompt_tokens=20, **tokens), 2)
+    assert counts["prompt_tokens_details"] == details
+    assert (counts["prompt_tokens"], counts["completion_tokens"], counts["total_tokens"]) == (20, 2, 22)
+
+
+def test_alternatives_are_spelled_in_their_order(tokenizer: BPETokenizer) -> None:
+    (entry,) = logprob_entries(TOKENS[:1], tokenizer)
+    alternatives: list[dict[str, Any]] = [
+        {"token": "b", "logprob": -0.5, "bytes": [98]},
+        {"token": "c", "logprob": -1.0, "bytes": [99]},
+    ]
+    assert entry == {**alternatives[0], "top_logprobs": alternatives}
+
+
+def test_half_a_character_is_readable_and_its_bytes_exact(tokenizer: BPETokenizer) -> None:
+    (entry,) = logprob_entries([Token(id=151, logprob=-2.0)], tokenizer)
+    assert (entry["token"], entry["bytes"]) == ("\ufffd", [0xDB])
+
+
+def test_tokens_without_a_probability_have_entries_too(tokenizer: BPETokenizer) -> None:
+    assert [entry["logprob"] for entry in logprob_entries([Token(id=65), Token(id=66)], tokenizer)] == [None, None]

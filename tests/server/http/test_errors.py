@@ -1,9 +1,154 @@
 """Refusals as HTTP says them, and one form of body for whatever else ends a request."""
 
-from server.http.errors import param_of
+import asyncio
+from typing import get_args
+
+import httpx
+import pytest
+from fastapi import FastAPI, HTTPException
+
+from server.http import errors
+from server.http.envelope import Envelope
+from server.http.errors import body_of, error_response, headers_of, param_of, status_of
+from server.requests.refusal import (
+    Kind,
+    Refusal,
+    body_too_large,
+    internal,
+    invalid_request,
+    not_found,
+    overloaded,
+    unavailable,
+)
+from tokenization.chat.errors import ChatError
+
+CLIENTS: list[tuple[Refusal, int, str]] = [
+    (invalid_request("no", "messages[0]", "odd"), 400, "invalid_request_error"),
+    (not_found("no", "model", "model_not_found"), 404, "invalid_request_error"),
+    (body_too_large(3), 413, "invalid_request_error"),
+    (overloaded("no", "queue_full"), 429, "rate_limit_error"),
+]
+OURS: list[tuple[Refusal, int, str]] = [
+    (internal("no"), 500, "server_error"),
+    (unavailable("no", "stopping"), 503, "server_error"),
+]
+
+
+def ask(method: str, path: str) -> httpx.Response:
+    """The answer of an app whose routes fail in every way, to the request "mine"."""
+    app = FastAPI(openapi_url=None)
+    errors.install(app)
+
+    @app.get("/refusal")
+    async def refusal() -> None:
+        raise overloaded("the queue is full", "queue_full", retry_after=2.5)
+
+    @app.get("/chat-error")
+    async def chat_error() -> None:
+        raise ChatError("a path is needed", "inputs[1].image")
+
+    @app.get("/number/{n}")
+    async def number(n: int) -> None: ...
+
+    @app.get("/http/{status}")
+    async def http(status: int) -> None:
+        raise HTTPException(status, "a word", {"x-own": "kept"})
+
+    async def send() -> httpx.Response:
+        transport = httpx.ASGITransport(app=Envelope(app))
+        async with httpx.AsyncClient(transport=transport, base_url="http://test") as client:
+            return await client.request(method, path, headers={"x-request-id": "mine"})
+
+    return asyncio.run(send())
+
+
+def test_every_kind_of_refusal_is_tried_here() -> None:
+    assert {error.kind for error, _, _ in CLIENTS + OURS} == set(get_args(Kind))
+
+
+@pytest.mark.parametrize(("error", "status", "kind"), CLIENTS)
+def test_what_a_client_can_change_is_told_as_it_stands(error: Refusal, status: int, kind: str) -> None:
+    body = {"message": error.message, "type": kind, "param": error.param, "code": error.code}
+    assert (status_of(error), body_of(error, "mine")) == (status, {"error": body})
+
+
+@pytest.mark.parametrize(("error", "status", "kind"), OURS)
+def test_what_is_our_fault_is_told_with_the_id_of_the_request(error: Refusal, status: int, kind: str) -> None:
+    body = {"message": "no (request mine)", "type": kind, "param": None, "code": error.code}
+    assert (status_of(error), body_of(error, "mine")) == (status, {"error": body})
+
+
+@pytest.mark.parametrize(
+    ("seconds", "said"), [(-1.0, "1"), (0.0, "1"), (0.2, "1"), (1.0, "1"), (1.01, "2"), (30, "30"), (59.5, "60")]
+)
+def test_retry_after_is_whole_seconds_and_never_too_few(seconds: float, said: str) -> None:
+    for error in (overloaded("no", "a", seconds), unavailable("no", "b", seconds)):
+        assert headers_of(error) == {"retry-after": said}
+
+
+@pytest.mark.parametrize("error", [invalid_request("no"), not_found("no"), body_too_large(3), internal("no")])
+def test_what_will_not_pass_by_itself_names_no_time(error: Refusal) -> None:
+    assert headers_of(error) == {}
+
+
+def test_an_error_answer_has_all_three_parts() -> None:
+    answer = error_response(unavailable("no", "stopping", 7), "mine")
+    assert (answer.status_code, answer.headers["retry-after"]) == (503, "7")
+    assert answer.headers["content-type"] == "application/json" and b'"no (request mine)"' in answer.body
 
 
 def test_paths_of_fields() -> None:
     assert param_of(("messages", 1, "content", 3)) == "messages[1].content[3]"
     assert param_of(("parameters", "top_p")) == "parameters.top_p"
     assert param_of(()) == ""
+
+
+def test_a_refusal_inside_a_route_is_its_answer() -> None:
+    answer = ask("GET", "/refusal")
+    assert (answer.status_code, answer.headers["retry-after"]) == (429, "3")
+    expected = {"message": "the queue is full", "type": "rate_limit_error", "param": None, "code": "queue_full"}
+    assert answer.json() == {"error": expected}
+
+
+def test_a_chat_that_cannot_be_answered_is_a_400_that_names_its_field() -> None:
+    answer = ask("GET", "/chat-error")
+    expected = {
+        "message": "a path is needed", "type": "invalid_request_error", "param": "inputs[1].image", "code": None,
+    }  # fmt: skip
+    assert (answer.status_code, answer.json()) == (400, {"error": expected})
+
+
+def test_a_route_that_is_not_there_is_a_404_with_a_code() -> None:
+    answer = ask("GET", "/v2/nothing")
+    expected = {
+        "message": "no route '/v2/nothing' here", "type": "invalid_request_error", "param": None,
+        "code": "route_not_found",
+    }  # fmt: skip
+    assert (answer.status_code, answer.json()) == (404, {"error": expected})
+
+
+def test_a_method_that_a_route_does_not_take_is_a_405_with_a_code() -> None:
+    answer = ask("DELETE", "/refusal")
+    expected = {
+        "message": "DELETE is not allowed on '/refusal'", "type": "invalid_request_error", "param": None,
+        "code": "method_not_allowed",
+    }  # fmt: skip
+    assert (answer.status_code, answer.json()) == (405, {"error": expected})
+    assert answer.headers["allow"] == "GET"
+
+
+@pytest.mark.parametrize(
+    ("status", "message", "kind"),
+    [(418, "a word", "invalid_request_error"), (502, "a word (request mine)", "server_error")],
+)
+def test_other_errors_of_the_framework_have_our_form(status: int, message: str, kind: str) -> None:
+    answer = ask("GET", f"/http/{status}")
+    assert (answer.status_code, answer.headers["x-own"]) == (status, "kept")
+    assert answer.json() == {"error": {"message": message, "type": kind, "param": None, "code": None}}
+
+
+def test_what_the_framework_finds_wrong_names_its_field() -> None:
+    answer = ask("GET", "/number/many")
+    error = answer.json()["error"]
+    assert (answer.status_code, error["type"], error["param"]) == (400, "invalid_request_error", "path.n")
+    assert "integer" in error["message"]

@@ -1,11 +1,32 @@
 """POST /chat: what its body may hold, and its answer whole and as events."""
 
+import json
+from dataclasses import replace
+from typing import Any
+
 import pytest
 
-from server.http.native import NativeSerializer
-from server.http.responses import Serializer
+from server.http.native import NativeSerializer, read_native
+from server.http.responses import Serializer, json_response
+from server.requests.answer import Delta
+from server.requests.grounding import Grounded
+from server.requests.sampling import Wishes
 from tests.server.http.answers import ACCEPTED, DELTAS, SEVERAL, collected, parse
+from tests.server.http.request_bodies import native, refusal
+from tokenization.chat.errors import ChatError
+from tokenization.chat.grounding import Box
+from tokenization.messages import Drawn
 from tokenization.text.bpe import BPETokenizer
+
+GROUNDED = Grounded(
+    boxes=(Box(ref="a cat", kind="box", points=((1, 2), (3, 4)), picture=0),),
+    drawn=Drawn(request_id="r", picture="data:image/png;base64,AA", notes=("small",)),
+)
+BESIDE: dict[str, Any] = {
+    "boxes": [{"ref": "a cat", "kind": "box", "points": [[1, 2], [3, 4]], "picture": 0}],
+    "drawn": "data:image/png;base64,AA",
+    "notes": ["small"],
+}
 
 
 @pytest.mark.parametrize("logprobs", [False, True])
@@ -43,3 +64,90 @@ def test_several_answers_natively(tokenizer: BPETokenizer, logprobs: bool) -> No
     ]  # fmt: skip
     last = parse(serializer.closing(ACCEPTED, 4))
     assert (last["text"], last["finish_reason"], last["usage"]) == ("", None, whole["usage"])
+
+
+def grounded(deltas: list[Delta]) -> list[Delta]:
+    """The same answers, each with boxes at its end."""
+    return [replace(delta, grounded=GROUNDED) if delta.finish else delta for delta in deltas]
+
+
+def test_boxes_stand_beside_the_text(tokenizer: BPETokenizer) -> None:
+    """In a stream only the last event has them."""
+    serializer = NativeSerializer("chat-1", tokenizer, logprobs=False)
+    plain, deltas = serializer.whole(collected(DELTAS)), grounded(DELTAS)
+    assert not set(BESIDE) & set(plain)
+    assert json.loads(bytes(json_response(serializer.whole(collected(deltas))).body)) == {**plain, **BESIDE}
+    events = [parse(event) for event in map(serializer.event, deltas) if event]
+    assert not any(set(BESIDE) & set(event) for event in events)
+    last = parse(serializer.closing(ACCEPTED, 3))
+    assert last == {"id": "chat-1", "text": "", "finish_reason": "stop", "usage": plain["usage"], **BESIDE}
+
+
+def test_boxes_of_several_answers_stand_in_each(tokenizer: BPETokenizer) -> None:
+    serializer = NativeSerializer("chat-1", tokenizer, logprobs=False, n=2)
+    deltas = grounded(SEVERAL)
+    answers = json.loads(bytes(json_response(serializer.whole(collected(deltas))).body))["answers"]
+    assert [{key: answer[key] for key in BESIDE} for answer in answers] == [BESIDE, BESIDE]
+    events = [parse(event) for event in map(serializer.event, deltas) if event]
+    assert [set(BESIDE) <= set(event) for event in events] == [event["finish_reason"] is not None for event in events]
+    assert set(parse(serializer.closing(ACCEPTED, 4))) == {"id", "text", "finish_reason", "usage"}
+
+
+def test_a_bare_list_is_what_is_put_in() -> None:
+    assert read_native(b'[{"text": "Hi"}]') == read_native(native())
+
+
+def test_a_chat_is_read_whole() -> None:
+    body = read_native(
+        native(system="Be brief.", history=[{"inputs": [{"text": "A"}], "text": "B"}], model="tiny", stream=True)
+    )
+    assert [turn.role for turn in body.chat.turns] == ["system", "user", "assistant", "user"]
+    assert (body.model, body.stream, body.chat_param, body.wishes) == ("tiny", True, "inputs", Wishes())
+
+
+def test_usage_is_always_told() -> None:
+    assert read_native(native()).include_usage and read_native(native(stream=True)).include_usage
+
+
+@pytest.mark.parametrize(
+    ("parameters", "grounding"),
+    [(None, "boxes"), ({}, "boxes"), ({"draw_boxes": False}, "boxes"), ({"draw_boxes": None}, "boxes"),
+     ({"draw_boxes": True}, "drawn")],
+)  # fmt: skip
+def test_boxes_are_found_always_and_drawn_on_request(parameters: Any, grounding: str) -> None:
+    assert read_native(native(parameters=parameters)).grounding == grounding
+
+
+@pytest.mark.parametrize("name", ["max_tokens", "temperature", "messages", "Stream", ""])
+def test_an_unknown_field_is_refused_by_its_name(name: str) -> None:
+    error = refusal(read_native, native(**{name: 1}))
+    assert (error.kind, error.param, error.code) == ("invalid_request", name, "unknown_field")
+    assert error.message == f"{name!r} is not a field of a chat request"
+
+
+@pytest.mark.parametrize("name", ["temprature", "max_completion_tokens", "tools"])
+def test_an_unknown_parameter_is_refused_by_its_path(name: str) -> None:
+    error = refusal(read_native, native(parameters={name: None}))
+    assert (error.param, error.code) == (f"parameters.{name}", "unknown_parameter")
+    assert error.message == f"parameters.{name}: there is no such parameter"
+
+
+@pytest.mark.parametrize(
+    ("name", "values"), [("stream", [0, 1, "true", []]), ("model", [0, True, []]), ("parameters", [0, False, [], ""])]
+)
+def test_a_field_of_another_type_is_named(name: str, values: list[Any]) -> None:
+    for value in values:
+        error = refusal(read_native, native(**{name: value}))
+        assert (error.kind, error.param) == ("invalid_request", name)
+
+
+@pytest.mark.parametrize("value", [0, 1, "true", []])
+def test_drawing_is_asked_for_by_a_truth(value: Any) -> None:
+    assert refusal(read_native, native(parameters={"draw_boxes": value})).param == "parameters.draw_boxes"
+
+
+@pytest.mark.parametrize(("raw", "param"), [(b"{}", "inputs"), (b"[]", "inputs"), (b'[{"text": 3}]', "inputs[0].text")])
+def test_what_is_wrong_inside_a_chat_is_named(raw: bytes, param: str) -> None:
+    with pytest.raises(ChatError) as caught:
+        read_native(raw)
+    assert caught.value.param == param

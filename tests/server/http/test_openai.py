@@ -1,5 +1,7 @@
 """POST /v1/chat/completions: what its body may hold, and its answer whole and as chunks."""
 
+from typing import Any
+
 import pytest
 
 from server.http.openai import CompletionSerializer, read_openai
@@ -7,6 +9,7 @@ from server.requests.refusal import Refusal
 from server.requests.sampling import Wishes
 from tests.server.http.answers import ACCEPTED, DELTAS, SEVERAL, collected, parse
 from tests.server.http.request_bodies import openai, refusal
+from tokenization.chat.errors import ChatError
 from tokenization.text.bpe import BPETokenizer
 
 
@@ -81,3 +84,111 @@ def test_a_bare_list_is_no_completion() -> None:
     error = refusal(read_openai, b"[]")
     assert (error.kind, error.code) == ("invalid_request", "invalid_json")
     assert error.message == "the body must be a JSON object"
+
+
+NEUTRAL: list[tuple[str, list[Any]]] = [
+    ("tools", [None, []]),
+    ("functions", [None, []]),
+    ("response_format", [None, {"type": "text"}]),
+    ("tool_choice", [None, "none", "auto"]),
+]
+
+
+@pytest.mark.parametrize(("name", "values"), NEUTRAL)
+def test_what_is_not_done_here_may_be_asked_for_neutrally(name: str, values: list[Any]) -> None:
+    for value in values:
+        assert read_openai(openai(**{name: value})) == read_openai(openai())
+
+
+@pytest.mark.parametrize(
+    ("name", "values"),
+    [
+        ("tools", [[{"type": "function"}], {}, "none"]),
+        ("functions", [[{"name": "f"}], {}, "none"]),
+        ("response_format", [{"type": "json_object"}, {"type": "json_schema", "json_schema": {}}, {}, "text", []]),
+        ("tool_choice", ["required", "", 3, {"type": "function", "function": {"name": "f"}}]),
+    ],
+)
+def test_what_is_not_done_here_is_refused_by_its_name(name: str, values: list[Any]) -> None:
+    for value in values:
+        error = refusal(read_openai, openai(**{name: value}))
+        assert (error.kind, error.param, error.code) == ("invalid_request", name, None)
+        assert error.message.startswith(f"{name}: ")
+
+
+@pytest.mark.parametrize("value", [0, -1, 1.5, "4", True, 1 << 31])
+def test_a_bad_length_is_refused_under_the_name_that_was_used(value: Any) -> None:
+    assert refusal(read_openai, openai(max_completion_tokens=value)).param == "max_completion_tokens"
+    assert refusal(read_openai, openai(max_tokens=value, max_completion_tokens=4)).param == "max_tokens"
+
+
+def test_unknown_fields_are_ignored() -> None:
+    others = {"user": "me", "metadata": {"a": [1]}, "store": True, "temprature": 3, "draw_boxes": True}
+    assert read_openai(openai(**others)) == read_openai(openai())
+
+
+def test_usage_in_a_stream_is_asked_for_in_its_options() -> None:
+    for options, wanted in (
+        ({"include_usage": True}, True),
+        ({"include_usage": True, "include_obfuscation": False}, True),
+        ({"include_usage": False}, False),
+        ({"include_usage": None}, False),
+        ({}, False),
+        (None, False),
+    ):
+        body = read_openai(openai(stream=True, stream_options=options))
+        assert body.stream and body.include_usage is wanted
+
+
+def test_bad_options_of_a_stream_are_named() -> None:
+    for options, param in (
+        ({"include_usage": 1}, "stream_options.include_usage"),
+        ({"include_usage": "yes"}, "stream_options.include_usage"),
+        ([], "stream_options"),
+        (True, "stream_options"),
+    ):
+        assert refusal(read_openai, openai(stream_options=options)).param == param
+
+
+@pytest.mark.parametrize(
+    ("name", "values"), [("stream", [1, "true", []]), ("model", [3, []]), ("messages", [None, "Hi", {}, 3])]
+)
+def test_a_field_of_another_type_is_named(name: str, values: list[Any]) -> None:
+    for value in values:
+        error = refusal(read_openai, openai(**{name: value}))
+        assert (error.kind, error.param) == ("invalid_request", name)
+
+
+def test_messages_must_be_there() -> None:
+    assert refusal(read_openai, b"{}").param == "messages"
+
+
+def test_what_is_wrong_inside_a_message_is_named() -> None:
+    for messages, param in (([], "messages"), ([{"role": "robot", "content": "Hi"}], "messages[0].role")):
+        with pytest.raises(ChatError) as caught:
+            read_openai(openai(messages=messages))
+        assert caught.value.param == param
+
+
+def test_a_completion_is_read_whole() -> None:
+    body = read_openai(openai(model="tiny", stream=True))
+    assert (body.model, body.stream, body.chat_param, body.grounding) == ("tiny", True, "messages", "none")
+    assert read_openai(openai()).model is None and len(body.chat.turns) == 1
+
+
+def test_a_completion_without_logprobs_says_so(tokenizer: BPETokenizer) -> None:
+    choice = completion(tokenizer).whole(collected(DELTAS))["choices"][0]
+    assert choice == {
+        "index": 0,
+        "message": {"role": "assistant", "content": 'a "quote"\n\u2028你', "refusal": None},
+        "logprobs": None,
+        "finish_reason": "stop",
+    }
+
+
+def test_the_usage_of_a_stream_is_a_chunk_without_choices(tokenizer: BPETokenizer) -> None:
+    serializer = completion(tokenizer, include_usage=True)
+    last = parse(serializer.closing(ACCEPTED, 3))
+    assert set(last) == {"id", "created", "model", "object", "choices", "usage"}
+    assert (last["id"], last["model"], last["object"]) == ('id"1', 'a "model"', "chat.completion.chunk")
+    assert parse(serializer.event(DELTAS[0]))["usage"] is None, "every other chunk says that it has none"

@@ -1,8 +1,21 @@
 """POST /tokenize: a chat of either dialect, and the counts of its prompt."""
 
+import json
+from typing import Any
+
+import msgspec
+import numpy as np
+import pytest
+
 from server.http.native import read_native
-from server.http.tokenize import read_tokenize
-from tests.server.http.request_bodies import native, openai
+from server.http.openai import read_openai
+from server.http.tokenize import read_tokenize, token_counts
+from server.requests.sampling import Wishes
+from tests.server.doubles import prepared
+from tests.server.http.request_bodies import native, openai, refusal
+from tokenization.chat.errors import ChatError
+from tokenization.chat.parts import Kind
+from tokenization.messages import MediaItem
 
 
 def test_tokenize_reads_both_dialects() -> None:
@@ -10,3 +23,73 @@ def test_tokenize_reads_both_dialects() -> None:
     assert read_tokenize(openai()).chat.turns[0].role == "user"
     assert read_tokenize(b'[{"text": "Hi"}]').chat == read_native(native()).chat
     assert (read_tokenize(openai()).chat_param, read_tokenize(native()).chat_param) == ("messages", "inputs")
+
+
+def item(kind: Kind, *spans: tuple[int, int]) -> MediaItem:
+    return MediaItem(kind=kind, spans=spans, grid=(1, 2, 2), digest="")
+
+
+def test_a_chat_is_counted_as_its_own_route_reads_it() -> None:
+    parts = [{"type": "image_url", "image_url": {"url": "data:,"}}, {"type": "text", "text": "Hi"}]
+    messages = openai(messages=[{"role": "developer", "content": "x"}, {"role": "user", "content": parts}])
+    assert read_tokenize(messages).chat == read_openai(messages).chat
+    inputs = native(system="x", history=[{"inputs": [{"image": "data:,"}], "text": "B"}], model="tiny")
+    assert read_tokenize(inputs) == read_native(inputs)
+
+
+def test_messages_are_counted_without_their_parameters() -> None:
+    """A client may send what it would send to /v1/chat/completions."""
+    body = read_tokenize(openai(stream=True, stream_options={"include_usage": True}, temperature=-1, max_tokens=5))
+    assert (body.wishes, body.stream, body.include_usage, body.model) == (Wishes(), False, False, None)
+
+
+def test_messages_win_over_inputs() -> None:
+    body = read_tokenize(openai(inputs=[{"text": "other"}]))
+    assert body.chat == read_openai(openai()).chat
+
+
+@pytest.mark.parametrize("messages", [None, 3, "Hi", {}])
+def test_messages_must_be_a_list(messages: Any) -> None:
+    error = refusal(read_tokenize, openai(messages=messages))
+    assert (error.kind, error.message, error.param) == ("invalid_request", "must be a list", "messages")
+
+
+@pytest.mark.parametrize(
+    ("raw", "param"),
+    [
+        (b"{}", "inputs"),
+        (b"[]", "inputs"),
+        (b'{"inputs": [{"sound": "x"}]}', "inputs[0]"),
+        (b'{"messages": []}', "messages"),
+        (b'{"messages": [{"role": "user", "content": 3}]}', "messages[0].content"),
+    ],
+)
+def test_what_is_wrong_inside_a_chat_is_named_in_its_dialect(raw: bytes, param: str) -> None:
+    with pytest.raises(ChatError) as caught:
+        read_tokenize(raw)
+    assert caught.value.param == param
+
+
+def test_what_the_native_dialect_does_not_know_is_refused_here_too() -> None:
+    error = refusal(read_tokenize, native(temperature=1))
+    assert (error.param, error.code) == ("temperature", "unknown_field")
+    error = refusal(read_tokenize, native(parameters={"temperature": -1}))
+    assert error.param == "parameters.temperature"
+
+
+def test_each_medium_is_counted_over_all_its_runs_of_pads() -> None:
+    """A video has a run for each of its frames; what stands between them is text."""
+    media = (item("image", (1, 2)), item("video", (4, 3), (8, 3), (12, 1)), item("audio", (14, 5)))
+    counts = token_counts(msgspec.structs.replace(prepared("r", 20), media=media), 100)
+    assert counts["media"] == [
+        {"kind": "image", "tokens": 2},
+        {"kind": "video", "tokens": 7},
+        {"kind": "audio", "tokens": 5},
+    ]
+    assert (counts["count"], counts["max_model_len"]) == (20, 100)
+
+
+def test_ids_are_whole_numbers_that_json_has() -> None:
+    found = msgspec.structs.replace(prepared("r", 3), input_ids=np.array([5, 151_655, 2], np.int64))
+    expected = {"ids": [5, 151_655, 2], "count": 3, "media": [], "max_model_len": 9}
+    assert json.loads(json.dumps(token_counts(found, 9))) == expected
