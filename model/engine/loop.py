@@ -27,6 +27,7 @@ from model.ops.load import load_ops
 from model.registry import family_of
 from model.weights import Weights
 from shm import Channel, ChannelClosed, ChannelError
+from tokenization.messages import Prepared
 
 PULSE_SECONDS = 0.5
 _WARM_UP = "warm-up"  # no server gives this id
@@ -90,11 +91,11 @@ def warm_up(engine: Engine) -> None:
     n = min(8, engine.size.max_model_len - 1)
     if n < 1:
         return
-    generate = Generate(
-        request_id=_WARM_UP, input_ids=np.zeros(n, np.int64), media=(),
-        positions=np.broadcast_to(np.arange(n, dtype=np.int32), (3, n)), position_delta=0,
-        sampling=SamplingParams(max_tokens=2, temperature=0.0, seed=0),
+    prepared = Prepared(
+        request_id=_WARM_UP, input_ids=np.zeros(n, np.int64), media=(), position_delta=0, seconds={},
+        positions=np.broadcast_to(np.arange(n, dtype=np.int32), (3, n)),
     )  # fmt: skip
+    generate = Generate(prepared=prepared, sampling=SamplingParams(max_tokens=2, temperature=0.0, seed=0))
     refusal = engine.submit(generate)
     if refusal is not None:
         raise RuntimeError(f"the warm-up request was refused: {refusal.message}")

@@ -39,9 +39,10 @@ def take_words(generate: Generate, bounds: Bounds) -> Sequence:
     Raises RequestError for a damaged word, a span outside the ids, a shape that contradicts the grid, an id outside
     [0, vocab) and a prompt that leaves no room for one token.
     """
-    n = len(generate.input_ids)
-    if generate.input_ids.ndim != 1 or generate.positions.shape != (3, n):
-        raise RequestError(f"{n} ids came with positions of shape {generate.positions.shape}")
+    prepared = generate.prepared
+    n = len(prepared.input_ids)
+    if prepared.input_ids.ndim != 1 or prepared.positions.shape != (3, n):
+        raise RequestError(f"{n} ids came with positions of shape {prepared.positions.shape}")
     if not 1 <= n < bounds.max_model_len:
         raise RequestError(f"the prompt has {n} tokens, this engine takes 1 to {bounds.max_model_len - 1}")
     if generate.sampling.max_tokens < 1:
@@ -52,14 +53,14 @@ def take_words(generate: Generate, bounds: Bounds) -> Sequence:
         raise RequestError(f"logit_bias holds ids outside [0, {bounds.vocab_size})")
     limit = min(n + generate.sampling.max_tokens, bounds.max_model_len)
     ids = np.empty(limit, np.int64)
-    ids[:n] = generate.input_ids
+    ids[:n] = prepared.input_ids
     taken = np.zeros(n, bool)
-    media = tuple(_take(i, item, ids[:n], taken, bounds) for i, item in enumerate(generate.media))
+    media = tuple(_take(i, item, ids[:n], taken, bounds) for i, item in enumerate(prepared.media))
     if ids[:n].min() < 0 or ids[:n].max() >= bounds.vocab_size:
         raise RequestError(f"the prompt holds ids outside [0, {bounds.vocab_size})")
     return Sequence(
         request_id=generate.request_id, ids=ids, n_prompt=n, limit=limit, n_tokens=n,
-        positions=generate.positions.astype(np.int64), position_delta=generate.position_delta, media=media,
+        positions=prepared.positions.astype(np.int64), position_delta=prepared.position_delta, media=media,
         embedding_bytes=sum(m.n_tokens for m in media) * bounds.hidden_size * bounds.itemsize,
         sampling=generate.sampling,
     )  # fmt: skip

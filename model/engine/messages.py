@@ -3,11 +3,10 @@
 from typing import Literal
 
 import msgspec
-import numpy as np
 
 from configs.serve import EngineConfig
 from tokenization.chat.parts import Kind
-from tokenization.messages import MediaItem
+from tokenization.messages import Prepared
 
 
 class SamplingParams(msgspec.Struct, frozen=True, kw_only=True):
@@ -55,12 +54,12 @@ class StartEngine(msgspec.Struct, frozen=True, kw_only=True, tag=True):
 class Generate(msgspec.Struct, frozen=True, kw_only=True, tag=True):
     """One prepared request. The words are taken out of the ids at admission."""
 
-    request_id: str
-    input_ids: np.ndarray  # int64 [n]
-    media: tuple[MediaItem, ...]
-    positions: np.ndarray  # int32 [3, n]
-    position_delta: int
+    prepared: Prepared
     sampling: SamplingParams
+
+    @property
+    def request_id(self) -> str:
+        return self.prepared.request_id
 
 
 class Abort(msgspec.Struct, frozen=True, kw_only=True, tag=True):

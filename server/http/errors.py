@@ -11,7 +11,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
 from server.requests.refusal import Kind, Refusal, invalid_request
-from tokenization.chat.errors import ChatError
+from tokenization.chat.errors import ChatError, shortened
 
 STATUS: Mapping[Kind, int] = {
     "invalid_request": 400,
@@ -53,13 +53,16 @@ def _body(
 
 
 def param_of(loc: tuple[str | int, ...]) -> str:
-    """A validator's location as the path of a field: ("messages", 1, "role") -> "messages[1].role"."""
+    """A validator's location as the path of a field: ("messages", 1, "role") -> "messages[1].role".
+
+    A client's own key may be part of it, and is shortened.
+    """
     param = ""
     for part in loc:
         if isinstance(part, int):
             param += f"[{part}]"
         else:
-            param += f".{part}" if param else part
+            param += f".{shortened(part)}" if param else shortened(part)
     return param
 
 
@@ -72,7 +75,7 @@ def install(app: FastAPI) -> None:
 
     async def on_chat_error(request: Request, error: Exception) -> Response:
         assert isinstance(error, ChatError)
-        return error_response(invalid_request(error.message, error.param), request.state.request_id)
+        return error_response(invalid_request(error.message, error.param, error.code), request.state.request_id)
 
     async def on_http_error(request: Request, error: Exception) -> Response:
         assert isinstance(error, HTTPException)

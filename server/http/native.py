@@ -10,6 +10,7 @@ from server.requests.answer import Accepted, Delta, Finish
 from server.requests.grounding import Grounded
 from server.requests.refusal import invalid_request
 from tokenization.chat.dialects import chat_from_native
+from tokenization.chat.errors import shortened
 from tokenization.text.tokenizer import Tokenizer
 
 KEYS = ("inputs", "history", "system")
@@ -30,7 +31,8 @@ def native_chat(body: dict[str, Any]) -> ChatBody:
     """What /chat takes, as an object. Raises Refusal, ChatError."""
     unknown = sorted(set(body) - {*KEYS, "parameters", "stream", "model"})
     if unknown:
-        raise invalid_request(f"{unknown[0]!r} is not a field of a chat request", unknown[0], "unknown_field")
+        name = shortened(unknown[0])
+        raise invalid_request(f"{name!r} is not a field of a chat request", name, "unknown_field")
     stream = body.get("stream")
     if stream is not None and not isinstance(stream, bool):
         raise invalid_request("must be true or false", "stream")

@@ -195,14 +195,7 @@ class RequestService:
         watch: Stopwatch,
     ) -> None:
         sampling = self.card.defaults.sampling(request.wishes, room)
-        generate = Generate(
-            request_id=request.id,
-            input_ids=prepared.input_ids,
-            media=prepared.media,
-            positions=prepared.positions,
-            position_delta=prepared.position_delta,
-            sampling=sampling,
-        )
+        generate = Generate(prepared=prepared, sampling=sampling)
         answers = Answers(self.card.tokenizer, request.wishes)
         try:
             stream = resources.stream = await self.engine.submit(generate)

@@ -58,7 +58,7 @@ def n_media(parts: Parts) -> int:
 
 def array_of(generate: Generate, start: int, root: Path, dtype: Any = np.uint8) -> np.ndarray:
     """The array that the words at `start` lead to."""
-    name, shape = generate.input_ids[start : start + 2].tolist()
+    name, shape = generate.prepared.input_ids[start : start + 2].tolist()
     return read_segment(root, decode_shm_name_from_int64(name), decode_shape_from_int64(shape), dtype)
 
 
@@ -72,7 +72,7 @@ def pixels_of(path: Path, generate: Generate, parts: Parts, root: Path) -> dict[
     if images:
         out = processor(images, return_tensors="pt")
         found |= {"pixel_values": out["pixel_values"], "image_grid_thw": out["image_grid_thw"]}
-    videos = [item for item in generate.media if item.kind == "video"]
+    videos = [item for item in generate.prepared.media if item.kind == "video"]
     if videos:
         mean, std = (torch.tensor(values)[None, :, None] for values in (processor.image_mean, processor.image_std))
         patches = torch.cat([torch.from_numpy(array_of(generate, item.spans[0][0], root)) for item in videos])
@@ -93,12 +93,12 @@ def explicit(
     hf: Any, ids: torch.Tensor, generate: Generate, media: Mapping[str, torch.Tensor], banned: list[int]
 ) -> tuple[list[int], torch.Tensor]:
     """Greedy tokens and logits by whole forward passes under explicit positions: the prompt's, then one by one."""
-    first = generate.input_ids.shape[0]
-    assert generate.positions[:, -1].max() + 1 == first + generate.position_delta
+    first = generate.prepared.input_ids.shape[0]
+    assert generate.prepared.positions[:, -1].max() + 1 == first + generate.prepared.position_delta
     rows = []
     for i in range(first, first + N):
-        generated = torch.arange(first, i) + generate.position_delta
-        positions = torch.cat([torch.from_numpy(generate.positions).long(), generated.expand(3, -1)], dim=1)
+        generated = torch.arange(first, i) + generate.prepared.position_delta
+        positions = torch.cat([torch.from_numpy(generate.prepared.positions).long(), generated.expand(3, -1)], dim=1)
         out = hf(input_ids=ids[None], position_ids=positions[:, None], use_cache=False, **media)
         rows.append(out.logits[0, -1].float())
         best = rows[-1].index_fill(0, torch.tensor(banned), -torch.inf).argmax()

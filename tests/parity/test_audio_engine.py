@@ -125,8 +125,8 @@ def reference_of(
     hf: Any, setup: Setup, name: str, generate: Generate, written: Written, harness: EngineHarness
 ) -> Reference:
     """transformers, alone with this one prompt."""
-    ids = torch.from_numpy(generate.input_ids.copy())
-    for item in generate.media:
+    ids = torch.from_numpy(generate.prepared.input_ids.copy())
+    for item in generate.prepared.media:
         places = [place for start, length in item.spans for place in range(start, start + length)]
         ids[places[:2]] = setup.model.pad_ids[item.kind]
     banned = never_sampled(setup.model)
@@ -135,7 +135,7 @@ def reference_of(
         media |= pixels_of(setup.path, generate, plain(written), harness.root)
         if name in EXPLICIT:
             return as_reference(len(ids), *explicit(hf, ids, generate, media, banned), banned)
-        seconds = [item.seconds_per_grid for item in generate.media if item.seconds_per_grid]
+        seconds = [item.seconds_per_grid for item in generate.prepared.media if item.seconds_per_grid]
         media["use_audio_in_video"] = n_media(plain(written)) > sum(not isinstance(part, str) for part in written)
         media["video_second_per_grid"] = torch.tensor(seconds) if seconds else None
     return as_reference(len(ids), *generated(hf, ids, media, banned), banned)
@@ -171,7 +171,7 @@ def test_sound_in_a_video_lies_in_several_runs_and_time_moves_positions(setup: S
     """What the tests below stand on."""
     for name in set(setup.members) & {"talkie", "image_talkie_audio", "both"}:
         generate = harness.prepare(name, setup.members[name])
-        assert max(len(item.spans) for item in generate.media) > 1 and generate.position_delta != 0
+        assert max(len(item.spans) for item in generate.prepared.media) > 1 and generate.prepared.position_delta != 0
         harness.pool.retire(name)
         harness.pool.settle(name)
 

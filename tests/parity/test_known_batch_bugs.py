@@ -62,10 +62,10 @@ def test_twenty_pictures_come_in_the_order_in_which_they_were_sent(harness: Engi
     for i, shade in enumerate(shades):
         parts += [f"{i + 1}", shade]
     generate = harness.prepare("twenty", parts)
-    starts = [item.spans[0][0] for item in generate.media]
+    starts = [item.spans[0][0] for item in generate.prepared.media]
     assert starts == sorted(starts) and len(starts) == 20
     for i, start in enumerate(starts):
-        name, shape = generate.input_ids[start : start + 2].tolist()
+        name, shape = generate.prepared.input_ids[start : start + 2].tolist()
         pixels = read_segment(harness.root, decode_shm_name_from_int64(name), decode_shape_from_int64(shape), np.uint8)
         red, green, blue = pixels.reshape(-1, 3, 196).transpose(1, 0, 2).reshape(3, -1)
         assert (red == 10 * i).all() and (green == 0).all() and (blue == 255 - 10 * i).all()
@@ -86,9 +86,9 @@ def test_a_text_first_in_the_batch_does_not_shift_the_positions_of_the_rest(
     }
     for name, parts in batch.items():
         generate = harness.prepare(name, parts)
-        n = len(generate.input_ids)
-        assert generate.positions.shape == (3, n) and (generate.positions[:, 0] == 0).all()
-        assert generate.positions.max() == n - 1 + generate.position_delta
+        n = len(generate.prepared.input_ids)
+        assert generate.prepared.positions.shape == (3, n) and (generate.prepared.positions[:, 0] == 0).all()
+        assert generate.prepared.positions.max() == n - 1 + generate.prepared.position_delta
         harness.pool.retire(name)
         harness.pool.settle(name)
     assert_answered_as_alone(model, harness, batch)
@@ -103,10 +103,16 @@ def test_every_video_of_a_batch_keeps_its_own_rate(
     seconds = {"slow": 2.0, "fast": 0.5}
     for order in (("slow", "fast"), ("fast", "slow")):  # in one request
         generate = harness.prepare("both", ["a", videos[order[0]], "b", videos[order[1]]])
-        assert [item.seconds_per_grid for item in generate.media] == [seconds[name] for name in order]
-        for item, name in zip(generate.media, order, strict=True):
+        assert [item.seconds_per_grid for item in generate.prepared.media] == [seconds[name] for name in order]
+        for item, name in zip(generate.prepared.media, order, strict=True):
             ((start, length),) = item.spans
-            times = sorted(set((generate.positions[0, start : start + length] - generate.positions[0, start]).tolist()))
+            times = sorted(
+                set(
+                    (
+                        generate.prepared.positions[0, start : start + length] - generate.prepared.positions[0, start]
+                    ).tolist()
+                )
+            )
             step = int(2 * seconds[name]) if timed else 1
             assert times == [i * step for i in range(item.grid[0])]
         harness.pool.retire("both")
@@ -130,19 +136,19 @@ def test_decoding_goes_on_behind_a_video_that_outlasts_its_size(
     video = clip(CLIP, fps=4, min_pixels=3136)
     for name, n in (("one", 1), ("two", 2), ("three", 3)):
         generate = harness.prepare(name, [part for i in range(n) for part in (f"{i} ", video)] + ["what?"], SAMPLING)
-        for item in generate.media:
+        for item in generate.prepared.media:
             t, h, w = item.grid
             assert t > max(h, w) // 2
             ((start, length),) = item.spans
-            block = generate.positions[:, start : start + length]
+            block = generate.prepared.positions[:, start : start + length]
             assert block.max() == block[0, -1]  # time is the greatest
-            assert (generate.positions[:, start + length] == block.max() + 1).all()
+            assert (generate.prepared.positions[:, start + length] == block.max() + 1).all()
         seen.clear()
         engine = engine_at(model, harness.root, tokens=2048)
         harness.submit(engine, generate)
         harness.run(engine)
         whole = np.concatenate(seen, axis=1)
-        n_prompt = len(generate.input_ids)
-        assert np.array_equal(whole[:, :n_prompt], generate.positions)
-        decoded = generate.positions.max() + 1 + np.arange(SAMPLING.max_tokens - 1)
+        n_prompt = len(generate.prepared.input_ids)
+        assert np.array_equal(whole[:, :n_prompt], generate.prepared.positions)
+        decoded = generate.prepared.positions.max() + 1 + np.arange(SAMPLING.max_tokens - 1)
         assert np.array_equal(whole[:, n_prompt:], np.broadcast_to(decoded, (3, len(decoded))))

@@ -49,18 +49,18 @@ N_MEDIA = {name: n_media(parts) for name, parts in MEMBERS.items() if n_media(pa
 @torch.inference_mode()
 def reference_of(hf: Any, path: Path, generate: Generate, parts: Parts, root: Path, banned: list[int]) -> Reference:
     """transformers, alone with this one prompt; positions are its own, but for a video that outlasts its size."""
-    ids = torch.from_numpy(generate.input_ids.copy())
-    for item in generate.media:
+    ids = torch.from_numpy(generate.prepared.input_ids.copy())
+    for item in generate.prepared.media:
         ids[item.spans[0][0] : item.spans[0][0] + 2] = getattr(hf.config, f"{item.kind}_token_id")
     media = pixels_of(path, generate, parts, root)
     kinds = (ids == hf.config.image_token_id).int() + 2 * (ids == hf.config.video_token_id).int()
     if hasattr(hf.config.vision_config, "tokens_per_second") and "video_grid_thw" in media:
         media["second_per_grid_ts"] = torch.tensor(
-            [item.seconds_per_grid for item in generate.media if item.seconds_per_grid]
+            [item.seconds_per_grid for item in generate.prepared.media if item.seconds_per_grid]
         )
     grids = {name: value for name, value in media.items() if not name.startswith("pixel")}
     theirs, _ = hf.model.get_rope_index(ids[None], kinds[None], **grids)
-    if np.array_equal(theirs[:, 0].numpy(), generate.positions):
+    if np.array_equal(theirs[:, 0].numpy(), generate.prepared.positions):
         tokens, logits = generated(hf, ids, {"mm_token_type_ids": kinds[None], **media}, banned)
     else:
         tokens, logits = explicit(hf, ids, generate, media, banned)

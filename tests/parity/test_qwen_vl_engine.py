@@ -15,7 +15,7 @@ from shm import write_segment
 from tests.model.engine.engine_harness import EngineHarness, engine_at, engine_harness_at
 from tests.parity.golden_qwen_vl import GOLDEN, IMG_PAD, MARGIN, Case, cases, checkpoint_with, pixels_of, processor_at
 from tests.parity.harness import load_ours
-from tokenization.messages import MediaItem
+from tokenization.messages import MediaItem, Prepared
 from tokenization.prepare import write_words
 
 PLAIN = ("text_1", "text_300", "image_1", "image_2", "image_only", "chat_image", "text_24")
@@ -61,14 +61,10 @@ def generate_of(case: Case, harness: EngineHarness, setup: Setup) -> Generate:
         media.append(MediaItem(kind="image", spans=(span,), grid=measure.grid))
     sampling = SamplingParams(max_tokens=len(case.greedy), temperature=0.0, seed=0)
     positions = np.broadcast_to(np.arange(len(ids), dtype=np.int32), (3, len(ids))).copy()
-    return Generate(
-        request_id=case.name,
-        input_ids=ids,
-        media=tuple(media),
-        positions=positions,
-        position_delta=0,
-        sampling=sampling,
+    prepared = Prepared(
+        request_id=case.name, input_ids=ids, media=tuple(media), positions=positions, position_delta=0, seconds={}
     )
+    return Generate(prepared=prepared, sampling=sampling)
 
 
 def answer(

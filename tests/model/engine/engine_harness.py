@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import numpy as np
 from PIL import Image
 
@@ -81,10 +82,7 @@ class EngineHarness:
 
         job = Prepare(request_id=request_id, chat=chat_of(parts))
         prepared = prepare(job, self._start, self._prompt, ask, lambda: None)
-        return Generate(
-            request_id=request_id, input_ids=prepared.input_ids, media=prepared.media, positions=prepared.positions,
-            position_delta=prepared.position_delta, sampling=sampling,
-        )  # fmt: skip
+        return Generate(prepared=prepared, sampling=sampling)
 
     def book(self, messages: Sequence[FromEngine]) -> None:
         """Take what an engine said. Nothing may follow a Finished, and nothing is read twice."""
@@ -151,3 +149,8 @@ def engine_at(
         kv_cache_bytes=kv_tokens * model.kv.bytes_per_token(model.dtype.itemsize),
     )  # fmt: skip
     return Engine(model=model, config=config, root=root, max_model_len=max_model_len)
+
+
+def with_prepared(generate: Generate, **fields: Any) -> Generate:
+    """The same request with other ids, media or positions."""
+    return msgspec.structs.replace(generate, prepared=msgspec.structs.replace(generate.prepared, **fields))

@@ -14,7 +14,7 @@ from model.engine.messages import Generate, MediaRead, SamplingParams, StepDone
 from model.forward_batch import ForwardBatch, KVCache
 from model.net.multimodal import MultimodalLM
 from shm import encode_shape_to_int64
-from tests.model.engine.engine_harness import GREEDY, EngineHarness, Parts, engine_at, picture
+from tests.model.engine.engine_harness import GREEDY, EngineHarness, Parts, engine_at, picture, with_prepared
 
 ONE: Parts = ["look: ", picture(120, 90, 1), "what is in this image?"]
 THREE: Parts = [picture(60, 70, 2), "and", picture(90, 60, 3), "and", picture(100, 120, 4), "describe"]
@@ -70,7 +70,7 @@ def test_a_stop_token_is_reported_and_ends_the_request(model: MultimodalLM, harn
 
 
 def test_max_model_len_ends_a_request_with_length(model: MultimodalLM, harness: EngineHarness) -> None:
-    n = len(harness.prepare("a", TEXT).input_ids)
+    n = len(harness.prepare("a", TEXT).prepared.input_ids)
     engine = engine_at(model, harness.root, max_model_len=n + 3)
     submit(harness, engine, "a", TEXT)
     harness.run(engine)
@@ -112,38 +112,38 @@ def delete_segment(harness: EngineHarness, generate: Generate) -> Generate:
 
 
 def corrupt_word(harness: EngineHarness, generate: Generate) -> Generate:
-    ids = generate.input_ids.copy()
+    ids = generate.prepared.input_ids.copy()
     ids[np.flatnonzero(ids < 0)[0]] ^= 1 << 30
-    return msgspec.structs.replace(generate, input_ids=ids)
+    return with_prepared(generate, input_ids=ids)
 
 
 def other_shape(harness: EngineHarness, generate: Generate) -> Generate:
     """Word and grid agree with each other, but not with the segment's record."""
-    item = generate.media[1]
+    item = generate.prepared.media[1]
     grid = (1, item.grid[1] + 2, item.grid[2])
-    ids = generate.input_ids.copy()
+    ids = generate.prepared.input_ids.copy()
     ids[item.spans[0][0] + 1] = encode_shape_to_int64((grid[1] * grid[2], 588))
-    media = (generate.media[0], msgspec.structs.replace(item, grid=grid), *generate.media[2:])
-    return msgspec.structs.replace(generate, input_ids=ids, media=media)
+    media = (generate.prepared.media[0], msgspec.structs.replace(item, grid=grid), *generate.prepared.media[2:])
+    return with_prepared(generate, input_ids=ids, media=media)
 
 
 def wrong_grid(harness: EngineHarness, generate: Generate) -> Generate:
-    item = msgspec.structs.replace(generate.media[0], grid=(1, 2, 2))
-    return msgspec.structs.replace(generate, media=(item, *generate.media[1:]))
+    item = msgspec.structs.replace(generate.prepared.media[0], grid=(1, 2, 2))
+    return with_prepared(generate, media=(item, *generate.prepared.media[1:]))
 
 
 def odd_grid(harness: EngineHarness, generate: Generate) -> Generate:
     """As many patches, in a grid that the tower cannot merge."""
-    item = generate.media[0]
+    item = generate.prepared.media[0]
     item = msgspec.structs.replace(item, grid=(1, 1, item.grid[1] * item.grid[2]))
-    return msgspec.structs.replace(generate, media=(item, *generate.media[1:]))
+    return with_prepared(generate, media=(item, *generate.prepared.media[1:]))
 
 
 def shorter_span(harness: EngineHarness, generate: Generate) -> Generate:
     """The tower gives more rows than the item has pads."""
-    ((start, length),) = generate.media[0].spans
-    item = msgspec.structs.replace(generate.media[0], spans=((start, length - 1),))
-    return msgspec.structs.replace(generate, media=(item, *generate.media[1:]))
+    ((start, length),) = generate.prepared.media[0].spans
+    item = msgspec.structs.replace(generate.prepared.media[0], spans=((start, length - 1),))
+    return with_prepared(generate, media=(item, *generate.prepared.media[1:]))
 
 
 BROKEN: list[tuple[Callable[[EngineHarness, Generate], Generate], str]] = [
@@ -186,7 +186,7 @@ def test_what_can_never_be_served_is_refused_at_once(model: MultimodalLM, harnes
 
 def test_as_many_media_tokens_as_it_says_are_taken(model: MultimodalLM, harness: EngineHarness) -> None:
     generate = harness.prepare("a", ONE)
-    need = sum(length for _, length in generate.media[0].spans)
+    need = sum(length for _, length in generate.prepared.media[0].spans)
     row = model.hidden_size * 4
     tight, short = (engine_at(model, harness.root, embedding_bytes=need * row - less) for less in (0, 1))
     assert (tight.max_media_tokens, short.max_media_tokens) == (need, need - 1)
@@ -194,7 +194,7 @@ def test_as_many_media_tokens_as_it_says_are_taken(model: MultimodalLM, harness:
 
 
 def test_embeddings_of_all_requests_stay_inside_their_budget(model: MultimodalLM, harness: EngineHarness) -> None:
-    one = sum(length for _, length in harness.prepare("x", ONE).media[0].spans) * model.hidden_size * 4
+    one = sum(length for _, length in harness.prepare("x", ONE).prepared.media[0].spans) * model.hidden_size * 4
     harness.pool.retire("x")
     harness.pool.settle("x")
     expected = solo(model, harness, ONE)
@@ -225,7 +225,7 @@ def test_a_seeded_draw_depends_on_nothing_else(model: MultimodalLM, harness: Eng
     alone = solo(model, harness, THREE, SEEDED)
     assert len(set(alone)) > 5 and alone != solo(model, harness, THREE, msgspec.structs.replace(SEEDED, seed=5))
     # Tight: both texts and the prompt fit exactly, with one block to grow for each that runs.
-    n_text, n_three = (len(harness.prepare("measured", parts).input_ids) for parts in (TEXT, THREE))
+    n_text, n_three = (len(harness.prepare("measured", parts).prepared.input_ids) for parts in (TEXT, THREE))
     harness.pool.retire("measured")
     harness.pool.settle("measured")
     tight = 2 * -(-n_text // 4) - (-n_three // 4) + 2
@@ -293,6 +293,6 @@ def test_progress_is_visible_in_mid_step(model: MultimodalLM, harness: EngineHar
     generate = harness.prepare("a", THREE, msgspec.structs.replace(GREEDY, max_tokens=2))
     harness.submit(engine, generate)
     harness.run(engine)
-    patches = sum(item.grid[1] * item.grid[2] for item in generate.media)
-    assert [(p.tokens, p.patches) for p in seen if p] == [(len(generate.input_ids), patches), (1, 0)]
+    patches = sum(item.grid[1] * item.grid[2] for item in generate.prepared.media)
+    assert [(p.tokens, p.patches) for p in seen if p] == [(len(generate.prepared.input_ids), patches), (1, 0)]
     assert seen[0] is not None and replace(seen[0], tokens=0).started <= seen[1].started  # type: ignore[union-attr]

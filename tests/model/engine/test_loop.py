@@ -27,7 +27,7 @@ from model.engine.messages import (
 )
 from model.net.multimodal import MultimodalLM
 from shm import Channel, ChannelClosed, ChannelError, channel_pair
-from tests.model.engine.engine_harness import GREEDY, EngineHarness, engine_at, picture
+from tests.model.engine.engine_harness import GREEDY, EngineHarness, engine_at, picture, with_prepared
 
 CONFIG = EngineConfig(device="cpu", dtype="float32", block_size=16, kv_cache_bytes=4 << 20, max_batched_tokens=32)
 
@@ -134,7 +134,7 @@ def test_abort_ends_a_long_answer_at_once(running: Running, harness: EngineHarne
 def test_a_refused_request_is_answered(running: Running, harness: EngineHarness) -> None:
     assert isinstance(running.next(), EngineReady)
     generate = harness.prepare("a", ["one two three"])
-    running.server.send(msgspec.structs.replace(generate, input_ids=generate.input_ids + 100_000))
+    running.server.send(with_prepared(generate, input_ids=generate.prepared.input_ids + 100_000))
     answer = running.next()
     assert isinstance(answer, Finished) and answer.reason == "failed"
     running.server.send(generate)

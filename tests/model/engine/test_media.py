@@ -13,7 +13,8 @@ from model.engine.media import Bounds, read, take_words
 from model.engine.messages import Generate, SamplingParams
 from model.engine.plan import RequestError
 from shm import Owner, Pool, encode_shape_to_int64, encode_shm_name_to_int64, write_segment
-from tokenization.messages import MediaItem
+from tests.model.engine.engine_harness import with_prepared
+from tokenization.messages import MediaItem, Prepared
 
 PAD = 9
 NAMES = ("00000000abc", "00000000abd")
@@ -39,24 +40,25 @@ def good() -> Generate:
     for (first, second), name, patches in (((3, 4), NAMES[0], 16), ((10, 15), NAMES[1], 8)):
         ids[first] = encode_shm_name_to_int64(name)
         ids[second] = encode_shape_to_int64((patches, 588))
-    return Generate(
+    prepared = Prepared(
         request_id="a", input_ids=ids, media=(item((3, 4)), item((10, 1), (15, 1), grid=(1, 2, 4))),
-        positions=np.zeros((3, 20), np.int32), position_delta=-2, sampling=SamplingParams(max_tokens=5, seed=0),
+        positions=np.zeros((3, 20), np.int32), position_delta=-2, seconds={},
     )  # fmt: skip
+    return Generate(prepared=prepared, sampling=SamplingParams(max_tokens=5, seed=0))
 
 
 def with_ids(places: dict[int, int]) -> Change:
     def change(generate: Generate) -> Generate:
-        ids = generate.input_ids.copy()
+        ids = generate.prepared.input_ids.copy()
         for place, value in places.items():
             ids[place] = value
-        return msgspec.structs.replace(generate, input_ids=ids)
+        return with_prepared(generate, input_ids=ids)
 
     return change
 
 
 def with_media(*media: MediaItem) -> Change:
-    return lambda generate: msgspec.structs.replace(generate, media=media)
+    return lambda generate: with_prepared(generate, media=media)
 
 
 def test_words_are_taken_out_and_pads_are_back() -> None:
@@ -64,7 +66,7 @@ def test_words_are_taken_out_and_pads_are_back() -> None:
     sequence = take_words(generate, bounds())
     pads = [3, 4, 5, 6, 10, 15]
     assert sequence.ids[:20].tolist() == [PAD if i in pads else i for i in range(20)]
-    assert generate.input_ids.min() < 0  # the message was not touched
+    assert generate.prepared.input_ids.min() < 0  # the message was not touched
     assert sequence.n_prompt == sequence.n_tokens == 20 and sequence.limit == 25 and len(sequence.ids) == 25
     assert [(m.segment.name, m.segment.shape, m.segment.dtype) for m in sequence.media if m.segment] == [
         (NAMES[0], (16, 588), "uint8"), (NAMES[1], (8, 588), "uint8"),
@@ -75,9 +77,9 @@ def test_words_are_taken_out_and_pads_are_back() -> None:
 
 
 def test_a_kind_that_is_no_bytes_is_read_as_what_it_is(tmp_path: Path) -> None:
-    media = (msgspec.structs.replace(good().media[0], kind="video"),)
+    media = (msgspec.structs.replace(good().prepared.media[0], kind="video"),)
     generate = good()
-    generate.input_ids[[10, 15]] = 0
+    generate.prepared.input_ids[[10, 15]] = 0
     pads = {"video": PAD, "image": PAD}
     (found,) = take_words(with_media(*media)(generate), replace(bounds(), pad_ids=pads)).media
     array = np.random.default_rng(0).standard_normal((16, 588)).astype(np.float32)
@@ -109,10 +111,10 @@ REFUSED: dict[str, tuple[Change, str]] = {
     "the two words exchanged": (with_ids({3: SHAPE, 4: WORD}), "media_unavailable"),
     "a pad where the name should be": (with_ids({3: PAD}), "media_unavailable"),
     "another shape than the grid's": (with_ids({4: encode_shape_to_int64((12, 588))}), "internal"),
-    "another grid than the shape's": (with_media(item((3, 4), grid=(1, 2, 4)), good().media[1]), "internal"),
+    "another grid than the shape's": (with_media(item((3, 4), grid=(1, 2, 4)), good().prepared.media[1]), "internal"),
     "a word outside every item": (with_ids({0: WORD}), "internal"),
     "an id above the vocabulary": (with_ids({0: 50}), "internal"),
-    "a word of an item that is not listed": (with_media(good().media[0]), "internal"),
+    "a word of an item that is not listed": (with_media(good().prepared.media[0]), "internal"),
     "other ids among the pads": (with_ids({6: 8}), "internal"),
     "a span that ends outside": (with_media(item((18, 4))), "internal"),
     "a span that begins before the ids": (with_media(item((-1, 4))), "internal"),
@@ -125,10 +127,10 @@ REFUSED: dict[str, tuple[Change, str]] = {
         with_media(MediaItem(kind="audio", spans=((3, 4),), grid=(1, 4, 4))), "internal",
     ),
     "positions of another length": (
-        lambda generate: msgspec.structs.replace(generate, positions=np.zeros((3, 19), np.int32)), "internal",
+        lambda generate: with_prepared(generate, positions=np.zeros((3, 19), np.int32)), "internal",
     ),
     "no ids": (
-        lambda generate: msgspec.structs.replace(
+        lambda generate: with_prepared(
             generate, input_ids=np.zeros(0, np.int64), positions=np.zeros((3, 0), np.int32), media=()
         ),
         "internal",

@@ -76,7 +76,7 @@ def test_answers_are_those_of_single_requests(
     expected = {"a": singles(model, harness, ONE, sampling, 3), "b": singles(model, harness, TEXT, sampling, 3)}
     assert greedy or len({tuple(tokens) for tokens in expected["a"]}) == 3
     generates = [harness.prepare(name, parts, sampling) for name, parts in (("a", ONE), ("b", TEXT))]
-    engine = WAYS[way].at(model, harness.root, max(len(generate.input_ids) for generate in generates) + 14)
+    engine = WAYS[way].at(model, harness.root, max(len(generate.prepared.input_ids) for generate in generates) + 14)
     for generate in generates:
         harness.submit(engine, generate)
     harness.run(engine)
@@ -90,7 +90,7 @@ def test_the_prompt_is_computed_once(model: MultimodalLM, harness: EngineHarness
     engine = engine_at(model, harness.root, block_size=4, tokens=2048)
     generate = harness.prepare("a", ONE, msgspec.structs.replace(SEEDED, n=4, max_tokens=2))
     harness.submit(engine, generate)
-    n = len(generate.input_ids)
+    n = len(generate.prepared.input_ids)
     assert n % 4, "the prompt ends inside a block"
     seen = []
     real = engine._runner.run
@@ -188,7 +188,7 @@ def test_rules_that_look_back_survive_whatever_happens(model: MultimodalLM, harn
     """Counts belong to the answer: not to its batch, its chunks, or the cache that it loses when it is preempted."""
     expected = singles(model, harness, ONE, RULES, 2)
     generate = harness.prepare("a", ONE, msgspec.structs.replace(RULES, n=2))
-    engine = WAYS[way].at(model, harness.root, len(generate.input_ids) + 40)
+    engine = WAYS[way].at(model, harness.root, len(generate.prepared.input_ids) + 40)
     harness.submit(engine, generate)
     for i in range(2):
         harness.submit(

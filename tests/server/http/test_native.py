@@ -151,3 +151,9 @@ def test_what_is_wrong_inside_a_chat_is_named(raw: bytes, param: str) -> None:
     with pytest.raises(ChatError) as caught:
         read_native(raw)
     assert caught.value.param == param
+
+
+@pytest.mark.parametrize("body", [{"k" * 100_000: 1}, {"parameters": {"k" * 100_000: 1}}])
+def test_a_long_unknown_key_is_shortened_in_the_answer(body: dict[str, Any]) -> None:
+    error = refusal(read_native, native(**body))
+    assert len(error.message) < 200 and len(error.param or "") < 100

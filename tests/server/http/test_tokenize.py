@@ -26,7 +26,7 @@ def test_tokenize_reads_both_dialects() -> None:
 
 
 def item(kind: Kind, *spans: tuple[int, int]) -> MediaItem:
-    return MediaItem(kind=kind, spans=spans, grid=(1, 2, 2), digest="")
+    return MediaItem(kind=kind, spans=spans, grid=(1, 2, 2))
 
 
 def test_a_chat_is_counted_as_its_own_route_reads_it() -> None:
