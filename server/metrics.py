@@ -1,9 +1,9 @@
 """Everything /metrics shows, in a registry of its own; names stay close to vLLM's. Measures and decides nothing."""
 
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, disable_created_metrics, generate_latest
 
 from model.engine.messages import EngineStats
 from shm import PoolStats
@@ -18,6 +18,7 @@ class Metrics:
     """Counters and histograms that requests feed, and gauges that are set when somebody looks."""
 
     def __init__(self) -> None:
+        disable_created_metrics()  # type: ignore[no-untyped-call]  # a second series for each counter and histogram, which nobody plots
         self.registry = CollectorRegistry()
         self._finished = self._counter("request_success", "Requests that ended, by how.", ("finished_reason",))
         self._prompt_tokens = self._counter("prompt_tokens", "Tokens of prompts, media pads included.")
@@ -40,10 +41,10 @@ class Metrics:
         self._itl = self._histogram("inter_token_latency_seconds", "Between two deltas of one answer.", FAST)
         self._e2e = self._histogram("e2e_request_latency_seconds", "From acceptance to the last token.", SLOW)
         self._queue = self._histogram("request_queue_time_seconds", "From prepared to a place in the engine.", SLOW)
-        self._stages = Histogram(
-            PREFIX + "mm_preprocess_seconds", "Time of a worker, by stage.", ("stage",), registry=self.registry,
-            buckets=FAST,
-        )  # fmt: skip
+        self._preprocess = self._histogram(
+            "mm_preprocess_seconds", "Time of a worker, by modality and stage.", FAST, ("modality", "stage")
+        )
+        self._steps = self._histogram("engine_step_seconds", "Time of an engine step, by stage.", FAST, ("stage",))
         for reason in FINISHED:
             self._finished.labels(reason)
         for role in ("worker", "engine"):
@@ -64,6 +65,11 @@ class Metrics:
     def swept(self, nbytes: int) -> None:
         """The sweeper freed what a dead owner had left."""
         self._swept.inc(nbytes)
+
+    def step(self, seconds: Mapping[str, float]) -> None:
+        """The engine ran a step; `seconds` by stage: encode, prefill or decode, sample."""
+        for stage, spent in seconds.items():
+            self._steps.labels(stage).observe(spent)
 
     def set_engine(self, stats: EngineStats | None) -> None:
         """The engine's latest snapshot; None while it is down."""
@@ -100,8 +106,8 @@ class Metrics:
     def _gauge(self, name: str, text: str, labels: tuple[str, ...] = ()) -> Gauge:
         return Gauge(PREFIX + name, text, labels, registry=self.registry)
 
-    def _histogram(self, name: str, text: str, buckets: tuple[float, ...]) -> Histogram:
-        return Histogram(PREFIX + name, text, buckets=buckets, registry=self.registry)
+    def _histogram(self, name: str, text: str, buckets: tuple[float, ...], labels: tuple[str, ...] = ()) -> Histogram:
+        return Histogram(PREFIX + name, text, labels, buckets=buckets, registry=self.registry)
 
 
 class Stopwatch:
@@ -114,12 +120,13 @@ class Stopwatch:
         self._last: float | None = None  # of the latest delta
         self._ended = False
 
-    def prompt(self, n_tokens: int, seconds: dict[str, float]) -> None:
-        """The prompt is ready; `seconds` are a worker's, by stage."""
+    def prompt(self, n_tokens: int, seconds: Mapping[str, Mapping[str, float]]) -> None:
+        """The prompt is ready; `seconds` are a worker's, by modality and stage."""
         self._prepared = time.monotonic()
         self._metrics._prompt_tokens.inc(n_tokens)
-        for stage, spent in seconds.items():
-            self._metrics._stages.labels(stage).observe(spent)
+        for modality, stages in seconds.items():
+            for stage, spent in stages.items():
+                self._metrics._preprocess.labels(modality, stage).observe(spent)
 
     def started(self) -> None:
         """The engine has it."""

@@ -61,6 +61,7 @@ class Server:
             config.step_seconds,
             self._background,
             on_media_read=self._segments.give_back,
+            on_step=self._metrics.step,
         )
         self._service = RequestService(
             card,
@@ -223,9 +224,11 @@ def listen(host: str, port: int) -> socket.socket:
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     try:
         return socket.create_server((host, port), family=family, backlog=2048)
+    except TypeError:  # what cannot be encoded as a host name
+        raise StartFailed(f"cannot listen on {host}:{port}: not a host name") from None
     except OSError as error:
         why = os.strerror(error.errno) if error.errno and error.errno > 0 else error.strerror  # gaierror's are negative
-        raise StartFailed(f"cannot listen on {host}:{port}: {why}") from None
+        raise StartFailed(f"cannot listen on {host}:{port}: {str(why).partition(' (while')[0]}") from None
 
 
 def url_of(sock: socket.socket) -> str:

@@ -91,7 +91,7 @@ class Prepared(msgspec.Struct, frozen=True, kw_only=True, tag=True):
     media: tuple[MediaItem, ...]
     positions: np.ndarray  # int32 [3, n]
     position_delta: int  # a generated token at index i has position i + position_delta
-    seconds: dict[str, float]  # stage -> seconds spent in it
+    seconds: dict[str, dict[str, float]]  # modality, or "prompt" for all of it -> stage -> seconds
 
 
 class Drawn(msgspec.Struct, frozen=True, kw_only=True, tag=True):

@@ -45,7 +45,7 @@ def prepare(
     clock = StageClock()
     _check_media(job.chat, processor)
     _check_text(job.chat, start, processor)
-    with clock.stage("text"):
+    with clock.stage("render"):
         chat = processor.fit(job.chat)
     _check_count(chat, start)
     draft = _draft(chat, start, processor, clock)
@@ -77,23 +77,27 @@ def write_words(input_ids: np.ndarray, spans: Spans, name: str, shape: tuple[int
 
 def _draft(chat: Chat, start: StartWorker, processor: Processor, clock: StageClock) -> _Draft:
     limits = start.media
-    with clock.stage("text"):
+    with clock.stage("render"):
         ids = processor.render(chat)
-    with clock.stage("fetch"):
-        sources = tuple(track for media in chat.media for track in tracks(fetch_source(media, limits)))
-    with clock.stage("measure"):
-        measures = _measure(len(ids), sources, start, processor)
-    return _laid_out(ids, sources, measures, processor, clock)
+    sources: list[Source] = []
+    for media in chat.media:
+        with clock.stage("fetch", media.kind):
+            sources += tracks(fetch_source(media, limits))
+    measures = _measure(len(ids), sources, start, processor, clock)
+    return _laid_out(ids, tuple(sources), measures, processor, clock)
 
 
-def _measure(n_ids: int, sources: Sequence[Source], start: StartWorker, processor: Processor) -> tuple[Measure, ...]:
+def _measure(
+    n_ids: int, sources: Sequence[Source], start: StartWorker, processor: Processor, clock: StageClock
+) -> tuple[Measure, ...]:
     """Of every track. Ends with the first one that is too much: a sound is decoded for this and kept until it is read,
     so a few megabytes of many of them must not become gigabytes.
     """
     measures: list[Measure] = []
     n = _check_length(n_ids, measures, len(sources), start)
     for source in sources:
-        measures.append(processor.measure(source, start.media))
+        with clock.stage("measure", source.kind):
+            measures.append(processor.measure(source, start.media))
         n = _check_length(n + measures[-1].n_added, measures, len(sources), start)
     return tuple(measures)
 
@@ -147,7 +151,7 @@ def _fill(
             if pixels.shape != measure.shape:
                 shorter[i], measures[i] = pixels, measure.cut(len(pixels))
                 continue
-            with clock.stage("write"):
+            with clock.stage("write", measure.kind):
                 write_segment(Path(start.shm_root), name, pixels)
             write_words(draft.layout.input_ids, draft.layout.spans[i], name, measure.shape)
         if measures == list(draft.measures):

@@ -62,19 +62,19 @@ class Layout:
 
 
 class StageClock:
-    """A sum of seconds per stage; a stage may be entered many times, not within itself."""
+    """Seconds that one job spent, by modality and stage; a stage may be entered many times, not within itself."""
 
     def __init__(self) -> None:
-        self.seconds: dict[str, float] = {}
+        self.seconds: dict[str, dict[str, float]] = {}  # modality, or "prompt" for all of it -> stage -> seconds
 
     @contextmanager
-    def stage(self, name: str) -> Iterator[None]:
-        """Count the time of this block to `name`."""
+    def stage(self, name: str, modality: str = "prompt") -> Iterator[None]:
         start = time.perf_counter()
         try:
             yield
         finally:
-            self.seconds[name] = self.seconds.get(name, 0.0) + time.perf_counter() - start
+            spent = self.seconds.setdefault(modality, {})
+            spent[name] = spent.get(name, 0.0) + time.perf_counter() - start
 
 
 class Processor(Protocol):

@@ -4,7 +4,7 @@ Knows no HTTP and no workers.
 """
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import msgspec
 
@@ -102,11 +102,13 @@ class EngineClient:
         background: Background,
         *,
         on_media_read: Callable[[str, tuple[str, ...]], None],
+        on_step: Callable[[Mapping[str, float]], None],
     ) -> None:
         self._max_seqs = max_seqs
         self._step_seconds = step_seconds
         self._background = background
         self._on_media_read = on_media_read
+        self._on_step = on_step
         self._state = ChildState()
         self._pulse: EnginePulse | None = None
         self._inside: dict[str, Stream] = {}
@@ -194,6 +196,7 @@ class EngineClient:
 
     def _on_step_done(self, step: StepDone) -> None:
         self.stats = step.stats
+        self._on_step(step.seconds)
         for event in step.tokens:
             stream = self._inside.get(event.request_id)
             if stream is not None:

@@ -134,4 +134,4 @@ def test_what_the_server_says_of_itself(omni: RunningServer) -> None:
     (line,) = (line for line in omni.out.splitlines() if "encoder peak, audio" in line)
     assert f"--max-audio-seconds ({SECONDS * 25} tokens" in line
     stages = omni.http.get("/metrics").text
-    assert 'mm_preprocess_seconds_count{stage="mel"}' in stages
+    assert 'mm_preprocess_seconds_count{modality="audio",stage="mel"}' in stages

@@ -66,7 +66,7 @@ def test_metrics_move_with_the_requests(server: RunningServer) -> None:
             'request_success_total{finished_reason="length"}', "prompt_tokens_total", "generation_tokens_total",
             "time_to_first_token_seconds_count", "inter_token_latency_seconds_count",
             "e2e_request_latency_seconds_count", "request_queue_time_seconds_count",
-            'mm_preprocess_seconds_count{stage="write"}',
+            'mm_preprocess_seconds_count{modality="image",stage="write"}',
         )  # fmt: skip
         return {name: server.metric(name) for name in names}
 
@@ -75,7 +75,7 @@ def test_metrics_move_with_the_requests(server: RunningServer) -> None:
     moved = {name: value - before[name] for name, value in values().items()}
     assert moved["prompt_tokens_total"] == used["prompt_tokens"]
     assert moved["generation_tokens_total"] == 200
-    assert moved['mm_preprocess_seconds_count{stage="write"}'] == 1
+    assert moved['mm_preprocess_seconds_count{modality="image",stage="write"}'] == 1
     assert moved["time_to_first_token_seconds_count"] == moved["e2e_request_latency_seconds_count"] == 1
     assert 1 <= moved["inter_token_latency_seconds_count"] < 200  # tokens that come together are one delta
     text = server.http.get("/metrics").text

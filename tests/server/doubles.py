@@ -76,8 +76,10 @@ class Scene:
         self.pool = Pool(self.owner, capacity)
         self.segments = Segments(self.pool, self.background)
         self.workers = WorkerPool(workers, 60.0, self.background, MediaConfig(max_items=4))
-        self.engine = EngineClient(seqs, 60.0, self.background, on_media_read=self.segments.give_back)
         self.metrics = Metrics()
+        self.engine = EngineClient(
+            seqs, 60.0, self.background, on_media_read=self.segments.give_back, on_step=self.metrics.step
+        )
         self.service = RequestService(
             card(tokenizer),
             workers=self.workers,
@@ -197,7 +199,7 @@ def prepared(request_id: str, n: int = 5, media: int = 0) -> Prepared:
     items = tuple(MediaItem(kind="image", spans=((i, 2),), grid=(1, 2, 2)) for i in range(media))
     return Prepared(
         request_id=request_id, input_ids=np.arange(n, dtype=np.int64), media=items,
-        positions=np.zeros((3, n), np.int32), position_delta=0, seconds={"text": 0.001},
+        positions=np.zeros((3, n), np.int32), position_delta=0, seconds={"prompt": {"render": 0.001}},
     )  # fmt: skip
 
 

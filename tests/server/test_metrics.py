@@ -22,7 +22,7 @@ def value(metrics: Metrics, line: str) -> float:
 def test_one_good_request() -> None:
     metrics = Metrics()
     watch = metrics.watch()
-    watch.prompt(12, {"decode": 0.02})
+    watch.prompt(12, {"image": {"decode": 0.02}, "prompt": {"render": 0.01}})
     watch.started()
     watch.tokens(1)
     watch.tokens(2)
@@ -33,7 +33,20 @@ def test_one_good_request() -> None:
     assert value(metrics, 'request_success_total{finished_reason="abort"}') == 0
     for name in ("time_to_first_token", "e2e_request_latency", "inter_token_latency", "request_queue_time"):
         assert value(metrics, f"{name}_seconds_count") == 1
-    assert value(metrics, 'mm_preprocess_seconds_count{stage="decode"}') == 1
+    assert value(metrics, 'mm_preprocess_seconds_count{modality="image",stage="decode"}') == 1
+    assert value(metrics, 'mm_preprocess_seconds_count{modality="prompt",stage="render"}') == 1
+
+
+def test_a_step_is_told_by_stage() -> None:
+    metrics = Metrics()
+    metrics.step({"encode": 0.5, "prefill": 0.25, "sample": 0.001})
+    metrics.step({"decode": 0.1, "sample": 0.001})
+    assert value(metrics, 'engine_step_seconds_count{stage="sample"}') == 2
+    assert value(metrics, 'engine_step_seconds_sum{stage="encode"}') == 0.5
+
+
+def test_no_series_tells_when_it_was_created() -> None:
+    assert b"_created" not in Metrics().render()
 
 
 def test_errors_and_refusals() -> None:

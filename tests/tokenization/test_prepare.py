@@ -54,10 +54,11 @@ def test_pixels_lie_where_the_words_lead(harness: WorkerHarness, processor: Proc
         assert shape == (item.grid[1] * item.grid[2], 588)
         found.append(read_segment(harness.root, decode_shm_name_from_int64(words[0]), shape, np.uint8))
     assert found[0].tobytes() == found[2].tobytes() and found[0].std() > 10 < found[1].std()
-    assert set(done.seconds) == {
-        "text", "fetch", "measure", "layout", "lease", "decode", "resize", "patch", "write",
-    }  # fmt: skip
-    assert all(0 <= seconds < 10 for seconds in done.seconds.values())
+    assert {modality: set(stages) for modality, stages in done.seconds.items()} == {
+        "prompt": {"render", "layout", "lease"},
+        "image": {"fetch", "measure", "decode", "resize", "patch", "write"},
+    }
+    assert all(0 <= seconds < 10 for stages in done.seconds.values() for seconds in stages.values())
     assert done.position_delta < 0
 
 

@@ -50,7 +50,7 @@ def test_a_video_between_pictures(harness: WorkerHarness, video: str) -> None:
     ((start, length),) = clip.spans
     pad = harness.processor.tokenizer.special["<|video_pad|>"]
     assert length == t * h * w // 4 and (done.input_ids[start + 2 : start + length] == pad).all()
-    assert done.seconds["decode"] > 0
+    assert done.seconds["video"]["decode"] > 0
 
 
 def test_counting_a_video_reads_what_preparing_it_reads(harness: WorkerHarness, video: str) -> None:

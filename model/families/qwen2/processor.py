@@ -153,17 +153,17 @@ class Qwen2Processor:
         if measure.video is not None:
             from tokenization.media.video import read_video, video_patches
 
-            with clock.stage("decode"):
+            with clock.stage("decode", measure.kind):
                 frames = read_video(source, measure.video, limits)
-            with clock.stage("patch"):
+            with clock.stage("patch", measure.kind):
                 return video_patches(frames, patch=self._patch, merge=self._merge)
         from tokenization.media.image import decode_rgb, resize, to_patches
 
-        with clock.stage("decode"):
+        with clock.stage("decode", measure.kind):
             image = decode_rgb(source.data, max_source_pixels=limits.max_source_pixels, param=source.param)
-        with clock.stage("resize"):
+        with clock.stage("resize", measure.kind):
             image = resize(image, width=measure.grid[2] * self._patch, height=measure.grid[1] * self._patch)
-        with clock.stage("patch"):
+        with clock.stage("patch", measure.kind):
             return to_patches(image, patch=self._patch, merge=self._merge)
 
     def expand(self, ids: Sequence[int], measures: Sequence[Measure]) -> Layout:

@@ -110,7 +110,7 @@ class Qwen25OmniProcessor(Qwen2Processor):
         """uint8 patches of what is seen, float32 [frames, n_mels] of what is heard."""
         if measure.kind != "audio":
             return super().load(source, measure, limits, clock)
-        with clock.stage("mel"):
+        with clock.stage("mel", measure.kind):
             return self._feature_extractor.load(measure)
 
     def expand(self, ids: Sequence[int], measures: Sequence[Measure]) -> Layout:

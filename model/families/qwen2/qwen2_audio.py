@@ -76,7 +76,7 @@ class Qwen2AudioProcessor:
 
     def load(self, source: Source, measure: Measure, limits: MediaConfig, clock: StageClock) -> np.ndarray:
         """float32 `measure.shape`: log-mel, a frame in each row."""
-        with clock.stage("mel"):
+        with clock.stage("mel", measure.kind):
             return self._feature_extractor.load(measure)
 
     def expand(self, ids: Sequence[int], measures: Sequence[Measure]) -> Layout:
