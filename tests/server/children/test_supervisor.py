@@ -12,10 +12,11 @@ from typing import Any
 
 import pytest
 
-from server.children.processes import Child, died_of
+from server.children.processes import Child
 from server.children.supervisor import StartFailed, Supervisor, backoff
 from shm import AsyncChannel, channel_pair
-from tests.server.doubles import chat_of, until
+from tests.server.doubles import Scene, chat_of, until
+from tests.server.scenario import Play
 from tokenization.messages import FromWorker, Prepare, WorkerPulse, WorkerReady
 
 REPO = Path(__file__).resolve().parents[3]
@@ -200,6 +201,33 @@ def test_delays_grow_to_a_bound() -> None:
     assert backoff(50) == backoff(500) == 5.0
 
 
-def test_return_codes_in_words() -> None:
-    assert [died_of(code) for code in (0, 3, -9, -11)] == ["exit code 0", "exit code 3", "SIGKILL", "SIGSEGV"]
-    assert died_of(-250) == "signal 250"
+@pytest.mark.parametrize("role", ["engine", "worker"])
+def test_the_third_start_in_a_row_may_still_succeed(play: Play, role: str) -> None:
+    """Only starts that failed are counted: neither one that runs, nor the death of one that was ready."""
+
+    async def scenario(scene: Scene) -> None:
+        observer, kill = (scene.engine, scene.kill_engine) if role == "engine" else (scene.workers, scene.kill_worker)
+        begin = scene.start_engine if role == "engine" else scene.start_worker
+
+        def crash_looping() -> bool:
+            return observer.crash_looping
+
+        kill()
+        for _ in range(2):
+            begin(ready=False)
+            kill()
+        begin(ready=False)
+        assert not crash_looping()
+        kill()
+        assert crash_looping()
+        begin(ready=False)
+        assert crash_looping(), "nobody waits for the attempts that follow"
+        kill()
+        begin()
+        assert not crash_looping()
+        for _ in range(3):
+            kill()
+            begin()
+        assert not crash_looping()
+
+    play(scenario)

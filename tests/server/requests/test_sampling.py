@@ -1,16 +1,12 @@
 """Defaults come from the checkpoint's files, wishes win over them."""
 
-import json
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from configs.checkpoint import Checkpoint, CheckpointError
-from configs.serve import ModelConfig, ServeConfig
-from server.requests.model_card import read_model_card
 from server.requests.sampling import Defaults, Wishes, model_length
-from tests.tiny.qwen2_5_omni import OmniLayout, write_qwen2_5_omni
 from tests.tiny.qwen2_vl import write_json
 
 
@@ -109,17 +105,3 @@ def test_the_models_length(tmp_path: Path) -> None:
     assert length(100000, max_position_embeddings=128000) == 100000
     with pytest.raises(CheckpointError, match="--max-model-len 101"):
         length(101, max_position_embeddings=100)
-
-
-@pytest.mark.parametrize("layout", ["hub", "thinker", "v5"])
-def test_a_model_inside_another_is_asked_itself(tmp_path: Path, layout: OmniLayout) -> None:
-    """Its length and its end tokens stand in thinker_config, where there is one."""
-    path = write_qwen2_5_omni(tmp_path / "omni", layout=layout)
-    (path / "generation_config.json").unlink()
-    config = json.loads((path / "config.json").read_text())
-    thinker = config.get("thinker_config", config)
-    thinker["text_config"]["max_position_embeddings"] = 1234
-    write_json(path / "config.json", config)
-    card = read_model_card(ServeConfig(model=ModelConfig(path=path, served_name="x")))
-    assert card.max_model_len == 1234 and card.defaults.eos_ids == (thinker["eos_token_id"],)
-    assert {item.kind for item in card.largest} == card.modalities == {"image", "video", "audio"}

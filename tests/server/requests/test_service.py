@@ -1,12 +1,15 @@
 """One function owns a request: what it tells worker and engine, and what the client is told."""
 
+import msgspec
 import pytest
 
 from model.engine.messages import Abort, MediaRead, StepDone, Token, TokenEvent
+from server.http.answer_fields import usage
 from server.requests.refusal import Refusal
+from server.requests.service import accepted
 from tests.server.doubles import STATS, Scene, prepared, until
 from tests.server.scenario import A, B, C, Play, fails, generating, leased, request, start, text_of
-from tokenization.messages import Cancel, Measured, Prepare, PrepareFailed
+from tokenization.messages import Cancel, Measured, MediaItem, Prepare, PrepareFailed
 from tokenization.text.bpe import BPETokenizer
 
 
@@ -173,3 +176,29 @@ def test_what_the_model_or_the_server_does_not_take_is_named(play: Play) -> None
         assert scene.to_worker() == []
 
     play(scenario)
+
+
+def test_what_the_engine_can_never_hold_is_refused_before_a_lease(play: Play) -> None:
+    async def scenario(scene: Scene) -> None:
+        task, _ = start(scene, request("image", "image"))
+        await until(lambda: scene.workers.slots[0].job is not None)
+        params = ("inputs[0].image", "inputs[1].image")
+        scene.workers.slots[0].on_message(
+            Measured(request_id="chat-1", nbytes=(9, 9), params=params, n_pads=(300, 201))
+        )
+        await fails(task, "invalid_request", "media_too_large", "inputs[0].image")
+        assert (await scene.stats()).segments == 0 and scene.to_engine() == []
+        await until(lambda: scene.to_worker()[-1] == Cancel(request_id="chat-1"))
+        scene.workers.slots[0].on_message(PrepareFailed(request_id="chat-1", kind="cancelled", message=""))
+
+    play(scenario)
+
+
+def test_tokens_are_counted_by_kind() -> None:
+    def item(kind: str, *spans: tuple[int, int]) -> MediaItem:
+        return MediaItem(kind=kind, spans=spans, grid=(1, 2, 2))  # type: ignore[arg-type]
+
+    media = (item("image", (0, 4)), item("video", (5, 6), (12, 2)), item("audio", (14, 3), (20, 2)))
+    found = accepted(msgspec.structs.replace(prepared("chat-1", 40), media=media))
+    assert (found.prompt_tokens, found.media_tokens, found.video_tokens, found.audio_tokens) == (40, 17, 8, 5)
+    assert usage(found, 3)["prompt_tokens_details"] == {"image_tokens": 4, "video_tokens": 8, "audio_tokens": 5}

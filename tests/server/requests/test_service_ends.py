@@ -174,38 +174,6 @@ def test_nobody_waits_for_an_engine_that_never_comes(play: Play) -> None:
     play(scenario)
 
 
-@pytest.mark.parametrize("role", ["engine", "worker"])
-def test_the_third_start_in_a_row_may_still_succeed(play: Play, role: str) -> None:
-    """Only starts that failed are counted: neither one that runs, nor the death of one that was ready."""
-
-    async def scenario(scene: Scene) -> None:
-        observer, kill = (scene.engine, scene.kill_engine) if role == "engine" else (scene.workers, scene.kill_worker)
-        begin = scene.start_engine if role == "engine" else scene.start_worker
-
-        def crash_looping() -> bool:
-            return observer.crash_looping
-
-        kill()
-        for _ in range(2):
-            begin(ready=False)
-            kill()
-        begin(ready=False)
-        assert not crash_looping()
-        kill()
-        assert crash_looping()
-        begin(ready=False)
-        assert crash_looping(), "nobody waits for the attempts that follow"
-        kill()
-        begin()
-        assert not crash_looping()
-        for _ in range(3):
-            kill()
-            begin()
-        assert not crash_looping()
-
-    play(scenario)
-
-
 @pytest.mark.parametrize(("code", "shown"), [("media_unavailable", "media_unavailable"), ("", "internal")])
 def test_what_the_engine_cannot_do_fails_one_request(play: Play, code: str, shown: str) -> None:
     async def scenario(scene: Scene) -> None:
@@ -216,23 +184,6 @@ def test_what_the_engine_cannot_do_fails_one_request(play: Play, code: str, show
             await task
         assert (caught.value.kind, caught.value.code) == ("internal", shown)
         assert "0123456789a" not in caught.value.message
-
-    play(scenario)
-
-
-def test_the_queue_is_bounded_and_a_drain_takes_nobody(play: Play) -> None:
-    async def scenario(scene: Scene) -> None:
-        tasks = [start(scene, request(name=f"chat-{i}"))[0] for i in range(4)]
-        await until(lambda: scene.service.admission.n_active == 4)
-        refused, _ = start(scene, request(name="chat-9"))
-        await fails(refused, "overloaded", "queue_full")
-        drain = asyncio.create_task(scene.service.admission.drain(0.05))
-        await asyncio.sleep(0)
-        refused, _ = start(scene, request(name="chat-9"))
-        await fails(refused, "unavailable", "stopping")
-        await drain
-        assert all(task.cancelled() for task in tasks)
-        scene.workers.slots[0].on_message(prepared("chat-0"))
 
     play(scenario)
 
