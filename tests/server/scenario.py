@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from model.engine.messages import Generate
+from model.engine.messages import Generate, SamplingParams
 from server.requests.refusal import Refusal
 from server.requests.request import ChatRequest
 from server.requests.sampling import Wishes
@@ -61,3 +61,12 @@ async def fails(task: "asyncio.Task[None]", kind: str, code: str | None = None, 
         await task
     assert caught.value.kind == kind
     assert (caught.value.code, caught.value.param) == (code, param)
+
+
+def generate(name: str, n: int = 1) -> Generate:
+    """A request that needs no worker any more."""
+    found = prepared(name)
+    return Generate(
+        request_id=name, input_ids=found.input_ids, media=(), positions=found.positions, position_delta=0,
+        sampling=SamplingParams(max_tokens=9, seed=0, n=n),
+    )  # fmt: skip

@@ -1,7 +1,266 @@
 """Jobs get a free worker in the order in which they came; a worker's death ends its job and nobody else's."""
 
-from tests.server.doubles import Scene, prepared
+import asyncio
+from typing import Any
+
+import pytest
+
+from server.children.worker_pool import SECONDS_PER_MEDIUM, Job, WorkerDied, WorkerSlot
+from shm import ChannelError
+from tests.server.doubles import ChannelDouble, Scene, chat_of, prepared, until
 from tests.server.scenario import Play, request
+from tokenization.chat.grounding import Box
+from tokenization.messages import (
+    Cancel,
+    Draw,
+    Drawn,
+    Leases,
+    Measured,
+    Prepare,
+    PrepareFailed,
+    WorkerPulse,
+)
+
+Begun = tuple[WorkerSlot, Job]
+
+
+def ask(scene: Scene, *names: str) -> "list[asyncio.Task[Begun]]":
+    return [asyncio.create_task(scene.workers.begin(name, chat_of("image"))) for name in names]
+
+
+def measured(name: str) -> Measured:
+    return Measured(request_id=name, nbytes=(9,), params=("inputs[0]",), n_pads=(4,))
+
+
+def failed(name: str, kind: Any = "cancelled") -> PrepareFailed:
+    return PrepareFailed(request_id=name, kind=kind, message="")
+
+
+def told(scene: Scene, index: int = 0) -> list[str]:
+    """Whose chats a worker was handed."""
+    return [said.request_id for said in scene.to_worker(index) if isinstance(said, Prepare | Draw)]
+
+
+# ---- a free worker
+
+
+def test_each_worker_has_one_job_and_the_next_goes_to_who_came_first(play: Play) -> None:
+    async def scenario(scene: Scene) -> None:
+        ask(scene, "a", "b", "c", "d")
+        await until(lambda: (told(scene, 0), told(scene, 1)) == (["a"], ["b"]))
+        assert scene.workers.n_waiting == 2 and scene.workers.n_up == 2
+        scene.workers.slots[1].on_message(prepared("b"))
+        await until(lambda: told(scene, 1) == ["b", "c"])
+        scene.workers.slots[1].on_message(prepared("c"))
+        await until(lambda: told(scene, 1) == ["b", "c", "d"])
+        assert told(scene, 0) == ["a"] and scene.workers.n_waiting == 0
+        for slot, name in zip(scene.workers.slots, "ad", strict=True):
+            slot.on_message(prepared(name))
+            assert slot.free
+
+    play(scenario, workers=2)
+
+
+@pytest.mark.parametrize("given", [False, True])
+def test_a_waiter_that_left_gives_its_worker_to_the_next(play: Play, given: bool) -> None:
+    """Also when it leaves after the worker was given to it and before it could take it."""
+
+    async def scenario(scene: Scene) -> None:
+        _, left, following = ask(scene, "a", "b", "c")
+        await until(lambda: scene.workers.n_waiting == 2)
+        if given:
+            scene.workers.slots[0].on_message(prepared("a"))
+            assert scene.workers.n_waiting == 1
+        left.cancel()
+        await asyncio.wait({left})
+        if not given:
+            scene.workers.slots[0].on_message(prepared("a"))
+        await following
+        await until(lambda: told(scene) == ["a", "c"])
+        assert left.cancelled()
+        scene.workers.slots[0].on_message(prepared("c"))
+        assert scene.workers.slots[0].free
+
+    play(scenario)
+
+
+def test_a_drawing_is_a_job_like_any_other(play: Play) -> None:
+    async def scenario(scene: Scene) -> None:
+        (chat,) = ask(scene, "a")
+        await chat
+        box = Box(ref="", kind="box", points=((0, 0), (1, 1)), picture=0)
+        drawing = asyncio.create_task(
+            scene.workers.draw(Draw(request_id="b", media=chat_of("image").media[0], boxes=(box,)))
+        )
+        await until(lambda: scene.workers.n_waiting == 1)
+        scene.workers.slots[0].on_message(prepared("a"))
+        slot, job = await drawing
+        await until(lambda: told(scene) == ["a", "b"])
+        slot.on_message(WorkerPulse(request_id="b", busy_seconds=60.0 + SECONDS_PER_MEDIUM))
+        assert slot.hang_reason() is None
+        slot.on_message(Drawn(request_id="b", picture="data:x", notes=()))
+        assert isinstance(await job.next(), Drawn) and job.ended.done() and slot.free
+
+    play(scenario)
+
+
+# ---- death
+
+
+def test_a_death_ends_the_job_and_those_who_wait_get_the_next_worker(play: Play) -> None:
+    async def scenario(scene: Scene) -> None:
+        first, waiting = ask(scene, "a", "b")
+        slot, job = await first
+        reading = asyncio.create_task(job.next())
+        await until(lambda: scene.workers.n_waiting == 1)
+        scene.kill_worker()
+        with pytest.raises(WorkerDied):
+            await reading
+        assert job.ended.done() and slot.job is None and not slot.free
+        assert not waiting.done() and scene.workers.n_waiting == 1
+        scene.start_worker()
+        _, job = await waiting
+        await until(lambda: told(scene) == ["b"])
+        slot.on_message(prepared("b"))
+        assert await job.next() is not None and slot.free
+
+    play(scenario)
+
+
+def test_a_worker_that_died_before_its_job_came_is_waited_for_again(play: Play) -> None:
+    async def scenario(scene: Scene) -> None:
+        _, waiting = ask(scene, "a", "b")
+        await until(lambda: scene.workers.n_waiting == 1)
+        scene.workers.slots[0].on_message(prepared("a"))  # "b" is given the worker, and does not know it yet
+        scene.kill_worker()
+        await until(lambda: scene.workers.n_waiting == 1)
+        assert not waiting.done()
+        scene.start_worker()
+        slot, _ = await waiting
+        await until(lambda: told(scene) == ["b"])
+        slot.on_message(prepared("b"))
+
+    play(scenario)
+
+
+def test_those_who_wait_are_told_when_no_worker_can_be_started(play: Play) -> None:
+    """As long as one of them may still come, they wait."""
+
+    async def scenario(scene: Scene) -> None:
+        for index in range(2):
+            scene.kill_worker(index)
+        waiting = ask(scene, "a", "b")
+        await until(lambda: scene.workers.n_waiting == 2)
+        for index in range(2):
+            await asyncio.sleep(0.01)
+            assert not any(task.done() for task in waiting)
+            for _ in range(3):
+                scene.start_worker(index, ready=False)
+                scene.kill_worker(index)
+        found = await asyncio.gather(*waiting, return_exceptions=True)
+        assert [type(error) for error in found] == [WorkerDied, WorkerDied] and scene.workers.n_waiting == 0
+
+    play(scenario, workers=2)
+
+
+class TooLong(ChannelDouble):
+    """Takes what is said, except of one request."""
+
+    async def send(self, message: Any) -> None:
+        if message.request_id == "long":
+            raise ChannelError("a message of 9 bytes exceeds the limit of 8")
+        await super().send(message)
+
+
+def test_a_chat_that_cannot_be_sent_fails_alone(play: Play) -> None:
+    async def scenario(scene: Scene) -> None:
+        state: Any = scene.workers.slots[0]._state
+        state.child.channel = TooLong()
+        first, following = ask(scene, "long", "b")
+        _, job = await first
+        answer = await job.next()
+        assert isinstance(answer, PrepareFailed) and answer.kind == "bad_request"
+        assert "exceeds the limit" in answer.message and job.ended.done()
+        slot, _ = await following
+        await until(lambda: told(scene) == ["b"])
+        assert slot.up
+        slot.on_message(prepared("b"))
+
+    play(scenario)
+
+
+# ---- one job
+
+
+def test_a_job_that_nobody_wants_is_cancelled_as_soon_as_it_is_measured(play: Play) -> None:
+    async def scenario(scene: Scene) -> None:
+        for abandon_first in (True, False):
+            slot, job = await scene.workers.begin("a", chat_of("image"))
+            if abandon_first:
+                scene.workers.abandon(slot, job)
+                await scene.background.idle()
+                assert not isinstance(scene.to_worker()[-1], Cancel), "it waits for no answer yet"
+            slot.on_message(measured("a"))
+            if not abandon_first:
+                assert job.undecided
+                scene.workers.abandon(slot, job)
+            await scene.background.idle()
+            assert scene.to_worker()[-1] == Cancel(request_id="a")
+            assert not job.ended.done() and slot.taken, "the worker has not let go of it yet"
+            slot.on_message(failed("a"))
+            assert job.ended.done() and slot.free
+        assert sum(isinstance(said, Cancel) for said in scene.to_worker()) == 2
+
+    play(scenario)
+
+
+def test_a_job_that_has_its_leases_is_not_cancelled(play: Play) -> None:
+    """The worker writes; what it answers at last frees it."""
+
+    async def scenario(scene: Scene) -> None:
+        slot, job = await scene.workers.begin("a", chat_of("image"))
+        await scene.background.idle()
+        slot.on_message(measured("a"))
+        await scene.workers.lease(slot, job, ["x"])
+        scene.workers.abandon(slot, job)
+        await scene.background.idle()
+        assert scene.to_worker()[-1] == Leases(request_id="a", names=("x",))
+        assert not job.ended.done()
+        slot.on_message(prepared("a"))
+        assert job.ended.done() and slot.free
+
+    play(scenario)
+
+
+def test_an_answer_to_nobody_is_not_taken_for_the_jobs(play: Play, caplog: pytest.LogCaptureFixture) -> None:
+    async def scenario(scene: Scene) -> None:
+        slot, job = await scene.workers.begin("a", chat_of("text"))
+        slot.on_message(prepared("b"))
+        assert not job.ended.done() and slot.job is job
+        slot.on_message(prepared("a"))
+        slot.on_message(prepared("a"))
+        assert [record.message for record in caplog.records] == [
+            "a worker answered a request that it does not have"
+        ] * 2
+
+    play(scenario)
+
+
+# ---- how long a job may take
+
+
+def test_a_worker_that_is_started_anew_has_been_busy_with_nothing(play: Play) -> None:
+    async def scenario(scene: Scene) -> None:
+        slot = scene.workers.slots[0]
+        slot.on_message(WorkerPulse(request_id=None, busy_seconds=60.0))
+        assert slot.hang_reason() is None
+        slot.on_message(WorkerPulse(request_id=None, busy_seconds=60.1))
+        assert slot.hang_reason() == "60 s on one job"
+        scene.kill_worker()
+        scene.start_worker()
+        assert slot.hang_reason() is None
+
+    play(scenario)
 
 
 def test_a_video_and_a_sound_give_their_worker_more_time_than_a_picture(play: Play) -> None:
