@@ -1,14 +1,21 @@
 """What clients are told of a model is what its checkpoint and the settings say."""
 
 import json
+import time
 from pathlib import Path
+from typing import Any
 
+import msgspec
 import pytest
 
-from configs.serve import ModelConfig, ServeConfig
+from configs.checkpoint import CheckpointError
+from configs.serve import EngineConfig, HttpConfig, MediaConfig, ModelConfig, ServeConfig
+from configs.settings import EMBEDDED_MODEL, load_config
+from model.families.qwen_vl.vocabulary import SPECIAL
 from server.requests.model_card import read_model_card
 from tests.tiny.qwen2_5_omni import OmniLayout, write_qwen2_5_omni
 from tests.tiny.qwen2_vl import write_json
+from tests.tiny.qwen_vl import write_qwen_vl
 
 
 @pytest.mark.parametrize("layout", ["hub", "thinker", "v5"])
@@ -23,3 +30,66 @@ def test_a_model_inside_another_is_asked_itself(tmp_path: Path, layout: OmniLayo
     card = read_model_card(ServeConfig(model=ModelConfig(path=path, served_name="x")))
     assert card.max_model_len == 1234 and card.defaults.eos_ids == (thinker["eos_token_id"],)
     assert {item.kind for item in card.largest} == card.modalities == {"image", "video", "audio"}
+
+
+def config_of(path: Path, **http: Any) -> ServeConfig:
+    return ServeConfig(model=ModelConfig(path=path, served_name="served"), http=HttpConfig(**http))
+
+
+def test_the_embedded_model_is_served_unless_another_is_named() -> None:
+    card = read_model_card(load_config([], {}))
+    said = json.loads((EMBEDDED_MODEL / "generation_config.json").read_text())
+    config = json.loads((EMBEDDED_MODEL / "config.json").read_text())["thinker_config"]
+    assert (card.name, card.root) == (EMBEDDED_MODEL.name, str(EMBEDDED_MODEL))
+    assert card.max_model_len == config["text_config"]["max_position_embeddings"]
+    assert card.defaults.eos_ids == tuple(said["eos_token_id"]) and card.defaults.temperature == 0
+    assert card.modalities == {"image", "video", "audio"} and card.supports_grounding
+    ids = card.tokenizer.encode("a red ball")
+    assert b"".join(map(card.tokenizer.token_bytes, ids)) == b"a red ball"
+
+
+def test_names_and_limits_are_those_of_the_settings(tiny_checkpoint: Path) -> None:
+    before = int(time.time())
+    card = read_model_card(config_of(tiny_checkpoint, max_n=3))
+    assert (card.name, card.root, card.max_n) == ("served", str(tiny_checkpoint), 3)
+    assert before <= card.created <= time.time()
+    assert (card.family, card.supports_grounding) == ("qwen2_vl", False)
+
+
+def test_a_shorter_length_may_be_asked_for_and_no_longer_one(tiny_checkpoint: Path) -> None:
+    config = config_of(tiny_checkpoint)
+    assert read_model_card(config).max_model_len == 32768
+    short = msgspec.structs.replace(config, engine=EngineConfig(max_model_len=500))
+    assert read_model_card(short).max_model_len == 500
+    with pytest.raises(CheckpointError, match="--max-model-len 32769"):
+        read_model_card(msgspec.structs.replace(config, engine=EngineConfig(max_model_len=32769)))
+
+
+def test_the_largest_item_of_each_kind_grows_with_what_is_allowed(tiny_checkpoint: Path) -> None:
+    def pads(max_pixels: int) -> dict[str, int]:
+        config = msgspec.structs.replace(config_of(tiny_checkpoint), media=MediaConfig(max_pixels=max_pixels))
+        card = read_model_card(config)
+        assert {item.kind for item in card.largest} == card.modalities
+        assert all(item.digest == "" and len(item.spans) == 1 for item in card.largest)
+        return {item.kind: item.spans[0][1] for item in card.largest}
+
+    assert pads(28 * 28 * 100)["image"] == 100
+    assert pads(28 * 28 * 1280)["image"] == 1280
+
+
+@pytest.mark.parametrize("own_ids", [None, "<|endoftext|>", "<|im_end|>"])
+def test_what_ends_an_answer_is_the_files_ids_and_then_the_familys(tmp_path: Path, own_ids: str | None) -> None:
+    """The family's own stops come behind those of generation_config.json, and none comes twice."""
+    path = write_qwen_vl(tmp_path / "qwen_vl", ["Hello"])
+    special = {name: 257 + i for i, name in enumerate(SPECIAL)}
+    said = {"chat_format": "chatml", "max_window_size": 6144}
+    write_json(path / "generation_config.json", {**said, "eos_token_id": special[own_ids]} if own_ids else said)
+    ids = read_model_card(config_of(path)).defaults.eos_ids
+    assert sorted(ids) == sorted(special[name] for name in ("<|endoftext|>", "<|im_start|>", "<|im_end|>"))
+    assert own_ids is None or ids[0] == special[own_ids]
+
+
+def test_a_checkpoint_of_nobody_is_refused(tmp_path: Path) -> None:
+    write_json(tmp_path / "config.json", {"architectures": ["Other"]})
+    with pytest.raises(CheckpointError, match="'Other' is not supported"):
+        read_model_card(config_of(tmp_path))
