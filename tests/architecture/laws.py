@@ -51,6 +51,13 @@ def wide_folders(root: Path) -> list[str]:
     return [f"{folder}: {count} modules" for folder, count in sorted(n.items()) if count > MAX_MODULES]
 
 
+def untested_modules(root: Path) -> list[str]:
+    """Modules of the server without a test file of the same name in the mirrored place."""
+    names = (Path(name) for name, text in sources(root, ("server",)) if text.strip())
+    mirrors = {name: Path("tests", name.parent, f"test_{name.stem.strip('_')}.py") for name in names}
+    return [f"{name} has no {mirror}" for name, mirror in mirrors.items() if not (root / mirror).is_file()]
+
+
 def ways_past_the_front_door(root: Path) -> list[str]:
     """Imports of a module of shm/ from outside it: all that can be asked of the room is in `shm` itself."""
     pattern = re.compile(r"^\s*(?:from|import) shm\.\w", re.MULTILINE)

@@ -16,6 +16,7 @@ PLANTS: list[tuple[Law, str, str]] = [
     (laws.long_functions, "model/net/long.py", f'"""Doc."""\ndef f():\n{LONG_BODY}'),
     (laws.modules_without_docstring, "shm/silent.py", "x = 1\n"),
     (laws.wide_folders, "shm/sixteenth.py", '"""Doc."""\n'),
+    (laws.untested_modules, "server/http/a.py", '"""Doc."""\n'),
     (laws.ways_past_the_front_door, "server/a.py", '"""Doc."""\nfrom shm.pool import Pool\n'),
     (laws.ways_past_the_front_door, "demo/a.py", '"""Doc."""\ndef f():\n    import shm.segment\n'),
     (laws.names_without_meaning, "server/utils/a.py", '"""Doc."""\n'),
@@ -37,6 +38,8 @@ CLEAN = {
     "configs/settings.py": '"""Doc, /dev/shm in a docstring."""\n',
     "shm/owner.py": '"""Doc."""\nROOT = "/dev/shm"\n',
     **{f"shm/module_{n}.py": '"""Doc."""\n' for n in range(laws.MAX_MODULES - 1)},
+    "tests/server/test_fine.py": '"""Doc."""\n',
+    "tests/server/test_a.py": '"""Doc."""\n',
     "server/fine.py": f'"""Doc."""\ndef f():\n{LONG_BODY[: -len("    x = 59" + chr(10))]}',
 }
 LAWS = list(dict.fromkeys(law for law, _, _ in PLANTS))

@@ -65,8 +65,4 @@ async def fails(task: "asyncio.Task[None]", kind: str, code: str | None = None, 
 
 def generate(name: str, n: int = 1) -> Generate:
     """A request that needs no worker any more."""
-    found = prepared(name)
-    return Generate(
-        request_id=name, input_ids=found.input_ids, media=(), positions=found.positions, position_delta=0,
-        sampling=SamplingParams(max_tokens=9, seed=0, n=n),
-    )  # fmt: skip
+    return Generate(prepared=prepared(name), sampling=SamplingParams(max_tokens=9, seed=0, n=n))

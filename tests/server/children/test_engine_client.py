@@ -28,15 +28,15 @@ def test_places_are_bounded_and_given_in_the_order_of_coming(play: Play) -> None
     async def scenario(scene: Scene) -> None:
         ask(scene, "a", "b", "c", "d")
         await until(lambda: scene.engine.n_waiting == 2 and told(scene) == ["a", "b"])
-        assert scene.engine.n_inside == 2
+        assert len(scene.engine._inside) == 2
         for done, inside in (("b", ["a", "b", "c"]), ("a", ["a", "b", "c", "d"])):
             scene.finished(done, "done")
             await until(lambda inside=inside: told(scene) == inside)  # type: ignore[misc]
-            assert scene.engine.n_inside == 2
+            assert len(scene.engine._inside) == 2
         assert scene.engine.n_waiting == 0
         for name in ("c", "d"):
             scene.finished(name, "done")
-        assert scene.engine.n_inside == 0
+        assert len(scene.engine._inside) == 0
 
     play(scenario, seqs=2)
 
@@ -62,7 +62,7 @@ def test_a_waiter_that_left_gives_its_place_to_the_next(play: Play, given: bool)
         scene.finished("c", "done")
         (last,) = ask(scene, "d")
         await last
-        assert scene.engine.n_inside == 1
+        assert len(scene.engine._inside) == 1
         scene.finished("d", "done")
 
     play(scenario, seqs=1)
@@ -96,7 +96,7 @@ def test_a_death_ends_the_streams_inside_and_those_who_wait_survive(play: Play) 
         scene.kill_engine()
         with pytest.raises(EngineDied):
             await reading
-        assert inside.ended.done() and scene.engine.n_inside == 0
+        assert inside.ended.done() and len(scene.engine._inside) == 0
         assert not waiting.done() and scene.engine.n_waiting == 1
         scene.start_engine()
         await waiting
@@ -113,7 +113,7 @@ def test_a_place_in_an_engine_that_died_meanwhile_is_waited_for_again(play: Play
         scene.finished("a", "done")  # "b" is given the place, and does not know it yet
         scene.kill_engine()
         await until(lambda: scene.engine.n_waiting == 1)
-        assert not waiting.done() and scene.engine.n_inside == 0
+        assert not waiting.done() and len(scene.engine._inside) == 0
         scene.start_engine()
         await until(lambda: told(scene) == ["b"])
         scene.finished("b", "done")

@@ -39,7 +39,7 @@ def test_only_who_leaves_before_the_last_answers_end_is_aborted(play: Play, last
         scene.engine.leave(stream)
         await scene.background.idle()
         assert (Abort(request_id="a") in scene.to_engine()) == (len(last) < 2)
-        assert not stream.ended.done() and scene.engine.n_inside == 1
+        assert not stream.ended.done() and len(scene.engine._inside) == 1
         scene.finished("a", "abort")
         assert stream.ended.done()
         scene.engine.leave(stream)
