@@ -3,11 +3,9 @@
 from collections.abc import Callable, Mapping
 from typing import Any, Literal
 
-import msgspec
-
-from tokenization.chat.errors import ChatError, MediaError, shortened
+from tokenization.chat.errors import ChatError, MediaError, shortened, type_name
 from tokenization.chat.grounding import FULL
-from tokenization.chat.options import MediaOptions
+from tokenization.chat.options import KEYS, MediaOptions
 from tokenization.chat.parts import Boxes, Chat, Kind, Media, Text, Turn
 
 Role = Literal["system", "user", "assistant"]
@@ -21,12 +19,6 @@ _ROLES: Mapping[str, Role] = {
     "assistant": "assistant",
 }
 _URL_TYPES: Mapping[str, Kind] = {"image_url": "image", "video_url": "video", "audio_url": "audio"}
-_DETAILS = ("auto", "low", "high")
-_OPTIONS: Mapping[Kind, tuple[str, ...]] = {  # what may stand beside a medium
-    "image": ("min_pixels", "max_pixels", "detail"),
-    "video": ("fps", "num_frames", "min_pixels", "max_pixels", "use_audio_in_video"),
-    "audio": (),
-}
 _SOUNDS = ("wav", "mp3", "flac", "ogg", "opus", "m4a", "aac", "webm")  # names only: the file's own header decides
 
 
@@ -39,7 +31,7 @@ def chat_from_native(body: dict[str, Any] | list[Any]) -> Chat:
     if isinstance(body, list):
         body = {"inputs": body}
     if not isinstance(body, dict):
-        raise ChatError(f"expected an object with 'inputs' or a list of inputs, got {_type_name(body)}", "inputs")
+        raise ChatError(f"expected an object with 'inputs' or a list of inputs, got {type_name(body)}", "inputs")
     turns: list[Turn] = []
     system = body.get("system")
     if system is not None:
@@ -48,7 +40,7 @@ def chat_from_native(body: dict[str, Any] | list[Any]) -> Chat:
     if history is None:
         history = []
     if not isinstance(history, list):
-        raise ChatError(f"expected a list, got {_type_name(history)}", "history")
+        raise ChatError(f"expected a list, got {type_name(history)}", "history")
     for i, entry in enumerate(history):
         turns.extend(_history_entry(entry, f"history[{i}]"))
     turns.append(_inputs_turn(body.get("inputs"), "inputs"))
@@ -61,7 +53,7 @@ def chat_from_openai(messages: list[Any]) -> Chat:
     Raises ChatError with the path of the offending field, as in `messages[1].content[3]`.
     """
     if not isinstance(messages, list):
-        raise ChatError(f"expected a list, got {_type_name(messages)}", "messages")
+        raise ChatError(f"expected a list, got {type_name(messages)}", "messages")
     if not messages:
         raise ChatError("at least one message is needed", "messages")
     return Chat(turns=tuple(_openai_turn(message, f"messages[{i}]") for i, message in enumerate(messages)))
@@ -72,7 +64,7 @@ def chat_from_openai(messages: list[Any]) -> Chat:
 
 def _history_entry(entry: Any, param: str) -> tuple[Turn, Turn]:
     if not isinstance(entry, dict):
-        raise ChatError(f"expected an object with 'inputs' and 'text', got {_type_name(entry)}", param)
+        raise ChatError(f"expected an object with 'inputs' and 'text', got {type_name(entry)}", param)
     _refuse_other_keys(entry, ("inputs", "text"), param)
     if "text" not in entry:
         raise ChatError("'text', the assistant's answer to these inputs, is missing", f"{param}.text")
@@ -82,7 +74,7 @@ def _history_entry(entry: Any, param: str) -> tuple[Turn, Turn]:
 
 def _inputs_turn(inputs: Any, param: str) -> Turn:
     if not isinstance(inputs, list):
-        raise ChatError(f"expected a list of parts, got {_type_name(inputs)}", param)
+        raise ChatError(f"expected a list of parts, got {type_name(inputs)}", param)
     if not inputs:
         raise ChatError("at least one part is needed", param)
     parts = tuple(_native_part(part, f"{param}[{i}]") for i, part in enumerate(inputs))
@@ -91,7 +83,7 @@ def _inputs_turn(inputs: Any, param: str) -> Turn:
 
 def _native_part(part: Any, param: str) -> Part:
     if not isinstance(part, dict):
-        raise ChatError(f'expected an object such as {{"text": "..."}}, got {_type_name(part)}', param)
+        raise ChatError(f'expected an object such as {{"text": "..."}}, got {type_name(part)}', param)
     content = [key for key in part if key in ("text", "box") or key in _KINDS]
     if not content:
         named = ", ".join(f"'{shortened(str(key))}'" for key in list(part)[:3]) or "no key"
@@ -105,7 +97,7 @@ def _native_part(part: Any, param: str) -> Part:
         _refuse_other_keys(part, (key,), param)
         return Text(text=_text(part["text"], f"{param}.text"))
     kind, value_param = _KINDS[key], f"{param}.{key}"
-    _refuse_other_keys(part, (key, *_OPTIONS[kind]), param)
+    _refuse_other_keys(part, (key, *KEYS[kind]), param)
     source, frames = _sources(kind, part[key], value_param)
     return Media(kind=kind, source=source, frames=frames, param=value_param, options=_options(kind, part, param))
 
@@ -115,7 +107,7 @@ def _boxes(part: dict[str, Any], param: str) -> Boxes:
     _refuse_other_keys(part, ("box", "ref"), param)
     boxes, value_param = part["box"], f"{param}.box"
     if not isinstance(boxes, list) or not boxes:
-        raise ChatError(f"expected a list of boxes, [[x1, y1, x2, y2], ...], got {_type_name(boxes)}", value_param)
+        raise ChatError(f"expected a list of boxes, [[x1, y1, x2, y2], ...], got {type_name(boxes)}", value_param)
     if not isinstance(boxes[0], list):
         raise ChatError("this is one flat box; a list of boxes is needed, [[x1, y1, x2, y2]]", value_param)
     for i, box in enumerate(boxes):
@@ -134,10 +126,10 @@ def _is_coordinate(value: Any) -> bool:
 
 def _openai_turn(message: Any, param: str) -> Turn:
     if not isinstance(message, dict):
-        raise ChatError(f"expected an object with 'role' and 'content', got {_type_name(message)}", param)
+        raise ChatError(f"expected an object with 'role' and 'content', got {type_name(message)}", param)
     name = message.get("role")
     if not isinstance(name, str) or name not in _ROLES:
-        shown = f"'{shortened(name)}'" if isinstance(name, str) else _type_name(name)
+        shown = f"'{shortened(name)}'" if isinstance(name, str) else type_name(name)
         raise ChatError(f"the role is one of {_listed(list(_ROLES))}, got {shown}", f"{param}.role")
     role = _ROLES[name]
     _refuse_other_keys(message, ("role", "content", "name"), param, empty_is_absent=True)
@@ -147,7 +139,7 @@ def _openai_turn(message: Any, param: str) -> Turn:
     if content is None and role == "assistant":
         return Turn(role=role, parts=(), plain=True)
     if not isinstance(content, list):
-        raise ChatError(f"expected a string or a list of parts, got {_type_name(content)}", f"{param}.content")
+        raise ChatError(f"expected a string or a list of parts, got {type_name(content)}", f"{param}.content")
     if not content:
         raise ChatError("at least one part is needed", f"{param}.content")
     parts = tuple(_openai_part(part, f"{param}.content[{i}]") for i, part in enumerate(content))
@@ -159,7 +151,7 @@ def _openai_turn(message: Any, param: str) -> Turn:
 
 def _openai_part(part: Any, param: str) -> Part:
     if not isinstance(part, dict):
-        raise ChatError(f"expected an object with a 'type', got {_type_name(part)}", param)
+        raise ChatError(f"expected an object with a 'type', got {type_name(part)}", param)
     readers: Mapping[str, Callable[[dict[str, Any], str], Part]] = {
         "text": _openai_text,
         "input_audio": _openai_input_audio,
@@ -167,7 +159,7 @@ def _openai_part(part: Any, param: str) -> Part:
     }
     kind = part.get("type")
     if not isinstance(kind, str) or kind not in readers:
-        shown = f"'{shortened(kind)}'" if isinstance(kind, str) else _type_name(kind)
+        shown = f"'{shortened(kind)}'" if isinstance(kind, str) else type_name(kind)
         raise ChatError(f"the type of a part is one of {_listed(list(readers))}, got {shown}", param)
     others = [key for key in part if key not in ("type", kind)]
     if any(key in readers for key in others):
@@ -187,7 +179,7 @@ def _openai_url(part: dict[str, Any], param: str) -> Media:
     value, value_param = part[part["type"]], f"{param}.{part['type']}"
     options = MediaOptions()
     if isinstance(value, dict):
-        _refuse_other_keys(value, ("url", *_OPTIONS[kind]), value_param)
+        _refuse_other_keys(value, ("url", *KEYS[kind]), value_param)
         options = _options(kind, value, value_param)
         value, value_param = value.get("url"), f"{value_param}.url"
     source, frames = _sources(kind, value, value_param)
@@ -197,7 +189,7 @@ def _openai_url(part: dict[str, Any], param: str) -> Media:
 def _openai_input_audio(part: dict[str, Any], param: str) -> Media:
     value, value_param = part["input_audio"], f"{param}.input_audio"
     if not isinstance(value, dict):
-        raise ChatError(f"expected an object with 'data' and 'format', got {_type_name(value)}", value_param)
+        raise ChatError(f"expected an object with 'data' and 'format', got {type_name(value)}", value_param)
     _refuse_other_keys(value, ("data", "format"), value_param)
     if value.get("format") not in _SOUNDS:
         raise ChatError(f"the format is one of {_listed(list(_SOUNDS))}", f"{value_param}.format")
@@ -214,7 +206,7 @@ def _plain_turn(role: Role, text: str) -> Turn:
 
 def _text(value: Any, param: str) -> str:
     if not isinstance(value, str):
-        raise ChatError(f"expected a string, got {_type_name(value)}", param)
+        raise ChatError(f"expected a string, got {type_name(value)}", param)
     try:
         value.encode("utf-8")
     except UnicodeEncodeError:
@@ -241,16 +233,9 @@ def _sources(kind: Kind, value: Any, param: str) -> tuple[str, tuple[str, ...]]:
 def _options(kind: Kind, values: dict[str, Any], param: str) -> MediaOptions:
     """What stands beside a medium; the caller has refused what its kind does not take."""
     try:
-        options = MediaOptions.read({key: values.get(key) for key in _OPTIONS[kind]})
+        return MediaOptions.read({key: values.get(key) for key in KEYS[kind]})
     except MediaError as error:
         raise ChatError(error.message, f"{param}.{error.param}" if error.param else param) from None
-    detail = values.get("detail")
-    if detail is not None and detail not in _DETAILS:
-        raise ChatError(f"the detail is one of {_listed(list(_DETAILS))}", f"{param}.detail")
-    with_sound = values.get("use_audio_in_video")
-    if with_sound is not None and not isinstance(with_sound, bool):
-        raise ChatError(f"expected true or false, got {_type_name(with_sound)}", f"{param}.use_audio_in_video")
-    return msgspec.structs.replace(options, low_detail=detail == "low", use_audio=bool(with_sound))
 
 
 def _refuse_other_keys(
@@ -261,11 +246,6 @@ def _refuse_other_keys(
         if key not in known and not (empty_is_absent and value[key] in (None, [], {}, "")):
             shown = shortened(str(key))
             raise ChatError(f"'{shown}' is not known here (known: {_listed(list(known))})", f"{param}.{shown}")
-
-
-def _type_name(value: Any) -> str:
-    names = {bool: "a boolean", int: "a number", float: "a number", str: "a string", list: "a list", dict: "an object"}
-    return "nothing" if value is None else names.get(type(value), "something else")
 
 
 def _listed(names: list[str]) -> str:

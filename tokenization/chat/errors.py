@@ -33,3 +33,9 @@ def shortened(text: str, limit: int = 60) -> str:
     """A client's own word, short and printable enough to stand inside an error message."""
     shown = text if len(text) <= limit else text[:limit] + "..."
     return "".join(c if c.isprintable() else "?" for c in shown)
+
+
+def type_name(value: object) -> str:
+    """What a client sent instead, in JSON's words."""
+    names = {bool: "a boolean", int: "a number", float: "a number", str: "a string", list: "a list", dict: "an object"}
+    return "nothing" if value is None else names.get(type(value), "something else")

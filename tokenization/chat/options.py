@@ -5,16 +5,22 @@ from typing import Any
 
 import msgspec
 
-from tokenization.chat.errors import MediaError
+from tokenization.chat.errors import MediaError, type_name
 
-_NUMBERS = ("fps", "num_frames", "min_pixels", "max_pixels")  # options that are numbers
+# The keys that may stand beside a medium of each kind. A key is read in MediaOptions.read and kept in a field.
+KEYS: Mapping[str, tuple[str, ...]] = {
+    "image": ("min_pixels", "max_pixels", "detail"),
+    "video": ("fps", "num_frames", "min_pixels", "max_pixels", "use_audio_in_video"),
+    "audio": (),
+}
+_DETAILS = ("auto", "low", "high")
 _MAX_NUMBER = 2**53  # whole numbers beyond it are not exact as floats
 _MIN_FPS = 1e-4  # one frame in three hours: positions that grow with the seconds between frames still fit 32 bits
 
 
 class MediaOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """What a request may say beside the key of a video. Raises MediaError for what is no finite number above 0,
-    or a rate below one frame in three hours.
+    """What a request says beside a medium. Raises MediaError for what is no finite number above 0, or a rate below one
+    frame in three hours.
     """
 
     fps: float | None = None  # frames looked at per second; for a list of frames: the rate they were taken at
@@ -34,10 +40,21 @@ class MediaOptions(msgspec.Struct, frozen=True, kw_only=True):
             raise MediaError("min_pixels must not be greater than max_pixels", "min_pixels")
 
     @classmethod
-    def read(cls, part: Mapping[str, object]) -> "MediaOptions":
-        """The numbers of a content part as it came from JSON; other keys are not looked at. Raises MediaError."""
-        numbers: dict[str, Any] = {name: part.get(name) for name in _NUMBERS}
-        return cls(**numbers)
+    def read(cls, part: Mapping[str, Any]) -> "MediaOptions":
+        """The options of a content part as it came from JSON; other keys are not looked at. Raises MediaError."""
+        detail, use_audio = part.get("detail"), part.get("use_audio_in_video")
+        if detail is not None and detail not in _DETAILS:
+            raise MediaError(f"the detail is one of {', '.join(map(repr, _DETAILS))}", "detail")
+        if use_audio is not None and not isinstance(use_audio, bool):
+            raise MediaError(f"expected true or false, got {type_name(use_audio)}", "use_audio_in_video")
+        return cls(
+            fps=part.get("fps"),
+            num_frames=part.get("num_frames"),
+            min_pixels=part.get("min_pixels"),
+            max_pixels=part.get("max_pixels"),
+            use_audio=bool(use_audio),
+            low_detail=detail == "low",
+        )
 
 
 def _check(name: str, value: object, kinds: type | tuple[type, ...]) -> None:
