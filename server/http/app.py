@@ -1,6 +1,6 @@
 """create_app(service): every route of the server. Knows no processes."""
 
-import secrets
+import logging
 from collections.abc import Callable
 from typing import Any
 
@@ -8,7 +8,6 @@ from fastapi import FastAPI, Request
 from starlette.responses import Response
 
 from server.http import errors
-from server.http.bodies import ChatBody
 from server.http.body_limits import BodyBudget, BodyLimits
 from server.http.envelope import Envelope
 from server.http.health import readiness
@@ -21,7 +20,8 @@ from server.requests.refusal import not_found
 from server.requests.request import ChatRequest
 from server.requests.service import RequestService
 
-SerializerOf = Callable[[str, ChatBody], Serializer]
+Read = Callable[[bytes, str], ChatRequest]  # body, our id of the request
+log = logging.getLogger("pixelferry.http")
 LOOK = ["GET", "HEAD"]  # the HTTP server leaves the body of an answer to HEAD out
 
 
@@ -41,44 +41,38 @@ def add_chat_routes(app: FastAPI, service: RequestService) -> None:
     """POST /chat, /v1/chat/completions and /tokenize."""
     card = service.card
 
-    def completion_serializer(answer_id: str, body: ChatBody) -> Serializer:
+    def completion_serializer(request: ChatRequest) -> Serializer:
+        asked = request.sampling
         return CompletionSerializer(
-            answer_id, card.name, card.tokenizer, logprobs=body.wishes.logprobs, include_usage=body.include_usage,
-            n=body.wishes.n,
+            f"chatcmpl-{request.id}", card.name, card.tokenizer, logprobs=asked.logprobs,
+            include_usage=request.include_usage, n=asked.n,
         )  # fmt: skip
 
-    def native_serializer(answer_id: str, body: ChatBody) -> Serializer:
-        return NativeSerializer(answer_id, card.tokenizer, logprobs=body.wishes.logprobs, n=body.wishes.n)
+    def native_serializer(request: ChatRequest) -> Serializer:
+        asked = request.sampling
+        return NativeSerializer(f"chat-{request.id}", card.tokenizer, logprobs=asked.logprobs, n=asked.n)
 
-    async def chat(
-        request: Request, prefix: str, read: Callable[[bytes], ChatBody], serializer_of: SerializerOf
-    ) -> Response:
-        body = read(await admitted_body(request, service))
-        require_model(service, body.model)
-        asked = request_of(prefix, body)
-        service.check_parameters(asked)  # before anything is made that grows with a number of the client's
-        serializer = serializer_of(asked.id, body)
+    async def chat(http: Request, read: Read, serializer_of: Callable[[ChatRequest], Serializer]) -> Response:
+        request = await read_request(http, service, read)
+        serializer = serializer_of(request)
 
         async def run(sink: Sink) -> None:
-            await service.run(asked, sink)
+            await service.run(request, sink)
 
-        return EventStream(run, serializer) if body.stream else await whole_answer(run, serializer, request.receive)
+        return EventStream(run, serializer) if request.stream else await whole_answer(run, serializer, http.receive)
 
     @app.post("/chat")
-    async def native(request: Request) -> Response:
-        return await chat(request, "chat-", read_native, native_serializer)
+    async def native(http: Request) -> Response:
+        return await chat(http, read_native, native_serializer)
 
     @app.post("/v1/chat/completions")
-    async def completions(request: Request) -> Response:
-        return await chat(request, "chatcmpl-", read_openai, completion_serializer)
+    async def completions(http: Request) -> Response:
+        return await chat(http, read_openai, completion_serializer)
 
     @app.post("/tokenize")
-    async def tokenize(request: Request) -> Response:
-        body = read_tokenize(await admitted_body(request, service))
-        require_model(service, body.model)
-
-        work = service.count(request_of("count-", body))
-        return await json_result(work, lambda found: token_counts(found, service.max_model_len), request.receive)
+    async def tokenize(http: Request) -> Response:
+        work = service.count(await read_request(http, service, read_tokenize))
+        return await json_result(work, lambda found: token_counts(found, service.max_model_len), http.receive)
 
 
 def add_model_routes(app: FastAPI, service: RequestService) -> None:
@@ -129,24 +123,16 @@ def add_health_routes(app: FastAPI, service: RequestService, bodies: BodyBudget)
         return Response(service.metrics.render(), media_type="text/plain; version=0.0.4; charset=utf-8")
 
 
-def request_of(prefix: str, body: ChatBody) -> ChatRequest:
-    """The request under a new id of ours."""
-    return ChatRequest(
-        id=prefix + secrets.token_hex(12),
-        chat=body.chat,
-        chat_param=body.chat_param,
-        wishes=body.wishes,
-        grounding=body.grounding,
-    )
-
-
-async def admitted_body(request: Request, service: RequestService) -> bytes:
-    """The whole body; not one byte of it is read for a request that is turned away anyhow. Raises Refusal."""
+async def read_request(http: Request, service: RequestService, read: Read) -> ChatRequest:
+    """The request in a body; not one byte is read of one that is turned away anyhow. Raises Refusal, ChatError."""
     error = service.admission.refusal()
     if error is not None:
         service.metrics.reject(error.code or "busy")
         raise error
-    return await request.body()
+    request = read(await http.body(), http.state.request_id)
+    require_model(service, request.model)
+    log.info("request %s: %s, x-request-id %s", request.id, http.url.path, http.state.client_request_id or "none")
+    return request
 
 
 def require_model(service: RequestService, name: str | None) -> None:

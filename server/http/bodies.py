@@ -1,33 +1,16 @@
-"""What the bodies of all dialects become, and what reading them has in common."""
+"""What reading the bodies of all dialects has in common: JSON, a model's name, complaints that name a field."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any, TypeVar
 
 import pydantic_core
 from pydantic import BaseModel, ValidationError
 
 from server.http.errors import param_of
-from server.http.parameters import SamplingFields
-from server.requests.grounding import Grounding
 from server.requests.refusal import Refusal, invalid_request
-from server.requests.sampling import Wishes
-from tokenization.chat.parts import Chat
+from server.requests.sampling import SamplingRequest
 
 M = TypeVar("M", bound=BaseModel)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ChatBody:
-    """A chat request of either dialect, read and checked."""
-
-    chat: Chat
-    chat_param: str  # where the chat stands in the body: what an error about all of it names
-    model: str | None
-    wishes: Wishes
-    stream: bool
-    include_usage: bool
-    grounding: Grounding = "none"
 
 
 def model_of(body: dict[str, Any]) -> str | None:
@@ -68,7 +51,7 @@ def _complaint(kind: str, message: str, loc: tuple[str | int, ...], prefix: str)
     if kind == "value_error":  # one of our own validators
         message = message.removeprefix("Value error, ")
     param = param_of((prefix, *loc) if prefix else loc)
-    if kind in SamplingFields.model_fields:  # a complaint about two fields is filed under the one that it blames
+    if kind in SamplingRequest.model_fields:  # a complaint about two fields is filed under the one that it blames
         param = param_of((prefix, kind) if prefix else (kind,))
     if kind == "extra_forbidden":
         return invalid_request(f"{param}: there is no such parameter", param, "unknown_parameter")

@@ -3,12 +3,13 @@
 from typing import Any
 
 from server.http.answer_fields import logprob_entries, usage
-from server.http.bodies import ChatBody, model_of, object_or_inputs, parsed, validated
-from server.http.parameters import SamplingFields
+from server.http.bodies import model_of, object_or_inputs, parsed, validated
 from server.http.responses import CollectingSink, WholeAnswer, data
 from server.requests.answer import Accepted, Delta, Finish
-from server.requests.grounding import Grounded
+from server.requests.answer_boxes import Grounded
 from server.requests.refusal import invalid_request
+from server.requests.request import ChatRequest
+from server.requests.sampling import SamplingRequest
 from tokenization.chat.dialects import chat_from_native
 from tokenization.chat.errors import shortened
 from tokenization.text.tokenizer import Tokenizer
@@ -16,18 +17,18 @@ from tokenization.text.tokenizer import Tokenizer
 KEYS = ("inputs", "history", "system")
 
 
-class NativeFields(SamplingFields):
+class NativeParameters(SamplingRequest):
     """The parameters of POST /chat."""
 
     draw_boxes: bool | None = None
 
 
-def read_native(raw: bytes) -> ChatBody:
+def read_native(raw: bytes, request_id: str) -> ChatRequest:
     """The body of POST /chat: an object, or a bare list, which is its `inputs`. Raises Refusal, ChatError."""
-    return native_chat(object_or_inputs(parsed(raw)))
+    return native_chat(object_or_inputs(parsed(raw)), request_id)
 
 
-def native_chat(body: dict[str, Any]) -> ChatBody:
+def native_chat(body: dict[str, Any], request_id: str) -> ChatRequest:
     """What /chat takes, as an object. Raises Refusal, ChatError."""
     unknown = sorted(set(body) - {*KEYS, "parameters", "stream", "model"})
     if unknown:
@@ -38,13 +39,14 @@ def native_chat(body: dict[str, Any]) -> ChatBody:
         raise invalid_request("must be true or false", "stream")
     model = model_of(body)
     parameters = body.get("parameters")
-    fields = validated(lambda: NativeFields.model_validate({} if parameters is None else parameters), "parameters")
+    fields = validated(lambda: NativeParameters.model_validate({} if parameters is None else parameters), "parameters")
     chat = chat_from_native({key: body[key] for key in KEYS if key in body})
-    return ChatBody(
+    return ChatRequest(
+        id=request_id,
         chat=chat,
         chat_param="inputs",
         model=model,
-        wishes=fields.wishes(),
+        sampling=fields.alone(),
         stream=bool(stream),
         include_usage=True,
         grounding="drawn" if fields.draw_boxes else "boxes",

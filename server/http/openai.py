@@ -7,11 +7,12 @@ import msgspec
 from pydantic import BaseModel, ConfigDict, Field, field_validator
 
 from server.http.answer_fields import logprob_entries, usage
-from server.http.bodies import ChatBody, parsed, validated
-from server.http.parameters import INT32_MAX, SamplingFields
+from server.http.bodies import parsed, validated
 from server.http.responses import CollectingSink, WholeAnswer, data
 from server.requests.answer import Accepted, Delta
 from server.requests.refusal import invalid_request
+from server.requests.request import ChatRequest
+from server.requests.sampling import INT32_MAX, SamplingRequest
 from tokenization.chat.dialects import chat_from_openai
 from tokenization.text.tokenizer import Tokenizer
 
@@ -26,7 +27,7 @@ class StreamOptions(BaseModel):
     include_usage: bool | None = None
 
 
-class CompletionBody(SamplingFields):
+class CompletionBody(SamplingRequest):
     """OpenAI's chat completion request. Unknown fields are ignored; known ones that we do not do must be neutral."""
 
     model_config = ConfigDict(extra="ignore")
@@ -55,17 +56,18 @@ class CompletionBody(SamplingFields):
         return self.max_completion_tokens or self.max_tokens
 
 
-def read_openai(raw: bytes) -> ChatBody:
+def read_openai(raw: bytes, request_id: str) -> ChatRequest:
     """The body of POST /v1/chat/completions. Raises Refusal and ChatError."""
     found = parsed(raw)
     if not isinstance(found, dict):
         raise invalid_request("the body must be a JSON object", code="invalid_json")
     body = validated(lambda: CompletionBody.model_validate(found))
-    return ChatBody(
+    return ChatRequest(
+        id=request_id,
         chat=chat_from_openai(body.messages),
         chat_param="messages",
         model=body.model,
-        wishes=body.wishes(),
+        sampling=body.alone(),
         stream=bool(body.stream),
         include_usage=bool(body.stream_options and body.stream_options.include_usage),
     )

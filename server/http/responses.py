@@ -17,7 +17,7 @@ from model.engine.messages import Token
 from server.http.errors import body_of, error_response
 from server.requests.admission import stopping
 from server.requests.answer import Accepted, Delta, Finish, Sink
-from server.requests.grounding import Grounded
+from server.requests.answer_boxes import Grounded
 from server.requests.refusal import Refusal, internal
 
 log = logging.getLogger("pixelferry.http")

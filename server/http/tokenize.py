@@ -2,24 +2,24 @@
 
 from typing import Any
 
-from server.http.bodies import ChatBody, model_of, object_or_inputs, parsed
+from server.http.bodies import model_of, object_or_inputs, parsed
 from server.http.native import native_chat
 from server.requests.refusal import invalid_request
-from server.requests.sampling import Wishes
+from server.requests.request import ChatRequest
 from tokenization.chat.dialects import chat_from_openai
 from tokenization.messages import Prepared
 
 
-def read_tokenize(raw: bytes) -> ChatBody:
+def read_tokenize(raw: bytes, request_id: str) -> ChatRequest:
     """The body of POST /tokenize, in either dialect: `messages`, or what /chat takes. Raises Refusal, ChatError."""
     body = object_or_inputs(parsed(raw))
     if "messages" not in body:
-        return native_chat(body)
+        return native_chat(body, request_id)
     model = model_of(body)
     if not isinstance(body["messages"], list):
         raise invalid_request("must be a list", "messages")
     chat = chat_from_openai(body["messages"])
-    return ChatBody(chat=chat, chat_param="messages", model=model, wishes=Wishes(), stream=False, include_usage=False)
+    return ChatRequest(id=request_id, chat=chat, chat_param="messages", model=model)
 
 
 def token_counts(prepared: Prepared, max_model_len: int) -> dict[str, Any]:

@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from typing import Literal, Protocol
 
 from model.engine.messages import Token, TokenEvent
-from server.requests.grounding import Grounded
-from server.requests.sampling import Wishes
+from server.requests.answer_boxes import Grounded
+from server.requests.sampling import SamplingRequest
 from tokenization.text.detokenize import Detokenizer, StopStrings
 from tokenization.text.tokenizer import Tokenizer
 
@@ -48,20 +48,15 @@ class Sink(Protocol):
 class Answer:
     """Turns token events into deltas; a stop string ends it like a stop token."""
 
-    def __init__(self, tokenizer: Tokenizer, wishes: Wishes, index: int = 0) -> None:
+    def __init__(self, tokenizer: Tokenizer, sampling: SamplingRequest, index: int = 0) -> None:
         self._detokenizer = Detokenizer(tokenizer)
-        self._stops = StopStrings(wishes.stop, shown=wishes.include_stop) if wishes.stop else None
-        self._min_tokens = wishes.min_tokens
-        self._shows_stop = wishes.include_stop
+        shown = sampling.include_stop_str_in_output
+        self._stops = StopStrings(sampling.stop, shown=shown) if sampling.stop else None
+        self._min_tokens = sampling.min_tokens
+        self._shows_stop = shown
         self._index = index
-        self._texts: list[str] = []
         self.n_tokens = 0
         self.finish: Finish | None = None
-
-    @property
-    def text(self) -> str:
-        """Everything that was shown."""
-        return "".join(self._texts)
 
     def push(self, events: Sequence[TokenEvent]) -> Delta:
         """The next delta. Tokens behind a finish are dropped: they were sampled before the engine could be told."""
@@ -79,7 +74,6 @@ class Answer:
                 if not hit:
                     texts.append(self._rest())
                 break
-        self._texts += texts
         return Delta(index=self._index, text="".join(texts), tokens=tuple(tokens), finish=self.finish, cut=hit)
 
     def _shown(self, text: str) -> tuple[str, bool]:
@@ -97,16 +91,12 @@ class Answer:
 class Answers:
     """All answers to one chat as they grow beside each other."""
 
-    def __init__(self, tokenizer: Tokenizer, wishes: Wishes) -> None:
-        self._answers = [Answer(tokenizer, wishes, index) for index in range(wishes.n)]
+    def __init__(self, tokenizer: Tokenizer, sampling: SamplingRequest) -> None:
+        self._answers = [Answer(tokenizer, sampling, index) for index in range(sampling.n)]
 
     def complete(self) -> bool:
         """Every one has its finish."""
         return all(answer.finish is not None for answer in self._answers)
-
-    def text(self, index: int) -> str:
-        """Everything that was shown of one of them."""
-        return self._answers[index].text
 
     def push(self, events: Sequence[TokenEvent]) -> list[Delta]:
         """The next delta of each answer that the tokens lengthen, in order of their index."""

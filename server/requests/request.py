@@ -1,20 +1,23 @@
-"""One accepted chat: what its client asked for, under an id of ours."""
+"""One request for an answer, as both dialects end in it."""
 
 from dataclasses import dataclass
 
-from server.requests.grounding import Grounding
-from server.requests.sampling import Wishes
+from server.requests.answer_boxes import Grounding
+from server.requests.sampling import SamplingRequest
 from tokenization.chat.parts import Chat
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChatRequest:
-    """One accepted chat. `id` is ours, never the client's."""
+    """A chat with what its client wants of the answer, read and checked field by field."""
 
-    id: str
+    id: str  # ours, never the client's: it stands in the answer, in errors, in logs and in the path file's name
     chat: Chat
     chat_param: str  # "messages" or "inputs": what an error about the whole chat names
-    wishes: Wishes
+    model: str | None = None  # as the client named it
+    sampling: SamplingRequest = SamplingRequest()
+    stream: bool = False
+    include_usage: bool = False  # of a stream
     grounding: Grounding = "none"
 
     def parameter(self, name: str) -> str:

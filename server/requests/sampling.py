@@ -1,46 +1,127 @@
-"""How one request wants its tokens drawn: the checkpoint's defaults, the client's wishes, and what follows from both.
-
-Knows no HTTP and no chat.
-"""
+"""How one request wants its tokens drawn: what a client may ask, and the checkpoint's defaults."""
 
 import logging
 import math
 import secrets
 from dataclasses import dataclass
+from typing import Annotated, Any
+
+import pydantic_core
+from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
 from configs.checkpoint import Checkpoint, CheckpointError, ConfigSection, text_config
 from model.engine.messages import SamplingParams
 
 log = logging.getLogger("pixelferry")
 
+INT32_MAX = (1 << 31) - 1
+MAX_STOPS = 16
+MAX_STOP_CHARS = 1024
+MAX_STOP_IDS = 128
+MAX_LOGPROBS = 20
+MAX_BIASES = 1024
+MAX_BIAS = 100
+
+Penalty = Annotated[float, Field(ge=-2, le=2)]
+TokenId = Annotated[int, Field(ge=0, le=INT32_MAX)]
 LONGEST_BY_DEFAULT = 32768
 GREEDY_BELOW = 1e-5  # dividing logits by less overflows float32
 # What generation_config.json may ask for and this server does not do yet, with the value that changes nothing.
 NOT_APPLIED = {"typical_p": 1.0, "no_repeat_ngram_size": 0, "num_beams": 1}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Wishes:
-    """What a client asked for; None where it said nothing. Ranges are checked."""
+class SamplingRequest(BaseModel):
+    """The parameters of sampling as a client writes them, the same on both routes; null says nothing.
 
-    max_tokens: int | None = None
-    min_tokens: int = 0
-    temperature: float | None = None
-    top_p: float | None = None
-    top_k: int | None = None  # 0: off
-    min_p: float | None = None
-    presence_penalty: float = 0.0
-    frequency_penalty: float = 0.0
-    repetition_penalty: float | None = None
-    logit_bias: tuple[tuple[int, float], ...] = ()
-    seed: int | None = None
-    n: int = 1
-    stop: tuple[str, ...] = ()
-    stop_token_ids: tuple[int, ...] = ()
-    include_stop: bool = False  # what ended the answer is shown
+    None stands where the checkpoint's default holds. Raises pydantic.ValidationError.
+    """
+
+    model_config = ConfigDict(strict=True, allow_inf_nan=False, frozen=True, extra="forbid")
+
+    max_tokens: Annotated[int, Field(ge=1, le=INT32_MAX)] | None = None
+    min_tokens: Annotated[int, Field(ge=0, le=INT32_MAX)] = 0
+    temperature: Annotated[float, Field(ge=0)] | None = None
+    top_p: Annotated[float, Field(gt=0, le=1)] | None = None
+    top_k: Annotated[int, Field(ge=-1, le=INT32_MAX)] | None = None  # 0: off, as is -1
+    min_p: Annotated[float, Field(ge=0, le=1)] | None = None
+    presence_penalty: Penalty = 0.0
+    frequency_penalty: Penalty = 0.0
+    repetition_penalty: Annotated[float, Field(ge=0.1, le=10)] | None = None
+    logit_bias: Any = ()  # tuple[tuple[int, float], ...]
+    seed: Annotated[int, Field(ge=-(1 << 63), le=(1 << 63) - 1)] | None = None
+    n: Annotated[int, Field(ge=1, le=INT32_MAX)] = 1
+    stop: Any = ()  # tuple[str, ...]
+    stop_token_ids: Annotated[list[TokenId], Field(max_length=MAX_STOP_IDS)] = []
+    include_stop_str_in_output: bool = False
     ignore_eos: bool = False
     logprobs: bool = False
-    top_logprobs: int = 0
+    top_logprobs: Annotated[int, Field(ge=0, le=MAX_LOGPROBS)] = 0
+
+    @model_validator(mode="before")
+    @classmethod
+    def nulls_say_nothing(cls, values: Any) -> Any:
+        if not isinstance(values, dict):
+            return values
+        ours = SamplingRequest.model_fields
+        return {name: value for name, value in values.items() if value is not None or name not in ours}
+
+    @field_validator("stop")
+    @classmethod
+    def stop_strings(cls, value: Any) -> tuple[str, ...]:
+        """One string or a list of them; none of them empty."""
+        stops = [value] if isinstance(value, str) else value
+        if not isinstance(stops, list | tuple) or not all(isinstance(stop, str) for stop in stops):
+            raise ValueError("must be a string or a list of strings")
+        if len(stops) > MAX_STOPS:
+            raise ValueError(f"has {len(stops)} strings; at most {MAX_STOPS} are taken")
+        if any(not stop or len(stop) > MAX_STOP_CHARS for stop in stops):
+            raise ValueError(f"a stop string must have 1 to {MAX_STOP_CHARS} characters")
+        return tuple(stops)
+
+    @field_validator("logit_bias")
+    @classmethod
+    def biases(cls, value: Any) -> tuple[tuple[int, float], ...]:
+        """An object of ids, in quotes as JSON has them, and what is added to their logits."""
+        if not isinstance(value, dict):
+            raise ValueError("must be an object of token ids and biases")
+        if len(value) > MAX_BIASES:
+            raise ValueError(f"has {len(value)} entries; at most {MAX_BIASES} are taken")
+        found: dict[int, float] = {}
+        for key, bias in value.items():
+            if not (key.isascii() and key.isdecimal() and len(key) <= 10 and int(key) <= INT32_MAX):
+                raise ValueError("a key must be a token id, 0 or more")
+            if isinstance(bias, bool) or not isinstance(bias, int | float):
+                raise ValueError("a bias must be a number")
+            if not -MAX_BIAS <= bias <= MAX_BIAS:  # so that NaN and an integer that no float holds are refused too
+                raise ValueError(f"a bias must lie between -{MAX_BIAS} and {MAX_BIAS}")
+            if int(key) in found:
+                raise ValueError("an id stands there twice")
+            found[int(key)] = float(bias)
+        return tuple(found.items())
+
+    @field_validator("top_k")
+    @classmethod
+    def off_is_zero(cls, value: int | None) -> int | None:
+        return None if value is None else max(0, value)
+
+    @model_validator(mode="after")
+    def go_together(self) -> "SamplingRequest":
+        """Alternatives are part of logprobs; asking for them alone is a mistake, as is more at least than at most."""
+        if self.top_logprobs and not self.logprobs:
+            raise pydantic_core.PydanticCustomError("top_logprobs", "top_logprobs needs logprobs: true")
+        if self.longest is not None and self.min_tokens > self.longest:
+            raise pydantic_core.PydanticCustomError("min_tokens", "min_tokens must not be larger than max_tokens")
+        return self
+
+    @property
+    def longest(self) -> int | None:
+        """Tokens that the answer may have."""
+        return self.max_tokens
+
+    def alone(self) -> "SamplingRequest":
+        """These parameters without what a body has beside them."""
+        values = {name: getattr(self, name) for name in SamplingRequest.model_fields}
+        return SamplingRequest.model_construct(**{**values, "max_tokens": self.longest})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -87,25 +168,25 @@ class Defaults:
             repetition_penalty=repetition_penalty,
         )  # fmt: skip
 
-    def sampling(self, wishes: Wishes, room: int) -> SamplingParams:
+    def sampling(self, asked: SamplingRequest, room: int) -> SamplingParams:
         """What the engine is told. `room` is what the model's length leaves for the answer; it caps max_tokens."""
-        temperature = self.temperature if wishes.temperature is None else wishes.temperature
+        temperature = self.temperature if asked.temperature is None else asked.temperature
         return SamplingParams(
-            max_tokens=room if wishes.max_tokens is None else min(wishes.max_tokens, room),
+            max_tokens=room if asked.max_tokens is None else min(asked.max_tokens, room),
             temperature=0.0 if temperature < GREEDY_BELOW else temperature,
-            top_p=self.top_p if wishes.top_p is None else wishes.top_p,
-            top_k=self.top_k if wishes.top_k is None else wishes.top_k,
-            min_p=self.min_p if wishes.min_p is None else wishes.min_p,
-            repetition_penalty=wishes.repetition_penalty or self.repetition_penalty,
-            presence_penalty=wishes.presence_penalty,
-            frequency_penalty=wishes.frequency_penalty,
-            logit_bias=wishes.logit_bias,
-            min_tokens=wishes.min_tokens,
-            seed=secrets.randbits(63) if wishes.seed is None else wishes.seed,
-            n=wishes.n,
-            stop_token_ids=tuple(dict.fromkeys((*(() if wishes.ignore_eos else self.eos_ids), *wishes.stop_token_ids))),
-            logprobs=wishes.logprobs,
-            top_logprobs=wishes.top_logprobs,
+            top_p=self.top_p if asked.top_p is None else asked.top_p,
+            top_k=self.top_k if asked.top_k is None else asked.top_k,
+            min_p=self.min_p if asked.min_p is None else asked.min_p,
+            repetition_penalty=asked.repetition_penalty or self.repetition_penalty,
+            presence_penalty=asked.presence_penalty,
+            frequency_penalty=asked.frequency_penalty,
+            logit_bias=asked.logit_bias,
+            min_tokens=asked.min_tokens,
+            seed=secrets.randbits(63) if asked.seed is None else asked.seed,
+            n=asked.n,
+            stop_token_ids=tuple(dict.fromkeys((*(() if asked.ignore_eos else self.eos_ids), *asked.stop_token_ids))),
+            logprobs=asked.logprobs,
+            top_logprobs=asked.top_logprobs,
         )
 
 

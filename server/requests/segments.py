@@ -6,8 +6,8 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from typing import TypeVar
 
 from server.children.background import Background
-from server.requests.refusal import Refusal, invalid_request
-from shm import Pool, PoolStats
+from server.requests.refusal import Refusal, invalid_request, overloaded
+from shm import NeverFits, Pool, PoolFull, PoolStats
 from tokenization.messages import Measured
 
 T = TypeVar("T")
@@ -60,7 +60,7 @@ async def _finish(call: "asyncio.Future[None]") -> None:
     await call
 
 
-# ---- media that no waiting would make fit: refusals that name the largest of them
+# ---- media for which there is no room
 
 
 def check_media_tokens(measured: Measured, limit: int) -> None:
@@ -76,8 +76,11 @@ def check_media_tokens(measured: Measured, limit: int) -> None:
     raise invalid_request(message, measured.params[largest], TOO_LARGE)
 
 
-def never_fits(measured: Measured) -> Refusal:
-    """400: the segments are larger than all of the shared memory."""
+def without_room(error: PoolFull | NeverFits, measured: Measured) -> Refusal:
+    """What the client is told of media for which the pool has no room: now, or ever."""
+    if isinstance(error, PoolFull):
+        message = "shared memory is full of other requests' media"
+        return overloaded(message, "memory_full", error.retry_after)
     message = "the media of this request need more shared memory than this server has; this is the largest"
     return invalid_request(message, measured.params[_largest(measured.nbytes)], TOO_LARGE)
 

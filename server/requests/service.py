@@ -1,8 +1,9 @@
 """RequestService.run(): one function owns a request from its id to its released segments. Knows no HTTP."""
 
 import asyncio
+import functools
 import logging
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 from model.engine.messages import Generate
 from server.children.background import Background
@@ -11,12 +12,14 @@ from server.children.worker_pool import Job, WorkerDied, WorkerPool, WorkerSlot
 from server.metrics import Metrics, Stopwatch
 from server.requests.admission import Admission
 from server.requests.answer import Accepted, Answers, Sink
-from server.requests.grounding import Grounded, boxes_of, drawing_of, not_drawn
+from server.requests.answer_boxes import drawing_of, not_drawn
+from server.requests.grounding_sink import GroundingSink
 from server.requests.model_card import ModelCard
-from server.requests.refusal import Refusal, internal, invalid_request, overloaded, unavailable
+from server.requests.refusal import Refusal, internal, invalid_request, unavailable
 from server.requests.request import ChatRequest
-from server.requests.segments import Segments, check_media_tokens, never_fits
+from server.requests.segments import Segments, check_media_tokens, without_room
 from shm import NeverFits, PoolFull
+from tokenization.chat.grounding import Box
 from tokenization.chat.parts import Chat
 from tokenization.messages import Drawn, Measured, Prepared, PrepareFailed
 
@@ -68,12 +71,7 @@ class RequestService:
         However it ends, every segment of the request is retired before the next thing happens on the pool, and lent
         again once nobody has it open.
         """
-        self.check(request.chat)
-        self.check_parameters(request)
-        if request.grounding == "drawn" and not self.card.supports_grounding:
-            raise invalid_request(
-                "this model's answers hold no boxes", "parameters.draw_boxes", "unsupported_parameter"
-            )
+        self._check(request)
         watch = self.metrics.watch()
         resources = RequestResources()
         try:
@@ -81,6 +79,9 @@ class RequestService:
                 prepared = await self._prepare(request, resources)
                 room = self._room(request, prepared)
                 watch.prompt(len(prepared.input_ids), prepared.seconds)
+                if request.grounding != "none" and self.card.supports_grounding:
+                    draw = functools.partial(self._draw, request, resources)
+                    sink = GroundingSink(sink, request, prepared, draw)
                 await sink.accept(accepted(prepared))
                 await self._generate(request, prepared, room, resources, sink, watch)
         except Refusal as error:
@@ -94,7 +95,7 @@ class RequestService:
 
     async def count(self, request: ChatRequest) -> Prepared:
         """The ids of a chat: nothing is leased, or decoded but sounds and a frame of each video. Raises Refusal."""
-        self.check(request.chat)
+        self._check_media(request.chat)
         resources = RequestResources()
         try:
             with self.admission.enter():
@@ -102,22 +103,30 @@ class RequestService:
         finally:
             self._release(request.id, resources)
 
-    def check(self, chat: Chat) -> None:
-        """What can be known without opening anything. Raises Refusal."""
+    # ---- what can be known without opening anything
+
+    def _check(self, request: ChatRequest) -> None:
+        self._check_media(request.chat)
+        self._check_parameters(request)
+        if request.grounding == "drawn" and not self.card.supports_grounding:
+            message = "this model's answers hold no boxes"
+            raise invalid_request(message, "parameters.draw_boxes", "unsupported_parameter")
+
+    def _check_media(self, chat: Chat) -> None:
         for medium in chat.media:  # how many may be is for the worker to say: a model's window may drop some
             if medium.kind not in self.card.modalities:
                 taken = ", ".join(["text", *sorted(self.card.modalities)])
                 message = f"this model does not take {medium.kind} (it takes {taken})"
                 raise invalid_request(message, medium.param, "unsupported_modality")
 
-    def check_parameters(self, request: ChatRequest) -> None:
-        """What depends on this server and this model. Raises Refusal."""
-        wishes, info = request.wishes, self.engine.info
-        if wishes.n > self.card.max_n:
+    def _check_parameters(self, request: ChatRequest) -> None:
+        """What depends on this server and this model."""
+        asked, info = request.sampling, self.engine.info
+        if asked.n > self.card.max_n:
             raise invalid_request(f"at most {self.card.max_n} answers to one chat", request.parameter("n"))
         for name, ids in (
-            ("logit_bias", [token for token, _ in wishes.logit_bias]),
-            ("stop_token_ids", wishes.stop_token_ids),
+            ("logit_bias", [token for token, _ in asked.logit_bias]),
+            ("stop_token_ids", asked.stop_token_ids),
         ):
             if info is not None and ids and max(ids) >= info.vocab_size:
                 message = f"the vocabulary of this model has the ids 0 to {info.vocab_size - 1}"
@@ -170,12 +179,8 @@ class RequestService:
         resources.leased = True
         try:
             return await self.segments.lease(request_id, measured.nbytes)
-        except PoolFull as error:
-            raise overloaded(
-                "shared memory is full of other requests' media", "memory_full", error.retry_after
-            ) from None
-        except NeverFits:
-            raise never_fits(measured) from None
+        except (PoolFull, NeverFits) as error:
+            raise without_room(error, measured) from None
 
     def _room(self, request: ChatRequest, prepared: Prepared) -> int:
         """Tokens that the answer may have. Raises Refusal when there are none."""
@@ -194,9 +199,8 @@ class RequestService:
         sink: Sink,
         watch: Stopwatch,
     ) -> None:
-        sampling = self.card.defaults.sampling(request.wishes, room)
-        generate = Generate(prepared=prepared, sampling=sampling)
-        answers = Answers(self.card.tokenizer, request.wishes)
+        generate = Generate(prepared=prepared, sampling=self.card.defaults.sampling(request.sampling, room))
+        answers = Answers(self.card.tokenizer, request.sampling)
         try:
             stream = resources.stream = await self.engine.submit(generate)
             watch.started()
@@ -212,8 +216,6 @@ class RequestService:
                             watch.end(delta.finish)
                         elif delta.cut:
                             self.engine.drop(stream, delta.index)
-                        grounded = await self._ground(answers.text(delta.index), request, prepared, resources)
-                        delta = replace(delta, grounded=grounded)
                     await sink.write(delta)
         except EngineDied:
             raise unavailable("the engine ended while it answered this request", "engine_died") from None
@@ -221,26 +223,15 @@ class RequestService:
             log.error("%s: the engine failed: %s", request.id, error)
             raise internal(failure_text(error), error.code or "internal") from None
 
-    async def _ground(
-        self, text: str, request: ChatRequest, prepared: Prepared, resources: RequestResources
-    ) -> Grounded | None:
-        """What the answer points at, where the model points and the request asks; None elsewhere."""
-        if request.grounding == "none" or not self.card.supports_grounding:
-            return None
-        boxes = boxes_of(text, request.chat, prepared)
-        if request.grounding == "boxes":
-            return Grounded(boxes=boxes)
-        if not boxes:
-            return Grounded(boxes=(), drawn=Drawn(request_id=request.id, picture="", notes=()))
+    async def _draw(self, request: ChatRequest, resources: RequestResources, boxes: tuple[Box, ...]) -> Drawn:
+        """The picture with its boxes, by a worker. What cannot be drawn is a note: the answer itself is good."""
         try:
             slot, job = await self.workers.draw(drawing_of(request.id, request.chat, boxes))
             resources.jobs.append((slot, job))
             drawn = await job.next()
         except WorkerDied:
-            return Grounded(boxes=boxes, drawn=not_drawn(request.id, None))
-        if not isinstance(drawn, Drawn):
-            drawn = not_drawn(request.id, drawn if isinstance(drawn, PrepareFailed) else None)
-        return Grounded(boxes=boxes, drawn=drawn)
+            return not_drawn(request.id, None)
+        return drawn if isinstance(drawn, Drawn) else not_drawn(request.id, drawn)
 
     def _release(self, request_id: str, resources: RequestResources) -> None:
         """Let go of everything. Nothing is awaited here, so that nothing can come between."""

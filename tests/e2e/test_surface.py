@@ -1,5 +1,6 @@
 """What is not a chat: models, tokenize, health, metrics, the command line and what is printed at start."""
 
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -149,3 +150,13 @@ def test_an_address_that_is_taken_is_one_line(server: RunningServer, tiny_model:
 def test_the_families_are_listed() -> None:
     done = command("models")
     assert done.returncode == 0 and "Qwen2VLForConditionalGeneration" in done.stdout.split("\n")
+
+
+def test_one_id_of_ours_leads_from_the_answer_to_the_log(server: RunningServer) -> None:
+    sent = {"inputs": [{"text": "Hi"}], "parameters": {"max_tokens": 1}}
+    answer = server.http.post("/chat", json=sent, headers={"x-request-id": "theirs-1"})
+    ours = answer.json()["id"].removeprefix("chat-")
+    assert answer.headers["x-request-id"] == "theirs-1" and re.fullmatch("[0-9a-f]{24}", ours)
+    assert f"request {ours}: /chat, x-request-id theirs-1" in server.err
+    answer = server.http.post("/chat", json=sent)
+    assert answer.json()["id"] == f"chat-{answer.headers['x-request-id']}"

@@ -9,7 +9,7 @@ import pytest
 from model.engine.messages import Generate, SamplingParams
 from server.requests.refusal import Refusal
 from server.requests.request import ChatRequest
-from server.requests.sampling import Wishes
+from server.requests.sampling import SamplingRequest
 from tests.server.doubles import Scene, SinkDouble, chat_of, prepared, until
 from tokenization.messages import Leases, Measured, Prepare
 from tokenization.text.bpe import BPETokenizer
@@ -19,7 +19,9 @@ A, B, C = 65, 66, 67  # ids of a byte-level vocabulary's letters
 
 
 def request(*kinds: str, name: str = "chat-1", **wishes: Any) -> ChatRequest:
-    return ChatRequest(id=name, chat=chat_of(*(kinds or ("text",))), chat_param="inputs", wishes=Wishes(**wishes))
+    return ChatRequest(
+        id=name, chat=chat_of(*(kinds or ("text",))), chat_param="inputs", sampling=SamplingRequest(**wishes)
+    )
 
 
 def start(scene: Scene, asked: ChatRequest) -> "tuple[asyncio.Task[None], SinkDouble]":

@@ -6,8 +6,11 @@ from typing import Any
 
 import pytest
 
-from server.http.bodies import ChatBody
+from server.http import native as native_reader
+from server.http import openai as openai_reader
+from server.http import tokenize as tokenize_reader
 from server.requests.refusal import Refusal
+from server.requests.request import ChatRequest
 
 MESSAGES = [{"role": "user", "content": "Hi"}]
 
@@ -22,7 +25,22 @@ def native(**fields: Any) -> bytes:
     return json.dumps({"inputs": [{"text": "Hi"}], **fields}).encode()
 
 
-def refusal(read: Callable[[bytes], ChatBody], raw: bytes) -> Refusal:
+def read_native(raw: bytes) -> ChatRequest:
+    """What /chat makes of it."""
+    return native_reader.read_native(raw, "r1")
+
+
+def read_openai(raw: bytes) -> ChatRequest:
+    """What /v1/chat/completions makes of it."""
+    return openai_reader.read_openai(raw, "r1")
+
+
+def read_tokenize(raw: bytes) -> ChatRequest:
+    """What /tokenize makes of it."""
+    return tokenize_reader.read_tokenize(raw, "r1")
+
+
+def refusal(read: Callable[[bytes], ChatRequest], raw: bytes) -> Refusal:
     """What ends the request with this body."""
     with pytest.raises(Refusal) as caught:
         read(raw)

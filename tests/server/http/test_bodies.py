@@ -6,16 +6,13 @@ from typing import Any
 import pydantic_core
 import pytest
 
-from server.http.bodies import ChatBody
-from server.http.native import read_native
-from server.http.openai import read_openai
-from server.http.tokenize import read_tokenize
 from server.requests.refusal import Refusal
-from tests.server.http.request_bodies import native, openai, refusal
+from server.requests.request import ChatRequest
+from tests.server.http.request_bodies import native, openai, read_native, read_openai, read_tokenize, refusal
 from tokenization.chat.errors import ChatError
 
 
-def invalid(read: Callable[[bytes], ChatBody], raw: bytes) -> str:
+def invalid(read: Callable[[bytes], ChatRequest], raw: bytes) -> str:
     """What is said about a body that the route cannot take at all."""
     error = refusal(read, raw)
     assert (error.kind, error.code) == ("invalid_request", "invalid_json")

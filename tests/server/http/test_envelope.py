@@ -46,8 +46,9 @@ def ids_of(*headers: tuple[bytes, bytes]) -> tuple[str, str]:
 
 
 @pytest.mark.parametrize("mine", [b"7", b"mine-1.a_Z", b"x" * 64])
-def test_a_short_and_harmless_request_id_is_echoed(mine: bytes) -> None:
-    assert ids_of((b"x-request-id", mine)) == (mine.decode(), mine.decode())
+def test_a_short_and_harmless_request_id_is_echoed_and_never_used_as_ours(mine: bytes) -> None:
+    shown, told = ids_of((b"x-request-id", mine))
+    assert shown == mine.decode() and re.fullmatch("[0-9a-f]{24}", told)
 
 
 @pytest.mark.parametrize(
@@ -107,14 +108,16 @@ def test_every_answer_of_the_server_has_an_id(play: Play, method: str, url: str,
 
 def test_an_escaped_error_is_a_500_that_tells_only_the_id() -> None:
     status, headers, body = ask(Envelope(Failing()), [b"x"], {b"x-request-id": b"mine"})
-    assert status == 500 and headers["x-request-id"] == "mine"
-    assert body["error"]["message"] == "the server failed (request mine)" and body["error"]["type"] == "server_error"
+    assert status == 500 and headers["x-request-id"] == "mine" and body["error"]["type"] == "server_error"
+    assert re.fullmatch(r"the server failed \(request [0-9a-f]{24}\)", body["error"]["message"])
 
 
 def test_the_log_tells_of_an_escaped_error_what_the_client_is_not_told(caplog: pytest.LogCaptureFixture) -> None:
-    ask(Envelope(Failing()), [b"x"], {b"x-request-id": b"mine"})
+    _, _, body = ask(Envelope(Failing()), [b"x"], {b"x-request-id": b"mine"})
     (record,) = caplog.records
-    assert record.levelno == logging.ERROR and record.getMessage() == "request mine: POST /x failed"
+    ours = body["error"]["message"].rpartition(" ")[2].rstrip(")")
+    assert record.levelno == logging.ERROR
+    assert record.getMessage() == f"request {ours} (x-request-id mine): POST /x failed"
     assert record.exc_info is not None and "secret" in str(record.exc_info[1])
 
 

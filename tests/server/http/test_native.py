@@ -6,13 +6,13 @@ from typing import Any
 
 import pytest
 
-from server.http.native import NativeSerializer, read_native
+from server.http.native import NativeSerializer
 from server.http.responses import Serializer, json_response
 from server.requests.answer import Delta
-from server.requests.grounding import Grounded
-from server.requests.sampling import Wishes
+from server.requests.answer_boxes import Grounded
+from server.requests.sampling import SamplingRequest
 from tests.server.http.answers import ACCEPTED, DELTAS, SEVERAL, collected, parse
-from tests.server.http.request_bodies import native, refusal
+from tests.server.http.request_bodies import native, read_native, refusal
 from tokenization.chat.errors import ChatError
 from tokenization.chat.grounding import Box
 from tokenization.messages import Drawn
@@ -102,7 +102,7 @@ def test_a_chat_is_read_whole() -> None:
         native(system="Be brief.", history=[{"inputs": [{"text": "A"}], "text": "B"}], model="tiny", stream=True)
     )
     assert [turn.role for turn in body.chat.turns] == ["system", "user", "assistant", "user"]
-    assert (body.model, body.stream, body.chat_param, body.wishes) == ("tiny", True, "inputs", Wishes())
+    assert (body.model, body.stream, body.chat_param, body.sampling) == ("tiny", True, "inputs", SamplingRequest())
 
 
 def test_usage_is_always_told() -> None:

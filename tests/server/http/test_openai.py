@@ -4,11 +4,11 @@ from typing import Any
 
 import pytest
 
-from server.http.openai import CompletionSerializer, read_openai
+from server.http.openai import CompletionSerializer
 from server.requests.refusal import Refusal
-from server.requests.sampling import Wishes
+from server.requests.sampling import SamplingRequest
 from tests.server.http.answers import ACCEPTED, DELTAS, SEVERAL, collected, parse
-from tests.server.http.request_bodies import openai, refusal
+from tests.server.http.request_bodies import openai, read_openai, refusal
 from tokenization.chat.errors import ChatError
 from tokenization.text.bpe import BPETokenizer
 
@@ -63,9 +63,9 @@ def test_a_body_that_says_nothing_wants_no_stream() -> None:
 
 
 def test_the_newer_name_of_max_tokens_wins() -> None:
-    assert read_openai(openai(max_tokens=3, max_completion_tokens=4)).wishes.max_tokens == 4
-    assert read_openai(openai(max_completion_tokens=4)).wishes.max_tokens == 4
-    assert read_openai(openai(max_tokens=3, max_completion_tokens=4, min_tokens=4)).wishes.min_tokens == 4
+    assert read_openai(openai(max_tokens=3, max_completion_tokens=4)).sampling.max_tokens == 4
+    assert read_openai(openai(max_completion_tokens=4)).sampling.max_tokens == 4
+    assert read_openai(openai(max_tokens=3, max_completion_tokens=4, min_tokens=4)).sampling.min_tokens == 4
     with pytest.raises(Refusal) as caught:
         read_openai(openai(max_tokens=9, max_completion_tokens=4, min_tokens=5))
     assert caught.value.param == "min_tokens"
@@ -73,7 +73,7 @@ def test_the_newer_name_of_max_tokens_wins() -> None:
 
 def test_a_choice_among_no_tools_can_only_be_none() -> None:
     for choice in (None, "none", "auto"):
-        assert read_openai(openai(tool_choice=choice)).wishes == Wishes()
+        assert read_openai(openai(tool_choice=choice)).sampling == SamplingRequest()
     for refused in ("required", "", 3, {"type": "function", "function": {"name": "f"}}):
         with pytest.raises(Refusal) as caught:
             read_openai(openai(tool_choice=refused))

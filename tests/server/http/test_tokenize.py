@@ -7,12 +7,10 @@ import msgspec
 import numpy as np
 import pytest
 
-from server.http.native import read_native
-from server.http.openai import read_openai
-from server.http.tokenize import read_tokenize, token_counts
-from server.requests.sampling import Wishes
+from server.http.tokenize import token_counts
+from server.requests.sampling import SamplingRequest
 from tests.server.doubles import prepared
-from tests.server.http.request_bodies import native, openai, refusal
+from tests.server.http.request_bodies import native, openai, read_native, read_openai, read_tokenize, refusal
 from tokenization.chat.errors import ChatError
 from tokenization.chat.parts import Kind
 from tokenization.messages import MediaItem
@@ -40,7 +38,7 @@ def test_a_chat_is_counted_as_its_own_route_reads_it() -> None:
 def test_messages_are_counted_without_their_parameters() -> None:
     """A client may send what it would send to /v1/chat/completions."""
     body = read_tokenize(openai(stream=True, stream_options={"include_usage": True}, temperature=-1, max_tokens=5))
-    assert (body.wishes, body.stream, body.include_usage, body.model) == (Wishes(), False, False, None)
+    assert (body.sampling, body.stream, body.include_usage, body.model) == (SamplingRequest(), False, False, None)
 
 
 def test_messages_win_over_inputs() -> None:

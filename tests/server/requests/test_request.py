@@ -4,16 +4,14 @@ import dataclasses
 
 import pytest
 
-from server.http.app import request_of
-from server.http.native import read_native
-from server.http.openai import read_openai
 from server.requests.request import ChatRequest
-from server.requests.sampling import Wishes
+from server.requests.sampling import SamplingRequest
 from tests.server.doubles import chat_of
+from tests.server.http.request_bodies import read_native, read_openai
 
 
 def asked(chat_param: str) -> ChatRequest:
-    return ChatRequest(id="chat-1", chat=chat_of("text"), chat_param=chat_param, wishes=Wishes())
+    return ChatRequest(id="chat-1", chat=chat_of("text"), chat_param=chat_param, sampling=SamplingRequest())
 
 
 @pytest.mark.parametrize(("chat_param", "path"), [("inputs", "parameters.top_p"), ("messages", "top_p")])
@@ -23,12 +21,12 @@ def test_a_parameter_is_named_as_its_dialect_writes_it(chat_param: str, path: st
 
 @pytest.mark.parametrize("body", [b'{"inputs": [{"text": "x"}]}', b'[{"text": "x"}]'])
 def test_native_bodies_have_their_parameters_beside_the_inputs(body: bytes) -> None:
-    assert request_of("chat", read_native(body)).parameter("n") == "parameters.n"
+    assert read_native(body).parameter("n") == "parameters.n"
 
 
 def test_openai_bodies_have_their_parameters_at_the_top() -> None:
-    body = read_openai(b'{"messages": [{"role": "user", "content": "x"}]}')
-    assert request_of("chat", body).parameter("n") == "n"
+    request = read_openai(b'{"messages": [{"role": "user", "content": "x"}]}')
+    assert request.parameter("n") == "n"
 
 
 def test_boxes_are_for_those_who_ask() -> None:

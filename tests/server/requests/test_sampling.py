@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from configs.checkpoint import Checkpoint, CheckpointError
-from server.requests.sampling import Defaults, Wishes, model_length
+from server.requests.sampling import Defaults, SamplingRequest, model_length
 from tests.tiny.qwen2_vl import write_json
 
 
@@ -35,22 +35,24 @@ def test_without_do_sample_it_is_greedy(tmp_path: Path, generation: dict[str, An
 
 def test_wishes_win_and_room_caps(tmp_path: Path) -> None:
     defaults = Defaults(temperature=0.5, top_p=0.8, top_k=20, eos_ids=(7,))
-    silent = defaults.sampling(Wishes(), 100)
+    silent = defaults.sampling(SamplingRequest(), 100)
     assert (silent.max_tokens, silent.temperature, silent.top_p, silent.top_k) == (100, 0.5, 0.8, 20)
     assert silent.stop_token_ids == (7,)
-    wishes = Wishes(max_tokens=7, temperature=0.0, top_p=1.0, top_k=0, seed=-3, ignore_eos=True, top_logprobs=2)
-    asked = defaults.sampling(wishes, 100)
+    wanted = SamplingRequest(
+        max_tokens=7, temperature=0.0, top_p=1.0, top_k=0, seed=-3, ignore_eos=True, logprobs=True, top_logprobs=2
+    )
+    asked = defaults.sampling(wanted, 100)
     assert (asked.max_tokens, asked.temperature, asked.top_p, asked.top_k, asked.seed) == (7, 0.0, 1.0, 0, -3)
     assert asked.stop_token_ids == () and asked.top_logprobs == 2
-    assert defaults.sampling(Wishes(max_tokens=101), 100).max_tokens == 100
+    assert defaults.sampling(SamplingRequest(max_tokens=101), 100).max_tokens == 100
 
 
 def test_seeds_are_drawn_and_tiny_temperatures_are_greedy() -> None:
     defaults = Defaults(temperature=1.0, top_p=1.0, top_k=0, eos_ids=())
-    assert len({defaults.sampling(Wishes(), 1).seed for _ in range(8)}) == 8
-    assert all(0 <= defaults.sampling(Wishes(), 1).seed < 1 << 63 for _ in range(8))
-    assert defaults.sampling(Wishes(temperature=1e-9), 1).temperature == 0
-    assert defaults.sampling(Wishes(temperature=1e-3), 1).temperature == 1e-3
+    assert len({defaults.sampling(SamplingRequest(), 1).seed for _ in range(8)}) == 8
+    assert all(0 <= defaults.sampling(SamplingRequest(), 1).seed < 1 << 63 for _ in range(8))
+    assert defaults.sampling(SamplingRequest(temperature=1e-9), 1).temperature == 0
+    assert defaults.sampling(SamplingRequest(temperature=1e-3), 1).temperature == 1e-3
 
 
 def test_what_is_not_applied_is_said(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
@@ -62,16 +64,16 @@ def test_what_is_not_applied_is_said(tmp_path: Path, caplog: pytest.LogCaptureFi
 
 def test_the_checkpoints_penalty_and_min_p_are_defaults(tmp_path: Path) -> None:
     defaults = defaults_of(checkpoint(tmp_path, {"repetition_penalty": 1.05, "min_p": 0.1}))
-    silent = defaults.sampling(Wishes(), 9)
+    silent = defaults.sampling(SamplingRequest(), 9)
     assert (silent.repetition_penalty, silent.min_p) == (1.05, 0.1)
-    asked = defaults.sampling(Wishes(repetition_penalty=1.0, min_p=0.0), 9)
+    asked = defaults.sampling(SamplingRequest(repetition_penalty=1.0, min_p=0.0), 9)
     assert (asked.repetition_penalty, asked.min_p) == (1.0, 0.0)
 
 
 def test_stop_tokens_stand_beside_the_models_own() -> None:
     defaults = Defaults(temperature=0.5, top_p=0.8, top_k=20, eos_ids=(7, 8))
-    assert defaults.sampling(Wishes(stop_token_ids=(3, 7)), 9).stop_token_ids == (7, 8, 3)
-    assert defaults.sampling(Wishes(stop_token_ids=(3,), ignore_eos=True), 9).stop_token_ids == (3,)
+    assert defaults.sampling(SamplingRequest(stop_token_ids=[3, 7]), 9).stop_token_ids == (7, 8, 3)
+    assert defaults.sampling(SamplingRequest(stop_token_ids=[3], ignore_eos=True), 9).stop_token_ids == (3,)
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ import pytest
 
 from server.children.background import Background
 from server.requests.refusal import Refusal
-from server.requests.segments import Segments, check_media_tokens, never_fits
+from server.requests.segments import Segments, check_media_tokens, without_room
 from shm import NeverFits, Owner, Pool, PoolFull
 from tests.server.doubles import until
 from tokenization.messages import Measured
@@ -30,8 +30,14 @@ def test_the_limit_itself_is_taken() -> None:
 
 
 def test_the_largest_segment_is_named() -> None:
-    found = never_fits(Measured(request_id="chat-1", nbytes=(3, 9, 5), params=("a", "b", "c"), n_pads=(4, 4, 4)))
+    asked = Measured(request_id="chat-1", nbytes=(3, 9, 5), params=("a", "b", "c"), n_pads=(4, 4, 4))
+    found = without_room(NeverFits("too large"), asked)
     assert (found.kind, found.param, found.code) == ("invalid_request", "b", "media_too_large")
+
+
+def test_a_full_pool_says_when_to_come_back() -> None:
+    found = without_room(PoolFull(2.5), measured(4))
+    assert (found.kind, found.code, found.retry_after) == ("overloaded", "memory_full", 2.5)
 
 
 def test_a_lease_that_was_cancelled_is_found_by_the_retire_that_follows(tmp_path: Path) -> None:

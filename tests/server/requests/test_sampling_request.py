@@ -4,12 +4,9 @@ from typing import Any
 
 import pytest
 
-from server.http.native import read_native
-from server.http.openai import read_openai
-from server.http.parameters import INT32_MAX
 from server.requests.refusal import Refusal
-from server.requests.sampling import Wishes
-from tests.server.http.request_bodies import native, openai, refusal
+from server.requests.sampling import INT32_MAX, SamplingRequest
+from tests.server.http.request_bodies import native, openai, read_native, read_openai, refusal
 
 HUGE = 10**400  # an integer that no float holds
 FLAGS = ("include_stop_str_in_output", "ignore_eos", "logprobs")
@@ -31,23 +28,23 @@ def refused(name: str, value: Any, **others: Any) -> str:
     return plain.message
 
 
-def taken(**parameters: Any) -> Wishes:
+def taken(**parameters: Any) -> SamplingRequest:
     """What both routes make of them."""
-    wishes = read_openai(openai(**parameters)).wishes
-    assert read_native(native(parameters=parameters)).wishes == wishes
+    wishes = read_openai(openai(**parameters)).sampling
+    assert read_native(native(parameters=parameters)).sampling == wishes
     return wishes
 
 
 def test_a_body_that_says_nothing_wishes_nothing() -> None:
-    assert read_openai(openai()).wishes == read_native(native()).wishes == Wishes()
+    assert read_openai(openai()).sampling == read_native(native()).sampling == SamplingRequest()
 
 
 def test_nulls_say_nothing() -> None:
     names = ("temperature", "top_p", "top_k", "seed", "stop", "max_tokens", "logprobs", "ignore_eos", "top_logprobs")
     nothing = dict.fromkeys(names)
-    assert read_openai(openai(**nothing, model=None, stream=None, n=None)).wishes == Wishes()
-    assert read_native(native(parameters=nothing, stream=None, model=None)).wishes == Wishes()
-    assert read_native(native(parameters=None)).wishes == Wishes()
+    assert read_openai(openai(**nothing, model=None, stream=None, n=None)).sampling == SamplingRequest()
+    assert read_native(native(parameters=nothing, stream=None, model=None)).sampling == SamplingRequest()
+    assert read_native(native(parameters=None)).sampling == SamplingRequest()
 
 
 def test_every_wish_arrives_by_both_routes() -> None:
@@ -56,29 +53,29 @@ def test_every_wish_arrives_by_both_routes() -> None:
         "logprobs": True, "top_logprobs": 20, "min_tokens": 5, "min_p": 0.25, "presence_penalty": -2,
         "frequency_penalty": 2.0, "repetition_penalty": 1.5, "n": 3,
     }  # fmt: skip
-    expected = Wishes(
-        **{**wishes, "top_k": 0, "stop": ("x",), "temperature": 1.0}, stop_token_ids=(4, 5), include_stop=True,
-        logit_bias=((7, -100.0), (8, 0.5)),
+    expected = SamplingRequest(
+        **{**wishes, "top_k": 0, "stop": ("x",), "temperature": 1.0}, stop_token_ids=[4, 5],
+        include_stop_str_in_output=True, logit_bias={"7": -100, "8": 0.5},
     )  # fmt: skip
     wishes |= {
         "stop_token_ids": [4, 5],
         "include_stop_str_in_output": True,
         "logit_bias": {"7": -100, "8": 0.5},
     }
-    assert read_openai(openai(**wishes)).wishes == read_native(native(parameters=wishes)).wishes == expected
+    assert read_openai(openai(**wishes)).sampling == read_native(native(parameters=wishes)).sampling == expected
 
 
 @pytest.mark.parametrize("stop", [["a"] * 16, [], "x" * 1024, ["\n", " "]])
 def test_stops_that_are_taken(stop: Any) -> None:
     expected = (stop,) if isinstance(stop, str) else tuple(stop)
-    assert read_openai(openai(stop=stop)).wishes.stop == expected
+    assert read_openai(openai(stop=stop)).sampling.stop == expected
 
 
 def test_edges_of_ranges_are_inside() -> None:
     wishes = {"temperature": 0, "top_p": 1, "top_k": 0, "seed": (1 << 63) - 1, "max_tokens": 1, "logprobs": True}
-    read = read_openai(openai(**wishes, top_logprobs=0)).wishes
+    read = read_openai(openai(**wishes, top_logprobs=0)).sampling
     assert (read.temperature, read.top_p, read.seed) == (0.0, 1.0, (1 << 63) - 1)
-    assert read_native(native(parameters={"seed": -(1 << 63)})).wishes.seed == -(1 << 63)
+    assert read_native(native(parameters={"seed": -(1 << 63)})).sampling.seed == -(1 << 63)
 
 
 def test_huge_numbers_are_refused_as_such() -> None:
@@ -153,8 +150,8 @@ def test_stops_that_are_refused(value: Any, said: str) -> None:
 
 
 def test_stop_ids_are_a_short_list_of_ids() -> None:
-    assert taken(stop_token_ids=[0, INT32_MAX]).stop_token_ids == (0, INT32_MAX)
-    assert taken(stop_token_ids=[1] * 128).stop_token_ids == (1,) * 128 and taken(stop_token_ids=[]) == Wishes()
+    assert taken(stop_token_ids=[0, INT32_MAX]).stop_token_ids == [0, INT32_MAX]
+    assert taken(stop_token_ids=[1] * 128).stop_token_ids == [1] * 128 and taken(stop_token_ids=[]) == SamplingRequest()
     for value in (3, [1] * 129):
         assert refused("stop_token_ids", value).startswith("stop_token_ids: ")
     for odd in ("a", "1", -1, 1.5, True, INT32_MAX + 1):
@@ -195,7 +192,7 @@ def test_biases_that_are_refused(biases: Any, said: str) -> None:
 def test_alternatives_alone_are_a_mistake() -> None:
     for nothing in ({}, {"logprobs": False}, {"logprobs": None}):
         assert refused("top_logprobs", 1, **nothing) == "top_logprobs: top_logprobs needs logprobs: true"
-    assert taken(top_logprobs=0) == taken(top_logprobs=0, logprobs=False) == Wishes()
+    assert taken(top_logprobs=0) == taken(top_logprobs=0, logprobs=False) == SamplingRequest()
 
 
 def test_more_at_least_than_at_most_is_a_mistake() -> None:

@@ -50,7 +50,8 @@ def _pictures(chat: Chat) -> list[Media]:
     return [medium for medium in chat.media if medium.kind == "image"]
 
 
-def not_drawn(request_id: str, failed: PrepareFailed | None) -> Drawn:
-    """The place of a picture that could not be drawn; None: the worker died of it. The answer itself is good."""
-    why = f": {failed.message}" if failed is not None and failed.kind == "bad_request" else ""
+def not_drawn(request_id: str, answer: object) -> Drawn:
+    """What stands in the place of a picture that could not be drawn. `answer` is the worker's, None if it died."""
+    bad = isinstance(answer, PrepareFailed) and answer.kind == "bad_request"
+    why = f": {answer.message}" if isinstance(answer, PrepareFailed) and bad else ""
     return Drawn(request_id=request_id, picture="", notes=(f"the picture could not be drawn{why}",))
