@@ -3,21 +3,21 @@
 from typing import Any
 
 from model.engine.messages import Token
-from server.requests.answer import Accepted
+from tokenization.messages import Prepared
 from tokenization.text.tokenizer import Tokenizer
 
 
-def usage(accepted: Accepted, n_tokens: int) -> dict[str, Any]:
-    """Token counts. The stop token is one of the completion's."""
-    details = {"image_tokens": accepted.media_tokens - accepted.video_tokens - accepted.audio_tokens}
-    if accepted.video_tokens:
-        details["video_tokens"] = accepted.video_tokens
-    if accepted.audio_tokens:
-        details["audio_tokens"] = accepted.audio_tokens
+def usage(prepared: Prepared, n_tokens: int) -> dict[str, Any]:
+    """Token counts. The stop token is one of the completion's; a video's own sound counts as audio."""
+    counts = {"image": 0, "video": 0, "audio": 0}
+    for item in prepared.media:
+        counts[item.kind] += sum(length for _, length in item.spans)
+    details = {f"{kind}_tokens": n for kind, n in counts.items() if n or kind == "image"}
+    n_prompt = len(prepared.input_ids)
     return {
-        "prompt_tokens": accepted.prompt_tokens,
+        "prompt_tokens": n_prompt,
         "completion_tokens": n_tokens,
-        "total_tokens": accepted.prompt_tokens + n_tokens,
+        "total_tokens": n_prompt + n_tokens,
         "prompt_tokens_details": details,
     }
 

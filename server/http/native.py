@@ -1,17 +1,19 @@
 """POST /chat: the body of a request, and its answer as one flat object or as events that each hold a piece of text."""
 
+from collections.abc import Sequence
 from typing import Any
 
 from server.http.answer_fields import logprob_entries, usage
 from server.http.bodies import model_of, object_or_inputs, parsed, validated
-from server.http.responses import CollectingSink, WholeAnswer, data
-from server.requests.answer import Accepted, Delta, Finish
+from server.http.responses import data
+from server.requests.answer import Delta, Finish
 from server.requests.answer_boxes import Grounded
 from server.requests.refusal import invalid_request
 from server.requests.request import ChatRequest
 from server.requests.sampling import SamplingRequest
 from tokenization.chat.dialects import chat_from_native
 from tokenization.chat.errors import shortened
+from tokenization.messages import Prepared
 from tokenization.text.tokenizer import Tokenizer
 
 KEYS = ("inputs", "history", "system")
@@ -69,14 +71,14 @@ class NativeSerializer:
         self._finish: Finish | None = None
         self._grounded: Grounded | None = None
 
-    def whole(self, answer: CollectingSink) -> dict[str, Any]:
-        counts = usage(answer.accepted, answer.n_tokens)
-        bodies = [self._body(whole) for whole in answer.answers]
+    def whole(self, prepared: Prepared, answers: Sequence[Delta]) -> dict[str, Any]:
+        counts = usage(prepared, sum(len(answer.tokens) for answer in answers))
+        bodies = [self._body(whole) for whole in answers]
         if not self._several:
             return {"id": self._id, **bodies[0], "usage": counts}
         return {"id": self._id, "answers": [{"index": i, **body} for i, body in enumerate(bodies)], "usage": counts}
 
-    def _body(self, whole: WholeAnswer) -> dict[str, Any]:
+    def _body(self, whole: Delta) -> dict[str, Any]:
         body: dict[str, Any] = {"text": whole.text, "finish_reason": whole.finish}
         if self._logprobs:
             body["logprobs"] = {"content": logprob_entries(whole.tokens, self._tokenizer)}
@@ -98,8 +100,8 @@ class NativeSerializer:
             body["logprobs"] = {"content": logprob_entries(delta.tokens, self._tokenizer)}
         return data(body | _beside(delta.grounded) if ends else body)
 
-    def closing(self, accepted: Accepted, n_tokens: int) -> bytes:
-        body = {"id": self._id, "text": "", "finish_reason": None, "usage": usage(accepted, n_tokens)}
+    def closing(self, prepared: Prepared, n_tokens: int) -> bytes:
+        body = {"id": self._id, "text": "", "finish_reason": None, "usage": usage(prepared, n_tokens)}
         if self._several:
             return data(body)
         return data({**body, "finish_reason": self._finish} | _beside(self._grounded))

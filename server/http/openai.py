@@ -1,6 +1,7 @@
 """POST /v1/chat/completions: the body of a request, and its answer as JSON or as chunks."""
 
 import time
+from collections.abc import Sequence
 from typing import Annotated, Any, Literal
 
 import msgspec
@@ -8,12 +9,13 @@ from pydantic import BaseModel, ConfigDict, Field, field_validator
 
 from server.http.answer_fields import logprob_entries, usage
 from server.http.bodies import parsed, validated
-from server.http.responses import CollectingSink, WholeAnswer, data
-from server.requests.answer import Accepted, Delta
+from server.http.responses import data
+from server.requests.answer import Delta
 from server.requests.refusal import invalid_request
 from server.requests.request import ChatRequest
 from server.requests.sampling import INT32_MAX, SamplingRequest
 from tokenization.chat.dialects import chat_from_openai
+from tokenization.messages import Prepared
 from tokenization.text.tokenizer import Tokenizer
 
 encode = msgspec.json.encode
@@ -89,12 +91,12 @@ class CompletionSerializer:
         self._suffix = b',"usage":null}\n\n' if include_usage else b"}\n\n"
         self._plain_end = b'},"logprobs":null,"finish_reason":null}]' + self._suffix
 
-    def whole(self, answer: CollectingSink) -> dict[str, Any]:
-        choices = [self._choice(index, whole) for index, whole in enumerate(answer.answers)]
-        counts = usage(answer.accepted, answer.n_tokens)
+    def whole(self, prepared: Prepared, answers: Sequence[Delta]) -> dict[str, Any]:
+        choices = [self._choice(index, whole) for index, whole in enumerate(answers)]
+        counts = usage(prepared, sum(len(answer.tokens) for answer in answers))
         return {**self._head, "object": "chat.completion", "choices": choices, "usage": counts}
 
-    def _choice(self, index: int, whole: WholeAnswer) -> dict[str, Any]:
+    def _choice(self, index: int, whole: Delta) -> dict[str, Any]:
         content = logprob_entries(whole.tokens, self._tokenizer) if self._logprobs else None
         return {
             "index": index,
@@ -119,8 +121,8 @@ class CompletionSerializer:
     def _start(self, index: int) -> bytes:
         return self._prefix + b'%d,"delta":' % index
 
-    def closing(self, accepted: Accepted, n_tokens: int) -> bytes:
+    def closing(self, prepared: Prepared, n_tokens: int) -> bytes:
         if not self._include_usage:
             return b""
-        counts = usage(accepted, n_tokens)
+        counts = usage(prepared, n_tokens)
         return data({**self._head, "object": "chat.completion.chunk", "choices": [], "usage": counts})

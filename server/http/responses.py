@@ -6,19 +6,18 @@ Knows no dialect: a Serializer says how things are written.
 import asyncio
 import logging
 import time
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from typing import Any, Protocol, TypeVar
 
 import msgspec
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
-from model.engine.messages import Token
 from server.http.errors import body_of, error_response
 from server.requests.admission import stopping
-from server.requests.answer import Accepted, Delta, Finish, Sink
-from server.requests.answer_boxes import Grounded
+from server.requests.answer import Delta, Sink, joined
 from server.requests.refusal import Refusal, internal
+from tokenization.messages import Prepared
 
 log = logging.getLogger("pixelferry.http")
 
@@ -38,57 +37,30 @@ class ClientGone(Exception):
     """The client closed the connection before its answer was complete."""
 
 
-class WholeAnswer:
-    """One whole answer."""
-
-    def __init__(self) -> None:
-        self.tokens: list[Token] = []
-        self.finish: Finish | None = None
-        self.grounded: Grounded | None = None
-        self._texts: list[str] = []
-
-    @property
-    def text(self) -> str:
-        """Everything that was shown."""
-        return "".join(self._texts)
-
-    def add(self, delta: Delta) -> None:
-        """The next delta of this answer."""
-        self._texts.append(delta.text)
-        self.tokens.extend(delta.tokens)
-        self.finish = delta.finish
-        self.grounded = delta.grounded
-
-
 class CollectingSink:
-    """All answers to one chat, whole; a sink."""
+    """All answers to one chat, whole."""
 
     def __init__(self) -> None:
-        self.accepted = Accepted(prompt_tokens=0, media_tokens=0)
-        self._answers: dict[int, WholeAnswer] = {}
+        self.prepared: Prepared | None = None
+        self._deltas: dict[int, list[Delta]] = {}
 
     @property
-    def answers(self) -> list[WholeAnswer]:
+    def answers(self) -> list[Delta]:
         """By index."""
-        return [self._answers[index] for index in sorted(self._answers)]
+        return [joined(self._deltas[index]) for index in sorted(self._deltas)]
 
-    @property
-    def n_tokens(self) -> int:
-        """Of all answers."""
-        return sum(len(whole.tokens) for whole in self.answers)
-
-    async def accept(self, accepted: Accepted) -> None:
-        self.accepted = accepted
+    async def accept(self, prepared: Prepared) -> None:
+        self.prepared = prepared
 
     async def write(self, delta: Delta) -> None:
-        self._answers.setdefault(delta.index, WholeAnswer()).add(delta)
+        self._deltas.setdefault(delta.index, []).append(delta)
 
 
 class Serializer(Protocol):
     """How one route writes an answer. Events are complete SSE events, or b"" for none."""
 
-    def whole(self, answer: CollectingSink) -> dict[str, Any]:
-        """The plain answer."""
+    def whole(self, prepared: Prepared, answers: Sequence[Delta]) -> dict[str, Any]:
+        """The plain answer: each of `answers` is whole, in order of index."""
 
     def opening(self) -> bytes:
         """The first event."""
@@ -96,7 +68,7 @@ class Serializer(Protocol):
     def event(self, delta: Delta) -> bytes:
         """One delta."""
 
-    def closing(self, accepted: Accepted, n_tokens: int) -> bytes:
+    def closing(self, prepared: Prepared, n_tokens: int) -> bytes:
         """What follows the last delta, before [DONE]."""
 
 
@@ -138,70 +110,31 @@ async def _disconnect(receive: Receive) -> None:
         pass
 
 
-class StreamSink:
-    """Writes events to the client as they come, and comments while none does."""
-
-    def __init__(self, send: Send, serializer: Serializer) -> None:
-        self.started = False
-        self._send = send
-        self._serializer = serializer
-        self._accepted = Accepted(prompt_tokens=0, media_tokens=0)
-        self._n_tokens = 0
-        self._last = time.monotonic()
-        self._writing = asyncio.Lock()
-
-    async def accept(self, accepted: Accepted) -> None:
-        self._accepted = accepted
-        await self._write(self._serializer.opening())
-
-    async def write(self, delta: Delta) -> None:
-        self._n_tokens += len(delta.tokens)
-        event = self._serializer.event(delta)
-        if event:
-            await self._write(event)
-
-    async def keep_alive(self) -> float:
-        """Send a comment when it is time; seconds until it may be time again."""
-        left = self._last + KEEP_ALIVE_SECONDS - time.monotonic()
-        if left > 0:
-            return left
-        await self._write(COMMENT)
-        return KEEP_ALIVE_SECONDS
-
-    async def finish(self) -> None:
-        """The end of a good answer."""
-        await self._write(self._serializer.closing(self._accepted, self._n_tokens) + DONE, more=False)
-
-    async def fail(self, error: Refusal, request_id: str) -> None:
-        """One error event, and the end."""
-        await self._write(data(body_of(error, request_id)), more=False)
-
-    async def _write(self, body: bytes, *, more: bool = True) -> None:
-        async with self._writing:
-            if not self.started:
-                self.started = True
-                await self._send({"type": "http.response.start", "status": 200, "headers": list(STREAM_HEADERS)})
-            self._last = time.monotonic()
-            await self._send({"type": "http.response.body", "body": body, "more_body": more})
-
-
 class EventStream(Response):
-    """An SSE answer. What fails before the first event is an ordinary error answer, later it is one error event.
+    """An SSE answer, and the sink of its own events, with comments while none comes.
 
-    The first event is written once the prompt is accepted, or as a comment after KEEP_ALIVE_SECONDS.
+    What fails before the first event is an ordinary error answer, later it is one error event. The first event is
+    written once the prompt is accepted, or as a comment after KEEP_ALIVE_SECONDS.
     """
 
     def __init__(self, run: Callable[[Sink], Coroutine[Any, Any, None]], serializer: Serializer) -> None:
         super().__init__()
         self._run = run
         self._serializer = serializer
+        self._send: Send | None = None  # while it answers
+        self._prepared: Prepared | None = None
+        self._started = False
+        self._n_tokens = 0
+        self._last = 0.0  # when something was written, by time.monotonic()
+        self._writing = asyncio.Lock()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         request_id: str = scope["state"]["request_id"]
-        sink = StreamSink(send, self._serializer)
+        self._send, self._last = send, time.monotonic()
         try:
-            await run_while_connected(self._run(sink), receive, sink.keep_alive)
-            await sink.finish()
+            await run_while_connected(self._run(self), receive, self._keep_alive)
+            assert self._prepared is not None
+            await self._write(self._serializer.closing(self._prepared, self._n_tokens) + DONE, more=False)
             return
         except ClientGone:
             return
@@ -210,18 +143,50 @@ class EventStream(Response):
         except Exception:  # noqa: BLE001 - the HTTP handler: once events flow, only an event can tell the client
             log.exception("request %s failed", request_id)
             error = internal("the server failed")
-        if sink.started:
-            await sink.fail(error, request_id)
+        if self._started:
+            await self._write(data(body_of(error, request_id)), more=False)
         else:
             await error_response(error, request_id)(scope, receive, send)
+
+    async def accept(self, prepared: Prepared) -> None:
+        self._prepared = prepared
+        await self._write(self._serializer.opening())
+
+    async def write(self, delta: Delta) -> None:
+        self._n_tokens += len(delta.tokens)
+        event = self._serializer.event(delta)
+        if event:
+            await self._write(event)
+
+    async def _keep_alive(self) -> float:
+        """Send a comment when it is time; seconds until it may be time again."""
+        left = self._last + KEEP_ALIVE_SECONDS - time.monotonic()
+        if left > 0:
+            return left
+        await self._write(COMMENT)
+        return KEEP_ALIVE_SECONDS
+
+    async def _write(self, body: bytes, *, more: bool = True) -> None:
+        assert self._send is not None
+        async with self._writing:
+            if not self._started:
+                self._started = True
+                await self._send({"type": "http.response.start", "status": 200, "headers": list(STREAM_HEADERS)})
+            self._last = time.monotonic()
+            await self._send({"type": "http.response.body", "body": body, "more_body": more})
 
 
 async def whole_answer(
     run: Callable[[Sink], Coroutine[Any, Any, None]], serializer: Serializer, receive: Receive
 ) -> Response:
     """The whole answer at once. Raises Refusal."""
-    answer = CollectingSink()
-    return await json_result(run(answer), lambda _: serializer.whole(answer), receive)
+    sink = CollectingSink()
+
+    def write(_: None) -> dict[str, Any]:
+        assert sink.prepared is not None, "a request that was answered was accepted before"
+        return serializer.whole(sink.prepared, sink.answers)
+
+    return await json_result(run(sink), write, receive)
 
 
 async def json_result(work: Coroutine[Any, Any, T], write: Callable[[T], Any], receive: Receive) -> Response:

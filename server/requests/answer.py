@@ -1,12 +1,13 @@
 """One answer as it grows: tokens in, deltas of text and log-probabilities out. Knows no HTTP and no engine."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal, Protocol
 
 from model.engine.messages import Token, TokenEvent
 from server.requests.answer_boxes import Grounded
 from server.requests.sampling import SamplingRequest
+from tokenization.messages import Prepared
 from tokenization.text.detokenize import Detokenizer, StopStrings
 from tokenization.text.tokenizer import Tokenizer
 
@@ -25,21 +26,20 @@ class Delta:
     cut: bool = False  # a stop string ended it: the engine does not know
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Accepted:
-    """The prompt of a request that will be answered: nothing that a client got wrong is left to be found."""
-
-    prompt_tokens: int
-    media_tokens: int  # of those, pads of pictures, videos and sounds
-    video_tokens: int = 0  # of the media tokens, those of videos
-    audio_tokens: int = 0  # of the media tokens, those of sounds, a video's own included
+def joined(deltas: Sequence[Delta]) -> Delta:
+    """The whole answer that these lengthened, one after the other."""
+    return replace(
+        deltas[-1],
+        text="".join(delta.text for delta in deltas),
+        tokens=tuple(token for delta in deltas for token in delta.tokens),
+    )
 
 
 class Sink(Protocol):
     """Where the events of one request go."""
 
-    async def accept(self, accepted: Accepted) -> None:
-        """Called once, before any delta."""
+    async def accept(self, prepared: Prepared) -> None:
+        """Called once, before any delta: nothing that a client got wrong is left to be found."""
 
     async def write(self, delta: Delta) -> None:
         """The last one of each answer has a finish."""
@@ -88,19 +88,9 @@ class Answer:
         return text if hit or self._stops is None else text + self._stops.flush()
 
 
-class Answers:
-    """All answers to one chat as they grow beside each other."""
-
-    def __init__(self, tokenizer: Tokenizer, sampling: SamplingRequest) -> None:
-        self._answers = [Answer(tokenizer, sampling, index) for index in range(sampling.n)]
-
-    def complete(self) -> bool:
-        """Every one has its finish."""
-        return all(answer.finish is not None for answer in self._answers)
-
-    def push(self, events: Sequence[TokenEvent]) -> list[Delta]:
-        """The next delta of each answer that the tokens lengthen, in order of their index."""
-        found: dict[int, list[TokenEvent]] = {}
-        for event in events:
-            found.setdefault(event.index, []).append(event)
-        return [self._answers[i].push(found[i]) for i in sorted(found) if self._answers[i].finish is None]
+def push(answers: Sequence[Answer], events: Sequence[TokenEvent]) -> list[Delta]:
+    """The next delta of each of a chat's answers that the tokens lengthen, in order of their index."""
+    found: dict[int, list[TokenEvent]] = {}
+    for event in events:
+        found.setdefault(event.index, []).append(event)
+    return [answers[i].push(found[i]) for i in sorted(found) if answers[i].finish is None]

@@ -3,7 +3,7 @@
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
 
-from server.requests.answer import Accepted, Delta, Sink
+from server.requests.answer import Delta, Sink
 from server.requests.answer_boxes import Grounded, boxes_of
 from server.requests.request import ChatRequest
 from tokenization.chat.grounding import Box
@@ -22,8 +22,8 @@ class GroundingSink:
         self._draw = draw
         self._texts: dict[int, list[str]] = {}  # by answer: what was shown
 
-    async def accept(self, accepted: Accepted) -> None:
-        await self._sink.accept(accepted)
+    async def accept(self, prepared: Prepared) -> None:
+        await self._sink.accept(prepared)
 
     async def write(self, delta: Delta) -> None:
         texts = self._texts.setdefault(delta.index, [])

@@ -11,7 +11,7 @@ from server.children.engine_client import EngineClient, EngineDied, EngineFailed
 from server.children.worker_pool import Job, WorkerDied, WorkerPool, WorkerSlot
 from server.metrics import Metrics, Stopwatch
 from server.requests.admission import Admission
-from server.requests.answer import Accepted, Answers, Sink
+from server.requests.answer import Answer, Sink, push
 from server.requests.answer_boxes import drawing_of, not_drawn
 from server.requests.grounding_sink import GroundingSink
 from server.requests.model_card import ModelCard
@@ -82,7 +82,7 @@ class RequestService:
                 if request.grounding != "none" and self.card.supports_grounding:
                     draw = functools.partial(self._draw, request, resources)
                     sink = GroundingSink(sink, request, prepared, draw)
-                await sink.accept(accepted(prepared))
+                await sink.accept(prepared)
                 await self._generate(request, prepared, room, resources, sink, watch)
         except Refusal as error:
             watch.failed(error.code if error.kind == "overloaded" else None)
@@ -200,19 +200,19 @@ class RequestService:
         watch: Stopwatch,
     ) -> None:
         generate = Generate(prepared=prepared, sampling=self.card.defaults.sampling(request.sampling, room))
-        answers = Answers(self.card.tokenizer, request.sampling)
+        answers = [Answer(self.card.tokenizer, request.sampling, index) for index in range(request.sampling.n)]
         try:
             stream = resources.stream = await self.engine.submit(generate)
             watch.started()
-            while not answers.complete():
+            while any(answer.finish is None for answer in answers):
                 events = await stream.next()
                 if not events:
                     raise internal("the engine ended this request before its last token")
-                deltas = answers.push(events)
+                deltas = push(answers, events)
                 watch.tokens(sum(len(delta.tokens) for delta in deltas))
                 for delta in deltas:
                     if delta.finish is not None:
-                        if answers.complete():
+                        if all(answer.finish is not None for answer in answers):
                             watch.end(delta.finish)
                         elif delta.cut:
                             self.engine.drop(stream, delta.index)
@@ -259,18 +259,6 @@ class RequestService:
         if self.engine.crash_looping or self.workers.crash_looping:
             return unavailable("a process that this server needs fails again and again", "broken", retry_after=10)
         return None
-
-
-def accepted(prepared: Prepared) -> Accepted:
-    """The prompt's tokens, counted."""
-    of_kind = {"image": 0, "video": 0, "audio": 0}
-    for item in prepared.media:
-        of_kind[item.kind] += sum(length for _, length in item.spans)
-    n = len(prepared.input_ids)
-    return Accepted(
-        prompt_tokens=n, media_tokens=sum(of_kind.values()), video_tokens=of_kind["video"],
-        audio_tokens=of_kind["audio"],
-    )  # fmt: skip
 
 
 def failure_text(error: EngineFailed) -> str:

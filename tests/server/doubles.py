@@ -21,7 +21,7 @@ from server.children.background import Background
 from server.children.engine_client import EngineClient
 from server.children.worker_pool import WorkerPool
 from server.metrics import Metrics
-from server.requests.answer import Accepted, Delta
+from server.requests.answer import Delta
 from server.requests.model_card import ModelCard
 from server.requests.sampling import Defaults
 from server.requests.segments import Segments
@@ -157,11 +157,11 @@ class SinkDouble:
     """Keeps what it is given."""
 
     def __init__(self) -> None:
-        self.accepted: Accepted | None = None
+        self.accepted: Prepared | None = None
         self.deltas: list[Delta] = []
 
-    async def accept(self, accepted: Accepted) -> None:
-        self.accepted = accepted
+    async def accept(self, prepared: Prepared) -> None:
+        self.accepted = prepared
 
     async def write(self, delta: Delta) -> None:
         self.deltas.append(delta)

@@ -6,14 +6,15 @@ from typing import Any
 
 from model.engine.messages import Token
 from server.http.responses import CollectingSink
-from server.requests.answer import Accepted, Delta
+from server.requests.answer import Delta
+from tests.server.doubles import prepared
 
 TOKENS = (
     Token(id=65, logprob=-0.5, top=((65, -0.5), (66, -1.0))),
     Token(id=151, logprob=-2.0),
     Token(id=9999, logprob=-3.0),
 )
-ACCEPTED = Accepted(prompt_tokens=10, media_tokens=4)
+ACCEPTED = prepared("chat-1", 10, media=2)  # two pictures of two tokens
 DELTAS = [
     Delta(text='a "quote"\n', tokens=TOKENS[:1]),
     Delta(text="", tokens=TOKENS[1:2]),
@@ -33,14 +34,14 @@ def parse(event: bytes) -> Any:
     return json.loads(event[6:])
 
 
-def collected(deltas: list[Delta]) -> CollectingSink:
-    """What the whole answer is made from, once every delta has come."""
+def collected(deltas: list[Delta]) -> list[Delta]:
+    """Each answer whole, once every delta has come."""
 
-    async def fill() -> CollectingSink:
-        answer = CollectingSink()
-        await answer.accept(ACCEPTED)
+    async def fill() -> list[Delta]:
+        sink = CollectingSink()
+        await sink.accept(ACCEPTED)
         for delta in deltas:
-            await answer.write(delta)
-        return answer
+            await sink.write(delta)
+        return sink.answers
 
     return asyncio.run(fill())

@@ -2,19 +2,23 @@
 
 from typing import Any
 
+import msgspec
 import pytest
 
 from model.engine.messages import Token
 from server.http.answer_fields import logprob_entries, usage
 from server.http.openai import CompletionSerializer
-from server.requests.answer import Accepted
-from tests.server.http.answers import DELTAS, TOKENS, collected
+from tests.server.doubles import prepared
+from tests.server.http.answers import ACCEPTED, DELTAS, TOKENS, collected
+from tokenization.chat.parts import Kind
+from tokenization.messages import MediaItem
+from tokenization.processor import Spans
 from tokenization.text.bpe import BPETokenizer
 
 
 def test_usage_and_entries(tokenizer: BPETokenizer) -> None:
     serializer = CompletionSerializer("i", "m", tokenizer, logprobs=True, include_usage=False)
-    whole = serializer.whole(collected(DELTAS))
+    whole = serializer.whole(ACCEPTED, collected(DELTAS))
     assert whole["usage"]["prompt_tokens"] == 10 and whole["usage"]["completion_tokens"] == 3
     assert whole["usage"]["total_tokens"] == 13 and whole["usage"]["prompt_tokens_details"] == {"image_tokens": 4}
     first, part, unknown = whole["choices"][0]["logprobs"]["content"]
@@ -25,19 +29,20 @@ def test_usage_and_entries(tokenizer: BPETokenizer) -> None:
 
 
 @pytest.mark.parametrize(
-    ("tokens", "details"),
+    ("spans", "details"),
     [
-        ({"media_tokens": 0}, {"image_tokens": 0}),
-        ({"media_tokens": 12, "video_tokens": 5}, {"image_tokens": 7, "video_tokens": 5}),
-        ({"media_tokens": 12, "audio_tokens": 12}, {"image_tokens": 0, "audio_tokens": 12}),
+        ({}, {"image_tokens": 0}),
+        ({"image": ((0, 7),), "video": ((7, 3), (12, 2))}, {"image_tokens": 7, "video_tokens": 5}),
+        ({"audio": ((0, 12),)}, {"image_tokens": 0, "audio_tokens": 12}),
         (
-            {"media_tokens": 12, "video_tokens": 5, "audio_tokens": 3},
+            {"image": ((0, 4),), "video": ((5, 5),), "audio": ((10, 1), (12, 2))},
             {"image_tokens": 4, "video_tokens": 5, "audio_tokens": 3},
         ),
     ],
 )
-def test_each_medium_is_counted_by_itself(tokens: dict[str, int], details: dict[str, int]) -> None:
-    counts = usage(Accepted(prompt_tokens=20, **tokens), 2)
+def test_each_medium_is_counted_by_itself(spans: dict[Kind, Spans], details: dict[str, int]) -> None:
+    media = tuple(MediaItem(kind=kind, spans=runs, grid=(1, 2, 2)) for kind, runs in spans.items())
+    counts = usage(msgspec.structs.replace(prepared("chat-1", 20), media=media), 2)
     assert counts["prompt_tokens_details"] == details
     assert (counts["prompt_tokens"], counts["completion_tokens"], counts["total_tokens"]) == (20, 2, 22)
 

@@ -32,7 +32,7 @@ BESIDE: dict[str, Any] = {
 @pytest.mark.parametrize("logprobs", [False, True])
 def test_native_events_join_to_the_answer(tokenizer: BPETokenizer, logprobs: bool) -> None:
     serializer: Serializer = NativeSerializer("chat-1", tokenizer, logprobs=logprobs)
-    whole = serializer.whole(collected(DELTAS))
+    whole = serializer.whole(ACCEPTED, collected(DELTAS))
     events = [
         parse(event)
         for event in (serializer.opening(), *map(serializer.event, DELTAS), serializer.closing(ACCEPTED, 3))
@@ -49,7 +49,7 @@ def test_native_events_join_to_the_answer(tokenizer: BPETokenizer, logprobs: boo
 @pytest.mark.parametrize("logprobs", [False, True])
 def test_several_answers_natively(tokenizer: BPETokenizer, logprobs: bool) -> None:
     serializer = NativeSerializer("chat-1", tokenizer, logprobs=logprobs, n=2)
-    whole = serializer.whole(collected(SEVERAL))
+    whole = serializer.whole(ACCEPTED, collected(SEVERAL))
     assert "text" not in whole and whole["usage"]["completion_tokens"] == 4
     assert [(a["index"], a["text"], a["finish_reason"]) for a in whole["answers"]] == [
         (0, "ab", "length"),
@@ -74,9 +74,9 @@ def grounded(deltas: list[Delta]) -> list[Delta]:
 def test_boxes_stand_beside_the_text(tokenizer: BPETokenizer) -> None:
     """In a stream only the last event has them."""
     serializer = NativeSerializer("chat-1", tokenizer, logprobs=False)
-    plain, deltas = serializer.whole(collected(DELTAS)), grounded(DELTAS)
+    plain, deltas = serializer.whole(ACCEPTED, collected(DELTAS)), grounded(DELTAS)
     assert not set(BESIDE) & set(plain)
-    assert json.loads(bytes(json_response(serializer.whole(collected(deltas))).body)) == {**plain, **BESIDE}
+    assert json.loads(bytes(json_response(serializer.whole(ACCEPTED, collected(deltas))).body)) == {**plain, **BESIDE}
     events = [parse(event) for event in map(serializer.event, deltas) if event]
     assert not any(set(BESIDE) & set(event) for event in events)
     last = parse(serializer.closing(ACCEPTED, 3))
@@ -86,7 +86,7 @@ def test_boxes_stand_beside_the_text(tokenizer: BPETokenizer) -> None:
 def test_boxes_of_several_answers_stand_in_each(tokenizer: BPETokenizer) -> None:
     serializer = NativeSerializer("chat-1", tokenizer, logprobs=False, n=2)
     deltas = grounded(SEVERAL)
-    answers = json.loads(bytes(json_response(serializer.whole(collected(deltas))).body))["answers"]
+    answers = json.loads(bytes(json_response(serializer.whole(ACCEPTED, collected(deltas))).body))["answers"]
     assert [{key: answer[key] for key in BESIDE} for answer in answers] == [BESIDE, BESIDE]
     events = [parse(event) for event in map(serializer.event, deltas) if event]
     assert [set(BESIDE) <= set(event) for event in events] == [event["finish_reason"] is not None for event in events]

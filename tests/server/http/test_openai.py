@@ -21,7 +21,7 @@ def completion(tokenizer: BPETokenizer, logprobs: bool = False, include_usage: b
 @pytest.mark.parametrize("include_usage", [False, True])
 def test_chunks_join_to_the_completion(tokenizer: BPETokenizer, logprobs: bool, include_usage: bool) -> None:
     serializer = completion(tokenizer, logprobs, include_usage)
-    whole = serializer.whole(collected(DELTAS))
+    whole = serializer.whole(ACCEPTED, collected(DELTAS))
     chunks = [parse(event) for event in (serializer.opening(), *map(serializer.event, DELTAS)) if event]
     for chunk in chunks:
         assert chunk["object"] == "chat.completion.chunk"
@@ -45,7 +45,7 @@ def test_chunks_join_to_the_completion(tokenizer: BPETokenizer, logprobs: bool, 
 
 def test_several_answers_as_choices(tokenizer: BPETokenizer) -> None:
     serializer = CompletionSerializer("i", "m", tokenizer, logprobs=True, include_usage=True, n=2)
-    whole = serializer.whole(collected(SEVERAL))
+    whole = serializer.whole(ACCEPTED, collected(SEVERAL))
     assert [(c["index"], c["message"]["content"], c["finish_reason"]) for c in whole["choices"]] == [
         (0, "ab", "length"), (1, "x", "stop"),
     ]  # fmt: skip
@@ -177,7 +177,7 @@ def test_a_completion_is_read_whole() -> None:
 
 
 def test_a_completion_without_logprobs_says_so(tokenizer: BPETokenizer) -> None:
-    choice = completion(tokenizer).whole(collected(DELTAS))["choices"][0]
+    choice = completion(tokenizer).whole(ACCEPTED, collected(DELTAS))["choices"][0]
     assert choice == {
         "index": 0,
         "message": {"role": "assistant", "content": 'a "quote"\n\u2028你', "refusal": None},

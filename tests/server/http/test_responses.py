@@ -9,12 +9,13 @@ import pytest
 from server.http import responses as exchange
 from server.http.native import NativeSerializer
 from server.http.responses import ClientGone, EventStream, run_while_connected
-from server.requests.answer import Accepted, Delta, Sink
+from server.requests.answer import Delta, Sink
 from server.requests.refusal import Refusal, invalid_request
+from tests.server.doubles import prepared
 from tokenization.text.bpe import BPETokenizer
 
 Run = Callable[[Sink], Awaitable[None]]
-ACCEPTED = Accepted(prompt_tokens=1, media_tokens=0)
+ACCEPTED = prepared("chat-1", 1)
 
 
 class Client:

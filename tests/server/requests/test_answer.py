@@ -3,7 +3,7 @@
 from typing import Any
 
 from model.engine.messages import Token, TokenEvent
-from server.requests.answer import Answer, Answers, Delta
+from server.requests.answer import Answer, Delta, joined, push
 from server.requests.sampling import SamplingRequest
 from tokenization.text.bpe import BPETokenizer
 
@@ -101,15 +101,16 @@ def test_no_stop_string_ends_before_min_tokens(tokenizer: BPETokenizer) -> None:
 
 def test_answers_grow_beside_each_other(tokenizer: BPETokenizer) -> None:
     (a,), (b,) = tokenizer.encode("a"), tokenizer.encode("b")
-    answers = Answers(tokenizer, SamplingRequest(n=3, stop=("b",)))
+    answers = [Answer(tokenizer, SamplingRequest(n=3, stop=("b",)), index) for index in range(3)]
 
     def at(index: int, token_id: int, finish: Any = None) -> TokenEvent:
         return TokenEvent(request_id="r", token=Token(id=token_id), finish=finish, index=index)
 
-    first = answers.push([at(2, a), at(0, a), at(2, b), at(1, a)])
+    first = push(answers, [at(2, a), at(0, a), at(2, b), at(1, a)])
     assert [(d.index, d.text, d.finish, d.cut) for d in first] == [
         (0, "a", None, False), (1, "a", None, False), (2, "a", "stop", True),
     ]  # fmt: skip
-    second = answers.push([at(2, a), at(0, a, "length"), at(1, b, "stop")])
+    second = push(answers, [at(2, a), at(0, a, "length"), at(1, b, "stop")])
     assert [(d.index, d.text, d.finish, d.cut) for d in second] == [(0, "a", "length", False), (1, "", "stop", False)]
-    assert answers.complete()
+    assert all(answer.finish for answer in answers)
+    assert [joined([d for d in first + second if d.index == i]).text for i in range(3)] == ["aa", "a", "a"]

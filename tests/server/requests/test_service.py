@@ -1,15 +1,12 @@
 """One function owns a request: what it tells worker and engine, and what the client is told."""
 
-import msgspec
 import pytest
 
 from model.engine.messages import Abort, MediaRead, StepDone, Token, TokenEvent
-from server.http.answer_fields import usage
 from server.requests.refusal import Refusal
-from server.requests.service import accepted
 from tests.server.doubles import STATS, Scene, prepared, until
 from tests.server.scenario import A, B, C, Play, fails, generating, leased, request, start, text_of
-from tokenization.messages import Cancel, Measured, MediaItem, Prepare, PrepareFailed
+from tokenization.messages import Cancel, Measured, Prepare, PrepareFailed
 from tokenization.text.bpe import BPETokenizer
 
 
@@ -17,7 +14,7 @@ def test_a_text_is_answered(play: Play, tokenizer: BPETokenizer) -> None:
     async def scenario(scene: Scene) -> None:
         task, sink = start(scene, request(max_tokens=7, seed=3))
         told = await generating(scene)
-        assert sink.accepted is not None and sink.accepted.prompt_tokens == 5
+        assert sink.accepted is not None and len(sink.accepted.input_ids) == 5
         assert (told.sampling.max_tokens, told.sampling.seed, told.sampling.stop_token_ids) == (7, 3, (1000,))
         scene.say("chat-1", A, B)
         scene.say("chat-1", C, finish="length")
@@ -192,13 +189,3 @@ def test_what_the_engine_can_never_hold_is_refused_before_a_lease(play: Play) ->
         scene.workers.slots[0].on_message(PrepareFailed(request_id="chat-1", kind="cancelled", message=""))
 
     play(scenario)
-
-
-def test_tokens_are_counted_by_kind() -> None:
-    def item(kind: str, *spans: tuple[int, int]) -> MediaItem:
-        return MediaItem(kind=kind, spans=spans, grid=(1, 2, 2))  # type: ignore[arg-type]
-
-    media = (item("image", (0, 4)), item("video", (5, 6), (12, 2)), item("audio", (14, 3), (20, 2)))
-    found = accepted(msgspec.structs.replace(prepared("chat-1", 40), media=media))
-    assert (found.prompt_tokens, found.media_tokens, found.video_tokens, found.audio_tokens) == (40, 17, 8, 5)
-    assert usage(found, 3)["prompt_tokens_details"] == {"image_tokens": 4, "video_tokens": 8, "audio_tokens": 5}
