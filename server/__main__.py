@@ -1,4 +1,4 @@
-"""`python -m server`: the subcommands. `serve` runs the server, `models` lists what can be served. Knows no HTTP."""
+"""`python -m server`: the subcommands. `serve` runs the server, `models` lists what can be served."""
 
 import logging
 import sys
@@ -51,7 +51,6 @@ def run_server(argv: list[str]) -> int:
 
 
 def complain(error: object, code: int) -> int:
-    """One line on stderr."""
     print(f"error: {error}", file=sys.stderr, flush=True)
     return code
 

@@ -51,15 +51,12 @@ class Metrics:
             self._restarts.labels(role)
 
     def watch(self) -> "Stopwatch":
-        """The clock of one request."""
         return Stopwatch(self)
 
     def reject(self, reason: str) -> None:
-        """A request was turned away."""
         self._rejected.labels(reason).inc()
 
     def restart(self, role: str) -> None:
-        """A child is started anew."""
         self._restarts.labels(role).inc()
 
     def swept(self, nbytes: int) -> None:
@@ -80,7 +77,6 @@ class Metrics:
         self._embeddings.set(stats.embedding_bytes if stats else 0)
 
     def set_pool(self, stats: PoolStats) -> None:
-        """The pool's snapshot."""
         self._shm.labels("leased").set(stats.leased_bytes)
         self._shm.labels("idle").set(stats.idle_bytes)
         self._shm_capacity.set(stats.capacity)
@@ -89,7 +85,6 @@ class Metrics:
         self._path_files.set(stats.path_files)
 
     def set_server(self, *, waiting: Iterable[tuple[str, int]], up: Iterable[tuple[str, int]], body_bytes: int) -> None:
-        """Queues by place, live children by role, and bytes of bodies."""
         for place, n in waiting:
             self._waiting.labels(place).set(n)
         for role, n in up:
@@ -97,7 +92,6 @@ class Metrics:
         self._inflight.set(body_bytes)
 
     def render(self) -> bytes:
-        """The text format."""
         return generate_latest(self.registry)
 
     def _counter(self, name: str, text: str, labels: tuple[str, ...] = ()) -> Counter:
@@ -129,11 +123,9 @@ class Stopwatch:
                 self._metrics._preprocess.labels(modality, stage).observe(spent)
 
     def started(self) -> None:
-        """The engine has it."""
         self._metrics._queue.observe(time.monotonic() - self._prepared)
 
     def tokens(self, n: int) -> None:
-        """`n` more tokens came out."""
         now = time.monotonic()
         if self._last is None:
             self._metrics._ttft.observe(now - self._begun)

@@ -18,7 +18,6 @@ def size(nbytes: int) -> str:
 
 
 def table(title: str, rows: Iterable[tuple[str, str]]) -> str:
-    """A title and aligned rows."""
     return "\n".join([title, *(f"  {name:<22} {value}" for name, value in rows)])
 
 

@@ -1,4 +1,4 @@
-"""The life of one server: start, serve, drain, end. Wires the parts together and knows none of their work."""
+"""The life of one server: start, serve, drain, end."""
 
 import asyncio
 import contextlib
@@ -46,8 +46,6 @@ class HttpServer(uvicorn.Server):
 
 
 class Server:
-    """All parts of one running server."""
-
     def __init__(self, config: ServeConfig, card: ModelCard, owner: Owner, pool_bytes: int) -> None:
         self._config = config
         self._owner = owner

@@ -1,4 +1,4 @@
-"""Small tasks that outlive whoever started them, none of which may fail unseen. Knows nothing of what they do."""
+"""Small tasks that outlive whoever started them, none of which may fail unseen."""
 
 import asyncio
 from collections.abc import Coroutine
@@ -13,13 +13,11 @@ class Background:
         self.failed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
     def spawn(self, work: Coroutine[Any, Any, Any]) -> None:
-        """Run `work` to its end."""
         task = asyncio.get_running_loop().create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._done)
 
     async def idle(self) -> None:
-        """Wait until every task has ended, also those started meanwhile."""
         while self._tasks:
             await asyncio.wait(set(self._tasks))
 

@@ -1,4 +1,4 @@
-"""The process main of workers and engine: takes its channel, looks the family up, runs its room. Knows no HTTP.
+"""The process main of workers and engine: takes its channel, looks the family up, runs its room.
 
 Run as `python -m server.children.child_main worker|engine CHANNEL_FD LOCK_FD SHM_ROOT OWNER_NAME`,
 by server/children/processes.py only.

@@ -1,7 +1,4 @@
-"""The engine as the server sees it: a first-come gate to its places, and the events of each request inside.
-
-Knows no HTTP and no workers.
-"""
+"""The engine as the server sees it: a first-come gate to its places, and the events of each request inside."""
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
@@ -44,8 +41,6 @@ class EngineFailed(Exception):
 
 
 class Stream:
-    """One request inside the engine."""
-
     def __init__(self, request_id: str, n: int = 1) -> None:
         """n: answers that it will have."""
         self.request_id = request_id
@@ -66,7 +61,6 @@ class Stream:
         return events
 
     def put(self, event: TokenEvent) -> None:
-        """One token came out."""
         if event.finish is not None:
             self._unfinished.discard(event.index)
         self._events.append(event)
@@ -90,7 +84,7 @@ class Stream:
 
 
 class EngineClient:
-    """The engine's place in the server, over all incarnations; a supervisor's guest.
+    """The engine's place in the server, over all incarnations; observed by a supervisor.
 
     `max_seqs` requests are inside at once, the others wait here and so survive the engine's death.
     """
@@ -119,24 +113,18 @@ class EngineClient:
 
     @property
     def up(self) -> bool:
-        """Whether a live process can take requests."""
         return self._state.up
 
     @property
     def crash_looping(self) -> bool:
-        """Whether it died again and again before it was ready."""
         return self._state.crash_looping
 
     @property
     def n_waiting(self) -> int:
-        """Prepared requests that wait for a place."""
         return self._gate.n_waiting
 
     async def submit(self, generate: Generate) -> Stream:
-        """Wait for a place in a live engine and hand the request over. The caller must see it end, or leave().
-
-        Raises EngineDied when no engine can be started any more.
-        """
+        """Wait for a place and hand the request over. The caller must see it end, or leave(). Raises EngineDied."""
         await self._enter()
         stream = Stream(generate.request_id, generate.sampling.n)
         self._inside[stream.request_id] = stream
@@ -149,7 +137,6 @@ class EngineClient:
             self._background.spawn(self._send(Abort(request_id=stream.request_id)))
 
     def drop(self, stream: Stream, index: int) -> None:
-        """Nobody wants more of this one answer; the others go on."""
         self._background.spawn(self._send(Abort(request_id=stream.request_id, index=index)))
 
     def on_started(self, child: Child) -> None:

@@ -1,4 +1,4 @@
-"""Child processes: started by exec with two inherited descriptors, watched, ended. Knows nothing of what they do."""
+"""Child processes: started by exec with two inherited descriptors, watched, ended."""
 
 import asyncio
 import logging
@@ -62,7 +62,6 @@ class Child:
 
     @property
     def alive(self) -> bool:
-        """Whether it has not been reaped yet."""
         return not self.exited.done()
 
     def kill(self) -> None:
@@ -122,7 +121,6 @@ def _exec(role: Role, owned: Ownership, channel: socket.socket) -> "subprocess.P
 
 
 def died_of(code: int) -> str:
-    """A return code in words."""
     if code >= 0:
         return f"exit code {code}"
     try:

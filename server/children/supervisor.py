@@ -1,4 +1,4 @@
-"""Keeps one child alive: starts it, listens to it, kills it when it hangs, starts it anew. Knows no requests."""
+"""Keeps one child alive: starts it, listens to it, kills it when it hangs, starts it again."""
 
 import asyncio
 import logging
@@ -25,7 +25,7 @@ class StartFailed(Exception):
 
 
 class ChildObserver(Protocol):
-    """What a keeper tells about its child to whoever works with it. All are called on the event loop."""
+    """What a supervisor tells about its child to those who work with it. All are called on the event loop."""
 
     def on_started(self, child: Child) -> None:
         """A new incarnation runs; it is not ready yet."""
@@ -44,7 +44,7 @@ class ChildObserver(Protocol):
 
 
 class ChildState:
-    """What a guest keeps of its child: the latest incarnation, whether it can take work, whether any ever will."""
+    """What an observer keeps of its child: the latest incarnation, whether it can take work, whether any ever will."""
 
     def __init__(self) -> None:
         self.child: Child | None = None
@@ -54,24 +54,19 @@ class ChildState:
 
     @property
     def up(self) -> bool:
-        """Whether a live process can take work."""
         return self._ready and self.child is not None and self.child.alive
 
     @property
     def crash_looping(self) -> bool:
-        """Whether it ended again and again before it was ready."""
         return self._failures >= CRASH_LOOP_STARTS
 
     def start(self, child: Child) -> None:
-        """A new incarnation runs; it is not ready yet."""
         self.child, self._ready, self._was_ready = child, False, False
 
     def ready(self) -> None:
-        """It takes work from now on."""
         self._ready, self._was_ready, self._failures = True, True, 0
 
     def down(self) -> None:
-        """It takes none any more."""
         self._ready = False
 
     def lost(self) -> None:
@@ -81,8 +76,6 @@ class ChildState:
 
 
 class Supervisor:
-    """One child, over all its incarnations."""
-
     def __init__(
         self,
         role: Role,
@@ -124,7 +117,6 @@ class Supervisor:
             await self.child.end(grace)
 
     async def _attend(self, child: Child) -> int:
-        """Listen until the child is dead; its return code."""
         self._heard, self._ready_since = time.monotonic(), None
         reading = asyncio.create_task(self._read(child))
         watching = asyncio.create_task(self._watch(child))
@@ -139,7 +131,7 @@ class Supervisor:
             await asyncio.wait({reading}, timeout=LAST_WORDS_SECONDS)
             for task in (reading, watching):
                 if task.done():
-                    task.result()  # a defect in the guest ends the server, it must not pass for a dead child
+                    task.result()  # a defect in the observer ends the server, it must not pass for a dead child
             self._observer.on_reaped()
             return code
         finally:

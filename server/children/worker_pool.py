@@ -1,7 +1,4 @@
-"""The tokenizer workers as the server sees them: a first-come gate to a free one, and the conversation of one job.
-
-Knows no HTTP and no engine.
-"""
+"""The tokenizer workers as the server sees them: a first-come gate to a free one, and the conversation of one job."""
 
 import asyncio
 import heapq
@@ -54,7 +51,6 @@ class Job:
         self._answers: asyncio.Queue[Answer | None] = asyncio.Queue()
 
     def put(self, answer: Answer | None) -> None:
-        """What the worker said; None when it died."""
         self.undecided = isinstance(answer, Measured)
         if not self.undecided and not self.ended.done():
             self.ended.set_result(None)
@@ -69,7 +65,7 @@ class Job:
 
 
 class WorkerSlot:
-    """One place for a worker process; a supervisor's guest."""
+    """One place for a worker process; observed by a supervisor."""
 
     def __init__(self, pool: "WorkerPool") -> None:
         self._pool = pool
@@ -85,12 +81,10 @@ class WorkerSlot:
 
     @property
     def crash_looping(self) -> bool:
-        """Whether it died again and again before it was ready."""
         return self._state.crash_looping
 
     @property
     def free(self) -> bool:
-        """Whether it can take a job now."""
         return self.up and not self.taken
 
     def on_started(self, child: Child) -> None:
@@ -162,39 +156,30 @@ class WorkerPool:
 
     @property
     def crash_looping(self) -> bool:
-        """Whether no worker can be started any more."""
         return all(slot.crash_looping for slot in self.slots)
 
     @property
     def n_up(self) -> int:
-        """Live workers that are ready for work."""
         return sum(slot.up for slot in self.slots)
 
     @property
     def n_waiting(self) -> int:
-        """Jobs that wait for a free worker."""
         return self.gate.n_waiting
 
     async def begin(self, request_id: str, chat: Chat, *, count_only: bool = False) -> tuple[WorkerSlot, Job]:
-        """Wait for a free worker and hand it the chat. The caller must see the job through, or abandon() it.
-
-        Raises WorkerDied when no worker can be started any more.
-        """
+        """Wait for a free worker and hand it the chat. The caller must see the job through, or abandon() it."""
         # A worker opens no more than so many: it refuses the chat, or the model's window drops the others.
         seconds = sum(heapq.nlargest(self._max_items, map(self._media_seconds, chat.media)))
         return await self._hand(Prepare(request_id=request_id, chat=chat, count_only=count_only), seconds)
 
     async def draw(self, message: Draw) -> tuple[WorkerSlot, Job]:
-        """Like begin(), for a picture that is to be drawn."""
         return await self._hand(message, SECONDS_PER_MEDIUM)
 
     async def lease(self, slot: WorkerSlot, job: Job, names: Sequence[str]) -> None:
-        """Name the segments that the worker shall write to."""
         job.undecided = False
         await slot.send(Leases(request_id=job.request_id, names=tuple(names)))
 
     def _media_seconds(self, medium: Media) -> float:
-        """What one medium adds to the time that its job may take."""
         heard = self._sound_seconds if medium.kind == "audio" or medium.options.use_audio else 0.0
         return heard + (SECONDS_PER_VIDEO if medium.kind == "video" else SECONDS_PER_MEDIUM)
 
@@ -205,7 +190,6 @@ class WorkerPool:
             self.cancel(slot, job)
 
     def cancel(self, slot: WorkerSlot, job: Job) -> None:
-        """Answer Measured with Cancel."""
         job.undecided = False
         self._background.spawn(slot.send(Cancel(request_id=job.request_id)))
 

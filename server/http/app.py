@@ -1,4 +1,4 @@
-"""create_app(service): every route of the server. Knows no processes."""
+"""create_app(service): every route of the server."""
 
 import logging
 from collections.abc import Callable
@@ -38,7 +38,6 @@ def create_app(service: RequestService, max_body_bytes: int, bodies: BodyBudget)
 
 
 def add_chat_routes(app: FastAPI, service: RequestService) -> None:
-    """POST /chat, /v1/chat/completions and /tokenize."""
     card = service.card
 
     def completion_serializer(request: ChatRequest) -> Serializer:
@@ -76,7 +75,6 @@ def add_chat_routes(app: FastAPI, service: RequestService) -> None:
 
 
 def add_model_routes(app: FastAPI, service: RequestService) -> None:
-    """GET /v1/models and /v1/models/{id}."""
     card = service.card
 
     def model_json() -> dict[str, Any]:
@@ -101,8 +99,6 @@ def add_model_routes(app: FastAPI, service: RequestService) -> None:
 
 
 def add_health_routes(app: FastAPI, service: RequestService, bodies: BodyBudget) -> None:
-    """GET /health/live, /health/ready and /metrics."""
-
     @app.api_route("/health/live", methods=LOOK)
     async def live() -> Response:
         return json_response({"status": "live"})
@@ -142,7 +138,6 @@ def require_model(service: RequestService, name: str | None) -> None:
 
 
 async def refresh(service: RequestService, bodies: BodyBudget) -> None:
-    """Set every gauge to what is true now."""
     metrics = service.metrics
     metrics.set_engine(service.engine.stats if service.engine.up else None)
     metrics.set_pool(await service.segments.stats())

@@ -14,7 +14,6 @@ M = TypeVar("M", bound=BaseModel)
 
 
 def model_of(body: dict[str, Any]) -> str | None:
-    """The model that a body of /chat or /tokenize names. Raises Refusal."""
     model = body.get("model")
     if model is not None and not isinstance(model, str):
         raise invalid_request("must be a string", "model")

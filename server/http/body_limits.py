@@ -23,7 +23,6 @@ class BodyBudget:
         return True
 
     def give_back(self, nbytes: int) -> None:
-        """The bytes of a request that ended."""
         self.held -= nbytes
 
 

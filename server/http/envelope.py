@@ -1,4 +1,4 @@
-"""What surrounds every HTTP answer: its request id, and the 500 of last resort. Knows no routes."""
+"""What surrounds every HTTP answer: its request id, and the 500 of last resort."""
 
 import logging
 import re

@@ -24,7 +24,6 @@ STATUS: Mapping[Kind, int] = {
 
 
 def status_of(error: Refusal) -> int:
-    """The HTTP status."""
     return STATUS[error.kind]
 
 
@@ -39,7 +38,6 @@ def headers_of(error: Refusal) -> dict[str, str]:
 
 
 def error_response(error: Refusal, request_id: str) -> JSONResponse:
-    """The answer to a request that ended with `error`."""
     return JSONResponse(body_of(error, request_id), status_code=status_of(error), headers=headers_of(error))
 
 

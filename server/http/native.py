@@ -20,8 +20,6 @@ KEYS = ("inputs", "history", "system")
 
 
 class NativeParameters(SamplingRequest):
-    """The parameters of POST /chat."""
-
     draw_boxes: bool | None = None
 
 

@@ -22,8 +22,6 @@ encode = msgspec.json.encode
 
 
 class StreamOptions(BaseModel):
-    """OpenAI's `stream_options`."""
-
     model_config = ConfigDict(strict=True)
 
     include_usage: bool | None = None
@@ -47,7 +45,6 @@ class CompletionBody(SamplingRequest):
     @field_validator("response_format")
     @classmethod
     def text_only(cls, value: Any) -> Any:
-        """Only free text can be promised."""
         if value is not None and (not isinstance(value, dict) or value.get("type") != "text"):
             raise ValueError('only {"type": "text"} is supported')
         return value

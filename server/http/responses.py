@@ -1,7 +1,4 @@
-"""One HTTP exchange: work runs while the client stays, and its events become one JSON answer or a stream.
-
-Knows no dialect: a Serializer says how things are written.
-"""
+"""One HTTP exchange: work runs while the client stays, and its events become one JSON answer or a stream."""
 
 import asyncio
 import logging
@@ -38,15 +35,12 @@ class ClientGone(Exception):
 
 
 class CollectingSink:
-    """All answers to one chat, whole."""
-
     def __init__(self) -> None:
         self.prepared: Prepared | None = None
         self._deltas: dict[int, list[Delta]] = {}
 
     @property
     def answers(self) -> list[Delta]:
-        """By index."""
         return [joined(self._deltas[index]) for index in sorted(self._deltas)]
 
     async def accept(self, prepared: Prepared) -> None:
@@ -62,18 +56,15 @@ class Serializer(Protocol):
     def whole(self, prepared: Prepared, answers: Sequence[Delta]) -> dict[str, Any]:
         """The plain answer: each of `answers` is whole, in order of index."""
 
-    def opening(self) -> bytes:
-        """The first event."""
+    def opening(self) -> bytes: ...
 
-    def event(self, delta: Delta) -> bytes:
-        """One delta."""
+    def event(self, delta: Delta) -> bytes: ...
 
     def closing(self, prepared: Prepared, n_tokens: int) -> bytes:
         """What follows the last delta, before [DONE]."""
 
 
 def data(value: Any) -> bytes:
-    """One SSE event."""
     return b"data: " + msgspec.json.encode(value) + b"\n\n"
 
 
@@ -179,7 +170,6 @@ class EventStream(Response):
 async def whole_answer(
     run: Callable[[Sink], Coroutine[Any, Any, None]], serializer: Serializer, receive: Receive
 ) -> Response:
-    """The whole answer at once. Raises Refusal."""
     sink = CollectingSink()
 
     def write(_: None) -> dict[str, Any]:
@@ -199,5 +189,4 @@ async def json_result(work: Coroutine[Any, Any, T], write: Callable[[T], Any], r
 
 
 def json_response(value: Any) -> Response:
-    """A success."""
     return Response(msgspec.json.encode(value), media_type="application/json")

@@ -1,4 +1,4 @@
-"""Who may come in: how many requests are unfinished, and whether the server takes new ones. Knows no bodies."""
+"""Who may come in: how many requests are unfinished, and whether the server takes new ones."""
 
 import asyncio
 import contextlib
@@ -18,7 +18,6 @@ class Admission:
 
     @property
     def n_active(self) -> int:
-        """Requests that are unfinished now."""
         return len(self._tasks)
 
     def refusal(self) -> Refusal | None:
@@ -56,5 +55,4 @@ class Admission:
 
 
 def stopping() -> Refusal:
-    """503: the server is on its way out."""
     return unavailable("the server is stopping", "stopping", retry_after=5)

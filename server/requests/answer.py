@@ -1,4 +1,4 @@
-"""One answer as it grows: tokens in, deltas of text and log-probabilities out. Knows no HTTP and no engine."""
+"""One answer as it grows: tokens in, deltas of text and log-probabilities out."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -41,8 +41,7 @@ class Sink(Protocol):
     async def accept(self, prepared: Prepared) -> None:
         """Called once, before any delta: nothing that a client got wrong is left to be found."""
 
-    async def write(self, delta: Delta) -> None:
-        """The last one of each answer has a finish."""
+    async def write(self, delta: Delta) -> None: ...
 
 
 class Answer:

@@ -1,7 +1,4 @@
-"""The boxes that stand beside an answer, and on request the picture with them drawn.
-
-Knows no HTTP and draws nothing itself.
-"""
+"""The boxes that stand beside an answer, and on request the picture with them drawn."""
 
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -23,7 +20,6 @@ class Grounded:
     drawn: Drawn | None = None
 
     def as_json(self) -> dict[str, Any]:
-        """What stands beside the text."""
         body: dict[str, Any] = {"boxes": [msgspec.to_builtins(box) for box in self.boxes]}
         if self.drawn is not None:
             body |= {"drawn": self.drawn.picture or None, "notes": list(self.drawn.notes)}

@@ -1,4 +1,4 @@
-"""What is served: one checkpoint's host half, its name, defaults and limits. Runs nothing and knows no requests."""
+"""What is served: one checkpoint's host half, its name, defaults and limits."""
 
 import time
 from dataclasses import dataclass, replace
@@ -14,8 +14,6 @@ from tokenization.text.tokenizer import Tokenizer
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelCard:
-    """The model as clients see it."""
-
     name: str
     root: str  # the checkpoint's directory; load testers read their tokenizer there
     family: str

@@ -26,7 +26,6 @@ def invalid_request(message: str, param: str | None = None, code: str | None = N
 
 
 def not_found(message: str, param: str | None = None, code: str | None = None) -> Refusal:
-    """No such model."""
     return Refusal("not_found", message, param=param, code=code)
 
 
@@ -47,5 +46,4 @@ def unavailable(message: str, code: str, retry_after: float = 1.0) -> Refusal:
 
 
 def internal(message: str, code: str = "internal") -> Refusal:
-    """The fault is ours."""
     return Refusal("internal", message, code=code)

@@ -115,7 +115,6 @@ class SamplingRequest(BaseModel):
 
     @property
     def longest(self) -> int | None:
-        """Tokens that the answer may have."""
         return self.max_tokens
 
     def alone(self) -> "SamplingRequest":

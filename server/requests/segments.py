@@ -1,4 +1,4 @@
-"""The pool's face on the event loop: every call in one thread, in the order of the calls. Knows no processes."""
+"""The pool's face on the event loop: every call in one thread, in the order of the calls."""
 
 import asyncio
 from collections.abc import Callable, Sequence
@@ -44,11 +44,9 @@ class Segments:
         await self._submit(lambda: self._pool.settle(request_id))
 
     async def stats(self) -> PoolStats:
-        """A snapshot."""
         return await self._submit(self._pool.stats)
 
     def close(self) -> None:
-        """Wait for what was begun."""
         self._thread.shutdown()
 
     def _submit(self, call: Callable[[], T]) -> "asyncio.Future[T]":
@@ -86,5 +84,4 @@ def without_room(error: PoolFull | NeverFits, measured: Measured) -> Refusal:
 
 
 def _largest(sizes: Sequence[int]) -> int:
-    """The index of the largest."""
     return max(range(len(sizes)), key=lambda i: sizes[i])

@@ -1,4 +1,4 @@
-"""RequestService.run(): one function owns a request from its id to its released segments. Knows no HTTP."""
+"""RequestService.run(): one function owns a request from its id to its released segments."""
 
 import asyncio
 import functools
@@ -120,7 +120,6 @@ class RequestService:
                 raise invalid_request(message, medium.param, "unsupported_modality")
 
     def _check_parameters(self, request: ChatRequest) -> None:
-        """What depends on this server and this model."""
         asked, info = request.sampling, self.engine.info
         if asked.n > self.card.max_n:
             raise invalid_request(f"at most {self.card.max_n} answers to one chat", request.parameter("n"))
@@ -183,7 +182,6 @@ class RequestService:
             raise without_room(error, measured) from None
 
     def _room(self, request: ChatRequest, prepared: Prepared) -> int:
-        """Tokens that the answer may have. Raises Refusal when there are none."""
         n, limit = len(prepared.input_ids), self.max_model_len
         if n >= limit:
             message = f"the prompt has {n} tokens; with at least one token of answer this server takes {limit}"
