@@ -1,4 +1,4 @@
-"""Where and in which dtype a checkpoint runs: the user's choice made definite. Knows no network and no operation."""
+"""Resolves the device and dtype that a checkpoint runs on."""
 
 import importlib.util
 from collections.abc import Iterable
@@ -12,16 +12,14 @@ _DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torc
 
 
 class DeviceError(Exception):
-    """The device or dtype that was asked for cannot be had here: the message says what to do."""
+    """The requested device or dtype is not available; the message says what to do."""
 
 
 def resolve(device: Device, dtype: Dtype, *configs: ConfigSection) -> tuple[torch.device, torch.dtype]:
-    """The torch device and dtype for `--device` and `--dtype`. Raises DeviceError.
+    """Raises DeviceError, and CheckpointError for a dtype in `configs` that is not supported.
 
-    "auto" device: cuda where torch sees one, else the CPU. "auto" dtype: the checkpoint's own (`dtype` or
-    `torch_dtype` of the first of `configs`, or of its text_config, that names one; float32 where none does). float16
-    becomes bfloat16 on the CPU, which has no fast float16 arithmetic: the weights keep their range and lose three
-    bits; `--dtype float32` keeps all at twice the memory.
+    "auto" device: cuda where torch sees one, else the CPU. "auto" dtype: `dtype` or `torch_dtype` of the first of
+    `configs`, or of its text_config, that names one, else float32; on the CPU bfloat16 for float16.
     """
     where = _device(device)
     if dtype != "auto":
@@ -30,6 +28,7 @@ def resolve(device: Device, dtype: Dtype, *configs: ConfigSection) -> tuple[torc
         return where, _DTYPES[dtype]
     own = _own_dtype(configs)
     if own == torch.float16 and where.type == "cpu":
+        # A CPU has no fast float16 arithmetic: the weights keep their range and lose three bits.
         own = torch.bfloat16
     return where, own
 
@@ -47,7 +46,7 @@ def _device(device: Device) -> torch.device:
 
 
 def _own_dtype(configs: Iterable[ConfigSection]) -> torch.dtype:
-    # A dtype is said of the whole model, and of its language model where nobody said it of the whole.
+    # The dtype of the whole model, or of its language model where the whole has none.
     for place in (place for whole in configs for place in (whole, text_config(whole))):
         for key in ("dtype", "torch_dtype"):
             if key in place:

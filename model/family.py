@@ -1,4 +1,4 @@
-"""The record by which a family is found: its processor, how its networks are built, its tensor names."""
+"""The record of a model family: its processor, how its networks are built, its tensor names."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -14,14 +14,11 @@ if TYPE_CHECKING:
 
 
 def whole_config(checkpoint: Checkpoint) -> ConfigSection:
-    """config.json itself: where most models keep what is true of all of them."""
     return checkpoint.config
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Family:
-    """One model family, as model/registry.py finds it."""
-
     name: str
     processor: Callable[[Checkpoint, int], Processor]  # checkpoint, the server's cap on pixels of one image
     build: "Callable[[Checkpoint, Weights, Ops], MultimodalLM]"

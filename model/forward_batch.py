@@ -1,4 +1,4 @@
-"""One engine step as tensors and the cache it works on: what the engine hands to a network. Knows no request."""
+"""One engine step as tensors, and the KV cache it works on."""
 
 from dataclasses import dataclass
 
@@ -17,7 +17,6 @@ class KVSpec:
     head_dim: int
 
     def bytes_per_token(self, itemsize: int) -> int:
-        """Bytes of one token in all layers, at `itemsize` bytes an element."""
         return 2 * self.layers * self.kv_heads * self.head_dim * itemsize
 
 

@@ -1,4 +1,4 @@
-"""Which family serves which architecture: one line each. Knows nothing else of any family and imports no torch."""
+"""Finds the family that serves an architecture, without importing torch."""
 
 import importlib
 
@@ -17,7 +17,7 @@ _FAMILIES = {  # the first entry of config.json's `architectures` -> the module 
 
 
 def family_of(checkpoint: Checkpoint) -> Family:
-    """The family of this checkpoint. Raises CheckpointError, naming what is supported, for an unknown architecture."""
+    """Raises CheckpointError, naming what is supported, for an unknown architecture."""
     module = _FAMILIES.get(checkpoint.architecture)
     if module is None:
         raise CheckpointError(
@@ -29,5 +29,4 @@ def family_of(checkpoint: Checkpoint) -> Family:
 
 
 def architectures() -> tuple[str, ...]:
-    """What can be served, as config.json names it."""
     return tuple(sorted(_FAMILIES))

@@ -1,4 +1,4 @@
-"""The tensors of a checkpoint, read one by one when a network asks for them. Knows no network."""
+"""Reads the tensors of a checkpoint one by one, as a network asks for them."""
 
 import json
 import math
@@ -48,16 +48,14 @@ class _Pickled:
     mapped: Tensor
 
     def read(self, label: str) -> Tensor:
-        """A private copy in the dtype on disk."""
         return self.mapped.contiguous().clone()
 
 
 class Weights:
-    """The tensors of one checkpoint under the names that its family's `build` uses.
+    """A checkpoint's tensors under the names that its family's `build` uses: of safetensors, else of torch's own files.
 
-    They are read from safetensors, or, where there are none, from torch's own files (`pytorch_model*.bin`), of which
-    only what holds plain tensors is loaded. `take` reads one tensor, so memory stays within about one tensor of what
-    the caller holds. Of safetensors nothing is mapped: a file that is cut short is an error and not a signal.
+    `take` reads one tensor, so memory stays within about one tensor of what the caller holds. Safetensors are not
+    mapped: a file that is cut short is an error and not a signal.
     """
 
     def __init__(
@@ -68,10 +66,9 @@ class Weights:
         device: torch.device | None = None,
         skips: tuple[str, ...] = (),
     ) -> None:
-        """renames: prefix on disk -> internal prefix, longest first. Tensors come in `dtype` on `device` (None: CPU).
+        """Read the headers. Raises CheckpointError for a missing, broken or ambiguous file.
 
-        Tensors whose name on disk begins with one of `skips` are as if they were not there.
-        Reads the headers only. Raises CheckpointError for a missing, broken or ambiguous file.
+        renames: prefix on disk -> internal prefix, longest first; skips: prefixes on disk to ignore; device None: CPU.
         """
         self._where = checkpoint.path
         self._dtype = dtype
@@ -91,11 +88,10 @@ class Weights:
                 self._entries[name] = entry
 
     def has(self, name: str) -> bool:
-        """Whether `name` is on disk and was not taken or dropped yet."""
         return name in self._entries
 
     def take(self, name: str, shape: tuple[int, ...] | None = None, dtype: torch.dtype | None = None) -> Tensor:
-        """Read one tensor, once. Raises CheckpointError, naming it, when it is missing, misshapen or not of floats."""
+        """Read one tensor, once. Raises CheckpointError when it is missing, misshapen or not of floats."""
         entry = self._entries.pop(name, None)
         if entry is None:
             raise CheckpointError(f"{self._where}: tensor {name!r} is missing")
@@ -116,7 +112,7 @@ class Weights:
         self._entries.pop(name, None)
 
     def finish(self) -> None:
-        """Every tensor must have been taken or dropped by now. Raises CheckpointError, naming those that were not."""
+        """Raises CheckpointError, naming every tensor that was not taken or dropped."""
         left = sorted(f"{entry.disk_name} ({entry.path.name})" for entry in self._entries.values())
         if left:
             more = f" and {len(left) - _SHOWN} more" if len(left) > _SHOWN else ""
@@ -125,7 +121,6 @@ class Weights:
 
 
 def _files(checkpoint: Checkpoint) -> list[Path]:
-    """The files of one format: safetensors where there are any, else torch's."""
     for single in (_SAFETENSORS, _PICKLED):
         index = checkpoint.file(f"{single}.index.json")
         if "weight_map" in index:
@@ -148,7 +143,7 @@ def _shards(checkpoint: Checkpoint, index: ConfigSection) -> list[Path]:
 
 
 def _read_pickle(path: Path) -> list[_Pickled]:
-    """The tensors of a file that torch.save wrote, mapped. What else a pickle may hold is never run, but refused."""
+    """The mapped tensors of a file that torch.save wrote. Raises CheckpointError for anything but plain tensors."""
     names = {dtype: name for name, dtype in _DTYPES.items()}
     try:
         content = torch.load(path, map_location="cpu", mmap=True, weights_only=True)
@@ -165,7 +160,7 @@ def _read_pickle(path: Path) -> list[_Pickled]:
 
 
 def _read_header(path: Path) -> list[_Entry]:
-    """The table of contents of one safetensors file: 8 bytes of length, JSON, then the tensors' bytes."""
+    """The table of one safetensors file: 8 bytes of length, JSON, then the tensors' bytes. Raises CheckpointError."""
     size = path.stat().st_size
     if size < 8:
         raise CheckpointError(f"{path.name}: not a safetensors file: it has {size} bytes")

@@ -1,4 +1,4 @@
-"""A plan as tensors: ids, positions, slots, and which rows media embeddings overwrite. Knows no policy."""
+"""Turns a plan into tensors: ids, positions, slots, and the rows that media embeddings overwrite."""
 
 import numpy as np
 import torch
@@ -11,7 +11,7 @@ from model.forward_batch import ForwardBatch
 
 
 def build(plan: Plan, sequences: Scheduler, block_size: int, device: torch.device) -> ForwardBatch:
-    """The tensors of one step, in the order of the plan's chunks. Every medium that a chunk reaches is encoded."""
+    """One step's tensors, in the order of the plan's chunks. Raises RuntimeError for a medium without embeddings."""
     ids, positions, slots, rows, embeds = [], [], [], [], []
     row = 0
     for chunk in plan.chunks:
@@ -47,7 +47,7 @@ def _slots(chunk: Chunk, block_size: int) -> np.ndarray:
 
 
 def _block_tables(plan: Plan) -> np.ndarray:
-    """int32 [B, max_blocks], filled up with block 0, which nothing follows."""
+    """int32 [B, max_blocks], padded with block 0."""
     width = max(len(chunk.block_table) for chunk in plan.chunks)
     tables = np.zeros((len(plan.chunks), width), np.int32)
     for i, chunk in enumerate(plan.chunks):
@@ -56,7 +56,7 @@ def _block_tables(plan: Plan) -> np.ndarray:
 
 
 def _media_inside(sequence: Sequence, chunk: Chunk) -> list[tuple[int, Tensor]]:
-    """(index of the first pad, embeddings [n, hidden]) of every part of a span that lies inside the chunk."""
+    """(index of the first pad, embeddings [n, hidden]) of every part of a span inside the chunk."""
     parts = []
     for media in sequence.media:
         row = 0

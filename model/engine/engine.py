@@ -30,7 +30,7 @@ from model.net.multimodal import MultimodalLM
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Progress:
-    """The step that runs now, as another thread may read it."""
+    """The running step, as other threads may read it."""
 
     started: float  # time.monotonic()
     tokens: int
@@ -38,7 +38,7 @@ class Progress:
 
 
 class Engine:
-    """Continuous batching over one model. One thread calls everything; only `progress` may be read from others."""
+    """Continuous batching over one model. One thread calls everything; others may read only `progress`."""
 
     def __init__(self, *, model: MultimodalLM, config: EngineConfig, root: Path, max_model_len: int) -> None:
         """`root` holds the segments. Raises CacheTooSmall when `config.kv_cache_bytes` holds no block."""
@@ -65,12 +65,11 @@ class Engine:
 
     @property
     def idle(self) -> bool:
-        """No request is inside."""
         return len(self._scheduler) == 0
 
     @property
     def max_media_tokens(self) -> int:
-        """Tokens whose embeddings fill the whole budget: a request with more of them never runs."""
+        """Tokens whose embeddings fill the whole budget: a request with more is refused."""
         return self._config.embedding_bytes // (self._bounds.hidden_size * self._bounds.itemsize)
 
     @property
@@ -86,7 +85,7 @@ class Engine:
         )
 
     def submit(self, generate: Generate) -> Finished | None:
-        """Queue a request. A request that cannot be served is answered at once, alone."""
+        """Queue a request, or return the Finished of one that cannot be served."""
         try:
             sequence = take_words(generate, self._bounds)
         except RequestError as error:
@@ -101,18 +100,12 @@ class Engine:
         return None
 
     def abort(self, request_id: str, index: int | None = None) -> Finished | None:
-        """Forget a request, or one answer of it, in whatever state it is; one that is unknown is answered alike.
-
-        None while other answers go on.
-        """
+        """Forget a request, or one of its answers, in any state, known or not; None while other answers go on."""
         self._scheduler.remove(request_id, index)
         return None if request_id in self._scheduler else Finished(request_id=request_id, reason="abort")
 
     def step(self) -> list[FromEngine]:
-        """One step: what was read, who failed, the tokens, who is done. Nothing when idle.
-
-        An error that belongs to no single request (the forward pass, the books) is raised and ends the engine.
-        """
+        """Run one step; [] when idle. An error that belongs to no single request is raised and ends the engine."""
         plan = self._scheduler.plan()
         if not plan.chunks:
             if not self.idle:
@@ -125,7 +118,7 @@ class Engine:
         return self._messages(outcome, finishes)
 
     def profile(self, largest: tuple[LargestItem, ...]) -> Profile:
-        """What the largest items and a full step take on this device: runs them, so only before the first request."""
+        """Run the largest items and a full step on this device: only before the first request."""
         return self._runner.profile(self._config, largest)
 
     def check_integrity(self) -> None:
@@ -133,12 +126,10 @@ class Engine:
         self._scheduler.check_integrity()
 
     def _patches(self, plan: Plan) -> int:
-        """Patches that the towers get in this step."""
         items = (self._scheduler[chunk.key].media[i].item for chunk in plan.chunks for i in chunk.encode)
         return sum(math.prod(item.grid) for item in items)
 
     def _messages(self, outcome: Outcome, finishes: Mapping[Key, Finish | None]) -> list[FromEngine]:
-        """What the server is told of a step: media that were read, failures, tokens, requests that are done."""
         read = [MediaRead(request_id=name, names=segments) for name, segments in outcome.read.items()]
         failed = [_failed(name, error) for name, error in outcome.failed.items()]
         events = tuple(

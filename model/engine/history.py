@@ -1,4 +1,4 @@
-"""What one answer has said so far, as far as its sampling looks back. Knows no tensors and no neighbours."""
+"""What the logit rules look back at: the tokens of one answer, counted, and its biases."""
 
 from dataclasses import dataclass
 
@@ -11,11 +11,7 @@ _FIRST_ROOM = 64
 
 @dataclass(slots=True, eq=False)
 class TokenCounts:
-    """How often each id was generated, and which ids the prompt holds.
-
-    A new token costs the same however many there are. Ids stand in the order of their first appearance, so that the
-    arrays only ever grow at their end.
-    """
+    """How often each id was generated, and which ids the prompt holds. `add` takes amortised constant time."""
 
     _ids: np.ndarray  # int64 [room]
     _counts: np.ndarray  # float32 [room]: how often generated; 0 for an id that only the prompt holds
@@ -23,14 +19,13 @@ class TokenCounts:
 
     @classmethod
     def over(cls, prompt: np.ndarray) -> "TokenCounts":
-        """Counts before the first generated token. prompt: int64 [n]; empty where the prompt does not matter."""
+        """Counts before the first generated token. prompt: int64 [n]; empty where it does not matter."""
         known = np.unique(prompt)
         ids = np.zeros(len(known) + _FIRST_ROOM, np.int64)
         ids[: len(known)] = known
         return cls(ids, np.zeros(len(ids), np.float32), {token: i for i, token in enumerate(known.tolist())})
 
     def add(self, token: int) -> None:
-        """One more generated token."""
         place = self._places.setdefault(token, len(self._places))
         if place == len(self._ids):
             self._ids = np.concatenate([self._ids, np.zeros_like(self._ids)])
@@ -51,7 +46,7 @@ class TokenCounts:
 
 @dataclass(slots=True, kw_only=True, eq=False)
 class History:
-    """The state of one answer's logit rules. Survives preemption: it is a matter of tokens, not of the cache."""
+    """The state of one answer's logit rules; it survives preemption."""
 
     generated: int = 0
     counts: TokenCounts | None = None  # None where no penalty is asked for
@@ -72,7 +67,6 @@ class History:
         return history
 
     def add(self, token: int) -> None:
-        """One more generated token."""
         self.generated += 1
         if self.counts is not None:
             self.counts.add(token)

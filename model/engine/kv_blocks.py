@@ -1,4 +1,4 @@
-"""Bookkeeping of the paged KV cache: which block is free and which is taken. Knows no tensors and no requests."""
+"""Bookkeeping of the paged KV cache: which blocks are free, and how many tables hold the others."""
 
 from collections.abc import Iterable, Sequence
 
@@ -8,11 +8,11 @@ class OutOfBlocks(Exception):
 
 
 class BlockError(Exception):
-    """The books do not add up: a block is lost, miscounted or freed twice. Always a bug, never a client's doing."""
+    """Blocks, queues or budgets do not add up. Always a bug, never a client's doing."""
 
 
 class BlockAllocator:
-    """`n_blocks` blocks of `block_size` tokens; a block is free, or stands in as many tables as its count says."""
+    """`n_blocks` blocks of `block_size` tokens; a block is free or stands in as many tables as its count says."""
 
     def __init__(self, n_blocks: int, block_size: int) -> None:
         self.n_blocks = n_blocks
@@ -29,11 +29,10 @@ class BlockAllocator:
         return self.n_blocks - len(self._free)
 
     def blocks_for(self, n_tokens: int) -> int:
-        """Blocks that `n_tokens` tokens fill, the last one perhaps in part."""
         return -(-n_tokens // self.block_size)
 
     def allocate(self, n_tokens: int, shared: Sequence[int] = ()) -> list[int]:
-        """A new block table for `n_tokens` tokens, beginning with blocks of another table. Raises OutOfBlocks."""
+        """A new block table for `n_tokens` tokens that begins with the `shared` blocks. Raises OutOfBlocks."""
         table = list(shared)
         self.append(table, n_tokens)
         for block in shared:
@@ -41,7 +40,7 @@ class BlockAllocator:
         return table
 
     def append(self, table: list[int], n_tokens: int) -> None:
-        """Lengthen `table` until it covers `n_tokens` tokens. Raises OutOfBlocks and then leaves `table` as it was."""
+        """Lengthen `table` until it covers `n_tokens` tokens. Raises OutOfBlocks and leaves `table` unchanged."""
         missing = self.blocks_for(n_tokens) - len(table)
         if missing > len(self._free):
             raise OutOfBlocks(f"{missing} blocks are needed, {len(self._free)} are free")
@@ -51,7 +50,7 @@ class BlockAllocator:
             table.append(block)
 
     def free(self, table: list[int]) -> None:
-        """Empty `table`; what no other table holds is free then. Raises BlockError for a block that nobody holds."""
+        """Empty `table`; blocks in no other table become free. Raises BlockError for a block that no table holds."""
         for block in reversed(table):
             if self._counts[block] < 1:
                 raise BlockError(f"block {block} is freed but was not taken")

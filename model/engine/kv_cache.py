@@ -1,4 +1,4 @@
-"""How large the paged KV cache is. Knows no tensors."""
+"""The size of the paged KV cache."""
 
 from dataclasses import dataclass
 
@@ -8,13 +8,11 @@ from model.forward_batch import KVSpec
 
 
 class CacheTooSmall(CheckpointError):
-    """This checkpoint cannot be served with the stated cache, which holds not one block. Names the setting."""
+    """The configured cache holds not one block. The message names the setting."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CacheSize:
-    """What the configuration comes to."""
-
     n_blocks: int
     block_size: int  # tokens
     nbytes: int
@@ -22,10 +20,7 @@ class CacheSize:
 
 
 def cache_size(spec: KVSpec, itemsize: int, config: EngineConfig, max_model_len: int) -> CacheSize:
-    """As many blocks as `kv_cache_bytes` hold, but no more than `max_seqs` sequences of full length can use.
-
-    Raises CacheTooSmall when that is no block at all.
-    """
+    """The blocks that `kv_cache_bytes` hold, at most what `max_seqs` full sequences use. Raises CacheTooSmall."""
     block_bytes = spec.bytes_per_token(itemsize) * config.block_size
     useful = -(-max_model_len // config.block_size) * config.max_seqs
     n_blocks = min(config.kv_cache_bytes // block_bytes, useful)

@@ -1,4 +1,4 @@
-"""Process main of the engine: messages in, steps, messages out, and a pulse beside it. Knows no HTTP."""
+"""Process main of the engine: messages in, steps, messages out, and a periodic pulse."""
 
 import queue
 import threading
@@ -36,10 +36,9 @@ Inbox = queue.SimpleQueue[ToEngine | ChannelClosed | ChannelError]
 
 
 def run(channel: Channel[ToEngine], start: StartEngine) -> None:
-    """Load what `start` names, send EngineReady, then serve until the channel ends; raises ChannelClosed then.
+    """Load what `start` names, send EngineReady, serve until the channel ends: raises ChannelClosed then.
 
-    Whatever belongs to no single request is raised: CheckpointError, DeviceError, BlockError, ChannelError, and what
-    the forward pass raises. That the process also ends in mid-step when the server is gone is its caller's part.
+    Also raised: CheckpointError, DeviceError, BlockError, ChannelError, and what the forward pass raises.
     """
     engine, ready = load(start)
     channel.send(ready)
@@ -78,7 +77,7 @@ def load(start: StartEngine) -> tuple[Engine, EngineReady]:
 
 
 def _computed(checkpoint: Checkpoint, dtype: torch.dtype, engine: Engine, start: StartEngine) -> Profile:
-    """The profile of a model that is the same but holds no numbers: the largest item takes a CPU a minute."""
+    """The profile of the same model on the meta device: the largest item takes a CPU a minute."""
     ops = load_ops(torch.device("meta"), dtype)
     family = family_of(checkpoint)
     weights = Weights(checkpoint, family.renames, ops.dtype, ops.device, family.skips)
@@ -87,7 +86,7 @@ def _computed(checkpoint: Checkpoint, dtype: torch.dtype, engine: Engine, start:
 
 
 def warm_up(engine: Engine) -> None:
-    """One prefill and one decode, so that the first request meets a device that has run before."""
+    """One prefill and one decode."""
     n = min(8, engine.size.max_model_len - 1)
     if n < 1:
         return
@@ -104,7 +103,7 @@ def warm_up(engine: Engine) -> None:
 
 
 def serve(engine: Engine, inbox: Inbox, send: Callable[[object], None]) -> NoReturn:
-    """Take what came in, run a step, say what came out, for ever. With nothing to do: check the books and wait."""
+    """Take messages, run a step, send its messages, for ever. When idle: check the books and wait."""
     while True:
         if engine.idle:
             engine.check_integrity()
@@ -129,7 +128,7 @@ def _take(message: ToEngine | ChannelClosed | ChannelError, engine: Engine, send
 
 
 def _read(channel: Channel[ToEngine], inbox: Inbox) -> None:
-    """Thread: messages into the inbox, and what ends the channel too."""
+    """Thread: messages into the inbox, and the error that ends the channel."""
     try:
         while True:
             message = channel.recv(None)
@@ -140,7 +139,7 @@ def _read(channel: Channel[ToEngine], inbox: Inbox) -> None:
 
 
 def _pulse(channel: Channel[ToEngine], engine: Engine) -> None:
-    """Thread: every half second the age and size of the running step, so that a hung one is told from a long one."""
+    """Thread: age and size of the running step every PULSE_SECONDS, so that a hung one is told from a long one."""
     while True:
         time.sleep(PULSE_SECONDS)
         try:
@@ -150,7 +149,7 @@ def _pulse(channel: Channel[ToEngine], engine: Engine) -> None:
 
 
 def pulse_of(engine: Engine, now: float) -> EnginePulse:
-    """What the engine is doing at `now` (time.monotonic())."""
+    """now: time.monotonic()."""
     step = engine.progress
     if step is None:
         return EnginePulse(step_seconds=0.0, step_tokens=0, step_patches=0)

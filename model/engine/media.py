@@ -1,7 +1,4 @@
-"""Media of a request: at admission their words, in the step that needs them their bytes and embeddings.
-
-The one place where the two words are taken out; after it nobody sees a negative id. Knows no scheduling.
-"""
+"""Media of a request: their words at admission, their bytes and embeddings in the step that needs them."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -22,8 +19,6 @@ NUMPY: Mapping[torch.dtype, str] = {torch.uint8: "uint8", torch.float32: "float3
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bounds:
-    """What a request is checked against at admission."""
-
     vocab_size: int
     hidden_size: int
     itemsize: int  # bytes of one element of an embedding
@@ -34,11 +29,7 @@ class Bounds:
 
 
 def take_words(generate: Generate, bounds: Bounds) -> Sequence:
-    """Decode both words of every medium and put pads in their place, in a copy of the ids.
-
-    Raises RequestError for a damaged word, a span outside the ids, a shape that contradicts the grid, an id outside
-    [0, vocab) and a prompt that leaves no room for one token.
-    """
+    """Check a request; put pads for its words, in a copy: later code sees no negative id. Raises RequestError."""
     prepared = generate.prepared
     n = len(prepared.input_ids)
     if prepared.input_ids.ndim != 1 or prepared.positions.shape != (3, n):
@@ -97,7 +88,7 @@ def _take(i: int, item: MediaItem, ids: np.ndarray, taken: np.ndarray, bounds: B
 
 
 def read(media: SequenceMedia, root: Path) -> np.ndarray:
-    """The medium's array, of the announced shape and its kind's dtype, as a private copy. Raises RequestError."""
+    """The medium's array, of the announced shape and dtype, as a private copy. Raises RequestError."""
     if media.segment is None:
         raise RuntimeError("a segment is read once")
     try:
@@ -107,10 +98,7 @@ def read(media: SequenceMedia, root: Path) -> np.ndarray:
 
 
 def encode(media: SequenceMedia, array: np.ndarray, model: MultimodalLM, device: torch.device) -> None:
-    """Run the tower over `array` and leave the embeddings [n_tokens, hidden] on `media`, in host memory.
-
-    Raises RequestError when the tower refuses the array, or gives other than one row for each pad.
-    """
+    """Leave embeddings [n_tokens, hidden] on `media`, in host memory. Raises RequestError where the tower does not."""
     try:
         embeddings = model.encode(media.item.kind, torch.from_numpy(array).to(device), media.item.grid)
     except (RuntimeError, ValueError, IndexError) as error:

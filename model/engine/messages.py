@@ -1,4 +1,4 @@
-"""All that may be said to the engine and all that it answers. Knows no tensors and no HTTP."""
+"""The messages to the engine and its answers."""
 
 from typing import Literal
 
@@ -10,7 +10,7 @@ from tokenization.messages import Prepared
 
 
 class SamplingParams(msgspec.Struct, frozen=True, kw_only=True):
-    """How tokens are drawn. Already validated; stop *strings* are the server's affair."""
+    """Already validated; the server matches stop strings."""
 
     max_tokens: int
     temperature: float = 1.0  # 0: greedy
@@ -33,7 +33,7 @@ class SamplingParams(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class LargestItem(msgspec.Struct, frozen=True, kw_only=True):
-    """Of one modality the item that needs most memory: for the memory profile at start."""
+    """The item of one kind that needs most memory, for the memory profile at start."""
 
     kind: Kind
     grid: tuple[int, int, int]  # (t, h, w) in patches; of an audio (1, 1, frames)
@@ -42,8 +42,6 @@ class LargestItem(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class StartEngine(msgspec.Struct, frozen=True, kw_only=True, tag=True):
-    """The first message: what to load."""
-
     checkpoint: str  # directory
     engine: EngineConfig
     shm_root: str  # the directory that holds the leases
@@ -63,10 +61,7 @@ class Generate(msgspec.Struct, frozen=True, kw_only=True, tag=True):
 
 
 class Abort(msgspec.Struct, frozen=True, kw_only=True, tag=True):
-    """Forget this request; answered by a Finished with reason "abort" (also when it is unknown).
-
-    With `index` only one of its answers, which is not answered while others go on.
-    """
+    """Answered by a Finished, also when unknown; with `index` only when no other answer goes on."""
 
     request_id: str
     index: int | None = None
@@ -83,13 +78,13 @@ class EngineReady(msgspec.Struct, frozen=True, kw_only=True, tag=True):
     vocab_size: int
     kv_blocks: int
     block_size: int
-    memory: tuple[tuple[str, int, str], ...]  # (line, bytes, the setting behind it)
+    memory: tuple[tuple[str, int, str], ...]  # (line, bytes, the setting that decides it)
     max_model_len: int | None = None  # tokens of one sequence: less than asked for where the cache holds less
     max_media_tokens: int  # media tokens of one request: the embeddings of no more are ever kept
 
 
 class Token(msgspec.Struct, frozen=True, kw_only=True):
-    """One sampled token. Log-probabilities are the model's own, before temperature."""
+    """Log-probabilities are the model's own, before logit rules and temperature."""
 
     id: int
     logprob: float | None = None
@@ -97,7 +92,7 @@ class Token(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class TokenEvent(msgspec.Struct, frozen=True, kw_only=True):
-    """What came out of one step for one answer. A stop id is sent as a token too, with its finish."""
+    """One answer's share of a step. A stop id is sent as a token too, with its finish."""
 
     request_id: str
     token: Token
@@ -106,8 +101,6 @@ class TokenEvent(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class EngineStats(msgspec.Struct, frozen=True, kw_only=True):
-    """A snapshot for /metrics."""
-
     running: int
     waiting: int
     kv_blocks_used: int
@@ -117,8 +110,6 @@ class EngineStats(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class StepDone(msgspec.Struct, frozen=True, kw_only=True, tag=True):
-    """The answer to one engine step."""
-
     tokens: tuple[TokenEvent, ...]
     stats: EngineStats
     seconds: dict[str, float]  # stage -> seconds: encode, prefill, decode, sample
@@ -132,7 +123,7 @@ class MediaRead(msgspec.Struct, frozen=True, kw_only=True, tag=True):
 
 
 class Finished(msgspec.Struct, frozen=True, kw_only=True, tag=True):
-    """The engine holds nothing of this request any more. "done" follows its answers' last TokenEvent."""
+    """The engine holds nothing of this request any more. "done" follows the last TokenEvent."""
 
     request_id: str
     reason: Literal["done", "abort", "failed"]
@@ -141,7 +132,7 @@ class Finished(msgspec.Struct, frozen=True, kw_only=True, tag=True):
 
 
 class EnginePulse(msgspec.Struct, frozen=True, kw_only=True, tag=True):
-    """Sent every half second by a thread of its own: alive, and how long the running step has taken so far."""
+    """Sent every half second by a separate thread."""
 
     step_seconds: float  # 0 when idle
     step_tokens: int

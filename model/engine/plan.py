@@ -1,4 +1,4 @@
-"""What runs in one engine step, and what came of it, as frozen data."""
+"""The plan of one engine step and its outcome, as frozen data."""
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
@@ -19,7 +19,7 @@ class RequestError(Exception):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Chunk:
-    """The share of one sequence in a step: tokens `start` to `stop`. A decode is a chunk of one token."""
+    """Tokens `start` to `stop` of one sequence in a step. A decode is a chunk of one token."""
 
     request_id: str
     start: int
@@ -37,7 +37,6 @@ class Chunk:
 
     @property
     def key(self) -> Key:
-        """The sequence it belongs to."""
         return self.request_id, self.index
 
     @property
@@ -48,8 +47,6 @@ class Chunk:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
-    """What runs in one step: plain data, ready to be sent to other ranks."""
-
     chunks: tuple[Chunk, ...]
 
     @property
@@ -57,7 +54,7 @@ class Plan:
         return sum(chunk.length for chunk in self.chunks)
 
     def without(self, request_ids: Collection[str]) -> "Plan":
-        """The same step without some requests, which failed before the forward pass."""
+        """The same step without requests that failed before the forward pass."""
         if not request_ids:
             return self
         kept = tuple(chunk for chunk in self.chunks if chunk.request_id not in request_ids)
@@ -66,7 +63,7 @@ class Plan:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome:
-    """What came of a plan. A request that failed has no tokens; its chunks count as not run."""
+    """A request that failed has no tokens; its chunks count as not run."""
 
     tokens: Mapping[Key, Token]  # one for each of the chunks' draws
     read: Mapping[str, tuple[str, ...]]  # request -> segments that were read to their end

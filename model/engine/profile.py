@@ -1,7 +1,4 @@
-"""What the largest media and one full step need beside weights and cache: computed by shapes, or run on a device.
-
-Knows no requests.
-"""
+"""Peak memory of the largest media and of one full step: computed by shapes, or measured on a device."""
 
 import weakref
 from collections.abc import Callable, Mapping, Sequence
@@ -26,12 +23,12 @@ from model.net.multimodal import MultimodalLM
 SAMPLER_COPIES = 9
 SETTINGS = {"image": "--max-pixels", "video": "--max-video-pixels", "audio": "--max-audio-seconds"}
 
-Row = tuple[str, int, str]  # line, bytes, the setting behind it
+Row = tuple[str, int, str]  # line, bytes, the setting that decides it
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Profile:
-    """Bytes that come and go while the engine works."""
+    """Peak bytes beside weights and cache."""
 
     encoders: Mapping[str, tuple[int, int]]  # by kind: bytes at the peak of the largest item, and its tokens
     step: int  # bytes at the peak of one full step
@@ -40,7 +37,6 @@ class Profile:
 
 
 def memory_rows(weight_bytes: int, size: CacheSize, config: EngineConfig, profile: Profile) -> tuple[Row, ...]:
-    """(line, bytes, the setting behind it) of everything large that this engine holds."""
     how = "measured" if profile.measured else "computed"
     return (
         ("weights", weight_bytes, "--dtype"),
@@ -61,7 +57,7 @@ def _setting(kind: str, profile: Profile) -> str:
 def profile_by_shapes(
     model: MultimodalLM, size: CacheSize, config: EngineConfig, largest: Sequence[LargestItem]
 ) -> Profile:
-    """Run the largest items and two full steps on tensors without memory. `model` is built on the device "meta"."""
+    """Run the largest items and two full steps without memory. `model` is built on the device "meta"."""
     kv = model.kv_cache(size.n_blocks, size.block_size)
     return _profile(model, kv, size, config, largest, peak=_peak_by_shapes, measured=False)
 
@@ -69,7 +65,7 @@ def profile_by_shapes(
 def profile_on_device(
     model: MultimodalLM, kv: KVCache, size: CacheSize, config: EngineConfig, largest: Sequence[LargestItem]
 ) -> Profile:
-    """Run them, on a device that counts its memory. Overwrites `kv`, whose content must not matter yet."""
+    """Run them on a device that counts its memory. Overwrites `kv`, whose content must not matter yet."""
     device = torch.get_device_module(model.device)
 
     def peak(run: Callable[[], object]) -> int:
@@ -97,16 +93,12 @@ def _profile(
 
 
 def encode_dummy(model: MultimodalLM, item: LargestItem) -> Tensor:
-    """Encode an array of zeros as large as this item's."""
     shape, dtype = model.media_shape(item.kind, item.grid), model.media_dtype(item.kind)
     return model.encode(item.kind, torch.zeros(shape, dtype=dtype, device=model.device), item.grid)
 
 
 def full_steps(size: CacheSize, config: EngineConfig) -> list[tuple[list[int], list[int]]]:
-    """(new tokens, tokens in the cache) of each sequence, for two steps that use the whole budget.
-
-    One begins long prompts. The other ends one at the model's length, beside decodes that fill the rest of the cache.
-    """
+    """(new tokens, tokens in the cache) of each sequence: in a step of new prompts, and of a long one and decodes."""
     tokens = size.n_blocks * size.block_size
     budget = min(config.max_batched_tokens, tokens)
     fresh = [min(size.max_model_len, budget - start) for start in range(0, budget, size.max_model_len)]
@@ -119,7 +111,7 @@ def full_steps(size: CacheSize, config: EngineConfig) -> list[tuple[list[int], l
 
 
 def dummy_step(model: MultimodalLM, size: CacheSize, q_lens: list[int], kv_lens: list[int]) -> ForwardBatch:
-    """A step of these lengths in which every new token of a chunk is a medium's, on the model's device."""
+    """A step of these lengths, with media embeddings in as many rows as its longest chunk has."""
     device, n = model.device, sum(q_lens)
     media = max(q_lens)
     width = -(-max(kv_lens) // size.block_size)
@@ -142,7 +134,6 @@ def dummy_step(model: MultimodalLM, size: CacheSize, q_lens: list[int], kv_lens:
 
 
 def _peak_by_shapes(run: Callable[[], object]) -> int:
-    """The most bytes of tensors made by `run` that live at once."""
     with LiveBytes() as live, _FusedAttention():
         run()
     peak: int = live.peak
@@ -150,7 +141,7 @@ def _peak_by_shapes(run: Callable[[], object]) -> int:
 
 
 class LiveBytes(TorchDispatchMode):
-    """Counts the bytes of every tensor that is made inside, from the operation that makes it to its end."""
+    """Counts the bytes of live tensors that operations inside it made."""
 
     def __init__(self) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
@@ -182,7 +173,7 @@ def _storage_of(tensor: Tensor) -> torch.UntypedStorage:
 
 
 class _FusedAttention(TorchFunctionMode):
-    """Attention as its kernels do it on every device that we serve: without the scores of all pairs in memory."""
+    """Attention without the scores of all pairs in memory, as the kernels of every served device do it."""
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         if func is F.scaled_dot_product_attention:

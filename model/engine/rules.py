@@ -1,7 +1,6 @@
-"""What is done to logits before a token is drawn: bias, penalties, forbidden ids, for the rows that ask. Knows no draw.
+"""Changes logits before a token is drawn: bias, penalties, forbidden ids.
 
-Order and rules are those of transformers' logits processors, with OpenAI's presence and frequency penalties between the
-repetition penalty and what is forbidden.
+Order and rules are those of transformers' logits processors; OpenAI's penalties follow the repetition penalty.
 """
 
 from collections.abc import Sequence
@@ -17,18 +16,13 @@ from model.engine.messages import SamplingParams
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Row:
-    """One row of logits and how its token is drawn."""
-
     sampling: SamplingParams
     position: int  # index that the drawn token gets in its sequence
     history: History | None = None  # None: nothing that looks back is asked for
 
 
 def apply_rules(logits: Tensor, rows: Sequence[Row], banned: Tensor | None = None) -> None:
-    """Change logits, float32 [S, vocab], in place; rows that ask for nothing only lose the `banned` ids, int64 [b].
-
-    Host work and what crosses to the device grow with the distinct ids of the rows that use a rule, not with lengths.
-    """
+    """Change float32 logits [S, vocab] in place; the ids in `banned`, int64 [b], are forbidden in every row."""
     flat = logits.view(-1)
     vocab = logits.shape[1]
     _add_bias(flat, vocab, rows)

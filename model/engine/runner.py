@@ -24,7 +24,7 @@ _NO_TOKEN = "the logits gave no token for this request"
 
 
 class Runner:
-    """The model with its cache. Sequences are looked up in the scheduler, which alone changes their progress."""
+    """The model with its cache. It changes a sequence's media; only the scheduler changes its progress."""
 
     def __init__(self, model: MultimodalLM, size: CacheSize, root: Path) -> None:
         self._model = model
@@ -41,11 +41,7 @@ class Runner:
 
     @torch.inference_mode()
     def run(self, plan: Plan, sequences: Scheduler) -> Outcome:
-        """Encode the media that the plan reaches, run one forward pass, draw a token for each of the chunks' draws.
-
-        A request whose medium fails, or whose logits give no token, is named in the outcome and the others go on. Any
-        other error is fatal.
-        """
+        """Run the plan. Failed media and logits without a token are named in the outcome; any other error is fatal."""
         started = time.perf_counter()
         read, failed = self._encode(plan, sequences)
         plan = plan.without(failed)
@@ -63,7 +59,7 @@ class Runner:
         return Outcome(tokens=tokens, read=read, failed={**failed, **lost}, seconds=seconds)
 
     def _encode(self, plan: Plan, sequences: Scheduler) -> tuple[dict[str, tuple[str, ...]], dict[str, RequestError]]:
-        """Read and encode every medium that the plan reaches; (segments that were read, what failed) by request."""
+        """(segments that were read, errors), by request."""
         read: dict[str, tuple[str, ...]] = {}
         failed: dict[str, RequestError] = {}
         for chunk in plan.chunks:
@@ -81,7 +77,7 @@ class Runner:
         return read, failed
 
     def _forward(self, plan: Plan, sequences: Scheduler) -> torch.Tensor:
-        """float32 logits [draws, vocab] of the chunks' last rows."""
+        """float32 logits [draws, vocab]."""
         logits = self._model.forward(batch.build(plan, sequences, self._size.block_size, self._device), self._kv)
         copies = [pair for chunk in plan.chunks for pair in chunk.copies]
         if copies:
@@ -89,7 +85,6 @@ class Runner:
         return logits
 
     def _sample(self, plan: Plan, sequences: Scheduler, logits: torch.Tensor) -> dict[Key, Token | None]:
-        """A token for each draw; None where the logits gave none."""
         keys = [key for chunk in plan.chunks for key in chunk.draws]
         drawing = [sequences[key] for key in keys]
         rows = [Row(sampling=s.sampling, position=s.n_tokens, history=s.history) for s in drawing]

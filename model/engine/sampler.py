@@ -1,8 +1,6 @@
-"""Logits to tokens, a whole batch at once; what is drawn depends on row, seed and position alone. Knows no requests.
+"""Logits to tokens, a whole batch at once; what is drawn depends on row, seed and position alone.
 
-Order and rules are those of transformers' logits processors: first what model/engine/rules.py does, then temperature,
-top_k, top_p, min_p. All cuts are made by a threshold, so equal logits are kept or dropped together and a result never
-depends on how a sort breaks ties.
+In the order of transformers' logits processors: model/engine/rules.py, temperature, top_k, top_p, min_p.
 """
 
 import hashlib
@@ -22,18 +20,13 @@ _PREFIX = 1024  # largest logits looked at first when top_p stands alone: sortin
 
 
 def uniform(seed: int, position: int) -> float:
-    """The one random number in [0, 1) of this seed and position: 24 bits, which float32 holds exactly."""
+    """The random number in [0, 1) of this seed and position: 24 bits, which float32 holds exactly."""
     digest = hashlib.blake2b(struct.pack("<qq", seed, position), digest_size=8).digest()
     return float(int.from_bytes(digest, "little") >> 40) / (1 << 24)
 
 
 def sample(logits: Tensor, rows: Sequence[Row], banned: Tensor | None = None) -> list[Token | None]:
-    """Draw one token for each row of logits, float32 [S, vocab] on any device; None where a row has none to draw from.
-
-    That is a row that is not finite, or one that its rules leave no token. Ids in `banned` (int64 [b], on the same
-    device) are never drawn. Works in place on `logits`: at this size a fresh buffer costs as much as a pass over it.
-    Log-probabilities, where asked for, are those of the raw logits. One copy from the device to the host.
-    """
+    """A token for each row of float32 logits [S, vocab], in place; None if it is not finite or has no id left."""
     if not rows:
         return []
     raw = logits.amax(-1)  # [S]; NaN anywhere in a row becomes its maximum
@@ -59,11 +52,7 @@ def sample(logits: Tensor, rows: Sequence[Row], banned: Tensor | None = None) ->
 
 
 def _draw(logits: Tensor, top: Tensor, likeliest: Tensor, rows: Sequence[Row]) -> Tensor:
-    """Token ids int64 [R]: the inverse of the cumulative distribution, in vocabulary order, at each row's number.
-
-    `top` and `likeliest` are each row's largest logit and its id. -1 where there is no distribution: NaN somewhere, or
-    no token left. Works in place on `logits` [R, vocab].
-    """
+    """int64 [R] ids by inverse CDF, -1 where there is none; overwrites logits. top, likeliest: [R] peaks, their ids."""
     temperature = [min(max(row.sampling.temperature, _MIN_TEMPERATURE), _MAX_TEMPERATURE) for row in rows]
     numbers = torch.tensor(
         [temperature, [uniform(row.sampling.seed, row.position) for row in rows]],
@@ -85,11 +74,12 @@ def _draw(logits: Tensor, top: Tensor, likeliest: Tensor, rows: Sequence[Row]) -
 
 
 def _cut(scaled: Tensor, sampling: Sequence[SamplingParams]) -> Tensor:
-    """Probabilities [R, vocab], 0 where top_k, top_p or min_p cut, not normalised again. Works in place on `scaled`."""
+    """Probabilities [R, vocab], 0 where top_k, top_p or min_p cut, not normalised again. In place on `scaled`."""
     vocab = scaled.shape[1]
     limits = [[min(s.top_k, vocab) if s.top_k > 0 else 0, s.top_p, s.min_p] for s in sampling]
     numbers = torch.tensor(limits, dtype=torch.float32, device=scaled.device).unsqueeze(-1)
     top_k, top_p, min_p = numbers.unbind(1)  # [R, 1] each
+    # Every cut is a threshold: equal logits are kept or dropped together, however a sort breaks ties.
     top_p = top_p.clamp(min=torch.finfo(torch.float32).tiny)  # above 0, so that the likeliest token always stays
     order = None
     if any(s.top_k > 0 or s.top_p < 1 for s in sampling):

@@ -14,8 +14,6 @@ Finish = Literal["stop", "length"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
-    """What one engine may hold and do at once."""
-
     max_seqs: int  # running sequences
     max_batched_tokens: int  # tokens computed in one step
     embedding_bytes: int  # embeddings of running and preempted sequences
@@ -24,15 +22,11 @@ class Limits:
 class Scheduler:
     """First come, first served: everything that runs arrived before everything that waits.
 
-    Tokens are dealt out oldest first, and nobody begins before all older ones have what they can use. So only the
-    youngest running sequence can be inside its prompt; the others decode, one token each. The running set is never
-    larger than the token budget: each step serves every decode and still has a token for that prompt.
-
-    Blocks for all known tokens are taken at admission, so that only a decode can run out of them. Then the youngest
-    gives its blocks back and waits at the front.
-
-    The answers to one prompt are sequences of their own, which share the prompt's whole blocks. Of those that have
-    nothing generated one computes the prompt, and the others follow it until its first token is drawn.
+    Tokens are dealt out oldest first, so only the youngest running sequence can be inside its prompt; the others
+    decode, one token each. There are never more running sequences than tokens in a step: one is left for that prompt.
+    Blocks for all known tokens are taken at admission, so only a decode can run out of them. Then the youngest gives
+    its blocks back and waits at the front. The answers to one prompt are sequences that share the prompt's whole
+    blocks: one computes the prompt, and the others follow it until its first token is drawn.
     """
 
     def __init__(self, allocator: BlockAllocator, limits: Limits) -> None:
@@ -77,10 +71,7 @@ class Scheduler:
         return None
 
     def add(self, sequence: Sequence) -> None:
-        """Queue a sequence that refuse() has nothing against, and its further answers.
-
-        Raises ValueError for an id that is here already.
-        """
+        """Queue a sequence that refuse() accepts, and its further answers. Raises ValueError for an id that is here."""
         if sequence.request_id in self._answers:
             raise ValueError("a request with this id is already in the engine")
         answers = [sequence, *(sequence.answer(i) for i in range(1, sequence.sampling.n))]
@@ -89,22 +80,22 @@ class Scheduler:
         self._waiting.extend(answers)
 
     def remove(self, request_id: str, index: int | None = None) -> bool:
-        """Forget a request, or one answer of it, in whatever state it is; False when it is not here."""
+        """Forget a request, or one of its answers, in any state; False when it is not here."""
         found = [answer for answer in self._answers.get(request_id, ()) if index in (None, answer.index)]
         for answer in reversed(found):
             self._forget(answer)
         return bool(found)
 
     def plan(self) -> Plan:
-        """The next step; empty only when there is no sequence at all."""
+        """The next step; empty only when there is no sequence."""
         self._grow_tables()
         stops: list[tuple[Sequence, int]] = []
         budget = self.limits.max_batched_tokens
-        for sequence in self._running:  # decodes, and behind them at most one prompt that was cut
+        for sequence in self._running:  # decodes, then at most one prompt that was cut
             if sequence.status is Status.RUNNING:
                 stops.append((sequence, min(sequence.n_tokens, sequence.n_computed + budget)))
                 budget -= stops[-1][1] - sequence.n_computed
-        # A victim does not come straight back: somebody has taken a part of what it gave up, and it needs all of that.
+        # A preempted sequence does not return in this step: a part of its blocks is taken, and it needs all of them.
         while self._waiting:
             sequence = self._waiting[0]
             share = self._share_for(sequence)
@@ -118,10 +109,7 @@ class Scheduler:
         return Plan(chunks=tuple(self._chunk(*pair) for pair in stops))
 
     def commit(self, plan: Plan, outcome: Outcome) -> dict[Key, Finish | None]:
-        """Book a finished step. Says of each answer that got a token whether it ended, and how.
-
-        Requests that failed and sequences that ended are gone afterwards, with their blocks.
-        """
+        """Book a finished step, and drop what failed or ended. Says how each answer with a token ended, if it did."""
         for request_id in outcome.failed:
             self.remove(request_id)
         finishes: dict[Key, Finish | None] = {}
@@ -153,7 +141,6 @@ class Scheduler:
             raise BlockError("the embedding budget does not add up")
 
     def _forget(self, sequence: Sequence) -> None:
-        """The end of one answer, and with the last one that of its request."""
         siblings = self._answers[sequence.request_id]
         siblings.remove(sequence)
         del self._sequences[sequence.key]
@@ -169,7 +156,7 @@ class Scheduler:
             self.embedding_bytes -= self._reserved.pop(sequence.request_id, 0)
 
     def _grow_tables(self) -> None:
-        """Give each running sequence the block for its newest token; the youngest ones make room."""
+        """Give each running sequence the block for its newest token; the youngest are preempted for it."""
         for sequence in tuple(self._running):
             while sequence.status is Status.RUNNING and (
                 self.allocator.blocks_for(sequence.n_tokens) - len(sequence.block_table) > self.allocator.n_free
@@ -179,7 +166,7 @@ class Scheduler:
                 self.allocator.append(sequence.block_table, sequence.n_tokens)
 
     def _preempt_youngest(self) -> None:
-        """The youngest loses its blocks, keeps its embeddings, and computes prompt and generated tokens again."""
+        """It loses its blocks, keeps its embeddings, and computes prompt and generated tokens again."""
         sequence = self._running.pop()
         self.allocator.free(sequence.block_table)
         sequence.n_computed = 0
@@ -188,12 +175,12 @@ class Scheduler:
         self.preemptions += 1
 
     def _leader_of(self, sequence: Sequence) -> Sequence | None:
-        """The answer that computes the prompt of this one, which has generated nothing."""
+        """The answer that computes the prompt of this fresh one."""
         siblings = self._answers[sequence.request_id]
         return next((s for s in siblings if s.status is Status.RUNNING and s.is_fresh and s is not sequence), None)
 
     def _share_for(self, sequence: Sequence) -> "_Share":
-        """What a waiting answer can have of its siblings' blocks: whole ones of the prompt, which nobody writes."""
+        """A sibling's whole blocks of the prompt, which no answer writes."""
         size = self.allocator.block_size
         leader = self._leader_of(sequence) if sequence.is_fresh else None
         if leader is not None:
@@ -226,7 +213,6 @@ class Scheduler:
             self.embedding_bytes += sequence.embedding_bytes
 
     def _chunk(self, sequence: Sequence, stop: int) -> Chunk:
-        """The sequence's share of the step, from what is computed to `stop`."""
         samples = stop == sequence.n_tokens
         followers: list[Sequence] = []
         if samples and sequence.is_fresh:
@@ -247,7 +233,7 @@ class Scheduler:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Share:
-    """Blocks that a sequence takes over from a sibling, and whether that sibling is still computing them."""
+    """Blocks of a sibling, and whether it is still computing them."""
 
     blocks: tuple[int, ...]
     follows: bool

@@ -1,4 +1,4 @@
-"""The engine's only mutable record of an answer: its ids, media, blocks and progress. Knows no scheduling."""
+"""The engine's mutable record of one answer: ids, media, blocks and progress."""
 
 from dataclasses import dataclass, field
 from enum import Enum
@@ -19,7 +19,7 @@ Key = tuple[str, int]  # request id, index of the answer
 
 
 class Status(Enum):
-    """Where a sequence is. It leaves the engine when it ends, so there is no state for that."""
+    """There is none for the end: a sequence that ends leaves the engine."""
 
     WAITING = "waiting"
     FOLLOWING = "following"  # it has a place and blocks, and waits for an answer before it to end their common prompt
@@ -28,7 +28,7 @@ class Status(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SegmentRef:
-    """What the two words of a medium said: which segment, and which array lies in it."""
+    """What the two words of a medium decode to."""
 
     name: str
     shape: tuple[int, ...]
@@ -37,7 +37,7 @@ class SegmentRef:
 
 @dataclass(slots=True, kw_only=True, eq=False)
 class SequenceMedia:
-    """One medium of a sequence: first a segment to read, then embeddings in host memory."""
+    """First a segment to read, then embeddings in host memory."""
 
     item: MediaItem
     segment: SegmentRef | None  # None once it was read
@@ -56,10 +56,7 @@ class SequenceMedia:
 
 @dataclass(slots=True, kw_only=True, eq=False)
 class Sequence:
-    """One answer inside the engine. The scheduler moves it, the runner fills in its embeddings.
-
-    The answers of one request share `positions` and `media`, and the embeddings in it.
-    """
+    """One answer. The answers of one request share `positions`, `media` and the embeddings in it."""
 
     request_id: str
     index: int = 0
@@ -82,7 +79,6 @@ class Sequence:
 
     @property
     def key(self) -> Key:
-        """What names it among all sequences."""
         return self.request_id, self.index
 
     @property
@@ -91,7 +87,7 @@ class Sequence:
         return self.n_tokens == self.n_prompt
 
     def answer(self, index: int) -> "Sequence":
-        """Another answer to the prompt of this fresh one. It draws with the seed + index, in 64 bits."""
+        """Another answer to this fresh prompt. It draws with seed + index, wrapped to 64 bits."""
         seed = (self.sampling.seed + index + (1 << 63)) % (1 << 64) - (1 << 63)
         return Sequence(
             request_id=self.request_id, index=index, ids=self.ids.copy(), n_prompt=self.n_prompt, limit=self.limit,
@@ -101,13 +97,12 @@ class Sequence:
         )  # fmt: skip
 
     def append(self, token: int) -> None:
-        """Add a sampled token."""
         self.ids[self.n_tokens] = token
         self.n_tokens += 1
         self.history.add(token)
 
     def positions_of(self, start: int, stop: int) -> np.ndarray:
-        """int64 [3, stop - start]: positions of the tokens from `start` to `stop`, generated ones by the delta."""
+        """int64 [3, stop - start]; those of generated tokens come from the delta."""
         prompt = self.positions[:, start:stop]
         if stop <= self.n_prompt:
             return prompt
@@ -115,5 +110,5 @@ class Sequence:
         return np.concatenate([prompt, np.broadcast_to(generated, (3, len(generated)))], axis=1)
 
     def unread_until(self, stop: int) -> tuple[int, ...]:
-        """Indices of the media that the tokens before `stop` need and that were not encoded yet."""
+        """Indices of the media that the tokens before `stop` need and that are not encoded yet."""
         return tuple(i for i, m in enumerate(self.media) if m.embeddings is None and m.first < stop)

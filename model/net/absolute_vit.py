@@ -1,4 +1,4 @@
-"""A vision tower with learned absolute positions for square pictures of one size. Knows no connector and no decoder."""
+"""A vision tower with learned absolute positions, for square pictures of one size."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -22,8 +22,6 @@ from model.weights import Weights
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AbsoluteVitSpec:
-    """The sizes of a tower and how its pixels are normalised."""
-
     width: int
     depth: int
     heads: int
@@ -37,30 +35,24 @@ class AbsoluteVitSpec:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AbsoluteVit:
-    """uint8 patches of one picture to the decoder's embeddings."""
-
     spec: AbsoluteVitSpec
     embed: PatchEmbed
     positions: Tensor  # [side^2, width]
-    norm: Norm  # before the first block; there is none behind the last
+    norm: Norm  # before the first block; there is none after the last
     blocks: tuple[VisionBlock, ...]
     connector: Callable[[Tensor], Tensor]  # [side^2, width] -> [tokens, hidden]
 
     @property
     def dtype(self) -> torch.dtype:
-        """Of the pixels."""
         return torch.uint8
 
     def input_shape(self, grid: tuple[int, int, int]) -> tuple[int, ...]:
-        """The uint8 array of one picture of `grid` (1, h, w) patches: row by row, columns (channel, y, x)."""
+        """Of one picture of `grid` (1, h, w): patches row by row, columns (channel, y, x)."""
         t, h, w = grid
         return (t * h * w, 3 * self.spec.patch**2)
 
     def __call__(self, pixels: Tensor, grid: tuple[int, int, int]) -> Tensor:
-        """pixels: uint8 [side^2, 3 * patch^2]; grid: (1, side, side). -> [tokens, hidden]
-
-        Raises ValueError when the two do not fit each other, or not this tower.
-        """
+        """uint8 [side^2, 3 * patch^2], grid (1, side, side) -> [tokens, hidden]. Raises ValueError for any other."""
         side = self.spec.side
         if grid != (1, side, side) or tuple(pixels.shape) != self.input_shape(grid):
             raise ValueError(f"pixels {list(pixels.shape)} do not fit {grid}: this tower takes {side} x {side} patches")

@@ -1,8 +1,4 @@
-"""An encoder of log-mel frames: two convolutions, pre-norm blocks that see segments, two states to one token.
-
-Serves towers with learned positions over a whole sound and towers that hear chunk after chunk. Knows no samples and no
-decoder.
-"""
+"""An encoder of log-mel frames, of a whole sound or chunk by chunk: two convolutions, then pre-norm blocks."""
 
 import math
 from collections.abc import Callable
@@ -25,8 +21,6 @@ _REACH = 3  # frames that one output of either convolution sees
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AudioTowerSpec:
-    """The sizes of a tower, and how much of a sound is heard together."""
-
     mels: int
     width: int
     depth: int
@@ -35,12 +29,12 @@ class AudioTowerSpec:
     out: int  # the decoder's hidden size
     positions: int  # states that the table of positions has
     chunk: int | None  # frames that are convolved and attended to alone; None: the whole sound
-    context: int  # frames of the padding behind the sound that the convolutions still see; 0 with chunks
+    context: int  # frames of the padding after the sound that the convolutions still see; 0 with chunks
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AudioTowerNames:
-    """How the tensors are called on disk that do not bear the same name in all towers."""
+    """Tensor names on disk that differ between towers."""
 
     norm: str
     proj: str  # without the tower's prefix
@@ -49,8 +43,6 @@ class AudioTowerNames:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AudioTower:
-    """float32 log-mel frames of a sound to the decoder's embeddings."""
-
     spec: AudioTowerSpec
     conv1: Linear  # three frames side by side -> width
     conv2: Linear  # three states side by side -> width
@@ -62,18 +54,14 @@ class AudioTower:
 
     @property
     def dtype(self) -> torch.dtype:
-        """Of the log-mel frames."""
         return torch.float32
 
     def input_shape(self, grid: tuple[int, int, int]) -> tuple[int, ...]:
-        """The float32 array of a sound of `grid` (1, 1, frames): its frames, then those of `spec.context`."""
+        """Of a sound of `grid` (1, 1, frames): its frames, then those of `spec.context`."""
         return (grid[2] + self.spec.context, self.spec.mels)
 
     def __call__(self, mel: Tensor, grid: tuple[int, int, int]) -> Tensor:
-        """mel: float32 `input_shape`, time first; grid: (1, 1, valid frames). -> [ceil(frames / 2) // 2, out]
-
-        Raises ValueError when the two do not fit each other, or the sound is longer than the table of positions.
-        """
+        """float32 `input_shape`, grid (1, 1, frames) -> [ceil(frames / 2) // 2, out]. Raises ValueError for others."""
         spec, (t, h, frames) = self.spec, grid
         if (t, h) != (1, 1) or frames < 1 or tuple(mel.shape) != self.input_shape(grid):
             raise ValueError(f"log-mel frames {list(mel.shape)} do not fit an audio of {grid}")
@@ -82,7 +70,7 @@ class AudioTower:
         if spec.chunk is None:
             if frames > 2 * spec.positions:
                 raise ValueError(f"an audio has {frames} frames, this tower hears {2 * spec.positions}")
-            # Behind the frames that the table reaches the convolutions see zeros, as behind every end.
+            # After the frames that the table reaches the convolutions see zeros, as after every end.
             states = self._encode(mel[None, : 2 * spec.positions], frames)
         else:
             states = self._encode_chunks(mel, spec.chunk)
@@ -90,7 +78,7 @@ class AudioTower:
         return self.proj(self.norm(pairs.mean(1))) if pairs.shape[0] else states.new_empty((0, spec.out))
 
     def _encode_chunks(self, mel: Tensor, chunk: int) -> Tensor:
-        """All full chunks together, as many as MAX_ROWS allows, then the short one: [frames, mels] -> [n, width]"""
+        """All full chunks, as many together as MAX_ROWS allows, then the short one: [frames, mels] -> [n, width]"""
         full = mel.shape[0] // chunk * chunk
         together = max(1, 2 * MAX_ROWS // chunk)
         parts = [

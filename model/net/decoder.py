@@ -1,4 +1,4 @@
-"""The pre-norm decoder that all families share: layers over packed tokens and a paged cache. Knows no media."""
+"""The pre-norm decoder that all families share: layers over packed tokens and a paged cache."""
 
 from dataclasses import dataclass
 
@@ -12,8 +12,6 @@ from model.weights import Weights
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DecoderSpec:
-    """The sizes and options of a decoder."""
-
     hidden: int
     inter: int
     layers: int
@@ -26,10 +24,7 @@ class DecoderSpec:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DecoderNames:
-    """How the tensors are called on disk; those of a layer stand behind `layers`.N. By default the usual ones.
-
-    A tuple of one name is a matrix that lies fused on disk, in the order of the tuple of several.
-    """
+    """Tensor names on disk, those of a layer after `layers`.N; a tuple of one name is a matrix fused on disk."""
 
     layers: str = "layers"
     input_norm: str = "input_layernorm"
@@ -43,8 +38,6 @@ class DecoderNames:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DecoderLayer:
-    """The weights of one layer, fused and prepared."""
-
     input_norm: Tensor  # [hidden]
     qkv: Linear  # hidden -> (heads + 2 kv_heads) * head_dim
     o: Linear
@@ -55,8 +48,6 @@ class DecoderLayer:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Decoder:
-    """Layers and final norm: embeddings in, normalised states of the wanted rows out."""
-
     ops: Ops
     spec: DecoderSpec
     layers: tuple[DecoderLayer, ...]
@@ -76,18 +67,16 @@ class Decoder:
         rows: Tensor,
         q_scale: Tensor | None = None,
     ) -> Tensor:
-        """x: [T, hidden]; angles: (cos, sin), each [T, head_dim]; slots: int64 [T]; rows: int64 [S], S >= 0.
+        """x [T, hidden]; cos, sin [T, head_dim]; slots int64 [T]; rows int64 [S], S >= 0 -> [S, hidden].
 
-        q_scale: float32 [T], factors of the rotated queries; None: all are 1.
-
-        Writes the keys and values of all T tokens into `kv`. -> [S, hidden]
+        Writes all T keys and values into `kv`. q_scale: float32 [T], factors of the rotated queries; None: all are 1.
         """
         ops, eps = self.ops, self.spec.eps
         residual, last = x, self.layers[-1]
         normed = ops.rms_norm(x, self.layers[0].input_norm, eps)
         for i, layer in enumerate(self.layers):
             mixed = self._attention(layer, normed, angles, kv[i], slots, attend, q_scale)  # [T, heads * head_dim]
-            if layer is last:  # behind the last cache only the wanted rows matter
+            if layer is last:  # after the last cache only the wanted rows matter
                 mixed, residual = mixed.index_select(0, rows), residual.index_select(0, rows)
                 if rows.shape[0] == 0:
                     return residual
@@ -121,7 +110,7 @@ class Decoder:
 def build_decoder(
     ops: Ops, weights: Weights, spec: DecoderSpec, prefix: str, names: DecoderNames | None = None
 ) -> Decoder:
-    """Take a decoder's tensors under `prefix` ("model."), called as `names` says (None: by their usual ones)."""
+    """Take a decoder's tensors under `prefix` ("model."); names None: the usual ones."""
     names = names or DecoderNames()
     layers = [f"{prefix}{names.layers}.{i}." for i in range(spec.layers)]
     return Decoder(

@@ -1,4 +1,4 @@
-"""How weights on disk become the pieces that layers call: fused linears, embeddings and heads. Knows no layer."""
+"""Turns weights on disk into linears, embeddings and heads."""
 
 from collections.abc import Collection, Sequence
 
@@ -23,10 +23,7 @@ def take_fused(
     bias: bool,
     unbiased: Collection[str] = (),
 ) -> Linear:
-    """Several linears over the same input as one, their outputs side by side: parts are (name, n_out).
-
-    unbiased: names of parts that have no bias on disk although the others have one.
-    """
+    """Linears over one input as one, outputs side by side. parts: (name, n_out); unbiased: names without a bias."""
     matrices = [weights.take(f"{name}.weight", (n_out, n_in)) for name, n_out in parts]
     if not bias:
         return ops.linear(_joined(matrices), None)
@@ -38,10 +35,7 @@ def take_fused(
 
 
 def take_per_head_qkv(ops: Ops, weights: Weights, name: str, heads: int, width: int) -> Linear:
-    """A fused query, key, value linear with bias whose rows lie head by head on disk, as (heads, 3, head_dim).
-
-    Its outputs come as (query heads, key heads, value heads), as everywhere else.
-    """
+    """A biased qkv linear whose rows are (heads, 3, head_dim) on disk; its outputs are (3, heads, head_dim)."""
 
     def sorted_rows(tensor: Tensor) -> Tensor:
         rows: Tensor = tensor.unflatten(0, (heads, 3, -1)).transpose(0, 1).flatten(0, 2)
@@ -58,11 +52,7 @@ def _joined(pieces: list[Tensor]) -> Tensor:
 def take_embedding(
     ops: Ops, weights: Weights, table: str, head: str, shape: tuple[int, int], tied: bool
 ) -> tuple[Tensor, Linear]:
-    """The embedding table [vocab, hidden] and the output head over it or over a weight of its own.
-
-    A tied model has no head on disk; one that lies there all the same holds the same numbers and is left alone. Plain
-    linears share the table's memory; where linears are prepacked the head is a second copy, in the other layout.
-    """
+    """Table [vocab, hidden] and output head; a tied head on disk is ignored. Prepacking copies a tied table."""
     embed = weights.take(table, shape)
     if tied:
         weights.drop(head)

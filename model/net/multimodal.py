@@ -1,4 +1,4 @@
-"""A decoder with an encoder for each kind of medium, and what the engine may ask of them. Knows no request."""
+"""A decoder with an encoder for each kind of medium: the network as the engine calls it."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -15,14 +15,12 @@ from model.ops.base import Linear, Ops
 
 
 class Encoder(Protocol):
-    """What turns the array of one medium into rows of the decoder's input."""
-
     @property
     def dtype(self) -> torch.dtype:
-        """Of the array that a medium consists of: uint8 of pictures and videos, float32 of audios."""
+        """Of a medium's array: uint8 of pictures and videos, float32 of audios."""
 
     def input_shape(self, grid: tuple[int, int, int]) -> tuple[int, ...]:
-        """The array that a medium of this grid consists of."""
+        """Of the array of a medium of this grid."""
 
     def __call__(self, array: Tensor, grid: tuple[int, int, int], /) -> Tensor:
         """`dtype` array of `input_shape` -> [tokens, hidden]. Raises ValueError where the two do not fit."""
@@ -30,8 +28,6 @@ class Encoder(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MultimodalLM:
-    """What a family's `build` returns."""
-
     ops: Ops
     embed: Tensor  # [vocab, hidden]
     head: Linear  # hidden -> vocab
@@ -40,7 +36,7 @@ class MultimodalLM:
     encoders: Mapping[str, Encoder]  # by kind: "image", "video", "audio"
     pad_ids: Mapping[str, int]  # by kind: the id that stands in the prompt for each row of embeddings
     media_token_ids: frozenset[int] = frozenset()  # ids that mark media; with the pads, what is never sampled
-    logn: LogN | None = None  # scales queries far behind the trained length
+    logn: LogN | None = None  # scales queries past the trained length
 
     @property
     def device(self) -> torch.device:
@@ -63,39 +59,30 @@ class MultimodalLM:
         return self.decoder.kv
 
     def kv_cache(self, blocks: int, block_size: int) -> KVCache:
-        """An empty cache of all layers."""
         kv = self.kv
         return [self.ops.kv_cache(blocks, block_size, kv.kv_heads, kv.head_dim) for _ in range(kv.layers)]
 
     def copy_blocks(self, kv: KVCache, pairs: Sequence[tuple[int, int]]) -> None:
-        """Copy whole blocks inside all layers of `kv`: pairs of (from, to); no block is both."""
+        """pairs: (from, to) in all layers of `kv`; no block is both."""
         with torch.inference_mode():
             source, target = torch.tensor(pairs, dtype=torch.int64, device=self.device).unbind(1)
             for key, value in kv:
                 self.ops.copy_blocks(key, value, source, target)
 
     def media_shape(self, kind: str, grid: tuple[int, int, int]) -> tuple[int, ...]:
-        """The shape of one medium's array, as `encode` takes it.
-
-        `grid` is (t, h, w) in patches, of an audio (1, 1, frames).
-        """
+        """Of one medium's array. grid: (t, h, w) in patches, of an audio (1, 1, frames)."""
         return self.encoders[kind].input_shape(grid)
 
     def media_dtype(self, kind: str) -> torch.dtype:
-        """The dtype of the arrays of this kind: uint8 or float32."""
         return self.encoders[kind].dtype
 
     def encode(self, kind: str, array: Tensor, grid: tuple[int, int, int]) -> Tensor:
-        """One medium to the embeddings that stand for its pads -> [tokens, hidden].
-
-        array: `media_dtype`, `media_shape`, on the device. Raises KeyError for a kind this model does not take,
-        ValueError when array and grid do not fit.
-        """
+        """`media_dtype` array of `media_shape` -> [tokens, hidden]. Raises KeyError (kind), ValueError (misfit)."""
         with torch.inference_mode():
             return self.encoders[kind](array, grid)
 
     def forward(self, batch: ForwardBatch, kv: KVCache) -> Tensor:
-        """One step: writes the batch's keys and values into `kv`; logits of `batch.sample_rows`, float32 [S, vocab]."""
+        """float32 logits [S, vocab] of `batch.sample_rows`; writes the batch's keys and values into `kv`."""
         with torch.inference_mode():
             x = F.embedding(batch.ids, self.embed)  # [T, hidden]
             if batch.media_embeds is not None:

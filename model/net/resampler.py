@@ -1,4 +1,4 @@
-"""A fixed number of learned queries that look at all patches of a picture: one row for each. Knows no tower."""
+"""Learned queries that attend to all patches of a picture, and give one row each."""
 
 from dataclasses import dataclass
 
@@ -12,8 +12,6 @@ from model.weights import Weights
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ResamplerSpec:
-    """The sizes of a resampler."""
-
     queries: int  # a square number
     width: int  # of the tower
     out: int  # the decoder's hidden size
@@ -24,7 +22,7 @@ class ResamplerSpec:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Resampler:
-    """Patches in, one row for each query out. Keys know where a patch is, values do not."""
+    """Keys know where a patch is, values do not."""
 
     ops: Ops
     query: Tensor  # [queries, heads, head_dim]: normalised, with positions, projected: the same for every picture

@@ -1,4 +1,4 @@
-"""Rotary angles: positions to the cos and sin that the layers take from outside. Knows no layer and no weights."""
+"""Rotary angles: turns positions into the cos and sin that layers take."""
 
 import math
 from collections.abc import Sequence
@@ -14,8 +14,6 @@ _DOUBLINGS = 32  # of a prompt over the trained length: more than int32 lengths 
 
 
 class Rope(Protocol):
-    """What turns one step's positions into the cos and sin of every layer."""
-
     def angles(self, batch: ForwardBatch) -> tuple[Tensor, Tensor]:
         """(cos, sin), each [T, head_dim], both halves equal."""
 
@@ -41,10 +39,9 @@ class MRope:
 
 
 class NtkRope:
-    """One-row positions; the longer a sequence's prompt, the larger its base (dynamic NTK). Angles stay float32.
+    """One-row positions; the longer a sequence's prompt, the larger its base (dynamic NTK).
 
-    alpha is 1 up to the trained length s, then 3 up to 2s, 7 up to 4s, and so on: 2^(n + 1) - 1 after n doublings. It
-    comes from the prompt alone, so that a sequence keeps it however it is chunked, decoded or computed again.
+    alpha: 2^(n + 1) - 1 after n doublings of the trained length, by the prompt alone: a sequence never changes it.
     """
 
     def __init__(self, *, head_dim: int, theta: float, trained_length: int | None, device: torch.device) -> None:
@@ -68,15 +65,14 @@ class NtkRope:
         return angles.cos(), angles.sin()
 
     def _doublings(self, prompt: int) -> int:
-        """How often the trained length must be doubled to hold the prompt; whole numbers, so exact at the borders."""
+        """How often the trained length must be doubled to hold the prompt; in integers, so exact at the borders."""
         return ((prompt - 1) // self._trained_length).bit_length() if self._trained_length else 0
 
 
 class LogN:
-    """Factors of queries that look back over more than the trained length: log(seen) / log(trained)."""
+    """Factors of queries at positions past the trained length: log(seen) / log(trained)."""
 
     def __init__(self, *, trained_length: int, longest: int, device: torch.device) -> None:
-        """longest: tokens that a sequence can have."""
         seen = range(1, longest + 1)
         scales = [math.log(n, trained_length) if n > trained_length else 1.0 for n in seen]
         self._scales = torch.tensor(scales, dtype=torch.float32, device=device)  # [longest]
@@ -90,10 +86,8 @@ class LogN:
 
 
 class GridRope:
-    """Two-row positions (height, width) of the patches of an image, for vision towers."""
-
     def __init__(self, *, head_dim: int, merge: int, device: torch.device) -> None:
-        """head_dim is a multiple of 4; merge is the side of the squares of patches that lie together."""
+        """head_dim: a multiple of 4; merge: side of a token in patches."""
         half = head_dim // 2
         exponents = torch.arange(0, half, 2, dtype=torch.float32, device=device) / half
         self._inv_freq = 1.0 / 10000.0**exponents  # float32 [head_dim / 4]

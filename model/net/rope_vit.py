@@ -1,4 +1,4 @@
-"""A vision tower with 2-D rotary positions: any grid, windows, four patches to one token."""
+"""A vision tower with 2-D rotary positions: any grid, windows, several patches to one token."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -30,8 +30,6 @@ _EPS = 1e-6
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RopeVitSpec:
-    """The sizes of a tower, how its pixels are normalised, and what its blocks are made of."""
-
     width: int
     depth: int
     heads: int
@@ -48,7 +46,7 @@ class RopeVitSpec:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RopeVit:
-    """uint8 patches of a medium to the decoder's embeddings. Temporal grids do not see each other."""
+    """Temporal grids do not see each other."""
 
     spec: RopeVitSpec
     frames: int  # in one row of patches: 1 of a still image, 2 of a video
@@ -60,19 +58,15 @@ class RopeVit:
 
     @property
     def dtype(self) -> torch.dtype:
-        """Of the pixels."""
         return torch.uint8
 
     def input_shape(self, grid: tuple[int, int, int]) -> tuple[int, ...]:
-        """The uint8 array of a medium of `grid` (t, h, w): rows (t, h/m, w/m, m, m), columns (channel, frame, y, x)."""
+        """Of a medium of `grid` (t, h, w): rows (t, h/m, w/m, m, m), columns (channel, frame, y, x)."""
         t, h, w = grid
         return (t * h * w, 3 * self.frames * self.spec.patch**2)
 
     def __call__(self, pixels: Tensor, grid: tuple[int, int, int]) -> Tensor:
-        """pixels: uint8 `input_shape`; grid: (t, h, w) in patches, t = 1 for a still. -> [t * h * w / merge^2, out]
-
-        Raises ValueError when the two do not fit each other.
-        """
+        """uint8 `input_shape`, grid (t, h, w) -> [t * h * w / merge^2, out]. Raises ValueError for a misfit."""
         t, h, w = grid
         merge, what = self.spec.merge, "an image" if self.frames == 1 else "a video"
         fits = tuple(pixels.shape) == self.input_shape(grid) and not h % merge and not w % merge
@@ -102,7 +96,7 @@ class RopeVit:
         return x if back is None else x.unflatten(0, (t, -1)).index_select(1, back).flatten(0, 1)
 
     def _sorted(self, x: Tensor, order: Tensor) -> Tensor:
-        """Rows of whole temporal grids [n, width] with each grid's tokens, four rows each, in this order."""
+        """Rows of whole temporal grids [n, width] with each grid's tokens, merge^2 rows each, in this order."""
         tokens = x.view(-1, order.shape[0], self.spec.merge**2 * x.shape[1])
         return tokens.index_select(1, order).view(x.shape)
 
@@ -159,17 +153,13 @@ def _two_layers(first: Linear, activation: Callable[[Tensor], Tensor], second: L
 
 
 def window_order(rows: int, columns: int, side: int) -> tuple[np.ndarray, tuple[int, ...]]:
-    """(int64 [rows * columns], lengths) of the windows of `side` x `side` tokens over a grid that lies row by row.
-
-    Taking the grid's tokens in that order puts each window's together, itself row by row; lengths say how many each
-    has. Windows at the lower and right edges may be smaller, none is empty. Those of equal length are neighbours:
-    windows do not see each other, so their order is free, and neighbours of one length are computed together.
-    """
+    """(order int64 [rows * columns], lengths) of a row-by-row grid's windows; those at its far edges may be smaller."""
     tokens = np.arange(rows * columns).reshape(rows, columns)
     windows = [
         tokens[top : top + side, left : left + side].ravel()
         for top in range(0, rows, side)
         for left in range(0, columns, side)
     ]
+    # Windows do not see each other, so their order is free; neighbours of one length are computed together.
     windows.sort(key=len, reverse=True)
     return np.concatenate(windows), tuple(len(window) for window in windows)

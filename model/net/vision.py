@@ -1,4 +1,4 @@
-"""The encoder block and patch embedding that vision towers share. Knows no tower's grid and no decoder."""
+"""The encoder block, norms and patch embedding that towers share."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -16,8 +16,6 @@ Mlp = Callable[[Tensor], Tensor]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PatchEmbed:
-    """uint8 patches to tower states: rescale, normalise and one matrix, all on the device."""
-
     scale: Tensor  # float32 [columns]: factor of each column
     shift: Tensor  # float32 [columns]: added after it
     proj: Linear
@@ -31,11 +29,9 @@ class PatchEmbed:
 def take_patch_embeds(
     ops: Ops, weights: Weights, name: str, shape: tuple[int, ...], pixels: "PixelSpec"
 ) -> tuple[PatchEmbed, PatchEmbed]:
-    """A Conv3d kernel [width, channels, frames, side, side], for still images and for moving ones.
+    """A Conv3d kernel [width, channels, frames, side, side], for still images and for videos.
 
-    The frames of a still image are all alike: for it the kernel's frames are added up, so that one frame's patches
-    [n, channels * side * side] give what the repeated frame gives. Moving ones have patches of all frames, whose
-    columns are (channel, frame, y, x).
+    A still's frames are alike: its kernel is the sum. Columns (channel, y, x), of videos (channel, frame, y, x).
     """
     kernel = weights.take(name, shape, torch.float32)
     return _patch_embed(ops, kernel.sum(dim=2), pixels), _patch_embed(ops, kernel, pixels)
@@ -70,8 +66,6 @@ class PixelSpec:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VisionBlock:
-    """One pre-norm encoder block: rotated attention inside segments, then the tower's own norm and mlp."""
-
     ops: Ops
     heads: int
     norm1: Norm
@@ -81,10 +75,7 @@ class VisionBlock:
     mlp: Mlp
 
     def __call__(self, x: Tensor, angles: tuple[Tensor, Tensor] | None, segments: Sequence[int]) -> Tensor:
-        """x: [n, width]; angles: (cos, sin), each [n, head_dim]; segments: host lengths with sum n. -> [n, width]
-
-        No angles: x has its positions in it, and nothing is rotated.
-        """
+        """x [n, width]; cos, sin [n, head_dim], None: no rotation; segments: host lengths, sum n. -> [n, width]"""
         ops, heads = self.ops, self.heads
         qkv = self.qkv(self.norm1(x)).unflatten(-1, (3 * heads, -1))  # [n, 3 * heads, head_dim]
         qk = qkv[:, : 2 * heads] if angles is None else ops.rotary(qkv[:, : 2 * heads], *angles)
@@ -94,22 +85,17 @@ class VisionBlock:
 
 
 def take_layer_norm(ops: Ops, weights: Weights, name: str, width: int, eps: float) -> Norm:
-    """A LayerNorm with weight and bias."""
     weight, bias = weights.take(f"{name}.weight", (width,)), weights.take(f"{name}.bias", (width,))
     return lambda x: ops.layer_norm(x, weight, bias, eps)
 
 
 def take_rms_norm(ops: Ops, weights: Weights, name: str, width: int, eps: float) -> Norm:
-    """An RMSNorm: a weight only."""
     weight = weights.take(f"{name}.weight", (width,))
     return lambda x: ops.rms_norm(x, weight, eps)
 
 
 def resample_positions(table: Tensor, side: int) -> Tensor:
-    """A square grid of learned positions [n * n, width], row by row, on a grid of `side`: bicubic, in float32.
-
-    A grid that already has that side is given back as it is.
-    """
+    """A square grid of positions [n * n, width] on a grid of `side`, bicubic in float32; unchanged if n is `side`."""
     n = round(table.shape[0] ** 0.5)
     if n == side:
         return table

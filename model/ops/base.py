@@ -1,8 +1,7 @@
-"""The mathematics that networks are written in: what each function means, in shapes the NPU serves. Knows no model.
+"""The operations that networks are written in, and what each means.
 
-Tokens are packed: `[tokens, heads, dim]`, sequence after sequence, never padded. Lengths are host ints that the
-scheduler knows, so that nothing has to be read back from the device. The CPU implementation is the specification.
-Unless said otherwise a function returns a new contiguous tensor in the dtype of its first argument.
+Tokens are packed: `[tokens, heads, dim]`, sequence after sequence, never padded. Lengths are host ints, so nothing is
+read back from the device. Unless said otherwise a result is new, contiguous and of the first argument's dtype.
 """
 
 from collections.abc import Callable, Sequence
@@ -19,25 +18,22 @@ class PagedAttention(Protocol):
     """Causal attention of one step's new tokens over the paged cache, prepared for all layers by `plan_attention`."""
 
     def __call__(self, query: Tensor, key_cache: Tensor, value_cache: Tensor) -> Tensor:
-        """Attend to what `write_kv` has already written, this step's tokens included.
+        """query [T, heads, head_dim], rows in batch order -> [T, heads, head_dim]; this step's `write_kv` is done.
 
-        query: [T, heads, head_dim], rows in batch order, heads a multiple of kv_heads; query head i reads the
-        key-value head i // (heads / kv_heads). The caches are one layer's, as `Ops.kv_cache` made them.
-        Row j of a sequence with q new and kv cached tokens sees its cached tokens 0 .. kv - q + j (right-aligned
-        causal), and nothing of any other sequence. Scale head_dim ** -0.5, softmax in float32. -> [T, heads, head_dim]
+        The caches are one layer's, as `Ops.kv_cache` made them. Query head i reads key-value head i // (heads /
+        kv_heads). Row j of a sequence with q new and kv cached tokens sees its cached tokens 0 .. kv - q + j
+        (right-aligned causal). Scale head_dim ** -0.5, softmax in float32.
         """
 
 
 class Ops(Protocol):
-    """About a dozen functions; everything else in a network is plain tensor shuffling."""
-
     @property
     def device(self) -> torch.device:
         """Where every tensor argument lies."""
 
     @property
     def dtype(self) -> torch.dtype:
-        """The dtype of weights, activations and cache: float32 or bfloat16 (float16 on a device)."""
+        """Of weights, activations and cache: float32 or bfloat16 (float16 on a device)."""
 
     def linear(self, weight: Tensor, bias: Tensor | None = None) -> Linear:
         """Prepare weight [out, in] and bias [out] once; the caller drops its reference to `weight` afterwards."""
@@ -52,10 +48,9 @@ class Ops(Protocol):
         """(x - mean) / sqrt(var + eps) * weight + bias over the last dimension, statistics in float32."""
 
     def rotary(self, x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
-        """Rotate halves: x * cos + cat(-x[..., d/2:], x[..., :d/2]) * sin, for every head alike.
+        """x * cos + cat(-x[..., d/2:], x[..., :d/2]) * sin, every head alike: x [T, heads, d]; cos, sin [T, d].
 
-        x: [T, heads, d], may be a view into a wider row (queries and keys are rotated in one call); cos and sin:
-        [T, d], the two halves of each equal. Computed in the dtype of cos and sin, returned in that of x.
+        x may be a view into a wider row; cos and sin have equal halves. Computed in their dtype, returned in that of x.
         """
 
     def swiglu(self, gate_up: Tensor) -> Tensor:
@@ -65,7 +60,7 @@ class Ops(Protocol):
         """x * sigmoid(1.702 x). May write into x."""
 
     def gelu(self, x: Tensor) -> Tensor:
-        """The exact one: x * (1 + erf(x / sqrt(2))) / 2."""
+        """x * (1 + erf(x / sqrt(2))) / 2."""
 
     def kv_cache(self, blocks: int, block_size: int, kv_heads: int, head_dim: int) -> tuple[Tensor, Tensor]:
         """One layer's zeroed (key, value) cache, each [blocks, block_size, kv_heads, head_dim] in `dtype`."""
@@ -74,29 +69,22 @@ class Ops(Protocol):
         """Put key, value [T, kv_heads, head_dim] at slots int64 [T]: block * block_size + offset, unique, never -1."""
 
     def copy_blocks(self, key_cache: Tensor, value_cache: Tensor, source: Tensor, target: Tensor) -> None:
-        """Copy the blocks `source`, int64 [n], of one layer's cache over its blocks `target`, int64 [n], in place.
-
-        No block is in both, none twice in `target`.
-        """
+        """Copy blocks `source` over `target`, int64 [n] each, in place; no block is in both, none twice in `target`."""
 
     def plan_attention(
         self, q_lens: Sequence[int], kv_lens: Sequence[int], block_tables: Tensor, block_size: int
     ) -> PagedAttention:
         """Once a step, for all layers: whatever the batch's lengths and block tables determine.
 
-        q_lens, kv_lens: host ints of B sequences, 1 <= q <= kv; prefill chunks and decodes in any order.
-        block_tables: int32 [B, max_blocks]; entries behind a sequence's ceil(kv / block_size) are never followed.
+        q_lens, kv_lens: host ints of B sequences, 1 <= q <= kv; prefill chunks and decodes in any order. block_tables:
+        int32 [B, max_blocks]; entries after a sequence's ceil(kv / block_size) are never followed.
         """
 
     def segment_attention(self, query: Tensor, key: Tensor, value: Tensor, lengths: Sequence[int]) -> Tensor:
-        """Non-causal attention inside consecutive segments: all [T, heads, d] -> [T, heads, d].
+        """Non-causal attention inside consecutive segments of rows: all [T, heads, d] -> [T, heads, d].
 
-        lengths: host ints >= 1 whose sum is T; a row sees exactly the rows of its own segment. Scale d ** -0.5,
-        softmax in float32. Images, grids, windows and audio chunks are all segment lists.
+        lengths: host ints >= 1 whose sum is T. Scale d ** -0.5, softmax in float32.
         """
 
     def cross_attention(self, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
-        """Every query looks at every key: query [n, heads, d], key and value [m, heads, d] -> [n, heads, d].
-
-        Scale d ** -0.5, softmax in float32.
-        """
+        """query [n, heads, d] over all of key, value [m, heads, d] -> [n, heads, d]; scale and softmax as above."""

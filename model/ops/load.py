@@ -1,4 +1,4 @@
-"""Which Ops serves a device: the one place that chooses. Knows no model."""
+"""Chooses the Ops that serve a device."""
 
 import torch
 
@@ -7,5 +7,4 @@ from model.ops.torch_ops import TorchOps
 
 
 def load_ops(device: torch.device, dtype: torch.dtype) -> Ops:
-    """The Ops of `device` (as model.device.resolve gave it), computing in `dtype`."""
     return TorchOps(device, dtype)

@@ -1,4 +1,4 @@
-"""Causal attention over a paged cache in plain torch: one step's plan and its execution. Knows no layer."""
+"""Causal attention over a paged cache in plain torch: one step's plan and its execution."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -7,7 +7,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-_QUERY_BLOCK = 256  # query rows attended at once behind a cached past: bounds the mask at 256 x the longest sequence
+_QUERY_BLOCK = 256  # query rows attended at once after a cached past: bounds the mask at 256 x the longest sequence
 _GROUP_TOKENS = 16384  # padded tokens gathered at once for decodes: bounds the copy
 _FREE_PADDING = 512  # tokens of padding that cost less than one more kernel call
 
@@ -35,7 +35,7 @@ class _Decodes:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PagedPlan:
-    """What one step's lengths and block tables determine, for all layers. See PagedAttention."""
+    """The PagedAttention of one step."""
 
     chunks: tuple[_Chunk, ...]
     decodes: tuple[_Decodes, ...]
@@ -78,7 +78,7 @@ class PagedPlan:
 def plan_paged_attention(
     q_lens: Sequence[int], kv_lens: Sequence[int], block_tables: Tensor, block_size: int, dtype: torch.dtype
 ) -> PagedPlan:
-    """Make the plan of one step; arguments as those of Ops.plan_attention, `dtype` is that of the queries."""
+    """Arguments as those of Ops.plan_attention; `dtype` is that of the queries."""
     device = block_tables.device
     chunks = []
     single: list[tuple[int, int]] = []  # (sequence, batch row) of each decode
@@ -103,7 +103,7 @@ def plan_paged_attention(
 
 
 def _group_by_length(single: list[tuple[int, int]], kv_lens: Sequence[int]) -> list[list[tuple[int, int]]]:
-    """Put decodes together while padding them to their longest wastes at most a quarter."""
+    """Group decodes while padding to the longest wastes at most a quarter, or _FREE_PADDING tokens more."""
     groups: list[list[tuple[int, int]]] = []
     longest = real = 0
     for item in sorted(single, key=lambda item: -kv_lens[item[0]]):

@@ -1,4 +1,4 @@
-"""The specification of Ops in plain torch, with a CPU's fast paths; it runs on any torch device. Knows no model."""
+"""The specification of Ops in plain torch, on any torch device, with fast paths for a CPU."""
 
 from collections.abc import Sequence
 
@@ -13,8 +13,6 @@ _PACK_ROWS = 8  # oneDNN packs for about this many rows; within a fifth of the b
 
 
 class TorchOps:
-    """Ops on `device` in `dtype`. See model/ops/base.py for what each function means."""
-
     def __init__(self, device: torch.device, dtype: torch.dtype) -> None:
         self.device = device
         self.dtype = dtype
@@ -92,7 +90,7 @@ class TorchOps:
 
 
 class _PlainLinear:
-    """A linear layer as torch has it; the weight is shared, not copied."""
+    """The weight is shared, not copied."""
 
     def __init__(self, weight: Tensor, bias: Tensor | None) -> None:
         self._weight, self._bias = weight, bias
@@ -102,7 +100,7 @@ class _PlainLinear:
 
 
 class _PackedLinear:
-    """A linear layer whose weight was copied once into oneDNN's own layout: 1.4 to 3 times faster in decode."""
+    """The weight is copied once into oneDNN's own layout: 1.4 to 3 times faster in decode."""
 
     def __init__(self, weight: Tensor, bias: Tensor | None) -> None:
         self._weight = torch.ops.mkldnn._reorder_linear_weight(weight, _PACK_ROWS)

@@ -1,4 +1,4 @@
-"""A sound becomes log-mel frames, and those a number of tokens: the host half of the audio encoder."""
+"""Turns a sound into log-mel frames and counts their tokens: the host half of the audio encoder."""
 
 import numpy as np
 
@@ -13,13 +13,8 @@ CHUNK_SECONDS = 30  # what the published extractor class takes at once, where th
 
 
 class FeatureExtractor:
-    """One checkpoint's feature extractor and the lengths that its encoder makes of it."""
-
     def __init__(self, checkpoint: Checkpoint, audio: ConfigSection, *, positions: int | None = None) -> None:
-        """`audio` is the audio_config; `positions` are those of the encoder, two frames each; None: it has no end.
-
-        Raises CheckpointError for an extractor of another kind, or one that does not fit the encoder.
-        """
+        """positions: the encoder's, two frames each; None: no end. Raises CheckpointError for another extractor."""
         file = checkpoint.file("preprocessor_config.json")
         spec = MelSpec(n_mels=file.read(int, "feature_size", audio.read(int, "num_mel_bins", 128)))
         for key, value in (("hop_length", spec.hop), ("n_fft", spec.n_fft), ("sampling_rate", spec.rate)):
@@ -38,18 +33,13 @@ class FeatureExtractor:
 
     @property
     def max_seconds(self) -> float:
-        """The longest sound that the model takes."""
         return self._frames * self.spec.hop / self.spec.rate
 
     def measure(self, source: Source, limits: MediaConfig) -> Measure:
-        """Decode the sound and count its frames and tokens. `load` makes frames of it.
-
-        A sound that is longer than the model takes is refused, and no more of it is decoded: the published processor
-        cuts it off without a word, and an answer about half a recording looks like one about the whole. Raises
-        ChatError, naming `source.param`.
-        """
+        """Decode the sound; a longer one than the model takes is refused. Raises ChatError, naming `source.param`."""
         from tokenization.media.audio import read_sound
 
+        # The published processor cuts a longer sound off: an answer about half of it looks like one about the whole.
         try:
             sound = read_sound(source.data, limits, source.param, model_seconds=self.max_seconds)
         except ChatError as error:
@@ -61,7 +51,7 @@ class FeatureExtractor:
         return self._measure(-(-len(sound) // self.spec.hop), sound=sound, of_video=source.of_video)
 
     def load(self, measure: Measure) -> np.ndarray:
-        """float32 `measure.shape`: the frames that hold sound and, of the padding, no more than the encoder sees."""
+        """float32 `measure.shape`: the frames of the sound, and of the padding what the encoder sees."""
         if measure.sound is None:
             raise RuntimeError("this measure is of no sound")
         return log_mel(measure.sound, self.spec, self._padded, self._context)
@@ -81,5 +71,5 @@ class FeatureExtractor:
 
 
 def audio_tokens(frames: int) -> int:
-    """Tokens that so many frames become: half of them by the encoder's second convolution, half again by pooling."""
+    """Half of the frames by the encoder's second convolution, half of those again by pooling."""
     return max(0, ((frames - 1) // 2 + 1 - 2) // 2 + 1)

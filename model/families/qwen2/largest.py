@@ -1,4 +1,4 @@
-"""The largest picture and the largest video that limits let through, for the memory profile."""
+"""The largest picture and video that limits let through, for the memory profile."""
 
 import math
 
@@ -12,7 +12,7 @@ _LARGE = 1 << 14  # a side that every bound shrinks
 
 
 def largest_area(cells: int) -> tuple[int, int]:
-    """(rows, columns) with the largest product of at most `cells`; of equal ones the most square. cells >= 1."""
+    """(rows, columns) within MAX_ASPECT of the largest product <= cells; of equal ones the most square. cells >= 1."""
     found = (1, 1)
     for rows in range(math.isqrt(cells), 0, -1):
         columns = min(cells // rows, MAX_ASPECT * rows)
@@ -22,10 +22,7 @@ def largest_area(cells: int) -> tuple[int, int]:
 
 
 def largest_video(limits: MediaConfig, max_tokens: int, *, factor: int) -> tuple[int, tuple[int, int]] | None:
-    """(temporal grids, (height, width)) of the square video with most tokens, at most `max_tokens`; None: none fits.
-
-    A token is one square of `factor` pixels of one temporal grid.
-    """
+    """(temporal grids, (height, width)) of the square video with most tokens of `factor` x `factor` pixels, or None."""
     # A request's minimum lifts a frame above its share of the published total.
     options = MediaOptions(min_pixels=limits.max_pixels, max_pixels=limits.max_pixels)
     caps = video_caps(limits)

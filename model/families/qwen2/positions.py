@@ -1,4 +1,4 @@
-"""The mrope positions of a prompt, and the delta of what is generated after it; video and sound share one time axis."""
+"""The m-rope positions of a prompt, and the delta of generated tokens; video and sound share one time axis."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -10,8 +10,6 @@ Grid = tuple[int, int, int]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TimeScale:
-    """How time becomes positions: the thinker's own configuration."""
-
     per_second: float = 25  # positions of a second
     chunk_seconds: float = 2  # of video, then of sound, in turns
     merge: int = 2  # patches along each side of a token
@@ -28,8 +26,8 @@ class Block:
 
     start: int  # index of the first token
     positions: np.ndarray  # int32 [3, n]: t, h, w
-    last: int  # the greatest position of its last piece: what follows goes on behind it
-    doubled: bool = False  # two marks before it and two behind it share one position each
+    last: int  # the greatest position of its last piece: what follows goes on after it
+    doubled: bool = False  # two marks before it and two after it share one position each
 
 
 def vision_positions(grid: Grid, time_scale: TimeScale, *, seconds_per_grid: float = 1.0) -> np.ndarray:
@@ -51,14 +49,11 @@ def audio_positions(n: int) -> np.ndarray:
 
 
 def chunks(steps: np.ndarray, time_scale: TimeScale) -> list[tuple[int, int]]:
-    """(start, stop) of each chunk of tokens at these times, which ascend.
-
-    A chunk ends where the time reaches the next multiple of its length. As in the reference each end looks for one
-    multiple only: a token that lies several chunks behind the one before it ends a chunk, and so do those behind it
-    until the chunks have caught up.
-    """
+    """(start, stop) of each chunk of tokens at these ascending times: it ends at the next multiple of its length."""
     found: list[tuple[int, int]] = []
     start, end = 0, time_scale.chunk
+    # As in the reference each end looks for one multiple only: after a gap of several chunks single tokens end chunks
+    # until these have caught up.
     for i, step in enumerate(steps.tolist()):
         if step >= end:
             found.append((start, i))
@@ -67,10 +62,7 @@ def chunks(steps: np.ndarray, time_scale: TimeScale) -> list[tuple[int, int]]:
 
 
 def interleave(seen: np.ndarray, heard: np.ndarray, time_scale: TimeScale) -> list[tuple[bool, int, int]]:
-    """The pieces of a video with sound in their order, (is sound, start, stop): in turns a chunk of either.
-
-    `seen` and `heard` are the positions of both, int32 [3, n].
-    """
+    """(is sound, start, stop) of each piece, chunks in turns. seen, heard: positions int32 [3, n]."""
     of_sight, of_sound = chunks(seen[0], time_scale), chunks(heard[0], time_scale)
     found: list[tuple[bool, int, int]] = []
     for i in range(max(len(of_sight), len(of_sound))):
@@ -82,21 +74,19 @@ def interleave(seen: np.ndarray, heard: np.ndarray, time_scale: TimeScale) -> li
 
 
 def single_block(start: int, positions: np.ndarray) -> Block:
-    """The block of one medium."""
     return Block(start=start, positions=positions, last=int(positions.max()))
 
 
 def interleaved_block(start: int, seen: np.ndarray, heard: np.ndarray, time_scale: TimeScale) -> Block:
-    """The block of a video with sound, both of which begin at the same time; `start` lies behind both opening marks."""
+    """The block of a video with sound, which begin at the same time; `start` is after both opening marks."""
     pieces = [(heard if sound else seen)[:, at:stop] for sound, at, stop in interleave(seen, heard, time_scale)]
     return Block(start=start, positions=np.concatenate(pieces, axis=1), last=int(pieces[-1].max()), doubled=True)
 
 
 def mrope_positions(n: int, blocks: Sequence[Block]) -> tuple[np.ndarray, int]:
-    """int32 [3, n] positions of a prompt of `n` tokens, and the delta of what is generated after it.
+    """int32 [3, n], and the delta: a token generated at index i has position i + delta, one past the greatest of all.
 
-    Blocks ascend. Text counts on by one on all axes; behind a block it begins one behind the block's last piece. A
-    token generated at index i has position i + delta, which is one behind the greatest position of all.
+    Blocks ascend. Text counts on by one on all axes; after a block it begins one past the block's last piece.
     """
     positions = np.empty((3, n), np.int32)
     at, position = 0, 0  # index of the next token, its position
@@ -109,7 +99,7 @@ def mrope_positions(n: int, blocks: Sequence[Block]) -> tuple[np.ndarray, int]:
         at = block.start + block.positions.shape[1]
         positions[:, block.start : at] = block.positions + position
         position += block.last + 1
-        if block.doubled:  # of the two marks behind it the first is written here, the second with the text
+        if block.doubled:  # the first of the two marks after it is written here, the second with the text
             positions[:, at] = position
             at += 1
     positions[:, at:] = np.arange(position, position + n - at)

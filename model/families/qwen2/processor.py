@@ -1,7 +1,4 @@
-"""How the Qwen models with dynamic resolution read a chat: pads for pictures and videos, 3-axis positions.
-
-What one family has of its own (its name, how videos keep time) it says at the start. Knows no weights and no device.
-"""
+"""How the Qwen models with dynamic resolution read a chat: pads for pictures and videos, 3-axis positions."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -35,7 +32,7 @@ def pad_ids(config: ConfigSection) -> dict[Kind, int]:
 
 
 def media_token_ids(config: ConfigSection) -> tuple[int, ...]:
-    """The ids that mark media in a prompt; only we ever place them."""
+    """The ids that mark media in a prompt; only the server places them."""
     return (
         *pad_ids(config).values(),
         config.read(int, "vision_start_token_id", 151652),
@@ -45,10 +42,7 @@ def media_token_ids(config: ConfigSection) -> tuple[int, ...]:
 
 
 def frame_rules(checkpoint: Checkpoint) -> FrameRules:
-    """Which frames of a video this checkpoint wants to see, and how large: by video_preprocessor_config.json.
-
-    Raises CheckpointError for bounds that no frame can keep.
-    """
+    """From video_preprocessor_config.json. Raises CheckpointError for bounds that no frame can keep."""
     file = checkpoint.file("video_preprocessor_config.json")
     size = file.child("size")
     fewest = size.read(int, "shortest_edge", size.read(int, "min_pixels", PUBLISHED.min_pixels))
@@ -68,7 +62,7 @@ def frame_rules(checkpoint: Checkpoint) -> FrameRules:
 
 
 class Qwen2Processor:
-    """Satisfies tokenization.processor.Processor. Defaults are those of the published configuration classes."""
+    """Defaults are those of the published configuration classes."""
 
     def __init__(
         self,
@@ -80,12 +74,11 @@ class Qwen2Processor:
         pads: Mapping[Kind, int] | None = None,
         extra_special: tuple[int, ...] | None = None,
     ) -> None:
-        """`max_pixels` is the server's cap on one image after resizing; the checkpoint's own bound may be lower.
+        """Raises CheckpointError for a damaged tokenizer, template or preprocessor_config.json.
 
-        `tokens_per_second`: temporal positions of a second of video; None: one for each temporal grid.
-        `config`: where the model's own facts lie, config.json itself by default; `pads` by kind, and the ids that only
-        we place, where they are not as `pad_ids` and `media_token_ids` have them.
-        Raises CheckpointError for a damaged tokenizer, template or preprocessor_config.json.
+        max_pixels: the server's cap on one resized image; tokens_per_second: of video, None: one for each temporal
+        grid; config: the model's own keys, None: config.json; pads, extra_special: None: `pad_ids` and
+        `media_token_ids`.
         """
         config = checkpoint.config if config is None else config
         vision = config.child("vision_config")
@@ -106,15 +99,13 @@ class Qwen2Processor:
         self._min_pixels, self._max_pixels = self._pixel_bounds(checkpoint, max_pixels)
 
     def fit(self, chat: Chat) -> Chat:
-        """All of it: what is too long for the model is an error."""
         return chat
 
     def render(self, chat: Chat) -> list[int]:
-        """Ids with one pad for each medium."""
         return render_pads(chat, self._template, self.tokenizer, self._pads)
 
     def measure(self, source: Source, limits: MediaConfig) -> Measure:
-        """The patch grid that the header leads to: [patches, 3 * patch * patch], of a video with two frames a row."""
+        """Shape [patches, 3 * patch * patch], of a video with two frames a row."""
         if source.kind == "video":
             return self._measure_video(source, limits)
         from tokenization.media.image import read_header
@@ -146,10 +137,7 @@ class Qwen2Processor:
         return tuple(found)
 
     def load(self, source: Source, measure: Measure, limits: MediaConfig, clock: StageClock) -> np.ndarray:
-        """uint8 patches in merge-block order, temporal grid after temporal grid.
-
-        Columns are (channel, y, x) of the one frame of a picture, (channel, frame, y, x) of the two of a video.
-        """
+        """uint8 in merge-block order; columns (channel, y, x) of a picture, (channel, frame, y, x) of a video."""
         if measure.video is not None:
             from tokenization.media.video import read_video, video_patches
 
@@ -167,15 +155,11 @@ class Qwen2Processor:
             return to_patches(image, patch=self._patch, merge=self._merge)
 
     def expand(self, ids: Sequence[int], measures: Sequence[Measure]) -> Layout:
-        """Each pad becomes as many as its medium has tokens: one run per medium."""
         return expand_pads(ids, self._pads, measures)
 
     def positions(self, layout: Layout, measures: Sequence[Measure]) -> tuple[np.ndarray, int]:
-        """m-rope: text counts on all three axes, a picture stands still in time, a video goes on by its own clock.
-
-        Text after a medium begins one behind the greatest of its positions, on all axes: the rule of transformers 4,
-        which differs from 5's for long videos only.
-        """
+        """m-rope: text counts on all three axes, a picture stands still in time, a video follows its own clock."""
+        # Text begins one past a medium's greatest position: transformers 4's rule; 5's differs for long videos only.
         # The step is one number before it meets an index: by seconds and positions a second it would round otherwise.
         time_scale = TimeScale(per_second=1, merge=self._merge)
         blocks = [
@@ -189,7 +173,7 @@ class Qwen2Processor:
         return Measure(kind=kind, grid=grid, shape=shape, n_pads=n_tokens(grid, self._merge))
 
     def _step(self, measure: Measure) -> float:
-        """From one temporal grid to the next on the time axis."""
+        """Positions from one temporal grid to the next."""
         if measure.video is None or self._tokens_per_second is None:
             return 1.0
         return measure.video.seconds_per_grid * self._tokens_per_second
@@ -209,7 +193,7 @@ class Qwen2Processor:
         )
 
     def _image_size(self, height: int, width: int, options: MediaOptions) -> tuple[int, int]:
-        """(height, width) of a picture after resizing: by the request's bounds under the server's cap, or by ours."""
+        """(height, width) after resizing, by the request's bounds under the server's cap, else by the checkpoint's."""
         most = min(options.max_pixels or self._max_pixels, self._cap)
         if options.low_detail:
             most = min(most, LOW_DETAIL_PIXELS)

@@ -36,13 +36,13 @@ if TYPE_CHECKING:
 
 
 def thinker_config(checkpoint: Checkpoint) -> ConfigSection:
-    """What reads, sees and hears: thinker_config of config.json where there is one, else config.json itself."""
+    """thinker_config of config.json where there is one, else config.json itself."""
     config = checkpoint.config
     return config.child("thinker_config") if "thinker_config" in config else config
 
 
 def omni_pad_ids(thinker: ConfigSection) -> dict[Kind, int]:
-    """By kind: the id that stands in the prompt for each token of a medium, under its old key or its new one."""
+    """By kind: the id of each token of a medium in the prompt, under its old key or its new one."""
 
     def read(kind: Kind, default: int) -> int:
         return thinker.read(int, f"{kind}_token_id", thinker.read(int, f"{kind}_token_index", default))
@@ -51,25 +51,20 @@ def omni_pad_ids(thinker: ConfigSection) -> dict[Kind, int]:
 
 
 def audio_mark_ids(thinker: ConfigSection) -> tuple[int, int]:
-    """The ids before and behind a sound."""
     return thinker.read(int, "audio_start_token_id", 151647), thinker.read(int, "audio_end_token_id", 151648)
 
 
 def omni_media_token_ids(thinker: ConfigSection) -> tuple[int, ...]:
-    """The ids that mark media in a prompt; only we ever place them."""
+    """The ids that mark media in a prompt; only the server places them."""
     vision = thinker.read(int, "vision_start_token_id", 151652), thinker.read(int, "vision_end_token_id", 151653)
     return (*omni_pad_ids(thinker).values(), *audio_mark_ids(thinker), *vision)
 
 
 class Qwen25OmniProcessor(Qwen2Processor):
-    """Satisfies tokenization.processor.Processor. Defaults are those of the published classes.
-
-    Time is the video's own: a temporal grid stands where it was filmed, also where the published processor takes two
-    frames a second for granted, so that sight and sound meet.
-    """
+    """A video keeps its own time, also where the published processor takes two frames a second for granted."""
 
     def __init__(self, checkpoint: Checkpoint, max_pixels: int) -> None:
-        """`max_pixels` is the server's cap on one image after resizing. Raises CheckpointError."""
+        """max_pixels: the server's cap on one resized image. Raises CheckpointError."""
         thinker = thinker_config(checkpoint)
         pads = omni_pad_ids(thinker)
         super().__init__(
@@ -94,7 +89,6 @@ class Qwen25OmniProcessor(Qwen2Processor):
         )  # as special tokens they would be spelled
 
     def measure(self, source: Source, limits: MediaConfig) -> Measure:
-        """The patch grid that a header leads to, or the frames of a sound, which is decoded for that."""
         return (
             self._feature_extractor.measure(source, limits)
             if source.kind == "audio"
@@ -102,7 +96,6 @@ class Qwen25OmniProcessor(Qwen2Processor):
         )
 
     def largest(self, limits: MediaConfig, max_tokens: int) -> tuple[Measure, ...]:
-        """The largest picture, the longest video of the largest square frames, the longest sound."""
         sound = self._feature_extractor.largest(limits, max_tokens)
         return (*super().largest(limits, max_tokens), *([] if sound is None else [sound]))
 
@@ -114,9 +107,7 @@ class Qwen25OmniProcessor(Qwen2Processor):
             return self._feature_extractor.load(measure)
 
     def expand(self, ids: Sequence[int], measures: Sequence[Measure]) -> Layout:
-        """Each pad becomes as many as its medium has tokens; that of a video with sound becomes, between the marks of
-        sound, chunks of both in turns, so that both have several runs.
-        """
+        """One run of pads per medium; a video with sound becomes chunks of both in turns between the sound's marks."""
         short = np.asarray(ids, np.int64)
         parts: list[np.ndarray] = []
         spans: list[Spans] = []
@@ -145,7 +136,7 @@ class Qwen25OmniProcessor(Qwen2Processor):
         return Layout(input_ids=np.concatenate([*parts, short[done:]]), spans=tuple(spans))
 
     def positions(self, layout: Layout, measures: Sequence[Measure]) -> tuple[np.ndarray, int]:
-        """Time-aligned m-rope: 25 positions a second for what is seen, one for each token of what is heard."""
+        """Time-aligned m-rope: what is seen by its time, what is heard by its tokens."""
         blocks: list[Block] = []
         spans = iter(layout.spans)
         for tracks in _media(measures):
@@ -159,7 +150,7 @@ class Qwen25OmniProcessor(Qwen2Processor):
         return mrope_positions(len(layout.input_ids), blocks)
 
     def _moves(self, measure: Measure) -> np.ndarray:
-        """Positions of one track, counted from its own start."""
+        """int32 [3, n] of one track, counted from its own start."""
         if measure.kind == "audio":
             return audio_positions(measure.n_pads)
         return vision_positions(

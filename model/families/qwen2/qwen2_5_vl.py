@@ -13,10 +13,8 @@ if TYPE_CHECKING:
 
 
 class Qwen25VLProcessor(Qwen2Processor):
-    """How Qwen2.5-VL reads a chat: satisfies tokenization.processor.Processor."""
-
     def __init__(self, checkpoint: Checkpoint, max_pixels: int) -> None:
-        """`max_pixels` is the server's cap on one image after resizing. Raises CheckpointError."""
+        """max_pixels: the server's cap on one resized image. Raises CheckpointError."""
         rate = checkpoint.config.child("vision_config").read(float, "tokens_per_second", 4.0)
         super().__init__(checkpoint, max_pixels, tokens_per_second=rate)
 

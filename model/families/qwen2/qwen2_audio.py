@@ -28,22 +28,15 @@ if TYPE_CHECKING:
 
 
 def audio_pad_id(config: ConfigSection) -> int:
-    """The id that stands in the prompt for each token of a sound, under its old key or its new one."""
+    """The id of each token of a sound in the prompt, under its old key or its new one."""
     return config.read(int, "audio_token_id", config.read(int, "audio_token_index", 151646))
 
 
 class Qwen2AudioProcessor:
-    """Satisfies tokenization.processor.Processor. Defaults are those of the published classes.
-
-    A sound is at most as long as the encoder has positions, 30 s as published: a longer one is refused, where the
-    published processor would cut it off silently.
-    """
+    """Refuses sounds longer than the encoder's positions (30 s); the published processor cuts them off silently."""
 
     def __init__(self, checkpoint: Checkpoint, max_pixels: int) -> None:
-        """`max_pixels` bounds pictures, which this model does not take.
-
-        Raises CheckpointError for a damaged tokenizer, template or preprocessor_config.json.
-        """
+        """max_pixels is not used. Raises CheckpointError for a damaged tokenizer, template or preprocessor config."""
         config = checkpoint.config
         self._pads: dict[Kind, int] = {"audio": audio_pad_id(config)}
         self.tokenizer = BPETokenizer.from_checkpoint(checkpoint, tuple(self._pads.values()))
@@ -58,19 +51,15 @@ class Qwen2AudioProcessor:
         )
 
     def fit(self, chat: Chat) -> Chat:
-        """All of it: what is too long for the model is an error."""
         return chat
 
     def render(self, chat: Chat) -> list[int]:
-        """Ids with one pad for each sound."""
         return render_pads(chat, self._template, self.tokenizer, self._pads)
 
     def measure(self, source: Source, limits: MediaConfig) -> Measure:
-        """Decode the sound: a frame every 10 ms, a token for every four, and context behind them in the array."""
         return self._feature_extractor.measure(source, limits)
 
     def largest(self, limits: MediaConfig, max_tokens: int) -> tuple[Measure, ...]:
-        """The longest sound."""
         found = self._feature_extractor.largest(limits, max_tokens)
         return () if found is None else (found,)
 
@@ -80,11 +69,9 @@ class Qwen2AudioProcessor:
             return self._feature_extractor.load(measure)
 
     def expand(self, ids: Sequence[int], measures: Sequence[Measure]) -> Layout:
-        """Each pad becomes as many as its sound has tokens."""
         return expand_pads(ids, self._pads, measures)
 
     def positions(self, layout: Layout, measures: Sequence[Measure]) -> tuple[np.ndarray, int]:
-        """The index of each token, three times."""
         return plain_positions(len(layout.input_ids))
 
 
@@ -110,13 +97,13 @@ def build(checkpoint: Checkpoint, weights: "Weights", ops: "Ops") -> "Multimodal
 
 
 def media_token_ids(checkpoint: Checkpoint) -> tuple[int, ...]:
-    """The ids before and behind a sound, by their names in the tokenizer: config.json has no keys for them."""
+    """The ids before and after a sound, by their names in the tokenizer: config.json has no keys for them."""
     added = checkpoint.file("tokenizer.json").read(list, "added_tokens", [])
     return tuple(token["id"] for token in added if token["content"] in AUDIO_MARKS)
 
 
 def _tower(checkpoint: Checkpoint, weights: "Weights", ops: "Ops", hidden: int) -> "AudioTower":
-    """Its convolutions run over a sound padded to the longest one, and only attention hides the padding."""
+    """Its convolutions run over a sound padded to the longest one; only attention hides the padding."""
     from model.families.qwen2.recipe import audio_spec
     from model.net.audio_tower import AudioTowerNames, build_audio_tower
 

@@ -1,8 +1,4 @@
-"""The Qwen2 decoder with encoders for media: sizes and tensor names by the keys of a checkpoint.
-
-Defaults are those of the published classes. Of towers it reads the keys that families
-share, and builds none; knows no request.
-"""
+"""The Qwen2 decoder with encoders for media, by the keys of a checkpoint; defaults are the published classes'."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -26,7 +22,7 @@ FULL_BLOCKS = [7, 15, 23, 31]  # of the tower with windows
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TextDefaults:
-    """What a configuration that names no sizes means, by its published class."""
+    """The published class's values for keys that a configuration leaves out."""
 
     vocab: int = 152064
     hidden: int = 8192
@@ -43,8 +39,6 @@ VISION_TEXT = TextDefaults()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MediaEncoders:
-    """What a family puts around the language model."""
-
     encoders: Mapping[str, Encoder]
     pads: Mapping[Kind, int]
     media_token_ids: Iterable[int]  # ids that mark media; pads may be among them
@@ -60,10 +54,7 @@ def build_language_model(
     defaults: TextDefaults = VISION_TEXT,
     mrope: bool = True,
 ) -> MultimodalLM:
-    """Take every tensor by its name on the hub. Raises CheckpointError for what does not fit, or is left over.
-
-    config: the keys around `text_config`; mrope: positions have three axes, else one.
-    """
+    """Take every tensor by its hub name; config: the keys around `text_config`. Raises CheckpointError."""
     text, spec = text_config(config), decoder_spec(config, defaults)
     theta, sections = _rope(text, spec.head_dim, defaults.theta, mrope=mrope)
     shape = (text.read(int, "vocab_size", defaults.vocab), spec.hidden)
@@ -83,7 +74,6 @@ def build_language_model(
 
 
 def decoder_spec(config: ConfigSection, defaults: TextDefaults = VISION_TEXT) -> DecoderSpec:
-    """The sizes of the decoder."""
     text = text_config(config)
     text.expect("hidden_act", ("silu",), "silu")
     text.expect("use_sliding_window", (False,), False)
@@ -102,7 +92,7 @@ def decoder_spec(config: ConfigSection, defaults: TextDefaults = VISION_TEXT) ->
 
 
 def tied_anywhere(config: ConfigSection) -> bool:
-    """Whether the head is the embedding table, where old files may say so in either place."""
+    """Old files may say it in either place."""
     key = "tie_word_embeddings"
     return config.read(bool, key, False) or text_config(config).read(bool, key, False)
 
@@ -118,7 +108,7 @@ def vision_config(config: ConfigSection) -> ConfigSection:
 
 
 def windowed_tower(config: ConfigSection, pixels: PixelSpec, hidden: int, qkv: tuple[str, ...]) -> RopeVitSpec:
-    """The tower of gated blocks most of which see windows; `qkv` is how these lie on disk."""
+    """Gated blocks, most of which see windows; qkv: how queries, keys and values lie on disk."""
     vision = vision_config(config)
     vision.expect("hidden_act", ("silu",), "silu")
     vision.expect("out_hidden_size", (hidden,), 3584)
@@ -146,7 +136,6 @@ def windowed_tower(config: ConfigSection, pixels: PixelSpec, hidden: int, qkv: t
 
 
 def audio_spec(audio: ConfigSection, hidden: int, *, chunk: int | None, context: int) -> AudioTowerSpec:
-    """The tower that hears, from its own keys; how much it hears together differs from family to family."""
     audio.expect("activation_function", ("gelu",), "gelu")
     return AudioTowerSpec(
         mels=audio.read(int, "num_mel_bins", 128),
@@ -162,7 +151,7 @@ def audio_spec(audio: ConfigSection, hidden: int, *, chunk: int | None, context:
 
 
 def pixel_spec(checkpoint: Checkpoint) -> PixelSpec:
-    """How raw pixels are normalised; videos as pictures."""
+    """How raw pixels are normalised, of videos as of pictures."""
     pixels = checkpoint.file("preprocessor_config.json")
     pixels.expect("do_rescale", (True,), True)
     pixels.expect("do_normalize", (True,), True)
@@ -174,10 +163,7 @@ def pixel_spec(checkpoint: Checkpoint) -> PixelSpec:
 
 
 def _rope(text: ConfigSection, head_dim: int, theta: float, *, mrope: bool) -> tuple[float, tuple[int, ...]]:
-    """(theta, sections), from `rope_theta` and `rope_scaling` (hub) or `rope_parameters` (transformers 5).
-
-    With one axis all frequencies follow the first row of the positions.
-    """
+    """(theta, sections), from `rope_theta` and `rope_scaling` (hub) or `rope_parameters` (transformers 5)."""
     rope = text.child("rope_scaling").merged(text.child("rope_parameters"))
     kind = "rope_type" if "rope_type" in rope else "type"
     rope.expect(kind, ("mrope", "default") if mrope else ("default",), "default")

@@ -1,7 +1,6 @@
-"""How a conversation reads to Qwen-VL: pieces in ChatML, history cut to a window. Knows no picture's pixels.
+"""How a conversation reads to Qwen-VL: pieces in ChatML, history cut to a window.
 
-A conversation is built of pieces, not of one string: what is a tag was put there by us, and what somebody typed is
-never searched for tags.
+Pieces, not one string: a tag that a client types stays text, except a grounding tag in an earlier answer.
 """
 
 import re
@@ -30,8 +29,6 @@ _GROUNDING = re.compile(f"({'|'.join(map(re.escape, GROUNDING_TAGS))})")
 
 @dataclass(frozen=True, slots=True)
 class Tag:
-    """One special id, by its name."""
-
     name: str
 
 
@@ -44,7 +41,7 @@ class Words:
 
 @dataclass(frozen=True, slots=True)
 class Picture:
-    """A whole picture with both its tags; `index` counts the pictures of the conversation from 0."""
+    """With both its tags; `index` counts the pictures of the conversation from 0."""
 
     index: int
 
@@ -62,11 +59,7 @@ def make_context(
     system: str = DEFAULT_SYSTEM,
     max_window_size: int = MAX_WINDOW_SIZE,
 ) -> list[Piece]:
-    """The prompt: system, as much of the history as fits, the query, and the opening of the answer.
-
-    `history` is (user, assistant) oldest first; an assistant of None stands for a turn without an answer. Pictures of
-    dropped turns are not in the result.
-    """
+    """System, the history that fits, the query, the opening of the answer. history: (user, assistant), oldest first."""
     n = n_kept(history, tokenizer, system=system, max_window_size=max_window_size)
     head = [*_turn("system", [Words(system)])]
     turns = [piece for user, assistant in history[len(history) - n :] for piece in _exchange(user, assistant)]
@@ -81,14 +74,9 @@ def n_kept(
     system: str = DEFAULT_SYSTEM,
     max_window_size: int = MAX_WINDOW_SIZE,
 ) -> int:
-    """How many of the newest turns of `history` the window holds.
-
-    Turns are kept newest first while system, turn and what is kept are together shorter than `max_window_size` tokens,
-    a picture counted with all its pads, and the first that does not fit ends it. The query is not counted: this is the
-    original's rule.
-    """
+    """How many of the newest turns are, with system and all pads of pictures, below `max_window_size` tokens."""
     size = count(_turn("system", [Words(system)]), tokenizer)
-    for n, (user, assistant) in enumerate(reversed(history)):
+    for n, (user, assistant) in enumerate(reversed(history)):  # the query is not counted: the original's rule
         size += count(_exchange(user, assistant), tokenizer)
         if size >= max_window_size:
             return n
@@ -105,10 +93,7 @@ def _turn(role: str, content: Pieces) -> list[Piece]:
 
 
 def encode_pieces(pieces: Pieces, tokenizer: QwenVLTokenizer, *, pads: int = PICTURE_PADS) -> list[int]:
-    """The ids of `pieces`; a picture becomes `<img>`, `pads` times `<imgpad>`, `</img>`.
-
-    `pads=1` is the form with one pad for each picture. Raises ValueError as the tokenizer does for bad text.
-    """
+    """A picture becomes `<img>`, `pads` times `<imgpad>`, `</img>`. Raises ValueError as the tokenizer does."""
     special = tokenizer.special
     picture = [special[IMG], *[special[IMG_PAD]] * pads, special[IMG_END]]
     ids: list[int] = []
@@ -123,30 +108,22 @@ def encode_pieces(pieces: Pieces, tokenizer: QwenVLTokenizer, *, pads: int = PIC
 
 
 def count(pieces: Pieces, tokenizer: QwenVLTokenizer) -> int:
-    """How many tokens `pieces` take, pictures with all their pads."""
     return len(encode_pieces(pieces, tokenizer))
 
 
 def answer_pieces(text: str) -> list[Piece]:
-    """An earlier answer as it goes back into the prompt: its `<ref>`, `<box>` and `<quad>` are tags again.
-
-    These six lead to no memory and end no turn, so that a client who writes an answer itself gains nothing by them.
-    Every other tag stays text.
-    """
+    """An earlier answer as it goes back into the prompt: its `<ref>`, `<box>` and `<quad>` are tags again."""
+    # These six lead to no memory and end no turn: a client who writes an answer itself gains nothing by them.
     parts = _GROUNDING.split(text)  # odd ones are the tags
     return [Tag(part) if i % 2 else Words(part) for i, part in enumerate(parts) if part]
 
 
 def stop_ids(tokenizer: QwenVLTokenizer) -> tuple[int, ...]:
-    """The ids that end an answer and are no part of it: im_end, im_start, endoftext."""
     return tuple(tokenizer.special[name] for name in STOPS)
 
 
 def rounds_of(chat: Chat) -> tuple[Turn | None, list[Round]]:
-    """The system turn, if any, and every exchange, oldest first; the last one has no answer yet.
-
-    A user's turn that another one follows has no answer either. Raises ChatError for every other order.
-    """
+    """The system turn, if any, and every exchange; the last has no answer yet. Raises ChatError for another order."""
     system = chat.turns[0] if chat.turns and chat.turns[0].role == "system" else None
     found: list[Round] = []
     for turn in chat.turns[system is not None :]:
@@ -164,5 +141,4 @@ def rounds_of(chat: Chat) -> tuple[Turn | None, list[Round]]:
 
 
 def text_of(turn: Turn) -> str:
-    """The words of a turn, one behind the other."""
     return "".join(part.text for part in turn.parts if isinstance(part, Text))

@@ -1,4 +1,4 @@
-"""One turn in list format: pictures, words, boxes."""
+"""Turns one message in list format into pieces: pictures, words, boxes."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -16,9 +16,8 @@ def list_pieces(
 ) -> list[Piece]:
     """One turn as pieces: `[{"image": "a.png"}, {"text": "what?"}]`, as the published tokenizer takes it.
 
-    An item is an image (a path or URL), a text, or a box, which is a *list* of `[x1, y1, x2, y2]` and may have a `ref`
-    beside it. `{n}` in the prefix counts the images of this list from 1. Tags typed in a text stay text; images become
-    Picture(first_picture), Picture(first_picture + 1), and so on. Raises ValueError naming the item's index.
+    A box is a *list* of `[x1, y1, x2, y2]` and may have a `ref` beside it. `{n}` in the prefix counts the images of
+    this list from 1. Tags typed in a text stay text. Raises ValueError naming the item's index.
     """
     pieces: list[Piece] = []
     n_images = 0

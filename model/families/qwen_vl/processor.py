@@ -36,13 +36,8 @@ if TYPE_CHECKING:
 
 
 class QwenVLProcessor:
-    """How Qwen-VL reads a chat: satisfies tokenization.processor.Processor."""
-
     def __init__(self, checkpoint: Checkpoint, max_pixels: int) -> None:
-        """Pictures have the size that the tower was made for, not `max_pixels`, the server's cap.
-
-        Raises CheckpointError for a damaged vocabulary or configuration, and for quantised weights.
-        """
+        """max_pixels is not used. Raises CheckpointError for damaged files and for quantised weights."""
         refuse_quantised(checkpoint)
         self._sees = "visual" in checkpoint.config
         generation = checkpoint.file("generation_config.json")
@@ -75,7 +70,6 @@ class QwenVLProcessor:
         return Chat(turns=tuple(kept))
 
     def render(self, chat: Chat) -> list[int]:
-        """Ids with one <imgpad> between <img> and </img> for each picture."""
         system, pairs = rounds_of(chat)
         if self._raw:
             if system or len(pairs) > 1:
@@ -86,7 +80,7 @@ class QwenVLProcessor:
         return self._encode(make_context(query, history, self.tokenizer, system=said, max_window_size=window))
 
     def measure(self, source: Source, limits: MediaConfig) -> Measure:
-        """Every picture has one size: [side * side, 3 * patch * patch]."""
+        """Every picture has one size: [side * side, 3 * patch * patch]. Raises ChatError for bounds on pixels."""
         if source.options.min_pixels is not None or source.options.max_pixels is not None:
             pixels = self._side * self._patch
             message = f"this model sees every picture at {pixels} x {pixels}: it takes no min_pixels or max_pixels"
@@ -97,7 +91,6 @@ class QwenVLProcessor:
         return replace(self._picture, size=(header.width, header.height))
 
     def largest(self, limits: MediaConfig, max_tokens: int) -> tuple[Measure, ...]:
-        """The one size that every picture has."""
         return (self._picture,) if self._sees and max_tokens >= PICTURE_PADS else ()
 
     def load(self, source: Source, measure: Measure, limits: MediaConfig, clock: StageClock) -> np.ndarray:
@@ -113,11 +106,9 @@ class QwenVLProcessor:
             return to_patches(image, patch=self._patch, merge=1)
 
     def expand(self, ids: Sequence[int], measures: Sequence[Measure]) -> Layout:
-        """Each <imgpad> becomes PICTURE_PADS of them: one run per picture."""
         return expand_pads(ids, {"image": self._pad}, measures)
 
     def positions(self, layout: Layout, measures: Sequence[Measure]) -> tuple[np.ndarray, int]:
-        """The index of each token, three times."""
         return plain_positions(len(layout.input_ids))
 
     def _encode(self, pieces: Sequence[Piece]) -> list[int]:
@@ -150,7 +141,7 @@ def _said(system: Turn | None) -> str:
 
 
 def _item(part: Text | Media | Boxes) -> Mapping[str, object]:
-    """The part as the list format has it; what a picture's source is called never reaches the prompt."""
+    """The part as the list format has it; the name of a picture's source never reaches the prompt."""
     if isinstance(part, Text):
         return {"text": part.text}
     if isinstance(part, Media):

@@ -1,7 +1,4 @@
-"""Qwen-VL's networks: which tower, resampler and decoder, with which sizes and tensor names.
-
-Defaults are those of the published configuration class.
-"""
+"""Qwen-VL's networks, by the keys of a checkpoint; defaults are the published configuration class's."""
 
 from configs.checkpoint import Checkpoint, CheckpointError, ConfigSection
 from model.families.qwen_vl.chatml import PICTURE_PADS
@@ -64,7 +61,6 @@ def build(checkpoint: Checkpoint, weights: Weights, ops: Ops) -> MultimodalLM:
 
 
 def _decoder_spec(config: ConfigSection) -> DecoderSpec:
-
     config.expect("no_bias", (True,), True)
     config.expect("rotary_pct", (1.0,), 1.0)
     config.expect("scale_attn_weights", (True,), True)
@@ -84,7 +80,6 @@ def _decoder_spec(config: ConfigSection) -> DecoderSpec:
 
 
 def _tower(visual: ConfigSection, weights: Weights, ops: Ops, hidden: int) -> AbsoluteVit:
-
     eps, prefix = 1e-6, "transformer.visual."
     visual.expect("n_queries", (PICTURE_PADS,), PICTURE_PADS)
     visual.expect("output_dim", (hidden,), 512)

@@ -1,4 +1,4 @@
-"""Qwen-VL's vocabulary, a `.tiktoken` rank file: text to ids, ids to bytes. Knows no chat and no picture."""
+"""Qwen-VL's vocabulary, a `.tiktoken` rank file: text to ids, ids to bytes."""
 
 import base64
 import binascii
@@ -36,14 +36,10 @@ LONGEST_BLANK = 500_000
 
 
 class QwenVLTokenizer:
-    """Text <-> ids, with the same calls as tokenization.text.bpe.BPETokenizer.
-
-    The file's ranks are the ids 0..n-1; the 217 names of SPECIAL follow, in their order. `encode` never gives one of
-    those, whatever the text holds: who wants one takes it from `special`.
-    """
+    """Calls as in tokenization.text.bpe.BPETokenizer. `encode` never gives a special id, whatever the text holds."""
 
     def __init__(self, ranks: Mapping[bytes, int]) -> None:
-        """`ranks`: token bytes -> id; the ids are 0..n-1, and every single byte is among the tokens."""
+        """ranks: token bytes -> id 0..n-1, every single byte among the tokens; SPECIAL follows, in its order."""
         self._tokens = tuple(sorted(ranks, key=ranks.__getitem__))
         self._encoding = tiktoken.Encoding("qwen", pat_str=PATTERN, mergeable_ranks=dict(ranks), special_tokens={})
         self.longest_token = max(map(len, (*self._tokens, *SPECIAL)))  # bytes
@@ -54,7 +50,7 @@ class QwenVLTokenizer:
 
     @classmethod
     def from_checkpoint(cls, checkpoint: Checkpoint) -> "QwenVLTokenizer":
-        """Read qwen.tiktoken. Raises CheckpointError when it is missing or broken."""
+        """Raises CheckpointError when qwen.tiktoken is missing or broken."""
         return cls(read_ranks(checkpoint.path / FILE_NAME))
 
     @property
@@ -63,10 +59,7 @@ class QwenVLTokenizer:
         return len(self._tokens) + len(SPECIAL)
 
     def encode(self, text: str) -> list[int]:
-        """Ordinary ids of `text` after NFC; a typed `<img>` or `<|im_start|>` is plain text.
-
-        Raises ValueError for a lone surrogate, which is no text, and for a run of LONGEST_BLANK blanks.
-        """
+        """Ordinary ids after NFC. Raises ValueError for a lone surrogate or a run of LONGEST_BLANK blanks."""
         try:
             text.encode("utf-8")
         except UnicodeEncodeError as error:
@@ -79,7 +72,7 @@ class QwenVLTokenizer:
         return self._encoding.encode_ordinary(unicodedata.normalize("NFC", text))
 
     def token_bytes(self, token_id: int) -> bytes:
-        """The bytes of one token: a special one gives its name, an id outside the vocabulary b""."""
+        """The name of a special id; b"" of one outside the vocabulary."""
         if 0 <= token_id < len(self._tokens):
             return self._tokens[token_id]
         index = token_id - len(self._tokens)
@@ -90,11 +83,7 @@ class QwenVLTokenizer:
         return len(self._tokens) <= token_id < self.vocab_size and token_id not in self._shown
 
     def decode(self, ids: Sequence[int], *, skip_special: bool = False) -> str:
-        """All of `ids` as text, U+FFFD for broken UTF-8; `skip_special` leaves out every special id, tags too.
-
-        Between `<img>` and `</img>` an id is a byte of the picture's name, up to the first pad, as the original wrote
-        its prompts.
-        """
+        """All of `ids` as text, U+FFFD for broken UTF-8; `skip_special` leaves out every special id, tags too."""
         start, end = self.special[IMG], self.special[IMG_END]
         out: list[bytes] = []
         at = 0
@@ -103,6 +92,7 @@ class QwenVLTokenizer:
                 out.append(self.token_bytes(ids[at]))
             at += 1
             if ids[at - 1] == start and end in ids[at:]:
+                # Here an id is a byte of the picture's name, up to the first pad, as the original wrote its prompts.
                 close = ids.index(end, at)
                 name = itertools.takewhile(lambda token_id: 0 <= token_id < 256, ids[at:close])
                 out.append(bytes(name))
