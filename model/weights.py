@@ -4,7 +4,7 @@ import json
 import math
 import os
 import pickle
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -47,6 +47,10 @@ class _Pickled:
     shape: tuple[int, ...]
     mapped: Tensor
 
+    @property
+    def nbytes(self) -> int:
+        return self.mapped.nbytes
+
     def read(self, label: str) -> Tensor:
         return self.mapped.contiguous().clone()
 
@@ -65,14 +69,18 @@ class Weights:
         dtype: torch.dtype,
         device: torch.device | None = None,
         skips: tuple[str, ...] = (),
+        on_read: Callable[[int, int], None] | None = None,
     ) -> None:
         """Read the headers. Raises CheckpointError for a missing, broken or ambiguous file.
 
-        renames: prefix on disk -> internal prefix, longest first; skips: prefixes on disk to ignore; device None: CPU.
+        renames: prefix on disk -> internal prefix, longest first; skips: prefixes on disk to ignore; device None: CPU;
+        on_read: told (bytes read, bytes in all) after each tensor.
         """
         self._where = checkpoint.path
         self._dtype = dtype
         self._device = device or torch.device("cpu")
+        self._on_read = on_read
+        self._read_bytes = 0
         self.taken_bytes = 0  # of all tensors handed out, in the dtype they were handed out in
         self._entries: dict[str, _Entry | _Pickled] = {}
         for path in _files(checkpoint):
@@ -86,6 +94,7 @@ class Weights:
                         f"of {self._entries[name].path.name} both mean {name!r}"
                     )
                 self._entries[name] = entry
+        self._total_bytes = sum(entry.nbytes for entry in self._entries.values())
 
     def has(self, name: str) -> bool:
         return name in self._entries
@@ -104,6 +113,9 @@ class Weights:
             tensor = torch.empty(entry.shape, dtype=dtype or self._dtype, device=self._device)
         else:
             tensor = entry.read(label).to(self._device, dtype or self._dtype)
+            self._read_bytes += entry.nbytes
+            if self._on_read is not None:
+                self._on_read(self._read_bytes, self._total_bytes)
         self.taken_bytes += tensor.nbytes
         return tensor
 

@@ -23,6 +23,7 @@ from model.engine.messages import (
     ToEngine,
 )
 from model.engine.profile import Profile, memory_rows, profile_by_shapes
+from model.load_progress import LoadProgress
 from model.ops.load import load_ops
 from model.registry import family_of
 from model.weights import Weights
@@ -57,7 +58,7 @@ def load(start: StartEngine) -> tuple[Engine, EngineReady]:
     family = family_of(checkpoint)
     device, dtype = resolve(config.device, config.dtype, family.config(checkpoint), checkpoint.config)
     ops = load_ops(device, dtype)
-    weights = Weights(checkpoint, family.renames, dtype, device, family.skips)
+    weights = Weights(checkpoint, family.renames, dtype, device, family.skips, LoadProgress())
     model = family.build(checkpoint, weights, ops)
     max_model_len = min(start.max_model_len, config.max_model_len or start.max_model_len)
     engine = Engine(model=model, config=config, root=Path(start.shm_root), max_model_len=max_model_len)
