@@ -10,6 +10,7 @@ from configs.settings import load_config
 from configs.table import SettingsError
 from model.registry import architectures
 from server.children.supervisor import StartFailed
+from server.report import version
 from server.requests.model_card import read_model_card
 from server.run import serve
 from shm import OwnerError, default_root
@@ -18,6 +19,8 @@ USAGE = """usage: python -m server COMMAND
 
   serve    serve one checkpoint over HTTP (serve --help lists its settings)
   models   list the architectures that can be served
+
+  --version   print the version of Pixelferry
 """
 
 
@@ -29,6 +32,9 @@ def main(argv: list[str] | None = None) -> int:
         return run_server(rest)
     if command == "models" and not rest:
         print("\n".join(architectures()))
+        return 0
+    if command == "--version" and not rest:
+        print(f"pixelferry {version()}")
         return 0
     asked_for = command in ("-h", "--help", "help")
     print(USAGE, end="", file=sys.stdout if asked_for else sys.stderr)

@@ -1,5 +1,6 @@
 """What the server says about itself at start: configuration, limits, memory, in one short table. Decides nothing."""
 
+import importlib.metadata
 from collections.abc import Collection, Iterable, Iterator
 from pathlib import Path
 
@@ -7,6 +8,14 @@ from configs.serve import GIB, KIB, MIB, MediaConfig, ServeConfig
 from configs.settings import EMBEDDED_MODEL
 from model.engine.messages import EngineReady
 from server.requests.model_card import ModelCard
+
+
+def version() -> str:
+    """The version that is installed, as pyproject.toml had it then; a checkout that nobody installed has none."""
+    try:
+        return importlib.metadata.version("pixelferry")
+    except importlib.metadata.PackageNotFoundError:
+        return "not installed"
 
 
 def size(nbytes: int) -> str:
@@ -48,6 +57,7 @@ def describe(config: ServeConfig, card: ModelCard, root: Path, pool_bytes: int) 
             table(
                 "Pixelferry",
                 [
+                    ("version", version()),
                     ("model", f"{config.model.path}{model_note(config.model.path)}"),
                     ("served as", f"{card.name} ({card.family})"),
                     ("takes", ", ".join(["text", *sorted(card.modalities)])),

@@ -37,14 +37,21 @@ def test_who_asks_for_the_usage_gets_it(args: list[str], capsys: Captured) -> No
     assert program.main(args) == 0
     shown = capsys.readouterr()
     assert shown.out.startswith("usage: ") and shown.err == ""
-    assert "serve" in shown.out and "models" in shown.out
+    assert all(word in shown.out for word in ("serve", "models", "--version"))
 
 
-@pytest.mark.parametrize("args", [[], ["nonsense"], ["models", "too", "much"], ["--port", "80"]])
+@pytest.mark.parametrize("args", [[], ["nonsense"], ["models", "too", "much"], ["--port", "80"], ["--version", "x"]])
 def test_wrong_usage_is_told_on_stderr(args: list[str], capsys: Captured) -> None:
     assert program.main(args) == 2
     shown = capsys.readouterr()
     assert shown.err.startswith("usage: ") and shown.out == ""
+
+
+def test_the_version_is_that_of_the_project(capsys: Captured) -> None:
+    project = (Path(__file__).resolve().parents[2] / "pyproject.toml").read_text(encoding="utf-8")
+    assert program.main(["--version"]) == 0
+    line = capsys.readouterr().out.split()
+    assert line[0] == "pixelferry" and f'\nversion = "{line[1]}"\n' in project and len(line) == 2
 
 
 def test_the_processs_own_arguments_are_taken_when_none_are_given(

@@ -1,5 +1,6 @@
 """What the server says at start: every limit with its value, and what the model does not take left out."""
 
+import importlib.metadata
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -8,7 +9,7 @@ import pytest
 
 from configs.settings import load_config
 from configs.table import SETTINGS
-from server.report import describe
+from server.report import describe, version
 from tests.server.doubles import card
 from tokenization.text.bpe import BPETokenizer
 
@@ -23,6 +24,19 @@ def said(tokenizer: BPETokenizer, modalities: tuple[Any, ...], *args: str) -> st
     """The report of a model that takes these."""
     config = load_config(args, {})
     return describe(config, replace(card(tokenizer), modalities=frozenset(modalities)), Path("/root"), 1 << 30)
+
+
+def test_the_version_stands_first(tokenizer: BPETokenizer) -> None:
+    first = said(tokenizer, ("image",)).splitlines()[1].split()
+    assert first == ["version", importlib.metadata.version("pixelferry")]
+
+
+def test_a_checkout_that_nobody_installed_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    def missing(name: str) -> str:
+        raise importlib.metadata.PackageNotFoundError(name)
+
+    monkeypatch.setattr(importlib.metadata, "version", missing)
+    assert version() == "not installed"
 
 
 @pytest.mark.parametrize("setting", LIMITS, ids=lambda setting: setting.name)
