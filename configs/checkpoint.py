@@ -1,4 +1,4 @@
-"""What a checkpoint directory says about itself: typed reads of its JSON files. Knows no tensors and no model."""
+"""What a checkpoint directory says about itself: typed reads of its JSON files."""
 
 import json
 from collections.abc import Collection
@@ -30,10 +30,7 @@ class ConfigSection:
         return self._values.get(key) is not None
 
     def read(self, kind: type[T], key: str, default: T | _Required = REQUIRED) -> T:
-        """The value of `key` as `kind`; a missing or null key takes `default`. An int is accepted as a float.
-
-        Raises CheckpointError, naming file and key, when a required key is missing or the type is wrong.
-        """
+        """A missing or null key takes `default`, a float takes an int. Raises CheckpointError, naming file and key."""
         value = self._values.get(key)
         if value is None:
             if isinstance(default, _Required):
@@ -46,7 +43,7 @@ class ConfigSection:
         return value
 
     def expect(self, key: str, supported: Collection[object], default: object = REQUIRED) -> None:
-        """Stop when `key` has a value that would change the mathematics and is not among `supported`."""
+        """Raises CheckpointError when `key` has a value that changes the mathematics and is not `supported`."""
         value = self._values.get(key)
         if value is None:
             value = default
@@ -79,8 +76,6 @@ def text_config(config: ConfigSection) -> ConfigSection:
 
 
 class Checkpoint:
-    """A model's directory as it lies on the hub."""
-
     def __init__(self, path: Path) -> None:
         self.path = path
         if not (path / "config.json").is_file():

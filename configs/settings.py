@@ -1,4 +1,4 @@
-"""ServeConfig from profile, environment and command line; the only reader of the environment. Runs nothing."""
+"""ServeConfig from profile, environment and command line; the only reader of the environment."""
 
 import argparse
 import os
@@ -37,8 +37,8 @@ class _Parser(argparse.ArgumentParser):
 def load_config(argv: Sequence[str], env: Mapping[str, str] | None = None) -> ServeConfig:
     """The frozen configuration, from (weakest first) defaults, profile, environment and command line.
 
-    `argv` is what follows `serve`; `env` is the process's own environment when None. Raises SettingsError, naming
-    flag, variable or profile key, for anything unknown or out of range. `--help` prints and exits with 0.
+    `argv` follows `serve`; `env` defaults to the process's own. Raises SettingsError, naming flag, variable or profile
+    key, for anything unknown or out of range. `--help` prints and exits with 0.
     """
     env = os.environ if env is None else env
     flags = vars(_parser().parse_args(list(argv)))
@@ -55,7 +55,7 @@ def load_config(argv: Sequence[str], env: Mapping[str, str] | None = None) -> Se
 
 
 def child_env(overrides: Mapping[str, str]) -> dict[str, str]:
-    """The environment for a child process: this process's own, with `overrides` laid over it."""
+    """This process's own environment with `overrides`."""
     return {**os.environ, **overrides}
 
 
@@ -114,7 +114,7 @@ def _from_profile(name: str) -> dict[str, Any]:
 
 
 def _build(values: dict[str, Any]) -> ServeConfig:
-    """Put parsed values where ServeConfig keeps them. What is absent keeps the default written there."""
+    """What is absent keeps the default of ServeConfig."""
     sections: dict[str, dict[str, Any]] = {"model": {}, "http": {}, "media": {}, "shm": {}, "engine": {}, "": {}}
     for setting in SETTINGS:
         if setting.name in values:

@@ -1,4 +1,4 @@
-"""The table of settings: for each its one name, place in ServeConfig, unit, range and help. Reads no environment."""
+"""The table of settings: for each its one name, place in ServeConfig, unit, range and help."""
 
 import os
 from dataclasses import dataclass
@@ -19,7 +19,7 @@ class SettingsError(ValueError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Setting:
-    """One setting. `max_pixels` is --max-pixels, PIXELFERRY_MAX_PIXELS and the profile key max_pixels."""
+    """`max_pixels` is --max-pixels, PIXELFERRY_MAX_PIXELS and the profile key max_pixels."""
 
     name: str
     section: str  # the attribute of ServeConfig; "" for ServeConfig itself
@@ -34,31 +34,28 @@ class Setting:
 
     @property
     def flag(self) -> str:
-        """The command line's spelling."""
         return "--" + self.name.replace("_", "-")
 
     @property
     def metavar(self) -> str:
-        """What --help shows for the value."""
         return "|".join(self.choices) if self.choices else (self.unit or METAVARS[self.kind])
 
     @property
     def default(self) -> Any:
-        """What ServeConfig takes when nobody says this setting, in this setting's unit; None where it has none."""
+        """In this setting's unit; None where ServeConfig has none."""
         if self.section == "model":
             return None
         value = getattr(getattr(DEFAULTS, self.section) if self.section else DEFAULTS, self.field)
         return value // self.scale if self.kind == "int" and value is not None else value
 
     def help_text(self) -> str:
-        """Help with default and range."""
         notes = [] if self.default in (None, ()) else [f"default {self.default}"]
         if self.low is not None and self.high is not None:
             notes.append(f"{self.low} to {self.high}")
         return f"{self.help} [{', '.join(notes)}]" if notes else self.help
 
     def parse(self, raw: object, source: str) -> Any:
-        """The field's value from text, or from a TOML value. Raises SettingsError that begins with `source`."""
+        """The field's value from text or from a TOML value. Raises SettingsError that begins with `source`."""
         if self.kind in ("int", "float"):
             return self._number(raw, source)
         if self.kind == "paths":

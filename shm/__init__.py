@@ -1,8 +1,4 @@
-"""How bytes and messages cross a process boundary, and who removes them; knows nothing of tokens or models.
-
-This package is the front door: everything that other rooms may ask for is imported here. docs/shared-memory.md
-explains the two words, the life of a lease and what remains when a process dies.
-"""
+"""How bytes and messages cross a process boundary, and who removes them; docs/shared-memory.md explains it."""
 
 from shm.channel import AsyncChannel, Channel, ChannelClosed, ChannelError, channel_pair
 from shm.client import Segment, create_shm, get_data_from_shm, release_shared_memory

@@ -1,8 +1,4 @@
-"""Typed messages over one inherited socket: a blocking end for children, an asyncio end for the server.
-
-A frame is its length (4 bytes, little-endian) and one msgpack value. Knows no message by name: each end is told the
-type of what it receives. A dead peer is seen as end of file, at once.
-"""
+"""Typed messages over one inherited socket: a blocking end for children, an asyncio end for the server."""
 
 import asyncio
 import math
@@ -34,7 +30,7 @@ class ChannelError(Exception):
 
 
 def channel_pair() -> tuple[socket.socket, socket.socket]:
-    """Two connected ends. Neither survives exec unless it is passed on by name (pass_fds)."""
+    """Two connected ends. Neither survives exec unless its descriptor is in pass_fds."""
     return socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
 
 
@@ -80,7 +76,7 @@ class Channel(Generic[_Message]):
         self._in_body = False
 
     def send(self, message: object) -> None:
-        """Send one message; waits while the peer is slow. Raises ChannelClosed when the peer is gone."""
+        """Wait while the peer is slow. Raises ChannelClosed, and ChannelError for a message that cannot be sent."""
         header, body = self._codec.encode(message)
         parts = [memoryview(header), memoryview(body)]
         with self._sending:
@@ -97,10 +93,7 @@ class Channel(Generic[_Message]):
                 raise ChannelClosed("the peer is gone") from None
 
     def recv(self, timeout: float | None = None) -> _Message | None:
-        """The next message, or None after `timeout` seconds without one; a part of a frame is kept for the next call.
-
-        Raises ChannelClosed at the end of file, ChannelError for a frame that is no message of the expected type.
-        """
+        """The next message, None after `timeout` s (a partial frame is kept). Raises ChannelClosed and ChannelError."""
         deadline = None if timeout is None else time.monotonic() + timeout
         while True:
             if self._got == len(self._frame):
@@ -133,10 +126,9 @@ class Channel(Generic[_Message]):
 
 
 class AsyncChannel(Generic[_Message]):
-    """The asyncio end. Any number of tasks may send, one may receive; cancelling either never tears a frame."""
+    """The asyncio end; raises as Channel does. Many tasks may send, one may receive; cancelling never tears a frame."""
 
     def __init__(self, sock: socket.socket, receives: Any) -> None:
-        """`receives` is the type of incoming messages: a tagged Struct or a union of such."""
         self._sock = sock
         self._codec: _Codec[_Message] = _Codec(receives)
         self._sending = asyncio.Lock()
@@ -145,7 +137,6 @@ class AsyncChannel(Generic[_Message]):
         self._closed = False
 
     async def send(self, message: object) -> None:
-        """Send one message; waits while the peer is slow. Raises ChannelClosed when the peer is gone."""
         header, body = self._codec.encode(message)
         _, writer = await self._open()
         async with self._sending:
@@ -158,7 +149,6 @@ class AsyncChannel(Generic[_Message]):
                 raise ChannelClosed("the peer is gone") from None
 
     async def recv(self) -> _Message:
-        """The next message. Raises ChannelClosed at the end of file, ChannelError as Channel.recv does."""
         reader, _ = await self._open()
         try:
             if self._length is None:
@@ -170,7 +160,7 @@ class AsyncChannel(Generic[_Message]):
         return self._codec.decode(body)
 
     def close(self) -> None:
-        """Close this end. Idempotent; must be called on the event loop that used it."""
+        """Idempotent; must be called on the event loop that used this end."""
         self._closed = True
         if self._opening is None:
             self._sock.close()
@@ -196,7 +186,6 @@ def _close_streams(opening: "asyncio.Task[tuple[asyncio.StreamReader, asyncio.St
 
 
 def _to_wire(value: Any) -> Any:
-    """What msgspec does not know by itself: arrays and paths."""
     if isinstance(value, np.ndarray):
         if value.dtype.hasobject or value.dtype.kind == "V":
             raise ChannelError(f"an array of {value.dtype} cannot be sent")

@@ -1,8 +1,4 @@
-"""The protocol's calls for whoever has no server: create, read and release a segment; knows nothing of the pool.
-
-The calling process becomes an owner with its first segment and stops being one when none is left. A segment lives
-until somebody releases its path file, or until this process has ended and somebody sweeps.
-"""
+"""The published calls for programs without a server: create, read and release a segment."""
 
 import atexit
 import contextlib
@@ -26,7 +22,7 @@ if TYPE_CHECKING:
 
 
 class Segment:
-    """A new segment, mapped into this process. `name` leads to it; tell it by encode_shm_name_to_int64 only."""
+    """A new segment, mapped into this process. `name` leads to it: pass it on by encode_shm_name_to_int64 only."""
 
     def __init__(self, name: str, size: int, mapping: mmap.mmap) -> None:
         self.name = name
@@ -41,16 +37,16 @@ class Segment:
         return self._view
 
     def close(self) -> None:
-        """Unmap, as soon as no array looks at the memory any more. The segment itself stays. Idempotent."""
+        """Unmap when no array uses the memory any more. The segment itself stays. Idempotent."""
         self._view = None
 
 
 def create_shm(nbytes: SupportsIndex, shm_name_save_path: str | os.PathLike[str], root: Path | None = None) -> Segment:
-    """A new segment of `nbytes` bytes, whose name is appended to the file `shm_name_save_path`.
+    """A new segment of `nbytes` bytes; its name is appended to the file `shm_name_save_path` before it exists.
 
-    The name is recorded there, and in this process's owner file, before the segment exists. Raises SegmentFull when
-    shared memory is full, SegmentError when the path file holds something else than names, OwnerError when `root`
-    (default_root() unless given) is not a 0700 directory of this user, ValueError when `nbytes` is below 1.
+    It lives until that file is released, or until a sweep after this process has ended. Raises ValueError for `nbytes`
+    below 1, SegmentFull when shared memory is full, SegmentError when the file holds anything but names, OwnerError
+    when `root` (default_root() unless given) is not a 0700 directory of this user.
     """
     return _this_process(_absolute(root), os.getpid()).create(operator.index(nbytes), Path(shm_name_save_path))
 
@@ -73,10 +69,9 @@ def get_data_from_shm(
 
 
 def release_shared_memory(shm_name_save_path: str | os.PathLike[str], root: Path | None = None) -> int:
-    """Free every segment that the path file names, then remove the path file. Any process may call it, at any time.
+    """Free every segment that the path file names and remove the file; the number freed, 0 without such a file.
 
-    Returns the number of segments freed: 0 when there is no such file. Raises SegmentError, and frees nothing, when
-    the file holds something else than names.
+    Any process may call it. Raises SegmentError, and frees nothing, when the file holds anything but names.
     """
     where = _absolute(root)
     freed = 0
@@ -119,7 +114,6 @@ class _StandAlone:
                 self._close_if_empty()
 
     def leave_if_done(self) -> None:
-        """Stop being an owner if all segments have been released, by whomever."""
         with self._lock:
             self._forget_released()
             self._close_if_empty()
@@ -169,7 +163,7 @@ def _map_new(path: Path, nbytes: int, size: int) -> Segment:
 
 @functools.cache
 def _this_process(root: Path, pid: int) -> _StandAlone:
-    """One owner for each root; another one in a child made by fork, whose parent goes on owning what it created."""
+    """One owner for each root and process: the segments of a parent stay the parent's after a fork."""
     return _StandAlone(root)
 
 

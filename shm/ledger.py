@@ -1,4 +1,4 @@
-"""A path file: the names of segments, one a line, written before the segments exist; knows no owners and no pool."""
+"""A path file: the names of segments, one a line, written before the segments exist."""
 
 import fcntl
 import os
@@ -13,7 +13,7 @@ _TORN = re.compile(r"[0-9a-f]{0,10}")  # what a writer killed in mid-write leave
 
 
 class Ledger:
-    """An open path file, locked against every other process that opens it so."""
+    """An open path file, locked against every other process that opens it as a Ledger."""
 
     def __init__(self, path: Path, fd: int, text: str) -> None:
         self.names, kept = _parse(text)
@@ -25,7 +25,6 @@ class Ledger:
 
     @classmethod
     def find(cls, path: Path) -> "Ledger | None":
-        """Open and lock a path file as open() does; None when there is none."""
         try:
             return cls.open(path, create=False)
         except FileNotFoundError:
@@ -33,11 +32,7 @@ class Ledger:
 
     @classmethod
     def open(cls, path: Path, *, create: bool = True) -> "Ledger":
-        """Open and lock the path file.
-
-        Raises SegmentError when the file holds anything but names: it is then somebody's file and no path file, and
-        nothing is written to it or freed by it.
-        """
+        """Raises SegmentError, and leaves the file alone, when it holds anything but names."""
         flags = os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK | (os.O_CREAT if create else 0)
         while True:
             fd = os.open(path, flags, 0o600)
@@ -51,7 +46,7 @@ class Ledger:
             os.close(fd)
 
     def append(self, names: Sequence[str]) -> None:
-        """Record `names`. After an error (no space, say) the file is as it was."""
+        """Record `names`. Raises OSError or SegmentFull without room; after an error the file is as it was."""
         text = (self._line_end + "".join(f"{name}\n" for name in names)).encode("ascii")
         try:
             if os.pwrite(self._fd, text, self._kept) < len(text):
@@ -67,7 +62,6 @@ class Ledger:
             self.remove()
 
     def remove(self) -> None:
-        """Remove the file."""
         if leads_to(self._path, self._fd):
             os.unlink(self._path)
 
@@ -84,7 +78,7 @@ class Ledger:
 
 
 def names_in(path: Path) -> tuple[str, ...]:
-    """The names in a path file whose writer is dead; whatever is no name is passed over."""
+    """The names in a path file whose writer is dead; anything else is passed over."""
     try:
         text = path.read_text(encoding="ascii", errors="replace")
     except FileNotFoundError:
@@ -98,7 +92,6 @@ def _read_all(fd: int) -> str:
 
 
 def _parse(text: str) -> tuple[tuple[str, ...], str]:
-    """Names, and the text without what a torn write left at its end."""
     *lines, tail = text.split("\n")
     if _TORN.fullmatch(tail):
         text = text[: len(text) - len(tail)]

@@ -1,9 +1,7 @@
-"""Who owns segments: a locked file that lists them, and the sweep after owners that are dead; knows no requests.
+"""Who owns segments: a locked file that lists them, and the sweep after owners that are dead.
 
-An owner file `<owner>.owner` is two things at once. It is the lock: whoever holds its descriptor, the owner or a child
-that inherited it, keeps the owner alive. And it is the list of names that a sweeper frees when nobody holds the lock.
-Path files `<owner>.<request>.paths` beside it list the names of running leases. Every name is written before a file
-exists under it and stays until after that file is gone, so that a crash at any point leaves at most idle names.
+The owner and children that inherit the descriptor hold the lock; a sweeper frees what the file lists when nobody does.
+A name is listed from before its file exists until the file is gone, so that a crash leaves at most idle names.
 """
 
 import contextlib
@@ -31,31 +29,26 @@ class OwnerError(Exception):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SweepReport:
-    """What a sweep freed."""
-
     owners: int = 0  # dead owners whose lock file was removed
     segments: int = 0
     bytes: int = 0  # lengths of those segments' files
 
 
 def default_root() -> Path:
-    """The directory in which every segment of this user lies."""
     return Path(f"/dev/shm/pixelferry-{os.geteuid()}")
 
 
 def room(root: Path) -> int:
-    """Bytes that the file system under `root` can hold in all; one without a limit (tmpfs of size=0) says 0 blocks."""
+    """Bytes that the file system under `root` holds in all; one without a limit (tmpfs of size=0) says 0 blocks."""
     found = os.statvfs(root)
     return found.f_blocks * found.f_frsize or sys.maxsize
 
 
 def path_file(root: Path, owner: str, request_id: str) -> Path:
-    """Where the names of a request's leases stand."""
     return root / f"{owner}.{request_id}.paths"
 
 
 def path_files(root: Path, owner: str) -> list[Path]:
-    """The path files of an owner that exist now."""
     return [root / name for name in _listing(root) if name.startswith(f"{owner}.") and name.endswith(".paths")]
 
 
@@ -71,11 +64,7 @@ class Owner:
 
     @classmethod
     def claim(cls, root: Path) -> "Owner":
-        """Become an owner under `root`, which is created with mode 0700 where it is missing.
-
-        Raises OwnerError when `root` exists and is not a directory of this user with mode 0700, or when nothing can
-        be created in it.
-        """
+        """Raises OwnerError unless `root`, created if missing, is a writable directory of this user with mode 0700."""
         while True:
             name = secrets.token_hex(8)
             path = root / f"{name}.owner"
@@ -94,11 +83,10 @@ class Owner:
             os.close(fd)
 
     def fileno(self) -> int:
-        """The locked descriptor; a child to which it is passed keeps the owner alive."""
         return self._fd
 
     def record(self, name: str) -> None:
-        """List `name`, before a file exists under it. Raises SegmentFull when the list cannot grow."""
+        """List `name` before its file exists. Raises SegmentFull, and OwnerError when the owner file was removed."""
         if not _LISTED.fullmatch(name):
             raise ValueError("not a name that a sweep would free")
         if not leads_to(self.root / f"{self.name}.owner", self._fd):
@@ -117,7 +105,7 @@ class Owner:
         self._slot_of[name] = slot
 
     def forget(self, name: str) -> None:
-        """Let the line of `name` be written again, after its file is gone."""
+        """Free the line of `name`, after its file is gone."""
         self._free.append(self._slot_of.pop(name))
 
     def close(self) -> None:
@@ -130,11 +118,9 @@ class Owner:
 
 
 def sweep(root: Path) -> SweepReport:
-    """Free everything of every dead owner under `root`, and nothing of a live one. Raises OwnerError as claim does.
+    """Free everything of dead owners and nothing of live ones. Raises OwnerError for a `root` of another user or mode.
 
-    Segments and path files that no owner file accounts for are left alone. No crash makes such: an owner file is
-    written before, and removed after, all that it lists. They exist only where somebody removed the owner file
-    of an owner, and that owner may be alive: its lock, the only proof of its death, can no longer be reached.
+    Segments that no owner file lists stay: somebody removed that file, and its lock was the only proof of a death.
     """
     if not root.exists():
         return SweepReport()
@@ -156,7 +142,7 @@ def sweep_if_last(root: Path, lock_fd: int, owner_name: str) -> None:
 
 
 def sweep_empty(root: Path) -> None:
-    """Remove the files of dead owners of whose segments none is left: of processes that ended before a release."""
+    """Remove the files of dead owners that have no segment left: their processes ended before a release."""
     for name in _listing(root):
         match = _OWNER.fullmatch(name)
         if match:
@@ -167,7 +153,6 @@ def sweep_empty(root: Path) -> None:
 
 
 def _sweep_one(root: Path, owner: str) -> tuple[int, int] | None:
-    """Segments and bytes freed, or None when the owner lives or is gone already."""
     with _locked(root / f"{owner}.owner") as fd:
         return None if fd is None else _free_all(root, owner, fd)
 

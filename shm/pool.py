@@ -1,9 +1,7 @@
-"""A server's bounded set of recycled segments, lent to requests by renaming; knows no words and no processes.
+"""A server's bounded set of recycled segments, lent to requests by renaming: an old handle finds no file.
 
-A file keeps one idle name for life, listed by the owner. A lease gives it a new random name, a release its idle name
-again, at once: an old handle then finds no file. Bytes are reserved once and kept, because kept pages cost a copy and
-fresh ones many (docs/adr/0002-pread-not-mmap.md). Whether a request fits depends on the exact bytes of the leases
-that are out, never on how files of other sizes happen to lie about: what is too long is cut where the room is needed.
+Files are kept because fresh pages are several times slower (docs/adr/0002-pread-not-mmap.md). Only the bytes of running
+leases decide whether a request fits: files that are longer are cut where room is needed.
 """
 
 import functools
@@ -70,11 +68,7 @@ class Pool:
         self._held_seconds = 1.0
 
     def lease(self, request_id: str, nbytes: Sequence[int]) -> tuple[str, ...]:
-        """Names of one new lease for each of `nbytes`, all or none; their records and bytes are reserved.
-
-        Raises NeverFits when the request alone exceeds the pool, PoolFull when it does not fit now or the file system
-        has no room, ValueError for a request id that cannot be a file's name or a size below 1.
-        """
+        """New names, one for each of `nbytes`, or none. Raises NeverFits, PoolFull, ValueError for a bad id or size."""
         if not _REQUEST.fullmatch(request_id):
             raise ValueError("a request id is 1 to 128 letters, digits, - and _")
         needs = [file_bytes(n) for n in nbytes]
@@ -88,7 +82,7 @@ class Pool:
             return self._lease(request_id, nbytes)
 
     def give_back(self, request_id: str, names: Sequence[str]) -> None:
-        """A reader has its copy: each lease of these that the request still has is reusable at once."""
+        """End those leases of `names` that the request still has: the reader has its copy, the files are reusable."""
         with self._lock:
             request = self._requests.get(request_id)
             for name in names:
@@ -97,10 +91,7 @@ class Pool:
                     self._put_idle(file)
 
     def retire(self, request_id: str) -> None:
-        """The request has ended: its names lead nowhere from now on, its path file is gone. Idempotent.
-
-        Its files are lent again only after settle(), since its writer or a reader may still have them open.
-        """
+        """End the request: its names and path file are gone, its files wait for settle(). Idempotent."""
         with self._lock:
             request = self._requests.get(request_id)
             if request is None:
@@ -114,7 +105,7 @@ class Pool:
                 del self._requests[request_id]
 
     def settle(self, request_id: str) -> None:
-        """Nobody has a retired file of this request open any more: all of them are reusable. Idempotent."""
+        """Make retired files reusable: no writer or reader has them open any more. Idempotent."""
         with self._lock:
             request = self._requests.get(request_id)
             if request is None:
@@ -126,7 +117,6 @@ class Pool:
                 del self._requests[request_id]
 
     def stats(self) -> PoolStats:
-        """What the pool holds now."""
         with self._lock:
             out = self._out()
             idle = sum(file.size for file in self._idle)
@@ -172,7 +162,6 @@ class Pool:
         return ledger
 
     def _issue(self, name: str, nbytes: int) -> PoolFile:
-        """Lend one file that has room for `nbytes`."""
         need = file_bytes(nbytes)
         while True:
             file = self._choose(need)
@@ -196,7 +185,6 @@ class Pool:
             return file
 
     def _choose(self, need: int) -> PoolFile:
-        """Take out of the idle ones the smallest that is long enough, else the largest; else make a new one."""
         if not self._idle:
             return self._create(need)
         enough = [file for file in self._idle if file.size >= need]
@@ -218,17 +206,14 @@ class Pool:
         return file
 
     def _make_room(self, more: int) -> None:
-        """Keep the bound: evict idle files, small ones first, then cut leased ones, until `more` bytes fit.
-
-        They always do then, because lease() has compared the bytes in use with the capacity.
-        """
+        """Evict idle files, small ones first, then cut leased ones; lease() has made sure that this is enough."""
         while self._total + more > self._capacity and self._idle:
             self._evict(min(self._idle, key=lambda f: f.size))
         if self._total + more > self._capacity:
             self._cut_leased()
 
     def _with_room(self, step: Callable[[], _Result]) -> _Result:
-        """Run `step`; while the file system has no room for it, free what can be spared and run it again."""
+        """Run `step`; while the file system has no room, evict or cut files and run it again. Raises PoolFull."""
         while True:
             try:
                 return step()

@@ -1,8 +1,4 @@
-"""One recycled file of a pool and its two names; knows no other file and no bound.
-
-Nothing in here trusts that the file still lies where it was put: whatever somebody deleted, replaced or cut is found
-before it is used, and never touched.
-"""
+"""One recycled file of a pool and its two names."""
 
 import contextlib
 import os
@@ -15,7 +11,7 @@ from shm.segment import create_file, stamp
 
 @dataclass(eq=False, slots=True, kw_only=True)
 class PoolFile:
-    """A file that lies under its permanent idle name, or, while it is lent, under the name of its lease."""
+    """A file under its idle name, or its lease's; `open` notices when somebody deleted, replaced or cut it."""
 
     root: Path
     idle: str
@@ -27,7 +23,6 @@ class PoolFile:
 
     @classmethod
     def create(cls, root: Path, idle: str, size: int) -> "PoolFile":
-        """A new idle file of `size` reserved bytes. Raises as create_file does."""
         fd = create_file(root / idle, size)
         found = os.fstat(fd)
         os.close(fd)
@@ -46,13 +41,12 @@ class PoolFile:
         return None
 
     def lend(self, fd: int, name: str, nbytes: int, used: int) -> None:
-        """Write the record of a lease of `nbytes` bytes, then give the file the lease's name."""
         stamp(fd, name, nbytes)
         os.rename(self.root / self.name, self.root / name)
         self.name, self.used, self.since = name, used, time.monotonic()
 
     def take_back(self) -> bool:
-        """Give the file its idle name again, so that the lease's leads nowhere; False when it is not there any more."""
+        """Rename to the idle name, so that the lease's leads nowhere; False when the file is gone."""
         fd = self.open()
         if fd is None:
             return False
@@ -65,7 +59,7 @@ class PoolFile:
         return True
 
     def cut(self) -> int:
-        """Shorten the file to what its lease uses, beyond which nobody reads or writes; bytes gained."""
+        """Shorten the file to what its lease uses; the bytes gained."""
         gained = self.size - self.used
         if gained:
             fd = self.open()
@@ -76,7 +70,7 @@ class PoolFile:
         return gained
 
     def remove(self) -> None:
-        """Remove the file, or whatever lies in its place."""
+        """Remove the file, or what lies in its place."""
         for name in (self.name, self.idle):
             with contextlib.suppress(FileNotFoundError, IsADirectoryError):
                 os.unlink(self.root / name)

@@ -1,7 +1,4 @@
-"""One segment: a file of a header page with its record and of data pages; knows no requests, owners or words.
-
-Messages of errors never hold a segment's name or a path: whoever knows a name can read the memory.
-"""
+"""One segment: a file of a header page with its record, and of data pages. Errors tell no name: it opens the memory."""
 
 import errno
 import math
@@ -51,7 +48,7 @@ def file_bytes(nbytes: int) -> int:
 
 
 def fresh_name(root: Path) -> str:
-    """A name that nobody can guess and under which nothing lies."""
+    """A name that nobody can guess and that no file has."""
     while True:
         name = secrets.token_hex(6)[:11]
         if not os.path.lexists(root / name) and not os.path.lexists(root / f"{name}.idle"):
@@ -59,12 +56,10 @@ def fresh_name(root: Path) -> str:
 
 
 def is_full(error: OSError) -> bool:
-    """Whether the system call failed for want of space."""
     return error.errno in _FULL
 
 
 def leads_to(path: Path, fd: int) -> bool:
-    """Whether `path` still is the very file that is open as `fd`."""
     try:
         found = os.lstat(path)
     except FileNotFoundError:
@@ -73,11 +68,7 @@ def leads_to(path: Path, fd: int) -> bool:
 
 
 def create_file(path: Path, size: int) -> int:
-    """Create a file of `size` bytes, all of them reserved, and return its descriptor (read and write).
-
-    Raises SegmentFull, with nothing left behind, when the file system has no room, and SegmentError when the name is
-    taken.
-    """
+    """Open a new file of `size` reserved bytes. Raises SegmentFull or SegmentError, and leaves no new file then."""
     try:
         fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | _SAFE, 0o600)
     except FileExistsError:
@@ -96,7 +87,7 @@ def create_file(path: Path, size: int) -> int:
 
 
 def reserve(fd: int, size: int) -> None:
-    """Make the file `size` bytes long with every page reserved, so that no later write can meet SIGBUS or ENOSPC."""
+    """Reserve every page, so that no later write can meet SIGBUS or ENOSPC. Raises SegmentFull."""
     try:
         os.posix_fallocate(fd, 0, size)
     except OSError as error:
@@ -106,15 +97,13 @@ def reserve(fd: int, size: int) -> None:
 
 
 def stamp(fd: int, name: str, nbytes: int) -> None:
-    """Write the record: whose bytes these are, and how many."""
     os.pwrite(fd, _RECORD.pack(_MAGIC, _VERSION, nbytes, name.encode("ascii")), 0)
 
 
 def read_segment(root: Path, name: str, shape: Sequence[int], dtype: npt.DTypeLike) -> np.ndarray:
-    """A private copy of the array in segment `name`. `shape` times item size must be exactly the recorded bytes.
+    """A private copy of the array in segment `name`; `shape` times item size must be exactly the recorded bytes.
 
-    Raises SegmentGone when the name does not lead to the same file before and after the copy, SegmentMismatch when
-    the record or the file's size differ, SegmentError for anything else the system refuses.
+    Raises SegmentGone when the name is taken away, even while reading, SegmentMismatch when record or size differ.
     """
     kind = np.dtype(dtype)
     if kind.hasobject:
@@ -141,10 +130,7 @@ def read_segment(root: Path, name: str, shape: Sequence[int], dtype: npt.DTypeLi
 
 
 def write_segment(root: Path, name: str, array: np.ndarray) -> None:
-    """Copy `array`, whose bytes must be exactly the recorded ones, into segment `name`. Raises as read_segment does.
-
-    An array that is not C-contiguous is copied once more.
-    """
+    """Copy `array`, of exactly the recorded bytes, into segment `name`. Raises as read_segment, and SegmentFull."""
     if array.dtype.hasobject:
         raise ValueError("objects cannot lie in shared memory")
     view = _bytes_of(np.ascontiguousarray(array))

@@ -1,8 +1,7 @@
 """The two negative int64 words that travel inside input_ids, as pure arithmetic; knows nothing of files or memory.
 
-Bit 63 is the sign and always set, bits 62..60 are the tag (1..5: a shape word of that many dimensions, 6: a name
-word), bits 59..16 the payload, bits 15..0 a CRC-16 over the 48 bits above it. A CRC of degree 16 finds every error
-that lies inside 16 neighbouring bits: every single flip, and every exchange of two neighbouring fields of 1 to 8 bits.
+Bit 63 is the sign and always set, bits 62..60 are the tag (1..5: a shape word of that many dimensions, 6: a name word),
+bits 59..16 the payload, bits 15..0 a CRC-16 over the 48 bits above, which finds errors within 16 adjacent bits.
 """
 
 import binascii
@@ -41,7 +40,7 @@ def decode_shm_name_from_int64(word: SupportsIndex) -> str:
 def encode_shape_to_int64(shape: Sequence[SupportsIndex]) -> int:
     """The negative int64 that tells `shape`: 1 to 5 sides of at least 1 each.
 
-    The longest side is 2**44-1, 4194303, 16383, 2047 or 255 for 1, 2, 3, 4 or 5 dimensions; raises WordError beyond.
+    The longest side is 2**44-1, 4194303, 16383, 2047 or 255 for 1, 2, 3, 4 or 5 dimensions. Raises WordError beyond.
     """
     sides = [operator.index(side) for side in shape]
     bits = _BITS_A_SIDE.get(len(sides))
@@ -75,7 +74,6 @@ def _seal(tag: int, payload: int) -> int:
 
 
 def _open(word: SupportsIndex) -> tuple[int, int]:
-    """Tag and payload of a word whose sign and checksum are right."""
     value = operator.index(word)
     if not -(1 << 63) <= value < 0:
         raise WordError("a word is a negative int64")

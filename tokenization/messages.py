@@ -1,4 +1,4 @@
-"""All that may be said to a tokenizer worker and all that it answers, with the objects that travel. Knows no HTTP."""
+"""All that may be said to a tokenizer worker and all that it answers, with the objects that travel."""
 
 from typing import Literal
 
@@ -11,7 +11,7 @@ from tokenization.chat.parts import Chat, Kind, Media
 
 
 class MediaItem(msgspec.Struct, frozen=True, kw_only=True):
-    """What the bytes of one medium mean; where they are is said by two words inside the ids."""
+    """What the bytes of one medium mean; two words inside the ids say where they are."""
 
     kind: Kind
     spans: tuple[tuple[int, int], ...]  # (start, length) runs of pads in input_ids
@@ -24,7 +24,7 @@ class MediaItem(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class StartWorker(msgspec.Struct, frozen=True, kw_only=True, tag=True):
-    """The first message: who you are."""
+    """The first message."""
 
     checkpoint: str  # directory
     media: MediaConfig
@@ -33,9 +33,7 @@ class StartWorker(msgspec.Struct, frozen=True, kw_only=True, tag=True):
 
 
 class Prepare(msgspec.Struct, frozen=True, kw_only=True, tag=True):
-    """Turn a chat into ids, positions and arrays. With `count_only` nothing is written, and of what is seen nothing is
-    decoded but a frame of each video; sounds are, because nothing else tells their length.
-    """
+    """A chat to ids, positions, arrays. `count_only` writes nothing, and decodes only sounds and a frame per video."""
 
     request_id: str
     chat: Chat
@@ -43,7 +41,7 @@ class Prepare(msgspec.Struct, frozen=True, kw_only=True, tag=True):
 
 
 class Draw(msgspec.Struct, frozen=True, kw_only=True, tag=True):
-    """Another job: draw the boxes of an answer on the picture they belong to. Answered by Drawn or PrepareFailed."""
+    """Draw the boxes of an answer on the picture they belong to. Answered by Drawn or PrepareFailed."""
 
     request_id: str
     media: Media
@@ -71,11 +69,7 @@ class WorkerReady(msgspec.Struct, frozen=True, kw_only=True, tag=True):
 
 
 class Measured(msgspec.Struct, frozen=True, kw_only=True, tag=True):
-    """The exact bytes that each media item will need. Pictures and videos were not decoded for this, save one frame of
-    each video; sounds were. A chat without media has no such step.
-
-    Said again when a video turned out to be damaged and shorter: the earlier leases are no longer needed then.
-    """
+    """The bytes of each item of a chat with media. Sent again, the first leases void, when a video decodes shorter."""
 
     request_id: str
     nbytes: tuple[int, ...]
@@ -95,8 +89,6 @@ class Prepared(msgspec.Struct, frozen=True, kw_only=True, tag=True):
 
 
 class Drawn(msgspec.Struct, frozen=True, kw_only=True, tag=True):
-    """A picture with its boxes and labels."""
-
     request_id: str
     picture: str  # a data: URL of a PNG
     notes: tuple[str, ...]  # what its reader should know

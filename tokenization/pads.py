@@ -27,7 +27,6 @@ def render_pads(chat: Chat, template: ChatTemplate, tokenizer: BPETokenizer, pad
 
 
 def expand_pads(ids: Sequence[int], pads: Mapping[Kind, int], measures: Sequence[Measure]) -> Layout:
-    """Each pad becomes as many as its medium has tokens: one run per medium."""
     short = np.asarray(ids, np.int64)
     places = np.flatnonzero(np.isin(short, list(pads.values())))
     runs = np.array([measure.n_pads for measure in measures], np.int64)
@@ -39,5 +38,5 @@ def expand_pads(ids: Sequence[int], pads: Mapping[Kind, int], measures: Sequence
 
 
 def plain_positions(n: int) -> tuple[np.ndarray, int]:
-    """Positions of a prompt of `n` tokens where media count on as text does, and the delta: each index, three times."""
+    """int32 [3, n], each index three times, and the delta 0: for prompts where media count on as text does."""
     return np.broadcast_to(np.arange(n, dtype=np.int32), (3, n)).copy(), 0

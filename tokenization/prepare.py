@@ -1,4 +1,4 @@
-"""One job of a worker: a chat becomes ids, positions and pixels in leased memory. Knows no queue and no process."""
+"""One job of a worker: a chat becomes ids, positions and pixels in leased memory."""
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -25,8 +25,6 @@ class Cancelled(Exception):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Draft:
-    """What is known of a prompt before anything is decoded but sounds."""
-
     ids: list[int]  # with one pad for each medium
     sources: tuple[Source, ...]  # one for each track: a video and its sound are two
     measures: tuple[Measure, ...]
@@ -38,10 +36,7 @@ class _Draft:
 def prepare(
     job: Prepare, start: StartWorker, processor: Processor, ask: AskLeases, check: Callable[[], None]
 ) -> Prepared:
-    """Do the whole job. `check` is called between items and raises Cancelled when the request has ended.
-
-    Raises ChatError for what the client must change, Cancelled, and SegmentError when a lease cannot be written.
-    """
+    """`check` is called between items. Raises ChatError, SegmentError, and Cancelled from `check` and `ask`."""
     clock = StageClock()
     _check_media(job.chat, processor)
     _check_text(job.chat, start, processor)
@@ -69,7 +64,7 @@ def prepare(
 
 
 def write_words(input_ids: np.ndarray, spans: Spans, name: str, shape: tuple[int, ...]) -> None:
-    """Put the two words of one medium into its first two pads. The only place where they are written."""
+    """Put the two words of one medium into its first two pads."""
     first, second = list(_places(spans, 2))
     input_ids[first] = encode_shm_name_to_int64(name)
     input_ids[second] = encode_shape_to_int64(shape)
@@ -90,9 +85,7 @@ def _draft(chat: Chat, start: StartWorker, processor: Processor, clock: StageClo
 def _measure(
     n_ids: int, sources: Sequence[Source], start: StartWorker, processor: Processor, clock: StageClock
 ) -> tuple[Measure, ...]:
-    """Of every track. Ends with the first one that is too much: a sound is decoded for this and kept until it is read,
-    so a few megabytes of many of them must not become gigabytes.
-    """
+    """Ends at the first track that is too much: decoded sounds are kept, and many of them could be gigabytes."""
     measures: list[Measure] = []
     n = _check_length(n_ids, measures, len(sources), start)
     for source in sources:
@@ -131,10 +124,7 @@ def _fill(
     draft: _Draft, request_id: str, start: StartWorker, processor: Processor, ask: AskLeases, check: Callable[[], None],
     clock: StageClock,
 ) -> _Draft:  # fmt: skip
-    """Write every medium into a lease and the words into the ids; the prompt as it came out.
-
-    Videos that came out shorter than they were measured are cut, and all is laid out and leased anew.
-    """
+    """Media go into leases, words into ids. After a video that decodes shorter all is laid out and leased again."""
     shorter: dict[int, np.ndarray] = {}  # kept, so that decoding once more cannot give yet another length
     while True:
         params = tuple(source.param for source in draft.sources)
@@ -160,7 +150,7 @@ def _fill(
 
 
 def _check_media(chat: Chat, processor: Processor) -> None:
-    """What the model takes. A server has looked at the kinds already; `prepare` is also called without one."""
+    """A server has looked at the kinds already; `prepare` is also called without one."""
     boxes = [part for turn in chat.turns for part in turn.parts if isinstance(part, Boxes)]
     if boxes and not processor.supports_grounding:
         raise ChatError("this model takes no boxes", boxes[0].param)
@@ -173,14 +163,14 @@ def _check_media(chat: Chat, processor: Processor) -> None:
 
 
 def _check_count(chat: Chat, start: StartWorker) -> None:
-    """Of what the model will see: what its window drops costs nothing."""
+    """What the model's window drops does not count."""
     media, most = chat.media, start.media.max_items
     if len(media) > most:
         raise ChatError(f"the chat holds {len(media)} media items, at most {most} are allowed", media[most].param)
 
 
 def _check_text(chat: Chat, start: StartWorker, processor: Processor) -> None:
-    """Refuse at once what cannot fit by its length alone: encoding it would take the worker minutes."""
+    """Refuse by length alone what cannot fit: encoding it would take minutes."""
     characters = sum(_length(part) for turn in chat.turns for part in turn.parts)
     # Every token stands for at most this many characters; composing (NFC) may have made one out of four.
     most = 4 * processor.tokenizer.longest_token * start.max_model_len
@@ -200,7 +190,6 @@ def _length(part: Text | Media | Boxes) -> int:
 
 
 def _places(spans: Spans, count: int) -> Iterator[int]:
-    """The first `count` places of these runs."""
     for start, length in spans:
         yield from range(start, start + min(length, count))
         count -= min(length, count)

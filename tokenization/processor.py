@@ -36,16 +36,15 @@ class Measure:
 
     @property
     def nbytes(self) -> int:
-        """Bytes of the array."""
         return math.prod(self.shape) * np.dtype(self.dtype).itemsize
 
     @property
     def n_added(self) -> int:
-        """By how many ids it lengthens the prompt that `render` gives: the sound of a video also brings two marks."""
+        """How many ids it adds to what `render` gives: the sound of a video also brings two marks."""
         return self.n_pads + 2 if self.of_video else self.n_pads - 1
 
     def cut(self, rows: int) -> "Measure":
-        """The same video of which only the first `rows` rows of the array came out: whole temporal grids."""
+        """The same video with only the first `rows` rows of the array: whole temporal grids."""
         t, h, w = self.grid
         n = rows * t // self.shape[0]
         return replace(
@@ -55,14 +54,12 @@ class Measure:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Layout:
-    """A prompt with its pads in place."""
-
     input_ids: np.ndarray  # int64 [n]; every pad holds its ordinary pad id
     spans: tuple[Spans, ...]  # of each measure, in order
 
 
 class StageClock:
-    """Seconds that one job spent, by modality and stage; a stage may be entered many times, not within itself."""
+    """Seconds that one job spent; a stage may be entered many times, but not within itself."""
 
     def __init__(self) -> None:
         self.seconds: dict[str, dict[str, float]] = {}  # modality, or "prompt" for all of it -> stage -> seconds
@@ -90,33 +87,22 @@ class Processor(Protocol):
         """The vocabulary."""
 
     def fit(self, chat: Chat) -> Chat:
-        """The chat without the oldest turns that the model's own window drops; their media are not looked at.
-
-        Most models drop nothing. Raises ChatError for a conversation that the model cannot read.
-        """
+        """The chat without the oldest turns that the model's window drops. Raises ChatError if it cannot be read."""
 
     def render(self, chat: Chat) -> list[int]:
-        """Chat -> ids in which each medium is one pad. Special ids only where the template wrote them.
-
-        Raises ChatError when the template refuses the chat or its pads do not match the chat's media.
-        """
+        """Ids with one pad for each medium. Raises ChatError when the template refuses the chat or has other pads."""
 
     def measure(self, source: Source, limits: MediaConfig) -> Measure:
-        """Read the header of a picture, the packets and one frame of a video; decode a sound. Raises ChatError, naming
-        `source.param`.
-        """
+        """Reads a picture's header, a video's packets and one frame; decodes a sound. Raises ChatError with `param`."""
 
     def largest(self, limits: MediaConfig, max_tokens: int) -> tuple[Measure, ...]:
-        """For each modality the item that needs most memory, of those that `limits` and `max_tokens` let through."""
+        """For each modality the item that needs most memory within `limits` and `max_tokens`."""
 
     def load(self, source: Source, measure: Measure, limits: MediaConfig, clock: StageClock) -> np.ndarray:
-        """Decode and preprocess into the array that `measure` announces. Raises ChatError, naming `source.param`.
-
-        A video whose end is damaged gives fewer rows: those of the temporal grids that decode.
-        """
+        """The array as measured; fewer rows where the end of a video is damaged. Raises ChatError with `param`."""
 
     def expand(self, ids: Sequence[int], measures: Sequence[Measure]) -> Layout:
-        """One pad for each medium -> runs of pads; a video and its sound share one."""
+        """One pad for each medium -> runs of pads; a video and its sound share one pad."""
 
     def positions(self, layout: Layout, measures: Sequence[Measure]) -> tuple[np.ndarray, int]:
         """int32 [3, n] and the delta, for one request alone."""

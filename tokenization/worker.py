@@ -1,4 +1,4 @@
-"""The loop of a tokenizer worker: jobs one at a time, a pulse, and answers to every job. Knows no HTTP and no model."""
+"""The loop of a tokenizer worker: jobs one at a time, a pulse, and an answer to every job."""
 
 import importlib
 import logging
@@ -39,10 +39,9 @@ _log = logging.getLogger(__name__)
 
 
 def run(channel: Channel[ToWorker], start: StartWorker, processor: Processor) -> None:
-    """Serve jobs until the channel closes, then raise ChannelClosed. Sends WorkerReady first, and pulses all the time.
+    """Serve jobs until the channel ends, then raise what ended it. Sends WorkerReady first, and pulses all the time.
 
-    `channel` receives ToWorker; StartWorker has been read from it already. Every Prepare is answered by Prepared or
-    PrepareFailed, every Draw by Drawn or PrepareFailed, and none of them ends the loop.
+    StartWorker has been read. A Prepare is answered by Prepared or PrepareFailed, a Draw by Drawn or PrepareFailed.
     """
     load_decoders(processor.modalities)
     inbox = _Inbox()
@@ -65,7 +64,7 @@ def run(channel: Channel[ToWorker], start: StartWorker, processor: Processor) ->
 
 
 def load_decoders(modalities: Collection[Kind]) -> None:
-    """Import what opens these media, so that no request pays for it: processors import it late."""
+    """Import what opens these media, so that no request pays for the late imports of processors."""
     if "image" in modalities or "video" in modalities:
         importlib.import_module("tokenization.media.image")
     if "video" in modalities:
@@ -108,7 +107,7 @@ def _answer(
 
 
 def draw(job: Draw, start: StartWorker) -> Drawn:
-    """Fetch the picture once more and draw. Raises ChatError when it is gone, no picture, or too large to send."""
+    """Raises ChatError when the picture is gone, is no picture, or is too large to send when drawn."""
     limits = start.media
     param = job.media.param
     data = fetch(job.media.source, roots=limits.roots, max_bytes=limits.max_file_bytes, param=param)
@@ -142,7 +141,7 @@ def _pulse(channel: Channel[ToWorker], inbox: "_Inbox", stopped: threading.Event
 
 
 class _Inbox:
-    """What the server has said and nobody has acted on yet. Filled by the reader thread, emptied by the job thread."""
+    """What the server has sent and no job has taken; filled by the reader thread, emptied by the job thread."""
 
     def __init__(self) -> None:
         self._changed = threading.Condition()
@@ -152,7 +151,7 @@ class _Inbox:
         self.running: tuple[str | None, float] = (None, 0.0)  # request and since when (monotonic)
 
     def put(self, message: ToWorker) -> None:
-        """Take one message. An answer to a job that is no longer here is forgotten."""
+        """An answer to a job that is no longer here is dropped."""
         with self._changed:
             if isinstance(message, Prepare | Draw):
                 self._jobs.append(message)
@@ -164,13 +163,12 @@ class _Inbox:
             self._changed.notify_all()
 
     def close(self, reason: Exception) -> None:
-        """No more will come: whoever waits raises `reason`."""
         with self._changed:
             self._closed = reason
             self._changed.notify_all()
 
     def next_job(self) -> Prepare | Draw:
-        """The oldest job, waiting for one; it counts as running until `finished`."""
+        """Wait for the oldest job; it counts as running until `finished`."""
         with self._changed:
             while not self._jobs and self._closed is None:
                 self._changed.wait()
@@ -181,7 +179,6 @@ class _Inbox:
             return job
 
     def finished(self) -> None:
-        """The running job has ended; what was said about it is forgotten."""
         with self._changed:
             request_id, _ = self.running
             self.running = (None, 0.0)
@@ -189,7 +186,7 @@ class _Inbox:
                 self._replies.pop(request_id, None)
 
     def leases(self, request_id: str) -> Sequence[str]:
-        """The names leased to this request, waiting for them. Raises Cancelled."""
+        """Wait for the names leased to this request. Raises Cancelled."""
         with self._changed:
             while request_id not in self._replies and self._closed is None:
                 self._changed.wait()
@@ -202,7 +199,7 @@ class _Inbox:
             return reply.names
 
     def check_cancelled(self, request_id: str) -> None:
-        """Raise Cancelled when the server has said so, and what closed the channel when it is closed."""
+        """Raises Cancelled when the server has said so, and what closed the channel when it is closed."""
         with self._changed:
             if self._closed is not None:
                 raise self._closed

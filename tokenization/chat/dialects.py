@@ -1,4 +1,4 @@
-"""Every dialect of a chat (native lists, OpenAI messages) becomes one Chat. Knows no files, no pixels and no model."""
+"""Every dialect of a chat (native lists, OpenAI messages) becomes one Chat."""
 
 from collections.abc import Callable, Mapping
 from typing import Any, Literal
@@ -23,10 +23,9 @@ _SOUNDS = ("wav", "mp3", "flac", "ogg", "opus", "m4a", "aac", "webm")  # names o
 
 
 def chat_from_native(body: dict[str, Any] | list[Any]) -> Chat:
-    """The native body {"inputs": [...], "history": [{"inputs": [...], "text": "..."}], "system": "..."} as a Chat.
+    """{"inputs": [...], "history": [{"inputs": [...], "text": "..."}], "system": "..."} or a list of inputs as a Chat.
 
-    A bare list is read as `inputs`. Other keys of the body belong to the caller and are not looked at.
-    Raises ChatError with the path of the offending field, as in `history[0].inputs[1]`.
+    Other keys are ignored. Raises ChatError with the path of the offending field, as in `history[0].inputs[1]`.
     """
     if isinstance(body, list):
         body = {"inputs": body}
@@ -48,10 +47,7 @@ def chat_from_native(body: dict[str, Any] | list[Any]) -> Chat:
 
 
 def chat_from_openai(messages: list[Any]) -> Chat:
-    """OpenAI chat messages as a Chat; `developer` is read as `system`.
-
-    Raises ChatError with the path of the offending field, as in `messages[1].content[3]`.
-    """
+    """`developer` is read as `system`. Raises ChatError with the field's path, as in `messages[1].content[3]`."""
     if not isinstance(messages, list):
         raise ChatError(f"expected a list, got {type_name(messages)}", "messages")
     if not messages:
@@ -231,7 +227,6 @@ def _sources(kind: Kind, value: Any, param: str) -> tuple[str, tuple[str, ...]]:
 
 
 def _options(kind: Kind, values: dict[str, Any], param: str) -> MediaOptions:
-    """What stands beside a medium; the caller has refused what its kind does not take."""
     try:
         return MediaOptions.read({key: values.get(key) for key in KEYS[kind]})
     except MediaError as error:
@@ -241,7 +236,7 @@ def _options(kind: Kind, values: dict[str, Any], param: str) -> MediaOptions:
 def _refuse_other_keys(
     value: dict[str, Any], known: tuple[str, ...], param: str, *, empty_is_absent: bool = False
 ) -> None:
-    """Unknown keys are an error; where `empty_is_absent`, null and empty ones are what a client's library writes."""
+    """With `empty_is_absent` null and empty values pass: client libraries write them."""
     for key in value:
         if key not in known and not (empty_is_absent and value[key] in (None, [], {}, "")):
             shown = shortened(str(key))

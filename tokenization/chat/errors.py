@@ -2,11 +2,7 @@
 
 
 class ChatError(ValueError):
-    """A chat that cannot be answered as it stands: the client must change the field `param`.
-
-    The message is shown to the client: it holds no path, address or name that the client did not write. `code` is what
-    a program tells the error by, None for most.
-    """
+    """The client must change the field `param`; it sees `message`, which holds no path, address or name but its own."""
 
     def __init__(self, message: str, param: str | None = None, code: str | None = None) -> None:
         super().__init__(message)
@@ -16,12 +12,7 @@ class ChatError(ValueError):
 
 
 class MediaError(ValueError):
-    """A medium, or an option beside it, that cannot be served as it is: the client's to change.
-
-    For code that does not know which field of the chat the medium came from; who knows it raises a ChatError of it.
-    The message is shown to the client: it holds no path, address or name that the client did not write. `param` is the
-    option that is wrong, None where the medium itself is.
-    """
+    """As ChatError, raised where the field is not known; `param` is the wrong option, None for the medium itself."""
 
     def __init__(self, message: str, param: str | None = None) -> None:
         super().__init__(message)
@@ -30,12 +21,11 @@ class MediaError(ValueError):
 
 
 def shortened(text: str, limit: int = 60) -> str:
-    """A client's own word, short and printable enough to stand inside an error message."""
+    """A client's own word, short and printable enough for an error message."""
     shown = text if len(text) <= limit else text[:limit] + "..."
     return "".join(c if c.isprintable() else "?" for c in shown)
 
 
 def type_name(value: object) -> str:
-    """What a client sent instead, in JSON's words."""
     names = {bool: "a boolean", int: "a number", float: "a number", str: "a string", list: "a list", dict: "an object"}
     return "nothing" if value is None else names.get(type(value), "something else")

@@ -1,7 +1,4 @@
-"""Boxes in an answer: `<ref>`, `<box>` and `<quad>`, written 0 to 1000, become pixels of a picture.
-
-The model writes coordinates from 0 to 1000, whatever the picture's size: 0 is its left or upper edge, 1000 the other.
-"""
+"""Boxes in an answer (`<ref>`, `<box>`, `<quad>`) become pixels; a model writes 0 to 1000 from edge to edge."""
 
 import re
 from collections.abc import Sequence
@@ -21,10 +18,9 @@ TAGS = ("<ref>", "</ref>", "<box>", "</box>")
 
 
 class Box(msgspec.Struct, frozen=True, kw_only=True):
-    """One region of one picture.
+    """One region of one picture; `points` are (x, y) in pixels, 0..width and 0..height: x = width is the right edge.
 
-    `points` are (x, y) in pixels, 0..width and 0..height (an edge lies between two pixels, so x = width is the right
-    edge): for a box the upper left and the lower right corner, for a quad its four corners as they were written.
+    A box has its upper left and its lower right corner, a quad its four corners as they were written.
     """
 
     ref: str | None  # the words before it, None where there are none; several boxes may share one
@@ -34,7 +30,7 @@ class Box(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def bounds(self) -> tuple[int, int, int, int]:
-        """(x1, y1, x2, y2) of the upright rectangle round it, x1 <= x2 and y1 <= y2."""
+        """(x1, y1, x2, y2) of the upright rectangle around it, x1 <= x2 and y1 <= y2."""
         xs, ys = zip(*self.points, strict=True)
         return min(xs), min(ys), max(xs), max(ys)
 
@@ -46,13 +42,11 @@ def written(boxes: Sequence[tuple[int, int, int, int]], ref: str | None) -> str:
 
 
 def find_boxes(text: str, sizes: Sequence[tuple[int, int]], picture: int | None = None) -> tuple[Box, ...]:
-    """The regions in an answer, in its order, as pixels of picture number `picture`, the last one by default.
+    """The regions in an answer, in order, as pixels of picture number `picture`, the last by default.
 
-    `sizes` are (width, height) in pixels of the conversation's pictures; without a picture there are no boxes. Pixels
-    are truncated, `int(x / 1000 * width)`; what lies outside is moved to the edge, and the corners
-    of a box are put in order. A `<ref>` belongs to all regions that follow it without anything between. What is not
-    complete (an unclosed or empty tag, three numbers, words for numbers, a number of more than 18 digits) is no region:
-    it stays in the text. Raises ValueError only for a `picture` that is not there.
+    `sizes` are (width, height) in pixels; without pictures there are no boxes. Pixels are `int(x / 1000 * width)`,
+    moved inside; a box's corners are put in order. A `<ref>` names all regions directly after it. What is not complete
+    (an unclosed or empty tag, more than 18 digits) stays in the text. Raises ValueError for a missing `picture`.
     """
     if picture is None:
         picture = len(sizes) - 1

@@ -19,9 +19,7 @@ _MIN_FPS = 1e-4  # one frame in three hours: positions that grow with the second
 
 
 class MediaOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """What a request says beside a medium. Raises MediaError for what is no finite number above 0, or a rate below one
-    frame in three hours.
-    """
+    """Raises MediaError for a number out of range, fps beside num_frames, or min_pixels above max_pixels."""
 
     fps: float | None = None  # frames looked at per second; for a list of frames: the rate they were taken at
     num_frames: int | None = None  # frames looked at, instead of fps
@@ -41,7 +39,7 @@ class MediaOptions(msgspec.Struct, frozen=True, kw_only=True):
 
     @classmethod
     def read(cls, part: Mapping[str, Any]) -> "MediaOptions":
-        """The options of a content part as it came from JSON; other keys are not looked at. Raises MediaError."""
+        """From a content part as it came from JSON; other keys are ignored. Raises MediaError."""
         detail, use_audio = part.get("detail"), part.get("use_audio_in_video")
         if detail is not None and detail not in _DETAILS:
             raise MediaError(f"the detail is one of {', '.join(map(repr, _DETAILS))}", "detail")
@@ -58,7 +56,6 @@ class MediaOptions(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def _check(name: str, value: object, kinds: type | tuple[type, ...]) -> None:
-    """An option is None, or a number that is finite and above 0; True is no number."""
     if value is None:
         return
     if isinstance(value, bool) or not isinstance(value, kinds) or not isinstance(value, int | float):

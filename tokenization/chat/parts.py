@@ -1,4 +1,4 @@
-"""A conversation as data: turns of text, media and boxes, in which every dialect ends."""
+"""A conversation as data: turns of text, media and boxes, which every dialect becomes."""
 
 from typing import Literal
 
@@ -10,14 +10,12 @@ Kind = Literal["image", "video", "audio"]
 
 
 class Text(msgspec.Struct, frozen=True, kw_only=True, tag="text"):
-    """Words typed by a user; never becomes a special token."""
+    """Words of a user; they never become a special token."""
 
     text: str
 
 
 class Media(msgspec.Struct, frozen=True, kw_only=True, tag="media"):
-    """One picture, video or sound, not yet opened."""
-
     kind: Kind
     source: str  # a path or a data: URL, as the client wrote it; empty where there are frames
     param: str  # the field it came from, for errors: "messages[1].content[3]"
@@ -26,7 +24,7 @@ class Media(msgspec.Struct, frozen=True, kw_only=True, tag="media"):
 
 
 class Boxes(msgspec.Struct, frozen=True, kw_only=True, tag="boxes"):
-    """Regions that a user points at, in the numbers of a model that grounds: 0 to 1000 on either side of a picture."""
+    """Regions that a user points at, 0 to 1000 on either side of a picture."""
 
     boxes: tuple[tuple[int, int, int, int], ...]  # (x1, y1, x2, y2)
     ref: str | None  # the words for what is inside
@@ -34,19 +32,15 @@ class Boxes(msgspec.Struct, frozen=True, kw_only=True, tag="boxes"):
 
 
 class Turn(msgspec.Struct, frozen=True, kw_only=True):
-    """What one speaker said."""
-
     role: Literal["system", "user", "assistant"]
     parts: tuple[Text | Media | Boxes, ...]
     plain: bool  # the content was one string, not a list: templates may tell them apart
 
 
 class Chat(msgspec.Struct, frozen=True, kw_only=True):
-    """A validated conversation; every dialect ends here."""
-
     turns: tuple[Turn, ...]
 
     @property
     def media(self) -> tuple[Media, ...]:
-        """Every media part in the order in which the prompt holds them."""
+        """In the order in which the prompt holds them."""
         return tuple(part for turn in self.turns for part in turn.parts if isinstance(part, Media))

@@ -1,4 +1,4 @@
-"""The bytes of a sound, or of a video with one, become mono samples at 16 kHz. Knows no model and no file names."""
+"""The bytes of a sound, or of a video with one, become mono samples at 16 kHz."""
 
 import math
 from collections.abc import Iterator
@@ -20,14 +20,11 @@ _FILTER = 64  # samples, at the lower of both rates: twice what FFmpeg's filter 
 def read_sound(
     data: bytes | memoryview, limits: MediaConfig, param: str, *, model_seconds: float = math.inf
 ) -> np.ndarray:
-    """float32 [n], n >= 1, finite, mono at 16 kHz: the sound in `data`, or the first sound track of the video in it.
+    """float32 [n], n >= 1, finite, mono at 16 kHz: the sound in `data`, or the default sound track of the video in it.
 
-    Channels are averaged, as the feature extractors' own loaders do. Silence that codecs put before the sound and
-    behind it is cut off where the file says how much that is. Of a damaged file what decodes is given.
-
-    Raises ChatError with param `param` for what is no sound, has no sound track, has lost most of what it held, lasts
-    longer than `limits.max_audio_seconds` or `model_seconds`, or holds values that are not finite numbers. No more than
-    the allowed length and one frame is decoded and held.
+    Channels are averaged, as feature extractors' own loaders do. Silence that a codec added is cut off where the file
+    tells its length. Raises ChatError with `param` for no sound, values that are not finite, a file of which less than
+    half decodes, and more than `limits.max_audio_seconds` or `model_seconds`, where decoding stops.
     """
     try:
         with open_sound(data) as sound:
@@ -74,7 +71,7 @@ def _to_mono(frame: AudioFrame) -> np.ndarray:
 
 
 def _at_16_khz(sounds: Iterator[tuple[int, np.ndarray]]) -> Iterator[np.ndarray]:
-    """float32 [n] each: what sounds of any rate become. The rate may change on the way."""
+    """float32 [n] each. The rate of `sounds` may change on the way."""
     resampler: _Resampler | None = None
     before = 0
     for rate, samples in sounds:
@@ -92,7 +89,7 @@ def _at_16_khz(sounds: Iterator[tuple[int, np.ndarray]]) -> Iterator[np.ndarray]
 
 
 class _Resampler:
-    """Takes mono sound of one rate to 16 kHz, neither shifted nor longer nor shorter than it was."""
+    """Mono sound of one rate to 16 kHz, neither shifted nor longer nor shorter than it was."""
 
     def __init__(self, rate: int) -> None:
         self._rate = rate
@@ -101,14 +98,13 @@ class _Resampler:
         self._given = 0
 
     def feed(self, samples: np.ndarray) -> Iterator[np.ndarray]:
-        """float32 [n] each: what comes out when float32 [m] goes in, which may be nothing yet."""
         self._taken += len(samples)
         for start in range(0, len(samples), _PIECE):
             yield from self._push(samples[start : start + _PIECE])
 
     def finish(self) -> Iterator[np.ndarray]:
         """What is still inside. Nothing can be fed after it."""
-        # FFmpeg gives nothing at all for a sound that is shorter than its filter: silence behind it makes it longer.
+        # FFmpeg gives nothing at all for a sound that is shorter than its filter: silence after it makes it longer.
         yield from self._push(np.zeros(_FILTER * max(1, -(-self._rate // RATE)), np.float32))
 
     def _push(self, samples: np.ndarray) -> Iterator[np.ndarray]:

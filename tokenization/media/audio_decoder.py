@@ -1,4 +1,4 @@
-"""One sound opened by a restrained FFmpeg, and the frames that decode of it. Knows no rate that a model wants."""
+"""One sound opened by a restrained FFmpeg, and the frames that decode of it."""
 
 import io
 from collections.abc import Iterator
@@ -25,7 +25,7 @@ DECODERS = (
 )
 MAX_RATE = 768_000  # samples per second; the filter that takes a sound to another rate grows with it
 MAX_CHANNELS = 64
-_MAX_PLANES = 7  # PyAV counts planes up to a null pointer, which FFmpeg does not put behind more of them
+_MAX_PLANES = 7  # PyAV counts planes up to a null pointer, which FFmpeg does not put after more of them
 _MAX_FRAME = 1 << 20  # samples of each channel in one frame
 _PACKETS_PER_SECOND = 1000  # allowed for each second of sound: a packet of 1 ms is shorter than any that is written
 _VALUES_PER_SECOND = 384_000  # of all channels: 8 at 48 kHz, 2 at 192 kHz, 1 at 384 kHz, however well it is packed
@@ -38,8 +38,6 @@ class AudioTooLong(MediaError):
 
 
 class SoundReader:
-    """One open sound: what its header says, and what the decoder makes of its packets."""
-
     def __init__(self, container: InputContainer, stream: AudioStream, nbytes: int) -> None:
         self._source = container
         self._stream = stream
@@ -52,7 +50,7 @@ class SoundReader:
 
     @property
     def claimed_seconds(self) -> float:
-        """The length in seconds that the header tells, 0 where it tells none or one that the bytes cannot hold."""
+        """The header's length, 0 where it tells none; of plain samples no more than the bytes can hold."""
         stream, name = self._stream, self._source.format.name
         if not name.startswith(_SAYS_LENGTH) or not stream.duration or not stream.time_base:
             return 0.0
@@ -63,11 +61,10 @@ class SoundReader:
         return max(seconds, 0.0)
 
     def frames(self, max_seconds: float) -> Iterator[AudioFrame]:
-        """All that decodes, in order and one at a time; what is damaged is passed over. A file that breaks off ends.
+        """All frames that decode, in order, of 1 to 64 channels (at most 7 planes) at 1 to 768,000 Hz, none empty.
 
-        Each has at least one sample, 1 to 64 channels, at most 7 of them in planes of their own, and a rate of 1 to
-        768,000. Raises MediaError for others, where they last longer than `max_seconds` together, are more work than
-        an honest sound of that length, or change their rate all the time; at the end, where most of it was lost.
+        Damage is passed over; a file that breaks off ends. Raises MediaError for other frames, above `max_seconds`, for
+        more work than an honest sound of that length is, and at the end where less than half could be decoded.
         """
         seconds, values, rate = 0.0, 0, 0
         for frame in self._decode(int((max_seconds + 1) * _PACKETS_PER_SECOND)):
@@ -101,7 +98,6 @@ class SoundReader:
             return
 
     def _feed(self, packet: "av.Packet[AudioStream]") -> list[AudioFrame]:
-        """What comes out when a packet goes in; the last, empty one gets what is still inside."""
         self._packets += packet.size > 0
         try:
             return self._context.decode(packet)
@@ -112,7 +108,7 @@ class SoundReader:
             return []
 
     def _pack(self, frame: AudioFrame) -> list[AudioFrame]:
-        """The same sound with all channels in one plane where they are too many planes to be read safely."""
+        """The same sound, in one plane where it has more planes than PyAV reads safely."""
         if not frame.format.is_planar or frame.layout.nb_channels <= _MAX_PLANES:
             return [frame]
         shape = (frame.format.name, frame.layout.name, frame.sample_rate)
@@ -133,14 +129,14 @@ class SoundReader:
 
 
 def check_length(seconds: float, max_seconds: float) -> None:
-    """Raises AudioTooLong for a sound that lasts longer than it may."""
+    """Raises AudioTooLong."""
     # Sums of many lengths are off by a little.
     if seconds > max_seconds + 1e-6:
         raise AudioTooLong(f"the sound lasts more than the allowed {max_seconds:g} s")
 
 
 def check_shape(rate: int, channels: int) -> None:
-    """Raises MediaError for a number of samples per second or of channels that no sound has."""
+    """Raises MediaError unless `rate` is 1 to MAX_RATE and `channels` 1 to MAX_CHANNELS."""
     if not 1 <= rate <= MAX_RATE:
         raise MediaError(f"the sound has {rate} samples a second, it must have 1 to {MAX_RATE}")
     if not 1 <= channels <= MAX_CHANNELS:
@@ -149,11 +145,7 @@ def check_shape(rate: int, channels: int) -> None:
 
 @contextmanager
 def open_sound(data: bytes | memoryview) -> Iterator[SoundReader]:
-    """Opened with nothing to reach but the bytes: no protocol, no format that names other files, no rare codec.
-
-    Raises MediaError for what is no sound or holds no track of it. What a header says of rate and channels is checked
-    here, before a decoder runs; what frames say, when they come.
-    """
+    """Open without protocols, formats that name other files, or rare codecs. Raises MediaError by the header alone."""
     limits = {"codec_whitelist": DECODERS, "max_samples": str(_MAX_FRAME)}
     options = {"format_whitelist": FORMATS, "protocol_whitelist": "", "codec_whitelist": "none"}
     try:
@@ -169,7 +161,7 @@ def open_sound(data: bytes | memoryview) -> Iterator[SoundReader]:
 
 
 def _sounding_stream(container: InputContainer) -> AudioStream:
-    """The track that a player would play. Raises MediaError when there is none that may be decoded."""
+    """The default track, else the first. Raises MediaError when there is none that may be decoded."""
     streams = list(container.streams.audio)
     if not streams:
         raise MediaError("the file holds no sound track")

@@ -1,4 +1,4 @@
-"""Boxes drawn on a picture, with their labels, as a PNG. Knows no model and no text but the labels."""
+"""Boxes drawn on a picture, with their labels, as a PNG."""
 
 import io
 import unicodedata
@@ -34,8 +34,6 @@ Area = tuple[int, int, int, int]  # x1, y1, x2, y2 in pixels
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Drawing:
-    """The picture with its boxes, and what its reader should know about it."""
-
     png: bytes
     notes: tuple[str, ...]
 
@@ -47,11 +45,10 @@ def draw_boxes(
     font_dirs: Sequence[Path] = FONT_DIRS,
     max_source_pixels: int = MediaConfig().max_source_pixels,
 ) -> Drawing:
-    """`image` (an encoded file or a picture, which is not changed) upright, on white, with every box and its label.
+    """`image` (an encoded file, or a picture, which is not changed) upright, on white, with every box and its label.
 
-    Boxes with the same `ref` have one colour; those without have one each and no label. Line and letters grow with
-    the picture. A label that no font on this system can draw is replaced by `#` and the box's number from 1, and a
-    note says so. Raises ValueError (a ChatError) for bytes that are no picture.
+    Boxes with the same `ref` have one colour; those without one have no label. A label that no font on this system can
+    draw becomes `#` and the box's number from 1, and a note says so. Raises ChatError for bytes that are no picture.
     """
     canvas = _open(image, max_source_pixels)
     draw = ImageDraw.Draw(canvas)
@@ -119,13 +116,11 @@ def _outline(
 
 
 def _clean(label: str) -> str:
-    """One line without control characters."""
     words = unicodedata.normalize("NFC", " ".join(label.split()))
     return "".join(char for char in words if unicodedata.category(char) not in {"Cc", "Cs", "Co", "Cn"})
 
 
 def _fitted(label: str, font: Font, width: int) -> str:
-    """The label, shortened with dots until it is no wider than the picture."""
     room = width - font.size * 0.7
     if font.getlength(label) <= room:
         return label
@@ -170,8 +165,6 @@ def _overlap(a: Area, b: Area) -> bool:
 
 
 class _Fonts:
-    """The fonts of this system in one size, opened as labels need them."""
-
     def __init__(self, font_dirs: Sequence[Path], size: int) -> None:
         plain = ImageFont.load_default(size)
         if not isinstance(plain, Font):
@@ -181,7 +174,6 @@ class _Fonts:
         self._rest = _faces(font_dirs, size)
 
     def find(self, text: str) -> Font | None:
-        """The first font that has every character of `text`, None where no one has."""
         for font in self._opened:
             if _covers(font, text):
                 return font

@@ -1,4 +1,4 @@
-"""A medium's source, as the client wrote it, becomes bytes. Knows no media format and no file outside the roots."""
+"""A medium's source, as the client wrote it, becomes bytes."""
 
 import os
 import re
@@ -18,11 +18,10 @@ _OPEN_DIRECTORY = os.O_RDONLY | os.O_NOFOLLOW | os.O_DIRECTORY | os.O_CLOEXEC
 
 
 def fetch(source: str, *, roots: Sequence[Path], max_bytes: int, param: str) -> bytes:
-    """The bytes behind `source`: a `data:` URL, a `file://` URL, or a path under one of `roots`.
+    """The bytes of a `data:` URL, a `file://` URL, or a path, absolute or relative to the working directory or a root.
 
-    A path may be absolute, or relative to the working directory or to a root. Symbolic links below a root are not
-    followed. Raises ChatError with param `param`; every path that is not a readable regular file under a root has one
-    and the same message, so that nothing is told of files elsewhere.
+    Symbolic links below a root are not followed. Raises ChatError with `param`; its message is the same for every path
+    that is no readable regular file under a root, so that it tells nothing of other files.
     """
     if source[:5].lower() == "data:":
         return _read_data_url(source, max_bytes, param)
@@ -99,10 +98,7 @@ def _candidates(path: str, roots: Sequence[Path]) -> Iterator[tuple[str, list[st
 
 
 def _open_beneath(root: str, names: list[str]) -> int:
-    """A descriptor of the regular file root/names..., opened name by name, so that no link can lead outside.
-
-    Raises OSError for whatever else lies there.
-    """
+    """A descriptor of the regular file root/names..., opened name by name: no link leads outside. Raises OSError."""
     if not names:
         raise OSError
     directory = os.open(root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)

@@ -1,8 +1,7 @@
 """Which frames of a video are looked at, how large and how far apart they are.
 
-The rule is that of the preprocessing package which these models were published with: 2 frames a second, an
-even number of them, at least 4 and at most 768, spread evenly over the video by index; 128 to 768 tokens a frame within
-a budget for the whole video. Requests may set `MediaOptions`; `VideoCaps` are the server's and win.
+The rule is that of the models' published preprocessing package: 2 frames a second, 4 to 768 and an even number, spread
+evenly by index; 128 to 768 tokens a frame within a budget for the video. `VideoCaps` win over `MediaOptions`.
 """
 
 import math
@@ -26,10 +25,7 @@ MIN_SLACK = 1.05  # where the budget leaves less than a frame's minimum, a frame
 
 
 class FrameRules(msgspec.Struct, frozen=True, kw_only=True):
-    """What a checkpoint wants to see of a video where the request does not say: the published rule, or its own.
-
-    Whatever they say, no frame has more than 602,112 pixels (768 tokens of 28 x 28).
-    """
+    """What a checkpoint wants where the request does not say. FRAME_MAX_PIXELS bounds a frame all the same."""
 
     fps: float = FPS
     min_frames: int = MIN_FRAMES  # of those that sampling by fps takes
@@ -59,8 +55,6 @@ PUBLISHED = FrameRules()
 
 
 class FrameSampling(msgspec.Struct, frozen=True, kw_only=True):
-    """What is looked at, in the order in which the model sees it."""
-
     indices: tuple[int, ...]  # of frames in presentation order; even in number, ascending, repeats allowed
     seconds_per_grid: float  # between two temporal grids
 
@@ -73,10 +67,7 @@ def sample_frames(
     *,
     rules: FrameRules = PUBLISHED,
 ) -> FrameSampling:
-    """The frames to look at in a video of `n_frames` that shows `video_fps` frames a second on average.
-
-    Raises MediaError when the video is empty or `num_frames` asks for more frames than there are.
-    """
+    """`video_fps` is an average. Raises MediaError for no frames, and `num_frames` below 2 or above `n_frames`."""
     n = count_frames(n_frames, video_fps, options, caps, rules)
     sampled_fps = n / n_frames * video_fps
     return FrameSampling(indices=frame_indices(n_frames, n), seconds_per_grid=FRAME_FACTOR / sampled_fps)
@@ -85,12 +76,7 @@ def sample_frames(
 def sample_frame_list(
     n_frames: int, options: MediaOptions, caps: VideoCaps, *, rules: FrameRules = PUBLISHED
 ) -> FrameSampling:
-    """The same for a list of `n_frames` frames, which somebody has sampled already: all of them, the last one twice
-    where their number is odd. `fps` tells the rate they were taken at, which no cap bounds; `num_frames` chooses
-    among them.
-
-    Raises MediaError when the list is empty or too long.
-    """
+    """All frames of a list taken at `fps`, made even in number, or `num_frames` of them. Raises MediaError."""
     if not 1 <= n_frames <= caps.max_frames:
         raise MediaError(f"a list of {n_frames} frames cannot be served, it must have 1 to {caps.max_frames}")
     rate = float(options.fps or rules.fps)
@@ -105,7 +91,7 @@ def sample_frame_list(
 def count_frames(
     n_frames: int, video_fps: float, options: MediaOptions, caps: VideoCaps, rules: FrameRules = PUBLISHED
 ) -> int:
-    """How many frames to look at: even, at least 2. A video of one frame shows it twice, whatever was asked for."""
+    """An even number, at least 2; a video of one frame shows it twice. Raises as sample_frames does."""
     if n_frames < 1 or not (math.isfinite(video_fps) and video_fps > 0):
         raise MediaError("the video holds no frames")
     if n_frames < FRAME_FACTOR:
@@ -132,10 +118,7 @@ def frame_indices(n_frames: int, n: int) -> tuple[int, ...]:
 def frame_size(
     height: int, width: int, n: int, options: MediaOptions, caps: VideoCaps, *, factor: int = 28
 ) -> tuple[int, int]:
-    """(height, width) that each of `n` frames is resized to: multiples of `factor` within the pixel budget.
-
-    `height` and `width` are those of the upright frame. Raises MediaError when one is more than 200 times the other.
-    """
+    """(height, width), multiples of `factor`, of each of `n` upright frames. Raises MediaError above 200:1 or for 0."""
     if height < 1 or width < 1 or max(height, width) > MAX_ASPECT * min(height, width):
         raise MediaError(f"a video of {width} x {height} cannot be served: one side is too long for the other")
     low = min(options.min_pixels or FRAME_MIN_PIXELS, FRAME_MAX_PIXELS)

@@ -1,4 +1,4 @@
-"""Encoded images become RGB pixels and uint8 patches; Pillow is the specification. Knows no model and no file name."""
+"""Encoded images become RGB pixels and uint8 patches; Pillow is the specification."""
 
 import io
 import struct
@@ -37,7 +37,7 @@ _TRANSPOSE = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ImageHeader:
-    """What the first bytes tell. Sizes are those of the upright image, in pixels."""
+    """Sizes are those of the upright image, in pixels."""
 
     width: int
     height: int
@@ -50,10 +50,9 @@ def read_header(data: bytes, *, max_source_pixels: int, param: str) -> ImageHead
 
 
 def decode_rgb(data: bytes, *, max_source_pixels: int, param: str, on_white: bool = True) -> Image.Image:
-    """The first frame, upright, as RGB: transparency lies on white, as in the image processors of transformers.
+    """The first frame, upright, as RGB, of the size in `read_header`. Raises ChatError, also for damaged data.
 
-    Not `on_white`: transparency is forgotten, and what is below it shows, as with Pillow's plain convert("RGB").
-    Its size is that of `read_header`. Raises ChatError, also when the data behind the header is damaged.
+    Transparency lies on white, as in transformers' processors. Not `on_white`: what is below it shows.
     """
     image, header = _open(data, max_source_pixels, param)
     with _pillow(_DAMAGED, param):
@@ -67,17 +66,13 @@ def decode_rgb(data: bytes, *, max_source_pixels: int, param: str, on_white: boo
 
 
 def resize(image: Image.Image, *, width: int, height: int) -> Image.Image:
-    """Bicubic, by Pillow. The size it already has costs nothing."""
     if image.size == (width, height):
         return image
     return image.resize((width, height), Image.Resampling.BICUBIC)
 
 
 def to_patches(image: Image.Image, *, patch: int, merge: int) -> np.ndarray:
-    """uint8 [h/patch * w/patch, 3 * patch * patch] of an RGB image whose sides are multiples of patch * merge.
-
-    Rows are in merge-block order (h', w', merge, merge), columns are (channel, y, x).
-    """
+    """uint8 [h/patch * w/patch, 3 * patch * patch]: rows (h', w', merge, merge), columns (channel, y, x)."""
     width, height = image.size
     rows, columns = height // (patch * merge), width // (patch * merge)
     # One row of one patch is one item of `patch` bytes, so that numpy moves it whole.
@@ -147,7 +142,7 @@ def _orientation(image: Image.Image, data: bytes) -> int:
 
 
 def _late_png_exif(data: bytes) -> bytes | None:
-    """The eXIf chunk of a PNG, which may also stand behind the pixels, where opening does not look."""
+    """The eXIf chunk of a PNG, which may also follow the pixels, where opening does not look."""
     at = 8
     while at + 8 <= len(data):
         length, name = struct.unpack_from(">I4s", data, at)

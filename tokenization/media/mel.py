@@ -1,8 +1,7 @@
-"""Samples become the log-mel frames that Whisper-style encoders listen to. Knows no sound format and no model.
+"""Samples become the log-mel frames that Whisper-style encoders take.
 
-Frames stand `hop` samples apart, the first centred at sample 0: Hann window, power of the spectrum, triangular filters
-on the Slaney mel scale, log10, cut off 80 dB below the loudest value of the sound, then (x + 4) / 4. The arithmetic is
-float64 up to the returned array; published extractors work in float32 and differ from it by their own rounding.
+Frames are centred at every `hop`-th sample from 0: Hann window, power, triangles on the Slaney mel scale, log10, cut
+off 80 dB below the loudest value, (x + 4) / 4. All is float64 up to log10; published extractors use float32.
 """
 
 import math
@@ -12,7 +11,7 @@ from functools import lru_cache
 import numpy as np
 
 CONTEXT_FRAMES = 2
-"""Frames behind the last valid one that still reach an encoder which convolves a whole padded sound (kernels 3 and 3,
+"""Frames after the last valid one that still reach an encoder which convolves a whole padded sound (kernels 3 and 3,
 the second with stride 2) and hides the padding only afterwards. Their windows may hold the sound's last samples, so
 they cannot be guessed from the valid frames."""
 
@@ -37,14 +36,10 @@ class MelSpec:
 def log_mel(samples: np.ndarray, spec: MelSpec, length: int | None = None, context: int = 0) -> np.ndarray:
     """float32 [ceil(n / hop) + context, n_mels] of `samples`, float32 [n], mono at `spec.rate`.
 
-    The frames are those that an extractor gives which pads to `length` samples, without the padding's own: zeros
-    follow the samples up to `length`, what lies beyond it is cut off (n is then `length`), and windows that reach over
-    the start or over `length` see the signal mirrored there. None: zeros follow without end.
-
-    `context` frames of the padding are kept behind the valid ones; those behind `length` are all zeros.
-
-    Raises ValueError where `samples` is empty or not one row, or `length` is not more than half a window or not a whole
-    number of hops.
+    The frames are those of an extractor that pads to `length` samples, without the padding's own: zeros follow the
+    samples, what lies beyond `length` is cut off (n is then `length`), and windows over either end see the signal
+    mirrored. None: zeros follow without end. `context` frames of padding follow, all zeros after `length`. Raises
+    ValueError for `samples` that are no row or a `length` that is no whole number of hops above half a window.
     """
     if samples.ndim != 1 or not len(samples):
         raise ValueError(f"samples must be one row and not empty, got {samples.shape}")
@@ -55,7 +50,7 @@ def log_mel(samples: np.ndarray, spec: MelSpec, length: int | None = None, conte
         raise ValueError(f"length must be a multiple of {spec.hop} samples, got {length}")
     signal = samples if length is None else samples[:length]
     n = -(-len(signal) // spec.hop)
-    # Windows centred behind the last sample still reach back to it and may hold the loudest value of the sound.
+    # Windows centred after the last sample still reach back to it and may hold the loudest value of the sound.
     n_all = n + max(context, -(-half // spec.hop))
     if length is not None:
         n_all = min(n_all, length // spec.hop)
@@ -95,7 +90,7 @@ def _pad(signal: np.ndarray, n_frames: int, spec: MelSpec, length: int | None) -
     padded[half - len(head) : half] = head[::-1]
     if length is None or half + length >= total:
         return padded
-    end = half + length  # the first place behind the padding length: mirrored, without repeating the last sample
+    end = half + length  # the first place after the padding length: mirrored, without repeating the last sample
     over = total - end
     padded[end:] = padded[end - 1 - over : end - 1][::-1]
     return padded

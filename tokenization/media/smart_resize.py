@@ -6,11 +6,7 @@ MAX_ASPECT = 200
 
 
 def smart_resize(height: int, width: int, *, factor: int, min_pixels: int, max_pixels: int) -> tuple[int, int]:
-    """(height, width) to resize to: multiples of `factor`, between the pixel bounds, aspect nearly kept.
-
-    Sides are rounded to the nearest multiple, halves to the even one. Raises ValueError when one side is more than
-    200 times the other.
-    """
+    """(height, width): multiples of `factor`, halves to the even one, within bounds. Raises ValueError above 200:1."""
     if max(height, width) > MAX_ASPECT * min(height, width):
         raise ValueError(f"one side of {width} x {height} is more than {MAX_ASPECT} times the other")
     rounded_h, rounded_w = round(height / factor) * factor, round(width / factor) * factor
@@ -27,10 +23,7 @@ def smart_resize(height: int, width: int, *, factor: int, min_pixels: int, max_p
 
 
 def held_resize(height: int, width: int, *, factor: int, min_pixels: int, max_pixels: int, cap: int) -> tuple[int, int]:
-    """(height, width) by `smart_resize`, whose bounds give way to its rounding, but at most max(cap, factor^2) pixels.
-
-    What keeps within `cap` is as `smart_resize` has it. Raises ValueError as it does.
-    """
+    """`smart_resize`, held to at most max(cap, factor^2) pixels where its rounding goes beyond. Raises as it does."""
     size = smart_resize(height, width, factor=factor, min_pixels=min_pixels, max_pixels=max_pixels)
     if size[0] * size[1] <= cap:
         return size
@@ -48,5 +41,5 @@ def held_resize(height: int, width: int, *, factor: int, min_pixels: int, max_pi
 
 
 def n_tokens(grid: tuple[int, int, int], merge: int) -> int:
-    """Tokens that a (t, h, w) grid of patches becomes: one for each merge x merge block."""
+    """One for each merge x merge block of a (t, h, w) grid of patches."""
     return grid[0] * (grid[1] // merge) * (grid[2] // merge)

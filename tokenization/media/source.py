@@ -1,4 +1,4 @@
-"""One medium fetched and not yet opened: bytes, or the bytes of each picture of a video. Knows no media format."""
+"""One medium fetched and not yet opened: bytes, or the bytes of each picture of a video."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -16,8 +16,6 @@ from tokenization.media.frame_sampling import VideoCaps
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Source:
-    """What a client sent for one medium, with what it said beside it."""
-
     kind: Kind
     param: str  # the field it came from: what errors name
     data: bytes  # as encoded; empty where there are frames
@@ -27,10 +25,7 @@ class Source:
 
 
 def tracks(source: Source) -> tuple[Source, ...]:
-    """The medium alone; or a video and, right behind it, the sound in the same bytes, where the client wants that.
-
-    Raises ChatError when it wants the sound of a list of pictures.
-    """
+    """The medium, then the sound of a video where the client wants it. Raises ChatError for the sound of pictures."""
     if source.kind != "video" or not source.options.use_audio:
         return (source,)
     if source.frames:
@@ -39,10 +34,7 @@ def tracks(source: Source) -> tuple[Source, ...]:
 
 
 def fetch_source(media: Media, limits: MediaConfig) -> Source:
-    """Read what `media` names: a file, a data URL, a list of either, or `data:video/jpeg;base64,a,b,c`.
-
-    Raises ChatError, naming the medium; a list of pictures counts as one file of their joint size.
-    """
+    """A file, a data URL, a list of either, or `data:video/jpeg;base64,a,b,c`. Raises ChatError, naming the medium."""
     frames: tuple[bytes, ...] = ()
     data = b""
     pictures = _jpeg_payload(media) if media.kind == "video" else None
@@ -58,7 +50,6 @@ def fetch_source(media: Media, limits: MediaConfig) -> Source:
 
 
 def video_caps(limits: MediaConfig) -> VideoCaps:
-    """What the server's limits allow of one video."""
     return VideoCaps(
         max_frames=limits.max_frames,
         max_duration_s=limits.max_video_seconds,
@@ -71,7 +62,7 @@ def video_caps(limits: MediaConfig) -> VideoCaps:
 
 @contextmanager
 def video_errors(param: str) -> Iterator[None]:
-    """What is wrong with a video is wrong with the field it came from; the message names the option that is wrong."""
+    """A MediaError as a ChatError of the field `param`; the message names the option that is wrong."""
     try:
         yield
     except MediaError as error:
@@ -107,10 +98,7 @@ def _check_size(nbytes: int, limits: MediaConfig, param: str) -> None:
 
 
 def split_jpegs(payload: str, caps: VideoCaps) -> list[bytes]:
-    """What follows `data:video/jpeg;base64,`: pictures in base64 with commas between them. Raises MediaError.
-
-    They are counted before the first one is decoded.
-    """
+    """Pictures in base64 with commas between them, counted before one is decoded. Raises MediaError."""
     n = payload.count(",") + 1
     if n > caps.max_frames:
         raise MediaError(f"the video has {n} frames, at most {caps.max_frames} are allowed")

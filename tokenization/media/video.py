@@ -1,4 +1,4 @@
-"""A video, whether one file or a list of pictures: which frames, how large, then those frames. Knows no model."""
+"""A video, whether one file or a list of pictures: which frames, how large, then those frames."""
 
 from collections.abc import Sequence
 
@@ -23,12 +23,7 @@ from tokenization.media.video_probe import probe
 
 
 def plan_video(source: Source, limits: MediaConfig, rules: FrameRules = PUBLISHED, *, factor: int) -> VideoPlan:
-    """Choose frames and their size: sides are multiples of `factor`.
-
-    What the request does not say is as `rules` have it; the limits hold for both.
-
-    Raises ChatError for what is no video or above the limits.
-    """
+    """Frames and their size, with sides that `factor` divides. Raises ChatError for no video or above the limits."""
     caps, options = video_caps(limits), _bounded(source.options, rules, limits.max_pixels)
     info: VideoInfo | None = None
     with video_errors(source.param):
@@ -51,10 +46,9 @@ def plan_video(source: Source, limits: MediaConfig, rules: FrameRules = PUBLISHE
 
 
 def read_video(source: Source, plan: VideoPlan, limits: MediaConfig) -> np.ndarray:
-    """uint8 [n, height, width, 3]: the frames of the plan, upright and resized.
+    """uint8 [n, height, width, 3]: the frames of the plan, upright and resized. Raises ChatError when none decodes.
 
-    Where some do not decode, the picture before takes their place, as on a screen; the end of a video from where on
-    none does is left out, in whole temporal grids. Raises ChatError when no frame decodes.
+    A frame of a file that does not decode shows the one before, else the first that does; a damaged end is left out.
     """
     caps = video_caps(limits)
     with video_errors(source.param):
@@ -67,8 +61,7 @@ def read_video(source: Source, plan: VideoPlan, limits: MediaConfig) -> np.ndarr
 def video_patches(frames: np.ndarray, *, patch: int, merge: int) -> np.ndarray:
     """uint8 [n, height, width, 3] -> [n/2 * h * w, 3 * 2 * patch * patch], h and w in patches.
 
-    Rows are in merge-block order inside each temporal grid (t, h', w', merge, merge), columns are
-    (channel, frame, y, x).
+    Rows are in the order (t, h', w', merge, merge), columns are (channel, frame, y, x).
     """
     n, height, width, _ = frames.shape
     t, rows, columns = n // FRAME_FACTOR, height // (patch * merge), width // (patch * merge)

@@ -1,4 +1,4 @@
-"""One video opened by a restrained FFmpeg, its packets, and the decoding of some of its frames. Knows no pixels."""
+"""One video opened by a restrained FFmpeg, its packets, and the decoding of some of its frames."""
 
 import io
 from collections import deque
@@ -30,8 +30,6 @@ _NOT_MOVING = Disposition.attached_pic | Disposition.timed_thumbnails | Disposit
 
 
 class VideoReader:
-    """One open video: its packets, and what the decoder makes of them."""
-
     def __init__(self, container: InputContainer, stream: VideoStream) -> None:
         self.container = container.format.name
         self.stream = stream
@@ -40,7 +38,7 @@ class VideoReader:
         self._context = stream.codec_context
 
     def packets(self) -> "Iterator[Packet[VideoStream]]":
-        """Those that hold something, as they lie in the file. A file that breaks off ends there."""
+        """Packets that hold something, in file order. A file that breaks off ends there."""
         # IndexError: PyAV has no object for a stream that a damaged file seems to gain on the way.
         try:
             for packet in self._source.demux(self.stream):
@@ -50,11 +48,7 @@ class VideoReader:
             return
 
     def decode(self, index: PacketIndex, runs: Sequence[Run]) -> Iterator[VideoFrame]:
-        """The frames of some runs as they are shown, with the number of their packet as `pts`.
-
-        Between runs packets are passed over, and inside one those frames that nothing wanted depends on, where the
-        decoder can tell.
-        """
+        """Frames as they are shown, the packet's number as `pts`; some that no wanted one needs are left out."""
         wanted = {int(index.packets[frame]) for run in runs for frame in run.frames}
         skips = self._context.name in _SKIPPING and not (index.interlaced or index.counted)
         packets = enumerate(self.packets())
@@ -76,8 +70,7 @@ class VideoReader:
     def pick(self, index: PacketIndex, runs: Sequence[Run]) -> Iterator[tuple[int, VideoFrame]]:
         """(frame number, frame) for each frame that the runs are for and that decodes.
 
-        A packet without a picture of its own shows what was on the screen before: the second field of an interlaced
-        frame, a repeat. Its frame is the one before it in the same run; at the end, only if nothing went wrong.
+        A packet without a picture (a second field, a repeat) gives the frame before it, at the end only without errors.
         """
         if index.counted:
             yield from self._count(index, runs)
@@ -112,7 +105,7 @@ class VideoReader:
                 return
 
     def _feed(self, packet: "Packet[VideoStream] | None") -> list[VideoFrame]:
-        """What comes out when a packet goes in; None: what is still inside, after which the decoder starts anew."""
+        """None instead of a packet: what is still inside, after which the decoder starts from nothing."""
         try:
             return self._context.decode(packet)
         except av.MemoryError:
@@ -129,10 +122,9 @@ class VideoReader:
 def open_video(
     data: bytes | memoryview, caps: VideoCaps, *, threads: int = 1, study: bool = False
 ) -> Iterator[VideoReader]:
-    """Opened with nothing to reach but the bytes: no protocol, no format that names other files, no rare codec.
+    """Open without protocols, formats that name other files, or rare codecs. Raises MediaError by the header alone.
 
-    With `study` FFmpeg decodes the first frames while it opens, to learn what some headers do not say (by how much the
-    frames are out of order, when a packet is shown); without, nothing is decoded before somebody asks.
+    `study` lets FFmpeg decode the first frames, for what some headers do not say: the order and the times of packets.
     """
     limits = {"max_pixels": str(caps.max_source_pixels), "codec_whitelist": DECODERS}
     options = {"format_whitelist": FORMATS, "protocol_whitelist": "", **limits}
@@ -151,7 +143,7 @@ def open_video(
 
 
 def _moving_stream(container: InputContainer, caps: VideoCaps) -> VideoStream:
-    """The video stream that a player would show. Raises MediaError when there is none that may be decoded."""
+    """The default stream, else the first that moves. Raises MediaError when there is none that may be decoded."""
     streams = [stream for stream in container.streams.video if not stream.disposition & _NOT_MOVING]
     if not streams:
         raise MediaError("the file holds no video stream")

@@ -1,4 +1,4 @@
-"""The bytes of a video become upright RGB frames of one size, by seek-and-sample. Knows no model and no file names."""
+"""The bytes of a video become upright RGB frames of one size; only packets that lead to them are decoded."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -24,11 +24,8 @@ def read_frames(
 ) -> tuple[np.ndarray, tuple[int, ...]]:
     """uint8 [n, height, width, 3] of the frames `indices`, resized to `size` (height, width), and which those are.
 
-    `info` is what `probe` said of the same bytes; an index may be asked for twice. Only the packets that lead from key
-    frames to the wanted ones are decoded. A frame that does not decode is left out; where an intact file has no
-    picture of its own at an index, the one still shown then takes its place.
-
-    Raises MediaError when none decodes or too much would have to be decoded.
+    `info` is `probe`'s of the same bytes. A frame that does not decode is left out; an index without a picture shows
+    the one before. Raises MediaError when none decodes or too many would be, ValueError for an index out of range.
     """
     if not indices or min(indices) < 0 or max(indices) >= info.n_frames:
         raise ValueError(f"frame indices must lie in 0 .. {info.n_frames - 1}")
@@ -72,10 +69,7 @@ def probe_jpegs(pictures: Sequence[bytes], caps: VideoCaps) -> tuple[int, int]:
 def frames_from_jpegs(
     pictures: Sequence[bytes], indices: Sequence[int], size: tuple[int, int], caps: VideoCaps
 ) -> np.ndarray:
-    """uint8 [n, height, width, 3] of the pictures `indices`, all resized to `size` (height, width).
-
-    JPEG as the name of the data URL says, and whatever else the server reads as an image. Raises MediaError.
-    """
+    """uint8 [n, height, width, 3] of `indices` at `size` (height, width); any image format. Raises MediaError."""
     out = np.empty((len(indices), *size, 3), np.uint8)
     done: dict[int, int] = {}
     for row, i in enumerate(indices):

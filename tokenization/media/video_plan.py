@@ -9,10 +9,7 @@ import numpy as np
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class PacketIndex:
-    """Which packets make which frame. Frames are numbered as they are shown, packets as they lie in the stream.
-
-    The numbers of packets are the same at every reading, so that no container has to be able to seek.
-    """
+    """Frames are numbered as they are shown, packets as they lie in the stream, the same at every reading."""
 
     packets: np.ndarray  # int64 [frames]: the packet of each frame
     keys: tuple[int, ...]  # packets at which decoding can start, ascending; at least one
@@ -29,7 +26,7 @@ class PacketIndex:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Run:
-    """Packets start .. stop, decoded without a break for the sake of some frames."""
+    """Packets start .. stop, both included, decoded without a break."""
 
     start: int
     stop: int
@@ -60,8 +57,6 @@ def plan_runs(index: PacketIndex, frames: Sequence[int]) -> tuple[Run, ...]:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class VideoInfo:
-    """What the packets and one decoded frame of a video tell. Frames are numbered as they are shown."""
-
     width: int  # of the upright frame, pixels
     height: int
     n_frames: int
@@ -75,8 +70,6 @@ class VideoInfo:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class VideoPlan:
-    """What is looked at, before more than one frame is decoded."""
-
     indices: tuple[int, ...]  # of frames in presentation order; even in number
     times: tuple[float, ...]  # seconds since the first frame of the video, for each of them
     seconds_per_grid: float  # between two temporal grids

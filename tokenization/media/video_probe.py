@@ -27,11 +27,7 @@ _UPRIGHT = {
 
 
 def probe(data: bytes | memoryview, caps: VideoCaps) -> VideoInfo:
-    """Read the packets of a video, then decode one frame, which alone says how the video is turned.
-
-    Raises MediaError for what is no video, holds none that can be decoded, or is above the caps; those are checked
-    before anything is decoded.
-    """
+    """Raises MediaError for what is no video, holds no frame that can be decoded, or is above the caps."""
     index, seconds, duration, fps = _read_packets(data, caps)
     if duration > caps.max_duration_s:
         raise MediaError(f"the video lasts {duration:.0f} s, at most {caps.max_duration_s:.0f} s are allowed")
@@ -99,10 +95,7 @@ def _read_index(video: VideoReader, caps: VideoCaps) -> tuple[PacketIndex, np.nd
 
 
 def _timing(seconds: np.ndarray, last: float, rate: float) -> tuple[float, float]:
-    """(duration, frames per second) of frames shown at `seconds`, the last for `last` if that is not 0.
-
-    The rate that the file names is taken where it fits, because times rounded to milliseconds do not give it exactly.
-    """
+    """(duration, frames per second). The file's rate is taken where it fits: times in milliseconds do not give it."""
     n = len(seconds)
     duration = float(seconds[-1]) + (last or float(seconds[-1]) / max(n - 1, 1))
     if rate > 0 and abs(rate * duration - n) <= 0.5:
@@ -113,7 +106,6 @@ def _timing(seconds: np.ndarray, last: float, rate: float) -> tuple[float, float
 
 
 def _first_picture(data: bytes | memoryview, index: PacketIndex, caps: VideoCaps) -> VideoFrame:
-    """The first frame that decodes at the start or at one of the first key frames."""
     with_keys = [0, *(frame for frame in index.key_frames[:_FIRST_TRIES] if 0 < frame < len(index.packets))]
     for number in with_keys:
         with open_video(data, caps) as video:

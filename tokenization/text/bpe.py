@@ -1,4 +1,4 @@
-"""Text to ids and ids to bytes, by a checkpoint's tokenizer.json. Knows no chat and no model."""
+"""Text to ids and ids to bytes, by a checkpoint's tokenizer.json."""
 
 import json
 import re
@@ -15,10 +15,8 @@ _NAMED_TOKENS = ("bos_token", "eos_token", "unk_token", "sep_token", "pad_token"
 
 
 class BPETokenizer:
-    """One tokenizer; made once per process. Special tokens have no way in through text."""
-
     def __init__(self, tokenizer: Tokenizer, special: Mapping[str, int]) -> None:
-        """`tokenizer` must flag as special just those added tokens that `special` holds, as `from_checkpoint` does."""
+        """`tokenizer` must flag as special exactly those added tokens that `special` holds."""
         tokenizer.encode_special_tokens = True  # a special token typed in text is text
         tokenizer.no_truncation()
         tokenizer.no_padding()
@@ -32,10 +30,7 @@ class BPETokenizer:
 
     @classmethod
     def from_checkpoint(cls, checkpoint: Checkpoint, extra_special: Collection[int] = ()) -> "BPETokenizer":
-        """From tokenizer.json and tokenizer_config.json. `extra_special` are ids that mark media or turns.
-
-        Raises CheckpointError when a file is missing or damaged, or when an extra id is not in the vocabulary.
-        """
+        """`extra_special` are ids that mark media or turns. Raises CheckpointError for a bad file or unknown id."""
         path = checkpoint.path / "tokenizer.json"
         if not path.is_file():
             raise CheckpointError(f"{checkpoint.path}: no tokenizer.json here")
@@ -58,21 +53,14 @@ class BPETokenizer:
         return cls(tokenizer, special)
 
     def encode(self, text: str) -> list[int]:
-        """Ids of ordinary text: never a special one, whatever the text holds.
-
-        Raises ChatError where a vocabulary spells a special token by ordinary merges, so that text would become it.
-        """
+        """Raises ChatError where a vocabulary spells a special token by merges, so that text would become it."""
         ids: list[int] = self._tokenizer.encode(text, add_special_tokens=False).ids
         if not self._special_ids.isdisjoint(ids):
             raise ChatError("the text holds a word that this model's vocabulary keeps for marks")
         return ids
 
     def encode_pieces(self, pieces: Iterable[tuple[str, bool]]) -> list[int]:
-        """Ids of a rendered prompt, given as (text, written by a user).
-
-        The prompt is cut at special tokens in what no user wrote, and what lies between two cuts is encoded as one
-        text, because merges reach across the border of a user's words.
-        """
+        """Pieces are (text, written by a user). Cuts are only at the template's special tokens: merges cross pieces."""
         ids: list[int] = []
         pending: list[str] = []
         for text, from_user in pieces:
@@ -90,11 +78,9 @@ class BPETokenizer:
         return ids
 
     def token_bytes(self, token_id: int) -> bytes:
-        """The bytes this id stands for; a special token's are its text, b"" where the vocabulary has no entry."""
         return self._bytes[token_id] if 0 <= token_id < self.vocab_size else b""
 
     def is_special(self, token_id: int) -> bool:
-        """Whether this id is no part of a text."""
         return token_id in self._special_ids
 
     def _flush(self, pending: list[str], ids: list[int]) -> None:
@@ -119,7 +105,7 @@ def _special_tokens(tokenizer: Tokenizer, checkpoint: Checkpoint) -> dict[str, i
 
 
 def _flag_special(text: str, special: Mapping[str, int]) -> str:
-    """tokenizer.json with exactly these added tokens flagged as special: typed text never becomes one of them."""
+    """tokenizer.json with exactly these added tokens flagged as special: typed text never becomes one."""
     document: dict[str, Any] = json.loads(text)
     for entry in document["added_tokens"]:
         entry["special"] = entry["content"] in special

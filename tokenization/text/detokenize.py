@@ -7,7 +7,7 @@ from tokenization.text.tokenizer import Tokenizer
 
 
 class Detokenizer:
-    """The text of one answer as it grows. All pieces joined equal the whole answer decoded at once."""
+    """All pieces joined equal the whole answer decoded at once."""
 
     def __init__(self, tokenizer: Tokenizer) -> None:
         self._tokenizer = tokenizer
@@ -38,10 +38,7 @@ class StopStrings:
         self._held = ""
 
     def push(self, text: str) -> tuple[str, bool]:
-        """(text that is safe to show, whether a stop string is complete). After a hit nothing more may be pushed.
-
-        Of several stops the one that ends first counts, and of those the longest; by default it is not shown.
-        """
+        """(text safe to show, stop found): the first to end wins, then the longest. Nothing may be pushed after it."""
         start = len(self._held)
         self._held += text
         for at in range(start, len(self._held)):
@@ -55,12 +52,12 @@ class StopStrings:
         return shown, False
 
     def flush(self) -> str:
-        """What was held back, at the end of a text in which no stop string is complete."""
+        """What was held back, at the end of a text without a stop string."""
         shown, self._held = self._held, ""
         return shown
 
     def _advance(self, char: str) -> int:
-        """Take one character; the length of the longest stop it completes, or 0."""
+        """Take one character; the length of the longest stop that it completes, or 0."""
         hit = 0
         for i, (stop, table) in enumerate(zip(self._stops, self._tables, strict=True)):
             matched = self._matched[i]

@@ -1,4 +1,4 @@
-"""A checkpoint's own chat template, rendered so that users' words can be told from the template's. Knows no ids."""
+"""A checkpoint's own chat template, rendered so that users' words can be told from the template's."""
 
 import json
 import re
@@ -29,10 +29,8 @@ _RENDER_ERRORS = (
 
 
 class ChatTemplate:
-    """One compiled template; made once, used for every chat."""
-
     def __init__(self, source: str, variables: Mapping[str, str], location: str) -> None:
-        """`variables` are the named tokens that the template sees; `param` is the file, for errors."""
+        """`variables` are the named tokens, `location` is the file that errors name. Raises CheckpointError."""
         try:
             self._template = _environment().from_string(source)
         except jinja2.TemplateSyntaxError as error:
@@ -41,7 +39,7 @@ class ChatTemplate:
 
     @classmethod
     def from_checkpoint(cls, checkpoint: Checkpoint) -> "ChatTemplate":
-        """From the first of chat_template.jinja, chat_template.json, tokenizer_config.json that holds one."""
+        """From chat_template.jinja, chat_template.json or tokenizer_config.json. Raises CheckpointError without any."""
         config = checkpoint.file("tokenizer_config.json")
         variables: dict[str, str] = {}
         for name in _NAMED_TOKENS:
@@ -62,11 +60,7 @@ class ChatTemplate:
         )
 
     def render(self, chat: Chat) -> Pieces:
-        """The prompt of `chat`, up to where the assistant's answer begins, as pieces that say who wrote them.
-
-        A text's own blanks at either end count as the template's: they hold no words, and the template may trim them.
-        Raises ChatError when the template refuses the conversation.
-        """
+        """The prompt up to the answer; a text's outer blanks count as the template's. Raises ChatError if refused."""
         mark = secrets.token_hex(16)  # new for each chat: nobody can write it beforehand
         opening, closing = f"q{mark}b", f"q{mark}e"
         messages = [_message(turn, opening, closing) for turn in chat.turns]
@@ -88,7 +82,7 @@ class _Refused(jinja2.TemplateError):
 
 
 def _default_template(value: object) -> str | None:
-    """A template string, or the one named "default" of a list of named ones."""
+    """A template string, or the one named "default" in a list."""
     if isinstance(value, list):
         named = {entry.get("name"): entry.get("template") for entry in value if isinstance(entry, dict)}
         value = named.get("default")
@@ -96,7 +90,7 @@ def _default_template(value: object) -> str | None:
 
 
 def _message(turn: Turn, opening: str, closing: str) -> dict[str, Any]:
-    """One turn as the hub's templates know it: {"role", "content"} with a string or a list of typed parts."""
+    """One turn as the hub's templates take it: {"role", "content"} with a string or a list of typed parts."""
 
     def marked(text: str) -> str:
         core = text.strip()
@@ -121,7 +115,6 @@ def _medium(kind: Kind) -> dict[str, str]:
 
 
 def _words(part: Text | Boxes) -> str:
-    """What a user typed; boxes are typed as the model itself writes them."""
     return written(part.boxes, part.ref) if isinstance(part, Boxes) else part.text
 
 

@@ -1,4 +1,4 @@
-"""What everybody may ask of a vocabulary, whatever file it came from. Knows no vocabulary."""
+"""What everybody may ask of a vocabulary, whatever file it came from."""
 
 from collections.abc import Mapping
 from typing import Protocol
@@ -20,7 +20,7 @@ class Tokenizer(Protocol):
         """Bytes of the longest token."""
 
     def encode(self, text: str) -> list[int]:
-        """Ids of ordinary text: never a special one, whatever the text holds. Raises ValueError for what is no text."""
+        """Never a special id, whatever the text holds. Raises ValueError for text that has no ordinary ids."""
 
     def token_bytes(self, token_id: int) -> bytes:
         """The bytes this id stands for; a special token's are its text, b"" where the vocabulary has no entry."""
