@@ -1,4 +1,4 @@
-"""Batches of one kind of exercise: media of one size each, several questions about each. Knows no network."""
+"""Batches of one kind of exercise: media of one size each, several questions about each."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field

@@ -1,4 +1,4 @@
-"""Clips of one thing that moves left, right, up or down over a still ground. Knows nothing of questions and of codecs.
+"""Clips of one thing that moves left, right, up or down over a still ground.
 
 A clip is not a pile of frames but a function that draws the one at a time, because a server looks at few of them.
 """

@@ -1,8 +1,8 @@
 """The eight colour names: which shades carry each, and which shades can be told from one another.
 
 A shade belongs to a name when the nearest of all known shades, in CIE L*a*b*, is one of that name's; shades of other
-names that people use (pink, brown, grey, cyan ...) are known too, so that nothing near them is ever drawn as one of
-the eight. Knows nothing of shapes or pictures.
+names that people use (pink, brown, grey, cyan ...) are known too, so that nothing near them is ever drawn as one of the
+eight.
 """
 
 import colorsys

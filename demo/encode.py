@@ -1,4 +1,4 @@
-"""Files of sounds and clips as people have them: WAV, MP3, MP4, GIF and so on. Knows nothing of what they show.
+"""Files of sounds and clips as people have them: WAV, MP3, MP4, GIF and so on.
 
 No AV1: its usual encoder, SVT-AV1, gives a root process real-time priority, which starves everything else.
 """

@@ -1,7 +1,7 @@
 """The demo model's examination: chats with their right answers, drawn from seeds and wordings that training never sees.
 
 Each row of the accuracy card makes its items one by one; item i of a seed always asks, shows and plays the same, though
-encoders of clips may differ in a few bytes. Knows no server.
+encoders of clips may differ in a few bytes.
 """
 
 import zlib

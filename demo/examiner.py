@@ -1,4 +1,4 @@
-"""Puts an examination to a running server over HTTP and marks the answers. Knows no model and no card."""
+"""Puts an examination to a running server over HTTP and marks the answers."""
 
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor

@@ -1,4 +1,4 @@
-"""What both towers and the decoder of the demo model are made of. Knows no sizes and no order of parts."""
+"""What both towers and the decoder of the demo model are made of."""
 
 import torch
 import torch.nn.functional as F

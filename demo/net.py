@@ -1,6 +1,6 @@
 """The demo model as a network that can be trained: the layout and tensor names of the thinker's checkpoints.
 
-The runtime has its own implementation for serving; a test holds the two against each other. Knows no data.
+The runtime has its own implementation for serving; a test holds the two against each other.
 """
 
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""The log of a training run as a picture. Knows nothing of training."""
+"""The log of a training run as a picture."""
 
 import json
 from pathlib import Path

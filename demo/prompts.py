@@ -1,4 +1,4 @@
-"""A chat with an answer becomes ids, labels and positions, as the server would lay it out. Knows no pixels.
+"""A chat with an answer becomes ids, labels and positions, as the server would lay it out.
 
 A test holds this against the server's own reading of the same chat.
 """

@@ -1,4 +1,4 @@
-"""What rooms, microphones, lines and cheap files do to a sound. Knows nothing of what the sound is."""
+"""What rooms, microphones, lines and cheap files do to a sound."""
 
 import numpy as np
 import numpy.typing as npt

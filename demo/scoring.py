@@ -1,4 +1,4 @@
-"""When an answer is right, and how sure a share of right ones is. Knows no server and no media."""
+"""When an answer is right, and how sure a share of right ones is."""
 
 import math
 from collections.abc import Sequence

@@ -1,7 +1,4 @@
-"""The six shapes as polygons, in the many ways in which people draw them, and how one is painted on a picture.
-
-Knows nothing of scenes: what is drawn where is the caller's choice.
-"""
+"""The six shapes as polygons, in the many ways in which people draw them, and how one is painted on a picture."""
 
 from dataclasses import dataclass
 

@@ -1,4 +1,4 @@
-"""How large the demo model is, and what its checkpoint says of itself. Knows no tensors."""
+"""How large the demo model is, and what its checkpoint says of itself."""
 
 from dataclasses import dataclass
 

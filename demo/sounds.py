@@ -1,7 +1,7 @@
 """Sounds that a small model learns to hear by: counted beeps, high and low tones, glides, and nothing but noise.
 
-All are float32 mono at 16 kHz. It knows nothing of questions, of files and of models; `encode` makes files of these.
-`recording.worn_sound` makes of them what a microphone in a room would have heard.
+All are float32 mono at 16 kHz. `encode` makes files of these, and `recording.worn_sound` what a microphone in a room
+would have heard.
 """
 
 from dataclasses import dataclass

@@ -1,7 +1,7 @@
 """Pictures, clips and sounds as arrays that the towers take, several of one size; and what each token of them shows.
 
 Nothing goes through files here: pictures are resized and cut, and sounds become mel frames, by the very functions that
-the server uses. Knows no questions and no network.
+the server uses.
 """
 
 from collections.abc import Sequence

@@ -1,6 +1,6 @@
 """What can be asked about a picture, a pair, a clip or a sound whose content is known, and the right answer.
 
-Training and the accuracy card both ask through this. Knows no model and no file format.
+Training and the accuracy card both ask through this.
 """
 
 from collections.abc import Callable, Sequence

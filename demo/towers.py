@@ -1,6 +1,6 @@
 """The demo model's eyes and ears as networks that can be trained: pixels and mel frames to tokens of the decoder.
 
-Tensors are called as in the thinker's published checkpoints. Knows no prompt and no data.
+Tensors are called as in the thinker's published checkpoints.
 """
 
 import math

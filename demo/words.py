@@ -1,6 +1,6 @@
 """The language of the demo model: questions in many wordings, small talk, questions it cannot answer.
 
-Knows templates, slots and how people write (no question mark, capitals, a typo); knows no picture, clip or sound.
+It covers templates, slots and how people write (no question mark, capitals, a typo).
 """
 
 import re
