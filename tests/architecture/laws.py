@@ -12,6 +12,10 @@ CODE = (*ROOMS, "tests", "benchmarks", "demo", "docs", "examples")
 MAX_FILE_LINES = 300
 MAX_FUNCTION_LINES = 60
 MAX_MODULES = 15  # directly in one folder of a room
+MAX_PROSE = 100  # characters of a line
+PAGES = ("README*.md", "CONTRIBUTING.md", "CHANGELOG.md", "docs/**/*.md")
+
+_MARKER = re.compile(r"\s*(?:[-*+>]|\d+\.)\s+")  # of an item or a quotation
 
 
 def sources(root: Path, folders: tuple[str, ...]) -> Iterator[tuple[str, str]]:
@@ -116,6 +120,45 @@ def open_ends(root: Path) -> list[str]:
         for number, line in enumerate(text.splitlines(), 1)
         if pattern.search(line)
     ]
+
+
+def wide_prose(root: Path) -> list[str]:
+    """Lines of prose in the pages that are too long to be read, or compared, as plain text.
+
+    Code, rows of tables and the targets of links in headings may be longer, and so may a line that holds nothing but
+    one URL or one code span, which cannot be broken.
+    """
+    return [
+        f"{path.relative_to(root).as_posix()}:{number}: {len(line)} characters"
+        for pattern in PAGES
+        for path in sorted(root.glob(pattern))
+        for number, line in prose(path.read_text(encoding="utf-8"))
+        if len(line) > MAX_PROSE and not _unbreakable(line)
+    ]
+
+
+def prose(page: str) -> Iterator[tuple[int, str]]:
+    """Number and text of every line of a page that is neither code nor a table; headings without their links."""
+    fence, after_blank, in_code, in_list = "", True, False, False
+    for number, line in enumerate(page.splitlines(), 1):
+        text = line.strip()
+        if fence or text.startswith(("```", "~~~")):
+            if not fence:
+                fence = text[:3]
+            elif text.startswith(fence):
+                fence = ""
+        elif text:
+            # A blank line and four blanks begin code, except in a list, where they go on with an item.
+            in_code = line.startswith("    ") and (in_code or (after_blank and not in_list))
+            in_list = bool(_MARKER.match(line)) or (in_list and line.startswith(" "))
+            if not in_code and not text.startswith("|"):
+                yield number, re.sub(r"\]\([^)]*\)", "]", line) if text.startswith("#") else line
+        after_blank = not text
+
+
+def _unbreakable(line: str) -> bool:
+    """Whether a line, its marks of lists and quotations aside, holds no blank outside a code span."""
+    return re.fullmatch(r"(?:`[^`]*`|[^\s`])+", _MARKER.sub("", line).strip()) is not None
 
 
 def copy_sources(dockerfile: str) -> list[str]:

@@ -8,6 +8,7 @@ import pytest
 from tests.architecture import laws
 
 REPO = Path(__file__).resolve().parents[2]
+WIDE = "word " * 20 + "."  # one character more than a line of prose may have
 LONG_BODY = "".join(f"    x = {n}\n" for n in range(60))
 
 Law = Callable[[Path], list[str]]
@@ -28,6 +29,11 @@ PLANTS: list[tuple[Law, str, str]] = [
     (laws.mentions_of_models, "model/engine/a.py", '"""Knows FastVLForConditionalGeneration."""\nFastVL = 1\n'),
     (laws.mentions_of_shared_memory, "server/a.py", '"""Doc."""\nROOT = f"/dev/shm/{1}"\n'),
     (laws.open_ends, "server/a.py", '"""Doc."""\n# TO' + "DO later\n"),
+    (laws.wide_prose, "README.zh.md", f"{WIDE}\n"),
+    (laws.wide_prose, "docs/adr/a.md", f"1. An item:\n\n    {WIDE}\n"),
+    (laws.wide_prose, "docs/a.md", f"```\n{WIDE}\n```\n\n- {WIDE}\n"),
+    (laws.wide_prose, "CONTRIBUTING.md", f"Short.\n    {WIDE}\n"),
+    (laws.wide_prose, "CHANGELOG.md", f"- See `{WIDE}`\n"),
 ]
 CLEAN = {
     "model/registry.py": '"""Names fast_vl."""\n',
@@ -40,6 +46,8 @@ CLEAN = {
     **{f"shm/module_{n}.py": '"""Doc."""\n' for n in range(laws.MAX_MODULES - 1)},
     "tests/server/test_fine.py": '"""Doc."""\n',
     "tests/server/test_a.py": '"""Doc."""\n',
+    "README.md": f"# [Pages](https://host/{'page/' * 20})\n\n{WIDE[:-1]}\n\n    {WIDE}\n\n    {WIDE}\n",
+    "docs/adr/fine.md": f"| {WIDE} |\n\n```text\n{WIDE}\n```\n\n- `{WIDE}`\n- https://host/{'page/' * 20}\n",
     "server/fine.py": f'"""Doc."""\ndef f():\n{LONG_BODY[: -len("    x = 59" + chr(10))]}',
 }
 LAWS = list(dict.fromkeys(law for law, _, _ in PLANTS))
