@@ -13,7 +13,7 @@ import torch
 from transformers import AutoTokenizer, Qwen2_5OmniThinkerConfig, Qwen2_5OmniThinkerForConditionalGeneration
 from transformers.models.qwen2_5_omni.processing_qwen2_5_omni import Qwen2_5OmniProcessor
 
-from model.families.qwen2.feature_extractor import audio_tokens
+from model.families.qwen2.audio_features import audio_tokens
 from tests.tiny.qwen2_5_omni import TEMPLATE
 from tokenization.media.video_plan import VideoPlan
 from tokenization.processor import Measure

@@ -7,7 +7,7 @@ import numpy as np
 
 from configs.checkpoint import Checkpoint, ConfigSection
 from configs.serve import MediaConfig
-from model.families.qwen2.feature_extractor import FeatureExtractor
+from model.families.qwen2.audio_features import FeatureExtractor
 from model.family import Family
 from tokenization.chat.parts import Chat, Kind
 from tokenization.media.mel import CONTEXT_FRAMES

@@ -10,7 +10,7 @@ from av.audio.frame import AudioFrame
 
 from configs.checkpoint import Checkpoint, CheckpointError
 from configs.serve import MediaConfig
-from model.families.qwen2.feature_extractor import audio_tokens
+from model.families.qwen2.audio_features import audio_tokens
 from model.families.qwen2.qwen2_audio import Qwen2AudioProcessor
 from tests.samples.sounds import encode_sound, make_tone, make_wav
 from tests.samples.soundtracks import tone
