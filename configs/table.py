@@ -141,7 +141,7 @@ SETTINGS: tuple[Setting, ...] = (
     ),
     Setting(
         name="max_file_mib", section="media", field="max_file_bytes", kind="int", unit="MiB", scale=MIB, low=1,
-        high=4096, help="largest local media file, as encoded",
+        high=4096, help="largest media file, local or in a data: URL, as encoded",
     ),
     Setting(
         name="max_source_pixels", section="media", field="max_source_pixels", kind="int", unit="pixels", low=1,
@@ -221,7 +221,7 @@ SETTINGS: tuple[Setting, ...] = (
     ),
     Setting(
         name="pulse_seconds", section="", field="pulse_seconds", kind="float", unit="seconds", low=1, high=3600,
-        help="a worker or engine that is silent for so long is killed and started anew",
+        help="a worker or engine that is silent for so long is killed and started again",
     ),
     Setting(
         name="step_seconds", section="", field="step_seconds", kind="float", unit="seconds", low=1, high=86400,

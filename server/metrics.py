@@ -24,7 +24,7 @@ class Metrics:
         self._prompt_tokens = self._counter("prompt_tokens", "Tokens of prompts, media pads included.")
         self._generation_tokens = self._counter("generation_tokens", "Sampled tokens.")
         self._rejected = self._counter("mm_rejected", "Requests that were turned away, by reason.", ("reason",))
-        self._restarts = self._counter("child_restarts", "Child processes that were started anew.", ("role",))
+        self._restarts = self._counter("child_restarts", "Child processes that were started again.", ("role",))
         self._swept = self._counter("shm_swept_bytes", "Shared memory of dead owners that was freed.")
         self._preemptions = self._gauge("num_preemptions", "Preemptions since the engine started.")
         self._running = self._gauge("num_requests_running", "Sequences in the engine's batch.")

@@ -78,7 +78,7 @@ def describe(config: ServeConfig, card: ModelCard, root: Path, pool_bytes: int) 
                     ("--max-items", f"{config.media.max_items} media in one prompt"),
                     ("--max-pixels", f"{config.media.max_pixels} pixels of one image after resizing"),
                     ("--max-source-pixels", f"{config.media.max_source_pixels} pixels of one image as sent"),
-                    ("--max-file-mib", size(config.media.max_file_bytes) + " of one local file"),
+                    ("--max-file-mib", size(config.media.max_file_bytes) + " of one media file"),
                     *_longest(config.media, card.modalities),
                     ("--max-body-mib", size(config.http.max_body_bytes) + " of one request body"),
                     ("--max-inflight-mib", size(config.http.max_inflight_bytes) + " of all request bodies"),

@@ -14,7 +14,7 @@ from shm import ChannelClosed, ChannelError
 log = logging.getLogger("pixelferry")
 
 LAST_WORDS_SECONDS = 1.0  # how long a child that closed its channel may take to end, and what it sent to be read
-STABLE_SECONDS = 30.0  # a child that was ready for so long is started anew without delay
+STABLE_SECONDS = 30.0  # a child that was ready for so long is started again without delay
 MAX_BACKOFF_SECONDS = 5.0
 WATCH_SECONDS = 0.25
 CRASH_LOOP_STARTS = 3  # starts in a row that ended before the child was ready: nobody is kept waiting any more

@@ -15,9 +15,9 @@ def readiness(service: RequestService) -> tuple[dict[str, Any], Refusal | None]:
     elif engine.info is None:
         error = unavailable("the model is still loading", "loading")
     elif not engine.up:
-        error = unavailable("the engine is being started anew", "engine_down")
+        error = unavailable("the engine is being started again", "engine_down")
     elif not workers.n_up:
-        error = unavailable("the workers are being started anew", "workers_down")
+        error = unavailable("the workers are being started again", "workers_down")
     state = {
         "status": error.code if error else "ready",
         "engine": "up" if engine.up else "down",
