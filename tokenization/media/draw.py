@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from PIL import Image, ImageDraw, ImageFont, ImageOps
+from PIL import ImageDraw, ImageFont
 
 from configs.serve import MediaConfig
 from tokenization.chat.grounding import Box
@@ -39,18 +39,18 @@ class Drawing:
 
 
 def draw_boxes(
-    image: bytes | Image.Image,
+    image: bytes,
     boxes: Sequence[Box],
     *,
     font_dirs: Sequence[Path] = FONT_DIRS,
     max_source_pixels: int = MediaConfig().max_source_pixels,
 ) -> Drawing:
-    """`image` (an encoded file, or a picture, which is not changed) upright, on white, with every box and its label.
+    """`image`, an encoded file, upright, on white, with every box and its label.
 
     Boxes with the same `ref` have one colour; those without one have no label. A label that no font on this system can
     draw becomes `#` and the box's number from 1, and a note says so. Raises ChatError for bytes that are no picture.
     """
-    canvas = _open(image, max_source_pixels)
+    canvas = decode_rgb(image, max_source_pixels=max_source_pixels, param="image")
     draw = ImageDraw.Draw(canvas)
     short = min(canvas.size)
     line = max(2, round(short / 150))
@@ -72,13 +72,6 @@ def draw_boxes(
     out = io.BytesIO()
     canvas.save(out, format="PNG", compress_level=1)  # a quarter of the time, a seventh more bytes
     return Drawing(png=out.getvalue(), notes=_notes(unreadable))
-
-
-def _open(image: bytes | Image.Image, max_source_pixels: int) -> Image.Image:
-    if isinstance(image, bytes):
-        return decode_rgb(image, max_source_pixels=max_source_pixels, param="image")
-    upright = ImageOps.exif_transpose(image).convert("RGBA")
-    return Image.alpha_composite(Image.new("RGBA", upright.size, "white"), upright).convert("RGB")
 
 
 def _notes(unreadable: Sequence[str]) -> tuple[str, ...]:

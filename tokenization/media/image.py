@@ -121,10 +121,14 @@ def _to_rgb(image: Image.Image) -> Image.Image:
     if image.mode == "RGB" and image.info.get("transparency") is None:
         return image
     if "A" in image.getbands() or image.info.get("transparency") is not None:
-        upper = image.convert("RGBA")
-        white = Image.new("RGBA", upper.size, (255, 255, 255, 255))
-        return Image.alpha_composite(white, upper).convert("RGB")
+        return flattened(image.convert("RGBA"))
     return image.convert("RGB")
+
+
+def flattened(image: Image.Image) -> Image.Image:
+    """A picture of mode RGBA on white, as RGB."""
+    white = Image.new("RGBA", image.size, (255, 255, 255, 255))
+    return Image.alpha_composite(white, image).convert("RGB")
 
 
 def _orientation(image: Image.Image, data: bytes) -> int:

@@ -11,7 +11,7 @@ from PIL import Image
 
 from tokenization.chat.errors import ChatError, MediaError
 from tokenization.media.frame_sampling import VideoCaps
-from tokenization.media.image import decode_rgb, read_header, resize
+from tokenization.media.image import decode_rgb, flattened, read_header, resize
 from tokenization.media.video_decoder import UNDECODABLE, open_video
 from tokenization.media.video_plan import Run, VideoInfo, plan_runs
 
@@ -112,7 +112,7 @@ def _to_image(frame: VideoFrame, info: VideoInfo, rgb: VideoReformatter) -> Imag
     except av.FFmpegError:
         raise MediaError(f"the pixels of the video ({frame.format.name}) cannot be read") from None
     if has_alpha:
-        image = Image.alpha_composite(Image.new("RGBA", image.size, (255, 255, 255, 255)), image).convert("RGB")
+        image = flattened(image)
     if info.mirrored:
         image = image.transpose(Image.Transpose.FLIP_LEFT_RIGHT)
     return image.transpose(_TURNS[info.rotation]) if info.rotation else image

@@ -10,8 +10,7 @@ from tokenizers import Tokenizer
 
 from configs.checkpoint import Checkpoint, CheckpointError
 from tokenization.chat.errors import ChatError
-
-_NAMED_TOKENS = ("bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token")
+from tokenization.text.named_tokens import named_tokens
 
 
 class BPETokenizer:
@@ -98,9 +97,7 @@ def _special_tokens(tokenizer: Tokenizer, checkpoint: Checkpoint) -> dict[str, i
     for entry in config.read(dict, "added_tokens_decoder", {}).values():
         if isinstance(entry, dict) and entry.get("special"):
             names.add(str(entry.get("content")))
-    for key in _NAMED_TOKENS:
-        value = config.read(object, key, None)
-        names.add(str(value.get("content") if isinstance(value, dict) else value))
+    names.update(named_tokens(config).values())
     return {content: token_id for content, (token_id, _) in added.items() if content in names}
 
 

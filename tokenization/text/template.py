@@ -17,11 +17,11 @@ from configs.checkpoint import Checkpoint, CheckpointError
 from tokenization.chat.errors import ChatError, shortened
 from tokenization.chat.grounding import written
 from tokenization.chat.parts import Boxes, Chat, Kind, Media, Text, Turn
+from tokenization.text.named_tokens import named_tokens
 
 # (text, written by a user): in order, without loss
 Pieces = list[tuple[str, bool]]
 
-_NAMED_TOKENS = ("bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token")
 # What a template may raise besides Jinja's own errors when a conversation is not of the form it expects.
 _RENDER_ERRORS = (
     jinja2.TemplateError, TypeError, ValueError, LookupError, ArithmeticError, AttributeError, RecursionError,
@@ -41,13 +41,7 @@ class ChatTemplate:
     def from_checkpoint(cls, checkpoint: Checkpoint) -> "ChatTemplate":
         """From chat_template.jinja, chat_template.json or tokenizer_config.json. Raises CheckpointError without any."""
         config = checkpoint.file("tokenizer_config.json")
-        variables: dict[str, str] = {}
-        for name in _NAMED_TOKENS:
-            value = config.read(object, name, None)
-            if isinstance(value, dict):
-                value = value.get("content")
-            if isinstance(value, str):
-                variables[name] = value
+        variables = named_tokens(config)
         path = checkpoint.path / "chat_template.jinja"
         if path.is_file():
             return cls(path.read_text(encoding="utf-8"), variables, path.name)

@@ -15,8 +15,14 @@ from tokenization.media.draw import COLOURS, FONT_DIRS, Drawing, _covers, _faces
 GREY = (90, 120, 100)
 
 
-def ground(width: int = 400, height: int = 300) -> Image.Image:
-    return Image.new("RGB", (width, height), GREY)
+def ground(width: int = 400, height: int = 300) -> bytes:
+    return png(Image.new("RGB", (width, height), GREY))
+
+
+def png(image: Image.Image) -> bytes:
+    file = io.BytesIO()
+    image.save(file, format="PNG")
+    return file.getvalue()
 
 
 def pixels(drawing: Drawing) -> np.ndarray:
@@ -143,18 +149,15 @@ def test_a_label_of_blanks_and_controls_is_none() -> None:
     assert two_lines.png == draw_boxes(ground(), [box(50, 50, 90, 90, "a b")]).png
 
 
-def test_files_are_read_upright_and_a_picture_is_not_changed() -> None:
-    sideways = ground(400, 300)
+def test_files_are_read_upright_and_on_white() -> None:
+    sideways = Image.new("RGB", (400, 300), GREY)
     exif = sideways.getexif()
     exif[0x0112] = 6  # turned by a quarter
     file = io.BytesIO()
     sideways.save(file, format="JPEG", exif=exif)
     assert pixels(draw_boxes(file.getvalue(), [])).shape == (400, 300, 3)
-    mine = ground()
-    draw_boxes(mine, [box(10, 10, 100, 100)])
-    assert mine.getpixel((10, 10)) == GREY
     clear = Image.new("RGBA", (20, 30), (1, 2, 3, 0))
-    assert (pixels(draw_boxes(clear, [])) == 255).all()
+    assert (pixels(draw_boxes(png(clear), [])) == 255).all()
 
 
 @pytest.mark.parametrize("data", [b"", b"no picture", b"\x89PNG\r\n\x1a\n", b"%PDF-1.4", b"<svg/>"])
@@ -164,10 +167,9 @@ def test_bytes_that_are_no_picture_are_refused(data: bytes) -> None:
 
 
 def test_a_file_cut_short_is_refused() -> None:
-    file = io.BytesIO()
-    Image.effect_noise((200, 200), 50).save(file, format="PNG")
+    noise = png(Image.effect_noise((200, 200), 50))
     with pytest.raises(ValueError, match="damaged or incomplete"):
-        draw_boxes(file.getvalue()[:5000], [])
+        draw_boxes(noise[:5000], [])
 
 
 NUMBER = st.integers(-10, 1100)
