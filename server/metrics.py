@@ -7,6 +7,7 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, disa
 
 from model.engine.messages import EngineStats
 from shm import PoolStats
+from tokenization.messages import Prepared
 
 PREFIX = "pixelferry:"
 FAST = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.075, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.75, 1.0, 2.5)
@@ -114,13 +115,12 @@ class Stopwatch:
         self._last: float | None = None  # of the latest delta
         self._ended = False
 
-    def prompt(self, n_tokens: int, seconds: Mapping[str, Mapping[str, float]]) -> None:
-        """The prompt is ready; `seconds` are a worker's, by modality and stage."""
+    def prompt(self, prepared: Prepared) -> None:
         self._prepared = time.monotonic()
-        self._metrics._prompt_tokens.inc(n_tokens)
-        for modality, stages in seconds.items():
-            for stage, spent in stages.items():
-                self._metrics._preprocess.labels(modality, stage).observe(spent)
+        self._metrics._prompt_tokens.inc(len(prepared.input_ids))
+        for modality, stages in prepared.seconds.items():
+            for stage, seconds in stages.items():
+                self._metrics._preprocess.labels(modality, stage).observe(seconds)
 
     def started(self) -> None:
         self._metrics._queue.observe(time.monotonic() - self._prepared)

@@ -41,15 +41,15 @@ def add_chat_routes(app: FastAPI, service: RequestService) -> None:
     card = service.card
 
     def completion_serializer(request: ChatRequest) -> Serializer:
-        asked = request.sampling
+        sampling = request.sampling
         return CompletionSerializer(
-            f"chatcmpl-{request.id}", card.name, card.tokenizer, logprobs=asked.logprobs,
-            include_usage=request.include_usage, n=asked.n,
+            f"chatcmpl-{request.id}", card.name, card.tokenizer, logprobs=sampling.logprobs,
+            include_usage=request.include_usage, n=sampling.n,
         )  # fmt: skip
 
     def native_serializer(request: ChatRequest) -> Serializer:
-        asked = request.sampling
-        return NativeSerializer(f"chat-{request.id}", card.tokenizer, logprobs=asked.logprobs, n=asked.n)
+        sampling = request.sampling
+        return NativeSerializer(f"chat-{request.id}", card.tokenizer, logprobs=sampling.logprobs, n=sampling.n)
 
     async def chat(http: Request, read: Read, serializer_of: Callable[[ChatRequest], Serializer]) -> Response:
         request = await read_request(http, service, read)

@@ -49,16 +49,15 @@ class Answer:
 
     def __init__(self, tokenizer: Tokenizer, sampling: SamplingRequest, index: int = 0) -> None:
         self._detokenizer = Detokenizer(tokenizer)
-        shown = sampling.include_stop_str_in_output
-        self._stops = StopStrings(sampling.stop, shown=shown) if sampling.stop else None
+        self._shows_stop = sampling.include_stop_str_in_output
+        self._stops = StopStrings(sampling.stop, shown=self._shows_stop) if sampling.stop else None
         self._min_tokens = sampling.min_tokens
-        self._shows_stop = shown
         self._index = index
         self.n_tokens = 0
         self.finish: Finish | None = None
 
     def push(self, events: Sequence[TokenEvent]) -> Delta:
-        """The next delta. Tokens behind a finish are dropped: they were sampled before the engine could be told."""
+        """The next delta. Tokens after a finish are dropped: they were sampled before the engine could be told."""
         texts: list[str] = []
         tokens: list[Token] = []
         hit = False

@@ -78,7 +78,7 @@ class RequestService:
             with self.admission.enter():
                 prepared = await self._prepare(request, resources)
                 room = self._room(request, prepared)
-                watch.prompt(len(prepared.input_ids), prepared.seconds)
+                watch.prompt(prepared)
                 if request.grounding != "none" and self.card.supports_grounding:
                     draw = functools.partial(self._draw, request, resources)
                     sink = GroundingSink(sink, request, prepared, draw)
@@ -120,13 +120,10 @@ class RequestService:
                 raise invalid_request(message, medium.param, "unsupported_modality")
 
     def _check_parameters(self, request: ChatRequest) -> None:
-        asked, info = request.sampling, self.engine.info
-        if asked.n > self.card.max_n:
+        sampling, info = request.sampling, self.engine.info
+        if sampling.n > self.card.max_n:
             raise invalid_request(f"at most {self.card.max_n} answers to one chat", request.parameter("n"))
-        for name, ids in (
-            ("logit_bias", [token for token, _ in asked.logit_bias]),
-            ("stop_token_ids", asked.stop_token_ids),
-        ):
+        for name, ids in (("logit_bias", dict(sampling.logit_bias)), ("stop_token_ids", sampling.stop_token_ids)):
             if info is not None and ids and max(ids) >= info.vocab_size:
                 message = f"the vocabulary of this model has the ids 0 to {info.vocab_size - 1}"
                 raise invalid_request(message, request.parameter(name))

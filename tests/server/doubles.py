@@ -5,6 +5,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import numpy as np
 
 from configs.checkpoint import Checkpoint
@@ -201,6 +202,12 @@ def prepared(request_id: str, n: int = 5, media: int = 0) -> Prepared:
         request_id=request_id, input_ids=np.arange(n, dtype=np.int64), media=items,
         positions=np.zeros((3, n), np.int32), position_delta=0, seconds={"prompt": {"render": 0.001}},
     )  # fmt: skip
+
+
+def prepared_pictures(sizes: list[tuple[int, int]]) -> Prepared:
+    """The same for a chat with pictures that were sent with these widths and heights, of two pads each."""
+    media = tuple(MediaItem(kind="image", spans=((0, 2),), grid=(1, 1, 1), size=size) for size in sizes)
+    return msgspec.structs.replace(prepared("chat-1"), media=media, seconds={})
 
 
 async def until(true: Callable[[], Any]) -> None:

@@ -2,11 +2,13 @@
 
 from pathlib import Path
 
+import msgspec
+
 from model.engine.messages import EngineStats
 from server.metrics import PREFIX, Metrics
 from server.report import describe_engine, pool_note, size
 from shm import PoolStats
-from tests.server.doubles import STATS
+from tests.server.doubles import STATS, prepared
 
 REPO = Path(__file__).resolve().parents[2]
 
@@ -22,7 +24,8 @@ def value(metrics: Metrics, line: str) -> float:
 def test_one_good_request() -> None:
     metrics = Metrics()
     watch = metrics.watch()
-    watch.prompt(12, {"image": {"decode": 0.02}, "prompt": {"render": 0.01}})
+    seconds = {"image": {"decode": 0.02}, "prompt": {"render": 0.01}}
+    watch.prompt(msgspec.structs.replace(prepared("chat-1", 12), seconds=seconds))
     watch.started()
     watch.tokens(1)
     watch.tokens(2)

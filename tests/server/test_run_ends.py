@@ -69,7 +69,7 @@ class Pretender(ChildDouble):
         self.die(0)
 
 
-class Life:
+class RunningServer:
     """A real server whose children are doubles."""
 
     def __init__(self, server: Server, sock: socket.socket, children: list[Pretender], graces: list[float]) -> None:
@@ -101,7 +101,7 @@ class Life:
         return task, end
 
 
-Scenario = Callable[[Life], Coroutine[Any, Any, None]]
+Scenario = Callable[[RunningServer], Coroutine[Any, Any, None]]
 Live = Callable[..., None]
 
 
@@ -124,13 +124,13 @@ def live(tokenizer: BPETokenizer, tmp_path: Path, monkeypatch: pytest.MonkeyPatc
         async def run() -> None:
             owner = Owner.claim(tmp_path / "shm")
             with listen("127.0.0.1", 0) as sock:
-                life = Life(Server(config, card(tokenizer), owner, 1 << 20), sock, children, graces)
+                running = RunningServer(Server(config, card(tokenizer), owner, 1 << 20), sock, children, graces)
                 try:
-                    await asyncio.wait_for(scenario(life), 30)
-                    assert life.task.done()
+                    await asyncio.wait_for(scenario(running), 30)
+                    assert running.task.done()
                 finally:
-                    life.task.cancel()
-                    await asyncio.wait({life.task})
+                    running.task.cancel()
+                    await asyncio.wait({running.task})
                     owner.close()
             assert not any(child.alive for child in children)
 
@@ -142,93 +142,93 @@ def live(tokenizer: BPETokenizer, tmp_path: Path, monkeypatch: pytest.MonkeyPatc
 
 
 def test_it_starts_its_children_says_so_and_ends_at_a_signal(live: Live, capsys: pytest.CaptureFixture[str]) -> None:
-    async def scenario(life: Life) -> None:
-        await life.ready()
-        assert [child.role for child in life.children] == ["worker", "worker", "engine"]
-        starts = [child.channel.said[0] for child in life.children]
+    async def scenario(running: RunningServer) -> None:
+        await running.ready()
+        assert [child.role for child in running.children] == ["worker", "worker", "engine"]
+        starts = [child.channel.said[0] for child in running.children]
         assert [type(start) for start in starts] == [StartWorker, StartWorker, StartEngine]
         assert {start.max_model_len for start in starts} == {2000} and starts[-1].engine == EngineConfig()
-        life.signal()
-        await life.task
-        assert len(life.graces) == 3 and all(grace > 0 for grace in life.graces)
-        assert capsys.readouterr().out.rstrip().endswith(f"Pixelferry ready on {life.url}")
+        running.signal()
+        await running.task
+        assert len(running.graces) == 3 and all(grace > 0 for grace in running.graces)
+        assert capsys.readouterr().out.rstrip().endswith(f"Pixelferry ready on {running.url}")
 
     live(scenario)
 
 
 def test_at_a_signal_who_is_inside_may_end_and_nobody_else_comes(live: Live) -> None:
-    async def scenario(life: Life) -> None:
-        await life.ready()
-        inside, end = await life.asked()
-        life.signal()
-        await until(lambda: life.service.admission.draining)
+    async def scenario(running: RunningServer) -> None:
+        await running.ready()
+        inside, end = await running.asked()
+        running.signal()
+        await until(lambda: running.service.admission.draining)
         async with httpx.AsyncClient() as client:
-            refused = await client.post(life.url + "/chat", json=[{"text": "Hi"}])
+            refused = await client.post(running.url + "/chat", json=[{"text": "Hi"}])
         assert refused.status_code == 503 and refused.json()["error"]["code"] == "stopping"
-        assert not life.task.done() and not inside.done()
+        assert not running.task.done() and not inside.done()
         end.set()
-        await life.task
+        await running.task
         assert inside.done() and not inside.cancelled()
 
     live(scenario)
 
 
 def test_a_drain_that_runs_out_of_time_ends_who_is_inside(live: Live) -> None:
-    async def scenario(life: Life) -> None:
-        await life.ready()
-        inside, _ = await life.asked()
-        life.signal()
-        await life.task
+    async def scenario(running: RunningServer) -> None:
+        await running.ready()
+        inside, _ = await running.asked()
+        running.signal()
+        await running.task
         assert inside.cancelled()
 
     live(scenario, drain_seconds=0.05)
 
 
 def test_a_second_signal_ends_it_at_once(live: Live) -> None:
-    async def scenario(life: Life) -> None:
-        await life.ready()
-        inside, _ = await life.asked()
-        life.signal()
-        await until(lambda: life.service.admission.draining)
-        life.signal()
-        await life.task
-        assert life.graces == [0.0] * 3, "its children are not waited for"
+    async def scenario(running: RunningServer) -> None:
+        await running.ready()
+        inside, _ = await running.asked()
+        running.signal()
+        await until(lambda: running.service.admission.draining)
+        running.signal()
+        await running.task
+        assert running.graces == [0.0] * 3, "its children are not waited for"
         inside.cancel()
 
     live(scenario)
 
 
 def test_a_signal_while_the_model_loads_ends_it(live: Live) -> None:
-    async def scenario(life: Life) -> None:
-        await until(lambda: len(life.children) == 3)
-        life.signal()
-        await life.task
+    async def scenario(running: RunningServer) -> None:
+        await until(lambda: len(running.children) == 3)
+        running.signal()
+        await running.task
 
     live(scenario, loads=False)
 
 
 def test_a_child_that_cannot_start_ends_it(live: Live) -> None:
-    async def scenario(life: Life) -> None:
-        await until(lambda: len(life.children) == 3)
-        life.children[2].die(1)
+    async def scenario(running: RunningServer) -> None:
+        await until(lambda: len(running.children) == 3)
+        running.children[2].die(1)
         with pytest.raises(StartFailed, match="the engine could not start: exit code 1"):
-            await life.task
+            await running.task
 
     live(scenario, loads=False)
 
 
-def test_a_child_that_dies_later_is_started_anew(live: Live) -> None:
-    async def scenario(life: Life) -> None:
-        await life.ready()
-        life.children[0].kill()
-        await until(lambda: len(life.children) == 4)
-        await life.ready()
-        assert life.children[3].role == "worker" and not life.task.done()
+def test_a_child_that_dies_later_is_started_again(live: Live) -> None:
+    async def scenario(running: RunningServer) -> None:
+        await running.ready()
+        running.children[0].kill()
+        await until(lambda: len(running.children) == 4)
+        await running.ready()
+        assert running.children[3].role == "worker" and not running.task.done()
         async with httpx.AsyncClient() as client:
-            metrics = (await client.get(life.url + "/metrics")).text
+            metrics = (await client.get(running.url + "/metrics")).text
         assert 'child_restarts_total{role="worker"} 1.0' in metrics
-        life.signal()
-        await life.task
+        running.signal()
+        await running.task
 
     live(scenario)
 
@@ -237,10 +237,10 @@ def test_a_task_in_the_background_that_fails_ends_it_with_its_error(live: Live) 
     async def fails() -> None:
         raise ZeroDivisionError
 
-    async def scenario(life: Life) -> None:
-        await life.ready()
-        life.server._background.spawn(fails())
+    async def scenario(running: RunningServer) -> None:
+        await running.ready()
+        running.server._background.spawn(fails())
         with pytest.raises(ZeroDivisionError):
-            await life.task
+            await running.task
 
     live(scenario)

@@ -129,9 +129,9 @@ class Qwen2Processor:
         side = self._patch * self._merge
         rows, columns = largest_area(max(1, min(self._cap // side**2, max_tokens)))
         found = [self._largest("image", (1, rows * self._merge, columns * self._merge), frames=1)]
-        clip = largest_video(limits, max_tokens, factor=side)
-        if clip is not None:
-            grids, (height, width) = clip
+        video = largest_video(limits, max_tokens, factor=side)
+        if video is not None:
+            grids, (height, width) = video
             grid = (grids, height // self._patch, width // self._patch)
             found.append(self._largest("video", grid, frames=FRAME_FACTOR))
         return tuple(found)
@@ -181,15 +181,15 @@ class Qwen2Processor:
     def _measure_video(self, source: Source, limits: MediaConfig) -> Measure:
         from tokenization.media.video import plan_video
 
-        clip = plan_video(source, limits, self._frames, factor=self._patch * self._merge)
-        height, width = clip.size
-        grid = (len(clip.indices) // FRAME_FACTOR, height // self._patch, width // self._patch)
+        plan = plan_video(source, limits, self._frames, factor=self._patch * self._merge)
+        height, width = plan.size
+        grid = (len(plan.indices) // FRAME_FACTOR, height // self._patch, width // self._patch)
         return Measure(
             kind=source.kind,
             grid=grid,
             shape=(grid[0] * grid[1] * grid[2], 3 * FRAME_FACTOR * self._patch * self._patch),
             n_pads=n_tokens(grid, self._merge),
-            video=clip,
+            video=plan,
         )
 
     def _image_size(self, height: int, width: int, options: MediaOptions) -> tuple[int, int]:

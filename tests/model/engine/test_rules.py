@@ -206,7 +206,7 @@ def test_counts_are_those_of_a_recount(prompt: list[int], answer: list[int]) -> 
 
 
 def test_a_token_costs_the_same_late_and_early(monkeypatch: pytest.MonkeyPatch) -> None:
-    """No rescan: the arrays are made anew a logarithmic number of times, and nothing else grows with the answer."""
+    """No rescan: the arrays are made again a logarithmic number of times, and nothing else grows with the answer."""
     made, real = [], np.concatenate
 
     def counted(parts: list[np.ndarray]) -> np.ndarray:

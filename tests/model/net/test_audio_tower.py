@@ -68,7 +68,7 @@ def test_a_whole_clip(frames: int) -> None:
 @pytest.mark.parametrize("frames", [1, 2, 3, 5, 6, 7, 8, 11, 12, 13, 100, 101])
 @pytest.mark.parametrize("rows", [1, 6, 8192])
 def test_chunks(frames: int, rows: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Chunks of 6 frames, 3 states: each alone, positions beginning anew, pairs over the whole clip."""
+    """Chunks of 6 frames, 3 states: each alone, positions beginning at 0 again, pairs over the whole clip."""
     monkeypatch.setattr(audio_tower, "MAX_ROWS", rows)
     mel = torch.randn(frames, MELS)
     states = torch.cat([by_convolution(part, (len(part) + 1) // 2) for part in mel.split(6)])

@@ -1,4 +1,4 @@
-"""Real child processes, a few lines each, under a keeper: death, hanging, garbage and defects are told apart."""
+"""Real child processes, a few lines each, under a supervisor: death, hanging, garbage and defects are told apart."""
 
 import asyncio
 import os
@@ -36,8 +36,8 @@ threading.Thread(target=pulse, daemon=True).start()
 GOOD = BEGIN + "channel.send(WorkerReady())" + PULSE + "threading.Event().wait()"
 
 
-class GuestDouble:
-    """Keeps what the keeper tells."""
+class ObserverDouble:
+    """Keeps what the supervisor tells."""
 
     def __init__(self) -> None:
         self.children: list[Child] = []
@@ -80,11 +80,11 @@ def launcher(script: str) -> Callable[[], Child]:
 
 
 def keep(
-    script: str, scenario: Callable[[Supervisor, GuestDouble, "asyncio.Task[None]"], Coroutine[Any, Any, None]]
+    script: str, scenario: Callable[[Supervisor, ObserverDouble, "asyncio.Task[None]"], Coroutine[Any, Any, None]]
 ) -> list[str]:
-    """Run a scenario with a keeper of children that run `script`; what the guest was told."""
+    """Run a scenario with a supervisor of children that run `script`; what the observer was told."""
     restarts: list[int] = []
-    observer = GuestDouble()
+    observer = ObserverDouble()
 
     async def run() -> None:
         start = Prepare(request_id="start", chat=chat_of("text"))
@@ -106,7 +106,7 @@ def keep(
 
 
 def test_a_death_is_seen_at_once_and_another_is_started() -> None:
-    async def scenario(supervisor: Supervisor, observer: GuestDouble, task: "asyncio.Task[None]") -> None:
+    async def scenario(supervisor: Supervisor, observer: ObserverDouble, task: "asyncio.Task[None]") -> None:
         await asyncio.wait_for(supervisor.ready.wait(), 20)
         killed = time.monotonic()
         os.kill(observer.children[0].pid, signal.SIGKILL)
@@ -123,7 +123,7 @@ async def eventually(true: Callable[[], bool]) -> None:
 
 
 def test_a_stopped_child_is_killed_and_replaced() -> None:
-    async def scenario(supervisor: Supervisor, observer: GuestDouble, task: "asyncio.Task[None]") -> None:
+    async def scenario(supervisor: Supervisor, observer: ObserverDouble, task: "asyncio.Task[None]") -> None:
         await asyncio.wait_for(supervisor.ready.wait(), 20)
         await asyncio.sleep(1.0)
         assert observer.told == ["started", "ready"], "one that pulses is left alone"
@@ -134,7 +134,7 @@ def test_a_stopped_child_is_killed_and_replaced() -> None:
 
 
 def test_one_that_pulses_and_makes_no_progress_is_killed() -> None:
-    async def scenario(supervisor: Supervisor, observer: GuestDouble, task: "asyncio.Task[None]") -> None:
+    async def scenario(supervisor: Supervisor, observer: ObserverDouble, task: "asyncio.Task[None]") -> None:
         await asyncio.wait_for(supervisor.ready.wait(), 20)
         observer.why = "9 s in one step"
         await asyncio.wait_for(eventually(lambda: "lost" in observer.told), 20)
@@ -144,7 +144,7 @@ def test_one_that_pulses_and_makes_no_progress_is_killed() -> None:
 
 
 def test_a_child_that_ends_before_it_was_ready_cannot_start() -> None:
-    async def scenario(supervisor: Supervisor, observer: GuestDouble, task: "asyncio.Task[None]") -> None:
+    async def scenario(supervisor: Supervisor, observer: ObserverDouble, task: "asyncio.Task[None]") -> None:
         with pytest.raises(StartFailed, match="the worker could not start: exit code 3"):
             await asyncio.wait_for(task, 20)
 
@@ -152,7 +152,7 @@ def test_a_child_that_ends_before_it_was_ready_cannot_start() -> None:
 
 
 def test_garbage_ends_the_child_and_not_the_server() -> None:
-    async def scenario(supervisor: Supervisor, observer: GuestDouble, task: "asyncio.Task[None]") -> None:
+    async def scenario(supervisor: Supervisor, observer: ObserverDouble, task: "asyncio.Task[None]") -> None:
         await asyncio.wait_for(eventually(lambda: observer.told.count("lost") == 1), 20)
         assert not task.done()
 
@@ -163,7 +163,7 @@ def test_garbage_ends_the_child_and_not_the_server() -> None:
 def test_last_words_are_heard() -> None:
     heard = []
 
-    async def scenario(supervisor: Supervisor, observer: GuestDouble, task: "asyncio.Task[None]") -> None:
+    async def scenario(supervisor: Supervisor, observer: ObserverDouble, task: "asyncio.Task[None]") -> None:
         observer.on = lambda message: heard.append(message) if isinstance(message, WorkerPulse) else None
         await asyncio.wait_for(eventually(lambda: "lost" in observer.told), 20)
         assert len(heard) == 2000
@@ -172,11 +172,11 @@ def test_last_words_are_heard() -> None:
     keep(BEGIN + "channel.send(WorkerReady())\n" + says, scenario)
 
 
-def test_a_defect_of_the_guest_is_not_taken_for_a_dead_child() -> None:
+def test_a_defect_of_the_observer_is_not_taken_for_a_dead_child() -> None:
     def broken(message: Any) -> None:
         raise ZeroDivisionError
 
-    async def scenario(supervisor: Supervisor, observer: GuestDouble, task: "asyncio.Task[None]") -> None:
+    async def scenario(supervisor: Supervisor, observer: ObserverDouble, task: "asyncio.Task[None]") -> None:
         observer.on = broken
         with pytest.raises(ZeroDivisionError):
             await asyncio.wait_for(task, 20)
@@ -185,7 +185,7 @@ def test_a_defect_of_the_guest_is_not_taken_for_a_dead_child() -> None:
 
 
 def test_a_child_that_does_not_end_is_killed() -> None:
-    async def scenario(supervisor: Supervisor, observer: GuestDouble, task: "asyncio.Task[None]") -> None:
+    async def scenario(supervisor: Supervisor, observer: ObserverDouble, task: "asyncio.Task[None]") -> None:
         await asyncio.wait_for(supervisor.ready.wait(), 20)
         task.cancel()
         begun = time.monotonic()

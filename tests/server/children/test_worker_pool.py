@@ -249,7 +249,7 @@ def test_an_answer_to_nobody_is_not_taken_for_the_jobs(play: Play, caplog: pytes
 # ---- how long a job may take
 
 
-def test_a_worker_that_is_started_anew_has_been_busy_with_nothing(play: Play) -> None:
+def test_a_worker_that_is_started_again_has_been_busy_with_nothing(play: Play) -> None:
     async def scenario(scene: Scene) -> None:
         slot = scene.workers.slots[0]
         slot.on_message(WorkerPulse(request_id=None, busy_seconds=60.0))

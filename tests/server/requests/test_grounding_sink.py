@@ -7,21 +7,12 @@ import pytest
 
 from server.requests.refusal import Refusal
 from server.requests.request import ChatRequest
-from tests.server.doubles import Scene, SinkDouble, prepared, until
+from tests.server.doubles import Scene, SinkDouble, prepared_pictures, until
 from tests.server.scenario import Play, generating, leased, request, start
-from tokenization.messages import Draw, Drawn, MediaItem, Prepared, PrepareFailed
+from tokenization.messages import Draw, Drawn, PrepareFailed
 from tokenization.text.bpe import BPETokenizer
 
 SAID = "<ref>cat</ref><box>(100,200),(700,800)</box>"
-
-
-def shown(sizes: list[tuple[int, int]]) -> Prepared:
-    media = tuple(MediaItem(kind="image", spans=((0, 2),), grid=(1, 1, 1), size=size) for size in sizes)
-    found = prepared("chat-1")
-    return Prepared(
-        request_id="chat-1", input_ids=found.input_ids, media=media, positions=found.positions, position_delta=0,
-        seconds={},
-    )  # fmt: skip
 
 
 def asks(grounding: Any) -> ChatRequest:
@@ -34,7 +25,7 @@ async def answered(scene: Scene, tokenizer: BPETokenizer, asked: ChatRequest) ->
     task, sink = start(scene, asked)
     await leased(scene, asked)
     await until(lambda: scene.workers.slots[0].job is not None)
-    scene.workers.slots[0].on_message(shown([(200, 100)]))
+    scene.workers.slots[0].on_message(prepared_pictures([(200, 100)]))
     await until(lambda: scene.to_engine())
     scene.say("chat-1", *tokenizer.encode(SAID), finish="length")
     return task, sink

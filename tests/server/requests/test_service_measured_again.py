@@ -1,4 +1,4 @@
-"""A worker that finds a damaged video measures anew: the first leases go back, the new ones are all that is out."""
+"""A worker that finds a damaged video measures again: the first leases go back, the new ones are all that is out."""
 
 from tests.server.doubles import Scene, until
 from tests.server.scenario import A, Play, fails, generating, leased, request, start

@@ -150,7 +150,7 @@ def test_an_answer_shows_its_tags_of_grounding() -> None:
     assert "".join(map(detokenizer.push, ids)) + detokenizer.flush() == text
 
 
-def test_it_has_the_calls_of_the_other_codec() -> None:
+def test_it_has_the_calls_of_the_other_tokenizer() -> None:
     tokenizer = Tokenizer(models.BPE())
     tokenizer.decoder = decoders.ByteLevel()
     tokenizer.add_special_tokens(["<|im_end|>"])
