@@ -7,13 +7,14 @@ PIP_ARGS ?=
 BIN := .venv/bin
 STAMP := .venv/.made
 
-.PHONY: help venv serve test long check fmt docs embedded media bench-preprocess
+.PHONY: help venv serve test layouts long check fmt docs embedded media resaved bench-preprocess
 .DEFAULT_GOAL := help
 
 help:
 	@echo "make venv                 .venv with the exact versions of constraints/cpu.txt (PYTHON=, PIP_ARGS=)"
 	@echo "make serve [MODEL=<dir>]  serve a checkpoint on 127.0.0.1:8000; the embedded one without MODEL (ARGS=\"--port 9000\")"
 	@echo "make test                 every test that takes less than minutes"
+	@echo "make layouts              a server of every published layout, against transformers"
 	@echo "make long                 the tests that take longer"
 	@echo "make check                formatting, lint, types, import law, docs map"
 	@echo "make fmt                  format, and mend what ruff can"
@@ -34,7 +35,15 @@ serve: $(STAMP)
 test: $(STAMP)
 	$(BIN)/python -m pytest --numprocesses 2 --dist loadfile $(ARGS)
 
-long: $(STAMP)
+layouts: $(STAMP)
+	$(BIN)/python -m pytest -m served --numprocesses 2 --dist load $(ARGS)
+
+# Apart from .venv: where transformers finds torchvision it takes other classes.
+build/reference: $(STAMP)
+	$(BIN)/python -m pip install --quiet --no-deps --upgrade --target $@ torchvision==0.28.0
+	@touch $@
+
+long: $(STAMP) build/reference
 	$(BIN)/python -m pytest -m long --timeout 3600 -o faulthandler_timeout=0 $(ARGS)
 
 check: $(STAMP)
@@ -60,6 +69,18 @@ embedded: $(STAMP)
 media: $(STAMP)
 	$(BIN)/python -m demo.draw_media examples/media
 	$(BIN)/python -m demo.record_media examples/media
+
+RELEASES := 4.51.3 4.57.6 5.23.0
+
+resaved: $(STAMP)
+	rm -rf build/layouts
+	$(BIN)/python -m tests.layouts.directories build/layouts
+	for release in $(RELEASES); do \
+	  $(PYTHON) -m venv build/transformers-$$release && \
+	  build/transformers-$$release/bin/pip install --quiet torch==2.13.0 transformers==$$release pillow && \
+	  build/transformers-$$release/bin/pip install --quiet --no-deps torchvision==0.28.0 && \
+	  build/transformers-$$release/bin/python tests/layouts/resave.py tests/layouts/resaved build/layouts/* || exit 1; \
+	done
 
 bench-preprocess: $(STAMP)
 	$(BIN)/python -m benchmarks.preprocess_speed

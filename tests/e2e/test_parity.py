@@ -1,6 +1,6 @@
 """Answers over HTTP against transformers: the tokens and log-probabilities of a mixed batch sent at once."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -22,24 +22,30 @@ from tokenization.text.bpe import BPETokenizer
 NAMES = ("text", "one", "three", "twenty")  # text first, then more and more pictures
 HEARD = ("text", "audios", "talkie", "image_talkie_audio", "audio_video_image")
 ROUTES = ("/chat", "/v1/chat/completions")
-GREEDY: dict[str, Any] = {"temperature": 0, "max_tokens": N, "ignore_eos": True, "logprobs": True}
+GREEDY: dict[str, Any] = {
+    "temperature": 0, "max_tokens": N, "ignore_eos": True, "logprobs": True, "repetition_penalty": 1,
+}  # fmt: skip
 
 
-def references_of(path: Path, root: Path) -> dict[str, Reference]:
+def references_of(path: Path, root: Path, names: Sequence[str] = NAMES) -> dict[str, Reference]:
     """What transformers answers to each member alone; from the files of `path`."""
     hf, ours = load_hf(path), load_ours(path)
     hf.generation_config.eos_token_id = None  # all N tokens, whatever they are
+    hf.generation_config.repetition_penalty = None
     banned = never_sampled(ours)
     with engine_harness_at(path, root) as host:
-        prepared = prepared_one_by_one(host, {name: MEMBERS[name] for name in NAMES})
+        prepared = prepared_one_by_one(host, {name: MEMBERS[name] for name in names})
         return {name: reference_of(hf, path, found, MEMBERS[name], host.root, banned) for name, found in prepared}
 
 
-def heard_references(path: Path, root: Path) -> tuple[dict[str, Parts], dict[str, Reference]]:
+def heard_references(
+    path: Path, root: Path, names: Sequence[str] = HEARD
+) -> tuple[dict[str, Parts], dict[str, Reference]]:
     """The same of members with sounds, and the members."""
-    members = {name: hearing.MEMBERS["qwen2_5_omni"][name] for name in HEARD}
+    members = {name: hearing.MEMBERS["qwen2_5_omni"][name] for name in names}
     hf = load_hf(path)
     hf.generation_config.eos_token_id = None
+    hf.generation_config.repetition_penalty = None
     setup = Setup(path, load_ours(path), {name: hearing.plain(parts) for name, parts in members.items()}, {})
     with engine_harness_at(path, root) as host:
         for name, generate in prepared_one_by_one(host, setup.members):

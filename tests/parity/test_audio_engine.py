@@ -107,7 +107,7 @@ def sounds_of(path: Path, parts: Written) -> dict[str, torch.Tensor]:
     """Log-mel frames and their mask by transformers' own extractor.
 
     Padded as the checkpoint says, but not to Omni's five minutes: they are masked, and would take most of the time.
-    test_features_of_omni pads to all of them.
+    test_features_of_omni pads to all of them. An encoder of whole sounds takes nothing but its own length.
     """
     samples = [(part.samples / 32768).astype(np.float32) for part in parts if isinstance(part, Heard)]
     if not samples:
@@ -115,7 +115,7 @@ def sounds_of(path: Path, parts: Written) -> dict[str, torch.Tensor]:
     extract = WhisperFeatureExtractor.from_pretrained(str(path))
     out = extract(
         samples, sampling_rate=RATE, padding="max_length", return_attention_mask=True, return_tensors="pt",
-        max_length=min(extract.n_samples, PADDED_SECONDS * RATE),
+        max_length=min(extract.n_samples, PADDED_SECONDS * RATE) if extract.chunk_length > 30 else extract.n_samples,
     )  # fmt: skip
     return {"input_features": out["input_features"], "feature_attention_mask": out["attention_mask"]}
 

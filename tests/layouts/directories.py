@@ -1,0 +1,137 @@
+"""Model directories of the hub at tiny width: as they are published, and as releases of transformers save them again.
+
+published/ holds what each file holds on the hub and where that was seen. resaved/ holds what resave.py made of the
+directories written here. docs/models.md lists them and says how they are made.
+"""
+
+import json
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import torch
+from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
+
+from tests.layouts.templates import TEMPLATES
+from tests.layouts.tiny_width import N_ORDINARY, SHIFT, tiny_added_tokens, tiny_config, with_tiny_ids
+from tests.layouts.weights import hub_tensors, write_shards
+from tests.tiny.qwen2_vl import CORPUS, PATTERN
+
+HERE = Path(__file__).parent
+PUBLISHED, RESAVED = HERE / "published", HERE / "resaved"
+HUB = "hub"
+MOST_SHARDS = 3  # of tiny weights; the hub has up to 38
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """One directory: a model, and who wrote its files."""
+
+    model: str  # its name on the hub, without the organisation
+    saved_by: str  # HUB, or the release of transformers
+
+    def __str__(self) -> str:
+        return f"{self.model}-{self.saved_by}"
+
+
+def layouts() -> list[Layout]:
+    """All that can be written."""
+    published = [Layout(path.stem, HUB) for path in sorted(PUBLISHED.glob("*.json"))]
+    resaved = [Layout(path.stem, path.parent.name) for path in sorted(RESAVED.glob("*/*.json"))]
+    return [found for found in published if not found.model.startswith("Qwen-VL")] + resaved
+
+
+def facts_of(model: str) -> dict[str, Any]:
+    """What is published of a model: `files`, `weights`, and in `seen` where each file was seen."""
+    found: dict[str, Any] = json.loads((PUBLISHED / f"{model}.json").read_text(encoding="utf-8"))
+    return found
+
+
+def write_layout(layout: Layout, path: Path) -> Path:
+    """A complete directory, with random weights that are the same for all layouts of one model."""
+    write_published(layout.model, path)
+    if layout.saved_by == HUB:
+        return path
+    saved = json.loads((RESAVED / layout.saved_by / f"{layout.model}.json").read_text(encoding="utf-8"))
+    tensors = hub_tensors(path)
+    for file in path.iterdir():
+        if file.name != "tokenizer.json":
+            file.unlink()
+    for name, content in saved["files"].items():
+        _write(path / name, content)
+    write_shards(path, {name: tensors[name] for name in saved["tensors"]}, 1)
+    return path
+
+
+def write_published(model: str, path: Path) -> Path:
+    """The directory as it lies on the hub."""
+    facts = facts_of(model)
+    path.mkdir(parents=True, exist_ok=True)
+    added = facts["files"]["tokenizer_config.json"]["added_tokens_decoder"]
+    tokenizer = tiny_tokenizer(added)
+    tokenizer.save(str(path / "tokenizer.json"))
+    tokenizer.model.save(str(path))  # vocab.json and merges.txt
+    for name, content in facts["files"].items():
+        _write(path / name, _tiny(name, content))
+    write_shards(path, hub_tensors(path), min(facts["weights"]["shards"], MOST_SHARDS))
+    if "Omni" in model:
+        torch.save({}, path / "spk_dict.pt")  # the voices of what speaks; some releases do not load without the file
+    return path
+
+
+def tiny_tokenizer(added: Mapping[str, Mapping[str, Any]]) -> Tokenizer:
+    """N_ORDINARY byte-level entries, and behind them the published added tokens in their order."""
+    tokenizer = Tokenizer.from_str(_trained())
+    at = N_ORDINARY
+    for number, token in sorted(added.items(), key=lambda item: int(item[0])):
+        if int(number) - SHIFT != at:
+            raise ValueError(f"token {number} does not follow {at + SHIFT - 1}: an added token was left out")
+        flags = {key: token[key] for key in ("lstrip", "rstrip", "normalized", "single_word", "special")}
+        tokenizer.add_tokens([AddedToken(token["content"], **flags)])
+        at += 1
+    return tokenizer
+
+
+@lru_cache(1)
+def _trained() -> str:
+    tokenizer = Tokenizer(models.BPE())
+    tokenizer.normalizer = normalizers.NFC()
+    tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
+        [
+            pre_tokenizers.Split(Regex(PATTERN), "isolated"),
+            pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False),
+        ]
+    )
+    tokenizer.decoder = decoders.ByteLevel()
+    trainer = trainers.BpeTrainer(
+        vocab_size=N_ORDINARY, initial_alphabet=pre_tokenizers.ByteLevel.alphabet(), show_progress=False
+    )
+    tokenizer.train_from_iterator([CORPUS] * 4, trainer)
+    if tokenizer.get_vocab_size() != N_ORDINARY:
+        raise RuntimeError(f"the tiny vocabulary has {tokenizer.get_vocab_size()} entries")
+    return tokenizer.to_str()
+
+
+def _tiny(name: str, content: Any) -> Any:
+    if name == "config.json":
+        return tiny_config(content)
+    if name == "added_tokens.json":
+        return tiny_added_tokens(content)
+    if name == "tokenizer_config.json":
+        content = {**content, "added_tokens_decoder": tiny_added_tokens(content["added_tokens_decoder"])}
+    if isinstance(content, dict) and "chat_template" in content:
+        content = {**content, "chat_template": TEMPLATES[content["chat_template"]]}
+    return TEMPLATES[content] if isinstance(content, str) else with_tiny_ids(content)
+
+
+def _write(path: Path, content: Any) -> None:
+    path.write_text(content if isinstance(content, str) else json.dumps(content, indent=2), encoding="utf-8")
+
+
+if __name__ == "__main__":  # what resave.py takes: every published directory, under the path that is given
+    for layout in layouts():
+        if layout.saved_by == HUB:
+            write_published(layout.model, Path(sys.argv[1]) / layout.model)

@@ -1,0 +1,43 @@
+"""Chat templates of our own that do what the published ones do; facts files name them by a mark such as "@vision"."""
+
+_HEAD = (
+    "{% for message in messages %}{% if loop.first and message['role'] != 'system' %}<|im_start|>system\n"
+    "You are a helpful assistant.<|im_end|>\n{% endif %}<|im_start|>{{ message['role'] }}\n"
+    "{% if message['content'] is string %}{{ message['content'] }}<|im_end|>\n{% else %}"
+    "{% for content in message['content'] %}"
+)
+_TAIL = (
+    "{% elif 'text' in content %}{{ content['text'] }}{% endif %}{% endfor %}<|im_end|>\n{% endif %}{% endfor %}"
+    "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
+)
+VISION = (
+    "{% set n_images = namespace(value=0) %}{% set n_videos = namespace(value=0) %}"
+    + _HEAD
+    + "{% if content['type'] == 'image' or 'image' in content or 'image_url' in content %}"
+    "{% set n_images.value = n_images.value + 1 %}{% if add_vision_id %}Picture {{ n_images.value }}: {% endif %}"
+    "<|vision_start|><|image_pad|><|vision_end|>"
+    "{% elif content['type'] == 'video' or 'video' in content %}"
+    "{% set n_videos.value = n_videos.value + 1 %}{% if add_vision_id %}Video {{ n_videos.value }}: {% endif %}"
+    "<|vision_start|><|video_pad|><|vision_end|>" + _TAIL
+)
+OMNI = (
+    _HEAD + "{% if content['type'] == 'image' or 'image' in content or 'image_url' in content %}"
+    "<|vision_bos|><|IMAGE|><|vision_eos|>"
+    "{% elif content['type'] == 'audio' or 'audio' in content or 'audio_url' in content %}"
+    "<|audio_bos|><|AUDIO|><|audio_eos|>"
+    "{% elif content['type'] == 'video' or 'video' in content %}<|vision_bos|><|VIDEO|><|vision_eos|>" + _TAIL
+)
+AUDIO = (
+    "{% set n_sounds = namespace(value=0) %}"
+    + _HEAD
+    + "{% if content['type'] == 'audio' or 'audio' in content or 'audio_url' in content %}"
+    "{% set n_sounds.value = n_sounds.value + 1 %}Audio {{ n_sounds.value }}: <|audio_bos|><|AUDIO|><|audio_eos|>\n"
+    + _TAIL
+)
+TEXT = (
+    "{% for message in messages %}{% if loop.first and message['role'] != 'system' %}<|im_start|>system\n"
+    "You are a helpful assistant.<|im_end|>\n{% endif %}"
+    "{{ '<|im_start|>' + message['role'] + '\n' + message['content'] + '<|im_end|>' + '\n' }}{% endfor %}"
+    "{% if add_generation_prompt %}{{ '<|im_start|>assistant\n' }}{% endif %}"
+)
+TEMPLATES = {"@vision": VISION, "@omni": OMNI, "@audio": AUDIO, "@text": TEXT}

@@ -1,0 +1,83 @@
+"""What a published file holds, at tiny width: the same keys, and the same values but for sizes and token ids."""
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+FIRST_ADDED = 151643  # the first id behind the ordinary entries of the published vocabularies
+N_ORDINARY = 400  # ordinary entries of the tiny one
+SHIFT = FIRST_ADDED - N_ORDINARY
+
+_IDS = re.compile(r"(_ids?|_index|vocab_size)$")
+_TEXT: dict[str, Any] = {
+    "hidden_size": 64, "intermediate_size": 96, "num_hidden_layers": 2, "num_attention_heads": 4,
+    "num_key_value_heads": 2, "max_window_layers": 2, "mrope_section": [2, 3, 3],
+}  # fmt: skip
+_PLAIN_TOWER: dict[str, Any] = {"depth": 2, "embed_dim": 32, "num_heads": 2, "hidden_size": 64}
+_WINDOWED_TOWER: dict[str, Any] = {
+    "depth": 4, "hidden_size": 64, "num_heads": 4, "intermediate_size": 48, "out_hidden_size": 64,
+    "fullatt_block_indexes": [1, 3],
+}  # fmt: skip
+_AUDIO: dict[str, Any] = {
+    "d_model": 32, "encoder_layers": 2, "encoder_attention_heads": 2, "encoder_ffn_dim": 48, "output_dim": 64,
+    "num_hidden_layers": 2,  # beside `encoder_layers`, whose other name it is
+}  # fmt: skip
+# Sizes that a file leaves to its class, whose default is not tiny: the only keys that are added.
+_ADDED: Mapping[str, Mapping[str, Any]] = {
+    "text": {**{key: _TEXT[key] for key in list(_TEXT)[:4]}, "num_key_value_heads": 4},
+    "windowed": {"intermediate_size": 48, "out_hidden_size": 64, "hidden_size": 64},
+    "plain": {"embed_dim": 32, "hidden_size": 64, "num_heads": 2},
+    "audio": {key: _AUDIO[key] for key in list(_AUDIO)[:4]},
+}
+
+
+def tiny_config(published: Mapping[str, Any]) -> dict[str, Any]:
+    """config.json of a model with a decoder of 64 and towers of 32 or 64 channels."""
+    config: dict[str, Any] = with_tiny_ids(published)
+    inner = config.get("thinker_config", config)
+    text = inner.get("text_config", inner)
+    _shrink(inner, _TEXT)
+    _shrink(text, _TEXT)
+    _add(text, "text")
+    if isinstance(inner.get("rope_scaling"), dict):
+        _shrink(inner["rope_scaling"], _TEXT)
+    if isinstance(text.get("rope_scaling"), dict):
+        _shrink(text["rope_scaling"], _TEXT)
+    if "vision_config" in inner:
+        windowed = config["model_type"] != "qwen2_vl"
+        vision = inner["vision_config"]
+        sizes = dict(_WINDOWED_TOWER if windowed else _PLAIN_TOWER)
+        if "depth" not in vision:  # 32 blocks then, of which the published ones see everything
+            sizes.pop("fullatt_block_indexes", None)
+        _shrink(vision, sizes)
+        _add(vision, "windowed" if windowed else "plain")
+    if "audio_config" in inner:
+        _shrink(inner["audio_config"], _AUDIO)
+        _add(inner["audio_config"], "audio")
+    return config
+
+
+def with_tiny_ids(value: Any, key: str = "") -> Any:
+    """The same, every id behind the ordinary vocabulary (and its size) moved down by SHIFT."""
+    if isinstance(value, Mapping):
+        return {name: with_tiny_ids(inner, name) for name, inner in value.items()}
+    if isinstance(value, list):
+        return [with_tiny_ids(inner, key) for inner in value]
+    is_id = isinstance(value, int) and not isinstance(value, bool) and value >= FIRST_ADDED
+    return value - SHIFT if is_id and _IDS.search(key) else value
+
+
+def tiny_added_tokens(published: Mapping[str, Any]) -> dict[str, Any]:
+    """`added_tokens_decoder` (id -> token) or added_tokens.json (token -> id) under tiny ids."""
+    if all(isinstance(value, int) for value in published.values()):
+        return {token: number - SHIFT for token, number in published.items()}
+    return {str(int(number) - SHIFT): token for number, token in published.items()}
+
+
+def _shrink(section: dict[str, Any], sizes: Mapping[str, Any]) -> None:
+    section.update({key: value for key, value in sizes.items() if key in section})
+
+
+def _add(section: dict[str, Any], name: str) -> None:
+    for key, value in _ADDED[name].items():
+        section.setdefault(key, value)

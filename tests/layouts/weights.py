@@ -1,0 +1,103 @@
+"""Random weights for a directory of config.json: names as on the hub, shapes as transformers builds the model."""
+
+import json
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from safetensors.numpy import save_file
+
+# By model_type: prefix of transformers 5 -> prefix on the hub. The first that fits is taken.
+HUB_PREFIXES: Mapping[str, Mapping[str, str]] = {
+    "qwen2_vl": {"model.visual.": "visual.", "model.language_model.": "model."},
+    "qwen2_5_vl": {"model.visual.": "visual.", "model.language_model.": "model."},
+    "qwen2_audio": {
+        "model.language_model.": "language_model.model.", "lm_head.": "language_model.lm_head.",
+        "model.audio_tower.": "audio_tower.", "model.multi_modal_projector.": "multi_modal_projector.",
+    },
+    "qwen2_5_omni": {
+        "model.language_model.": "thinker.model.", "model.visual.": "thinker.visual.",
+        "model.audio_tower.": "thinker.audio_tower.", "lm_head.": "thinker.lm_head.",
+    },
+}  # fmt: skip
+# What speaks: some tensors of it, which nobody reads.
+SPOKEN = {
+    "talker.codec_head.weight": (3, 5), "talker.model.layers.0.mlp.up_proj.weight": (3, 5),
+    "token2wav.code2wav_dit_model.norm_out.linear.bias": (4,),
+}  # fmt: skip
+
+
+def hub_tensors(path: Path) -> dict[str, np.ndarray]:
+    """float32 by name on the hub, for the config.json under `path`. The same for the same file."""
+    rng = np.random.default_rng(0)
+    shapes = dict(sorted(_shapes(path)))
+    tied = not any(name.endswith("lm_head.weight") for name in shapes)
+    tensors = {name: _random(rng, name, shape, tied) for name, shape in shapes.items()}
+    if json.loads((path / "config.json").read_text())["model_type"] == "qwen2_5_omni":
+        tensors |= {name: np.zeros(shape, np.float32) for name, shape in SPOKEN.items()}
+    return tensors
+
+
+def write_shards(path: Path, tensors: Mapping[str, np.ndarray], n: int) -> None:
+    """model.safetensors, or `n` shards and their index."""
+    if n == 1:
+        save_file(dict(tensors), path / "model.safetensors", metadata={"format": "pt"})
+        return
+    names = list(tensors)
+    weight_map: dict[str, str] = {}
+    for i in range(n):
+        file = f"model-{i + 1:05d}-of-{n:05d}.safetensors"
+        part = names[i * len(names) // n : (i + 1) * len(names) // n]
+        save_file({name: tensors[name] for name in part}, path / file, metadata={"format": "pt"})
+        weight_map |= dict.fromkeys(part, file)
+    total = sum(tensor.nbytes for tensor in tensors.values())
+    index = {"metadata": {"total_size": total}, "weight_map": weight_map}
+    (path / "model.safetensors.index.json").write_text(json.dumps(index))
+
+
+def reference_class(config: Any) -> tuple[Any, Any]:
+    """transformers' class for a configuration, and the configuration that it takes: of Omni the thinker's."""
+    import transformers
+
+    if config.model_type == "qwen2_5_omni":
+        return transformers.Qwen2_5OmniThinkerForConditionalGeneration, config.thinker_config
+    names = {
+        "qwen2_vl": "Qwen2VLForConditionalGeneration", "qwen2_5_vl": "Qwen2_5_VLForConditionalGeneration",
+        "qwen2_audio": "Qwen2AudioForConditionalGeneration",
+    }  # fmt: skip
+    return getattr(transformers, names[config.model_type]), config
+
+
+def _shapes(path: Path) -> Iterator[tuple[str, tuple[int, ...]]]:
+    from transformers import AutoConfig
+
+    config = AutoConfig.from_pretrained(str(path))
+    kind, own = reference_class(config)
+    with torch.device("meta"):
+        model = kind(own)
+    tied = set(model.all_tied_weights_keys)
+    for name, tensor in model.named_parameters(remove_duplicate=False):
+        if name not in tied:
+            yield _hub_name(name, config.model_type), tuple(tensor.shape)
+
+
+def _hub_name(name: str, model_type: str) -> str:
+    for prefix, hub in HUB_PREFIXES[model_type].items():
+        if name.startswith(prefix):
+            return hub + name.removeprefix(prefix)
+    return name
+
+
+def _random(rng: np.random.Generator, name: str, shape: tuple[int, ...], tied: bool) -> np.ndarray:
+    values = rng.standard_normal(shape)
+    if len(shape) == 1:
+        values = values * 0.05 if name.endswith("bias") else 1 + 0.1 * values
+    elif name.endswith("embed_tokens.weight"):
+        values = values * (0.15 if tied else 0.5)  # so that a tied head does not repeat the last token for ever
+    elif name.endswith("lm_head.weight"):
+        values = values * 0.3  # so that the best token leads clearly
+    else:
+        values = values * 1.4 / np.sqrt(np.prod(shape[1:]))
+    return values.astype(np.float32)

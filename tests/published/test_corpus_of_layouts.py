@@ -1,0 +1,145 @@
+"""The corpus of published layouts: ids, pixels, mel frames, logits as transformers makes them of the same files."""
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import transformers
+from PIL import Image
+from transformers import AutoTokenizer, WhisperFeatureExtractor
+from transformers.models.qwen2_vl.image_processing_pil_qwen2_vl import Qwen2VLImageProcessorPil, smart_resize
+
+from configs.checkpoint import Checkpoint
+from configs.serve import MediaConfig
+from model.families.qwen2.recipe import pixel_spec
+from model.registry import family_of
+from tests.layouts.chats import hub_form, random_messages
+from tests.layouts.directories import Layout, layouts, write_layout
+from tests.model.engine.engine_harness import picture
+from tests.parity.harness import OurRun, Sample, load_hf, load_ours
+from tests.samples.pictures import encoded
+from tests.samples.sounds import make_wav
+from tests.samples.soundtracks import tone
+from tokenization.chat.dialects import chat_from_openai
+from tokenization.media.source import Source
+from tokenization.processor import Processor, StageClock
+
+LIMITS = MediaConfig(max_pixels=1 << 28)  # the server's own caps are another matter
+LARGE = [(1300, 900), (5000, 4000)]  # the second is above every published bound
+
+
+@pytest.fixture(scope="module")
+def directory(tmp_path_factory: pytest.TempPathFactory) -> Callable[[Layout], Path]:
+    """A layout on disk, written once."""
+    made: dict[Layout, Path] = {}
+
+    def of(layout: Layout) -> Path:
+        if layout not in made:
+            made[layout] = write_layout(layout, tmp_path_factory.mktemp("layouts") / str(layout))
+        return made[layout]
+
+    return of
+
+
+@pytest.fixture(params=layouts(), ids=str)
+def path(request: pytest.FixtureRequest, directory: Callable[[Layout], Path]) -> Iterator[Path]:
+    yield directory(request.param)
+
+
+def host_of(path: Path) -> Processor:
+    checkpoint = Checkpoint(path)
+    return family_of(checkpoint).processor(checkpoint, LIMITS.max_pixels)
+
+
+# ---- what transformers makes of the same files
+
+
+def their_template(path: Path, tokenizer: Any) -> str:
+    """The one that the processor class finds; where it finds none, its own, else the tokenizer's."""
+    kind = getattr(transformers, processor_class(path))
+    found = kind.get_processor_dict(str(path))[0].get("chat_template")
+    if found is None and hasattr(kind, "default_chat_template"):
+        found = kind.default_chat_template.fget(None)
+    return found or tokenizer.chat_template
+
+
+def processor_class(path: Path) -> str:
+    model_type = Checkpoint(path).config.read(str, "model_type")
+    return {
+        "qwen2_vl": "Qwen2VLProcessor", "qwen2_5_vl": "Qwen2_5_VLProcessor", "qwen2_audio": "Qwen2AudioProcessor",
+        "qwen2_5_omni": "Qwen2_5OmniProcessor",
+    }[model_type]  # fmt: skip
+
+
+def test_ids(path: Path) -> None:
+    host, tokenizer = host_of(path), AutoTokenizer.from_pretrained(str(path))
+    template, rng = their_template(path, tokenizer), Random(1)
+    for _ in range(20):
+        messages = random_messages(rng, sorted(host.modalities))
+        theirs = tokenizer.apply_chat_template(
+            hub_form(messages), chat_template=template, add_generation_prompt=True, tokenize=True, return_dict=False
+        )
+        assert host.render(chat_from_openai(messages)) == list(theirs)
+
+
+def test_pixels(path: Path) -> None:
+    host = host_of(path)
+    if "image" not in host.modalities:
+        return
+    theirs, spec = Qwen2VLImageProcessorPil.from_pretrained(str(path)), pixel_spec(Checkpoint(path))
+    image = picture(150, 90, 1)
+    source = Source(kind="image", param="", data=encoded(image, "PNG"))
+    measure = host.measure(source, LIMITS)
+    patches = host.load(source, measure, LIMITS, StageClock())
+    out = theirs([image], return_tensors="np")
+    assert tuple(out["image_grid_thw"][0].tolist()) == measure.grid
+    mean, std = (np.array(values)[None, :, None] for values in (spec.mean, spec.std))
+    normal = (patches.reshape(len(patches), 3, -1) * spec.rescale - mean) / std
+    first = out["pixel_values"].reshape(len(patches), 3, 2, -1)[:, :, 0]
+    assert np.abs(normal - first).max() < 1e-5
+    for width, height in LARGE:
+        blank = Source(kind="image", param="", data=encoded(Image.new("1", (width, height)), "PNG"))
+        assert host.measure(blank, LIMITS).grid[1:] == grid_of(theirs, width, height)
+
+
+def grid_of(processor: Any, width: int, height: int) -> tuple[int, int]:
+    """Rows and columns of patches that transformers cuts a picture into, by its own rule and the directory's bounds."""
+    size = processor.size
+    rows, columns = smart_resize(
+        height, width, processor.patch_size * processor.merge_size, size["shortest_edge"], size["longest_edge"]
+    )
+    return rows // processor.patch_size, columns // processor.patch_size
+
+
+def test_mel_frames(path: Path) -> None:
+    host = host_of(path)
+    if "audio" not in host.modalities:
+        return
+    theirs = WhisperFeatureExtractor.from_pretrained(str(path))
+    samples = tone(32321, 3)
+    source = Source(kind="audio", param="", data=make_wav(samples))
+    measure = host.measure(source, LIMITS)
+    mel = host.load(source, measure, LIMITS, StageClock())
+    out = theirs(
+        (samples / 32768).astype(np.float32), sampling_rate=16000, return_attention_mask=True, return_tensors="np",
+        padding="max_length", max_length=min(theirs.n_samples, 480000),
+    )  # fmt: skip
+    assert int(out["attention_mask"].sum()) == measure.grid[2]
+    assert np.abs(mel[: measure.grid[2]] - out["input_features"][0].T[: measure.grid[2]]).max() < 2e-4
+    longest = [item for item in host.largest(LIMITS, 1 << 20) if item.kind == "audio"]
+    assert [item.grid[2] for item in longest] == [theirs.nb_max_frames]
+
+
+@torch.inference_mode()
+def test_logits(path: Path) -> None:
+    """Of text: towers are compared where a server answers (`make layouts`), but loaded here, too."""
+    hf, ours = load_hf(path), load_ours(path)
+    ids = torch.from_numpy(np.random.default_rng(0).integers(0, 400, 24))
+    nowhere = torch.empty(0, dtype=torch.int64)
+    sample = Sample(ids=ids, positions=torch.arange(len(ids)).expand(3, -1), grids=(), pixels=(), pads=nowhere)
+    theirs = hf(input_ids=ids[None], use_cache=False).logits[0].float()
+    assert (OurRun(ours).whole(sample) - theirs).abs().max() < 1e-4
