@@ -44,8 +44,8 @@ def prove_pads(processor: Processor) -> None:
             written, why = [], error.message
         if written != [kind]:
             raise CheckpointError(
-                f"{processor.origins['chat template']}: this chat template does not give one {kind} its one place in "
-                f"the prompt ({why}): put the template of the published model there"
+                f"{processor.origins['chat template']}: the chat template has not exactly one place for one {kind}, "
+                f"which the model takes ({why}); put the published model's template there"
             )
 
 
