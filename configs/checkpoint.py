@@ -13,8 +13,8 @@ PROCESSOR_CONFIG = "processor_config.json"
 # A section of it -> the keys under which it may stand there, and the file that held it before there were sections.
 _SECTIONS: dict[Section, tuple[tuple[str, ...], str]] = {
     "image_processor": (("image_processor",), "preprocessor_config.json"),
-    # Where no file speaks of videos, transformers takes the pictures' file for them. We do not: then the rules hold that
-    # a family's published code for videos has (docs/models.md).
+    # Where no file speaks of videos, transformers takes the pictures' file for them. We do not: the rules of the
+    # family's published code for videos hold then (docs/models.md).
     "video_processor": (("video_processor",), "video_preprocessor_config.json"),
     "feature_extractor": (("feature_extractor", "audio_processor"), "preprocessor_config.json"),
 }

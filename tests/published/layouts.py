@@ -37,7 +37,7 @@ def change(path: Path, file: str, **values: Any) -> None:
 
 
 def audio_as_published(path: Path, *, template: str | None = TEXT_TEMPLATE) -> Path:
-    """Qwen2-Audio as on the hub: the one template is the text models'. None: the base model's directory, without any."""
+    """Qwen2-Audio as on the hub, whose one template is the text models'. None: the base model, which has none."""
     write_qwen2_audio(path)
     (path / "chat_template.json").unlink()
     change(path, "tokenizer_config.json", chat_template=template)

@@ -46,7 +46,9 @@ def random_chat(rng: random.Random) -> list[dict[str, Any]]:
     def content() -> Any:
         return rng.choice([rng.choice(WORDS), [part() for _ in range(rng.randrange(5))]])
 
-    return [{"role": rng.choice(["user", "assistant", "system"]), "content": content()} for _ in range(rng.randint(1, 5))]
+    return [
+        {"role": rng.choice(["user", "assistant", "system"]), "content": content()} for _ in range(rng.randint(1, 5))
+    ]
 
 
 def test_the_built_in_template_is_the_class_s(published: Path) -> None:

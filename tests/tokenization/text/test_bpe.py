@@ -165,5 +165,7 @@ def test_unsupported_kinds_of_vocabulary_stop_the_load(tiny: Checkpoint, tmp_pat
 
 
 def test_a_mark_outside_the_vocabulary_stops_the_load(tiny: Checkpoint) -> None:
-    with pytest.raises(CheckpointError, match="config.json: .image_token_id. is 151655, an id that tokenizer.json does not hold"):
+    with pytest.raises(
+        CheckpointError, match="config.json: .image_token_id. is 151655, an id that tokenizer.json does not hold"
+    ):
         BPETokenizer.from_checkpoint(tiny, {151655: "config.json: 'image_token_id'"})
