@@ -39,7 +39,7 @@ def prove_pads(processor: Processor) -> None:
         chat = Chat(turns=(Turn(role="user", parts=(medium, Text(text="What is this?")), plain=False),))
         try:
             written = kinds_of(processor.render(processor.fit(chat)), processor.pads)
-            why = f"it has {len(written)} places"
+            why = f"it has {len(written)} places" if len(written) != 1 else f"it has its place for {written[0]}"
         except ChatError as error:
             written, why = [], error.message
         if written != [kind]:
