@@ -44,7 +44,7 @@ class BPETokenizer:
             raise CheckpointError("tokenizer.json: only byte-level vocabularies are supported (decoder ByteLevel)")
         special = _special_tokens(tokenizer, checkpoint)
         for token_id, said in extra_special.items():
-            content = tokenizer.id_to_token(token_id)
+            content = tokenizer.id_to_token(token_id) if token_id >= 0 else None
             if content is None:
                 raise CheckpointError(
                     f"{said} is {token_id}, an id that tokenizer.json does not hold: name one of its own"

@@ -164,8 +164,9 @@ def test_unsupported_kinds_of_vocabulary_stop_the_load(tiny: Checkpoint, tmp_pat
         BPETokenizer.from_checkpoint(other)
 
 
-def test_a_mark_outside_the_vocabulary_stops_the_load(tiny: Checkpoint) -> None:
+@pytest.mark.parametrize("token_id", [151655, -1])
+def test_a_mark_outside_the_vocabulary_stops_the_load(tiny: Checkpoint, token_id: int) -> None:
     with pytest.raises(
-        CheckpointError, match="config.json: .image_token_id. is 151655, an id that tokenizer.json does not hold"
+        CheckpointError, match=f"config.json: .image_token_id. is {token_id}, an id that tokenizer.json does not hold"
     ):
-        BPETokenizer.from_checkpoint(tiny, {151655: "config.json: 'image_token_id'"})
+        BPETokenizer.from_checkpoint(tiny, {token_id: "config.json: 'image_token_id'"})
