@@ -3,9 +3,21 @@
 import json
 from collections.abc import Collection
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar
 
 T = TypeVar("T")
+
+Section = Literal["image_processor", "video_processor", "feature_extractor"]
+
+PROCESSOR_CONFIG = "processor_config.json"
+# A section of it -> the keys under which it may stand there, and the file that held it before there were sections.
+_SECTIONS: dict[Section, tuple[tuple[str, ...], str]] = {
+    "image_processor": (("image_processor",), "preprocessor_config.json"),
+    # Where no file speaks of videos, transformers takes the pictures' file for them. We do not: the rules of the
+    # family's published code for videos hold then (docs/models.md).
+    "video_processor": (("video_processor",), "video_preprocessor_config.json"),
+    "feature_extractor": (("feature_extractor", "audio_processor"), "preprocessor_config.json"),
+}
 
 
 class CheckpointError(Exception):
@@ -28,6 +40,14 @@ class ConfigSection:
 
     def __contains__(self, key: str) -> bool:
         return self._values.get(key) is not None
+
+    def __bool__(self) -> bool:
+        """Whether there is a key at all."""
+        return bool(self._values)
+
+    def origin(self, otherwise: str = "class defaults") -> str:
+        """For people: the file and key that hold the values, or what holds where there are none."""
+        return self.location if self else f"{otherwise} ({self.location} says nothing)"
 
     def read(self, kind: type[T], key: str, default: T | _Required = REQUIRED) -> T:
         """A missing or null key takes `default`, a float takes an int. Raises CheckpointError, naming file and key."""
@@ -94,6 +114,19 @@ class Checkpoint:
         if not isinstance(values, dict):
             raise CheckpointError(f"{name}: not a JSON object")
         return ConfigSection(values, name)
+
+    def section(self, name: Section) -> ConfigSection:
+        """How one kind of medium is prepared: processor_config.json's section, else the older file; never merged.
+
+        So does transformers 5 (get_image_processor_dict, get_video_processor_dict, get_feature_extractor_dict), which
+        writes the sections instead of the files. `location` of what is found names file and key.
+        """
+        keys, older = _SECTIONS[name]
+        processor = self.file(PROCESSOR_CONFIG)
+        for key in keys:
+            if key in processor:
+                return processor.child(key)
+        return self.file(older)
 
     @property
     def architecture(self) -> str:

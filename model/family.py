@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from configs.checkpoint import Checkpoint, ConfigSection
+from tokenization.pads import prove_pads
 from tokenization.processor import Processor
 
 if TYPE_CHECKING:
@@ -25,3 +26,12 @@ class Family:
     renames: Mapping[str, str]  # prefix on disk -> prefix that build() asks for, longest first
     skips: tuple[str, ...] = ()  # prefixes on disk of parts that are not served; their tensors are never read
     config: Callable[[Checkpoint], ConfigSection] = whole_config  # where in config.json the model that is served stands
+
+    def host(self, checkpoint: Checkpoint, max_pixels: int) -> Processor:
+        """The processor, once its prompts are proven to have a place for each kind of medium. Raises CheckpointError.
+
+        max_pixels: the server's cap on pixels of one image.
+        """
+        found = self.processor(checkpoint, max_pixels)
+        prove_pads(found)
+        return found

@@ -61,6 +61,7 @@ def describe(config: ServeConfig, card: ModelCard, root: Path, pool_bytes: int) 
                     ("model", f"{config.model.path}{model_note(config.model.path)}"),
                     ("served as", f"{card.name} ({card.family})"),
                     ("takes", ", ".join(["text", *sorted(card.modalities)])),
+                    *((what, f"from {origin}") for what, origin in card.origins.items()),
                     ("sampling by default", drawn),
                     ("device, dtype", f"{config.engine.device}, {config.engine.dtype} (as asked for)"),
                     ("workers", str(config.workers)),

@@ -1,12 +1,13 @@
 """Pads: the template writes one for each medium, and it becomes a run of as many as the medium has tokens."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 
+from configs.checkpoint import CheckpointError
 from tokenization.chat.errors import ChatError
-from tokenization.chat.parts import Chat, Kind
-from tokenization.processor import Layout, Measure
+from tokenization.chat.parts import Chat, Kind, Media, Text, Turn
+from tokenization.processor import Layout, Measure, Processor
 from tokenization.text.bpe import BPETokenizer
 from tokenization.text.template import ChatTemplate
 
@@ -14,8 +15,7 @@ from tokenization.text.template import ChatTemplate
 def render_pads(chat: Chat, template: ChatTemplate, tokenizer: BPETokenizer, pads: Mapping[Kind, int]) -> list[int]:
     """Ids with one pad for each medium, by the chat template. Raises ChatError where its pads are not the chat's."""
     ids = tokenizer.encode_pieces(template.render(chat))
-    kinds = {token_id: kind for kind, token_id in pads.items()}
-    written = [kinds[token_id] for token_id in ids if token_id in kinds]
+    written = kinds_of(ids, pads)
     given = [medium.kind for medium in chat.media]
     if len(written) != len(given):
         raise ChatError(
@@ -24,6 +24,29 @@ def render_pads(chat: Chat, template: ChatTemplate, tokenizer: BPETokenizer, pad
     if written != given:
         raise ChatError("the model's chat template has its places for the kinds of media in another order")
     return ids
+
+
+def kinds_of(ids: Iterable[int], pads: Mapping[Kind, int]) -> list[Kind]:
+    """The kind of each pad among `ids`, in order."""
+    kinds = {token_id: kind for kind, token_id in pads.items()}
+    return [kinds[token_id] for token_id in ids if token_id in kinds]
+
+
+def prove_pads(processor: Processor) -> None:
+    """Render a chat with one medium for each kind. Raises CheckpointError where its prompt has not exactly one pad."""
+    for kind in sorted(processor.modalities):
+        medium = Media(kind=kind, source="", param="")
+        chat = Chat(turns=(Turn(role="user", parts=(medium, Text(text="What is this?")), plain=False),))
+        try:
+            written = kinds_of(processor.render(processor.fit(chat)), processor.pads)
+            why = f"it has {len(written)} places" if len(written) != 1 else f"it has its place for {written[0]}"
+        except ChatError as error:
+            written, why = [], error.message
+        if written != [kind]:
+            raise CheckpointError(
+                f"{processor.origins['chat template']}: the chat template has not exactly one place for one {kind}, "
+                f"which the model takes ({why}); put the published model's template there"
+            )
 
 
 def expand_pads(ids: Sequence[int], pads: Mapping[Kind, int], measures: Sequence[Measure]) -> Layout:

@@ -2,7 +2,7 @@
 
 import math
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Literal, Protocol
@@ -78,6 +78,8 @@ class Processor(Protocol):
     """The host half of a family; made once per worker from the checkpoint's files. numpy only."""
 
     modalities: frozenset[Kind]
+    pads: Mapping[Kind, int]  # what stands in the prompt for each token of a medium
+    origins: Mapping[str, str]  # for people: "chat template", "pictures", "videos", "sounds" -> the file that says how
     takes_audio_in_video: bool  # the sound of a video may come along with it
     supports_grounding: bool  # it takes boxes, and its answers point at pictures with <ref>, <box> and <quad>
     stop_ids: tuple[int, ...]  # ids that end an answer besides those of generation_config.json

@@ -32,8 +32,7 @@ class Runner:
         self._size = size
         self._root = root
         self._kv = model.kv_cache(size.n_blocks, size.block_size)
-        banned = sorted({*model.pad_ids.values(), *model.media_token_ids})
-        self._banned = torch.tensor(banned, dtype=torch.int64, device=self._device)
+        self._banned = torch.tensor(model.banned_ids, dtype=torch.int64, device=self._device)
 
     def profile(self, config: EngineConfig, largest: Sequence[LargestItem]) -> Profile:
         """Run the largest items and a full step over the cache, whose content is lost."""

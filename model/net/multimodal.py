@@ -35,7 +35,7 @@ class MultimodalLM:
     decoder: Decoder
     encoders: Mapping[str, Encoder]  # by kind: "image", "video", "audio"
     pad_ids: Mapping[str, int]  # by kind: the id that stands in the prompt for each row of embeddings
-    media_token_ids: frozenset[int] = frozenset()  # ids that mark media; with the pads, what is never sampled
+    media_token_ids: frozenset[int] = frozenset()  # ids that mark media
     logn: LogN | None = None  # scales queries past the trained length
 
     @property
@@ -49,6 +49,11 @@ class MultimodalLM:
     @property
     def vocab_size(self) -> int:
         return self.embed.shape[0]
+
+    @property
+    def banned_ids(self) -> list[int]:
+        """What is never sampled: the pads and marks that have a logit. A vocabulary may hold more than the head."""
+        return sorted(token for token in {*self.pad_ids.values(), *self.media_token_ids} if token < self.vocab_size)
 
     @property
     def hidden_size(self) -> int:

@@ -22,6 +22,7 @@ from model.net.vision import (
 )
 from model.ops.base import Linear, Ops
 from model.weights import Weights
+from tokenization.chat.parts import Kind
 
 FRAMES = 2  # of one temporal grid of a video
 MAX_ROWS = 8192  # patches that go through the tower at a time, unless one temporal grid has more
@@ -37,7 +38,7 @@ class RopeVitSpec:
     patch: int  # side of a patch in pixels
     merge: int  # side of a token in patches
     out: int  # the decoder's hidden size
-    pixels: PixelSpec
+    pixels: Mapping[Kind, PixelSpec]  # of "image" and "video"
     blocks: Literal["plain", "gated"] = "plain"  # LayerNorm and quick-GELU, or RMSNorm and a gated SiLU
     window: int | None = None  # side of a window in tokens; None: every block sees whole temporal grids
     full_blocks: frozenset[int] = frozenset()  # with windows: the blocks that see whole temporal grids all the same
@@ -108,7 +109,8 @@ def build_rope_vit(ops: Ops, weights: Weights, spec: RopeVitSpec, prefix: str) -
     take_norm = take_layer_norm if spec.blocks == "plain" else take_rms_norm
     first = take_linear(ops, weights, f"{prefix}merger.mlp.0", wide, wide, bias=True)
     second = take_linear(ops, weights, f"{prefix}merger.mlp.2", spec.out, wide, bias=True)
-    still, moving = take_patch_embeds(ops, weights, f"{prefix}patch_embed.proj.weight", kernel, spec.pixels)
+    name = f"{prefix}patch_embed.proj.weight"
+    still, moving = take_patch_embeds(ops, weights, name, kernel, spec.pixels["image"], spec.pixels["video"])
     rope = GridRope(head_dim=spec.width // spec.heads, merge=spec.merge, device=ops.device)
     blocks = tuple(_build_block(ops, weights, spec, f"{prefix}blocks.{i}.") for i in range(spec.depth))
     norm = take_norm(ops, weights, f"{prefix}merger.ln_q", spec.width, _EPS)

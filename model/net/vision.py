@@ -27,14 +27,14 @@ class PatchEmbed:
 
 
 def take_patch_embeds(
-    ops: Ops, weights: Weights, name: str, shape: tuple[int, ...], pixels: "PixelSpec"
+    ops: Ops, weights: Weights, name: str, shape: tuple[int, ...], still: "PixelSpec", moving: "PixelSpec"
 ) -> tuple[PatchEmbed, PatchEmbed]:
     """A Conv3d kernel [width, channels, frames, side, side], for still images and for videos.
 
     A still's frames are alike: its kernel is the sum. Columns (channel, y, x), of videos (channel, frame, y, x).
     """
     kernel = weights.take(name, shape, torch.float32)
-    return _patch_embed(ops, kernel.sum(dim=2), pixels), _patch_embed(ops, kernel, pixels)
+    return _patch_embed(ops, kernel.sum(dim=2), still), _patch_embed(ops, kernel, moving)
 
 
 def take_patch_embed(ops: Ops, weights: Weights, name: str, shape: tuple[int, ...], pixels: "PixelSpec") -> PatchEmbed:

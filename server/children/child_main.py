@@ -120,7 +120,7 @@ def run_worker(channel_fd: int) -> None:
     start = channel.recv(None)
     assert isinstance(start, StartWorker)
     checkpoint = Checkpoint(Path(start.checkpoint))
-    processor = family_of(checkpoint).processor(checkpoint, start.media.max_pixels)
+    processor = family_of(checkpoint).host(checkpoint, start.media.max_pixels)
     worker.run(channel, start, processor)
 
 

@@ -1,7 +1,8 @@
 """What is served: one checkpoint's host half, its name, defaults and limits."""
 
 import time
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 
 from configs.checkpoint import Checkpoint
 from configs.serve import ServeConfig
@@ -25,13 +26,14 @@ class ModelCard:
     max_n: int  # answers to one chat
     largest: tuple[LargestItem, ...] = ()  # one for each modality
     supports_grounding: bool = False  # its answers point at pictures with boxes
+    origins: Mapping[str, str] = field(default_factory=dict)  # what was read -> the file it came from
 
 
 def read_model_card(config: ServeConfig) -> ModelCard:
     """Read what the server itself needs of the checkpoint. Raises CheckpointError."""
     checkpoint = Checkpoint(config.model.path)
     family = family_of(checkpoint)
-    processor = family.processor(checkpoint, config.media.max_pixels)
+    processor = family.host(checkpoint, config.media.max_pixels)
     own = family.config(checkpoint)
     defaults = Defaults.from_checkpoint(checkpoint, own)
     length = model_length(own, config.engine.max_model_len)
@@ -50,4 +52,5 @@ def read_model_card(config: ServeConfig) -> ModelCard:
             for found in processor.largest(config.media, length)
         ),
         supports_grounding=processor.supports_grounding,
+        origins=processor.origins,
     )

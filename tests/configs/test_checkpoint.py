@@ -92,3 +92,21 @@ def test_the_language_models_own_keys_win_over_those_around_them() -> None:
     assert (text_config(both).read(int, "length"), text_config(both).read(int, "theta")) == (3, 2)
     flat = ConfigSection({"length": 1}, "config.json")
     assert text_config(flat).read(int, "length") == 1
+
+
+def test_a_section_replaces_the_older_file_and_says_where_it_stands(tmp_path: Path) -> None:
+    checkpoint = Checkpoint(write(tmp_path, {}))
+    assert checkpoint.section("image_processor").origin() == "class defaults (preprocessor_config.json says nothing)"
+    write(tmp_path, {"a": 1, "b": 2}, "preprocessor_config.json")
+    assert checkpoint.section("feature_extractor").origin() == "preprocessor_config.json"
+    write(tmp_path, {"image_processor": {"a": 3}, "audio_processor": {"a": 4}}, "processor_config.json")
+    pictures, sounds = checkpoint.section("image_processor"), checkpoint.section("feature_extractor")
+    assert (pictures.read(int, "a"), pictures.read(int, "b", 0)) == (3, 0)
+    assert (pictures.location, sounds.origin()) == (
+        "processor_config.json: image_processor", "processor_config.json: audio_processor"
+    )  # fmt: skip
+    videos = checkpoint.section("video_processor")
+    assert not videos and videos.origin("rules") == "rules (video_preprocessor_config.json says nothing)"
+    write(tmp_path, {"video_processor": []}, "processor_config.json")
+    with pytest.raises(CheckpointError, match="processor_config.json: 'video_processor' is not an object"):
+        checkpoint.section("video_processor")

@@ -13,7 +13,7 @@ from transformers import AutoConfig, AutoTokenizer, Qwen2_5_VLModel, Qwen2VLMode
 from configs.checkpoint import Checkpoint
 from model.registry import family_of
 from tests.parity.conftest import MAX_PIXELS
-from tests.tiny.qwen2_vl import SPECIAL, TEMPLATE
+from tests.tiny.qwen2_vl import SPECIAL, TEMPLATE, write_json
 from tokenization.chat.dialects import chat_from_native, chat_from_openai
 from tokenization.chat.errors import ChatError
 from tokenization.media.video_plan import VideoPlan
@@ -258,7 +258,7 @@ def test_a_template_without_a_place_for_images_is_refused(qwen2: Checkpoint, tmp
         ("<|video_pad|>", "in another order"),
     ]
     for source, message in cases:
-        (tmp_path / "chat_template.jinja").write_text(source)
+        write_json(tmp_path / "chat_template.json", {"chat_template": source})
         odd = family_of(qwen2).processor(Checkpoint(tmp_path), MAX_PIXELS)
         with pytest.raises(ChatError, match=message):
             odd.render(chat_from_openai([{"role": "user", "content": [{"type": "text", "text": "a"}, IMAGE]}]))

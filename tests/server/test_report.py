@@ -56,6 +56,14 @@ def test_limits_of_what_the_model_does_not_take_are_not_printed(tokenizer: BPETo
     assert not [flag for flag in ("--max-frames", "--max-video", "--max-decoded", "--max-audio") if flag in text]
 
 
+def test_what_was_read_is_named_with_its_file(tokenizer: BPETokenizer) -> None:
+    origins = {"chat template": "chat_template.jinja", "pictures": "processor_config.json: image_processor"}
+    shown = replace(card(tokenizer), origins=origins)
+    lines = describe(load_config([], {}), shown, Path("/root"), 1 << 30).splitlines()
+    assert "  chat template          from chat_template.jinja" in lines
+    assert "  pictures               from processor_config.json: image_processor" in lines
+
+
 def test_a_pool_that_was_cut_is_said(tokenizer: BPETokenizer) -> None:
     assert "/root, at most 1 GiB\n" in said(tokenizer, ("image",))
     assert "at most 1 GiB, all there is, instead of --shm-mib's 2 GiB" in said(

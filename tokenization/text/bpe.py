@@ -2,7 +2,7 @@
 
 import json
 import re
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from types import MappingProxyType
 from typing import Any
 
@@ -28,8 +28,10 @@ class BPETokenizer:
         self.longest_token = max(map(len, self._bytes))  # bytes
 
     @classmethod
-    def from_checkpoint(cls, checkpoint: Checkpoint, extra_special: Collection[int] = ()) -> "BPETokenizer":
-        """`extra_special` are ids that mark media or turns. Raises CheckpointError for a bad file or unknown id."""
+    def from_checkpoint(
+        cls, checkpoint: Checkpoint, extra_special: Mapping[int, str] = MappingProxyType({})
+    ) -> "BPETokenizer":
+        """`extra_special`: ids that mark media, and who names each. Raises CheckpointError for a bad file or id."""
         path = checkpoint.path / "tokenizer.json"
         if not path.is_file():
             raise CheckpointError(f"{checkpoint.path}: no tokenizer.json here")
@@ -41,10 +43,12 @@ class BPETokenizer:
         if not _is_byte_level(json.loads(tokenizer.decoder.__getstate__()) if tokenizer.decoder else {}):
             raise CheckpointError("tokenizer.json: only byte-level vocabularies are supported (decoder ByteLevel)")
         special = _special_tokens(tokenizer, checkpoint)
-        for token_id in extra_special:
-            content = tokenizer.id_to_token(token_id)
+        for token_id, said in extra_special.items():
+            content = tokenizer.id_to_token(token_id) if token_id >= 0 else None
             if content is None:
-                raise CheckpointError(f"config.json names token id {token_id}, which tokenizer.json does not hold")
+                raise CheckpointError(
+                    f"{said} is {token_id}, an id that tokenizer.json does not hold: name one of its own"
+                )
             special[content] = token_id
         added = tokenizer.get_added_tokens_decoder().values()
         if any(token.special != (token.content in special) for token in added):

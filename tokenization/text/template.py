@@ -13,11 +13,13 @@ from jinja2.ext import Extension, loopcontrols
 from jinja2.parser import Parser
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
-from configs.checkpoint import Checkpoint, CheckpointError
+from configs.checkpoint import PROCESSOR_CONFIG, Checkpoint, CheckpointError
 from tokenization.chat.errors import ChatError, shortened
 from tokenization.chat.grounding import written
 from tokenization.chat.parts import Boxes, Chat, Kind, Media, Text, Turn
 from tokenization.text.named_tokens import named_tokens
+
+BUILT_IN = "the processor's class"  # where a template comes from that no file holds
 
 # (text, written by a user): in order, without loss
 Pieces = list[tuple[str, bool]]
@@ -36,21 +38,31 @@ class ChatTemplate:
         except jinja2.TemplateSyntaxError as error:
             raise CheckpointError(f"{location}: the chat template does not compile: {error}") from None
         self._variables = dict(variables)
+        self.location = location
 
     @classmethod
-    def from_checkpoint(cls, checkpoint: Checkpoint) -> "ChatTemplate":
-        """From chat_template.jinja, chat_template.json or tokenizer_config.json. Raises CheckpointError without any."""
-        config = checkpoint.file("tokenizer_config.json")
-        variables = named_tokens(config)
+    def from_checkpoint(cls, checkpoint: Checkpoint, built_in: str | None = None) -> "ChatTemplate":
+        """The first that processor_config.json, chat_template.json, chat_template.jinja hold (docs/adr/0012).
+
+        Where none does: `built_in`, the template of a processor class that brings one and so never asks its tokenizer;
+        of other families tokenizer_config.json's. Raises CheckpointError without any.
+        """
+        variables = named_tokens(checkpoint.file("tokenizer_config.json"))
+        for file in (PROCESSOR_CONFIG, "chat_template.json"):
+            source = _in_file(checkpoint, file)
+            if source is not None:
+                return cls(source, variables, file)
         path = checkpoint.path / "chat_template.jinja"
         if path.is_file():
             return cls(path.read_text(encoding="utf-8"), variables, path.name)
-        for file in ("chat_template.json", "tokenizer_config.json"):
-            source = _default_template(checkpoint.file(file).read(object, "chat_template", None))
-            if source is not None:
-                return cls(source, variables, file)
+        if built_in is not None:
+            return cls(built_in, variables, BUILT_IN)
+        source = _in_file(checkpoint, "tokenizer_config.json")
+        if source is not None:
+            return cls(source, variables, "tokenizer_config.json")
         raise CheckpointError(
-            "no chat template: none of chat_template.jinja, chat_template.json, tokenizer_config.json holds one"
+            "no chat template: none of processor_config.json, chat_template.json, chat_template.jinja and "
+            "tokenizer_config.json holds one; put the published model's chat_template.json into the directory"
         )
 
     def render(self, chat: Chat) -> Pieces:
@@ -75,11 +87,13 @@ class _Refused(jinja2.TemplateError):
     """What a template says by raise_exception()."""
 
 
-def _default_template(value: object) -> str | None:
-    """A template string, or the one named "default" in a list."""
+def _in_file(checkpoint: Checkpoint, file: str) -> str | None:
+    """The template under `chat_template` of a JSON file: a string, or the one named "default" of several."""
+    value = checkpoint.file(file).read(object, "chat_template", None)
     if isinstance(value, list):
-        named = {entry.get("name"): entry.get("template") for entry in value if isinstance(entry, dict)}
-        value = named.get("default")
+        value = {entry.get("name"): entry.get("template") for entry in value if isinstance(entry, dict)}
+    if isinstance(value, dict):
+        value = value.get("default")
     return value if isinstance(value, str) and value else None
 
 

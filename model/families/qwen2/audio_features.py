@@ -15,7 +15,8 @@ CHUNK_SECONDS = 30  # what the published extractor class takes at once, where th
 class FeatureExtractor:
     def __init__(self, checkpoint: Checkpoint, audio: ConfigSection, *, positions: int | None = None) -> None:
         """positions: the encoder's, two frames each; None: no end. Raises CheckpointError for another extractor."""
-        file = checkpoint.file("preprocessor_config.json")
+        file = checkpoint.section("feature_extractor")
+        self.origin = file.origin()
         spec = MelSpec(n_mels=file.read(int, "feature_size", audio.read(int, "num_mel_bins", 128)))
         for key, value in (("hop_length", spec.hop), ("n_fft", spec.n_fft), ("sampling_rate", spec.rate)):
             file.expect(key, (value,), value)

@@ -8,6 +8,7 @@ import numpy as np
 from configs.checkpoint import Checkpoint, CheckpointError, ConfigSection
 from configs.serve import MediaConfig
 from model.families.qwen2.largest import largest_area, largest_video
+from model.families.qwen2.marks import Marks, read_marks
 from model.families.qwen2.positions import TimeScale, mrope_positions, single_block, vision_positions
 from tokenization.chat.errors import ChatError
 from tokenization.chat.options import MediaOptions
@@ -23,27 +24,22 @@ from tokenization.text.template import ChatTemplate
 LOW_DETAIL_PIXELS = 512 * 512  # what `detail: low` leaves of a picture; `high` and `auto` change nothing
 
 
-def pad_ids(config: ConfigSection) -> dict[Kind, int]:
-    """By kind: the id that stands in the prompt for each token of a medium."""
-    return {
-        "image": config.read(int, "image_token_id", 151655),
-        "video": config.read(int, "video_token_id", 151656),
-    }
-
-
-def media_token_ids(config: ConfigSection) -> tuple[int, ...]:
-    """The ids that mark media in a prompt; only the server places them."""
-    return (
-        *pad_ids(config).values(),
-        config.read(int, "vision_start_token_id", 151652),
-        config.read(int, "vision_end_token_id", 151653),
-        config.read(int, "vision_token_id", 151654),
+def vision_marks(checkpoint: Checkpoint) -> Marks:
+    return read_marks(
+        checkpoint,
+        checkpoint.config,
+        {"image": (("image_token_id",), 151655), "video": (("video_token_id",), 151656)},
+        {
+            "vision_start_token_id": "<|vision_start|>",
+            "vision_end_token_id": "<|vision_end|>",
+            "vision_token_id": "<|vision_pad|>",
+        },
     )
 
 
 def frame_rules(checkpoint: Checkpoint) -> FrameRules:
-    """From video_preprocessor_config.json. Raises CheckpointError for bounds that no frame can keep."""
-    file = checkpoint.file("video_preprocessor_config.json")
+    """By what the checkpoint says of videos. Raises CheckpointError for bounds that no frame can keep."""
+    file = checkpoint.section("video_processor")
     size = file.child("size")
     fewest = size.read(int, "shortest_edge", size.read(int, "min_pixels", PUBLISHED.min_pixels))
     most = size.read(int, "longest_edge", size.read(int, "max_pixels", PUBLISHED.max_pixels))
@@ -71,22 +67,19 @@ class Qwen2Processor:
         *,
         tokens_per_second: float | None = None,
         config: ConfigSection | None = None,
-        pads: Mapping[Kind, int] | None = None,
-        extra_special: tuple[int, ...] | None = None,
+        marks: Marks | None = None,
     ) -> None:
-        """Raises CheckpointError for a damaged tokenizer, template or preprocessor_config.json.
+        """Raises CheckpointError for a damaged tokenizer, template or processor's file.
 
         max_pixels: the server's cap on one resized image; tokens_per_second: of video, None: one for each temporal
-        grid; config: the model's own keys, None: config.json; pads, extra_special: None: `pad_ids` and
-        `media_token_ids`.
+        grid; config: the model's own keys, None: config.json; marks: None: `vision_marks`.
         """
         config = checkpoint.config if config is None else config
+        marks = vision_marks(checkpoint) if marks is None else marks
         vision = config.child("vision_config")
-        self._pads: Mapping[Kind, int] = pad_ids(config) if pads is None else pads
-        self.tokenizer = BPETokenizer.from_checkpoint(
-            checkpoint, media_token_ids(config) if extra_special is None else extra_special
-        )
-        self.modalities: frozenset[Kind] = frozenset(self._pads)
+        self.tokenizer = BPETokenizer.from_checkpoint(checkpoint, marks.said)
+        self.pads: Mapping[Kind, int] = marks.pads
+        self.modalities: frozenset[Kind] = frozenset(self.pads)
         self.takes_audio_in_video = False
         self.supports_grounding = False
         self.stop_ids: tuple[int, ...] = ()
@@ -95,14 +88,22 @@ class Qwen2Processor:
         self._patch = vision.read(int, "patch_size", 14)
         self._merge = vision.read(int, "spatial_merge_size", 2)
         self._cap = max_pixels
+        pictures, videos = checkpoint.section("image_processor"), checkpoint.section("video_processor")
+        for section in (pictures, videos):
+            self._check_patches(section)
         self._frames = frame_rules(checkpoint)
-        self._min_pixels, self._max_pixels = self._pixel_bounds(checkpoint, max_pixels)
+        self._min_pixels, self._max_pixels = _pixel_bounds(pictures, max_pixels)
+        self.origins: Mapping[str, str] = {
+            "chat template": self._template.location,
+            "pictures": pictures.origin(),
+            "videos": videos.origin("rules of qwen-vl-utils"),
+        }
 
     def fit(self, chat: Chat) -> Chat:
         return chat
 
     def render(self, chat: Chat) -> list[int]:
-        return render_pads(chat, self._template, self.tokenizer, self._pads)
+        return render_pads(chat, self._template, self.tokenizer, self.pads)
 
     def measure(self, source: Source, limits: MediaConfig) -> Measure:
         """Shape [patches, 3 * patch * patch], of a video with two frames a row."""
@@ -155,7 +156,7 @@ class Qwen2Processor:
             return to_patches(image, patch=self._patch, merge=self._merge)
 
     def expand(self, ids: Sequence[int], measures: Sequence[Measure]) -> Layout:
-        return expand_pads(ids, self._pads, measures)
+        return expand_pads(ids, self.pads, measures)
 
     def positions(self, layout: Layout, measures: Sequence[Measure]) -> tuple[np.ndarray, int]:
         """m-rope: text counts on all three axes, a picture stands still in time, a video follows its own clock."""
@@ -204,16 +205,19 @@ class Qwen2Processor:
         factor = self._patch * self._merge
         return held_resize(height, width, factor=factor, min_pixels=fewest, max_pixels=most, cap=cap)
 
-    def _pixel_bounds(self, checkpoint: Checkpoint, cap: int) -> tuple[int, int]:
-        """(fewest, most) pixels of a resized image: the checkpoint's, under the server's cap."""
-        file = checkpoint.file("preprocessor_config.json")
-        file.expect("patch_size", (self._patch,), 14)
-        file.expect("merge_size", (self._merge,), 2)
-        file.expect("resample", (3,), 3)
+    def _check_patches(self, section: ConfigSection) -> None:
+        section.expect("patch_size", (self._patch,), 14)
+        section.expect("merge_size", (self._merge,), 2)
+        section.expect("temporal_patch_size", (FRAME_FACTOR,), FRAME_FACTOR)
+        section.expect("resample", (3,), 3)
         for key in ("do_resize", "do_convert_rgb"):
-            file.expect(key, (True,), True)
-        size = file.child("size")
-        fewest = size.read(int, "shortest_edge", size.read(int, "min_pixels", 56 * 56))
-        most = size.read(int, "longest_edge", size.read(int, "max_pixels", 28 * 28 * 1280))
-        most = min(file.read(int, "max_pixels", most), cap)
-        return min(file.read(int, "min_pixels", fewest), most), most
+            section.expect(key, (True,), True)
+
+
+def _pixel_bounds(pictures: ConfigSection, cap: int) -> tuple[int, int]:
+    """(fewest, most) pixels of a resized image: the checkpoint's, under the server's cap."""
+    size = pictures.child("size")
+    fewest = size.read(int, "shortest_edge", size.read(int, "min_pixels", 56 * 56))
+    most = size.read(int, "longest_edge", size.read(int, "max_pixels", 28 * 28 * 1280))
+    most = min(pictures.read(int, "max_pixels", most), cap)
+    return min(pictures.read(int, "min_pixels", fewest), most), most

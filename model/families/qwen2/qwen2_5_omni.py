@@ -8,6 +8,7 @@ import numpy as np
 from configs.checkpoint import Checkpoint, CheckpointError, ConfigSection
 from configs.serve import MediaConfig
 from model.families.qwen2.audio_features import FeatureExtractor
+from model.families.qwen2.marks import Marks, read_marks
 from model.families.qwen2.positions import (
     Block,
     TimeScale,
@@ -41,23 +42,20 @@ def thinker_config(checkpoint: Checkpoint) -> ConfigSection:
     return config.child("thinker_config") if "thinker_config" in config else config
 
 
-def omni_pad_ids(thinker: ConfigSection) -> dict[Kind, int]:
-    """By kind: the id of each token of a medium in the prompt, under its old key or its new one."""
-
-    def read(kind: Kind, default: int) -> int:
-        return thinker.read(int, f"{kind}_token_id", thinker.read(int, f"{kind}_token_index", default))
-
-    return {"image": read("image", 151655), "video": read("video", 151656), "audio": read("audio", 151646)}
-
-
-def audio_mark_ids(thinker: ConfigSection) -> tuple[int, int]:
-    return thinker.read(int, "audio_start_token_id", 151647), thinker.read(int, "audio_end_token_id", 151648)
-
-
-def omni_media_token_ids(thinker: ConfigSection) -> tuple[int, ...]:
-    """The ids that mark media in a prompt; only the server places them."""
-    vision = thinker.read(int, "vision_start_token_id", 151652), thinker.read(int, "vision_end_token_id", 151653)
-    return (*omni_pad_ids(thinker).values(), *audio_mark_ids(thinker), *vision)
+def omni_marks(checkpoint: Checkpoint) -> Marks:
+    """Each pad under its old key or its new one."""
+    pads: dict[Kind, int] = {"image": 151655, "video": 151656, "audio": 151646}
+    return read_marks(
+        checkpoint,
+        thinker_config(checkpoint),
+        {kind: ((f"{kind}_token_id", f"{kind}_token_index"), default) for kind, default in pads.items()},
+        {
+            "audio_start_token_id": "<|audio_bos|>",
+            "audio_end_token_id": "<|audio_eos|>",
+            "vision_start_token_id": "<|vision_bos|>",
+            "vision_end_token_id": "<|vision_eos|>",
+        },
+    )
 
 
 class Qwen25OmniProcessor(Qwen2Processor):
@@ -66,16 +64,11 @@ class Qwen25OmniProcessor(Qwen2Processor):
     def __init__(self, checkpoint: Checkpoint, max_pixels: int) -> None:
         """max_pixels: the server's cap on one resized image. Raises CheckpointError."""
         thinker = thinker_config(checkpoint)
-        pads = omni_pad_ids(thinker)
-        super().__init__(
-            checkpoint,
-            max_pixels,
-            config=thinker,
-            pads=pads,
-            extra_special=omni_media_token_ids(thinker),
-        )
+        marks = omni_marks(checkpoint)
+        super().__init__(checkpoint, max_pixels, config=thinker, marks=marks)
         self._feature_extractor = FeatureExtractor(checkpoint, thinker.child("audio_config"))
-        self._audio_mark_ids = audio_mark_ids(thinker)
+        self.origins = {**self.origins, "sounds": self._feature_extractor.origin}
+        self._sound_marks = [marks.others.get(key) for key in ("audio_start_token_id", "audio_end_token_id")]
         self._time_scale = TimeScale(
             per_second=thinker.read(float, "position_id_per_seconds", 25.0),
             chunk_seconds=thinker.read(float, "seconds_per_chunk", 2.0),
@@ -83,7 +76,7 @@ class Qwen25OmniProcessor(Qwen2Processor):
         )
         if not (self._time_scale.per_second > 0 and self._time_scale.chunk >= 1):
             raise CheckpointError(f"{thinker.location}: position_id_per_seconds or seconds_per_chunk is not above 0")
-        self.takes_audio_in_video = True
+        self.takes_audio_in_video = None not in self._sound_marks  # we place them around a video with its sound
         self.supports_grounding = all(
             len(self.tokenizer.encode(tag)) == 1 for tag in TAGS
         )  # as special tokens they would be spelled
@@ -112,19 +105,19 @@ class Qwen25OmniProcessor(Qwen2Processor):
         parts: list[np.ndarray] = []
         spans: list[Spans] = []
         done, at = 0, 0  # ids that were taken, ids that were laid down
-        places = np.flatnonzero(np.isin(short, list(self._pads.values())))
+        places = np.flatnonzero(np.isin(short, list(self.pads.values())))
         for place, tracks in zip(places.tolist(), _media(measures), strict=True):
             parts.append(short[done:place])
             at += place - done
             done = place + 1
             pieces = self._pieces(tracks)
             if len(tracks) == 2:
-                opening, closing = self._audio_mark_ids
+                opening, closing = self._sound_marks
                 parts.append(np.array([opening], np.int64))
                 at += 1
             runs: list[list[tuple[int, int]]] = [[] for _ in tracks]
             for track, n in pieces:
-                parts.append(np.full(n, self._pads[tracks[track].kind], np.int64))
+                parts.append(np.full(n, self.pads[tracks[track].kind], np.int64))
                 if runs[track] and sum(runs[track][-1]) == at:  # where the other track has ended
                     n, at = n + runs[track][-1][1], runs[track].pop()[0]
                 runs[track].append((at, n))
@@ -184,7 +177,7 @@ def build(checkpoint: Checkpoint, weights: "Weights", ops: "Ops") -> "Multimodal
         TextDefaults,
         build_language_model,
         decoder_spec,
-        pixel_spec,
+        pixel_specs,
         windowed_tower,
     )
     from model.net.rope_vit import build_rope_vit
@@ -192,12 +185,11 @@ def build(checkpoint: Checkpoint, weights: "Weights", ops: "Ops") -> "Multimodal
     config = thinker_config(checkpoint)
     defaults = TextDefaults(hidden=3584, inter=18944, layers=28, heads=28, kv_heads=4, eps=1e-6)
     hidden = decoder_spec(config, defaults).hidden
-    eyes = windowed_tower(config, pixel_spec(checkpoint), hidden, ("attn.q", "attn.k", "attn.v"))
+    eyes = windowed_tower(config, pixel_specs(checkpoint), hidden, ("attn.q", "attn.k", "attn.v"))
     ears = _audio_tower(config, weights, ops, hidden)
     media_encoders = MediaEncoders(
         encoders={**build_rope_vit(ops, weights, eyes, "visual."), "audio": ears},
-        pads=omni_pad_ids(config),
-        media_token_ids=omni_media_token_ids(config),
+        marks=omni_marks(checkpoint),
     )
     # What the text keys say of tying is their class's default, which does not hold here.
     tied = config.read(bool, "tie_word_embeddings", False)

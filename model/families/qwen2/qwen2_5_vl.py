@@ -3,7 +3,7 @@
 from typing import TYPE_CHECKING
 
 from configs.checkpoint import Checkpoint
-from model.families.qwen2.processor import Qwen2Processor, media_token_ids, pad_ids
+from model.families.qwen2.processor import Qwen2Processor, vision_marks
 from model.family import Family
 
 if TYPE_CHECKING:
@@ -25,18 +25,17 @@ def build(checkpoint: Checkpoint, weights: "Weights", ops: "Ops") -> "Multimodal
         MediaEncoders,
         build_language_model,
         decoder_spec,
-        pixel_spec,
+        pixel_specs,
         tied_anywhere,
         windowed_tower,
     )
     from model.net.rope_vit import build_rope_vit
 
     config = checkpoint.config
-    tower = windowed_tower(config, pixel_spec(checkpoint), decoder_spec(config).hidden, ("attn.qkv",))
+    tower = windowed_tower(config, pixel_specs(checkpoint), decoder_spec(config).hidden, ("attn.qkv",))
     media_encoders = MediaEncoders(
         encoders=build_rope_vit(ops, weights, tower, "visual."),
-        pads=pad_ids(config),
-        media_token_ids=media_token_ids(config),
+        marks=vision_marks(checkpoint),
     )
     return build_language_model(config, weights, ops, media_encoders, tied=tied_anywhere(config))
 

@@ -1,13 +1,14 @@
 """Qwen2-Audio: text and whole sounds of up to 30 seconds in, text out; one axis of positions."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from configs.checkpoint import Checkpoint, ConfigSection
+from configs.checkpoint import Checkpoint
 from configs.serve import MediaConfig
 from model.families.qwen2.audio_features import FeatureExtractor
+from model.families.qwen2.marks import Marks, read_marks
 from model.family import Family
 from tokenization.chat.parts import Chat, Kind
 from tokenization.media.mel import CONTEXT_FRAMES
@@ -27,9 +28,34 @@ if TYPE_CHECKING:
 # ---- the host half
 
 
-def audio_pad_id(config: ConfigSection) -> int:
-    """The id of each token of a sound in the prompt, under its old key or its new one."""
-    return config.read(int, "audio_token_id", config.read(int, "audio_token_index", 151646))
+# What the published processor's class renders. It never asks the tokenizer, whose file holds a template for text alone.
+TEMPLATE = (
+    "{% set sounds = namespace(n=0) %}"
+    "{% for message in messages %}"
+    "{% if loop.first and message.role != 'system' %}"
+    "{{ '<|im_start|>system\\nYou are a helpful assistant.<|im_end|>\\n' }}"
+    "{% endif %}"
+    "{{ '<|im_start|>' + message.role + '\\n' }}"
+    "{% if message.content is string %}{{ message.content }}{% else %}{% for part in message.content %}"
+    "{% if 'audio' in part or 'audio_url' in part or 'audio' in (part.type, message.type) %}"
+    "{% set sounds.n = sounds.n + 1 %}"
+    "{{ 'Audio %d: <|audio_bos|><|AUDIO|><|audio_eos|>\\n' % sounds.n }}"
+    "{% elif 'text' in part %}{{ part.text }}{% endif %}"
+    "{% endfor %}{% endif %}"
+    "{{ '<|im_end|>\\n' }}"
+    "{% endfor %}"
+    "{% if add_generation_prompt %}{{ '<|im_start|>assistant\\n' }}{% endif %}"
+)
+
+
+def audio_marks(checkpoint: Checkpoint) -> Marks:
+    """The pad under its old key or its new one; for the marks around it config.json has no keys."""
+    return read_marks(
+        checkpoint,
+        checkpoint.config,
+        {"audio": (("audio_token_id", "audio_token_index"), 151646)},
+        {"audio_bos_token_id": "<|audio_bos|>", "audio_eos_token_id": "<|audio_eos|>"},
+    )
 
 
 class Qwen2AudioProcessor:
@@ -38,23 +64,28 @@ class Qwen2AudioProcessor:
     def __init__(self, checkpoint: Checkpoint, max_pixels: int) -> None:
         """max_pixels is not used. Raises CheckpointError for a damaged tokenizer, template or preprocessor config."""
         config = checkpoint.config
-        self._pads: dict[Kind, int] = {"audio": audio_pad_id(config)}
-        self.tokenizer = BPETokenizer.from_checkpoint(checkpoint, tuple(self._pads.values()))
-        self.modalities: frozenset[Kind] = frozenset(self._pads)
+        marks = audio_marks(checkpoint)
+        self.tokenizer = BPETokenizer.from_checkpoint(checkpoint, marks.said)
+        self.pads: Mapping[Kind, int] = marks.pads
+        self.modalities: frozenset[Kind] = frozenset(self.pads)
         self.takes_audio_in_video = False
         self.supports_grounding = False
         self.stop_ids: tuple[int, ...] = ()
-        self._template = ChatTemplate.from_checkpoint(checkpoint)
+        self._template = ChatTemplate.from_checkpoint(checkpoint, TEMPLATE)
         audio = config.child("audio_config")
         self._feature_extractor = FeatureExtractor(
             checkpoint, audio, positions=audio.read(int, "max_source_positions", 1500)
         )
+        self.origins: Mapping[str, str] = {
+            "chat template": self._template.location,
+            "sounds": self._feature_extractor.origin,
+        }
 
     def fit(self, chat: Chat) -> Chat:
         return chat
 
     def render(self, chat: Chat) -> list[int]:
-        return render_pads(chat, self._template, self.tokenizer, self._pads)
+        return render_pads(chat, self._template, self.tokenizer, self.pads)
 
     def measure(self, source: Source, limits: MediaConfig) -> Measure:
         return self._feature_extractor.measure(source, limits)
@@ -69,16 +100,13 @@ class Qwen2AudioProcessor:
             return self._feature_extractor.load(measure)
 
     def expand(self, ids: Sequence[int], measures: Sequence[Measure]) -> Layout:
-        return expand_pads(ids, self._pads, measures)
+        return expand_pads(ids, self.pads, measures)
 
     def positions(self, layout: Layout, measures: Sequence[Measure]) -> tuple[np.ndarray, int]:
         return plain_positions(len(layout.input_ids))
 
 
 # ---- the networks
-
-
-AUDIO_MARKS = ("<|audio_bos|>", "<|audio_eos|>")
 
 
 def build(checkpoint: Checkpoint, weights: "Weights", ops: "Ops") -> "MultimodalLM":
@@ -90,16 +118,8 @@ def build(checkpoint: Checkpoint, weights: "Weights", ops: "Ops") -> "Multimodal
         vocab=151936, hidden=4096, inter=22016, layers=32, heads=32, kv_heads=32, eps=1e-6, theta=1e4
     )
     tower = _tower(checkpoint, weights, ops, decoder_spec(config, defaults).hidden)
-    media_encoders = MediaEncoders(
-        encoders={"audio": tower}, pads={"audio": audio_pad_id(config)}, media_token_ids=media_token_ids(checkpoint)
-    )
+    media_encoders = MediaEncoders(encoders={"audio": tower}, marks=audio_marks(checkpoint))
     return build_language_model(config, weights, ops, media_encoders, tied=False, defaults=defaults, mrope=False)
-
-
-def media_token_ids(checkpoint: Checkpoint) -> tuple[int, ...]:
-    """The ids before and after a sound, by their names in the tokenizer: config.json has no keys for them."""
-    added = checkpoint.file("tokenizer.json").read(list, "added_tokens", [])
-    return tuple(token["id"] for token in added if token["content"] in AUDIO_MARKS)
 
 
 def _tower(checkpoint: Checkpoint, weights: "Weights", ops: "Ops", hidden: int) -> "AudioTower":

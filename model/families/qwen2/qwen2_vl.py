@@ -3,7 +3,7 @@
 from typing import TYPE_CHECKING
 
 from configs.checkpoint import Checkpoint
-from model.families.qwen2.processor import Qwen2Processor, media_token_ids, pad_ids
+from model.families.qwen2.processor import Qwen2Processor, vision_marks
 from model.family import Family
 
 if TYPE_CHECKING:
@@ -21,15 +21,14 @@ def build(checkpoint: Checkpoint, weights: "Weights", ops: "Ops") -> "Multimodal
     config = checkpoint.config
     media_encoders = MediaEncoders(
         encoders=build_rope_vit(ops, weights, _vision_spec(checkpoint), "visual."),
-        pads=pad_ids(config),
-        media_token_ids=media_token_ids(config),
+        marks=vision_marks(checkpoint),
     )
     return build_language_model(config, weights, ops, media_encoders, tied=tied_anywhere(config))
 
 
 def _vision_spec(checkpoint: Checkpoint) -> "RopeVitSpec":
     """Defaults are those of the published configuration class."""
-    from model.families.qwen2.recipe import decoder_spec, pixel_spec, vision_config
+    from model.families.qwen2.recipe import decoder_spec, pixel_specs, vision_config
     from model.net.rope_vit import RopeVitSpec
 
     vision, hidden = vision_config(checkpoint.config), decoder_spec(checkpoint.config).hidden
@@ -44,7 +43,7 @@ def _vision_spec(checkpoint: Checkpoint) -> "RopeVitSpec":
         patch=vision.read(int, "patch_size", 14),
         merge=vision.read(int, "spatial_merge_size", 2),
         out=hidden,
-        pixels=pixel_spec(checkpoint),
+        pixels=pixel_specs(checkpoint),
     )
 
 

@@ -1,9 +1,10 @@
 """The Qwen2 decoder with encoders for media, by the keys of a checkpoint; defaults are the published classes'."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from configs.checkpoint import Checkpoint, CheckpointError, ConfigSection, text_config
+from model.families.qwen2.marks import Marks
 from model.net.audio_tower import AudioTowerSpec
 from model.net.decoder import DecoderSpec, build_decoder
 from model.net.linear import take_embedding
@@ -40,8 +41,7 @@ VISION_TEXT = TextDefaults()
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MediaEncoders:
     encoders: Mapping[str, Encoder]
-    pads: Mapping[Kind, int]
-    media_token_ids: Iterable[int]  # ids that mark media; pads may be among them
+    marks: Marks
 
 
 def build_language_model(
@@ -56,8 +56,13 @@ def build_language_model(
 ) -> MultimodalLM:
     """Take every tensor by its hub name; config: the keys around `text_config`. Raises CheckpointError."""
     text, spec = text_config(config), decoder_spec(config, defaults)
+    vocab = text.read(int, "vocab_size", defaults.vocab)
+    for pad in media_encoders.marks.pads.values():
+        if pad >= vocab:
+            said = media_encoders.marks.said[pad]
+            raise CheckpointError(f"{said} is {pad}, for which vocab_size {vocab} leaves no embedding")
     theta, sections = _rope(text, spec.head_dim, defaults.theta, mrope=mrope)
-    shape = (text.read(int, "vocab_size", defaults.vocab), spec.hidden)
+    shape = (vocab, spec.hidden)
     embed, head = take_embedding(ops, weights, "model.embed_tokens.weight", "lm_head.weight", shape, tied)
     model = MultimodalLM(
         ops=ops,
@@ -66,8 +71,8 @@ def build_language_model(
         rope=MRope(head_dim=spec.head_dim, theta=theta, sections=sections, device=ops.device, dtype=ops.dtype),
         decoder=build_decoder(ops, weights, spec, "model."),
         encoders=media_encoders.encoders,
-        pad_ids={str(kind): pad for kind, pad in media_encoders.pads.items()},
-        media_token_ids=frozenset(media_encoders.media_token_ids),
+        pad_ids={str(kind): pad for kind, pad in media_encoders.marks.pads.items()},
+        media_token_ids=frozenset(media_encoders.marks.ids),
     )
     weights.finish()
     return model
@@ -107,7 +112,9 @@ def vision_config(config: ConfigSection) -> ConfigSection:
     return vision
 
 
-def windowed_tower(config: ConfigSection, pixels: PixelSpec, hidden: int, qkv: tuple[str, ...]) -> RopeVitSpec:
+def windowed_tower(
+    config: ConfigSection, pixels: Mapping[Kind, PixelSpec], hidden: int, qkv: tuple[str, ...]
+) -> RopeVitSpec:
     """Gated blocks, most of which see windows; qkv: how queries, keys and values lie on disk."""
     vision = vision_config(config)
     vision.expect("hidden_act", ("silu",), "silu")
@@ -150,9 +157,14 @@ def audio_spec(audio: ConfigSection, hidden: int, *, chunk: int | None, context:
     )
 
 
-def pixel_spec(checkpoint: Checkpoint) -> PixelSpec:
-    """How raw pixels are normalised, of videos as of pictures."""
-    pixels = checkpoint.file("preprocessor_config.json")
+def pixel_specs(checkpoint: Checkpoint) -> dict[Kind, PixelSpec]:
+    """How raw pixels are normalised: of videos as of pictures where no file speaks of videos."""
+    pictures = checkpoint.section("image_processor")
+    videos = checkpoint.section("video_processor") or pictures
+    return {"image": _pixel_spec(pictures), "video": _pixel_spec(videos)}
+
+
+def _pixel_spec(pixels: ConfigSection) -> PixelSpec:
     pixels.expect("do_rescale", (True,), True)
     pixels.expect("do_normalize", (True,), True)
     return PixelSpec(

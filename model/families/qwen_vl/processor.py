@@ -30,6 +30,7 @@ from tokenization.chat.parts import Boxes, Chat, Kind, Media, Text, Turn
 from tokenization.media.source import Source
 from tokenization.pads import expand_pads, plain_positions
 from tokenization.processor import Layout, Measure, StageClock
+from tokenization.text.template import BUILT_IN
 
 if TYPE_CHECKING:
     pass
@@ -51,8 +52,12 @@ class QwenVLProcessor:
         self.takes_audio_in_video = False
         self.supports_grounding = self._sees
         self.stop_ids = (self.tokenizer.special[END_OF_TEXT],) if self._raw else stop_ids(self.tokenizer)
-        self._pad = self.tokenizer.special[IMG_PAD]
         visual = checkpoint.config.child("visual")
+        self.pads: Mapping[Kind, int] = {"image": self.tokenizer.special[IMG_PAD]} if self._sees else {}
+        self.origins: Mapping[str, str] = {
+            "chat template": BUILT_IN,
+            **({"pictures": visual.origin()} if self._sees else {}),
+        }
         self._patch = visual.read(int, "patch_size", 14)
         self._side = visual.read(int, "image_size", 448) // self._patch
         self._picture = Measure(
@@ -106,7 +111,7 @@ class QwenVLProcessor:
             return to_patches(image, patch=self._patch, merge=1)
 
     def expand(self, ids: Sequence[int], measures: Sequence[Measure]) -> Layout:
-        return expand_pads(ids, {"image": self._pad}, measures)
+        return expand_pads(ids, self.pads, measures)
 
     def positions(self, layout: Layout, measures: Sequence[Measure]) -> tuple[np.ndarray, int]:
         return plain_positions(len(layout.input_ids))

@@ -56,6 +56,19 @@ def test_names_and_limits_are_those_of_the_settings(tiny_checkpoint: Path) -> No
     assert (card.family, card.supports_grounding) == ("qwen2_vl", False)
 
 
+def test_what_was_read_is_named_with_its_file(tiny_checkpoint: Path) -> None:
+    origins = read_model_card(config_of(tiny_checkpoint)).origins
+    assert origins["chat template"] == "chat_template.json" and origins["pictures"] == "preprocessor_config.json"
+
+
+def test_a_template_without_places_for_media_stops_the_start(tiny_checkpoint: Path, tmp_path: Path) -> None:
+    for file in tiny_checkpoint.glob("*.json"):
+        (tmp_path / file.name).write_bytes(file.read_bytes())
+    write_json(tmp_path / "chat_template.json", {"chat_template": "{{ messages[0].role }}"})
+    with pytest.raises(CheckpointError, match="chat_template.json: the chat template has not exactly one place"):
+        read_model_card(config_of(tmp_path))
+
+
 def test_a_shorter_length_may_be_asked_for_and_no_longer_one(tiny_checkpoint: Path) -> None:
     config = config_of(tiny_checkpoint)
     assert read_model_card(config).max_model_len == 32768

@@ -82,14 +82,14 @@ def test_ids_that_mark_media_are_special_whatever_the_files_say(tiny: Checkpoint
     lax = changed(tiny, tmp_path, "tokenizer.json", added_tokens=document["added_tokens"])
     loose = BPETokenizer.from_checkpoint(lax)
     assert loose.encode("<|image_pad|>") == [pad["id"]]  # by the files alone it is an ordinary word
-    strict = BPETokenizer.from_checkpoint(lax, [pad["id"]])
+    strict = BPETokenizer.from_checkpoint(lax, {pad["id"]: "config.json"})
     assert pad["id"] not in strict.encode("x<|image_pad|>") and strict.special["<|image_pad|>"] == pad["id"]
     assert strict.encode_pieces([("<|image_pad|>", False)]) == [pad["id"]]
 
 
 def test_an_ordinary_vocabulary_entry_may_mark_media_and_then_no_text_spells_it(tiny: Checkpoint) -> None:
     (the,) = BPETokenizer.from_checkpoint(tiny).encode("the")
-    strict = BPETokenizer.from_checkpoint(tiny, [the])
+    strict = BPETokenizer.from_checkpoint(tiny, {the: "config.json"})
     assert strict.encode_pieces([("the", False)]) == [the]
     with pytest.raises(ChatError, match="keeps for marks"):
         strict.encode_pieces([("the", True)])
@@ -164,6 +164,9 @@ def test_unsupported_kinds_of_vocabulary_stop_the_load(tiny: Checkpoint, tmp_pat
         BPETokenizer.from_checkpoint(other)
 
 
-def test_a_mark_outside_the_vocabulary_stops_the_load(tiny: Checkpoint) -> None:
-    with pytest.raises(CheckpointError, match="151655"):
-        BPETokenizer.from_checkpoint(tiny, [151655])
+@pytest.mark.parametrize("token_id", [151655, -1])
+def test_a_mark_outside_the_vocabulary_stops_the_load(tiny: Checkpoint, token_id: int) -> None:
+    with pytest.raises(
+        CheckpointError, match=f"config.json: .image_token_id. is {token_id}, an id that tokenizer.json does not hold"
+    ):
+        BPETokenizer.from_checkpoint(tiny, {token_id: "config.json: 'image_token_id'"})

@@ -38,12 +38,16 @@ LIST = [{"name": "tool_use", "template": "T"}, {"name": "default", "template": "
     [
         (
             {
-                "chat_template.jinja": "A",
+                "processor_config.json": {"chat_template": "P"},
                 "chat_template.json": {"chat_template": "B"},
+                "chat_template.jinja": "A",
                 "tokenizer_config.json": {"chat_template": "C"},
             },
-            "A",
+            "P",
         ),
+        ({"processor_config.json": {}, "chat_template.json": {"chat_template": "B"}, "chat_template.jinja": "A"}, "B"),
+        ({"chat_template.jinja": "A", "tokenizer_config.json": {"chat_template": "C"}}, "A"),
+        ({"processor_config.json": {"chat_template": {"default": "D", "tool_use": "T"}}}, "D"),
         ({"chat_template.json": {"chat_template": "B"}, "tokenizer_config.json": {"chat_template": "C"}}, "B"),
         ({"chat_template.json": {}, "tokenizer_config.json": {"chat_template": "C"}}, "C"),
         ({"chat_template.json": {"chat_template": LIST}}, "D"),
@@ -59,6 +63,13 @@ def test_the_first_file_that_holds_a_template(tmp_path: Path, files: dict[str, A
     else:
         template = ChatTemplate.from_checkpoint(checkpoint(tmp_path, files))
         assert template.render(say("x")) == [(expected, False)]
+
+
+def test_a_template_that_a_class_brings_stands_before_the_tokenizers_alone(tmp_path: Path) -> None:
+    own = checkpoint(tmp_path, {"tokenizer_config.json": {"chat_template": "C"}})
+    assert ChatTemplate.from_checkpoint(own, "built in").render(say("x")) == [("built in", False)]
+    (tmp_path / "chat_template.jinja").write_text("A")
+    assert ChatTemplate.from_checkpoint(own, "built in").render(say("x")) == [("A", False)]
 
 
 def test_named_tokens_reach_the_template(tmp_path: Path) -> None:

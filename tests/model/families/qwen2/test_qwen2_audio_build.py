@@ -38,8 +38,8 @@ def test_sizes(tmp_path: Path) -> None:
 def test_the_marks_of_a_sound_are_never_drawn(tmp_path: Path) -> None:
     path = write_qwen2_audio(tmp_path)
     tokenizer = Tokenizer.from_file(str(path / "tokenizer.json"))
-    marks = {tokenizer.token_to_id(text) for text in ("<|audio_bos|>", "<|audio_eos|>")}
-    assert load_ours(path).media_token_ids == marks and None not in marks
+    marks = {tokenizer.token_to_id(text) for text in ("<|AUDIO|>", "<|audio_bos|>", "<|audio_eos|>")}
+    assert set(load_ours(path).banned_ids) == marks and None not in marks
 
 
 @pytest.mark.parametrize(
