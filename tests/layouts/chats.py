@@ -21,6 +21,9 @@ def random_messages(
     for i in range(rng.randrange(1, 4)):
         if i:
             messages.append({"role": "assistant", "content": rng.choice(WORDS)})
+        if rng.random() < 0.2:
+            messages.append({"role": "user", "content": rng.choice(WORDS)})
+            continue
         parts: list[dict[str, Any]] = []
         for _ in range(rng.randrange(1, 5)):
             kind = rng.choice(kinds)
@@ -28,7 +31,7 @@ def random_messages(
                 parts.append({"type": MEDIA[kind], MEDIA[kind]: {"url": source(kind)}})
             else:
                 parts.append({"type": "text", "text": rng.choice(WORDS)})
-        messages.append({"role": "user", "content": parts if rng.random() < 0.8 else rng.choice(WORDS)})
+        messages.append({"role": "user", "content": parts})
     return messages
 
 

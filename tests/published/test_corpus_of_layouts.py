@@ -15,7 +15,7 @@ from transformers.models.qwen2_vl.image_processing_pil_qwen2_vl import Qwen2VLIm
 
 from configs.checkpoint import Checkpoint
 from configs.serve import MediaConfig
-from model.families.qwen2.recipe import pixel_spec
+from model.families.qwen2.recipe import pixel_specs
 from model.registry import family_of
 from tests.layouts.chats import hub_form, random_messages
 from tests.layouts.directories import Layout, layouts, write_layout
@@ -90,7 +90,7 @@ def test_pixels(path: Path) -> None:
     host = host_of(path)
     if "image" not in host.modalities:
         return
-    theirs, spec = Qwen2VLImageProcessorPil.from_pretrained(str(path)), pixel_spec(Checkpoint(path))
+    theirs, spec = Qwen2VLImageProcessorPil.from_pretrained(str(path)), pixel_specs(Checkpoint(path))["image"]
     image = picture(150, 90, 1)
     source = Source(kind="image", param="", data=encoded(image, "PNG"))
     measure = host.measure(source, LIMITS)
