@@ -65,7 +65,7 @@ def tokenizers_end(checkpoint: Checkpoint, tokenizer: Tokenizer) -> tuple[int, .
     """
     name = named_tokens(checkpoint.file("tokenizer_config.json")).get("eos_token")
     silent = "generation_config.json and config.json name no end token (eos_token_id)"
-    if name in tokenizer.special:
+    if name is not None and name in tokenizer.special:
         log.warning("%s: %s, the eos_token of tokenizer_config.json, ends answers", silent, name)
         return (tokenizer.special[name],)
     why = "tokenizer_config.json has no eos_token" if name is None else f"tokenizer.json does not hold {name!r}"
