@@ -3,6 +3,7 @@
 import importlib
 
 from configs.checkpoint import Checkpoint, CheckpointError
+from configs.quantised import refuse_quantised
 from model.family import Family
 
 _FAMILIES = {  # the first entry of config.json's `architectures` -> the module that exports FAMILY
@@ -17,13 +18,14 @@ _FAMILIES = {  # the first entry of config.json's `architectures` -> the module 
 
 
 def family_of(checkpoint: Checkpoint) -> Family:
-    """Raises CheckpointError, naming what is supported, for an unknown architecture."""
+    """Raises CheckpointError for an unknown architecture, naming what is supported, and for quantised weights."""
     module = _FAMILIES.get(checkpoint.architecture)
     if module is None:
         raise CheckpointError(
             f"config.json: architecture {checkpoint.architecture!r} is not supported "
             f"(supported: {', '.join(sorted(_FAMILIES))})"
         )
+    refuse_quantised(checkpoint)
     family: Family = importlib.import_module(module).FAMILY
     return family
 

@@ -1,9 +1,11 @@
 """Reads the tensors of a checkpoint one by one, as a network asks for them."""
 
 import json
+import logging
 import math
 import os
 import pickle
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,12 +14,23 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from configs.checkpoint import Checkpoint, CheckpointError, ConfigSection
+from configs.checkpoint import Checkpoint, CheckpointError
+from configs.quantised import refuse_quantised_tensor
+
+log = logging.getLogger("pixelferry")
 
 _DTYPES = {"F64": torch.float64, "F32": torch.float32, "F16": torch.float16, "BF16": torch.bfloat16}
-_SAFETENSORS, _PICKLED = "model.safetensors", "pytorch_model.bin"
+# The first that is there is read, as by transformers 5.23 (modeling_utils._get_resolved_checkpoint_files).
+_ORDER = ("model.safetensors", "model.safetensors.index.json", "pytorch_model.bin", "pytorch_model.bin.index.json")
+# Tables that old releases saved and every network makes itself. transformers skips the first two patterns for all
+# (modeling_utils._adjust_missing_and_unexpected_keys), classes on the hub the third; the last it does not expect.
+_LEFT_OVER = re.compile(
+    r"rotary(_pos)?_emb\.(original_)?inv_freq$|(^|\.)position_ids$|\.attn\.masked_bias$"
+    r"|audio_tower\.positional_embedding\.positional_embedding$"
+)
 _HEADER_LIMIT = 100_000_000  # bytes, as the safetensors format has it
 _READ_BYTES = 1 << 30  # Linux moves at most 2 GiB in one call
+_COMPARED_BYTES = 1 << 24  # of one side of a comparison at a time
 _SHOWN = 6
 
 
@@ -32,9 +45,19 @@ class _Entry:
 
     def read(self, label: str) -> Tensor:
         """A private copy in the dtype on disk. Raises CheckpointError where the file was cut short meanwhile."""
-        raw = torch.empty(self.nbytes, dtype=torch.uint8)
-        _read_into(raw.numpy().data, self.path, self.offset, label)
-        return raw.view(_DTYPES[self.dtype]).view(self.shape)
+        return self._read(self.offset, self.shape, label)
+
+    def rows(self, start: int, stop: int, label: str) -> Tensor:
+        """Rows `start` to `stop` of the first dimension, or to the last one."""
+        row = self.nbytes // self.shape[0]
+        n = min(stop, self.shape[0]) - start
+        return self._read(self.offset + start * row, (n, *self.shape[1:]), label)
+
+    def _read(self, offset: int, shape: tuple[int, ...], label: str) -> Tensor:
+        dtype = _DTYPES[self.dtype]
+        raw = torch.empty(math.prod(shape) * dtype.itemsize, dtype=torch.uint8)
+        _read_into(raw.numpy().data, self.path, offset, label)
+        return raw.view(dtype).view(shape)
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +76,9 @@ class _Pickled:
 
     def read(self, label: str) -> Tensor:
         return self.mapped.contiguous().clone()
+
+    def rows(self, start: int, stop: int, label: str) -> Tensor:
+        return self.mapped[start:stop]
 
 
 class Weights:
@@ -83,10 +109,14 @@ class Weights:
         self._read_bytes = 0
         self.taken_bytes = 0  # of all tensors handed out, in the dtype they were handed out in
         self._entries: dict[str, _Entry | _Pickled] = {}
-        for path in _files(checkpoint):
+        files, warning = _files(checkpoint)
+        if warning:
+            self.warn(warning)
+        for path in files:
             for entry in _read_pickle(path) if path.suffix == ".bin" else _read_header(path):
-                if entry.disk_name.startswith(skips):
+                if entry.disk_name.startswith(skips) or _LEFT_OVER.search(entry.disk_name):
                     continue
+                refuse_quantised_tensor(path.name, entry.disk_name)
                 name = _internal_name(entry.disk_name, renames)
                 if name in self._entries:
                     raise CheckpointError(
@@ -104,7 +134,7 @@ class Weights:
         entry = self._entries.pop(name, None)
         if entry is None:
             raise CheckpointError(f"{self._where}: tensor {name!r} is missing")
-        label = f"{entry.path.name}: tensor {entry.disk_name!r}"
+        label = _label(entry)
         if shape is not None and entry.shape != shape:
             raise CheckpointError(f"{label} has shape {list(entry.shape)}, the configuration asks for {list(shape)}")
         if entry.dtype not in _DTYPES:
@@ -119,6 +149,26 @@ class Weights:
         self.taken_bytes += tensor.nbytes
         return tensor
 
+    def equal(self, one: str, other: str) -> bool:
+        """Whether two matrices on disk hold the same numbers in the dtype asked for; both may still be taken.
+
+        Read in pieces up to the first difference, also for the meta device, where shapes alone cannot tell.
+        """
+        first, second = self._entries[one], self._entries[other]
+        if first.shape != second.shape or not {first.dtype, second.dtype} <= _DTYPES.keys():
+            return False
+        n = first.shape[0]
+        step = max(1, _COMPARED_BYTES * n // max(1, first.nbytes))
+        return all(
+            torch.equal(*(entry.rows(i, i + step, _label(entry)).to(self._dtype) for entry in (first, second)))
+            for i in range(0, n, step)
+        )
+
+    def warn(self, message: str) -> None:
+        """Log it, but not on the meta device: there a network is built for the second time."""
+        if self._device.type != "meta":
+            log.warning(message)
+
     def drop(self, name: str) -> None:
         """Accept that `name` is on disk (or not) without using it."""
         self._entries.pop(name, None)
@@ -132,26 +182,39 @@ class Weights:
             raise CheckpointError(f"{self._where}: tensors that this model does not use: {shown}")
 
 
-def _files(checkpoint: Checkpoint) -> list[Path]:
-    for single in (_SAFETENSORS, _PICKLED):
-        index = checkpoint.file(f"{single}.index.json")
-        if "weight_map" in index:
-            return _shards(checkpoint, index)
-        if (checkpoint.path / single).is_file():
-            return [checkpoint.path / single]
-    raise CheckpointError(
-        f"{checkpoint.path}: no weights here: {_SAFETENSORS} is missing, and so are {_PICKLED} and an index of either"
-    )
+def _files(checkpoint: Checkpoint) -> tuple[list[Path], str | None]:
+    """What is read, and what to say of an index that lies beside it and is not."""
+    named = checkpoint.config.read(str, "transformers_weights", "")  # as transformers 5 reads it: before all others
+    if named and not (_is_file_name(named) and (checkpoint.path / named).is_file()):
+        raise CheckpointError(f"config.json: transformers_weights is {named!r}, which is no file of {checkpoint.path}")
+    first = named or next((name for name in _ORDER if (checkpoint.path / name).is_file()), None)
+    if first is None:
+        raise CheckpointError(f"{checkpoint.path}: no weights here: it holds none of {', '.join(_ORDER)}")
+    if first.endswith(".index.json"):
+        return _shards(checkpoint, first), None
+    index = f"{first}.index.json"
+    if not (checkpoint.path / index).is_file():
+        return [checkpoint.path / first], None
+    passed_over = f"{first} is read and {index} beside it is passed over, as by transformers: remove the stale one"
+    return [checkpoint.path / first], passed_over
 
 
-def _shards(checkpoint: Checkpoint, index: ConfigSection) -> list[Path]:
-    names = sorted({str(name) for name in index.read(dict, "weight_map").values()})
+def _shards(checkpoint: Checkpoint, index: str) -> list[Path]:
+    names = sorted({str(name) for name in checkpoint.file(index).read(dict, "weight_map").values()})
     for name in names:
-        if Path(name).name != name:
-            raise CheckpointError(f"{index.location}: {name!r} is not a file name")
+        if not _is_file_name(name):
+            raise CheckpointError(f"{index}: {name!r} is not a file name")
         if not (checkpoint.path / name).is_file():
-            raise CheckpointError(f"{checkpoint.path}: {name} is missing; {index.location} names it")
+            raise CheckpointError(f"{checkpoint.path}: {name} is missing; {index} names it")
     return [checkpoint.path / name for name in names]
+
+
+def _is_file_name(name: str) -> bool:
+    return Path(name).name == name
+
+
+def _label(entry: _Entry | _Pickled) -> str:
+    return f"{entry.path.name}: tensor {entry.disk_name!r}"
 
 
 def _read_pickle(path: Path) -> list[_Pickled]:

@@ -52,7 +52,20 @@ def _joined(pieces: list[Tensor]) -> Tensor:
 def take_embedding(
     ops: Ops, weights: Weights, table: str, head: str, shape: tuple[int, int], tied: bool
 ) -> tuple[Tensor, Linear]:
-    """Table [vocab, hidden] and output head; a tied head on disk is ignored. Prepacking copies a tied table."""
+    """Table [vocab, hidden] and output head, tied as by transformers 5.23 (PreTrainedModel.tie_weights).
+
+    `tied` is what the configuration says. Then a head on disk that differs from the table is used, an equal one is
+    left there, and a head without a table is both. Prepacking copies a tied table.
+    """
+    if tied and weights.has(head):
+        if not weights.has(table):
+            table = head
+        elif not weights.equal(table, head):
+            tied = False
+            weights.warn(
+                f"config.json: tie_word_embeddings is true, but {head} on disk differs from {table}: it is used, as by "
+                "transformers; write tie_word_embeddings: false, or remove the tensor"
+            )
     embed = weights.take(table, shape)
     if tied:
         weights.drop(head)

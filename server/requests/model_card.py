@@ -1,5 +1,6 @@
 """What is served: one checkpoint's host half, its name, defaults and limits."""
 
+import logging
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -10,7 +11,10 @@ from model.engine.messages import LargestItem
 from model.registry import family_of
 from server.requests.sampling import Defaults, model_length
 from tokenization.chat.parts import Kind
+from tokenization.text.named_tokens import named_tokens
 from tokenization.text.tokenizer import Tokenizer
+
+log = logging.getLogger("pixelferry")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,6 +40,7 @@ def read_model_card(config: ServeConfig) -> ModelCard:
     processor = family.host(checkpoint, config.media.max_pixels)
     own = family.config(checkpoint)
     defaults = Defaults.from_checkpoint(checkpoint, own)
+    eos_ids = tuple(dict.fromkeys((*defaults.eos_ids, *processor.stop_ids)))
     length = model_length(own, config.engine.max_model_len)
     return ModelCard(
         name=config.model.served_name,
@@ -43,7 +48,7 @@ def read_model_card(config: ServeConfig) -> ModelCard:
         family=family.name,
         created=int(time.time()),
         tokenizer=processor.tokenizer,
-        defaults=replace(defaults, eos_ids=tuple(dict.fromkeys((*defaults.eos_ids, *processor.stop_ids)))),
+        defaults=replace(defaults, eos_ids=eos_ids or tokenizers_end(checkpoint, processor.tokenizer)),
         modalities=processor.modalities,
         max_n=config.http.max_n,
         max_model_len=length,
@@ -54,3 +59,18 @@ def read_model_card(config: ServeConfig) -> ModelCard:
         supports_grounding=processor.supports_grounding,
         origins=processor.origins,
     )
+
+
+def tokenizers_end(checkpoint: Checkpoint, tokenizer: Tokenizer) -> tuple[int, ...]:
+    """The id of tokenizer_config.json's eos_token, for a checkpoint that names no end token elsewhere; said either way.
+
+    vLLM does the same; transformers then generates up to its limit.
+    """
+    name = named_tokens(checkpoint.file("tokenizer_config.json")).get("eos_token")
+    silent = "generation_config.json and config.json name no end token (eos_token_id)"
+    if name is not None and name in tokenizer.special:
+        log.warning("%s: %s, the eos_token of tokenizer_config.json, ends answers", silent, name)
+        return (tokenizer.special[name],)
+    why = "tokenizer_config.json has no eos_token" if name is None else f"tokenizer.json does not hold {name!r}"
+    log.warning("%s, and %s: answers run to max_tokens; add eos_token_id to generation_config.json", silent, why)
+    return ()

@@ -1,6 +1,5 @@
 """How one request wants its tokens drawn: what a client may ask, and the checkpoint's defaults."""
 
-import logging
 import math
 import secrets
 from dataclasses import dataclass
@@ -11,8 +10,7 @@ from pydantic import BaseModel, ConfigDict, Field, field_validator, model_valida
 
 from configs.checkpoint import Checkpoint, CheckpointError, ConfigSection, text_config
 from model.engine.messages import SamplingParams
-
-log = logging.getLogger("pixelferry")
+from server.requests.unapplied import warn_of_unapplied
 
 INT32_MAX = (1 << 31) - 1
 MAX_STOPS = 16
@@ -26,8 +24,6 @@ Penalty = Annotated[float, Field(ge=-2, le=2)]
 TokenId = Annotated[int, Field(ge=0, le=INT32_MAX)]
 LONGEST_BY_DEFAULT = 32768
 GREEDY_BELOW = 1e-5  # dividing logits by less overflows float32
-# What generation_config.json may ask for and this server does not do yet, with the value that changes nothing.
-NOT_APPLIED = {"typical_p": 1.0, "no_repeat_ngram_size": 0, "num_beams": 1}
 
 
 class SamplingRequest(BaseModel):
@@ -125,7 +121,10 @@ class SamplingRequest(BaseModel):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Defaults:
-    """What a request that says nothing gets: generation_config.json, and its classes' defaults where that is silent."""
+    """What a request that says nothing gets: generation_config.json, and what changes nothing where that is silent.
+
+    So top_k is off where the file has none, as in vLLM; transformers then takes 50.
+    """
 
     temperature: float
     top_p: float
@@ -157,10 +156,7 @@ class Defaults:
             raise CheckpointError(
                 f"{file.location}: min_p {min_p} or repetition_penalty {repetition_penalty} is absurd"
             )
-        for key, neutral in NOT_APPLIED.items():
-            value = file.read(float, key, float(neutral))
-            if value != neutral:
-                log.warning("generation_config.json: %s = %s is not applied: not supported yet", key, value)
+        warn_of_unapplied(file)
         eos_ids = read_ids(file) or read_ids(text_config(config))
         return cls(
             temperature=temperature, top_p=top_p, top_k=max(0, top_k), eos_ids=eos_ids, min_p=min_p,

@@ -186,12 +186,3 @@ def test_other_models_neither_point_nor_draw(server: RunningServer) -> None:
     answer = server.http.post("/chat", json=body)
     assert (answer.status_code, answer.json()["error"]["param"]) == (400, "inputs[1].box")
     assert "boxes" not in server.chat({"text": "x"}, max_tokens=1).json()
-
-
-def test_quantised_checkpoints_end_the_start_with_one_line(tmp_path: Path, shm_root: Path) -> None:
-    from tests.parity.golden_qwen_vl import checkpoint_with
-
-    path = checkpoint_with(tmp_path / "int4", quantization_config={"bits": 4, "quant_method": "gptq"})
-    with running(path, shm_root.with_name(f"{shm_root.name}-v3"), tmp_path / "logs", wait=False) as server:
-        assert server.process.wait(30) != 0
-        assert "Int4" in server.err and "take the original one" in server.err and "Traceback" not in server.err

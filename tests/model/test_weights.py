@@ -86,8 +86,47 @@ def test_shards(tmp_path: Path) -> None:
 
 
 def test_no_weights_at_all(tmp_path: Path) -> None:
-    with pytest.raises(CheckpointError, match="model.safetensors is missing"):
+    with pytest.raises(CheckpointError, match="it holds none of model.safetensors, "):
         Weights(directory(tmp_path), {}, torch.float32)
+
+
+def test_matrices_are_compared_in_pieces_and_in_the_dtype_asked_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("model.weights._COMPARED_BYTES", 40)  # two rows of five
+    values = torch.linspace(-1, 1, 35).view(7, 5)
+    nearly = values.clone()
+    nearly[6, 4] += 1e-4
+    tensors = {
+        "a": values,
+        "same": values.clone(),
+        "nearly": nearly,
+        "short": values.bfloat16(),
+        "long": values[:6].clone(),
+    }
+    tensors["ids"] = torch.zeros(7, 5, dtype=torch.int64)
+    save_torch(tensors, tmp_path / "model.safetensors")
+    checkpoint = directory(tmp_path)
+    others = ("same", "nearly", "short", "long", "ids")
+    for device in (None, torch.device("meta")):
+        weights = Weights(checkpoint, {}, torch.float32, device)
+        assert [weights.equal("a", name) for name in others] == [True, False, False, False, False]
+        weights = Weights(checkpoint, {}, torch.bfloat16, device)
+        assert [weights.equal("a", name) for name in others] == [True, True, True, False, False]
+    pickled = torch_shards(tmp_path / "bin", {"pytorch_model.bin": {"a": values.T, "b": nearly.T}})
+    assert not Weights(pickled, {}, torch.float32).equal("a", "b")
+    assert Weights(pickled, {}, torch.bfloat16).equal("a", "b")
+
+
+def test_the_file_that_config_json_names_is_read(tmp_path: Path) -> None:
+    checkpoint = directory(tmp_path, {"a": ramp(1)})
+    save_file({"a": ramp(3)}, tmp_path / "other.safetensors")
+    (tmp_path / "config.json").write_text('{"transformers_weights": "other.safetensors"}')
+    assert Weights(Checkpoint(checkpoint.path), {}, torch.float32).take("a").shape == (3,)
+    for name in ("third.safetensors", "../other.safetensors"):
+        (tmp_path / "config.json").write_text(json.dumps({"transformers_weights": name}))
+        with pytest.raises(CheckpointError, match=rf"transformers_weights is '{name}', which is no file of"):
+            Weights(Checkpoint(checkpoint.path), {}, torch.float32)
 
 
 def test_missing_misshapen_and_unused_are_named(tmp_path: Path) -> None:

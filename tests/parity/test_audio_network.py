@@ -17,12 +17,12 @@ from tests.parity.harness import (
     Layouts,
     OurRun,
     Sound,
-    check_bfloat16,
     hf_logits,
     load_hf,
     load_ours,
     make_sample,
 )
+from tests.parity.rounding import assert_no_further, assert_tower, check_bfloat16
 from tests.tiny.qwen2_5_omni import write_qwen2_5_omni
 from tests.tiny.qwen2_audio import SECONDS, write_qwen2_audio
 from tokenization.media.mel import CONTEXT_FRAMES, MelSpec, log_mel
@@ -101,9 +101,25 @@ def test_tower(models: dict[str, Both], family: str, frames: int, monkeypatch: p
     expected = hf_tower(both.hf, padded(family, mel, frames), frames)
     assert found.shape == ((frames + 1) // 2 // 2, both.ours.hidden_size)
     assert 0.1 < float(expected.abs().max()) < 10
-    torch.testing.assert_close(found, expected, rtol=0, atol=1e-5)
+    assert_tower(found, expected)
     monkeypatch.setattr(audio_tower, "MAX_ROWS", 40)  # two chunks at a time
-    torch.testing.assert_close(both.ours.encode("audio", mel, grid), expected, rtol=0, atol=1e-5)
+    assert_tower(both.ours.encode("audio", mel, grid), expected)
+
+
+@pytest.mark.parametrize("family", WRITERS)
+def test_hearing_rounds_no_worse(models: dict[str, Both], family: str) -> None:
+    both = models[family]
+    exact = load_hf(both.path, torch.float64)
+
+    def outputs(frames: int, seed: int) -> tuple[Tensor, Tensor, Tensor]:
+        mel = make_sample(both.path, [1, Sound(frames=frames)], seed).pixels[0]
+        given = padded(family, mel, frames)
+        theirs = [
+            hf_tower(hf, given.to(dtype), frames) for hf, dtype in ((both.hf, torch.float32), (exact, torch.float64))
+        ]
+        return both.ours.encode("audio", mel, (1, 1, frames)), theirs[0], theirs[1]
+
+    assert_no_further(outputs(frames, seed) for name, frames in CASES_OF_LENGTH if name == family for seed in range(3))
 
 
 @pytest.mark.parametrize("frames", [9, 10, 11, 12, 25, 27, 104])
@@ -111,8 +127,7 @@ def test_a_pair_may_lie_in_two_chunks(tmp_path: Path, frames: int) -> None:
     """With an odd number of states in a chunk."""
     path = write_qwen2_5_omni(tmp_path, n_window=5)
     mel = make_sample(path, [1, Sound(frames=frames)]).pixels[0]
-    found = load_ours(path).encode("audio", mel, (1, 1, frames))
-    torch.testing.assert_close(found, hf_tower(load_hf(path), mel.T, frames), rtol=0, atol=1e-5)
+    assert_tower(load_ours(path).encode("audio", mel, (1, 1, frames)), hf_tower(load_hf(path), mel.T, frames))
 
 
 @pytest.mark.parametrize("family", WRITERS)

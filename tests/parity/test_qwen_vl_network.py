@@ -61,6 +61,11 @@ def assert_close(ours: Tensor | np.ndarray, golden: np.ndarray, bar: float) -> N
     assert np.abs(found - golden).max() < bar
 
 
+def assert_stage(ours: Tensor, golden: np.ndarray) -> None:
+    """An array of the tower: within VISION_BAR of its standard deviation."""
+    assert_close(ours, golden, VISION_BAR * float(golden.std()))
+
+
 # ---- vision
 
 
@@ -79,21 +84,21 @@ def test_pixels(model: MultimodalLM, image: str) -> None:
 @pytest.mark.parametrize("image", IMAGES)
 def test_embeddings(model: MultimodalLM, image: str) -> None:
     pixels, measure = pixels_of(processor_at(), image)
-    assert_close(model.encode("image", torch.from_numpy(pixels), measure.grid), VISION[f"out/{image}"], VISION_BAR)
+    assert_stage(model.encode("image", torch.from_numpy(pixels), measure.grid), VISION[f"out/{image}"])
 
 
 @torch.inference_mode()
 def test_every_stage_of_the_tower(model: MultimodalLM) -> None:
     tower = tower_of(model)
     x = tower.embed(torch.from_numpy(pixels_of(processor_at(), "cat_300x420.png")[0]))
-    assert_close(x[::8], VISION["stage/conv1"], VISION_BAR)
+    assert_stage(x[::8], VISION["stage/conv1"])
     x = tower.norm(x + tower.positions)
-    assert_close(x[::8], VISION["stage/ln_pre"], VISION_BAR)
+    assert_stage(x[::8], VISION["stage/ln_pre"])
     for i, block in enumerate(tower.blocks):
         x = block(x, None, [1024])
-        assert_close(x[::8], VISION[f"stage/block{i}"], VISION_BAR)
+        assert_stage(x[::8], VISION[f"stage/block{i}"])
     pooled: Any = replace(tower.connector, norm=lambda x: x, proj=lambda x: x)  # type: ignore[type-var]
-    assert_close(pooled(x), VISION["stage/attn_pool"], VISION_BAR)
+    assert_stage(pooled(x), VISION["stage/attn_pool"])
 
 
 def test_resampled_positions(model: MultimodalLM) -> None:
@@ -112,7 +117,7 @@ def test_other_image_sizes(tmp_path: Path, size: int) -> None:
     pixels, measure = pixels_of(processor_at(path), "cat_300x420.png")
     assert measure.grid == (1, size // 14, size // 14) and measure.n_pads == 256
     found = load_ours(path).encode("image", torch.from_numpy(pixels), measure.grid)
-    assert_close(found, VISION[f"size{size}/out/cat_300x420.png"], VISION_BAR)
+    assert_stage(found, VISION[f"size{size}/out/cat_300x420.png"])
 
 
 def test_a_picture_of_another_size_is_refused(model: MultimodalLM) -> None:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from configs.checkpoint import Checkpoint, CheckpointError
+from configs.checkpoint import Checkpoint
 from configs.serve import MediaConfig
 from model.families.qwen_vl.chatml import (
     DEFAULT_SYSTEM,
@@ -38,8 +38,7 @@ if TYPE_CHECKING:
 
 class QwenVLProcessor:
     def __init__(self, checkpoint: Checkpoint, max_pixels: int) -> None:
-        """max_pixels is not used. Raises CheckpointError for damaged files and for quantised weights."""
-        refuse_quantised(checkpoint)
+        """max_pixels is not used. Raises CheckpointError for damaged files."""
         self._sees = "visual" in checkpoint.config
         generation = checkpoint.file("generation_config.json")
         generation.expect("chat_format", ("chatml", "raw"), "chatml")
@@ -152,12 +151,3 @@ def _item(part: Text | Media | Boxes) -> Mapping[str, object]:
     if isinstance(part, Media):
         return {"image": ""}
     return {"box": part.boxes} if part.ref is None else {"box": part.boxes, "ref": part.ref}
-
-
-def refuse_quantised(checkpoint: Checkpoint) -> None:
-    """Raise CheckpointError for GPTQ checkpoints, such as the published Int4 ones."""
-    if "quantization_config" in checkpoint.config:
-        raise CheckpointError(
-            "config.json: quantization_config: quantised checkpoints (Int4, GPTQ) of this model are not supported; "
-            "take the original one, with weights in float32, bfloat16 or float16"
-        )

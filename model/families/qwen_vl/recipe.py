@@ -1,8 +1,7 @@
 """Qwen-VL's networks, by the keys of a checkpoint; defaults are the published configuration class's."""
 
-from configs.checkpoint import Checkpoint, CheckpointError, ConfigSection
+from configs.checkpoint import Checkpoint, ConfigSection
 from model.families.qwen_vl.chatml import PICTURE_PADS
-from model.families.qwen_vl.processor import refuse_quantised
 from model.net.absolute_vit import AbsoluteVit, AbsoluteVitSpec, build_absolute_vit
 from model.net.decoder import DecoderNames, DecoderSpec, build_decoder
 from model.net.linear import take_embedding
@@ -20,9 +19,6 @@ PAD_AFTER_START = 2  # <img>, </img>, <imgpad> have neighbouring ids
 
 def build(checkpoint: Checkpoint, weights: Weights, ops: Ops) -> MultimodalLM:
     """Compose tower, resampler and decoder. Raises CheckpointError for what is missing, left over or not supported."""
-    refuse_quantised(checkpoint)
-    if weights.has("transformer.h.0.attn.c_attn.qweight"):
-        raise CheckpointError("the weights are quantised (qweight): only float32, bfloat16 or float16 are supported")
     config = checkpoint.config
     spec = _decoder_spec(config)
     trained = config.read(int, "seq_length")

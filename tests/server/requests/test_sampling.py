@@ -55,13 +55,6 @@ def test_seeds_are_drawn_and_tiny_temperatures_are_greedy() -> None:
     assert defaults.sampling(SamplingRequest(temperature=1e-3), 1).temperature == 1e-3
 
 
-def test_what_is_not_applied_is_said(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    defaults_of(checkpoint(tmp_path, {"typical_p": 0.9, "num_beams": 1}))
-    assert [record.message for record in caplog.records] == [
-        "generation_config.json: typical_p = 0.9 is not applied: not supported yet"
-    ]
-
-
 def test_the_checkpoints_penalty_and_min_p_are_defaults(tmp_path: Path) -> None:
     defaults = defaults_of(checkpoint(tmp_path, {"repetition_penalty": 1.05, "min_p": 0.1}))
     silent = defaults.sampling(SamplingRequest(), 9)

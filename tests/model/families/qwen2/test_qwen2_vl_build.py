@@ -129,16 +129,6 @@ def test_tying_may_be_said_inside_text_config(tmp_path: Path) -> None:
     load_ours(edit_config(write_qwen2_vl(tmp_path, layout="v5"), move))
 
 
-def test_a_tied_model_ignores_a_head_on_disk(tmp_path: Path) -> None:
-    path = write_qwen2_vl(tmp_path / "a")
-    with_head = edit_tensors(
-        write_qwen2_vl(tmp_path / "b"),
-        lambda tensors: tensors.update({"lm_head.weight": np.zeros_like(tensors["model.embed_tokens.weight"])}),
-    )
-    sample = make_sample(path, [9])
-    assert torch.equal(OurRun(load_ours(path)).whole(sample), OurRun(load_ours(with_head)).whole(sample))
-
-
 @pytest.mark.parametrize(
     ("shape", "grid"), [((16, 588), (1, 4, 6)), ((16, 1176), (1, 4, 4)), ((15, 588), (1, 3, 5)), ((32, 588), (2, 4, 4))]
 )

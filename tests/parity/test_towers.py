@@ -1,0 +1,72 @@
+"""Towers that see, of every family on them, against transformers' own: in float32, and both against float64."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from model.net import rope_vit
+from model.net.multimodal import MultimodalLM
+from tests.parity.harness import Film, Grid, hf_pixels, load_hf, load_ours, make_sample
+from tests.parity.rounding import assert_no_further, assert_tower
+from tests.tiny.qwen2_5_omni import write_qwen2_5_omni
+from tests.tiny.qwen2_5_vl import write_qwen2_5_vl
+from tests.tiny.qwen2_vl import write_qwen2_vl
+
+WRITERS: dict[str, Callable[..., Path]] = {
+    "qwen2_vl": write_qwen2_vl, "qwen2_5_vl": write_qwen2_5_vl, "qwen2_5_omni": write_qwen2_5_omni,
+}  # fmt: skip
+# A window has 8 x 8 patches: smaller than one, one, four, and ragged ones at either edge and at both.
+GRIDS: list[Grid] = [
+    (1, 2, 2), (1, 2, 14), (1, 12, 2), (1, 6, 8), (1, 8, 8), (1, 16, 16), (1, 16, 20), (1, 18, 10), (1, 34, 26),
+]  # fmt: skip
+FILMS: list[Grid] = [(1, 4, 4), (2, 4, 6), (3, 8, 8), (2, 18, 10), (5, 10, 18)]
+CASES = [("image", grid) for grid in GRIDS] + [("video", grid) for grid in FILMS]
+
+
+class Tower:
+    """One checkpoint's tower, as transformers and as we compute it."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.ours: MultimodalLM = load_ours(path)
+        self._hf = {dtype: load_hf(path, dtype) for dtype in (torch.float32, torch.float64)}
+
+    def pixels(self, kind: str, grid: Grid) -> Tensor:
+        return make_sample(self.path, [grid if kind == "image" else Film(grid=grid)]).pixels[0]
+
+    def theirs(self, kind: str, grid: Grid, dtype: torch.dtype = torch.float32) -> Tensor:
+        sample = make_sample(self.path, [grid if kind == "image" else Film(grid=grid)])
+        visual: Any = self._hf[dtype].model.visual
+        with torch.inference_mode():
+            found: Tensor = visual(
+                hf_pixels(sample, self.path, kind).to(dtype), grid_thw=torch.tensor([grid])
+            ).pooler_output
+        return found
+
+
+@pytest.fixture(scope="module", params=WRITERS)
+def tower(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Tower:
+    return Tower(WRITERS[request.param](tmp_path_factory.mktemp("tiny")))
+
+
+@pytest.mark.parametrize(("kind", "grid"), CASES)
+def test_vision_tower(tower: Tower, kind: str, grid: Grid, monkeypatch: pytest.MonkeyPatch) -> None:
+    pixels, expected = tower.pixels(kind, grid), tower.theirs(kind, grid)
+    found = tower.ours.encode(kind, pixels, grid)
+    assert found.shape == (grid[0] * grid[1] * grid[2] // 4, tower.ours.hidden_size)
+    assert 0.1 < float(expected.abs().max()) < 10
+    assert_tower(found, expected)
+    monkeypatch.setattr(rope_vit, "MAX_ROWS", 2 * grid[1] * grid[2])  # two temporal grids at a time
+    assert_tower(tower.ours.encode(kind, pixels, grid), expected)
+
+
+def test_vision_rounds_no_worse(tower: Tower) -> None:
+    assert_no_further(
+        (tower.ours.encode(kind, tower.pixels(kind, grid), grid), tower.theirs(kind, grid),
+         tower.theirs(kind, grid, torch.float64))
+        for kind, grid in CASES
+    )  # fmt: skip
