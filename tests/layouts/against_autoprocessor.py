@@ -83,7 +83,7 @@ def compare(path: Path, n: int) -> None:
         messages = random_messages(rng, sorted(host.modalities), media.source)
         job = Prepare(request_id="x", chat=chat_from_openai(messages), count_only=True)
         ours = prepare(job, start, host, lambda measured: (), lambda: None).input_ids.tolist()
-        assert ours == theirs(processor, messages, media), f"{path.name}, chat {i}: {messages}"
+        assert ours == theirs(processor, messages, media), f"{path.name}, chat {i}: {hub_form(messages)}"
 
 
 def theirs(processor: Any, messages: list[dict[str, Any]], media: Media) -> list[int]:
