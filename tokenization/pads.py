@@ -6,6 +6,7 @@ import numpy as np
 
 from tokenization.chat.errors import ChatError
 from tokenization.chat.parts import Chat, Kind
+from tokenization.chat.rendering import refuse_special
 from tokenization.processor import Layout, Measure
 from tokenization.text.bpe import BPETokenizer
 from tokenization.text.template import ChatTemplate
@@ -13,6 +14,7 @@ from tokenization.text.template import ChatTemplate
 
 def render_pads(chat: Chat, template: ChatTemplate, tokenizer: BPETokenizer, pads: Mapping[Kind, int]) -> list[int]:
     """Ids with one pad for each medium, by the chat template. Raises ChatError where its pads are not the chat's."""
+    refuse_special(chat.template_kwargs, tokenizer.special)
     ids = tokenizer.encode_pieces(template.render(chat))
     kinds = {token_id: kind for kind, token_id in pads.items()}
     written = [kinds[token_id] for token_id in ids if token_id in kinds]
