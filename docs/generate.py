@@ -1,14 +1,16 @@
-"""Writes the generated parts of docs/: the map of modules from docstrings and imports, the tables of settings."""
+"""Writes the generated parts of docs/: the map of modules, the tables of settings, the table of vLLM's fields."""
 
 import argparse
 import ast
 import graphlib
+import json
 import re
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 
 from configs.table import SETTINGS, Setting
+from server.http.vllm_fields import FIELDS
 
 REPO = Path(__file__).resolve().parent.parent
 ROOMS = ("server", "model", "tokenization", "shm", "configs")
@@ -100,6 +102,15 @@ def allowed(setting: Setting) -> str:
     return KINDS[setting.kind]
 
 
+def fields() -> str:
+    """One row for each request field of vLLM."""
+    lines = ["| field | | passes | |", "|---|---|---|---|"]
+    for field in FIELDS:
+        passes = ", ".join(f"`{json.dumps(value)}`" for value in field.neutral)
+        lines.append(f"| `{field.name}` | {field.treatment} | {passes} | {field.note} |")
+    return "\n".join(lines)
+
+
 def filled(text: str, name: str, content: str) -> str:
     """`text` with what stands between the marks of `name` replaced by `content`. Raises ValueError without marks."""
     begin, end = f"<!-- {name}: written by `make docs` -->", f"<!-- end of {name} -->"
@@ -112,7 +123,11 @@ def filled(text: str, name: str, content: str) -> str:
 
 def pages(repo: Path) -> dict[Path, str]:
     """Every page that has a generated part, as it should read."""
-    generated = {"map.md": ("modules", modules(repo)), "configuration.md": ("settings", settings())}
+    generated = {
+        "map.md": ("modules", modules(repo)),
+        "configuration.md": ("settings", settings()),
+        "compat.md": ("fields", fields()),
+    }
     return {
         repo / "docs" / page: filled((repo / "docs" / page).read_text(encoding="utf-8"), name, content)
         for page, (name, content) in generated.items()

@@ -7,6 +7,7 @@ import numpy as np
 from configs.checkpoint import CheckpointError
 from tokenization.chat.errors import ChatError
 from tokenization.chat.parts import Chat, Kind, Media, Text, Turn
+from tokenization.chat.rendering import refuse_special
 from tokenization.processor import Layout, Measure, Processor
 from tokenization.text.bpe import BPETokenizer
 from tokenization.text.template import ChatTemplate
@@ -14,6 +15,7 @@ from tokenization.text.template import ChatTemplate
 
 def render_pads(chat: Chat, template: ChatTemplate, tokenizer: BPETokenizer, pads: Mapping[Kind, int]) -> list[int]:
     """Ids with one pad for each medium, by the chat template. Raises ChatError where its pads are not the chat's."""
+    refuse_special(chat.template_kwargs, tokenizer.special)
     ids = tokenizer.encode_pieces(template.render(chat))
     written = kinds_of(ids, pads)
     given = [medium.kind for medium in chat.media]

@@ -9,6 +9,7 @@ import numpy as np
 from shm import encode_shape_to_int64, encode_shm_name_to_int64, write_segment
 from tokenization.chat.errors import ChatError
 from tokenization.chat.parts import Boxes, Chat, Media, Text
+from tokenization.chat.rendering import MEDIA
 from tokenization.media.source import Source, fetch_source, tracks
 from tokenization.messages import Measured, MediaItem, Prepare, Prepared, StartWorker
 from tokenization.processor import Layout, Measure, Processor, Spans, StageClock
@@ -151,6 +152,10 @@ def _fill(
 
 def _check_media(chat: Chat, processor: Processor) -> None:
     """A server has looked at the kinds already; `prepare` is also called without one."""
+    hears = processor.takes_audio_in_video or all(media.kind != "video" for media in chat.media)
+    if chat.media_options.use_audio and not hears:
+        param = f"{MEDIA}.use_audio_in_video"
+        raise ChatError(f"{param}: this model does not hear videos", param)
     boxes = [part for turn in chat.turns for part in turn.parts if isinstance(part, Boxes)]
     if boxes and not processor.supports_grounding:
         raise ChatError("this model takes no boxes", boxes[0].param)

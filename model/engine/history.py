@@ -1,5 +1,7 @@
-"""What the logit rules look back at: the tokens of one answer, counted, and its biases."""
+"""What the logit rules look back at: the tokens of one answer, counted, its biases and its forbidden words."""
 
+from collections import deque
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -44,6 +46,34 @@ class TokenCounts:
         return self._counts[: len(self._places)]
 
 
+@dataclass(slots=True, eq=False)
+class BadWords:
+    """Which ids would complete a word that the answer must not hold. `add` costs nothing that grows with the answer."""
+
+    _single: list[int]
+    _longer: dict[int, list[tuple[int, ...]]]  # by the id before the last one
+    _tail: deque[int]  # the newest ids of the answer, as many as the longest word needs
+
+    @classmethod
+    def of(cls, words: Sequence[tuple[int, ...]]) -> "BadWords":
+        longer: dict[int, list[tuple[int, ...]]] = {}
+        for word in words:
+            if len(word) > 1:
+                longer.setdefault(word[-2], []).append(word)
+        single = [word[0] for word in words if len(word) == 1]
+        return cls(single, longer, deque(maxlen=max(map(len, words)) - 1))
+
+    def add(self, token: int) -> None:
+        self._tail.append(token)
+
+    @property
+    def forbidden(self) -> list[int]:
+        """What must not come next."""
+        tail = tuple(self._tail)
+        candidates = self._longer.get(tail[-1], ()) if tail else ()
+        return [*self._single, *(word[-1] for word in candidates if tail[-len(word) + 1 :] == word[:-1])]
+
+
 @dataclass(slots=True, kw_only=True, eq=False)
 class History:
     """The state of one answer's logit rules; it survives preemption."""
@@ -52,6 +82,9 @@ class History:
     counts: TokenCounts | None = None  # None where no penalty is asked for
     bias_ids: np.ndarray | None = None  # int64 [b]
     bias: np.ndarray | None = None  # float32 [b]
+    allowed: np.ndarray | None = None  # int64 [a]: the only ids that may be drawn
+    bad_words: BadWords | None = None
+    _outside: np.ndarray | None = None
 
     @classmethod
     def of(cls, sampling: SamplingParams, prompt: np.ndarray) -> "History":
@@ -64,9 +97,23 @@ class History:
         if sampling.logit_bias:
             history.bias_ids = np.array([token for token, _ in sampling.logit_bias], np.int64)
             history.bias = np.array([value for _, value in sampling.logit_bias], np.float32)
+        if sampling.allowed_token_ids:
+            history.allowed = np.array(sampling.allowed_token_ids, np.int64)
+        if sampling.bad_words:
+            history.bad_words = BadWords.of(sampling.bad_words)
         return history
+
+    def outside(self, vocab: int) -> np.ndarray:
+        """bool [vocab]: the ids that are not among `allowed`; made once."""
+        assert self.allowed is not None
+        if self._outside is None:
+            self._outside = np.ones(vocab, np.bool_)
+            self._outside[self.allowed] = False
+        return self._outside
 
     def add(self, token: int) -> None:
         self.generated += 1
         if self.counts is not None:
             self.counts.add(token)
+        if self.bad_words is not None:
+            self.bad_words.add(token)

@@ -7,11 +7,13 @@ from typing import Literal
 from model.engine.messages import Token
 from model.engine.sequence import Key
 
+FailureCode = Literal["media_unavailable", "nothing_allowed", "internal"]
+
 
 class RequestError(Exception):
     """This request cannot go on; the engine and its other requests can. The message holds no segment's name."""
 
-    def __init__(self, message: str, code: Literal["media_unavailable", "internal"] = "internal") -> None:
+    def __init__(self, message: str, code: FailureCode = "internal") -> None:
         super().__init__(message)
         self.message = message
         self.code = code

@@ -1,9 +1,9 @@
-"""Changes logits before a token is drawn: bias, penalties, forbidden ids.
+"""Changes logits before a token is drawn: bias, penalties, forbidden and allowed ids.
 
 Order and rules are those of transformers' logits processors; OpenAI's penalties follow the repetition penalty.
 """
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -27,17 +27,39 @@ def apply_rules(logits: Tensor, rows: Sequence[Row], banned: Tensor | None = Non
     vocab = logits.shape[1]
     _add_bias(flat, vocab, rows)
     _penalise(flat, vocab, rows)
-    early = [
-        token + i * vocab
-        for i, row in enumerate(rows)
-        if row.history is not None and row.history.generated < row.sampling.min_tokens
-        for token in row.sampling.stop_token_ids
-        if token < vocab
-    ]
-    if early:
-        flat.index_fill_(0, _to(np.array(early, np.int64), flat), -torch.inf)
+    _forbid(logits, rows)
     if banned is not None and len(banned):
         logits.index_fill_(1, banned, -torch.inf)
+
+
+def exhausted(row: Row, banned: Collection[int]) -> bool:
+    """Whether the client's own rules leave no id of `allowed_token_ids` to this row, so that nothing can be drawn."""
+    allowed = row.sampling.allowed_token_ids
+    return bool(allowed) and set(allowed) <= {*banned, *_forbidden(row)}
+
+
+def _forbid(logits: Tensor, rows: Sequence[Row]) -> None:
+    flat, vocab = logits.view(-1), logits.shape[1]
+    places: list[int] = []
+    for i, row in enumerate(rows):
+        history = row.history
+        if history is None:
+            continue
+        if history.bad_words is not None or history.generated < row.sampling.min_tokens:
+            places += [token + i * vocab for token in _forbidden(row) if token < vocab]
+        if history.allowed is not None:  # a row by itself: few ask, and gathering what is kept costs far more
+            logits[i].masked_fill_(_to(history.outside(vocab), flat), -torch.inf)
+    if places:
+        flat.index_fill_(0, _to(np.array(places, np.int64), flat), -torch.inf)
+
+
+def _forbidden(row: Row) -> list[int]:
+    """Ids that the answer must not go on with: its ends before min_tokens, and the last id of a bad word."""
+    history = row.history
+    if history is None:
+        return []
+    early = row.sampling.stop_token_ids if history.generated < row.sampling.min_tokens else ()
+    return [*early, *(history.bad_words.forbidden if history.bad_words is not None else ())]
 
 
 def _add_bias(flat: Tensor, vocab: int, rows: Sequence[Row]) -> None:

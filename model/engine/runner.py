@@ -13,7 +13,7 @@ from model.engine.kv_cache import CacheSize
 from model.engine.messages import LargestItem, Token
 from model.engine.plan import Outcome, Plan, RequestError
 from model.engine.profile import Profile, profile_on_device
-from model.engine.rules import Row
+from model.engine.rules import Row, exhausted
 from model.engine.sampler import sample
 from model.engine.scheduler import Scheduler
 from model.engine.sequence import Key
@@ -53,7 +53,7 @@ class Runner:
         drawn = self._sample(plan, sequences, logits)
         stage = "prefill" if any(chunk.length > 1 for chunk in plan.chunks) else "decode"
         seconds |= {stage: forwarded - encoded, "sample": time.perf_counter() - forwarded}
-        lost = {name: RequestError(_NO_TOKEN) for (name, _), token in drawn.items() if token is None}
+        lost = {key[0]: self._lost(_row(sequences, key)) for key, token in drawn.items() if token is None}
         tokens = {key: token for key, token in drawn.items() if token is not None and key[0] not in lost}
         return Outcome(tokens=tokens, read=read, failed={**failed, **lost}, seconds=seconds)
 
@@ -83,8 +83,18 @@ class Runner:
             self._model.copy_blocks(self._kv, copies)
         return logits
 
+    def _lost(self, row: Row) -> RequestError:
+        """Why nothing could be drawn: the request's own rules, or logits that are not finite."""
+        if exhausted(row, self._model.banned_ids):
+            return RequestError("the request allows no token", "nothing_allowed")
+        return RequestError(_NO_TOKEN)
+
     def _sample(self, plan: Plan, sequences: Scheduler, logits: torch.Tensor) -> dict[Key, Token | None]:
         keys = [key for chunk in plan.chunks for key in chunk.draws]
-        drawing = [sequences[key] for key in keys]
-        rows = [Row(sampling=s.sampling, position=s.n_tokens, history=s.history) for s in drawing]
+        rows = [_row(sequences, key) for key in keys]
         return dict(zip(keys, sample(logits, rows, self._banned), strict=True))
+
+
+def _row(sequences: Scheduler, key: Key) -> Row:
+    sequence = sequences[key]
+    return Row(sampling=sequence.sampling, position=sequence.n_tokens, history=sequence.history)

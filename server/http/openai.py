@@ -2,19 +2,21 @@
 
 import time
 from collections.abc import Sequence
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 import msgspec
-from pydantic import BaseModel, ConfigDict, Field, field_validator
+from pydantic import BaseModel, ConfigDict, Field
 
 from server.http.answer_fields import logprob_entries, usage
 from server.http.bodies import parsed, validated
 from server.http.responses import data
+from server.http.vllm_fields import refuse_unsupported
 from server.requests.answer import Delta
 from server.requests.refusal import invalid_request
 from server.requests.request import ChatRequest
 from server.requests.sampling import INT32_MAX, SamplingRequest
 from tokenization.chat.dialects import chat_from_openai
+from tokenization.chat.rendering import with_rendering
 from tokenization.messages import Prepared
 from tokenization.text.tokenizer import Tokenizer
 
@@ -28,7 +30,7 @@ class StreamOptions(BaseModel):
 
 
 class CompletionBody(SamplingRequest):
-    """OpenAI's chat completion request. Unknown fields are ignored; known ones that we do not do must be neutral."""
+    """What is honoured of OpenAI's chat completion request, but for the prompt's form. Others are ignored."""
 
     model_config = ConfigDict(extra="ignore")
 
@@ -37,17 +39,6 @@ class CompletionBody(SamplingRequest):
     max_completion_tokens: Annotated[int, Field(ge=1, le=INT32_MAX)] | None = None
     stream: bool | None = None
     stream_options: StreamOptions | None = None
-    tools: Annotated[list[Any], Field(max_length=0)] | None = None
-    tool_choice: Literal["none", "auto"] | None = None
-    functions: Annotated[list[Any], Field(max_length=0)] | None = None
-    response_format: Any = None
-
-    @field_validator("response_format")
-    @classmethod
-    def text_only(cls, value: Any) -> Any:
-        if value is not None and (not isinstance(value, dict) or value.get("type") != "text"):
-            raise ValueError('only {"type": "text"} is supported')
-        return value
 
     @property
     def longest(self) -> int | None:
@@ -60,10 +51,11 @@ def read_openai(raw: bytes, request_id: str) -> ChatRequest:
     found = parsed(raw)
     if not isinstance(found, dict):
         raise invalid_request("the body must be a JSON object", code="invalid_json")
+    refuse_unsupported(found)
     body = validated(lambda: CompletionBody.model_validate(found))
     return ChatRequest(
         id=request_id,
-        chat=chat_from_openai(body.messages),
+        chat=with_rendering(chat_from_openai(body.messages), found),
         chat_param="messages",
         model=body.model,
         sampling=body.alone(),

@@ -4,9 +4,11 @@ from typing import Any
 
 from server.http.bodies import model_of, object_or_inputs, parsed
 from server.http.native import native_chat
+from server.http.vllm_fields import refuse_unsupported
 from server.requests.refusal import invalid_request
 from server.requests.request import ChatRequest
 from tokenization.chat.dialects import chat_from_openai
+from tokenization.chat.rendering import with_rendering
 from tokenization.messages import Prepared
 
 
@@ -18,7 +20,8 @@ def read_tokenize(raw: bytes, request_id: str) -> ChatRequest:
     model = model_of(body)
     if not isinstance(body["messages"], list):
         raise invalid_request("must be a list", "messages")
-    chat = chat_from_openai(body["messages"])
+    refuse_unsupported(body)
+    chat = with_rendering(chat_from_openai(body["messages"]), body)
     return ChatRequest(id=request_id, chat=chat, chat_param="messages", model=model)
 
 

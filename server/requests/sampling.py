@@ -19,6 +19,9 @@ MAX_STOP_IDS = 128
 MAX_LOGPROBS = 20
 MAX_BIASES = 1024
 MAX_BIAS = 100
+MAX_ALLOWED = 1 << 18  # more than any vocabulary has
+MAX_BAD_WORDS = 128
+MAX_WORD_CHARS = 256
 
 Penalty = Annotated[float, Field(ge=-2, le=2)]
 TokenId = Annotated[int, Field(ge=0, le=INT32_MAX)]
@@ -44,11 +47,14 @@ class SamplingRequest(BaseModel):
     frequency_penalty: Penalty = 0.0
     repetition_penalty: Annotated[float, Field(ge=0.1, le=10)] | None = None
     logit_bias: Any = ()  # tuple[tuple[int, float], ...]
+    allowed_token_ids: Annotated[list[TokenId], Field(min_length=1, max_length=MAX_ALLOWED)] | None = None
+    bad_words: Any = ()  # tuple[str, ...]
     seed: Annotated[int, Field(ge=-(1 << 63), le=(1 << 63) - 1)] | None = None
     n: Annotated[int, Field(ge=1, le=INT32_MAX)] = 1
     stop: Any = ()  # tuple[str, ...]
     stop_token_ids: Annotated[list[TokenId], Field(max_length=MAX_STOP_IDS)] = []
     include_stop_str_in_output: bool = False
+    skip_special_tokens: bool = True
     ignore_eos: bool = False
     logprobs: bool = False
     top_logprobs: Annotated[int, Field(ge=0, le=MAX_LOGPROBS)] = 0
@@ -73,6 +79,18 @@ class SamplingRequest(BaseModel):
         if any(not stop or len(stop) > MAX_STOP_CHARS for stop in stops):
             raise ValueError(f"a stop string must have 1 to {MAX_STOP_CHARS} characters")
         return tuple(stops)
+
+    @field_validator("bad_words")
+    @classmethod
+    def words(cls, value: Any) -> tuple[str, ...]:
+        """A list of words, each more than blanks."""
+        if not isinstance(value, list | tuple) or not all(isinstance(word, str) for word in value):
+            raise ValueError("must be a list of strings")
+        if len(value) > MAX_BAD_WORDS:
+            raise ValueError(f"has {len(value)} words; at most {MAX_BAD_WORDS} are taken")
+        if any(not word.strip() or len(word) > MAX_WORD_CHARS for word in value):
+            raise ValueError(f"a word must have 1 to {MAX_WORD_CHARS} characters that are not all blanks")
+        return tuple(value)
 
     @field_validator("logit_bias")
     @classmethod
@@ -163,8 +181,13 @@ class Defaults:
             repetition_penalty=repetition_penalty,
         )  # fmt: skip
 
-    def sampling(self, asked: SamplingRequest, room: int) -> SamplingParams:
-        """What the engine is told. `room` is what the model's length leaves for the answer; it caps max_tokens."""
+    def sampling(
+        self, asked: SamplingRequest, room: int, bad_words: tuple[tuple[int, ...], ...] = ()
+    ) -> SamplingParams:
+        """What the engine is told. `room` is what the model's length leaves for the answer; it caps max_tokens.
+
+        bad_words: the ids of each spelling.
+        """
         temperature = self.temperature if asked.temperature is None else asked.temperature
         return SamplingParams(
             max_tokens=room if asked.max_tokens is None else min(asked.max_tokens, room),
@@ -176,6 +199,8 @@ class Defaults:
             presence_penalty=asked.presence_penalty,
             frequency_penalty=asked.frequency_penalty,
             logit_bias=asked.logit_bias,
+            allowed_token_ids=tuple(dict.fromkeys(asked.allowed_token_ids or ())),
+            bad_words=bad_words,
             min_tokens=asked.min_tokens,
             seed=secrets.randbits(63) if asked.seed is None else asked.seed,
             n=asked.n,

@@ -3,6 +3,7 @@
 import asyncio
 import functools
 import logging
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 
 from model.engine.messages import Generate
@@ -13,6 +14,7 @@ from server.metrics import Metrics, Stopwatch
 from server.requests.admission import Admission
 from server.requests.answer import Answer, Sink, push
 from server.requests.answer_boxes import drawing_of, not_drawn
+from server.requests.bad_words import spellings
 from server.requests.grounding_sink import GroundingSink
 from server.requests.model_card import ModelCard
 from server.requests.refusal import Refusal, internal, invalid_request, unavailable
@@ -72,6 +74,7 @@ class RequestService:
         again once nobody has it open.
         """
         self._check(request)
+        bad_words = spellings(request.sampling.bad_words, self.card.tokenizer, request.parameter("bad_words"))
         watch = self.metrics.watch()
         resources = RequestResources()
         try:
@@ -83,7 +86,8 @@ class RequestService:
                     draw = functools.partial(self._draw, request, resources)
                     sink = GroundingSink(sink, request, prepared, draw)
                 await sink.accept(prepared)
-                await self._generate(request, prepared, room, resources, sink, watch)
+                sampling = self.card.defaults.sampling(request.sampling, room, bad_words)
+                await self._generate(request, Generate(prepared=prepared, sampling=sampling), resources, sink, watch)
         except Refusal as error:
             watch.failed(error.code if error.kind == "overloaded" else None)
             raise
@@ -123,7 +127,12 @@ class RequestService:
         sampling, info = request.sampling, self.engine.info
         if sampling.n > self.card.max_n:
             raise invalid_request(f"at most {self.card.max_n} answers to one chat", request.parameter("n"))
-        for name, ids in (("logit_bias", dict(sampling.logit_bias)), ("stop_token_ids", sampling.stop_token_ids)):
+        asked: Mapping[str, Collection[int]] = {
+            "logit_bias": dict(sampling.logit_bias),
+            "allowed_token_ids": sampling.allowed_token_ids or (),
+            "stop_token_ids": sampling.stop_token_ids,
+        }
+        for name, ids in asked.items():
             if info is not None and ids and max(ids) >= info.vocab_size:
                 message = f"the vocabulary of this model has the ids 0 to {info.vocab_size - 1}"
                 raise invalid_request(message, request.parameter(name))
@@ -186,15 +195,8 @@ class RequestService:
         return limit - n
 
     async def _generate(
-        self,
-        request: ChatRequest,
-        prepared: Prepared,
-        room: int,
-        resources: RequestResources,
-        sink: Sink,
-        watch: Stopwatch,
+        self, request: ChatRequest, generate: Generate, resources: RequestResources, sink: Sink, watch: Stopwatch
     ) -> None:
-        generate = Generate(prepared=prepared, sampling=self.card.defaults.sampling(request.sampling, room))
         answers = [Answer(self.card.tokenizer, request.sampling, index) for index in range(request.sampling.n)]
         try:
             stream = resources.stream = await self.engine.submit(generate)
@@ -215,6 +217,9 @@ class RequestService:
         except EngineDied:
             raise unavailable("the engine ended while it answered this request", "engine_died") from None
         except EngineFailed as error:
+            if error.code == "nothing_allowed":
+                message = "no token is left that may be drawn: allowed_token_ids and the other rules exclude each other"
+                raise invalid_request(message, request.parameter("allowed_token_ids")) from None
             log.error("%s: the engine failed: %s", request.id, error)
             raise internal(failure_text(error), error.code or "internal") from None
 

@@ -41,9 +41,9 @@ def native(server: RunningServer, *parts: dict[str, Any]) -> dict[str, Any]:
     return answer_of(server.http.post("/chat", json={"inputs": [*parts, QUESTION], "parameters": GREEDY}))
 
 
-def completion(server: RunningServer, *parts: dict[str, Any]) -> dict[str, Any]:
+def completion(server: RunningServer, *parts: dict[str, Any], **fields: Any) -> dict[str, Any]:
     content = [*parts, {"type": "text", **QUESTION}]
-    body = {"messages": [{"role": "user", "content": content}], **GREEDY}
+    body = {"messages": [{"role": "user", "content": content}], **GREEDY, **fields}
     return answer_of(server.http.post("/v1/chat/completions", json=body))
 
 

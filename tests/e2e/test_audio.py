@@ -135,3 +135,19 @@ def test_what_the_server_says_of_itself(omni: RunningServer) -> None:
     assert f"--max-audio-seconds ({SECONDS * 25} tokens" in line
     stages = omni.http.get("/metrics").text
     assert 'mm_preprocess_seconds_count{modality="audio",stage="mel"}' in stages
+
+
+def test_the_sound_of_every_video_may_be_asked_for_at_once(omni: RunningServer) -> None:
+    def part(**options: Any) -> dict[str, Any]:
+        url = {"url": TALKIE["video"], **{key: TALKIE[key] for key in ("min_pixels", "max_pixels")}, **options}
+        return {"type": "video_url", "video_url": url}
+
+    asked = {"mm_processor_kwargs": {"use_audio_in_video": True}}
+    heard = completion(omni, part(use_audio_in_video=True))
+    assert heard["usage"]["prompt_tokens_details"]["audio_tokens"]
+    for found in (completion(omni, part(), **asked), completion(omni, part(use_audio_in_video=None), **asked)):
+        assert (found["usage"], text_of(found)) == (heard["usage"], text_of(heard))
+    assert (
+        "audio_tokens"
+        not in completion(omni, part(use_audio_in_video=False), **asked)["usage"]["prompt_tokens_details"]
+    )

@@ -158,3 +158,7 @@ def test_models_that_do_not_hear_say_what_they_take(server: RunningServer) -> No
         answer = server.http.post("/v1/chat/completions", content=json.dumps(body))
         refused(answer, "messages[0].content[0]", words, code)
     refused(server.http.post("/chat", json=[TALKIE]), "inputs[0].video", "use_audio_in_video")
+    silent = {"type": "video_url", "video_url": {"url": TALKIE["video"]}}
+    of_all = {"messages": [{"role": "user", "content": [silent]}], "mm_processor_kwargs": {"use_audio_in_video": True}}
+    answer = server.http.post("/v1/chat/completions", json=of_all)
+    refused(answer, "mm_processor_kwargs.use_audio_in_video", "does not hear videos")

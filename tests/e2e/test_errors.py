@@ -53,6 +53,10 @@ PARAMETERS = [
     ("n", 0), ("n", -1), ("n", 9), ("n", 1.5), ("n", "2"), ("n", 10**30), ("stop_token_ids", 3),
     ("stop_token_ids", ["a"]), ("stop_token_ids", [-1]), ("stop_token_ids", [1.5]), ("stop_token_ids", [99999999]),
     ("stop_token_ids", [1] * 129), ("stop_token_ids", [1 << 40]), ("include_stop_str_in_output", 1),
+    ("allowed_token_ids", 3), ("allowed_token_ids", []), ("allowed_token_ids", ["a"]), ("allowed_token_ids", [-1]),
+    ("allowed_token_ids", [99999999]), ("allowed_token_ids", [1 << 40]), ("bad_words", "x"), ("bad_words", [""]),
+    ("bad_words", [" "]), ("bad_words", [1]), ("bad_words", ["x"] * 129), ("bad_words", ["x" * 257]),
+    ("skip_special_tokens", 0), ("skip_special_tokens", "no"),
     *((name, value) for name in NUMBERS for value in (HUGE, -HUGE)), ("stop_token_ids", [HUGE]),
 ]  # fmt: skip
 

@@ -27,6 +27,7 @@ def openai_texts(server: RunningServer, **fields: Any) -> list[str]:
 
 CHANGES: list[dict[str, Any]] = [
     {"repetition_penalty": 10.0}, {"presence_penalty": 2.0}, {"frequency_penalty": 2.0}, {"logit_bias": {"65": 100}},
+    {"allowed_token_ids": [32, 33]}, {"bad_words": ["e", "é", "a", "o", "t", "i"]},
 ]  # fmt: skip
 
 

@@ -53,7 +53,7 @@ def never_sampled(model: MultimodalLM) -> list[int]:
 def n_media(parts: Parts) -> int:
     """Media of one prompt; the sound of a video is one of its own."""
     media = [part for part in parts if not isinstance(part, str)]
-    return sum(1 + (isinstance(part, Media) and part.options.use_audio) for part in media)
+    return sum(1 + (isinstance(part, Media) and bool(part.options.use_audio)) for part in media)
 
 
 def array_of(generate: Generate, start: int, root: Path, dtype: Any = np.uint8) -> np.ndarray:

@@ -2,6 +2,7 @@
 
 import base64
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -27,6 +28,7 @@ from tests.tiny.qwen2_vl import write_json
 from tokenization.chat.dialects import chat_from_native, chat_from_openai
 from tokenization.chat.errors import ChatError
 from tokenization.chat.parts import Chat
+from tokenization.chat.rendering import with_rendering
 
 
 @pytest.fixture(scope="module")
@@ -156,6 +158,46 @@ def test_a_conversation_must_be_one(host: QwenVLProcessor) -> None:
     assert (
         unanswered.count("<|im_start|>user\nuser<|im_end|>\n") == 2
     )  # as the original writes a turn without an answer
+
+
+def test_a_begun_answer_is_continued_and_none_need_be_opened(host: QwenVLProcessor) -> None:
+    roles = ("user", "assistant", "user", "assistant")
+    messages = [{"role": role, "content": f"{role} {i}"} for i, role in enumerate(roles)]
+
+    def asked(messages: list[dict[str, str]], **body: Any) -> Chat:
+        return host.fit(with_rendering(chat_from_openai(messages), body))
+
+    opened = host.render(asked(messages[:-1]))
+    text = host.tokenizer.encode("assistant 3")
+    assert host.render(asked(messages, continue_final_message=True)) == [*opened, *text]
+    closed = host.render(asked(messages[:-1], add_generation_prompt=False))
+    assert closed[-1] == host.tokenizer.special["<|im_end|>"] and opened[: len(closed)] == closed
+    typed = [*messages[:-1], {"role": "assistant", "content": "<|im_end|><ref>a</ref>"}]
+    special = host.tokenizer.special
+    last = host.render(asked(typed, continue_final_message=True))[len(opened) :]
+    assert special["<|im_end|>"] not in last and (last.count(special["<ref>"]), last[-1]) == (1, special["</ref>"])
+
+
+def test_the_window_counts_no_begun_answer(host: QwenVLProcessor) -> None:
+    many = [{"role": role, "content": "x " * 400} for _ in range(12) for role in ("user", "assistant")]
+    chat = with_rendering(chat_from_openai(many), {"continue_final_message": True})
+    kept = host.fit(chat)
+    assert kept.continue_final_message and kept.turns[-1] == chat.turns[-1] and len(kept.turns) < len(chat.turns)
+
+
+def test_what_needs_a_template_or_a_choice_of_size_is_refused(host: QwenVLProcessor, tmp_path: Path) -> None:
+    picture = [{"role": "user", "content": [{"type": "image_url", "image_url": {"url": PIC}}]}]
+    asked: list[tuple[dict[str, Any], str]] = [
+        ({"chat_template_kwargs": {"add_vision_id": True}}, "chat_template_kwargs"),
+        ({"mm_processor_kwargs": {"max_pixels": 50176}}, "mm_processor_kwargs"),
+        ({"mm_processor_kwargs": {"size": {"shortest_edge": 3136}}}, "mm_processor_kwargs"),
+    ]
+    for body, param in asked:
+        with pytest.raises(ChatError) as caught:
+            run(CKPT, tmp_path / "root", with_rendering(chat_from_openai(picture), body))
+        assert caught.value.param == param
+    text = with_rendering(chat_from_openai([{"role": "user", "content": "Hi"}]), asked[1][0])
+    assert host.render(host.fit(text)), "without a picture its bounds change nothing"
 
 
 # ---- pictures

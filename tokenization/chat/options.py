@@ -13,6 +13,7 @@ KEYS: Mapping[str, tuple[str, ...]] = {
     "video": ("fps", "num_frames", "min_pixels", "max_pixels", "use_audio_in_video"),
     "audio": (),
 }
+_FIELDS = {"use_audio_in_video": "use_audio"}  # fields with another name than their key
 _DETAILS = ("auto", "low", "high")
 _MAX_NUMBER = 2**53  # whole numbers beyond it are not exact as floats
 _MIN_FPS = 1e-4  # one frame in three hours: positions that grow with the seconds between frames still fit 32 bits
@@ -25,7 +26,7 @@ class MediaOptions(msgspec.Struct, frozen=True, kw_only=True):
     num_frames: int | None = None  # frames looked at, instead of fps
     min_pixels: int | None = None  # of one frame after resizing
     max_pixels: int | None = None
-    use_audio: bool = False  # of a video: its sound is heard too
+    use_audio: bool | None = None  # of a video: its sound is heard too; not unless it is asked for
     low_detail: bool = False  # of a picture: few pixels will do; a model with one size for all of them may ignore it
 
     def __post_init__(self) -> None:
@@ -50,9 +51,22 @@ class MediaOptions(msgspec.Struct, frozen=True, kw_only=True):
             num_frames=part.get("num_frames"),
             min_pixels=part.get("min_pixels"),
             max_pixels=part.get("max_pixels"),
-            use_audio=bool(use_audio),
+            use_audio=use_audio,
             low_detail=detail == "low",
         )
+
+    def over(self, others: "MediaOptions", kind: str) -> "MediaOptions":
+        """These, and of `others` what these leave open, as far as a medium of this kind has it and it agrees."""
+        merged = {name: getattr(self, name) for name in self.__struct_fields__}
+        for name in (_FIELDS.get(key, key) for key in KEYS[kind]):
+            if name in merged and merged[name] is None:
+                merged[name] = getattr(others, name)
+        if self.fps is not None or self.num_frames is not None:  # each decides how many frames are looked at
+            merged |= {"fps": self.fps, "num_frames": self.num_frames}
+        fewest, most = merged["min_pixels"], merged["max_pixels"]
+        if fewest is not None and most is not None and fewest > most:
+            merged |= {"min_pixels": self.min_pixels, "max_pixels": self.max_pixels}
+        return MediaOptions(**merged)
 
 
 def _check(name: str, value: object, kinds: type | tuple[type, ...]) -> None:

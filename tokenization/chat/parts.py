@@ -1,6 +1,6 @@
 """A conversation as data: turns of text, media and boxes, which every dialect becomes."""
 
-from typing import Literal
+from typing import Any, Literal
 
 import msgspec
 
@@ -39,8 +39,17 @@ class Turn(msgspec.Struct, frozen=True, kw_only=True):
 
 class Chat(msgspec.Struct, frozen=True, kw_only=True):
     turns: tuple[Turn, ...]
+    add_generation_prompt: bool = True  # the prompt ends with the opening of an answer
+    continue_final_message: bool = False  # it ends inside the last turn, the assistant's, which the answer continues
+    template_kwargs: dict[str, Any] = {}  # JSON that the chat template sees under names of its own
+    media_options: MediaOptions = MediaOptions()  # of every medium that does not say its own
 
     @property
     def media(self) -> tuple[Media, ...]:
-        """In the order in which the prompt holds them."""
-        return tuple(part for turn in self.turns for part in turn.parts if isinstance(part, Media))
+        """In the order in which the prompt holds them, with the options that hold for each."""
+        return tuple(
+            msgspec.structs.replace(part, options=part.options.over(self.media_options, part.kind))
+            for turn in self.turns
+            for part in turn.parts
+            if isinstance(part, Media)
+        )

@@ -9,13 +9,15 @@ from tokenization.text.tokenizer import Tokenizer
 class Detokenizer:
     """All pieces joined equal the whole answer decoded at once."""
 
-    def __init__(self, tokenizer: Tokenizer) -> None:
+    def __init__(self, tokenizer: Tokenizer, *, skip_special: bool = True) -> None:
+        """`skip_special`: special tokens are no part of the text; else each stands there by its name."""
         self._tokenizer = tokenizer
+        self._skips = skip_special
         self._utf8 = codecs.getincrementaldecoder("utf-8")("replace")
 
     def push(self, token_id: int) -> str:
-        """What this token adds: "" for a special one, and while a character's bytes are not complete."""
-        if self._tokenizer.is_special(token_id):
+        """What this token adds: "" for a special one that is left out, and while a character is not complete."""
+        if self._skips and self._tokenizer.is_special(token_id):
             return ""
         return self._utf8.decode(self._tokenizer.token_bytes(token_id))
 

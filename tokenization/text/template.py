@@ -17,6 +17,7 @@ from configs.checkpoint import PROCESSOR_CONFIG, Checkpoint, CheckpointError
 from tokenization.chat.errors import ChatError, shortened
 from tokenization.chat.grounding import written
 from tokenization.chat.parts import Boxes, Chat, Kind, Media, Text, Turn
+from tokenization.chat.rendering import CONTINUE
 from tokenization.text.named_tokens import named_tokens
 
 BUILT_IN = "the processor's class"  # where a template comes from that no file holds
@@ -68,18 +69,24 @@ class ChatTemplate:
     def render(self, chat: Chat) -> Pieces:
         """The prompt up to the answer; a text's outer blanks count as the template's. Raises ChatError if refused."""
         mark = secrets.token_hex(16)  # new for each chat: nobody can write it beforehand
-        opening, closing = f"q{mark}b", f"q{mark}e"
+        opening, closing, end = f"q{mark}b", f"q{mark}e", f"q{mark}f"
         messages = [_message(turn, opening, closing) for turn in chat.turns]
+        if chat.continue_final_message:
+            _mark_end(messages[-1], f"{end} ")
+        variables = {
+            **chat.template_kwargs, **self._variables, "messages": messages, "tools": None, "documents": None,
+            "add_generation_prompt": chat.add_generation_prompt,
+        }  # fmt: skip
         try:
-            rendered = self._template.render(
-                messages=messages, tools=None, documents=None, add_generation_prompt=True, **self._variables
-            )
+            rendered = self._template.render(variables)
         except _RENDER_ERRORS as error:
             said = str(error) if isinstance(error, jinja2.TemplateRuntimeError | _Refused) else ""
-            said = shortened(said.replace(opening, "").replace(closing, ""), 200)
+            said = shortened(re.sub(f"{opening}|{closing}|{end}", "", said), 200)
             raise ChatError(
                 "the model's chat template refuses this conversation" + (f": {said}" if said else "")
             ) from None
+        if chat.continue_final_message:
+            rendered = _cut_at(rendered, end)
         return _split(rendered, opening, closing)
 
 
@@ -115,6 +122,27 @@ def _message(turn: Turn, opening: str, closing: str) -> dict[str, Any]:
             for part in turn.parts
         ]
     return {"role": turn.role, "content": content}
+
+
+def _mark_end(message: dict[str, Any], end: str) -> None:
+    """Put `end` behind the last text of a message. Raises ChatError for one without a text."""
+    content = message["content"]
+    if isinstance(content, str):
+        message["content"] = content + end
+        return
+    for part in reversed(content):
+        if part["type"] == "text":
+            part["text"] += end
+            return
+    raise ChatError("the last message has no text to continue", CONTINUE)
+
+
+def _cut_at(rendered: str, end: str) -> str:
+    """What stands before the last `end`, as transformers cuts it: a template that trims texts trims this one too."""
+    head, found, tail = rendered.rpartition(end)
+    if not found:
+        raise ChatError("the model's chat template leaves the end of the last message out", CONTINUE)
+    return head if tail.startswith(" ") else head.rstrip()
 
 
 def _medium(kind: Kind) -> dict[str, str]:

@@ -58,13 +58,17 @@ def make_context(
     *,
     system: str = DEFAULT_SYSTEM,
     max_window_size: int = MAX_WINDOW_SIZE,
+    opens: bool = True,
 ) -> list[Piece]:
-    """System, the history that fits, the query, the opening of the answer. history: (user, assistant), oldest first."""
+    """System, the history that fits, the query, the opening of the answer if `opens`.
+
+    history: (user, assistant), oldest first.
+    """
     n = n_kept(history, tokenizer, system=system, max_window_size=max_window_size)
     head = [*_turn("system", [Words(system)])]
     turns = [piece for user, assistant in history[len(history) - n :] for piece in _exchange(user, assistant)]
     opening: list[Piece] = [Words("\n"), Tag(IM_START), Words("assistant"), Words("\n")]
-    return [*head, *turns, Words("\n"), *_turn("user", query), *opening]
+    return [*head, *turns, Words("\n"), *_turn("user", query), *(opening if opens else [])]
 
 
 def n_kept(
@@ -123,7 +127,10 @@ def stop_ids(tokenizer: QwenVLTokenizer) -> tuple[int, ...]:
 
 
 def rounds_of(chat: Chat) -> tuple[Turn | None, list[Round]]:
-    """The system turn, if any, and every exchange; the last has no answer yet. Raises ChatError for another order."""
+    """The system turn, if any, and every exchange; the last has an answer only where that is to be continued.
+
+    Raises ChatError for another order.
+    """
     system = chat.turns[0] if chat.turns and chat.turns[0].role == "system" else None
     found: list[Round] = []
     for turn in chat.turns[system is not None :]:
@@ -135,7 +142,7 @@ def rounds_of(chat: Chat) -> tuple[Turn | None, list[Round]]:
             found[-1] = (found[-1][0], turn)
         else:
             raise ChatError("this model takes an assistant's message only behind a user's")
-    if not found or found[-1][1] is not None:
+    if not found or (found[-1][1] is not None and not chat.continue_final_message):
         raise ChatError("the last message must be a user's")
     return system, found
 

@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+import msgspec
 import numpy as np
 
 from configs.checkpoint import Checkpoint
@@ -27,6 +28,7 @@ from model.families.qwen_vl.list_format import PICTURE_PREFIX, list_pieces
 from model.families.qwen_vl.vocabulary import END_OF_TEXT, IMG_PAD, QwenVLTokenizer
 from tokenization.chat.errors import ChatError
 from tokenization.chat.parts import Boxes, Chat, Kind, Media, Text, Turn
+from tokenization.chat.rendering import CONTINUE, MEDIA, VARIABLES
 from tokenization.media.source import Source
 from tokenization.pads import expand_pads, plain_positions
 from tokenization.processor import Layout, Measure, StageClock
@@ -66,12 +68,13 @@ class QwenVLProcessor:
 
     def fit(self, chat: Chat) -> Chat:
         """Without the oldest exchanges, where system and history together do not fit into the model's window."""
+        self._refuse_unknown(chat)
         if self._raw:
             return chat
         system, pairs = rounds_of(chat)
         n = n_kept(self._pieces(pairs[:-1]), self.tokenizer, system=_said(system), max_window_size=self._window)
         kept = [turn for pair in [(system, None), *pairs[len(pairs) - 1 - n :]] for turn in pair if turn is not None]
-        return Chat(turns=tuple(kept))
+        return msgspec.structs.replace(chat, turns=tuple(kept))
 
     def render(self, chat: Chat) -> list[int]:
         system, pairs = rounds_of(chat)
@@ -79,9 +82,12 @@ class QwenVLProcessor:
             if system or len(pairs) > 1:
                 raise ChatError("this is a base model: it continues one list of parts, without history or system text")
             return self._encode(self._pieces(pairs)[0][0])
-        *history, (query, _) = self._pieces(pairs)
-        said, window = _said(system), self._window
-        return self._encode(make_context(query, history, self.tokenizer, system=said, max_window_size=window))
+        *history, (query, begun) = self._pieces(pairs)
+        opens = chat.add_generation_prompt or begun is not None
+        context = make_context(
+            query, history, self.tokenizer, system=_said(system), max_window_size=self._window, opens=opens
+        )
+        return self._encode([*context, *(begun or [])])
 
     def measure(self, source: Source, limits: MediaConfig) -> Measure:
         """Every picture has one size: [side * side, 3 * patch * patch]. Raises ChatError for bounds on pixels."""
@@ -114,6 +120,16 @@ class QwenVLProcessor:
 
     def positions(self, layout: Layout, measures: Sequence[Measure]) -> tuple[np.ndarray, int]:
         return plain_positions(len(layout.input_ids))
+
+    def _refuse_unknown(self, chat: Chat) -> None:
+        if chat.template_kwargs:
+            raise ChatError(f"{VARIABLES}: this model has no chat template that could read them", VARIABLES)
+        if self._raw and chat.continue_final_message:
+            raise ChatError(f"{CONTINUE}: this is a base model; it continues the one list of parts anyway", CONTINUE)
+        said = chat.media_options
+        if chat.media and (said.min_pixels is not None or said.max_pixels is not None):
+            side = self._side * self._patch
+            raise ChatError(f"{MEDIA}: this model sees every picture at {side} x {side}: no bounds are taken", MEDIA)
 
     def _encode(self, pieces: Sequence[Piece]) -> list[int]:
         try:

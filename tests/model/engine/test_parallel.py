@@ -20,6 +20,7 @@ SEEDED = SamplingParams(max_tokens=14, temperature=1.2, top_p=0.95, seed=77)
 RULES = msgspec.structs.replace(
     SEEDED, max_tokens=40, repetition_penalty=1.3, presence_penalty=0.4, frequency_penalty=0.3, min_p=0.02,
     logit_bias=((5, 2.0), (9, -100.0)), min_tokens=10, stop_token_ids=(5,),
+    bad_words=((7,), (8, 9)), allowed_token_ids=tuple(range(0, 300, 2)) + (5, 7, 9),
 )  # fmt: skip
 
 
@@ -180,6 +181,22 @@ def test_answers_fail_together_when_logits_are_not_finite(model: MultimodalLM, h
     harness.run(engine)
     assert harness.finished["a"].reason == "failed" and harness.tokens("a") == []
     assert harness.finished["a"].message == "the logits gave no token for this request"
+    harness.assert_clean(engine)
+
+
+def test_a_request_that_allows_no_token_fails_alone(model: MultimodalLM, harness: EngineHarness) -> None:
+    placeholder = next(iter(model.pad_ids.values()))
+    engine = engine_at(model, harness.root)
+    for name, rules in (
+        ("a", {"allowed_token_ids": (placeholder,)}),
+        ("b", {"allowed_token_ids": (65,), "bad_words": ((65, 65, 65),)}),
+        ("c", {"allowed_token_ids": (65,)}),
+    ):
+        harness.submit(engine, harness.prepare(name, TEXT, msgspec.structs.replace(SEEDED, **rules)))
+    harness.run(engine)
+    ends = {name: (found.reason, found.code) for name, found in harness.finished.items()}
+    assert ends == {"a": ("failed", "nothing_allowed"), "b": ("failed", "nothing_allowed"), "c": ("done", "")}
+    assert [harness.tokens(name) for name in "abc"] == [[], [65, 65], [65] * 14]
     harness.assert_clean(engine)
 
 

@@ -2,6 +2,7 @@
 
 import inspect
 import math
+from typing import Any
 
 import msgspec
 import numpy as np
@@ -13,6 +14,7 @@ from transformers import (
     LogitsProcessorList,
     MinNewTokensLengthLogitsProcessor,
     MinPLogitsWarper,
+    NoBadWordsLogitsProcessor,
     RepetitionPenaltyLogitsProcessor,
     SequenceBiasLogitsProcessor,
     SuppressTokensLogitsProcessor,
@@ -22,9 +24,9 @@ from transformers import (
 )
 from transformers.generation.utils import GenerationMixin
 
-from model.engine.history import History, TokenCounts
+from model.engine.history import BadWords, History, TokenCounts
 from model.engine.messages import SamplingParams
-from model.engine.rules import Row, apply_rules
+from model.engine.rules import Row, apply_rules, exhausted
 from model.engine.sampler import sample, uniform
 
 VOCAB = 60
@@ -49,6 +51,13 @@ def reference(logits: torch.Tensor, sampling: SamplingParams, prompt: list[int],
     for token in set(answer):
         times = answer.count(token)
         scores[0, token] -= times * sampling.frequency_penalty + sampling.presence_penalty
+    if sampling.bad_words:  # over the answer alone, as vLLM; transformers looks into the prompt too
+        bad = NoBadWordsLogitsProcessor([list(word) for word in sampling.bad_words])
+        scores = bad(torch.tensor([answer], dtype=torch.int64), scores)
+    if sampling.allowed_token_ids:  # transformers has no processor for it: a mask
+        outside = torch.ones(VOCAB, dtype=torch.bool)
+        outside[list(sampling.allowed_token_ids)] = False
+        scores = scores.masked_fill(outside, -math.inf)
     last = LogitsProcessorList([SuppressTokensLogitsProcessor(list(BANNED))])
     if sampling.min_tokens and sampling.stop_token_ids:
         stops = list(sampling.stop_token_ids)
@@ -68,7 +77,8 @@ def reference(logits: torch.Tensor, sampling: SamplingParams, prompt: list[int],
 def test_the_order_is_still_that_of_transformers() -> None:
     source = inspect.getsource(GenerationMixin._get_logits_processor)
     names = [
-        "SequenceBiasLogitsProcessor(", "RepetitionPenaltyLogitsProcessor(", "MinNewTokensLengthLogitsProcessor(",
+        "SequenceBiasLogitsProcessor(", "RepetitionPenaltyLogitsProcessor(", "NoBadWordsLogitsProcessor(",
+        "MinNewTokensLengthLogitsProcessor(",
         "SuppressTokensLogitsProcessor(", "TemperatureLogitsWarper(", "TopKLogitsWarper(", "TopPLogitsWarper(",
         "MinPLogitsWarper(",
     ]  # fmt: skip
@@ -93,6 +103,8 @@ SAMPLINGS = st.builds(
     logit_bias=st.dictionaries(TOKENS, st.sampled_from([-100.0, -1.5, 0.75, 100.0]), max_size=5).map(
         lambda found: tuple(found.items())
     ),
+    allowed_token_ids=st.one_of(st.just(()), st.just(()), st.lists(TOKENS, min_size=1, unique=True).map(tuple)),
+    bad_words=st.lists(st.lists(st.integers(0, 5), min_size=1, max_size=4).map(tuple), max_size=12).map(tuple),
 )
 REQUESTS = st.tuples(SAMPLINGS, st.lists(TOKENS, min_size=1, max_size=12), st.lists(TOKENS, max_size=12))
 
@@ -109,9 +121,11 @@ def test_a_batch_draws_what_transformers_would(
     for i, (sampling, prompt, answer) in enumerate(requests):
         scores = reference(logits[i], sampling, prompt, answer)
         token = tokens[i]
-        assert token is not None and token.id not in BANNED
-        if scores.max() == -math.inf:  # every id that top_k left was forbidden
+        assert token is None or token.id not in BANNED
+        if scores.max() == -math.inf:  # every id was forbidden, or every one that top_k left
+            assert token is not None or exhausted(rows[i], BANNED)
             continue
+        assert token is not None and not exhausted(rows[i], BANNED)
         if sampling.temperature == 0:
             top = scores.topk(2).values
             assert token.id == int(scores.argmax()) or float(top[0] - top[1]) < 1e-4
@@ -194,6 +208,41 @@ def test_min_tokens_forbids_every_end_until_it_is_reached() -> None:
     sampling = SamplingParams(max_tokens=9, seed=0, temperature=0.0, min_tokens=2, stop_token_ids=(3, 4, 10**6))
     drawn = [sample(logits.clone(), [row_of(sampling, [1], [5] * n)])[0] for n in range(4)]
     assert [token and token.id for token in drawn] == [5, 5, 3, 3]
+
+
+@given(
+    words=st.lists(st.lists(st.integers(0, 2), min_size=1, max_size=4).map(tuple), min_size=1, max_size=6),
+    answer=st.lists(st.integers(0, 2), max_size=12),
+)
+def test_a_bad_word_is_looked_for_in_the_answer(words: list[tuple[int, ...]], answer: list[int]) -> None:
+    found = BadWords.of(words)
+    for token in answer:
+        found.add(token)
+    completed = {word[-1] for word in words if tuple(answer[len(answer) - len(word) + 1 :]) == word[:-1]}
+    short = {word for word in words if len(word) - 1 > len(answer)}
+    assert set(found.forbidden) == completed - ({word[-1] for word in short} - completed)
+
+
+def test_an_end_that_is_not_allowed_cannot_be_drawn() -> None:
+    logits = torch.zeros(1, VOCAB)
+    logits[0, 3] = 50.0
+    for allowed, expected in (((5, 6), {5, 6}), ((3, 5), {3})):
+        sampling = SamplingParams(max_tokens=9, seed=0, stop_token_ids=(3,), allowed_token_ids=allowed)
+        rows = [Row(sampling=sampling, position=i, history=History.of(sampling, np.array([1]))) for i in range(30)]
+        drawn = sample(logits.repeat(30, 1), rows, torch.tensor(BANNED))
+        assert {token.id for token in drawn if token} == expected
+
+
+def test_a_row_is_exhausted_when_its_own_rules_leave_nothing() -> None:
+    def row(answer: list[int], **rules: Any) -> Row:
+        return row_of(SamplingParams(max_tokens=9, seed=0, **rules), [1], answer)
+
+    assert exhausted(row([], allowed_token_ids=BANNED), BANNED)
+    assert exhausted(row([5], allowed_token_ids=(5,), bad_words=((5, 5),)), BANNED)
+    assert not exhausted(row([], allowed_token_ids=(5,), bad_words=((5, 5),)), BANNED)
+    assert exhausted(row([], allowed_token_ids=(3,), stop_token_ids=(3,), min_tokens=1), BANNED)
+    assert not exhausted(row([4], allowed_token_ids=(3,), stop_token_ids=(3,), min_tokens=1), BANNED)
+    assert not exhausted(row([]), range(VOCAB)) and not exhausted(row([], bad_words=((5,),)), BANNED)
 
 
 @given(prompt=st.lists(TOKENS, max_size=40), answer=st.lists(st.integers(0, 400), max_size=300))

@@ -6,7 +6,6 @@ import pytest
 
 from server.http.openai import CompletionSerializer
 from server.requests.refusal import Refusal
-from server.requests.sampling import SamplingRequest
 from tests.server.http.answers import ACCEPTED, DELTAS, SEVERAL, collected, parse
 from tests.server.http.request_bodies import openai, read_openai, refusal
 from tokenization.chat.errors import ChatError
@@ -71,49 +70,10 @@ def test_the_newer_name_of_max_tokens_wins() -> None:
     assert caught.value.param == "min_tokens"
 
 
-def test_a_choice_among_no_tools_can_only_be_none() -> None:
-    for choice in (None, "none", "auto"):
-        assert read_openai(openai(tool_choice=choice)).sampling == SamplingRequest()
-    for refused in ("required", "", 3, {"type": "function", "function": {"name": "f"}}):
-        with pytest.raises(Refusal) as caught:
-            read_openai(openai(tool_choice=refused))
-        assert (caught.value.kind, caught.value.param) == ("invalid_request", "tool_choice")
-
-
 def test_a_bare_list_is_no_completion() -> None:
     error = refusal(read_openai, b"[]")
     assert (error.kind, error.code) == ("invalid_request", "invalid_json")
     assert error.message == "the body must be a JSON object"
-
-
-NEUTRAL: list[tuple[str, list[Any]]] = [
-    ("tools", [None, []]),
-    ("functions", [None, []]),
-    ("response_format", [None, {"type": "text"}]),
-    ("tool_choice", [None, "none", "auto"]),
-]
-
-
-@pytest.mark.parametrize(("name", "values"), NEUTRAL)
-def test_what_is_not_done_here_may_be_asked_for_neutrally(name: str, values: list[Any]) -> None:
-    for value in values:
-        assert read_openai(openai(**{name: value})) == read_openai(openai())
-
-
-@pytest.mark.parametrize(
-    ("name", "values"),
-    [
-        ("tools", [[{"type": "function"}], {}, "none"]),
-        ("functions", [[{"name": "f"}], {}, "none"]),
-        ("response_format", [{"type": "json_object"}, {"type": "json_schema", "json_schema": {}}, {}, "text", []]),
-        ("tool_choice", ["required", "", 3, {"type": "function", "function": {"name": "f"}}]),
-    ],
-)
-def test_what_is_not_done_here_is_refused_by_its_name(name: str, values: list[Any]) -> None:
-    for value in values:
-        error = refusal(read_openai, openai(**{name: value}))
-        assert (error.kind, error.param, error.code) == ("invalid_request", name, None)
-        assert error.message.startswith(f"{name}: ")
 
 
 @pytest.mark.parametrize("value", [0, -1, 1.5, "4", True, 1 << 31])

@@ -114,3 +114,23 @@ def test_answers_grow_beside_each_other(tokenizer: BPETokenizer) -> None:
     assert [(d.index, d.text, d.finish, d.cut) for d in second] == [(0, "a", "length", False), (1, "", "stop", False)]
     assert all(answer.finish for answer in answers)
     assert [joined([d for d in first + second if d.index == i]).text for i in range(3)] == ["aa", "a", "a"]
+
+
+def test_special_tokens_are_text_where_they_are_asked_for(tokenizer: BPETokenizer) -> None:
+    start, end = (tokenizer.special[name] for name in ("<|im_start|>", "<|im_end|>"))
+    ids = [*tokenizer.encode("a"), start, *tokenizer.encode("b"), end]
+
+    def text(step: int, **wishes: Any) -> tuple[str, Any]:
+        answer = Answer(tokenizer, SamplingRequest(skip_special_tokens=False, **wishes))
+        events = [event(i) for i in ids[:-1]] + [event(end, "stop")]
+        whole = []
+        for at in range(0, len(events), step):
+            whole.append(answer.push(events[at : at + step]))
+            if answer.finish:
+                break
+        return "".join(delta.text for delta in whole), answer.finish
+
+    for step in (1, 2, 9):
+        assert text(step) == ("a<|im_start|>b", "stop"), "the token that ended it is not shown"
+        assert text(step, include_stop_str_in_output=True) == ("a<|im_start|>b<|im_end|>", "stop")
+        assert text(step, stop=["start|>b"]) == ("a<|im_", "stop"), "a stop string sees them"

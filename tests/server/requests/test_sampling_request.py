@@ -5,11 +5,11 @@ from typing import Any
 import pytest
 
 from server.requests.refusal import Refusal
-from server.requests.sampling import INT32_MAX, SamplingRequest
+from server.requests.sampling import INT32_MAX, MAX_ALLOWED, SamplingRequest
 from tests.server.http.request_bodies import native, openai, read_native, read_openai, refusal
 
 HUGE = 10**400  # an integer that no float holds
-FLAGS = ("include_stop_str_in_output", "ignore_eos", "logprobs")
+FLAGS = ("include_stop_str_in_output", "skip_special_tokens", "ignore_eos", "logprobs")
 NUMBERS = (
     "max_tokens", "min_tokens", "temperature", "top_p", "top_k", "min_p", "presence_penalty", "frequency_penalty",
     "repetition_penalty", "seed", "n",
@@ -55,12 +55,16 @@ def test_every_wish_arrives_by_both_routes() -> None:
     }  # fmt: skip
     expected = SamplingRequest(
         **{**wishes, "top_k": 0, "stop": ("x",), "temperature": 1.0}, stop_token_ids=[4, 5],
-        include_stop_str_in_output=True, logit_bias={"7": -100, "8": 0.5},
+        include_stop_str_in_output=True, logit_bias={"7": -100, "8": 0.5}, allowed_token_ids=[7, 8, 7],
+        bad_words=("cat", " dog"), skip_special_tokens=False,
     )  # fmt: skip
     wishes |= {
         "stop_token_ids": [4, 5],
         "include_stop_str_in_output": True,
         "logit_bias": {"7": -100, "8": 0.5},
+        "allowed_token_ids": [7, 8, 7],
+        "bad_words": ["cat", " dog"],
+        "skip_special_tokens": False,
     }
     assert read_openai(openai(**wishes)).sampling == read_native(native(parameters=wishes)).sampling == expected
 
@@ -187,6 +191,39 @@ def test_biases_that_are_taken(biases: dict[str, float], expected: tuple[tuple[i
 )
 def test_biases_that_are_refused(biases: Any, said: str) -> None:
     assert refused("logit_bias", biases) == f"logit_bias: {said}"
+
+
+def test_allowed_ids_are_a_list_of_ids_that_is_not_empty() -> None:
+    for ids in ([0], [INT32_MAX, 3, 3]):
+        assert taken(allowed_token_ids=ids).allowed_token_ids == ids
+    assert taken(allowed_token_ids=None) == SamplingRequest()
+    values: list[Any] = [3, [], "1", {}, [0] * (MAX_ALLOWED + 1)]
+    for value in values:
+        assert refused("allowed_token_ids", value).startswith("allowed_token_ids: ")
+    for odd in ("a", -1, 1.5, True, INT32_MAX + 1):
+        assert refused("allowed_token_ids", [0, odd]).startswith("allowed_token_ids[1]: ")
+
+
+@pytest.mark.parametrize("words", [["a"], [], ["x" * 256, " y ", "\n."], ["a"] * 128])
+def test_bad_words_that_are_taken(words: list[str]) -> None:
+    assert taken(bad_words=words).bad_words == tuple(words)
+
+
+@pytest.mark.parametrize(
+    ("value", "said"),
+    [
+        ("cat", "must be a list of strings"),
+        ({"a": 1}, "must be a list of strings"),
+        (["a", 1], "must be a list of strings"),
+        (["a"] * 129, "has 129 words; at most 128 are taken"),
+        *(
+            ([word], "a word must have 1 to 256 characters that are not all blanks")
+            for word in ("", " ", "\n", "a" * 257)
+        ),
+    ],
+)
+def test_bad_words_that_are_refused(value: Any, said: str) -> None:
+    assert refused("bad_words", value) == f"bad_words: {said}"
 
 
 def test_alternatives_alone_are_a_mistake() -> None:

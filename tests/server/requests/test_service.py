@@ -167,6 +167,7 @@ def test_what_the_model_or_the_server_does_not_take_is_named(play: Play) -> None
             ({"n": 9}, "n"),
             ({"logit_bias": {"400": 1.0}}, "logit_bias"),
             ({"stop_token_ids": [3, 400]}, "stop_token_ids"),
+            ({"allowed_token_ids": [3, 400]}, "allowed_token_ids"),
         ):
             task, _ = start(scene, request(**wishes))
             await fails(task, "invalid_request", None, f"parameters.{name}")

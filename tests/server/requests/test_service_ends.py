@@ -188,6 +188,29 @@ def test_what_the_engine_cannot_do_fails_one_request(play: Play, code: str, show
     play(scenario)
 
 
+def test_rules_that_leave_no_token_are_the_clients(play: Play) -> None:
+    async def scenario(scene: Scene) -> None:
+        task, _ = start(scene, request())
+        await generating(scene)
+        scene.finished("chat-1", "failed", message="the request allows no token", code="nothing_allowed")
+        await fails(task, "invalid_request", None, "parameters.allowed_token_ids")
+
+    play(scenario)
+
+
+def test_bad_words_reach_the_engine_in_both_spellings(play: Play) -> None:
+    async def scenario(scene: Scene) -> None:
+        task, _ = start(scene, request(bad_words=["cat"], allowed_token_ids=[3, 3, 4]))
+        told = (await generating(scene)).sampling
+        encode = scene.service.card.tokenizer.encode
+        assert told.bad_words == (tuple(encode("cat")), tuple(encode(" cat")))
+        assert told.allowed_token_ids == (3, 4)
+        task.cancel()
+        scene.finished("chat-1", "abort")
+
+    play(scenario)
+
+
 def test_counting_leases_nothing(play: Play) -> None:
     async def scenario(scene: Scene) -> None:
         task = asyncio.create_task(scene.service.count(request("image")))

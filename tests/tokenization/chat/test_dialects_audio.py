@@ -37,8 +37,8 @@ def test_audio_by_url() -> None:
     assert native({"audio": "a.ogg"}).kind == "audio"
 
 
-@pytest.mark.parametrize(("value", "heard"), [(True, True), (False, False), (None, False)])
-def test_the_sound_of_a_video(value: bool | None, heard: bool) -> None:
+@pytest.mark.parametrize(("value", "heard"), [(True, True), (False, False), (None, None)])
+def test_the_sound_of_a_video(value: bool | None, heard: bool | None) -> None:
     options = MediaOptions(fps=1, use_audio=heard)
     assert native({"video": "v.mp4", "fps": 1, "use_audio_in_video": value}).options == options
     assert openai("video_url", {"url": "v.mp4", "fps": 1, "use_audio_in_video": value}).options == options

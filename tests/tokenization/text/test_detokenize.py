@@ -128,3 +128,12 @@ def test_stops_against_a_search_character_by_character(stops: list[str], pieces:
             expected = (text[: end - max(map(len, hits))], True)
             break
     assert through(stops, pieces) == expected
+
+
+def test_special_tokens_stand_by_their_names_where_they_are_not_left_out(tokenizer: BPETokenizer) -> None:
+    rng = random.Random(1)
+    for _ in range(100):
+        ids = [rng.randrange(tokenizer.vocab_size) for _ in range(rng.randrange(1, 40))]
+        detokenizer = Detokenizer(tokenizer, skip_special=False)
+        text = "".join([detokenizer.push(i) for i in ids] + [detokenizer.flush()])
+        assert text == b"".join(map(tokenizer.token_bytes, ids)).decode("utf-8", "replace")

@@ -4,6 +4,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from configs.checkpoint import Checkpoint, CheckpointError
@@ -11,6 +12,7 @@ from tests.tiny.qwen2_vl import TEMPLATE
 from tokenization.chat.dialects import chat_from_openai
 from tokenization.chat.errors import ChatError
 from tokenization.chat.parts import Chat
+from tokenization.chat.rendering import with_rendering
 from tokenization.text.template import ChatTemplate
 
 
@@ -166,3 +168,68 @@ def test_a_template_that_does_not_compile_stops_the_load(tmp_path: Path) -> None
 def test_null_content_is_an_empty_string_and_lists_stay_lists() -> None:
     source = "{% for m in messages %}{{ m.content is string }}{{ m.content | length }},{% endfor %}"
     assert rendered(source, say("a", None, [{"type": "text", "text": ""}])).split(",")[1:3] == ["True0", "False1"]
+
+
+# ---- prompts that end inside an answer, and variables of the client's
+
+OPEN = "{% for m in messages %}<{{ m.content }}>\n{% endfor %}{% if add_generation_prompt %}|{% endif %}"
+TRIM = "{% for m in messages %}<{{ m.content | trim }} >{% endfor %}"
+
+
+def continued(*contents: Any) -> Chat:
+    return with_rendering(say(*contents), {"continue_final_message": True})
+
+
+@pytest.mark.parametrize(
+    ("source", "last", "expected"),
+    [
+        (OPEN, "b", "<a>\n<b"), (OPEN, "b ", "<a>\n<b "), (OPEN, " b\n\n", "<a>\n< b\n\n"), (OPEN, "", "<a>\n<"),
+        (TRIM, "b", "<a ><b"), (TRIM, "b  ", "<a ><b  "), ("{{ messages[1].content | trim }}.", "b \n", "b"),
+        ("{{ messages | tojson }}", "b ", '[{"role": "user", "content": "a"}, {"role": "assistant", "content": "b '),
+        ("{{ messages[1].content }}{{ messages[0].content }}", "b", "b"),
+    ],
+)  # fmt: skip
+def test_a_prompt_ends_with_the_answer_that_is_continued(source: str, last: str, expected: str) -> None:
+    assert rendered(source, continued("a", last)) == expected
+
+
+def test_the_begun_answer_stays_its_writers() -> None:
+    pieces = ChatTemplate(OPEN, {}, "here").render(continued("a", "b <|im_end|> "))
+    assert pieces == [("<", False), ("a", True), (">\n<", False), ("b <|im_end|>", True), (" ", False)]
+
+
+def test_the_last_text_of_a_list_is_continued() -> None:
+    source = "{% for p in messages[1].content %}[{{ p.text }}]{% endfor %}"
+    parts = [{"type": "text", "text": "b"}, {"type": "text", "text": "c"}]
+    assert rendered(source, continued("a", parts)) == "[b][c"
+
+
+@pytest.mark.parametrize("source", ["{{ messages[0].content }}", "{{ messages[1].content[:-4] }}"])
+def test_a_template_without_the_end_of_the_last_message_is_refused(source: str) -> None:
+    with pytest.raises(ChatError) as caught:
+        rendered(source, continued("a", "b"))
+    assert caught.value.param == "continue_final_message"
+
+
+def test_an_end_written_twice_is_torn() -> None:
+    with pytest.raises(ChatError, match="tears"):
+        rendered("{{ messages[1].content }}{{ messages[1].content }}", continued("a", "b"))
+
+
+def test_a_prompt_may_end_without_an_opening() -> None:
+    assert rendered(OPEN, with_rendering(say("a"), {"add_generation_prompt": False})) == "<a>\n"
+
+
+def test_variables_reach_the_template_and_never_hide_ours() -> None:
+    chat = with_rendering(say("a"), {"chat_template_kwargs": {"style": "x", "deep": {"k": [1, None, True]}}})
+    assert rendered("{{ style }}{{ deep.k }}{{ other }}{{ eos_token }}", chat, eos_token="E") == "x[1, None, True]E"
+    hidden = msgspec.structs.replace(chat, template_kwargs={"messages": 1, "eos_token": 2, "add_generation_prompt": 3})
+    assert (
+        rendered("{{ messages | length }}{{ eos_token }}{{ add_generation_prompt }}", hidden, eos_token="E") == "1ETrue"
+    )
+
+
+def test_a_variable_is_not_a_way_out_of_the_sandbox() -> None:
+    chat = with_rendering(say("a"), {"chat_template_kwargs": {"x": {"y": "z"}}})
+    with pytest.raises(ChatError, match="unsafe"):
+        rendered("{{ x.__class__.__mro__ }}", chat)

@@ -1,0 +1,121 @@
+"""The request fields of vLLM's chat completions, one by one: honoured, refused by name, or without effect here.
+
+The list is that of `ChatCompletionRequest` in vLLM's main branch of August 2026, about release 0.29
+(vllm/entrypoints/openai/chat_completion/protocol.py), with the fields that earlier releases had, and those of OpenAI's
+that vLLM never took but that a client would believe in.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from server.requests.refusal import invalid_request
+
+Treatment = Literal["honoured", "refused", "ignored"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VllmField:
+    name: str
+    treatment: Treatment
+    note: str  # refused: what to do instead; ignored: why it changes nothing; honoured: what is to be known
+    neutral: tuple[Any, ...] = ()  # refused: the JSON values, besides null, that change nothing and pass
+
+
+def refuse_unsupported(body: Mapping[str, Any]) -> None:
+    """Raise Refusal for the first field that would change the answer and is not supported."""
+    for field in FIELDS:
+        if field.treatment != "refused" or field.name not in body:
+            continue
+        value = body[field.name]
+        if value is not None and not any(_same(value, neutral) for neutral in field.neutral):
+            raise invalid_request(f"{field.name}: {field.note}", field.name, "unsupported_parameter")
+
+
+def _same(value: Any, neutral: Any) -> bool:
+    """Equal as JSON, where true is not 1; a null inside an object says nothing."""
+    if isinstance(value, dict):
+        value = {key: inner for key, inner in value.items() if inner is not None}
+    return isinstance(value, bool) == isinstance(neutral, bool) and value == neutral
+
+
+def _honoured(note: str, *names: str) -> tuple[VllmField, ...]:
+    return tuple(VllmField(name=name, treatment="honoured", note=note) for name in names)
+
+
+def _refused(note: str, *names: str, neutral: tuple[Any, ...] = ()) -> tuple[VllmField, ...]:
+    return tuple(VllmField(name=name, treatment="refused", note=note, neutral=neutral) for name in names)
+
+
+def _ignored(note: str, *names: str) -> tuple[VllmField, ...]:
+    return tuple(VllmField(name=name, treatment="ignored", note=note) for name in names)
+
+
+_CONSTRAINED = "constrained decoding is not supported; ask for the form in the prompt, or give allowed_token_ids"
+_BEAMS = "beam search is not supported; leave it out and draw several answers with n"
+_TOOLS = "tools are not supported; leave them out and describe them in a message"
+_SPLIT = "one server computes the whole answer here; leave it out"
+_LOGPROBS = "not supported; logprobs with top_logprobs gives the tokens of the answer"
+_BODY = "[api.md](api.md#post-v1chatcompletions)"
+_DRAWN = "[api.md](api.md#parameters-of-sampling)"
+_SPEAKS = "answers are text only; leave it out"
+_LABEL = "a label of the client's own"
+
+FIELDS: tuple[VllmField, ...] = (
+    *_honoured(_BODY, "messages", "model", "stream", "stream_options", "max_completion_tokens"),
+    *_honoured(
+        _DRAWN, "max_tokens", "min_tokens", "temperature", "top_p", "top_k", "min_p", "presence_penalty",
+        "frequency_penalty", "repetition_penalty", "logit_bias", "allowed_token_ids", "bad_words", "seed", "n", "stop",
+        "stop_token_ids", "include_stop_str_in_output", "skip_special_tokens", "ignore_eos", "logprobs", "top_logprobs",
+    ),
+    *_honoured(_BODY, "mm_processor_kwargs", "add_generation_prompt", "continue_final_message", "chat_template_kwargs"),
+    *_refused("only the model's own template is used; give its variables in chat_template_kwargs", "chat_template"),
+    *_refused("not supported; put the documents into a message", "documents", neutral=([],)),
+    *_refused(
+        "the chat template writes all special tokens; leave it out", "add_special_tokens", neutral=(False,)
+    ),
+    *_refused(
+        "not supported: cutting a chat by tokens tears its system message, turns and media apart; leave out the oldest "
+        "messages and count with POST /tokenize",
+        "truncate_prompt_tokens",
+    ),
+    *_refused("give num_frames, fps or pixel bounds in mm_processor_kwargs", "media_io_kwargs", neutral=({},)),
+    *_refused(_TOOLS, "tools", "functions", neutral=([],)),
+    *_refused(_TOOLS, "tool_choice", "function_call", neutral=("none", "auto")),
+    *_refused(
+        'only {"type": "text"} is supported; ask for the form in the prompt', "response_format",
+        neutral=({"type": "text"},),
+    ),
+    *_refused(
+        _CONSTRAINED, "structured_outputs", "guided_json", "guided_regex", "guided_choice", "guided_grammar",
+        "guided_whitespace_pattern", "guided_decoding_backend", "structural_tag",
+    ),
+    *_refused(_BEAMS, "use_beam_search", "early_stopping", neutral=(False,)),
+    *_refused(_BEAMS, "length_penalty", neutral=(1,)),
+    *_refused("only the answers of n are computed; choose among them by their logprobs", "best_of", neutral=(1,)),
+    *_refused("not supported; the client has the last message, to put it in front", "echo", neutral=(False,)),
+    *_refused(_LOGPROBS, "prompt_logprobs", "logprob_token_ids"),
+    *_refused("not supported; logprobs has each token's bytes", "return_tokens_as_token_ids", neutral=(False,)),
+    *_refused("not supported; POST /tokenize has the prompt's ids", "return_token_ids", neutral=(False,)),
+    *_refused("not supported; POST /tokenize has the prompt's ids", "return_prompt_text", neutral=(False,)),
+    *_refused("the models here do not think aloud; max_tokens bounds the answer", "thinking_token_budget"),
+    *_refused("not supported; use repetition_penalty or frequency_penalty", "repetition_detection"),
+    *_refused("a request brings no code; use logit_bias or allowed_token_ids", "logits_processors", neutral=([],)),
+    *_refused("there are no extensions that could read them; leave it out", "vllm_xargs", neutral=({},)),
+    *_refused(_SPLIT, "kv_transfer_params", "ec_transfer_params", neutral=({},)),
+    *_refused("not supported; leave it out", "watermarking", neutral=(False,)),
+    *_refused(_SPEAKS, "modalities", neutral=(["text"],)),
+    *_refused(_SPEAKS, "audio"),
+    *_ignored("the models here do not think aloud", "reasoning_effort", "include_reasoning"),
+    *_ignored("there are no tool calls", "parallel_tool_calls"),
+    *_ignored("truncate_prompt_tokens is refused", "truncation_side"),
+    *_ignored("byte-level vocabularies write nothing between tokens", "spaces_between_special_tokens"),
+    *_ignored("requests are taken in their order", "priority", "service_tier"),
+    *_ignored("prompts of different requests share nothing", "cache_salt", "prompt_cache_key"),
+    *_ignored("the answer's id is the server's; X-Request-Id gives the client's own", "request_id"),
+    *_ignored(_LABEL, "session_id", "user", "safety_identifier", "metadata", "store"),
+    *_ignored("chunks come as tokens do; their texts joined are the same", "stream_interval"),
+    *_ignored("a hint that changes no text", "prediction"),
+    *_ignored("the chat route of vLLM ignores it too", "return_token_offsets", "return_mm_kwargs"),
+    *_ignored("no routed experts are returned", "routed_experts_prompt_start"),
+)  # fmt: skip
