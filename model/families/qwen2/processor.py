@@ -12,9 +12,11 @@ from model.families.qwen2.positions import TimeScale, mrope_positions, single_bl
 from tokenization.chat.errors import ChatError
 from tokenization.chat.options import MediaOptions
 from tokenization.chat.parts import Chat, Kind
-from tokenization.media.frame_sampling import FRAME_FACTOR, PUBLISHED, FrameRules
+from tokenization.media.frame_sampling import FRAME_FACTOR, PUBLISHED, UNBOUNDED, FrameRules
 from tokenization.media.smart_resize import held_resize, n_tokens
 from tokenization.media.source import Source
+from tokenization.media.video_plan import VideoPlan
+from tokenization.messages import Reduced, ReducedBy
 from tokenization.pads import expand_pads, render_pads
 from tokenization.processor import Layout, Measure, StageClock
 from tokenization.text.bpe import BPETokenizer
@@ -61,6 +63,16 @@ def frame_rules(checkpoint: Checkpoint) -> FrameRules:
     return rules
 
 
+def image_bounds(checkpoint: Checkpoint) -> tuple[int, int]:
+    """(fewest, most) pixels of a resized image, from preprocessor_config.json."""
+    file = checkpoint.file("preprocessor_config.json")
+    size = file.child("size")
+    fewest = size.read(int, "shortest_edge", size.read(int, "min_pixels", 56 * 56))
+    most = size.read(int, "longest_edge", size.read(int, "max_pixels", 28 * 28 * 1280))
+    most = file.read(int, "max_pixels", most)
+    return min(file.read(int, "min_pixels", fewest), most), most
+
+
 class Qwen2Processor:
     """Defaults are those of the published configuration classes."""
 
@@ -96,7 +108,7 @@ class Qwen2Processor:
         self._merge = vision.read(int, "spatial_merge_size", 2)
         self._cap = max_pixels
         self._frames = frame_rules(checkpoint)
-        self._min_pixels, self._max_pixels = self._pixel_bounds(checkpoint, max_pixels)
+        self._min_pixels, self._max_pixels = self._pixel_bounds(checkpoint)
 
     def fit(self, chat: Chat) -> Chat:
         return chat
@@ -112,7 +124,8 @@ class Qwen2Processor:
 
         header = read_header(source.data, max_source_pixels=limits.max_source_pixels, param=source.param)
         try:
-            height, width = self._image_size(header.height, header.width, source.options)
+            height, width = self._image_size(header.height, header.width, source.options, self._cap)
+            wanted = self._image_size(header.height, header.width, source.options, UNBOUNDED)
         except ValueError as error:
             raise ChatError(f"the image cannot be used: {error}", source.param) from None
         grid = (1, height // self._patch, width // self._patch)
@@ -122,6 +135,7 @@ class Qwen2Processor:
             shape=(grid[1] * grid[2], 3 * self._patch * self._patch),
             n_pads=n_tokens(grid, self._merge),
             size=(header.width, header.height),
+            reduced=_reduced("max_pixels", (height, width), wanted),
         )
 
     def largest(self, limits: MediaConfig, max_tokens: int) -> tuple[Measure, ...]:
@@ -129,7 +143,7 @@ class Qwen2Processor:
         side = self._patch * self._merge
         rows, columns = largest_area(max(1, min(self._cap // side**2, max_tokens)))
         found = [self._largest("image", (1, rows * self._merge, columns * self._merge), frames=1)]
-        video = largest_video(limits, max_tokens, factor=side)
+        video = largest_video(limits, max_tokens, self._frames, factor=side)
         if video is not None:
             grids, (height, width) = video
             grid = (grids, height // self._patch, width // self._patch)
@@ -190,30 +204,41 @@ class Qwen2Processor:
             shape=(grid[0] * grid[1] * grid[2], 3 * FRAME_FACTOR * self._patch * self._patch),
             n_pads=n_tokens(grid, self._merge),
             video=plan,
+            reduced=_frame_reduced(plan),
         )
 
-    def _image_size(self, height: int, width: int, options: MediaOptions) -> tuple[int, int]:
-        """(height, width) after resizing, by the request's bounds under the server's cap, else by the checkpoint's."""
-        most = min(options.max_pixels or self._max_pixels, self._cap)
+    def _image_size(self, height: int, width: int, options: MediaOptions, cap: int) -> tuple[int, int]:
+        """(height, width) after resizing, by the request's bounds under `cap`, else by the checkpoint's."""
+        most = min(options.max_pixels or self._max_pixels, cap)
         if options.low_detail:
             most = min(most, LOW_DETAIL_PIXELS)
         fewest = min(options.min_pixels or self._min_pixels, most)
         # The processor lets rounding pass its own bounds, and so do we; nothing passes the server's cap, and a
         # request's minimum not its maximum.
-        cap = self._cap if options.min_pixels is None else most
+        cap = cap if options.min_pixels is None else most
         factor = self._patch * self._merge
         return held_resize(height, width, factor=factor, min_pixels=fewest, max_pixels=most, cap=cap)
 
-    def _pixel_bounds(self, checkpoint: Checkpoint, cap: int) -> tuple[int, int]:
-        """(fewest, most) pixels of a resized image: the checkpoint's, under the server's cap."""
+    def _pixel_bounds(self, checkpoint: Checkpoint) -> tuple[int, int]:
+        """`image_bounds`, after what else is said of pictures was checked."""
         file = checkpoint.file("preprocessor_config.json")
         file.expect("patch_size", (self._patch,), 14)
         file.expect("merge_size", (self._merge,), 2)
         file.expect("resample", (3,), 3)
         for key in ("do_resize", "do_convert_rgb"):
             file.expect(key, (True,), True)
-        size = file.child("size")
-        fewest = size.read(int, "shortest_edge", size.read(int, "min_pixels", 56 * 56))
-        most = size.read(int, "longest_edge", size.read(int, "max_pixels", 28 * 28 * 1280))
-        most = min(file.read(int, "max_pixels", most), cap)
-        return min(file.read(int, "min_pixels", fewest), most), most
+        return image_bounds(checkpoint)
+
+
+def _reduced(limit: ReducedBy, size: tuple[int, int], wanted: tuple[int, int]) -> Reduced | None:
+    """Both (height, width)."""
+    return None if size == wanted else Reduced(limit=limit, size=size[::-1], wanted=wanted[::-1])
+
+
+def _frame_reduced(plan: VideoPlan) -> Reduced | None:
+    assert plan.frame is not None
+    caps = plan.frame.caps
+    limit: ReducedBy = (
+        "max_pixels" if plan.frame.wanted(max_pixels=caps.max_pixels) == plan.size else "max_video_pixels"
+    )
+    return _reduced(limit, plan.size, plan.frame.wanted())
