@@ -11,6 +11,7 @@ from shm import file_bytes
 from tokenization.messages import ReducedBy, Room
 from tokenization.processor import Measure
 
+SHARE_OF_LENGTH, PARTS_OF_LENGTH = 3, 4  # three quarters of what is left
 _SEGMENT = 2 * file_bytes(1)  # bytes that a segment takes beyond its data, at most
 _FEWEST = 4  # tokens: of a video with one temporal grid, which needs two; fewer could become one by rounding
 
@@ -48,7 +49,7 @@ def _budget(n_ids: int, videos: Sequence[Measure], others: Sequence[Measure], ro
     per_token = max(-(-video.nbytes // video.n_pads) for video in videos)
     nbytes = room.media_bytes - sum(measure.nbytes for measure in others) - _SEGMENT * (len(others) + len(videos))
     bounds: list[tuple[int, ReducedBy]] = [
-        ((room.tokens - placed) * 3 // 4, "max_model_len"),
+        ((room.tokens - placed) * SHARE_OF_LENGTH // PARTS_OF_LENGTH, "max_model_len"),
         (room.media_tokens - sum(measure.n_pads for measure in others), "embedding_mib"),
         (nbytes // per_token, "shm_mib"),
     ]

@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from configs.checkpoint import Checkpoint
 from configs.serve import ServeConfig
 from model.engine.messages import LargestItem
+from model.family import PixelBounds
 from model.registry import family_of
 from server.requests.sampling import Defaults, model_length
 from tokenization.chat.parts import Kind
@@ -24,6 +25,7 @@ class ModelCard:
     max_model_len: int  # as asked for; the engine's cache may allow less
     max_n: int  # answers to one chat
     largest: tuple[LargestItem, ...] = ()  # one for each modality
+    pixels: PixelBounds | None = None  # the checkpoint's own; the settings may lower them
     supports_grounding: bool = False  # its answers point at pictures with boxes
 
 
@@ -49,5 +51,6 @@ def read_model_card(config: ServeConfig) -> ModelCard:
             LargestItem(kind=found.kind, grid=found.grid, n_tokens=found.n_pads, fixed=found.fixed)
             for found in processor.largest(config.media, length)
         ),
+        pixels=family.pixels(checkpoint),
         supports_grounding=processor.supports_grounding,
     )

@@ -39,7 +39,7 @@ class FeatureExtractor:
         """Decode the sound; more than a container's padding above what the model hears is refused. Raises ChatError."""
         from tokenization.media.audio import read_sound
 
-        # The published processor cuts every longer sound off: an answer about half of it looks like one about the whole.
+        # The published processor cuts off every longer sound: an answer about half looks like one about the whole.
         try:
             sound = read_sound(source.data, limits, source.param, model_seconds=self.max_seconds)
         except ChatError as error:

@@ -8,6 +8,7 @@ import numpy as np
 from configs.checkpoint import Checkpoint, CheckpointError, ConfigSection
 from configs.serve import MediaConfig
 from model.families.qwen2.largest import largest_area, largest_video
+from model.family import PixelBounds
 from model.families.qwen2.positions import TimeScale, mrope_positions, single_block, vision_positions
 from tokenization.chat.errors import ChatError
 from tokenization.chat.options import MediaOptions
@@ -71,6 +72,13 @@ def image_bounds(checkpoint: Checkpoint) -> tuple[int, int]:
     most = size.read(int, "longest_edge", size.read(int, "max_pixels", 28 * 28 * 1280))
     most = file.read(int, "max_pixels", most)
     return min(file.read(int, "min_pixels", fewest), most), most
+
+
+def pixel_bounds(checkpoint: Checkpoint, config: ConfigSection | None = None) -> PixelBounds:
+    """What the checkpoint's own files allow a picture and a frame. config: as of `Qwen2Processor`."""
+    vision = (config or checkpoint.config).child("vision_config")
+    side = vision.read(int, "patch_size", 14) * vision.read(int, "spatial_merge_size", 2)
+    return PixelBounds(image=image_bounds(checkpoint)[1], frame=frame_rules(checkpoint).max_pixels, token=side**2)
 
 
 class Qwen2Processor:

@@ -18,7 +18,7 @@ from model.families.qwen2.positions import (
     single_block,
     vision_positions,
 )
-from model.families.qwen2.processor import Qwen2Processor
+from model.families.qwen2.processor import Qwen2Processor, pixel_bounds
 from model.family import Family
 from tokenization.chat.grounding import TAGS
 from tokenization.chat.parts import Kind
@@ -233,5 +233,6 @@ SKIPS = ("talker.", "token2wav.")  # what speaks
 
 
 FAMILY = Family(
-    name="qwen2_5_omni", processor=Qwen25OmniProcessor, build=build, renames=RENAMES, skips=SKIPS, config=thinker_config
+    name="qwen2_5_omni", processor=Qwen25OmniProcessor, build=build, renames=RENAMES, skips=SKIPS, config=thinker_config,
+    pixels=lambda checkpoint: pixel_bounds(checkpoint, thinker_config(checkpoint)),
 )  # fmt: skip

@@ -3,7 +3,7 @@
 from typing import TYPE_CHECKING
 
 from configs.checkpoint import Checkpoint
-from model.families.qwen2.processor import Qwen2Processor, media_token_ids, pad_ids
+from model.families.qwen2.processor import Qwen2Processor, media_token_ids, pad_ids, pixel_bounds
 from model.family import Family
 
 if TYPE_CHECKING:
@@ -47,4 +47,4 @@ RENAMES = {  # transformers 5 on disk -> the hub's names, which `build` uses
 }
 
 
-FAMILY = Family(name="qwen2_5_vl", processor=Qwen25VLProcessor, build=build, renames=RENAMES)
+FAMILY = Family(name="qwen2_5_vl", processor=Qwen25VLProcessor, build=build, renames=RENAMES, pixels=pixel_bounds)
