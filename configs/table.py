@@ -206,7 +206,7 @@ SETTINGS: tuple[Setting, ...] = (
     ),
     Setting(
         name="kv_cache_mib", section="engine", field="kv_cache_bytes", kind="int", unit="MiB", scale=MIB, low=1,
-        high=1 << 24, help="size of the KV cache, instead of --kv-cache-share; at most what max_seqs x max_model_len use",
+        high=1 << 24, help="size of the KV cache, instead of its share; at most what max_seqs x max_model_len use",
     ),
     Setting(
         name="kv_cache_share", section="engine", field="kv_cache_share", kind="float", low=0.01, high=1,

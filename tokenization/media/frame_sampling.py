@@ -1,8 +1,8 @@
 """Which frames of a video are looked at, how large and how far apart they are.
 
-The rule is that of the models' published preprocessing package, qwen-vl-utils 0.0.10 to 0.0.14: 2 frames a second, 4 to
-768 and an even number, spread evenly by index; 128 to 768 tokens a frame within a budget for the video, 90 % of 128,000
-tokens. A checkpoint's `FrameRules` replace the bounds of a frame. `VideoCaps` win over `MediaOptions`.
+The rule is that of the models' published preprocessing package, 0.0.10 to 0.0.14: 2 frames a second, 4 to 768 and an
+even number, spread evenly by index; 128 to 768 tokens a frame within a budget for the video, 90 % of 128,000 tokens. A
+checkpoint's `FrameRules` replace the bounds of a frame. `VideoCaps` win over `MediaOptions`.
 """
 
 import math

@@ -8,8 +8,8 @@ import numpy as np
 from configs.checkpoint import Checkpoint, CheckpointError, ConfigSection
 from configs.serve import MediaConfig
 from model.families.qwen2.largest import largest_area, largest_video
-from model.family import PixelBounds
 from model.families.qwen2.positions import TimeScale, mrope_positions, single_block, vision_positions
+from model.family import PixelBounds
 from tokenization.chat.errors import ChatError
 from tokenization.chat.options import MediaOptions
 from tokenization.chat.parts import Chat, Kind

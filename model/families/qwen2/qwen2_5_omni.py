@@ -233,6 +233,6 @@ SKIPS = ("talker.", "token2wav.")  # what speaks
 
 
 FAMILY = Family(
-    name="qwen2_5_omni", processor=Qwen25OmniProcessor, build=build, renames=RENAMES, skips=SKIPS, config=thinker_config,
-    pixels=lambda checkpoint: pixel_bounds(checkpoint, thinker_config(checkpoint)),
+    name="qwen2_5_omni", processor=Qwen25OmniProcessor, build=build, renames=RENAMES, skips=SKIPS,
+    config=thinker_config, pixels=lambda checkpoint: pixel_bounds(checkpoint, thinker_config(checkpoint)),
 )  # fmt: skip
