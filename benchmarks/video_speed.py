@@ -14,7 +14,7 @@ import numpy as np
 from PIL import Image
 
 from tokenization.chat.options import MediaOptions
-from tokenization.media.frame_sampling import FrameSampling, VideoCaps, frame_size, sample_frames
+from tokenization.media.frame_sampling import FrameSampling, FrameSize, VideoCaps, sample_frames
 from tokenization.media.video_frames import read_frames
 from tokenization.media.video_plan import VideoInfo
 from tokenization.media.video_probe import probe
@@ -57,7 +57,8 @@ def clip(name: str, folder: Path) -> bytes:
 def plan(info: VideoInfo, fps: float) -> tuple[FrameSampling, tuple[int, int]]:
     """Which frames, and (height, width) of each."""
     sampling = sample_frames(info.n_frames, info.fps, MediaOptions(fps=fps), CAPS)
-    return sampling, frame_size(info.height, info.width, len(sampling.indices), MediaOptions(), CAPS)
+    n = len(sampling.indices)
+    return sampling, FrameSize(height=info.height, width=info.width, n=n, options=MediaOptions(), caps=CAPS).find()
 
 
 def by_sampling(data: bytes, fps: float) -> np.ndarray:

@@ -41,6 +41,7 @@ class MediaConfig(msgspec.Struct, frozen=True, kw_only=True):
     max_file_bytes: int = 64 * MIB
     max_source_pixels: int = 178_956_970
     max_pixels: int = 1280 * 28 * 28
+    own_pixels: bool = False  # not a setting: the checkpoint's own bound of a picture takes the place of a lower one
     max_frames: int = 768
     max_video_seconds: float = 3600.0
     max_decoded_frames: int = 18_000
@@ -64,7 +65,8 @@ class EngineConfig(msgspec.Struct, frozen=True, kw_only=True):
     max_seqs: int = 16
     max_batched_tokens: int = 2048
     block_size: int = 128
-    kv_cache_bytes: int = 1 * GIB
+    kv_cache_bytes: int | None = None
+    kv_cache_share: float = 0.5
     embedding_bytes: int = 1 * GIB
     threads: int | None = None
 

@@ -21,6 +21,8 @@ PROFILES = REPO / "configs" / "profiles"
 EMBEDDED_NAME = "pixelferry-demo"
 EMBEDDED_MODEL = REPO / "model" / "embedded" / EMBEDDED_NAME
 PREFIX = "PIXELFERRY_"
+# Asked for by name, these see a picture at the checkpoint's own size. "auto" does not promise one of them.
+FAST_DEVICES = ("npu", "cuda")
 
 # What Kubernetes writes into every pod for a Service whose name begins with "pixelferry"; none of it is ours.
 SERVICE_LINK = re.compile(
@@ -119,6 +121,8 @@ def _build(values: dict[str, Any]) -> ServeConfig:
     for setting in SETTINGS:
         if setting.name in values:
             sections[setting.section][setting.field] = values[setting.name]
+    if "max_pixels" not in values and sections["engine"].get("device") in FAST_DEVICES:
+        sections["media"]["own_pixels"] = True
     path = sections["model"].get("path", EMBEDDED_MODEL)
     served_name = sections["model"].get("served_name", path.name)
     return ServeConfig(

@@ -149,7 +149,8 @@ SETTINGS: tuple[Setting, ...] = (
     ),
     Setting(
         name="max_pixels", section="media", field="max_pixels", kind="int", unit="pixels", low=3136, high=1 << 28,
-        help="pixels of one image or frame after resizing; caps the checkpoint's own bound",
+        help="pixels of one image or frame after resizing; caps the checkpoint's own bound, which takes its place when "
+        "absent with --device npu or cuda",
     ),
     Setting(
         name="max_frames", section="media", field="max_frames", kind="int", unit="frames", low=2, high=16384,
@@ -205,7 +206,12 @@ SETTINGS: tuple[Setting, ...] = (
     ),
     Setting(
         name="kv_cache_mib", section="engine", field="kv_cache_bytes", kind="int", unit="MiB", scale=MIB, low=1,
-        high=1 << 24, help="size of the KV cache",
+        high=1 << 24, help="size of the KV cache, instead of its share; at most what max_seqs x max_model_len use",
+    ),
+    Setting(
+        name="kv_cache_share", section="engine", field="kv_cache_share", kind="float", low=0.01, high=1,
+        help="share of the memory that is free once the weights are loaded, for the KV cache; at most what max_seqs x "
+        "max_model_len use",
     ),
     Setting(
         name="embedding_mib", section="engine", field="embedding_bytes", kind="int", unit="MiB", scale=MIB, low=1,

@@ -1,4 +1,4 @@
-"""Resolves the device and dtype that a checkpoint runs on."""
+"""Resolves the device and dtype that a checkpoint runs on, and says how much memory is free there."""
 
 import importlib.util
 from collections.abc import Iterable
@@ -7,6 +7,7 @@ import torch
 
 from configs.checkpoint import ConfigSection, text_config
 from configs.serve import Device, Dtype
+from model.host_memory import free_host_bytes
 
 _DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 
@@ -31,6 +32,14 @@ def resolve(device: Device, dtype: Dtype, *configs: ConfigSection) -> tuple[torc
         # A CPU has no fast float16 arithmetic: the weights keep their range and lose three bits.
         own = torch.bfloat16
     return where, own
+
+
+def free_bytes(device: torch.device) -> int:
+    """Of the memory that tensors on `device` lie in, at this moment."""
+    if device.type == "cpu":
+        return free_host_bytes()
+    free, _ = torch.get_device_module(device).mem_get_info(device)
+    return int(free)
 
 
 def _device(device: Device) -> torch.device:

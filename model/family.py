@@ -14,8 +14,22 @@ if TYPE_CHECKING:
     from model.weights import Weights
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PixelBounds:
+    """The most pixels after resizing that a checkpoint itself asks for."""
+
+    image: int
+    frame: int  # of a video
+    token: int  # pixels of one token
+
+
 def whole_config(checkpoint: Checkpoint) -> ConfigSection:
     return checkpoint.config
+
+
+def no_pixels(checkpoint: Checkpoint) -> PixelBounds | None:
+    """Nothing is seen, or every picture has one size."""
+    return None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -25,6 +39,7 @@ class Family:
     build: "Callable[[Checkpoint, Weights, Ops], MultimodalLM]"
     renames: Mapping[str, str]  # prefix on disk -> prefix that build() asks for, longest first
     skips: tuple[str, ...] = ()  # prefixes on disk of parts that are not served; their tensors are never read
+    pixels: Callable[[Checkpoint], PixelBounds | None] = no_pixels
     config: Callable[[Checkpoint], ConfigSection] = whole_config  # where in config.json the model that is served stands
 
     def host(self, checkpoint: Checkpoint, max_pixels: int) -> Processor:

@@ -10,6 +10,7 @@ from configs.settings import load_config
 from configs.table import SettingsError
 from model.registry import architectures
 from server.children.supervisor import StartFailed
+from server.defaults import with_own_pixels
 from server.report import version
 from server.requests.model_card import read_model_card
 from server.run import serve
@@ -50,6 +51,7 @@ def run_server(argv: list[str]) -> int:
     except SettingsError as error:
         return complain(error, 2)
     try:
+        config = with_own_pixels(config)
         uvloop.run(serve(config, read_model_card(config), config.shm.root or default_root()))
     except (CheckpointError, OwnerError, StartFailed) as error:
         return complain(error, 1)

@@ -1,13 +1,16 @@
 """What the server says about itself at start: configuration, limits, memory, in one short table. Decides nothing."""
 
 import importlib.metadata
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from configs.serve import GIB, KIB, MIB, MediaConfig, ServeConfig
 from configs.settings import EMBEDDED_MODEL
 from model.engine.messages import EngineReady
+from model.family import PixelBounds
 from server.requests.model_card import ModelCard
+from tokenization.media.frame_sampling import TOTAL_PIXELS
+from tokenization.video_budget import PARTS_OF_LENGTH, SHARE_OF_LENGTH
 
 
 def version() -> str:
@@ -77,10 +80,10 @@ def describe(config: ServeConfig, card: ModelCard, root: Path, pool_bytes: int) 
                     ("--max-requests", f"{config.http.max_requests} unfinished requests; the next one is a 429"),
                     ("--max-n", f"{config.http.max_n} answers to one chat"),
                     ("--max-items", f"{config.media.max_items} media in one prompt"),
-                    ("--max-pixels", f"{config.media.max_pixels} pixels of one image after resizing"),
+                    ("--max-pixels", _image_pixels(config.media.max_pixels, card.pixels)),
                     ("--max-source-pixels", f"{config.media.max_source_pixels} pixels of one image as sent"),
                     ("--max-file-mib", size(config.media.max_file_bytes) + " of one media file"),
-                    *_longest(config.media, card.modalities),
+                    *_longest(config.media, card),
                     ("--max-body-mib", size(config.http.max_body_bytes) + " of one request body"),
                     ("--max-inflight-mib", size(config.http.max_inflight_bytes) + " of all request bodies"),
                 ],
@@ -89,13 +92,39 @@ def describe(config: ServeConfig, card: ModelCard, root: Path, pool_bytes: int) 
     )
 
 
-def _longest(media: MediaConfig, modalities: Collection[str]) -> Iterator[tuple[str, str]]:
+def _image_pixels(most: int, own: PixelBounds | None) -> str:
+    """The bound, beside the checkpoint's own."""
+    return f"{most} pixels of one image or frame after resizing" + (_beside(most, own.image) if own else "")
+
+
+def _beside(most: int, own: int) -> str:
+    return f"; the checkpoint's own bound is {own}" + (", which this lowers" if most < own else "")
+
+
+def _video_budget(most: int, own: PixelBounds, max_model_len: int) -> str:
+    """What one video has in all, and what the model's length leaves of it."""
+    budget = min(TOTAL_PIXELS, most)
+    text = f"{budget // own.token} tokens ({budget} pixels), or a request's total_pixels"
+    if most < TOTAL_PIXELS:
+        text += f"; --max-video-pixels lowers it from {TOTAL_PIXELS} pixels"
+    left = max_model_len * SHARE_OF_LENGTH // PARTS_OF_LENGTH
+    if left < budget // own.token:
+        text += f"; without total_pixels --max-model-len leaves all videos of a prompt at most {left} tokens"
+    return text
+
+
+def _longest(media: MediaConfig, card: ModelCard) -> Iterator[tuple[str, str]]:
     """How long and how large a video and a sound may be, of a model that takes them."""
+    modalities = card.modalities
     if "video" in modalities:
         yield "--max-video-seconds", f"{media.max_video_seconds:g} s of one video"
         yield "--max-frames", f"{media.max_frames} frames of one video that reach the model"
         yield "--max-decoded-frames", f"{media.max_decoded_frames} frames of one video decoded for those"
         yield "--max-video-pixels", f"{media.max_video_pixels} pixels of all frame pairs of one video after resizing"
+        if card.pixels is not None:
+            frame = min(media.max_pixels, card.pixels.frame)
+            yield "frame of a video", f"{frame} pixels{_beside(frame, card.pixels.frame)}"
+            yield "video budget", _video_budget(media.max_video_pixels, card.pixels, card.max_model_len)
     if "audio" in modalities:
         yield "--max-audio-seconds", f"{media.max_audio_seconds:g} s of one sound, or of one video's"
 

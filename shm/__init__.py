@@ -9,6 +9,7 @@ from shm.segment import (
     SegmentFull,
     SegmentGone,
     SegmentMismatch,
+    file_bytes,
     read_segment,
     write_segment,
 )
@@ -45,6 +46,7 @@ __all__ = [
     "default_root",
     "encode_shape_to_int64",
     "encode_shm_name_to_int64",
+    "file_bytes",
     "get_data_from_shm",
     "read_segment",
     "release_shared_memory",

@@ -67,6 +67,11 @@ class Pool:
         self._used = 0
         self._held_seconds = 1.0
 
+    @property
+    def capacity(self) -> int:
+        """Bytes that all leases together may take."""
+        return self._capacity
+
     def lease(self, request_id: str, nbytes: Sequence[int]) -> tuple[str, ...]:
         """New names, one for each of `nbytes`, or none. Raises NeverFits, PoolFull, ValueError for a bad id or size."""
         if not _REQUEST.fullmatch(request_id):

@@ -9,6 +9,17 @@ from configs.serve import MediaConfig
 from tokenization.chat.grounding import Box
 from tokenization.chat.parts import Chat, Kind, Media
 
+# The settings that make media smaller, by name; max_model_len also where the KV cache holds less than that.
+ReducedBy = Literal["max_pixels", "max_video_pixels", "max_model_len", "embedding_mib", "shm_mib"]
+
+
+class Reduced(msgspec.Struct, frozen=True, kw_only=True):
+    """What a bound of the server took from a picture, or from each frame of a video. Sizes are (width, height)."""
+
+    limit: ReducedBy
+    size: tuple[int, int]  # pixels that the model sees
+    wanted: tuple[int, int]  # what request and checkpoint alone would have given
+
 
 class MediaItem(msgspec.Struct, frozen=True, kw_only=True):
     """What the bytes of one medium mean; two words inside the ids say where they are."""
@@ -18,6 +29,8 @@ class MediaItem(msgspec.Struct, frozen=True, kw_only=True):
     grid: tuple[int, int, int]  # (t, h, w) in patches; of an audio (1, 1, frames)
     size: tuple[int, int] | None = None  # (width, height) of a picture as it was sent, upright, in pixels
     seconds_per_grid: float | None = None  # of a video: between two temporal grids
+    param: str = ""  # the field that it came from
+    reduced: Reduced | None = None  # None: no bound of the server made it smaller
 
 
 # ---- server -> worker
@@ -32,12 +45,21 @@ class StartWorker(msgspec.Struct, frozen=True, kw_only=True, tag=True):
     shm_root: str  # the directory that holds the leases
 
 
+class Room(msgspec.Struct, frozen=True, kw_only=True):
+    """What the rest of the server takes of one prompt now, while it may have less than StartWorker says."""
+
+    tokens: int  # prompt and answer
+    media_tokens: int  # of all media
+    media_bytes: int  # of shared memory
+
+
 class Prepare(msgspec.Struct, frozen=True, kw_only=True, tag=True):
     """A chat to ids, positions, arrays. `count_only` writes nothing, and decodes only sounds and a frame per video."""
 
     request_id: str
     chat: Chat
     count_only: bool = False
+    room: Room | None = None  # None: as much as the model's length
 
 
 class Draw(msgspec.Struct, frozen=True, kw_only=True, tag=True):

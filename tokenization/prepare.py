@@ -10,9 +10,11 @@ from shm import encode_shape_to_int64, encode_shm_name_to_int64, write_segment
 from tokenization.chat.errors import ChatError
 from tokenization.chat.parts import Boxes, Chat, Media, Text
 from tokenization.chat.rendering import MEDIA
+from tokenization.media.frame_sampling import UNBOUNDED
 from tokenization.media.source import Source, fetch_source, tracks
-from tokenization.messages import Measured, MediaItem, Prepare, Prepared, StartWorker
+from tokenization.messages import Measured, MediaItem, Prepare, Prepared, Room, StartWorker
 from tokenization.processor import Layout, Measure, Processor, Spans, StageClock
+from tokenization.video_budget import gives_way, least, shared
 
 TOO_LONG = "context_length_exceeded"  # the code of a prompt that leaves no room for an answer
 
@@ -44,15 +46,16 @@ def prepare(
     with clock.stage("render"):
         chat = processor.fit(job.chat)
     _check_count(chat, start)
-    draft = _draft(chat, start, processor, clock)
+    draft = _draft(chat, _room(job, start), start, processor, clock)
     if draft.measures and not job.count_only:
         draft = _fill(draft, job.request_id, start, processor, ask, check, clock)
     media = tuple(
         MediaItem(
             kind=measure.kind, spans=spans, grid=measure.grid, size=measure.size,
             seconds_per_grid=measure.video.seconds_per_grid if measure.video else None,
+            param=source.param, reduced=measure.reduced,
         )
-        for measure, spans in zip(draft.measures, draft.layout.spans, strict=True)
+        for source, measure, spans in zip(draft.sources, draft.measures, draft.layout.spans, strict=True)
     )  # fmt: skip
     return Prepared(
         request_id=job.request_id,
@@ -71,7 +74,13 @@ def write_words(input_ids: np.ndarray, spans: Spans, name: str, shape: tuple[int
     input_ids[second] = encode_shape_to_int64(shape)
 
 
-def _draft(chat: Chat, start: StartWorker, processor: Processor, clock: StageClock) -> _Draft:
+def _room(job: Prepare, start: StartWorker) -> Room:
+    """What is known of it here, where the server does not say."""
+    length = start.max_model_len
+    return job.room or Room(tokens=length, media_tokens=length, media_bytes=UNBOUNDED)
+
+
+def _draft(chat: Chat, room: Room, start: StartWorker, processor: Processor, clock: StageClock) -> _Draft:
     limits = start.media
     with clock.stage("render"):
         ids = processor.render(chat)
@@ -79,30 +88,36 @@ def _draft(chat: Chat, start: StartWorker, processor: Processor, clock: StageClo
     for media in chat.media:
         with clock.stage("fetch", media.kind):
             sources += tracks(fetch_source(media, limits))
-    measures = _measure(len(ids), sources, start, processor, clock)
+    measures = _measure(len(ids), sources, room, start, processor, clock)
     return _laid_out(ids, tuple(sources), measures, processor, clock)
 
 
 def _measure(
-    n_ids: int, sources: Sequence[Source], start: StartWorker, processor: Processor, clock: StageClock
+    n_ids: int, sources: Sequence[Source], room: Room, start: StartWorker, processor: Processor, clock: StageClock
 ) -> tuple[Measure, ...]:
-    """Ends at the first track that is too much: decoded sounds are kept, and many of them could be gigabytes."""
+    """Ends at the first track that is too much: decoded sounds are kept, and many of them could be gigabytes.
+
+    How large a video is that gives way is decided when all others are known. Until then the least counts.
+    """
     measures: list[Measure] = []
-    n = _check_length(n_ids, measures, len(sources), start)
+    _check_length(n_ids, measures, len(sources), room)
+    n = n_ids
     for source in sources:
         with clock.stage("measure", source.kind):
             measures.append(processor.measure(source, start.media))
-        n = _check_length(n + measures[-1].n_added, measures, len(sources), start)
-    return tuple(measures)
+        found = measures[-1]
+        n += least(found) - 1 if gives_way(found) else found.n_added
+        _check_length(n, measures, len(sources), room)
+    return shared(n_ids, measures, room)
 
 
-def _check_length(n: int, measures: Sequence[Measure], n_tracks: int, start: StartWorker) -> int:
-    if n < start.max_model_len:
-        return n
-    of_media = sum(measure.n_pads for measure in measures)
+def _check_length(n: int, measures: Sequence[Measure], n_tracks: int, room: Room) -> None:
+    if n < room.tokens:
+        return
+    of_media = sum(least(measure) if gives_way(measure) else measure.n_pads for measure in measures)
     raise ChatError(
         f"the prompt has {'' if len(measures) == n_tracks else 'at least '}{n} tokens ({n - of_media} of text, "
-        f"{of_media} of media); with at least one token of answer the model takes {start.max_model_len}",
+        f"{of_media} of media); with at least one token of answer the model takes {room.tokens}",
         code=TOO_LONG,
     )
 

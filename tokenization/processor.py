@@ -13,6 +13,7 @@ from configs.serve import MediaConfig
 from tokenization.chat.parts import Chat, Kind
 from tokenization.media.source import Source
 from tokenization.media.video_plan import VideoPlan
+from tokenization.messages import Reduced, ReducedBy
 from tokenization.text.tokenizer import Tokenizer
 
 Spans = tuple[tuple[int, int], ...]  # (start, length) runs of pads
@@ -33,6 +34,7 @@ class Measure:
     # Of an audio: float32 [n], mono at 16 kHz. Only decoding tells how long a sound is, so it is done by then.
     sound: np.ndarray | None = field(default=None, compare=False, repr=False)
     of_video: bool = False  # the sound of the video before it, whose place in the prompt it shares
+    reduced: Reduced | None = None  # what a bound of the server made of it
 
     @property
     def nbytes(self) -> int:
@@ -49,6 +51,26 @@ class Measure:
         n = rows * t // self.shape[0]
         return replace(
             self, grid=(n, h, w), shape=(self.shape[0] // t * n, *self.shape[1:]), n_pads=self.n_pads // t * n
+        )
+
+    def shrunk(self, max_tokens: int, limit: ReducedBy) -> "Measure":
+        """The same video within `max_tokens`, if each temporal grid may have one; `limit` is what asks for it."""
+        assert self.video is not None and self.video.frame is not None, "only a video gives way"
+        frame = self.video.frame
+        height, width = frame.find(max_tokens * frame.factor**2)
+        if (height, width) == self.video.size:
+            return self
+        t, h, w = self.grid
+        patch = self.video.size[0] // h
+        grid = (t, height // patch, width // patch)
+        wanted = self.reduced.wanted if self.reduced else self.video.size[::-1]
+        return replace(
+            self,
+            grid=grid,
+            shape=(math.prod(grid), *self.shape[1:]),
+            n_pads=math.prod(grid) * self.n_pads // (t * h * w),
+            video=replace(self.video, size=(height, width)),
+            reduced=Reduced(limit=limit, size=(width, height), wanted=wanted),
         )
 
 

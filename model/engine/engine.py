@@ -1,5 +1,6 @@
 """The engine without its process: requests in, steps, messages out."""
 
+import functools
 import math
 import time
 from collections.abc import Mapping
@@ -7,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from configs.serve import EngineConfig
+from model.device import free_bytes
 from model.engine import kv_cache
 from model.engine.kv_blocks import BlockAllocator, BlockError
 from model.engine.media import Bounds, take_words
@@ -35,16 +37,19 @@ class Progress:
     started: float  # time.monotonic()
     tokens: int
     patches: int
+    pairs: int  # of patches of one picture or temporal grid: attention is quadratic in it
 
 
 class Engine:
     """Continuous batching over one model. One thread calls everything; others may read only `progress`."""
 
     def __init__(self, *, model: MultimodalLM, config: EngineConfig, root: Path, max_model_len: int) -> None:
-        """`root` holds the segments. Raises CacheTooSmall when `config.kv_cache_bytes` holds no block."""
+        """`root` holds the segments. Raises CacheTooSmall when not one block fits."""
         self._config = config
         itemsize = model.dtype.itemsize
-        self.size = kv_cache.cache_size(model.kv, itemsize, config, max_model_len)
+        self.size = kv_cache.cache_size(
+            model.kv, itemsize, config, max_model_len, functools.partial(free_bytes, model.device)
+        )
         limits = Limits(
             max_seqs=config.max_seqs,
             max_batched_tokens=config.max_batched_tokens,
@@ -111,7 +116,7 @@ class Engine:
             if not self.idle:
                 raise BlockError("requests are waiting and none of them can run")
             return []
-        self.progress = Progress(started=time.monotonic(), tokens=plan.n_tokens, patches=self._patches(plan))
+        self.progress = Progress(started=time.monotonic(), tokens=plan.n_tokens, **self._seen(plan))
         outcome = self._runner.run(plan, self._scheduler)
         finishes = self._scheduler.commit(plan, outcome)
         self.progress = None
@@ -125,9 +130,11 @@ class Engine:
         """Raise BlockError unless blocks, queues and budgets add up."""
         self._scheduler.check_integrity()
 
-    def _patches(self, plan: Plan) -> int:
-        items = (self._scheduler[chunk.key].media[i].item for chunk in plan.chunks for i in chunk.encode)
-        return sum(math.prod(item.grid) for item in items)
+    def _seen(self, plan: Plan) -> dict[str, int]:
+        """`patches` and `pairs` of what the step encodes; sounds are attended to in short chunks or are short."""
+        items = [self._scheduler[chunk.key].media[i].item for chunk in plan.chunks for i in chunk.encode]
+        pairs = sum(t * (h * w) ** 2 for t, h, w in (item.grid for item in items if item.kind != "audio"))
+        return {"patches": sum(math.prod(item.grid) for item in items), "pairs": pairs}
 
     def _messages(self, outcome: Outcome, finishes: Mapping[Key, Finish | None]) -> list[FromEngine]:
         read = [MediaRead(request_id=name, names=segments) for name, segments in outcome.read.items()]

@@ -1,14 +1,16 @@
-"""The size of the paged KV cache."""
+"""The size of the paged KV cache: a share of the memory that is free, or what was asked for."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from configs.checkpoint import CheckpointError
-from configs.serve import EngineConfig
+from configs.serve import GIB, EngineConfig
 from model.forward_batch import KVSpec
+from model.host_memory import free_host_bytes
 
 
 class CacheTooSmall(CheckpointError):
-    """The configured cache holds not one block. The message names the setting."""
+    """The cache would hold not one block. The message names the setting."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -17,20 +19,41 @@ class CacheSize:
     block_size: int  # tokens
     nbytes: int
     max_model_len: int  # tokens of one sequence: what was asked for, at most what the cache holds
+    bound: str = "--kv-cache-mib"  # the setting that decided, as the table at start shows it
 
 
-def cache_size(spec: KVSpec, itemsize: int, config: EngineConfig, max_model_len: int) -> CacheSize:
-    """The blocks that `kv_cache_bytes` hold, at most what `max_seqs` full sequences use. Raises CacheTooSmall."""
+def cache_size(
+    spec: KVSpec,
+    itemsize: int,
+    config: EngineConfig,
+    max_model_len: int,
+    free_bytes: Callable[[], int] = free_host_bytes,
+) -> CacheSize:
+    """The blocks that fit, at most what `max_seqs` full sequences use. Raises CacheTooSmall.
+
+    free_bytes: of the memory that the cache will lie in, now that the weights are loaded.
+    """
     block_bytes = spec.bytes_per_token(itemsize) * config.block_size
     useful = -(-max_model_len // config.block_size) * config.max_seqs
-    n_blocks = min(config.kv_cache_bytes // block_bytes, useful)
+    nbytes, bound = _allowed(config, free_bytes)
+    n_blocks = min(nbytes // block_bytes, useful)
     if n_blocks < 1:
         raise CacheTooSmall(
-            f"--kv-cache-mib: {config.kv_cache_bytes} bytes hold no block of the KV cache, one takes {block_bytes}"
+            f"{bound}: {nbytes} bytes hold no block of the KV cache, one takes {block_bytes} (--block-size "
+            f"{config.block_size} tokens)"
         )
     return CacheSize(
         n_blocks=n_blocks,
         block_size=config.block_size,
         nbytes=n_blocks * block_bytes,
         max_model_len=min(max_model_len, n_blocks * config.block_size),
+        bound=bound if n_blocks < useful else "--max-seqs x --max-model-len, all that can be used",
     )
+
+
+def _allowed(config: EngineConfig, free_bytes: Callable[[], int]) -> tuple[int, str]:
+    """Bytes, and the setting that says so."""
+    if config.kv_cache_bytes is not None:
+        return config.kv_cache_bytes, "--kv-cache-mib"
+    free = free_bytes()
+    return int(free * config.kv_cache_share), f"--kv-cache-share {config.kv_cache_share:g} of {free / GIB:.4g} GiB free"

@@ -154,4 +154,7 @@ def pulse_of(engine: Engine, now: float) -> EnginePulse:
     step = engine.progress
     if step is None:
         return EnginePulse(step_seconds=0.0, step_tokens=0, step_patches=0)
-    return EnginePulse(step_seconds=max(now - step.started, 0.0), step_tokens=step.tokens, step_patches=step.patches)
+    return EnginePulse(
+        step_seconds=max(now - step.started, 0.0), step_tokens=step.tokens, step_patches=step.patches,
+        step_pairs=step.pairs,
+    )  # fmt: skip

@@ -139,6 +139,7 @@ class EnginePulse(msgspec.Struct, frozen=True, kw_only=True, tag=True):
     step_seconds: float  # 0 when idle
     step_tokens: int
     step_patches: int
+    step_pairs: int = 0  # of patches that see each other
 
 
 ToEngine = StartEngine | Generate | Abort

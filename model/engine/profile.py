@@ -45,7 +45,7 @@ def memory_rows(weight_bytes: int, size: CacheSize, config: EngineConfig, profil
             for kind, (nbytes, n_tokens) in profile.encoders.items()
         ),
         ("activations of a step", profile.step, f"--max-batched-tokens, --max-seqs ({how})"),
-        ("KV cache", size.nbytes, "--kv-cache-mib"),
+        ("KV cache", size.nbytes, size.bound),
         ("embeddings, at most", config.embedding_bytes, "--embedding-mib"),
     )
 

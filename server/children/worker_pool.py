@@ -22,6 +22,7 @@ from tokenization.messages import (
     Prepare,
     Prepared,
     PrepareFailed,
+    Room,
     WorkerPulse,
     WorkerReady,
 )
@@ -166,11 +167,14 @@ class WorkerPool:
     def n_waiting(self) -> int:
         return self.gate.n_waiting
 
-    async def begin(self, request_id: str, chat: Chat, *, count_only: bool = False) -> tuple[WorkerSlot, Job]:
+    async def begin(
+        self, request_id: str, chat: Chat, *, room: Room | None = None, count_only: bool = False
+    ) -> tuple[WorkerSlot, Job]:
         """Wait for a free worker and hand it the chat. The caller must see the job through, or abandon() it."""
         # A worker opens no more than so many: it refuses the chat, or the model's window drops the others.
         seconds = sum(heapq.nlargest(self._max_items, map(self._media_seconds, chat.media)))
-        return await self._hand(Prepare(request_id=request_id, chat=chat, count_only=count_only), seconds)
+        prepare = Prepare(request_id=request_id, chat=chat, count_only=count_only, room=room)
+        return await self._hand(prepare, seconds)
 
     async def draw(self, message: Draw) -> tuple[WorkerSlot, Job]:
         return await self._hand(message, SECONDS_PER_MEDIUM)

@@ -1,25 +1,41 @@
-"""Parts of an answer that both dialects write alike: token counts and log-probabilities."""
+"""Parts of an answer that both dialects write alike: token counts, what was made smaller, log-probabilities."""
 
 from typing import Any
 
 from model.engine.messages import Token
-from tokenization.messages import Prepared
+from tokenization.messages import Prepared, Reduced
 from tokenization.text.tokenizer import Tokenizer
 
 
 def usage(prepared: Prepared, n_tokens: int) -> dict[str, Any]:
-    """Token counts. The stop token is one of the completion's; a video's own sound counts as audio."""
+    """Token counts. The stop token is one of the completion's; a video's own sound counts as audio.
+
+    With `reduced_media` where a bound of the server made a picture or a video smaller: the answer may be worse for it.
+    """
     counts = {"image": 0, "video": 0, "audio": 0}
     for item in prepared.media:
         counts[item.kind] += sum(length for _, length in item.spans)
     details = {f"{kind}_tokens": n for kind, n in counts.items() if n or kind == "image"}
     n_prompt = len(prepared.input_ids)
+    reduced = [
+        {"index": index, "param": item.param, "kind": item.kind, **reduced_json(item.reduced)}
+        for index, item in enumerate(prepared.media)
+        if item.reduced is not None
+    ]
     return {
         "prompt_tokens": n_prompt,
         "completion_tokens": n_tokens,
         "total_tokens": n_prompt + n_tokens,
         "prompt_tokens_details": details,
+        **({"reduced_media": reduced} if reduced else {}),
     }
+
+
+def reduced_json(reduced: Reduced) -> dict[str, Any]:
+    """The setting that bounds it, and the size in pixels as it is seen and as it would be without that."""
+    (width, height), (wanted_width, wanted_height) = reduced.size, reduced.wanted
+    sizes = {"width": width, "height": height, "wanted_width": wanted_width, "wanted_height": wanted_height}
+    return {"limit": reduced.limit, **sizes}
 
 
 def logprob_entries(tokens: "tuple[Token, ...] | list[Token]", tokenizer: Tokenizer) -> list[dict[str, Any]]:

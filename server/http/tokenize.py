@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from server.http.answer_fields import reduced_json
 from server.http.bodies import model_of, object_or_inputs, parsed
 from server.http.native import native_chat
 from server.http.vllm_fields import refuse_unsupported
@@ -26,7 +27,11 @@ def read_tokenize(raw: bytes, request_id: str) -> ChatRequest:
 
 
 def token_counts(prepared: Prepared, max_model_len: int) -> dict[str, Any]:
-    """The answer: the prompt's ids, and how many of them each medium has."""
-    media = [{"kind": item.kind, "tokens": sum(n for _, n in item.spans)} for item in prepared.media]
+    """The answer: the prompt's ids, and how many of them each medium has, and what the server's bounds took from it."""
+    media = [
+        {"kind": item.kind, "tokens": sum(n for _, n in item.spans)}
+        | ({"reduced": reduced_json(item.reduced)} if item.reduced else {})
+        for item in prepared.media
+    ]
     ids = prepared.input_ids.tolist()
     return {"ids": ids, "count": len(ids), "media": media, "max_model_len": max_model_len}

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from configs.checkpoint import Checkpoint
 from configs.serve import ServeConfig
 from model.engine.messages import LargestItem
+from model.family import PixelBounds
 from model.registry import family_of
 from server.requests.sampling import Defaults, model_length
 from tokenization.chat.parts import Kind
@@ -29,6 +30,7 @@ class ModelCard:
     max_model_len: int  # as asked for; the engine's cache may allow less
     max_n: int  # answers to one chat
     largest: tuple[LargestItem, ...] = ()  # one for each modality
+    pixels: PixelBounds | None = None  # the checkpoint's own; the settings may lower them
     supports_grounding: bool = False  # its answers point at pictures with boxes
     origins: Mapping[str, str] = field(default_factory=dict)  # what was read -> the file it came from
 
@@ -56,6 +58,7 @@ def read_model_card(config: ServeConfig) -> ModelCard:
             LargestItem(kind=found.kind, grid=found.grid, n_tokens=found.n_pads, fixed=found.fixed)
             for found in processor.largest(config.media, length)
         ),
+        pixels=family.pixels(checkpoint),
         supports_grounding=processor.supports_grounding,
         origins=processor.origins,
     )

@@ -26,6 +26,11 @@ class Segments:
         self._background = background
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="segments")
 
+    @property
+    def capacity(self) -> int:
+        """Bytes that one request can have at most."""
+        return self._pool.capacity
+
     async def lease(self, request_id: str, nbytes: Sequence[int]) -> tuple[str, ...]:
         """Names for that many bytes each. Raises shm.pool's PoolFull and NeverFits."""
         # Shielded: a cancelled caller must not cancel a call that retire() relies on having run or not begun.

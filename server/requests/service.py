@@ -23,7 +23,7 @@ from server.requests.segments import Segments, check_media_tokens, without_room
 from shm import NeverFits, PoolFull
 from tokenization.chat.grounding import Box
 from tokenization.chat.parts import Chat
-from tokenization.messages import Drawn, Measured, Prepared, PrepareFailed
+from tokenization.messages import Drawn, Measured, Prepared, PrepareFailed, Room
 
 log = logging.getLogger("pixelferry")
 
@@ -145,7 +145,9 @@ class RequestService:
         """A worker's answer; a second worker is asked when the first one dies. Raises Refusal."""
         for _ in range(ATTEMPTS):
             try:
-                slot, job = await self.workers.begin(request.id, request.chat, count_only=count_only)
+                slot, job = await self.workers.begin(
+                    request.id, request.chat, room=self._room_now(), count_only=count_only
+                )
                 resources.jobs.append((slot, job))
                 return await self._converse(slot, job, request, resources)
             except WorkerDied:
@@ -154,6 +156,12 @@ class RequestService:
                     self.segments.retire(request.id)
                     await self.segments.settle(request.id)
         raise internal("the request could not be prepared: two workers died of it", "worker_died")
+
+    def _room_now(self) -> Room:
+        """What a video of this request may fill, so that it is not refused further on."""
+        info = self.engine.info
+        assert info is not None, "nothing is admitted before the first engine was ready"
+        return Room(tokens=self.max_model_len, media_tokens=info.max_media_tokens, media_bytes=self.segments.capacity)
 
     async def _converse(
         self, slot: WorkerSlot, job: Job, request: ChatRequest, resources: RequestResources

@@ -139,7 +139,7 @@ def test_a_model_that_only_hears(shm_root: Path, tmp_path: Path) -> None:
         for kind, part in (("image", IMAGE), ("video", TALKIE)):
             words, code = f"does not take {kind} (it takes text, audio)", "unsupported_modality"
             refused(ears.http.post("/chat", json=[SOUND, part]), f"inputs[1].{kind}", words, code)
-        too_long = {"audio": sound_url(make_wav(tone(48001)))}
+        too_long = {"audio": sound_url(make_wav(tone(56001)))}
         refused(ears.http.post("/chat", json=[too_long]), "inputs[0].audio", "hears at most 3 s")
         model = ears.http.get("/v1/models").json()["data"][0]
         assert model["architecture"]["input_modalities"] == ["text", "audio"]

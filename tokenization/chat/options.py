@@ -10,7 +10,7 @@ from tokenization.chat.errors import MediaError, type_name
 # The keys that may stand beside a medium of each kind. A key is read in MediaOptions.read and kept in a field.
 KEYS: Mapping[str, tuple[str, ...]] = {
     "image": ("min_pixels", "max_pixels", "detail"),
-    "video": ("fps", "num_frames", "min_pixels", "max_pixels", "use_audio_in_video"),
+    "video": ("fps", "num_frames", "min_pixels", "max_pixels", "total_pixels", "use_audio_in_video"),
     "audio": (),
 }
 _FIELDS = {"use_audio_in_video": "use_audio"}  # fields with another name than their key
@@ -26,17 +26,23 @@ class MediaOptions(msgspec.Struct, frozen=True, kw_only=True):
     num_frames: int | None = None  # frames looked at, instead of fps
     min_pixels: int | None = None  # of one frame after resizing
     max_pixels: int | None = None
+    total_pixels: int | None = None  # of a video: of all pairs of frames together, after resizing
     use_audio: bool | None = None  # of a video: its sound is heard too; not unless it is asked for
     low_detail: bool = False  # of a picture: few pixels will do; a model with one size for all of them may ignore it
 
     def __post_init__(self) -> None:
         _check("fps", self.fps, (int, float))
-        for name in ("num_frames", "min_pixels", "max_pixels"):
+        for name in ("num_frames", "min_pixels", "max_pixels", "total_pixels"):
             _check(name, getattr(self, name), int)
         if self.fps is not None and self.num_frames is not None:
             raise MediaError("fps and num_frames exclude each other", "num_frames")
         if self.min_pixels is not None and self.max_pixels is not None and self.min_pixels > self.max_pixels:
             raise MediaError("min_pixels must not be greater than max_pixels", "min_pixels")
+
+    @property
+    def bounds_pixels(self) -> bool:
+        """Whether the size of a picture or frame is bounded here."""
+        return self.min_pixels is not None or self.max_pixels is not None
 
     @classmethod
     def read(cls, part: Mapping[str, Any]) -> "MediaOptions":
@@ -51,6 +57,7 @@ class MediaOptions(msgspec.Struct, frozen=True, kw_only=True):
             num_frames=part.get("num_frames"),
             min_pixels=part.get("min_pixels"),
             max_pixels=part.get("max_pixels"),
+            total_pixels=part.get("total_pixels"),
             use_audio=use_audio,
             low_detail=detail == "low",
         )

@@ -23,7 +23,7 @@ RESERVED = frozenset({
     "return_assistant_tokens_mask", "tokenizer_kwargs", "raise_exception", "strftime_now", "range", "dict", "lipsum",
     "cycler", "joiner", "namespace", "self", "super", "caller", "varargs", "kwargs", "loop",
 })  # fmt: skip
-_OPTIONS = ("min_pixels", "max_pixels", "fps", "num_frames", "use_audio_in_video")
+_OPTIONS = ("min_pixels", "max_pixels", "total_pixels", "fps", "num_frames", "use_audio_in_video")
 _EDGES = {"shortest_edge": "min_pixels", "longest_edge": "max_pixels"}
 
 

@@ -13,6 +13,10 @@ from tokenization.media.audio_decoder import AudioTooLong, SoundReader, check_le
 
 RATE = 16_000  # samples per second of what `read_sound` gives
 _PIECE = 1 << 16  # samples that are taken to 16 kHz at once: at a rate of 1 Hz each becomes 16,000
+# Seconds above what a model hears that are taken for a container's padding: encoders begin with silence and end on a
+# whole frame, and not every container says so. ADTS adds up to 0.21 s (AAC at 8 kHz), MP3 without a LAME tag 0.17 s,
+# and an encoder with a lead of 2112 samples 0.20 s at 16 kHz.
+PADDING_SECONDS = 0.25
 _LEAD = 0.1  # seconds: headers may count the silence that a codec puts before a sound; Opus has at most 80 ms
 _FILTER = 64  # samples, at the lower of both rates: twice what FFmpeg's filter looks at
 
@@ -24,14 +28,19 @@ def read_sound(
 
     Channels are averaged, as feature extractors' own loaders do. Silence that a codec added is cut off where the file
     tells its length. Raises ChatError with `param` for no sound, values that are not finite, a file of which less than
-    half decodes, and more than `limits.max_audio_seconds` or `model_seconds`, where decoding stops.
+    half decodes, and more than `limits.max_audio_seconds` or `model_seconds` + PADDING_SECONDS, where decoding stops.
+    What is heard of a sound that is longer than `model_seconds` is for the caller to cut.
     """
+    taken = model_seconds + PADDING_SECONDS
     try:
         with open_sound(data) as sound:
-            return _read(sound, min(limits.max_audio_seconds, model_seconds))
+            return _read(sound, min(limits.max_audio_seconds, taken))
     except MediaError as error:
-        if isinstance(error, AudioTooLong) and model_seconds < limits.max_audio_seconds:
-            message = f"the sound is too long: this model hears at most {model_seconds:g} s at once"
+        if isinstance(error, AudioTooLong) and taken < limits.max_audio_seconds:
+            message = (
+                f"the sound is too long: this model hears at most {model_seconds:g} s at once, and no more than "
+                f"{PADDING_SECONDS:g} s above that are taken for a container's padding and cut off"
+            )
             raise ChatError(message, param) from None
         raise ChatError(error.message, param) from None
 

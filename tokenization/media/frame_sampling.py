@@ -1,7 +1,8 @@
 """Which frames of a video are looked at, how large and how far apart they are.
 
-The rule is that of the models' published preprocessing package: 2 frames a second, 4 to 768 and an even number, spread
-evenly by index; 128 to 768 tokens a frame within a budget for the video. `VideoCaps` win over `MediaOptions`.
+The rule is that of the models' published preprocessing package, 0.0.10 to 0.0.14: 2 frames a second, 4 to 768 and an
+even number, spread evenly by index; 128 to 768 tokens a frame within a budget for the video, 90 % of 128,000 tokens. A
+checkpoint's `FrameRules` replace the bounds of a frame. `VideoCaps` win over `MediaOptions`.
 """
 
 import math
@@ -19,13 +20,14 @@ MIN_FRAMES = 4  # sampling by fps takes at least so many, where the video has th
 MAX_FRAMES = 768
 FRAME_MIN_PIXELS = 128 * 28 * 28
 FRAME_MAX_PIXELS = 768 * 28 * 28
-# Pixels of all temporal grids together, that is frames / 2 * height * width: 22,118 tokens of 28 x 28 pixels.
-TOTAL_PIXELS = int(24576 * 28 * 28 * 0.9)
+# Pixels of all temporal grids together, that is frames / 2 * height * width: 115,200 tokens of 28 x 28 pixels.
+TOTAL_PIXELS = int(128_000 * 28 * 28 * 0.9)
+UNBOUNDED = 1 << 62  # pixels: more than any number of frames has
 MIN_SLACK = 1.05  # where the budget leaves less than a frame's minimum, a frame may have the minimum and 5 %
 
 
 class FrameRules(msgspec.Struct, frozen=True, kw_only=True):
-    """What a checkpoint wants where the request does not say. FRAME_MAX_PIXELS bounds a frame all the same."""
+    """What a checkpoint wants where the request does not say."""
 
     fps: float = FPS
     min_frames: int = MIN_FRAMES  # of those that sampling by fps takes
@@ -44,11 +46,12 @@ class VideoCaps(msgspec.Struct, frozen=True, kw_only=True):
     max_source_frames: int = 432_000  # frames that a file may hold, looked at or not: two hours at 60 a second
     max_decoded_frames: int = 36_000  # frames decoded to get at those looked at
     max_decoded_pixels: int = 36_000 * 1920 * 1080  # the same in pixels, so that large frames cost their share
-    max_total_pixels: int = int(128_000 * 28 * 28 * 0.9)  # of all temporal grids: frames / 2 * height * width
+    max_pixels: int = UNBOUNDED  # of one frame after resizing
+    max_total_pixels: int = TOTAL_PIXELS  # of all temporal grids: frames / 2 * height * width
 
     def __post_init__(self) -> None:
-        if self.max_frames < FRAME_FACTOR or not self.max_fps > 0 or self.max_total_pixels < 1:
-            raise ValueError("max_frames must be at least 2, max_fps and max_total_pixels greater than 0")
+        if self.max_frames < FRAME_FACTOR or not self.max_fps > 0 or min(self.max_pixels, self.max_total_pixels) < 1:
+            raise ValueError("max_frames must be at least 2; max_fps, max_pixels and max_total_pixels greater than 0")
 
 
 PUBLISHED = FrameRules()
@@ -115,22 +118,46 @@ def frame_indices(n_frames: int, n: int) -> tuple[int, ...]:
     return tuple(np.rint(np.linspace(0, n_frames - 1, n)).astype(np.int64).tolist())
 
 
-def frame_size(
-    height: int, width: int, n: int, options: MediaOptions, caps: VideoCaps, *, factor: int = 28
-) -> tuple[int, int]:
-    """(height, width), multiples of `factor`, of each of `n` upright frames. Raises MediaError above 200:1 or for 0."""
-    if height < 1 or width < 1 or max(height, width) > MAX_ASPECT * min(height, width):
-        raise MediaError(f"a video of {width} x {height} cannot be served: one side is too long for the other")
-    low = min(options.min_pixels or FRAME_MIN_PIXELS, FRAME_MAX_PIXELS)
-    budget = min(TOTAL_PIXELS, caps.max_total_pixels) / n * FRAME_FACTOR
-    high = max(min(FRAME_MAX_PIXELS, budget), int(low * MIN_SLACK))
-    # The reference gives each frame its minimum however many there are; the server's cap and a request's maximum win.
-    limit = caps.max_total_pixels / n * FRAME_FACTOR
-    bound = min(limit, FRAME_MAX_PIXELS, options.max_pixels or limit)
-    high = max(1, min(high, bound))
-    return held_resize(
-        height, width, factor=factor, min_pixels=int(min(low, high)), max_pixels=int(high), cap=max(1, int(bound))
-    )
+class FrameSize(msgspec.Struct, frozen=True, kw_only=True):
+    """All that the size of a video's frames depends on."""
+
+    height: int  # of an upright frame, pixels
+    width: int
+    n: int  # frames looked at
+    options: MediaOptions
+    caps: VideoCaps
+    rules: FrameRules = PUBLISHED
+    factor: int = 28  # divides both sides of what comes out
+
+    def find(self, total: int = UNBOUNDED) -> tuple[int, int]:
+        """(height, width) within `total` pixels of all temporal grids, if a grid may have factor^2 of them.
+
+        Raises MediaError above 200:1 or for a side of 0.
+        """
+        height, width = self.height, self.width
+        if height < 1 or width < 1 or max(height, width) > MAX_ASPECT * min(height, width):
+            raise MediaError(f"a video of {width} x {height} cannot be served: one side is too long for the other")
+        fewest, most, asked = self._bounds()
+        # The reference gives each frame its minimum however many there are; the server's bounds win.
+        limit = min(self.caps.max_pixels, min(self.caps.max_total_pixels, total) * FRAME_FACTOR // self.n)
+        high = max(1, min(most, limit))
+        # Rounding may pass the checkpoint's bounds, as in the reference, but neither the request's nor the server's.
+        cap = max(1, min(limit, asked)) if self.options.bounds_pixels else max(1, limit)
+        return held_resize(height, width, factor=self.factor, min_pixels=min(fewest, high), max_pixels=high, cap=cap)
+
+    def wanted(self, **caps: int) -> tuple[int, int]:
+        """What `find` would give without any bound of the server, or with these alone."""
+        bounds = {"max_pixels": UNBOUNDED, "max_total_pixels": UNBOUNDED, **caps}
+        return msgspec.structs.replace(self, caps=msgspec.structs.replace(self.caps, **bounds)).find()
+
+    def _bounds(self) -> tuple[int, int, int]:
+        """(fewest, most, the most without the budget) pixels of a frame, as request and checkpoint have it."""
+        options, rules = self.options, self.rules
+        ceiling = max(FRAME_MAX_PIXELS, rules.max_pixels)
+        asked = min(options.max_pixels or max(rules.max_pixels, options.min_pixels or 0), ceiling)
+        fewest = min(options.min_pixels or rules.min_pixels, asked)
+        budget = (options.total_pixels or TOTAL_PIXELS) * FRAME_FACTOR / self.n
+        return fewest, int(min(asked, max(budget, int(fewest * MIN_SLACK)))), asked
 
 
 # ---- details

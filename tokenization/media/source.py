@@ -56,6 +56,8 @@ def video_caps(limits: MediaConfig) -> VideoCaps:
         max_source_pixels=min(limits.max_source_pixels, VideoCaps().max_source_pixels),
         max_decoded_frames=limits.max_decoded_frames,
         max_decoded_pixels=limits.max_decoded_frames * 1920 * 1080,
+        # A frame is an image too: the server's cap on those holds for it.
+        max_pixels=limits.max_pixels,
         max_total_pixels=limits.max_video_pixels,
     )
 

@@ -2,17 +2,15 @@
 
 from collections.abc import Sequence
 
-import msgspec
 import numpy as np
 
 from configs.serve import MediaConfig
 from tokenization.chat.errors import MediaError
-from tokenization.chat.options import MediaOptions
 from tokenization.media.frame_sampling import (
     FRAME_FACTOR,
     PUBLISHED,
     FrameRules,
-    frame_size,
+    FrameSize,
     sample_frame_list,
     sample_frames,
 )
@@ -24,7 +22,7 @@ from tokenization.media.video_probe import probe
 
 def plan_video(source: Source, limits: MediaConfig, rules: FrameRules = PUBLISHED, *, factor: int) -> VideoPlan:
     """Frames and their size, with sides that `factor` divides. Raises ChatError for no video or above the limits."""
-    caps, options = video_caps(limits), _bounded(source.options, rules, limits.max_pixels)
+    caps, options = video_caps(limits), source.options
     info: VideoInfo | None = None
     with video_errors(source.param):
         if source.frames:
@@ -39,10 +37,14 @@ def plan_video(source: Source, limits: MediaConfig, rules: FrameRules = PUBLISHE
             height, width = info.height, info.width
             sampling = sample_frames(info.n_frames, info.fps, options, caps, rules=rules)
             times = tuple(info.timestamps[list(sampling.indices)].tolist())
-        size = frame_size(height, width, len(sampling.indices), options, caps, factor=factor)
+        frame = FrameSize(
+            height=height, width=width, n=len(sampling.indices), options=options, caps=caps, rules=rules, factor=factor
+        )
+        size = frame.find()
     return VideoPlan(
-        indices=sampling.indices, times=times, seconds_per_grid=sampling.seconds_per_grid, size=size, info=info
-    )
+        indices=sampling.indices, times=times, seconds_per_grid=sampling.seconds_per_grid, size=size, info=info,
+        frame=frame,
+    )  # fmt: skip
 
 
 def read_video(source: Source, plan: VideoPlan, limits: MediaConfig) -> np.ndarray:
@@ -73,13 +75,6 @@ def video_patches(frames: np.ndarray, *, patch: int, merge: int) -> np.ndarray:
         lines = plane.view(line).reshape(t, FRAME_FACTOR, rows, merge, patch, columns, merge)
         out[:, :, :, :, :, channel] = lines.transpose(0, 2, 5, 3, 6, 1, 4)
     return out.view(np.uint8).reshape(t * rows * columns * merge * merge, 3 * FRAME_FACTOR * patch * patch)
-
-
-def _bounded(options: MediaOptions, rules: FrameRules, max_pixels: int) -> MediaOptions:
-    """What the request says, else the checkpoint. A frame is an image too: the server's cap on those holds for it."""
-    most = min(options.max_pixels or max(rules.max_pixels, options.min_pixels or 0), max_pixels)
-    fewest = min(options.min_pixels or rules.min_pixels, most)
-    return msgspec.structs.replace(options, min_pixels=fewest, max_pixels=most)
 
 
 def _bridged(frames: np.ndarray, kept: Sequence[int], indices: Sequence[int]) -> np.ndarray:

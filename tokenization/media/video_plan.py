@@ -6,6 +6,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from tokenization.media.frame_sampling import FrameSize
+
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class PacketIndex:
@@ -75,3 +77,4 @@ class VideoPlan:
     seconds_per_grid: float  # between two temporal grids
     size: tuple[int, int]  # (height, width) that every frame is resized to
     info: VideoInfo | None  # None: a list of pictures
+    frame: FrameSize | None = None  # what the size follows from; None: it is fixed

@@ -37,17 +37,17 @@ class FeatureExtractor:
         return self._frames * self.spec.hop / self.spec.rate
 
     def measure(self, source: Source, limits: MediaConfig) -> Measure:
-        """Decode the sound; a longer one than the model takes is refused. Raises ChatError, naming `source.param`."""
+        """Decode the sound; more than a container's padding above what the model hears is refused. Raises ChatError."""
         from tokenization.media.audio import read_sound
 
-        # The published processor cuts a longer sound off: an answer about half of it looks like one about the whole.
+        # The published processor cuts off every longer sound: an answer about half looks like one about the whole.
         try:
             sound = read_sound(source.data, limits, source.param, model_seconds=self.max_seconds)
         except ChatError as error:
             if not source.of_video:
                 raise
             raise ChatError(f"use_audio_in_video: {error.message}", error.param, error.code) from None
-        # Of a sound whose rate changes on the way each part was rounded up to a whole sample.
+        # What is over is padding. Of a sound whose rate changes on the way each part was also rounded up to a sample.
         sound = sound[: self._frames * self.spec.hop]
         return self._measure(-(-len(sound) // self.spec.hop), sound=sound, of_video=source.of_video)
 

@@ -4,7 +4,7 @@ import math
 
 from configs.serve import MediaConfig
 from tokenization.chat.options import MediaOptions
-from tokenization.media.frame_sampling import FRAME_FACTOR, frame_size
+from tokenization.media.frame_sampling import FRAME_FACTOR, PUBLISHED, FrameRules, FrameSize
 from tokenization.media.smart_resize import MAX_ASPECT
 from tokenization.media.source import video_caps
 
@@ -21,14 +21,18 @@ def largest_area(cells: int) -> tuple[int, int]:
     return found
 
 
-def largest_video(limits: MediaConfig, max_tokens: int, *, factor: int) -> tuple[int, tuple[int, int]] | None:
+def largest_video(
+    limits: MediaConfig, max_tokens: int, rules: FrameRules = PUBLISHED, *, factor: int
+) -> tuple[int, tuple[int, int]] | None:
     """(temporal grids, (height, width)) of the square video with most tokens of `factor` x `factor` pixels, or None."""
     # A request's minimum lifts a frame above its share of the published total.
     options = MediaOptions(min_pixels=limits.max_pixels, max_pixels=limits.max_pixels)
     caps = video_caps(limits)
     best = (0, 0, 0)  # tokens, grids, tokens along a side
     for grids in range(1, max(1, limits.max_frames // FRAME_FACTOR) + 1):
-        height, width = frame_size(_LARGE, _LARGE, grids * FRAME_FACTOR, options, caps, factor=factor)
+        height, width = FrameSize(
+            height=_LARGE, width=_LARGE, n=grids * FRAME_FACTOR, options=options, caps=caps, rules=rules, factor=factor
+        ).find()
         side = min(min(height, width) // factor, math.isqrt(max_tokens // grids))
         best = max(best, (grids * side**2, grids, side))
     tokens, grids, side = best

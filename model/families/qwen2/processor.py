@@ -5,17 +5,20 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from configs.checkpoint import Checkpoint, CheckpointError, ConfigSection
+from configs.checkpoint import Checkpoint, ConfigSection
 from configs.serve import MediaConfig
+from model.families.qwen2.bounds import frame_rules, image_bounds
 from model.families.qwen2.largest import largest_area, largest_video
 from model.families.qwen2.marks import Marks, read_marks
 from model.families.qwen2.positions import TimeScale, mrope_positions, single_block, vision_positions
 from tokenization.chat.errors import ChatError
 from tokenization.chat.options import MediaOptions
 from tokenization.chat.parts import Chat, Kind
-from tokenization.media.frame_sampling import FRAME_FACTOR, PUBLISHED, FrameRules
+from tokenization.media.frame_sampling import FRAME_FACTOR, UNBOUNDED, FrameRules
 from tokenization.media.smart_resize import held_resize, n_tokens
 from tokenization.media.source import Source
+from tokenization.media.video_plan import VideoPlan
+from tokenization.messages import Reduced, ReducedBy
 from tokenization.pads import expand_pads, render_pads
 from tokenization.processor import Layout, Measure, StageClock
 from tokenization.text.bpe import BPETokenizer
@@ -37,26 +40,6 @@ def vision_marks(checkpoint: Checkpoint) -> Marks:
     )
 
 
-def frame_rules(checkpoint: Checkpoint) -> FrameRules:
-    """By what the checkpoint says of videos. Raises CheckpointError for bounds that no frame can keep."""
-    file = checkpoint.section("video_processor")
-    size = file.child("size")
-    fewest = size.read(int, "shortest_edge", size.read(int, "min_pixels", PUBLISHED.min_pixels))
-    most = size.read(int, "longest_edge", size.read(int, "max_pixels", PUBLISHED.max_pixels))
-    most = file.read(int, "max_pixels", most)
-    rules = FrameRules(
-        fps=file.read(float, "fps", PUBLISHED.fps),
-        min_frames=file.read(int, "min_frames", PUBLISHED.min_frames),
-        max_frames=file.read(int, "max_frames", PUBLISHED.max_frames),
-        min_pixels=min(file.read(int, "min_pixels", fewest), most),
-        max_pixels=most,
-    )
-    if not (rules.fps > 0 and rules.min_pixels > 0 and 1 <= rules.min_frames <= rules.max_frames):
-        said = ", ".join(f"{key} {getattr(rules, key)}" for key in rules.__struct_fields__)
-        raise CheckpointError(f"{file.location}: no video fits {said}")
-    return rules
-
-
 class Qwen2Processor:
     """Defaults are those of the published configuration classes."""
 
@@ -68,11 +51,12 @@ class Qwen2Processor:
         tokens_per_second: float | None = None,
         config: ConfigSection | None = None,
         marks: Marks | None = None,
+        frames: FrameRules | None = None,
     ) -> None:
         """Raises CheckpointError for a damaged tokenizer, template or processor's file.
 
         max_pixels: the server's cap on one resized image; tokens_per_second: of video, None: one for each temporal
-        grid; config: the model's own keys, None: config.json; marks: None: `vision_marks`.
+        grid; config: the model's own keys, None: config.json; marks: None: `vision_marks`; frames: None: `frame_rules`.
         """
         config = checkpoint.config if config is None else config
         marks = vision_marks(checkpoint) if marks is None else marks
@@ -91,8 +75,8 @@ class Qwen2Processor:
         pictures, videos = checkpoint.section("image_processor"), checkpoint.section("video_processor")
         for section in (pictures, videos):
             self._check_patches(section)
-        self._frames = frame_rules(checkpoint)
-        self._min_pixels, self._max_pixels = _pixel_bounds(pictures, max_pixels)
+        self._frames = frame_rules(checkpoint) if frames is None else frames
+        self._min_pixels, self._max_pixels = image_bounds(checkpoint)
         self.origins: Mapping[str, str] = {
             "chat template": self._template.location,
             "pictures": pictures.origin(),
@@ -113,7 +97,8 @@ class Qwen2Processor:
 
         header = read_header(source.data, max_source_pixels=limits.max_source_pixels, param=source.param)
         try:
-            height, width = self._image_size(header.height, header.width, source.options)
+            height, width = self._image_size(header.height, header.width, source.options, self._cap)
+            wanted = self._image_size(header.height, header.width, source.options, UNBOUNDED)
         except ValueError as error:
             raise ChatError(f"the image cannot be used: {error}", source.param) from None
         grid = (1, height // self._patch, width // self._patch)
@@ -123,6 +108,7 @@ class Qwen2Processor:
             shape=(grid[1] * grid[2], 3 * self._patch * self._patch),
             n_pads=n_tokens(grid, self._merge),
             size=(header.width, header.height),
+            reduced=_reduced("max_pixels", (height, width), wanted),
         )
 
     def largest(self, limits: MediaConfig, max_tokens: int) -> tuple[Measure, ...]:
@@ -130,7 +116,7 @@ class Qwen2Processor:
         side = self._patch * self._merge
         rows, columns = largest_area(max(1, min(self._cap // side**2, max_tokens)))
         found = [self._largest("image", (1, rows * self._merge, columns * self._merge), frames=1)]
-        video = largest_video(limits, max_tokens, factor=side)
+        video = largest_video(limits, max_tokens, self._frames, factor=side)
         if video is not None:
             grids, (height, width) = video
             grid = (grids, height // self._patch, width // self._patch)
@@ -191,17 +177,18 @@ class Qwen2Processor:
             shape=(grid[0] * grid[1] * grid[2], 3 * FRAME_FACTOR * self._patch * self._patch),
             n_pads=n_tokens(grid, self._merge),
             video=plan,
+            reduced=_frame_reduced(plan),
         )
 
-    def _image_size(self, height: int, width: int, options: MediaOptions) -> tuple[int, int]:
-        """(height, width) after resizing, by the request's bounds under the server's cap, else by the checkpoint's."""
-        most = min(options.max_pixels or self._max_pixels, self._cap)
+    def _image_size(self, height: int, width: int, options: MediaOptions, cap: int) -> tuple[int, int]:
+        """(height, width) after resizing, by the request's bounds under `cap`, else by the checkpoint's."""
+        most = min(options.max_pixels or self._max_pixels, cap)
         if options.low_detail:
             most = min(most, LOW_DETAIL_PIXELS)
         fewest = min(options.min_pixels or self._min_pixels, most)
         # The processor lets rounding pass its own bounds, and so do we; nothing passes the server's cap, and a
         # request's minimum not its maximum.
-        cap = self._cap if options.min_pixels is None else most
+        cap = cap if options.min_pixels is None else most
         factor = self._patch * self._merge
         return held_resize(height, width, factor=factor, min_pixels=fewest, max_pixels=most, cap=cap)
 
@@ -214,10 +201,15 @@ class Qwen2Processor:
             section.expect(key, (True,), True)
 
 
-def _pixel_bounds(pictures: ConfigSection, cap: int) -> tuple[int, int]:
-    """(fewest, most) pixels of a resized image: the checkpoint's, under the server's cap."""
-    size = pictures.child("size")
-    fewest = size.read(int, "shortest_edge", size.read(int, "min_pixels", 56 * 56))
-    most = size.read(int, "longest_edge", size.read(int, "max_pixels", 28 * 28 * 1280))
-    most = min(pictures.read(int, "max_pixels", most), cap)
-    return min(pictures.read(int, "min_pixels", fewest), most), most
+def _reduced(limit: ReducedBy, size: tuple[int, int], wanted: tuple[int, int]) -> Reduced | None:
+    """Both (height, width)."""
+    return None if size == wanted else Reduced(limit=limit, size=size[::-1], wanted=wanted[::-1])
+
+
+def _frame_reduced(plan: VideoPlan) -> Reduced | None:
+    assert plan.frame is not None
+    caps = plan.frame.caps
+    limit: ReducedBy = (
+        "max_pixels" if plan.frame.wanted(max_pixels=caps.max_pixels) == plan.size else "max_video_pixels"
+    )
+    return _reduced(limit, plan.size, plan.frame.wanted())

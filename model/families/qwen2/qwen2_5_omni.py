@@ -3,11 +3,13 @@
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
+import msgspec
 import numpy as np
 
 from configs.checkpoint import Checkpoint, CheckpointError, ConfigSection
 from configs.serve import MediaConfig
 from model.families.qwen2.audio_features import FeatureExtractor
+from model.families.qwen2.bounds import frame_rules, pixel_bounds
 from model.families.qwen2.marks import Marks, read_marks
 from model.families.qwen2.positions import (
     Block,
@@ -20,9 +22,10 @@ from model.families.qwen2.positions import (
     vision_positions,
 )
 from model.families.qwen2.processor import Qwen2Processor
-from model.family import Family
+from model.family import Family, PixelBounds
 from tokenization.chat.grounding import TAGS
 from tokenization.chat.parts import Kind
+from tokenization.media.frame_sampling import PUBLISHED, FrameRules
 from tokenization.media.source import Source
 from tokenization.processor import Layout, Measure, Spans, StageClock
 
@@ -58,6 +61,16 @@ def omni_marks(checkpoint: Checkpoint) -> Marks:
     )
 
 
+def omni_frame_rules(checkpoint: Checkpoint) -> FrameRules:
+    """The published processor's class says how large a frame may be, whatever the checkpoint says."""
+    found = frame_rules(checkpoint)
+    return msgspec.structs.replace(found, min_pixels=PUBLISHED.min_pixels, max_pixels=PUBLISHED.max_pixels)
+
+
+def omni_pixel_bounds(checkpoint: Checkpoint) -> PixelBounds:
+    return pixel_bounds(checkpoint, thinker_config(checkpoint), omni_frame_rules(checkpoint))
+
+
 class Qwen25OmniProcessor(Qwen2Processor):
     """A video keeps its own time, also where the published processor takes two frames a second for granted."""
 
@@ -65,7 +78,8 @@ class Qwen25OmniProcessor(Qwen2Processor):
         """max_pixels: the server's cap on one resized image. Raises CheckpointError."""
         thinker = thinker_config(checkpoint)
         marks = omni_marks(checkpoint)
-        super().__init__(checkpoint, max_pixels, config=thinker, marks=marks)
+        frames = omni_frame_rules(checkpoint)
+        super().__init__(checkpoint, max_pixels, config=thinker, marks=marks, frames=frames)
         self._feature_extractor = FeatureExtractor(checkpoint, thinker.child("audio_config"))
         self.origins = {**self.origins, "sounds": self._feature_extractor.origin}
         self._sound_marks = [marks.others.get(key) for key in ("audio_start_token_id", "audio_end_token_id")]
@@ -225,5 +239,6 @@ SKIPS = ("talker.", "token2wav.")  # what speaks
 
 
 FAMILY = Family(
-    name="qwen2_5_omni", processor=Qwen25OmniProcessor, build=build, renames=RENAMES, skips=SKIPS, config=thinker_config
+    name="qwen2_5_omni", processor=Qwen25OmniProcessor, build=build, renames=RENAMES, skips=SKIPS,
+    config=thinker_config, pixels=omni_pixel_bounds,
 )  # fmt: skip

@@ -3,6 +3,7 @@
 from typing import TYPE_CHECKING
 
 from configs.checkpoint import Checkpoint
+from model.families.qwen2.bounds import pixel_bounds
 from model.families.qwen2.processor import Qwen2Processor, vision_marks
 from model.family import Family
 
@@ -53,4 +54,4 @@ RENAMES = {  # transformers 5 on disk -> the hub's names, which `build` uses
 }
 
 
-FAMILY = Family(name="qwen2_vl", processor=Qwen2Processor, build=build, renames=RENAMES)
+FAMILY = Family(name="qwen2_vl", processor=Qwen2Processor, build=build, renames=RENAMES, pixels=pixel_bounds)

@@ -8,12 +8,13 @@ from model.engine.kv_cache import CacheTooSmall, cache_size
 from model.forward_batch import KVSpec
 
 SPEC = KVSpec(layers=2, kv_heads=2, head_dim=16)  # 128 elements a token
-CONFIG = EngineConfig(max_seqs=2, block_size=16, kv_cache_bytes=128 * 4 * 16 * 10)
+NBYTES = 128 * 4 * 16 * 10
+CONFIG = EngineConfig(max_seqs=2, block_size=16, kv_cache_bytes=NBYTES)
 
 
 def test_stated_bytes() -> None:
     size = cache_size(SPEC, 4, CONFIG, 1000)
-    assert (size.n_blocks, size.block_size, size.nbytes) == (10, 16, CONFIG.kv_cache_bytes)
+    assert (size.n_blocks, size.block_size, size.nbytes) == (10, 16, NBYTES)
     assert size.max_model_len == 160  # what the cache holds
     assert cache_size(SPEC, 2, CONFIG, 1000).n_blocks == 20
 
@@ -24,7 +25,7 @@ def test_no_more_than_all_sequences_can_use() -> None:
 
 
 def test_a_rest_of_a_block_is_not_used() -> None:
-    config = msgspec.structs.replace(CONFIG, kv_cache_bytes=CONFIG.kv_cache_bytes - 1)
+    config = msgspec.structs.replace(CONFIG, kv_cache_bytes=NBYTES - 1)
     assert cache_size(SPEC, 4, config, 1000).n_blocks == 9
 
 

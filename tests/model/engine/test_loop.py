@@ -179,5 +179,5 @@ def test_books_that_do_not_add_up_end_an_idle_engine(model: MultimodalLM, tmp_pa
 def test_a_pulse_tells_the_age_of_the_step(model: MultimodalLM, tmp_path: Path) -> None:
     engine = engine_at(model, tmp_path)
     assert loop.pulse_of(engine, 5.0) == EnginePulse(step_seconds=0.0, step_tokens=0, step_patches=0)
-    engine.progress = Progress(started=3.0, tokens=7, patches=40)
-    assert loop.pulse_of(engine, 5.0) == EnginePulse(step_seconds=2.0, step_tokens=7, step_patches=40)
+    engine.progress = Progress(started=3.0, tokens=7, patches=40, pairs=1600)
+    assert loop.pulse_of(engine, 5.0) == EnginePulse(step_seconds=2.0, step_tokens=7, step_patches=40, step_pairs=1600)

@@ -7,7 +7,7 @@ import msgspec
 import pytest
 
 from model.engine.messages import Abort, EnginePulse, EngineStats, MediaRead, StepDone, Token, TokenEvent
-from server.children.engine_client import SECONDS_PER_PATCH, SECONDS_PER_TOKEN, EngineDied, Stream
+from server.children.engine_client import SECONDS_PER_PAIR, SECONDS_PER_PATCH, SECONDS_PER_TOKEN, EngineDied, Stream
 from tests.server.doubles import STATS, Scene
 from tests.server.scenario import A, B, Play, generate
 
@@ -79,8 +79,10 @@ def test_only_who_is_inside_has_media_that_can_be_read(play: Play) -> None:
 
 
 def test_a_step_may_take_longer_the_more_it_has_to_do(play: Play) -> None:
-    def hangs(scene: Scene, seconds: float, tokens: int = 0, patches: int = 0) -> bool:
-        scene.engine.on_message(EnginePulse(step_seconds=seconds, step_tokens=tokens, step_patches=patches))
+    def hangs(scene: Scene, seconds: float, tokens: int = 0, patches: int = 0, pairs: int = 0) -> bool:
+        scene.engine.on_message(
+            EnginePulse(step_seconds=seconds, step_tokens=tokens, step_patches=patches, step_pairs=pairs)
+        )
         return scene.engine.hang_reason() is not None
 
     async def scenario(scene: Scene) -> None:  # its steps may take 60 s
@@ -92,6 +94,9 @@ def test_a_step_may_take_longer_the_more_it_has_to_do(play: Play) -> None:
         most = more + 1000 * SECONDS_PER_PATCH
         assert not hangs(scene, most, 100, 1000) and hangs(scene, most + 0.1, 100, 1000)
         assert more > 60 and most > more
+        longest = most + 10**8 * SECONDS_PER_PAIR
+        assert not hangs(scene, longest, 100, 1000, 10**8) and hangs(scene, longest + 0.1, 100, 1000, 10**8)
+        assert 60 + 65_536 * SECONDS_PER_PATCH + 65_536**2 * SECONDS_PER_PAIR > 2 * 32 * 514, "12.8 MP on two cores"
         scene.kill_engine()
         scene.start_engine()
         assert scene.engine.hang_reason() is None, "it was another process that hung"

@@ -11,15 +11,19 @@ from hypothesis import strategies as st
 from tokenization.chat.errors import MediaError
 from tokenization.chat.options import MediaOptions
 from tokenization.media.frame_sampling import (
+    FrameSize,
     VideoCaps,
     count_frames,
     frame_indices,
-    frame_size,
     sample_frame_list,
     sample_frames,
 )
 
 CAPS = VideoCaps()
+
+
+def frame_size(height: int, width: int, n: int, options: MediaOptions, caps: VideoCaps) -> tuple[int, int]:
+    return FrameSize(height=height, width=width, n=n, options=options, caps=caps).find()
 
 
 @pytest.mark.parametrize(
@@ -140,10 +144,14 @@ def test_a_list_of_frames_is_taken_as_it_is() -> None:
     [
         # 768 x 784 pixels a frame: 1080 x 1920 shrinks by 1.856 to 582.0 x 1034.6
         (1080, 1920, 20, MediaOptions(), (560, 1008)),
-        # 17,340,825 / 300 x 2 = 115,605 a frame: by 4.235 to 255.0 x 453.3
-        (1080, 1920, 300, MediaOptions(), (252, 448)),
-        # 45,158 a frame would be left of the budget, but the minimum and 5 % is 105,369: by 4.436 to 243.5 x 432.8
-        (1080, 1920, 768, MediaOptions(), (224, 420)),
+        # 90,316,800 / 600 x 2 = 301,056 a frame: by 2.624 to 411.5 x 731.6
+        (1080, 1920, 600, MediaOptions(), (392, 728)),
+        # a total of 17,340,826: 115,605 a frame, by 4.235 to 255.0 x 453.3
+        (1080, 1920, 300, MediaOptions(total_pixels=17_340_826), (252, 448)),
+        # 45,158 a frame would be left of it, but the minimum and 5 % is 105,369: by 4.436 to 243.5 x 432.8
+        (1080, 1920, 768, MediaOptions(total_pixels=17_340_826), (224, 420)),
+        # a total above the published one and above the server's: 235,200 a frame, by 2.969 to 363.7 x 646.6
+        (1080, 1920, 768, MediaOptions(total_pixels=10**10), (336, 644)),
         # below 128 x 784 = 100,352: grows by 3.168 to 316.8, rounded up
         (100, 100, 4, MediaOptions(), (336, 336)),
         (480, 640, 4, MediaOptions(), (476, 644)),
@@ -188,7 +196,7 @@ HOSTILE = [-1, 0, 1e9, 10**9, math.nan, "x", math.inf, True, [], {}, 10**400, 2*
 
 
 @pytest.mark.parametrize("value", HOSTILE, ids=lambda v: str(v)[:8])
-@pytest.mark.parametrize("knob", ["fps", "num_frames", "min_pixels", "max_pixels"])
+@pytest.mark.parametrize("knob", ["fps", "num_frames", "min_pixels", "max_pixels", "total_pixels"])
 def test_no_knob_lifts_a_cap(knob: str, value: object) -> None:
     caps = VideoCaps(max_frames=16, max_fps=4.0, max_total_pixels=64 * 784)
     try:

@@ -11,7 +11,7 @@ from PIL import Image
 from tests.samples.videos import make_jpeg, make_png, read_number, read_numbers
 from tokenization.chat.errors import MediaError
 from tokenization.chat.options import MediaOptions
-from tokenization.media.frame_sampling import VideoCaps, frame_size
+from tokenization.media.frame_sampling import FrameSize, VideoCaps
 from tokenization.media.source import split_jpegs
 from tokenization.media.video_frames import frames_from_jpegs, probe_jpegs
 
@@ -40,7 +40,8 @@ def test_pictures_of_a_list_are_turned_upright() -> None:
 
 
 def test_a_list_goes_through_the_same_size_rule() -> None:
-    size = frame_size(*probe_jpegs([make_jpeg(1)] * 4, CAPS), 4, MediaOptions(), CAPS)
+    height, width = probe_jpegs([make_jpeg(1)] * 4, CAPS)
+    size = FrameSize(height=height, width=width, n=4, options=MediaOptions(), caps=CAPS).find()
     assert frames_from_jpegs([make_jpeg(1)] * 4, range(4), size, CAPS).shape == (4, 252, 420, 3)
 
 

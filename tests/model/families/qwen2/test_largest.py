@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from configs.serve import MediaConfig
 from model.families.qwen2.largest import largest_area, largest_video
 from tokenization.chat.options import MediaOptions
-from tokenization.media.frame_sampling import frame_size
+from tokenization.media.frame_sampling import FrameSize
 from tokenization.media.smart_resize import MAX_ASPECT, smart_resize
 from tokenization.media.source import video_caps
 
@@ -38,7 +38,7 @@ def test_no_square_video_has_more_tokens(limits: MediaConfig, max_tokens: int) -
         options = MediaOptions(min_pixels=asked and min(asked, limits.max_pixels), max_pixels=limits.max_pixels)
         for n in range(2, limits.max_frames + 1, 2):
             for side in (100, 500, 3000):
-                height, width = frame_size(side, side, n, options, caps, factor=28)
+                height, width = FrameSize(height=side, width=side, n=n, options=options, caps=caps).find()
                 tokens = n // 2 * height * width // 784
                 most = max(most, tokens if tokens <= max_tokens else 0)
     if found is None:
@@ -54,10 +54,13 @@ def test_no_square_video_has_more_tokens(limits: MediaConfig, max_tokens: int) -
 
 
 def test_a_request_s_minimum_lifts_the_published_total() -> None:
-    """768 frames of 17 x 17 tokens, where the total alone leaves 11 x 11; 576 of 20 x 20 are more still."""
+    """768 frames of 17 x 17 tokens, where a total of less leaves 11 x 11; 576 of 20 x 20 are more still."""
     limits = MediaConfig()
-    asked = MediaOptions(min_pixels=235_200, max_pixels=limits.max_pixels)
-    assert frame_size(3000, 3000, 768, asked, video_caps(limits)) == (476, 476)
+    size = FrameSize(
+        height=3000, width=3000, n=768, caps=video_caps(limits),
+        options=MediaOptions(min_pixels=235_200, max_pixels=limits.max_pixels, total_pixels=10_000_000),
+    )  # fmt: skip
+    assert size.find() == (476, 476)
     assert largest_video(limits, 200_000, factor=28) == (288, (560, 560))
 
 

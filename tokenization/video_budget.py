@@ -1,0 +1,68 @@
+"""How the videos of one prompt share what the model's length leaves to them.
+
+A video whose request names no `total_pixels` gives way: all such videos of a prompt together have three quarters of the
+tokens that text, other media and other videos leave, and the rest is for the answer. Small ones keep what they want,
+the others share evenly. So no video is refused for its length unless one token for each pair of frames is too much.
+"""
+
+from collections.abc import Sequence
+
+from shm import file_bytes
+from tokenization.messages import ReducedBy, Room
+from tokenization.processor import Measure
+
+SHARE_OF_LENGTH, PARTS_OF_LENGTH = 3, 4  # three quarters of what is left
+_SEGMENT = 2 * file_bytes(1)  # bytes that a segment takes beyond its data, at most
+_FEWEST = 4  # tokens: of a video with one temporal grid, which needs two; fewer could become one by rounding
+
+
+def gives_way(measure: Measure) -> bool:
+    """Whether it is a video that may be made smaller."""
+    return (
+        measure.video is not None
+        and measure.video.frame is not None
+        and measure.video.frame.options.total_pixels is None
+    )
+
+
+def least(measure: Measure) -> int:
+    """Tokens that a video cannot go below: one for each temporal grid."""
+    return max(measure.grid[0], min(measure.n_pads, _FEWEST) if measure.grid[0] == 1 else 0)
+
+
+def shared(n_ids: int, measures: Sequence[Measure], room: Room) -> tuple[Measure, ...]:
+    """The same media, videos that give way within their shares. n_ids: of the prompt, with one pad for each medium."""
+    videos = [measure for measure in measures if gives_way(measure)]
+    if not videos:
+        return tuple(measures)
+    budget, limit = _budget(n_ids, videos, [measure for measure in measures if not gives_way(measure)], room)
+    level = _level([(least(video), video.n_pads) for video in videos], budget)
+    return tuple(
+        measure.shrunk(max(least(measure), level), limit) if gives_way(measure) and measure.n_pads > level else measure
+        for measure in measures
+    )
+
+
+def _budget(n_ids: int, videos: Sequence[Measure], others: Sequence[Measure], room: Room) -> tuple[int, ReducedBy]:
+    """Tokens for all videos, and the setting that bounds them."""
+    placed = n_ids - len(videos) + sum(measure.n_added for measure in others)  # without the videos' own pads
+    per_token = max(-(-video.nbytes // video.n_pads) for video in videos)
+    nbytes = room.media_bytes - sum(measure.nbytes for measure in others) - _SEGMENT * (len(others) + len(videos))
+    bounds: list[tuple[int, ReducedBy]] = [
+        ((room.tokens - placed) * SHARE_OF_LENGTH // PARTS_OF_LENGTH, "max_model_len"),
+        (room.media_tokens - sum(measure.n_pads for measure in others), "embedding_mib"),
+        (nbytes // per_token, "shm_mib"),
+    ]
+    return min(bounds)
+
+
+def _level(wishes: Sequence[tuple[int, int]], budget: int) -> int:
+    """The most tokens that a video may have, so that all have at most `budget`. wishes: (fewest, wanted) of each."""
+    low, high = 0, max(wanted for _, wanted in wishes)
+    while low < high:
+        level = (low + high + 1) // 2
+        if sum(max(fewest, min(wanted, level)) for fewest, wanted in wishes) <= budget:
+            low = level
+        else:
+            high = level - 1
+    return low
