@@ -92,7 +92,7 @@ def theirs(processor: Any, messages: list[dict[str, Any]], media: Media) -> list
         hub_form(messages), chat_template=template, add_generation_prompt=True, tokenize=False
     )
     names = {"image": "images", "video": "videos", "audio": "audio"}
-    given = {names[kind]: found for kind, found in media.opened.items() if found}
+    given: dict[str, Any] = {names[kind]: found for kind, found in media.opened.items() if found}
     if "audio" in given:
         given["audio_kwargs"] = {"sampling_rate": 16000}
     if "videos" in given:

@@ -60,7 +60,7 @@ def model_of(directory: Path) -> Any:
 
 def class_name(directory: Path) -> str:
     """The class of a directory's model: config.json may name one that was renamed since."""
-    name = json.loads((directory / "config.json").read_text())["architectures"][0]
+    name: str = json.loads((directory / "config.json").read_text())["architectures"][0]
     return {"Qwen2_5OmniModel": "Qwen2_5OmniForConditionalGeneration"}.get(name, name)
 
 

@@ -64,7 +64,7 @@ def their_template(path: Path, tokenizer: Any) -> str:
     found = kind.get_processor_dict(str(path))[0].get("chat_template")
     if found is None and hasattr(kind, "default_chat_template"):
         found = kind.default_chat_template.fget(None)
-    return found or tokenizer.chat_template
+    return str(found or tokenizer.chat_template)
 
 
 def processor_class(path: Path) -> str:
