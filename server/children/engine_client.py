@@ -26,7 +26,7 @@ from shm import ChannelClosed, ChannelError
 # What each unit of work adds to the time that a step may take: generous for a large model on a small CPU.
 SECONDS_PER_TOKEN = 0.5
 SECONDS_PER_PATCH = 0.05
-SECONDS_PER_PAIR = 1e-5  # of patches that see each other; two cores took 4e-6 in a tower of 32 full blocks
+SECONDS_PER_PAIR = 1e-5  # of patches that see each other; two busy cores took 4e-6 in a tower of 32 full blocks
 
 
 class EngineDied(Exception):
