@@ -62,9 +62,15 @@ def omni_marks(checkpoint: Checkpoint) -> Marks:
 
 
 def omni_frame_rules(checkpoint: Checkpoint) -> FrameRules:
-    """The published processor's class says how large a frame may be, whatever the checkpoint says."""
-    found = frame_rules(checkpoint)
-    return msgspec.structs.replace(found, min_pixels=PUBLISHED.min_pixels, max_pixels=PUBLISHED.max_pixels)
+    """The published processor's class says how large a frame may be, over what the files say, which are of pictures.
+
+    Only a checkpoint all of whose frames are smaller than the class's smallest keeps its own bounds: it says what it
+    was trained on, and no save of a published directory looks like that.
+    """
+    own = frame_rules(checkpoint)
+    if own.max_pixels < PUBLISHED.min_pixels:
+        return own
+    return msgspec.structs.replace(own, min_pixels=PUBLISHED.min_pixels, max_pixels=PUBLISHED.max_pixels)
 
 
 def omni_pixel_bounds(checkpoint: Checkpoint) -> PixelBounds:

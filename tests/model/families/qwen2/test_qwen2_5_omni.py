@@ -200,6 +200,7 @@ def planned(
         ({}, {}, (16, (280, 392))),
         ({"size": {"shortest_edge": 3136, "longest_edge": 12544}}, {}, (16, (84, 112))),
         ({"min_pixels": 3136, "max_pixels": 12544}, {}, (16, (84, 112))),
+        ({"size": {"shortest_edge": 3136, "longest_edge": 12845056}}, {}, (16, (280, 392))),
         ({"max_pixels": 12544}, {"max_pixels": 50176}, (16, (168, 252))),
         ({"max_pixels": 12544, "min_pixels": 3136}, {"max_pixels": 6272}, (16, (56, 84))),
         ({"fps": 1}, {}, (8, (280, 392))),
