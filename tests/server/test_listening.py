@@ -95,7 +95,7 @@ def test_a_pair_that_serves_passes(tmp_path: Path) -> None:
     assert scheme_of(HttpConfig()) == "http"
 
 
-def refused(**files: Path) -> str:
+def refused(**files: Any) -> str:
     with pytest.raises(StartFailed) as caught:
         check_tls(HttpConfig(**files))
     message = str(caught.value)
@@ -120,7 +120,7 @@ def test_a_pair_that_does_not_serve_is_one_line(tmp_path: Path) -> None:
 def test_a_key_with_a_password_is_refused_and_nobody_is_asked_for_it(tmp_path: Path) -> None:
     cert, key = write_certificate(tmp_path)
     locked = tmp_path / "locked.pem"
-    command = ["openssl", "pkey", "-in", key, "-aes256", "-passout", "pass:secret", "-out", locked]
+    command = ["openssl", "pkey", "-in", str(key), "-aes256", "-passout", "pass:secret", "-out", str(locked)]
     subprocess.run(command, check=True, capture_output=True)
     assert "the key has a password" in refused(ssl_certfile=cert, ssl_keyfile=locked)
 
