@@ -18,6 +18,9 @@ RUN python -c "import tomllib; print(*tomllib.load(open('pyproject.toml', 'rb'))
     && rm /tmp/requirements.txt
 
 COPY LICENSE README.md ./
+COPY docs ./docs
+COPY examples ./examples
+COPY deploy ./deploy
 COPY configs ./configs
 COPY shm ./shm
 COPY tokenization ./tokenization
@@ -25,12 +28,23 @@ COPY model ./model
 COPY server ./server
 RUN pip install --no-deps --editable . && chmod -R a+rX /app
 
+# --host beats this default. The health check finds the server by the file, whatever port, address or scheme it took.
+ENV PIXELFERRY_HOST=0.0.0.0 PIXELFERRY_URL_FILE=/tmp/pixelferry.url
+
+# docker build --build-arg REVISION=$(git rev-parse HEAD); an argument changes no layer above it.
+ARG VERSION=0.1.0
+ARG REVISION=unknown
+LABEL org.opencontainers.image.title="Pixelferry" \
+      org.opencontainers.image.licenses="Apache-2.0" \
+      org.opencontainers.image.version="$VERSION" \
+      org.opencontainers.image.revision="$REVISION"
+
 USER pixelferry
 EXPOSE 8000
 
 # Alive is not ready: while a checkpoint loads, this is healthy and /health/ready answers 503.
-HEALTHCHECK --interval=10s --timeout=5s --start-period=30s --retries=3 \
-    CMD ["python", "-c", "import urllib.request; urllib.request.urlopen('http://127.0.0.1:8000/health/live', timeout=4)"]
+HEALTHCHECK --interval=10s --timeout=5s --start-period=30s --retries=3 CMD ["/app/deploy/healthcheck.sh"]
 
+# Flags alone are those of `pixelferry serve`; `docker run pixelferry models` runs another command.
 # Nothing is fetched at start. Docker gives /dev/shm only 64 MiB: run with --shm-size larger than --shm-mib.
-ENTRYPOINT ["pixelferry", "serve", "--host", "0.0.0.0"]
+ENTRYPOINT ["/app/deploy/entrypoint.sh"]

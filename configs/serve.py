@@ -31,6 +31,12 @@ class HttpConfig(msgspec.Struct, frozen=True, kw_only=True):
     max_requests: int = 256
     max_n: int = 8
     drain_seconds: float = 30.0
+    api_keys: tuple[bytes, ...] = ()  # SHA-256 of each: a configuration that is printed shows no key
+    api_key_file: Path | None = None
+    ssl_certfile: Path | None = None
+    ssl_keyfile: Path | None = None
+    root_path: str | None = None
+    url_file: Path | None = None
 
 
 class MediaConfig(msgspec.Struct, frozen=True, kw_only=True):

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from configs.serve import EngineConfig, HttpConfig, MediaConfig, ModelConfig, ServeConfig, ShmConfig
-from configs.table import SETTINGS, SettingsError
+from configs.table import REPEATABLE, SETTINGS, Setting, SettingsError
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -21,6 +21,7 @@ PROFILES = REPO / "configs" / "profiles"
 EMBEDDED_NAME = "pixelferry-demo"
 EMBEDDED_MODEL = REPO / "model" / "embedded" / EMBEDDED_NAME
 PREFIX = "PIXELFERRY_"
+KEY_VARIABLE = PREFIX + "API_KEY"
 # Asked for by name, these see a picture at the checkpoint's own size. "auto" does not promise one of them.
 FAST_DEVICES = ("npu", "cuda")
 
@@ -43,7 +44,10 @@ def load_config(argv: Sequence[str], env: Mapping[str, str] | None = None) -> Se
     key, for anything unknown or out of range. `--help` prints and exits with 0.
     """
     env = os.environ if env is None else env
-    flags = vars(_parser().parse_args(list(argv)))
+    known, unknown = _parser().parse_known_args(list(argv))
+    if unknown:
+        raise SettingsError(f"unrecognized arguments: {_without_values(unknown, argv)}")
+    flags = vars(known)
     profile = flags.pop("profile") or env.get(PREFIX + "PROFILE")
     values: dict[str, Any] = {}
     if profile:
@@ -57,8 +61,8 @@ def load_config(argv: Sequence[str], env: Mapping[str, str] | None = None) -> Se
 
 
 def child_env(overrides: Mapping[str, str]) -> dict[str, str]:
-    """This process's own environment with `overrides`."""
-    return {**os.environ, **overrides}
+    """This process's own environment with `overrides`, without the keys: a child has no use for them."""
+    return {name: value for name, value in os.environ.items() if name != KEY_VARIABLE} | dict(overrides)
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -75,7 +79,7 @@ def _parser() -> argparse.ArgumentParser:
             setting.flag,
             dest=setting.name,
             metavar=setting.metavar,
-            action="append" if setting.kind == "paths" else "store",
+            action="append" if setting.kind in REPEATABLE else "store",
             help=setting.help_text().replace("%", "%%"),
         )
     return parser
@@ -88,12 +92,24 @@ def _from_env(env: Mapping[str, str]) -> dict[str, Any]:
         rest = variable.removeprefix(PREFIX)
         if variable in known and not LINK_VALUE.match(env[variable]):
             setting = known[variable]
-            text = env[variable]
-            raw = [part for part in text.split(os.pathsep) if part] if setting.kind == "paths" else text
-            values[setting.name] = setting.parse(raw, variable)
+            values[setting.name] = setting.parse(_split(setting, env[variable]), variable)
         elif rest != "PROFILE" and not SERVICE_LINK.fullmatch(rest):
             raise SettingsError(f"{variable}: no such setting; `pixelferry serve --help` lists them")
     return values
+
+
+def _split(setting: Setting, text: str) -> str | list[str]:
+    """A variable's text; of a setting that may be repeated, its parts."""
+    if setting.kind == "secrets":
+        return text.split()
+    return [part for part in text.split(os.pathsep) if part] if setting.kind == "paths" else text
+
+
+def _without_values(words: Sequence[str], argv: Sequence[str]) -> str:
+    """Unknown words of a command line, without what may be a key: `--api-kye sk-1`, `--api-key sk-1 sk-2`."""
+    if any(word.startswith("--api") for word in argv):
+        words = [word.partition("=")[0] for word in words if word.startswith("-")] or ["a word after --api-key"]
+    return " ".join(words)
 
 
 def _from_profile(name: str) -> dict[str, Any]:

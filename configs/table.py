@@ -1,14 +1,22 @@
 """The table of settings: for each its one name, place in ServeConfig, unit, range and help."""
 
+import hashlib
 import os
+import re
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, get_args
 
 from configs.serve import MIB, Device, Dtype, ModelConfig, ServeConfig
 
-Kind = Literal["text", "int", "float", "choice", "directory", "path", "paths"]
-METAVARS = {"text": "NAME", "int": "N", "float": "N", "choice": "X", "directory": "DIR", "path": "DIR", "paths": "DIR"}
+Kind = Literal["text", "int", "float", "choice", "directory", "path", "paths", "file", "written", "prefix", "secrets"]
+METAVARS = {
+    "text": "NAME", "int": "N", "float": "N", "choice": "X", "directory": "DIR", "path": "DIR", "paths": "DIR",
+    "file": "FILE", "written": "FILE", "prefix": "PATH", "secrets": "KEY",
+}  # fmt: skip
+REPEATABLE: tuple[Kind, ...] = ("paths", "secrets")
+SECRET = re.compile(r"[\x21-\x7e]+")  # what a header can carry as one word
+_PREFIX = re.compile(r"(/[A-Za-z0-9._~-]+)+")
 
 DEFAULTS = ServeConfig(model=ModelConfig(path=Path(), served_name=""))
 
@@ -63,9 +71,17 @@ class Setting:
             return tuple(self._directory(entry, source) for entry in entries)
         if self.kind == "directory":
             return self._directory(raw, source)
+        if self.kind == "secrets":
+            return self._digests(raw if isinstance(raw, list) else [raw], source)
         text = self._text(raw, source)
-        if self.kind == "path":
+        if self.kind in ("path", "written"):
             return Path(os.path.abspath(text))
+        if self.kind == "file" and not os.path.isfile(text):
+            raise SettingsError(f"{source}: {os.path.abspath(text)} is not a file that can be found")
+        if self.kind == "file":
+            return Path(os.path.abspath(text))
+        if self.kind == "prefix" and not _PREFIX.fullmatch(text):
+            raise SettingsError(f"{source}: expected a path as /llm, without a slash at its end, got {text!r}")
         if self.choices and text not in self.choices:
             raise SettingsError(f"{source}: {text!r} is none of {', '.join(self.choices)}")
         return text
@@ -74,6 +90,12 @@ class Setting:
         if not isinstance(raw, str) or not raw.strip() or "\0" in raw:
             raise SettingsError(f"{source}: expected a text that is not empty, got {raw!r}")
         return raw
+
+    def _digests(self, keys: list[object], source: str) -> tuple[bytes, ...]:
+        """SHA-256 of each key. Nothing that was given is shown: it may be a key with a slip in it."""
+        if not keys or not all(isinstance(key, str) and SECRET.fullmatch(key) for key in keys):
+            raise SettingsError(f"{source}: expected a key, which is printable ASCII without blanks, and not empty")
+        return tuple(hashlib.sha256(str(key).encode("ascii")).digest() for key in keys)
 
     def _directory(self, raw: object, source: str) -> Path:
         path = Path(os.path.abspath(self._text(raw, source)))
@@ -132,6 +154,31 @@ SETTINGS: tuple[Setting, ...] = (
         help="how long SIGTERM waits for running requests",
     ),
     Setting(
+        name="api_key", section="http", field="api_keys", kind="secrets",
+        help="key that clients send as `Authorization: Bearer KEY`; repeatable; `ps` shows it to every user of the "
+        "machine: prefer PIXELFERRY_API_KEY or api_key_file",
+    ),
+    Setting(
+        name="api_key_file", section="http", field="api_key_file", kind="file",
+        help="file with one key a line, read again when it changes",
+    ),
+    Setting(
+        name="ssl_certfile", section="http", field="ssl_certfile", kind="file",
+        help="certificate chain in PEM: the server speaks TLS and nothing else",
+    ),
+    Setting(
+        name="ssl_keyfile", section="http", field="ssl_keyfile", kind="file",
+        help="private key of ssl_certfile in PEM, without a password; absent when it stands in ssl_certfile",
+    ),
+    Setting(
+        name="root_path", section="http", field="root_path", kind="prefix",
+        help="prefix that a proxy leaves in the path: every route answers with and without it",
+    ),
+    Setting(
+        name="url_file", section="http", field="url_file", kind="written",
+        help="file for the server's URL while it listens; the container's health check reads it",
+    ),
+    Setting(
         name="allow_media_root", section="media", field="roots", kind="paths",
         help="directory whose files a chat may name by path; repeatable; none by default",
     ),
@@ -174,7 +221,8 @@ SETTINGS: tuple[Setting, ...] = (
     ),
     Setting(
         name="shm_root", section="shm", field="root", kind="path",
-        help="directory of the shared memory; one directory per user on the machine's shared-memory mount when absent",
+        help="directory of the shared memory, or one that others may enter, too: then one of ours inside it; one "
+        "directory per user on the machine's shared-memory mount when absent",
     ),
     Setting(
         name="shm_mib", section="shm", field="pool_bytes", kind="int", unit="MiB", scale=MIB, low=1, high=1 << 20,

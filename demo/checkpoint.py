@@ -85,7 +85,8 @@ def write_files(path: Path, tokenizer: Tokenizer, sizes: Sizes) -> None:
          "errors": "replace", "extra_special_tokens": {
              "image_token": "<|IMAGE|>", "audio_token": "<|AUDIO|>", "video_token": "<|VIDEO|>",
              "vision_bos_token": "<|vision_bos|>", "vision_eos_token": "<|vision_eos|>",
-             "audio_bos_token": "<|audio_bos|>", "audio_eos_token": "<|audio_eos|>"}},
+             "audio_bos_token": "<|audio_bos|>", "audio_eos_token": "<|audio_eos|>"},
+         "chat_template": _TEMPLATE},  # there, too: tools that load the tokenizer alone find it nowhere else
     )  # fmt: skip
     _write(path / "chat_template.json", {"chat_template": _TEMPLATE})
     grid = {"patch_size": sizes.patch, "merge_size": sizes.merge, "temporal_patch_size": 2,

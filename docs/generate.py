@@ -22,7 +22,11 @@ SECTIONS = {
     "engine": "Engine",
     "": "Processes",
 }
-KINDS = {"text": "text", "directory": "an existing directory", "paths": "existing directories", "path": "a directory"}
+KINDS = {
+    "text": "text", "directory": "an existing directory", "paths": "existing directories", "path": "a directory",
+    "file": "an existing file", "written": "a file", "prefix": "a path such as `/llm`",
+    "secrets": "printable ASCII without blanks",
+}  # fmt: skip
 
 
 def sentence(path: Path) -> str | None:

@@ -14,7 +14,7 @@ from server.defaults import with_own_pixels
 from server.report import version
 from server.requests.model_card import read_model_card
 from server.run import serve
-from shm import OwnerError, default_root
+from shm import OwnerError, default_root, private_root
 
 USAGE = """usage: python -m server COMMAND
 
@@ -52,7 +52,8 @@ def run_server(argv: list[str]) -> int:
         return complain(error, 2)
     try:
         config = with_own_pixels(config)
-        uvloop.run(serve(config, read_model_card(config), config.shm.root or default_root()))
+        root = default_root() if config.shm.root is None else private_root(config.shm.root)
+        uvloop.run(serve(config, read_model_card(config), root))
     except (CheckpointError, OwnerError, StartFailed) as error:
         return complain(error, 1)
     return 0

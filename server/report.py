@@ -4,7 +4,7 @@ import importlib.metadata
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-from configs.serve import GIB, KIB, MIB, MediaConfig, ServeConfig
+from configs.serve import GIB, KIB, MIB, HttpConfig, MediaConfig, ServeConfig
 from configs.settings import EMBEDDED_MODEL
 from model.engine.messages import EngineReady
 from model.family import PixelBounds
@@ -70,6 +70,7 @@ def describe(config: ServeConfig, card: ModelCard, root: Path, pool_bytes: int) 
                     ("workers", str(config.workers)),
                     ("shared memory", f"{root}, {pool_note(config.shm.pool_bytes, pool_bytes)}"),
                     ("media from", roots),
+                    ("API keys", _keys(config.http)),
                 ],
             ),
             table(
@@ -90,6 +91,13 @@ def describe(config: ServeConfig, card: ModelCard, root: Path, pool_bytes: int) 
             ),
         ]
     )
+
+
+def _keys(http: HttpConfig) -> str:
+    """How many there are, or where they stand; never one of them."""
+    given = [str(len(http.api_keys))] if http.api_keys else []
+    given += [f"those in {http.api_key_file}"] if http.api_key_file else []
+    return " and ".join(given) or "none: whoever reaches the address may ask"
 
 
 def _image_pixels(most: int, own: PixelBounds | None) -> str:

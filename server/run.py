@@ -3,7 +3,6 @@
 import asyncio
 import contextlib
 import logging
-import os
 import signal
 import socket
 from collections.abc import Iterator
@@ -17,10 +16,12 @@ from model.engine.messages import FromEngine, StartEngine
 from server.children.background import Background
 from server.children.engine_client import EngineClient
 from server.children.processes import END_SECONDS, Ownership, Role, launch
-from server.children.supervisor import ChildObserver, StartFailed, Supervisor
+from server.children.supervisor import ChildObserver, Supervisor
 from server.children.worker_pool import WorkerPool
 from server.http.app import create_app
 from server.http.body_limits import BodyBudget
+from server.http.keys import ApiKeys
+from server.listening import check_temporary_directory, check_tls, exposed, keys_of, listen, scheme_of, url_in, url_of
 from server.metrics import Metrics
 from server.report import describe, describe_engine
 from server.requests.model_card import ModelCard
@@ -34,6 +35,10 @@ log = logging.getLogger("pixelferry")
 SWEEP_SECONDS = 30.0
 SETTLE_SECONDS = 3.0  # how long a drain waits for children to let go of memory that is removed anyhow
 KEEP_CONNECTION_SECONDS = 30
+OPEN_TO_ALL = (
+    "ANYBODY who reaches %s may use this server: it has no API key. Set PIXELFERRY_API_KEY or --api-key-file, or "
+    "listen on 127.0.0.1 (docs/behind-a-proxy.md)"
+)
 LAST_BYTES_SECONDS = 2  # for answers that are complete and not yet sent
 
 
@@ -46,8 +51,11 @@ class HttpServer(uvicorn.Server):
 
 
 class Server:
-    def __init__(self, config: ServeConfig, card: ModelCard, owner: Owner, pool_bytes: int) -> None:
+    def __init__(
+        self, config: ServeConfig, card: ModelCard, owner: Owner, pool_bytes: int, keys: ApiKeys | None = None
+    ) -> None:
         self._config = config
+        self._keys = keys
         self._owner = owner
         self._background = Background()
         self._metrics = Metrics()
@@ -152,7 +160,7 @@ class Server:
         assert self._engine.info is not None
         limit = self._service.card.max_model_len
         print(describe_engine(self._engine.info, limit, self._pool_bytes), flush=True)
-        print(f"Pixelferry ready on {url_of(sock)}", flush=True)
+        print(f"Pixelferry ready on {url_of(sock, scheme_of(self._config.http))}", flush=True)
         await asyncio.Event().wait()
 
     async def _sweep(self) -> None:
@@ -166,7 +174,8 @@ class Server:
 
     def _http(self) -> HttpServer:
         config = self._config.http
-        app = create_app(self._service, config.max_body_bytes, BodyBudget(config.max_inflight_bytes))
+        bodies = BodyBudget(config.max_inflight_bytes)
+        app = create_app(self._service, config.max_body_bytes, bodies, keys=self._keys, root_path=config.root_path)
         return HttpServer(
             uvicorn.Config(
                 app,
@@ -179,6 +188,8 @@ class Server:
                 server_header=False,
                 timeout_keep_alive=KEEP_CONNECTION_SECONDS,
                 timeout_graceful_shutdown=LAST_BYTES_SECONDS,
+                ssl_certfile=config.ssl_certfile,
+                ssl_keyfile=config.ssl_keyfile,
             )
         )
 
@@ -217,36 +228,23 @@ class Server:
         )
 
 
-def listen(host: str, port: int) -> socket.socket:
-    """A listening socket. Raises StartFailed when the address cannot be had."""
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    try:
-        return socket.create_server((host, port), family=family, backlog=2048)
-    except TypeError:  # what cannot be encoded as a host name
-        raise StartFailed(f"cannot listen on {host}:{port}: not a host name") from None
-    except OSError as error:
-        why = os.strerror(error.errno) if error.errno and error.errno > 0 else error.strerror  # gaierror's are negative
-        raise StartFailed(f"cannot listen on {host}:{port}: {str(why).partition(' (while')[0]}") from None
-
-
-def url_of(sock: socket.socket) -> str:
-    """Where a client on this machine reaches the socket."""
-    host, port = sock.getsockname()[:2]
-    host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)
-    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
-
-
 async def serve(config: ServeConfig, card: ModelCard, root: Path) -> None:
     """Run one server under `root` until a signal ends it. Whatever happens, nothing of it stays in shared memory.
 
     Raises StartFailed, and shm.owner.OwnerError for a root that is not ours.
     """
+    check_temporary_directory()
+    check_tls(config.http)
+    keys = keys_of(config.http)
     with listen(config.http.host, config.http.port) as sock:
         owner = Owner.claim(root)
         try:
             # A pool larger than its file system would answer "later" to what can never fit.
             pool_bytes = min(config.shm.pool_bytes, room(root))
             print(describe(config, card, root, pool_bytes), flush=True)
-            await Server(config, card, owner, pool_bytes).run(sock)
+            if keys is None and exposed(sock):
+                log.warning(OPEN_TO_ALL, config.http.host)
+            with url_in(config.http.url_file, url_of(sock, scheme_of(config.http))):
+                await Server(config, card, owner, pool_bytes, keys).run(sock)
         finally:
             owner.close()

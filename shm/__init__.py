@@ -2,7 +2,7 @@
 
 from shm.channel import AsyncChannel, Channel, ChannelClosed, ChannelError, channel_pair
 from shm.client import Segment, create_shm, get_data_from_shm, release_shared_memory
-from shm.owner import Owner, OwnerError, SweepReport, default_root, room, sweep, sweep_if_last
+from shm.owner import Owner, OwnerError, SweepReport, default_root, private_root, room, sweep, sweep_if_last
 from shm.pool import NeverFits, Pool, PoolFull, PoolStats
 from shm.segment import (
     SegmentError,
@@ -48,6 +48,7 @@ __all__ = [
     "encode_shm_name_to_int64",
     "file_bytes",
     "get_data_from_shm",
+    "private_root",
     "read_segment",
     "release_shared_memory",
     "room",

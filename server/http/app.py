@@ -11,9 +11,11 @@ from server.http import errors
 from server.http.body_limits import BodyBudget, BodyLimits
 from server.http.envelope import Envelope
 from server.http.health import readiness
+from server.http.keys import ApiKeys, RequireKey
 from server.http.native import NativeSerializer, read_native
 from server.http.openai import CompletionSerializer, read_openai
 from server.http.responses import EventStream, Serializer, json_response, json_result, whole_answer
+from server.http.root_path import RootPath
 from server.http.tokenize import read_tokenize, token_counts
 from server.requests.answer import Sink
 from server.requests.refusal import not_found
@@ -25,12 +27,19 @@ log = logging.getLogger("pixelferry.http")
 LOOK = ["GET", "HEAD"]  # the HTTP server leaves the body of an answer to HEAD out
 
 
-def create_app(service: RequestService, max_body_bytes: int, bodies: BodyBudget) -> FastAPI:
-    """The ASGI application. `bodies` counts the bytes of request bodies that are held."""
+def create_app(
+    service: RequestService, max_body_bytes: int, bodies: BodyBudget, *, keys: ApiKeys | None = None,
+    root_path: str | None = None,
+) -> FastAPI:  # fmt: skip
+    """The ASGI application. `bodies` counts the bytes of request bodies that are held; without `keys` all may ask."""
     app = FastAPI(title="Pixelferry", openapi_url=None, docs_url=None, redoc_url=None, redirect_slashes=False)
     errors.install(app)
     app.add_middleware(BodyLimits, max_body_bytes=max_body_bytes, budget=bodies, on_refused=service.metrics.reject)
-    app.add_middleware(Envelope)  # added last: it surrounds the limits
+    if keys is not None:
+        app.add_middleware(RequireKey, keys=keys, on_refused=service.metrics.reject)  # before a byte of a body is read
+    app.add_middleware(Envelope)  # added after those: it surrounds the limits
+    if root_path is not None:
+        app.add_middleware(RootPath, prefix=root_path)  # the outermost: all others see one path for one route
     add_chat_routes(app, service)
     add_model_routes(app, service)
     add_health_routes(app, service, bodies)

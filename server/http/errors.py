@@ -15,6 +15,7 @@ from tokenization.chat.errors import ChatError, shortened
 
 STATUS: Mapping[Kind, int] = {
     "invalid_request": 400,
+    "unauthorized": 401,
     "not_found": 404,
     "body_too_large": 413,
     "overloaded": 429,
@@ -33,7 +34,9 @@ def body_of(error: Refusal, request_id: str) -> dict[str, Any]:
 
 
 def headers_of(error: Refusal) -> dict[str, str]:
-    """Retry-After in whole seconds, at least 1, where the refusal says when to come back."""
+    """Retry-After in whole seconds, at least 1, where the refusal says when to come back; how to log in at a 401."""
+    if error.kind == "unauthorized":
+        return {"www-authenticate": "Bearer"}
     return {} if error.retry_after is None else {"retry-after": str(max(1, math.ceil(error.retry_after)))}
 
 

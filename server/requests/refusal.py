@@ -2,7 +2,9 @@
 
 from typing import Literal
 
-Kind = Literal["invalid_request", "not_found", "body_too_large", "overloaded", "unavailable", "internal"]
+Kind = Literal[
+    "invalid_request", "unauthorized", "not_found", "body_too_large", "overloaded", "unavailable", "internal"
+]
 
 
 class Refusal(Exception):
@@ -23,6 +25,11 @@ class Refusal(Exception):
 def invalid_request(message: str, param: str | None = None, code: str | None = None) -> Refusal:
     """The client's chat or parameters; `param` is the path of the offending field."""
     return Refusal("invalid_request", message, param=param, code=code)
+
+
+def unauthorized(message: str) -> Refusal:
+    """No key of this server came with the request."""
+    return Refusal("unauthorized", message, code="invalid_api_key")
 
 
 def not_found(message: str, param: str | None = None, code: str | None = None) -> Refusal:

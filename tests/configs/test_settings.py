@@ -1,5 +1,6 @@
 """One setting, three spellings, rising precedence; whatever is wrong is named."""
 
+import hashlib
 import os
 import sys
 from pathlib import Path
@@ -87,6 +88,10 @@ def test_media_roots_are_repeatable_and_separated(tmp_path: Path) -> None:
         (["--served-model-name", ""], r"^--served-model-name: expected a text"),
         (["--max-pixel", "9"], "unrecognized arguments: --max-pixel"),  # no abbreviations, no typos
         (["extra"], "unrecognized arguments: extra"),
+        (["--root-path", "llm"], r"^--root-path: expected a path as /llm, .*, got 'llm'"),
+        (["--root-path", "/llm/"], r"^--root-path: expected a path as /llm, without a slash at its end"),
+        (["--api-key-file", "/no/such"], r"^--api-key-file: /no/such is not a file that can be found"),
+        (["--ssl-certfile", "/"], r"^--ssl-certfile: / is not a file that can be found"),
         (["--profile", "nope"], r"--profile nope: cannot read .*known names: .*cpu"),
     ],
 )
@@ -119,6 +124,42 @@ def test_a_wrong_variable_is_named() -> None:
         load_config([], {"PIXELFERRY_MAX_SEQS": "many"})
     with pytest.raises(SettingsError, match=r"^PIXELFERRY_MAX_SEQ: no such setting"):
         load_config([], {"PIXELFERRY_MAX_SEQ": "3"})
+
+
+@pytest.mark.parametrize(
+    ("argv", "env"),
+    [
+        (["--api-key", "geheim heit"], {}),
+        (["--api-key", "geheim\u00e9"], {}),
+        (["--api-key", "x", "geheim"], {}),
+        (["--api-kye", "geheim"], {}),
+        (["--api-kye=geheim"], {}),
+        (["--api-key", "geheim", "--prot", "1"], {}),
+        ([], {"PIXELFERRY_API_KEY": "geheim\x00"}),
+        ([], {"PIXELFERRY_API_KEYS": "geheim"}),
+    ],
+)
+def test_a_wrong_setting_shows_no_key(argv: list[str], env: dict[str, str]) -> None:
+    with pytest.raises(SettingsError) as caught:
+        load_config(argv, env)
+    assert "geheim" not in str(caught.value)
+
+
+@pytest.mark.parametrize("text", ["", "  ", "\n"])
+def test_a_variable_without_a_key_does_not_open_the_server(text: str) -> None:
+    with pytest.raises(SettingsError, match="^PIXELFERRY_API_KEY: expected a key"):
+        load_config([], {"PIXELFERRY_API_KEY": text})
+
+
+def test_keys_are_kept_as_digests_and_from_no_child_seen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    one, two = (hashlib.sha256(key).digest() for key in (b"one", b"two"))
+    config = load_config(["--api-key", "one", "--api-key", "two"], {"PIXELFERRY_API_KEY": "else"})
+    assert config.http.api_keys == (one, two) and "'one'" not in repr(config)
+    assert load_config([], {"PIXELFERRY_API_KEY": " one\ntwo\n"}).http.api_keys == (one, two)
+    (tmp_path / "mine.toml").write_text('api_key = ["one", "two"]\n')
+    assert load_config(["--profile", str(tmp_path / "mine.toml")], {}).http.api_keys == (one, two)
+    monkeypatch.setenv("PIXELFERRY_API_KEY", "one")
+    assert "PIXELFERRY_API_KEY" not in child_env({}) and "PIXELFERRY_SHM_ROOT" in child_env({})
 
 
 def test_what_kubernetes_writes_for_a_service_is_passed_over() -> None:
@@ -163,8 +204,13 @@ def sample(setting: Setting, directory: Path) -> tuple[str, Any]:
     if setting.kind in ("int", "float"):
         number = int(setting.low or 0) + 77 if setting.high is None or setting.high > 1000 else int(setting.high)
         return str(number), number * setting.scale
-    if setting.kind == "text":
-        return "else", "else"
+    if setting.kind in ("text", "prefix"):
+        return "/else", "/else"
+    if setting.kind == "secrets":
+        return "sk-1", (hashlib.sha256(b"sk-1").digest(),)
+    if setting.kind == "file":
+        directory = directory / "file"
+        directory.touch()
     return str(directory), (directory,) if setting.kind == "paths" else directory
 
 

@@ -9,6 +9,7 @@ import torch
 from tokenizers import Tokenizer
 
 from configs.checkpoint import Checkpoint
+from configs.settings import EMBEDDED_MODEL
 from demo.checkpoint import (
     GROUNDING,
     PADS,
@@ -110,3 +111,17 @@ def test_the_published_class_finds_every_weight(path: Path) -> None:
     assert told["missing_keys"] <= {"model.audio_tower.audio_bos_eos_token.weight"}
     assert not told["unexpected_keys"] and not told["mismatched_keys"]
     assert sum(parameter.numel() for parameter in model.parameters()) < 6_000_000
+
+
+def test_the_tokenizer_alone_has_the_processors_template(path: Path) -> None:
+    """Load generators read the tokenizer's files only. The committed files are those that this code writes."""
+    import transformers
+
+    files = ("chat_template.json", "tokenizer_config.json")
+    written, committed = ([(where / file).read_text() for file in files] for where in (path, EMBEDDED_MODEL))
+    assert written == committed
+    template = json.loads(written[0])["chat_template"]
+    assert json.loads(written[1])["chat_template"] == template
+    chat = [{"role": "user", "content": "Hi"}]
+    rendered = transformers.AutoTokenizer.from_pretrained(path).apply_chat_template(chat, tokenize=False)
+    assert rendered == "<|im_start|>user\nHi<|im_end|>\n"

@@ -18,7 +18,7 @@ import numpy as np
 from PIL import Image
 
 REPO = Path(__file__).resolve().parents[2]
-READY = re.compile(r"^Pixelferry ready on (http://\S+)$", re.MULTILINE)
+READY = re.compile(r"^Pixelferry ready on (https?://\S+)$", re.MULTILINE)
 NAME = re.compile(r"[0-9a-f]{11}")  # a leased segment; an idle one ends with .idle
 # Small enough for two cores; everything that a test asserts holds for any size.
 SMALL = ["--port", "0", "--device", "cpu", "--kv-cache-mib", "64", "--threads", "1"]

@@ -13,7 +13,7 @@ from model.registry import architectures
 from server import __main__ as program
 from server.children.supervisor import StartFailed
 from server.requests.model_card import ModelCard
-from shm import OwnerError, default_root
+from shm import OwnerError, default_root, private_root
 from tests.tiny.qwen2_vl import write_json
 
 Captured = pytest.CaptureFixture[str]
@@ -71,7 +71,7 @@ def test_settings_cards_and_root_reach_the_server(tmp_path: Path, monkeypatch: p
     given = served(monkeypatch)
     assert program.main(["serve", "--port", "8123", "--shm-root", str(tmp_path)]) == 0
     config, card, root = given
-    assert (config.http.port, card.name, root) == (8123, EMBEDDED_NAME, tmp_path)
+    assert (config.http.port, card.name, root) == (8123, EMBEDDED_NAME, private_root(tmp_path))
 
 
 def test_the_users_own_root_is_taken_where_none_is_named(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -69,3 +69,11 @@ def test_a_pool_that_was_cut_is_said(tokenizer: BPETokenizer) -> None:
     assert "at most 1 GiB, all there is, instead of --shm-mib's 2 GiB" in said(
         tokenizer, ("image",), "--shm-mib", "2048"
     )
+
+
+def test_keys_are_counted_and_not_shown(tokenizer: BPETokenizer, tmp_path: Path) -> None:
+    file = tmp_path / "keys"
+    file.write_text("geheim-3\n")
+    text = said(tokenizer, (), "--api-key", "geheim-1", "--api-key", "geheim-2", "--api-key-file", str(file))
+    assert f"API keys               2 and those in {file}\n" in text and "geheim" not in text
+    assert "API keys               none: whoever" in said(tokenizer, ())

@@ -16,7 +16,8 @@ from model.engine.messages import EngineReady, StartEngine
 from server import run as program
 from server.children.processes import Ownership, Role
 from server.children.supervisor import StartFailed
-from server.run import Server, listen, url_of
+from server.listening import listen, url_of
+from server.run import Server
 from shm import ChannelClosed, Owner
 from tests.server.doubles import ChannelDouble, ChildDouble, card, until
 from tokenization.messages import StartWorker, WorkerReady
@@ -75,7 +76,7 @@ class RunningServer:
     def __init__(self, server: Server, sock: socket.socket, children: list[Pretender], graces: list[float]) -> None:
         self.server, self.children, self.graces = server, children, graces
         self.service = server._service
-        self.url = url_of(sock)
+        self.url = url_of(sock, "http")
         self.task = asyncio.create_task(server.run(sock))
 
     async def ready(self) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from shm import Owner, OwnerError, SweepReport, default_root, room, sweep
+from shm import Owner, OwnerError, SweepReport, default_root, private_root, room, sweep
 from shm.ledger import Ledger
 from shm.owner import path_file
 from shm.segment import SegmentFull, fresh_name
@@ -155,3 +155,79 @@ def test_a_file_system_without_a_limit_has_room_for_any_pool(root: Path, monkeyp
     assert (endless.f_blocks, endless.f_frsize) == (0, real.f_frsize)
     monkeypatch.setattr(os, "statvfs", lambda path: endless)
     assert room(root) >= 1 << 60
+
+
+# ---- a root that others may enter
+
+
+@pytest.fixture
+def shared(tmp_path: Path) -> Path:
+    """A directory as Kubernetes mounts an emptyDir."""
+    path = tmp_path / "shared"
+    path.mkdir()
+    path.chmod(0o777)
+    return path
+
+
+@pytest.mark.parametrize("mode", [0o755, 0o777, 0o1777, 0o2777, 0o750])
+def test_a_root_that_others_may_enter_is_used_through_our_own_directory(tmp_path: Path, mode: int) -> None:
+    shared = tmp_path / "shared"
+    shared.mkdir()
+    shared.chmod(mode)
+    root = private_root(shared)
+    assert root == shared / f"pixelferry-{os.geteuid()}"
+    owner = Owner.claim(root)
+    put(owner)
+    assert os.listdir(shared) == [root.name] and root.stat().st_mode & 0o777 == 0o700
+    assert shared.stat().st_mode & 0o7777 == mode
+    owner.close()
+    assert os.listdir(shared) == []
+
+
+def test_a_private_or_missing_root_is_taken_as_it_is(tmp_path: Path) -> None:
+    (tmp_path / "mine").mkdir(mode=0o700)
+    (tmp_path / "file").write_text("")
+    (tmp_path / "link").symlink_to("/")  # whoever may replace a link may lead us anywhere
+    for name in ("mine", "missing", "file", "link", "missing/further"):
+        assert private_root(tmp_path / name) == tmp_path / name
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root gives files away")
+@pytest.mark.parametrize("mode", [0o777, 0o1777])
+def test_a_directory_that_somebody_else_made_first_is_refused(shared: Path, mode: int) -> None:
+    shared.chmod(mode)
+    root = private_root(shared)
+    root.mkdir(mode=0o700)
+    os.chown(root, 12345, 12345)
+    for refuse in (Owner.claim, sweep):
+        with pytest.raises(OwnerError, match=rf"^{root} belongs to user 12345, .*: remove it, or name another"):
+            refuse(root)
+    assert os.listdir(root) == []
+
+
+def test_a_link_or_an_open_directory_in_the_place_of_ours_is_refused(shared: Path, tmp_path: Path) -> None:
+    root = private_root(shared)
+    (tmp_path / "elsewhere").mkdir(mode=0o700)
+    root.symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(OwnerError, match="is not a directory"):
+        Owner.claim(root)
+    root.unlink()
+    root.mkdir()
+    root.chmod(0o777)
+    with pytest.raises(OwnerError, match="has mode 0777; only 0700"):
+        Owner.claim(root)
+    assert os.listdir(tmp_path / "elsewhere") == os.listdir(root) == []
+
+
+def test_a_directory_that_is_put_in_the_place_of_ours_later_gets_no_segment(shared: Path) -> None:
+    """Without the sticky bit anybody may rename what lies in a shared directory."""
+    root = private_root(shared)
+    owner = Owner.claim(root)
+    root.rename(shared / "taken-away")
+    root.mkdir(mode=0o777)
+    (root / f"{owner.name}.owner").touch()
+    with pytest.raises(OwnerError, match="the owner file was removed by somebody"):
+        put(owner)
+    shutil.rmtree(root)
+    (shared / "taken-away").rename(root)
+    owner.close()

@@ -19,12 +19,14 @@ from server.requests.refusal import (
     invalid_request,
     not_found,
     overloaded,
+    unauthorized,
     unavailable,
 )
 from tokenization.chat.errors import ChatError
 
 CLIENTS: list[tuple[Refusal, int, str]] = [
     (invalid_request("no", "messages[0]", "odd"), 400, "invalid_request_error"),
+    (unauthorized("no"), 401, "invalid_request_error"),
     (not_found("no", "model", "model_not_found"), 404, "invalid_request_error"),
     (body_too_large(3), 413, "invalid_request_error"),
     (overloaded("no", "queue_full"), 429, "rate_limit_error"),
@@ -155,3 +157,8 @@ def test_what_the_framework_finds_wrong_names_its_field() -> None:
     error = answer.json()["error"]
     assert (answer.status_code, error["type"], error["param"]) == (400, "invalid_request_error", "path.n")
     assert "integer" in error["message"]
+
+
+def test_a_401_says_how_to_log_in() -> None:
+    assert headers_of(unauthorized("no")) == {"www-authenticate": "Bearer"}
+    assert body_of(unauthorized("no"), "r")["error"]["code"] == "invalid_api_key"

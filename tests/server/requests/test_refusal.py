@@ -12,6 +12,7 @@ from server.requests.refusal import (
     invalid_request,
     not_found,
     overloaded,
+    unauthorized,
     unavailable,
 )
 
@@ -39,6 +40,11 @@ def test_a_body_that_is_too_large_is_told_the_limit() -> None:
     assert "4096 bytes" in found.message
 
 
+def test_who_has_no_key_is_told_so_and_need_not_come_back() -> None:
+    found = unauthorized("no key")
+    assert (found.kind, found.code, found.param, found.retry_after) == ("unauthorized", "invalid_api_key", None, None)
+
+
 def test_a_fault_of_ours_has_a_code_and_no_time() -> None:
     assert (internal("broken").kind, internal("broken").code) == ("internal", "internal")
     assert internal("broken", "worker_died").code == "worker_died"
@@ -53,4 +59,4 @@ def test_a_refusal_is_raised_and_shown_by_its_message() -> None:
 
 def test_every_kind_has_a_name_to_make_it_by() -> None:
     made = [invalid_request("x"), not_found("x"), body_too_large(1), overloaded("x", "c"), unavailable("x", "c")]
-    assert {found.kind for found in (*made, internal("x"))} == set(get_args(Kind))
+    assert {found.kind for found in (*made, internal("x"), unauthorized("x"))} == set(get_args(Kind))

@@ -1,0 +1,118 @@
+"""Who may ask: API keys, and the 401 for whoever has none of them. Knows digests; a key itself is never kept."""
+
+import hashlib
+import hmac
+import logging
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from configs.table import SECRET
+from server.http.errors import error_response
+from server.requests.refusal import unauthorized
+
+log = logging.getLogger("pixelferry.http")
+
+OPEN_PATHS = frozenset({"/health", "/health/live", "/health/ready", "/ping"})  # what probes ask, which hold no keys
+REREAD_SECONDS = 1.0  # how long a key that was taken out of the file may still pass
+_MAX_FILE_BYTES = 1 << 20
+
+
+class KeyFileError(Exception):
+    """The key file cannot be taken: the message names file and line, and shows nothing of what stands there."""
+
+
+def read_key_file(path: Path) -> tuple[bytes, ...]:
+    """SHA-256 of each key: one a line; blank lines, and lines that begin with #, say nothing. Raises KeyFileError."""
+    try:
+        with path.open("rb") as file:
+            content = file.read(_MAX_FILE_BYTES + 1)
+    except OSError as error:
+        raise KeyFileError(f"--api-key-file: {path} cannot be read: {error.strerror}") from None
+    if len(content) > _MAX_FILE_BYTES:
+        raise KeyFileError(f"--api-key-file: {path} is larger than {_MAX_FILE_BYTES} bytes")
+    digests = []
+    for number, line in enumerate(content.decode("ascii", errors="replace").splitlines(), 1):
+        key = line.strip()
+        if key and not key.startswith("#"):
+            if not SECRET.fullmatch(key):
+                raise KeyFileError(f"--api-key-file: {path}, line {number}: a key is printable ASCII without blanks")
+            digests.append(hashlib.sha256(key.encode("ascii")).digest())
+    return tuple(digests)
+
+
+class ApiKeys:
+    """The keys of the command line or environment, and those of a file, which is read again while the server runs.
+
+    The file is read as a request comes, at most once a second, by its name: so a replaced link, as Kubernetes
+    replaces a secret, counts as a change. While the file cannot be taken its last keys hold; an empty one has none.
+    """
+
+    def __init__(
+        self, fixed: tuple[bytes, ...], file: Path | None, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        """Raises KeyFileError for a file that cannot be taken, or that has no key."""
+        self._fixed = fixed
+        self._file = file
+        self._clock = clock
+        self._of_file: tuple[bytes, ...] = ()
+        self._problem = ""
+        self._read_at = clock()
+        if file is not None:
+            self._of_file = read_key_file(file)
+            if not self._of_file:
+                raise KeyFileError(f"--api-key-file: {file} holds no key: write one a line")
+
+    def allow(self, authorization: str) -> bool:
+        """Whether the value of an Authorization header holds a key. Its time tells nothing about which, or how far."""
+        self._reread()
+        scheme, _, key = authorization.partition(" ")
+        given = hashlib.sha256(key.strip().encode("latin-1")).digest()
+        found = False
+        for digest in (*self._fixed, *self._of_file):
+            found |= hmac.compare_digest(given, digest)
+        return found and scheme.lower() == "bearer"
+
+    def _reread(self) -> None:
+        now = self._clock()
+        settled = self._of_file and not self._problem  # else it may be in the middle of being written
+        if self._file is None or (settled and now - self._read_at < REREAD_SECONDS):
+            return
+        self._read_at = now
+        try:
+            keys, problem = read_key_file(self._file), ""
+        except KeyFileError as error:
+            keys, problem = self._of_file, f"{error}; its last keys go on to count"
+        if problem and problem != self._problem:
+            log.error(problem)
+        elif keys != self._of_file:
+            log.info("--api-key-file: %s was read again and has %d keys", self._file, len(keys))
+        self._of_file, self._problem = keys, problem
+
+
+class RequireKey:
+    """Pure ASGI: a 401 for every request without a key, whatever its route, but probes' and OPTIONS.
+
+    Nothing of a body is read for it. `on_refused` is told "invalid_api_key".
+    """
+
+    def __init__(self, app: ASGIApp, keys: ApiKeys, on_refused: Callable[[str], None]) -> None:
+        self._app = app
+        self._keys = keys
+        self._on_refused = on_refused
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        # OPTIONS is how a browser asks whether it may send a header at all: it comes without one, and runs no route.
+        if scope["type"] != "http" or scope["method"] == "OPTIONS" or scope["path"] in OPEN_PATHS:
+            await self._app(scope, receive, send)
+            return
+        given = [value.decode("latin-1") for name, value in scope["headers"] if name == b"authorization"]
+        if len(given) == 1 and self._keys.allow(given[0]):
+            await self._app(scope, receive, send)
+            return
+        self._on_refused("invalid_api_key")
+        how = "no key of this server" if given else "no key"
+        error = unauthorized(f"{how} came with the request: send one as `Authorization: Bearer KEY`")
+        await error_response(error, scope["state"]["request_id"])(scope, receive, send)

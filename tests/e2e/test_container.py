@@ -1,0 +1,157 @@
+"""What the image runs, without an image: its entry point, its health check, file systems as containers have them."""
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.certificates import write_certificate
+from tests.e2e.conftest import Start
+from tests.e2e.running import REPO, SMALL, until
+
+DEPLOY = REPO / "deploy"
+# Everything read-only but /dev, as with `docker run --read-only`; "$@" runs there.
+READ_ONLY = """
+set -e
+mount --make-rprivate /
+for at in $(cut -d ' ' -f 5 /proc/self/mountinfo); do
+  case $at in /proc* | /sys* | /dev*) ;; *) mount -o remount,bind,ro "$at" ;; esac
+done
+exec "$@"
+"""
+
+
+def can_unshare() -> bool:
+    """Whether this user may make file systems read-only for one process."""
+    tried = subprocess.run(["unshare", "--mount", "mount", "--make-rprivate", "/"], capture_output=True)
+    return tried.returncode == 0
+
+
+# ---- the entry point
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        ([], ["serve"]),
+        (["--port", "9000"], ["serve", "--port", "9000"]),
+        (["serve", "--port", "9000"], ["serve", "--port", "9000"]),
+        (["models"], ["models"]),
+        (["pixelferry", "models"], ["models"]),
+        (["pixelferry"], ["serve"]),
+        (["--version"], ["--version"]),
+        (["--help"], ["--help"]),
+        (["--model", "/a directory"], ["serve", "--model", "/a directory"]),
+    ],
+)
+def test_what_the_entry_point_runs(tmp_path: Path, given: list[str], expected: list[str]) -> None:
+    (tmp_path / "pixelferry").write_text('#!/bin/sh\nfor word in "$@"; do echo "$word"; done\n')
+    (tmp_path / "pixelferry").chmod(0o755)
+    env = {"PATH": f"{tmp_path}:{os.environ['PATH']}"}
+    said = subprocess.run([DEPLOY / "entrypoint.sh", *given], env=env, capture_output=True, text=True, check=True)
+    assert said.stdout.splitlines() == expected
+
+
+def test_the_image_says_what_its_parts_are_called() -> None:
+    image = (REPO / "Dockerfile").read_text(encoding="utf-8")
+    version = re.search(r'^version = "(.+)"$', (REPO / "pyproject.toml").read_text(encoding="utf-8"), re.MULTILINE)
+    assert version and f"\nARG VERSION={version[1]}\n" in image
+    assert 'org.opencontainers.image.version="$VERSION"' in image
+    for script in re.findall(r"/app/(deploy/\w+\.sh)", image):
+        assert os.access(REPO / script, os.X_OK)
+    # A flag in ENTRYPOINT would beat docker run --env.
+    assert "ENV PIXELFERRY_HOST=0.0.0.0 " in image and 'ENTRYPOINT ["/app/deploy/entrypoint.sh"]' in image
+
+
+# ---- the health check
+
+
+def healthy(file: Path) -> bool:
+    env = {"PATH": os.environ["PATH"], "PIXELFERRY_URL_FILE": str(file)}
+    return subprocess.run([DEPLOY / "healthcheck.sh"], env=env, capture_output=True, timeout=10).returncode == 0
+
+
+@pytest.fixture
+def directory(tmp_path: Path) -> Iterator[Path]:
+    """A directory of which nothing but what the test put there is left by the server."""
+    yield tmp_path
+    assert not (tmp_path / "url").exists()
+
+
+@pytest.mark.parametrize("tls", [False, True], ids=["http", "https"])
+def test_the_health_check_follows_the_server(start: Start, directory: Path, tls: bool) -> None:
+    """Port, host and scheme are none of the defaults, and come from a flag, the environment and a profile."""
+    url = directory / "url"
+    assert not healthy(url)
+    profile = directory / "mine.toml"
+    profile.write_text('host = "127.0.0.3"\n')
+    if tls:
+        cert, key = write_certificate(directory)
+        profile.write_text(f'host = "127.0.0.3"\nssl_certfile = "{cert}"\nssl_keyfile = "{key}"\n')
+    (directory / "keys").write_text("geheim\n")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PIXELFERRY_URL_FILE", str(url))
+        flags = ["--profile", str(profile), "--api-key-file", str(directory / "keys"), "--root-path", "/llm"]
+        with start(*flags, "--workers", "1") as server:
+            assert url.read_text() == f"{server.url}\n" and "127.0.0.3" in server.url
+            assert healthy(url)
+            copy = directory / "copy"
+            shutil.copy(url, copy)
+    assert not healthy(url) and not healthy(copy)
+
+
+# ---- file systems
+
+
+@pytest.mark.skipif(not can_unshare(), reason="unshare --mount is not allowed here")
+def test_a_read_only_machine_without_temporary_files_is_one_sentence() -> None:
+    command = [sys.executable, "-m", "server", "serve", *SMALL]
+    inside = ["unshare", "--mount", "bash", "-c", READ_ONLY, "-", *command]
+    ended = subprocess.run(inside, cwd=REPO, capture_output=True, text=True, timeout=60)
+    assert (ended.returncode, ended.stdout) == (1, "")
+    assert ended.stderr.startswith("error: no directory takes temporary files") and ended.stderr.count("\n") == 1
+
+
+@pytest.mark.skipif(not can_unshare(), reason="unshare --mount is not allowed here")
+def test_a_read_only_machine_with_tmp_serves(shm_root: Path, tmp_path: Path) -> None:
+    """And the URL is written there, as in the image."""
+    root = shm_root.with_name(f"{shm_root.name}-read-only")
+    served = "mount -t tmpfs tmpfs /tmp\nexec " + '"$@"'
+    command = [sys.executable, "-m", "server", "serve", *SMALL, "--workers", "1", "--shm-root", str(root)]
+    script = READ_ONLY.replace('exec "$@"', served)
+    inside = ["unshare", "--mount", "bash", "-c", script, "-", *command, "--url-file", "/tmp/pixelferry.url"]
+    out = tmp_path / "out"
+    with out.open("wb") as file:
+        process = subprocess.Popen(inside, cwd=REPO, stdout=file, stderr=subprocess.STDOUT)
+    try:
+        until("ready", lambda: "Pixelferry ready" in out.read_text() or process.poll() is not None, 60)
+        assert process.poll() is None, out.read_text()
+        assert Path(f"/proc/{process.pid}/root/tmp/pixelferry.url").read_text() in out.read_text()
+    finally:
+        process.terminate()
+        assert process.wait(20) == 0
+    assert not root.exists()
+
+
+def test_shared_memory_that_everybody_may_enter_is_used(start: Start, shm_root: Path) -> None:
+    """As Kubernetes mounts an emptyDir; and what somebody else made there first is refused in one line."""
+    shared = shm_root.with_name(f"{shm_root.name}-shared")
+    shared.mkdir()
+    shared.chmod(0o777)
+    own = shared / f"pixelferry-{os.geteuid()}"
+    try:
+        with start("--workers", "1", "--shm-root", str(shared)) as server:
+            assert own.stat().st_mode & 0o777 == 0o700 and os.listdir(shared) == [own.name]
+            assert f"shared memory          {own}, " in server.out
+        assert os.listdir(shared) == []
+        own.symlink_to("/")
+        command = [sys.executable, "-m", "server", "serve", *SMALL, "--shm-root", str(shared)]
+        ended = subprocess.run(command, cwd=REPO, capture_output=True, text=True, timeout=60)
+        assert (ended.returncode, ended.stderr) == (1, f"error: {own} is not a directory\n")
+    finally:
+        shutil.rmtree(shared)

@@ -1,0 +1,145 @@
+"""A server with keys, TLS and a root path, asked over its socket: no route but the probes' answers without a key."""
+
+import re
+import socket
+import ssl
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+from unittest.mock import MagicMock
+
+import httpx
+import pytest
+
+from server.http.app import create_app
+from server.http.body_limits import BodyBudget
+from server.http.keys import OPEN_PATHS
+from tests.certificates import write_certificate
+from tests.e2e.conftest import Start
+from tests.e2e.running import RunningServer, children_of, until
+
+KEYS = ("sk-first-geheim", "sk-second-geheim", "sk-variable-geheim")
+
+
+def table() -> list[tuple[str, str]]:
+    """Method and path of every route that the app has, whoever added it."""
+    routes: list[Any] = list(create_app(MagicMock(), 1, BodyBudget(1)).routes)
+    return [
+        (method, re.sub(r"{[^}]*}", "tiny", route.path)) for route in routes for method in sorted(route.methods or ())
+    ]
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A directory with keys, cert.pem and key.pem."""
+    path = tmp_path_factory.mktemp("secure")
+    (path / "keys").write_text("\n".join(KEYS[:2]))
+    write_certificate(path)
+    return path
+
+
+@pytest.fixture(scope="module")
+def secure(start: Start, files: Path) -> Iterator[RunningServer]:
+    """A server that asks for a key and speaks TLS only."""
+    flags = [
+        "--workers", "1", "--root-path", "/llm", "--url-file", str(files / "url"),
+        "--api-key-file", str(files / "keys"),
+        "--ssl-certfile", str(files / "cert.pem"), "--ssl-keyfile", str(files / "key.pem"),
+    ]  # fmt: skip
+    with ExitStack() as stack:
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setenv("PIXELFERRY_API_KEY", KEYS[2])
+            server = stack.enter_context(start(*flags))
+        yield server
+
+
+@pytest.fixture(scope="module")
+def client(secure: RunningServer, files: Path) -> Iterator[httpx.Client]:
+    """A client that trusts the certificate, and sends no key."""
+    context = ssl.create_default_context(cafile=files / "cert.pem")
+    with httpx.Client(base_url=secure.url, verify=context, timeout=30) as client:
+        yield client
+
+
+def bearer(key: str) -> dict[str, str]:
+    return {"Authorization": f"Bearer {key}"}
+
+
+def test_the_ready_line_and_the_file_say_https(secure: RunningServer, files: Path) -> None:
+    assert secure.url.startswith("https://127.0.0.1:")
+    assert (files / "url").read_text() == f"{secure.url}\n"
+
+
+@pytest.mark.parametrize("prefix", ["", "/llm"])
+def test_every_route_asks_for_a_key(client: httpx.Client, prefix: str) -> None:
+    routes = table()
+    assert {"/chat", "/v1/chat/completions", "/tokenize", "/metrics", "/v1/models/tiny"} <= {path for _, path in routes}
+    for method, path in [*routes, ("GET", "/none"), ("DELETE", "/chat")]:
+        for headers in ({}, bearer("sk-wrong"), {"Authorization": f"Basic {KEYS[0]}"}):
+            answer = client.request(method, prefix + path, headers=headers)
+            if path in OPEN_PATHS:
+                assert answer.status_code == 200, (method, path)
+                continue
+            assert answer.status_code == 401, (method, path)
+            assert answer.headers["www-authenticate"] == "Bearer" and answer.headers["x-request-id"]
+            if method != "HEAD":
+                error = answer.json()["error"]
+                assert error["code"] == "invalid_api_key" and error["type"] == "invalid_request_error"
+        assert client.request(method, prefix + path, headers=bearer(KEYS[0])).status_code != 401, (method, path)
+
+
+def test_a_chat_with_any_of_the_keys(client: httpx.Client) -> None:
+    for key in KEYS:
+        for prefix in ("", "/llm"):
+            body = {"messages": [{"role": "user", "content": "Hi"}], "max_tokens": 1}
+            assert client.post(f"{prefix}/v1/chat/completions", json=body, headers=bearer(key)).status_code == 200
+
+
+def test_a_browser_may_ask_first(client: httpx.Client) -> None:
+    asks = {"Origin": "http://here", "Access-Control-Request-Method": "POST"}
+    assert client.options("/v1/chat/completions", headers=asks).status_code != 401
+
+
+def test_the_answer_comes_before_the_body(secure: RunningServer, files: Path) -> None:
+    """A client that waits for "100 Continue" is told 401 and sends nothing."""
+    host, port = secure.url.removeprefix("https://").split(":")
+    context = ssl.create_default_context(cafile=files / "cert.pem")
+    with context.wrap_socket(socket.create_connection((host, int(port)), 10), server_hostname="localhost") as sock:
+        sock.sendall(
+            b"POST /chat HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: 50000000\r\n"
+            b"Expect: 100-continue\r\n\r\n"
+        )
+        assert sock.recv(4096).startswith(b"HTTP/1.1 401 ")
+
+
+def test_plain_http_gets_nothing(secure: RunningServer, client: httpx.Client) -> None:
+    with pytest.raises(httpx.TransportError):
+        httpx.get(secure.url.replace("https", "http") + "/health/live", timeout=5)
+    assert client.get("/health/live").status_code == 200
+
+
+def test_a_file_that_changes_is_read_again(client: httpx.Client, files: Path) -> None:
+    before = (files / "keys").read_text()
+    (files / "fresh").write_text("sk-third-geheim\n")
+    (files / "fresh").replace(files / "keys")
+
+    def status(key: str) -> int:
+        return client.get("/v1/models", headers=bearer(key)).status_code
+
+    until("the new key counts", lambda: status("sk-third-geheim") == 200, 5, 0.1)
+    assert status(KEYS[0]) == 401 and status(KEYS[2]) == 200
+    (files / "keys").write_text(before)
+    until("the old keys count again", lambda: status(KEYS[0]) == 200, 5, 0.1)
+
+
+def test_a_key_is_seen_nowhere(secure: RunningServer, client: httpx.Client) -> None:
+    client.post("/chat", content=b"{", headers=bearer(KEYS[0]))
+    client.get("/v1/models", headers=bearer("geheim-wrong"))
+    time.sleep(0.2)  # what is logged after the answer
+    assert "geheim" not in secure.out + secure.err
+    for pid in (secure.pid, *children_of(secure.pid)):
+        assert b"geheim" not in Path(f"/proc/{pid}/cmdline").read_bytes()
+    for pid in children_of(secure.pid):
+        assert b"geheim" not in Path(f"/proc/{pid}/environ").read_bytes()
