@@ -56,9 +56,9 @@ def load_config(argv: Sequence[str], env: Mapping[str, str] | None = None) -> Se
     return _build(values)
 
 
-def child_env(overrides: Mapping[str, str]) -> dict[str, str]:
-    """This process's own environment with `overrides`."""
-    return {**os.environ, **overrides}
+def child_env(overrides: Mapping[str, str], defaults: Mapping[str, str] | None = None) -> dict[str, str]:
+    """This process's own environment with `overrides`, and with `defaults` for what it does not name."""
+    return {**(defaults or {}), **os.environ, **overrides}
 
 
 def _parser() -> argparse.ArgumentParser:
