@@ -267,7 +267,7 @@ SETTINGS: tuple[Setting, ...] = (
     ),
     Setting(
         name="threads", section="engine", field="threads", kind="int", low=1, high=1024,
-        help="CPU threads of the engine; torch's own choice when absent",
+        help="CPU threads of the engine; when absent by cores, affinity and CPU quota, as the table at start says",
     ),
     Setting(
         name="workers", section="", field="workers", kind="int", low=1, high=256,

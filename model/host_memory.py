@@ -1,9 +1,10 @@
 """How much of the machine's memory this process may still take: what is free, within the limits of its cgroups."""
 
 from collections.abc import Iterator
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 
 from configs.checkpoint import CheckpointError
+from model.cgroups import directories
 
 
 def free_host_bytes(root: Path = Path("/")) -> int:
@@ -24,24 +25,12 @@ def _available(root: Path) -> int:
 
 
 def _left_in_cgroups(root: Path) -> Iterator[int]:
-    try:
-        lines = (root / "proc/self/cgroup").read_text().splitlines()
-    except OSError:
-        return  # a kernel without cgroups
-    for line in lines:
-        _, controllers, path = line.split(":", 2)
-        if not controllers:
-            for mount in ("sys/fs/cgroup", "sys/fs/cgroup/unified"):
-                yield from _left_above(root / mount, path, "memory.max", "memory.current", "inactive_file")
-        elif "memory" in controllers.split(","):
-            names = ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file")
-            yield from _left_above(root / "sys/fs/cgroup/memory", path, *names)
-
-
-def _left_above(mount: Path, path: str, limit: str, usage: str, droppable: str) -> Iterator[int]:
-    """Of the cgroup at `path` and each above it. Where a container sees its own alone, that one lies at `mount`."""
-    parts = PurePosixPath(path.lstrip("/"))
-    for directory in (mount / parts, *(mount / above for above in parts.parents)):
+    names = {
+        2: ("memory.max", "memory.current", "inactive_file"),
+        1: ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file"),
+    }
+    for version, directory in directories(root, "memory"):
+        limit, usage, droppable = names[version]
         try:
             most = (directory / limit).read_text().strip()
             used = int((directory / usage).read_text())

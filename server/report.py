@@ -9,6 +9,7 @@ from configs.settings import EMBEDDED_MODEL
 from model.engine.messages import EngineReady
 from model.family import PixelBounds
 from server.requests.model_card import ModelCard
+from server.threads import Threads
 from tokenization.media.frame_sampling import TOTAL_PIXELS
 from tokenization.video_budget import PARTS_OF_LENGTH, SHARE_OF_LENGTH
 
@@ -45,7 +46,7 @@ def pool_note(asked: int, pool_bytes: int) -> str:
     return f"at most {size(pool_bytes)}, all there is, instead of --shm-mib's {size(asked)} (docker run --shm-size)"
 
 
-def describe(config: ServeConfig, card: ModelCard, root: Path, pool_bytes: int) -> str:
+def describe(config: ServeConfig, card: ModelCard, root: Path, pool_bytes: int, threads: Threads) -> str:
     """Configuration and limits, before anything is loaded. `pool_bytes`: what the pool under `root` may hold."""
     roots = ", ".join(str(path) for path in config.media.roots) or "none (local paths are refused)"
     defaults = card.defaults
@@ -67,7 +68,7 @@ def describe(config: ServeConfig, card: ModelCard, root: Path, pool_bytes: int) 
                     *((what, f"from {origin}") for what, origin in card.origins.items()),
                     ("sampling by default", drawn),
                     ("device, dtype", f"{config.engine.device}, {config.engine.dtype} (as asked for)"),
-                    ("workers", str(config.workers)),
+                    ("threads, workers", f"{threads.n} ({threads.reason}), {config.workers}"),
                     ("shared memory", f"{root}, {pool_note(config.shm.pool_bytes, pool_bytes)}"),
                     ("media from", roots),
                     ("API keys", _keys(config.http)),

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import uvicorn
 
 from configs.serve import ServeConfig
@@ -27,6 +28,7 @@ from server.report import describe, describe_engine
 from server.requests.model_card import ModelCard
 from server.requests.segments import Segments
 from server.requests.service import RequestService
+from server.threads import threads_here
 from shm import Owner, Pool, room, sweep
 from tokenization.messages import FromWorker, StartWorker
 
@@ -241,7 +243,9 @@ async def serve(config: ServeConfig, card: ModelCard, root: Path) -> None:
         try:
             # A pool larger than its file system would answer "later" to what can never fit.
             pool_bytes = min(config.shm.pool_bytes, room(root))
-            print(describe(config, card, root, pool_bytes), flush=True)
+            threads = threads_here(config.engine.threads, config.workers)
+            config = msgspec.structs.replace(config, engine=msgspec.structs.replace(config.engine, threads=threads.n))
+            print(describe(config, card, root, pool_bytes, threads), flush=True)
             if keys is None and exposed(sock):
                 log.warning(OPEN_TO_ALL, config.http.host)
             with url_in(config.http.url_file, url_of(sock, scheme_of(config.http))):

@@ -14,6 +14,7 @@ from model.registry import family_of
 from server.defaults import with_own_pixels
 from server.report import describe
 from server.requests.model_card import read_model_card
+from server.threads import Threads
 from tests.e2e.running import RunningServer, data_url, picture, running
 from tests.samples.videos import make_clip
 from tests.tiny.qwen2_vl import write_qwen2_vl
@@ -40,7 +41,9 @@ def server(model: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ru
 def table(model: Path, *flags: str) -> dict[str, str]:
     """The rows of the table at start."""
     config = with_own_pixels(load_config(["--model", str(model), *flags], {}))
-    lines = describe(config, read_model_card(config), Path("/root"), 1 << 30).splitlines()
+    lines = describe(
+        config, read_model_card(config), Path("/root"), 1 << 30, Threads(n=2, reason="2 cores")
+    ).splitlines()
     return {line[2:24].strip(): line[25:] for line in lines if line.startswith("  ")}
 
 

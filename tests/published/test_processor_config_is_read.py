@@ -17,6 +17,7 @@ from model.families.qwen2.bounds import frame_rules
 from model.families.qwen2.recipe import pixel_specs
 from server.report import describe
 from server.requests.model_card import read_model_card
+from server.threads import Threads
 from tests.parity.harness import load_ours
 from tests.published.layouts import SEEING, WRITERS, audio_as_published, change, config_of, host_of
 from tests.samples.pictures import encoded, photo
@@ -230,7 +231,9 @@ def test_qwen2_audio_as_its_processor_saves_itself(tmp_path: Path) -> None:
 
 def rows(path: Path) -> dict[str, str]:
     """Of the start-up table: what is read -> where from."""
-    text = describe(config_of(path), read_model_card(config_of(path)), Path("/root"), 1 << 30)
+    text = describe(
+        config_of(path), read_model_card(config_of(path)), Path("/root"), 1 << 30, Threads(n=2, reason="2 cores")
+    )
     lines = [line.strip().partition("  from ") for line in text.splitlines() if "  from " in line]
     return {what.strip(): origin.strip() for what, _, origin in lines}
 

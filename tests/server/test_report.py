@@ -10,6 +10,7 @@ import pytest
 from configs.settings import load_config
 from configs.table import SETTINGS
 from server.report import describe, version
+from server.threads import Threads
 from tests.server.doubles import card
 from tokenization.text.bpe import BPETokenizer
 
@@ -23,7 +24,13 @@ LIMITS = [
 def said(tokenizer: BPETokenizer, modalities: tuple[Any, ...], *args: str) -> str:
     """The report of a model that takes these."""
     config = load_config(args, {})
-    return describe(config, replace(card(tokenizer), modalities=frozenset(modalities)), Path("/root"), 1 << 30)
+    return describe(
+        config,
+        replace(card(tokenizer), modalities=frozenset(modalities)),
+        Path("/root"),
+        1 << 30,
+        Threads(n=2, reason="2 cores"),
+    )
 
 
 def test_the_version_stands_first(tokenizer: BPETokenizer) -> None:
@@ -59,7 +66,7 @@ def test_limits_of_what_the_model_does_not_take_are_not_printed(tokenizer: BPETo
 def test_what_was_read_is_named_with_its_file(tokenizer: BPETokenizer) -> None:
     origins = {"chat template": "chat_template.jinja", "pictures": "processor_config.json: image_processor"}
     shown = replace(card(tokenizer), origins=origins)
-    lines = describe(load_config([], {}), shown, Path("/root"), 1 << 30).splitlines()
+    lines = describe(load_config([], {}), shown, Path("/root"), 1 << 30, Threads(n=2, reason="2 cores")).splitlines()
     assert "  chat template          from chat_template.jinja" in lines
     assert "  pictures               from processor_config.json: image_processor" in lines
 
