@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
-from configs.serve import EngineConfig, HttpConfig, MediaConfig, ModelConfig, ServeConfig, ShmConfig
+from configs.serve import EngineConfig, HttpConfig, LogConfig, MediaConfig, ModelConfig, ServeConfig, ShmConfig
 from configs.table import SETTINGS, SettingsError
 
 if sys.version_info >= (3, 11):
@@ -71,13 +71,13 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--profile", metavar="NAME", help="a name in configs/profiles, or a path to a .toml file")
     for setting in SETTINGS:
-        parser.add_argument(
-            setting.flag,
-            dest=setting.name,
-            metavar=setting.metavar,
-            action="append" if setting.kind == "paths" else "store",
-            help=setting.help_text().replace("%", "%%"),
-        )
+        text = setting.help_text().replace("%", "%%")
+        if setting.kind == "switch":  # --access-log, and --no-access-log
+            switch = argparse.BooleanOptionalAction
+            parser.add_argument(setting.flag, dest=setting.name, action=switch, default=None, help=text)
+        else:
+            action = "append" if setting.kind == "paths" else "store"
+            parser.add_argument(setting.flag, dest=setting.name, metavar=setting.metavar, action=action, help=text)
     return parser
 
 
@@ -117,7 +117,15 @@ def _from_profile(name: str) -> dict[str, Any]:
 
 def _build(values: dict[str, Any]) -> ServeConfig:
     """What is absent keeps the default of ServeConfig."""
-    sections: dict[str, dict[str, Any]] = {"model": {}, "http": {}, "media": {}, "shm": {}, "engine": {}, "": {}}
+    sections: dict[str, dict[str, Any]] = {
+        "model": {},
+        "http": {},
+        "media": {},
+        "shm": {},
+        "engine": {},
+        "log": {},
+        "": {},
+    }
     for setting in SETTINGS:
         if setting.name in values:
             sections[setting.section][setting.field] = values[setting.name]
@@ -131,5 +139,6 @@ def _build(values: dict[str, Any]) -> ServeConfig:
         media=MediaConfig(**sections["media"]),
         shm=ShmConfig(**sections["shm"]),
         engine=EngineConfig(**sections["engine"]),
+        log=LogConfig(**sections["log"]),
         **sections[""],
     )

@@ -5,10 +5,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, get_args
 
-from configs.serve import MIB, Device, Dtype, ModelConfig, ServeConfig
+from configs.serve import MIB, Device, Dtype, LogFormat, LogLevel, ModelConfig, ServeConfig
 
-Kind = Literal["text", "int", "float", "choice", "directory", "path", "paths"]
+Kind = Literal["text", "int", "float", "choice", "switch", "directory", "path", "paths"]
 METAVARS = {"text": "NAME", "int": "N", "float": "N", "choice": "X", "directory": "DIR", "path": "DIR", "paths": "DIR"}
+SWITCH = {"true": True, "false": False}  # as variables and TOML write them
 
 DEFAULTS = ServeConfig(model=ModelConfig(path=Path(), served_name=""))
 
@@ -48,8 +49,12 @@ class Setting:
         value = getattr(getattr(DEFAULTS, self.section) if self.section else DEFAULTS, self.field)
         return value // self.scale if self.kind == "int" and value is not None else value
 
+    @property
+    def shown_default(self) -> str:
+        return str(self.default).lower() if self.kind == "switch" else str(self.default)
+
     def help_text(self) -> str:
-        notes = [] if self.default in (None, ()) else [f"default {self.default}"]
+        notes = [] if self.default in (None, ()) else [f"default {self.shown_default}"]
         if self.low is not None and self.high is not None:
             notes.append(f"{self.low} to {self.high}")
         return f"{self.help} [{', '.join(notes)}]" if notes else self.help
@@ -58,6 +63,8 @@ class Setting:
         """The field's value from text or from a TOML value. Raises SettingsError that begins with `source`."""
         if self.kind in ("int", "float"):
             return self._number(raw, source)
+        if self.kind == "switch":
+            return self._switch(raw, source)
         if self.kind == "paths":
             entries = raw if isinstance(raw, list) else [raw]
             return tuple(self._directory(entry, source) for entry in entries)
@@ -80,6 +87,13 @@ class Setting:
         if not path.is_dir():
             raise SettingsError(f"{source}: {path} is not a directory")
         return path
+
+    def _switch(self, raw: object, source: str) -> bool:
+        """A flag and TOML give a bool, a variable the text of one."""
+        value = raw if isinstance(raw, bool) else SWITCH.get(raw) if isinstance(raw, str) else None
+        if value is None:
+            raise SettingsError(f"{source}: expected true or false, got {raw!r}")
+        return value
 
     def _number(self, raw: object, source: str) -> int | float:
         read = int if self.kind == "int" else float
@@ -220,6 +234,19 @@ SETTINGS: tuple[Setting, ...] = (
     Setting(
         name="threads", section="engine", field="threads", kind="int", low=1, high=1024,
         help="CPU threads of the engine; torch's own choice when absent",
+    ),
+    Setting(
+        name="log_level", section="log", field="level", kind="choice", choices=get_args(LogLevel),
+        help="what is logged, of all processes; access lines are info, a 4xx is a warning, a 5xx and a cut stream an "
+        "error",
+    ),
+    Setting(
+        name="log_format", section="log", field="format", kind="choice", choices=get_args(LogFormat),
+        help="how log lines are written; json is one object a line",
+    ),
+    Setting(
+        name="access_log", section="log", field="access", kind="switch",
+        help="one line for each answered request, but health probes and /metrics; errors leave their line either way",
     ),
     Setting(
         name="workers", section="", field="workers", kind="int", low=1, high=256,

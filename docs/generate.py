@@ -20,6 +20,7 @@ SECTIONS = {
     "media": "Media",
     "shm": "Shared memory",
     "engine": "Engine",
+    "log": "Logs",
     "": "Processes",
 }
 KINDS = {"text": "text", "directory": "an existing directory", "paths": "existing directories", "path": "a directory"}
@@ -87,7 +88,7 @@ def settings() -> str:
         lines += [f"### {title}", "", "| setting | default | range or choices | what it says |", "|---|---|---|---|"]
         for setting in SETTINGS:
             if setting.section == section:
-                default = "" if setting.default in (None, ()) else f"`{setting.default}`"
+                default = "" if setting.default in (None, ()) else f"`{setting.shown_default}`"
                 lines.append(f"| `{setting.name}` | {default} | {allowed(setting)} | {setting.help} |")
         lines.append("")
     return "\n".join(lines)
@@ -97,6 +98,8 @@ def allowed(setting: Setting) -> str:
     """What a setting takes, in words."""
     if setting.choices:
         return ", ".join(setting.choices)
+    if setting.kind == "switch":
+        return "true, false"
     if setting.low is not None and setting.high is not None:
         return f"{setting.low:,} to {setting.high:,} {setting.unit}".strip()
     return KINDS[setting.kind]
