@@ -2,6 +2,7 @@
 
 import logging
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 from fastapi import FastAPI, Request
@@ -15,6 +16,7 @@ from server.http.native import NativeSerializer, read_native
 from server.http.openai import CompletionSerializer, read_openai
 from server.http.responses import EventStream, Serializer, json_response, json_result, whole_answer
 from server.http.tokenize import read_tokenize, token_counts
+from server.logs.access import tell_error
 from server.requests.answer import Sink
 from server.requests.refusal import not_found
 from server.requests.request import ChatRequest
@@ -29,8 +31,8 @@ def create_app(service: RequestService, max_body_bytes: int, bodies: BodyBudget)
     """The ASGI application. `bodies` counts the bytes of request bodies that are held."""
     app = FastAPI(title="Pixelferry", openapi_url=None, docs_url=None, redoc_url=None, redirect_slashes=False)
     errors.install(app)
-    app.add_middleware(BodyLimits, max_body_bytes=max_body_bytes, budget=bodies, on_refused=service.metrics.reject)
-    app.add_middleware(Envelope)  # added last: it surrounds the limits
+    app.add_middleware(BodyLimits, max_body_bytes=max_body_bytes, budget=bodies)
+    app.add_middleware(Envelope, metrics=service.metrics)  # added last: it surrounds everything
     add_chat_routes(app, service)
     add_model_routes(app, service)
     add_health_routes(app, service, bodies)
@@ -108,6 +110,7 @@ def add_health_routes(app: FastAPI, service: RequestService, bodies: BodyBudget)
         state, error = readiness(service)
         if error is None:
             return json_response(state)
+        tell_error(request.scope, errors.code_of(error))
         answer = json_response({**errors.body_of(error, request.state.request_id), **state})
         answer.status_code = errors.status_of(error)
         answer.headers.update(errors.headers_of(error))
@@ -123,11 +126,10 @@ async def read_request(http: Request, service: RequestService, read: Read) -> Ch
     """The request in a body; not one byte is read of one that is turned away anyhow. Raises Refusal, ChatError."""
     error = service.admission.refusal()
     if error is not None:
-        service.metrics.reject(error.code or "busy")
         raise error
-    request = read(await http.body(), http.state.request_id)
+    request = replace(read(await http.body(), http.state.request_id), tally=http.state.exchange.tally)
     require_model(service, request.model)
-    log.info("request %s: %s, x-request-id %s", request.id, http.url.path, http.state.client_request_id or "none")
+    log.debug("request %s: %s, x-request-id %s", request.id, http.url.path, http.state.client_request_id or "none")
     return request
 
 
