@@ -10,6 +10,8 @@ import msgspec
 
 Device = Literal["auto", "npu", "cpu", "cuda"]
 Dtype = Literal["auto", "float32", "bfloat16", "float16"]
+LogLevel = Literal["debug", "info", "warning", "error"]
+LogFormat = Literal["text", "json"]
 
 KIB, MIB, GIB = 1 << 10, 1 << 20, 1 << 30
 
@@ -77,6 +79,14 @@ class EngineConfig(msgspec.Struct, frozen=True, kw_only=True):
     threads: int | None = None
 
 
+class LogConfig(msgspec.Struct, frozen=True, kw_only=True):
+    """What every process of a server writes to stderr, and how."""
+
+    level: LogLevel = "info"
+    format: LogFormat = "text"
+    access: bool = True
+
+
 class ServeConfig(msgspec.Struct, frozen=True, kw_only=True):
     """Everything that was asked for at start."""
 
@@ -85,6 +95,7 @@ class ServeConfig(msgspec.Struct, frozen=True, kw_only=True):
     media: MediaConfig = MediaConfig()
     shm: ShmConfig = ShmConfig()
     engine: EngineConfig = EngineConfig()
+    log: LogConfig = LogConfig()
     workers: int = 2
     pulse_seconds: float = 20.0
     step_seconds: float = 60.0

@@ -8,8 +8,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
-from configs.serve import EngineConfig, HttpConfig, MediaConfig, ModelConfig, ServeConfig, ShmConfig
-from configs.table import REPEATABLE, SETTINGS, Setting, SettingsError
+from configs.serve import EngineConfig, HttpConfig, LogConfig, MediaConfig, ModelConfig, ServeConfig, ShmConfig
+from configs.setting import REPEATABLE, Setting, SettingsError
+from configs.table import SETTINGS
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -79,13 +80,13 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--profile", metavar="NAME", help="a name in configs/profiles, or a path to a .toml file")
     for setting in SETTINGS:
-        parser.add_argument(
-            setting.flag,
-            dest=setting.name,
-            metavar=setting.metavar,
-            action="append" if setting.kind in REPEATABLE else "store",
-            help=setting.help_text().replace("%", "%%"),
-        )
+        text = setting.help_text().replace("%", "%%")
+        if setting.kind == "switch":  # --access-log, and --no-access-log
+            switch = argparse.BooleanOptionalAction
+            parser.add_argument(setting.flag, dest=setting.name, action=switch, default=None, help=text)
+        else:
+            action = "append" if setting.kind in REPEATABLE else "store"
+            parser.add_argument(setting.flag, dest=setting.name, metavar=setting.metavar, action=action, help=text)
     return parser
 
 
@@ -137,7 +138,15 @@ def _from_profile(name: str) -> dict[str, Any]:
 
 def _build(values: dict[str, Any]) -> ServeConfig:
     """What is absent keeps the default of ServeConfig."""
-    sections: dict[str, dict[str, Any]] = {"model": {}, "http": {}, "media": {}, "shm": {}, "engine": {}, "": {}}
+    sections: dict[str, dict[str, Any]] = {
+        "model": {},
+        "http": {},
+        "media": {},
+        "shm": {},
+        "engine": {},
+        "log": {},
+        "": {},
+    }
     for setting in SETTINGS:
         if setting.name in values:
             sections[setting.section][setting.field] = values[setting.name]
@@ -151,5 +160,6 @@ def _build(values: dict[str, Any]) -> ServeConfig:
         media=MediaConfig(**sections["media"]),
         shm=ShmConfig(**sections["shm"]),
         engine=EngineConfig(**sections["engine"]),
+        log=LogConfig(**sections["log"]),
         **sections[""],
     )

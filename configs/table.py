@@ -1,123 +1,9 @@
 """The table of settings: for each its one name, place in ServeConfig, unit, range and help."""
 
-import hashlib
-import os
-import re
-from dataclasses import dataclass
-from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import get_args
 
-from configs.serve import MIB, Device, Dtype, ModelConfig, ServeConfig
-
-Kind = Literal["text", "int", "float", "choice", "directory", "path", "paths", "file", "written", "prefix", "secrets"]
-METAVARS = {
-    "text": "NAME", "int": "N", "float": "N", "choice": "X", "directory": "DIR", "path": "DIR", "paths": "DIR",
-    "file": "FILE", "written": "FILE", "prefix": "PATH", "secrets": "KEY",
-}  # fmt: skip
-REPEATABLE: tuple[Kind, ...] = ("paths", "secrets")
-SECRET = re.compile(r"[\x21-\x7e]+")  # what a header can carry as one word
-_PREFIX = re.compile(r"(/[A-Za-z0-9._~-]+)+")
-
-DEFAULTS = ServeConfig(model=ModelConfig(path=Path(), served_name=""))
-
-
-class SettingsError(ValueError):
-    """A setting that cannot be taken: the message names the flag, variable or profile key and what is expected."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Setting:
-    """`max_pixels` is --max-pixels, PIXELFERRY_MAX_PIXELS and the profile key max_pixels."""
-
-    name: str
-    section: str  # the attribute of ServeConfig; "" for ServeConfig itself
-    field: str
-    kind: Kind
-    help: str
-    unit: str = ""
-    scale: int = 1  # what one unit is in the field's own unit
-    low: float | None = None
-    high: float | None = None
-    choices: tuple[str, ...] = ()
-
-    @property
-    def flag(self) -> str:
-        return "--" + self.name.replace("_", "-")
-
-    @property
-    def metavar(self) -> str:
-        return "|".join(self.choices) if self.choices else (self.unit or METAVARS[self.kind])
-
-    @property
-    def default(self) -> Any:
-        """In this setting's unit; None where ServeConfig has none."""
-        if self.section == "model":
-            return None
-        value = getattr(getattr(DEFAULTS, self.section) if self.section else DEFAULTS, self.field)
-        return value // self.scale if self.kind == "int" and value is not None else value
-
-    def help_text(self) -> str:
-        notes = [] if self.default in (None, ()) else [f"default {self.default}"]
-        if self.low is not None and self.high is not None:
-            notes.append(f"{self.low} to {self.high}")
-        return f"{self.help} [{', '.join(notes)}]" if notes else self.help
-
-    def parse(self, raw: object, source: str) -> Any:
-        """The field's value from text or from a TOML value. Raises SettingsError that begins with `source`."""
-        if self.kind in ("int", "float"):
-            return self._number(raw, source)
-        if self.kind == "paths":
-            entries = raw if isinstance(raw, list) else [raw]
-            return tuple(self._directory(entry, source) for entry in entries)
-        if self.kind == "directory":
-            return self._directory(raw, source)
-        if self.kind == "secrets":
-            return self._digests(raw if isinstance(raw, list) else [raw], source)
-        text = self._text(raw, source)
-        if self.kind in ("path", "written"):
-            return Path(os.path.abspath(text))
-        if self.kind == "file" and not os.path.isfile(text):
-            raise SettingsError(f"{source}: {os.path.abspath(text)} is not a file that can be found")
-        if self.kind == "file":
-            return Path(os.path.abspath(text))
-        if self.kind == "prefix" and not _PREFIX.fullmatch(text):
-            raise SettingsError(f"{source}: expected a path as /llm, without a slash at its end, got {text!r}")
-        if self.choices and text not in self.choices:
-            raise SettingsError(f"{source}: {text!r} is none of {', '.join(self.choices)}")
-        return text
-
-    def _text(self, raw: object, source: str) -> str:
-        if not isinstance(raw, str) or not raw.strip() or "\0" in raw:
-            raise SettingsError(f"{source}: expected a text that is not empty, got {raw!r}")
-        return raw
-
-    def _digests(self, keys: list[object], source: str) -> tuple[bytes, ...]:
-        """SHA-256 of each key. Nothing that was given is shown: it may be a key with a slip in it."""
-        if not keys or not all(isinstance(key, str) and SECRET.fullmatch(key) for key in keys):
-            raise SettingsError(f"{source}: expected a key, which is printable ASCII without blanks, and not empty")
-        return tuple(hashlib.sha256(str(key).encode("ascii")).digest() for key in keys)
-
-    def _directory(self, raw: object, source: str) -> Path:
-        path = Path(os.path.abspath(self._text(raw, source)))
-        if not path.is_dir():
-            raise SettingsError(f"{source}: {path} is not a directory")
-        return path
-
-    def _number(self, raw: object, source: str) -> int | float:
-        read = int if self.kind == "int" else float
-        wanted = "a whole number" if self.kind == "int" else "a number"
-        allowed = (str, int) if self.kind == "int" else (str, int, float)
-        if isinstance(raw, bool) or not isinstance(raw, allowed):
-            raise SettingsError(f"{source}: expected {wanted}, got {raw!r}")
-        try:
-            value = read(raw)
-        except ValueError:
-            raise SettingsError(f"{source}: expected {wanted}, got {raw!r}") from None
-        if self.low is not None and self.high is not None and not self.low <= value <= self.high:
-            unit = f" {self.unit}" if self.unit else ""
-            raise SettingsError(f"{source}: {raw} is outside {self.low:,} to {self.high:,}{unit}")
-        return value * self.scale
-
+from configs.serve import MIB, Device, Dtype, LogFormat, LogLevel
+from configs.setting import Setting
 
 SETTINGS: tuple[Setting, ...] = (
     Setting(
@@ -268,6 +154,19 @@ SETTINGS: tuple[Setting, ...] = (
     Setting(
         name="threads", section="engine", field="threads", kind="int", low=1, high=1024,
         help="CPU threads of the engine; when absent by cores, affinity and CPU quota, as the table at start says",
+    ),
+    Setting(
+        name="log_level", section="log", field="level", kind="choice", choices=get_args(LogLevel),
+        help="what is logged, of all processes; access lines are info, a 4xx is a warning, a 5xx and a cut stream an "
+        "error",
+    ),
+    Setting(
+        name="log_format", section="log", field="format", kind="choice", choices=get_args(LogFormat),
+        help="how log lines are written; json is one object a line",
+    ),
+    Setting(
+        name="access_log", section="log", field="access", kind="switch",
+        help="one line for each answered request, but health probes and /metrics; errors leave their line either way",
     ),
     Setting(
         name="workers", section="", field="workers", kind="int", low=1, high=256,

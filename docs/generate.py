@@ -9,7 +9,8 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from configs.table import SETTINGS, Setting
+from configs.setting import Setting
+from configs.table import SETTINGS
 from server.http.vllm_fields import FIELDS
 
 REPO = Path(__file__).resolve().parent.parent
@@ -20,6 +21,7 @@ SECTIONS = {
     "media": "Media",
     "shm": "Shared memory",
     "engine": "Engine",
+    "log": "Logs",
     "": "Processes",
 }
 KINDS = {
@@ -91,7 +93,7 @@ def settings() -> str:
         lines += [f"### {title}", "", "| setting | default | range or choices | what it says |", "|---|---|---|---|"]
         for setting in SETTINGS:
             if setting.section == section:
-                default = "" if setting.default in (None, ()) else f"`{setting.default}`"
+                default = "" if setting.default in (None, ()) else f"`{setting.shown_default}`"
                 lines.append(f"| `{setting.name}` | {default} | {allowed(setting)} | {setting.help} |")
         lines.append("")
     return "\n".join(lines)
@@ -101,6 +103,8 @@ def allowed(setting: Setting) -> str:
     """What a setting takes, in words."""
     if setting.choices:
         return ", ".join(setting.choices)
+    if setting.kind == "switch":
+        return "true, false"
     if setting.low is not None and setting.high is not None:
         return f"{setting.low:,} to {setting.high:,} {setting.unit}".strip()
     return KINDS[setting.kind]

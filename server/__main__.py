@@ -1,16 +1,17 @@
 """`python -m server`: the subcommands. `serve` runs the server, `models` lists what can be served."""
 
-import logging
 import sys
 
 import uvloop
 
 from configs.checkpoint import CheckpointError
+from configs.serve import LogConfig
+from configs.setting import SettingsError
 from configs.settings import load_config
-from configs.table import SettingsError
 from model.registry import architectures
 from server.children.supervisor import StartFailed
 from server.defaults import with_own_pixels
+from server.logs.setup import complain, set_up
 from server.report import version
 from server.requests.model_card import read_model_card
 from server.run import serve
@@ -44,24 +45,20 @@ def main(argv: list[str] | None = None) -> int:
 
 def run_server(argv: list[str]) -> int:
     """`serve`: everything that a user can put right is one line on stderr."""
-    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s", stream=sys.stderr)
-    logging.getLogger("uvicorn").setLevel(logging.WARNING)
     try:
         config = load_config(argv)
     except SettingsError as error:
-        return complain(error, 2)
+        complain(error, LogConfig())
+        return 2
+    set_up(config.log, "server")
     try:
         config = with_own_pixels(config)
         root = default_root() if config.shm.root is None else private_root(config.shm.root)
         uvloop.run(serve(config, read_model_card(config), root))
     except (CheckpointError, OwnerError, StartFailed) as error:
-        return complain(error, 1)
+        complain(error, config.log)
+        return 1
     return 0
-
-
-def complain(error: object, code: int) -> int:
-    print(f"error: {error}", file=sys.stderr, flush=True)
-    return code
 
 
 if __name__ == "__main__":

@@ -1,80 +1,171 @@
 """Everything /metrics shows, in a registry of its own; names stay close to vLLM's. Measures and decides nothing."""
 
+import platform
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
+from dataclasses import dataclass
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, disable_created_metrics, generate_latest
+from prometheus_client import (
+    CollectorRegistry,
+    Counter,
+    Gauge,
+    Histogram,
+    ProcessCollector,
+    disable_created_metrics,
+    generate_latest,
+)
 
-from model.engine.messages import EngineStats
+from model.engine.messages import EngineStats, StepDone
 from shm import PoolStats
 from tokenization.messages import Prepared
 
 PREFIX = "pixelferry:"
 FAST = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.075, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.75, 1.0, 2.5)
 SLOW = (0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 20.0, 40.0, 80.0, 160.0, 640.0)
+# The edges that vLLM has, so that quantiles of both compare.
+FIRST_TOKEN = (
+    0.001, 0.005, 0.01, 0.02, 0.04, 0.06, 0.08, 0.1, 0.25, 0.5, 0.75, 1.0, 2.5, 5.0, 7.5, 10.0, 20.0, 40.0, 80.0, 160.0,
+    640.0, 2560.0,
+)  # fmt: skip
+TOKENS = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000, 10_000, 20_000, 50_000, 100_000)
+STEP_TOKENS = (1, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096, 8192, 16_384)
+ANSWERS = (0.001, 0.005, 0.01, 0.05, 0.1, 0.5, 1.0, 5.0, 10.0, 60.0, 600.0)
 FINISHED = ("stop", "length", "abort", "error")
+MODEL = "model_name"
+MALFORMED = "malformed"  # the route of bytes that are no HTTP
+
+
+@dataclass(slots=True)
+class Tally:
+    """What one HTTP request has had of the model: tokens, and when the first one came, by time.monotonic()."""
+
+    prompt_tokens: int = 0
+    generation_tokens: int = 0
+    first_token: float | None = None
 
 
 class Metrics:
-    """Counters and histograms that requests feed, and gauges that are set when somebody looks."""
+    """Counters and histograms that requests feed, and gauges that are set when somebody looks.
 
-    def __init__(self) -> None:
+    What vLLM labels with the model's name is labelled with it here.
+    """
+
+    def __init__(self, model_name: str, version: str) -> None:
         disable_created_metrics()  # type: ignore[no-untyped-call]  # a second series for each counter and histogram, which nobody plots
         self.registry = CollectorRegistry()
-        self._finished = self._counter("request_success", "Requests that ended, by how.", ("finished_reason",))
-        self._prompt_tokens = self._counter("prompt_tokens", "Tokens of prompts, media pads included.")
-        self._generation_tokens = self._counter("generation_tokens", "Sampled tokens.")
-        self._rejected = self._counter("mm_rejected", "Requests that were turned away, by reason.", ("reason",))
-        self._restarts = self._counter("child_restarts", "Child processes that were started again.", ("role",))
-        self._swept = self._counter("shm_swept_bytes", "Shared memory of dead owners that was freed.")
-        self._preemptions = self._gauge("num_preemptions", "Preemptions since the engine started.")
-        self._running = self._gauge("num_requests_running", "Sequences in the engine's batch.")
-        self._waiting = self._gauge("num_requests_waiting", "Requests that wait, by where.", ("place",))
-        self._kv_usage = self._gauge("kv_cache_usage_perc", "Used share of the KV cache's blocks, 0 to 1.")
-        self._embeddings = self._gauge("mm_embedding_bytes", "Encoder outputs that are kept in host memory.")
+        self._model_name = model_name
+        self._preemptions_seen = 0  # of the engine that runs
+        ProcessCollector(registry=self.registry)
+        build = self._gauge("build_info", "1; which build runs is in the labels.", ("version", "python_version"))
+        build.labels(version, platform.python_version()).set(1)
+        self._add_http()
+        self._add_requests()
+        self._add_engine()
+        self._add_memory()
+
+    def _add_http(self) -> None:
+        labels = ("method", "route", "status")
+        self._answers = self._counter("http_requests", "HTTP requests that ended, by the route's template.", labels)
+        self._answer_seconds = self._histogram(
+            "http_request_duration_seconds", "From an HTTP request's head to its answer's last byte.", ANSWERS, labels
+        )
+        self._rejected = self._counter(
+            "mm_rejected", "Requests that ended with an error, by the error's code.", ("reason",)
+        )
         self._inflight = self._gauge("mm_inflight_bytes", "Bytes of request bodies that are held now.")
+
+    def _add_requests(self) -> None:
+        name = self._model_name
+        self._finished = self._counter("request_success", "Requests that ended, by how.", (MODEL, "finished_reason"))
+        for reason in FINISHED:
+            self._finished.labels(name, reason)
+        self._prompt_tokens = self._counter(
+            "prompt_tokens", "Tokens of prompts, media pads included.", (MODEL,)
+        ).labels(name)
+        self._generation_tokens = self._counter("generation_tokens", "Sampled tokens.", (MODEL,)).labels(name)
+        self._request_prompt_tokens = self._of_model("request_prompt_tokens", "Tokens of one prompt.", TOKENS)
+        self._request_generation_tokens = self._of_model(
+            "request_generation_tokens", "Sampled tokens of one request, all its answers together.", TOKENS
+        )
+        self._ttft = self._of_model("time_to_first_token_seconds", "From acceptance to the first token.", FIRST_TOKEN)
+        self._itl = self._of_model("inter_token_latency_seconds", "Between two deltas of one answer.", FAST)
+        self._e2e = self._of_model("e2e_request_latency_seconds", "From acceptance to the last token.", SLOW)
+        self._queue = self._of_model("request_queue_time_seconds", "From prepared to a place in the engine.", SLOW)
+        self._prefill = self._of_model(
+            "request_prefill_time_seconds", "From a place in the engine to the first token.", FIRST_TOKEN
+        )
+        self._decode = self._of_model("request_decode_time_seconds", "From the first token to the last.", SLOW)
+        self._preprocess = self._histogram(
+            "mm_preprocess_seconds", "Time of a worker, by modality and stage.", FAST, ("modality", "stage")
+        )
+
+    def _add_engine(self) -> None:
+        name = self._model_name
+        self._preemptions = self._counter("num_preemptions", "Sequences that gave up their cache.", (MODEL,)).labels(
+            name
+        )
+        self._running = self._gauge("num_requests_running", "Sequences in the engine's batch.", (MODEL,)).labels(name)
+        self._waiting = self._gauge("num_requests_waiting", "Requests that wait, by where.", (MODEL, "place"))
+        self._kv_usage = self._gauge(
+            "kv_cache_usage_perc", "Used share of the KV cache's blocks, 0 to 1.", (MODEL,)
+        ).labels(name)
+        self._iteration_tokens = self._of_model(
+            "iteration_tokens", "Tokens that one engine step took through the model.", STEP_TOKENS
+        )
+        self._steps = self._histogram("engine_step_seconds", "Time of an engine step, by stage.", FAST, ("stage",))
+        self._embeddings = self._gauge("mm_embedding_bytes", "Encoder outputs that are kept in host memory.")
+        self._up = self._gauge("children_up", "Live child processes that are ready for work.", ("role",))
+        self._restarts = self._counter("child_restarts", "Child processes that were started again.", ("role",))
+        for role in ("worker", "engine"):
+            self._restarts.labels(role)
+
+    def _add_memory(self) -> None:
         self._shm = self._gauge("shm_bytes", "Shared memory of the pool, by state.", ("state",))
         self._shm_capacity = self._gauge("shm_bytes_capacity", "Shared memory that the pool may hold.")
         self._segments = self._gauge("shm_segments", "Segments of the pool, by state.", ("state",))
         self._path_files = self._gauge("shm_path_files", "Path files of requests that hold leases.")
-        self._up = self._gauge("children_up", "Live child processes that are ready for work.", ("role",))
-        self._ttft = self._histogram("time_to_first_token_seconds", "From acceptance to the first token.", SLOW)
-        self._itl = self._histogram("inter_token_latency_seconds", "Between two deltas of one answer.", FAST)
-        self._e2e = self._histogram("e2e_request_latency_seconds", "From acceptance to the last token.", SLOW)
-        self._queue = self._histogram("request_queue_time_seconds", "From prepared to a place in the engine.", SLOW)
-        self._preprocess = self._histogram(
-            "mm_preprocess_seconds", "Time of a worker, by modality and stage.", FAST, ("modality", "stage")
-        )
-        self._steps = self._histogram("engine_step_seconds", "Time of an engine step, by stage.", FAST, ("stage",))
-        for reason in FINISHED:
-            self._finished.labels(reason)
-        for role in ("worker", "engine"):
-            self._restarts.labels(role)
+        self._swept = self._counter("shm_swept_bytes", "Shared memory of dead owners that was freed.")
 
-    def watch(self) -> "Stopwatch":
-        return Stopwatch(self)
+    def watch(self, tally: Tally | None = None) -> "Stopwatch":
+        """For one request to the model; `tally` is of the HTTP request that it came with."""
+        return Stopwatch(self, tally or Tally())
+
+    def answered(self, method: str, route: str, status: int, seconds: float) -> None:
+        """An HTTP request ended. `route` is a template, and `method` one of a few: both become labels."""
+        labels = (method, route, str(status))
+        self._answers.labels(*labels).inc()
+        self._answer_seconds.labels(*labels).observe(seconds)
+
+    def malformed(self) -> None:
+        """Bytes came that are no HTTP request; they were answered with a 400."""
+        self._answers.labels("other", MALFORMED, "400").inc()
 
     def reject(self, reason: str) -> None:
+        """A request ended with an error of that code."""
         self._rejected.labels(reason).inc()
 
     def restart(self, role: str) -> None:
         self._restarts.labels(role).inc()
+        if role == "engine":
+            self._preemptions_seen = 0
 
     def swept(self, nbytes: int) -> None:
         """The sweeper freed what a dead owner had left."""
         self._swept.inc(nbytes)
 
-    def step(self, seconds: Mapping[str, float]) -> None:
-        """The engine ran a step; `seconds` by stage: encode, prefill or decode, sample."""
-        for stage, spent in seconds.items():
+    def step(self, step: StepDone) -> None:
+        """The engine ran a step."""
+        for stage, spent in step.seconds.items():
             self._steps.labels(stage).observe(spent)
+        self._iteration_tokens.observe(step.n_tokens)
+        seen, self._preemptions_seen = self._preemptions_seen, step.stats.preemptions
+        self._preemptions.inc(max(0, step.stats.preemptions - seen))
 
     def set_engine(self, stats: EngineStats | None) -> None:
         """The engine's latest snapshot; None while it is down."""
         self._running.set(stats.running if stats else 0)
-        self._waiting.labels("engine").set(stats.waiting if stats else 0)
+        self._waiting.labels(self._model_name, "engine").set(stats.waiting if stats else 0)
         self._kv_usage.set(stats.kv_blocks_used / max(1, stats.kv_blocks_total) if stats else 0)
-        self._preemptions.set(stats.preemptions if stats else 0)
         self._embeddings.set(stats.embedding_bytes if stats else 0)
 
     def set_pool(self, stats: PoolStats) -> None:
@@ -87,13 +178,16 @@ class Metrics:
 
     def set_server(self, *, waiting: Iterable[tuple[str, int]], up: Iterable[tuple[str, int]], body_bytes: int) -> None:
         for place, n in waiting:
-            self._waiting.labels(place).set(n)
+            self._waiting.labels(self._model_name, place).set(n)
         for role, n in up:
             self._up.labels(role).set(n)
         self._inflight.set(body_bytes)
 
     def render(self) -> bytes:
         return generate_latest(self.registry)
+
+    def _of_model(self, name: str, text: str, buckets: tuple[float, ...]) -> Histogram:
+        return self._histogram(name, text, buckets, (MODEL,)).labels(self._model_name)
 
     def _counter(self, name: str, text: str, labels: tuple[str, ...] = ()) -> Counter:
         return Counter(PREFIX + name, text, labels, registry=self.registry)
@@ -106,44 +200,57 @@ class Metrics:
 
 
 class Stopwatch:
-    """When things happened to one request, told to the metrics as they happen."""
+    """When things happened to one request, told to the metrics and to its tally as they happen."""
 
-    def __init__(self, metrics: Metrics) -> None:
+    def __init__(self, metrics: Metrics, tally: Tally) -> None:
         self._metrics = metrics
+        self._tally = tally
         self._begun = time.monotonic()
-        self._prepared = self._begun
-        self._last: float | None = None  # of the latest delta
+        self._prepared = self._placed = self._begun
+        self._first: float | None = None  # when the first delta came
+        self._last: float | None = None  # and the latest one
+        self._n_tokens: int | None = None  # sampled; None until the prompt is accepted
         self._ended = False
 
     def prompt(self, prepared: Prepared) -> None:
         self._prepared = time.monotonic()
-        self._metrics._prompt_tokens.inc(len(prepared.input_ids))
+        n, self._n_tokens = len(prepared.input_ids), 0
+        self._tally.prompt_tokens += n
+        self._metrics._prompt_tokens.inc(n)
+        self._metrics._request_prompt_tokens.observe(n)
         for modality, stages in prepared.seconds.items():
             for stage, seconds in stages.items():
                 self._metrics._preprocess.labels(modality, stage).observe(seconds)
 
     def started(self) -> None:
-        self._metrics._queue.observe(time.monotonic() - self._prepared)
+        self._placed = time.monotonic()
+        self._metrics._queue.observe(self._placed - self._prepared)
 
     def tokens(self, n: int) -> None:
         now = time.monotonic()
         if self._last is None:
+            self._first = now
             self._metrics._ttft.observe(now - self._begun)
+            self._metrics._prefill.observe(now - self._placed)
+            if self._tally.first_token is None:
+                self._tally.first_token = now
         else:
             self._metrics._itl.observe(now - self._last)
         self._last = now
+        self._n_tokens = (self._n_tokens or 0) + n
+        self._tally.generation_tokens += n
         self._metrics._generation_tokens.inc(n)
 
     def end(self, reason: str) -> None:
         """The request ended; only the first call counts."""
-        if not self._ended:
-            self._ended = True
-            self._metrics._finished.labels(reason).inc()
-            if reason in ("stop", "length"):
-                self._metrics._e2e.observe(time.monotonic() - self._begun)
-
-    def failed(self, rejected: str | None) -> None:
-        """It ended with an error. `rejected` says which queue or budget was full; None: none was."""
-        if rejected is not None:
-            self._metrics.reject(rejected)
-        self.end("error")
+        if self._ended:
+            return
+        self._ended = True
+        metrics, now = self._metrics, time.monotonic()
+        metrics._finished.labels(metrics._model_name, reason).inc()
+        if self._n_tokens is not None:
+            metrics._request_generation_tokens.observe(self._n_tokens)
+        if reason in ("stop", "length"):
+            metrics._e2e.observe(now - self._begun)
+            if self._first is not None:
+                metrics._decode.observe(now - self._first)

@@ -22,9 +22,10 @@ from server.children.worker_pool import WorkerPool
 from server.http.app import create_app
 from server.http.body_limits import BodyBudget
 from server.http.keys import ApiKeys
+from server.http.protocol import Protocols
 from server.listening import check_temporary_directory, check_tls, exposed, keys_of, listen, scheme_of, url_in, url_of
 from server.metrics import Metrics
-from server.report import describe, describe_engine
+from server.report import describe, describe_engine, version
 from server.requests.model_card import ModelCard
 from server.requests.segments import Segments
 from server.requests.service import RequestService
@@ -60,7 +61,7 @@ class Server:
         self._keys = keys
         self._owner = owner
         self._background = Background()
-        self._metrics = Metrics()
+        self._metrics = Metrics(card.name, version())
         self._pool_bytes = pool_bytes
         self._segments = Segments(Pool(owner, pool_bytes), self._background)
         self._workers = WorkerPool(config.workers, config.step_seconds, self._background, config.media)
@@ -182,7 +183,7 @@ class Server:
             uvicorn.Config(
                 app,
                 loop="none",
-                http="httptools",
+                http=Protocols(self._metrics),  # type: ignore[arg-type]  # uvicorn calls it as it would a class
                 ws="none",
                 lifespan="off",
                 log_config=None,
@@ -219,7 +220,12 @@ class Server:
     def _supervisor(
         self, role: Role, start: StartWorker | StartEngine, observer: ChildObserver, receives: Any
     ) -> Supervisor:
-        owned = Ownership(lock_fd=self._owner.fileno(), owner_name=self._owner.name, shm_root=self._owner.root)
+        owned = Ownership(
+            lock_fd=self._owner.fileno(),
+            owner_name=self._owner.name,
+            shm_root=self._owner.root,
+            log=self._config.log,
+        )
         return Supervisor(
             role,
             lambda: launch(role, owned, receives),

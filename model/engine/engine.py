@@ -120,7 +120,7 @@ class Engine:
         outcome = self._runner.run(plan, self._scheduler)
         finishes = self._scheduler.commit(plan, outcome)
         self.progress = None
-        return self._messages(outcome, finishes)
+        return self._messages(plan.n_tokens, outcome, finishes)
 
     def profile(self, largest: tuple[LargestItem, ...]) -> Profile:
         """Run the largest items and a full step on this device: only before the first request."""
@@ -136,14 +136,14 @@ class Engine:
         pairs = sum(t * (h * w) ** 2 for t, h, w in (item.grid for item in items if item.kind != "audio"))
         return {"patches": sum(math.prod(item.grid) for item in items), "pairs": pairs}
 
-    def _messages(self, outcome: Outcome, finishes: Mapping[Key, Finish | None]) -> list[FromEngine]:
+    def _messages(self, n: int, outcome: Outcome, finishes: Mapping[Key, Finish | None]) -> list[FromEngine]:
         read = [MediaRead(request_id=name, names=segments) for name, segments in outcome.read.items()]
         failed = [_failed(name, error) for name, error in outcome.failed.items()]
         events = tuple(
             TokenEvent(request_id=key[0], index=key[1], token=token, finish=finishes[key])
             for key, token in outcome.tokens.items()
         )
-        step = StepDone(tokens=events, stats=self.stats, seconds=dict(outcome.seconds))
+        step = StepDone(tokens=events, stats=self.stats, seconds=dict(outcome.seconds), n_tokens=n)
         ended = dict.fromkeys(event.request_id for event in events if event.finish)  # in order, each once
         done = [Finished(request_id=name, reason="done") for name in ended if name not in self._scheduler]
         return [*read, *failed, step, *done]

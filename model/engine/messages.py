@@ -115,6 +115,7 @@ class StepDone(msgspec.Struct, frozen=True, kw_only=True, tag=True):
     tokens: tuple[TokenEvent, ...]
     stats: EngineStats
     seconds: dict[str, float]  # stage -> seconds: encode, prefill, decode, sample
+    n_tokens: int = 0  # that went through the model: of prompts, and one of each answer
 
 
 class MediaRead(msgspec.Struct, frozen=True, kw_only=True, tag=True):

@@ -1,6 +1,6 @@
 """The process main of workers and engine: takes its channel, looks the family up, runs its room.
 
-Run as `python -m server.children.child_main worker|engine CHANNEL_FD LOCK_FD SHM_ROOT OWNER_NAME`,
+Run as `python -m server.children.child_main worker|engine CHANNEL_FD LOCK_FD SHM_ROOT OWNER_NAME LOG_LEVEL LOG_FORMAT`,
 by server/children/processes.py only.
 """
 
@@ -13,11 +13,14 @@ import signal
 import sys
 import threading
 import time
-import traceback
 from collections.abc import Callable
 from pathlib import Path
 
+import msgspec
+
 from configs.checkpoint import Checkpoint, CheckpointError
+from configs.serve import LogConfig
+from server.logs.setup import complain, complain_of_defect, set_up
 from shm import Channel, ChannelClosed, sweep, sweep_if_last
 
 HANGUP_SECONDS = 10.0
@@ -32,6 +35,8 @@ def main(argv: list[str]) -> int:
     """The exit code: 0 when told to end, 1 after one clear line (a checkpoint or device that cannot be served)."""
     wake_at_server_death()
     role, channel_fd, lock_fd, root, owner_name = argv[0], int(argv[1]), int(argv[2]), Path(argv[3]), argv[4]
+    log = msgspec.convert({"level": argv[5], "format": argv[6]}, LogConfig)
+    set_up(log, role)
     # The server alone decides about an end, also when a terminal or an init system signals the whole group: it drains.
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, signal.SIG_IGN)
@@ -49,11 +54,10 @@ def main(argv: list[str]) -> int:
     except ChannelClosed:
         pass
     except CheckpointError as error:
-        print(f"error: {error}", file=sys.stderr, flush=True)
+        complain(error, log)
         return REFUSED
     except Exception:  # noqa: BLE001 - a process main: the reason goes to the log, the exit code to the server
-        traceback.print_exc()
-        sys.stderr.flush()
+        complain_of_defect("this process failed")
         # Not by return: threads of a broken process (a device's, a pool's) must not keep it from ending.
         os._exit(REFUSED)
     threading.Event().wait(HANGUP_SECONDS)  # the channel is closed: the watch sweeps and ends this process
@@ -78,8 +82,7 @@ def end(root: Path, lock_fd: int, owner_name: str, server: int) -> None:
         sweep_if_last(root, lock_fd, owner_name)
         sweep_until_server_ends(root, server)
     except Exception:  # noqa: BLE001 - the process ends here, so that nobody else could say why memory stays
-        traceback.print_exc()
-        sys.stderr.flush()
+        complain_of_defect("the shared memory of a server that is gone could not be swept")
     finally:
         os._exit(0)
 

@@ -1,7 +1,7 @@
 """The engine as the server sees it: a first-come gate to its places, and the events of each request inside."""
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 
 import msgspec
 
@@ -97,7 +97,7 @@ class EngineClient:
         background: Background,
         *,
         on_media_read: Callable[[str, tuple[str, ...]], None],
-        on_step: Callable[[Mapping[str, float]], None],
+        on_step: Callable[[StepDone], None],
     ) -> None:
         self._max_seqs = max_seqs
         self._step_seconds = step_seconds
@@ -185,7 +185,7 @@ class EngineClient:
 
     def _on_step_done(self, step: StepDone) -> None:
         self.stats = step.stats
-        self._on_step(step.seconds)
+        self._on_step(step)
         for event in step.tokens:
             stream = self._inside.get(event.request_id)
             if stream is not None:

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
+from configs.serve import LogConfig
 from configs.settings import REPO, child_env
 from shm import AsyncChannel, channel_pair
 
@@ -40,11 +41,12 @@ UNLESS_SET: Mapping[Role, Mapping[str, str]] = {"worker": {}, "engine": {"GOMP_S
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ownership:
-    """What all children of one server share: the lock that keeps their shared memory owned, and where it lies."""
+    """What all children of one server share: the lock that keeps their shared memory owned, where it lies, the log."""
 
     lock_fd: int
     owner_name: str
     shm_root: Path
+    log: LogConfig = LogConfig()
 
 
 class Child:
@@ -113,7 +115,7 @@ def _exec(role: Role, owned: Ownership, channel: socket.socket) -> "subprocess.P
     return subprocess.Popen(
         [
             sys.executable, "-m", "server.children.child_main", role, str(fds[0]), str(fds[1]),
-            str(owned.shm_root), owned.owner_name,
+            str(owned.shm_root), owned.owner_name, owned.log.level, owned.log.format,
         ],
         stdin=subprocess.DEVNULL,
         cwd=REPO,

@@ -2,6 +2,7 @@
 
 import logging
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 from fastapi import FastAPI, Request
@@ -17,6 +18,7 @@ from server.http.openai import CompletionSerializer, read_openai
 from server.http.responses import EventStream, Serializer, json_response, json_result, whole_answer
 from server.http.root_path import RootPath
 from server.http.tokenize import read_tokenize, token_counts
+from server.logs.access import tell_error
 from server.requests.answer import Sink
 from server.requests.refusal import not_found
 from server.requests.request import ChatRequest
@@ -34,10 +36,10 @@ def create_app(
     """The ASGI application. `bodies` counts the bytes of request bodies that are held; without `keys` all may ask."""
     app = FastAPI(title="Pixelferry", openapi_url=None, docs_url=None, redoc_url=None, redirect_slashes=False)
     errors.install(app)
-    app.add_middleware(BodyLimits, max_body_bytes=max_body_bytes, budget=bodies, on_refused=service.metrics.reject)
+    app.add_middleware(BodyLimits, max_body_bytes=max_body_bytes, budget=bodies)
     if keys is not None:
-        app.add_middleware(RequireKey, keys=keys, on_refused=service.metrics.reject)  # before a byte of a body is read
-    app.add_middleware(Envelope)  # added after those: it surrounds the limits
+        app.add_middleware(RequireKey, keys=keys)  # before a byte of a body is read
+    app.add_middleware(Envelope, metrics=service.metrics)  # added after those: it surrounds the limits
     if root_path is not None:
         app.add_middleware(RootPath, prefix=root_path)  # the outermost: all others see one path for one route
     add_chat_routes(app, service)
@@ -117,6 +119,7 @@ def add_health_routes(app: FastAPI, service: RequestService, bodies: BodyBudget)
         state, error = readiness(service)
         if error is None:
             return json_response(state)
+        tell_error(request.scope, errors.code_of(error))
         answer = json_response({**errors.body_of(error, request.state.request_id), **state})
         answer.status_code = errors.status_of(error)
         answer.headers.update(errors.headers_of(error))
@@ -132,11 +135,10 @@ async def read_request(http: Request, service: RequestService, read: Read) -> Ch
     """The request in a body; not one byte is read of one that is turned away anyhow. Raises Refusal, ChatError."""
     error = service.admission.refusal()
     if error is not None:
-        service.metrics.reject(error.code or "busy")
         raise error
-    request = read(await http.body(), http.state.request_id)
+    request = replace(read(await http.body(), http.state.request_id), tally=http.state.exchange.tally)
     require_model(service, request.model)
-    log.info("request %s: %s, x-request-id %s", request.id, http.url.path, http.state.client_request_id or "none")
+    log.debug("request %s: %s, x-request-id %s", request.id, http.url.path, http.state.client_request_id or "none")
     return request
 
 

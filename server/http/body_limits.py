@@ -1,11 +1,9 @@
 """How many bytes of bodies are taken: from one client and from all at once. Pure ASGI; parses nothing."""
 
-from collections.abc import Callable
-
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from server.http.errors import error_response
-from server.requests.refusal import Refusal, body_too_large, overloaded
+from server.requests.refusal import body_too_large, overloaded
 
 
 class BodyBudget:
@@ -30,24 +28,20 @@ class BodyLimits:
     """A larger body is a 413, one that the budget has no room for now a 429; both before anything is parsed.
 
     Bytes are counted as they arrive, never by what Content-Length announces: a client that only announces holds
-    nothing. `on_refused` is told "body_too_large" or "bodies_full".
+    nothing.
     """
 
-    def __init__(
-        self, app: ASGIApp, max_body_bytes: int, budget: BodyBudget, on_refused: Callable[[str], None]
-    ) -> None:
+    def __init__(self, app: ASGIApp, max_body_bytes: int, budget: BodyBudget) -> None:
         self._app = app
         self._max = max_body_bytes
         self._budget = budget
-        self._on_refused = on_refused
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
         if announced(scope) > self._max:
-            error = self._refuse(body_too_large(self._max), "body_too_large")
-            await error_response(error, scope["state"]["request_id"])(scope, receive, send)
+            await error_response(body_too_large(self._max), scope["state"]["request_id"])(scope, receive, send)
             return
         held = 0
 
@@ -56,9 +50,9 @@ class BodyLimits:
             message = await receive()
             nbytes = len(message.get("body", b"")) if message["type"] == "http.request" else 0
             if held + nbytes > self._max:
-                raise self._refuse(body_too_large(self._max), "body_too_large")
+                raise body_too_large(self._max)
             if not self._budget.take(nbytes):
-                raise self._refuse(overloaded("too many request bodies are being read", "bodies_full"), "bodies_full")
+                raise overloaded("too many request bodies are being read", "bodies_full")
             held += nbytes
             return message
 
@@ -66,10 +60,6 @@ class BodyLimits:
             await self._app(scope, counted, send)
         finally:
             self._budget.give_back(held)
-
-    def _refuse(self, error: Refusal, reason: str) -> Refusal:
-        self._on_refused(reason)
-        return error
 
 
 def announced(scope: Scope) -> int:

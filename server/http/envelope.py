@@ -1,5 +1,6 @@
-"""What surrounds every HTTP answer: its request id, and the 500 of last resort."""
+"""What surrounds every HTTP answer: its request id, its line and count, and the 500 of last resort."""
 
+import asyncio
 import logging
 import re
 import secrets
@@ -8,6 +9,8 @@ from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from server.http.errors import error_response
+from server.logs.access import Exchange, finish, tell_error
+from server.metrics import Metrics
 from server.requests.refusal import internal
 
 log = logging.getLogger("pixelferry.http")
@@ -26,18 +29,31 @@ def client_request_id(scope: Scope) -> str | None:
 class Envelope:
     """Pure ASGI: gives each request an id of ours, each answer its X-Request-Id, each escaped exception a 500.
 
+    Outside of everything else: what it does not see is not counted and not logged.
     X-Request-Id is the client's own where it sent a harmless one, else ours. Everything else says ours.
     """
 
-    def __init__(self, app: ASGIApp) -> None:
+    def __init__(self, app: ASGIApp, metrics: Metrics) -> None:
         self._app = app
+        self._metrics = metrics
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
         request_id, theirs = secrets.token_hex(12), client_request_id(scope)
-        scope.setdefault("state", {}).update(request_id=request_id, client_request_id=theirs)
+        exchange = Exchange(request_id, theirs)
+        scope.setdefault("state", {}).update(request_id=request_id, client_request_id=theirs, exchange=exchange)
+        try:
+            await self._answer(scope, receive, send, exchange)
+        except asyncio.CancelledError:
+            tell_error(scope, "cut_off")  # the server ends and waits no longer
+            raise
+        finally:
+            finish(scope, exchange, self._metrics)
+
+    async def _answer(self, scope: Scope, receive: Receive, send: Send, exchange: Exchange) -> None:
+        request_id, theirs = exchange.request_id, exchange.client_request_id
         shown = (theirs or request_id).encode("ascii")
         started = False
 
@@ -45,17 +61,19 @@ class Envelope:
             nonlocal started
             if message["type"] == "http.response.start":
                 started = True
+                exchange.status = message["status"]
                 message["headers"] = [*message.get("headers", ()), (b"x-request-id", shown)]
             await send(message)
+            if message["type"] == "http.response.body" and not message.get("more_body", False):
+                exchange.whole = True
 
         try:
             await self._app(scope, receive, send_with_id)
         except ClientDisconnect:
             return  # it left while it was sending its body
         except Exception:  # noqa: BLE001 - the HTTP handler: a defect of ours is a 500, and nothing internal goes out
-            log.exception(
-                "request %s (x-request-id %s): %s %s failed", request_id, theirs, scope["method"], scope["path"]
-            )
+            log.exception("request %s (x-request-id %s) failed", request_id, theirs)
+            tell_error(scope, "internal")
             if not started:  # else the answer breaks off: the HTTP server closes a connection whose answer is not whole
                 response = error_response(internal("the server failed"), request_id)
                 await response(scope, receive, send_with_id)

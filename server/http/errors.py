@@ -9,7 +9,9 @@ from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
+from starlette.types import Receive, Scope, Send
 
+from server.logs.access import tell_error
 from server.requests.refusal import Kind, Refusal, invalid_request
 from tokenization.chat.errors import ChatError, shortened
 
@@ -40,8 +42,25 @@ def headers_of(error: Refusal) -> dict[str, str]:
     return {} if error.retry_after is None else {"retry-after": str(max(1, math.ceil(error.retry_after)))}
 
 
-def error_response(error: Refusal, request_id: str) -> JSONResponse:
-    return JSONResponse(body_of(error, request_id), status_code=status_of(error), headers=headers_of(error))
+def code_of(error: Refusal) -> str:
+    """What logs and metrics call it: its code, or its kind where it has none."""
+    return error.code or error.kind
+
+
+class ErrorResponse(JSONResponse):
+    """An error as the whole answer; `code` is what logs and metrics call it."""
+
+    def __init__(self, body: dict[str, Any], status: int, code: str, headers: Mapping[str, str] | None = None) -> None:
+        super().__init__(body, status_code=status, headers=headers)
+        self._code = code
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        tell_error(scope, self._code)
+        await super().__call__(scope, receive, send)
+
+
+def error_response(error: Refusal, request_id: str) -> ErrorResponse:
+    return ErrorResponse(body_of(error, request_id), status_of(error), code_of(error), headers_of(error))
 
 
 def _body(
@@ -84,8 +103,9 @@ def install(app: FastAPI) -> None:
         texts = {404: f"no route {path!r} here", 405: f"{request.method} is not allowed on {path!r}"}
         codes = {404: "route_not_found", 405: "method_not_allowed"}
         message = texts.get(status, str(error.detail))
-        body = _body(status, message, request.state.request_id, code=codes.get(status))
-        return JSONResponse(body, status_code=status, headers=error.headers)
+        code = codes.get(status)
+        body = _body(status, message, request.state.request_id, code=code)
+        return ErrorResponse(body, status, code or f"http_{status}", error.headers)
 
     async def on_validation_error(request: Request, error: Exception) -> Response:
         assert isinstance(error, RequestValidationError)

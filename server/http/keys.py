@@ -9,7 +9,7 @@ from pathlib import Path
 
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from configs.table import SECRET
+from configs.setting import SECRET
 from server.http.errors import error_response
 from server.requests.refusal import unauthorized
 
@@ -95,13 +95,12 @@ class ApiKeys:
 class RequireKey:
     """Pure ASGI: a 401 for every request without a key, whatever its route, but probes' and OPTIONS.
 
-    Nothing of a body is read for it. `on_refused` is told "invalid_api_key".
+    Nothing of a body is read for it.
     """
 
-    def __init__(self, app: ASGIApp, keys: ApiKeys, on_refused: Callable[[str], None]) -> None:
+    def __init__(self, app: ASGIApp, keys: ApiKeys) -> None:
         self._app = app
         self._keys = keys
-        self._on_refused = on_refused
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         # OPTIONS is how a browser asks whether it may send a header at all: it comes without one, and runs no route.
@@ -112,7 +111,6 @@ class RequireKey:
         if len(given) == 1 and self._keys.allow(given[0]):
             await self._app(scope, receive, send)
             return
-        self._on_refused("invalid_api_key")
         how = "no key of this server" if given else "no key"
         error = unauthorized(f"{how} came with the request: send one as `Authorization: Bearer KEY`")
         await error_response(error, scope["state"]["request_id"])(scope, receive, send)

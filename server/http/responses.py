@@ -10,7 +10,8 @@ import msgspec
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
-from server.http.errors import body_of, error_response
+from server.http.errors import body_of, code_of, error_response
+from server.logs.access import tell_error
 from server.requests.admission import stopping
 from server.requests.answer import Delta, Sink, joined
 from server.requests.refusal import Refusal, internal
@@ -93,7 +94,7 @@ async def run_while_connected(
             task.cancel()
             await asyncio.wait({task})
             if not task.cancelled() and (error := task.exception()) is not None:
-                log.error("a request that its client had left ended with an error: %r", error)
+                log.error("a request that its client had left ended with an error", exc_info=error)
 
 
 async def _disconnect(receive: Receive) -> None:
@@ -135,6 +136,7 @@ class EventStream(Response):
             log.exception("request %s failed", request_id)
             error = internal("the server failed")
         if self._started:
+            tell_error(scope, code_of(error))
             await self._write(data(body_of(error, request_id)), more=False)
         else:
             await error_response(error, request_id)(scope, receive, send)

@@ -1,7 +1,8 @@
 """One request for an answer, as both dialects end in it."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
+from server.metrics import Tally
 from server.requests.answer_boxes import Grounding
 from server.requests.sampling import SamplingRequest
 from tokenization.chat.parts import Chat
@@ -19,6 +20,7 @@ class ChatRequest:
     stream: bool = False
     include_usage: bool = False  # of a stream
     grounding: Grounding = "none"
+    tally: Tally = field(default_factory=Tally)  # of the HTTP request that it came with
 
     def parameter(self, name: str) -> str:
         """Where a parameter of sampling stands in the body."""

@@ -75,7 +75,7 @@ class RequestService:
         """
         self._check(request)
         bad_words = spellings(request.sampling.bad_words, self.card.tokenizer, request.parameter("bad_words"))
-        watch = self.metrics.watch()
+        watch = self.metrics.watch(request.tally)
         resources = RequestResources()
         try:
             with self.admission.enter():
@@ -88,8 +88,8 @@ class RequestService:
                 await sink.accept(prepared)
                 sampling = self.card.defaults.sampling(request.sampling, room, bad_words)
                 await self._generate(request, Generate(prepared=prepared, sampling=sampling), resources, sink, watch)
-        except Refusal as error:
-            watch.failed(error.code if error.kind == "overloaded" else None)
+        except Refusal:
+            watch.end("error")
             raise
         except asyncio.CancelledError:
             watch.end("abort")

@@ -10,8 +10,9 @@ import msgspec
 import pytest
 
 from configs.serve import ModelConfig, ServeConfig
+from configs.setting import Setting, SettingsError
 from configs.settings import EMBEDDED_MODEL, EMBEDDED_NAME, PROFILES, child_env, load_config
-from configs.table import SETTINGS, Setting, SettingsError
+from configs.table import SETTINGS
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -211,14 +212,38 @@ def sample(setting: Setting, directory: Path) -> tuple[str, Any]:
     if setting.kind == "file":
         directory = directory / "file"
         directory.touch()
+    if setting.kind == "switch":
+        return str(not setting.default).lower(), not setting.default
     return str(directory), (directory,) if setting.kind == "paths" else directory
+
+
+def no_form(setting: Setting) -> str:
+    return "--no-" + setting.flag.removeprefix("--")
+
+
+def test_a_switch_is_written_in_three_ways(tmp_path: Path) -> None:
+    profile = tmp_path / "own.toml"
+    profile.write_text("access_log = false\n")
+    off: list[tuple[list[str], dict[str, str]]] = [
+        (["--no-access-log"], {}), ([], {"PIXELFERRY_ACCESS_LOG": "false"}), (["--profile", str(profile)], {}),
+    ]  # fmt: skip
+    assert [load_config(flags, env).log.access for flags, env in off] == [False] * 3
+    assert load_config(["--profile", str(profile), "--access-log"], {}).log.access
+    with pytest.raises(SettingsError, match="PIXELFERRY_ACCESS_LOG: expected true or false, got '0'"):
+        load_config([], {"PIXELFERRY_ACCESS_LOG": "0"})
+    profile.write_text("access_log = 0\n")
+    with pytest.raises(SettingsError, match="access_log: expected true or false, got 0"):
+        load_config(["--profile", str(profile)], {})
 
 
 @pytest.mark.parametrize("setting", SETTINGS, ids=lambda setting: setting.name)
 def test_flag_and_variable_set_the_field(setting: Setting, tmp_path: Path) -> None:
     text, expected = sample(setting, tmp_path)
+    flags = (
+        [no_form(setting) if text == "false" else setting.flag] if setting.kind == "switch" else [setting.flag, text]
+    )
     for config in (
-        load_config([setting.flag, text], {}),
+        load_config(flags, {}),
         load_config([], {f"PIXELFERRY_{setting.name.upper()}": text}),
     ):
         owner = getattr(config, setting.section) if setting.section else config

@@ -19,6 +19,7 @@ from PIL import Image
 
 REPO = Path(__file__).resolve().parents[2]
 READY = re.compile(r"^Pixelferry ready on (https?://\S+)$", re.MULTILINE)
+MODEL_LABEL = re.compile(r',model_name="[^"]*"|model_name="[^"]*",?')
 NAME = re.compile(r"[0-9a-f]{11}")  # a leased segment; an idle one ends with .idle
 # Small enough for two cores; everything that a test asserts holds for any size.
 SMALL = ["--port", "0", "--device", "cpu", "--kv-cache-mib", "64", "--threads", "1"]
@@ -98,10 +99,10 @@ class RunningServer:
         return self.http.get("/health/ready").status_code
 
     def metric(self, line: str) -> float:
-        """The value of one line of /metrics, by its name with labels."""
+        """The value of one line of /metrics, by its name with all labels but the model's."""
         for text in self.http.get("/metrics").text.splitlines():
             name, _, value = text.rpartition(" ")
-            if name == f"pixelferry:{line}":
+            if MODEL_LABEL.sub("", name).removesuffix("{}") == f"pixelferry:{line}":
                 return float(value)
         return 0.0
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.e2e.conftest import Start
-from tests.e2e.running import REPO, RunningServer, data_url, picture, stat_of
+from tests.e2e.running import REPO, RunningServer, data_url, picture, stat_of, until
 from tests.tiny.qwen2_vl import write_json
 
 
@@ -80,8 +80,9 @@ def test_metrics_move_with_the_requests(server: RunningServer) -> None:
     assert moved["time_to_first_token_seconds_count"] == moved["e2e_request_latency_seconds_count"] == 1
     assert 1 <= moved["inter_token_latency_seconds_count"] < 200  # tokens that come together are one delta
     text = server.http.get("/metrics").text
-    for line in ("num_requests_running", "kv_cache_usage_perc", "num_preemptions", "shm_bytes_capacity"):
-        assert f"\npixelferry:{line} " in text
+    for line in ("num_requests_running", "kv_cache_usage_perc", "num_preemptions_total"):
+        assert f'\npixelferry:{line}{{model_name="tiny"}} ' in text
+    assert "\npixelferry:shm_bytes_capacity " in text
     assert 'pixelferry:children_up{role="worker"} 2.0' in text and 'children_up{role="engine"} 1.0' in text
     assert 'pixelferry:child_restarts_total{role="engine"} 0.0' in text
 
@@ -157,6 +158,6 @@ def test_one_id_of_ours_leads_from_the_answer_to_the_log(server: RunningServer) 
     answer = server.http.post("/chat", json=sent, headers={"x-request-id": "theirs-1"})
     ours = answer.json()["id"].removeprefix("chat-")
     assert answer.headers["x-request-id"] == "theirs-1" and re.fullmatch("[0-9a-f]{24}", ours)
-    assert f"request {ours}: /chat, x-request-id theirs-1" in server.err
+    until("its line", lambda: f"POST /chat 200 request_id={ours} x_request_id=theirs-1 " in server.err)
     answer = server.http.post("/chat", json=sent)
     assert answer.json()["id"] == f"chat-{answer.headers['x-request-id']}"

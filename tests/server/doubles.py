@@ -77,7 +77,7 @@ class Scene:
         self.pool = Pool(self.owner, capacity)
         self.segments = Segments(self.pool, self.background)
         self.workers = WorkerPool(workers, 60.0, self.background, MediaConfig(max_items=4))
-        self.metrics = Metrics()
+        self.metrics = Metrics("tiny", "1.2.3")
         self.engine = EngineClient(
             seqs, 60.0, self.background, on_media_read=self.segments.give_back, on_step=self.metrics.step
         )

@@ -1,5 +1,6 @@
 """The command line: what it prints where, and the code that it ends with."""
 
+import json
 import sys
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,8 @@ from server.children.supervisor import StartFailed
 from server.requests.model_card import ModelCard
 from shm import OwnerError, default_root, private_root
 from tests.tiny.qwen2_vl import write_json
+
+pytestmark = pytest.mark.usefixtures("kept_logging")
 
 Captured = pytest.CaptureFixture[str]
 
@@ -87,6 +90,13 @@ def test_a_setting_that_is_wrong_is_one_line_and_wrong_usage(capsys: Captured, m
     shown = capsys.readouterr()
     assert shown.err.startswith("error: ") and "--port" in shown.err and shown.err.count("\n") == 1
     assert shown.out == "" and given == []
+
+
+def test_in_a_log_of_json_it_is_json(capsys: Captured, monkeypatch: pytest.MonkeyPatch) -> None:
+    served(monkeypatch, StartFailed("it is not there"))
+    assert program.main(["serve", "--log-format", "json"]) == 1
+    told = json.loads(capsys.readouterr().err)
+    assert (told["level"], told["process"], told["message"]) == ("critical", "server", "it is not there")
 
 
 def test_a_checkpoint_of_nobody_is_one_line(tmp_path: Path, capsys: Captured, monkeypatch: pytest.MonkeyPatch) -> None:

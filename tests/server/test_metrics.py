@@ -1,11 +1,12 @@
 """What requests feed comes out under its documented name, and every metric is documented."""
 
+import platform
 from pathlib import Path
 
 import msgspec
 
-from model.engine.messages import EngineStats
-from server.metrics import PREFIX, Metrics
+from model.engine.messages import EngineStats, StepDone
+from server.metrics import PREFIX, Metrics, Tally
 from server.report import describe_engine, pool_note, size
 from shm import PoolStats
 from tests.server.doubles import STATS, prepared
@@ -16,14 +17,15 @@ REPO = Path(__file__).resolve().parents[2]
 def value(metrics: Metrics, line: str) -> float:
     for text in metrics.render().decode().splitlines():
         name, _, number = text.rpartition(" ")
-        if name == PREFIX + line:
+        if name.replace(',model_name="tiny"', "").replace('{model_name="tiny"}', "") == PREFIX + line:
             return float(number)
     raise AssertionError(f"no line {line}")
 
 
 def test_one_good_request() -> None:
-    metrics = Metrics()
-    watch = metrics.watch()
+    metrics = Metrics("tiny", "1.2.3")
+    tally = Tally()
+    watch = metrics.watch(tally)
     seconds = {"image": {"decode": 0.02}, "prompt": {"render": 0.01}}
     watch.prompt(msgspec.structs.replace(prepared("chat-1", 12), seconds=seconds))
     watch.started()
@@ -34,35 +36,71 @@ def test_one_good_request() -> None:
     assert value(metrics, "prompt_tokens_total") == 12 and value(metrics, "generation_tokens_total") == 3
     assert value(metrics, 'request_success_total{finished_reason="stop"}') == 1
     assert value(metrics, 'request_success_total{finished_reason="abort"}') == 0
-    for name in ("time_to_first_token", "e2e_request_latency", "inter_token_latency", "request_queue_time"):
+    stages = ("request_queue_time", "request_prefill_time", "request_decode_time")
+    for name in ("time_to_first_token", "e2e_request_latency", "inter_token_latency", *stages):
         assert value(metrics, f"{name}_seconds_count") == 1
+    assert value(metrics, "request_prompt_tokens_sum") == 12 and value(metrics, "request_generation_tokens_sum") == 3
+    assert (tally.prompt_tokens, tally.generation_tokens) == (12, 3) and tally.first_token is not None
     assert value(metrics, 'mm_preprocess_seconds_count{modality="image",stage="decode"}') == 1
     assert value(metrics, 'mm_preprocess_seconds_count{modality="prompt",stage="render"}') == 1
 
 
 def test_a_step_is_told_by_stage() -> None:
-    metrics = Metrics()
-    metrics.step({"encode": 0.5, "prefill": 0.25, "sample": 0.001})
-    metrics.step({"decode": 0.1, "sample": 0.001})
+    metrics = Metrics("tiny", "1.2.3")
+    metrics.step(StepDone(tokens=(), stats=STATS, seconds={"encode": 0.5, "prefill": 0.25, "sample": 0.1}, n_tokens=40))
+    metrics.step(StepDone(tokens=(), stats=STATS, seconds={"decode": 0.1, "sample": 0.001}, n_tokens=2))
+    assert value(metrics, "iteration_tokens_count") == 2 and value(metrics, "iteration_tokens_sum") == 42
     assert value(metrics, 'engine_step_seconds_count{stage="sample"}') == 2
     assert value(metrics, 'engine_step_seconds_sum{stage="encode"}') == 0.5
 
 
+def test_preemptions_are_counted_over_all_engines() -> None:
+    metrics = Metrics("tiny", "1.2.3")
+    for n in (0, 2, 2, 3):
+        metrics.step(StepDone(tokens=(), stats=msgspec.structs.replace(STATS, preemptions=n), seconds={}))
+    metrics.restart("worker")
+    metrics.set_engine(None)
+    assert value(metrics, "num_preemptions_total") == 3
+    metrics.restart("engine")
+    metrics.step(StepDone(tokens=(), stats=msgspec.structs.replace(STATS, preemptions=3), seconds={}))
+    assert value(metrics, "num_preemptions_total") == 6
+
+
+def test_answers_are_counted_by_method_route_and_status() -> None:
+    metrics = Metrics("tiny", "1.2.3")
+    metrics.answered("POST", "/chat", 200, 0.3)
+    metrics.answered("POST", "/chat", 400, 0.01)
+    metrics.malformed()
+    assert value(metrics, 'http_requests_total{method="POST",route="/chat",status="200"}') == 1
+    assert value(metrics, 'http_requests_total{method="other",route="malformed",status="400"}') == 1
+    seconds = 'http_request_duration_seconds_sum{method="POST",route="/chat",status="400"}'
+    assert value(metrics, seconds) == 0.01
+
+
+def test_process_build_and_model_are_named() -> None:
+    text = Metrics("tiny", "1.2.3").render().decode()
+    build = f'pixelferry:build_info{{python_version="{platform.python_version()}",version="1.2.3"}} 1.0'
+    assert build in text.splitlines()
+    assert "\nprocess_resident_memory_bytes " in text and "\nprocess_cpu_seconds_total " in text
+    assert 'pixelferry:time_to_first_token_seconds_bucket{le="0.001",model_name="tiny"} 0.0' in text.splitlines()
+    assert 'pixelferry:request_success_total{finished_reason="stop",model_name="tiny"} 0.0' in text.splitlines()
+
+
 def test_no_series_tells_when_it_was_created() -> None:
-    assert b"_created" not in Metrics().render()
+    assert b"_created" not in Metrics("tiny", "1.2.3").render()
 
 
 def test_errors_and_refusals() -> None:
-    metrics = Metrics()
-    metrics.watch().failed("memory_full")
-    metrics.watch().failed(None)
-    assert value(metrics, 'request_success_total{finished_reason="error"}') == 2
+    metrics = Metrics("tiny", "1.2.3")
+    metrics.watch().end("error")
+    metrics.reject("memory_full")
+    assert value(metrics, 'request_success_total{finished_reason="error"}') == 1
     assert value(metrics, 'mm_rejected_total{reason="memory_full"}') == 1
     assert value(metrics, "e2e_request_latency_seconds_count") == 0
 
 
 def test_gauges_show_the_last_snapshot_and_zero_for_a_dead_engine() -> None:
-    metrics = Metrics()
+    metrics = Metrics("tiny", "1.2.3")
     metrics.set_engine(STATS)
     assert value(metrics, "kv_cache_usage_perc") == 0.1 and value(metrics, "num_requests_running") == 1
     metrics.set_engine(None)
@@ -70,7 +108,7 @@ def test_gauges_show_the_last_snapshot_and_zero_for_a_dead_engine() -> None:
     metrics.set_engine(EngineStats(
         running=0, waiting=0, kv_blocks_used=0, kv_blocks_total=0, preemptions=3, embedding_bytes=5
     ))  # fmt: skip
-    assert value(metrics, "num_preemptions") == 3 and value(metrics, "mm_embedding_bytes") == 5
+    assert value(metrics, "mm_embedding_bytes") == 5
     metrics.set_pool(PoolStats(
         capacity=9, leased_bytes=4, leases=1, idle_bytes=3, segments=3, total_bytes=7, path_files=2
     ))  # fmt: skip
@@ -80,7 +118,9 @@ def test_gauges_show_the_last_snapshot_and_zero_for_a_dead_engine() -> None:
 
 def test_every_metric_is_documented() -> None:
     page = (REPO / "docs" / "operations.md").read_text()
-    names = {family.name for family in Metrics().registry.collect()}
+    names = {
+        family.name + "_total" * (family.type == "counter") for family in Metrics("tiny", "1.2.3").registry.collect()
+    }
     assert len(names) > 20
     missing = [name for name in sorted(names) if f"`{name.removeprefix(PREFIX)}" not in page]
     assert not missing

@@ -13,7 +13,7 @@ class Ended(BaseException):
 
 
 def test_an_error_of_the_last_sweep_is_said(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     def broken(*args: object) -> None:
         raise OSError("the disk is gone")
@@ -25,4 +25,4 @@ def test_an_error_of_the_last_sweep_is_said(
     monkeypatch.setattr(os, "_exit", leave)
     with pytest.raises(Ended, match="0"):
         child.end(tmp_path, -1, "0" * 16, os.getpid())
-    assert "the disk is gone" in capsys.readouterr().err
+    assert "the disk is gone" in caplog.text

@@ -33,7 +33,7 @@ report = {
     "argv": sys.argv[1:], "fds": [fd for fd in range(256) if is_open(fd)], "env": dict(os.environ),
     "cwd": os.getcwd(), "session": os.getsid(0), "stdin": os.readlink("/proc/self/fd/0"),
 }
-pathlib.Path(sys.argv[-2], "report.json").write_text(json.dumps(report))
+pathlib.Path(sys.argv[-4], "report.json").write_text(json.dumps(report))
 channel = int(sys.argv[4])
 body = b"\\x81\\xa4type\\xabWorkerReady"
 os.write(channel, len(body).to_bytes(4, "little") + body)
@@ -95,8 +95,9 @@ def test_a_child_is_started_by_exec_with_its_channel_and_the_lock(
         finally:
             os.dup2(before, 0)
             os.close(before)
-    *command, channel_fd, lock, root, owner = report["argv"]
+    *command, channel_fd, lock, root, owner, level, form = report["argv"]
     assert command == ["-m", "server.children.child_main", "engine"]
+    assert (level, form) == ("info", "text")
     assert (lock, root, owner) == (str(lock_fd), str(tmp_path), "0" * 16)
     assert report["fds"] == sorted([0, 1, 2, lock_fd, int(channel_fd)])
     assert (report["cwd"], report["stdin"]) == (str(REPO), "/dev/null")

@@ -7,8 +7,11 @@ import pytest
 from server.http.body_limits import BodyBudget, BodyLimits
 from server.http.envelope import Envelope
 from server.http.errors import error_response
+from server.metrics import Metrics
 from server.requests.refusal import Refusal, overloaded
 from tests.server.http.exchanges import ask
+
+METRICS = Metrics("tiny", "1")
 
 
 class Reader:
@@ -35,35 +38,35 @@ class Reader:
         await response(scope, receive, send)
 
 
-def limited(reader: Reader, max_body: int, refused: list[str]) -> Envelope:
-    return Envelope(BodyLimits(reader, max_body, reader.budget, refused.append))
+def limited(reader: Reader, max_body: int) -> Envelope:
+    return Envelope(BodyLimits(reader, max_body, reader.budget), METRICS)
 
 
 def test_a_body_inside_the_limits_passes_and_is_counted() -> None:
-    reader, refused = Reader(), list[str]()
-    status, _, body = ask(limited(reader, 100, refused), [b"x" * 50, b"y" * 50])
+    reader = Reader()
+    status, _, body = ask(limited(reader, 100), [b"x" * 50, b"y" * 50])
     assert (status, body["error"]["message"]) == (429, "100")
-    assert reader.held == [100] and reader.budget.held == 0 and refused == []
+    assert reader.held == [100] and reader.budget.held == 0
 
 
 @pytest.mark.parametrize("headers", [{}, {b"content-length": b"101"}, {b"content-length": b"7"}])
 def test_a_larger_body_is_a_413_whatever_it_announces(headers: dict[bytes, bytes]) -> None:
-    reader, refused = Reader(), list[str]()
-    status, _, body = ask(limited(reader, 100, refused), [b"x" * 60, b"y" * 41], headers)
+    reader = Reader()
+    status, _, body = ask(limited(reader, 100), [b"x" * 60, b"y" * 41], headers)
     assert (status, body["error"]["code"]) == (413, "body_too_large")
-    assert reader.held == [] and reader.budget.held == 0 and refused == ["body_too_large"]
+    assert reader.held == [] and reader.budget.held == 0
 
 
 def test_a_body_without_room_is_a_429() -> None:
-    reader, refused = Reader(), list[str]()
+    reader = Reader()
     assert reader.budget.take(950)
-    status, headers, _ = ask(limited(reader, 100, refused), [b"x" * 51])
-    assert status == 429 and headers["retry-after"] == "1"
-    assert reader.budget.held == 950 and refused == ["bodies_full"]
+    status, headers, body = ask(limited(reader, 100), [b"x" * 51])
+    assert status == 429 and body["error"]["code"] == "bodies_full" and headers["retry-after"] == "1"
+    assert reader.budget.held == 950
 
 
 def test_what_a_request_held_is_given_back_when_it_fails() -> None:
     reader = Reader(RuntimeError("secret 0x7f /etc"))
-    status, _, _ = ask(limited(reader, 100, []), [b"x"], {b"x-request-id": b"mine"})
+    status, _, _ = ask(limited(reader, 100), [b"x"], {b"x-request-id": b"mine"})
     assert status == 500 and reader.held == [1]
     assert reader.budget.held == 0

@@ -13,6 +13,7 @@ from starlette.responses import Response
 from server.http.app import create_app
 from server.http.body_limits import BodyBudget
 from server.http.envelope import Envelope
+from server.metrics import Metrics
 from tests.server.doubles import Scene
 from tests.server.http.exchanges import ask, exchange
 from tests.server.scenario import Play
@@ -38,9 +39,13 @@ async def echo(scope: Any, receive: Any, send: Any) -> None:
     await Response(scope["state"]["request_id"], headers={"x-own": "kept"})(scope, receive, send)
 
 
+def surrounded(app: Any) -> Envelope:
+    return Envelope(app, Metrics("tiny", "1"))
+
+
 def ids_of(*headers: tuple[bytes, bytes]) -> tuple[str, str]:
     """The id that the answer's header has and the one that the routes are told."""
-    start, body = exchange(Envelope(echo), [b"x"], dict(headers))
+    start, body = exchange(surrounded(echo), [b"x"], dict(headers))
     (found,) = (value for name, value in start["headers"] if name == b"x-request-id")
     return found.decode(), body["body"].decode()
 
@@ -66,7 +71,7 @@ def test_requests_without_an_id_get_one_each() -> None:
 
 
 def test_headers_of_the_answer_are_kept() -> None:
-    start, _ = exchange(Envelope(echo), [b"x"])
+    start, _ = exchange(surrounded(echo), [b"x"])
     assert [name for name, _ in start["headers"]] == [b"x-own", b"content-length", b"x-request-id"]
 
 
@@ -80,7 +85,7 @@ def test_what_is_no_request_passes_untouched() -> None:
 
     async def send(message: Any) -> None: ...
 
-    asyncio.run(Envelope(app)({"type": "lifespan"}, receive, send))
+    asyncio.run(surrounded(app)({"type": "lifespan"}, receive, send))
     assert seen == [{"type": "lifespan"}, receive, send]
 
 
@@ -107,17 +112,17 @@ def test_every_answer_of_the_server_has_an_id(play: Play, method: str, url: str,
 
 
 def test_an_escaped_error_is_a_500_that_tells_only_the_id() -> None:
-    status, headers, body = ask(Envelope(Failing()), [b"x"], {b"x-request-id": b"mine"})
+    status, headers, body = ask(surrounded(Failing()), [b"x"], {b"x-request-id": b"mine"})
     assert status == 500 and headers["x-request-id"] == "mine" and body["error"]["type"] == "server_error"
     assert re.fullmatch(r"the server failed \(request [0-9a-f]{24}\)", body["error"]["message"])
 
 
 def test_the_log_tells_of_an_escaped_error_what_the_client_is_not_told(caplog: pytest.LogCaptureFixture) -> None:
-    _, _, body = ask(Envelope(Failing()), [b"x"], {b"x-request-id": b"mine"})
-    (record,) = caplog.records
+    _, _, body = ask(surrounded(Failing()), [b"x"], {b"x-request-id": b"mine"})
+    record = caplog.records[0]
     ours = body["error"]["message"].rpartition(" ")[2].rstrip(")")
     assert record.levelno == logging.ERROR
-    assert record.getMessage() == f"request {ours} (x-request-id mine): POST /x failed"
+    assert record.getMessage() == f"request {ours} (x-request-id mine) failed"
     assert record.exc_info is not None and "secret" in str(record.exc_info[1])
 
 
@@ -127,12 +132,15 @@ def test_an_answer_that_has_begun_breaks_off(caplog: pytest.LogCaptureFixture) -
         {"type": "http.response.start", "status": 200, "headers": []},
         {"type": "http.response.body", "body": b"half", "more_body": True},
     )
-    sent = exchange(Envelope(Failing(*begun)), [b"x"])
+    sent = exchange(surrounded(Failing(*begun)), [b"x"])
     assert [message["type"] for message in sent] == ["http.response.start", "http.response.body"]
     assert sent[0]["status"] == 200 and sent[1] == begun[1]
-    assert [record.levelname for record in caplog.records] == ["ERROR"]
+    assert [(record.levelname, record.name) for record in caplog.records] == [
+        ("ERROR", "pixelferry.http"),
+        ("ERROR", "pixelferry.access"),
+    ]
 
 
 def test_a_client_that_leaves_while_it_sends_is_no_error(caplog: pytest.LogCaptureFixture) -> None:
-    assert exchange(Envelope(echo), [b"half a"], whole=False) == []
+    assert exchange(surrounded(echo), [b"half a"], whole=False) == []
     assert caplog.records == []

@@ -11,6 +11,7 @@ from fastapi import FastAPI, HTTPException
 from server.http import errors
 from server.http.envelope import Envelope
 from server.http.errors import body_of, error_response, headers_of, param_of, status_of
+from server.metrics import Metrics
 from server.requests.refusal import (
     Kind,
     Refusal,
@@ -58,7 +59,7 @@ def ask(method: str, path: str) -> httpx.Response:
         raise HTTPException(status, "a word", {"x-own": "kept"})
 
     async def send() -> httpx.Response:
-        transport = httpx.ASGITransport(app=Envelope(app))
+        transport = httpx.ASGITransport(app=Envelope(app, Metrics("tiny", "1")))
         async with httpx.AsyncClient(transport=transport, base_url="http://test") as client:
             return await client.request(method, path, headers={"x-request-id": "mine"})
 

@@ -1,0 +1,58 @@
+"""What a process of ours logs to stderr: the same lines from the server, its workers and its engine."""
+
+import logging
+import sys
+from typing import TextIO
+
+from configs.serve import LogConfig
+from server.logs.formats import WHOLE, JsonFormat, TextFormat
+
+ACCESS = "pixelferry.access"
+OURS = ("pixelferry", "server", "model", "tokenization", "shm")
+log = logging.getLogger("pixelferry")
+
+
+class StandardError(logging.StreamHandler[TextIO]):
+    """Writes to whatever sys.stderr is then."""
+
+    def __init__(self) -> None:
+        logging.Handler.__init__(self)
+
+    @property
+    def stream(self) -> TextIO:  # type: ignore[override]  # logging's is an attribute
+        return sys.stderr
+
+
+def set_up(config: LogConfig, process: str) -> None:
+    """Log as `config` says. `process` is this one's part: server, worker or engine.
+
+    Libraries are heard from warnings on, whatever the level: what they say for their own debugging may quote media.
+    """
+    root = logging.getLogger()
+    for handler in [handler for handler in root.handlers if isinstance(handler, StandardError)]:
+        root.removeHandler(handler)
+    handler = StandardError()
+    handler.setFormatter(JsonFormat(process) if config.format == "json" else TextFormat(process))
+    root.addHandler(handler)
+    level = config.level.upper()
+    for name in OURS:
+        logging.getLogger(name).setLevel(level)
+    root.setLevel(logging.ERROR if config.level == "error" else logging.WARNING)
+    # Without access lines, those of errors remain.
+    logging.getLogger(ACCESS).setLevel(logging.NOTSET if config.access else max(logging.WARNING, log.level))
+    # What it warns of names no client and comes as often as a client likes: server/http/protocol.py says it instead.
+    logging.getLogger("uvicorn").setLevel(logging.ERROR)
+    logging.captureWarnings(True)
+
+
+def complain(error: object, config: LogConfig) -> None:
+    """Say why this process cannot start or go on: a line that begins with "error: ", or a JSON record."""
+    if config.format == "json":
+        log.critical("%s", error)
+    else:
+        print(f"error: {error}", file=sys.stderr, flush=True)
+
+
+def complain_of_defect(what: str) -> None:
+    """Log the exception that is being handled, messages included: this process ends of it, and of no one request."""
+    log.critical(what, exc_info=True, extra=WHOLE)

@@ -1,0 +1,225 @@
+"""The id of an answer finds its line, whatever the answer was; and no line holds what was sent."""
+
+import base64
+import json
+import os
+import re
+import signal
+import socket
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import httpx
+import pytest
+
+from tests.e2e.conftest import Start
+from tests.e2e.faults import GREEDY, LONG, SMALL, LongStream, recovered
+from tests.e2e.running import RunningServer, data_url, picture, until
+
+ID = re.compile(r"\(request ([0-9a-f]{24})\)")
+SECRET = "pst-4711-hush"
+
+
+@pytest.fixture(scope="module")
+def silent(start: Start) -> Iterator[RunningServer]:
+    """A server whose good answers leave no line. Its engine may be killed."""
+    with start("--no-access-log", "--max-body-mib", "1", "--max-requests", "2", "--max-seqs", "2") as server:
+        yield server
+
+
+def line_of(server: RunningServer, request_id: str) -> str:
+    """The one access line with that id of ours, or of the client's."""
+
+    def found() -> list[str]:
+        return [line for line in server.err.splitlines() if request_id in line and "pixelferry.access" in line]
+
+    (line,) = until("its line", found)
+    return str(line)
+
+
+def client_errors(server: RunningServer) -> dict[str, httpx.Response]:
+    """An answer of each kind that a client can cause, by what its line must say."""
+    http, chat, completions = server.http, "/chat", "/v1/chat/completions"
+    said = [{"role": "user", "content": "Hi"}]
+    return {
+        "POST /chat 400 error=invalid_json": http.post(chat, content=b"{"),
+        "POST /chat 400 error=unknown_field": http.post(chat, json={"inputs": [{"text": "Hi"}], SECRET: 1}),
+        "POST /v1/chat/completions 400 error=invalid_request": http.post(completions, json={"messages": []}),
+        "POST /v1/chat/completions 404 error=model_not_found": http.post(
+            completions, json={"messages": said, "model": SECRET}
+        ),
+        "POST /tokenize 400 error=invalid_json": http.post("/tokenize", content=SECRET.encode()),
+        "GET /v1/models/{name} 404 error=model_not_found": http.get(f"/v1/models/{SECRET}"),
+        "GET /nowhere 404 error=route_not_found": http.get("/nowhere", params={"key": SECRET}),
+        "GET /chat 405 error=method_not_allowed": http.get(chat),
+        "POST /chat 413 error=body_too_large": http.post(chat, content=b" " * (1 << 20 | 1)),
+    }
+
+
+def test_each_client_error_is_found_by_its_id_without_access_lines(silent: RunningServer) -> None:
+    assert silent.chat(**GREEDY).status_code == 400
+    for expected, answer in client_errors(silent).items():
+        call, _, error = expected.rpartition(" ")
+        line = line_of(silent, answer.headers["x-request-id"])
+        assert f" WARNING server[{silent.pid}] pixelferry.access: {call} " in line, line
+        assert f" {error}" in line and " client=127.0.0.1:" in line
+        method, route, status = call.split()
+        assert silent.metric(f'http_requests_total{{method="{method}",route="{route}",status="{status}"}}'.replace(
+            "/nowhere", "unknown"
+        )) >= 1  # fmt: skip
+        assert silent.metric(f'mm_rejected_total{{reason="{error.removeprefix("error=")}"}}') >= 1
+    assert silent.chat({"text": "Hi"}, **GREEDY).status_code == 200
+    assert " 200 " not in silent.err
+
+
+def test_the_clients_own_id_finds_it_too(silent: RunningServer) -> None:
+    silent.http.get("/nowhere", headers={"x-request-id": "theirs-2"})
+    assert re.search(r" request_id=[0-9a-f]{24} x_request_id=theirs-2 ", line_of(silent, "theirs-2"))
+
+
+def test_a_full_queue_and_a_killed_engine_are_found_by_their_ids(silent: RunningServer) -> None:
+    with ThreadPoolExecutor(2) as pool:
+        stream = LongStream(silent)
+        body = {"inputs": [{"text": "Hi"}], "parameters": LONG}
+        inside = pool.submit(lambda: httpx.post(f"{silent.url}/chat", json=body, timeout=60))
+        until("both are inside", lambda: silent.metric("num_requests_running") == 2)
+        full = silent.chat({"text": "Hi"})
+        assert full.status_code == 429
+        os.kill(silent.children("engine")[0], signal.SIGKILL)
+        probe = until("not ready", lambda: (a := silent.http.get("/health/ready")).status_code == 503 and a)
+        (event,) = [event for event in stream.ended() if "error" in event]
+        refused = inside.result()
+    assert " 429 " in line_of(silent, full.headers["x-request-id"])
+    line = line_of(silent, found(ID, event["error"]["message"]))
+    assert " ERROR " in line and "POST /chat 200 " in line and "error=engine_died" in line
+    assert "prompt_tokens=" in line and "generation_tokens=" in line and "first_token_seconds=" in line
+    line = line_of(silent, found(ID, refused.json()["error"]["message"]))
+    assert " ERROR " in line and "POST /chat 503 " in line and "error=engine_died" in line
+    assert "error=engine_down" in line_of(silent, found(ID, probe.json()["error"]["message"]))
+    assert silent.metric('mm_rejected_total{reason="engine_died"}') == 2
+    recovered(silent)
+
+
+def found(pattern: re.Pattern[str], text: str) -> str:
+    match = pattern.search(text)
+    assert match, text
+    return match[1]
+
+
+@pytest.mark.parametrize(("signals", "error"), [(1, "stopping"), (2, "cut_off")])
+def test_streams_cut_at_the_end_are_found_by_their_ids(start: Start, signals: int, error: str) -> None:
+    """After --drain-seconds by an error event, at a second signal by the connection's end."""
+    seconds = "0.2" if signals == 1 else "30"
+    with start("--drain-seconds", seconds) as server:
+        streams = [LongStream(server) for _ in range(3)]
+        server.process.send_signal(signal.SIGTERM)
+        if signals == 2:
+            until("it stops", lambda: "stopping: 3 requests" in server.err)
+            server.process.send_signal(signal.SIGTERM)
+        events = [stream.ended() for stream in streams]
+        assert server.process.wait(20) == 0
+        lines = [line for line in server.err.splitlines() if f"error={error}" in line]
+        assert len(lines) == 3 and all(" ERROR " in line and "POST /chat 200 " in line for line in lines)
+        if signals == 1:
+            for told in events:
+                assert found(ID, told[-1]["error"]["message"]) in "\n".join(lines)
+
+
+def sent_everywhere(server: RunningServer) -> None:
+    """Requests with the secret in every field, header and part of the address; good ones, bad ones and no HTTP."""
+    hidden = base64.b64encode(SECRET.encode()).decode()
+    headers = {"authorization": f"Bearer {SECRET}", "x-api-key": SECRET, "cookie": SECRET, "user-agent": SECRET}
+    headers |= {"x-forwarded-for": SECRET, "x-request-id": f"{SECRET} x", "referer": f"http://{SECRET}/"}
+    with httpx.Client(base_url=server.url, headers=headers, timeout=60) as client:
+        media_everywhere(client, hidden)
+        fields_everywhere(client)
+        for path in (f"/v1/models/{SECRET}", f"/data:image/png;base64,{hidden}", f"/%0a{SECRET}%20/x"):
+            client.get(path)
+            client.post(path, content=SECRET)
+    garbage_everywhere(server)
+
+
+def media_everywhere(client: httpx.Client, hidden: str) -> None:
+    broken = f"data:image/png;base64,{hidden}"
+    for stream in (False, True):
+        for parts in (
+            [{"type": "text", "text": SECRET}, {"type": "image_url", "image_url": {"url": SMALL}}],
+            [{"type": "image_url", "image_url": {"url": broken}}],
+            [{"type": "image_url", "image_url": {"url": "data:image/png;base64," + SECRET * 9000}}],
+            [{"type": "image_url", "image_url": {"url": f"https://{SECRET}/x.png"}}],
+            [{"type": "image_url", "image_url": {"url": f"file:///{SECRET}" + "x" * 5000}}],
+            [{"type": "video_url", "video_url": {"url": broken.replace("image/png", "video/mp4")}}],
+            [{"type": SECRET, SECRET: SECRET}],
+        ):
+            body = {"messages": [{"role": "user", "content": parts}], "max_tokens": 2, "stream": stream, "user": SECRET}
+            client.post("/v1/chat/completions", params={"key": SECRET}, json=body)
+
+
+def fields_everywhere(client: httpx.Client) -> None:
+    message = {"role": "user", "content": "Hi"}
+    wrong: list[Any] = [SECRET, [SECRET], {SECRET: SECRET}]
+    for field in ("model", "temperature", "stop", "logit_bias", "bad_words", "tools", "seed", "stream", SECRET):
+        for value in wrong:
+            client.post("/v1/chat/completions", json={"messages": [message], "max_tokens": 1, field: value})
+    for value in (*wrong, [{"role": SECRET, "content": SECRET}], [{SECRET: SECRET}]):
+        client.post("/v1/chat/completions", json={"messages": value})
+        client.post("/chat", json={"inputs": value})
+        client.post("/tokenize", json=value)
+    client.post("/chat", content=f'{{"inputs": "{SECRET}'.encode())
+
+
+def garbage_everywhere(server: RunningServer) -> None:
+    host, port = server.url.removeprefix("http://").split(":")
+    for garbage in (f"{SECRET}\r\n\r\n", f"GET /{SECRET} HTTP/1.1\r\n{SECRET}\x00: a\r\n\r\n"):
+        for _ in range(20):
+            with socket.create_connection((host, int(port))) as sock:
+                sock.sendall(garbage.encode())
+                assert sock.recv(100).startswith(b"HTTP/1.1 400 ")
+
+
+def test_nothing_of_what_is_sent_stands_in_a_log(start: Start) -> None:
+    """At the level that says most; and every line of every process is an object."""
+    with start("--log-format", "json", "--log-level", "debug") as server:
+        sent_everywhere(server)
+        until("the last line", lambda: '"GET /.../x 404"' in server.err)
+        whole = server.err
+        for hidden in (SECRET, base64.b64encode(SECRET.encode()).decode(), "data:", "base64,", "Bearer", "iVBORw0KGgo"):
+            assert hidden not in whole, hidden
+        told: list[dict[str, Any]] = [json.loads(line) for line in whole.splitlines()]
+        assert {line["process"] for line in told} >= {"server"}
+        lines = [line for line in told if line["message"] == "not a valid HTTP request"]
+        assert 1 <= len(lines) <= 10 and all(line["client"].startswith("127.0.0.1:") for line in lines)
+        assert server.metric('http_requests_total{method="other",route="malformed",status="400"}') == 40
+
+
+def test_children_log_as_the_server_does(start: Start) -> None:
+    """Times are UTC, whatever the zone is."""
+    with start("--log-format", "json") as server:
+        os.kill(server.children("engine")[0], signal.SIGKILL)
+        until("its end is told", lambda: "ended (SIGKILL)" in server.err)
+        recovered(server)
+        told = [json.loads(line) for line in server.err.splitlines()]
+    stamps = [line["time"] for line in told]
+    assert all(re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z", stamp) for stamp in stamps)
+    assert abs(time.mktime(time.strptime(stamps[-1][:19], "%Y-%m-%dT%H:%M:%S")) - time.timezone - time.time()) < 60
+
+
+def test_a_child_that_cannot_start_says_so_in_the_same_form(start: Start) -> None:
+    with start("--log-format", "json", "--device", "npu", wait=False) as server:
+        assert server.process.wait(60) == 1
+        told = [json.loads(line) for line in server.err.splitlines()]
+    assert {"engine", "server"} <= {line["process"] for line in told if line["level"] == "critical"}
+
+
+def test_good_answers_leave_one_line_and_probes_none(server: RunningServer) -> None:
+    before = server.err.count("\n")
+    sent = {"inputs": [{"image": data_url(picture(60, 60))}, {"text": "Hi"}], "parameters": {"max_tokens": 3}}
+    answer = server.http.post("/chat", json=sent)
+    line = line_of(server, answer.headers["x-request-id"])
+    used = answer.json()["usage"]
+    assert f"prompt_tokens={used['prompt_tokens']} generation_tokens={used['completion_tokens']}" in line
+    for url in ("/health/live", "/health/ready", "/metrics"):
+        assert server.http.get(url).status_code == 200
+    assert server.err.count("\n") == before + 1

@@ -1,0 +1,85 @@
+"""What is no HTTP is counted, and named with its client's address, a few times a minute."""
+
+import asyncio
+import logging
+from typing import Any
+
+import pytest
+import uvicorn
+
+from server.http.protocol import LINES, Protocols
+from server.metrics import MALFORMED, Metrics
+
+
+async def app(scope: Any, receive: Any, send: Any) -> None:
+    await send({"type": "http.response.start", "status": 204, "headers": []})
+    await send({"type": "http.response.body"})
+
+
+class Transport(asyncio.Transport):
+    """One connection from a client of the test's network."""
+
+    def __init__(self) -> None:
+        super().__init__({"peername": ("203.0.113.9", 5555), "sockname": ("127.0.0.1", 80)})
+        self.written = b""
+        self.ended = False
+
+    def write(self, data: Any) -> None:
+        self.written += data
+
+    def close(self) -> None:
+        self.ended = True
+
+    def is_closing(self) -> bool:
+        return self.ended
+
+
+def spoken(metrics: Metrics, *connections: bytes) -> list[Transport]:
+    """What connections that begin with these bytes are answered."""
+
+    async def scenario() -> list[Transport]:
+        config = uvicorn.Config(app, http=Protocols(metrics), lifespan="off", log_config=None, ws="none")  # type: ignore[arg-type]
+        config.load()
+        state = uvicorn.server.ServerState()
+        make: Any = config.http_protocol_class
+        transports = []
+        for data in connections:
+            protocol = make(config=config, server_state=state, app_state={}, _loop=asyncio.get_running_loop())
+            transports.append(Transport())
+            protocol.connection_made(transports[-1])
+            protocol.data_received(data)
+        while state.tasks:
+            await asyncio.sleep(0)
+        for protocol in list(state.connections):
+            protocol.connection_lost(None)
+        return transports
+
+    return asyncio.run(scenario())
+
+
+@pytest.mark.parametrize(
+    "garbage", [b"\x16\x03\x01\x02\x00secret", b"GET\r\n\r\n", b"\x00" * 5000, b"GET / HTTP/9.9\r\n\r\n"]
+)
+def test_the_line_names_the_client_and_quotes_nothing(garbage: bytes, caplog: pytest.LogCaptureFixture) -> None:
+    metrics = Metrics("tiny", "1")
+    (transport,) = spoken(metrics, garbage)
+    assert transport.written.startswith(b"HTTP/1.1 400 ") and transport.ended
+    (record,) = (record for record in caplog.records if record.name == "pixelferry.http")
+    assert record.getMessage() == "not a valid HTTP request"
+    assert record.fields == {"client": "203.0.113.9:5555"}  # type: ignore[attr-defined]
+    assert f'route="{MALFORMED}",status="400"}} 1.0' in metrics.render().decode()
+
+
+@pytest.mark.usefixtures("kept_logging")
+def test_a_flood_leaves_a_few_lines(caplog: pytest.LogCaptureFixture) -> None:
+    logging.getLogger("uvicorn").setLevel(logging.ERROR)  # as server/logs/setup.py has it
+    metrics = Metrics("tiny", "1")
+    upgrade = b"GET / HTTP/1.1\r\nhost: a\r\nconnection: upgrade\r\nupgrade: secret\r\n\r\n"
+    spoken(metrics, *[b"garbage\r\n\r\n"] * 300, *[upgrade] * 300)
+    assert len(caplog.records) == LINES and "secret" not in caplog.text
+    assert f'route="{MALFORMED}",status="400"}} 300.0' in metrics.render().decode()
+
+
+def test_a_request_is_answered() -> None:
+    (transport,) = spoken(Metrics("tiny", "1"), b"GET / HTTP/1.1\r\nhost: a\r\n\r\n")
+    assert transport.written.startswith(b"HTTP/1.1 204 ")
