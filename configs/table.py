@@ -1,14 +1,21 @@
 """The table of settings: for each its one name, place in ServeConfig, unit, range and help."""
 
 import os
+import re
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, get_args
 
-from configs.serve import MIB, Device, Dtype, ModelConfig, ServeConfig
+from configs.serve import MIB, Device, Dtype, Hub, HubModel, ModelConfig, ServeConfig
 
-Kind = Literal["text", "int", "float", "choice", "directory", "path", "paths"]
-METAVARS = {"text": "NAME", "int": "N", "float": "N", "choice": "X", "directory": "DIR", "path": "DIR", "paths": "DIR"}
+Kind = Literal["text", "int", "float", "choice", "checkpoint", "path", "paths"]
+METAVARS = {
+    "text": "NAME", "int": "N", "float": "N", "choice": "X", "path": "DIR", "paths": "DIR",
+    "checkpoint": "DIR|ORG/NAME",
+}  # fmt: skip
+
+# No path that is written out as one (/x, ./x, ../x, ~/x) has this form, and no component of it is "..".
+_HUB_NAME = re.compile(r"([A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*)(?:@(\w[\w.-]*(?:/\w[\w.-]*)*))?", re.ASCII)
 
 DEFAULTS = ServeConfig(model=ModelConfig(path=Path(), served_name=""))
 
@@ -43,9 +50,9 @@ class Setting:
     @property
     def default(self) -> Any:
         """In this setting's unit; None where ServeConfig has none."""
-        if self.section == "model":
-            return None
         value = getattr(getattr(DEFAULTS, self.section) if self.section else DEFAULTS, self.field)
+        if value in (DEFAULTS.model.path, DEFAULTS.model.served_name):
+            return None
         return value // self.scale if self.kind == "int" and value is not None else value
 
     def help_text(self) -> str:
@@ -61,8 +68,8 @@ class Setting:
         if self.kind == "paths":
             entries = raw if isinstance(raw, list) else [raw]
             return tuple(self._directory(entry, source) for entry in entries)
-        if self.kind == "directory":
-            return self._directory(raw, source)
+        if self.kind == "checkpoint":
+            return self._checkpoint(raw, source)
         text = self._text(raw, source)
         if self.kind == "path":
             return Path(os.path.abspath(text))
@@ -80,6 +87,19 @@ class Setting:
         if not path.is_dir():
             raise SettingsError(f"{source}: {path} is not a directory")
         return path
+
+    def _checkpoint(self, raw: object, source: str) -> Path | HubModel:
+        """A directory, else a name of a hub: what lies here wins."""
+        text = self._text(raw, source)
+        path = Path(os.path.abspath(text))
+        if path.is_dir():
+            return path
+        named = _HUB_NAME.fullmatch(text)
+        if named is None or path.exists():
+            raise SettingsError(
+                f"{source}: {path} is not a directory, and a model on a hub is named ORG/NAME or ORG/NAME@REVISION"
+            )
+        return HubModel(named[1], named[2])
 
     def _number(self, raw: object, source: str) -> int | float:
         read = int if self.kind == "int" else float
@@ -99,12 +119,17 @@ class Setting:
 
 SETTINGS: tuple[Setting, ...] = (
     Setting(
-        name="model", section="model", field="path", kind="directory",
-        help="checkpoint directory as it lies on the hub; the embedded demo model when absent",
+        name="model", section="model", field="path", kind="checkpoint",
+        help="checkpoint directory, or a model's name on a hub, which is downloaded: ORG/NAME, ORG/NAME@REVISION; the "
+        "embedded demo model when absent",
+    ),
+    Setting(
+        name="hub", section="model", field="hub", kind="choice", choices=get_args(Hub),
+        help="where a model's name is looked up; each hub's own client downloads it and keeps it in its own cache",
     ),
     Setting(
         name="served_model_name", section="model", field="served_name", kind="text",
-        help="the name that clients ask for; the directory's own name when absent",
+        help="the name that clients ask for; the directory's own name, or ORG/NAME, when absent",
     ),
     Setting(name="host", section="http", field="host", kind="text", help="address to listen on"),
     Setting(

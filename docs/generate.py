@@ -22,7 +22,12 @@ SECTIONS = {
     "engine": "Engine",
     "": "Processes",
 }
-KINDS = {"text": "text", "directory": "an existing directory", "paths": "existing directories", "path": "a directory"}
+KINDS = {
+    "text": "text",
+    "checkpoint": "an existing directory, or ORG/NAME",
+    "paths": "existing directories",
+    "path": "a directory",
+}
 
 
 def sentence(path: Path) -> str | None:

@@ -1,4 +1,4 @@
-"""`python -m server`: the subcommands. `serve` runs the server, `models` lists what can be served."""
+"""`pixelferry`, or `python -m server`: the subcommands. `serve` runs the server, `models` lists what it can serve."""
 
 import logging
 import sys
@@ -11,15 +11,17 @@ from configs.table import SettingsError
 from model.registry import architectures
 from server.children.supervisor import StartFailed
 from server.defaults import with_own_pixels
+from server.hub.client import HubError
+from server.hub.fetch import with_checkpoint
 from server.report import version
 from server.requests.model_card import read_model_card
 from server.run import serve
 from shm import OwnerError, default_root
 
-USAGE = """usage: python -m server COMMAND
+USAGE = """usage: pixelferry COMMAND
 
   serve    serve one checkpoint over HTTP (serve --help lists its settings)
-  models   list the architectures that can be served
+  models   list the architectures that can be served, by config.json's first entry of "architectures"
 
   --version   print the version of Pixelferry
 """
@@ -51,9 +53,9 @@ def run_server(argv: list[str]) -> int:
     except SettingsError as error:
         return complain(error, 2)
     try:
-        config = with_own_pixels(config)
+        config = with_own_pixels(with_checkpoint(config))
         uvloop.run(serve(config, read_model_card(config), config.shm.root or default_root()))
-    except (CheckpointError, OwnerError, StartFailed) as error:
+    except (CheckpointError, HubError, OwnerError, StartFailed) as error:
         return complain(error, 1)
     return 0
 
