@@ -36,9 +36,9 @@ class HubClient(Protocol):
 
 def not_installed(package: str, extra: str) -> HubError:
     """What to type where the optional client of a hub is missing."""
+    command = f"{sys.executable} -m pip install -c {REPO}/constraints/cpu.txt -e '{REPO}[{extra}]'"
     return HubError(
-        f"--model by its name on a hub needs {package}, which is not installed; install it with "
-        f"`{sys.executable} -m pip install -c {REPO}/constraints/cpu.txt -e '{REPO}[{extra}]'`, or give --model a directory"
+        f"--model by its name on a hub needs {package}, which is not installed: run `{command}`, or give a directory"
     )
 
 

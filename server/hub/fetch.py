@@ -6,13 +6,13 @@ The files are data. Nothing of them is run, and the names that are fetched are p
 import logging
 import re
 import shutil
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import msgspec
 
 from configs.checkpoint import Checkpoint, CheckpointError
-from configs.serve import HubModel, ServeConfig
+from configs.serve import Hub, HubModel, ServeConfig
 from model.registry import family_of
 from model.weight_files import first_file, shards
 from server.hub.client import HubClient, HubError
@@ -22,7 +22,7 @@ from server.report import size
 
 log = logging.getLogger("pixelferry")
 
-CLIENTS = {"huggingface": HuggingFace, "modelscope": ModelScope}
+CLIENTS: dict[Hub, Callable[[HubModel], HubClient]] = {"huggingface": HuggingFace, "modelscope": ModelScope}
 # Of the repository's own directory, so no onnx/ or original/: settings, tokenizers and templates.
 _SMALL = re.compile(r"\w[\w.-]*\.(json|jinja|tiktoken)|(merges|vocab)\.txt", re.ASCII)
 
@@ -36,7 +36,7 @@ def with_checkpoint(config: ServeConfig) -> ServeConfig:
     if wanted is None:
         return config
     try:
-        client: HubClient = CLIENTS[config.model.hub](wanted)
+        client = CLIENTS[config.model.hub](wanted)
         path = fetch(client, wanted.name)
     except KeyboardInterrupt:
         raise HubError(f"{wanted}: interrupted; the next start goes on with what is missing") from None

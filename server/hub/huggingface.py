@@ -61,7 +61,6 @@ class HuggingFace:
             except OfflineModeIsEnabled:
                 return None
             return {file.rfilename: file.size or 0 for file in info.siblings or ()}
-        return None
 
     @contextmanager
     def _translated(self, name: str = "") -> Iterator[None]:

@@ -13,5 +13,5 @@ def test_the_first_line_of_an_error(error: Exception, line: str) -> None:
 
 
 def test_a_missing_client_names_its_extra() -> None:
-    assert "[modelscope]' or" not in (text := str(not_installed("modelscope_hub", "modelscope")))
-    assert "needs modelscope_hub" in text and "[modelscope]'" in text and "or give --model a directory" in text
+    text = str(not_installed("modelscope_hub", "modelscope"))
+    assert "needs modelscope_hub" in text and "[modelscope]'`, or give a directory" in text

@@ -93,7 +93,7 @@ def test_what_cannot_be_served_is_refused_before_its_weights(
 
 def test_a_disk_that_is_too_small_is_said_before(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     usage = shutil.disk_usage(tmp_path)
-    monkeypatch.setattr(module.shutil, "disk_usage", lambda path: usage._replace(free=2000))
+    monkeypatch.setattr(shutil, "disk_usage", lambda path: usage._replace(free=2000))
     shelf = Shelf(tmp_path, {"config.json": CONFIG, "model.safetensors": "x" * 3000})
     with pytest.raises(HubError, match=r"^2.932 KiB are still .* has 1.953 KiB free: .*HF_HOME"):
         fetch(shelf, "org/name")
