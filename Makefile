@@ -12,7 +12,7 @@ STAMP := .venv/.made
 
 help:
 	@echo "make venv                 .venv with the exact versions of constraints/cpu.txt (PYTHON=, PIP_ARGS=)"
-	@echo "make serve [MODEL=<dir>]  serve a checkpoint on 127.0.0.1:8000; the embedded one without MODEL (ARGS=\"--port 9000\")"
+	@echo "make serve [MODEL=<dir or ORG/NAME>]  serve it on 127.0.0.1:8000; the embedded model without MODEL (ARGS=\"--port 9000\")"
 	@echo "make test                 every test that takes less than minutes"
 	@echo "make layouts              a server of every published layout, against transformers"
 	@echo "make long                 the tests that take longer"

@@ -12,15 +12,28 @@ Device = Literal["auto", "npu", "cpu", "cuda"]
 Dtype = Literal["auto", "float32", "bfloat16", "float16"]
 LogLevel = Literal["debug", "info", "warning", "error"]
 LogFormat = Literal["text", "json"]
+Hub = Literal["huggingface", "modelscope"]
 
 KIB, MIB, GIB = 1 << 10, 1 << 20, 1 << 30
+
+
+class HubModel(msgspec.Struct, frozen=True):
+    """A model by its name on a hub."""
+
+    name: str  # ORG/NAME
+    revision: str | None = None  # branch, tag or commit; None: the hub's default branch
+
+    def __str__(self) -> str:
+        return f"{self.name}@{self.revision}" if self.revision else self.name
 
 
 class ModelConfig(msgspec.Struct, frozen=True, kw_only=True):
     """Which checkpoint is served and under which name."""
 
-    path: Path
+    path: Path  # means nothing before server/hub has fetched `wanted`
     served_name: str
+    hub: Hub = "huggingface"
+    wanted: HubModel | None = None  # instead of a directory; once it is fetched, with the revision that it has
 
 
 class HttpConfig(msgspec.Struct, frozen=True, kw_only=True):

@@ -7,18 +7,20 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from configs.serve import ModelConfig, ServeConfig
+from configs.serve import HubModel, ModelConfig, ServeConfig
 
 Kind = Literal[
-    "text", "int", "float", "choice", "switch", "directory", "path", "paths", "file", "written", "prefix", "secrets"
+    "text", "int", "float", "choice", "switch", "checkpoint", "path", "paths", "file", "written", "prefix", "secrets"
 ]
 METAVARS = {
-    "text": "NAME", "int": "N", "float": "N", "choice": "X", "directory": "DIR", "path": "DIR", "paths": "DIR",
-    "file": "FILE", "written": "FILE", "prefix": "PATH", "secrets": "KEY",
+    "text": "NAME", "int": "N", "float": "N", "choice": "X", "checkpoint": "DIR|ORG/NAME", "path": "DIR",
+    "paths": "DIR", "file": "FILE", "written": "FILE", "prefix": "PATH", "secrets": "KEY",
 }  # fmt: skip
 REPEATABLE: tuple[Kind, ...] = ("paths", "secrets")
 SECRET = re.compile(r"[\x21-\x7e]+")  # what a header can carry as one word
 _PREFIX = re.compile(r"(/[A-Za-z0-9._~-]+)+")
+# No path that is written out as one (/x, ./x, ../x, ~/x) has this form, and no component of it is "..".
+_HUB_NAME = re.compile(r"([A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*)(?:@(\w[\w.-]*(?:/\w[\w.-]*)*))?", re.ASCII)
 SWITCH = {"true": True, "false": False}  # as variables and TOML write them
 
 DEFAULTS = ServeConfig(model=ModelConfig(path=Path(), served_name=""))
@@ -54,9 +56,9 @@ class Setting:
     @property
     def default(self) -> Any:
         """In this setting's unit; None where ServeConfig has none."""
-        if self.section == "model":
-            return None
         value = getattr(getattr(DEFAULTS, self.section) if self.section else DEFAULTS, self.field)
+        if value in (DEFAULTS.model.path, DEFAULTS.model.served_name):
+            return None
         return value // self.scale if self.kind == "int" and value is not None else value
 
     @property
@@ -78,8 +80,8 @@ class Setting:
         if self.kind == "paths":
             entries = raw if isinstance(raw, list) else [raw]
             return tuple(self._directory(entry, source) for entry in entries)
-        if self.kind == "directory":
-            return self._directory(raw, source)
+        if self.kind == "checkpoint":
+            return self._checkpoint(raw, source)
         if self.kind == "secrets":
             return self._digests(raw if isinstance(raw, list) else [raw], source)
         text = self._text(raw, source)
@@ -111,6 +113,19 @@ class Setting:
         if not path.is_dir():
             raise SettingsError(f"{source}: {path} is not a directory")
         return path
+
+    def _checkpoint(self, raw: object, source: str) -> Path | HubModel:
+        """A directory, else a name of a hub: what lies here wins."""
+        text = self._text(raw, source)
+        path = Path(os.path.abspath(text))
+        if path.is_dir():
+            return path
+        named = _HUB_NAME.fullmatch(text)
+        if named is None or path.exists():
+            raise SettingsError(
+                f"{source}: {path} is not a directory, and a model on a hub is named ORG/NAME or ORG/NAME@REVISION"
+            )
+        return HubModel(named[1], named[2])
 
     def _switch(self, raw: object, source: str) -> bool:
         """A flag and TOML give a bool, a variable the text of one."""

@@ -8,7 +8,16 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
-from configs.serve import EngineConfig, HttpConfig, LogConfig, MediaConfig, ModelConfig, ServeConfig, ShmConfig
+from configs.serve import (
+    EngineConfig,
+    HttpConfig,
+    HubModel,
+    LogConfig,
+    MediaConfig,
+    ModelConfig,
+    ServeConfig,
+    ShmConfig,
+)
 from configs.setting import REPEATABLE, Setting, SettingsError
 from configs.table import SETTINGS
 
@@ -152,10 +161,8 @@ def _build(values: dict[str, Any]) -> ServeConfig:
             sections[setting.section][setting.field] = values[setting.name]
     if "max_pixels" not in values and sections["engine"].get("device") in FAST_DEVICES:
         sections["media"]["own_pixels"] = True
-    path = sections["model"].get("path", EMBEDDED_MODEL)
-    served_name = sections["model"].get("served_name", path.name)
     return ServeConfig(
-        model=ModelConfig(path=path, served_name=served_name),
+        model=_model(**sections["model"]),
         http=HttpConfig(**sections["http"]),
         media=MediaConfig(**sections["media"]),
         shm=ShmConfig(**sections["shm"]),
@@ -163,3 +170,10 @@ def _build(values: dict[str, Any]) -> ServeConfig:
         log=LogConfig(**sections["log"]),
         **sections[""],
     )
+
+
+def _model(path: Path | HubModel = EMBEDDED_MODEL, served_name: str | None = None, **rest: Any) -> ModelConfig:
+    """A model of a hub is served under its name there, a directory under its own."""
+    if isinstance(path, HubModel):
+        return ModelConfig(path=Path(), wanted=path, served_name=served_name or path.name, **rest)
+    return ModelConfig(path=path, served_name=served_name or path.name, **rest)

@@ -2,17 +2,22 @@
 
 from typing import get_args
 
-from configs.serve import MIB, Device, Dtype, LogFormat, LogLevel
+from configs.serve import MIB, Device, Dtype, Hub, LogFormat, LogLevel
 from configs.setting import Setting
 
 SETTINGS: tuple[Setting, ...] = (
     Setting(
-        name="model", section="model", field="path", kind="directory",
-        help="checkpoint directory as it lies on the hub; the embedded demo model when absent",
+        name="model", section="model", field="path", kind="checkpoint",
+        help="checkpoint directory, or a model's name on a hub, which is downloaded: ORG/NAME, ORG/NAME@REVISION; the "
+        "embedded demo model when absent",
+    ),
+    Setting(
+        name="hub", section="model", field="hub", kind="choice", choices=get_args(Hub),
+        help="where a model's name is looked up; each hub's own client downloads it and keeps it in its own cache",
     ),
     Setting(
         name="served_model_name", section="model", field="served_name", kind="text",
-        help="the name that clients ask for; the directory's own name when absent",
+        help="the name that clients ask for; the directory's own name, or ORG/NAME, when absent",
     ),
     Setting(name="host", section="http", field="host", kind="text", help="address to listen on"),
     Setting(

@@ -25,8 +25,8 @@ SECTIONS = {
     "": "Processes",
 }
 KINDS = {
-    "text": "text", "directory": "an existing directory", "paths": "existing directories", "path": "a directory",
-    "file": "an existing file", "written": "a file", "prefix": "a path such as `/llm`",
+    "text": "text", "checkpoint": "an existing directory, or ORG/NAME", "paths": "existing directories",
+    "path": "a directory", "file": "an existing file", "written": "a file", "prefix": "a path such as `/llm`",
     "secrets": "printable ASCII without blanks",
 }  # fmt: skip
 

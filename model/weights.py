@@ -16,12 +16,11 @@ from torch import Tensor
 
 from configs.checkpoint import Checkpoint, CheckpointError
 from configs.quantised import refuse_quantised_tensor
+from model.weight_files import first_file, shards
 
 log = logging.getLogger("pixelferry")
 
 _DTYPES = {"F64": torch.float64, "F32": torch.float32, "F16": torch.float16, "BF16": torch.bfloat16}
-# The first that is there is read, as by transformers 5.23 (modeling_utils._get_resolved_checkpoint_files).
-_ORDER = ("model.safetensors", "model.safetensors.index.json", "pytorch_model.bin", "pytorch_model.bin.index.json")
 # Tables that old releases saved and every network makes itself. transformers skips the first two patterns for all
 # (modeling_utils._adjust_missing_and_unexpected_keys), classes on the hub the third; the last it does not expect.
 _LEFT_OVER = re.compile(
@@ -184,33 +183,15 @@ class Weights:
 
 def _files(checkpoint: Checkpoint) -> tuple[list[Path], str | None]:
     """What is read, and what to say of an index that lies beside it and is not."""
-    named = checkpoint.config.read(str, "transformers_weights", "")  # as transformers 5 reads it: before all others
-    if named and not (_is_file_name(named) and (checkpoint.path / named).is_file()):
-        raise CheckpointError(f"config.json: transformers_weights is {named!r}, which is no file of {checkpoint.path}")
-    first = named or next((name for name in _ORDER if (checkpoint.path / name).is_file()), None)
-    if first is None:
-        raise CheckpointError(f"{checkpoint.path}: no weights here: it holds none of {', '.join(_ORDER)}")
+    held = {path.name for path in checkpoint.path.iterdir() if path.is_file()}
+    first = first_file(checkpoint, held, str(checkpoint.path))
     if first.endswith(".index.json"):
-        return _shards(checkpoint, first), None
+        return [checkpoint.path / name for name in shards(checkpoint, first, held, str(checkpoint.path))], None
     index = f"{first}.index.json"
-    if not (checkpoint.path / index).is_file():
+    if index not in held:
         return [checkpoint.path / first], None
     passed_over = f"{first} is read and {index} beside it is passed over, as by transformers: remove the stale one"
     return [checkpoint.path / first], passed_over
-
-
-def _shards(checkpoint: Checkpoint, index: str) -> list[Path]:
-    names = sorted({str(name) for name in checkpoint.file(index).read(dict, "weight_map").values()})
-    for name in names:
-        if not _is_file_name(name):
-            raise CheckpointError(f"{index}: {name!r} is not a file name")
-        if not (checkpoint.path / name).is_file():
-            raise CheckpointError(f"{checkpoint.path}: {name} is missing; {index} names it")
-    return [checkpoint.path / name for name in names]
-
-
-def _is_file_name(name: str) -> bool:
-    return Path(name).name == name
 
 
 def _label(entry: _Entry | _Pickled) -> str:

@@ -1,4 +1,4 @@
-"""`python -m server`: the subcommands. `serve` runs the server, `models` lists what can be served."""
+"""`pixelferry`, or `python -m server`: the subcommands. `serve` runs the server, `models` lists what it can serve."""
 
 import sys
 
@@ -11,16 +11,18 @@ from configs.settings import load_config
 from model.registry import architectures
 from server.children.supervisor import StartFailed
 from server.defaults import with_own_pixels
+from server.hub.client import HubError
+from server.hub.fetch import with_checkpoint
 from server.logs.setup import complain, set_up
 from server.report import version
 from server.requests.model_card import read_model_card
 from server.run import serve
 from shm import OwnerError, default_root, private_root
 
-USAGE = """usage: python -m server COMMAND
+USAGE = """usage: pixelferry COMMAND
 
   serve    serve one checkpoint over HTTP (serve --help lists its settings)
-  models   list the architectures that can be served
+  models   list the architectures that can be served, by config.json's first entry of "architectures"
 
   --version   print the version of Pixelferry
 """
@@ -52,10 +54,10 @@ def run_server(argv: list[str]) -> int:
         return 2
     set_up(config.log, "server")
     try:
-        config = with_own_pixels(config)
+        config = with_own_pixels(with_checkpoint(config))
         root = default_root() if config.shm.root is None else private_root(config.shm.root)
         uvloop.run(serve(config, read_model_card(config), root))
-    except (CheckpointError, OwnerError, StartFailed) as error:
+    except (CheckpointError, HubError, OwnerError, StartFailed) as error:
         complain(error, config.log)
         return 1
     return 0

@@ -4,7 +4,7 @@ import importlib.metadata
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-from configs.serve import GIB, KIB, MIB, HttpConfig, MediaConfig, ServeConfig
+from configs.serve import GIB, KIB, MIB, HttpConfig, MediaConfig, ModelConfig, ServeConfig
 from configs.settings import EMBEDDED_MODEL
 from model.engine.messages import EngineReady
 from model.family import PixelBounds
@@ -39,6 +39,12 @@ def model_note(path: Path) -> str:
     return " (embedded default: a small demo model, docs/demo-model.md)" if path == EMBEDDED_MODEL else ""
 
 
+def _source(model: ModelConfig) -> Iterator[tuple[str, str]]:
+    """The exact revision of a model that came from a hub."""
+    if model.wanted is not None:
+        yield "from", f"{model.wanted} ({model.hub})"
+
+
 def pool_note(asked: int, pool_bytes: int) -> str:
     """How much shared memory there will be, and what to do where the machine has less than was asked for."""
     if pool_bytes == asked:
@@ -63,6 +69,7 @@ def describe(config: ServeConfig, card: ModelCard, root: Path, pool_bytes: int, 
                 [
                     ("version", version()),
                     ("model", f"{config.model.path}{model_note(config.model.path)}"),
+                    *_source(config.model),
                     ("served as", f"{card.name} ({card.family})"),
                     ("takes", ", ".join(["text", *sorted(card.modalities)])),
                     *((what, f"from {origin}") for what, origin in card.origins.items()),

@@ -5,7 +5,7 @@ from pathlib import Path
 
 REPO = Path(__file__).resolve().parents[2]
 ENGINE = ("history", "kv_blocks", "messages", "plan", "scheduler", "sequence")
-MODEL = ("registry", "family")
+MODEL = ("registry", "family", "weight_files")
 
 
 def host_modules() -> list[str]:

@@ -22,6 +22,7 @@ else:
     import tomli as tomllib
 
 REPO = Path(__file__).resolve().parents[2]
+EXTRAS = ("hub", "modelscope")
 PROJECT = tomllib.loads((REPO / "pyproject.toml").read_text(encoding="utf-8"))["project"]
 
 
@@ -88,7 +89,8 @@ def test_every_room_is_packaged() -> None:
 def test_every_dependency_is_pinned() -> None:
     runtime = {name_of(line) for line in PROJECT["dependencies"]}
     tests = {name_of(line) for line in PROJECT["optional-dependencies"]["test"]}
-    assert runtime | tests <= pins("constraints/cpu.txt").keys()
+    extras = {name_of(line) for extra in EXTRAS for line in PROJECT["optional-dependencies"][extra]}
+    assert runtime | tests | extras <= pins("constraints/cpu.txt").keys()
     assert runtime <= pins("constraints/ascend.txt").keys()
     assert "torch==2.13.0" in pins("constraints/cpu.txt")["torch"]
     assert pins("constraints/ascend.txt")["torch-npu"] == ["torch_npu==2.10.0.post4"]
@@ -100,7 +102,8 @@ def test_what_is_imported_is_declared_and_what_is_declared_is_imported() -> None
     called = {"PIL": "pillow"}  # where module and project have different names
     imported = {name_of(called.get(name, name)) for name in third_parties(REPO, ROOMS)} - {"tomli", "torch-npu"}
     declared = {name_of(line) for line in PROJECT["dependencies"]} - {"tomli"}
-    assert imported == declared
+    optional = {name_of(line) for extra in EXTRAS for line in PROJECT["optional-dependencies"][extra]}
+    assert imported == declared | optional
     others = third_parties(REPO, ("tests", "benchmarks", "demo", "examples"))
     for_tests = {name_of(called.get(name, name)) for name in others}
     assert for_tests - {"tomli"} <= declared | {name_of(line) for line in PROJECT["optional-dependencies"]["test"]}

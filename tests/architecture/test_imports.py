@@ -38,6 +38,7 @@ PLANTS = [  # (contract, who imports, what it must not import)
     ("imports go right only", "tokenization.chat.dialects", "model.registry"),
     ("server: http -> requests -> children", "server.requests.service", "server.http.errors"),
     ("server: http -> requests -> children", "server.children.supervisor", "server.requests.refusal"),
+    ("server: http -> requests -> children", "server.report", "server.hub.client"),
     ("server: http -> requests -> children", "server.metrics", "server.children.supervisor"),
     ("server: only a child's own main runs a room", "server.http.app", "tokenization.worker"),
     ("tokenization: worker -> prepare", "tokenization.chat.parts", "tokenization.text.bpe"),

@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from configs.serve import ModelConfig, ServeConfig
+from configs.serve import HubModel, ModelConfig, ServeConfig
 from configs.setting import Setting, SettingsError
 from configs.settings import EMBEDDED_MODEL, EMBEDDED_NAME, PROFILES, child_env, load_config
 from configs.table import SETTINGS
@@ -195,7 +195,7 @@ def fields_of(config: msgspec.Struct, section: str = "") -> set[tuple[str, str]]
 def test_every_field_has_exactly_one_setting() -> None:
     fields = [(setting.section, setting.field) for setting in SETTINGS]
     assert len(set(fields)) == len(fields)
-    assert set(fields) == fields_of(load_config([], {})) - {("media", "own_pixels")}
+    assert set(fields) == fields_of(load_config([], {})) - {("media", "own_pixels"), ("model", "wanted")}
 
 
 def sample(setting: Setting, directory: Path) -> tuple[str, Any]:
@@ -260,3 +260,37 @@ def test_the_cpu_profile_is_complete_and_says_the_defaults() -> None:
         else:
             assert table[setting.name] == setting.default, setting.name
     assert load_config(["--profile", "cpu"], {}) == load_config([], {})
+
+
+@pytest.mark.parametrize(
+    ("given", "name", "revision"),
+    [
+        ("org/name", "org/name", None),
+        ("Org-1/Na.me_2@v1.0", "Org-1/Na.me_2", "v1.0"),
+        ("org/name@refs/pr/1", "org/name", "refs/pr/1"),
+    ],
+)
+def test_a_model_may_be_named_as_on_a_hub(given: str, name: str, revision: str | None) -> None:
+    model = load_config(["--model", given, "--hub", "modelscope"], {}).model
+    assert (model.wanted, model.served_name, model.hub) == (HubModel(name, revision), name, "modelscope")
+    assert str(model.wanted) == given
+    assert load_config(["--model", given, "--served-model-name", "mine"], {}).model.served_name == "mine"
+
+
+def test_a_directory_of_that_name_wins(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "org" / "name").mkdir(parents=True)
+    monkeypatch.chdir(tmp_path)
+    model = load_config(["--model", "org/name"], {}).model
+    assert (model.path, model.wanted, model.served_name) == (tmp_path / "org" / "name", None, "name")
+
+
+@pytest.mark.parametrize(
+    "given", ["name", "./org/name", "../org/name", "/org/name", "~/org/name", "a/b/c", "../name", "org/name@",
+              "org/name@../x", "org/name@x/../y", "org/name@/x", "org/na me", "örg/name", "org/file.gguf"],
+)  # fmt: skip
+def test_what_is_neither_is_one_sentence(given: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "org").mkdir()
+    (tmp_path / "org" / "file.gguf").touch()
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(SettingsError, match="^--model: /.* is not a directory, and a model on a hub is named ORG/NAME"):
+        load_config(["--model", given], {})

@@ -57,6 +57,12 @@ def test_every_limit_is_printed_with_its_value(tokenizer: BPETokenizer, setting:
     assert float(number) * scale == pytest.approx(value * setting.scale, rel=1e-3)
 
 
+def test_a_model_of_a_hub_is_named_with_its_revision(tokenizer: BPETokenizer) -> None:
+    lines = said(tokenizer, ("image",), "--model", "org/name@v1", "--hub", "modelscope").splitlines()
+    assert "  from                   org/name@v1 (modelscope)" in lines
+    assert not [line for line in said(tokenizer, ("image",)).splitlines() if line.startswith("  from ")]
+
+
 def test_limits_of_what_the_model_does_not_take_are_not_printed(tokenizer: BPETokenizer) -> None:
     text = said(tokenizer, ("image",))
     assert "--max-pixels" in text and "--max-file-mib" in text

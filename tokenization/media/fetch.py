@@ -35,7 +35,7 @@ def fetch(source: str, *, roots: Sequence[Path], max_bytes: int, param: str) -> 
             raise ChatError("a file:// URL needs an absolute path and no host", param)
         return _read_path("/" + unquote(path), roots, max_bytes, param)
     if name in ("http", "https"):
-        raise ChatError("http(s) URLs are not enabled on this server; send the bytes in a data: URL", param)
+        raise ChatError("http(s) URLs are not fetched; send the bytes in a data: URL", param)
     raise ChatError("this kind of URL is not supported; send the bytes in a data: URL", param)
 
 

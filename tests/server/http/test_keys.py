@@ -13,6 +13,7 @@ import pytest
 from server.http import keys as module
 from server.http.envelope import Envelope
 from server.http.keys import OPEN_PATHS, ApiKeys, KeyFileError, RequireKey, read_key_file
+from server.metrics import Metrics
 
 
 def digest(key: str) -> bytes:
@@ -141,10 +142,10 @@ def test_what_a_header_must_hold(header: str, expected: bool) -> None:
 # ---- a request
 
 
-def asked(method: str, path: str, *authorization: bytes) -> tuple[int, dict[str, str], list[str], list[str]]:
-    """Status and headers of the answer (0 where the app was asked), the paths that the app saw, what was counted."""
+def asked(method: str, path: str, *authorization: bytes) -> tuple[int, dict[str, str], list[str], bool]:
+    """Status and headers of the answer (0 where the app was asked), the paths the app saw, whether it was counted."""
     seen: list[str] = []
-    refused: list[str] = []
+    metrics = Metrics("tiny", "1")
     sent: list[Any] = []
 
     async def app(scope: Any, receive: Any, send: Any) -> None:
@@ -157,30 +158,31 @@ def asked(method: str, path: str, *authorization: bytes) -> tuple[int, dict[str,
         sent.append(message)
 
     scope = {"type": "http", "method": method, "path": path, "headers": [(b"authorization", v) for v in authorization]}
-    guarded = Envelope(RequireKey(app, ApiKeys((digest("one"),), None), refused.append))
+    guarded = Envelope(RequireKey(app, ApiKeys((digest("one"),), None)), metrics)
     asyncio.run(guarded(scope, receive, send))
     headers = {name.decode(): value.decode() for name, value in sent[0]["headers"]} if sent else {}
-    return (sent[0]["status"] if sent else 0), headers, seen, refused
+    counted = b'mm_rejected_total{reason="invalid_api_key"} 1.0' in metrics.render()
+    return (sent[0]["status"] if sent else 0), headers, seen, counted
 
 
 @pytest.mark.parametrize("given", [(), (b"Bearer two",), (b"Bearer one", b"Bearer one"), (b"Basic b25lOm9uZQ==",)])
 @pytest.mark.parametrize("path", ["/chat", "/metrics", "/none", "/health/", "/health/live/x", "//health", "/PING"])
 def test_without_a_key_nothing_is_done(path: str, given: tuple[bytes, ...], caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.DEBUG):
-        status, headers, seen, refused = asked("POST", path, *given)
-    assert (status, seen, refused) == (401, [], ["invalid_api_key"])
+        status, headers, seen, counted = asked("POST", path, *given)
+    assert (status, seen, counted) == (401, [], True)
     assert headers["www-authenticate"] == "Bearer" and headers["x-request-id"]
     assert "two" not in caplog.text
 
 
 def test_with_a_key_the_app_is_asked() -> None:
-    assert asked("POST", "/chat", b"Bearer one") == (0, {}, ["/chat"], [])
+    assert asked("POST", "/chat", b"Bearer one") == (0, {}, ["/chat"], False)
 
 
 @pytest.mark.parametrize("path", sorted(OPEN_PATHS))
 def test_probes_need_none(path: str) -> None:
-    assert asked("GET", path) == (0, {}, [path], [])
+    assert asked("GET", path) == (0, {}, [path], False)
 
 
 def test_a_browser_may_ask_what_it_may_send() -> None:
-    assert asked("OPTIONS", "/v1/chat/completions") == (0, {}, ["/v1/chat/completions"], [])
+    assert asked("OPTIONS", "/v1/chat/completions") == (0, {}, ["/v1/chat/completions"], False)

@@ -1,0 +1,86 @@
+"""Fetches the model that --model names on a hub: what is served of it, and nothing before config.json was accepted.
+
+The files are data. Nothing of them is run, and the names that are fetched are plain names of files.
+"""
+
+import logging
+import re
+import shutil
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+import msgspec
+
+from configs.checkpoint import Checkpoint, CheckpointError
+from configs.serve import Hub, HubModel, ServeConfig
+from model.registry import family_of
+from model.weight_files import first_file, shards
+from server.hub.client import HubClient, HubError
+from server.hub.huggingface import HuggingFace
+from server.hub.modelscope import ModelScope
+from server.report import size
+
+log = logging.getLogger("pixelferry")
+
+CLIENTS: dict[Hub, Callable[[HubModel], HubClient]] = {"huggingface": HuggingFace, "modelscope": ModelScope}
+# Of the repository's own directory, so no onnx/ or original/: settings, tokenizers and templates.
+_SMALL = re.compile(r"\w[\w.-]*\.(json|jinja|tiktoken)|(merges|vocab)\.txt", re.ASCII)
+
+
+def with_checkpoint(config: ServeConfig) -> ServeConfig:
+    """The same with a directory in the place of a name on a hub, and its exact revision.
+
+    Raises HubError, and CheckpointError for a model that this version does not serve, before its weights are fetched.
+    """
+    wanted = config.model.wanted
+    if wanted is None:
+        return config
+    try:
+        client = CLIENTS[config.model.hub](wanted)
+        path = fetch(client, wanted.name)
+    except KeyboardInterrupt:
+        raise HubError(f"{wanted}: interrupted; the next start goes on with what is missing") from None
+    except CheckpointError as error:
+        raise CheckpointError(f"{wanted}: {error}") from None
+    found = HubModel(wanted.name, client.revision)
+    return msgspec.structs.replace(config, model=msgspec.structs.replace(config.model, path=path, wanted=found))
+
+
+def fetch(client: HubClient, name: str) -> Path:
+    """The directory with everything that is served of the model."""
+    log.info("looking for %s on %s", name, client.where)
+    folder = client.fetch(["config.json"])
+    family_of(Checkpoint(folder))
+    sizes = client.sizes()
+    if sizes is None:
+        held = {path.name: 0 for path in folder.iterdir()}
+        log.info("%s is taken from %s as it lies there: the hub is not asked", name, folder)
+        weight_names(Checkpoint(folder), held, str(folder))
+        return folder
+    small = sorted(file for file in sizes if _SMALL.fullmatch(file))
+    _need_room(folder, {file: sizes[file] for file in small})
+    client.fetch(small)
+    checkpoint = Checkpoint(folder)
+    family_of(checkpoint)  # again: other files may say that the weights are quantised
+    weights = weight_names(checkpoint, sizes, f"{name} on {client.where}")
+    _need_room(folder, {file: sizes[file] for file in weights})
+    total = sum(sizes[file] for file in (*small, *weights))
+    log.info("%s at %s: %d files, %s, in %s", name, client.revision, len(small) + len(weights), size(total), folder)
+    return client.fetch(weights)
+
+
+def weight_names(checkpoint: Checkpoint, held: Mapping[str, int], where: str) -> list[str]:
+    """The files of the weights that are read, one format of them. Raises CheckpointError for a path in an index."""
+    first = first_file(checkpoint, held, where)
+    return shards(checkpoint, first, held, where) if first.endswith(".index.json") else [first]
+
+
+def _need_room(folder: Path, sizes: Mapping[str, int]) -> None:
+    """Raises HubError where the disk cannot hold what is still missing."""
+    missing = sum(nbytes for name, nbytes in sizes.items() if not (folder / name).exists())
+    free = shutil.disk_usage(folder).free
+    if missing > free:
+        raise HubError(
+            f"{size(missing)} are still to be downloaded and the disk of {folder} has {size(free)} free: free some, or "
+            "move the cache (HF_HOME, for ModelScope MODELSCOPE_CACHE)"
+        )

@@ -1,0 +1,129 @@
+"""A model of ModelScope's hub, through modelscope_hub.
+
+MODELSCOPE_ENDPOINT, MODELSCOPE_CACHE and MODELSCOPE_API_TOKEN are read by that library.
+"""
+
+import io
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext, redirect_stderr
+from pathlib import Path
+from typing import Any
+
+from configs.serve import HubModel
+from server.hub.client import HubError, not_installed, one_line, told
+
+DEFAULT_REVISION = "master"
+
+
+class ModelScope:
+    """This hub has no word for the commit that a branch stands at: the revision stays as it was asked for."""
+
+    def __init__(self, model: HubModel) -> None:
+        """Raises HubError where the library is not installed."""
+        try:
+            from modelscope_hub import HubApi
+        except ImportError:
+            raise not_installed("modelscope_hub", "modelscope") from None
+        self._model = model
+        self._api = HubApi()
+        self._entries: list[dict[str, Any]] | None = None
+        self.revision = model.revision or DEFAULT_REVISION
+        with self._translated():
+            self.where = str(self._api.resolve_endpoint_for_read(model.name))
+        self._api = HubApi(endpoint=self.where)
+
+    def fetch(self, names: Sequence[str]) -> Path:
+        """The directory of this revision; a file that differs from the hub's list is fetched again."""
+        listed = {entry["Path"]: entry for entry in self._listed()}
+        missing = [name for name in names if name not in listed]
+        if missing:
+            raise HubError(
+                f"{self._model.name} has no file {missing[0]} on {self.where}: not a checkpoint that can be served"
+            )
+        terminal = sys.stderr.isatty()
+        # The library draws its bars on whatever stderr is; log lines are written to the one that was there before.
+        with self._translated(), nullcontext() if terminal else redirect_stderr(io.StringIO()):
+            return Path(
+                self._api.download_repo(
+                    self._model.name,
+                    "model",
+                    revision=self.revision,
+                    file_list=[listed[name] for name in names],
+                    progress_callbacks=None if terminal else [_logged()],
+                )
+            )
+
+    def sizes(self) -> Mapping[str, int]:
+        """Of the list that the first call asks for."""
+        return {entry["Path"]: entry["Size"] for entry in self._listed()}
+
+    def _listed(self) -> list[dict[str, Any]]:
+        if self._entries is None:
+            with self._translated():
+                files = self._api.list_repo_files(self._model.name, "model", revision=self.revision)
+            self._entries = [
+                {"Path": file.path, "Size": file.size or 0, "Sha256": file.sha256, "Type": "blob"}
+                for file in files
+                if file.type != "tree"
+            ]
+        return self._entries
+
+    @contextmanager
+    def _translated(self) -> Iterator[None]:
+        """The library's errors, each as a sentence. Derived classes stand before their bases."""
+        from modelscope_hub import errors
+
+        model = self._model.name
+        token = "set MODELSCOPE_API_TOKEN to a token of an account that may read it"
+        try:
+            yield
+        except errors.FileDownloadError as error:
+            raise self._failed(error) from None
+        except errors.NotExistError:
+            raise HubError(
+                f"no model {self._model} on ModelScope's hub, and no directory {Path(model).absolute()}: check the "
+                f"name; if it is private, {token}"
+            ) from None
+        except (errors.AuthenticationError, errors.PermissionDeniedError):
+            raise HubError(f"{model}: ModelScope's hub does not let this account read it: {token}") from None
+        except errors.NetworkError:
+            raise HubError(
+                f"{model}: cannot reach ModelScope's hub: check the connection and MODELSCOPE_ENDPOINT; what was "
+                "downloaded before is served by its directory"
+            ) from None
+        except errors.HubError as error:
+            raise HubError(f"{model}: {one_line(error)}") from None
+        except OSError as error:
+            raise told(error, model, "MODELSCOPE_CACHE") from None
+
+    def _failed(self, error: Any) -> HubError:
+        """Of files that were not had, the first one's reason."""
+        name, why = next(iter(error.failed_files.items()), ("", error))
+        if isinstance(why, OSError) and why.errno is not None:
+            return told(why, self._model.name, "MODELSCOPE_CACHE")
+        return HubError(
+            f"{self._model.name}: {name} was not downloaded ({one_line(why)}): start again, it goes on where it stopped"
+        )
+
+
+def _logged() -> type:
+    """A class that the library makes one object of for each file."""
+    from modelscope_hub._download import ProgressCallback
+
+    from server.hub.progress import LoggedBar
+
+    class LoggedFile(ProgressCallback):  # type: ignore[misc]  # its types may be absent
+        """A file's progress in the log."""
+
+        def __init__(self, filename: str, file_size: int) -> None:
+            super().__init__(filename, file_size)
+            self._bar = LoggedBar(total=file_size, desc=filename)
+
+        def update(self, size: int) -> None:
+            self._bar.update(size)
+
+        def end(self) -> None:
+            self._bar.close()
+
+    return LoggedFile

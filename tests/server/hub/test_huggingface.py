@@ -1,0 +1,117 @@
+"""huggingface_hub against a hub on loopback: what is fetched, what goes on after a fault, and what a user is told."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from configs.serve import HubModel
+from server.hub.client import HubError
+from server.hub.huggingface import HuggingFace
+from tests.server.hub.fetching import error_of, fetch, files_under
+from tests.server.hub.small_hub import COMMIT, running
+from tests.tiny.qwen2_vl import write_qwen2_vl
+
+CLUTTER = ("README.md", "modeling_tiny.py", "pytorch_model.bin", "onnx/model.onnx", "original/consolidated.00.pth",
+           "model-Q4_K_M.gguf", "tf_model.h5", "onnx/config.json")  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> dict[str, bytes]:
+    path = write_qwen2_vl(tmp_path_factory.mktemp("tiny") / "model")
+    return {file.name: file.read_bytes() for file in path.iterdir()}
+
+
+def test_what_is_served_is_fetched_and_nothing_else(checkpoint: dict[str, bytes], tmp_path: Path) -> None:
+    with running({**checkpoint, **dict.fromkeys(CLUTTER, b"clutter")}) as hub:
+        done = fetch(hub.url, tmp_path, "tiny/model")
+    path, wanted, served_as, card, torch = done.stdout.splitlines()
+    assert {file.name: file.read_bytes() for file in Path(path).iterdir()} == checkpoint
+    assert Path(path).is_relative_to(tmp_path)
+    assert (wanted, served_as, card, torch) == (f"tiny/model@{COMMIT}", "tiny/model", "tiny/model", "False")
+    assert f"tiny/model at {COMMIT}: 7 files" in done.stderr and "HTTP Request" not in done.stderr
+    assert not any(hub.got(name) for name in CLUTTER)
+
+
+def test_what_is_there_is_not_fetched_again_and_is_served_offline(checkpoint: dict[str, bytes], tmp_path: Path) -> None:
+    with running(checkpoint) as hub:
+        first = fetch(hub.url, tmp_path, "tiny/model")
+        hub.asked.clear()
+        assert fetch(hub.url, tmp_path, f"tiny/model@{COMMIT}").stdout == first.stdout
+        assert not hub.got("resolve")
+        hub.asked.clear()
+        assert fetch(hub.url, tmp_path, "tiny/model", HF_HUB_OFFLINE="1").stdout == first.stdout
+        assert hub.asked == []
+    told = error_of(fetch(hub.url, tmp_path, "tiny/model"))
+    assert "cannot reach" in told and "HF_HUB_OFFLINE=1" in told
+
+
+def test_a_connection_that_breaks_goes_on_where_it_stopped(checkpoint: dict[str, bytes], tmp_path: Path) -> None:
+    weights = checkpoint["model.safetensors"] + bytes(24 << 20)  # the library writes blocks of 10 MiB
+    with running({**checkpoint, "model.safetensors": weights}, cut={"model.safetensors": 21 << 20}, cuts_left=1) as hub:
+        done = fetch(hub.url, tmp_path, "tiny/model")
+    assert Path(done.stdout.splitlines()[0], "model.safetensors").read_bytes() == weights
+    assert [line.rpartition(" ")[2] for line in hub.got("model.safetensors")[1:]] == [f"bytes={20 << 20}-"]
+
+
+def test_a_download_that_was_interrupted_goes_on_with_what_is_missing(
+    checkpoint: dict[str, bytes], tmp_path: Path
+) -> None:
+    shards = {f"model-0000{n}-of-00002.safetensors": bytes([n]) * 1000 for n in (1, 2)}
+    index = {"weight_map": {str(n): name for n, name in enumerate(shards)}}
+    files = {name: body for name, body in checkpoint.items() if name != "model.safetensors"}
+    files |= {**shards, "model.safetensors.index.json": json.dumps(index).encode()}
+    first, second = shards
+    with running(files, etags={second: "x" * 300}) as hub:  # no file can have that name
+        assert "the download broke off" in error_of(fetch(hub.url, tmp_path, "tiny/model"))
+        hub.asked.clear()
+        hub.etags.clear()
+        path = Path(fetch(hub.url, tmp_path, "tiny/model").stdout.splitlines()[0])
+    assert (path / second).read_bytes() == shards[second]
+    assert not hub.got(first) and hub.got(second)
+
+
+def test_offline_an_incomplete_cache_is_said(checkpoint: dict[str, bytes], tmp_path: Path) -> None:
+    with running(checkpoint) as hub:
+        told = error_of(fetch(hub.url, tmp_path, "tiny/model", HF_HUB_OFFLINE="1"))
+        assert "HF_HUB_OFFLINE is set: start once without it" in told
+        files = dict(hub.files)
+        hub.files = {"config.json": files["config.json"]}
+        assert "no weights here" in error_of(fetch(hub.url, tmp_path, "tiny/model"))
+    assert "no weights here" in error_of(fetch(hub.url, tmp_path, "tiny/model", HF_HUB_OFFLINE="1"))
+
+
+@pytest.mark.parametrize(
+    ("refusal", "words"),
+    [
+        ((404, "RepoNotFound"), ("no model tiny/model on http://127.0.0.1", "no directory", "HF_TOKEN")),
+        ((401, ""), ("status 401", "HF_TOKEN")),
+        ((403, "GatedRepo"), ("gated", "accept its terms on http://127.0.0.1", "HF_TOKEN")),
+        ((404, "RevisionNotFound"), ("no revision 'main'",)),
+        ((404, "EntryNotFound"), ("no file config.json", "not a checkpoint")),
+        ((403, ""), ("status 403", "HF_TOKEN")),
+        ((418, ""), ("status 418", "try again later")),
+        ((200, ""), ("does not answer as a hub does", "HF_ENDPOINT")),
+    ],
+)
+def test_a_refusal_is_one_sentence_with_a_remedy(
+    refusal: tuple[int, str], words: tuple[str, ...], tmp_path: Path
+) -> None:
+    with running({}, refusal=refusal) as hub:
+        told = error_of(fetch(hub.url, tmp_path, "tiny/model"))
+    assert all(word in told for word in words), told
+
+
+@pytest.mark.parametrize("hostile", ["../x", "/tmp/pixelferry-hostile.json", "a/../../x.json", "..", "x\\..\\y.json"])
+def test_a_hostile_list_writes_nothing_outside(hostile: str, checkpoint: dict[str, bytes], tmp_path: Path) -> None:
+    with running({**checkpoint, hostile: b"hostile"}) as hub:
+        done = fetch(hub.url, tmp_path / "cache", "tiny/model")
+        assert not any("hostile" in line or ".." in line for line in hub.asked)
+    assert {path.name for path in Path(done.stdout.splitlines()[0]).iterdir()} == set(checkpoint)
+    assert all(name.startswith("cache/") for name in files_under(tmp_path))
+
+
+def test_a_library_that_is_missing_is_named_with_what_to_type(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(__import__("sys").modules, "huggingface_hub", None)
+    with pytest.raises(HubError, match=r"python\S* -m pip install -c /.*/constraints/cpu.txt -e '/.*\[hub\]'"):
+        HuggingFace(HubModel("tiny/model"))

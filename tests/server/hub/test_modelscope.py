@@ -1,0 +1,70 @@
+"""modelscope_hub against a hub on loopback, as far as the library shows its protocol."""
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from configs.serve import HubModel
+from server.hub.client import HubError
+from server.hub.modelscope import ModelScope
+from tests.server.hub.fetching import error_of, fetch, files_under
+from tests.server.hub.small_hub import running
+from tests.tiny.qwen2_vl import write_qwen2_vl
+
+ARGS = ("tiny/model", "--hub", "modelscope")
+
+
+@pytest.fixture(scope="module")
+def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> dict[str, bytes]:
+    pytest.importorskip("modelscope_hub", reason="the extra modelscope is not installed")
+    path = write_qwen2_vl(tmp_path_factory.mktemp("tiny") / "model")
+    return {file.name: file.read_bytes() for file in path.iterdir()}
+
+
+def test_what_is_served_is_fetched_once_and_nothing_else(checkpoint: dict[str, bytes], tmp_path: Path) -> None:
+    with running({**checkpoint, "README.md": b"x", "../x.json": b"x", "sub/y.json": b"y", "code.py": b"z"}) as hub:
+        done = fetch(hub.url, tmp_path / "cache", *ARGS)
+        path, wanted, served_as, card, torch = done.stdout.splitlines()
+        assert {file.name: file.read_bytes() for file in Path(path).iterdir()} == checkpoint
+        assert (wanted, served_as, card, torch) == ("tiny/model@master", "tiny/model", "tiny/model", "False")
+        assert "tiny/model at master: 7 files" in done.stderr and "file/s" not in done.stderr
+        assert not any(hub.got(name) for name in ("x.json", "y.json", "code.py", "README.md"))
+        hub.asked.clear()
+        assert fetch(hub.url, tmp_path / "cache", *ARGS).stdout == done.stdout
+        assert not hub.got("FilePath")
+    assert all(name.startswith("cache/") for name in files_under(tmp_path))
+
+
+def test_a_connection_that_breaks_goes_on_where_it_stopped(checkpoint: dict[str, bytes], tmp_path: Path) -> None:
+    with running(checkpoint, cut={"model.safetensors": 100_000}, cuts_left=1) as hub:
+        done = fetch(hub.url, tmp_path, *ARGS)
+    assert Path(done.stdout.splitlines()[0], "model.safetensors").read_bytes() == checkpoint["model.safetensors"]
+    assert [line.endswith("bytes=100000-") for line in hub.got("model.safetensors")] == [False, True]
+
+
+@pytest.mark.parametrize(
+    ("name", "refusal", "words"),
+    [
+        ("tiny/other", None, ("no model tiny/other on ModelScope's hub", "no directory", "MODELSCOPE_API_TOKEN")),
+        ("tiny/model", (401, ""), ("does not let this account read it", "MODELSCOPE_API_TOKEN")),
+        ("tiny/model", (403, ""), ("does not let this account read it", "MODELSCOPE_API_TOKEN")),
+    ],
+)
+def test_a_refusal_is_one_sentence_with_a_remedy(
+    name: str, refusal: tuple[int, str] | None, words: tuple[str, ...], checkpoint: dict[str, bytes], tmp_path: Path
+) -> None:
+    with running(checkpoint, refusal=refusal) as hub:
+        told = error_of(fetch(hub.url, tmp_path, name, *ARGS[1:]))
+    assert all(word in told for word in words), told
+
+
+def test_a_repository_without_a_configuration(checkpoint: dict[str, bytes], tmp_path: Path) -> None:
+    with running({"model.gguf": b"x"}) as hub:
+        assert "has no file config.json" in error_of(fetch(hub.url, tmp_path, *ARGS))
+
+
+def test_a_library_that_is_missing_is_named_with_what_to_type(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "modelscope_hub", None)
+    with pytest.raises(HubError, match=r"pip install -c /.*/constraints/cpu.txt -e '/.*\[modelscope\]'"):
+        ModelScope(HubModel("tiny/model"))
