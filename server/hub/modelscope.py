@@ -113,7 +113,7 @@ def _logged() -> type:
 
     from server.hub.progress import LoggedBar
 
-    class LoggedFile(ProgressCallback):  # type: ignore[misc]  # its types may be absent
+    class LoggedFile(ProgressCallback):  # its types may be absent
         """A file's progress in the log."""
 
         def __init__(self, filename: str, file_size: int) -> None:
