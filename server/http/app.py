@@ -15,7 +15,7 @@ from server.http.native import NativeSerializer, read_native
 from server.http.openai import CompletionSerializer, read_openai
 from server.http.responses import EventStream, Serializer, json_response, json_result, whole_answer
 from server.http.tokenize import read_tokenize, token_counts
-from server.requests.answer import Sink
+from server.requests.answer import Emit
 from server.requests.refusal import not_found
 from server.requests.request import ChatRequest
 from server.requests.service import RequestService
@@ -41,11 +41,7 @@ def add_chat_routes(app: FastAPI, service: RequestService) -> None:
     card = service.card
 
     def completion_serializer(request: ChatRequest) -> Serializer:
-        sampling = request.sampling
-        return CompletionSerializer(
-            f"chatcmpl-{request.id}", card.name, card.tokenizer, logprobs=sampling.logprobs,
-            include_usage=request.include_usage, n=sampling.n,
-        )  # fmt: skip
+        return CompletionSerializer(request, card)
 
     def native_serializer(request: ChatRequest) -> Serializer:
         sampling = request.sampling
@@ -55,8 +51,8 @@ def add_chat_routes(app: FastAPI, service: RequestService) -> None:
         request = await read_request(http, service, read)
         serializer = serializer_of(request)
 
-        async def run(sink: Sink) -> None:
-            await service.run(request, sink)
+        async def run(emit: Emit) -> None:
+            await service.run(request, emit)
 
         return EventStream(run, serializer) if request.stream else await whole_answer(run, serializer, http.receive)
 
