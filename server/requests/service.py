@@ -17,7 +17,7 @@ from server.requests.answer_boxes import drawing_of, not_drawn
 from server.requests.bad_words import spellings
 from server.requests.grounded_deltas import with_boxes
 from server.requests.model_card import ModelCard
-from server.requests.refusal import Refusal, internal, invalid_request, unavailable
+from server.requests.refusal import Refusal, internal, invalid_request, listed, unavailable
 from server.requests.request import ChatRequest
 from server.requests.segments import Segments, check_media_tokens, without_room
 from shm import NeverFits, PoolFull
@@ -132,9 +132,10 @@ class RequestService:
             "stop_token_ids": sampling.stop_token_ids,
         }
         for name, ids in asked.items():
-            if info is not None and ids and max(ids) >= info.vocab_size:
-                message = f"the vocabulary of this model has the ids 0 to {info.vocab_size - 1}"
-                raise invalid_request(message, request.parameter(name))
+            beyond = [] if info is None else sorted(i for i in ids if i >= info.vocab_size)
+            if info is not None and beyond:
+                message = f"the vocabulary of this model has the ids 0 to {info.vocab_size - 1}, not {listed(beyond)}"
+                raise invalid_request(f"{request.parameter(name)}: {message}", request.parameter(name))
 
     # ---- the stages of one request
 
