@@ -8,6 +8,7 @@ from fastapi import FastAPI, Request
 from starlette.responses import Response
 
 from server.http import errors
+from server.http.bodies import require_json
 from server.http.body_limits import BodyBudget, BodyLimits
 from server.http.envelope import Envelope
 from server.http.health import readiness
@@ -121,6 +122,7 @@ async def read_request(http: Request, service: RequestService, read: Read) -> Ch
     if error is not None:
         service.metrics.reject(error.code or "busy")
         raise error
+    require_json(http.headers.get("content-type"))
     request = read(await http.body(), http.state.request_id)
     require_model(service, request.model)
     log.info("request %s: %s, x-request-id %s", request.id, http.url.path, http.state.client_request_id or "none")

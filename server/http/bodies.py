@@ -10,6 +10,7 @@ from pydantic_core import ErrorDetails
 from server.http.errors import param_of
 from server.requests.refusal import Refusal, invalid_request
 from server.requests.sampling import SamplingRequest
+from tokenization.chat.errors import shortened
 
 M = TypeVar("M", bound=BaseModel)
 
@@ -36,6 +37,18 @@ def model_of(body: dict[str, Any]) -> str | None:
     if model is not None and not isinstance(model, str):
         raise invalid_request("must be a string", "model")
     return model
+
+
+def require_json(content_type: str | None) -> None:
+    """Raise Refusal for a body that is not declared as JSON.
+
+    A web page may send any other type to any address without asking it first, so a browser's visitor could be made to
+    ask a server on its own machine.
+    """
+    kind = (content_type or "").partition(";")[0].strip()
+    if kind.lower() != "application/json":
+        said = f"it is {shortened(kind)!r}" if kind else "it is missing"
+        raise invalid_request(f"the Content-Type must be application/json, {said}", code="unsupported_media_type")
 
 
 def parsed(raw: bytes) -> Any:

@@ -155,7 +155,9 @@ def test_models_that_do_not_hear_say_what_they_take(server: RunningServer) -> No
         {"type": "input_audio", "input_audio": {"data": "AAAA", "format": "wav"}},
     ):
         body = {"messages": [{"role": "user", "content": [part]}], "stream": True}
-        answer = server.http.post("/v1/chat/completions", content=json.dumps(body))
+        answer = server.http.post(
+            "/v1/chat/completions", content=json.dumps(body), headers={"content-type": "application/json"}
+        )
         refused(answer, "messages[0].content[0]", words, code)
     refused(server.http.post("/chat", json=[TALKIE]), "inputs[0].video", "use_audio_in_video")
     silent = {"type": "video_url", "video_url": {"url": TALKIE["video"]}}

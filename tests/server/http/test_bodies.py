@@ -7,6 +7,7 @@ from typing import Any
 import pydantic_core
 import pytest
 
+from server.http.bodies import require_json
 from server.http.openai import CompletionBody
 from server.requests.refusal import Refusal
 from server.requests.request import ChatRequest
@@ -141,6 +142,19 @@ def test_what_is_missing_is_told_in_our_words() -> None:
 )  # fmt: skip
 def test_a_complaint_about_biases_names_the_keys(biases: dict[str, Any], message: str) -> None:
     assert refusal(read_openai, openai(logit_bias=biases)).message == f"logit_bias: {message}"
+
+
+@pytest.mark.parametrize("kind", ["application/json", "APPLICATION/json", "application/json; charset=utf-8"])
+def test_json_is_declared(kind: str) -> None:
+    require_json(kind)
+
+
+@pytest.mark.parametrize("kind", [None, "", "text/plain", "text/json", "application/x-www-form-urlencoded", "x" * 999])
+def test_what_is_not_declared_as_json_is_refused(kind: str | None) -> None:
+    with pytest.raises(Refusal) as caught:
+        require_json(kind)
+    assert (caught.value.kind, caught.value.code) == ("invalid_request", "unsupported_media_type")
+    assert len(caught.value.message) < 200
 
 
 def test_deep_nesting_is_an_error_and_no_crash() -> None:
