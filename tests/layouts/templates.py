@@ -43,7 +43,8 @@ TEXT = (
 # Of models that see and call tools: an answer of tools is a user's turn, a call is JSON between tags.
 TOOLS = (
     "{% macro said(content) %}{% if content is string %}{{ content }}{% else %}{% for part in content %}"
-    "{% if part.type == 'image' %}<|vision_start|><|image_pad|><|vision_end|>{% else %}{{ part.text }}{% endif %}"
+    "{% if part.type in ('image', 'video') %}<|vision_start|><|{{ part.type }}_pad|><|vision_end|>"
+    "{% else %}{{ part.text }}{% endif %}"
     "{% endfor %}{% endif %}{% endmacro %}"
     "{% for message in messages %}"
     "{% if message.role == 'tool' %}"
