@@ -174,8 +174,9 @@ def test_an_unknown_model_and_route_are_not_found(server: RunningServer) -> None
 def test_a_large_body_is_refused_with_and_without_a_length(strict: RunningServer) -> None:
     before = strict.metric('mm_rejected_total{reason="body_too_large"}')
     big = json.dumps(native(stop="x" * (1 << 20)))
-    refused(strict.http.post(NATIVE, content=big), 413)
-    refused(strict.http.post(NATIVE, content=(big[i : i + 65536].encode() for i in range(0, len(big), 65536))), 413)
+    chunks = (big[i : i + 65536].encode() for i in range(0, len(big), 65536))
+    for content in (big, chunks):
+        refused(strict.http.post(NATIVE, content=content, headers=JSON), 413)
     assert strict.metric('mm_rejected_total{reason="body_too_large"}') == before + 2
     assert strict.metric("mm_inflight_bytes") == 0
     assert strict.chat({"text": "Hi"}, max_tokens=1).status_code == 200
