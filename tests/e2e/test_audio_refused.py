@@ -67,7 +67,7 @@ def test_a_bad_sound_names_its_field(omni: RunningServer, number: int) -> None:
         ({"type": "input_audio", "input_audio": "AAAA"}, ".input_audio"),
         ({"type": "input_audio", "input_audio": {"data": "AAAA", "format": "wav"}}, ""),
         ({"type": "audio_url", "audio_url": {"url": sound_url(b"AAAA")}}, ""),
-        ({"type": "audio_url", "audio_url": {"url": sound_url(WAV), "format": "wav"}}, ".audio_url.format"),
+        ({"type": "audio_url", "audio_url": {"url": sound_url(WAV), "fps": 2}}, ".audio_url.fps"),
         (
             {"type": "video_url", "video_url": {"url": TALKIE["video"], "use_audio_in_video": 1}},
             ".video_url.use_audio_in_video",
