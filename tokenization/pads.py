@@ -20,8 +20,12 @@ def render_pads(chat: Chat, template: ChatTemplate, tokenizer: BPETokenizer, pad
     written = kinds_of(ids, pads)
     given = [medium.kind for medium in chat.media]
     if len(written) != len(given):
+        elsewhere = [
+            part for turn in chat.turns if turn.role != "user" for part in turn.parts if isinstance(part, Media)
+        ]
         raise ChatError(
-            f"the model's chat template has places for {len(written)} of the chat's {len(given)} media items"
+            f"the model's chat template has places for {len(written)} of the chat's {len(given)} media items",
+            elsewhere[0].param if elsewhere else None,
         )
     if written != given:
         raise ChatError("the model's chat template has its places for the kinds of media in another order")

@@ -9,6 +9,7 @@ from fastapi import FastAPI, Request
 from starlette.responses import Response
 
 from server.http import errors
+from server.http.bodies import require_json
 from server.http.body_limits import BodyBudget, BodyLimits
 from server.http.envelope import Envelope
 from server.http.health import readiness
@@ -19,7 +20,7 @@ from server.http.responses import EventStream, Serializer, json_response, json_r
 from server.http.root_path import RootPath
 from server.http.tokenize import read_tokenize, token_counts
 from server.logs.access import tell_error
-from server.requests.answer import Sink
+from server.requests.answer import Emit
 from server.requests.refusal import not_found
 from server.requests.request import ChatRequest
 from server.requests.service import RequestService
@@ -52,11 +53,7 @@ def add_chat_routes(app: FastAPI, service: RequestService) -> None:
     card = service.card
 
     def completion_serializer(request: ChatRequest) -> Serializer:
-        sampling = request.sampling
-        return CompletionSerializer(
-            f"chatcmpl-{request.id}", card.name, card.tokenizer, logprobs=sampling.logprobs,
-            include_usage=request.include_usage, n=sampling.n,
-        )  # fmt: skip
+        return CompletionSerializer(request, card)
 
     def native_serializer(request: ChatRequest) -> Serializer:
         sampling = request.sampling
@@ -66,8 +63,8 @@ def add_chat_routes(app: FastAPI, service: RequestService) -> None:
         request = await read_request(http, service, read)
         serializer = serializer_of(request)
 
-        async def run(sink: Sink) -> None:
-            await service.run(request, sink)
+        async def run(emit: Emit) -> None:
+            await service.run(request, emit)
 
         return EventStream(run, serializer) if request.stream else await whole_answer(run, serializer, http.receive)
 
@@ -136,6 +133,7 @@ async def read_request(http: Request, service: RequestService, read: Read) -> Ch
     error = service.admission.refusal()
     if error is not None:
         raise error
+    require_json(http.headers.get("content-type"))
     request = replace(read(await http.body(), http.state.request_id), tally=http.state.exchange.tally)
     require_model(service, request.model)
     log.debug("request %s: %s, x-request-id %s", request.id, http.url.path, http.state.client_request_id or "none")

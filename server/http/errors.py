@@ -109,8 +109,10 @@ def install(app: FastAPI) -> None:
 
     async def on_validation_error(request: Request, error: Exception) -> Response:
         assert isinstance(error, RequestValidationError)
-        first = error.errors()[0]
-        return error_response(invalid_request(first["msg"], param_of(first["loc"])), request.state.request_id)
+        param = param_of(error.errors()[0]["loc"])
+        return error_response(
+            invalid_request(f"{param}: has a value that is not taken", param), request.state.request_id
+        )
 
     app.add_exception_handler(Refusal, on_refusal)
     app.add_exception_handler(ChatError, on_chat_error)

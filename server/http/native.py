@@ -64,7 +64,6 @@ class NativeSerializer:
         self._id = answer_id
         self._tokenizer = tokenizer
         self._logprobs = logprobs
-        self._n = n
         self._several = n > 1
         self._finish: Finish | None = None
         self._grounded: Grounded | None = None
@@ -82,11 +81,7 @@ class NativeSerializer:
             body["logprobs"] = {"content": logprob_entries(whole.tokens, self._tokenizer)}
         return body | _beside(whole.grounded)
 
-    def opening(self) -> bytes:
-        body = {"id": self._id, "text": "", "finish_reason": None}
-        return b"".join(data({**body, "index": i}) for i in range(self._n)) if self._several else data(body)
-
-    def event(self, delta: Delta) -> bytes:
+    def event(self, prepared: Prepared, delta: Delta) -> bytes:
         self._finish, self._grounded = delta.finish, delta.grounded
         ends = self._several and delta.finish is not None
         if not delta.text and not self._logprobs and not ends:

@@ -1,32 +1,34 @@
 """POST /v1/chat/completions: the body of a request, and its answer as JSON or as chunks."""
 
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Annotated, Any
 
 import msgspec
 from pydantic import BaseModel, ConfigDict, Field
 
-from server.http.answer_fields import logprob_entries, usage
+from server.http.answer_fields import logprob_entries, prompt_ids, usage
 from server.http.bodies import parsed, validated
 from server.http.responses import data
 from server.http.vllm_fields import refuse_unsupported
 from server.requests.answer import Delta
+from server.requests.model_card import ModelCard
 from server.requests.refusal import invalid_request
 from server.requests.request import ChatRequest
 from server.requests.sampling import INT32_MAX, SamplingRequest
 from tokenization.chat.dialects import chat_from_openai
 from tokenization.chat.rendering import with_rendering
 from tokenization.messages import Prepared
-from tokenization.text.tokenizer import Tokenizer
 
 encode = msgspec.json.encode
+CHUNK = "chat.completion.chunk"
 
 
 class StreamOptions(BaseModel):
     model_config = ConfigDict(strict=True)
 
     include_usage: bool | None = None
+    continuous_usage_stats: bool | None = None
 
 
 class CompletionBody(SamplingRequest):
@@ -39,6 +41,8 @@ class CompletionBody(SamplingRequest):
     max_completion_tokens: Annotated[int, Field(ge=1, le=INT32_MAX)] | None = None
     stream: bool | None = None
     stream_options: StreamOptions | None = None
+    return_token_ids: bool | None = None
+    return_tokens_as_token_ids: bool | None = None
 
     @property
     def longest(self) -> int | None:
@@ -53,6 +57,9 @@ def read_openai(raw: bytes, request_id: str) -> ChatRequest:
         raise invalid_request("the body must be a JSON object", code="invalid_json")
     refuse_unsupported(found)
     body = validated(lambda: CompletionBody.model_validate(found))
+    if found.get("stream_options") and not body.stream:
+        raise invalid_request("stream_options: they need stream: true", "stream_options")
+    options = body.stream_options or StreamOptions()
     return ChatRequest(
         id=request_id,
         chat=with_rendering(chat_from_openai(body.messages), found),
@@ -60,58 +67,80 @@ def read_openai(raw: bytes, request_id: str) -> ChatRequest:
         model=body.model,
         sampling=body.alone(),
         stream=bool(body.stream),
-        include_usage=bool(body.stream_options and body.stream_options.include_usage),
+        include_usage=bool(options.include_usage),
+        usage_so_far=bool(options.include_usage and options.continuous_usage_stats),
+        token_ids=bool(body.return_token_ids),
+        tokens_as_ids=bool(body.return_tokens_as_token_ids),
     )
 
 
 class CompletionSerializer:
-    """POST /v1/chat/completions. A chunk is a prepared prefix, one encoded string, a prepared suffix."""
+    """POST /v1/chat/completions. A chunk of text alone is a prepared prefix, one encoded string, a prepared suffix.
 
-    def __init__(
-        self, answer_id: str, model: str, tokenizer: Tokenizer, *, logprobs: bool, include_usage: bool, n: int = 1
-    ) -> None:
-        self._tokenizer = tokenizer
-        self._logprobs = logprobs
-        self._include_usage = include_usage
-        self._head = {"id": answer_id, "created": int(time.time()), "model": model}
-        head = b"data: " + encode({**self._head, "object": "chat.completion.chunk"})[:-1]
-        self._prefix = head + b',"choices":[{"index":'
-        self._n = n
-        self._suffix = b',"usage":null}\n\n' if include_usage else b"}\n\n"
-        self._plain_end = b'},"logprobs":null,"finish_reason":null}]' + self._suffix
+    An answer's role is a chunk of its own. It leaves with the first delta: load testers take its time for that of the
+    first token.
+    """
+
+    def __init__(self, request: ChatRequest, card: ModelCard) -> None:
+        self._asked = request
+        self._card = card
+        self._head = {"id": f"chatcmpl-{request.id}", "created": int(time.time()), "model": card.name}
+        self._every_token = request.sampling.logprobs or request.token_ids  # is shown, also without a text
+        self._text_alone = not (self._every_token or request.usage_so_far)
+        self._prefix = b"data: " + encode({**self._head, "object": CHUNK})[:-1] + b',"choices":[{"index":'
+        usage_to_come = b',"usage":null' if request.include_usage else b""
+        self._suffix = b'},"logprobs":null,"finish_reason":null}]' + usage_to_come + b"}\n\n"
+        self._n_tokens: dict[int, int] = {}  # by answer: how many were written
 
     def whole(self, prepared: Prepared, answers: Sequence[Delta]) -> dict[str, Any]:
         choices = [self._choice(index, whole) for index, whole in enumerate(answers)]
         counts = usage(prepared, sum(len(answer.tokens) for answer in answers))
-        return {**self._head, "object": "chat.completion", "choices": choices, "usage": counts}
+        return {**self._head, "object": "chat.completion", "choices": choices, "usage": counts} | self._ids_of(prepared)
 
     def _choice(self, index: int, whole: Delta) -> dict[str, Any]:
-        content = logprob_entries(whole.tokens, self._tokenizer) if self._logprobs else None
+        message = {"role": "assistant", "content": whole.text, "refusal": None}
+        return {"index": index, "message": message, **self._beside(whole)}
+
+    def event(self, prepared: Prepared, delta: Delta) -> bytes:
+        index = delta.index
+        opening = b"" if index in self._n_tokens else self._opening(prepared, index)
+        self._n_tokens[index] += len(delta.tokens)
+        if not delta.text and delta.finish is None and not self._every_token:
+            return opening
+        if self._text_alone and delta.finish is None:
+            return opening + self._prefix + b'%d,"delta":{"content":' % index + encode(delta.text) + self._suffix
+        added = {"content": delta.text} if delta.text else {}
+        return opening + self._chunk(prepared, {"index": index, "delta": added, **self._beside(delta)})
+
+    def _opening(self, prepared: Prepared, index: int) -> bytes:
+        """The role; in the first chunk of all also the prompt's ids, where they were asked for."""
+        ids = {} if self._n_tokens else self._ids_of(prepared)
+        self._n_tokens[index] = 0
+        role = {"role": "assistant", "content": ""}
+        choice = {"index": index, "delta": role, "logprobs": None, "finish_reason": None}
+        return self._chunk(prepared, choice, ids)
+
+    def _chunk(self, prepared: Prepared, choice: dict[str, Any], ids: Mapping[str, list[int]] = {}) -> bytes:
+        body = {**self._head, "object": CHUNK, "choices": [choice], **ids}
+        if self._asked.include_usage:
+            body["usage"] = usage(prepared, self._n_tokens[choice["index"]]) if self._asked.usage_so_far else None
+        return data(body)
+
+    def _beside(self, delta: Delta) -> dict[str, Any]:
+        """What a choice has beside its text."""
+        content = None
+        if self._asked.sampling.logprobs:
+            content = logprob_entries(delta.tokens, self._card.tokenizer, as_ids=self._asked.tokens_as_ids)
         return {
-            "index": index,
-            "message": {"role": "assistant", "content": whole.text, "refusal": None},
             "logprobs": None if content is None else {"content": content, "refusal": None},
-            "finish_reason": whole.finish,
+            "finish_reason": delta.finish,
+            **({"token_ids": [token.id for token in delta.tokens]} if self._asked.token_ids else {}),
         }
 
-    def opening(self) -> bytes:
-        role = b'{"role":"assistant","content":""'
-        return b"".join(self._start(index) + role + self._plain_end for index in range(self._n))
-
-    def event(self, delta: Delta) -> bytes:
-        prefix = self._start(delta.index)
-        if not self._logprobs and delta.finish is None:
-            return prefix + b'{"content":' + encode(delta.text) + self._plain_end if delta.text else b""
-        content = logprob_entries(delta.tokens, self._tokenizer) if self._logprobs else None
-        logprobs = encode(None if content is None else {"content": content, "refusal": None})
-        end = b',"logprobs":' + logprobs + b',"finish_reason":' + encode(delta.finish) + b"}]" + self._suffix
-        return prefix + encode({"content": delta.text} if delta.text else {}) + end
-
-    def _start(self, index: int) -> bytes:
-        return self._prefix + b'%d,"delta":' % index
+    def _ids_of(self, prepared: Prepared) -> dict[str, list[int]]:
+        return {"prompt_token_ids": prompt_ids(prepared, self._card.pads)} if self._asked.token_ids else {}
 
     def closing(self, prepared: Prepared, n_tokens: int) -> bytes:
-        if not self._include_usage:
+        if not self._asked.include_usage:
             return b""
-        counts = usage(prepared, n_tokens)
-        return data({**self._head, "object": "chat.completion.chunk", "choices": [], "usage": counts})
+        return data({**self._head, "object": CHUNK, "choices": [], "usage": usage(prepared, n_tokens)})

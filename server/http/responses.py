@@ -13,7 +13,7 @@ from starlette.types import Receive, Scope, Send
 from server.http.errors import body_of, code_of, error_response
 from server.logs.access import tell_error
 from server.requests.admission import stopping
-from server.requests.answer import Delta, Sink, joined
+from server.requests.answer import Delta, Emit, answers_of
 from server.requests.refusal import Refusal, internal
 from tokenization.messages import Prepared
 
@@ -35,31 +35,14 @@ class ClientGone(Exception):
     """The client closed the connection before its answer was complete."""
 
 
-class CollectingSink:
-    def __init__(self) -> None:
-        self.prepared: Prepared | None = None
-        self._deltas: dict[int, list[Delta]] = {}
-
-    @property
-    def answers(self) -> list[Delta]:
-        return [joined(self._deltas[index]) for index in sorted(self._deltas)]
-
-    async def accept(self, prepared: Prepared) -> None:
-        self.prepared = prepared
-
-    async def write(self, delta: Delta) -> None:
-        self._deltas.setdefault(delta.index, []).append(delta)
-
-
 class Serializer(Protocol):
-    """How one route writes an answer. Events are complete SSE events, or b"" for none."""
+    """How one route writes one answer. Events are complete SSE events, or b"" for none."""
 
     def whole(self, prepared: Prepared, answers: Sequence[Delta]) -> dict[str, Any]:
         """The plain answer: each of `answers` is whole, in order of index."""
 
-    def opening(self) -> bytes: ...
-
-    def event(self, delta: Delta) -> bytes: ...
+    def event(self, prepared: Prepared, delta: Delta) -> bytes:
+        """What the delta adds to a stream; before the first text of an answer stands all that opens it."""
 
     def closing(self, prepared: Prepared, n_tokens: int) -> bytes:
         """What follows the last delta, before [DONE]."""
@@ -103,13 +86,13 @@ async def _disconnect(receive: Receive) -> None:
 
 
 class EventStream(Response):
-    """An SSE answer, and the sink of its own events, with comments while none comes.
+    """An SSE answer, with comments while no event comes.
 
-    What fails before the first event is an ordinary error answer, later it is one error event. The first event is
-    written once the prompt is accepted, or as a comment after KEEP_ALIVE_SECONDS.
+    What fails before the first event is an ordinary error answer, later it is one error event. Nothing is written
+    before the first token was computed, so that a client's time to it is true, but comments after KEEP_ALIVE_SECONDS.
     """
 
-    def __init__(self, run: Callable[[Sink], Coroutine[Any, Any, None]], serializer: Serializer) -> None:
+    def __init__(self, run: Callable[[Emit], Coroutine[Any, Any, None]], serializer: Serializer) -> None:
         super().__init__()
         self._run = run
         self._serializer = serializer
@@ -124,7 +107,7 @@ class EventStream(Response):
         request_id: str = scope["state"]["request_id"]
         self._send, self._last = send, time.monotonic()
         try:
-            await run_while_connected(self._run(self), receive, self._keep_alive)
+            await run_while_connected(self._run(self._emit), receive, self._keep_alive)
             assert self._prepared is not None
             await self._write(self._serializer.closing(self._prepared, self._n_tokens) + DONE, more=False)
             return
@@ -141,13 +124,10 @@ class EventStream(Response):
         else:
             await error_response(error, request_id)(scope, receive, send)
 
-    async def accept(self, prepared: Prepared) -> None:
+    async def _emit(self, prepared: Prepared, delta: Delta) -> None:
         self._prepared = prepared
-        await self._write(self._serializer.opening())
-
-    async def write(self, delta: Delta) -> None:
         self._n_tokens += len(delta.tokens)
-        event = self._serializer.event(delta)
+        event = self._serializer.event(prepared, delta)
         if event:
             await self._write(event)
 
@@ -170,15 +150,17 @@ class EventStream(Response):
 
 
 async def whole_answer(
-    run: Callable[[Sink], Coroutine[Any, Any, None]], serializer: Serializer, receive: Receive
+    run: Callable[[Emit], Coroutine[Any, Any, None]], serializer: Serializer, receive: Receive
 ) -> Response:
-    sink = CollectingSink()
+    said: list[tuple[Prepared, Delta]] = []
+
+    async def emit(prepared: Prepared, delta: Delta) -> None:
+        said.append((prepared, delta))
 
     def write(_: None) -> dict[str, Any]:
-        assert sink.prepared is not None, "a request that was answered was accepted before"
-        return serializer.whole(sink.prepared, sink.answers)
+        return serializer.whole(said[0][0], answers_of([delta for _, delta in said]))
 
-    return await json_result(run(sink), write, receive)
+    return await json_result(run(emit), write, receive)
 
 
 async def json_result(work: Coroutine[Any, Any, T], write: Callable[[T], Any], receive: Receive) -> Response:

@@ -62,7 +62,10 @@ _SPEAKS = "answers are text only; leave it out"
 _LABEL = "a label of the client's own"
 
 FIELDS: tuple[VllmField, ...] = (
-    *_honoured(_BODY, "messages", "model", "stream", "stream_options", "max_completion_tokens"),
+    *_honoured(
+        _BODY, "messages", "model", "stream", "stream_options", "max_completion_tokens", "return_token_ids",
+        "return_tokens_as_token_ids",
+    ),
     *_honoured(
         _DRAWN, "max_tokens", "min_tokens", "temperature", "top_p", "top_k", "min_p", "presence_penalty",
         "frequency_penalty", "repetition_penalty", "logit_bias", "allowed_token_ids", "bad_words", "seed", "n", "stop",
@@ -95,9 +98,7 @@ FIELDS: tuple[VllmField, ...] = (
     *_refused("only the answers of n are computed; choose among them by their logprobs", "best_of", neutral=(1,)),
     *_refused("not supported; the client has the last message, to put it in front", "echo", neutral=(False,)),
     *_refused(_LOGPROBS, "prompt_logprobs", "logprob_token_ids"),
-    *_refused("not supported; logprobs has each token's bytes", "return_tokens_as_token_ids", neutral=(False,)),
-    *_refused("not supported; POST /tokenize has the prompt's ids", "return_token_ids", neutral=(False,)),
-    *_refused("not supported; POST /tokenize has the prompt's ids", "return_prompt_text", neutral=(False,)),
+    *_refused("not supported; return_token_ids gives the prompt's ids", "return_prompt_text", neutral=(False,)),
     *_refused("the models here do not think aloud; max_tokens bounds the answer", "thinking_token_budget"),
     *_refused("not supported; use repetition_penalty or frequency_penalty", "repetition_detection"),
     *_refused("a request brings no code; use logit_bias or allowed_token_ids", "logits_processors", neutral=([],)),

@@ -1,8 +1,8 @@
 """One answer as it grows: tokens in, deltas of text and log-probabilities out."""
 
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Literal, Protocol
+from typing import Literal
 
 from model.engine.messages import Token, TokenEvent
 from server.requests.answer_boxes import Grounded
@@ -35,13 +35,16 @@ def joined(deltas: Sequence[Delta]) -> Delta:
     )
 
 
-class Sink(Protocol):
-    """Where the events of one request go."""
+def answers_of(deltas: Sequence[Delta]) -> list[Delta]:
+    """Each answer of a chat whole, in order of its index."""
+    found: dict[int, list[Delta]] = {}
+    for delta in deltas:
+        found.setdefault(delta.index, []).append(delta)
+    return [joined(found[index]) for index in sorted(found)]
 
-    async def accept(self, prepared: Prepared) -> None:
-        """Called once, before any delta: nothing that a client got wrong is left to be found."""
 
-    async def write(self, delta: Delta) -> None: ...
+# Where the deltas of one request go, each with the prompt that it answers.
+Emit = Callable[[Prepared, Delta], Awaitable[None]]
 
 
 class Answer:

@@ -31,6 +31,7 @@ class ModelCard:
     max_n: int  # answers to one chat
     largest: tuple[LargestItem, ...] = ()  # one for each modality
     pixels: PixelBounds | None = None  # the checkpoint's own; the settings may lower them
+    pads: Mapping[Kind, int] = field(default_factory=dict)  # the id of each token of a medium in a prompt
     supports_grounding: bool = False  # its answers point at pictures with boxes
     origins: Mapping[str, str] = field(default_factory=dict)  # what was read -> the file it came from
 
@@ -59,6 +60,7 @@ def read_model_card(config: ServeConfig) -> ModelCard:
             for found in processor.largest(config.media, length)
         ),
         pixels=family.pixels(checkpoint),
+        pads=processor.pads,
         supports_grounding=processor.supports_grounding,
         origins=processor.origins,
     )

@@ -1,6 +1,9 @@
 """Why a request is not answered: the client must change it, must come back later, or the fault is ours."""
 
+from collections.abc import Sequence
 from typing import Literal
+
+from tokenization.chat.errors import shortened
 
 Kind = Literal[
     "invalid_request", "unauthorized", "not_found", "body_too_large", "overloaded", "unavailable", "internal"
@@ -20,6 +23,12 @@ class Refusal(Exception):
         self.param = param  # the path of the offending field
         self.code = code  # what a program tells the refusal by
         self.retry_after = retry_after  # seconds; None: do not come back with the same request
+
+
+def listed(names: Sequence[object], most: int = 8) -> str:
+    """A client's own words or numbers for an error message: the first `most` of them, each short and printable."""
+    shown = ", ".join(repr(shortened(name)) if isinstance(name, str) else str(name) for name in names[:most])
+    return shown if len(names) <= most else f"{shown} and {len(names) - most} more"
 
 
 def invalid_request(message: str, param: str | None = None, code: str | None = None) -> Refusal:

@@ -19,6 +19,9 @@ class ChatRequest:
     sampling: SamplingRequest = SamplingRequest()
     stream: bool = False
     include_usage: bool = False  # of a stream
+    usage_so_far: bool = False  # each chunk of such a stream has the usage up to there
+    token_ids: bool = False  # the ids of prompt and answer are shown
+    tokens_as_ids: bool = False  # log-probabilities name a token by its id
     grounding: Grounding = "none"
     tally: Tally = field(default_factory=Tally)  # of the HTTP request that it came with
 

@@ -10,6 +10,7 @@ from pydantic import BaseModel, ConfigDict, Field, field_validator, model_valida
 
 from configs.checkpoint import Checkpoint, CheckpointError, ConfigSection, text_config
 from model.engine.messages import SamplingParams
+from server.requests.refusal import listed
 from server.requests.unapplied import warn_of_unapplied
 
 INT32_MAX = (1 << 31) - 1
@@ -101,15 +102,16 @@ class SamplingRequest(BaseModel):
         if len(value) > MAX_BIASES:
             raise ValueError(f"has {len(value)} entries; at most {MAX_BIASES} are taken")
         found: dict[int, float] = {}
+        strange = [key for key in value if not _is_id(key)]
+        if strange:
+            raise ValueError(f"a key must be a token id, 0 or more: not {listed(strange)}")
         for key, bias in value.items():
-            if not (key.isascii() and key.isdecimal() and len(key) <= 10 and int(key) <= INT32_MAX):
-                raise ValueError("a key must be a token id, 0 or more")
             if isinstance(bias, bool) or not isinstance(bias, int | float):
-                raise ValueError("a bias must be a number")
+                raise ValueError(f"a bias must be a number: not that of {key}")
             if not -MAX_BIAS <= bias <= MAX_BIAS:  # so that NaN and an integer that no float holds are refused too
-                raise ValueError(f"a bias must lie between -{MAX_BIAS} and {MAX_BIAS}")
+                raise ValueError(f"a bias must lie between -{MAX_BIAS} and {MAX_BIAS}: not that of {key}")
             if int(key) in found:
-                raise ValueError("an id stands there twice")
+                raise ValueError(f"the id {int(key)} stands there twice")
             found[int(key)] = float(bias)
         return tuple(found.items())
 
@@ -135,6 +137,10 @@ class SamplingRequest(BaseModel):
         """These parameters without what a body has beside them."""
         values = {name: getattr(self, name) for name in SamplingRequest.model_fields}
         return SamplingRequest.model_construct(**{**values, "max_tokens": self.longest})
+
+
+def _is_id(key: str) -> bool:
+    return key.isascii() and key.isdecimal() and len(key) <= 10 and int(key) <= INT32_MAX
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -12,12 +12,12 @@ from server.children.engine_client import EngineClient, EngineDied, EngineFailed
 from server.children.worker_pool import Job, WorkerDied, WorkerPool, WorkerSlot
 from server.metrics import Metrics, Stopwatch
 from server.requests.admission import Admission
-from server.requests.answer import Answer, Sink, push
+from server.requests.answer import Answer, Emit, push
 from server.requests.answer_boxes import drawing_of, not_drawn
 from server.requests.bad_words import spellings
-from server.requests.grounding_sink import GroundingSink
+from server.requests.grounded_deltas import with_boxes
 from server.requests.model_card import ModelCard
-from server.requests.refusal import Refusal, internal, invalid_request, unavailable
+from server.requests.refusal import Refusal, internal, invalid_request, listed, unavailable
 from server.requests.request import ChatRequest
 from server.requests.segments import Segments, check_media_tokens, without_room
 from shm import NeverFits, PoolFull
@@ -67,8 +67,8 @@ class RequestService:
         info, limit = self.engine.info, self.card.max_model_len
         return min(limit, info.max_model_len or limit) if info else limit
 
-    async def run(self, request: ChatRequest, sink: Sink) -> None:
-        """Answer one chat into `sink`. Raises Refusal. Cancelled when the client has left or the server stops.
+    async def run(self, request: ChatRequest, emit: Emit) -> None:
+        """Answer one chat by `emit`. Raises Refusal. Cancelled when the client has left or the server stops.
 
         However it ends, every segment of the request is retired before the next thing happens on the pool, and lent
         again once nobody has it open.
@@ -84,10 +84,9 @@ class RequestService:
                 watch.prompt(prepared)
                 if request.grounding != "none" and self.card.supports_grounding:
                     draw = functools.partial(self._draw, request, resources)
-                    sink = GroundingSink(sink, request, prepared, draw)
-                await sink.accept(prepared)
+                    emit = with_boxes(emit, request, draw)
                 sampling = self.card.defaults.sampling(request.sampling, room, bad_words)
-                await self._generate(request, Generate(prepared=prepared, sampling=sampling), resources, sink, watch)
+                await self._generate(request, Generate(prepared=prepared, sampling=sampling), resources, emit, watch)
         except Refusal:
             watch.end("error")
             raise
@@ -133,9 +132,10 @@ class RequestService:
             "stop_token_ids": sampling.stop_token_ids,
         }
         for name, ids in asked.items():
-            if info is not None and ids and max(ids) >= info.vocab_size:
-                message = f"the vocabulary of this model has the ids 0 to {info.vocab_size - 1}"
-                raise invalid_request(message, request.parameter(name))
+            beyond = [] if info is None else sorted(i for i in ids if i >= info.vocab_size)
+            if info is not None and beyond:
+                message = f"the vocabulary of this model has the ids 0 to {info.vocab_size - 1}, not {listed(beyond)}"
+                raise invalid_request(f"{request.parameter(name)}: {message}", request.parameter(name))
 
     # ---- the stages of one request
 
@@ -203,7 +203,7 @@ class RequestService:
         return limit - n
 
     async def _generate(
-        self, request: ChatRequest, generate: Generate, resources: RequestResources, sink: Sink, watch: Stopwatch
+        self, request: ChatRequest, generate: Generate, resources: RequestResources, emit: Emit, watch: Stopwatch
     ) -> None:
         answers = [Answer(self.card.tokenizer, request.sampling, index) for index in range(request.sampling.n)]
         try:
@@ -221,7 +221,7 @@ class RequestService:
                             watch.end(delta.finish)
                         elif delta.cut:
                             self.engine.drop(stream, delta.index)
-                    await sink.write(delta)
+                    await emit(generate.prepared, delta)
         except EngineDied:
             raise unavailable("the engine ended while it answered this request", "engine_died") from None
         except EngineFailed as error:

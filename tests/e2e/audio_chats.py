@@ -53,8 +53,9 @@ def text_of(body: dict[str, Any]) -> str:
 
 
 def tokens(body: dict[str, Any]) -> dict[str, int]:
+    """Those of each kind of medium."""
     found: dict[str, int] = body["usage"]["prompt_tokens_details"]
-    return found
+    return {name: n for name, n in found.items() if name != "cached_tokens"}
 
 
 def refused(answer: httpx.Response, param: str, words: str = "", code: str | None = None) -> None:

@@ -67,7 +67,7 @@ def test_a_bad_sound_names_its_field(omni: RunningServer, number: int) -> None:
         ({"type": "input_audio", "input_audio": "AAAA"}, ".input_audio"),
         ({"type": "input_audio", "input_audio": {"data": "AAAA", "format": "wav"}}, ""),
         ({"type": "audio_url", "audio_url": {"url": sound_url(b"AAAA")}}, ""),
-        ({"type": "audio_url", "audio_url": {"url": sound_url(WAV), "format": "wav"}}, ".audio_url.format"),
+        ({"type": "audio_url", "audio_url": {"url": sound_url(WAV), "fps": 2}}, ".audio_url.fps"),
         (
             {"type": "video_url", "video_url": {"url": TALKIE["video"], "use_audio_in_video": 1}},
             ".video_url.use_audio_in_video",
@@ -155,7 +155,9 @@ def test_models_that_do_not_hear_say_what_they_take(server: RunningServer) -> No
         {"type": "input_audio", "input_audio": {"data": "AAAA", "format": "wav"}},
     ):
         body = {"messages": [{"role": "user", "content": [part]}], "stream": True}
-        answer = server.http.post("/v1/chat/completions", content=json.dumps(body))
+        answer = server.http.post(
+            "/v1/chat/completions", content=json.dumps(body), headers={"content-type": "application/json"}
+        )
         refused(answer, "messages[0].content[0]", words, code)
     refused(server.http.post("/chat", json=[TALKIE]), "inputs[0].video", "use_audio_in_video")
     silent = {"type": "video_url", "video_url": {"url": TALKIE["video"]}}

@@ -28,6 +28,7 @@ def part(**fields: Any) -> dict[str, Any]:
     return {"messages": [{"role": "system", "content": "x"}, {"role": "user", "content": [{**fields}]}]}
 
 
+JSON = {"content-type": "application/json"}
 HUGE = 10**400  # an integer that no float holds
 NUMBERS = (
     "max_tokens", "min_tokens", "temperature", "top_p", "top_k", "min_p", "presence_penalty", "frequency_penalty",
@@ -75,9 +76,9 @@ def test_a_bad_parameter_is_named_on_both_routes(server: RunningServer, name: st
 @pytest.mark.parametrize("name", ["temperature", "top_p"])
 def test_what_is_no_finite_number_is_refused(server: RunningServer, name: str, number: str) -> None:
     raw = json.dumps(messages()).removesuffix("}") + f', "{name}": {number}}}'
-    assert server.http.post(OPENAI, content=raw).status_code == 400
+    assert server.http.post(OPENAI, content=raw, headers=JSON).status_code == 400
     raw = json.dumps(native(x=1)).replace('"x": 1', f'"{name}": {number}')
-    assert server.http.post(NATIVE, content=raw).status_code == 400
+    assert server.http.post(NATIVE, content=raw, headers=JSON).status_code == 400
 
 
 PAST = "history[0].inputs[0].image"
@@ -115,7 +116,10 @@ REFUSED: list[tuple[str, Any, str | None]] = [
     (OPENAI, messages(n=10**9), "n"),
     (OPENAI, messages(max_completion_tokens=0), "max_completion_tokens"),
     (OPENAI, messages(stream="yes"), "stream"),
-    (OPENAI, messages(stream_options={"include_usage": 3}), "stream_options.include_usage"),
+    (OPENAI, messages(stream=True, stream_options={"include_usage": 3}), "stream_options.include_usage"),
+    (OPENAI, {"messages": [{"role": "user", "content": "x"}, {"role": "tool", "content": "x"}]}, "messages[1].role"),
+    (OPENAI, {"messages": [{"role": "assistant", "tool_calls": [{"function": {"name": "f"}}]}]},
+     "messages[0].tool_calls"),
     (OPENAI, messages(response_format={"type": "json_object"}), "response_format"),
     (OPENAI, messages(tools=[{"type": "function"}]), "tools"),
     (OPENAI, messages(tool_choice="required"), "tool_choice"),
@@ -137,7 +141,18 @@ def test_a_bad_request_names_its_field(server: RunningServer, url: str, body: An
 @pytest.mark.parametrize("raw", [b"", b"{", b'{"messages": [}', b"\xff\xfe", b'{"inputs": [{"text": "\\ud800"}]}'])
 @pytest.mark.parametrize("url", [NATIVE, OPENAI, TOKENIZE])
 def test_what_is_no_json_is_refused(server: RunningServer, url: str, raw: bytes) -> None:
-    assert refused(server.http.post(url, content=raw), 400)["code"] in ("invalid_json", None)
+    assert refused(server.http.post(url, content=raw, headers=JSON), 400)["code"] in ("invalid_json", None)
+
+
+@pytest.mark.parametrize("url", [NATIVE, OPENAI, TOKENIZE])
+def test_a_body_must_be_declared_as_json(server: RunningServer, url: str) -> None:
+    """Else any web page could make a visitor's browser ask a server on its own machine."""
+    body = json.dumps({**messages(), "max_tokens": 1} if url == OPENAI else {"inputs": [{"text": "Hi"}]})
+    for kind in (None, "text/plain", "application/x-www-form-urlencoded", "application/jsonp"):
+        error = refused(server.http.post(url, content=body, headers={"content-type": kind} if kind else {}), 400)
+        assert error["code"] == "unsupported_media_type" and "application/json" in error["message"]
+    for kind in ("application/json", "Application/JSON; charset=utf-8"):
+        assert server.http.post(url, content=body, headers={"content-type": kind}).status_code == 200
 
 
 def test_an_unknown_field_of_openai_is_ignored(server: RunningServer) -> None:
@@ -159,8 +174,9 @@ def test_an_unknown_model_and_route_are_not_found(server: RunningServer) -> None
 def test_a_large_body_is_refused_with_and_without_a_length(strict: RunningServer) -> None:
     before = strict.metric('mm_rejected_total{reason="body_too_large"}')
     big = json.dumps(native(stop="x" * (1 << 20)))
-    refused(strict.http.post(NATIVE, content=big), 413)
-    refused(strict.http.post(NATIVE, content=(big[i : i + 65536].encode() for i in range(0, len(big), 65536))), 413)
+    chunks = (big[i : i + 65536].encode() for i in range(0, len(big), 65536))
+    for content in (big, chunks):
+        refused(strict.http.post(NATIVE, content=content, headers=JSON), 413)
     assert strict.metric('mm_rejected_total{reason="body_too_large"}') == before + 2
     assert strict.metric("mm_inflight_bytes") == 0
     assert strict.chat({"text": "Hi"}, max_tokens=1).status_code == 200
@@ -176,7 +192,7 @@ def test_too_many_requests_and_bodies_are_told_to_come_back(busy: RunningServer)
         assert refused(answer, 429)["code"] == "queue_full"
         assert int(answer.headers["retry-after"]) >= 1
     until("the stream's end is noticed", lambda: busy.metric("num_requests_running") == 0)
-    refused(busy.http.post(NATIVE, content=b"[" + b" " * (1 << 20) + b"]"), 429)
+    refused(busy.http.post(NATIVE, content=b"[" + b" " * (1 << 20) + b"]", headers=JSON), 429)
     assert busy.chat({"text": "Hi"}, max_tokens=1).status_code == 200
     assert busy.metric('request_success_total{finished_reason="abort"}') == before + 1
 

@@ -40,4 +40,21 @@ TEXT = (
     "{{ '<|im_start|>' + message['role'] + '\n' + message['content'] + '<|im_end|>' + '\n' }}{% endfor %}"
     "{% if add_generation_prompt %}{{ '<|im_start|>assistant\n' }}{% endif %}"
 )
+# Of models that see and call tools: an answer of tools is a user's turn, a call is JSON between tags.
+TOOLS = (
+    "{% macro said(content) %}{% if content is string %}{{ content }}{% else %}{% for part in content %}"
+    "{% if part.type in ('image', 'video') %}<|vision_start|><|{{ part.type }}_pad|><|vision_end|>"
+    "{% else %}{{ part.text }}{% endif %}"
+    "{% endfor %}{% endif %}{% endmacro %}"
+    "{% for message in messages %}"
+    "{% if message.role == 'tool' %}"
+    "{% if loop.first or messages[loop.index0 - 1].role != 'tool' %}<|im_start|>user{% endif %}"
+    "{{ '\n<tool_response>\n' + said(message.content) + '\n</tool_response>' }}"
+    "{% if loop.last or messages[loop.index0 + 1].role != 'tool' %}{{ '<|im_end|>\n' }}{% endif %}"
+    "{% else %}{{ '<|im_start|>' + message.role + '\n' + said(message.content) }}"
+    "{% for call in message.tool_calls or [] %}{% set function = call.function or call %}"
+    '{{ \'\n<tool_call>\n{"name": "\' + function.name + \'", "arguments": \' + (function.arguments | tojson) }}'
+    "{{ '}\n</tool_call>' }}{% endfor %}{{ '<|im_end|>\n' }}{% endif %}{% endfor %}"
+    "{% if add_generation_prompt %}{{ '<|im_start|>assistant\n' }}{% endif %}"
+)
 TEMPLATES = {"@vision": VISION, "@omni": OMNI, "@audio": AUDIO, "@text": TEXT}

@@ -160,6 +160,21 @@ def test_a_conversation_must_be_one(host: QwenVLProcessor) -> None:
     )  # as the original writes a turn without an answer
 
 
+def test_tools_and_pictures_outside_users_messages_are_named(host: QwenVLProcessor) -> None:
+    picture = [{"type": "text", "text": "x"}, {"type": "image_url", "image_url": "data:,"}]
+    call = {"role": "assistant", "content": "x", "tool_calls": [{"function": {"name": "f"}}]}
+    user = {"role": "user", "content": "x"}
+    for messages, param in (
+        ([user, call, user], "messages[1].tool_calls"),
+        ([user, {"role": "tool", "content": "x"}], "messages[1].role"),
+        ([{"role": "system", "content": picture}, user], "messages[0].content[1]"),
+        ([user, {"role": "assistant", "content": picture}, user], "messages[1].content[1]"),
+    ):
+        with pytest.raises(ChatError) as caught:
+            host.fit(chat_from_openai(messages))
+        assert caught.value.param == param
+
+
 def test_a_begun_answer_is_continued_and_none_need_be_opened(host: QwenVLProcessor) -> None:
     roles = ("user", "assistant", "user", "assistant")
     messages = [{"role": role, "content": f"{role} {i}"} for i, role in enumerate(roles)]

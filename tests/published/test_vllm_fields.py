@@ -89,6 +89,8 @@ CHANGES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "include_stop_str_in_output": ({"allowed_token_ids": [A], "stop": "A"}, {"include_stop_str_in_output": True}),
     "logprobs": ({}, {"logprobs": True}),
     "top_logprobs": ({"logprobs": True}, {"top_logprobs": 2}),
+    "return_token_ids": ({}, {"return_token_ids": True}),
+    "return_tokens_as_token_ids": ({"logprobs": True}, {"return_tokens_as_token_ids": True}),
     "add_generation_prompt": ({}, {"add_generation_prompt": False}),
     "continue_final_message": ({"messages": BEGUN}, {"continue_final_message": True}),
     "chat_template_kwargs": ({}, {"chat_template_kwargs": {"add_vision_id": True}}),

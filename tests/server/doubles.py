@@ -154,17 +154,15 @@ class Scene:
         self.owner.close()
 
 
-class SinkDouble:
+class EmitDouble:
     """Keeps what it is given."""
 
     def __init__(self) -> None:
-        self.accepted: Prepared | None = None
+        self.prepared: Prepared | None = None
         self.deltas: list[Delta] = []
 
-    async def accept(self, prepared: Prepared) -> None:
-        self.accepted = prepared
-
-    async def write(self, delta: Delta) -> None:
+    async def __call__(self, prepared: Prepared, delta: Delta) -> None:
+        self.prepared = prepared
         self.deltas.append(delta)
 
     @property

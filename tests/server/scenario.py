@@ -10,7 +10,7 @@ from model.engine.messages import Generate, SamplingParams
 from server.requests.refusal import Refusal
 from server.requests.request import ChatRequest
 from server.requests.sampling import SamplingRequest
-from tests.server.doubles import Scene, SinkDouble, chat_of, prepared, until
+from tests.server.doubles import EmitDouble, Scene, chat_of, prepared, until
 from tokenization.messages import Leases, Measured, Prepare
 from tokenization.text.bpe import BPETokenizer
 
@@ -24,8 +24,8 @@ def request(*kinds: str, name: str = "chat-1", **wishes: Any) -> ChatRequest:
     )
 
 
-def start(scene: Scene, asked: ChatRequest) -> "tuple[asyncio.Task[None], SinkDouble]":
-    sink = SinkDouble()
+def start(scene: Scene, asked: ChatRequest) -> "tuple[asyncio.Task[None], EmitDouble]":
+    sink = EmitDouble()
     return asyncio.create_task(scene.service.run(asked, sink)), sink
 
 

@@ -7,8 +7,9 @@ from tokenization.chat.errors import ChatError, MediaError, shortened, type_name
 from tokenization.chat.grounding import FULL
 from tokenization.chat.options import KEYS, MediaOptions
 from tokenization.chat.parts import Boxes, Chat, Kind, Media, Text, Turn
+from tokenization.chat.tools import read_tool_calls
 
-Role = Literal["system", "user", "assistant"]
+Role = Literal["system", "user", "assistant", "tool"]
 Part = Text | Media | Boxes
 
 _KINDS: Mapping[str, Kind] = {"image": "image", "video": "video", "audio": "audio"}
@@ -17,7 +18,16 @@ _ROLES: Mapping[str, Role] = {
     "developer": "system",
     "user": "user",
     "assistant": "assistant",
+    "tool": "tool",
 }
+# Fields of a message that would change the prompt; others that are not read change nothing.
+_NOT_SUPPORTED: Mapping[str, str] = {
+    "function_call": "not supported; give the call in tool_calls",
+    "audio": "an earlier answer's sound cannot be referred to; give its words in content",
+    "prefix": "not supported; continue_final_message beside messages continues the last one",
+    "partial": "not supported; continue_final_message beside messages continues the last one",
+}
+_OPTIONS = frozenset(key for keys in KEYS.values() for key in keys)
 _URL_TYPES: Mapping[str, Kind] = {"image_url": "image", "video_url": "video", "audio_url": "audio"}
 _SOUNDS = ("wav", "mp3", "flac", "ogg", "opus", "m4a", "aac", "webm")  # names only: the file's own header decides
 
@@ -47,7 +57,10 @@ def chat_from_native(body: dict[str, Any] | list[Any]) -> Chat:
 
 
 def chat_from_openai(messages: list[Any]) -> Chat:
-    """`developer` is read as `system`. Raises ChatError with the field's path, as in `messages[1].content[3]`."""
+    """`developer` is read as `system`; keys that change nothing are ignored.
+
+    Raises ChatError with the field's path, as in `messages[1].content[3]`.
+    """
     if not isinstance(messages, list):
         raise ChatError(f"expected a list, got {type_name(messages)}", "messages")
     if not messages:
@@ -128,21 +141,35 @@ def _openai_turn(message: Any, param: str) -> Turn:
         shown = f"'{shortened(name)}'" if isinstance(name, str) else type_name(name)
         raise ChatError(f"the role is one of {_listed(list(_ROLES))}, got {shown}", f"{param}.role")
     role = _ROLES[name]
-    _refuse_other_keys(message, ("role", "content", "name"), param, empty_is_absent=True)
-    content = message.get("content")
+    for key, why in _NOT_SUPPORTED.items():
+        if message.get(key):
+            raise ChatError(f"{key}: {why}", f"{param}.{key}", "unsupported_parameter")
+    parts, plain = _openai_content(message.get("content"), role, f"{param}.content")
+    return Turn(
+        role=role,
+        parts=parts,
+        plain=plain,
+        name=_text_or_none(message, "name", param),
+        tool_calls=read_tool_calls(message.get("tool_calls"), role, f"{param}.tool_calls", _text),
+        tool_call_id=_text_or_none(message, "tool_call_id", param) if role == "tool" else None,
+        param=param if role == "tool" else "",
+    )
+
+
+def _openai_content(content: Any, role: Role, param: str) -> tuple[tuple[Part, ...], bool]:
+    """The parts, and whether they are one string; a tool's texts become one, as templates expect its answer."""
     if isinstance(content, str):
-        return _plain_turn(role, _text(content, f"{param}.content"))
-    if content is None and role == "assistant":
-        return Turn(role=role, parts=(), plain=True)
+        return (Text(text=_text(content, param)),), True
+    if content is None and role in ("assistant", "tool"):
+        return (), True
     if not isinstance(content, list):
-        raise ChatError(f"expected a string or a list of parts, got {type_name(content)}", f"{param}.content")
+        raise ChatError(f"expected a string or a list of parts, got {type_name(content)}", param)
     if not content:
-        raise ChatError("at least one part is needed", f"{param}.content")
-    parts = tuple(_openai_part(part, f"{param}.content[{i}]") for i, part in enumerate(content))
-    for i, part in enumerate(parts):
-        if role != "user" and isinstance(part, Media):
-            raise ChatError(f"only a user's message may hold media, this one is by '{name}'", f"{param}.content[{i}]")
-    return Turn(role=role, parts=parts, plain=False)
+        raise ChatError("at least one part is needed", param)
+    parts = tuple(_openai_part(part, f"{param}[{i}]") for i, part in enumerate(content))
+    if role == "tool" and all(isinstance(part, Text) for part in parts):
+        return (Text(text="\n".join(part.text for part in parts if isinstance(part, Text))),), True
+    return parts, False
 
 
 def _openai_part(part: Any, param: str) -> Part:
@@ -150,6 +177,7 @@ def _openai_part(part: Any, param: str) -> Part:
         raise ChatError(f"expected an object with a 'type', got {type_name(part)}", param)
     readers: Mapping[str, Callable[[dict[str, Any], str], Part]] = {
         "text": _openai_text,
+        "refusal": _openai_text,
         "input_audio": _openai_input_audio,
         **dict.fromkeys(_URL_TYPES, _openai_url),
     }
@@ -157,17 +185,18 @@ def _openai_part(part: Any, param: str) -> Part:
     if not isinstance(kind, str) or kind not in readers:
         shown = f"'{shortened(kind)}'" if isinstance(kind, str) else type_name(kind)
         raise ChatError(f"the type of a part is one of {_listed(list(readers))}, got {shown}", param)
-    others = [key for key in part if key not in ("type", kind)]
-    if any(key in readers for key in others):
+    others = [key for key in part if key in readers and key != kind and part[key] is not None]
+    if others:
         raise ChatError(f"a part holds one of text or media, this one holds {_listed([kind, *others])}", param)
-    _refuse_other_keys(part, ("type", kind), param)
+    _refuse_options(part, (), param, f"beside 'url' in '{kind}'" if kind in _URL_TYPES else "with a picture or a video")
     if kind not in part:
         raise ChatError(f"'{kind}' is missing", param)
     return readers[kind](part, param)
 
 
 def _openai_text(part: dict[str, Any], param: str) -> Text:
-    return Text(text=_text(part["text"], f"{param}.text"))
+    kind = part["type"]
+    return Text(text=_text(part[kind], f"{param}.{kind}"))
 
 
 def _openai_url(part: dict[str, Any], param: str) -> Media:
@@ -175,7 +204,7 @@ def _openai_url(part: dict[str, Any], param: str) -> Media:
     value, value_param = part[part["type"]], f"{param}.{part['type']}"
     options = MediaOptions()
     if isinstance(value, dict):
-        _refuse_other_keys(value, ("url", *KEYS[kind]), value_param)
+        _refuse_options(value, KEYS[kind], value_param, "with another kind of medium")
         options = _options(kind, value, value_param)
         value, value_param = value.get("url"), f"{value_param}.url"
     source, frames = _sources(kind, value, value_param)
@@ -186,7 +215,6 @@ def _openai_input_audio(part: dict[str, Any], param: str) -> Media:
     value, value_param = part["input_audio"], f"{param}.input_audio"
     if not isinstance(value, dict):
         raise ChatError(f"expected an object with 'data' and 'format', got {type_name(value)}", value_param)
-    _refuse_other_keys(value, ("data", "format"), value_param)
     if value.get("format") not in _SOUNDS:
         raise ChatError(f"the format is one of {_listed(list(_SOUNDS))}", f"{value_param}.format")
     data = _source(value.get("data"), f"{value_param}.data")
@@ -233,14 +261,23 @@ def _options(kind: Kind, values: dict[str, Any], param: str) -> MediaOptions:
         raise ChatError(error.message, f"{param}.{error.param}" if error.param else param) from None
 
 
-def _refuse_other_keys(
-    value: dict[str, Any], known: tuple[str, ...], param: str, *, empty_is_absent: bool = False
-) -> None:
-    """With `empty_is_absent` null and empty values pass: client libraries write them."""
+def _refuse_other_keys(value: dict[str, Any], known: tuple[str, ...], param: str) -> None:
     for key in value:
-        if key not in known and not (empty_is_absent and value[key] in (None, [], {}, "")):
+        if key not in known:
             shown = shortened(str(key))
             raise ChatError(f"'{shown}' is not known here (known: {_listed(list(known))})", f"{param}.{shown}")
+
+
+def _refuse_options(value: dict[str, Any], known: tuple[str, ...], param: str, place: str) -> None:
+    """An option of media that would not be heeded is a mistake; whatever else is not known changes nothing."""
+    for key in value:
+        if key in _OPTIONS and key not in known and value[key] is not None:
+            raise ChatError(f"'{key}' has no effect here; it stands {place}", f"{param}.{key}")
+
+
+def _text_or_none(message: dict[str, Any], key: str, param: str) -> str | None:
+    value = message.get(key)
+    return None if value is None or value == "" else _text(value, f"{param}.{key}")
 
 
 def _listed(names: list[str]) -> str:

@@ -31,10 +31,23 @@ class Boxes(msgspec.Struct, frozen=True, kw_only=True, tag="boxes"):
     param: str
 
 
+class ToolCall(msgspec.Struct, frozen=True, kw_only=True):
+    """What an assistant asked of a function; all its texts are the client's words."""
+
+    id: str | None
+    name: str
+    arguments: dict[str, Any]  # JSON
+    param: str
+
+
 class Turn(msgspec.Struct, frozen=True, kw_only=True):
-    role: Literal["system", "user", "assistant"]
+    role: Literal["system", "user", "assistant", "tool"]
     parts: tuple[Text | Media | Boxes, ...]
     plain: bool  # the content was one string, not a list: templates may tell them apart
+    name: str | None = None  # of who speaks
+    tool_calls: tuple[ToolCall, ...] = ()  # of an assistant
+    tool_call_id: str | None = None  # of a tool's answer: which call it is to
+    param: str = ""  # of a tool's answer: the field that it came from
 
 
 class Chat(msgspec.Struct, frozen=True, kw_only=True):

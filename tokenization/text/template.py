@@ -3,7 +3,8 @@
 import json
 import re
 import secrets
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
@@ -16,8 +17,9 @@ from jinja2.sandbox import ImmutableSandboxedEnvironment
 from configs.checkpoint import PROCESSOR_CONFIG, Checkpoint, CheckpointError
 from tokenization.chat.errors import ChatError, shortened
 from tokenization.chat.grounding import written
-from tokenization.chat.parts import Boxes, Chat, Kind, Media, Text, Turn
+from tokenization.chat.parts import Boxes, Chat, Kind, Media, Text, ToolCall, Turn
 from tokenization.chat.rendering import CONTINUE
+from tokenization.chat.tools import refuse_tools
 from tokenization.text.named_tokens import named_tokens
 
 BUILT_IN = "the processor's class"  # where a template comes from that no file holds
@@ -34,10 +36,13 @@ _RENDER_ERRORS = (
 class ChatTemplate:
     def __init__(self, source: str, variables: Mapping[str, str], location: str) -> None:
         """`variables` are the named tokens, `location` is the file that errors name. Raises CheckpointError."""
+        environment = _environment()
         try:
-            self._template = _environment().from_string(source)
+            self._template = environment.from_string(source)
         except jinja2.TemplateSyntaxError as error:
             raise CheckpointError(f"{location}: the chat template does not compile: {error}") from None
+        words = _words_of(environment.parse(source))
+        self._takes_calls, self._takes_answers = "tool_calls" in words, "tool" in words
         self._variables = dict(variables)
         self.location = location
 
@@ -68,6 +73,7 @@ class ChatTemplate:
 
     def render(self, chat: Chat) -> Pieces:
         """The prompt up to the answer; a text's outer blanks count as the template's. Raises ChatError if refused."""
+        refuse_tools(chat, calls=self._takes_calls, answers=self._takes_answers)
         mark = secrets.token_hex(16)  # new for each chat: nobody can write it beforehand
         opening, closing, end = f"q{mark}b", f"q{mark}e", f"q{mark}f"
         messages = [_message(turn, opening, closing) for turn in chat.turns]
@@ -87,11 +93,18 @@ class ChatTemplate:
             ) from None
         if chat.continue_final_message:
             rendered = _cut_at(rendered, end)
+        _check_calls(chat, rendered, opening, closing)
         return _split(rendered, opening, closing)
 
 
 class _Refused(jinja2.TemplateError):
     """What a template says by raise_exception()."""
+
+
+def _words_of(tree: nodes.Template) -> set[str]:
+    """What a template compares with and which fields it reads, by name."""
+    constants = {node.value for node in tree.find_all(nodes.Const) if isinstance(node.value, str)}
+    return constants | {node.attr for node in tree.find_all(nodes.Getattr)}
 
 
 def _in_file(checkpoint: Checkpoint, file: str) -> str | None:
@@ -108,11 +121,7 @@ def _message(turn: Turn, opening: str, closing: str) -> dict[str, Any]:
     """One turn as the hub's templates take it: {"role", "content"} with a string or a list of typed parts."""
 
     def marked(text: str) -> str:
-        core = text.strip()
-        if not core:
-            return text
-        start = text.index(core)
-        return f"{text[:start]}{opening}{core}{closing}{text[start + len(core) :]}"
+        return _marked(text, opening, closing)
 
     if turn.plain:
         content: Any = "".join(marked(part.text) for part in turn.parts if isinstance(part, Text))
@@ -121,7 +130,47 @@ def _message(turn: Turn, opening: str, closing: str) -> dict[str, Any]:
             _medium(part.kind) if isinstance(part, Media) else {"type": "text", "text": marked(_words(part))}
             for part in turn.parts
         ]
-    return {"role": turn.role, "content": content}
+    message = {"role": turn.role, "content": content}
+    if turn.name is not None:
+        message["name"] = marked(turn.name)
+    if turn.tool_call_id is not None:
+        message["tool_call_id"] = marked(turn.tool_call_id)
+    if turn.tool_calls:
+        message["tool_calls"] = [_call(call, marked) for call in turn.tool_calls]
+    return message
+
+
+def _marked(text: str, opening: str, closing: str) -> str:
+    core = text.strip()
+    if not core:
+        return text
+    start = text.index(core)
+    return f"{text[:start]}{opening}{core}{closing}{text[start + len(core) :]}"
+
+
+def _call(call: ToolCall, marked: Callable[[str], str]) -> dict[str, Any]:
+    """One tool call as templates take it: its arguments an object, whose keys and texts are the client's words."""
+
+    def words(value: Any) -> Any:
+        if isinstance(value, str):
+            return marked(value)
+        if isinstance(value, dict):
+            return {marked(key): words(inner) for key, inner in value.items()}
+        return [words(inner) for inner in value] if isinstance(value, list) else value
+
+    function = {"name": marked(call.name), "arguments": words(call.arguments)}
+    return {"type": "function", "function": function} | ({} if call.id is None else {"id": marked(call.id)})
+
+
+def _check_calls(chat: Chat, rendered: str, opening: str, closing: str) -> None:
+    """Raise ChatError where a template that knows tool calls leaves one of these out all the same."""
+    calls = [call for turn in chat.turns for call in turn.tool_calls]
+    n_written = Counter(re.findall(f"{opening}(.*?){closing}", rendered, re.DOTALL)) if calls else Counter[str]()
+    for call in calls:
+        name = call.name.strip()
+        spellings = {name, json.dumps(name)[1:-1], json.dumps(name, ensure_ascii=False)[1:-1]}
+        if sum(n_written[spelling] for spelling in spellings) < sum(other.name.strip() == name for other in calls):
+            raise ChatError("the model's chat template leaves this tool call out", call.param)
 
 
 def _mark_end(message: dict[str, Any], end: str) -> None:

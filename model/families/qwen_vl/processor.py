@@ -29,6 +29,7 @@ from model.families.qwen_vl.vocabulary import END_OF_TEXT, IMG_PAD, QwenVLTokeni
 from tokenization.chat.errors import ChatError
 from tokenization.chat.parts import Boxes, Chat, Kind, Media, Text, Turn
 from tokenization.chat.rendering import CONTINUE, MEDIA, VARIABLES
+from tokenization.chat.tools import refuse_tools
 from tokenization.media.source import Source
 from tokenization.pads import expand_pads, plain_positions
 from tokenization.processor import Layout, Measure, StageClock
@@ -122,6 +123,13 @@ class QwenVLProcessor:
         return plain_positions(len(layout.input_ids))
 
     def _refuse_unknown(self, chat: Chat) -> None:
+        refuse_tools(chat, calls=False, answers=False)
+        for turn in chat.turns:
+            for part in turn.parts:
+                if turn.role != "user" and isinstance(part, Media):
+                    raise ChatError(
+                        f"this model sees pictures in a user's message, not in one by '{turn.role}'", part.param
+                    )
         if chat.template_kwargs:
             raise ChatError(f"{VARIABLES}: this model has no chat template that could read them", VARIABLES)
         if self._raw and chat.continue_final_message:

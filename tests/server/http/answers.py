@@ -1,13 +1,17 @@
 """One short answer and two beside each other, as deltas; both dialects are asked to write them."""
 
-import asyncio
 import json
+from collections.abc import Iterable
+from dataclasses import replace
 from typing import Any
 
 from model.engine.messages import Token
-from server.http.responses import CollectingSink
-from server.requests.answer import Delta
-from tests.server.doubles import prepared
+from server.http.openai import CompletionSerializer
+from server.requests.answer import Delta, answers_of
+from server.requests.request import ChatRequest
+from server.requests.sampling import SamplingRequest
+from tests.server.doubles import card, chat_of, prepared
+from tokenization.text.bpe import BPETokenizer
 
 TOKENS = (
     Token(id=65, logprob=-0.5, top=((65, -0.5), (66, -1.0))),
@@ -28,6 +32,14 @@ SEVERAL = [
 ]
 
 
+def completion(tokenizer: BPETokenizer, *, n: int = 1, logprobs: bool = False, **asked: Any) -> CompletionSerializer:
+    """The writer of one answer on the OpenAI route, whose names must be quoted."""
+    sampling = SamplingRequest(n=n, logprobs=logprobs)
+    request = ChatRequest(id='"1', chat=chat_of("text"), chat_param="messages", sampling=sampling, **asked)
+    model = replace(card(tokenizer), name='a "model"', pads={"image": 9})
+    return CompletionSerializer(request, model)
+
+
 def parse(event: bytes) -> Any:
     """The JSON of one event, which has the form of one."""
     assert event.startswith(b"data: ") and event.endswith(b"\n\n") and event.count(b"\n") == 2
@@ -36,12 +48,9 @@ def parse(event: bytes) -> Any:
 
 def collected(deltas: list[Delta]) -> list[Delta]:
     """Each answer whole, once every delta has come."""
+    return answers_of(deltas)
 
-    async def fill() -> list[Delta]:
-        sink = CollectingSink()
-        await sink.accept(ACCEPTED)
-        for delta in deltas:
-            await sink.write(delta)
-        return sink.answers
 
-    return asyncio.run(fill())
+def parse_all(events: Iterable[bytes]) -> list[Any]:
+    """The JSON of each event of a stream, where one delta may be several events or none."""
+    return [parse(event + b"\n\n") for event in b"".join(events).split(b"\n\n") if event]

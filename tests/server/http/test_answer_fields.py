@@ -3,13 +3,13 @@
 from typing import Any
 
 import msgspec
+import numpy as np
 import pytest
 
 from model.engine.messages import Token
-from server.http.answer_fields import logprob_entries, usage
-from server.http.openai import CompletionSerializer
+from server.http.answer_fields import logprob_entries, prompt_ids, usage
 from tests.server.doubles import prepared
-from tests.server.http.answers import ACCEPTED, DELTAS, TOKENS, collected
+from tests.server.http.answers import ACCEPTED, DELTAS, TOKENS, collected, completion
 from tokenization.chat.parts import Kind
 from tokenization.messages import MediaItem
 from tokenization.processor import Spans
@@ -17,10 +17,13 @@ from tokenization.text.bpe import BPETokenizer
 
 
 def test_usage_and_entries(tokenizer: BPETokenizer) -> None:
-    serializer = CompletionSerializer("i", "m", tokenizer, logprobs=True, include_usage=False)
+    serializer = completion(tokenizer, logprobs=True)
     whole = serializer.whole(ACCEPTED, collected(DELTAS))
     assert whole["usage"]["prompt_tokens"] == 10 and whole["usage"]["completion_tokens"] == 3
-    assert whole["usage"]["total_tokens"] == 13 and whole["usage"]["prompt_tokens_details"] == {"image_tokens": 4}
+    assert whole["usage"]["total_tokens"] == 13 and whole["usage"]["prompt_tokens_details"] == {
+        "image_tokens": 4,
+        "cached_tokens": 0,
+    }
     first, part, unknown = whole["choices"][0]["logprobs"]["content"]
     spelled = tokenizer.token_bytes(65)
     assert first["token"] == spelled.decode() and first["bytes"] == list(spelled) and len(first["top_logprobs"]) == 2
@@ -43,7 +46,7 @@ def test_usage_and_entries(tokenizer: BPETokenizer) -> None:
 def test_each_medium_is_counted_by_itself(spans: dict[Kind, Spans], details: dict[str, int]) -> None:
     media = tuple(MediaItem(kind=kind, spans=runs, grid=(1, 2, 2)) for kind, runs in spans.items())
     counts = usage(msgspec.structs.replace(prepared("chat-1", 20), media=media), 2)
-    assert counts["prompt_tokens_details"] == details
+    assert counts["prompt_tokens_details"] == {**details, "cached_tokens": 0}
     assert (counts["prompt_tokens"], counts["completion_tokens"], counts["total_tokens"]) == (20, 2, 22)
 
 
@@ -63,3 +66,24 @@ def test_half_a_character_is_readable_and_its_bytes_exact(tokenizer: BPETokenize
 
 def test_tokens_without_a_probability_have_entries_too(tokenizer: BPETokenizer) -> None:
     assert [entry["logprob"] for entry in logprob_entries([Token(id=65), Token(id=66)], tokenizer)] == [None, None]
+
+
+def test_a_token_may_be_named_by_its_id(tokenizer: BPETokenizer) -> None:
+    (entry,) = logprob_entries(TOKENS[:1], tokenizer, as_ids=True)
+    assert [entry["token"], *(top["token"] for top in entry["top_logprobs"])] == [
+        "token_id:65", "token_id:65", "token_id:66",
+    ]  # fmt: skip
+    assert entry["bytes"] == list(tokenizer.token_bytes(65)), "the bytes stay those of the token"
+
+
+def test_the_ids_of_a_prompt_hold_pads_and_no_words_of_shared_memory() -> None:
+    words = msgspec.structs.replace(
+        prepared("chat-1", 9),
+        input_ids=np.array([1, -5, -6, 9, 2, -7, -8, 7, 3]),
+        media=(
+            MediaItem(kind="image", spans=((1, 3),), grid=(1, 2, 2)),
+            MediaItem(kind="audio", spans=((5, 1), (6, 1)), grid=(1, 1, 8)),
+        ),
+    )
+    assert prompt_ids(words, {"image": 9, "audio": 8}) == [1, 9, 9, 9, 2, 8, 8, 7, 3]
+    assert words.input_ids[1] == -5, "the engine still reads its words"

@@ -105,7 +105,9 @@ def test_every_answer_of_the_server_has_an_id(play: Play, method: str, url: str,
         budget = BodyBudget(0 if status == 429 else 1000)
         transport = httpx.ASGITransport(app=create_app(scene.service, 100, budget))
         async with httpx.AsyncClient(transport=transport, base_url="http://test") as client:
-            answer = await client.request(method, url, content=body, headers={"x-request-id": "mine"})
+            answer = await client.request(
+                method, url, content=body, headers={"x-request-id": "mine", "content-type": "application/json"}
+            )
         assert (answer.status_code, answer.headers["x-request-id"]) == (status, "mine")
 
     play(scenario)

@@ -11,7 +11,7 @@ from server.http.responses import Serializer, json_response
 from server.requests.answer import Delta
 from server.requests.answer_boxes import Grounded
 from server.requests.sampling import SamplingRequest
-from tests.server.http.answers import ACCEPTED, DELTAS, SEVERAL, collected, parse
+from tests.server.http.answers import ACCEPTED, DELTAS, SEVERAL, collected, parse, parse_all
 from tests.server.http.request_bodies import native, read_native, refusal
 from tokenization.chat.errors import ChatError
 from tokenization.chat.grounding import Box
@@ -33,11 +33,8 @@ BESIDE: dict[str, Any] = {
 def test_native_events_join_to_the_answer(tokenizer: BPETokenizer, logprobs: bool) -> None:
     serializer: Serializer = NativeSerializer("chat-1", tokenizer, logprobs=logprobs)
     whole = serializer.whole(ACCEPTED, collected(DELTAS))
-    events = [
-        parse(event)
-        for event in (serializer.opening(), *map(serializer.event, DELTAS), serializer.closing(ACCEPTED, 3))
-        if event
-    ]
+    events = parse_all([*(serializer.event(ACCEPTED, delta) for delta in DELTAS), serializer.closing(ACCEPTED, 3)])
+    assert events[0]["text"] == DELTAS[0].text, "nothing goes before the first text"
     assert "".join(event["text"] for event in events) == whole["text"]
     assert [event["finish_reason"] for event in events] == [None] * (len(events) - 1) + ["stop"]
     assert events[-1]["usage"] == whole["usage"] and ("logprobs" in whole) == logprobs
@@ -56,9 +53,7 @@ def test_several_answers_natively(tokenizer: BPETokenizer, logprobs: bool) -> No
         (1, "x", "stop"),
     ]
     assert all(("logprobs" in a) == logprobs for a in whole["answers"])
-    opening = [parse(event + b"\n\n") for event in serializer.opening().split(b"\n\n") if event]
-    assert opening == [{"id": "chat-1", "text": "", "finish_reason": None, "index": i} for i in range(2)]
-    events = [parse(serializer.event(delta)) for delta in SEVERAL]
+    events = [parse(serializer.event(ACCEPTED, delta)) for delta in SEVERAL]
     assert [(e["index"], e["text"], e["finish_reason"]) for e in events] == [
         (1, "x", None), (0, "a", None), (1, "", "stop"), (0, "b", "length"),
     ]  # fmt: skip
@@ -77,7 +72,7 @@ def test_boxes_stand_beside_the_text(tokenizer: BPETokenizer) -> None:
     plain, deltas = serializer.whole(ACCEPTED, collected(DELTAS)), grounded(DELTAS)
     assert not set(BESIDE) & set(plain)
     assert json.loads(bytes(json_response(serializer.whole(ACCEPTED, collected(deltas))).body)) == {**plain, **BESIDE}
-    events = [parse(event) for event in map(serializer.event, deltas) if event]
+    events = parse_all(serializer.event(ACCEPTED, delta) for delta in deltas)
     assert not any(set(BESIDE) & set(event) for event in events)
     last = parse(serializer.closing(ACCEPTED, 3))
     assert last == {"id": "chat-1", "text": "", "finish_reason": "stop", "usage": plain["usage"], **BESIDE}
@@ -88,7 +83,7 @@ def test_boxes_of_several_answers_stand_in_each(tokenizer: BPETokenizer) -> None
     deltas = grounded(SEVERAL)
     answers = json.loads(bytes(json_response(serializer.whole(ACCEPTED, collected(deltas))).body))["answers"]
     assert [{key: answer[key] for key in BESIDE} for answer in answers] == [BESIDE, BESIDE]
-    events = [parse(event) for event in map(serializer.event, deltas) if event]
+    events = parse_all(serializer.event(ACCEPTED, delta) for delta in deltas)
     assert [set(BESIDE) <= set(event) for event in events] == [event["finish_reason"] is not None for event in events]
     assert set(parse(serializer.closing(ACCEPTED, 4))) == {"id", "text", "finish_reason", "usage"}
 

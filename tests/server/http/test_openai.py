@@ -4,24 +4,20 @@ from typing import Any
 
 import pytest
 
-from server.http.openai import CompletionSerializer
+from server.requests.answer import Delta
 from server.requests.refusal import Refusal
-from tests.server.http.answers import ACCEPTED, DELTAS, SEVERAL, collected, parse
+from tests.server.http.answers import ACCEPTED, DELTAS, SEVERAL, TOKENS, collected, completion, parse, parse_all
 from tests.server.http.request_bodies import openai, read_openai, refusal
 from tokenization.chat.errors import ChatError
 from tokenization.text.bpe import BPETokenizer
 
 
-def completion(tokenizer: BPETokenizer, logprobs: bool = False, include_usage: bool = False) -> CompletionSerializer:
-    return CompletionSerializer('id"1', 'a "model"', tokenizer, logprobs=logprobs, include_usage=include_usage)
-
-
 @pytest.mark.parametrize("logprobs", [False, True])
 @pytest.mark.parametrize("include_usage", [False, True])
 def test_chunks_join_to_the_completion(tokenizer: BPETokenizer, logprobs: bool, include_usage: bool) -> None:
-    serializer = completion(tokenizer, logprobs, include_usage)
+    serializer = completion(tokenizer, logprobs=logprobs, include_usage=include_usage)
     whole = serializer.whole(ACCEPTED, collected(DELTAS))
-    chunks = [parse(event) for event in (serializer.opening(), *map(serializer.event, DELTAS)) if event]
+    chunks = parse_all(serializer.event(ACCEPTED, delta) for delta in DELTAS)
     for chunk in chunks:
         assert chunk["object"] == "chat.completion.chunk"
         assert (chunk["id"], chunk["model"], chunk["created"]) == (whole["id"], whole["model"], whole["created"])
@@ -42,19 +38,59 @@ def test_chunks_join_to_the_completion(tokenizer: BPETokenizer, logprobs: bool, 
     )
 
 
+def test_a_role_comes_with_the_first_delta_of_its_answer_text_or_not(tokenizer: BPETokenizer) -> None:
+    """The first token's time is the first chunk's, also where its text is held back."""
+    serializer = completion(tokenizer, n=2)
+    held_back = Delta(index=1, text="", tokens=TOKENS[:1])
+    chunks = [parse_all([serializer.event(ACCEPTED, delta)]) for delta in (held_back, *SEVERAL)]
+    said = [[(c["choices"][0]["index"], c["choices"][0]["delta"]) for c in some] for some in chunks]
+    role = {"role": "assistant", "content": ""}
+    assert said == [
+        [(1, role)], [(1, {"content": "x"})], [(0, role), (0, {"content": "a"})], [(1, {})], [(0, {"content": "b"})],
+    ]  # fmt: skip
+
+
 def test_several_answers_as_choices(tokenizer: BPETokenizer) -> None:
-    serializer = CompletionSerializer("i", "m", tokenizer, logprobs=True, include_usage=True, n=2)
+    serializer = completion(tokenizer, n=2, logprobs=True, include_usage=True)
     whole = serializer.whole(ACCEPTED, collected(SEVERAL))
     assert [(c["index"], c["message"]["content"], c["finish_reason"]) for c in whole["choices"]] == [
         (0, "ab", "length"), (1, "x", "stop"),
     ]  # fmt: skip
     assert [len(c["logprobs"]["content"]) for c in whole["choices"]] == [2, 2]
     assert whole["usage"]["completion_tokens"] == 4
-    opening = [parse(event + b"\n\n") for event in serializer.opening().split(b"\n\n") if event]
-    assert [chunk["choices"][0]["index"] for chunk in opening] == [0, 1]
-    assert all(chunk["choices"][0]["delta"]["role"] == "assistant" for chunk in opening)
-    chunks = [parse(serializer.event(delta))["choices"][0] for delta in SEVERAL]
-    assert [(c["index"], c["finish_reason"]) for c in chunks] == [(1, None), (0, None), (1, "stop"), (0, "length")]
+    chunks = [chunk["choices"][0] for chunk in parse_all(serializer.event(ACCEPTED, delta) for delta in SEVERAL)]
+    assert [(c["index"], c["delta"].get("role"), c["finish_reason"]) for c in chunks] == [
+        (1, "assistant", None), (1, None, None), (0, "assistant", None), (0, None, None),
+        (1, None, "stop"), (0, None, "length"),
+    ]  # fmt: skip
+
+
+def test_usage_up_to_each_chunk_is_that_of_its_answer(tokenizer: BPETokenizer) -> None:
+    serializer = completion(tokenizer, n=2, include_usage=True, usage_so_far=True)
+    chunks = parse_all(serializer.event(ACCEPTED, delta) for delta in SEVERAL)
+    assert [(c["choices"][0]["index"], c["usage"]["completion_tokens"]) for c in chunks] == [
+        (1, 0), (1, 1), (0, 0), (0, 1), (1, 2), (0, 2),
+    ]  # fmt: skip
+    assert all(c["usage"]["total_tokens"] == 10 + c["usage"]["completion_tokens"] for c in chunks)
+    assert parse(serializer.closing(ACCEPTED, 4))["usage"]["completion_tokens"] == 4
+
+
+@pytest.mark.parametrize("n", [1, 2])
+def test_ids_of_prompt_and_answer(tokenizer: BPETokenizer, n: int) -> None:
+    """A delta without text has a chunk all the same, or its ids would be lost."""
+    serializer = completion(tokenizer, n=n, token_ids=True)
+    deltas = DELTAS if n == 1 else SEVERAL
+    whole = serializer.whole(ACCEPTED, collected(deltas))
+    assert whole["prompt_token_ids"] == [9, 9, 9, 3, 4, 5, 6, 7, 8, 9]
+    chunks = parse_all(serializer.event(ACCEPTED, delta) for delta in deltas)
+    assert [chunk.get("prompt_token_ids") for chunk in chunks] == [whole["prompt_token_ids"]] + [None] * (
+        len(chunks) - 1
+    )
+    for choice in whole["choices"]:
+        own = [chunk["choices"][0] for chunk in chunks if chunk["choices"][0]["index"] == choice["index"]]
+        assert [i for c in own for i in c.get("token_ids", [])] == choice["token_ids"]
+        assert len(choice["token_ids"]) == (3 if n == 1 else 2)
+    assert "token_ids" not in completion(tokenizer).whole(ACCEPTED, collected(DELTAS))["choices"][0]
 
 
 def test_a_body_that_says_nothing_wants_no_stream() -> None:
@@ -98,6 +134,27 @@ def test_usage_in_a_stream_is_asked_for_in_its_options() -> None:
     ):
         body = read_openai(openai(stream=True, stream_options=options))
         assert body.stream and body.include_usage is wanted
+
+
+def test_options_of_a_stream_need_a_stream() -> None:
+    for options in ({"include_usage": True}, {"include_usage": False}, {"else": 1}):
+        for stream in ({}, {"stream": False}, {"stream": None}):
+            error = refusal(read_openai, openai(stream_options=options, **stream))
+            assert (error.param, error.message) == ("stream_options", "stream_options: they need stream: true")
+    assert read_openai(openai(stream_options=None)) == read_openai(openai(stream_options={})) == read_openai(openai())
+
+
+def test_usage_in_each_chunk_is_asked_for_beside_usage() -> None:
+    for usage, each, wanted in ((True, True, True), (True, False, False), (False, True, False), (None, True, False)):
+        options = {"include_usage": usage, "continuous_usage_stats": each}
+        assert read_openai(openai(stream=True, stream_options=options)).usage_so_far is wanted
+
+
+def test_ids_are_asked_for() -> None:
+    asked = read_openai(openai(return_token_ids=True, return_tokens_as_token_ids=True))
+    assert asked.token_ids and asked.tokens_as_ids
+    silent = read_openai(openai(return_token_ids=None, return_tokens_as_token_ids=False))
+    assert silent == read_openai(openai()) and not silent.token_ids
 
 
 def test_bad_options_of_a_stream_are_named() -> None:
@@ -150,5 +207,6 @@ def test_the_usage_of_a_stream_is_a_chunk_without_choices(tokenizer: BPETokenize
     serializer = completion(tokenizer, include_usage=True)
     last = parse(serializer.closing(ACCEPTED, 3))
     assert set(last) == {"id", "created", "model", "object", "choices", "usage"}
-    assert (last["id"], last["model"], last["object"]) == ('id"1', 'a "model"', "chat.completion.chunk")
-    assert parse(serializer.event(DELTAS[0]))["usage"] is None, "every other chunk says that it has none"
+    assert (last["id"], last["model"], last["object"]) == ('chatcmpl-"1', 'a "model"', "chat.completion.chunk")
+    chunks = parse_all([serializer.event(ACCEPTED, DELTAS[0])])
+    assert [chunk["usage"] for chunk in chunks] == [None, None], "every other chunk says that it has none"

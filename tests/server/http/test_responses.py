@@ -9,12 +9,12 @@ import pytest
 from server.http import responses as exchange
 from server.http.native import NativeSerializer
 from server.http.responses import ClientGone, EventStream, run_while_connected
-from server.requests.answer import Delta, Sink
+from server.requests.answer import Delta, Emit
 from server.requests.refusal import Refusal, invalid_request
 from tests.server.doubles import prepared
 from tokenization.text.bpe import BPETokenizer
 
-Run = Callable[[Sink], Awaitable[None]]
+Run = Callable[[Emit], Awaitable[None]]
 ACCEPTED = prepared("chat-1", 1)
 
 
@@ -50,7 +50,7 @@ def stream(tokenizer: BPETokenizer, run: Any, client: Client) -> "asyncio.Task[N
 
 def test_an_error_before_the_first_event_is_an_ordinary_answer(tokenizer: BPETokenizer) -> None:
     async def scenario() -> None:
-        async def run(sink: Sink) -> None:
+        async def run(emit: Emit) -> None:
             raise invalid_request("no", "inputs")
 
         client = Client()
@@ -63,8 +63,8 @@ def test_an_error_before_the_first_event_is_an_ordinary_answer(tokenizer: BPETok
 @pytest.mark.parametrize("error", [invalid_request("no"), RuntimeError("internal detail")])
 def test_an_error_between_events_is_one_event_and_the_end(tokenizer: BPETokenizer, error: Exception) -> None:
     async def scenario() -> None:
-        async def run(sink: Sink) -> None:
-            await sink.accept(ACCEPTED)
+        async def run(emit: Emit) -> None:
+            await emit(ACCEPTED, Delta(text="a", tokens=()))
             raise error
 
         client = Client()
@@ -77,12 +77,35 @@ def test_an_error_between_events_is_one_event_and_the_end(tokenizer: BPETokenize
     asyncio.run(scenario())
 
 
+def test_nothing_goes_out_before_the_first_token(tokenizer: BPETokenizer) -> None:
+    """What breaks while the prompt is computed is an ordinary answer, too."""
+
+    async def scenario() -> None:
+        accepted, computed = asyncio.Event(), asyncio.Event()
+
+        async def run(emit: Emit) -> None:
+            accepted.set()
+            await computed.wait()
+            await emit(ACCEPTED, Delta(text="a", tokens=()))
+
+        client = Client()
+        task = stream(tokenizer, run, client)
+        await accepted.wait()
+        await asyncio.sleep(0.02)
+        assert client.sent == []
+        computed.set()
+        await task
+        assert client.status == 200 and client.body.startswith('data: {"id":"chat-1","text":"a"')
+
+    asyncio.run(scenario())
+
+
 def test_comments_keep_a_waiting_stream_alive(tokenizer: BPETokenizer, monkeypatch: pytest.MonkeyPatch) -> None:
     """Also before the prompt is accepted; the error that follows is then an event."""
     monkeypatch.setattr(exchange, "KEEP_ALIVE_SECONDS", 0.05)
 
     async def scenario() -> None:
-        async def run(sink: Sink) -> None:
+        async def run(emit: Emit) -> None:
             await asyncio.sleep(0.18)
             raise invalid_request("no")
 
@@ -98,11 +121,10 @@ def test_no_comments_while_events_flow(tokenizer: BPETokenizer, monkeypatch: pyt
     monkeypatch.setattr(exchange, "KEEP_ALIVE_SECONDS", 0.2)
 
     async def scenario() -> None:
-        async def run(sink: Sink) -> None:
-            await sink.accept(ACCEPTED)
+        async def run(emit: Emit) -> None:
             for _ in range(10):
                 await asyncio.sleep(0.04)
-                await sink.write(Delta(text="a", tokens=()))
+                await emit(ACCEPTED, Delta(text="a", tokens=()))
 
         client = Client()
         await stream(tokenizer, run, client)
@@ -115,9 +137,9 @@ def test_a_client_that_leaves_cancels_the_work(tokenizer: BPETokenizer) -> None:
     async def scenario() -> None:
         cancelled = asyncio.Event()
 
-        async def run(sink: Sink) -> None:
+        async def run(emit: Emit) -> None:
             try:
-                await sink.accept(ACCEPTED)
+                await emit(ACCEPTED, Delta(text="a", tokens=()))
                 await asyncio.Event().wait()
             finally:
                 await asyncio.sleep(0.01)  # the work's own ending is waited for

@@ -43,7 +43,7 @@ def test_the_embedded_model_is_served_unless_another_is_named() -> None:
     assert (card.name, card.root) == (EMBEDDED_MODEL.name, str(EMBEDDED_MODEL))
     assert card.max_model_len == config["text_config"]["max_position_embeddings"]
     assert card.defaults.eos_ids == tuple(said["eos_token_id"]) and card.defaults.temperature == 0
-    assert card.modalities == {"image", "video", "audio"} and card.supports_grounding
+    assert card.modalities == {"image", "video", "audio"} == card.pads.keys() and card.supports_grounding
     ids = card.tokenizer.encode("a red ball")
     assert b"".join(map(card.tokenizer.token_bytes, ids)) == b"a red ball"
 

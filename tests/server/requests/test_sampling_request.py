@@ -9,6 +9,7 @@ from server.requests.sampling import INT32_MAX, MAX_ALLOWED, SamplingRequest
 from tests.server.http.request_bodies import native, openai, read_native, read_openai, refusal
 
 HUGE = 10**400  # an integer that no float holds
+NO_ID = "a key must be a token id, 0 or more"
 FLAGS = ("include_stop_str_in_output", "skip_special_tokens", "ignore_eos", "logprobs")
 NUMBERS = (
     "max_tokens", "min_tokens", "temperature", "top_p", "top_k", "min_p", "presence_penalty", "frequency_penalty",
@@ -182,11 +183,12 @@ def test_biases_that_are_taken(biases: dict[str, float], expected: tuple[tuple[i
         (3, "must be an object of token ids and biases"),
         ([[7, 1]], "must be an object of token ids and biases"),
         ({str(i): 1 for i in range(1025)}, "has 1025 entries; at most 1024 are taken"),
-        *(({key: 1}, "a key must be a token id, 0 or more") for key in ("", "a", "-1", "1.5", " 1", "1_0", "\u0663")),
-        *(({key: 1}, "a key must be a token id, 0 or more") for key in (str(INT32_MAX + 1), "0" * 11, "9" * 5000)),
-        *(({"3": bias}, "a bias must be a number") for bias in ("1", None, True, [1])),
-        *(({"3": bias}, "a bias must lie between -100 and 100") for bias in (100.1, -101, HUGE, -HUGE)),
-        ({"3": 1, "03": 1}, "an id stands there twice"),
+        *(({key: 1}, f"{NO_ID}: not {key!r}") for key in ("", "a", "-1", "1.5", " 1", "1_0", "\u0663")),
+        *(({key: 1}, f"{NO_ID}: not {key!r}") for key in (str(INT32_MAX + 1), "0" * 11)),
+        ({"9" * 5000: 1}, f"{NO_ID}: not '{'9' * 60}...'"),
+        *(({"3": bias}, "a bias must be a number: not that of 3") for bias in ("1", None, True, [1])),
+        *(({"3": bias}, "a bias must lie between -100 and 100: not that of 3") for bias in (100.1, -101, HUGE, -HUGE)),
+        ({"3": 1, "03": 1}, "the id 3 stands there twice"),
     ],
 )
 def test_biases_that_are_refused(biases: Any, said: str) -> None:

@@ -14,12 +14,11 @@ def test_a_text_is_answered(play: Play, tokenizer: BPETokenizer) -> None:
     async def scenario(scene: Scene) -> None:
         task, sink = start(scene, request(max_tokens=7, seed=3))
         told = await generating(scene)
-        assert sink.accepted is not None and len(sink.accepted.input_ids) == 5
         assert (told.sampling.max_tokens, told.sampling.seed, told.sampling.stop_token_ids) == (7, 3, (1000,))
         scene.say("chat-1", A, B)
         scene.say("chat-1", C, finish="length")
         await task
-        assert sink.text == text_of(tokenizer, A, B, C)
+        assert sink.prepared is told.prepared and sink.text == text_of(tokenizer, A, B, C)
         assert [delta.finish for delta in sink.deltas][-1] == "length"
         assert not any(isinstance(said, Abort) for said in scene.to_engine())
 
@@ -171,6 +170,10 @@ def test_what_the_model_or_the_server_does_not_take_is_named(play: Play) -> None
         ):
             task, _ = start(scene, request(**wishes))
             await fails(task, "invalid_request", None, f"parameters.{name}")
+            said = str(task.exception())
+            assert (
+                name == "n" or said == f"parameters.{name}: the vocabulary of this model has the ids 0 to 399, not 400"
+            )
         assert scene.to_worker() == []
 
     play(scenario)

@@ -44,7 +44,18 @@ def test_openai_roles_and_contents() -> None:
         [
             {"role": "developer", "content": "Be brief."},
             {"role": "user", "content": "", "name": "ann"},
-            {"role": "assistant", "content": None, "tool_calls": None, "refusal": None},
+            {
+                "role": "assistant",
+                "content": None,
+                "tool_calls": None,
+                "function_call": None,
+                "audio": None,
+                "refusal": "no",
+                "annotations": [{}],
+                "reasoning_content": "hm",
+                "cache_control": {"type": "x"},
+                "new": 1,
+            },
             {
                 "role": "user",
                 "content": [{"type": "text", "text": "two"}, image, {"type": "image_url", "image_url": "b"}],
@@ -53,7 +64,7 @@ def test_openai_roles_and_contents() -> None:
     )
     assert chat.turns == (
         Turn(role="system", parts=(text("Be brief."),), plain=True),
-        user(text(""), plain=True),
+        Turn(role="user", parts=(text(""),), plain=True, name="ann"),
         Turn(role="assistant", parts=(), plain=True),
         user(
             text("two"),
@@ -158,7 +169,13 @@ OK = {"type": "text", "text": "a"}
         ([], "messages"),
         ({}, "messages"),
         (["hi"], "messages[0]"),
-        ([{"role": "tool", "content": "x"}], "messages[0].role"),
+        ([{"role": "function", "content": "x"}], "messages[0].role"),
+        ([{"role": "user", "content": "x", "name": 3}], "messages[0].name"),
+        ([{"role": "tool", "content": "x", "tool_call_id": 3}], "messages[0].tool_call_id"),
+        ([{"role": "tool", "content": 3}], "messages[0].content"),
+        ([{"role": "assistant", "function_call": {"name": "f"}}], "messages[0].function_call"),
+        ([{"role": "assistant", "content": None, "audio": {"id": "a"}}], "messages[0].audio"),
+        ([{"role": "assistant", "content": "x", "prefix": True}], "messages[0].prefix"),
         ([{"content": "x"}], "messages[0].role"),
         ([{"role": ["user"], "content": "x"}], "messages[0].role"),
         ([{"role": "user"}], "messages[0].content"),
@@ -166,20 +183,23 @@ OK = {"type": "text", "text": "a"}
         ([{"role": "system", "content": None}], "messages[0].content"),
         ([{"role": "user", "content": 3}], "messages[0].content"),
         ([{"role": "user", "content": "\udfff"}], "messages[0].content"),
-        ([{"role": "assistant", "content": None, "tool_calls": [{"id": "x"}]}], "messages[0].tool_calls"),
+        ([{"role": "assistant", "content": None, "tool_calls": [{"id": "x"}]}], "messages[0].tool_calls[0].function"),
         (content(), "messages[1].content"),
         (content("x"), "messages[1].content[0]"),
         (content(OK, OK, OK, {"type": "picture", "picture": "x"}), "messages[1].content[3]"),
         (content({"text": "x"}), "messages[1].content[0]"),
         (content({"type": "text"}), "messages[1].content[0]"),
         (content({"type": "text", "text": 3}), "messages[1].content[0].text"),
-        (content({"type": "text", "text": "x", "cache": 1}), "messages[1].content[0].cache"),
+        (content({"type": "text", "text": "x", "fps": 1}), "messages[1].content[0].fps"),
+        (content({"type": "refusal", "text": "x"}), "messages[1].content[0]"),
+        (content({"type": "video_url", "video_url": "a", "fps": 1}), "messages[1].content[0].fps"),
+        (content({"type": "image_url", "image_url": None, "uuid": "x"}), "messages[1].content[0].image_url"),
         (content(OK, {"type": "image_url", "image_url": "a", "video_url": "b"}), "messages[1].content[1]"),
         (content({"type": "image_url", "image_url": "a", "text": "b"}), "messages[1].content[0]"),
         (content({"type": "image_url", "image_url": 3}), "messages[1].content[0].image_url"),
         (content({"type": "image_url", "image_url": {}}), "messages[1].content[0].image_url.url"),
         (content({"type": "image_url", "image_url": {"url": ""}}), "messages[1].content[0].image_url.url"),
-        (content({"type": "image_url", "image_url": {"url": "a", "x": 1}}), "messages[1].content[0].image_url.x"),
+        (content({"type": "image_url", "image_url": {"url": "a", "fps": 1}}), "messages[1].content[0].image_url.fps"),
         (
             content({"type": "image_url", "image_url": {"url": "a", "detail": "best"}}),
             "messages[1].content[0].image_url.detail",
@@ -188,10 +208,6 @@ OK = {"type": "text", "text": "a"}
         (
             content({"type": "input_audio", "input_audio": {"data": "AA", "format": "midi"}}),
             "messages[1].content[0].input_audio.format",
-        ),
-        (
-            [{"role": "assistant", "content": [OK, {"type": "image_url", "image_url": "a"}]}],
-            "messages[0].content[1]",
         ),
     ],
 )
@@ -206,3 +222,34 @@ def test_a_client_s_long_key_does_not_fill_the_answer() -> None:
     with pytest.raises(ChatError) as caught:
         chat_from_native([{"text": "a", "k" * 10_000: 1}])
     assert len(caught.value.message) < 300 and len(caught.value.param or "") < 100
+
+
+def test_keys_of_a_part_that_change_nothing_are_ignored() -> None:
+    cached = {"cache_control": {"type": "ephemeral"}, "uuid": "u", "extra": 1}
+    parts: list[dict[str, Any]] = [
+        {"type": "text", "text": "a", "annotations": [], "image_url": None, **cached},
+        {"type": "video_url", "video_url": {"url": "v", "fps": 2, "uuid": "u", "x": {}}, "text": None, **cached},
+        {"type": "input_audio", "input_audio": {"data": "AA", "format": "wav", "id": 1}, **cached},
+    ]
+    bare: list[dict[str, Any]] = [
+        {"type": "text", "text": "a"},
+        {"type": "video_url", "video_url": {"url": "v", "fps": 2}},
+        {"type": "input_audio", "input_audio": {"data": "AA", "format": "wav"}},
+    ]
+    assert chat_from_openai(content(*parts)) == chat_from_openai(content(*bare))
+
+
+def test_an_option_in_the_wrong_place_is_told_its_own() -> None:
+    with pytest.raises(ChatError, match="'min_pixels' has no effect here; it stands beside 'url' in 'image_url'"):
+        chat_from_openai(content({"type": "image_url", "image_url": "a", "min_pixels": 4000}))
+
+
+def test_a_refusal_is_an_assistants_text() -> None:
+    said = chat_from_openai([{"role": "assistant", "content": [{"type": "refusal", "refusal": "no"}, OK]}])
+    assert said.turns[0].parts == (text("no"), text("a"))
+
+
+@pytest.mark.parametrize("role", ["system", "assistant", "tool"])
+def test_media_stand_in_any_message(role: str) -> None:
+    chat = chat_from_openai([{"role": role, "content": [OK, {"type": "image_url", "image_url": "a"}]}])
+    assert [media.param for media in chat.media] == ["messages[0].content[1]"]

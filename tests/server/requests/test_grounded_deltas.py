@@ -7,7 +7,7 @@ import pytest
 
 from server.requests.refusal import Refusal
 from server.requests.request import ChatRequest
-from tests.server.doubles import Scene, SinkDouble, prepared_pictures, until
+from tests.server.doubles import EmitDouble, Scene, prepared_pictures, until
 from tests.server.scenario import Play, generating, leased, request, start
 from tokenization.messages import Draw, Drawn, PrepareFailed
 from tokenization.text.bpe import BPETokenizer
@@ -19,7 +19,7 @@ def asks(grounding: Any) -> ChatRequest:
     return replace(request("image", "text"), grounding=grounding)
 
 
-async def answered(scene: Scene, tokenizer: BPETokenizer, asked: ChatRequest) -> "tuple[Any, SinkDouble]":
+async def answered(scene: Scene, tokenizer: BPETokenizer, asked: ChatRequest) -> "tuple[Any, EmitDouble]":
     """Play the request up to its last token, which completes SAID."""
     scene.service.card = replace(scene.service.card, supports_grounding=True)
     task, sink = start(scene, asked)
@@ -86,7 +86,7 @@ def test_the_answer_is_good_whatever_becomes_of_the_picture(play: Play, tokenize
 def test_a_model_without_boxes_draws_none(play: Play) -> None:
     async def scenario(scene: Scene) -> None:
         with pytest.raises(Refusal) as caught:
-            await scene.service.run(asks("drawn"), SinkDouble())
+            await scene.service.run(asks("drawn"), EmitDouble())
         assert caught.value.kind == "invalid_request" and caught.value.param == "parameters.draw_boxes"
         task, sink = start(scene, replace(request("text"), grounding="boxes"))
         await generating(scene)

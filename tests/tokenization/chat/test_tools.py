@@ -1,0 +1,107 @@
+"""Tool calls in a history and what tools answered: read strictly, since all of it reaches the prompt."""
+
+from typing import Any
+
+import pytest
+
+from tokenization.chat.dialects import chat_from_openai
+from tokenization.chat.errors import ChatError
+from tokenization.chat.parts import Chat, Text, ToolCall, Turn
+from tokenization.chat.tools import MAX_DEPTH, refuse_tools
+
+
+def call(arguments: Any = '{"city": "Oslo"}', name: Any = "weather", **fields: Any) -> dict[str, Any]:
+    return {"id": "c1", "type": "function", "function": {"name": name, "arguments": arguments}, **fields}
+
+
+def asked(*calls: Any, role: str = "assistant", content: Any = None) -> Chat:
+    return chat_from_openai([{"role": role, "content": content, "tool_calls": list(calls)}])
+
+
+def refused(*calls: Any, **fields: Any) -> ChatError:
+    with pytest.raises(ChatError) as caught:
+        asked(*calls, **fields)
+    return caught.value
+
+
+def nested(depth: int) -> str:
+    return '{"a":' * depth + "1" + "}" * depth
+
+
+def test_calls_and_answers_are_turns() -> None:
+    chat = chat_from_openai(
+        [
+            {"role": "assistant", "content": "Let me look.", "tool_calls": [call(), call(id=None, index=3)]},
+            {"role": "tool", "tool_call_id": "c1", "name": "weather", "content": "rain"},
+            {"role": "tool", "content": [{"type": "text", "text": "a"}, {"type": "text", "text": "b"}]},
+            {"role": "tool", "content": None},
+        ]
+    )
+    both = (
+        ToolCall(id="c1", name="weather", arguments={"city": "Oslo"}, param="messages[0].tool_calls[0]"),
+        ToolCall(id=None, name="weather", arguments={"city": "Oslo"}, param="messages[0].tool_calls[1]"),
+    )
+    assert chat.turns == (
+        Turn(role="assistant", parts=(Text(text="Let me look."),), plain=True, tool_calls=both),
+        Turn(
+            role="tool", parts=(Text(text="rain"),), plain=True, name="weather", tool_call_id="c1", param="messages[1]"
+        ),
+        Turn(role="tool", parts=(Text(text="a\nb"),), plain=True, param="messages[2]"),
+        Turn(role="tool", parts=(), plain=True, param="messages[3]"),
+    )
+
+
+@pytest.mark.parametrize("arguments", [None, "", " ", "{}", {}, '{"a": [1, 2.5, null, {"b": "\\u00fc"}]}', {"a": True}])
+def test_arguments_that_are_taken(arguments: Any) -> None:
+    (turn,) = asked(call(arguments)).turns
+    assert isinstance(turn.tool_calls[0].arguments, dict)
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    ["{", "[]", "3", '"x"', "x", [1], 3, True, '{"a": 1e999}', '{"a": NaN}', '{"a": 99999999999999999999}',
+     '{"a": "\\ud800"}', '{"\\ud800": 1}', nested(MAX_DEPTH + 1), nested(100_000)],
+)  # fmt: skip
+def test_arguments_that_are_refused(arguments: Any) -> None:
+    error = refused(call(arguments))
+    assert error.param == "messages[0].tool_calls[0].function.arguments"
+    error.message.encode("utf-8")
+
+
+@pytest.mark.parametrize(
+    ("one", "param"),
+    [
+        ("x", ""),
+        ({}, ".function"),
+        (call(type="custom"), ".type"),
+        (call(id=3), ".id"),
+        (call(name=None), ".function.name"),
+        (call(name=" "), ".function.name"),
+        ({"function": "weather"}, ".function"),
+    ],
+)
+def test_a_call_that_is_wrong_is_named(one: Any, param: str) -> None:
+    assert refused(call(), one).param == f"messages[0].tool_calls[1]{param}"
+
+
+def test_only_an_assistant_calls() -> None:
+    for role in ("user", "system", "tool"):
+        assert refused(call(), role=role, content="x").param == "messages[0].tool_calls"
+        assert asked(role=role, content="x").turns[0].tool_calls == ()
+    with pytest.raises(ChatError) as caught:
+        chat_from_openai([{"role": "assistant", "tool_calls": {"a": 1}}])
+    assert caught.value.param == "messages[0].tool_calls"
+
+
+def test_a_template_without_a_place_for_tools_refuses_them_by_field() -> None:
+    user = {"role": "user", "content": "x"}
+    calls, answer = {"role": "assistant", "tool_calls": [call()]}, {"role": "tool", "content": "x"}
+    refuse_tools(chat_from_openai([user]), calls=False, answers=False)
+    refuse_tools(chat_from_openai([user, calls, answer]), calls=True, answers=True)
+    for messages, kinds, param in (
+        ([user, calls, answer], {"calls": False, "answers": True}, "messages[1].tool_calls"),
+        ([user, calls, answer], {"calls": True, "answers": False}, "messages[2].role"),
+    ):
+        with pytest.raises(ChatError, match="has no place for") as caught:
+            refuse_tools(chat_from_openai(messages), **kinds)
+        assert caught.value.param == param
