@@ -57,7 +57,8 @@ class Measure:
         """The same video within `max_tokens`, if each temporal grid may have one; `limit` is what asks for it."""
         assert self.video is not None and self.video.frame is not None, "only a video gives way"
         frame = self.video.frame
-        height, width = frame.find(max_tokens * frame.factor**2)
+        # A pixel more for each grid: where a size fits exactly, the root in its rule would round it down.
+        height, width = frame.find(max_tokens * frame.factor**2 + self.grid[0])
         if (height, width) == self.video.size:
             return self
         t, h, w = self.grid

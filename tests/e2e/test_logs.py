@@ -20,6 +20,7 @@ from tests.e2e.running import RunningServer, data_url, picture, until
 
 ID = re.compile(r"\(request ([0-9a-f]{24})\)")
 SECRET = "pst-4711-hush"
+JSON = {"content-type": "application/json"}
 
 
 @pytest.fixture(scope="module")
@@ -44,13 +45,13 @@ def client_errors(server: RunningServer) -> dict[str, httpx.Response]:
     http, chat, completions = server.http, "/chat", "/v1/chat/completions"
     said = [{"role": "user", "content": "Hi"}]
     return {
-        "POST /chat 400 error=invalid_json": http.post(chat, content=b"{"),
+        "POST /chat 400 error=invalid_json": http.post(chat, content=b"{", headers=JSON),
         "POST /chat 400 error=unknown_field": http.post(chat, json={"inputs": [{"text": "Hi"}], SECRET: 1}),
         "POST /v1/chat/completions 400 error=invalid_request": http.post(completions, json={"messages": []}),
         "POST /v1/chat/completions 404 error=model_not_found": http.post(
             completions, json={"messages": said, "model": SECRET}
         ),
-        "POST /tokenize 400 error=invalid_json": http.post("/tokenize", content=SECRET.encode()),
+        "POST /tokenize 400 error=invalid_json": http.post("/tokenize", content=SECRET.encode(), headers=JSON),
         "GET /v1/models/{name} 404 error=model_not_found": http.get(f"/v1/models/{SECRET}"),
         "GET /nowhere 404 error=route_not_found": http.get("/nowhere", params={"key": SECRET}),
         "GET /chat 405 error=method_not_allowed": http.get(chat),
@@ -167,7 +168,7 @@ def fields_everywhere(client: httpx.Client) -> None:
         client.post("/v1/chat/completions", json={"messages": value})
         client.post("/chat", json={"inputs": value})
         client.post("/tokenize", json=value)
-    client.post("/chat", content=f'{{"inputs": "{SECRET}'.encode())
+    client.post("/chat", content=f'{{"inputs": "{SECRET}'.encode(), headers=JSON)
 
 
 def garbage_everywhere(server: RunningServer) -> None:

@@ -1,6 +1,6 @@
 """Shares of what is left: small videos keep what they want, the others get the same, and all together fit."""
 
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from tokenization.chat.options import MediaOptions
@@ -33,6 +33,7 @@ VIDEOS = st.lists(
 
 
 @given(VIDEOS, st.integers(10, 20_000), st.integers(0, 500))
+@example([video(1, 82, 82)], 10, 0)
 def test_shares(videos: list[Measure], length: int, n_text: int) -> None:
     n_ids = n_text + len(videos) + 1
     found = shared(n_ids, [PICTURE, *videos], Room(tokens=length, media_tokens=PLENTY, media_bytes=PLENTY))

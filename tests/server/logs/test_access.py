@@ -65,7 +65,12 @@ def test_each_answer_has_its_line_and_its_count(
     async def scenario(scene: Scene) -> None:
         transport = httpx.ASGITransport(app=create_app(scene.service, 100, BodyBudget(1000)), client=("192.0.2.1", 77))
         async with httpx.AsyncClient(transport=transport, base_url="http://test") as client:
-            answer = await client.request(method, url, content=body, headers={"authorization": "Bearer my-secret"})
+            answer = await client.request(
+                method,
+                url,
+                content=body,
+                headers={"authorization": "Bearer my-secret", "content-type": "application/json"},
+            )
         ((level, message, fields),) = lines(caplog)
         assert f"{level} {message}" == line and fields["client"] == "192.0.2.1:77" and fields["seconds"] >= 0
         assert fields["request_id"] == answer.headers["x-request-id"] and fields.get("error") == error
