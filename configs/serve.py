@@ -31,6 +31,7 @@ class HttpConfig(msgspec.Struct, frozen=True, kw_only=True):
     max_requests: int = 256
     max_n: int = 8
     drain_seconds: float = 30.0
+    allowed_origins: tuple[str, ...] = ()
 
 
 class MediaConfig(msgspec.Struct, frozen=True, kw_only=True):

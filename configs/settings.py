@@ -10,6 +10,7 @@ from typing import Any, NoReturn
 
 from configs.serve import EngineConfig, HttpConfig, MediaConfig, ModelConfig, ServeConfig, ShmConfig
 from configs.table import SETTINGS, SettingsError
+from configs.version import version
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -40,7 +41,7 @@ def load_config(argv: Sequence[str], env: Mapping[str, str] | None = None) -> Se
     """The frozen configuration, from (weakest first) defaults, profile, environment and command line.
 
     `argv` follows `serve`; `env` defaults to the process's own. Raises SettingsError, naming flag, variable or profile
-    key, for anything unknown or out of range. `--help` prints and exits with 0.
+    key, for anything unknown or out of range. `--help` and `--version` print and exit with 0.
     """
     env = os.environ if env is None else env
     flags = vars(_parser().parse_args(list(argv)))
@@ -69,6 +70,7 @@ def _parser() -> argparse.ArgumentParser:
         "the command line wins over the environment, the environment over the profile.",
         allow_abbrev=False,
     )
+    parser.add_argument("--version", action="version", version=f"pixelferry {version()}", help="print the version")
     parser.add_argument("--profile", metavar="NAME", help="a name in configs/profiles, or a path to a .toml file")
     for setting in SETTINGS:
         parser.add_argument(

@@ -1,14 +1,20 @@
 """The table of settings: for each its one name, place in ServeConfig, unit, range and help."""
 
 import os
+import re
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, get_args
 
 from configs.serve import MIB, Device, Dtype, ModelConfig, ServeConfig
 
-Kind = Literal["text", "int", "float", "choice", "directory", "path", "paths"]
-METAVARS = {"text": "NAME", "int": "N", "float": "N", "choice": "X", "directory": "DIR", "path": "DIR", "paths": "DIR"}
+Kind = Literal["text", "int", "float", "choice", "directory", "path", "paths", "origins"]
+METAVARS = {
+    "text": "NAME", "int": "N", "float": "N", "choice": "X", "directory": "DIR", "path": "DIR", "paths": "DIR",
+    "origins": "ORIGIN,...",
+}  # fmt: skip
+
+ORIGIN = re.compile(r"[a-z][a-z0-9+.-]*://[^\s/?#@]+")
 
 DEFAULTS = ServeConfig(model=ModelConfig(path=Path(), served_name=""))
 
@@ -61,6 +67,9 @@ class Setting:
         if self.kind == "paths":
             entries = raw if isinstance(raw, list) else [raw]
             return tuple(self._directory(entry, source) for entry in entries)
+        if self.kind == "origins":
+            entries = raw if isinstance(raw, list) else self._text(raw, source).split(",")
+            return tuple(_origin(self._text(entry, source).strip(), source) for entry in entries)
         if self.kind == "directory":
             return self._directory(raw, source)
         text = self._text(raw, source)
@@ -97,6 +106,13 @@ class Setting:
         return value * self.scale
 
 
+def _origin(text: str, source: str) -> str:
+    """As a browser sends it: a scheme and a host, and nothing after the port."""
+    if text == "*" or ORIGIN.fullmatch(text):
+        return text
+    raise SettingsError(f"{source}: {text!r} is no origin, such as https://app.example or http://localhost:3000")
+
+
 SETTINGS: tuple[Setting, ...] = (
     Setting(
         name="model", section="model", field="path", kind="directory",
@@ -130,6 +146,11 @@ SETTINGS: tuple[Setting, ...] = (
     Setting(
         name="drain_seconds", section="http", field="drain_seconds", kind="float", unit="seconds", low=0, high=3600,
         help="how long SIGTERM waits for running requests",
+    ),
+    Setting(
+        name="allowed_origins", section="http", field="allowed_origins", kind="origins",
+        help="origins of web pages whose scripts may use this server (CORS), with commas between them, or * for all; "
+        "none by default",
     ),
     Setting(
         name="allow_media_root", section="media", field="roots", kind="paths",

@@ -1,4 +1,4 @@
-"""`python -m server`: the subcommands. `serve` runs the server, `models` lists what can be served."""
+"""`pixelferry`, or `python -m server`: the subcommands. `serve` runs the server, `models` lists what can be served."""
 
 import logging
 import sys
@@ -8,15 +8,15 @@ import uvloop
 from configs.checkpoint import CheckpointError
 from configs.settings import load_config
 from configs.table import SettingsError
+from configs.version import version
 from model.registry import architectures
 from server.children.supervisor import StartFailed
 from server.defaults import with_own_pixels
-from server.report import version
 from server.requests.model_card import read_model_card
 from server.run import serve
 from shm import OwnerError, default_root
 
-USAGE = """usage: python -m server COMMAND
+USAGE = """usage: pixelferry COMMAND
 
   serve    serve one checkpoint over HTTP (serve --help lists its settings)
   models   list the architectures that can be served

@@ -13,6 +13,7 @@ from typing import Any
 import uvicorn
 
 from configs.serve import ServeConfig
+from configs.version import version
 from model.engine.messages import FromEngine, StartEngine
 from server.children.background import Background
 from server.children.engine_client import EngineClient
@@ -166,7 +167,10 @@ class Server:
 
     def _http(self) -> HttpServer:
         config = self._config.http
-        app = create_app(self._service, config.max_body_bytes, BodyBudget(config.max_inflight_bytes))
+        app = create_app(
+            self._service, config.max_body_bytes, BodyBudget(config.max_inflight_bytes), version=version(),
+            origins=config.allowed_origins,
+        )  # fmt: skip
         return HttpServer(
             uvicorn.Config(
                 app,

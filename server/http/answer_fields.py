@@ -1,10 +1,14 @@
-"""Parts of an answer that both dialects write alike: token counts, what was made smaller, log-probabilities."""
+"""Parts of answers: token counts, what was made smaller, log-probabilities in two forms, the fingerprint."""
 
+import hashlib
+from collections.abc import Sequence
 from typing import Any
 
 from model.engine.messages import Token
 from tokenization.messages import Prepared, Reduced
 from tokenization.text.tokenizer import Tokenizer
+
+LEAST_LOGPROB = -9999.0  # vLLM's
 
 
 def usage(prepared: Prepared, n_tokens: int) -> dict[str, Any]:
@@ -52,3 +56,45 @@ def logprob_entries(tokens: "tuple[Token, ...] | list[Token]", tokenizer: Tokeni
 def _spelled(token_id: int, logprob: float | None, tokenizer: Tokenizer) -> dict[str, Any]:
     spelling = tokenizer.token_bytes(token_id)
     return {"token": spelling.decode("utf-8", "replace"), "logprob": logprob, "bytes": list(spelling)}
+
+
+def legacy_logprobs(tokens: Sequence[Token], tokenizer: Tokenizer, offset: int) -> dict[str, list[Any]]:
+    """Four lists with an entry for each token, as OpenAI's completions have them.
+
+    offset: characters of the tokens before. The likeliest tokens of a place always have the token itself beside them.
+    """
+    spelled = [readable(token.id, tokenizer) for token in tokens]
+    offsets = [offset]
+    for text in spelled:
+        offsets.append(offsets[-1] + len(text))
+    return {
+        "tokens": spelled,
+        "token_logprobs": [_finite(token.logprob) for token in tokens],
+        "top_logprobs": [_likeliest(token, tokenizer) for token in tokens],
+        "text_offset": offsets[:-1],
+    }
+
+
+def _likeliest(token: Token, tokenizer: Tokenizer) -> dict[str, float | None] | None:
+    """By text; of two ids that read alike the likelier one. None where the token was not predicted."""
+    if token.logprob is None:
+        return None
+    found: dict[str, float | None] = {}
+    for token_id, logprob in (*token.top, (token.id, token.logprob)):
+        found.setdefault(readable(token_id, tokenizer), _finite(logprob))
+    return found
+
+
+def _finite(logprob: float | None) -> float | None:
+    """JSON has no infinity."""
+    return None if logprob is None else max(logprob, LEAST_LOGPROB)
+
+
+def readable(token_id: int, tokenizer: Tokenizer) -> str:
+    """A token as text; U+FFFD for bytes that are no whole character."""
+    return tokenizer.token_bytes(token_id).decode("utf-8", "replace")
+
+
+def system_fingerprint(version: str, model: str, dtype: str) -> str:
+    """The same as long as the server's version, the model and its arithmetic are."""
+    return "fp_" + hashlib.blake2b("\0".join((version, model, dtype)).encode(), digest_size=5).hexdigest()

@@ -27,6 +27,7 @@ class StreamOptions(BaseModel):
     model_config = ConfigDict(strict=True)
 
     include_usage: bool | None = None
+    continuous_usage_stats: bool | None = None
 
 
 class CompletionBody(SamplingRequest):
@@ -68,12 +69,20 @@ class CompletionSerializer:
     """POST /v1/chat/completions. A chunk is a prepared prefix, one encoded string, a prepared suffix."""
 
     def __init__(
-        self, answer_id: str, model: str, tokenizer: Tokenizer, *, logprobs: bool, include_usage: bool, n: int = 1
+        self,
+        answer_id: str,
+        model: str,
+        tokenizer: Tokenizer,
+        *,
+        logprobs: bool,
+        include_usage: bool,
+        n: int = 1,
+        fingerprint: str | None = None,
     ) -> None:
         self._tokenizer = tokenizer
         self._logprobs = logprobs
         self._include_usage = include_usage
-        self._head = {"id": answer_id, "created": int(time.time()), "model": model}
+        self._head = {"id": answer_id, "created": int(time.time()), "model": model, "system_fingerprint": fingerprint}
         head = b"data: " + encode({**self._head, "object": "chat.completion.chunk"})[:-1]
         self._prefix = head + b',"choices":[{"index":'
         self._n = n

@@ -4,16 +4,16 @@ from dataclasses import dataclass
 
 from server.requests.answer_boxes import Grounding
 from server.requests.sampling import SamplingRequest
-from tokenization.chat.parts import Chat
+from tokenization.chat.parts import Prompt
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChatRequest:
-    """A chat with what its client wants of the answer, read and checked field by field."""
+    """A chat, or a text to continue, with what its client wants of the answer, read and checked field by field."""
 
     id: str  # ours, never the client's: it stands in the answer, in errors, in logs and in the path file's name
-    chat: Chat
-    chat_param: str  # "messages" or "inputs": what an error about the whole chat names
+    chat: Prompt
+    chat_param: str  # "messages", "inputs" or "prompt": what an error about the whole of it names
     model: str | None = None  # as the client named it
     sampling: SamplingRequest = SamplingRequest()
     stream: bool = False

@@ -11,6 +11,7 @@ import pytest
 from configs.serve import ModelConfig, ServeConfig
 from configs.settings import EMBEDDED_MODEL, EMBEDDED_NAME, PROFILES, child_env, load_config
 from configs.table import SETTINGS, Setting, SettingsError
+from configs.version import version
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -121,6 +122,27 @@ def test_a_wrong_variable_is_named() -> None:
         load_config([], {"PIXELFERRY_MAX_SEQ": "3"})
 
 
+@pytest.mark.parametrize(
+    "text", ["a.example", "https://a.example/", "https://a.example/x", "https://u@a.example", "a,b"]
+)
+def test_what_is_no_origin_is_refused(text: str) -> None:
+    with pytest.raises(SettingsError, match="^--allowed-origins: .*is no origin, such as https://app.example"):
+        load_config(["--allowed-origins", text], {})
+    assert load_config(["--allowed-origins", "*"], {}).http.allowed_origins == ("*",)
+
+
+def test_origins_are_a_list_in_a_profile(tmp_path: Path) -> None:
+    (tmp_path / "web.toml").write_text('allowed_origins = ["https://a.example", "https://b.example:8443"]\n')
+    config = load_config(["--profile", str(tmp_path / "web.toml")], {})
+    assert config.http.allowed_origins == ("https://a.example", "https://b.example:8443")
+
+
+def test_the_version_is_printed_by_serve_too(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as stopped:
+        load_config(["--version"], {})
+    assert stopped.value.code == 0 and capsys.readouterr().out == f"pixelferry {version()}\n"
+
+
 def test_what_kubernetes_writes_for_a_service_is_passed_over() -> None:
     env = {
         "PIXELFERRY_PORT": "tcp://10.0.0.7:8000",
@@ -165,6 +187,8 @@ def sample(setting: Setting, directory: Path) -> tuple[str, Any]:
         return str(number), number * setting.scale
     if setting.kind == "text":
         return "else", "else"
+    if setting.kind == "origins":
+        return "https://a.example, http://localhost:3000", ("https://a.example", "http://localhost:3000")
     return str(directory), (directory,) if setting.kind == "paths" else directory
 
 

@@ -9,6 +9,7 @@ from server.requests.refusal import Refusal
 from tests.server.http.answers import ACCEPTED, DELTAS, SEVERAL, collected, parse
 from tests.server.http.request_bodies import openai, read_openai, refusal
 from tokenization.chat.errors import ChatError
+from tokenization.chat.parts import Chat
 from tokenization.text.bpe import BPETokenizer
 
 
@@ -133,7 +134,8 @@ def test_what_is_wrong_inside_a_message_is_named() -> None:
 def test_a_completion_is_read_whole() -> None:
     body = read_openai(openai(model="tiny", stream=True))
     assert (body.model, body.stream, body.chat_param, body.grounding) == ("tiny", True, "messages", "none")
-    assert read_openai(openai()).model is None and len(body.chat.turns) == 1
+    assert read_openai(openai()).model is None
+    assert isinstance(body.chat, Chat) and len(body.chat.turns) == 1
 
 
 def test_a_completion_without_logprobs_says_so(tokenizer: BPETokenizer) -> None:
@@ -149,6 +151,6 @@ def test_a_completion_without_logprobs_says_so(tokenizer: BPETokenizer) -> None:
 def test_the_usage_of_a_stream_is_a_chunk_without_choices(tokenizer: BPETokenizer) -> None:
     serializer = completion(tokenizer, include_usage=True)
     last = parse(serializer.closing(ACCEPTED, 3))
-    assert set(last) == {"id", "created", "model", "object", "choices", "usage"}
+    assert set(last) == {"id", "created", "model", "system_fingerprint", "object", "choices", "usage"}
     assert (last["id"], last["model"], last["object"]) == ('id"1', 'a "model"', "chat.completion.chunk")
     assert parse(serializer.event(DELTAS[0]))["usage"] is None, "every other chunk says that it has none"
