@@ -22,7 +22,10 @@ SECTIONS = {
     "engine": "Engine",
     "": "Processes",
 }
-KINDS = {"text": "text", "directory": "an existing directory", "paths": "existing directories", "path": "a directory"}
+KINDS = {
+    "text": "text", "directory": "an existing directory", "paths": "existing directories", "path": "a directory",
+    "origins": "origins, or `*`",
+}  # fmt: skip
 
 
 def sentence(path: Path) -> str | None:

@@ -56,6 +56,7 @@ class Generate(msgspec.Struct, frozen=True, kw_only=True, tag=True):
 
     prepared: Prepared
     sampling: SamplingParams
+    scores_prompt: bool = False  # the log-probabilities of the prompt's own tokens are wanted, too
 
     @property
     def request_id(self) -> str:
@@ -118,6 +119,13 @@ class StepDone(msgspec.Struct, frozen=True, kw_only=True, tag=True):
     seconds: dict[str, float]  # stage -> seconds: encode, prefill, decode, sample
 
 
+class PromptScored(msgspec.Struct, frozen=True, kw_only=True, tag=True):
+    """The next tokens of a prompt as the model predicts them, from the second on. All come before its first answer."""
+
+    request_id: str
+    tokens: tuple[Token, ...]
+
+
 class MediaRead(msgspec.Struct, frozen=True, kw_only=True, tag=True):
     """The engine has its own copy of these segments and will not open them again."""
 
@@ -144,4 +152,4 @@ class EnginePulse(msgspec.Struct, frozen=True, kw_only=True, tag=True):
 
 
 ToEngine = StartEngine | Generate | Abort
-FromEngine = EngineReady | StepDone | MediaRead | Finished | EnginePulse
+FromEngine = EngineReady | StepDone | PromptScored | MediaRead | Finished | EnginePulse

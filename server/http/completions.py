@@ -2,11 +2,12 @@
 
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 from pydantic import ConfigDict
 
+from model.engine.messages import Token
 from server.http.answer_fields import legacy_logprobs
 from server.http.bodies import parsed, validated
 from server.http.openai import StreamOptions
@@ -65,9 +66,6 @@ def read_completions(raw: bytes, request_id: str) -> TextRequest:
     body = validated(lambda: TextBody.model_validate(found))
     if body.stream_options is not None and not body.stream:
         raise invalid_request("stream_options: there is no stream; set stream to true", "stream_options")
-    if body.echo and body.logprobs:
-        message = "logprobs with echo: the log-probabilities of a prompt are not computed; leave one of the two out"
-        raise invalid_request(message, "logprobs", "unsupported_parameter")
     prompts = read_prompts(body.prompt)
     sampling = body.alone()
     one = len(prompts) == 1
@@ -78,6 +76,7 @@ def read_completions(raw: bytes, request_id: str) -> TextRequest:
             chat_param="prompt" if one else f"prompt[{i}]",
             model=body.model,
             sampling=sampling,
+            scores_prompt=bool(body.echo) and body.logprobs,
         )
         for i, prompt in enumerate(prompts)
     )
@@ -150,6 +149,7 @@ class TextSerializer:
             "system_fingerprint": fingerprint,
         }  # fmt: skip
         self._prompts: Sequence[Prepared] = ()
+        self._scores: dict[int, tuple[Token, ...]] = {}  # by prompt: what its tokens got, from the second on
         self._lengths: dict[int, int] = {}  # by index of a begun choice: characters of its tokens so far
         self._n_tokens = 0
 
@@ -182,13 +182,13 @@ class TextSerializer:
 
     def _choice(self, delta: Delta) -> dict[str, Any]:
         """A whole answer, or what a delta adds to one; where echo is asked for, the prompt stands before the first."""
-        if self._request.prompt_only:
-            delta = replace(delta, text="", tokens=())
-        self._n_tokens += len(delta.tokens)
-        first = delta.index not in self._lengths
-        text = self._prompt_text(delta.index) + delta.text if first and self._request.echo else delta.text
+        text, tokens = ("", ()) if self._request.prompt_only else (delta.text, delta.tokens)
+        self._n_tokens += len(tokens)
+        if self._request.echo and delta.index not in self._lengths:
+            text = self._prompt_text(delta.index) + text
+            tokens = (*self._prompt_tokens(delta), *tokens)
         offset = self._lengths.get(delta.index, 0)
-        logprobs = legacy_logprobs(delta.tokens, self._tokenizer, offset) if self._logprobs else None
+        logprobs = legacy_logprobs(tokens, self._tokenizer, offset) if self._logprobs else None
         self._lengths[delta.index] = offset + (sum(map(len, logprobs["tokens"])) if logprobs else 0)
         return {"index": delta.index, "text": text, "logprobs": logprobs, "finish_reason": delta.finish}
 
@@ -196,6 +196,12 @@ class TextSerializer:
         prompt = self._request.requests[index // self._n].chat
         assert isinstance(prompt, RawPrompt)
         return prompt.text if prompt.ids is None else whole_text(self._tokenizer, prompt.ids)
+
+    def _prompt_tokens(self, delta: Delta) -> tuple[Token, ...]:
+        """Of the prompt of a choice that begins; its first answer brings them. Nothing predicts the first token."""
+        prompt = delta.index // self._n
+        scores = self._scores.setdefault(prompt, delta.prompt)
+        return (Token(id=int(self._prompts[prompt].input_ids[0])), *scores)
 
     def _usage(self) -> dict[str, int]:
         n_prompt = sum(len(prompt.input_ids) for prompt in self._prompts)

@@ -19,6 +19,7 @@ class ChatRequest:
     stream: bool = False
     include_usage: bool = False  # of a stream
     grounding: Grounding = "none"
+    scores_prompt: bool = False  # the log-probabilities of the prompt's own tokens are wanted, too
 
     def parameter(self, name: str) -> str:
         """Where a parameter of sampling stands in the body."""

@@ -89,7 +89,8 @@ class RequestService:
                     sink = GroundingSink(sink, request, prepared, draw)
                 await sink.accept(prepared)
                 sampling = self.card.defaults.sampling(request.sampling, room, bad_words)
-                await self._generate(request, Generate(prepared=prepared, sampling=sampling), resources, sink, watch)
+                generate = Generate(prepared=prepared, sampling=sampling, scores_prompt=request.scores_prompt)
+                await self._generate(request, generate, resources, sink, watch)
         except Refusal as error:
             watch.failed(error.code if error.kind == "overloaded" else None)
             raise
@@ -221,7 +222,8 @@ class RequestService:
                 events = await stream.next()
                 if not events:
                     raise internal("the engine ended this request before its last token")
-                deltas = push(answers, events)
+                deltas = push(answers, events, stream.prompt)
+                stream.prompt = []
                 watch.tokens(sum(len(delta.tokens) for delta in deltas))
                 for delta in deltas:
                     if delta.finish is not None:
