@@ -165,7 +165,7 @@ class TextSerializer:
         return b""
 
     def event(self, delta: Delta) -> bytes:
-        begins = self._request.echo and delta.index not in self._lengths
+        begins = delta.index not in self._lengths  # told even without text: a client's clock stops at the first token
         if not (delta.text or delta.finish or begins or self._logprobs):
             self._n_tokens += len(delta.tokens)
             return b""

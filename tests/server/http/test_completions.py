@@ -162,6 +162,13 @@ def test_each_prompt_stands_before_its_own_choices(tokenizer: BPETokenizer) -> N
     assert whole["usage"] == {"prompt_tokens": 6, "completion_tokens": 4, "total_tokens": 10}
 
 
+def test_the_first_token_is_a_chunk_even_without_text(tokenizer: BPETokenizer) -> None:
+    written = serializer(tokenizer, stream=True, n=2)
+    silent = [Delta(text="", tokens=(Token(id=1),), index=index) for index in (0, 1)]
+    assert [parse(written.event(delta))["choices"][0]["index"] for delta in silent] == [0, 1]
+    assert [written.event(delta) for delta in silent] == [b"", b""]
+
+
 def test_usage_with_every_chunk(tokenizer: BPETokenizer) -> None:
     options = {"include_usage": True, "continuous_usage_stats": True}
     written = serializer(tokenizer, stream=True, stream_options=options)
