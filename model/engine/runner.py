@@ -14,9 +14,8 @@ from model.engine.messages import LargestItem, Token
 from model.engine.plan import Outcome, Plan, RequestError
 from model.engine.profile import Profile, profile_on_device
 from model.engine.rules import Row, exhausted
-from model.engine.sampler import sample
+from model.engine.sampler import sample, score
 from model.engine.scheduler import Scheduler
-from model.engine.scores import score
 from model.engine.sequence import Key
 from model.net.multimodal import MultimodalLM
 
@@ -85,7 +84,7 @@ class Runner:
         if any(chunk.scored[1] for chunk in plan.chunks):
             states = self._model.states(step, self._kv)
             n_drawn = sum(len(chunk.draws) for chunk in plan.chunks)
-            scores = score(plan, sequences, states[n_drawn:], self._model.logits, self._max_rows)
+            scores = self._score(plan, sequences, states[n_drawn:])
             logits = self._model.logits(states[:n_drawn])
         else:
             logits = self._model.forward(step, self._kv)
@@ -93,6 +92,20 @@ class Runner:
         if copies:
             self._model.copy_blocks(self._kv, copies)
         return logits, scores
+
+    def _score(self, plan: Plan, sequences: Scheduler, states: torch.Tensor) -> dict[str, tuple[Token, ...]]:
+        """For each token that a chunk scores the one that follows it in the prompt. states: of those, in order."""
+        found: dict[str, tuple[Token, ...]] = {}
+        row = 0
+        for chunk in plan.chunks:
+            first, last = chunk.scored
+            if first < last:
+                sequence, rows = sequences[chunk.key], states[row : row + last - first]
+                ids = torch.from_numpy(sequence.ids[first + 1 : last + 1]).to(self._device)
+                width = sequence.sampling.top_logprobs
+                found[chunk.request_id] = score(rows, ids, width, self._model.logits, self._max_rows)
+                row += last - first
+        return found
 
     def _lost(self, row: Row) -> RequestError:
         """Why nothing could be drawn: the request's own rules, or logits that are not finite."""
