@@ -21,8 +21,8 @@ from server.children.processes import END_SECONDS, Ownership, Role, launch
 from server.children.supervisor import ChildObserver, Supervisor
 from server.children.worker_pool import WorkerPool
 from server.http.app import create_app
-from server.http.body_limits import BodyBudget
-from server.http.keys import ApiKeys
+from server.http.middleware.body_limits import BodyBudget
+from server.http.middleware.keys import ApiKeys
 from server.http.protocol import Protocols
 from server.listening import check_temporary_directory, check_tls, exposed, keys_of, listen, scheme_of, url_in, url_of
 from server.metrics import Metrics

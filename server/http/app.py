@@ -11,15 +11,15 @@ from starlette.responses import Response
 from server.http import errors
 from server.http.answer_fields import system_fingerprint
 from server.http.bodies import require_json
-from server.http.body_limits import BodyBudget, BodyLimits
 from server.http.completions import TextRequest, TextSerializer, read_completions
-from server.http.envelope import Envelope
 from server.http.health import readiness
-from server.http.keys import ApiKeys, RequireKey
+from server.http.middleware.body_limits import BodyBudget, BodyLimits
+from server.http.middleware.envelope import Envelope
+from server.http.middleware.keys import ApiKeys, RequireKey
+from server.http.middleware.root_path import RootPath
 from server.http.native import NativeSerializer, read_native
 from server.http.openai import CompletionSerializer, read_openai
 from server.http.responses import EventStream, Serializer, json_response, json_result, whole_answer
-from server.http.root_path import RootPath
 from server.http.tokenize import detokenized, read_detokenize, read_tokenize, token_counts
 from server.logs.access import tell_error
 from server.metrics import Tally

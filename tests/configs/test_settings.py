@@ -13,7 +13,6 @@ from configs.serve import HubModel, ModelConfig, ServeConfig
 from configs.setting import Setting, SettingsError
 from configs.settings import EMBEDDED_MODEL, EMBEDDED_NAME, PROFILES, child_env, load_config
 from configs.table import SETTINGS
-from configs.version import version
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -162,27 +161,6 @@ def test_keys_are_kept_as_digests_and_from_no_child_seen(tmp_path: Path, monkeyp
     assert load_config(["--profile", str(tmp_path / "mine.toml")], {}).http.api_keys == (one, two)
     monkeypatch.setenv("PIXELFERRY_API_KEY", "one")
     assert "PIXELFERRY_API_KEY" not in child_env({}) and "PIXELFERRY_SHM_ROOT" in child_env({})
-
-
-@pytest.mark.parametrize(
-    "text", ["a.example", "https://a.example/", "https://a.example/x", "https://u@a.example", "a,b"]
-)
-def test_what_is_no_origin_is_refused(text: str) -> None:
-    with pytest.raises(SettingsError, match="^--allowed-origins: .*is no origin, such as https://app.example"):
-        load_config(["--allowed-origins", text], {})
-    assert load_config(["--allowed-origins", "*"], {}).http.allowed_origins == ("*",)
-
-
-def test_origins_are_a_list_in_a_profile(tmp_path: Path) -> None:
-    (tmp_path / "web.toml").write_text('allowed_origins = ["https://a.example", "https://b.example:8443"]\n')
-    config = load_config(["--profile", str(tmp_path / "web.toml")], {})
-    assert config.http.allowed_origins == ("https://a.example", "https://b.example:8443")
-
-
-def test_the_version_is_printed_by_serve_too(capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit) as stopped:
-        load_config(["--version"], {})
-    assert stopped.value.code == 0 and capsys.readouterr().out == f"pixelferry {version()}\n"
 
 
 def test_what_kubernetes_writes_for_a_service_is_passed_over() -> None:

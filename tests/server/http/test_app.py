@@ -5,7 +5,7 @@ import json
 from typing import Any
 
 from server.http.app import create_app
-from server.http.body_limits import BodyBudget
+from server.http.middleware.body_limits import BodyBudget
 from tests.server.doubles import Scene, prepared, until
 from tests.server.scenario import Play
 

@@ -5,8 +5,8 @@ import hashlib
 import httpx
 
 from server.http.app import create_app
-from server.http.body_limits import BodyBudget
-from server.http.keys import ApiKeys
+from server.http.middleware.body_limits import BodyBudget
+from server.http.middleware.keys import ApiKeys
 from tests.server.doubles import Scene
 from tests.server.scenario import Play
 
