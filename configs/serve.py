@@ -52,6 +52,7 @@ class HttpConfig(msgspec.Struct, frozen=True, kw_only=True):
     ssl_keyfile: Path | None = None
     root_path: str | None = None
     url_file: Path | None = None
+    allowed_origins: tuple[str, ...] = ()
 
 
 class MediaConfig(msgspec.Struct, frozen=True, kw_only=True):

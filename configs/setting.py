@@ -10,14 +10,17 @@ from typing import Any, Literal
 from configs.serve import HubModel, ModelConfig, ServeConfig
 
 Kind = Literal[
-    "text", "int", "float", "choice", "switch", "checkpoint", "path", "paths", "file", "written", "prefix", "secrets"
-]
+    "text", "int", "float", "choice", "switch", "checkpoint", "path", "paths", "file", "written", "prefix", "secrets",
+    "origins",
+]  # fmt: skip
 METAVARS = {
     "text": "NAME", "int": "N", "float": "N", "choice": "X", "checkpoint": "DIR|ORG/NAME", "path": "DIR",
     "paths": "DIR", "file": "FILE", "written": "FILE", "prefix": "PATH", "secrets": "KEY",
+    "origins": "ORIGIN,...",
 }  # fmt: skip
 REPEATABLE: tuple[Kind, ...] = ("paths", "secrets")
 SECRET = re.compile(r"[\x21-\x7e]+")  # what a header can carry as one word
+_ORIGIN = re.compile(r"[a-z][a-z0-9+.-]*://[^\s/?#@]+")
 _PREFIX = re.compile(r"(/[A-Za-z0-9._~-]+)+")
 # No path that is written out as one (/x, ./x, ../x, ~/x) has this form, and no component of it is "..".
 _HUB_NAME = re.compile(r"([A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*)(?:@(\w[\w.-]*(?:/\w[\w.-]*)*))?", re.ASCII)
@@ -84,6 +87,9 @@ class Setting:
             return self._checkpoint(raw, source)
         if self.kind == "secrets":
             return self._digests(raw if isinstance(raw, list) else [raw], source)
+        if self.kind == "origins":
+            entries = raw if isinstance(raw, list) else self._text(raw, source).split(",")
+            return tuple(self._origin(entry, source) for entry in entries)
         text = self._text(raw, source)
         if self.kind in ("path", "written"):
             return Path(os.path.abspath(text))
@@ -107,6 +113,13 @@ class Setting:
         if not keys or not all(isinstance(key, str) and SECRET.fullmatch(key) for key in keys):
             raise SettingsError(f"{source}: expected a key, which is printable ASCII without blanks, and not empty")
         return tuple(hashlib.sha256(str(key).encode("ascii")).digest() for key in keys)
+
+    def _origin(self, raw: object, source: str) -> str:
+        """As a browser sends it: a scheme and a host, and nothing after the port; or "*"."""
+        text = self._text(raw, source).strip()
+        if text == "*" or _ORIGIN.fullmatch(text):
+            return text
+        raise SettingsError(f"{source}: {text!r} is no origin, such as https://app.example or http://localhost:3000")
 
     def _directory(self, raw: object, source: str) -> Path:
         path = Path(os.path.abspath(self._text(raw, source)))

@@ -20,6 +20,7 @@ from configs.serve import (
 )
 from configs.setting import REPEATABLE, Setting, SettingsError
 from configs.table import SETTINGS
+from configs.version import version
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -51,7 +52,7 @@ def load_config(argv: Sequence[str], env: Mapping[str, str] | None = None) -> Se
     """The frozen configuration, from (weakest first) defaults, profile, environment and command line.
 
     `argv` follows `serve`; `env` defaults to the process's own. Raises SettingsError, naming flag, variable or profile
-    key, for anything unknown or out of range. `--help` prints and exits with 0.
+    key, for anything unknown or out of range. `--help` and `--version` print and exit with 0.
     """
     env = os.environ if env is None else env
     known, unknown = _parser().parse_known_args(list(argv))
@@ -87,6 +88,7 @@ def _parser() -> argparse.ArgumentParser:
         "the command line wins over the environment, the environment over the profile.",
         allow_abbrev=False,
     )
+    parser.add_argument("--version", action="version", version=f"pixelferry {version()}", help="print the version")
     parser.add_argument("--profile", metavar="NAME", help="a name in configs/profiles, or a path to a .toml file")
     for setting in SETTINGS:
         text = setting.help_text().replace("%", "%%")

@@ -70,6 +70,11 @@ SETTINGS: tuple[Setting, ...] = (
         help="file for the server's URL while it listens; the container's health check reads it",
     ),
     Setting(
+        name="allowed_origins", section="http", field="allowed_origins", kind="origins",
+        help="origins of web pages whose scripts may use this server (CORS), with commas between them, or * for all; "
+        "none by default",
+    ),
+    Setting(
         name="allow_media_root", section="media", field="roots", kind="paths",
         help="directory whose files a chat may name by path; repeatable; none by default",
     ),

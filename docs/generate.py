@@ -27,7 +27,7 @@ SECTIONS = {
 KINDS = {
     "text": "text", "checkpoint": "an existing directory, or ORG/NAME", "paths": "existing directories",
     "path": "a directory", "file": "an existing file", "written": "a file", "prefix": "a path such as `/llm`",
-    "secrets": "printable ASCII without blanks",
+    "secrets": "printable ASCII without blanks", "origins": "origins, or `*`",
 }  # fmt: skip
 
 

@@ -8,13 +8,13 @@ from configs.checkpoint import CheckpointError
 from configs.serve import LogConfig
 from configs.setting import SettingsError
 from configs.settings import load_config
+from configs.version import version
 from model.registry import architectures
 from server.children.supervisor import StartFailed
 from server.defaults import with_own_pixels
 from server.hub.client import HubError
 from server.hub.fetch import with_checkpoint
 from server.logs.setup import complain, set_up
-from server.report import version
 from server.requests.model_card import read_model_card
 from server.run import serve
 from shm import OwnerError, default_root, private_root

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from configs.serve import HttpConfig
 from server.children.supervisor import StartFailed
-from server.http.keys import ApiKeys, KeyFileError
+from server.http.middleware.keys import ApiKeys, KeyFileError
 
 
 def listen(host: str, port: int) -> socket.socket:

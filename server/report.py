@@ -1,25 +1,17 @@
 """What the server says about itself at start: configuration, limits, memory, in one short table. Decides nothing."""
 
-import importlib.metadata
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from configs.serve import GIB, KIB, MIB, HttpConfig, MediaConfig, ModelConfig, ServeConfig
 from configs.settings import EMBEDDED_MODEL
+from configs.version import version
 from model.engine.messages import EngineReady
 from model.family import PixelBounds
 from server.requests.model_card import ModelCard
 from server.threads import Threads
 from tokenization.media.frame_sampling import TOTAL_PIXELS
 from tokenization.video_budget import PARTS_OF_LENGTH, SHARE_OF_LENGTH
-
-
-def version() -> str:
-    """The version that is installed, as pyproject.toml had it then; a checkout that nobody installed has none."""
-    try:
-        return importlib.metadata.version("pixelferry")
-    except importlib.metadata.PackageNotFoundError:
-        return "not installed"
 
 
 def size(nbytes: int) -> str:

@@ -13,6 +13,7 @@ import msgspec
 import uvicorn
 
 from configs.serve import ServeConfig
+from configs.version import version
 from model.engine.messages import FromEngine, StartEngine
 from server.children.background import Background
 from server.children.engine_client import EngineClient
@@ -20,12 +21,12 @@ from server.children.processes import END_SECONDS, Ownership, Role, launch
 from server.children.supervisor import ChildObserver, Supervisor
 from server.children.worker_pool import WorkerPool
 from server.http.app import create_app
-from server.http.body_limits import BodyBudget
-from server.http.keys import ApiKeys
+from server.http.middleware.body_limits import BodyBudget
+from server.http.middleware.keys import ApiKeys
 from server.http.protocol import Protocols
 from server.listening import check_temporary_directory, check_tls, exposed, keys_of, listen, scheme_of, url_in, url_of
 from server.metrics import Metrics
-from server.report import describe, describe_engine, version
+from server.report import describe, describe_engine
 from server.requests.model_card import ModelCard
 from server.requests.segments import Segments
 from server.requests.service import RequestService
@@ -177,8 +178,10 @@ class Server:
 
     def _http(self) -> HttpServer:
         config = self._config.http
-        bodies = BodyBudget(config.max_inflight_bytes)
-        app = create_app(self._service, config.max_body_bytes, bodies, keys=self._keys, root_path=config.root_path)
+        app = create_app(
+            self._service, config.max_body_bytes, BodyBudget(config.max_inflight_bytes), version=version(),
+            keys=self._keys, origins=config.allowed_origins, root_path=config.root_path,
+        )  # fmt: skip
         return HttpServer(
             uvicorn.Config(
                 app,

@@ -62,6 +62,13 @@ class Prepare(msgspec.Struct, frozen=True, kw_only=True, tag=True):
     room: Room | None = None  # None: as much as the model's length
 
 
+class Encode(msgspec.Struct, frozen=True, kw_only=True, tag=True):
+    """A text to ids and positions as it stands, without a template. Answered by Prepared or PrepareFailed."""
+
+    request_id: str
+    text: str
+
+
 class Draw(msgspec.Struct, frozen=True, kw_only=True, tag=True):
     """Draw the boxes of an answer on the picture they belong to. Answered by Drawn or PrepareFailed."""
 
@@ -133,5 +140,6 @@ class WorkerPulse(msgspec.Struct, frozen=True, kw_only=True, tag=True):
     busy_seconds: float
 
 
-ToWorker = StartWorker | Prepare | Draw | Leases | Cancel
+Job = Prepare | Encode | Draw
+ToWorker = StartWorker | Job | Leases | Cancel
 FromWorker = WorkerReady | Measured | Prepared | Drawn | PrepareFailed | WorkerPulse

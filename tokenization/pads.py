@@ -8,6 +8,7 @@ from configs.checkpoint import CheckpointError
 from tokenization.chat.errors import ChatError
 from tokenization.chat.parts import Chat, Kind, Media, Text, Turn
 from tokenization.chat.rendering import refuse_special
+from tokenization.messages import Prepared
 from tokenization.processor import Layout, Measure, Processor
 from tokenization.text.bpe import BPETokenizer
 from tokenization.text.template import ChatTemplate
@@ -69,3 +70,12 @@ def expand_pads(ids: Sequence[int], pads: Mapping[Kind, int], measures: Sequence
 def plain_positions(n: int) -> tuple[np.ndarray, int]:
     """int32 [3, n], each index three times, and the delta 0: for prompts where media count on as text does."""
     return np.broadcast_to(np.arange(n, dtype=np.int32), (3, n)).copy(), 0
+
+
+def text_only(request_id: str, ids: Sequence[int], seconds: dict[str, dict[str, float]] | None = None) -> Prepared:
+    """A prompt without media from its ids. Every family counts text on all axes alike, so it needs no processor."""
+    positions, delta = plain_positions(len(ids))
+    return Prepared(
+        request_id=request_id, input_ids=np.asarray(ids, np.int64), media=(), positions=positions,
+        position_delta=delta, seconds=seconds or {},
+    )  # fmt: skip

@@ -1,4 +1,4 @@
-"""One job of a worker: a chat becomes ids, positions and pixels in leased memory."""
+"""One job of a worker: a chat becomes ids, positions and pixels in leased memory; a text becomes ids."""
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -12,7 +12,8 @@ from tokenization.chat.parts import Boxes, Chat, Media, Text
 from tokenization.chat.rendering import MEDIA
 from tokenization.media.frame_sampling import UNBOUNDED
 from tokenization.media.source import Source, fetch_source, tracks
-from tokenization.messages import Measured, MediaItem, Prepare, Prepared, Room, StartWorker
+from tokenization.messages import Encode, Measured, MediaItem, Prepare, Prepared, Room, StartWorker
+from tokenization.pads import text_only
 from tokenization.processor import Layout, Measure, Processor, Spans, StageClock
 from tokenization.video_budget import gives_way, least, shared
 
@@ -65,6 +66,20 @@ def prepare(
         position_delta=draft.delta,
         seconds=clock.seconds,
     )
+
+
+def encode(job: Encode, start: StartWorker, processor: Processor) -> Prepared:
+    """A text as it stands: no template, and no special token. Raises ChatError."""
+    clock = StageClock()
+    _check_characters(len(job.text), start, processor)
+    with clock.stage("render"):
+        try:
+            ids = processor.tokenizer.encode(job.text)
+        except ValueError as error:
+            raise ChatError(str(error)) from None
+    if not ids:
+        raise ChatError("the prompt has no tokens; the model needs at least one to continue")
+    return text_only(job.request_id, ids, clock.seconds)
 
 
 def write_words(input_ids: np.ndarray, spans: Spans, name: str, shape: tuple[int, ...]) -> None:
@@ -191,12 +206,15 @@ def _check_count(chat: Chat, start: StartWorker) -> None:
 
 def _check_text(chat: Chat, start: StartWorker, processor: Processor) -> None:
     """Refuse by length alone what cannot fit: encoding it would take minutes."""
-    characters = sum(_length(part) for turn in chat.turns for part in turn.parts)
+    _check_characters(sum(_length(part) for turn in chat.turns for part in turn.parts), start, processor)
+
+
+def _check_characters(characters: int, start: StartWorker, processor: Processor) -> None:
     # Every token stands for at most this many characters; composing (NFC) may have made one out of four.
     most = 4 * processor.tokenizer.longest_token * start.max_model_len
     if characters > most:
         raise ChatError(
-            f"the chat holds {characters} characters of text, more than fit into the model's "
+            f"the prompt holds {characters} characters of text, more than fit into the model's "
             f"{start.max_model_len} tokens",
             code=TOO_LONG,
         )

@@ -19,7 +19,9 @@ from tokenization.messages import (
     Cancel,
     Draw,
     Drawn,
+    Encode,
     FromWorker,
+    Job,
     Leases,
     Measured,
     Prepare,
@@ -29,7 +31,7 @@ from tokenization.messages import (
     WorkerPulse,
     WorkerReady,
 )
-from tokenization.prepare import Cancelled, prepare
+from tokenization.prepare import Cancelled, encode, prepare
 from tokenization.processor import Processor
 
 PULSE_SECONDS = 0.5
@@ -41,7 +43,8 @@ _log = logging.getLogger(__name__)
 def run(channel: Channel[ToWorker], start: StartWorker, processor: Processor) -> None:
     """Serve jobs until the channel ends, then raise what ended it. Sends WorkerReady first, and pulses all the time.
 
-    StartWorker has been read. A Prepare is answered by Prepared or PrepareFailed, a Draw by Drawn or PrepareFailed.
+    StartWorker has been read. A Prepare or Encode is answered by Prepared, a Draw by Drawn, and each of
+    them by PrepareFailed where there is nothing to give.
     """
     load_decoders(processor.modalities)
     inbox = _Inbox()
@@ -74,7 +77,7 @@ def load_decoders(modalities: Collection[Kind]) -> None:
 
 
 def _answer(
-    job: Prepare | Draw, start: StartWorker, processor: Processor, channel: Channel[ToWorker], inbox: "_Inbox"
+    job: Job, start: StartWorker, processor: Processor, channel: Channel[ToWorker], inbox: "_Inbox"
 ) -> FromWorker:
     def ask(measured: Measured) -> Sequence[str]:
         channel.send(measured)
@@ -91,7 +94,13 @@ def _answer(
 
     try:
         check()
-        return draw(job, start) if isinstance(job, Draw) else prepare(job, start, processor, ask, check)
+        match job:
+            case Draw():
+                return draw(job, start)
+            case Encode():
+                return encode(job, start, processor)
+            case Prepare():
+                return prepare(job, start, processor, ask, check)
     except ChatError as error:
         return failed("bad_request", error.message, error.param, error.code)
     except Cancelled:
@@ -145,7 +154,7 @@ class _Inbox:
 
     def __init__(self) -> None:
         self._changed = threading.Condition()
-        self._jobs: deque[Prepare | Draw] = deque()
+        self._jobs: deque[Job] = deque()
         self._replies: dict[str, Leases | Cancel] = {}  # of queued and running jobs only
         self._closed: Exception | None = None
         self.running: tuple[str | None, float] = (None, 0.0)  # request and since when (monotonic)
@@ -153,7 +162,7 @@ class _Inbox:
     def put(self, message: ToWorker) -> None:
         """An answer to a job that is no longer here is dropped."""
         with self._changed:
-            if isinstance(message, Prepare | Draw):
+            if isinstance(message, Job):
                 self._jobs.append(message)
             elif isinstance(message, Leases | Cancel):
                 known = {self.running[0], *(job.request_id for job in self._jobs)}
@@ -167,7 +176,7 @@ class _Inbox:
             self._closed = reason
             self._changed.notify_all()
 
-    def next_job(self) -> Prepare | Draw:
+    def next_job(self) -> Job:
         """Wait for the oldest job; it counts as running until `finished`."""
         with self._changed:
             while not self._jobs and self._closed is None:

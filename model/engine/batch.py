@@ -24,6 +24,12 @@ def build(plan: Plan, sequences: Scheduler, block_size: int, device: torch.devic
             embeds.append(part)
         row += chunk.length
     ends = np.cumsum([chunk.length for chunk in plan.chunks])
+    firsts = ends - [chunk.length for chunk in plan.chunks]
+    # What is drawn from comes first, then the prompts' rows whose log-probabilities are wanted.
+    scored = [
+        np.arange(*chunk.scored, dtype=np.int64) + (first - chunk.start)
+        for chunk, first in zip(plan.chunks, firsts, strict=True)
+    ]
     samples = [len(chunk.draws) for chunk in plan.chunks]  # several answers draw their first token from the same row
     return ForwardBatch(
         ids=_to(np.concatenate(ids), device),
@@ -34,7 +40,7 @@ def build(plan: Plan, sequences: Scheduler, block_size: int, device: torch.devic
         block_tables=_to(_block_tables(plan), device),
         q_lens=tuple(chunk.length for chunk in plan.chunks),
         kv_lens=tuple(chunk.stop for chunk in plan.chunks),
-        sample_rows=_to(np.repeat(ends, samples).astype(np.int64) - 1, device),
+        sample_rows=_to(np.concatenate([np.repeat(ends, samples).astype(np.int64) - 1, *scored]), device),
         prompt_lens=tuple(sequences[chunk.key].n_prompt for chunk in plan.chunks),
     )
 

@@ -19,6 +19,7 @@ from model.engine.messages import (
     Generate,
     LargestItem,
     MediaRead,
+    PromptScored,
     StepDone,
     TokenEvent,
 )
@@ -56,7 +57,7 @@ class Engine:
             embedding_bytes=config.embedding_bytes,
         )
         self._scheduler = Scheduler(BlockAllocator(self.size.n_blocks, self.size.block_size), limits)
-        self._runner = Runner(model, self.size, root)
+        self._runner = Runner(model, self.size, root, min(config.max_seqs, config.max_batched_tokens))
         self._bounds = Bounds(
             vocab_size=model.vocab_size,
             hidden_size=model.hidden_size,
@@ -146,7 +147,8 @@ class Engine:
         step = StepDone(tokens=events, stats=self.stats, seconds=dict(outcome.seconds), n_tokens=n)
         ended = dict.fromkeys(event.request_id for event in events if event.finish)  # in order, each once
         done = [Finished(request_id=name, reason="done") for name in ended if name not in self._scheduler]
-        return [*read, *failed, step, *done]
+        scored = [PromptScored(request_id=name, tokens=tokens) for name, tokens in outcome.scores.items()]
+        return [*read, *failed, *scored, step, *done]
 
 
 def _failed(request_id: str, error: RequestError) -> Finished:

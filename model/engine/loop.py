@@ -72,6 +72,7 @@ def load(start: StartEngine) -> tuple[Engine, EngineReady]:
         block_size=engine.size.block_size,
         memory=memory_rows(weights.taken_bytes, engine.size, config, profile),
         max_model_len=engine.size.max_model_len,
+        media_ids=tuple(model.banned_ids),
         max_media_tokens=engine.max_media_tokens,
     )
     return engine, ready

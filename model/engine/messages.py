@@ -56,6 +56,7 @@ class Generate(msgspec.Struct, frozen=True, kw_only=True, tag=True):
 
     prepared: Prepared
     sampling: SamplingParams
+    scores_prompt: bool = False  # the log-probabilities of the prompt's own tokens are wanted, too
 
     @property
     def request_id(self) -> str:
@@ -82,6 +83,7 @@ class EngineReady(msgspec.Struct, frozen=True, kw_only=True, tag=True):
     block_size: int
     memory: tuple[tuple[str, int, str], ...]  # (line, bytes, the setting that decides it)
     max_model_len: int | None = None  # tokens of one sequence: less than asked for where the cache holds less
+    media_ids: tuple[int, ...] = ()  # pads and marks of media: never sampled, and never taken from a client
     max_media_tokens: int  # media tokens of one request: the embeddings of no more are ever kept
 
 
@@ -118,6 +120,13 @@ class StepDone(msgspec.Struct, frozen=True, kw_only=True, tag=True):
     n_tokens: int = 0  # that went through the model: of prompts, and one of each answer
 
 
+class PromptScored(msgspec.Struct, frozen=True, kw_only=True, tag=True):
+    """The next tokens of a prompt as the model predicts them, from the second on. All come before its first answer."""
+
+    request_id: str
+    tokens: tuple[Token, ...]
+
+
 class MediaRead(msgspec.Struct, frozen=True, kw_only=True, tag=True):
     """The engine has its own copy of these segments and will not open them again."""
 
@@ -144,4 +153,4 @@ class EnginePulse(msgspec.Struct, frozen=True, kw_only=True, tag=True):
 
 
 ToEngine = StartEngine | Generate | Abort
-FromEngine = EngineReady | StepDone | MediaRead | Finished | EnginePulse
+FromEngine = EngineReady | StepDone | PromptScored | MediaRead | Finished | EnginePulse

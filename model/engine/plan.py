@@ -1,7 +1,7 @@
 """The plan of one engine step and its outcome, as frozen data."""
 
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
 
 from model.engine.messages import Token
@@ -29,6 +29,7 @@ class Chunk:
     block_table: tuple[int, ...]
     samples: bool  # the chunk reaches the last known token, so the next one is drawn
     encode: tuple[int, ...]  # media whose first pad is reached in this chunk, by index
+    scored: tuple[int, int] = (0, 0)  # [first, last) of the prompt: what each gives the token after it is wanted
     index: int = 0  # of the answer
     followers: tuple[int, ...] = ()  # further answers that draw their first token from this chunk's last row
     copies: tuple[tuple[int, int], ...] = ()  # (from, to): blocks that followers get a copy of, after the forward pass
@@ -70,4 +71,5 @@ class Outcome:
     tokens: Mapping[Key, Token]  # one for each of the chunks' draws
     read: Mapping[str, tuple[str, ...]]  # request -> segments that were read to their end
     failed: Mapping[str, RequestError]
+    scores: Mapping[str, tuple[Token, ...]] = field(default_factory=dict)  # request -> what its prompt's tokens got
     seconds: Mapping[str, float]  # stage -> seconds: encode, prefill or decode, sample

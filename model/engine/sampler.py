@@ -1,11 +1,11 @@
-"""Logits to tokens, a whole batch at once; what is drawn depends on row, seed and position alone.
+"""Logits to tokens, a whole batch at once; what is drawn depends on row, seed and position alone. Scores known tokens.
 
 In the order of transformers' logits processors: model/engine/rules.py, temperature, top_k, top_p, min_p.
 """
 
 import hashlib
 import struct
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 import torch
@@ -49,6 +49,24 @@ def sample(logits: Tensor, rows: Sequence[Row], banned: Tensor | None = None) ->
             parts += [_bits(values), ids.to(torch.int32)]
     host = torch.cat(parts, dim=1).cpu().numpy()  # [S, 2 | 3 | 3 + 2 * width] int32
     return [_token(host[i], row.sampling, width) for i, row in enumerate(rows)]
+
+
+def score(
+    states: Tensor, ids: Tensor, width: int, logits_of: Callable[[Tensor], Tensor], max_rows: int
+) -> tuple[Token, ...]:
+    """Tokens that are known already, each with its log-probability and the `width` likeliest in its place.
+
+    states: [R, hidden], what each is predicted from; ids: int64 [R]. logits_of: [r, hidden] -> float32 [r, vocab],
+    called with at most `max_rows` rows, since those of a whole prompt would be gigabytes.
+    """
+    found: list[Token] = []
+    for rows, targets in zip(states.split(max_rows), ids.split(max_rows), strict=True):
+        logprobs = logits_of(rows).log_softmax(-1)
+        own = logprobs.gather(1, targets[:, None])[:, 0].tolist()
+        values, top = (part.tolist() for part in logprobs.topk(width, dim=-1))
+        for token_id, logprob, likeliest, theirs in zip(targets.tolist(), own, top, values, strict=True):
+            found.append(Token(id=token_id, logprob=logprob, top=tuple(zip(likeliest, theirs, strict=True))))
+    return tuple(found)
 
 
 def _draw(logits: Tensor, top: Tensor, likeliest: Tensor, rows: Sequence[Row]) -> Tensor:

@@ -115,6 +115,7 @@ class Scheduler:
         finishes: dict[Key, Finish | None] = {}
         for chunk in plan.without(outcome.failed).chunks:
             self[chunk.key].n_computed = chunk.stop
+            self[chunk.key].n_scored = max(self[chunk.key].n_scored, chunk.scored[1])
             for key in chunk.draws:
                 sequence, token = self[key], outcome.tokens[key].id
                 sequence.n_computed = chunk.stop
@@ -226,6 +227,7 @@ class Scheduler:
             block_table=tuple(sequence.block_table),
             samples=samples,
             encode=sequence.unread_until(stop),
+            scored=sequence.scored_until(stop),
             followers=tuple(s.index for s in followers),
             copies=tuple((sequence.block_table[-1], s.block_table[-1]) for s in followers) if cut else (),
         )

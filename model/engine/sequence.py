@@ -69,6 +69,8 @@ class Sequence:
     embedding_bytes: int  # what the request's embeddings take in host memory; reserved at its first admission
     sampling: SamplingParams
     n_tokens: int  # valid entries of ids
+    scores_prompt: bool = False  # of the first of several answers: they share the prompt
+    n_scored: int = 0  # prompt tokens whose prediction of the next one was given out: once, also after a preemption
     n_computed: int = 0  # tokens whose keys and values are in the cache
     block_table: list[int] = field(default_factory=list)
     status: Status = Status.WAITING
@@ -108,6 +110,12 @@ class Sequence:
             return prompt
         generated = np.arange(max(start, self.n_prompt), stop, dtype=np.int64) + self.position_delta
         return np.concatenate([prompt, np.broadcast_to(generated, (3, len(generated)))], axis=1)
+
+    def scored_until(self, stop: int) -> tuple[int, int]:
+        """The tokens [first, last) before `stop` whose prediction of the next prompt token is to be given out."""
+        first = max(self.n_computed, self.n_scored)
+        last = min(stop, self.n_prompt - 1) if self.scores_prompt else 0
+        return (first, last) if first < last else (0, 0)
 
     def unread_until(self, stop: int) -> tuple[int, ...]:
         """Indices of the media that the tokens before `stop` need and that are not encoded yet."""

@@ -88,6 +88,17 @@ class MultimodalLM:
 
     def forward(self, batch: ForwardBatch, kv: KVCache) -> Tensor:
         """float32 logits [S, vocab] of `batch.sample_rows`; writes the batch's keys and values into `kv`."""
+        return self.logits(self.states(batch, kv))
+
+    def logits(self, states: Tensor) -> Tensor:
+        """Of some or all rows of `states`: float32 [S, vocab]."""
+        with torch.inference_mode():
+            if states.shape[0] == 0:
+                return torch.empty((0, self.vocab_size), dtype=torch.float32, device=states.device)
+            return self.head(states).float()
+
+    def states(self, batch: ForwardBatch, kv: KVCache) -> Tensor:
+        """[S, hidden] of `batch.sample_rows`, before the head; writes the batch's keys and values into `kv`."""
         with torch.inference_mode():
             x = F.embedding(batch.ids, self.embed)  # [T, hidden]
             if batch.media_embeds is not None:
@@ -96,7 +107,4 @@ class MultimodalLM:
             attend = self.ops.plan_attention(batch.q_lens, batch.kv_lens, batch.block_tables, block_size)
             angles = self.rope.angles(batch)
             scales = self.logn.scales(batch) if self.logn else None
-            states = self.decoder(x, angles, kv, batch.slots, attend, batch.sample_rows, scales)  # [S, hidden]
-            if states.shape[0] == 0:
-                return torch.empty((0, self.vocab_size), dtype=torch.float32, device=x.device)
-            return self.head(states).float()
+            return self.decoder(x, angles, kv, batch.slots, attend, batch.sample_rows, scales)

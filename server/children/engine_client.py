@@ -14,7 +14,9 @@ from model.engine.messages import (
     FromEngine,
     Generate,
     MediaRead,
+    PromptScored,
     StepDone,
+    Token,
     TokenEvent,
 )
 from server.children.background import Background
@@ -46,6 +48,7 @@ class Stream:
         """n: answers that it will have."""
         self.request_id = request_id
         self.ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()  # the engine holds nothing of it
+        self.prompt: list[Token] = []  # from its second token on, where they are scored; whole before the first answer
         self._unfinished = set(range(n))  # answers whose last token has not been seen
         self._events: list[TokenEvent] = []
         self._failure: Exception | None = None
@@ -150,6 +153,9 @@ class EngineClient:
                 self._on_step_done(message)
             case EnginePulse():
                 self._pulse = message
+            case PromptScored():
+                if (scored := self._inside.get(message.request_id)) is not None:
+                    scored.prompt.extend(message.tokens)
             case MediaRead():
                 if message.request_id in self._inside:
                     self._on_media_read(message.request_id, message.names)

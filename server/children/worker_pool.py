@@ -16,6 +16,7 @@ from tokenization.messages import (
     Cancel,
     Draw,
     Drawn,
+    Encode,
     FromWorker,
     Leases,
     Measured,
@@ -26,6 +27,7 @@ from tokenization.messages import (
     WorkerPulse,
     WorkerReady,
 )
+from tokenization.messages import Job as WorkerJob
 
 log = logging.getLogger("pixelferry")
 
@@ -41,7 +43,7 @@ class WorkerDied(Exception):
 
 
 class Job:
-    """One chat or drawing at one worker, from Prepare or Draw to its answer or the worker's death."""
+    """One chat, text or drawing at one worker, from Prepare, Encode or Draw to its answer or the worker's death."""
 
     def __init__(self, request_id: str, media_seconds: float) -> None:
         self.request_id = request_id
@@ -119,7 +121,7 @@ class WorkerSlot:
         allowed = self._pool.step_seconds + (self.job.media_seconds if self.job else 0.0)
         return f"{self._busy_seconds:.0f} s on one job" if self._busy_seconds > allowed else None
 
-    async def send(self, message: Prepare | Draw | Leases | Cancel) -> None:
+    async def send(self, message: WorkerJob | Leases | Cancel) -> None:
         """Say something; a worker that died meanwhile is reported by its job, not here."""
         if self._state.child is not None:
             try:
@@ -176,6 +178,9 @@ class WorkerPool:
         prepare = Prepare(request_id=request_id, chat=chat, count_only=count_only, room=room)
         return await self._hand(prepare, seconds)
 
+    async def encode(self, message: Encode) -> tuple[WorkerSlot, Job]:
+        return await self._hand(message, 0.0)
+
     async def draw(self, message: Draw) -> tuple[WorkerSlot, Job]:
         return await self._hand(message, SECONDS_PER_MEDIUM)
 
@@ -202,7 +207,7 @@ class WorkerPool:
         if self.crash_looping:
             self.gate.fail(WorkerDied())
 
-    async def _hand(self, message: Prepare | Draw, media_seconds: float) -> tuple[WorkerSlot, Job]:
+    async def _hand(self, message: WorkerJob, media_seconds: float) -> tuple[WorkerSlot, Job]:
         slot = await self._enter()
         job = Job(message.request_id, media_seconds)
         slot.job = job

@@ -1,12 +1,15 @@
-"""Parts of an answer that both dialects write alike: token counts, what was made smaller, log-probabilities."""
+"""Parts of answers: token counts, what was made smaller, log-probabilities in two forms, the fingerprint."""
 
-from collections.abc import Mapping
+import hashlib
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from model.engine.messages import Token
 from tokenization.chat.parts import Kind
 from tokenization.messages import Prepared, Reduced
 from tokenization.text.tokenizer import Tokenizer
+
+LEAST_LOGPROB = -9999.0  # vLLM's
 
 
 def usage(prepared: Prepared, n_tokens: int) -> dict[str, Any]:
@@ -18,19 +21,21 @@ def usage(prepared: Prepared, n_tokens: int) -> dict[str, Any]:
     for item in prepared.media:
         counts[item.kind] += sum(length for _, length in item.spans)
     details = {f"{kind}_tokens": n for kind, n in counts.items() if n or kind == "image"}
-    details["cached_tokens"] = 0  # each prompt is computed whole
-    n_prompt = len(prepared.input_ids)
     reduced = [
         {"index": index, "param": item.param, "kind": item.kind, **reduced_json(item.reduced)}
         for index, item in enumerate(prepared.media)
         if item.reduced is not None
     ]
+    return total(len(prepared.input_ids), n_tokens, details) | ({"reduced_media": reduced} if reduced else {})
+
+
+def total(n_prompt: int, n_tokens: int, details: Mapping[str, int]) -> dict[str, Any]:
+    """Token counts of one or more prompts and of their answers. details: parts of the prompts."""
     return {
         "prompt_tokens": n_prompt,
         "completion_tokens": n_tokens,
         "total_tokens": n_prompt + n_tokens,
-        "prompt_tokens_details": details,
-        **({"reduced_media": reduced} if reduced else {}),
+        "prompt_tokens_details": {**details, "cached_tokens": 0},  # each prompt is computed whole
     }
 
 
@@ -68,6 +73,49 @@ def logprob_entries(
 
 
 def _spelled(token_id: int, logprob: float | None, tokenizer: Tokenizer, as_ids: bool) -> dict[str, Any]:
-    spelling = tokenizer.token_bytes(token_id)
-    token = f"token_id:{token_id}" if as_ids else spelling.decode("utf-8", "replace")
-    return {"token": token, "logprob": logprob, "bytes": list(spelling)}
+    spelling = list(tokenizer.token_bytes(token_id))
+    return {"token": readable(token_id, tokenizer, as_ids=as_ids), "logprob": logprob, "bytes": spelling}
+
+
+def legacy_logprobs(
+    tokens: Sequence[Token], tokenizer: Tokenizer, offset: int, *, as_ids: bool = False
+) -> dict[str, list[Any]]:
+    """Four lists with an entry for each token, as OpenAI's completions have them.
+
+    offset: characters of the tokens before. The likeliest tokens of a place always have the token itself beside them.
+    With `as_ids` a token is named "token_id:" and its id; the offsets are those of the text all the same.
+    """
+    offsets = [offset]
+    for token in tokens:
+        offsets.append(offsets[-1] + len(readable(token.id, tokenizer)))
+    return {
+        "tokens": [readable(token.id, tokenizer, as_ids=as_ids) for token in tokens],
+        "token_logprobs": [_finite(token.logprob) for token in tokens],
+        "top_logprobs": [_likeliest(token, tokenizer, as_ids) for token in tokens],
+        "text_offset": offsets[:-1],
+    }
+
+
+def _likeliest(token: Token, tokenizer: Tokenizer, as_ids: bool) -> dict[str, float | None] | None:
+    """By text; of two ids that read alike the likelier one. None where the token was not predicted."""
+    if token.logprob is None:
+        return None
+    found: dict[str, float | None] = {}
+    for token_id, logprob in (*token.top, (token.id, token.logprob)):
+        found.setdefault(readable(token_id, tokenizer, as_ids=as_ids), _finite(logprob))
+    return found
+
+
+def _finite(logprob: float | None) -> float | None:
+    """JSON has no infinity."""
+    return None if logprob is None else max(logprob, LEAST_LOGPROB)
+
+
+def readable(token_id: int, tokenizer: Tokenizer, *, as_ids: bool = False) -> str:
+    """A token as text; U+FFFD for bytes that are no whole character. With `as_ids` "token_id:" and its id."""
+    return f"token_id:{token_id}" if as_ids else tokenizer.token_bytes(token_id).decode("utf-8", "replace")
+
+
+def system_fingerprint(version: str, model: str, dtype: str) -> str:
+    """The same as long as the server's version, the model and its arithmetic are."""
+    return "fp_" + hashlib.blake2b("\0".join((version, model, dtype)).encode(), digest_size=5).hexdigest()

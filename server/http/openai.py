@@ -30,6 +30,11 @@ class StreamOptions(BaseModel):
     include_usage: bool | None = None
     continuous_usage_stats: bool | None = None
 
+    @property
+    def usage_so_far(self) -> bool:
+        """Whether each chunk has the usage up to there."""
+        return bool(self.include_usage and self.continuous_usage_stats)
+
 
 class CompletionBody(SamplingRequest):
     """What is honoured of OpenAI's chat completion request, but for the prompt's form. Others are ignored."""
@@ -57,9 +62,7 @@ def read_openai(raw: bytes, request_id: str) -> ChatRequest:
         raise invalid_request("the body must be a JSON object", code="invalid_json")
     refuse_unsupported(found)
     body = validated(lambda: CompletionBody.model_validate(found))
-    if found.get("stream_options") and not body.stream:
-        raise invalid_request("stream_options: they need stream: true", "stream_options")
-    options = body.stream_options or StreamOptions()
+    options = read_options(found, body.stream_options)
     return ChatRequest(
         id=request_id,
         chat=with_rendering(chat_from_openai(body.messages), found),
@@ -68,10 +71,17 @@ def read_openai(raw: bytes, request_id: str) -> ChatRequest:
         sampling=body.alone(),
         stream=bool(body.stream),
         include_usage=bool(options.include_usage),
-        usage_so_far=bool(options.include_usage and options.continuous_usage_stats),
+        usage_so_far=options.usage_so_far,
         token_ids=bool(body.return_token_ids),
         tokens_as_ids=bool(body.return_tokens_as_token_ids),
     )
+
+
+def read_options(body: Mapping[str, Any], options: StreamOptions | None) -> StreamOptions:
+    """What a body, of which these are the options, wants of its stream. Raises Refusal where there is none."""
+    if body.get("stream_options") and not body.get("stream"):
+        raise invalid_request("stream_options: they need stream: true", "stream_options")
+    return options or StreamOptions()
 
 
 class CompletionSerializer:
@@ -81,10 +91,13 @@ class CompletionSerializer:
     first token.
     """
 
-    def __init__(self, request: ChatRequest, card: ModelCard) -> None:
+    def __init__(self, request: ChatRequest, card: ModelCard, *, fingerprint: str) -> None:
         self._asked = request
         self._card = card
-        self._head = {"id": f"chatcmpl-{request.id}", "created": int(time.time()), "model": card.name}
+        self._head = {
+            "id": f"chatcmpl-{request.id}", "created": int(time.time()), "model": card.name,
+            "system_fingerprint": fingerprint,
+        }  # fmt: skip
         self._every_token = request.sampling.logprobs or request.token_ids  # is shown, also without a text
         self._text_alone = not (self._every_token or request.usage_so_far)
         self._prefix = b"data: " + encode({**self._head, "object": CHUNK})[:-1] + b',"choices":[{"index":'

@@ -1,37 +1,122 @@
-"""POST /tokenize: a chat in either dialect, and its ids and counts."""
+"""POST /tokenize and /detokenize: a chat or a text becomes its ids and counts, and ids become text again."""
 
+from dataclasses import dataclass, replace
 from typing import Any
 
-from server.http.answer_fields import reduced_json
+from server.http.answer_fields import readable, reduced_json
 from server.http.bodies import model_of, object_or_inputs, parsed
+from server.http.completions import token_ids
 from server.http.native import native_chat
-from server.http.vllm_fields import refuse_unsupported
+from server.http.vllm_fields import COMPLETION_FIELDS, refuse_unsupported
+from server.metrics import Tally
 from server.requests.refusal import invalid_request
 from server.requests.request import ChatRequest
 from tokenization.chat.dialects import chat_from_openai
+from tokenization.chat.parts import RawPrompt
 from tokenization.chat.rendering import with_rendering
 from tokenization.messages import Prepared
+from tokenization.text.detokenize import whole_text
+from tokenization.text.tokenizer import Tokenizer
+
+SPELLED = "return_token_strs"
 
 
-def read_tokenize(raw: bytes, request_id: str) -> ChatRequest:
-    """The body of POST /tokenize, in either dialect: `messages`, or what /chat takes. Raises Refusal, ChatError."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CountRequest:
+    """What is counted, and whether each token is shown as text."""
+
+    request: ChatRequest
+    spelled: bool = False
+
+    @property
+    def id(self) -> str:
+        return self.request.id
+
+    @property
+    def model(self) -> str | None:
+        return self.request.model
+
+    def with_tally(self, tally: Tally) -> "CountRequest":
+        return replace(self, request=self.request.with_tally(tally))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class IdsRequest:
+    """Token ids of which the text is asked for."""
+
+    id: str
+    model: str | None
+    ids: tuple[int, ...]
+
+    def with_tally(self, tally: Tally) -> "IdsRequest":
+        return self  # no model reads them
+
+
+def read_tokenize(raw: bytes, request_id: str) -> CountRequest:
+    """The body of POST /tokenize: `messages`, `prompt`, or what /chat takes. Raises Refusal, ChatError."""
     body = object_or_inputs(parsed(raw))
-    if "messages" not in body:
-        return native_chat(body, request_id)
+    if "messages" not in body and "prompt" not in body:
+        return CountRequest(request=native_chat(body, request_id))
     model = model_of(body)
-    if not isinstance(body["messages"], list):
-        raise invalid_request("must be a list", "messages")
-    refuse_unsupported(body)
-    chat = with_rendering(chat_from_openai(body["messages"]), body)
-    return ChatRequest(id=request_id, chat=chat, chat_param="messages", model=model)
+    spelled = body.get(SPELLED)
+    if spelled is not None and not isinstance(spelled, bool):
+        raise invalid_request(f"{SPELLED}: must be true or false", SPELLED)
+    if "prompt" in body:
+        request = ChatRequest(id=request_id, chat=_text(body), chat_param="prompt", model=model)
+    else:
+        if not isinstance(body["messages"], list):
+            raise invalid_request("must be a list", "messages")
+        refuse_unsupported(body)
+        chat = with_rendering(chat_from_openai(body["messages"]), body)
+        request = ChatRequest(id=request_id, chat=chat, chat_param="messages", model=model)
+    return CountRequest(request=request, spelled=bool(spelled))
 
 
-def token_counts(prepared: Prepared, max_model_len: int) -> dict[str, Any]:
-    """The answer: the prompt's ids, and how many of them each medium has, and what the server's bounds took from it."""
+def _text(body: dict[str, Any]) -> RawPrompt:
+    if "messages" in body:
+        raise invalid_request("prompt: stands beside messages; give one of the two", "prompt")
+    if not isinstance(body["prompt"], str) or not body["prompt"]:
+        raise invalid_request("prompt: must be a text that is not empty", "prompt")
+    refuse_unsupported(body, COMPLETION_FIELDS)
+    return RawPrompt(text=body["prompt"])
+
+
+def token_counts(prepared: Prepared, max_model_len: int, tokenizer: Tokenizer | None = None) -> dict[str, Any]:
+    """The answer: the prompt's ids, and how many of them each medium has, and what the server's bounds took from it.
+
+    tokenizer: None where no texts of the tokens were asked for. The ids stand there twice: `tokens` is vLLM's name.
+    """
     media = [
         {"kind": item.kind, "tokens": sum(n for _, n in item.spans)}
         | ({"reduced": reduced_json(item.reduced)} if item.reduced else {})
         for item in prepared.media
     ]
     ids = prepared.input_ids.tolist()
-    return {"ids": ids, "count": len(ids), "media": media, "max_model_len": max_model_len}
+    strings = None if tokenizer is None else [readable(token_id, tokenizer) for token_id in ids]
+    return {
+        "ids": ids,
+        "count": len(ids),
+        "media": media,
+        "max_model_len": max_model_len,
+        "tokens": ids,
+        "token_strs": strings,
+    }
+
+
+def read_detokenize(raw: bytes, request_id: str) -> IdsRequest:
+    """The body of POST /detokenize. Raises Refusal."""
+    body = parsed(raw)
+    if not isinstance(body, dict):
+        raise invalid_request("the body must be a JSON object", code="invalid_json")
+    return IdsRequest(id=request_id, model=model_of(body), ids=token_ids(body.get("tokens"), "tokens"))
+
+
+def detokenized(request: IdsRequest, tokenizer: Tokenizer, vocab_size: int, max_model_len: int) -> dict[str, Any]:
+    """The answer: the text that the ids spell, special tokens by their names. Raises Refusal."""
+    if len(request.ids) > max_model_len:
+        message = f"tokens: holds {len(request.ids)} ids; this server takes {max_model_len} at once"
+        raise invalid_request(message, "tokens", "context_length_exceeded")
+    if max(request.ids) >= vocab_size:
+        message = f"tokens: the vocabulary of this model has the ids 0 to {vocab_size - 1}, not {max(request.ids)}"
+        raise invalid_request(message, "tokens")
+    return {"prompt": whole_text(tokenizer, request.ids)}

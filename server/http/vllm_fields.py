@@ -5,7 +5,7 @@ The list is that of `ChatCompletionRequest` in vLLM's main branch of August 2026
 that vLLM never took but that a client would believe in.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -22,9 +22,9 @@ class VllmField:
     neutral: tuple[Any, ...] = ()  # refused: the JSON values, besides null, that change nothing and pass
 
 
-def refuse_unsupported(body: Mapping[str, Any]) -> None:
-    """Raise Refusal for the first field that would change the answer and is not supported."""
-    for field in FIELDS:
+def refuse_unsupported(body: Mapping[str, Any], fields: Sequence[VllmField] | None = None) -> None:
+    """Raise Refusal for the first of `fields` (None: `FIELDS`) that would change the answer and is not supported."""
+    for field in FIELDS if fields is None else fields:
         if field.treatment != "refused" or field.name not in body:
             continue
         value = body[field.name]
@@ -120,3 +120,12 @@ FIELDS: tuple[VllmField, ...] = (
     *_ignored("the chat route of vLLM ignores it too", "return_token_offsets", "return_mm_kwargs"),
     *_ignored("no routed experts are returned", "routed_experts_prompt_start"),
 )  # fmt: skip
+
+# Of POST /v1/completions, which has no template: the same, but for these.
+COMPLETION_FIELDS: tuple[VllmField, ...] = (
+    *(field for field in FIELDS if field.name not in ("echo", "add_special_tokens")),
+    *_honoured("the prompt stands in front of each answer", "echo"),
+    *_ignored("the vocabularies here put no token around a text", "add_special_tokens"),
+    *_refused("not supported: these models continue a text, they do not fill gaps", "suffix", neutral=("",)),
+    *_refused("not supported; give the prompt as text or token ids", "prompt_embeds"),
+)

@@ -23,6 +23,7 @@ class Delta:
     finish: Finish | None = None
     grounded: Grounded | None = None  # with the finish, where it was asked for
     index: int = 0  # of the answer, where a chat has several
+    prompt: tuple[Token, ...] = ()  # of the prompt, from its second on: with the first delta of all, where wanted
     cut: bool = False  # a stop string ended it: the engine does not know
 
 
@@ -30,6 +31,7 @@ def joined(deltas: Sequence[Delta]) -> Delta:
     """The whole answer that these lengthened, one after the other."""
     return replace(
         deltas[-1],
+        prompt=deltas[0].prompt,
         text="".join(delta.text for delta in deltas),
         tokens=tuple(token for delta in deltas for token in delta.tokens),
     )
@@ -45,6 +47,7 @@ def answers_of(deltas: Sequence[Delta]) -> list[Delta]:
 
 # Where the deltas of one request go, each with the prompt that it answers.
 Emit = Callable[[Prepared, Delta], Awaitable[None]]
+Accept = Callable[[Prepared], Awaitable[None]]
 
 
 class Answer:
@@ -89,9 +92,13 @@ class Answer:
         return text if hit or self._stops is None else text + self._stops.flush()
 
 
-def push(answers: Sequence[Answer], events: Sequence[TokenEvent]) -> list[Delta]:
-    """The next delta of each of a chat's answers that the tokens lengthen, in order of their index."""
+def push(answers: Sequence[Answer], events: Sequence[TokenEvent], prompt: Sequence[Token] = ()) -> list[Delta]:
+    """The next delta of each of a chat's answers that the tokens lengthen, in order of their index.
+
+    prompt: goes with the first one.
+    """
     found: dict[int, list[TokenEvent]] = {}
     for event in events:
         found.setdefault(event.index, []).append(event)
-    return [answers[i].push(found[i]) for i in sorted(found) if answers[i].finish is None]
+    deltas = [answers[i].push(found[i]) for i in sorted(found) if answers[i].finish is None]
+    return [replace(deltas[0], prompt=tuple(prompt)), *deltas[1:]] if prompt and deltas else deltas

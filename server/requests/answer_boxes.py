@@ -6,7 +6,7 @@ from typing import Any, Literal
 import msgspec
 
 from tokenization.chat.grounding import Box, find_boxes
-from tokenization.chat.parts import Chat, Media
+from tokenization.chat.parts import Media, Prompt
 from tokenization.messages import Draw, Drawn, Prepared, PrepareFailed
 
 Grounding = Literal["none", "boxes", "drawn"]  # what a request wants to know
@@ -26,7 +26,7 @@ class Grounded:
         return body
 
 
-def boxes_of(text: str, chat: Chat, prepared: Prepared) -> tuple[Box, ...]:
+def boxes_of(text: str, chat: Prompt, prepared: Prepared) -> tuple[Box, ...]:
     """The boxes in an answer's text, on the latest picture. Pictures are counted from the first one of `chat`.
 
     Pictures that the model's window dropped are the oldest; `prepared` does not hold them. Videos and sounds are not
@@ -37,12 +37,12 @@ def boxes_of(text: str, chat: Chat, prepared: Prepared) -> tuple[Box, ...]:
     return find_boxes(text, [(0, 0)] * dropped + sizes) if sizes else ()
 
 
-def drawing_of(request_id: str, chat: Chat, boxes: tuple[Box, ...]) -> Draw:
+def drawing_of(request_id: str, chat: Prompt, boxes: tuple[Box, ...]) -> Draw:
     """The worker's job: all boxes lie on one picture."""
     return Draw(request_id=request_id, media=_pictures(chat)[boxes[0].picture], boxes=boxes)
 
 
-def _pictures(chat: Chat) -> list[Media]:
+def _pictures(chat: Prompt) -> list[Media]:
     return [medium for medium in chat.media if medium.kind == "image"]
 
 

@@ -1,20 +1,20 @@
 """One request for an answer, as both dialects end in it."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from server.metrics import Tally
 from server.requests.answer_boxes import Grounding
 from server.requests.sampling import SamplingRequest
-from tokenization.chat.parts import Chat
+from tokenization.chat.parts import Prompt
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChatRequest:
-    """A chat with what its client wants of the answer, read and checked field by field."""
+    """A chat, or a text to continue, with what its client wants of the answer, read and checked field by field."""
 
     id: str  # ours, never the client's: it stands in the answer, in errors, in logs and in the path file's name
-    chat: Chat
-    chat_param: str  # "messages" or "inputs": what an error about the whole chat names
+    chat: Prompt
+    chat_param: str  # "messages", "inputs" or "prompt": what an error about the whole of it names
     model: str | None = None  # as the client named it
     sampling: SamplingRequest = SamplingRequest()
     stream: bool = False
@@ -23,7 +23,11 @@ class ChatRequest:
     token_ids: bool = False  # the ids of prompt and answer are shown
     tokens_as_ids: bool = False  # log-probabilities name a token by its id
     grounding: Grounding = "none"
+    scores_prompt: bool = False  # the log-probabilities of the prompt's own tokens are wanted, too
     tally: Tally = field(default_factory=Tally)  # of the HTTP request that it came with
+
+    def with_tally(self, tally: Tally) -> "ChatRequest":
+        return replace(self, tally=tally)
 
     def parameter(self, name: str) -> str:
         """Where a parameter of sampling stands in the body."""

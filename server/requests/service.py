@@ -12,18 +12,20 @@ from server.children.engine_client import EngineClient, EngineDied, EngineFailed
 from server.children.worker_pool import Job, WorkerDied, WorkerPool, WorkerSlot
 from server.metrics import Metrics, Stopwatch
 from server.requests.admission import Admission
-from server.requests.answer import Answer, Emit, push
+from server.requests.answer import Accept, Answer, Emit, push
 from server.requests.answer_boxes import drawing_of, not_drawn
 from server.requests.bad_words import spellings
 from server.requests.grounded_deltas import with_boxes
 from server.requests.model_card import ModelCard
+from server.requests.prompts import check_ids
 from server.requests.refusal import Refusal, internal, invalid_request, listed, unavailable
 from server.requests.request import ChatRequest
 from server.requests.segments import Segments, check_media_tokens, without_room
 from shm import NeverFits, PoolFull
 from tokenization.chat.grounding import Box
-from tokenization.chat.parts import Chat
-from tokenization.messages import Drawn, Measured, Prepared, PrepareFailed, Room
+from tokenization.chat.parts import Prompt, RawPrompt
+from tokenization.messages import Drawn, Encode, Measured, Prepared, PrepareFailed, Room
+from tokenization.pads import text_only
 
 log = logging.getLogger("pixelferry")
 
@@ -67,8 +69,10 @@ class RequestService:
         info, limit = self.engine.info, self.card.max_model_len
         return min(limit, info.max_model_len or limit) if info else limit
 
-    async def run(self, request: ChatRequest, emit: Emit) -> None:
-        """Answer one chat by `emit`. Raises Refusal. Cancelled when the client has left or the server stops.
+    async def run(self, request: ChatRequest, emit: Emit, accept: Accept | None = None) -> None:
+        """Answer one prompt by `emit`. Raises Refusal. Cancelled when the client has left or the server stops.
+
+        `accept` is awaited before anything is computed for a prompt that nothing speaks against.
 
         However it ends, every segment of the request is retired before the next thing happens on the pool, and lent
         again once nobody has it open.
@@ -81,12 +85,15 @@ class RequestService:
             with self.admission.enter():
                 prepared = await self._prepare(request, resources)
                 room = self._room(request, prepared)
+                if accept is not None:
+                    await accept(prepared)
                 watch.prompt(prepared)
                 if request.grounding != "none" and self.card.supports_grounding:
                     draw = functools.partial(self._draw, request, resources)
                     emit = with_boxes(emit, request, draw)
                 sampling = self.card.defaults.sampling(request.sampling, room, bad_words)
-                await self._generate(request, Generate(prepared=prepared, sampling=sampling), resources, emit, watch)
+                generate = Generate(prepared=prepared, sampling=sampling, scores_prompt=request.scores_prompt)
+                await self._generate(request, generate, resources, emit, watch)
         except Refusal:
             watch.end("error")
             raise
@@ -97,7 +104,7 @@ class RequestService:
             self._release(request.id, resources)
 
     async def count(self, request: ChatRequest) -> Prepared:
-        """The ids of a chat: nothing is leased, or decoded but sounds and a frame of each video. Raises Refusal."""
+        """The ids of a prompt: nothing is leased, or decoded but sounds and a frame of each video. Raises Refusal."""
         self._check_media(request.chat)
         resources = RequestResources()
         try:
@@ -110,12 +117,13 @@ class RequestService:
 
     def _check(self, request: ChatRequest) -> None:
         self._check_media(request.chat)
+        check_ids(request.chat, self.engine.info, request.chat_param)
         self._check_parameters(request)
         if request.grounding == "drawn" and not self.card.supports_grounding:
             message = "this model's answers hold no boxes"
             raise invalid_request(message, "parameters.draw_boxes", "unsupported_parameter")
 
-    def _check_media(self, chat: Chat) -> None:
+    def _check_media(self, chat: Prompt) -> None:
         for medium in chat.media:  # how many may be is for the worker to say: a model's window may drop some
             if medium.kind not in self.card.modalities:
                 taken = ", ".join(["text", *sorted(self.card.modalities)])
@@ -142,12 +150,12 @@ class RequestService:
     async def _prepare(
         self, request: ChatRequest, resources: RequestResources, *, count_only: bool = False
     ) -> Prepared:
-        """A worker's answer; a second worker is asked when the first one dies. Raises Refusal."""
+        """A worker's answer; a second worker is asked when the first one dies. Ids need none. Raises Refusal."""
+        if isinstance(request.chat, RawPrompt) and request.chat.ids is not None:
+            return text_only(request.id, request.chat.ids)
         for _ in range(ATTEMPTS):
             try:
-                slot, job = await self.workers.begin(
-                    request.id, request.chat, room=self._room_now(), count_only=count_only
-                )
+                slot, job = await self._begin(request, count_only)
                 resources.jobs.append((slot, job))
                 return await self._converse(slot, job, request, resources)
             except WorkerDied:
@@ -156,6 +164,11 @@ class RequestService:
                     self.segments.retire(request.id)
                     await self.segments.settle(request.id)
         raise internal("the request could not be prepared: two workers died of it", "worker_died")
+
+    async def _begin(self, request: ChatRequest, count_only: bool) -> tuple[WorkerSlot, Job]:
+        if isinstance(request.chat, RawPrompt):
+            return await self.workers.encode(Encode(request_id=request.id, text=request.chat.text))
+        return await self.workers.begin(request.id, request.chat, room=self._room_now(), count_only=count_only)
 
     def _room_now(self) -> Room:
         """What a video of this request may fill, so that it is not refused further on."""
@@ -213,7 +226,8 @@ class RequestService:
                 events = await stream.next()
                 if not events:
                     raise internal("the engine ended this request before its last token")
-                deltas = push(answers, events)
+                deltas = push(answers, events, stream.prompt)
+                stream.prompt = []
                 watch.tokens(sum(len(delta.tokens) for delta in deltas))
                 for delta in deltas:
                     if delta.finish is not None:

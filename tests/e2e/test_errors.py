@@ -14,6 +14,7 @@ from tests.e2e.running import RunningServer, data_url, picture, until
 
 IMAGE = data_url(picture(60, 60))
 NATIVE, OPENAI, TOKENIZE = "/chat", "/v1/chat/completions", "/tokenize"
+COMPLETE, DETOKENIZE = "/v1/completions", "/detokenize"
 
 
 def native(**parameters: Any) -> dict[str, Any]:
@@ -139,15 +140,20 @@ def test_a_bad_request_names_its_field(server: RunningServer, url: str, body: An
 
 
 @pytest.mark.parametrize("raw", [b"", b"{", b'{"messages": [}', b"\xff\xfe", b'{"inputs": [{"text": "\\ud800"}]}'])
-@pytest.mark.parametrize("url", [NATIVE, OPENAI, TOKENIZE])
+@pytest.mark.parametrize("url", [NATIVE, OPENAI, TOKENIZE, COMPLETE, DETOKENIZE])
 def test_what_is_no_json_is_refused(server: RunningServer, url: str, raw: bytes) -> None:
     assert refused(server.http.post(url, content=raw, headers=JSON), 400)["code"] in ("invalid_json", None)
 
 
-@pytest.mark.parametrize("url", [NATIVE, OPENAI, TOKENIZE])
+@pytest.mark.parametrize("url", [NATIVE, OPENAI, TOKENIZE, COMPLETE, DETOKENIZE])
 def test_a_body_must_be_declared_as_json(server: RunningServer, url: str) -> None:
     """Else any web page could make a visitor's browser ask a server on its own machine."""
-    body = json.dumps({**messages(), "max_tokens": 1} if url == OPENAI else {"inputs": [{"text": "Hi"}]})
+    good: dict[str, Any] = {
+        OPENAI: messages(),
+        COMPLETE: {"prompt": "Hi", "max_tokens": 1},
+        DETOKENIZE: {"tokens": [5]},
+    }
+    body = json.dumps(good.get(url, {"inputs": [{"text": "Hi"}]}))
     for kind in (None, "text/plain", "application/x-www-form-urlencoded", "application/jsonp"):
         error = refused(server.http.post(url, content=body, headers={"content-type": kind} if kind else {}), 400)
         assert error["code"] == "unsupported_media_type" and "application/json" in error["message"]

@@ -80,6 +80,16 @@ def test_the_clients_own_id_finds_it_too(silent: RunningServer) -> None:
     assert re.search(r" request_id=[0-9a-f]{24} x_request_id=theirs-2 ", line_of(silent, "theirs-2"))
 
 
+@pytest.mark.parametrize("stream", [False, True])
+def test_the_line_of_several_prompts_counts_them_all(server: RunningServer, stream: bool) -> None:
+    body = {"prompt": ["one", [5, 6, 7]], "max_tokens": 3, "ignore_eos": True, "stream": stream}
+    answer = server.http.post("/v1/completions", json=body)
+    n_prompt = server.http.post("/tokenize", json={"prompt": "one"}).json()["count"] + 3
+    line = line_of(server, answer.headers["x-request-id"])
+    assert "POST /v1/completions 200 " in line and " first_token_seconds=" in line
+    assert f" prompt_tokens={n_prompt} generation_tokens=6" in line
+
+
 def test_a_full_queue_and_a_killed_engine_are_found_by_their_ids(silent: RunningServer) -> None:
     with ThreadPoolExecutor(2) as pool:
         stream = LongStream(silent)
@@ -168,6 +178,9 @@ def fields_everywhere(client: httpx.Client) -> None:
         client.post("/v1/chat/completions", json={"messages": value})
         client.post("/chat", json={"inputs": value})
         client.post("/tokenize", json=value)
+        client.post("/v1/completions", json={"prompt": value, "max_tokens": 1, "echo": True, "logprobs": 1})
+        client.post("/tokenize", json={"prompt": value})
+        client.post("/detokenize", json={"tokens": value})
     client.post("/chat", content=f'{{"inputs": "{SECRET}'.encode(), headers=JSON)
 
 

@@ -53,7 +53,10 @@ def test_health(server: RunningServer) -> None:
     assert ready.json()["status"] == "ready" and ready.json()["workers_up"] == 2
 
 
-@pytest.mark.parametrize("url", ["/health/live", "/health/ready", "/v1/models", "/v1/models/tiny", "/metrics"])
+@pytest.mark.parametrize(
+    "url",
+    ["/health", "/health/live", "/health/ready", "/v1/models", "/v1/models/tiny", "/version", "/load", "/metrics"],
+)
 def test_head_is_get_without_the_body(server: RunningServer, url: str) -> None:
     answer, full = server.http.head(url), server.http.get(url)
     assert answer.status_code == 200 and answer.content == b""

@@ -39,7 +39,7 @@ def served(monkeypatch: pytest.MonkeyPatch, failure: BaseException | None = None
 def test_who_asks_for_the_usage_gets_it(args: list[str], capsys: Captured) -> None:
     assert program.main(args) == 0
     shown = capsys.readouterr()
-    assert shown.out.startswith("usage: ") and shown.err == ""
+    assert shown.out.startswith("usage: pixelferry COMMAND\n") and shown.err == ""
     assert all(word in shown.out for word in ("serve", "models", "--version"))
 
 

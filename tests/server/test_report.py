@@ -9,7 +9,8 @@ import pytest
 
 from configs.settings import load_config
 from configs.table import SETTINGS
-from server.report import describe, version
+from configs.version import version
+from server.report import describe
 from server.threads import Threads
 from tests.server.doubles import card
 from tokenization.text.bpe import BPETokenizer

@@ -10,7 +10,7 @@ import pytest
 from configs.serve import HttpConfig, ModelConfig, ServeConfig, ShmConfig
 from server import run as program
 from server.children.supervisor import StartFailed
-from server.http.keys import ApiKeys
+from server.http.middleware.keys import ApiKeys
 from server.listening import listen
 from server.run import serve
 from shm import Owner

@@ -13,9 +13,10 @@ from tests.samples.pictures import bomb_png, encoded, photo
 from tests.tokenization.worker_harness import WorkerHarness, url, worker_harness_at
 from tokenization.chat.dialects import chat_from_openai
 from tokenization.chat.errors import ChatError
-from tokenization.messages import Measured, Prepare
-from tokenization.prepare import Cancelled, prepare, write_words
-from tokenization.processor import Processor
+from tokenization.messages import Encode, Measured, Prepare
+from tokenization.prepare import Cancelled, encode, prepare, write_words
+from tokenization.processor import Layout, Processor
+from tokenization.text.detokenize import whole_text
 
 PHOTO, SMALL = url(encoded(photo(120, 90), "JPEG")), url(encoded(photo(60, 60), "PNG"))
 
@@ -36,6 +37,23 @@ def test_text_alone_asks_for_nothing(harness: WorkerHarness) -> None:
     assert not harness.asked and done.media == () and (done.input_ids >= 0).all()
     assert done.input_ids.dtype == np.int64 and done.positions.dtype == np.int32
     assert done.positions.tolist() == [list(range(len(done.input_ids)))] * 3 and done.position_delta == 0
+
+
+def test_a_text_stands_as_it_is(harness: WorkerHarness, processor: Processor) -> None:
+    text = "Hi <|im_start|> 你"
+    done = encode(Encode(request_id="r", text=text), harness.start(), processor)
+    assert whole_text(processor.tokenizer, done.input_ids.tolist()) == text
+    assert not set(done.input_ids.tolist()) & set(processor.tokenizer.special.values()), "typed, so it is ordinary text"
+    assert done.media == () and done.positions.tolist() == [list(range(len(done.input_ids)))] * 3
+    layout = Layout(input_ids=done.input_ids, spans=())
+    positions, delta = processor.positions(layout, ())
+    assert (positions == done.positions).all() and delta == done.position_delta == 0
+
+
+def test_a_text_that_cannot_fit_is_refused_unread(harness: WorkerHarness, processor: Processor) -> None:
+    with pytest.raises(ChatError, match="characters of text, more than fit") as caught:
+        encode(Encode(request_id="r", text="a" * 100_000_000), harness.start(), processor)
+    assert caught.value.code == "context_length_exceeded"
 
 
 def test_pixels_lie_where_the_words_lead(harness: WorkerHarness, processor: Processor) -> None:

@@ -1,4 +1,4 @@
-"""A conversation as data: turns of text, media and boxes, which every dialect becomes."""
+"""A conversation as data: turns of text, media and boxes, which every dialect becomes; or a text to continue."""
 
 from typing import Any, Literal
 
@@ -66,3 +66,17 @@ class Chat(msgspec.Struct, frozen=True, kw_only=True):
             for part in turn.parts
             if isinstance(part, Media)
         )
+
+
+class RawPrompt(msgspec.Struct, frozen=True, kw_only=True):
+    """What the model continues as it stands, without a template: a text, or the ids of one."""
+
+    text: str = ""  # ordinary text, whatever special tokens it spells
+    ids: tuple[int, ...] | None = None  # instead of `text`
+
+    @property
+    def media(self) -> tuple[Media, ...]:
+        return ()
+
+
+Prompt = Chat | RawPrompt

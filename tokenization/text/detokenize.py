@@ -1,7 +1,7 @@
 """Ids become text token by token at a constant cost, and stop strings are found in it."""
 
 import codecs
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from tokenization.text.tokenizer import Tokenizer
 
@@ -24,6 +24,11 @@ class Detokenizer:
     def flush(self) -> str:
         """What the end adds: U+FFFD where it cut a character."""
         return self._utf8.decode(b"", final=True)
+
+
+def whole_text(tokenizer: Tokenizer, ids: Iterable[int]) -> str:
+    """What these ids spell, special tokens by their names; U+FFFD for bytes that are no whole character."""
+    return b"".join(map(tokenizer.token_bytes, ids)).decode("utf-8", "replace")
 
 
 class StopStrings:

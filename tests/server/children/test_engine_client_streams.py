@@ -6,7 +6,16 @@ from typing import Any
 import msgspec
 import pytest
 
-from model.engine.messages import Abort, EnginePulse, EngineStats, MediaRead, StepDone, Token, TokenEvent
+from model.engine.messages import (
+    Abort,
+    EnginePulse,
+    EngineStats,
+    MediaRead,
+    PromptScored,
+    StepDone,
+    Token,
+    TokenEvent,
+)  # fmt: skip
 from server.children.engine_client import SECONDS_PER_PAIR, SECONDS_PER_PATCH, SECONDS_PER_TOKEN, EngineDied, Stream
 from tests.server.doubles import STATS, Scene
 from tests.server.scenario import A, B, Play, generate
@@ -119,5 +128,16 @@ def test_an_idle_engine_has_nothing_running_and_keeps_its_totals(play: Play) -> 
         assert scene.engine.stats == msgspec.structs.replace(busy, **idle)
         scene.kill_engine()
         assert scene.engine.stats is None
+
+    play(scenario)
+
+
+def test_what_a_prompt_got_is_kept_for_its_request(play: Play) -> None:
+    async def scenario(scene: Scene) -> None:
+        stream = await scene.engine.submit(generate("a"))
+        for name, token_id in (("a", A), ("gone", A), ("a", B)):
+            scene.engine.on_message(PromptScored(request_id=name, tokens=(Token(id=token_id, logprob=-1.0),)))
+        assert [token.id for token in stream.prompt] == [A, B]
+        scene.finished("a", "done")
 
     play(scenario)

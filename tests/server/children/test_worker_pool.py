@@ -8,7 +8,7 @@ import pytest
 from server.children.worker_pool import SECONDS_PER_MEDIUM, Job, WorkerDied, WorkerSlot
 from shm import ChannelError
 from tests.server.doubles import ChannelDouble, Scene, chat_of, prepared, until
-from tests.server.scenario import Play, request
+from tests.server.scenario import Play
 from tokenization.chat.grounding import Box
 from tokenization.messages import (
     Cancel,
@@ -267,7 +267,7 @@ def test_a_video_and_a_sound_give_their_worker_more_time_than_a_picture(play: Pl
     async def scenario(scene: Scene) -> None:
         slot, allowed = scene.workers.slots[0], {}
         for kind in ("text", "image", "audio", "video"):
-            _, job = await scene.workers.begin("chat-1", request(kind).chat)
+            _, job = await scene.workers.begin("chat-1", chat_of(kind))
             slot._busy_seconds = 0.0
             while slot.hang_reason() is None:
                 slot._busy_seconds += 5
@@ -283,7 +283,7 @@ def test_media_that_no_worker_opens_buy_no_time(play: Play) -> None:
     async def scenario(scene: Scene) -> None:  # its workers open at most 4 media
         slot = scene.workers.slots[0]
         for kinds in (["video"] * 4, ["image"] * 1000 + ["video"] * 1000):
-            await scene.workers.begin("chat-1", request(*kinds).chat)
+            await scene.workers.begin("chat-1", chat_of(*kinds))
             slot._busy_seconds = 60.0 + 4 * 180.0
             assert slot.hang_reason() is None, "whichever of them are opened"
             slot._busy_seconds += 0.1

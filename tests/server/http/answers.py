@@ -37,7 +37,7 @@ def completion(tokenizer: BPETokenizer, *, n: int = 1, logprobs: bool = False, *
     sampling = SamplingRequest(n=n, logprobs=logprobs)
     request = ChatRequest(id='"1', chat=chat_of("text"), chat_param="messages", sampling=sampling, **asked)
     model = replace(card(tokenizer), name='a "model"', pads={"image": 9})
-    return CompletionSerializer(request, model)
+    return CompletionSerializer(request, model, fingerprint="fp_1")
 
 
 def parse(event: bytes) -> Any:

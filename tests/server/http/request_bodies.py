@@ -37,7 +37,7 @@ def read_openai(raw: bytes) -> ChatRequest:
 
 def read_tokenize(raw: bytes) -> ChatRequest:
     """What /tokenize makes of it."""
-    return tokenize_reader.read_tokenize(raw, "r1")
+    return tokenize_reader.read_tokenize(raw, "r1").request
 
 
 def refusal(read: Callable[[bytes], ChatRequest], raw: bytes) -> Refusal:

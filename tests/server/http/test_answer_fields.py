@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from model.engine.messages import Token
-from server.http.answer_fields import logprob_entries, prompt_ids, usage
+from server.http.answer_fields import legacy_logprobs, logprob_entries, prompt_ids, system_fingerprint, usage
 from tests.server.doubles import prepared
 from tests.server.http.answers import ACCEPTED, DELTAS, TOKENS, collected, completion
 from tokenization.chat.parts import Kind
@@ -87,3 +87,20 @@ def test_the_ids_of_a_prompt_hold_pads_and_no_words_of_shared_memory() -> None:
     )
     assert prompt_ids(words, {"image": 9, "audio": 8}) == [1, 9, 9, 9, 2, 8, 8, 7, 3]
     assert words.input_ids[1] == -5, "the engine still reads its words"
+
+
+def test_the_older_form_of_logprobs(tokenizer: BPETokenizer) -> None:
+    found = legacy_logprobs(TOKENS, tokenizer, 7)
+    spelled = [tokenizer.token_bytes(token.id).decode("utf-8", "replace") for token in TOKENS]
+    assert found["tokens"] == spelled and found["token_logprobs"] == [-0.5, -2.0, -3.0]
+    assert found["text_offset"] == [7, 7 + len(spelled[0]), 7 + len(spelled[0]) + len(spelled[1])]
+    assert found["top_logprobs"] == [
+        {tokenizer.token_bytes(i).decode(): p for i, p in TOKENS[0].top}, {spelled[1]: -2.0}, {"": -3.0},
+    ]  # fmt: skip
+
+
+def test_a_fingerprint_is_that_of_version_model_and_dtype() -> None:
+    ours = ("0.1.0", "tiny", "float32")
+    assert system_fingerprint(*ours) == system_fingerprint(*ours)
+    others = [("0.2.0", *ours[1:]), ("0.1.0", "big", "float32"), ("0.1.0", "tiny", "bfloat16"), ("0.1", "0tiny", "x")]
+    assert len({system_fingerprint(*other) for other in (ours, *others)}) == 5

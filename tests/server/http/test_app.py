@@ -5,7 +5,7 @@ import json
 from typing import Any
 
 from server.http.app import create_app
-from server.http.body_limits import BodyBudget
+from server.http.middleware.body_limits import BodyBudget
 from tests.server.doubles import Scene, prepared, until
 from tests.server.scenario import Play
 
@@ -54,8 +54,8 @@ def test_a_count_is_answered(play: Play) -> None:
         exchange, name = await counting(scene)
         scene.workers.slots[0].on_message(prepared(name, 3))
         await exchange.task
-        expected = {"ids": [0, 1, 2], "count": 3, "media": [], "max_model_len": 1000}
-        assert exchange.answer() == (200, expected)
+        expected = {"ids": [0, 1, 2], "count": 3, "media": [], "max_model_len": 1000, "tokens": [0, 1, 2]}
+        assert exchange.answer() == (200, {**expected, "token_strs": None})
 
     play(scenario)
 

@@ -9,8 +9,8 @@ import pytest
 from fastapi import FastAPI, HTTPException
 
 from server.http import errors
-from server.http.envelope import Envelope
 from server.http.errors import body_of, error_response, headers_of, param_of, status_of
+from server.http.middleware.envelope import Envelope
 from server.metrics import Metrics
 from server.requests.refusal import (
     Kind,

@@ -15,6 +15,7 @@ from tests.server.http.answers import ACCEPTED, DELTAS, SEVERAL, collected, pars
 from tests.server.http.request_bodies import native, read_native, refusal
 from tokenization.chat.errors import ChatError
 from tokenization.chat.grounding import Box
+from tokenization.chat.parts import Chat
 from tokenization.messages import Drawn
 from tokenization.text.bpe import BPETokenizer
 
@@ -96,6 +97,7 @@ def test_a_chat_is_read_whole() -> None:
     body = read_native(
         native(system="Be brief.", history=[{"inputs": [{"text": "A"}], "text": "B"}], model="tiny", stream=True)
     )
+    assert isinstance(body.chat, Chat)
     assert [turn.role for turn in body.chat.turns] == ["system", "user", "assistant", "user"]
     assert (body.model, body.stream, body.chat_param, body.sampling) == ("tiny", True, "inputs", SamplingRequest())
 

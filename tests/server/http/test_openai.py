@@ -9,6 +9,7 @@ from server.requests.refusal import Refusal
 from tests.server.http.answers import ACCEPTED, DELTAS, SEVERAL, TOKENS, collected, completion, parse, parse_all
 from tests.server.http.request_bodies import openai, read_openai, refusal
 from tokenization.chat.errors import ChatError
+from tokenization.chat.parts import Chat
 from tokenization.text.bpe import BPETokenizer
 
 
@@ -190,7 +191,8 @@ def test_what_is_wrong_inside_a_message_is_named() -> None:
 def test_a_completion_is_read_whole() -> None:
     body = read_openai(openai(model="tiny", stream=True))
     assert (body.model, body.stream, body.chat_param, body.grounding) == ("tiny", True, "messages", "none")
-    assert read_openai(openai()).model is None and len(body.chat.turns) == 1
+    assert read_openai(openai()).model is None
+    assert isinstance(body.chat, Chat) and len(body.chat.turns) == 1
 
 
 def test_a_completion_without_logprobs_says_so(tokenizer: BPETokenizer) -> None:
@@ -206,7 +208,7 @@ def test_a_completion_without_logprobs_says_so(tokenizer: BPETokenizer) -> None:
 def test_the_usage_of_a_stream_is_a_chunk_without_choices(tokenizer: BPETokenizer) -> None:
     serializer = completion(tokenizer, include_usage=True)
     last = parse(serializer.closing(ACCEPTED, 3))
-    assert set(last) == {"id", "created", "model", "object", "choices", "usage"}
+    assert set(last) == {"id", "created", "model", "system_fingerprint", "object", "choices", "usage"}
     assert (last["id"], last["model"], last["object"]) == ('chatcmpl-"1', 'a "model"', "chat.completion.chunk")
     chunks = parse_all([serializer.event(ACCEPTED, DELTAS[0])])
     assert [chunk["usage"] for chunk in chunks] == [None, None], "every other chunk says that it has none"

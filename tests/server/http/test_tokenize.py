@@ -7,18 +7,21 @@ import msgspec
 import numpy as np
 import pytest
 
+from server.http import tokenize
 from server.http.tokenize import token_counts
+from server.requests.refusal import Refusal
 from server.requests.sampling import SamplingRequest
 from tests.server.doubles import prepared
 from tests.server.http.request_bodies import native, openai, read_native, read_openai, read_tokenize, refusal
 from tokenization.chat.errors import ChatError
-from tokenization.chat.parts import Kind
+from tokenization.chat.parts import Kind, RawPrompt
 from tokenization.messages import MediaItem
+from tokenization.text.bpe import BPETokenizer
 
 
 def test_tokenize_reads_both_dialects() -> None:
     assert read_tokenize(openai(model="m")).model == "m"
-    assert read_tokenize(openai()).chat.turns[0].role == "user"
+    assert read_tokenize(openai()).chat == read_openai(openai()).chat
     assert read_tokenize(b'[{"text": "Hi"}]').chat == read_native(native()).chat
     assert (read_tokenize(openai()).chat_param, read_tokenize(native()).chat_param) == ("messages", "inputs")
 
@@ -90,4 +93,65 @@ def test_each_medium_is_counted_over_all_its_runs_of_pads() -> None:
 def test_ids_are_whole_numbers_that_json_has() -> None:
     found = msgspec.structs.replace(prepared("r", 3), input_ids=np.array([5, 151_655, 2], np.int64))
     expected = {"ids": [5, 151_655, 2], "count": 3, "media": [], "max_model_len": 9}
-    assert json.loads(json.dumps(token_counts(found, 9))) == expected
+    vllms = {"tokens": expected["ids"], "token_strs": None}
+    assert json.loads(json.dumps(token_counts(found, 9))) == {**expected, **vllms}
+
+
+def body(**fields: Any) -> bytes:
+    return json.dumps(fields).encode()
+
+
+def test_a_text_is_counted_without_a_template() -> None:
+    asked = tokenize.read_tokenize(body(prompt="Hi", add_special_tokens=True, return_token_strs=True, model="m"), "r1")
+    assert asked.request.chat == RawPrompt(text="Hi") and asked.request.chat_param == "prompt"
+    assert asked.spelled and asked.model == "m" and asked.id == "r1"
+    assert not tokenize.read_tokenize(body(prompt="Hi"), "r1").spelled
+    assert tokenize.read_tokenize(openai(return_token_strs=True), "r1").spelled
+
+
+@pytest.mark.parametrize(
+    ("fields", "param"),
+    [
+        ({"prompt": ""}, "prompt"), ({"prompt": ["a"]}, "prompt"), ({"prompt": [1]}, "prompt"),
+        ({"prompt": "a", "messages": []}, "prompt"), ({"prompt": "a", "return_token_strs": 1}, "return_token_strs"),
+        ({"messages": [], "return_token_strs": "yes"}, "return_token_strs"),
+        ({"prompt": "a", "truncate_prompt_tokens": 1}, "truncate_prompt_tokens"),
+    ],
+)  # fmt: skip
+def test_a_text_that_cannot_be_counted_is_refused(fields: dict[str, Any], param: str) -> None:
+    assert refusal(read_tokenize, body(**fields)).param == param
+
+
+def test_tokens_are_spelled_where_that_is_asked_for(tokenizer: BPETokenizer) -> None:
+    ids = tokenizer.encode("Hi <|im_end|>")
+    found = msgspec.structs.replace(prepared("r", len(ids)), input_ids=np.array(ids, np.int64))
+    answer = token_counts(found, 9, tokenizer)
+    assert "".join(answer["token_strs"]) == "Hi <|im_end|>" and answer["tokens"] == answer["ids"] == ids
+    assert token_counts(found, 9)["token_strs"] is None
+
+
+def test_ids_become_text_again(tokenizer: BPETokenizer) -> None:
+    special = tokenizer.special["<|im_end|>"]
+    asked = tokenize.read_detokenize(body(tokens=[*tokenizer.encode("Hi 你"), special]), "r1")
+    assert tokenize.detokenized(asked, tokenizer, 9999, 99) == {"prompt": "Hi 你<|im_end|>"}
+    cut = tokenize.read_detokenize(body(tokens=tokenizer.encode("你")[:1]), "r1")
+    assert tokenize.detokenized(cut, tokenizer, 9999, 99)["prompt"].endswith("\ufffd")
+
+
+@pytest.mark.parametrize(
+    ("tokens", "param"),
+    [(None, "tokens"), ([], "tokens"), ("ab", "tokens"), ([1, "a"], "tokens[1]"), ([-1], "tokens[0]")],
+)
+def test_what_are_no_ids_is_refused(tokens: Any, param: str) -> None:
+    with pytest.raises(Refusal) as caught:
+        tokenize.read_detokenize(body(tokens=tokens), "r1")
+    assert caught.value.param == param
+
+
+def test_ids_are_bounded_in_value_and_number(tokenizer: BPETokenizer) -> None:
+    asked = tokenize.read_detokenize(body(tokens=[1, 2, 3]), "r1")
+    for vocab_size, length, said in ((3, 9, "ids 0 to 2, not 3"), (9, 2, "holds 3 ids; this server takes 2")):
+        with pytest.raises(Refusal, match=said):
+            tokenize.detokenized(asked, tokenizer, vocab_size, length)
+    with pytest.raises(Refusal):
+        tokenize.read_detokenize(b"[1]", "r1")

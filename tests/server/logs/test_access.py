@@ -10,8 +10,8 @@ from starlette.middleware import Middleware
 from starlette.responses import Response
 
 from server.http.app import create_app
-from server.http.body_limits import BodyBudget
-from server.http.envelope import Envelope
+from server.http.middleware.body_limits import BodyBudget
+from server.http.middleware.envelope import Envelope
 from server.http.responses import data
 from server.logs.access import Exchange, address_of, plain_path, tell_error
 from server.logs.setup import ACCESS

@@ -134,3 +134,13 @@ def test_special_tokens_are_text_where_they_are_asked_for(tokenizer: BPETokenize
         assert text(step) == ("a<|im_start|>b", "stop"), "the token that ended it is not shown"
         assert text(step, include_stop_str_in_output=True) == ("a<|im_start|>b<|im_end|>", "stop")
         assert text(step, stop=["start|>b"]) == ("a<|im_", "stop"), "a stop string sees them"
+
+
+def test_what_the_prompt_got_goes_with_the_first_delta_and_into_the_whole(tokenizer: BPETokenizer) -> None:
+    answers = [Answer(tokenizer, SamplingRequest(), index) for index in (0, 1)]
+    prompt = [Token(id=3, logprob=-1.0)]
+    events = [TokenEvent(request_id="r", token=Token(id=65), index=index) for index in (1, 0)]
+    first = push(answers, events, prompt)
+    assert [(delta.index, delta.prompt) for delta in first] == [(0, tuple(prompt)), (1, ())]
+    (second,) = push(answers, events[1:])
+    assert second.prompt == () and joined([first[0], second]).prompt == tuple(prompt)

@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from server.http import keys as module
-from server.http.envelope import Envelope
-from server.http.keys import OPEN_PATHS, ApiKeys, KeyFileError, RequireKey, read_key_file
+from server.http.middleware import keys as module
+from server.http.middleware.envelope import Envelope
+from server.http.middleware.keys import OPEN_PATHS, ApiKeys, KeyFileError, RequireKey, read_key_file
 from server.metrics import Metrics
 
 

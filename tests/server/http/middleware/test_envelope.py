@@ -11,8 +11,8 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from server.http.app import create_app
-from server.http.body_limits import BodyBudget
-from server.http.envelope import Envelope
+from server.http.middleware.body_limits import BodyBudget
+from server.http.middleware.envelope import Envelope
 from server.metrics import Metrics
 from tests.server.doubles import Scene
 from tests.server.http.exchanges import ask, exchange

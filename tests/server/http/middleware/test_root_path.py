@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from server.http.root_path import RootPath
+from server.http.middleware.root_path import RootPath
 
 
 @pytest.mark.parametrize(

@@ -4,9 +4,9 @@ from typing import Any
 
 import pytest
 
-from server.http.body_limits import BodyBudget, BodyLimits
-from server.http.envelope import Envelope
 from server.http.errors import error_response
+from server.http.middleware.body_limits import BodyBudget, BodyLimits
+from server.http.middleware.envelope import Envelope
 from server.metrics import Metrics
 from server.requests.refusal import Refusal, overloaded
 from tests.server.http.exchanges import ask

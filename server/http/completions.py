@@ -1,0 +1,227 @@
+"""POST /v1/completions: prompts without a template, continued; OpenAI's older form, as vLLM writes it."""
+
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from pydantic import ConfigDict
+
+from model.engine.messages import Token
+from server.http.answer_fields import legacy_logprobs, readable, total
+from server.http.bodies import parsed, validated
+from server.http.openai import StreamOptions, read_options
+from server.http.responses import data
+from server.http.vllm_fields import COMPLETION_FIELDS, refuse_unsupported
+from server.metrics import Tally
+from server.requests.answer import Delta
+from server.requests.model_card import ModelCard
+from server.requests.refusal import invalid_request
+from server.requests.request import ChatRequest
+from server.requests.sampling import INT32_MAX, MAX_LOGPROBS, SamplingRequest
+from tokenization.chat.parts import RawPrompt
+from tokenization.messages import Prepared
+from tokenization.text.detokenize import whole_text
+
+MAX_PROMPTS = 64  # each is a request of its own, with a place of its own
+SHORT = 16  # max_tokens where a body names none, as OpenAI and vLLM have it
+
+
+class TextBody(SamplingRequest):
+    """What is honoured of OpenAI's completion request; others are ignored."""
+
+    model_config = ConfigDict(extra="ignore")
+
+    prompt: Any = None
+    model: str | None = None
+    echo: bool | None = None
+    stream: bool | None = None
+    stream_options: StreamOptions | None = None
+    return_token_ids: bool | None = None
+    return_tokens_as_token_ids: bool | None = None
+
+    @property
+    def longest(self) -> int:
+        return SHORT if self.max_tokens is None else self.max_tokens
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TextRequest:
+    """One body: a request for each of its prompts, and how the answers are written."""
+
+    id: str
+    model: str | None
+    requests: tuple[ChatRequest, ...]
+    echo: bool = False  # the prompt stands in front of each answer
+    prompt_only: bool = False  # nothing is generated but what the prompt's own log-probabilities need
+    stream: bool = False
+
+    def with_tally(self, tally: Tally) -> "TextRequest":
+        return replace(self, requests=tuple(request.with_tally(tally) for request in self.requests))
+
+
+def read_completions(raw: bytes, request_id: str) -> TextRequest:
+    """The body of POST /v1/completions. Raises Refusal."""
+    found = parsed(raw)
+    if not isinstance(found, dict):
+        raise invalid_request("the body must be a JSON object", code="invalid_json")
+    prompt_only = _is_int(found.get("max_tokens")) and found["max_tokens"] == 0 and found.get("echo") is True
+    found = _chat_names({**found, "max_tokens": 1} if prompt_only else found)
+    refuse_unsupported(found, COMPLETION_FIELDS)
+    body = validated(lambda: TextBody.model_validate(found))
+    options = read_options(found, body.stream_options)
+    prompts = read_prompts(body.prompt)
+    sampling = body.alone()
+    one = len(prompts) == 1
+    requests = tuple(
+        ChatRequest(
+            id=request_id if one else f"{request_id}-{i}",
+            chat=prompt,
+            chat_param="prompt" if one else f"prompt[{i}]",
+            model=body.model,
+            sampling=sampling,
+            include_usage=bool(options.include_usage),
+            usage_so_far=options.usage_so_far,
+            token_ids=bool(body.return_token_ids),
+            tokens_as_ids=bool(body.return_tokens_as_token_ids),
+            scores_prompt=bool(body.echo) and body.logprobs,
+        )
+        for i, prompt in enumerate(prompts)
+    )
+    return TextRequest(
+        id=request_id, model=body.model, requests=requests, echo=bool(body.echo), prompt_only=prompt_only,
+        stream=bool(body.stream),
+    )  # fmt: skip
+
+
+def _chat_names(found: Mapping[str, Any]) -> dict[str, Any]:
+    """The body with `logprobs`, which is a number here, under the names that the chat routes have. Raises Refusal."""
+    body = dict(found)
+    if body.pop("top_logprobs", None) is not None:
+        raise invalid_request("top_logprobs: here logprobs itself is the number", "top_logprobs", "unknown_parameter")
+    if body.get("best_of") is not None and body["best_of"] == body.get("n"):
+        del body["best_of"]  # the best n of n
+    width = body.pop("logprobs", None)
+    if width is None:
+        return body
+    if not _is_int(width) or not 0 <= width <= MAX_LOGPROBS:
+        raise invalid_request(f"logprobs: must be a whole number from 0 to {MAX_LOGPROBS}", "logprobs")
+    return {**body, "logprobs": True, "top_logprobs": width}
+
+
+def read_prompts(value: Any) -> list[RawPrompt]:
+    """A text, a list of texts, a list of ids, or a list of such lists. Raises Refusal."""
+    if isinstance(value, str) or (isinstance(value, list) and value and _is_int(value[0])):
+        return [_prompt(value, "prompt")]
+    if not isinstance(value, list) or not value:
+        raise invalid_request(
+            "prompt: must be a text, a list of texts, a list of token ids or lists of those", "prompt"
+        )
+    if len(value) > MAX_PROMPTS:
+        raise invalid_request(f"prompt: holds {len(value)} prompts; at most {MAX_PROMPTS} are taken", "prompt")
+    return [_prompt(entry, f"prompt[{i}]") for i, entry in enumerate(value)]
+
+
+def _prompt(value: Any, param: str) -> RawPrompt:
+    if isinstance(value, str):
+        if not value:
+            raise invalid_request(f"{param}: is empty; the model needs at least one token to continue", param)
+        return RawPrompt(text=value)
+    return RawPrompt(ids=token_ids(value, param))
+
+
+def token_ids(value: Any, param: str) -> tuple[int, ...]:
+    """At least one id. Raises Refusal; what the vocabulary holds is not known here."""
+    if not isinstance(value, list) or not value:
+        raise invalid_request(f"{param}: must be a list of token ids that is not empty", param)
+    for i, entry in enumerate(value):
+        if not _is_int(entry) or not 0 <= entry <= INT32_MAX:
+            raise invalid_request(f"{param}[{i}]: must be a token id, 0 or more", f"{param}[{i}]")
+    return tuple(value)
+
+
+def _is_int(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
+class TextSerializer:
+    """POST /v1/completions. The choices of prompt i are n i to n i + n - 1."""
+
+    def __init__(self, request: TextRequest, card: ModelCard, *, fingerprint: str) -> None:
+        self._request = request
+        self._asked = request.requests[0]  # all are asked alike
+        self._tokenizer = card.tokenizer
+        self._n = self._asked.sampling.n
+        self._logprobs = self._asked.sampling.logprobs
+        self._every_token = self._logprobs or self._asked.token_ids  # is shown, also without a text
+        self._head = {
+            "id": f"cmpl-{request.id}", "object": "text_completion", "created": int(time.time()), "model": card.name,
+            "system_fingerprint": fingerprint,
+        }  # fmt: skip
+        self._prompts: Sequence[Prepared] = ()
+        self._scores: dict[int, tuple[Token, ...]] = {}  # by prompt: what its tokens got, from the second on
+        self._lengths: dict[int, int] = {}  # by index of a begun choice: characters of its tokens so far
+        self._n_tokens = 0
+
+    def accepted(self, prompts: Sequence[Prepared]) -> None:
+        """Called once, before anything is written: all prompts, in their order."""
+        self._prompts = prompts
+
+    def whole(self, prepared: Prepared, answers: Sequence[Delta]) -> dict[str, Any]:
+        choices = [self._choice(answer) for answer in answers]
+        return {**self._head, "choices": choices, "usage": self._usage()}
+
+    def event(self, prepared: Prepared, delta: Delta) -> bytes:
+        begins = delta.index not in self._lengths  # told even without text: a client's clock stops at the first token
+        if not (delta.text or delta.finish or begins or self._every_token):
+            self._n_tokens += len(delta.tokens)
+            return b""
+        chunk = {**self._head, "choices": [self._choice(delta)]}
+        if self._asked.include_usage:
+            chunk["usage"] = self._usage() if self._asked.usage_so_far else None
+        return data(chunk)
+
+    def closing(self, prepared: Prepared, n_tokens: int) -> bytes:
+        if not self._asked.include_usage:
+            return b""
+        return data({**self._head, "choices": [], "usage": self._usage()})
+
+    def _choice(self, delta: Delta) -> dict[str, Any]:
+        """A whole answer, or what a delta adds to one; where echo is asked for, the prompt stands before the first."""
+        text, tokens = ("", ()) if self._request.prompt_only else (delta.text, delta.tokens)
+        self._n_tokens += len(tokens)
+        ids = self._ids(delta.index, tokens) if self._asked.token_ids else {}
+        if self._request.echo and delta.index not in self._lengths:
+            text = self._prompt_text(delta.index) + text
+            tokens = (*self._prompt_tokens(delta), *tokens)
+        logprobs = self._logprobs_of(delta.index, tokens)
+        return {"index": delta.index, "text": text, "logprobs": logprobs, "finish_reason": delta.finish, **ids}
+
+    def _logprobs_of(self, index: int, tokens: Sequence[Token]) -> dict[str, list[Any]] | None:
+        """Of what lengthens a choice, which has begun from here on."""
+        offset = self._lengths.setdefault(index, 0)
+        if not self._logprobs:
+            return None
+        self._lengths[index] += sum(len(readable(token.id, self._tokenizer)) for token in tokens)
+        return legacy_logprobs(tokens, self._tokenizer, offset, as_ids=self._asked.tokens_as_ids)
+
+    def _ids(self, index: int, tokens: Sequence[Token]) -> dict[str, list[int]]:
+        """Of the answer, and once for each choice of its prompt."""
+        ids = {"token_ids": [token.id for token in tokens]}
+        if index not in self._lengths:
+            ids["prompt_token_ids"] = self._prompts[index // self._n].input_ids.tolist()
+        return ids
+
+    def _prompt_text(self, index: int) -> str:
+        prompt = self._request.requests[index // self._n].chat
+        assert isinstance(prompt, RawPrompt)
+        return prompt.text if prompt.ids is None else whole_text(self._tokenizer, prompt.ids)
+
+    def _prompt_tokens(self, delta: Delta) -> tuple[Token, ...]:
+        """Of the prompt of a choice that begins; its first answer brings them. Nothing predicts the first token."""
+        prompt = delta.index // self._n
+        scores = self._scores.setdefault(prompt, delta.prompt)
+        return (Token(id=int(self._prompts[prompt].input_ids[0])), *scores)
+
+    def _usage(self) -> dict[str, Any]:
+        return total(sum(len(prompt.input_ids) for prompt in self._prompts), self._n_tokens, {})
