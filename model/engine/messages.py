@@ -83,6 +83,7 @@ class EngineReady(msgspec.Struct, frozen=True, kw_only=True, tag=True):
     memory: tuple[tuple[str, int, str], ...]  # (line, bytes, the setting that decides it)
     max_model_len: int | None = None  # tokens of one sequence: less than asked for where the cache holds less
     max_media_tokens: int  # media tokens of one request: the embeddings of no more are ever kept
+    threads: str = ""  # how many compute, and why, in words
 
 
 class Token(msgspec.Struct, frozen=True, kw_only=True):
