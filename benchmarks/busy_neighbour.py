@@ -1,10 +1,12 @@
 """What one busy process beside a server costs its clients: requests a second and latencies, quiet and beside it.
 
-    python -m benchmarks.busy_neighbour [--model DIR|240m] [--rounds 3] [--seconds 10] [--clients 4] [--spin 1000 ...]
+    python -m benchmarks.busy_neighbour [--model DIR|240m] [--rounds 3] [--seconds 10] [--clients 4]
+        [--settings default 300000x2 ...]
 
-For each value of GOMP_SPINCOUNT ("default": the server's own; 300000 is libgomp's) one server is started. Rounds take
-turns: every server quiet, then every server beside a python loop at nice 10. Chats hold a picture of 640 x 480, or only
-a text, in turns, and ask for 32 tokens (`ignore_eos`). Figures are medians of the rounds; ratios are of one run.
+For each setting one server is started: "default", or GOMP_SPINCOUNTxTHREADS (300000x2 is what libgomp and torch do by
+themselves on two cores). Rounds take turns: every server quiet, then every server beside a python loop at nice 10.
+Chats hold a picture of 640 x 480, or only a text, in turns, and ask for 32 tokens (`ignore_eos`). Figures are medians
+of the rounds; ratios are of one run.
 """
 
 import argparse
@@ -33,11 +35,12 @@ BUSY = "import os\nos.nice(10)\nwhile True: pass"
 
 
 @contextmanager
-def served(model: Path, spin: str, flags: list[str]) -> Iterator[str]:
+def served(model: Path, setting: str, flags: list[str]) -> Iterator[str]:
     """The URL of a server of its own."""
     env = {name: value for name, value in os.environ.items() if name not in ("GOMP_SPINCOUNT", "OMP_NUM_THREADS")}
-    if spin != "default":
-        env["GOMP_SPINCOUNT"] = spin
+    if setting != "default":
+        env["GOMP_SPINCOUNT"], threads = setting.split("x")
+        flags = [*flags, "--threads", threads]
     with tempfile.TemporaryDirectory(dir="/dev/shm") as root:
         os.chmod(root, 0o700)
         command = [sys.executable, "-m", "server", "serve", "--port", "0", "--model", str(model), "--shm-root", root]
@@ -102,23 +105,23 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--seconds", type=float, default=10)
     parser.add_argument("--clients", type=int, default=4)
-    parser.add_argument("--spin", nargs="+", default=["default", "300000"])
+    parser.add_argument("--settings", nargs="+", default=["default", "300000x2"])
     args, flags = parser.parse_known_args()
     model = checkpoint() if args.model == "240m" else Path(args.model)
     found: dict[tuple[str, bool], list[tuple[float, float]]] = {}
     with ExitStack() as stack:
-        servers = {spin: stack.enter_context(served(model, spin, flags)) for spin in args.spin}
+        servers = {name: stack.enter_context(served(model, name, flags)) for name in args.settings}
         for url in servers.values():
             load(url, 2, args.clients)
         for _ in range(args.rounds):
             for busy in (False, True):
-                for spin, url in servers.items():
+                for name, url in servers.items():
                     with neighbour(busy):
-                        found.setdefault((spin, busy), []).append(load(url, args.seconds, args.clients))
-    for spin in servers:
-        (quiet, slow), (beside, slower) = (_median(found[spin, busy]) for busy in (False, True))
+                        found.setdefault((name, busy), []).append(load(url, args.seconds, args.clients))
+    for name in servers:
+        (quiet, slow), (beside, slower) = (_median(found[name, busy]) for busy in (False, True))
         print(
-            f"GOMP_SPINCOUNT {spin:>9}: quiet {quiet:.3g}/s, p95 {slow:.3g} s; beside a busy process {beside:.3g}/s "
+            f"{name:>9}: quiet {quiet:.3g}/s, p95 {slow:.3g} s; beside a busy process {beside:.3g}/s "
             f"({beside / quiet:.2f}x), p95 {slower:.3g} s ({slower / slow:.2f}x)"
         )
 

@@ -67,7 +67,7 @@ def describe(config: ServeConfig, card: ModelCard, root: Path, pool_bytes: int, 
                     *((what, f"from {origin}") for what, origin in card.origins.items()),
                     ("sampling by default", drawn),
                     ("device, dtype", f"{config.engine.device}, {config.engine.dtype} (as asked for)"),
-                    ("threads, workers", f"{threads.n} ({threads.reason}), {config.workers}"),
+                    ("threads, workers", f"at most {threads.n} ({threads.reason}), {config.workers}"),
                     ("shared memory", f"{root}, {pool_note(config.shm.pool_bytes, pool_bytes)}"),
                     ("media from", roots),
                     ("API keys", _keys(config.http)),
@@ -145,4 +145,5 @@ def describe_engine(ready: EngineReady, max_model_len: int, pool_bytes: int) -> 
     cache = f"{tokens} tokens in {ready.kv_blocks} blocks of {ready.block_size}"
     if tokens < max_model_len:
         cache += f"; this is less than --max-model-len, so one request may have {tokens}"
-    return table(f"engine on {ready.device}, {ready.dtype}", [("KV cache", cache), *rows])
+    computes = [("threads", ready.threads)] if ready.threads else []
+    return table(f"engine on {ready.device}, {ready.dtype}", [("KV cache", cache), *computes, *rows])

@@ -253,7 +253,10 @@ async def serve(config: ServeConfig, card: ModelCard, root: Path) -> None:
             # A pool larger than its file system would answer "later" to what can never fit.
             pool_bytes = min(config.shm.pool_bytes, room(root))
             threads = threads_here(config.engine.threads, config.workers)
-            config = msgspec.structs.replace(config, engine=msgspec.structs.replace(config.engine, threads=threads.n))
+            engine = msgspec.structs.replace(
+                config.engine, threads=threads.n, fits_threads=config.engine.threads is None
+            )
+            config = msgspec.structs.replace(config, engine=engine)
             print(describe(config, card, root, pool_bytes, threads), flush=True)
             if keys is None and exposed(sock):
                 log.warning(OPEN_TO_ALL, config.http.host)

@@ -32,6 +32,9 @@ from tokenization.messages import Prepared
 
 PULSE_SECONDS = 0.5
 _WARM_UP = "warm-up"  # no server gives this id
+FIT_ROUNDS, FIT_STEPS = 4, 9
+FIT_SLACK = 1.1  # one thread may take so much longer: it leaves a core to the others
+SLOW_SECONDS = 0.02
 
 Inbox = queue.SimpleQueue[ToEngine | ChannelClosed | ChannelError]
 
@@ -64,6 +67,7 @@ def load(start: StartEngine) -> tuple[Engine, EngineReady]:
     engine = Engine(model=model, config=config, root=Path(start.shm_root), max_model_len=max_model_len)
     profile = engine.profile(start.largest) if device.type != "cpu" else _computed(checkpoint, dtype, engine, start)
     warm_up(engine)
+    threads = fit_threads(engine, config.threads) if config.fits_threads and device.type == "cpu" else ""
     ready = EngineReady(
         device=str(device),
         dtype=str(dtype).removeprefix("torch."),
@@ -74,6 +78,7 @@ def load(start: StartEngine) -> tuple[Engine, EngineReady]:
         max_model_len=engine.size.max_model_len,
         media_ids=tuple(model.banned_ids),
         max_media_tokens=engine.max_media_tokens,
+        threads=threads,
     )
     return engine, ready
 
@@ -87,21 +92,48 @@ def _computed(checkpoint: Checkpoint, dtype: torch.dtype, engine: Engine, start:
     return profile_by_shapes(model, engine.size, start.engine, start.largest)
 
 
-def warm_up(engine: Engine) -> None:
-    """One prefill and one decode."""
-    n = min(8, engine.size.max_model_len - 1)
+def fit_threads(engine: Engine, most: int | None) -> str:
+    """Compute with one thread where `most` of them make no step of decode faster; what was found, in words.
+
+    In a small network threads wait for each other longer than they compute, and more so beside other processes. A step
+    of SLOW_SECONDS or more is worth its threads and is not tried with one. The fastest of several steps counts: what
+    else runs on the machine now does not.
+    """
+    if most is None or most == 1:
+        return ""
+    tried: dict[int, list[float]] = {most: [], 1: []}
+    for _ in range(FIT_ROUNDS):
+        for n, seconds in tried.items():
+            torch.set_num_threads(n)
+            seconds += warm_up(engine, FIT_STEPS)[1:]
+            if not seconds or min(seconds) > SLOW_SECONDS:
+                torch.set_num_threads(most)
+                return f"{most}: a step takes {min(seconds) * 1e3:.3g} ms" if seconds else ""
+    many, one = min(tried[most]) * 1e3, min(tried[1]) * 1e3
+    chosen = 1 if one <= many * FIT_SLACK else most
+    torch.set_num_threads(chosen)
+    return f"{chosen}: a step of one sequence takes {one:.2g} ms with one and {many:.2g} ms with {most}"
+
+
+def warm_up(engine: Engine, n_tokens: int = 2) -> list[float]:
+    """One prefill, and decodes; seconds of each step."""
+    n = min(8, engine.size.max_model_len - n_tokens)
     if n < 1:
-        return
+        return []
     prepared = Prepared(
         request_id=_WARM_UP, input_ids=np.zeros(n, np.int64), media=(), position_delta=0, seconds={},
         positions=np.broadcast_to(np.arange(n, dtype=np.int32), (3, n)),
     )  # fmt: skip
-    generate = Generate(prepared=prepared, sampling=SamplingParams(max_tokens=2, temperature=0.0, seed=0))
+    generate = Generate(prepared=prepared, sampling=SamplingParams(max_tokens=n_tokens, temperature=0.0, seed=0))
     refusal = engine.submit(generate)
     if refusal is not None:
         raise RuntimeError(f"the warm-up request was refused: {refusal.message}")
+    taken = []
     while not engine.idle:
+        start = time.perf_counter()
         engine.step()
+        taken.append(time.perf_counter() - start)
+    return taken
 
 
 def serve(engine: Engine, inbox: Inbox, send: Callable[[object], None]) -> NoReturn:

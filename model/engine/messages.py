@@ -85,6 +85,7 @@ class EngineReady(msgspec.Struct, frozen=True, kw_only=True, tag=True):
     max_model_len: int | None = None  # tokens of one sequence: less than asked for where the cache holds less
     media_ids: tuple[int, ...] = ()  # pads and marks of media: never sampled, and never taken from a client
     max_media_tokens: int  # media tokens of one request: the embeddings of no more are ever kept
+    threads: str = ""  # how many compute, and why, in words
 
 
 class Token(msgspec.Struct, frozen=True, kw_only=True):
