@@ -1,5 +1,6 @@
 """What every test stands on: one OpenMP thread, a private shared-memory root, and nothing left there after any test."""
 
+import logging
 import os
 import secrets
 import shutil
@@ -9,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from server.logs.setup import ACCESS, OURS
 from tests.groups import put_long_first, scheduling
 from tests.leaks import left_behind, roots_of, start_record
 
@@ -61,3 +63,15 @@ def nothing_left_at_the_end() -> Iterator[None]:
     for root in roots_of(SESSION_ROOT):
         shutil.rmtree(root, ignore_errors=True)
     assert not left, f"left in shared memory after the last test: {len(left)} files, {left[:4]}"
+
+
+@pytest.fixture(autouse=True)
+def kept_logging() -> Iterator[None]:
+    """A test may set logging up as a process does: afterwards it is as it was."""
+    loggers = [logging.getLogger(name) for name in (None, *OURS, ACCESS, "uvicorn")]
+    before = [(logger, logger.level, list(logger.handlers)) for logger in loggers]
+    yield
+    logging.captureWarnings(False)
+    for logger, level, handlers in before:
+        logger.setLevel(level)
+        logger.handlers[:] = handlers

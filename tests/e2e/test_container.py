@@ -119,19 +119,20 @@ def test_a_read_only_machine_without_temporary_files_is_one_sentence() -> None:
 
 @pytest.mark.skipif(not can_unshare(), reason="unshare --mount is not allowed here")
 def test_a_read_only_machine_with_tmp_serves(shm_root: Path, tmp_path: Path) -> None:
-    """And the URL is written there, as in the image."""
+    """And the URL is written there, as in the image. Where the checkout itself lies in /tmp, beside it."""
+    tmp = "/var/tmp" if REPO.is_relative_to("/tmp") else "/tmp"
     root = shm_root.with_name(f"{shm_root.name}-read-only")
-    served = "mount -t tmpfs tmpfs /tmp\nexec " + '"$@"'
+    served = f"mount -t tmpfs tmpfs {tmp}\nexec " + '"$@"'
     command = [sys.executable, "-m", "server", "serve", *SMALL, "--workers", "1", "--shm-root", str(root)]
     script = READ_ONLY.replace('exec "$@"', served)
-    inside = ["unshare", "--mount", "bash", "-c", script, "-", *command, "--url-file", "/tmp/pixelferry.url"]
+    inside = ["unshare", "--mount", "bash", "-c", script, "-", *command, "--url-file", f"{tmp}/pixelferry.url"]
     out = tmp_path / "out"
     with out.open("wb") as file:
         process = subprocess.Popen(inside, cwd=REPO, stdout=file, stderr=subprocess.STDOUT)
     try:
         until("ready", lambda: "Pixelferry ready" in out.read_text() or process.poll() is not None, 60)
         assert process.poll() is None, out.read_text()
-        assert Path(f"/proc/{process.pid}/root/tmp/pixelferry.url").read_text() in out.read_text()
+        assert Path(f"/proc/{process.pid}/root{tmp}/pixelferry.url").read_text() in out.read_text()
     finally:
         process.terminate()
         assert process.wait(20) == 0

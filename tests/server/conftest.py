@@ -1,14 +1,12 @@
 """One tiny checkpoint for every test of this room, and the stage on which scenes are played."""
 
 import asyncio
-import logging
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Callable, Coroutine
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from server.logs.setup import ACCESS, OURS
 from tests.server.doubles import Scene, tokenizer_of
 from tests.tiny.qwen2_vl import write_qwen2_vl
 from tokenization.text.bpe import BPETokenizer
@@ -45,15 +43,3 @@ def play(tokenizer: BPETokenizer, tmp_path: Path) -> Any:
         assert not (tmp_path / "shm").exists()
 
     return play
-
-
-@pytest.fixture
-def kept_logging() -> Iterator[None]:
-    """For tests that set logging up as a process does: afterwards it is as it was."""
-    loggers = [logging.getLogger(name) for name in (None, *OURS, ACCESS, "uvicorn")]
-    before = [(logger, logger.level, list(logger.handlers)) for logger in loggers]
-    yield
-    logging.captureWarnings(False)
-    for logger, level, handlers in before:
-        logger.setLevel(level)
-        logger.handlers[:] = handlers
