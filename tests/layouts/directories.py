@@ -13,12 +13,12 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
+from tokenizers import AddedToken, Tokenizer
 
 from tests.layouts.templates import TEMPLATES
 from tests.layouts.tiny_width import N_ORDINARY, SHIFT, tiny_added_tokens, tiny_config, with_tiny_ids
 from tests.layouts.weights import hub_tensors, write_shards
-from tests.tiny.qwen2_vl import CORPUS, PATTERN
+from tests.tiny.qwen2_vl import trained_tokenizer
 
 HERE = Path(__file__).parent
 PUBLISHED, RESAVED = HERE / "published", HERE / "resaved"
@@ -97,19 +97,7 @@ def tiny_tokenizer(added: Mapping[str, Mapping[str, Any]]) -> Tokenizer:
 
 @lru_cache(1)
 def _trained() -> str:
-    tokenizer = Tokenizer(models.BPE())
-    tokenizer.normalizer = normalizers.NFC()
-    tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
-        [
-            pre_tokenizers.Split(Regex(PATTERN), "isolated"),
-            pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False),
-        ]
-    )
-    tokenizer.decoder = decoders.ByteLevel()
-    trainer = trainers.BpeTrainer(
-        vocab_size=N_ORDINARY, initial_alphabet=pre_tokenizers.ByteLevel.alphabet(), show_progress=False
-    )
-    tokenizer.train_from_iterator([CORPUS] * 4, trainer)
+    tokenizer = trained_tokenizer(N_ORDINARY)
     if tokenizer.get_vocab_size() != N_ORDINARY:
         raise RuntimeError(f"the tiny vocabulary has {tokenizer.get_vocab_size()} entries")
     return tokenizer.to_str()

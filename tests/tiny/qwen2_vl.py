@@ -37,14 +37,8 @@ CORPUS = (
 )
 
 
-def write_tokenizer(
-    path: Path,
-    template_in: str = "chat_template.json",
-    special: Sequence[str] = SPECIAL,
-    template: str = TEMPLATE,
-    settings: Mapping[str, Any] | None = None,
-) -> Tokenizer:
-    """Train a small byte-level BPE with Qwen2's pattern and write tokenizer.json, its config and the template."""
+def trained_tokenizer(n: int) -> Tokenizer:
+    """A byte-level BPE of `n` entries with Qwen2's pattern, without added tokens."""
     tokenizer = Tokenizer(models.BPE())
     tokenizer.normalizer = normalizers.NFC()
     tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
@@ -55,9 +49,21 @@ def write_tokenizer(
     )
     tokenizer.decoder = decoders.ByteLevel()
     trainer = trainers.BpeTrainer(
-        vocab_size=400, initial_alphabet=pre_tokenizers.ByteLevel.alphabet(), show_progress=False
+        vocab_size=n, initial_alphabet=pre_tokenizers.ByteLevel.alphabet(), show_progress=False
     )
     tokenizer.train_from_iterator([CORPUS] * 4, trainer)
+    return tokenizer
+
+
+def write_tokenizer(
+    path: Path,
+    template_in: str = "chat_template.json",
+    special: Sequence[str] = SPECIAL,
+    template: str = TEMPLATE,
+    settings: Mapping[str, Any] | None = None,
+) -> Tokenizer:
+    """A small vocabulary with these special tokens: write tokenizer.json, its config and the template."""
+    tokenizer = trained_tokenizer(400)
     tokenizer.add_special_tokens(list(special))
     tokenizer.add_tokens([AddedToken(text, special=False, normalized=False) for text in ORDINARY_ADDED])
     tokenizer.save(str(path / "tokenizer.json"))
