@@ -62,8 +62,17 @@ class Ops(Protocol):
     def gelu(self, x: Tensor) -> Tensor:
         """x * (1 + erf(x / sqrt(2))) / 2."""
 
+    def cache_head_dim(self, head_dim: int) -> int:
+        """The last dimension of what `kv_cache` makes for heads of `head_dim`: never less, more where they are padded."""
+
+    def max_table_blocks(self, blocks: int) -> int | None:
+        """Most blocks that all sequences of one step may name together over a cache of `blocks`, or None for any number.
+
+        A sequence names ceil(kv / block_size) blocks; one that several sequences share counts once for each of them.
+        """
+
     def kv_cache(self, blocks: int, block_size: int, kv_heads: int, head_dim: int) -> tuple[Tensor, Tensor]:
-        """One layer's zeroed (key, value) cache, each [blocks, block_size, kv_heads, head_dim] in `dtype`."""
+        """One layer's zeroed (key, value) cache, each [blocks, block_size, kv_heads, cache_head_dim] in `dtype`."""
 
     def write_kv(self, key: Tensor, value: Tensor, key_cache: Tensor, value_cache: Tensor, slots: Tensor) -> None:
         """Put key, value [T, kv_heads, head_dim] at slots int64 [T]: block * block_size + offset, unique, never -1."""

@@ -49,6 +49,12 @@ class TorchOps:
     def gelu(self, x: Tensor) -> Tensor:
         return F.gelu(x)
 
+    def cache_head_dim(self, head_dim: int) -> int:
+        return head_dim
+
+    def max_table_blocks(self, blocks: int) -> int | None:
+        return None
+
     def kv_cache(self, blocks: int, block_size: int, kv_heads: int, head_dim: int) -> tuple[Tensor, Tensor]:
         shape = (blocks, block_size, kv_heads, head_dim)
         return (
