@@ -73,12 +73,13 @@ class Ops(Protocol):
         """Called when a network with attention is built: CheckpointError where these Ops have none for its heads."""
 
     def cache_head_dim(self, head_dim: int) -> int:
-        """The last dimension of what `kv_cache` makes for heads of `head_dim`: never less, more where they are padded."""
+        """The last dimension of what `kv_cache` makes for heads of `head_dim`: wider where a device pads heads."""
 
-    def max_table_blocks(self, blocks: int) -> int | None:
-        """Most blocks that all sequences of one step may name together over a cache of `blocks`, or None for any number.
+    def max_table_blocks(self, n_blocks: int) -> int | None:
+        """Most blocks that the sequences of one step may name together over a cache of n_blocks, or None: no bound.
 
-        A sequence names ceil(kv / block_size) blocks; one that several sequences share counts once for each of them.
+        A sequence names ceil(kv / block_size) blocks; one that several sequences share counts for each of them. The
+        bound is at least n_blocks, so that a sequence alone always fits.
         """
 
     def kv_cache(self, blocks: int, block_size: int, kv_heads: int, head_dim: int) -> tuple[Tensor, Tensor]:
