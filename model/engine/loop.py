@@ -11,7 +11,7 @@ import numpy as np
 import torch
 
 from configs.checkpoint import Checkpoint
-from model.device import resolve
+from model.device import check_block_size, resolve
 from model.engine.engine import Engine
 from model.engine.messages import (
     Abort,
@@ -60,6 +60,7 @@ def load(start: StartEngine) -> tuple[Engine, EngineReady]:
     checkpoint = Checkpoint(Path(start.checkpoint))
     family = family_of(checkpoint)
     device, dtype = resolve(config.device, config.dtype, family.config(checkpoint), checkpoint.config)
+    check_block_size(device, config.block_size)
     ops = load_ops(device, dtype)
     weights = Weights(checkpoint, family.renames, dtype, device, family.skips, LoadProgress())
     model = family.build(checkpoint, weights, ops)

@@ -18,7 +18,7 @@ class Limits:
     max_seqs: int  # running sequences
     max_batched_tokens: int  # tokens computed in one step
     embedding_bytes: int  # embeddings of running and preempted sequences
-    # Blocks that the sequences of one step may name together, shared ones counted for each; at least those of the cache.
+    # Blocks that the sequences of a step may name together, shared ones counted for each; at least those of the cache.
     max_table_blocks: int | None = None
 
 
