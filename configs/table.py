@@ -131,7 +131,7 @@ SETTINGS: tuple[Setting, ...] = (
     ),
     Setting(
         name="dtype", section="engine", field="dtype", kind="choice", choices=get_args(Dtype),
-        help="the model's arithmetic; auto takes the checkpoint's own, or bfloat16 where the device does not serve that "
+        help="the model's arithmetic; auto takes the checkpoint's own, or bfloat16 where the device does not serve it "
         "(float16 on a cpu, float32 on an npu)",
     ),
     Setting(

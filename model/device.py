@@ -19,6 +19,7 @@ _UNSERVED = {
 }
 _SERVED_NPUS = ("Ascend910B", "Ascend910_93")  # how the names of Atlas A2 and A3 begin
 _NPU_BLOCK_SIZE = 128  # tokens: attention over a paged cache takes a multiple of it, and is in use with this one
+_NPU_MODEL_LEN = 262_144  # keys that one new token may see (documentation of npu_fused_infer_attention_score)
 
 log = logging.getLogger("pixelferry")
 
@@ -48,10 +49,14 @@ def resolve(device: Device, dtype: Dtype, *configs: ConfigSection) -> tuple[torc
     return where, torch.bfloat16
 
 
-def check_block_size(device: torch.device, block_size: int) -> None:
-    """Raises DeviceError for blocks of the KV cache of so many tokens, where `device` takes only others."""
-    if device.type == "npu" and block_size != _NPU_BLOCK_SIZE:
+def check_cache(device: torch.device, block_size: int, max_model_len: int) -> None:
+    """Raises DeviceError for blocks or sequences of so many tokens, where attention on `device` takes only others."""
+    if device.type != "npu":
+        return
+    if block_size != _NPU_BLOCK_SIZE:
         raise DeviceError(f"--block-size {block_size} is not served on an NPU: take {_NPU_BLOCK_SIZE}")
+    if max_model_len > _NPU_MODEL_LEN:
+        raise DeviceError(f"--max-model-len {max_model_len} is not served on an NPU: take at most {_NPU_MODEL_LEN}")
 
 
 def free_bytes(device: torch.device) -> int:
