@@ -55,7 +55,9 @@ class Decoder:
 
     @property
     def kv(self) -> KVSpec:
-        return KVSpec(layers=self.spec.layers, kv_heads=self.spec.kv_heads, head_dim=self.spec.head_dim)
+        spec = self.spec
+        cached_dim = self.ops.cache_head_dim(spec.head_dim)
+        return KVSpec(layers=spec.layers, kv_heads=spec.kv_heads, head_dim=spec.head_dim, cached_dim=cached_dim)
 
     def __call__(
         self,
@@ -67,7 +69,7 @@ class Decoder:
         rows: Tensor,
         q_scale: Tensor | None = None,
     ) -> Tensor:
-        """x [T, hidden]; cos, sin [T, head_dim]; slots int64 [T]; rows int64 [S], S >= 0 -> [S, hidden].
+        """x [T, hidden]; angles: of `Ops.rotary_angles`; slots int64 [T]; rows int64 [S], S >= 0 -> [S, hidden].
 
         Writes all T keys and values into `kv`. q_scale: float32 [T], factors of the rotated queries; None: all are 1.
         """
@@ -111,6 +113,7 @@ def build_decoder(
     ops: Ops, weights: Weights, spec: DecoderSpec, prefix: str, names: DecoderNames | None = None
 ) -> Decoder:
     """Take a decoder's tensors under `prefix` ("model."); names None: the usual ones."""
+    ops.check_heads(spec.heads, spec.kv_heads, spec.head_dim)
     names = names or DecoderNames()
     layers = [f"{prefix}{names.layers}.{i}." for i in range(spec.layers)]
     return Decoder(
