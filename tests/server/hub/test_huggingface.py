@@ -4,6 +4,8 @@ import json
 from pathlib import Path
 
 import pytest
+from huggingface_hub import constants, set_client_factory
+from huggingface_hub.utils._http import default_client_factory
 
 from configs.serve import HubModel
 from server.hub.client import HubError
@@ -109,6 +111,38 @@ def test_a_hostile_list_writes_nothing_outside(hostile: str, checkpoint: dict[st
         assert not any("hostile" in line or ".." in line for line in hub.asked)
     assert {path.name for path in Path(done.stdout.splitlines()[0]).iterdir()} == set(checkpoint)
     assert all(name.startswith("cache/") for name in files_under(tmp_path))
+
+
+ESCAPES = [
+    ("ETag", '"../../../../escaped"'),
+    ("ETag", 'W/"../../../../escaped"'),
+    ("ETag", '"{outside}/escaped"'),
+    ("ETag", "x/../../../../escaped"),
+    ("ETag", '".."'),
+    ("X-Linked-ETag", '"../../../../escaped"'),
+    ("X-Repo-Commit", "../../../../../escaped"),
+    ("X-Repo-Commit", "{outside}/escaped"),
+]
+
+
+@pytest.mark.parametrize("name", ["config.json", "missing.json"])
+@pytest.mark.parametrize(("header", "value"), ESCAPES)
+def test_a_header_that_leads_out_of_the_cache_is_refused_before_anything_is_written(
+    header: str, value: str, name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also of a file that is not there: the library notes under the commit that it is missing."""
+    monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path / "a" / "cache"))
+    extra = {header: value.format(outside=tmp_path / "outside")}
+    with running({"config.json": b"{}"}, extra=extra) as hub:
+        template = "{repo_id}/resolve/{revision}/{filename}"
+        monkeypatch.setattr(constants, "HUGGINGFACE_CO_URL_TEMPLATE", f"{hub.url}/{template}")
+        try:
+            with pytest.raises(HubError, match=f"(?i)127.0.0.1 answered with {header} .*lead out of the cache"):
+                HuggingFace(HubModel("tiny/model")).fetch([name])
+        finally:
+            set_client_factory(default_client_factory)  # the process's own again; closes connections
+        assert hub.asked and not hub.got(name)
+    assert not [path for path in tmp_path.rglob("*")]
 
 
 def test_a_library_that_is_missing_is_named_with_what_to_type(monkeypatch: pytest.MonkeyPatch) -> None:
