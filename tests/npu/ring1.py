@@ -1,0 +1,134 @@
+"""Ring 1: each kernel of the real torch_npu runs, then numbers that the CPU computed fill its outputs.
+
+The kernel's own checks of its arguments, the allocation of its outputs and the name that it launches stay real. What it
+launches does nothing (see stub/), so the outputs are computed here, over the same memory: by the CPU's kernel of an aten
+operator, by the reference of one of torch_npu's.
+"""
+
+import ctypes
+import warnings
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.utils._pytree import tree_leaves, tree_map_only
+
+from tests.npu.stub.counts import launched, stub
+
+Reference = Callable[..., Any]
+
+_KEY = "PrivateUse1"
+_KEYS: Any = torch._C.DispatchKeySet(torch._C.DispatchKey.PrivateUse1)
+_COPIES = frozenset({"aten::_copy_from", "aten::_copy_from_and_resize"})  # run inside copy_, which is wrapped itself
+# Outputs whose shape depends on values, which nothing computed when the kernel allocated them.
+_SHAPED_BY_VALUES = frozenset({"nonzero", "masked_select", "_unique2", "unique_dim", "unique_consecutive"})
+_OTHER_DTYPE = frozenset({"native_layer_norm"})  # its statistics are float32; those of the CPU have the input's dtype
+
+
+def install(references: Mapping[str, Reference]) -> None:
+    """Wrap every kernel of the device that torch and torch_npu have, once per process.
+
+    references: by name without namespace ("npu_rms_norm"), each a function on CPU tensors that returns the operator's
+    outputs. An operator of torch_npu without one raises RuntimeError when it launches something.
+    """
+    names = torch._C._dispatch_get_registrations_for_dispatch_key(_KEY)
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "Warning only once for all operators", UserWarning)
+        for name in sorted(names):
+            op = _operator(name)
+            if op is None or name in _COPIES or name.partition("::")[0] not in _libraries:
+                continue
+            space, _, own = name.partition("::")
+            reference = references.get(own) if space == "npu" else op
+            real = torch.library.get_kernel(op, _KEY)
+            _libraries[space].impl(own, _wrapped(op, real, reference), _KEY, allow_override=True)
+
+
+def install_references() -> None:
+    """With the references of ring 0."""
+    try:
+        from tests.npu.references import REFERENCES
+    except ImportError:
+        REFERENCES = {}
+
+    install(REFERENCES)
+
+
+_libraries = {space: torch.library.Library(space, "IMPL") for space in ("aten", "npu")}
+
+
+def _operator(name: str) -> Any:
+    space, _, own = name.partition("::")
+    base, _, overload = own.partition(".")
+    return getattr(getattr(getattr(torch.ops, space), base, None), overload or "default", None)
+
+
+def _wrapped(op: Any, real: Any, reference: Reference | None) -> Callable[..., Any]:
+    schema = op._schema
+    base = schema.name.partition("::")[2]
+    takes_tensor = [str(argument.type) in ("Tensor", "Optional[Tensor]") for argument in schema.arguments]
+    writes = any(argument.alias_info is not None and argument.alias_info.is_write for argument in schema.arguments)
+
+    def run(*args: Any, **kwargs: Any) -> Any:
+        before = launched()
+        # Python's numbers arrive bare where the schema has a tensor.
+        boxed = [_tensor(value) if wants else value for value, wants in zip(args, takes_tensor, strict=False)]
+        outputs = real.call_boxed(_KEYS, *boxed, *args[len(boxed) :], **kwargs)
+        if launched() == before:  # a view, an allocation, a copy: the stub did all there was to do
+            return outputs
+        if reference is None:
+            raise RuntimeError(f"{schema.name} launched something, and ring 1 has no reference for it")
+        computed = reference(*on_host(args), **_host_options(on_host(kwargs)))
+        if writes or not schema.returns:  # done in place
+            return outputs
+        return _fill(base, outputs, computed)
+
+    return run
+
+
+def on_host(values: Any) -> Any:
+    """The values with every tensor of the device as a CPU tensor over the same memory."""
+    return tree_map_only(Tensor, _alias, values)
+
+
+def _alias(x: Tensor) -> Tensor:
+    if x.device.type != "npu":
+        return x
+    if x.numel() == 0:
+        return torch.empty_strided(x.size(), x.stride(), dtype=x.dtype)
+    storage = x.untyped_storage()
+    memory = (ctypes.c_char * storage.nbytes()).from_address(storage.data_ptr())
+    same = torch.frombuffer(memory, dtype=torch.uint8).untyped_storage()
+    return torch.empty(0, dtype=x.dtype).set_(same, x.storage_offset(), x.size(), x.stride())
+
+
+def _tensor(value: Any) -> Any:
+    return torch.tensor(value) if isinstance(value, int | float | bool) else value
+
+
+def _host_options(kwargs: dict[str, Any]) -> dict[str, Any]:
+    instead = {"device": torch.device("cpu"), "pin_memory": None}
+    return {name: instead[name] if name in instead and value is not None else value for name, value in kwargs.items()}
+
+
+def _fill(base: str, outputs: Any, computed: Any) -> Any:
+    """Put what was computed into what the kernel allocated. Raises RuntimeError where shapes or dtypes differ."""
+    if base in _SHAPED_BY_VALUES:
+        return tree_map_only(Tensor, _on_device, computed)
+    for mine, theirs in zip(tree_leaves(outputs), tree_leaves(computed), strict=True):
+        if not isinstance(mine, Tensor):
+            continue
+        if mine.shape != theirs.shape or (mine.dtype != theirs.dtype and base not in _OTHER_DTYPE):
+            raise RuntimeError(
+                f"{base}: the device's kernel allocated {mine.dtype} {list(mine.shape)}, "
+                f"its reference gave {theirs.dtype} {list(theirs.shape)}"
+            )
+        _alias(mine).copy_(theirs)
+    return outputs
+
+
+def _on_device(x: Tensor) -> Tensor:
+    found = torch.empty_strided(x.size(), x.stride(), dtype=x.dtype, device="npu")
+    _alias(found).copy_(x)
+    return found
