@@ -66,6 +66,7 @@ def build_absolute_vit(
     ops: Ops, weights: Weights, spec: AbsoluteVitSpec, prefix: str, connector: Callable[[Tensor], Tensor]
 ) -> AbsoluteVit:
     """Take a tower's tensors under `prefix` ("visual."), named as in OpenCLIP, each block's qkv head by head."""
+    ops.check_heads(spec.heads, spec.heads, spec.width // spec.heads)
     kernel = (spec.width, 3, spec.patch, spec.patch)
     table = weights.take(f"{prefix}positional_embedding", (spec.positions, spec.width), torch.float32)
     blocks = [f"{prefix}transformer.resblocks.{i}." for i in range(spec.depth)]

@@ -113,6 +113,7 @@ def build_audio_tower(
     ops: Ops, weights: Weights, spec: AudioTowerSpec, prefix: str, names: AudioTowerNames
 ) -> AudioTower:
     """Take a tower's tensors under `prefix` ("audio_tower."), and its projection under `names.proj`."""
+    ops.check_heads(spec.heads, spec.heads, spec.width // spec.heads)
     shape = (spec.positions, spec.width)
     table = _sinusoids(*shape) if names.positions is None else weights.take(f"{prefix}{names.positions}.weight", shape)
     return AudioTower(

@@ -67,7 +67,7 @@ class Decoder:
         rows: Tensor,
         q_scale: Tensor | None = None,
     ) -> Tensor:
-        """x [T, hidden]; cos, sin [T, head_dim]; slots int64 [T]; rows int64 [S], S >= 0 -> [S, hidden].
+        """x [T, hidden]; angles: of `Ops.rotary_angles`; slots int64 [T]; rows int64 [S], S >= 0 -> [S, hidden].
 
         Writes all T keys and values into `kv`. q_scale: float32 [T], factors of the rotated queries; None: all are 1.
         """
@@ -111,6 +111,7 @@ def build_decoder(
     ops: Ops, weights: Weights, spec: DecoderSpec, prefix: str, names: DecoderNames | None = None
 ) -> Decoder:
     """Take a decoder's tensors under `prefix` ("model."); names None: the usual ones."""
+    ops.check_heads(spec.heads, spec.kv_heads, spec.head_dim)
     names = names or DecoderNames()
     layers = [f"{prefix}{names.layers}.{i}." for i in range(spec.layers)]
     return Decoder(

@@ -105,6 +105,6 @@ class MultimodalLM:
                 x.index_copy_(0, batch.media_rows, batch.media_embeds.to(x.device, x.dtype))
             block_size = kv[0][0].shape[1]
             attend = self.ops.plan_attention(batch.q_lens, batch.kv_lens, batch.block_tables, block_size)
-            angles = self.rope.angles(batch)
+            angles = self.ops.rotary_angles(*self.rope.angles(batch))
             scales = self.logn.scales(batch) if self.logn else None
             return self.decoder(x, angles, kv, batch.slots, attend, batch.sample_rows, scales)

@@ -47,6 +47,7 @@ class Resampler:
 
 def build_resampler(ops: Ops, weights: Weights, spec: ResamplerSpec, prefix: str) -> Resampler:
     """Take the tensors of `attn_pool` (one attention, its thirds fused), `ln_post` and `proj` under `prefix`."""
+    ops.check_heads(spec.heads, spec.heads, spec.out // spec.heads)
     out, pool = spec.out, f"{prefix}attn_pool."
     attention = f"{pool}attn."
     positions = weights.take(f"{pool}pos_embed", (spec.queries, out))

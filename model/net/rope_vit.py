@@ -49,6 +49,7 @@ class RopeVitSpec:
 class RopeVit:
     """Temporal grids do not see each other."""
 
+    ops: Ops
     spec: RopeVitSpec
     frames: int  # in one row of patches: 1 of a still image, 2 of a video
     embed: PatchEmbed
@@ -90,7 +91,7 @@ class RopeVit:
             back = torch.from_numpy(tokens.argsort()).to(x.device)
             windows = [length * spec.merge**2 for length in lengths] * t
             x, cos, sin = (self._sorted(part, order) for part in (x, cos, sin))
-        angles = (cos.repeat(t, 1), sin.repeat(t, 1))
+        angles = self.ops.rotary_angles(cos.repeat(t, 1), sin.repeat(t, 1))
         for i, block in enumerate(self.blocks):
             x = block(x, angles, whole if i in spec.full_blocks else windows)
         x = self.merger(self.norm(x).view(-1, spec.merge**2 * spec.width))  # [t * tokens, out]
@@ -104,6 +105,7 @@ class RopeVit:
 
 def build_rope_vit(ops: Ops, weights: Weights, spec: RopeVitSpec, prefix: str) -> Mapping[str, RopeVit]:
     """Take a tower's tensors under `prefix` ("visual."): by kind, "image" and "video" over the same blocks."""
+    ops.check_heads(spec.heads, spec.heads, spec.width // spec.heads)
     kernel = (spec.width, 3, FRAMES, spec.patch, spec.patch)
     wide = spec.merge**2 * spec.width
     take_norm = take_layer_norm if spec.blocks == "plain" else take_rms_norm
@@ -117,7 +119,9 @@ def build_rope_vit(ops: Ops, weights: Weights, spec: RopeVitSpec, prefix: str) -
     merger = _two_layers(first, ops.gelu, second)
 
     def tower(frames: int, embed: PatchEmbed) -> RopeVit:
-        return RopeVit(spec=spec, frames=frames, embed=embed, rope=rope, blocks=blocks, norm=norm, merger=merger)
+        return RopeVit(
+            ops=ops, spec=spec, frames=frames, embed=embed, rope=rope, blocks=blocks, norm=norm, merger=merger
+        )
 
     return {"image": tower(1, still), "video": tower(FRAMES, moving)}
 

@@ -75,7 +75,7 @@ class VisionBlock:
     mlp: Mlp
 
     def __call__(self, x: Tensor, angles: tuple[Tensor, Tensor] | None, segments: Sequence[int]) -> Tensor:
-        """x [n, width]; cos, sin [n, head_dim], None: no rotation; segments: host lengths, sum n. -> [n, width]"""
+        """x [n, width]; angles: of `Ops.rotary_angles`, None: none; segments: host lengths, sum n. -> [n, width]"""
         ops, heads = self.ops, self.heads
         qkv = self.qkv(self.norm1(x)).unflatten(-1, (3 * heads, -1))  # [n, 3 * heads, head_dim]
         qk = qkv[:, : 2 * heads] if angles is None else ops.rotary(qkv[:, : 2 * heads], *angles)

@@ -39,7 +39,10 @@ class Ops(Protocol):
         """Prepare weight [out, in] and bias [out] once; the caller drops its reference to `weight` afterwards."""
 
     def rms_norm(self, x: Tensor, weight: Tensor, eps: float) -> Tensor:
-        """x [..., n] / sqrt(mean(x^2) + eps), computed in float32, cast back to x's dtype, then times weight [n]."""
+        """x [..., n] / sqrt(mean(x^2) + eps), computed in float32, cast back to x's dtype, then times weight [n].
+
+        A fused kernel multiplies before it casts: one rounding less.
+        """
 
     def add_rms_norm(self, x: Tensor, residual: Tensor, weight: Tensor, eps: float) -> tuple[Tensor, Tensor]:
         """(rms_norm(s, weight, eps), s) with s = x + residual, the new residual. May write into either argument."""
@@ -47,10 +50,14 @@ class Ops(Protocol):
     def layer_norm(self, x: Tensor, weight: Tensor, bias: Tensor, eps: float) -> Tensor:
         """(x - mean) / sqrt(var + eps) * weight + bias over the last dimension, statistics in float32."""
 
-    def rotary(self, x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
-        """x * cos + cat(-x[..., d/2:], x[..., :d/2]) * sin, every head alike: x [T, heads, d]; cos, sin [T, d].
+    def rotary_angles(self, cos: Tensor, sin: Tensor) -> tuple[Tensor, Tensor]:
+        """cos, sin [T, d] with equal halves, float32 or `dtype` -> what `rotary` takes, once for all layers."""
 
-        x may be a view into a wider row; cos and sin have equal halves. Computed in their dtype, returned in that of x.
+    def rotary(self, x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
+        """x * cos + cat(-x[..., d/2:], x[..., :d/2]) * sin, every head alike: x [T, heads, d]; rest: `rotary_angles`.
+
+        x may be a view into a wider row. Computed in the wider dtype of x and the angles, returned in that of x; a
+        fused kernel takes angles in `dtype` and rounds once, at the end.
         """
 
     def swiglu(self, gate_up: Tensor) -> Tensor:
@@ -62,13 +69,17 @@ class Ops(Protocol):
     def gelu(self, x: Tensor) -> Tensor:
         """x * (1 + erf(x / sqrt(2))) / 2."""
 
+    def check_heads(self, heads: int, kv_heads: int, head_dim: int) -> None:
+        """Called when a network with attention is built: CheckpointError where these Ops have none for its heads."""
+
     def cache_head_dim(self, head_dim: int) -> int:
-        """The last dimension of what `kv_cache` makes for heads of `head_dim`: never less, more where they are padded."""
+        """The last dimension of what `kv_cache` makes for heads of `head_dim`: wider where a device pads heads."""
 
-    def max_table_blocks(self, blocks: int) -> int | None:
-        """Most blocks that all sequences of one step may name together over a cache of `blocks`, or None for any number.
+    def max_table_blocks(self, n_blocks: int) -> int | None:
+        """Most blocks that the sequences of one step may name together over a cache of n_blocks, or None: no bound.
 
-        A sequence names ceil(kv / block_size) blocks; one that several sequences share counts once for each of them.
+        A sequence names ceil(kv / block_size) blocks; one that several sequences share counts for each of them. The
+        bound is at least n_blocks, so that a sequence alone always fits.
         """
 
     def kv_cache(self, blocks: int, block_size: int, kv_heads: int, head_dim: int) -> tuple[Tensor, Tensor]:

@@ -34,6 +34,9 @@ class TorchOps:
     def layer_norm(self, x: Tensor, weight: Tensor, bias: Tensor, eps: float) -> Tensor:
         return F.layer_norm(x, x.shape[-1:], weight, bias, eps)
 
+    def rotary_angles(self, cos: Tensor, sin: Tensor) -> tuple[Tensor, Tensor]:
+        return cos, sin
+
     def rotary(self, x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
         half = x.shape[-1] // 2
         turned = torch.cat([-x[..., half:], x[..., :half]], dim=-1)  # [T, heads, d]
@@ -49,10 +52,13 @@ class TorchOps:
     def gelu(self, x: Tensor) -> Tensor:
         return F.gelu(x)
 
+    def check_heads(self, heads: int, kv_heads: int, head_dim: int) -> None:
+        """Any heads will do."""
+
     def cache_head_dim(self, head_dim: int) -> int:
         return head_dim
 
-    def max_table_blocks(self, blocks: int) -> int | None:
+    def max_table_blocks(self, n_blocks: int) -> int | None:
         return None
 
     def kv_cache(self, blocks: int, block_size: int, kv_heads: int, head_dim: int) -> tuple[Tensor, Tensor]:

@@ -1,0 +1,182 @@
+"""Ops over the fused operators of Ascend NPUs (Atlas A2 and A3), in bfloat16 and float16.
+
+All of them are reached as torch.ops.npu, which torch_npu fills when model/device.py imports it.
+"""
+
+from collections.abc import Mapping, Sequence
+from itertools import accumulate
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from configs.checkpoint import CheckpointError
+from model.ops import npu_rules as rules
+from model.ops.base import PagedAttention
+from model.ops.torch_ops import TorchOps
+
+
+class NpuOps(TorchOps):
+    """What TorchOps leaves as it is: linear, layer_norm, copy_blocks."""
+
+    def __init__(self, device: torch.device, dtype: torch.dtype) -> None:
+        """Raises RuleError for a dtype that the operators do not take."""
+        rules.check_dtype(dtype)
+        super().__init__(device, dtype)
+        self.prepacks = False
+        side = rules.CAUSAL_MASK
+        self._causal = torch.ones((side, side), dtype=torch.int8).triu_(1).to(device)  # 1: not seen
+
+    def rms_norm(self, x: Tensor, weight: Tensor, eps: float) -> Tensor:
+        rules.check_norm(x, weight)
+        normed: Tensor = torch.ops.npu.npu_rms_norm(x, weight, epsilon=eps)[0]
+        return normed
+
+    def add_rms_norm(self, x: Tensor, residual: Tensor, weight: Tensor, eps: float) -> tuple[Tensor, Tensor]:
+        rules.check_add_norm(x, residual, weight)
+        normed, _, total = torch.ops.npu.npu_add_rms_norm(x, residual, weight, epsilon=eps)
+        return normed, total
+
+    def rotary_angles(self, cos: Tensor, sin: Tensor) -> tuple[Tensor, Tensor]:
+        return cos.to(self.dtype)[:, None], sin.to(self.dtype)[:, None]  # [T, 1, d]
+
+    def rotary(self, x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
+        rules.check_rotary(x, cos, sin)
+        turned: Tensor = torch.ops.npu.npu_rotary_mul(x, cos, sin)
+        return turned
+
+    def swiglu(self, gate_up: Tensor) -> Tensor:
+        rules.check_swiglu(gate_up)
+        out: Tensor = torch.ops.npu.npu_swiglu(gate_up)
+        return out
+
+    def quick_gelu(self, x: Tensor) -> Tensor:
+        out: Tensor = torch.ops.npu.npu_fast_gelu(x)
+        return out
+
+    def gelu(self, x: Tensor) -> Tensor:
+        # Not F.gelu: on an NPU it computes the tanh approximation, whatever is asked for.
+        out: Tensor = torch.ops.npu.npu_gelu(x, approximate="none")
+        return out
+
+    def check_heads(self, heads: int, kv_heads: int, head_dim: int) -> None:
+        try:
+            rules.check_heads(heads, kv_heads, head_dim)
+        except rules.RuleError as error:
+            raise CheckpointError(f"config.json: its heads do not run on an NPU: {error}") from None
+
+    def cache_head_dim(self, head_dim: int) -> int:
+        return rules.padded_head_dim(head_dim)
+
+    def max_table_blocks(self, n_blocks: int) -> int | None:
+        return n_blocks
+
+    def kv_cache(self, blocks: int, block_size: int, kv_heads: int, head_dim: int) -> tuple[Tensor, Tensor]:
+        padded = self.cache_head_dim(head_dim)
+        rules.check_cache(block_size, kv_heads, padded)
+        return super().kv_cache(blocks, block_size, kv_heads, padded)
+
+    def write_kv(self, key: Tensor, value: Tensor, key_cache: Tensor, value_cache: Tensor, slots: Tensor) -> None:
+        dim = key_cache.shape[-1]
+        key, value = _padded(key, dim), _padded(value, dim)
+        rules.check_cache_write(key, value, key_cache, value_cache, slots)
+        torch.ops.npu.npu_scatter_pa_kv_cache(key, value, key_cache, value_cache, slots, cache_mode="Norm")
+
+    def plan_attention(
+        self, q_lens: Sequence[int], kv_lens: Sequence[int], block_tables: Tensor, block_size: int
+    ) -> PagedAttention:
+        return _PagedAttention(
+            query_ends=list(accumulate(q_lens)),
+            key_lengths=list(kv_lens),
+            table=block_tables.contiguous(),
+            block_size=block_size,
+            mask=self._causal,
+            sparse_mode=3,  # causal, aligned to the right
+        )
+
+    def segment_attention(self, query: Tensor, key: Tensor, value: Tensor, lengths: Sequence[int]) -> Tensor:
+        parts, start = [], 0
+        for i in range(0, len(lengths), rules.MAX_SEQUENCES):
+            ends = list(accumulate(lengths[i : i + rules.MAX_SEQUENCES]))
+            rows = slice(start, start + ends[-1])
+            parts.append(_attend_packed(query[rows], key[rows], value[rows], ends, ends))
+            start = rows.stop
+        return parts[0] if len(parts) == 1 else torch.cat(parts)
+
+    def cross_attention(self, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
+        return _attend_packed(query, key, value, [query.shape[0]], [key.shape[0]])
+
+
+class _PagedAttention:
+    """The PagedAttention of one step. The operator takes query lengths summed up, but key lengths one by one."""
+
+    def __init__(
+        self,
+        *,
+        query_ends: list[int],
+        key_lengths: list[int],
+        table: Tensor,
+        block_size: int,
+        mask: Tensor,
+        sparse_mode: int,
+    ) -> None:
+        rules.check_lengths(query_ends, key_lengths)
+        rules.check_paged(query_ends, key_lengths, table, block_size, mask, sparse_mode)
+        self._blocks = sum(-(-n // block_size) for n in key_lengths)
+        self._query_end, self._block_size = query_ends[-1], block_size
+        self._arguments = {
+            "actual_seq_lengths": query_ends,
+            "actual_seq_lengths_kv": key_lengths,
+            "block_table": table,
+            "block_size": block_size,
+            "atten_mask": mask,
+            "sparse_mode": sparse_mode,
+        }
+
+    def __call__(self, query: Tensor, key_cache: Tensor, value_cache: Tensor) -> Tensor:
+        _, block_size, kv_heads, padded = key_cache.shape
+        key, value = key_cache.flatten(2), value_cache.flatten(2)  # views: [blocks, block_size, kv_heads * padded]
+        rules.check_paged_keys(key, kv_heads, padded, self._block_size, self._blocks)
+        return _attend(query, key, value, kv_heads, padded, self._query_end, self._arguments)
+
+
+def _attend_packed(query: Tensor, key: Tensor, value: Tensor, query_ends: list[int], key_ends: list[int]) -> Tensor:
+    """Each segment of rows over its segment of keys, all of them seen. Both lists of lengths are summed up."""
+    rules.check_lengths(query_ends, key_ends)
+    _, kv_heads, head_dim = key.shape
+    padded = rules.padded_head_dim(head_dim)
+    key, value = _padded(key, padded), _padded(value, padded)
+    rules.check_packed(key, kv_heads, padded, key_ends)
+    arguments = {"actual_seq_lengths": query_ends, "actual_seq_lengths_kv": key_ends, "sparse_mode": 0}
+    return _attend(query, key, value, kv_heads, padded, query_ends[-1], arguments)
+
+
+def _attend(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    kv_heads: int,
+    padded: int,
+    query_end: int,
+    arguments: Mapping[str, object],
+) -> Tensor:
+    """query [T, heads, d], its heads not yet padded -> [T, heads, d]"""
+    _, heads, head_dim = query.shape
+    query = _padded(query, padded)
+    rules.check_attention(query, key, value, kv_heads, query_end)
+    mixed: Tensor = torch.ops.npu.npu_fused_infer_attention_score(
+        query,
+        key,
+        value,
+        input_layout="TND",
+        num_heads=heads,
+        num_key_value_heads=kv_heads,
+        scale=head_dim**-0.5,  # of the heads as they are: zeros behind them add nothing to a product
+        **arguments,
+    )[0]
+    return mixed if padded == head_dim else mixed[..., :head_dim].contiguous()
+
+
+def _padded(x: Tensor, dim: int) -> Tensor:
+    """x with zeros behind each head, [..., dim]; contiguous, which slices of a fused projection are not."""
+    return x.contiguous() if x.shape[-1] == dim else F.pad(x, (0, dim - x.shape[-1]))
