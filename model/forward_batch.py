@@ -5,19 +5,20 @@ from dataclasses import dataclass
 from torch import Tensor
 
 KVCache = list[tuple[Tensor, Tensor]]
-"""For each decoder layer (key, value), each [blocks, block_size, kv_heads, head_dim] as `Ops.kv_cache` made them."""
+"""For each decoder layer (key, value), each [blocks, block_size, kv_heads, cached_dim] as `Ops.kv_cache` made them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KVSpec:
-    """What one token occupies in the cache: `layers` times a key and a value of [kv_heads, head_dim]."""
+    """What one token occupies in the cache: `layers` times a key and a value of [kv_heads, cached_dim]."""
 
     layers: int
     kv_heads: int
     head_dim: int
+    cached_dim: int  # `Ops.cache_head_dim` of it: more where a device pads heads
 
     def bytes_per_token(self, itemsize: int) -> int:
-        return 2 * self.layers * self.kv_heads * self.head_dim * itemsize
+        return 2 * self.layers * self.kv_heads * self.cached_dim * itemsize
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

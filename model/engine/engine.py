@@ -55,6 +55,7 @@ class Engine:
             max_seqs=config.max_seqs,
             max_batched_tokens=config.max_batched_tokens,
             embedding_bytes=config.embedding_bytes,
+            max_table_blocks=model.ops.max_table_blocks(self.size.n_blocks),
         )
         self._scheduler = Scheduler(BlockAllocator(self.size.n_blocks, self.size.block_size), limits)
         self._runner = Runner(model, self.size, root, min(config.max_seqs, config.max_batched_tokens))

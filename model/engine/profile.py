@@ -98,16 +98,19 @@ def encode_dummy(model: MultimodalLM, item: LargestItem) -> Tensor:
 
 
 def full_steps(size: CacheSize, config: EngineConfig) -> list[tuple[list[int], list[int]]]:
-    """(new tokens, tokens in the cache) of each sequence: in a step of new prompts, and of a long one and decodes."""
-    tokens = size.n_blocks * size.block_size
-    budget = min(config.max_batched_tokens, tokens)
-    fresh = [min(size.max_model_len, budget - start) for start in range(0, budget, size.max_model_len)]
-    decodes = min(config.max_seqs, budget) - 1
+    """(new tokens, tokens in the cache) of each sequence: in a step of new prompts, and of a long one and decodes.
+
+    No block is shared, so that the sequences of a step never name more blocks than the cache has.
+    """
+    budget = min(config.max_batched_tokens, size.n_blocks * size.block_size)
+    prompt = size.max_model_len // size.block_size * size.block_size or size.max_model_len  # leaves no part of a block
+    n_fresh = min(config.max_seqs, size.n_blocks, -(-budget // prompt))
+    fresh = [min(prompt, budget - start) for start in range(0, n_fresh * prompt, prompt)]
+    longest = -(-size.max_model_len // size.block_size)  # blocks
+    decodes = min(config.max_seqs, budget, size.n_blocks - longest + 1) - 1
+    each = min((size.n_blocks - longest) // decodes * size.block_size, size.max_model_len) if decodes else 0
     chunk = min(budget - decodes, size.max_model_len)
-    rest = (tokens - size.max_model_len) // decodes if decodes else 0
-    each = min(rest, size.max_model_len)
-    late = [chunk, *[1] * (decodes if each else 0)], [size.max_model_len, *[each] * (decodes if each else 0)]
-    return [(fresh[: config.max_seqs], fresh[: config.max_seqs]), late]
+    return [(fresh, fresh), ([chunk, *[1] * decodes], [size.max_model_len, *[each] * decodes])]
 
 
 def dummy_step(model: MultimodalLM, size: CacheSize, q_lens: list[int], kv_lens: list[int]) -> ForwardBatch:

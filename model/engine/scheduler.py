@@ -1,5 +1,6 @@
 """Continuous batching as bookkeeping: who runs in the next step, with which blocks. Knows no tensors and no clock."""
 
+import sys
 from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -17,6 +18,8 @@ class Limits:
     max_seqs: int  # running sequences
     max_batched_tokens: int  # tokens computed in one step
     embedding_bytes: int  # embeddings of running and preempted sequences
+    # Blocks that the sequences of one step may name together, shared ones counted for each; at least those of the cache.
+    max_table_blocks: int | None = None
 
 
 class Scheduler:
@@ -26,7 +29,8 @@ class Scheduler:
     decode, one token each. There are never more running sequences than tokens in a step: one is left for that prompt.
     Blocks for all known tokens are taken at admission, so only a decode can run out of them. Then the youngest gives
     its blocks back and waits at the front. The answers to one prompt are sequences that share the prompt's whole
-    blocks: one computes the prompt, and the others follow it until its first token is drawn.
+    blocks: one computes the prompt, and the others follow it until its first token is drawn. Where they name more
+    blocks together than a step may, some wait a step: whoever waited longest runs first, and nobody new comes in.
     """
 
     def __init__(self, allocator: BlockAllocator, limits: Limits) -> None:
@@ -95,17 +99,10 @@ class Scheduler:
             if sequence.status is Status.RUNNING:
                 stops.append((sequence, min(sequence.n_tokens, sequence.n_computed + budget)))
                 budget -= stops[-1][1] - sequence.n_computed
-        # A preempted sequence does not return in this step: a part of its blocks is taken, and it needs all of them.
-        while self._waiting:
-            sequence = self._waiting[0]
-            share = self._share_for(sequence)
-            if (budget <= 0 and not share.follows) or not self._admissible(sequence, share):
-                break
-            self._waiting.popleft()
-            self._admit(sequence, share)
-            if not share.follows:
-                stops.append((sequence, min(sequence.n_tokens, sequence.n_computed + budget)))
-                budget -= stops[-1][1] - sequence.n_computed
+        if self._room_after(stops) >= 0:
+            self._admit_waiting(stops, budget)
+        else:
+            stops = self._take_turns(stops)
         return Plan(chunks=tuple(self._chunk(*pair) for pair in stops))
 
     def commit(self, plan: Plan, outcome: Outcome) -> dict[Key, Finish | None]:
@@ -155,6 +152,49 @@ class Scheduler:
         if not siblings:
             del self._answers[sequence.request_id]
             self.embedding_bytes -= self._reserved.pop(sequence.request_id, 0)
+
+    def _take_turns(self, stops: list[tuple[Sequence, int]]) -> list[tuple[Sequence, int]]:
+        """Those of `stops` that one step's tables can name, in the same order.
+
+        Each of them fits alone, so whoever waited longest always runs: none waits for more steps than there are others.
+        """
+        room = self._room_after([])
+        chosen: set[Key] = set()
+        for sequence, stop in sorted(stops, key=lambda pair: -pair[0].n_waited):  # the oldest first among equals
+            needed = self.allocator.blocks_for(stop)
+            if needed <= room:
+                room -= needed
+                chosen.add(sequence.key)
+                sequence.n_waited = 0
+            else:
+                sequence.n_waited += 1
+        return [pair for pair in stops if pair[0].key in chosen]
+
+    def _room_after(self, stops: list[tuple[Sequence, int]]) -> int:
+        """Blocks that the tables of a step of `stops` may still name; below 0 where they name too many."""
+        if self.limits.max_table_blocks is None:
+            return sys.maxsize
+        return self.limits.max_table_blocks - sum(self.allocator.blocks_for(stop) for _, stop in stops)
+
+    def _admit_waiting(self, stops: list[tuple[Sequence, int]], budget: int) -> None:
+        """Let in whoever waits and fits, first come, first served; what they compute in this step is put to `stops`."""
+        room = self._room_after(stops)
+        # A preempted sequence does not return in this step: a part of its blocks is taken, and it needs all of them.
+        while self._waiting:
+            sequence = self._waiting[0]
+            share = self._share_for(sequence)
+            if (budget <= 0 and not share.follows) or not self._admissible(sequence, share):
+                return
+            start = len(share.blocks) * self.allocator.block_size
+            stop = min(sequence.n_tokens, start + budget)
+            if not share.follows:
+                room -= self.allocator.blocks_for(stop)
+                if room < 0:
+                    return
+                budget -= stop - start
+                stops.append((sequence, stop))
+            self._waiting.popleft()
+            self._admit(sequence, share)
 
     def _grow_tables(self) -> None:
         """Give each running sequence the block for its newest token; the youngest are preempted for it."""
@@ -208,6 +248,7 @@ class Scheduler:
         sequence.block_table = self.allocator.allocate(sequence.n_tokens, share.blocks)
         sequence.n_computed = 0 if share.follows else len(share.blocks) * self.allocator.block_size
         sequence.status = Status.FOLLOWING if share.follows else Status.RUNNING
+        sequence.n_waited = 0
         self._running.append(sequence)
         if sequence.request_id not in self._reserved:
             self._reserved[sequence.request_id] = sequence.embedding_bytes

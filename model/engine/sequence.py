@@ -72,6 +72,7 @@ class Sequence:
     scores_prompt: bool = False  # of the first of several answers: they share the prompt
     n_scored: int = 0  # prompt tokens whose prediction of the next one was given out: once, also after a preemption
     n_computed: int = 0  # tokens whose keys and values are in the cache
+    n_waited: int = 0  # steps in a row in which it was running and not computed, because the tables had no room
     block_table: list[int] = field(default_factory=list)
     status: Status = Status.WAITING
     history: History = field(init=False)  # of what was generated, for rules that look back

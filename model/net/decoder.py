@@ -55,7 +55,9 @@ class Decoder:
 
     @property
     def kv(self) -> KVSpec:
-        return KVSpec(layers=self.spec.layers, kv_heads=self.spec.kv_heads, head_dim=self.spec.head_dim)
+        spec = self.spec
+        cached_dim = self.ops.cache_head_dim(spec.head_dim)
+        return KVSpec(layers=spec.layers, kv_heads=spec.kv_heads, head_dim=spec.head_dim, cached_dim=cached_dim)
 
     def __call__(
         self,

@@ -1,5 +1,7 @@
 """The size of the cache: stated bytes, useful tokens, and what that leaves for one sequence."""
 
+import dataclasses
+
 import msgspec
 import pytest
 
@@ -7,7 +9,7 @@ from configs.serve import EngineConfig
 from model.engine.kv_cache import CacheTooSmall, cache_size
 from model.forward_batch import KVSpec
 
-SPEC = KVSpec(layers=2, kv_heads=2, head_dim=16)  # 128 elements a token
+SPEC = KVSpec(layers=2, kv_heads=2, head_dim=16, cached_dim=16)  # 128 elements a token
 NBYTES = 128 * 4 * 16 * 10
 CONFIG = EngineConfig(max_seqs=2, block_size=16, kv_cache_bytes=NBYTES)
 
@@ -17,6 +19,13 @@ def test_stated_bytes() -> None:
     assert (size.n_blocks, size.block_size, size.nbytes) == (10, 16, NBYTES)
     assert size.max_model_len == 160  # what the cache holds
     assert cache_size(SPEC, 2, CONFIG, 1000).n_blocks == 20
+
+
+def test_padded_heads_are_counted() -> None:
+    padded = dataclasses.replace(SPEC, cached_dim=64)
+    assert padded.bytes_per_token(2) == 4 * SPEC.bytes_per_token(2)
+    size = cache_size(padded, 4, CONFIG, 1000)
+    assert (size.n_blocks, size.nbytes, size.max_model_len) == (2, NBYTES // 10 * 8, 32)
 
 
 def test_no_more_than_all_sequences_can_use() -> None:

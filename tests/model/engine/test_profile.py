@@ -150,13 +150,16 @@ def test_the_samplers_share_is_an_upper_bound() -> None:
 
 @pytest.mark.parametrize(
     ("seqs", "tokens", "blocks", "length"),
-    [(6, 512, 100, 400), (1, 8, 3, 40), (16, 4, 9, 16), (8, 4096, 64, 100), (2, 1, 1, 5)],
+    [
+        (6, 512, 100, 400), (1, 8, 3, 40), (16, 4, 9, 16), (8, 4096, 64, 100), (2, 1, 1, 5),
+        (6, 512, 3, 33), (16, 512, 5, 64), (8, 512, 7, 33),
+    ],  # fmt: skip
 )
 def test_full_steps_fit_the_cache_and_the_budget(seqs: int, tokens: int, blocks: int, length: int) -> None:
     config = EngineConfig(max_seqs=seqs, max_batched_tokens=tokens, block_size=16)
     size = CacheSize(n_blocks=blocks, block_size=16, nbytes=0, max_model_len=min(length, blocks * 16))
     for q_lens, kv_lens in full_steps(size, config):
-        assert 1 <= sum(q_lens) <= tokens and 1 <= len(q_lens) <= seqs and sum(kv_lens) <= blocks * 16
+        assert 1 <= sum(q_lens) <= tokens and 1 <= len(q_lens) <= seqs and sum(-(-kv // 16) for kv in kv_lens) <= blocks
         assert all(1 <= q <= kv <= size.max_model_len for q, kv in zip(q_lens, kv_lens, strict=True))
     late = full_steps(size, config)[1]
     assert late[1][0] == size.max_model_len, "the longest past there is"
