@@ -7,30 +7,29 @@ operator, by the reference of one of torch_npu's.
 
 import ctypes
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any
 
 import torch
 from torch import Tensor
 from torch.utils._pytree import tree_leaves, tree_map_only
 
-from tests.npu.stub.counts import launched, stub
+from tests.npu.references import REFERENCES
+from tests.npu.stub.counts import launched
 
 Reference = Callable[..., Any]
 
 _KEY = "PrivateUse1"
 _KEYS: Any = torch._C.DispatchKeySet(torch._C.DispatchKey.PrivateUse1)
 _COPIES = frozenset({"aten::_copy_from", "aten::_copy_from_and_resize"})  # run inside copy_, which is wrapped itself
-# Outputs whose shape depends on values, which nothing computed when the kernel allocated them.
-_SHAPED_BY_VALUES = frozenset({"nonzero", "masked_select", "_unique2", "unique_dim", "unique_consecutive"})
 _OTHER_DTYPE = frozenset({"native_layer_norm"})  # its statistics are float32; those of the CPU have the input's dtype
 
 
-def install(references: Mapping[str, Reference]) -> None:
+def install() -> None:
     """Wrap every kernel of the device that torch and torch_npu have, once per process.
 
-    references: by name without namespace ("npu_rms_norm"), each a function on CPU tensors that returns the operator's
-    outputs. An operator of torch_npu without one raises RuntimeError when it launches something.
+    An operator of torch_npu without a reference raises RuntimeError when it launches something. The references become
+    the operators' kernels for the CPU as well, so that ring 0 runs beside ring 1.
     """
     names = torch._C._dispatch_get_registrations_for_dispatch_key(_KEY)
     with warnings.catch_warnings():
@@ -40,19 +39,11 @@ def install(references: Mapping[str, Reference]) -> None:
             if op is None or name in _COPIES or name.partition("::")[0] not in _libraries:
                 continue
             space, _, own = name.partition("::")
-            reference = references.get(own) if space == "npu" else op
+            reference = REFERENCES.get(own) if space == "npu" else op
             real = torch.library.get_kernel(op, _KEY)
             _libraries[space].impl(own, _wrapped(op, real, reference), _KEY, allow_override=True)
-
-
-def install_references() -> None:
-    """With the references of ring 0."""
-    try:
-        from tests.npu.references import REFERENCES
-    except ImportError:
-        REFERENCES = {}
-
-    install(REFERENCES)
+        for own, reference in REFERENCES.items():
+            _libraries["npu"].impl(own, reference, "CPU")
 
 
 _libraries = {space: torch.library.Library(space, "IMPL") for space in ("aten", "npu")}
@@ -114,8 +105,6 @@ def _host_options(kwargs: dict[str, Any]) -> dict[str, Any]:
 
 def _fill(base: str, outputs: Any, computed: Any) -> Any:
     """Put what was computed into what the kernel allocated. Raises RuntimeError where shapes or dtypes differ."""
-    if base in _SHAPED_BY_VALUES:
-        return tree_map_only(Tensor, _on_device, computed)
     for mine, theirs in zip(tree_leaves(outputs), tree_leaves(computed), strict=True):
         if not isinstance(mine, Tensor):
             continue
@@ -126,9 +115,3 @@ def _fill(base: str, outputs: Any, computed: Any) -> Any:
             )
         _alias(mine).copy_(theirs)
     return outputs
-
-
-def _on_device(x: Tensor) -> Tensor:
-    found = torch.empty_strided(x.size(), x.stride(), dtype=x.dtype, device="npu")
-    _alias(found).copy_(x)
-    return found

@@ -35,7 +35,7 @@ class _AfterTorchNpu(importlib.abc.MetaPathFinder):
 
             def exec_module(module: ModuleType) -> None:
                 run(module)
-                importlib.import_module("tests.npu.ring1").install_references()
+                importlib.import_module("tests.npu.ring1").install()
 
             spec.loader.exec_module = exec_module  # type: ignore[method-assign]
         return spec
