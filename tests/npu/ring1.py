@@ -21,6 +21,7 @@ Reference = Callable[..., Any]
 
 _KEY = "PrivateUse1"
 _KEYS: Any = torch._C.DispatchKeySet(torch._C.DispatchKey.PrivateUse1)
+_LIBRARIES: dict[str, torch.library.Library] = {}  # what they registered lives as long as they do
 _COPIES = frozenset({"aten::_copy_from", "aten::_copy_from_and_resize"})  # run inside copy_, which is wrapped itself
 _OTHER_DTYPE = frozenset({"native_layer_norm"})  # its statistics are float32; those of the CPU have the input's dtype
 
@@ -31,22 +32,20 @@ def install() -> None:
     An operator of torch_npu without a reference raises RuntimeError when it launches something. The references become
     the operators' kernels for the CPU as well, so that ring 0 runs beside ring 1.
     """
+    _LIBRARIES.update({space: torch.library.Library(space, "IMPL") for space in ("aten", "npu")})
     names = torch._C._dispatch_get_registrations_for_dispatch_key(_KEY)
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "Warning only once for all operators", UserWarning)
         for name in sorted(names):
             op = _operator(name)
-            if op is None or name in _COPIES or name.partition("::")[0] not in _libraries:
+            if op is None or name in _COPIES or name.partition("::")[0] not in _LIBRARIES:
                 continue
             space, _, own = name.partition("::")
             reference = REFERENCES.get(own) if space == "npu" else op
             real = torch.library.get_kernel(op, _KEY)
-            _libraries[space].impl(own, _wrapped(op, real, reference), _KEY, allow_override=True)
+            _LIBRARIES[space].impl(own, _wrapped(op, real, reference), _KEY, allow_override=True)
         for own, reference in REFERENCES.items():
-            _libraries["npu"].impl(own, reference, "CPU")
-
-
-_libraries = {space: torch.library.Library(space, "IMPL") for space in ("aten", "npu")}
+            _LIBRARIES["npu"].impl(own, reference, "CPU")
 
 
 def _operator(name: str) -> Any:

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cache
 
-from tests.npu.stub.load import HOME
+from tests.npu.stub import HOME
 
 
 @contextmanager
