@@ -89,7 +89,7 @@ def check_paged(
     key_lengths: Sequence[int],
     table: Tensor,
     block_size: int,
-    mask: Tensor | None,
+    mask: Tensor,
     sparse_mode: int,
 ) -> None:
     """Of causal attention over the paged cache, once for all layers."""
@@ -107,9 +107,9 @@ def check_paged(
     rule = f"a column for each of {columns} blocks"
     _require(table.shape[1] >= columns, _ATTENTION, "block_table", rule, table.shape[1])
     _require(sparse_mode == 3, _ATTENTION, "sparse_mode", "3 with a table", sparse_mode)
-    shape = None if mask is None else tuple(mask.shape)
-    fits = mask is not None and shape == (CAUSAL_MASK, CAUSAL_MASK) and mask.dtype == torch.int8
-    _require(fits, _ATTENTION, "atten_mask", f"int8 [{CAUSAL_MASK}, {CAUSAL_MASK}]", shape)
+    found = f"{mask.dtype} {tuple(mask.shape)}"
+    expected = f"torch.int8 {(CAUSAL_MASK, CAUSAL_MASK)}"
+    _require(found == expected, _ATTENTION, "atten_mask", expected, found)
 
 
 def check_attention(query: Tensor, key: Tensor, value: Tensor, kv_heads: int, query_end: int) -> None:

@@ -14,6 +14,7 @@ from torch import Tensor
 from configs.checkpoint import Checkpoint, ConfigSection
 from model.forward_batch import ForwardBatch, KVCache
 from model.net.multimodal import MultimodalLM
+from model.ops.base import Ops
 from model.ops.load import load_ops
 from model.registry import family_of
 from model.weights import Weights
@@ -41,9 +42,13 @@ Layouts = Sequence[int | Grid | Film | Sound]
 
 def load_ours(path: Path, dtype: torch.dtype = torch.float32) -> MultimodalLM:
     """The checkpoint as the engine loads it, on the CPU."""
+    return load_over(load_ops(torch.device("cpu"), dtype), path)
+
+
+def load_over(ops: Ops, path: Path) -> MultimodalLM:
+    """The checkpoint over these operations."""
     checkpoint = Checkpoint(path)
     family = family_of(checkpoint)
-    ops = load_ops(torch.device("cpu"), dtype)
     return family.build(checkpoint, Weights(checkpoint, family.renames, ops.dtype, ops.device, family.skips), ops)
 
 

@@ -2,12 +2,11 @@
 
 import torch
 
-from model.ops.torch_ops import TorchOps
+from model.ops.base import Ops
 
 
-def test_blocks_are_copied_and_others_left() -> None:
-    ops = TorchOps(torch.device("cpu"), torch.float32)
-    key, value = ops.kv_cache(6, 4, 2, 8)
+def test_blocks_are_copied_and_others_left(ops: Ops) -> None:
+    key, value = ops.kv_cache(6, 128, 2, 8)
     key.copy_(torch.randn(key.shape))
     value.copy_(torch.randn(value.shape))
     keys, values = key.clone(), value.clone()

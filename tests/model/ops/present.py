@@ -1,0 +1,22 @@
+"""Every Ops that can run here, by name; those of an NPU over the references of tests/npu."""
+
+import torch
+
+from model.ops.base import Ops
+from model.ops.npu import NpuOps
+from model.ops.torch_ops import TorchOps
+from tests.npu.ring0 import define_operators
+
+PRESENT = {
+    "torch-float32": (TorchOps, torch.float32),
+    "torch-bfloat16": (TorchOps, torch.bfloat16),
+    "npu-bfloat16": (NpuOps, torch.bfloat16),
+    "npu-float16": (NpuOps, torch.float16),
+}
+
+
+def present_ops(name: str) -> Ops:
+    """On the CPU."""
+    define_operators()
+    kind, dtype = PRESENT[name]
+    return kind(torch.device("cpu"), dtype)
