@@ -126,11 +126,13 @@ SETTINGS: tuple[Setting, ...] = (
     ),
     Setting(
         name="device", section="engine", field="device", kind="choice", choices=get_args(Device),
-        help="where the model runs; auto takes cuda where torch sees one, else cpu",
+        help="where the model runs; npu is Atlas A2 or A3; auto takes an npu that can be served, else cuda where torch "
+        "sees one, else cpu",
     ),
     Setting(
         name="dtype", section="engine", field="dtype", kind="choice", choices=get_args(Dtype),
-        help="the model's arithmetic; auto takes the checkpoint's own where the device supports it",
+        help="the model's arithmetic; auto takes the checkpoint's own, or bfloat16 where the device does not serve it "
+        "(float16 on a cpu, float32 on an npu)",
     ),
     Setting(
         name="max_model_len", section="engine", field="max_model_len", kind="int", unit="tokens", low=16, high=1 << 20,
@@ -146,7 +148,7 @@ SETTINGS: tuple[Setting, ...] = (
     ),
     Setting(
         name="block_size", section="engine", field="block_size", kind="int", unit="tokens", low=1, high=1024,
-        help="tokens in one block of the KV cache",
+        help="tokens in one block of the KV cache; an npu takes 128",
     ),
     Setting(
         name="kv_cache_mib", section="engine", field="kv_cache_bytes", kind="int", unit="MiB", scale=MIB, low=1,

@@ -1,6 +1,7 @@
 """Resolves the device and dtype that a checkpoint runs on, and says how much memory is free there."""
 
 import importlib.util
+import logging
 from collections.abc import Iterable
 
 import torch
@@ -10,6 +11,17 @@ from configs.serve import Device, Dtype
 from model.host_memory import free_host_bytes
 
 _DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
+# By type of device: the dtype that it does not serve, and what is said. bfloat16 takes its place where nobody asked
+# for one: it keeps the range of both, so that no weight and no activation overflows.
+_UNSERVED = {
+    "cpu": (torch.float16, "is not served on the CPU: take bfloat16 or float32"),
+    "npu": (torch.float32, "is not served on an NPU: take bfloat16 or float16"),
+}
+_SERVED_NPUS = ("Ascend910B", "Ascend910_93")  # how the names of Atlas A2 and A3 begin
+_NPU_BLOCK_SIZE = 128  # tokens: attention over a paged cache takes a multiple of it, and is in use with this one
+_NPU_MODEL_LEN = 262_144  # keys that one new token may see (documentation of npu_fused_infer_attention_score)
+
+log = logging.getLogger("pixelferry")
 
 
 class DeviceError(Exception):
@@ -19,39 +31,100 @@ class DeviceError(Exception):
 def resolve(device: Device, dtype: Dtype, *configs: ConfigSection) -> tuple[torch.device, torch.dtype]:
     """Raises DeviceError, and CheckpointError for a dtype in `configs` that is not supported.
 
-    "auto" device: cuda where torch sees one, else the CPU. "auto" dtype: `dtype` or `torch_dtype` of the first of
-    `configs`, or of its text_config, that names one, else float32; on the CPU bfloat16 for float16.
+    "auto" device: an NPU that can be served, else cuda where torch sees one, else the CPU. "auto" dtype: `dtype` or
+    `torch_dtype` of the first of `configs`, or of its text_config, that names one, else float32; bfloat16 where the
+    device does not serve that: float16 on the CPU, float32 on an NPU.
     """
     where = _device(device)
+    unserved, refusal = _UNSERVED.get(where.type, (None, ""))
     if dtype != "auto":
-        if dtype == "float16" and where.type == "cpu":
-            raise DeviceError("--dtype float16 is not served on the CPU: take bfloat16 or float32")
+        if _DTYPES[dtype] == unserved:
+            raise DeviceError(f"--dtype {dtype} {refusal}")
         return where, _DTYPES[dtype]
     own = _own_dtype(configs)
-    if own == torch.float16 and where.type == "cpu":
-        # A CPU has no fast float16 arithmetic: the weights keep their range and lose three bits.
-        own = torch.bfloat16
-    return where, own
+    if own != unserved:
+        return where, own
+    if own == torch.float32:
+        log.warning("the checkpoint's float32 %s with --dtype; now it is bfloat16", refusal)
+    return where, torch.bfloat16
+
+
+def check_cache(device: torch.device, block_size: int, max_model_len: int) -> None:
+    """Raises DeviceError for blocks or sequences of so many tokens, where attention on `device` takes only others."""
+    if device.type != "npu":
+        return
+    if block_size != _NPU_BLOCK_SIZE:
+        raise DeviceError(f"--block-size {block_size} is not served on an NPU: take {_NPU_BLOCK_SIZE}")
+    if max_model_len > _NPU_MODEL_LEN:
+        raise DeviceError(f"--max-model-len {max_model_len} is not served on an NPU: take at most {_NPU_MODEL_LEN}")
 
 
 def free_bytes(device: torch.device) -> int:
     """Of the memory that tensors on `device` lie in, at this moment."""
     if device.type == "cpu":
         return free_host_bytes()
-    free, _ = torch.get_device_module(device).mem_get_info(device)
+    module = torch.get_device_module(device)
+    module.empty_cache()  # what loading left in torch's allocator is free, too
+    free, _ = module.mem_get_info(device)
     return int(free)
 
 
 def _device(device: Device) -> torch.device:
     if device == "npu":
-        if importlib.util.find_spec("torch_npu") is None:
-            raise DeviceError("--device npu: torch_npu is not installed; it comes with Ascend's image or wheel")
-        raise DeviceError("--device npu: this build has no NPU operations yet; use --device cpu")
+        return _npu()
+    if device == "auto":
+        return _best()
     if device == "cuda" and not torch.cuda.is_available():
         raise DeviceError("--device cuda: this torch sees no CUDA device")
-    if device == "auto":
-        device = "cuda" if torch.cuda.is_available() else "cpu"
     return torch.device(device)
+
+
+def _best() -> torch.device:
+    if importlib.util.find_spec("torch_npu") is not None:
+        try:
+            return _npu()
+        except DeviceError as error:
+            log.warning("%s; --device auto goes on without an NPU", error)
+    return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+
+
+def _npu() -> torch.device:
+    """The first NPU that this process may see, ready for its first operator. Raises DeviceError with the remedy."""
+    try:
+        import torch_npu  # noqa: F401 - it makes torch know NPUs
+    except (ImportError, OSError, RuntimeError) as error:
+        if isinstance(error, ModuleNotFoundError) and error.name == "torch_npu":
+            raise DeviceError(
+                "--device npu: torch_npu is not installed; it comes with Ascend's image or wheel"
+            ) from None
+        raise DeviceError(
+            f"--device npu: torch_npu cannot be loaded ({_first_line(error)}): source set_env.sh of CANN before the "
+            "start, and keep to the versions of constraints/ascend.txt"
+        ) from None
+    npu = torch.get_device_module("npu")
+    if not npu.is_available():
+        raise DeviceError(
+            "--device npu: torch_npu sees no NPU: `npu-smi info` must list one, this user must be able to open "
+            "/dev/davinci*, and ASCEND_RT_VISIBLE_DEVICES must not hide it"
+        )
+    try:
+        name = npu.get_device_name(0)
+        if not name.startswith(_SERVED_NPUS):
+            raise DeviceError(f"--device npu: {name} is not served; Atlas A2 (Ascend910B) and A3 (Ascend910_93) are")
+        npu.set_device(0)
+        # Before the first operator: else each one is compiled where it is first called, and some never run fused.
+        npu.set_compile_mode(jit_compile=False)
+    except RuntimeError as error:
+        raise DeviceError(
+            f"--device npu: the NPU cannot be opened ({_first_line(error)}): `npu-smi info` says whether it is well "
+            "and who has it"
+        ) from None
+    return torch.device("npu", 0)
+
+
+def _first_line(error: Exception) -> str:
+    """What an error of a device says, without the trace below it."""
+    return next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)
 
 
 def _own_dtype(configs: Iterable[ConfigSection]) -> torch.dtype:

@@ -11,7 +11,7 @@ import numpy as np
 import torch
 
 from configs.checkpoint import Checkpoint
-from model.device import resolve
+from model.device import check_cache, resolve
 from model.engine.engine import Engine
 from model.engine.messages import (
     Abort,
@@ -60,10 +60,11 @@ def load(start: StartEngine) -> tuple[Engine, EngineReady]:
     checkpoint = Checkpoint(Path(start.checkpoint))
     family = family_of(checkpoint)
     device, dtype = resolve(config.device, config.dtype, family.config(checkpoint), checkpoint.config)
+    max_model_len = min(start.max_model_len, config.max_model_len or start.max_model_len)
+    check_cache(device, config.block_size, max_model_len)
     ops = load_ops(device, dtype)
     weights = Weights(checkpoint, family.renames, dtype, device, family.skips, LoadProgress())
     model = family.build(checkpoint, weights, ops)
-    max_model_len = min(start.max_model_len, config.max_model_len or start.max_model_len)
     engine = Engine(model=model, config=config, root=Path(start.shm_root), max_model_len=max_model_len)
     profile = engine.profile(start.largest) if device.type != "cpu" else _computed(checkpoint, dtype, engine, start)
     warm_up(engine)

@@ -18,7 +18,7 @@ class Limits:
     max_seqs: int  # running sequences
     max_batched_tokens: int  # tokens computed in one step
     embedding_bytes: int  # embeddings of running and preempted sequences
-    # Blocks that the sequences of one step may name together, shared ones counted for each; at least those of the cache.
+    # Blocks that the sequences of a step may name together, shared ones counted for each; at least those of the cache.
     max_table_blocks: int | None = None
 
 
@@ -99,8 +99,9 @@ class Scheduler:
             if sequence.status is Status.RUNNING:
                 stops.append((sequence, min(sequence.n_tokens, sequence.n_computed + budget)))
                 budget -= stops[-1][1] - sequence.n_computed
-        if self._room_after(stops) >= 0:
-            self._admit_waiting(stops, budget)
+        room = self._room_after(stops)
+        if room >= 0:
+            self._admit_waiting(stops, budget, room)
         else:
             stops = self._take_turns(stops)
         return Plan(chunks=tuple(self._chunk(*pair) for pair in stops))
@@ -176,9 +177,11 @@ class Scheduler:
             return sys.maxsize
         return self.limits.max_table_blocks - sum(self.allocator.blocks_for(stop) for _, stop in stops)
 
-    def _admit_waiting(self, stops: list[tuple[Sequence, int]], budget: int) -> None:
-        """Let in whoever waits and fits, first come, first served; what they compute in this step is put to `stops`."""
-        room = self._room_after(stops)
+    def _admit_waiting(self, stops: list[tuple[Sequence, int]], budget: int, room: int) -> None:
+        """Let in whoever waits and fits, first come, first served; what they compute in this step is put to `stops`.
+
+        budget: tokens that the step has left; room: blocks that its tables may still name.
+        """
         # A preempted sequence does not return in this step: a part of its blocks is taken, and it needs all of them.
         while self._waiting:
             sequence = self._waiting[0]

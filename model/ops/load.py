@@ -7,4 +7,8 @@ from model.ops.torch_ops import TorchOps
 
 
 def load_ops(device: torch.device, dtype: torch.dtype) -> Ops:
+    if device.type == "npu":
+        from model.ops.npu import NpuOps
+
+        return NpuOps(device, dtype)
     return TorchOps(device, dtype)

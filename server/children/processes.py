@@ -32,7 +32,8 @@ KEEP_LARGE_BLOCKS = {
 ENVIRONMENT: Mapping[Role, Mapping[str, str]] = {
     # A worker never imports torch; should a dependency ever do, no device plugin may open a context in it.
     "worker": {"TORCH_DEVICE_BACKEND_AUTOLOAD": "0", "OMP_NUM_THREADS": "1", **KEEP_LARGE_BLOCKS},
-    "engine": {},
+    # The engine loads a device's plugin by itself and says what is missing; torch would end it with a trace.
+    "engine": {"TORCH_DEVICE_BACKEND_AUTOLOAD": "0"},
 }
 # How often a thread of torch's OpenMP (libgomp) looks before it sleeps. Threads of one step wait for each other: while
 # another process has a core, one that spins keeps the one that it waits for from running (docs/log.md, 2026-11-22).

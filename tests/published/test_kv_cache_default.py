@@ -18,6 +18,7 @@ from model.host_memory import free_host_bytes
 from server.report import describe_engine
 from server.requests.model_card import read_model_card
 
+SMALL = KVSpec(layers=4, kv_heads=2, head_dim=32, cached_dim=32)
 QWEN2_AUDIO_7B = KVSpec(layers=32, kv_heads=32, head_dim=128, cached_dim=128)  # 512 KiB a token in bfloat16
 V1 = Path("/sys/fs/cgroup/memory")
 
@@ -111,7 +112,9 @@ def test_a_7b_model_gets_its_length() -> None:
 
 
 def test_no_more_than_all_sequences_can_use_is_taken() -> None:
-    size = cache_size(KVSpec(layers=4, kv_heads=2, head_dim=32, cached_dim=32), 2, EngineConfig(), 4096, lambda: 64 * GIB)
+    size = cache_size(
+        KVSpec(layers=4, kv_heads=2, head_dim=32, cached_dim=32), 2, EngineConfig(), 4096, lambda: 64 * GIB
+    )
     assert size.nbytes == 16 * 4096 * 1024 and size.bound.startswith("--max-seqs x --max-model-len")
 
 
@@ -139,7 +142,9 @@ def test_settings() -> None:
 def test_the_embedded_model_stays_small() -> None:
     """Many servers of it run side by side in tests: what it can use is 64 MiB, whatever the machine has."""
     card = read_model_card(load_config([], {}))
-    size = cache_size(KVSpec(layers=4, kv_heads=2, head_dim=32, cached_dim=32), 2, EngineConfig(), card.max_model_len, lambda: 1 << 40)
+    size = cache_size(
+        KVSpec(layers=4, kv_heads=2, head_dim=32, cached_dim=32), 2, EngineConfig(), card.max_model_len, lambda: 1 << 40
+    )
     assert size.nbytes == 64 * MIB
 
 

@@ -151,8 +151,14 @@ def test_the_samplers_share_is_an_upper_bound() -> None:
 @pytest.mark.parametrize(
     ("seqs", "tokens", "blocks", "length"),
     [
-        (6, 512, 100, 400), (1, 8, 3, 40), (16, 4, 9, 16), (8, 4096, 64, 100), (2, 1, 1, 5),
-        (6, 512, 3, 33), (16, 512, 5, 64), (8, 512, 7, 33),
+        (6, 512, 100, 400),
+        (1, 8, 3, 40),
+        (16, 4, 9, 16),
+        (8, 4096, 64, 100),
+        (2, 1, 1, 5),
+        (6, 512, 3, 33),
+        (16, 512, 5, 64),
+        (8, 512, 7, 33),
     ],  # fmt: skip
 )
 def test_full_steps_fit_the_cache_and_the_budget(seqs: int, tokens: int, blocks: int, length: int) -> None:

@@ -1,0 +1,116 @@
+"""What --device npu and auto come to over a double of torch_npu, and every sentence for an NPU that cannot be had."""
+
+import logging
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+from configs.serve import Dtype
+from model.device import DeviceError, check_cache, free_bytes, resolve
+from tests.model.test_device import config_of
+from tests.model.torch_npu_double import A2, A3, NpuDouble, install
+
+
+@pytest.fixture(autouse=True)
+def no_cuda(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+
+
+@pytest.mark.parametrize("soc", [A2, "Ascend910B4-1", A3, "Ascend910_9382"])
+@pytest.mark.parametrize("asked", ["npu", "auto"])
+def test_an_npu_is_made_ready_and_taken(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, soc: str, asked: str) -> None:
+    npu = NpuDouble(soc)
+    install(monkeypatch, tmp_path, npu)
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    where, dtype = resolve(asked, "auto", config_of(tmp_path, dtype="float16"))  # type: ignore[arg-type]
+    assert (str(where), dtype) == ("npu:0", torch.float16)
+    assert npu.calls == ["set_device(0)", "set_compile_mode(jit_compile=False)"], "before the first operator"
+
+
+@pytest.mark.parametrize("own", ["float32", None])
+def test_a_checkpoint_in_float32_is_served_in_bfloat16_and_told_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, own: str | None
+) -> None:
+    install(monkeypatch, tmp_path, NpuDouble())
+    config = config_of(tmp_path, **({"dtype": own} if own else {}))
+    with caplog.at_level(logging.WARNING, "pixelferry"):
+        assert resolve("npu", "auto", config)[1] == torch.bfloat16
+    (line,) = caplog.messages
+    assert line.startswith("the checkpoint's float32 is not served on an NPU") and "--dtype" in line
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
+def test_the_users_dtype_wins(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, dtype: Dtype
+) -> None:
+    install(monkeypatch, tmp_path, NpuDouble())
+    assert resolve("npu", dtype, config_of(tmp_path))[1] == getattr(torch, dtype)
+    assert not caplog.messages
+
+
+@pytest.mark.parametrize("asked", ["npu", "auto"])
+def test_float32_is_refused_by_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, asked: str) -> None:
+    install(monkeypatch, tmp_path, NpuDouble())
+    with pytest.raises(DeviceError, match="^--dtype float32 is not served on an NPU: take bfloat16 or float16$"):
+        resolve(asked, "float32", config_of(tmp_path))  # type: ignore[arg-type]
+
+
+NO_LIBRARY = ImportError("libhccl.so: cannot open shared object file: No such file or directory")
+REFUSED = {
+    "library": (NpuDouble(), NO_LIBRARY, r"cannot be loaded \(libhccl.so: cannot open.*directory\): source set_env.sh"),
+    "atb": (NpuDouble(), OSError("libatb.so\nmore"), r"\(libatb.so\): source set_env.sh .* constraints/ascend.txt$"),
+    "dependency": (NpuDouble(), ModuleNotFoundError("No module named 'yaml'"), r"\(No module named 'yaml'\): source"),
+    "wordless": (NpuDouble(), RuntimeError(), r"cannot be loaded \(RuntimeError\)"),
+    "none": (NpuDouble(count=0), None, r"sees no NPU: .*npu-smi info.*/dev/davinci.*ASCEND_RT_VISIBLE_DEVICES"),
+    "310P": (NpuDouble("Ascend310P3"), None, r"Ascend310P3 is not served; Atlas A2 \(Ascend910B\) and A3"),
+    "950": (NpuDouble("Ascend950PR_9579"), None, "Ascend950PR_9579 is not served"),
+    "910A": (NpuDouble("Ascend910A"), None, "Ascend910A is not served"),
+    "busy": (
+        NpuDouble(broken="\n[ERROR] 507033 device retains failed\ntrace"),
+        None,
+        r"cannot be opened \(\[ERROR\] 507033 device retains failed\): `npu-smi info`",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_what_cannot_be_had_is_one_sentence(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, case: str
+) -> None:
+    npu, says, expected = REFUSED[case]
+    install(monkeypatch, tmp_path, npu, says=says)
+    with pytest.raises(DeviceError, match=expected) as refused:
+        resolve("npu", "auto", config_of(tmp_path, dtype="bfloat16"))
+    sentence = str(refused.value)
+    assert sentence.startswith("--device npu: ") and "\n" not in sentence
+    monkeypatch.delitem(sys.modules, "torch_npu", raising=False)
+    with caplog.at_level(logging.WARNING, "pixelferry"):
+        assert resolve("auto", "auto", config_of(tmp_path, dtype="bfloat16"))[0] == torch.device("cpu")
+    assert caplog.messages == [f"{sentence}; --device auto goes on without an NPU"]
+
+
+def test_torch_npu_that_is_not_installed(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    with pytest.raises(DeviceError, match="^--device npu: torch_npu is not installed; it comes with Ascend's image"):
+        resolve("npu", "auto", config_of(tmp_path))
+    assert resolve("auto", "auto", config_of(tmp_path))[0] == torch.device("cpu") and not caplog.messages
+
+
+def test_what_attention_on_an_npu_takes_of_a_cache(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    install(monkeypatch, tmp_path, NpuDouble())
+    npu = torch.device("npu", 0)
+    check_cache(npu, 128, 262_144)
+    check_cache(torch.device("cpu"), 16, 1 << 20)
+    for size in (16, 256):
+        with pytest.raises(DeviceError, match=f"--block-size {size} is not served on an NPU: take 128"):
+            check_cache(npu, size, 4096)
+    with pytest.raises(DeviceError, match="--max-model-len 262145 is not served on an NPU: take at most 262144"):
+        check_cache(npu, 128, 262_145)
+
+
+def test_free_memory_is_that_of_the_npu(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    npu = NpuDouble()
+    install(monkeypatch, tmp_path, npu)
+    assert free_bytes(torch.device("npu", 0)) == 60 << 30
+    assert npu.calls == ["empty_cache()", "mem_get_info(npu:0)"], "what loading left behind is given back first"
