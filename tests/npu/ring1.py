@@ -21,6 +21,7 @@ Reference = Callable[..., Any]
 
 _KEY = "PrivateUse1"
 _KEYS: Any = torch._C.DispatchKeySet(torch._C.DispatchKey.PrivateUse1)
+_COMPOSITE = tuple(f"Composite{kind}" for kind in ("ImplicitAutograd", "ExplicitAutograd", "ExplicitAutogradNonFunctional"))
 _LIBRARIES: dict[str, torch.library.Library] = {}  # what they registered lives as long as they do
 _COPIES = frozenset({"aten::_copy_from", "aten::_copy_from_and_resize"})  # run inside copy_, which is wrapped itself
 _OTHER_DTYPE = frozenset({"native_layer_norm"})  # its statistics are float32; those of the CPU have the input's dtype
@@ -46,6 +47,25 @@ def install() -> None:
             _LIBRARIES[space].impl(own, _wrapped(op, real, reference), _KEY, allow_override=True)
         for own, reference in REFERENCES.items():
             _LIBRARIES["npu"].impl(own, reference, "CPU")
+    _forbid_fall_backs()
+
+
+def _forbid_fall_backs() -> None:
+    """An operator without a kernel of the device raises RuntimeError; torch_npu would run it on the CPU.
+
+    Its own switch for that, TORCH_NPU_FALLBACK_CPU_DISABLE, does nothing in 2.10.0.post4.
+    """
+    has = torch._C._dispatch_has_kernel_for_dispatch_key
+    for name in torch._C._dispatch_get_all_op_names():
+        if name.startswith("aten::") and has(name, "CPU") and not any(has(name, key) for key in (_KEY, *_COMPOSITE)):
+            _LIBRARIES["aten"].impl(name.partition("::")[2], _without_kernel(name), _KEY)
+
+
+def _without_kernel(name: str) -> Callable[..., Any]:
+    def run(*_: Any, **__: Any) -> Any:
+        raise RuntimeError(f"{name} has no kernel for the device: torch_npu would compute it on the CPU")
+
+    return run
 
 
 def _operator(name: str) -> Any:

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from configs.checkpoint import Checkpoint
+from model.device import resolve
 from model.engine import runner
 from model.engine.messages import SamplingParams, TokenEvent
 from model.net.multimodal import MultimodalLM
@@ -40,9 +41,7 @@ class Said:
 
 def open_npu() -> torch.device:
     """As the engine does it."""
-    device = torch.device("npu", 0)
-    torch.get_device_module(device).set_compile_mode(jit_compile=False)
-    return device
+    return resolve("npu", "bfloat16")[0]
 
 
 def load_on(path: Path, device: torch.device, dtype: torch.dtype) -> MultimodalLM:
