@@ -11,7 +11,7 @@ RUN useradd --uid 1000 --create-home --shell /usr/sbin/nologin pixelferry
 
 WORKDIR /app
 COPY pyproject.toml ./
-COPY constraints ./constraints
+COPY constraints/cpu.txt ./constraints/
 RUN python -c "import tomllib; print(*tomllib.load(open('pyproject.toml', 'rb'))['project']['dependencies'], sep='\n')" \
       > /tmp/requirements.txt \
     && pip install --extra-index-url "$TORCH_INDEX" --constraint constraints/cpu.txt --requirement /tmp/requirements.txt \

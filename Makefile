@@ -7,7 +7,7 @@ PIP_ARGS ?=
 BIN := .venv/bin
 STAMP := .venv/.made
 
-.PHONY: help venv serve test layouts long check fmt docs embedded media resaved bench-preprocess
+.PHONY: help venv serve test layouts long check fmt docs wheels embedded media resaved bench-preprocess
 .DEFAULT_GOAL := help
 
 help:
@@ -16,9 +16,10 @@ help:
 	@echo "make test                 every test that takes less than minutes"
 	@echo "make layouts              a server of every published layout, against transformers"
 	@echo "make long                 the tests that take longer"
-	@echo "make check                formatting, lint, types, import law, docs map"
+	@echo "make check                formatting, lint, types, import law, docs map, wheels of the pins"
 	@echo "make fmt                  format, and mend what ruff can"
 	@echo "make docs                 write the generated parts of docs/ again"
+	@echo "make wheels               ask the index for the aarch64 wheel of every pin, after a change of constraints/"
 
 venv: $(STAMP)
 
@@ -52,6 +53,7 @@ check: $(STAMP)
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-cache
 	$(BIN)/python -m docs.generate --check
+	$(BIN)/python -m constraints.wheels --check
 
 fmt: $(STAMP)
 	$(BIN)/ruff format .
@@ -59,6 +61,9 @@ fmt: $(STAMP)
 
 docs: $(STAMP)
 	$(BIN)/python -m docs.generate
+
+wheels: $(STAMP)
+	$(BIN)/python -m constraints.wheels
 
 # Committed files that a script draws, records or trains (hours); run only to make them again.
 embedded: $(STAMP)

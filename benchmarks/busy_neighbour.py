@@ -3,10 +3,10 @@
     python -m benchmarks.busy_neighbour [--model DIR|240m] [--rounds 3] [--seconds 10] [--clients 4]
         [--settings default 300000x2 ...]
 
-For each setting one server is started: "default", or GOMP_SPINCOUNTxTHREADS (300000x2 is what libgomp and torch do by
-themselves on two cores). Rounds take turns: every server quiet, then every server beside a python loop at nice 10.
-Chats hold a picture of 640 x 480, or only a text, in turns, and ask for 32 tokens (`ignore_eos`). Figures are medians
-of the rounds; ratios are of one run.
+For each setting one server is started: "default", or GOMP_SPINCOUNTxTHREADS. 300000x2 is what libgomp and torch do by
+themselves on two cores; such threads are neither compared nor bound. Rounds take turns: every server quiet, then every
+server beside a python loop at nice 10. Chats hold a picture of 640 x 480, or only a text, in turns, and ask for 32
+tokens (`ignore_eos`). Figures are medians of the rounds; ratios are of one run.
 """
 
 import argparse

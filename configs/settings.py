@@ -71,13 +71,10 @@ def load_config(argv: Sequence[str], env: Mapping[str, str] | None = None) -> Se
     return _build(values)
 
 
-def child_env(overrides: Mapping[str, str], defaults: Mapping[str, str] | None = None) -> dict[str, str]:
-    """This process's own environment with `overrides`, and with `defaults` for what it does not name.
-
-    Without the keys: a child has no use for them.
-    """
+def child_env(overrides: Mapping[str, str]) -> dict[str, str]:
+    """This process's own environment with `overrides`, without the keys: a child has no use for them."""
     own = {name: value for name, value in os.environ.items() if name != KEY_VARIABLE}
-    return {**(defaults or {}), **own, **overrides}
+    return {**own, **overrides}
 
 
 def _parser() -> argparse.ArgumentParser:

@@ -45,7 +45,10 @@ def resolve(device: Device, dtype: Dtype, *configs: ConfigSection) -> tuple[torc
     if own != unserved:
         return where, own
     if own == torch.float32:
-        log.warning("the checkpoint's float32 %s with --dtype; now it is bfloat16", refusal)
+        log.warning(
+            "the checkpoint's float32 is not served on an NPU: taking bfloat16; --dtype float16 is finer, but "
+            "its range is smaller"
+        )
     return where, torch.bfloat16
 
 

@@ -3,10 +3,11 @@
 import queue
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import NoReturn
 
+import msgspec
 import numpy as np
 import torch
 
@@ -17,12 +18,15 @@ from model.engine.messages import (
     Abort,
     EnginePulse,
     EngineReady,
+    FromEngine,
     Generate,
     SamplingParams,
     StartEngine,
+    StepDone,
     ToEngine,
 )
 from model.engine.profile import Profile, memory_rows, profile_by_shapes
+from model.engine.threads import Team, ThreadFit, fit_at_start
 from model.load_progress import LoadProgress
 from model.ops.load import load_ops
 from model.registry import family_of
@@ -32,9 +36,7 @@ from tokenization.messages import Prepared
 
 PULSE_SECONDS = 0.5
 _WARM_UP = "warm-up"  # no server gives this id
-FIT_ROUNDS, FIT_STEPS = 4, 9
-FIT_SLACK = 1.1  # one thread may take so much longer: it leaves a core to the others
-SLOW_SECONDS = 0.02
+FIT_STEPS = 9
 
 Inbox = queue.SimpleQueue[ToEngine | ChannelClosed | ChannelError]
 
@@ -44,12 +46,18 @@ def run(channel: Channel[ToEngine], start: StartEngine) -> None:
 
     Also raised: CheckpointError, DeviceError, BlockError, ChannelError, and what the forward pass raises.
     """
+    config = start.engine
+    team = Team(config.threads) if config.fits_threads and config.threads is not None else None
     engine, ready = load(start)
+    fit = None
+    if team is not None and team.n > 1 and ready.device == "cpu":
+        fit, found = fit_threads(team, engine)
+        ready = msgspec.structs.replace(ready, threads=found)
     channel.send(ready)
     inbox = Inbox()
     threading.Thread(target=_read, args=(channel, inbox), name="engine-reader", daemon=True).start()
     threading.Thread(target=_pulse, args=(channel, engine), name="engine-pulse", daemon=True).start()
-    serve(engine, inbox, channel.send)
+    serve(engine, inbox, channel.send, fit)
 
 
 def load(start: StartEngine) -> tuple[Engine, EngineReady]:
@@ -68,7 +76,6 @@ def load(start: StartEngine) -> tuple[Engine, EngineReady]:
     engine = Engine(model=model, config=config, root=Path(start.shm_root), max_model_len=max_model_len)
     profile = engine.profile(start.largest) if device.type != "cpu" else _computed(checkpoint, dtype, engine, start)
     warm_up(engine)
-    threads = fit_threads(engine, config.threads) if config.fits_threads and device.type == "cpu" else ""
     ready = EngineReady(
         device=str(device),
         dtype=str(dtype).removeprefix("torch."),
@@ -79,9 +86,17 @@ def load(start: StartEngine) -> tuple[Engine, EngineReady]:
         max_model_len=engine.size.max_model_len,
         media_ids=tuple(model.banned_ids),
         max_media_tokens=engine.max_media_tokens,
-        threads=threads,
     )
     return engine, ready
+
+
+def fit_threads(team: Team, engine: Engine) -> tuple[ThreadFit | None, str]:
+    """What chooses the team's threads from now on, None where one is enough; and why, in words."""
+    chosen, found = fit_at_start(team.n, team.use, lambda: warm_up(engine, FIT_STEPS)[1:])
+    if chosen == 1:
+        return None, found
+    team.bind()
+    return ThreadFit(team.n, team.use), found
 
 
 def _computed(checkpoint: Checkpoint, dtype: torch.dtype, engine: Engine, start: StartEngine) -> Profile:
@@ -91,29 +106,6 @@ def _computed(checkpoint: Checkpoint, dtype: torch.dtype, engine: Engine, start:
     weights = Weights(checkpoint, family.renames, ops.dtype, ops.device, family.skips)
     model = family.build(checkpoint, weights, ops)
     return profile_by_shapes(model, engine.size, start.engine, start.largest)
-
-
-def fit_threads(engine: Engine, most: int | None) -> str:
-    """Compute with one thread where `most` of them make no step of decode faster; what was found, in words.
-
-    In a small network threads wait for each other longer than they compute, and more so beside other processes. A step
-    of SLOW_SECONDS or more is worth its threads and is not tried with one. The fastest of several steps counts: what
-    else runs on the machine now does not.
-    """
-    if most is None or most == 1:
-        return ""
-    tried: dict[int, list[float]] = {most: [], 1: []}
-    for _ in range(FIT_ROUNDS):
-        for n, seconds in tried.items():
-            torch.set_num_threads(n)
-            seconds += warm_up(engine, FIT_STEPS)[1:]
-            if not seconds or min(seconds) > SLOW_SECONDS:
-                torch.set_num_threads(most)
-                return f"{most}: a step takes {min(seconds) * 1e3:.3g} ms" if seconds else ""
-    many, one = min(tried[most]) * 1e3, min(tried[1]) * 1e3
-    chosen = 1 if one <= many * FIT_SLACK else most
-    torch.set_num_threads(chosen)
-    return f"{chosen}: a step of one sequence takes {one:.2g} ms with one and {many:.2g} ms with {most}"
 
 
 def warm_up(engine: Engine, n_tokens: int = 2) -> list[float]:
@@ -137,7 +129,7 @@ def warm_up(engine: Engine, n_tokens: int = 2) -> list[float]:
     return taken
 
 
-def serve(engine: Engine, inbox: Inbox, send: Callable[[object], None]) -> NoReturn:
+def serve(engine: Engine, inbox: Inbox, send: Callable[[object], None], fit: ThreadFit | None = None) -> NoReturn:
     """Take messages, run a step, send its messages, for ever. When idle: check the books and wait."""
     while True:
         if engine.idle:
@@ -145,8 +137,16 @@ def serve(engine: Engine, inbox: Inbox, send: Callable[[object], None]) -> NoRet
             _take(inbox.get(), engine, send)
         while not inbox.empty():  # this thread alone takes from it
             _take(inbox.get(), engine, send)
-        for message in engine.step():
+        started = time.perf_counter()
+        messages = engine.step()
+        if fit is not None and _only_decoded(messages):
+            fit.decoded(time.perf_counter() - started)
+        for message in messages:
             send(message)
+
+
+def _only_decoded(messages: Sequence[FromEngine]) -> bool:
+    return any(isinstance(message, StepDone) and message.n_tokens == len(message.tokens) for message in messages)
 
 
 def _take(message: ToEngine | ChannelClosed | ChannelError, engine: Engine, send: Callable[[object], None]) -> None:

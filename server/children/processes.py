@@ -35,9 +35,6 @@ ENVIRONMENT: Mapping[Role, Mapping[str, str]] = {
     # The engine loads a device's plugin by itself and says what is missing; torch would end it with a trace.
     "engine": {"TORCH_DEVICE_BACKEND_AUTOLOAD": "0"},
 }
-# How often a thread of torch's OpenMP (libgomp) looks before it sleeps. Threads of one step wait for each other: while
-# another process has a core, one that spins keeps the one that it waits for from running (docs/log.md, 2026-11-22).
-UNLESS_SET: Mapping[Role, Mapping[str, str]] = {"worker": {}, "engine": {"GOMP_SPINCOUNT": "1000"}}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -120,7 +117,7 @@ def _exec(role: Role, owned: Ownership, channel: socket.socket) -> "subprocess.P
         ],
         stdin=subprocess.DEVNULL,
         cwd=REPO,
-        env=child_env(ENVIRONMENT[role], UNLESS_SET[role]),
+        env=child_env(ENVIRONMENT[role]),
         pass_fds=fds,
         start_new_session=True,
     )  # fmt: skip

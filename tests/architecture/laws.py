@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 ROOMS = ("server", "model", "tokenization", "shm", "configs")
-CODE = (*ROOMS, "tests", "benchmarks", "demo", "docs", "examples")
+CODE = (*ROOMS, "tests", "benchmarks", "demo", "docs", "examples", "constraints")
 MAX_FILE_LINES = 300
 MAX_FUNCTION_LINES = 60
 MAX_MODULES = 15  # directly in one folder of a room

@@ -91,8 +91,13 @@ def test_every_dependency_is_pinned() -> None:
     tests = {name_of(line) for line in PROJECT["optional-dependencies"]["test"]}
     extras = {name_of(line) for extra in EXTRAS for line in PROJECT["optional-dependencies"][extra]}
     assert runtime | tests | extras <= pins("constraints/cpu.txt").keys()
-    assert runtime <= pins("constraints/ascend.txt").keys()
+    npu = {name_of(line) for line in PROJECT["optional-dependencies"]["npu"]}
+    assert runtime | extras | npu <= pins("constraints/ascend.txt").keys()
     assert "torch==2.13.0" in pins("constraints/cpu.txt")["torch"]
+    assert pins("constraints/ascend.txt")["torch"] == [
+        'torch==2.10.0; platform_machine != "x86_64"',
+        'torch==2.10.0+cpu; platform_machine == "x86_64"',  # the one build that torch_npu takes there
+    ]
     assert pins("constraints/ascend.txt")["torch-npu"] == ["torch_npu==2.10.0.post4"]
     assert not {"torch-npu", "transformers"} & pins("constraints/ascend.txt").keys() - {"torch-npu"}
     assert "torch-npu" not in pins("constraints/cpu.txt")
@@ -104,7 +109,7 @@ def test_what_is_imported_is_declared_and_what_is_declared_is_imported() -> None
     declared = {name_of(line) for line in PROJECT["dependencies"]} - {"tomli"}
     optional = {name_of(line) for extra in EXTRAS for line in PROJECT["optional-dependencies"][extra]}
     assert imported == declared | optional
-    others = third_parties(REPO, ("tests", "benchmarks", "demo", "examples"))
+    others = third_parties(REPO, ("tests", "benchmarks", "demo", "docs", "examples", "constraints"))
     for_tests = {name_of(called.get(name, name)) for name in others}
     assert for_tests - {"tomli"} <= declared | {name_of(line) for line in PROJECT["optional-dependencies"]["test"]}
 
@@ -114,7 +119,7 @@ def pins(name: str) -> dict[str, list[str]]:
     found: dict[str, list[str]] = {}
     for line in read(name).splitlines():
         if line and not line.startswith("#"):
-            assert re.match(r"[\w.-]+==[\w.]+($|; )", line), line
+            assert re.match(r"[\w.-]+==[\w.+]+($|; )", line), line
             found.setdefault(name_of(line), []).append(line)
     return found
 

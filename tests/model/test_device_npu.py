@@ -7,10 +7,15 @@ from pathlib import Path
 import pytest
 import torch
 
-from configs.serve import Dtype
+from configs.serve import Dtype, EngineConfig
 from model.device import DeviceError, check_cache, free_bytes, resolve
+from model.engine.loop import load
+from model.engine.messages import StartEngine
+from model.ops.load import load_ops
+from model.ops.npu_rules import RuleError
 from tests.model.test_device import config_of
 from tests.model.torch_npu_double import A2, A3, NpuDouble, install
+from tests.tiny.qwen2_vl import write_qwen2_vl
 
 
 @pytest.fixture(autouse=True)
@@ -38,7 +43,9 @@ def test_a_checkpoint_in_float32_is_served_in_bfloat16_and_told_so(
     with caplog.at_level(logging.WARNING, "pixelferry"):
         assert resolve("npu", "auto", config)[1] == torch.bfloat16
     (line,) = caplog.messages
-    assert line.startswith("the checkpoint's float32 is not served on an NPU") and "--dtype" in line
+    assert line.startswith(
+        "the checkpoint's float32 is not served on an NPU: taking bfloat16; --dtype float16 is finer"
+    )
 
 
 @pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
@@ -107,6 +114,21 @@ def test_what_attention_on_an_npu_takes_of_a_cache(monkeypatch: pytest.MonkeyPat
             check_cache(npu, size, 4096)
     with pytest.raises(DeviceError, match="--max-model-len 262145 is not served on an NPU: take at most 262144"):
         check_cache(npu, 128, 262_145)
+
+
+def test_the_engine_asks_before_it_reads_weights(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    install(monkeypatch, tmp_path, NpuDouble())
+    path = write_qwen2_vl(tmp_path / "tiny")
+    (path / "model.safetensors").unlink()
+    config = EngineConfig(device="npu", block_size=16)
+    start = StartEngine(checkpoint=str(path), engine=config, shm_root=str(tmp_path), max_model_len=512)
+    with pytest.raises(DeviceError, match="^--block-size 16 is not served on an NPU"):
+        load(start)
+
+
+def test_an_npu_gets_its_own_operations() -> None:
+    with pytest.raises(RuleError, match="float32"):  # of NpuOps, before its first tensor
+        load_ops(torch.device("npu", 0), torch.float32)
 
 
 def test_free_memory_is_that_of_the_npu(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -18,9 +18,9 @@ _WHOLE = {"aten::linear", *COMPUTED_OTHERWISE}  # composites that an NPU has a k
 
 
 class _Recorder(TorchDispatchMode):
-    def __init__(self) -> None:
-        super().__init__()
-        self.names: list[str] = []
+    def __init__(self, names: list[str]) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.names = names
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
@@ -43,9 +43,9 @@ class _Recorder(TorchDispatchMode):
 @contextmanager
 def recorded() -> Iterator[list[str]]:
     """The operators that launch something on a device, in order; views and allocations do not."""
-    recorder = _Recorder()
-    with recorder:
-        yield recorder.names
+    names: list[str] = []
+    with _Recorder(names):
+        yield names
 
 
 def assert_none_computed_otherwise(run: Callable[[], object]) -> None:

@@ -25,14 +25,24 @@ Plant = Callable[[pytest.MonkeyPatch], None]
 WRONG = AssertionError  # numbers or shapes of the conformance test
 
 
+def _ops() -> npu.NpuOps:
+    ops = present_ops("npu-bfloat16")
+    assert isinstance(ops, npu.NpuOps)
+    return ops
+
+
+def _every_ops(batch: str) -> None:
+    paged.test_every_ops(_ops(), paged.BATCHES[batch])
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Mistake:
     name: str
     plant: Plant
-    check: Callable[[], None]  # a test's call: passes without the mistake
-    caught_by: str  # the test's name, as docs/npu.md gives it
     raises: type[Exception]
     says: str  # what the error or the failed assertion says
+    check: Callable[[], None] = partial(_every_ops, "mixed")  # a test's call: passes without the mistake
+    caught_by: str = "test_paged.py::test_every_ops[npu-bfloat16-mixed]"
 
 
 def _planned(**changes: Callable[[Any], Any]) -> Plant:
@@ -96,57 +106,46 @@ def _torch_gelu(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(npu.NpuOps, "gelu", lambda self, x: F.gelu(x))
 
 
-def _ops() -> npu.NpuOps:
-    ops = present_ops("npu-bfloat16")
-    assert isinstance(ops, npu.NpuOps)
-    return ops
-
-
-def _every_ops(batch: str) -> None:
-    paged.test_every_ops(_ops(), paged.BATCHES[batch])
-
-
-MIXED = {"check": partial(_every_ops, "mixed"), "caught_by": "test_paged.py::test_every_ops[npu-bfloat16-mixed]"}
 RULE = rules.RuleError
 
 MISTAKES = (
     Mistake(
         name="key lengths cumulative",
         plant=_planned(key_lengths=lambda lengths: list(accumulate(lengths))),
-        raises=WRONG, says="not close", **MIXED,
+        raises=WRONG, says="not close",
     ),
     Mistake(
         name="query lengths per sequence",
         plant=_planned(query_ends=lambda ends: [b - a for a, b in zip([0, *ends], ends, strict=False)]),
-        raises=RULE, says="actual_seq_lengths, cumulative without a leading 0", **MIXED,
+        raises=RULE, says="actual_seq_lengths, cumulative without a leading 0",
     ),
     Mistake(
         name="leading 0",
         plant=_planned(query_ends=lambda ends: [0, *ends]),
-        raises=RULE, says="actual_seq_lengths, cumulative without a leading 0", **MIXED,
+        raises=RULE, says="actual_seq_lengths, cumulative without a leading 0",
     ),
     Mistake(
         name="lengths as a tensor",
         plant=_planned(key_lengths=torch.tensor),
-        raises=RULE, says="actual_seq_lengths_kv, a list of host ints, Tensor", **MIXED,
+        raises=RULE, says="actual_seq_lengths_kv, a list of host ints, Tensor",
     ),
     Mistake(
         name="int64 table",
         plant=_planned(table=lambda table: table.long()),
-        raises=RULE, says="block_table, int32, torch.int64", **MIXED,
+        raises=RULE, says="block_table, int32, torch.int64",
     ),
     Mistake(
         name="fewer table rows than lengths",
         plant=_planned(table=lambda table: table[:-1]),
-        raises=RULE, says="block_table, a row for each of 6 sequences, 5", **MIXED,
+        raises=RULE, says="block_table, a row for each of 6 sequences, 5",
     ),
     Mistake(
         name="no scale",
-        plant=partial(_attention, change=_no_scale), raises=WRONG, says="not close", **MIXED,
+        plant=partial(_attention, change=_no_scale), raises=WRONG, says="not close",
     ),
     Mistake(
         name="scale of the padded head",
-        plant=partial(_attention, change=_scale_of_the_padded), raises=WRONG, says="not close", **MIXED,
+        plant=partial(_attention, change=_scale_of_the_padded), raises=WRONG, says="not close",
     ),
     Mistake(
         name="heads of 80 unpadded",
@@ -165,16 +164,16 @@ MISTAKES = (
     Mistake(
         name="sparse_mode 2",
         plant=_planned(sparse_mode=lambda mode: 2),
-        raises=RULE, says="sparse_mode, 3 with a table, 2", **MIXED,
+        raises=RULE, says="sparse_mode, 3 with a table, 2",
     ),
     Mistake(
         name="mask as a lower triangle",
         plant=_planned(mask=lambda mask: mask.T.contiguous()),
-        raises=WRONG, says="not close", **MIXED,
+        raises=WRONG, says="not close",
     ),
     Mistake(
         name="key and value swapped",
-        plant=partial(_attention, change=_swapped), raises=WRONG, says="not close", **MIXED,
+        plant=partial(_attention, change=_swapped), raises=WRONG, says="not close",
     ),
     Mistake(
         name="rstd taken for the residual",

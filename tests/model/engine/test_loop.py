@@ -5,15 +5,13 @@ import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import cast
 
 import msgspec
 import pytest
-import torch
 
 from configs.serve import EngineConfig
 from model.engine import loop
-from model.engine.engine import Engine, Progress
+from model.engine.engine import Progress
 from model.engine.kv_blocks import BlockError
 from model.engine.messages import (
     Abort,
@@ -183,25 +181,3 @@ def test_a_pulse_tells_the_age_of_the_step(model: MultimodalLM, tmp_path: Path) 
     assert loop.pulse_of(engine, 5.0) == EnginePulse(step_seconds=0.0, step_tokens=0, step_patches=0)
     engine.progress = Progress(started=3.0, tokens=7, patches=40, pairs=1600)
     assert loop.pulse_of(engine, 5.0) == EnginePulse(step_seconds=2.0, step_tokens=7, step_patches=40, step_pairs=1600)
-
-
-@pytest.mark.parametrize(
-    ("one", "many", "most", "chosen"),
-    [(1e-3, 2e-3, 2, 1), (2.1e-3, 2e-3, 2, 1), (4e-3, 2e-3, 2, 2), (1.0, 0.05, 4, 4), (1.0, 1.0, 1, 3)],
-)
-def test_one_thread_where_more_are_not_faster(
-    one: float, many: float, most: int, chosen: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The fastest step counts, so that one that was held up by something else does not."""
-    threads = [3]
-    steps: list[int] = []
-
-    def answered(engine: Engine, n_tokens: int = 2) -> list[float]:
-        steps.append(threads[-1])
-        return [9.0, 7.0, one if threads[-1] == 1 else many, 8.0]
-
-    monkeypatch.setattr(loop, "warm_up", answered)
-    monkeypatch.setattr(torch, "set_num_threads", threads.append)
-    said = loop.fit_threads(cast(Engine, None), most)
-    assert threads[-1] == chosen and said.startswith(f"{chosen}: " if most > 1 else "")
-    assert (1 in steps) == (most > 1 and many < loop.SLOW_SECONDS), "a slow network is not tried with one"

@@ -104,16 +104,6 @@ def test_a_child_is_started_by_exec_with_its_channel_and_the_lock(
     assert report["session"] == pid, "a terminal's Ctrl-C does not reach it"
 
 
-@pytest.mark.parametrize("told", [None, "infinite"])
-def test_the_engine_s_threads_sleep_soon_unless_told_otherwise(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, told: str | None
-) -> None:
-    monkeypatch.delenv("GOMP_SPINCOUNT", raising=False)
-    if told:
-        monkeypatch.setenv("GOMP_SPINCOUNT", told)
-    assert launched("engine", tmp_path, monkeypatch)[0]["env"]["GOMP_SPINCOUNT"] == (told or "1000")
-
-
 @pytest.mark.parametrize("role", ["worker", "engine"])
 def test_no_plugin_of_torch_loads_by_itself_and_a_worker_is_kept_from_threads(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, role: Role
