@@ -3,7 +3,8 @@
 All of them are reached as torch.ops.npu, which torch_npu fills when model/device.py imports it.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from itertools import accumulate
 
 import torch
@@ -60,20 +61,20 @@ class NpuOps(TorchOps):
         return out
 
     def check_heads(self, heads: int, kv_heads: int, head_dim: int) -> None:
-        try:
+        with _refused_at_start():
             rules.check_heads(heads, kv_heads, head_dim)
-        except rules.RuleError as error:
-            raise CheckpointError(f"config.json: its heads do not run on an NPU: {error}") from None
 
     def cache_head_dim(self, head_dim: int) -> int:
-        return rules.padded_head_dim(head_dim)
+        with _refused_at_start():
+            return rules.padded_head_dim(head_dim)
 
     def max_table_blocks(self, n_blocks: int) -> int | None:
         return n_blocks
 
     def kv_cache(self, blocks: int, block_size: int, kv_heads: int, head_dim: int) -> tuple[Tensor, Tensor]:
         padded = self.cache_head_dim(head_dim)
-        rules.check_cache(block_size, kv_heads, padded)
+        with _refused_at_start():
+            rules.check_cache(block_size, kv_heads, padded)
         return super().kv_cache(blocks, block_size, kv_heads, padded)
 
     def write_kv(self, key: Tensor, value: Tensor, key_cache: Tensor, value_cache: Tensor, slots: Tensor) -> None:
@@ -107,6 +108,15 @@ class NpuOps(TorchOps):
         return _attend_packed(query, key, value, [query.shape[0]], [key.shape[0]])
 
 
+@contextmanager
+def _refused_at_start() -> Iterator[None]:
+    """What a checkpoint or a setting asks of an operator in vain is refused as such."""
+    try:
+        yield
+    except rules.RuleError as error:
+        raise CheckpointError(f"not served on an NPU: {error}") from None
+
+
 class _PagedAttention:
     """The PagedAttention of one step. The operator takes query lengths summed up, but key lengths one by one."""
 
@@ -134,7 +144,7 @@ class _PagedAttention:
         }
 
     def __call__(self, query: Tensor, key_cache: Tensor, value_cache: Tensor) -> Tensor:
-        _, block_size, kv_heads, padded = key_cache.shape
+        _, _, kv_heads, padded = key_cache.shape
         key, value = key_cache.flatten(2), value_cache.flatten(2)  # views: [blocks, block_size, kv_heads * padded]
         rules.check_paged_keys(key, kv_heads, padded, self._block_size, self._blocks)
         return _attend(query, key, value, kv_heads, padded, self._query_end, self._arguments)
@@ -163,7 +173,7 @@ def _attend(
     """query [T, heads, d], its heads not yet padded -> [T, heads, d]"""
     _, heads, head_dim = query.shape
     query = _padded(query, padded)
-    rules.check_attention(query, key, value, kv_heads, query_end)
+    rules.check_attention(query, key, value, query_end)
     mixed: Tensor = torch.ops.npu.npu_fused_infer_attention_score(
         query,
         key,

@@ -159,7 +159,7 @@ MISTAKES = (
         plant=_uncopied,
         check=lambda: paged.test_query_may_be_a_view(_ops(), 64),
         caught_by="test_paged.py::test_query_may_be_a_view[npu-bfloat16-64]",
-        raises=RULE, says="query, contiguous",
+        raises=RULE, says="query, contiguous, strides",
     ),
     Mistake(
         name="sparse_mode 2",
