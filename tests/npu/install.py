@@ -1,4 +1,4 @@
-"""Makes the environment of one pair: `python -m tests.npu.install torch_npu-2.13.0`, from an environment of the project.
+"""Makes the environment of one pair, from one of the project: `python -m tests.npu.install torch_npu-2.13.0`.
 
 PyPI's torch for x86-64 names 2 GB of CUDA libraries as its dependencies. None is installed: where torch is linked to
 them, stubs of their names alone take their place. So torch and torch_npu come without dependencies, and what they
@@ -9,15 +9,12 @@ import subprocess
 import sys
 from collections.abc import Sequence
 from importlib.metadata import requires
-from pathlib import Path
 
 from packaging.requirements import Requirement
 
-from tests.npu.pairs import PAIRS, REPO, Pair
-from tests.npu.stub.build import build
+from tests.npu.pairs import REPO, Pair, pair_named
 from tests.npu.stub.names import tool
 
-_STARTS = "tests_npu_stub.pth"
 _NOT_INSTALLED = ("nvidia-", "cuda-", "triton", "torch")
 _NEEDED_BY_TORCH_NPU = ("numpy", "pyyaml")  # it imports them; 2.10.0.post4 names neither
 
@@ -27,21 +24,13 @@ class InstallError(Exception):
 
 
 def install(pair: Pair) -> None:
-    """Make `pair.home`. Raises InstallError."""
+    """Make the virtual environment under `pair.home`. Raises InstallError, FileNotFoundError for a missing program."""
     for program in ("gcc", "nm", "readelf"):
         tool(program)
     _run("make a virtual environment", sys.executable, "-m", "venv", "--clear", str(pair.home / "venv"))
     _pip(pair, "--no-deps", f"torch=={pair.torch}", f"torch_npu=={pair.torch_npu}")
     constraints = str(REPO / "constraints" / "cpu.txt")
     _pip(pair, "--constraint", constraints, *_of_project(), *_of_torch(pair), *_NEEDED_BY_TORCH_NPU)
-    packages = _site_packages(pair)
-    build(packages, pair.home)
-    # Every Python of this environment loads the stubs before anything else, a server's child processes too.
-    (packages / _STARTS).write_text(f"{REPO}\nimport tests.npu.stub.load\n")
-
-
-def _site_packages(pair: Pair) -> Path:
-    return next((pair.home / "venv" / "lib").glob("python*/site-packages"))
 
 
 def _of_project() -> list[str]:
@@ -76,10 +65,7 @@ def _run(what: str, *command: str) -> str:
 
 
 if __name__ == "__main__":
-    named = {pair.name: pair for pair in PAIRS}
-    if len(sys.argv) != 2 or sys.argv[1] not in named:
-        sys.exit(f"usage: python -m tests.npu.install {'|'.join(named)}")
     try:
-        install(named[sys.argv[1]])
+        install(pair_named(sys.argv[1]))
     except (InstallError, FileNotFoundError) as error:
         sys.exit(f"make test-npu: {error}")

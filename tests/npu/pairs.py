@@ -24,8 +24,17 @@ class Pair:
     def python(self) -> Path:
         return self.home / "venv" / "bin" / "python"
 
+    @property
+    def packages(self) -> Path:
+        return next((self.home / "venv" / "lib").glob("python*/site-packages"))
+
 
 PAIRS = (
     Pair(torch="2.13.0", torch_npu="2.13.0"),  # the newest that the project is developed on
     Pair(torch="2.10.0", torch_npu="2.10.0.post4"),  # what constraints/ascend.txt installs
 )
+
+
+def pair_named(name: str) -> Pair:
+    """Raises KeyError."""
+    return {pair.name: pair for pair in PAIRS}[name]

@@ -1,8 +1,8 @@
 """Ring 1: each kernel of the real torch_npu runs, then numbers that the CPU computed fill its outputs.
 
-The kernel's own checks of its arguments, the allocation of its outputs and the name that it launches stay real. What it
-launches does nothing (see stub/), so the outputs are computed here, over the same memory: by the CPU's kernel of an aten
-operator, by the reference of one of torch_npu's.
+The kernel's checks of its arguments, the allocation of its outputs and the name that it launches stay real. What it
+launches does nothing (see stub/), so the outputs are computed here, over the same memory: those of an aten operator by
+the CPU's kernel, those of one of torch_npu's by its reference.
 """
 
 import ctypes
@@ -21,7 +21,7 @@ Reference = Callable[..., Any]
 
 _KEY = "PrivateUse1"
 _KEYS: Any = torch._C.DispatchKeySet(torch._C.DispatchKey.PrivateUse1)
-_COMPOSITE = tuple(f"Composite{kind}" for kind in ("ImplicitAutograd", "ExplicitAutograd", "ExplicitAutogradNonFunctional"))
+_COMPOSITE = ("CompositeImplicitAutograd", "CompositeExplicitAutograd", "CompositeExplicitAutogradNonFunctional")
 _LIBRARIES: dict[str, torch.library.Library] = {}  # what they registered lives as long as they do
 _COPIES = frozenset({"aten::_copy_from", "aten::_copy_from_and_resize"})  # run inside copy_, which is wrapped itself
 _OTHER_DTYPE = frozenset({"native_layer_norm"})  # its statistics are float32; those of the CPU have the input's dtype

@@ -1,10 +1,15 @@
-"""Makes the libraries that torch_npu, and a torch for CUDA, are linked to and that this machine does not have."""
+"""Makes the libraries that torch_npu, and a torch for CUDA, are linked to and that this machine does not have.
+
+`python -m tests.npu.stub.build torch_npu-2.13.0`, when the environment of that pair is installed.
+"""
 
 import re
 import subprocess
+import sys
 from collections.abc import Iterable
 from pathlib import Path
 
+from tests.npu.pairs import REPO, Pair, pair_named
 from tests.npu.stub.names import Wanted, mentioned, tool, wanted
 
 CANN, CUDA = "cann", "cuda"  # folders of an environment's home: `libstub_*.so` has every function, the rest is empty
@@ -22,12 +27,14 @@ _COUNTED = (
 )
 
 
-def build(packages: Path, home: Path) -> None:
-    """Stubs for the torch and torch_npu that lie in `packages`, under `home`."""
-    torch = sorted((packages / "torch" / "lib").glob("*.so*"))
-    torch_npu = sorted((packages / "torch_npu").rglob("*.so"))
-    _build_cann(wanted(torch_npu, [*torch_npu, *torch]), mentioned(torch_npu, _CALLED_BY_NAME), home / CANN)
-    _build_cuda(wanted(torch, torch), home / CUDA)
+def build(pair: Pair) -> None:
+    """Stubs for the torch and torch_npu of the pair, and what loads them in every Python of its environment."""
+    torch = sorted((pair.packages / "torch" / "lib").glob("*.so*"))
+    torch_npu = sorted((pair.packages / "torch_npu").rglob("*.so"))
+    _build_cann(wanted(torch_npu, [*torch_npu, *torch]), mentioned(torch_npu, _CALLED_BY_NAME), pair.home / CANN)
+    _build_cuda(wanted(torch, torch), pair.home / CUDA)
+    # Python reads such files before anything else, a server's child processes too.
+    (pair.packages / "tests_npu_stub.pth").write_text(f"{REPO}\nimport tests.npu.stub.load\n")
 
 
 def _build_cann(missing: Wanted, called: frozenset[str], folder: Path) -> None:
@@ -64,3 +71,10 @@ def _compile(folder: Path, libraries: Iterable[str], *words: str) -> None:
     for name in libraries:  # what is looked up in one of them is found in the one that all are linked to
         linked = ["-x", "c", "/dev/null", "-x", "none", "-Wl,--no-as-needed", str(functions)]
         subprocess.run([*shared, f"-Wl,-soname,{name}", "-o", str(folder / name), *linked], check=True)
+
+
+if __name__ == "__main__":
+    try:
+        build(pair_named(sys.argv[1]))
+    except (FileNotFoundError, subprocess.CalledProcessError) as error:
+        sys.exit(f"make test-npu: {error}")

@@ -58,7 +58,10 @@ def count_steps(npu: torch.device, root: Path) -> dict[str, Counter[str]]:
     """One step of each kind: everything that the stub counted."""
     path = write_qwen2_vl(root / "checkpoint")
     model = load_on(path, npu, torch.bfloat16)
-    found = {"prefill": _first_step(model, path, root, TEXT), "prefill, picture": _first_step(model, path, root, PICTURE)}
+    found = {
+        "prefill": _first_step(model, path, root, TEXT),
+        "prefill, picture": _first_step(model, path, root, PICTURE),
+    }
     for name, sampling in (("greedy", GREEDY), ("top-p", TOP_P), ("rules", RULES)):
         found[f"decode, {name}"] = _decode(model, path, root, sampling)
     parallel = msgspec.structs.replace(TOP_P, n=2)

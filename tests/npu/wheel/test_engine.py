@@ -6,14 +6,14 @@ import msgspec
 import pytest
 import torch
 
-from tests.model.engine.engine_harness import picture
+from tests.model.engine.engine_harness import Parts, picture
 from tests.npu.wheel.families import DRAWN, GREEDY
 from tests.npu.wheel.twins import BLOCK, Request, Said, assert_twins, load_on, run_on
 from tests.tiny.qwen2_vl import write_qwen2_vl
 
 pytestmark = pytest.mark.npu
 
-LONG = ["a long prompt " * 4, picture(140, 112, 5), "and what is in it?"]
+LONG: Parts = ["a long prompt " * 4, picture(140, 112, 5), "and what is in it?"]
 
 
 @pytest.fixture(scope="module")

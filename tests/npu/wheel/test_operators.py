@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor
-from torch.utils._pytree import tree_map_only
+from torch.utils._pytree import tree_leaves, tree_map_only
 
 from tests.npu.schemas import OUTPUTS, SCHEMAS
 
@@ -81,7 +81,7 @@ def test_what_it_returns(name: str, dtype: torch.dtype, npu: torch.device) -> No
 def _returned(name: str, device: torch.device, args: Any, kwargs: Any) -> list[tuple[tuple[int, ...], torch.dtype]]:
     args, kwargs = tree_map_only(Tensor, lambda x: x.to(device), (args, kwargs))
     found = _operator(name)(*args, **kwargs)
-    return [(tuple(x.shape), x.dtype) for x in (found if isinstance(found, tuple) else () if found is None else (found,))]
+    return [(tuple(x.shape), x.dtype) for x in tree_leaves(found) if isinstance(x, Tensor)]
 
 
 def _operator(name: str) -> Any:

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from configs.settings import EMBEDDED_MODEL
-from tests.e2e.running import REPO, RunningServer, running
+from tests.e2e.running import REPO, RunningServer, running, until
 
 pytestmark = pytest.mark.npu
 
@@ -50,7 +50,8 @@ def answers(demo: RunningServer) -> dict[str, dict[str, Any]]:
 
 
 def test_it_runs_on_the_npu(demo: RunningServer) -> None:
-    assert "npu:0" in demo.out and "bfloat16" in demo.out
+    until("the engine's report", lambda: "engine on npu:0, bfloat16" in demo.out)
+    assert "fall back to run on the CPU" not in demo.err
 
 
 def test_every_modality_is_answered(answers: dict[str, dict[str, Any]]) -> None:

@@ -13,6 +13,7 @@ from configs.checkpoint import Checkpoint
 from model.device import resolve
 from model.engine import runner
 from model.engine.messages import SamplingParams, TokenEvent
+from model.engine.sampler import sample
 from model.net.multimodal import MultimodalLM
 from model.ops.npu import NpuOps
 from model.registry import family_of
@@ -52,9 +53,7 @@ def load_on(path: Path, device: torch.device, dtype: torch.dtype) -> MultimodalL
     return family.build(checkpoint, weights, NpuOps(device, dtype))
 
 
-def run_on(
-    model: MultimodalLM, path: Path, root: Path, requests: Mapping[str, Request], **limits: Any
-) -> Said:
+def run_on(model: MultimodalLM, path: Path, root: Path, requests: Mapping[str, Request], **limits: Any) -> Said:
     """Submit all, one a step, and run to the end."""
     said = Said(events={}, logits=[], cut_media=0, mixed=0, preemptions=0)
     with engine_harness_at(path, root) as harness, pytest.MonkeyPatch.context() as patch:
@@ -71,11 +70,11 @@ def run_on(
 
 
 def _record(said: Said, patch: pytest.MonkeyPatch) -> None:
-    draw, run = runner.sample, runner.Runner.run
+    run = runner.Runner.run
 
-    def sample(logits: Tensor, *rest: Any) -> Any:
+    def recorded(logits: Tensor, *rest: Any) -> Any:
         said.logits.append(logits.cpu().clone())
-        return draw(logits, *rest)
+        return sample(logits, *rest)
 
     def step(self: runner.Runner, plan: Any, sequences: Any) -> Any:
         spans = [
@@ -88,7 +87,7 @@ def _record(said: Said, patch: pytest.MonkeyPatch) -> None:
         said.mixed += len({chunk.length > 1 for chunk in plan.chunks}) == 2
         return run(self, plan, sequences)
 
-    patch.setattr(runner, "sample", sample)
+    patch.setattr(runner, "sample", recorded)
     patch.setattr(runner.Runner, "run", step)
 
 
