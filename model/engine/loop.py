@@ -26,7 +26,7 @@ from model.engine.messages import (
     ToEngine,
 )
 from model.engine.profile import Profile, memory_rows, profile_by_shapes
-from model.engine.threads import Team, ThreadFit, fit_at_start
+from model.host_threads import Team, ThreadFit, fit_at_start
 from model.load_progress import LoadProgress
 from model.ops.load import load_ops
 from model.registry import family_of

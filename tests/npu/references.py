@@ -52,13 +52,7 @@ def fused_infer_attention_score(
     _refuse_unless(query.dim() == 3, "TND: query has three dimensions")
     rows, heads, dim = query.shape
     kv_heads = num_key_value_heads or num_heads
-    _refuse_unless(heads == num_heads <= 256, "the query's heads are num_heads, at most 256")
-    _refuse_unless(heads % kv_heads == 0 and heads // kv_heads <= 64, "heads are 1 to 64 times the key-value heads")
-    _refuse_unless(dim in (64, 128, 192), "query, key and value have heads of 64, 128 or 192")
-    for name, x in (("query", query), ("key", key), ("value", value)):
-        _refuse_unless(x.dtype in HALF and x.dtype == query.dtype, f"{name}: one dtype, float16 or bfloat16")
-        _refuse_unless(x.is_contiguous(), f"{name} is not contiguous")
-    _refuse_unless(key.shape == value.shape, "key and value have one shape")
+    _check_tensors(query, key, value, num_heads, kv_heads)
     _refuse_unless(actual_seq_lengths is not None and actual_seq_lengths_kv is not None, "TND wants both lengths")
     assert actual_seq_lengths is not None and actual_seq_lengths_kv is not None  # for the type checker
     ends, kv = list(actual_seq_lengths), list(actual_seq_lengths_kv)
@@ -86,6 +80,17 @@ def fused_infer_attention_score(
         mixed = torch.einsum("hqk,khd->qhd", torch.softmax(scores, dim=-1), values)
         out[start:end] = mixed.to(query.dtype)
     return out, torch.empty(0, dtype=torch.float32)
+
+
+def _check_tensors(query: Tensor, key: Tensor, value: Tensor, num_heads: int, kv_heads: int) -> None:
+    _, heads, dim = query.shape
+    _refuse_unless(heads == num_heads <= 256, "the query's heads are num_heads, at most 256")
+    _refuse_unless(heads % kv_heads == 0 and heads // kv_heads <= 64, "heads are 1 to 64 times the key-value heads")
+    _refuse_unless(dim in (64, 128, 192), "query, key and value have heads of 64, 128 or 192")
+    for name, x in (("query", query), ("key", key), ("value", value)):
+        _refuse_unless(x.dtype in HALF and x.dtype == query.dtype, f"{name}: one dtype, float16 or bfloat16")
+        _refuse_unless(x.is_contiguous(), f"{name} is not contiguous")
+    _refuse_unless(key.shape == value.shape, "key and value have one shape")
 
 
 def _check_mask(mask: Tensor | None, sparse_mode: int) -> None:

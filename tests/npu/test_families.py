@@ -9,12 +9,14 @@ import pytest
 import torch
 from torch import Tensor
 
+from model.ops.npu import NpuOps
 from tests.model.ops.present import present_ops
 from tests.npu.aten import COMPUTED_OTHERWISE, recorded
 from tests.npu.families import FAMILIES, mixed_logits, samples_of, write_family
 from tests.parity.harness import Sample, load_ours, load_over
 
 BARS = {"npu-float16": 0.01, "npu-bfloat16": 0.06}  # of the largest logit
+NETWORKS = {"qwen_vl": 3, "qwen2_vl": 2, "qwen2_5_vl": 2, "qwen2_audio": 2, "qwen2_5_omni": 3}  # with attention
 CLEAR = 0.6  # of the steps must have a leader that no error within the bar can change
 
 
@@ -51,3 +53,13 @@ def test_logits_and_tokens(setups: Callable[[str], Setup], family: str, ops: str
     tokens = setup.exact.argmax(-1)
     assert float(clear.float().mean()) >= CLEAR and len(tokens[clear].unique()) > 2
     assert torch.equal(found.argmax(-1)[clear], tokens[clear])
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_every_network_with_attention_asks_whether_its_heads_are_served(
+    setups: Callable[[str], Setup], family: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[tuple[int, int, int]] = []
+    monkeypatch.setattr(NpuOps, "check_heads", lambda self, *heads: asked.append(heads))
+    load_over(present_ops("npu-bfloat16"), setups(family).path)
+    assert len(asked) == NETWORKS[family]
