@@ -178,7 +178,7 @@ SETTINGS: tuple[Setting, ...] = (
     ),
     Setting(
         name="access_log", section="log", field="access", kind="switch",
-        help="one line for each answered request, but health probes and /metrics; errors leave their line either way",
+        help="one line for each answered request, but probes and /metrics; errors leave their line either way",
     ),
     Setting(
         name="workers", section="", field="workers", kind="int", low=1, high=256,

@@ -4,14 +4,19 @@ HF_HOME, HF_ENDPOINT, HF_TOKEN and HF_HUB_OFFLINE are read by that library.
 """
 
 import logging
+import re
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 from configs.serve import HubModel
 from server.hub.client import HubError, not_installed, one_line, told
 
+# Headers of a file of which the library makes paths in its cache, without a look at what stands there.
+_PATHS = ("ETag", "X-Linked-Etag", "X-Repo-Commit")
+_PLAIN = re.compile(r"\w[\w.+=~:-]*", re.ASCII)
 _TOKEN = "set HF_TOKEN to a token of an account that may read it"
 
 
@@ -25,6 +30,7 @@ class HuggingFace:
             from huggingface_hub import constants
         except ImportError:
             raise not_installed("huggingface_hub", "hub") from None
+        huggingface_hub.set_client_factory(_careful_client)
         logging.getLogger("httpx2").setLevel(logging.WARNING)  # it logs every request of the library
         self._library = huggingface_hub
         self._model = model
@@ -107,6 +113,28 @@ class HuggingFace:
             f"{model}: cannot reach {self.where} ({one_line(error)}): check the connection and HF_ENDPOINT; "
             "HF_HUB_OFFLINE=1 serves what was downloaded before"
         )
+
+
+def _careful_client() -> Any:
+    """The library's own client, which raises HubError for a header that would lead out of the cache."""
+    from huggingface_hub.utils._http import default_client_factory
+
+    client = default_client_factory()
+    client.event_hooks = {**client.event_hooks, "response": [_refuse_paths]}
+    return client
+
+
+def _refuse_paths(response: Any) -> None:
+    """Before the library has the answer: a hub cannot be innocent when it is checked and hostile when it is read."""
+    if response.request.method != "HEAD":  # only of these the library takes names
+        return
+    for header in _PATHS:
+        name = response.headers.get(header, "0").lstrip("W/").strip('"')  # as the library reads it
+        if not _PLAIN.fullmatch(name):
+            raise HubError(
+                f"{response.request.url.host} answered with {header} {name[:80]!r}, which would lead out of the cache: "
+                "do not trust this hub; check HF_ENDPOINT"
+            )
 
 
 def _logged() -> type:

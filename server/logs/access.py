@@ -19,7 +19,9 @@ log = logging.getLogger(ACCESS)
 
 CLIENT_LEFT = 499  # as nginx writes it; nobody receives it
 UNKNOWN = "unknown"  # the route of a path that none has
-QUIET = frozenset({"/health", "/health/live", "/health/ready", "/ping", "/metrics"})  # asked every few seconds
+# Asked every few seconds by those who watch a server.
+QUIET = frozenset({"/health", "/health/live", "/health/ready", "/ping", "/metrics", "/version", "/load"})
+EXPECTED = frozenset({"loading", "stopping"})  # a probe's errors of every start and every end
 METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
 ADDRESS = re.compile(r"[0-9A-Fa-f:.]{2,45}")
 PLAIN_SEGMENT = re.compile(r"[A-Za-z0-9_.-]{0,32}")
@@ -67,7 +69,8 @@ def finish(scope: Scope, exchange: Exchange, metrics: Metrics) -> None:
     if exchange.error is not None and route not in QUIET:
         metrics.reject(exchange.error)
     level = exchange.level
-    if log.isEnabledFor(level) and (level > logging.INFO or route not in QUIET):
+    told = route not in QUIET or (level > logging.INFO and exchange.error not in EXPECTED)
+    if told and log.isEnabledFor(level):
         path = plain_path(scope["path"]) if route == UNKNOWN else route
         fields = fields_of(scope, exchange, seconds)
         log.log(level, "%s %s %d", method, path, exchange.status, extra={"fields": fields})

@@ -21,15 +21,18 @@ REPO = Path(__file__).resolve().parents[2]
 READY = re.compile(r"^Pixelferry ready on (https?://\S+)$", re.MULTILINE)
 MODEL_LABEL = re.compile(r',model_name="[^"]*"|model_name="[^"]*",?')
 NAME = re.compile(r"[0-9a-f]{11}")  # a leased segment; an idle one ends with .idle
+START_SECONDS = 100.0  # 3 to 6 where nothing else runs; below the limit of a test, so that the error tells what it said
 # Small enough for two cores; everything that a test asserts holds for any size.
 SMALL = ["--port", "0", "--device", "cpu", "--kv-cache-mib", "64", "--threads", "1"]
 
 
-def until(what: str, true: Callable[[], Any], seconds: float = 20.0, every: float = 0.02) -> Any:
-    """Wait until `true()` is; its value. Fails by name."""
+def until(
+    what: str, true: Callable[[], Any], seconds: float = 20.0, every: float = 0.02, said: Callable[[], str] = str
+) -> Any:
+    """Wait until `true()` is; its value. Fails by name, with what `said()` then returns."""
     deadline = time.monotonic() + seconds
     while not (value := true()):
-        assert time.monotonic() < deadline, f"not within {seconds} s: {what}"
+        assert time.monotonic() < deadline, f"not within {seconds} s: {what}\n{said()}"
         time.sleep(every)
     return value
 
@@ -74,15 +77,19 @@ class RunningServer:
         """What it logged."""
         return self._err.read_text()
 
-    def wait_ready(self, seconds: float = 60.0) -> None:
+    def wait_ready(self, seconds: float = START_SECONDS) -> None:
         """Until the first line that says so."""
 
         def line() -> str | None:
-            assert self.process.poll() is None, f"the server ended with {self.process.returncode}: {self.err}"
+            assert self.process.poll() is None, f"the server ended with {self.process.returncode}:\n{said()}"
             match = READY.search(self.out)
             return match[1] if match else None
 
-        self.url = until("ready", line, seconds)
+        def said() -> str:
+            load, children = os.getloadavg()[0], len(children_of(self.pid))
+            return f"the machine's load is {load:.1f}, the server has {children} children\n{self.out}{self.err}"
+
+        self.url = until("ready", line, seconds, said=said)
         self.http = httpx.Client(base_url=self.url, timeout=60)
 
     def children(self, role: str) -> list[int]:

@@ -12,7 +12,7 @@ import pytest
 
 from tests.certificates import write_certificate
 from tests.e2e.conftest import Start
-from tests.e2e.running import REPO, SMALL, until
+from tests.e2e.running import REPO, SMALL, START_SECONDS, until
 
 DEPLOY = REPO / "deploy"
 # Everything read-only but /dev, as with `docker run --read-only`; "$@" runs there.
@@ -130,7 +130,10 @@ def test_a_read_only_machine_with_tmp_serves(shm_root: Path, tmp_path: Path) -> 
     with out.open("wb") as file:
         process = subprocess.Popen(inside, cwd=REPO, stdout=file, stderr=subprocess.STDOUT)
     try:
-        until("ready", lambda: "Pixelferry ready" in out.read_text() or process.poll() is not None, 60)
+        until(
+            "ready", lambda: "Pixelferry ready" in out.read_text() or process.poll() is not None, START_SECONDS,
+            said=out.read_text,
+        )  # fmt: skip
         assert process.poll() is None, out.read_text()
         assert Path(f"/proc/{process.pid}/root{tmp}/pixelferry.url").read_text() in out.read_text()
     finally:

@@ -25,7 +25,7 @@ def pair_server(start: Start) -> Servers:
 
 @pytest.fixture
 def pair(pair_server: RunningServer) -> Servers:
-    """Two workers, and two places in a batch. Shared: what is killed is started again."""
+    """Two workers, and two places in a batch. Shared: what is killed is started again, until the last test ends it."""
     yield from in_order(pair_server)
 
 
@@ -171,20 +171,6 @@ def test_no_worker_is_not_ready(hasty: RunningServer) -> None:
     recovered(hasty)
 
 
-def test_a_server_killed_takes_its_children_along(tiny_model: Path, shm_root: Path, tmp_path: Path) -> None:
-    """The last child sweeps. The next start finds a clean directory."""
-    root = shm_root.with_name(f"{shm_root.name}-killed")
-    with running(tiny_model, root, tmp_path / "a") as server:
-        stream = LongStream(server, {"image": LARGE})
-        children = server.children("worker") + server.children("engine")
-        assert len(children) == 3
-        os.kill(server.pid, signal.SIGKILL)
-        server.process.wait()
-        until("the children are gone", lambda: all(map(is_gone, children)), 5)
-        until("nothing is left", lambda: not root.exists(), 1)
-        assert stream.ended()[-1]["finish_reason"] is None and stream.broken
-
-
 def test_a_stopped_child_does_not_keep_a_killed_server_from_being_swept(
     tiny_model: Path, shm_root: Path, tmp_path: Path
 ) -> None:
@@ -208,20 +194,34 @@ def test_a_stopped_child_does_not_keep_a_killed_server_from_being_swept(
                 os.kill(pid, signal.SIGKILL)
 
 
+# ---- two of the shared servers end with one of these
+
+
+def test_a_server_killed_takes_its_children_along(pair_server: RunningServer) -> None:
+    """The last child sweeps. The next start finds a clean directory."""
+    stream = LongStream(pair_server, {"image": LARGE})
+    children = pair_server.children("worker") + pair_server.children("engine")
+    assert len(children) == 3
+    os.kill(pair_server.pid, signal.SIGKILL)
+    pair_server.process.wait()
+    until("the children are gone", lambda: all(map(is_gone, children)), 5)
+    until("nothing is left", lambda: not pair_server.root.exists(), 1)
+    assert stream.ended()[-1]["finish_reason"] is None and stream.broken
+
+
 def test_what_is_killed_all_at_once_is_swept_by_the_next_start(
-    tiny_model: Path, shm_root: Path, tmp_path: Path
+    hasty_server: RunningServer, tiny_model: Path, tmp_path: Path
 ) -> None:
     """As a container runtime kills: stopped first, no child can sweep."""
-    root = shm_root.with_name(f"{shm_root.name}-group")
-    with running(tiny_model, root, tmp_path / "a") as server:
-        assert server.chat({"image": LARGE}, **GREEDY).status_code == 200
-        pids = (*server.children("worker"), *server.children("engine"), server.pid)
-        for pid in pids:
-            os.kill(pid, signal.SIGSTOP)
-        for pid in pids:
-            os.kill(pid, signal.SIGKILL)
-        server.process.wait()
-        until("all are gone", lambda: all(map(is_gone, pids)), 5)
+    server, root = hasty_server, hasty_server.root
+    assert server.chat({"image": LARGE}, **GREEDY).status_code == 200
+    pids = (*server.children("worker"), *server.children("engine"), server.pid)
+    for pid in pids:
+        os.kill(pid, signal.SIGSTOP)
+    for pid in pids:
+        os.kill(pid, signal.SIGKILL)
+    server.process.wait()
+    until("all are gone", lambda: all(map(is_gone, pids)), 5)
     assert any(path.stat().st_size > 1 << 20 for path in root.iterdir()), "the leak was planted"
     with running(tiny_model, root, tmp_path / "b") as server:
         assert server.nbytes() == 0

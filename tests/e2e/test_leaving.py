@@ -13,7 +13,8 @@ import pytest
 
 from tests.e2e.conftest import Start
 from tests.e2e.faults import GREEDY, LARGE, LONG, SMALL, LongStream, chat_body, in_order, later, recovered
-from tests.e2e.running import NAME, RunningServer, data_url, is_gone, picture, running, until
+from tests.e2e.running import NAME, RunningServer, data_url, is_gone, picture, until
+from tests.e2e.test_logs import ID, found
 
 Servers = Iterator[RunningServer]
 
@@ -119,20 +120,31 @@ def test_a_client_that_leaves_frees_everything(usual: RunningServer) -> None:
     assert usual.metric(aborted) >= before + 2
 
 
-def test_an_engine_that_dies_with_its_server_does_not_hinder_the_sweep(
-    tiny_model: Path, shm_root: Path, tmp_path: Path
-) -> None:
-    """Dying, it holds the owner's lock a moment longer than the workers need to see that the server is gone."""
-    root = shm_root.with_name(f"{shm_root.name}-both")
-    with running(tiny_model, root, tmp_path / "a") as server:
-        assert server.chat({"image": LARGE}, **GREEDY).status_code == 200
-        os.kill(server.children("engine")[0], signal.SIGKILL)
-        os.kill(server.pid, signal.SIGKILL)
-        server.process.wait()
-        until("nothing is left", lambda: not root.exists(), 5)
+def test_an_engine_that_dies_with_its_server_does_not_hinder_the_sweep(usual_server: RunningServer) -> None:
+    """Dying, it holds the owner's lock a moment longer than the workers need to see that the server is gone.
+
+    The shared server ends with it.
+    """
+    server = usual_server
+    assert server.chat({"image": LARGE}, **GREEDY).status_code == 200
+    os.kill(server.children("engine")[0], signal.SIGKILL)
+    os.kill(server.pid, signal.SIGKILL)
+    server.process.wait()
+    until("nothing is left", lambda: not server.root.exists(), 5)
+
+
+def ends_at_once(server: RunningServer, number: int) -> None:
+    """An idle server, at a signal."""
+    assert server.chat({"image": LARGE}, **GREEDY).status_code == 200
+    children = server.children("worker") + server.children("engine")
+    begun = time.monotonic()
+    assert server.stop(number) == 0
+    assert time.monotonic() - begun < 10
+    assert all(map(is_gone, children)) and not server.root.exists()
 
 
 def test_a_segment_deleted_before_prefill_fails_its_request_alone(start: Start) -> None:
+    """And Ctrl-C ends the server at once."""
     with start("--max-seqs", "1") as server, ThreadPoolExecutor(2) as pool:
         stream = LongStream(server)
         answer, other = later(pool, server, {"image": LARGE}), later(pool, server, {"text": "Hi"})
@@ -148,10 +160,11 @@ def test_a_segment_deleted_before_prefill_fails_its_request_alone(start: Start) 
         assert other.result().status_code == 200
         assert segments[0] not in server.err
         recovered(server)
+        ends_at_once(server, signal.SIGINT)
 
 
 def test_a_server_stopped_for_a_while_does_not_kill_its_children(start: Start) -> None:
-    """What they said meanwhile is unread, not unsaid."""
+    """What they said meanwhile is unread, not unsaid. And SIGTERM ends the server at once."""
     with start("--pulse-seconds", "1") as server:
         before = server.children("worker") + server.children("engine")
         os.kill(server.pid, signal.SIGSTOP)
@@ -160,6 +173,7 @@ def test_a_server_stopped_for_a_while_does_not_kill_its_children(start: Start) -
         time.sleep(1)
         assert server.children("worker") + server.children("engine") == before
         recovered(server)
+        ends_at_once(server, signal.SIGTERM)
 
 
 def test_sigterm_drains(start: Start) -> None:
@@ -178,38 +192,36 @@ def test_sigterm_drains(start: Start) -> None:
         assert server.process.wait(10) == 0
 
 
-def test_a_drain_that_runs_out_of_time_tells_the_client(start: Start) -> None:
+def test_a_drain_that_runs_out_of_time_tells_the_client_and_the_log(start: Start) -> None:
     with start("--drain-seconds", "0.3") as server, ThreadPoolExecutor(2) as pool:
-        stream = LongStream(server)
+        streams = [LongStream(server) for _ in range(3)]
         answer = pool.submit(lambda: httpx.post(f"{server.url}/chat", json=chat_body({"image": SMALL}), timeout=60))
-        until("both run", lambda: server.metric("num_requests_running") == 2)
+        until("all run", lambda: server.metric("num_requests_running") == 4)
         os.kill(server.pid, signal.SIGTERM)
-        assert stream.ended()[-1]["error"]["code"] == "stopping"
+        told = [stream.ended()[-1]["error"] for stream in streams]
+        assert [error["code"] for error in told] == ["stopping"] * 3
         assert answer.result().status_code == 503
         assert server.process.wait(10) == 0
+    ids = [found(ID, error["message"]) for error in (*told, answer.result().json()["error"])]
+    lines = [line for line in server.err.splitlines() if "error=stopping" in line]
+    assert len(lines) == 4 and all(" ERROR " in line for line in lines)
+    assert [sum(f"POST /chat {status} " in line for line in lines) for status in (200, 503)] == [3, 1]
+    assert all(request_id in "\n".join(lines) for request_id in ids)
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_an_idle_server_ends_at_once(start: Start, number: int) -> None:
-    with start() as server:
-        assert server.chat({"image": LARGE}, **GREEDY).status_code == 200
-        children = server.children("worker") + server.children("engine")
-        begun = time.monotonic()
-        assert server.stop(number) == 0
-        assert time.monotonic() - begun < 10
-        assert all(map(is_gone, children)) and not server.root.exists()
-
-
-def test_a_second_signal_ends_a_drain(start: Start) -> None:
+def test_a_second_signal_ends_a_drain_and_the_log_says_whom_it_cut(start: Start) -> None:
     with start("--drain-seconds", "60") as server:
-        stream = LongStream(server, {"image": SMALL})
+        streams = [LongStream(server, {"image": SMALL}), LongStream(server), LongStream(server)]
         children = server.children("worker") + server.children("engine")
         os.kill(server.pid, signal.SIGTERM)
         until("it drains", lambda: server.ready() == 503)
+        assert "stopping: 3 requests" in server.err
         os.kill(server.pid, signal.SIGTERM)
-        server.process.wait(5)
+        assert server.process.wait(5) == 0
         assert all(map(is_gone, children)) and not server.root.exists()
-        assert stream.ended()[-1].get("finish_reason") is None
+        assert [stream.ended()[-1].get("finish_reason") for stream in streams] == [None] * 3
+        lines = [line for line in server.err.splitlines() if "error=cut_off" in line]
+        assert len(lines) == 3 and all(" ERROR " in line and "POST /chat 200 " in line for line in lines)
 
 
 def test_a_signal_while_the_model_loads_ends_the_server(start: Start) -> None:

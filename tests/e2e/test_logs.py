@@ -30,6 +30,13 @@ def silent(start: Start) -> Iterator[RunningServer]:
         yield server
 
 
+@pytest.fixture(scope="module")
+def talkative(start: Start) -> Iterator[RunningServer]:
+    """A server that says all it can, as JSON. Its engine may be killed."""
+    with start("--log-format", "json", "--log-level", "debug") as server:
+        yield server
+
+
 def line_of(server: RunningServer, request_id: str) -> str:
     """The one access line with that id of ours, or of the client's."""
 
@@ -119,25 +126,6 @@ def found(pattern: re.Pattern[str], text: str) -> str:
     return match[1]
 
 
-@pytest.mark.parametrize(("signals", "error"), [(1, "stopping"), (2, "cut_off")])
-def test_streams_cut_at_the_end_are_found_by_their_ids(start: Start, signals: int, error: str) -> None:
-    """After --drain-seconds by an error event, at a second signal by the connection's end."""
-    seconds = "0.2" if signals == 1 else "30"
-    with start("--drain-seconds", seconds) as server:
-        streams = [LongStream(server) for _ in range(3)]
-        server.process.send_signal(signal.SIGTERM)
-        if signals == 2:
-            until("it stops", lambda: "stopping: 3 requests" in server.err)
-            server.process.send_signal(signal.SIGTERM)
-        events = [stream.ended() for stream in streams]
-        assert server.process.wait(20) == 0
-        lines = [line for line in server.err.splitlines() if f"error={error}" in line]
-        assert len(lines) == 3 and all(" ERROR " in line and "POST /chat 200 " in line for line in lines)
-        if signals == 1:
-            for told in events:
-                assert found(ID, told[-1]["error"]["message"]) in "\n".join(lines)
-
-
 def sent_everywhere(server: RunningServer) -> None:
     """Requests with the secret in every field, header and part of the address; good ones, bad ones and no HTTP."""
     hidden = base64.b64encode(SECRET.encode()).decode()
@@ -193,28 +181,26 @@ def garbage_everywhere(server: RunningServer) -> None:
                 assert sock.recv(100).startswith(b"HTTP/1.1 400 ")
 
 
-def test_nothing_of_what_is_sent_stands_in_a_log(start: Start) -> None:
+def test_nothing_of_what_is_sent_stands_in_a_log(talkative: RunningServer) -> None:
     """At the level that says most; and every line of every process is an object."""
-    with start("--log-format", "json", "--log-level", "debug") as server:
-        sent_everywhere(server)
-        until("the last line", lambda: '"GET /.../x 404"' in server.err)
-        whole = server.err
-        for hidden in (SECRET, base64.b64encode(SECRET.encode()).decode(), "data:", "base64,", "Bearer", "iVBORw0KGgo"):
-            assert hidden not in whole, hidden
-        told: list[dict[str, Any]] = [json.loads(line) for line in whole.splitlines()]
-        assert {line["process"] for line in told} >= {"server"}
-        lines = [line for line in told if line["message"] == "not a valid HTTP request"]
-        assert 1 <= len(lines) <= 10 and all(line["client"].startswith("127.0.0.1:") for line in lines)
-        assert server.metric('http_requests_total{method="other",route="malformed",status="400"}') == 40
+    sent_everywhere(talkative)
+    until("the last line", lambda: '"GET /.../x 404"' in talkative.err)
+    whole = talkative.err
+    for hidden in (SECRET, base64.b64encode(SECRET.encode()).decode(), "data:", "base64,", "Bearer", "iVBORw0KGgo"):
+        assert hidden not in whole, hidden
+    told: list[dict[str, Any]] = [json.loads(line) for line in whole.splitlines()]
+    assert {line["process"] for line in told} >= {"server"}
+    lines = [line for line in told if line["message"] == "not a valid HTTP request"]
+    assert 1 <= len(lines) <= 10 and all(line["client"].startswith("127.0.0.1:") for line in lines)
+    assert talkative.metric('http_requests_total{method="other",route="malformed",status="400"}') == 40
 
 
-def test_children_log_as_the_server_does(start: Start) -> None:
+def test_children_log_as_the_server_does(talkative: RunningServer) -> None:
     """Times are UTC, whatever the zone is."""
-    with start("--log-format", "json") as server:
-        os.kill(server.children("engine")[0], signal.SIGKILL)
-        until("its end is told", lambda: "ended (SIGKILL)" in server.err)
-        recovered(server)
-        told = [json.loads(line) for line in server.err.splitlines()]
+    os.kill(talkative.children("engine")[0], signal.SIGKILL)
+    until("its end is told", lambda: "ended (SIGKILL)" in talkative.err)
+    recovered(talkative)
+    told = [json.loads(line) for line in talkative.err.splitlines()]
     stamps = [line["time"] for line in told]
     assert all(re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z", stamp) for stamp in stamps)
     assert abs(time.mktime(time.strptime(stamps[-1][:19], "%Y-%m-%dT%H:%M:%S")) - time.timezone - time.time()) < 60

@@ -1,5 +1,6 @@
 """FrameSampling through the whole engine: several answers, rules that look back, and what a seed promises."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -13,6 +14,9 @@ from model.forward_batch import ForwardBatch, KVCache
 from model.net.multimodal import MultimodalLM
 from tests.model.engine.engine_harness import EngineHarness, Parts, engine_at, picture
 from tests.parity.harness import load_ours
+
+Known = dict[tuple[int, SamplingParams, int], list[list[int]]]
+Singles = Callable[[Parts, SamplingParams, int], list[list[int]]]
 
 ONE: Parts = ["look: ", picture(120, 90, 1), "what is in this image?"]
 TEXT: Parts = ["one two three four five six"]
@@ -29,10 +33,28 @@ def answers(harness: EngineHarness, name: str, n: int) -> list[list[int]]:
     return [[event.token.id for event in events if event.index == i] for i in range(n)]
 
 
-def singles(
+@pytest.fixture(scope="module")
+def known() -> Known:
+    """What requests gave that came alone, by the prompt's number in memory, sampling and how many."""
+    return {}
+
+
+@pytest.fixture
+def singles(model: MultimodalLM, harness: EngineHarness, known: Known) -> Singles:
+    """What n requests give that come alone, with one seed after the other. Computed once for all tests here."""
+
+    def singles(parts: Parts, sampling: SamplingParams, n: int) -> list[list[int]]:
+        key = id(parts), sampling, n
+        if key not in known:
+            known[key] = computed_alone(model, harness, parts, sampling, n)
+        return known[key]
+
+    return singles
+
+
+def computed_alone(
     model: MultimodalLM, harness: EngineHarness, parts: Parts, sampling: SamplingParams, n: int
 ) -> list[list[int]]:
-    """What n requests give that come alone, with one seed after the other."""
     found = []
     for i in range(n):
         name = f"single-{len(harness.finished)}"
@@ -71,10 +93,10 @@ WAYS = {
 @pytest.mark.parametrize("greedy", [True, False])
 @pytest.mark.parametrize("way", WAYS)
 def test_answers_are_those_of_single_requests(
-    model: MultimodalLM, harness: EngineHarness, way: str, greedy: bool
+    model: MultimodalLM, harness: EngineHarness, singles: Singles, way: str, greedy: bool
 ) -> None:
     sampling = msgspec.structs.replace(SEEDED, n=3, temperature=0.0 if greedy else 1.2)
-    expected = {"a": singles(model, harness, ONE, sampling, 3), "b": singles(model, harness, TEXT, sampling, 3)}
+    expected = {"a": singles(ONE, sampling, 3), "b": singles(TEXT, sampling, 3)}
     assert greedy or len({tuple(tokens) for tokens in expected["a"]}) == 3
     generates = [harness.prepare(name, parts, sampling) for name, parts in (("a", ONE), ("b", TEXT))]
     engine = WAYS[way].at(model, harness.root, max(len(generate.prepared.input_ids) for generate in generates) + 14)
@@ -109,7 +131,9 @@ def test_the_prompt_is_computed_once(model: MultimodalLM, harness: EngineHarness
 
 @pytest.mark.parametrize("steps", range(0, 30, 2))
 @pytest.mark.parametrize("index", [None, 0, 1, 2])
-def test_abort_in_every_state(model: MultimodalLM, harness: EngineHarness, steps: int, index: int | None) -> None:
+def test_abort_in_every_state(
+    model: MultimodalLM, harness: EngineHarness, singles: Singles, steps: int, index: int | None
+) -> None:
     engine = engine_at(model, harness.root, tokens=9, block_size=4, kv_tokens=140, max_model_len=100)
     sampling = msgspec.structs.replace(SEEDED, n=3)
     harness.submit(engine, harness.prepare("stays", TEXT, sampling))
@@ -122,8 +146,8 @@ def test_abort_in_every_state(model: MultimodalLM, harness: EngineHarness, steps
         assert index is None
         harness.book([answer])
     harness.run(engine)
-    assert answers(harness, "stays", 3) == singles(model, harness, TEXT, sampling, 3)
-    whole = singles(model, harness, ONE, sampling, 3)
+    assert answers(harness, "stays", 3) == singles(TEXT, sampling, 3)
+    whole = singles(ONE, sampling, 3)
     for i, tokens in enumerate(answers(harness, "goes", 3) if "goes" in harness.events else [[], [], []]):
         assert tokens == whole[i][: len(tokens)]
         assert len(tokens) == len(whole[i]) or index in (None, i)
@@ -201,9 +225,11 @@ def test_a_request_that_allows_no_token_fails_alone(model: MultimodalLM, harness
 
 
 @pytest.mark.parametrize("way", WAYS)
-def test_rules_that_look_back_survive_whatever_happens(model: MultimodalLM, harness: EngineHarness, way: str) -> None:
+def test_rules_that_look_back_survive_whatever_happens(
+    model: MultimodalLM, harness: EngineHarness, singles: Singles, way: str
+) -> None:
     """Counts belong to the answer: not to its batch, its chunks, or the cache that it loses when it is preempted."""
-    expected = singles(model, harness, ONE, RULES, 2)
+    expected = singles(ONE, RULES, 2)
     generate = harness.prepare("a", ONE, msgspec.structs.replace(RULES, n=2))
     engine = WAYS[way].at(model, harness.root, len(generate.prepared.input_ids) + 40)
     harness.submit(engine, generate)

@@ -25,6 +25,7 @@ class SmallHub:
     cut: dict[str, int] = field(default_factory=dict)  # bytes of a body after which the connection breaks
     cuts_left: int = 1 << 30
     etags: dict[str, str] = field(default_factory=dict)  # instead of true ones
+    extra: dict[str, str] = field(default_factory=dict)  # headers of every answer about a file, instead of true ones
     asked: list[str] = field(default_factory=list)  # method, path and range of every request
     url: str = ""
 
@@ -98,9 +99,10 @@ class _Handler(BaseHTTPRequestHandler):
     def _file(self, name: str) -> None:
         body = self.hub.files.get(name)
         if body is None:
-            return self._answer(404, b"", {"X-Error-Code": "EntryNotFound", "X-Repo-Commit": self.hub.commit})
+            missing = {"X-Error-Code": "EntryNotFound", "X-Repo-Commit": self.hub.commit, **self.hub.extra}
+            return self._answer(404, b"", missing)
         etag = self.hub.etags.get(name, hashlib.sha1(body).hexdigest())
-        headers = {"ETag": f'"{etag}"', "X-Repo-Commit": self.hub.commit, "Accept-Ranges": "bytes"}
+        headers = {"ETag": f'"{etag}"', "X-Repo-Commit": self.hub.commit, "Accept-Ranges": "bytes", **self.hub.extra}
         wanted = re.fullmatch(r"bytes=(\d+)-(\d*)", self.headers.get("Range", ""))
         if wanted is None:
             return self._answer(200, body, headers, self.hub.cut.get(name))

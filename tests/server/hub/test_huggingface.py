@@ -1,15 +1,19 @@
 """huggingface_hub against a hub on loopback: what is fetched, what goes on after a fault, and what a user is told."""
 
 import json
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from huggingface_hub import constants, set_client_factory
+from huggingface_hub.utils._http import default_client_factory
 
 from configs.serve import HubModel
 from server.hub.client import HubError
+from server.hub.fetch import fetch as fetch_with
 from server.hub.huggingface import HuggingFace
-from tests.server.hub.fetching import error_of, fetch, files_under
-from tests.server.hub.small_hub import COMMIT, running
+from tests.server.hub.fetching import error_of, fetch
+from tests.server.hub.small_hub import COMMIT, SmallHub, running
 from tests.tiny.qwen2_vl import write_qwen2_vl
 
 CLUTTER = ("README.md", "modeling_tiny.py", "pytorch_model.bin", "onnx/model.onnx", "original/consolidated.00.pth",
@@ -20,6 +24,22 @@ CLUTTER = ("README.md", "modeling_tiny.py", "pytorch_model.bin", "onnx/model.onn
 def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> dict[str, bytes]:
     path = write_qwen2_vl(tmp_path_factory.mktemp("tiny") / "model")
     return {file.name: file.read_bytes() for file in path.iterdir()}
+
+
+@pytest.fixture
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[SmallHub], Path]]:
+    """here(hub): the library of this very process asks that hub, as its environment would say; its cache."""
+    cache = tmp_path / "a" / "cache"
+
+    def ask(hub: SmallHub) -> Path:
+        monkeypatch.setattr(constants, "HF_HUB_CACHE", str(cache))
+        monkeypatch.setattr(constants, "ENDPOINT", hub.url)
+        template = "{repo_id}/resolve/{revision}/{filename}"
+        monkeypatch.setattr(constants, "HUGGINGFACE_CO_URL_TEMPLATE", f"{hub.url}/{template}")
+        return cache
+
+    yield ask
+    set_client_factory(default_client_factory)  # the process's own again; closes connections
 
 
 def test_what_is_served_is_fetched_and_nothing_else(checkpoint: dict[str, bytes], tmp_path: Path) -> None:
@@ -95,20 +115,59 @@ def test_offline_an_incomplete_cache_is_said(checkpoint: dict[str, bytes], tmp_p
     ],
 )
 def test_a_refusal_is_one_sentence_with_a_remedy(
-    refusal: tuple[int, str], words: tuple[str, ...], tmp_path: Path
+    refusal: tuple[int, str], words: tuple[str, ...], here: Callable[[SmallHub], Path]
 ) -> None:
     with running({}, refusal=refusal) as hub:
+        here(hub)
+        with pytest.raises(HubError) as told:
+            fetch_with(HuggingFace(HubModel("tiny/model")), "tiny/model")
+    assert all(word in str(told.value) for word in words), told
+    assert "\n" not in str(told.value)
+
+
+def test_a_refusal_is_what_the_program_ends_with(tmp_path: Path) -> None:
+    with running({}, refusal=(403, "GatedRepo")) as hub:
         told = error_of(fetch(hub.url, tmp_path, "tiny/model"))
-    assert all(word in told for word in words), told
+    assert told.startswith("tiny/model is gated: accept its terms on http://127.0.0.1")
 
 
 @pytest.mark.parametrize("hostile", ["../x", "/tmp/pixelferry-hostile.json", "a/../../x.json", "..", "x\\..\\y.json"])
-def test_a_hostile_list_writes_nothing_outside(hostile: str, checkpoint: dict[str, bytes], tmp_path: Path) -> None:
+def test_a_hostile_list_writes_nothing_outside(
+    hostile: str, checkpoint: dict[str, bytes], here: Callable[[SmallHub], Path], tmp_path: Path
+) -> None:
     with running({**checkpoint, hostile: b"hostile"}) as hub:
-        done = fetch(hub.url, tmp_path / "cache", "tiny/model")
+        cache = here(hub)
+        folder = fetch_with(HuggingFace(HubModel("tiny/model")), "tiny/model")
         assert not any("hostile" in line or ".." in line for line in hub.asked)
-    assert {path.name for path in Path(done.stdout.splitlines()[0]).iterdir()} == set(checkpoint)
-    assert all(name.startswith("cache/") for name in files_under(tmp_path))
+    assert {path.name for path in folder.iterdir()} == set(checkpoint) and folder.is_relative_to(cache)
+    assert all(path.is_relative_to(cache) for path in tmp_path.rglob("*") if not cache.is_relative_to(path))
+
+
+ESCAPES = [
+    ("ETag", '"../../../../escaped"'),
+    ("ETag", 'W/"../../../../escaped"'),
+    ("ETag", '"{outside}/escaped"'),
+    ("ETag", "x/../../../../escaped"),
+    ("ETag", '".."'),
+    ("X-Linked-ETag", '"../../../../escaped"'),
+    ("X-Repo-Commit", "../../../../../escaped"),
+    ("X-Repo-Commit", "{outside}/escaped"),
+]
+
+
+@pytest.mark.parametrize("name", ["config.json", "missing.json"])
+@pytest.mark.parametrize(("header", "value"), ESCAPES)
+def test_a_header_that_leads_out_of_the_cache_is_refused_before_anything_is_written(
+    header: str, value: str, name: str, here: Callable[[SmallHub], Path], tmp_path: Path
+) -> None:
+    """Also of a file that is not there: the library notes under the commit that it is missing."""
+    extra = {header: value.format(outside=tmp_path / "outside")}
+    with running({"config.json": b"{}"}, extra=extra) as hub:
+        here(hub)
+        with pytest.raises(HubError, match=f"(?i)127.0.0.1 answered with {header} .*lead out of the cache"):
+            HuggingFace(HubModel("tiny/model")).fetch([name])
+        assert hub.asked and not hub.got(name)
+    assert not [path for path in tmp_path.rglob("*")]
 
 
 def test_a_library_that_is_missing_is_named_with_what_to_type(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -36,6 +36,9 @@ def lines(caplog: Caplog) -> list[tuple[str, str, dict[str, Any]]]:
     ]
 
 
+PROBES = ("/health", "/health/live", "/health/ready", "/ping", "/metrics", "/version", "/load")
+
+
 class Turned:
     """A middleware that lets nobody in, as one that asks for keys."""
 
@@ -89,17 +92,42 @@ def test_probes_are_counted_and_leave_a_line_only_with_an_error(play: Play, capl
     async def scenario(scene: Scene) -> None:
         transport = httpx.ASGITransport(app=create_app(scene.service, 100, BodyBudget(1000)))
         async with httpx.AsyncClient(transport=transport, base_url="http://test") as client:
-            for url in ("/health/live", "/health/ready", "/metrics"):
+            for url in PROBES:
                 assert (await client.get(url)).status_code == 200
             assert lines(caplog) == []
             scene.kill_engine()
             answer = await client.get("/health/ready")
-        ((level, message, fields),) = lines(caplog)
+            await client.get("/health/nothing-of-ours")
+        (level, message, fields), other = lines(caplog)
+        assert other[:2] == ("WARNING", "GET /health/nothing-of-ours 404")
         assert (level, message, fields["error"]) == ("ERROR", "GET /health/ready 503", "engine_down")
         assert fields["request_id"] in answer.json()["error"]["message"]
         metrics = scene.metrics.render().decode()
         assert 'http_requests_total{method="GET",route="/health/ready",status="503"} 1.0' in metrics
         assert "engine_down" not in metrics, "a probe is no request that is turned away"
+
+    play(scenario)
+
+
+@pytest.mark.parametrize("state", ["loading", "stopping"])
+def test_a_probe_that_hears_of_a_start_or_an_end_leaves_no_line_and_a_request_does(
+    state: str, play: Play, caplog: Caplog
+) -> None:
+    async def scenario(scene: Scene) -> None:
+        if state == "loading":
+            scene.kill_engine()
+            scene.engine.info = None  # of an engine that was never ready
+        else:
+            scene.service.admission.draining = True
+        transport = httpx.ASGITransport(app=create_app(scene.service, 100, BodyBudget(1000)))
+        async with httpx.AsyncClient(transport=transport, base_url="http://test") as client:
+            for url in ("/health/ready", "/ping"):
+                answer = await client.get(url)
+                assert (answer.status_code, answer.json()["status"]) == (503, state)
+            assert lines(caplog) == []
+            await client.post("/chat", json={"inputs": [{"text": "x"}]})
+        ((level, message, fields),) = lines(caplog)
+        assert (level, message, fields["error"]) == ("ERROR", "POST /chat 503", state)
 
     play(scenario)
 
