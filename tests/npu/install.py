@@ -5,6 +5,7 @@ them, stubs of their names alone take their place. So torch and torch_npu come w
 need besides is asked of torch's own metadata.
 """
 
+import shutil
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -27,7 +28,8 @@ def install(pair: Pair) -> None:
     """Make the virtual environment under `pair.home`. Raises InstallError, FileNotFoundError for a missing program."""
     for program in ("gcc", "nm", "readelf"):
         tool(program)
-    _run("make a virtual environment", sys.executable, "-m", "venv", "--clear", str(pair.home / "venv"))
+    shutil.rmtree(pair.home, ignore_errors=True)
+    _run("make a virtual environment", sys.executable, "-m", "venv", str(pair.home / "venv"))
     _pip(pair, "--no-deps", f"torch=={pair.torch}", f"torch_npu=={pair.torch_npu}")
     constraints = str(REPO / "constraints" / "cpu.txt")
     _pip(pair, "--constraint", constraints, *_of_project(), *_of_torch(pair), *_NEEDED_BY_TORCH_NPU)
