@@ -46,7 +46,7 @@ test-npu: $(NPU_PAIRS:%=build/npu/%/.made)
 
 build/npu/%/.installed: $(STAMP) tests/npu/install.py tests/npu/pairs.py
 	@echo "making build/npu/$*: downloads up to 1.1 GB, takes 1.7 to 2.7 GB of disk; 1 to 3 minutes"
-	$(BIN)/python -m tests.npu.install $*
+	$(BIN)/python -m tests.npu.install $* $(PIP_ARGS)
 	@touch $@
 
 build/npu/%/.made: build/npu/%/.installed $(NPU_STUB)

@@ -24,15 +24,15 @@ class InstallError(Exception):
     """Something that ring 1 needs cannot be had; the message says what."""
 
 
-def install(pair: Pair) -> None:
+def install(pair: Pair, pip_args: Sequence[str] = ()) -> None:
     """Make the virtual environment under `pair.home`. Raises InstallError, FileNotFoundError for a missing program."""
     for program in ("gcc", "nm", "readelf"):
         tool(program)
     shutil.rmtree(pair.home, ignore_errors=True)
     _run("make a virtual environment", sys.executable, "-m", "venv", str(pair.home / "venv"))
-    _pip(pair, "--no-deps", f"torch=={pair.torch}", f"torch_npu=={pair.torch_npu}")
+    _pip(pair, *pip_args, "--no-deps", f"torch=={pair.torch}", f"torch_npu=={pair.torch_npu}")
     constraints = str(REPO / "constraints" / "cpu.txt")
-    _pip(pair, "--constraint", constraints, *_of_project(), *_of_torch(pair), *_NEEDED_BY_TORCH_NPU)
+    _pip(pair, *pip_args, "--constraint", constraints, *_of_project(), *_of_torch(pair), *_NEEDED_BY_TORCH_NPU)
 
 
 def _of_project() -> list[str]:
@@ -68,6 +68,6 @@ def _run(what: str, *command: str) -> str:
 
 if __name__ == "__main__":
     try:
-        install(pair_named(sys.argv[1]))
+        install(pair_named(sys.argv[1]), sys.argv[2:])
     except (InstallError, FileNotFoundError) as error:
         sys.exit(f"make test-npu: {error}")

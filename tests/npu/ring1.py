@@ -23,7 +23,7 @@ _KEY = "PrivateUse1"
 _KEYS: Any = torch._C.DispatchKeySet(torch._C.DispatchKey.PrivateUse1)
 _COMPOSITE = ("CompositeImplicitAutograd", "CompositeExplicitAutograd", "CompositeExplicitAutogradNonFunctional")
 _LIBRARIES: dict[str, torch.library.Library] = {}  # what they registered lives as long as they do
-_COPIES = frozenset({"aten::_copy_from", "aten::_copy_from_and_resize"})  # run inside copy_, which is wrapped itself
+_COPIES = frozenset({"aten::_copy_from", "aten::_copy_from_and_resize"})  # the CPU has neither; copy_ is wrapped itself
 _OTHER_DTYPE = frozenset({"native_layer_norm"})  # its statistics are float32; those of the CPU have the input's dtype
 
 
