@@ -43,7 +43,7 @@ class HttpConfig(msgspec.Struct, frozen=True, kw_only=True):
     port: int = 8000
     max_body_bytes: int = 64 * MIB
     max_inflight_bytes: int = 1 * GIB
-    max_requests: int = 256
+    max_requests: int = 768
     max_n: int = 8
     drain_seconds: float = 30.0
     api_keys: tuple[bytes, ...] = ()  # SHA-256 of each: a configuration that is printed shows no key

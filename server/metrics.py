@@ -3,7 +3,7 @@
 import platform
 import time
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from prometheus_client import (
     CollectorRegistry,
@@ -37,11 +37,12 @@ MALFORMED = "malformed"  # the route of bytes that are no HTTP
 
 @dataclass(slots=True)
 class Tally:
-    """What one HTTP request has had of the model: tokens, and when the first one came, by time.monotonic()."""
+    """When one HTTP request came, by time.monotonic(), and what it has had of the model since."""
 
+    received: float = field(default_factory=time.monotonic)  # the first byte of its head
     prompt_tokens: int = 0
     generation_tokens: int = 0
-    first_token: float | None = None
+    first_token: float | None = None  # when it was handed to the connection; of an answer in one piece, when it came
 
 
 class Metrics:
@@ -67,7 +68,7 @@ class Metrics:
         labels = ("method", "route", "status")
         self._answers = self._counter("http_requests", "HTTP requests that ended, by the route's template.", labels)
         self._answer_seconds = self._histogram(
-            "http_request_duration_seconds", "From an HTTP request's head to its answer's last byte.", ANSWERS, labels
+            "http_request_duration_seconds", "From an HTTP request's first byte to its answer's last.", ANSWERS, labels
         )
         self._rejected = self._counter(
             "mm_rejected", "Requests that ended with an error, by the error's code.", ("reason",)
@@ -87,9 +88,13 @@ class Metrics:
         self._request_generation_tokens = self._of_model(
             "request_generation_tokens", "Sampled tokens of one request, all its answers together.", TOKENS
         )
-        self._ttft = self._of_model("time_to_first_token_seconds", "From acceptance to the first token.", FIRST_TOKEN)
+        self._ttft = self._of_model(
+            "time_to_first_token_seconds", "From a request's first byte to its first token.", FIRST_TOKEN
+        )
         self._itl = self._of_model("inter_token_latency_seconds", "Between two deltas of one answer.", FAST)
-        self._e2e = self._of_model("e2e_request_latency_seconds", "From acceptance to the last token.", SLOW)
+        self._e2e = self._of_model(
+            "e2e_request_latency_seconds", "From a request's first byte to its last token.", SLOW
+        )
         self._queue = self._of_model("request_queue_time_seconds", "From prepared to a place in the engine.", SLOW)
         self._prefill = self._of_model(
             "request_prefill_time_seconds", "From a place in the engine to the first token.", FIRST_TOKEN
@@ -205,10 +210,10 @@ class Stopwatch:
     def __init__(self, metrics: Metrics, tally: Tally) -> None:
         self._metrics = metrics
         self._tally = tally
-        self._begun = time.monotonic()
-        self._prepared = self._placed = self._begun
-        self._first: float | None = None  # when the first delta came
+        self._prepared = self._placed = tally.received
+        self._first: float | None = None  # when the first token came
         self._last: float | None = None  # and the latest one
+        self._delivered = False
         self._n_tokens: int | None = None  # sampled; None until the prompt is accepted
         self._ended = False
 
@@ -230,16 +235,23 @@ class Stopwatch:
         now = time.monotonic()
         if self._last is None:
             self._first = now
-            self._metrics._ttft.observe(now - self._begun)
             self._metrics._prefill.observe(now - self._placed)
-            if self._tally.first_token is None:
-                self._tally.first_token = now
         else:
             self._metrics._itl.observe(now - self._last)
         self._last = now
         self._n_tokens = (self._n_tokens or 0) + n
         self._tally.generation_tokens += n
         self._metrics._generation_tokens.inc(n)
+
+    def delivered(self) -> None:
+        """A delta is on its way to the client, or laid by for an answer in one piece; only the first call counts."""
+        if self._delivered:
+            return
+        self._delivered = True
+        now = time.monotonic()
+        self._metrics._ttft.observe(now - self._tally.received)
+        if self._tally.first_token is None:
+            self._tally.first_token = now
 
     def end(self, reason: str) -> None:
         """The request ended; only the first call counts."""
@@ -251,6 +263,6 @@ class Stopwatch:
         if self._n_tokens is not None:
             metrics._request_generation_tokens.observe(self._n_tokens)
         if reason in ("stop", "length"):
-            metrics._e2e.observe(now - self._begun)
+            metrics._e2e.observe(now - self._tally.received)
             if self._first is not None:
                 metrics._decode.observe(now - self._first)

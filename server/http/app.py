@@ -217,9 +217,10 @@ async def read_request(http: Request, service: RequestService, read: Read[R]) ->
 
 
 def require_model(service: RequestService, name: str | None) -> None:
-    """Raise Refusal (404) for a model that is not served here."""
-    if name is not None and name != service.card.name:
-        raise not_found(f"this server has no such model; it serves {service.card.name!r}", "model", "model_not_found")
+    """Raise Refusal (404) for a model that is not served here. Some load testers name it by its root."""
+    card = service.card
+    if name is not None and name not in (card.name, card.root):
+        raise not_found(f"this server has no such model; it serves {card.name!r}", "model", "model_not_found")
 
 
 async def refresh(service: RequestService, bodies: BodyBudget) -> None:

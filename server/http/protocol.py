@@ -1,11 +1,12 @@
 """uvicorn's reader of HTTP, which says whose bytes it could not read: a few lines a minute, however many come."""
 
 import logging
+import time
 from typing import Any
 
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
-from server.logs.access import address_of
+from server.logs.access import RECEIVED, address_of
 from server.logs.bounded import Bound
 from server.metrics import Metrics
 
@@ -21,6 +22,10 @@ class Protocol(HttpToolsProtocol):
         super().__init__(*args, **kwargs)
         self._metrics = metrics
         self._bound = bound
+
+    def on_message_begin(self) -> None:
+        super().on_message_begin()
+        self.scope["state"][RECEIVED] = time.monotonic()  # its task begins later, after whatever else is ready to run
 
     def send_400_response(self, msg: str) -> None:
         self._metrics.malformed()

@@ -18,6 +18,7 @@ from server.metrics import Metrics, Tally
 log = logging.getLogger(ACCESS)
 
 CLIENT_LEFT = 499  # as nginx writes it; nobody receives it
+RECEIVED = "received"  # in the state of a request's scope: when its first byte was read, by time.monotonic()
 UNKNOWN = "unknown"  # the route of a path that none has
 # Asked every few seconds by those who watch a server.
 QUIET = frozenset({"/health", "/health/live", "/health/ready", "/ping", "/metrics", "/version", "/load"})
@@ -34,7 +35,6 @@ class Exchange:
 
     request_id: str  # ours
     client_request_id: str | None
-    begun: float = field(default_factory=time.monotonic)
     tally: Tally = field(default_factory=Tally)
     status: int = CLIENT_LEFT  # until an answer begins
     error: str | None = None  # the code of what it ended with, also of a stream whose status was 200
@@ -62,7 +62,7 @@ def tell_error(scope: Scope, code: str) -> None:
 
 def finish(scope: Scope, exchange: Exchange, metrics: Metrics) -> None:
     """Count and log an answer that is over, however it ended."""
-    seconds = time.monotonic() - exchange.begun
+    seconds = time.monotonic() - exchange.tally.received
     route = route_of(scope)
     method = scope["method"] if scope["method"] in METHODS else "other"
     metrics.answered(method, route, exchange.status, seconds)
@@ -84,7 +84,7 @@ def fields_of(scope: Scope, exchange: Exchange, seconds: float) -> dict[str, Any
         "x_request_id": exchange.client_request_id,
         "client": address_of(scope.get("client")),
         "seconds": round(seconds, 4),
-        "first_token_seconds": None if tally.first_token is None else round(tally.first_token - exchange.begun, 4),
+        "first_token_seconds": None if tally.first_token is None else round(tally.first_token - tally.received, 4),
         "prompt_tokens": tally.prompt_tokens or None,
         "generation_tokens": tally.generation_tokens if tally.prompt_tokens else None,
         "error": exchange.error,

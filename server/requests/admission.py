@@ -26,7 +26,7 @@ class Admission:
             return stopping()
         error = self._why_not()
         if error is None and len(self._tasks) >= self._max:
-            error = overloaded(f"this server takes {self._max} requests at once", "queue_full")
+            error = overloaded(f"this server takes {self._max} requests at once (--max-requests)", "queue_full")
         return error
 
     @contextlib.contextmanager

@@ -24,7 +24,7 @@ class ChatRequest:
     tokens_as_ids: bool = False  # log-probabilities name a token by its id
     grounding: Grounding = "none"
     scores_prompt: bool = False  # the log-probabilities of the prompt's own tokens are wanted, too
-    tally: Tally = field(default_factory=Tally)  # of the HTTP request that it came with
+    tally: Tally = field(default_factory=Tally, compare=False)  # of the HTTP request that it came with
 
     def with_tally(self, tally: Tally) -> "ChatRequest":
         return replace(self, tally=tally)

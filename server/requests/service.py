@@ -236,6 +236,7 @@ class RequestService:
                         elif delta.cut:
                             self.engine.drop(stream, delta.index)
                     await emit(generate.prepared, delta)
+                    watch.delivered()
         except EngineDied:
             raise unavailable("the engine ended while it answered this request", "engine_died") from None
         except EngineFailed as error:

@@ -166,6 +166,16 @@ def test_an_unknown_field_of_openai_is_ignored(server: RunningServer) -> None:
     assert server.http.post(OPENAI, json=body).status_code == 200
 
 
+def test_a_model_is_known_by_its_root_too(server: RunningServer) -> None:
+    """As vLLM's load tester names it where it asks for tokens."""
+    (model,) = server.http.get("/v1/models").json()["data"]
+    counted = server.http.post("/tokenize", json={"model": model["root"], "prompt": "a"})
+    back = server.http.post(DETOKENIZE, json={"model": model["root"], "tokens": counted.json()["tokens"]})
+    assert back.json() == {"prompt": "a"}
+    answer = server.http.post(OPENAI, json=messages(model=model["root"], max_tokens=1))
+    assert answer.json()["model"] == model["id"]
+
+
 def test_an_unknown_model_and_route_are_not_found(server: RunningServer) -> None:
     for url, body in ((OPENAI, messages(model="m")), (NATIVE, {**native(), "model": "m"})):
         error = refused(server.http.post(url, json=body), 404, "model")

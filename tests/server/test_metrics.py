@@ -1,9 +1,11 @@
 """What requests feed comes out under its documented name, and every metric is documented."""
 
 import platform
+import time
 from pathlib import Path
 
 import msgspec
+import pytest
 
 from model.engine.messages import EngineStats, StepDone
 from server.metrics import PREFIX, Metrics, Tally
@@ -30,7 +32,9 @@ def test_one_good_request() -> None:
     watch.prompt(msgspec.structs.replace(prepared("chat-1", 12), seconds=seconds))
     watch.started()
     watch.tokens(1)
+    watch.delivered()
     watch.tokens(2)
+    watch.delivered()
     watch.end("stop")
     watch.end("abort")
     assert value(metrics, "prompt_tokens_total") == 12 and value(metrics, "generation_tokens_total") == 3
@@ -43,6 +47,20 @@ def test_one_good_request() -> None:
     assert (tally.prompt_tokens, tally.generation_tokens) == (12, 3) and tally.first_token is not None
     assert value(metrics, 'mm_preprocess_seconds_count{modality="image",stage="decode"}') == 1
     assert value(metrics, 'mm_preprocess_seconds_count{modality="prompt",stage="render"}') == 1
+
+
+def test_the_first_token_is_timed_from_the_first_byte_to_its_delivery() -> None:
+    metrics, tally = Metrics("tiny", "1.2.3"), Tally(received=time.monotonic() - 5)
+    watch = metrics.watch(tally)
+    watch.started()
+    watch.tokens(1)
+    assert value(metrics, "time_to_first_token_seconds_count") == 0
+    watch.delivered()
+    seconds = value(metrics, "time_to_first_token_seconds_sum")
+    assert 5 <= seconds < 6 and tally.first_token is not None
+    assert seconds == pytest.approx(tally.first_token - tally.received)
+    watch.end("stop")
+    assert 5 <= value(metrics, "e2e_request_latency_seconds_sum") < 6
 
 
 def test_a_step_is_told_by_stage() -> None:

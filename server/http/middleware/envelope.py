@@ -4,13 +4,14 @@ import asyncio
 import logging
 import re
 import secrets
+import time
 
 from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from server.http.errors import error_response
-from server.logs.access import Exchange, finish, tell_error
-from server.metrics import Metrics
+from server.logs.access import RECEIVED, Exchange, finish, tell_error
+from server.metrics import Metrics, Tally
 from server.requests.refusal import internal
 
 log = logging.getLogger("pixelferry.http")
@@ -42,8 +43,9 @@ class Envelope:
             await self._app(scope, receive, send)
             return
         request_id, theirs = secrets.token_hex(12), client_request_id(scope)
-        exchange = Exchange(request_id, theirs)
-        scope.setdefault("state", {}).update(request_id=request_id, client_request_id=theirs, exchange=exchange)
+        state = scope.setdefault("state", {})
+        exchange = Exchange(request_id, theirs, Tally(received=state.get(RECEIVED, time.monotonic())))
+        state.update(request_id=request_id, client_request_id=theirs, exchange=exchange)
         try:
             await self._answer(scope, receive, send, exchange)
         except asyncio.CancelledError:

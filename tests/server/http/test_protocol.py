@@ -2,11 +2,13 @@
 
 import asyncio
 import logging
+import time
 from typing import Any
 
 import pytest
 import uvicorn
 
+from server.http.middleware.envelope import Envelope
 from server.http.protocol import LINES, Protocols
 from server.metrics import MALFORMED, Metrics
 
@@ -34,8 +36,8 @@ class Transport(asyncio.Transport):
         return self.ended
 
 
-def spoken(metrics: Metrics, *connections: bytes) -> list[Transport]:
-    """What connections that begin with these bytes are answered."""
+def spoken(metrics: Metrics, *connections: bytes, app: Any = app, busy: float = 0) -> list[Transport]:
+    """What connections that begin with these bytes are answered; the loop is busy for so long once it has read them."""
 
     async def scenario() -> list[Transport]:
         config = uvicorn.Config(app, http=Protocols(metrics), lifespan="off", log_config=None, ws="none")  # type: ignore[arg-type]
@@ -48,6 +50,7 @@ def spoken(metrics: Metrics, *connections: bytes) -> list[Transport]:
             transports.append(Transport())
             protocol.connection_made(transports[-1])
             protocol.data_received(data)
+        time.sleep(busy)
         while state.tasks:
             await asyncio.sleep(0)
         for protocol in list(state.connections):
@@ -78,6 +81,21 @@ def test_a_flood_leaves_a_few_lines(caplog: pytest.LogCaptureFixture) -> None:
     spoken(metrics, *[b"garbage\r\n\r\n"] * 300, *[upgrade] * 300)
     assert len(caplog.records) == LINES and "secret" not in caplog.text
     assert f'route="{MALFORMED}",status="400"}} 300.0' in metrics.render().decode()
+
+
+def test_a_request_begins_with_its_first_byte() -> None:
+    """And not when the loop has time for it."""
+    ages: list[float] = []
+
+    async def timed(scope: Any, receive: Any, send: Any) -> None:
+        ages.append(time.monotonic() - scope["state"]["exchange"].tally.received)
+        await app(scope, receive, send)
+
+    spoken(Metrics("tiny", "1"), b"GET / HTTP/1.1\r\n", app=Envelope(timed, Metrics("tiny", "1")))
+    assert ages == [], "half a head is no request"
+    get = b"GET / HTTP/1.1\r\nhost: a\r\n\r\n"
+    spoken(Metrics("tiny", "1"), get, app=Envelope(timed, Metrics("tiny", "1")), busy=0.02)
+    assert len(ages) == 1 and ages[0] >= 0.02
 
 
 def test_a_request_is_answered() -> None:

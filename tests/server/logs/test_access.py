@@ -150,7 +150,7 @@ def surrounded(*messages: dict[str, Any], error: BaseException | None = None, co
     async def app(scope: Any, receive: Any, send: Any) -> None:
         await receive()
         tally = scope["state"]["exchange"].tally
-        tally.prompt_tokens, tally.generation_tokens, tally.first_token = 12, 3, scope["state"]["exchange"].begun + 0.25
+        tally.prompt_tokens, tally.generation_tokens, tally.first_token = 12, 3, tally.received + 0.25
         for message in messages:
             await send(message)
         if code is not None:

@@ -1,5 +1,7 @@
 """One function owns a request: what it tells worker and engine, and what the client is told."""
 
+import asyncio
+
 import pytest
 
 from model.engine.messages import Abort, MediaRead, StepDone, Token, TokenEvent
@@ -21,6 +23,30 @@ def test_a_text_is_answered(play: Play, tokenizer: BPETokenizer) -> None:
         assert sink.prepared is told.prepared and sink.text == text_of(tokenizer, A, B, C)
         assert [delta.finish for delta in sink.deltas][-1] == "length"
         assert not any(isinstance(said, Abort) for said in scene.to_engine())
+
+    play(scenario)
+
+
+def test_the_first_token_counts_once_it_is_handed_over(play: Play) -> None:
+    """A connection that takes no byte yet has no token yet."""
+
+    async def scenario(scene: Scene) -> None:
+        writable = asyncio.Event()
+
+        async def emit(*_: object) -> None:
+            await writable.wait()
+
+        def counted() -> bool:
+            return b'time_to_first_token_seconds_count{model_name="tiny"} 1.0' in scene.metrics.render()
+
+        task = asyncio.create_task(scene.service.run(request(), emit))
+        await generating(scene)
+        scene.say("chat-1", A, finish="stop")
+        await until(lambda: b'generation_tokens_total{model_name="tiny"} 1.0' in scene.metrics.render())
+        assert not counted()
+        writable.set()
+        await task
+        assert counted()
 
     play(scenario)
 
