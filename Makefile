@@ -7,13 +7,14 @@ PIP_ARGS ?=
 BIN := .venv/bin
 STAMP := .venv/.made
 
-.PHONY: help venv serve test layouts long check fmt docs wheels embedded media resaved bench-preprocess
+.PHONY: help venv serve test test-npu layouts long check fmt docs wheels embedded media resaved bench-preprocess
 .DEFAULT_GOAL := help
 
 help:
 	@echo "make venv                 .venv with the exact versions of constraints/cpu.txt (PYTHON=, PIP_ARGS=)"
 	@echo "make serve [MODEL=<dir or ORG/NAME>]  serve it on 127.0.0.1:8000; the embedded model without MODEL (ARGS=\"--port 9000\")"
 	@echo "make test                 every test that takes less than minutes"
+	@echo "make test-npu             the NPU operators on the real torch_npu, two versions, over a stub of the driver"
 	@echo "make layouts              a server of every published layout, against transformers"
 	@echo "make long                 the tests that take longer"
 	@echo "make check                formatting, lint, types, import law, docs map, wheels of the pins"
@@ -35,6 +36,24 @@ serve: $(STAMP)
 
 test: $(STAMP)
 	$(BIN)/python -m pytest --numprocesses 2 --dist loadfile $(ARGS)
+
+# An environment for each version of torch_npu, apart from .venv, where `import torch` would fail with it.
+NPU_PAIRS := torch_npu-2.13.0 torch_npu-2.10.0.post4
+NPU_STUB := $(addprefix tests/npu/stub/,build.py names.py cann.c)
+
+test-npu: $(NPU_PAIRS:%=build/npu/%/.made)
+	$(BIN)/python -m tests.npu.run $(ARGS)
+
+build/npu/%/.installed: $(STAMP) tests/npu/install.py tests/npu/pairs.py
+	@echo "making build/npu/$*: downloads up to 1.1 GB, takes 1.7 to 2.7 GB of disk; 1 to 3 minutes"
+	$(BIN)/python -m tests.npu.install $* $(PIP_ARGS)
+	@touch $@
+
+build/npu/%/.made: build/npu/%/.installed $(NPU_STUB)
+	$(BIN)/python -m tests.npu.stub.build $*
+	@touch $@
+
+.PRECIOUS: build/npu/%/.installed
 
 layouts: $(STAMP)
 	$(BIN)/python -m pytest -m served --numprocesses 2 --dist load $(ARGS)

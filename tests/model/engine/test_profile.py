@@ -69,7 +69,7 @@ def largest(path: Path, limits: MediaConfig) -> tuple[LargestItem, ...]:
 def really(run: Any) -> int:
     """The peak of what torch's allocator hands out on the CPU while `run` runs, by its own profiler."""
     run()  # what is made once and kept
-    with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as traced:
+    with profile(activities=[ProfilerActivity.CPU], profile_memory=True, acc_events=True) as traced:
         kept = run()
     del kept
     events = [e for e in traced.profiler.kineto_results.events() if e.name() == "[memory]"]

@@ -19,7 +19,7 @@ from model.ops.base import PagedAttention
 from model.ops.torch_ops import TorchOps
 from tests.model.engine.engine_harness import EngineHarness, engine_at
 from tests.model.engine.test_answers import SIZE, Cache, request, step
-from tests.model.engine.test_parallel import ONE, SEEDED, TEXT, answers, singles
+from tests.model.engine.test_parallel import ONE, SEEDED, TEXT, answers, computed_alone
 
 
 def scheduler(n_blocks: int, room: int | None, seqs: int = 8, tokens: int = 64) -> Scheduler:
@@ -140,7 +140,10 @@ def test_answers_in_turns_are_those_of_single_requests(
     model: MultimodalLM, harness: EngineHarness, greedy: bool
 ) -> None:
     sampling = msgspec.structs.replace(SEEDED, n=3, temperature=0.0 if greedy else 1.2)
-    expected = {"a": singles(model, harness, ONE, sampling, 3), "b": singles(model, harness, TEXT, sampling, 3)}
+    expected = {
+        "a": computed_alone(model, harness, ONE, sampling, 3),
+        "b": computed_alone(model, harness, TEXT, sampling, 3),
+    }
     bounded = dataclasses.replace(model, ops=BoundedOps(torch.device("cpu"), model.dtype))
     generates = [harness.prepare(name, parts, sampling) for name, parts in (("a", ONE), ("b", TEXT))]
     longest = max(len(generate.prepared.input_ids) for generate in generates) + 14

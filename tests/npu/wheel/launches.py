@@ -1,0 +1,128 @@
+"""What steps of an engine launch, copy and wait for, as the stub counts it.
+
+`python -m tests.npu.wheel.launches`, in the environment of a pair, writes what it counts into launches.json again.
+"""
+
+import json
+import tempfile
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import torch
+
+from model.engine.engine import Engine
+from model.engine.messages import SamplingParams
+from model.net.multimodal import MultimodalLM
+from tests.model.engine.engine_harness import EngineHarness, Parts, engine_at, engine_harness_at, picture
+from tests.npu.stub.counts import counted, launches
+from tests.npu.wheel.families import FAMILIES, requests_for
+from tests.npu.wheel.twins import BLOCK, load_on, open_npu, run_on
+from tests.tiny.qwen2_vl import write_qwen2_vl
+
+GOLDEN = Path(__file__).with_name("launches.json")
+GREEDY = SamplingParams(max_tokens=8, temperature=0.0, seed=0)
+TOP_P = msgspec.structs.replace(GREEDY, temperature=0.8, top_p=0.9, top_k=50)
+RULES = msgspec.structs.replace(
+    TOP_P, min_p=0.1, repetition_penalty=1.1, frequency_penalty=0.1, presence_penalty=0.1, logprobs=True,
+    top_logprobs=3, logit_bias=((3, 1.0),), bad_words=((5, 6),), min_tokens=3, stop_token_ids=(7,),
+)  # fmt: skip
+TEXT: Parts = ["a short question"]
+PICTURE: Parts = ["look: ", picture(140, 112, 5), "and say what it is"]
+
+
+def pair() -> str:
+    """The name of the pair that this process runs on."""
+    return f"torch_npu-{version('torch_npu')}"
+
+
+def golden() -> dict[str, Any]:
+    """Of this pair, what `recorded` makes of the counts."""
+    found: dict[str, Any] = json.loads(GOLDEN.read_text())[pair()]
+    return found
+
+
+def recorded(steps: Mapping[str, Counter[str]], families: Mapping[str, Counter[str]]) -> dict[str, Any]:
+    """As launches.json holds it: how often each kernel is launched in a step, and which ones a family launches."""
+    return {
+        "steps": {name: dict(launches(found)) for name, found in steps.items()},
+        "families": {name: sorted(launches(found)) for name, found in families.items()},
+    }
+
+
+def count_steps(npu: torch.device, root: Path) -> dict[str, Counter[str]]:
+    """One step of each kind: everything that the stub counted."""
+    path = write_qwen2_vl(root / "checkpoint")
+    model = load_on(path, npu, torch.bfloat16)
+    found = {
+        "prefill": _first_step(model, path, root, TEXT),
+        "prefill, picture": _first_step(model, path, root, PICTURE),
+    }
+    for name, sampling in (("greedy", GREEDY), ("top-p", TOP_P), ("rules", RULES)):
+        found[f"decode, {name}"] = _decode(model, path, root, sampling)
+    parallel = msgspec.structs.replace(TOP_P, n=2)
+    found["prefill of two answers"] = _first_step(model, path, root, TEXT, parallel)
+    return found
+
+
+def count_layer(npu: torch.device, root: Path, *, hidden: int) -> Counter[str]:
+    """Launches of one decoder layer in a decode step, where four heads make up `hidden`."""
+    found = []
+    for layers in (2, 3):
+        path = write_qwen2_vl(root / str(layers), layers=layers, hidden=hidden)
+        found.append(launches(_decode(load_on(path, npu, torch.bfloat16), path, root, GREEDY)))
+    return found[1] - found[0]
+
+
+def count_families(npu: torch.device, root: Path) -> dict[str, Counter[str]]:
+    """All requests of each family, from the first step to the last: everything that the stub counted."""
+    found = {}
+    for name, family in FAMILIES.items():
+        path = family.write(root / name)
+        model = load_on(path, npu, torch.bfloat16)
+        with counted() as counts:
+            run_on(model, path, root, requests_for(family), tokens=13)
+        found[name] = counts
+    return found
+
+
+def _first_step(
+    model: MultimodalLM, path: Path, root: Path, parts: Parts, sampling: SamplingParams = GREEDY
+) -> Counter[str]:
+    with _engine(model, path, root) as (harness, engine):
+        harness.submit(engine, harness.prepare("a", parts, sampling))
+        with counted() as found:
+            harness.book(engine.step())
+        harness.run(engine)
+    return found
+
+
+def _decode(model: MultimodalLM, path: Path, root: Path, sampling: SamplingParams) -> Counter[str]:
+    """The third step of four requests that began together."""
+    with _engine(model, path, root) as (harness, engine):
+        for name in "abcd":
+            harness.submit(engine, harness.prepare(name, TEXT, sampling))
+        for _ in range(2):
+            harness.book(engine.step())
+        with counted() as found:
+            harness.book(engine.step())
+        harness.run(engine)
+    return found
+
+
+@contextmanager
+def _engine(model: MultimodalLM, path: Path, root: Path) -> Iterator[tuple[EngineHarness, Engine]]:
+    with engine_harness_at(path, root / "shm") as harness:
+        yield harness, engine_at(model, harness.root, block_size=BLOCK, tokens=512)
+
+
+if __name__ == "__main__":
+    with tempfile.TemporaryDirectory() as folder:
+        kept = json.loads(GOLDEN.read_text()) if GOLDEN.exists() else {}
+        npu, root = open_npu(), Path(folder)
+        kept[pair()] = recorded(count_steps(npu, root), count_families(npu, root))
+    GOLDEN.write_text(json.dumps(kept, indent=1, sort_keys=True) + "\n")

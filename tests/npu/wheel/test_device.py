@@ -1,0 +1,72 @@
+"""Which NPUs are opened, by the name that the driver gives them; and the process group of one."""
+
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+
+from tests.npu.pairs import REPO
+from tests.npu.wheel.launches import golden
+
+pytestmark = pytest.mark.npu
+
+STEPS = """
+import json
+import tempfile
+from pathlib import Path
+from model.device import DeviceError
+from tests.npu.wheel.launches import count_steps, recorded
+from tests.npu.wheel.twins import open_npu
+try:
+    npu = open_npu()
+except DeviceError as error:
+    print(f"refused: {error}")
+else:
+    with tempfile.TemporaryDirectory() as folder:
+        print(json.dumps(recorded(count_steps(npu, Path(folder)), {})["steps"]))
+"""
+
+GROUP = """
+import os
+import torch
+import torch.distributed as dist
+from model.device import resolve
+device, _ = resolve("npu", "bfloat16")
+os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT="0")
+store = dist.HashStore()
+dist.init_process_group("hccl", store=store, rank=0, world_size=1)
+x = torch.arange(4.0, device=device)
+dist.all_reduce(x)
+dist.broadcast(x, 0)
+dist.barrier()
+beside = dist.new_group([0], backend="gloo")
+y = torch.ones(2)
+dist.all_reduce(y, group=beside)
+print(dist.get_backend(), dist.get_world_size(), x.tolist(), y.tolist())
+dist.destroy_process_group()
+"""
+
+
+def test_an_atlas_a3_runs() -> None:
+    """The engine's steps, with the launches of an A2."""
+    assert json.loads(_said(STEPS, NPU_STUB_SOC="Ascend910_9391")) == golden()["steps"]
+
+
+def test_another_npu_is_refused() -> None:
+    said = _said(STEPS, NPU_STUB_SOC="Ascend310P3")
+    assert said == "refused: --device npu: Ascend310P3 is not served; Atlas A2 (Ascend910B) and A3 (Ascend910_93) are"
+
+
+def test_a_process_group_of_one() -> None:
+    assert _said(GROUP) == "hccl 1 [0.0, 1.0, 2.0, 3.0] [1.0, 1.0]"
+
+
+def _said(code: str, **environment: str) -> str:
+    """The last line that a process of its own prints: the driver tells its name once."""
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=REPO, env={**os.environ, **environment}, capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout.strip().splitlines()[-1]

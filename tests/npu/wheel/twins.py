@@ -1,0 +1,99 @@
+"""The same requests through an engine on the stub's NPU and through one on ring 0, and all that both said."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from configs.checkpoint import Checkpoint
+from model.device import resolve
+from model.engine import runner
+from model.engine.messages import SamplingParams, TokenEvent
+from model.engine.sampler import sample
+from model.net.multimodal import MultimodalLM
+from model.ops.npu import NpuOps
+from model.registry import family_of
+from model.weights import Weights
+from tests.model.engine.engine_harness import Parts, engine_at, engine_harness_at
+
+BLOCK = 128  # tokens: what an NPU takes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Request:
+    parts: Parts
+    sampling: SamplingParams
+
+
+@dataclass(slots=True, kw_only=True)
+class Said:
+    """By one engine."""
+
+    events: dict[str, list[TokenEvent]]  # by request: ids, log-probabilities
+    logits: list[Tensor]  # float32 [draws, vocab] of each step
+    cut_media: int  # chunks that ended inside a medium
+    mixed: int  # steps with decodes beside chunks of a prompt
+    preemptions: int
+
+
+def open_npu() -> torch.device:
+    """As the engine does it."""
+    return resolve("npu", "bfloat16")[0]
+
+
+def load_on(path: Path, device: torch.device, dtype: torch.dtype) -> MultimodalLM:
+    """The checkpoint over NpuOps: on an NPU, or on the CPU for ring 0."""
+    checkpoint = Checkpoint(path)
+    family = family_of(checkpoint)
+    weights = Weights(checkpoint, family.renames, dtype, device, family.skips)
+    return family.build(checkpoint, weights, NpuOps(device, dtype))
+
+
+def run_on(model: MultimodalLM, path: Path, root: Path, requests: Mapping[str, Request], **limits: Any) -> Said:
+    """Submit all, one a step, and run to the end."""
+    said = Said(events={}, logits=[], cut_media=0, mixed=0, preemptions=0)
+    with engine_harness_at(path, root) as harness, pytest.MonkeyPatch.context() as patch:
+        _record(said, patch)
+        engine = engine_at(model, root, block_size=BLOCK, **limits)
+        for name, request in requests.items():
+            harness.submit(engine, harness.prepare(name, request.parts, request.sampling))
+            harness.book(engine.step())
+        harness.run(engine)
+        harness.assert_clean(engine)
+        assert {answer.reason for answer in harness.finished.values()} == {"done"}, harness.finished
+        said.events, said.preemptions = harness.events, engine.stats.preemptions
+    return said
+
+
+def _record(said: Said, patch: pytest.MonkeyPatch) -> None:
+    run = runner.Runner.run
+
+    def recorded(logits: Tensor, *rest: Any) -> Any:
+        said.logits.append(logits.cpu().clone())
+        return sample(logits, *rest)
+
+    def step(self: runner.Runner, plan: Any, sequences: Any) -> Any:
+        spans = [
+            (chunk.stop, start, start + length)
+            for chunk in plan.chunks
+            for media in sequences[chunk.key].media
+            for start, length in media.item.spans
+        ]
+        said.cut_media += sum(start < stop < end for stop, start, end in spans)
+        said.mixed += len({chunk.length > 1 for chunk in plan.chunks}) == 2
+        return run(self, plan, sequences)
+
+    patch.setattr(runner, "sample", recorded)
+    patch.setattr(runner.Runner, "run", step)
+
+
+def assert_twins(npu: Said, ring0: Said) -> None:
+    """Bit for bit."""
+    assert npu.events == ring0.events
+    assert len(npu.logits) == len(ring0.logits)
+    for step, (mine, theirs) in enumerate(zip(npu.logits, ring0.logits, strict=True)):
+        assert torch.equal(mine, theirs), f"step {step}: logits differ by {(mine - theirs).abs().max()}"
