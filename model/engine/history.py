@@ -82,8 +82,10 @@ class BadWords:
     @property
     def forbidden(self) -> list[int]:
         """What must not come next."""
+        candidates = self._longer.get(self._tail[-1]) if self._tail else None
+        if candidates is None:
+            return self._single
         tail = tuple(self._tail)
-        candidates = self._longer.get(tail[-1], ()) if tail else ()
         return [*self._single, *(word[-1] for word in candidates if tail[-len(word) + 1 :] == word[:-1])]
 
 
