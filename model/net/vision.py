@@ -102,6 +102,8 @@ def resample_positions(table: Tensor, side: int) -> Tensor:
     n = round(table.shape[0] ** 0.5)
     if n == side:
         return table
-    grid = (table if table.device.type == "meta" else table.cpu()).float().view(1, n, n, -1).permute(0, 3, 1, 2)  # [1, width, n, n]
+    grid = (
+        (table if table.device.type == "meta" else table.cpu()).float().view(1, n, n, -1).permute(0, 3, 1, 2)
+    )  # [1, width, n, n]
     found = F.interpolate(grid, size=(side, side), mode="bicubic", align_corners=False)
     return found.permute(0, 2, 3, 1).reshape(side * side, -1).to(table.device)
