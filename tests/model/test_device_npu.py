@@ -135,4 +135,4 @@ def test_free_memory_is_that_of_the_npu(monkeypatch: pytest.MonkeyPatch, tmp_pat
     npu = NpuDouble()
     install(monkeypatch, tmp_path, npu)
     assert free_bytes(torch.device("npu", 0)) == 60 << 30
-    assert npu.calls == ["empty_cache()", "mem_get_info(npu:0)"], "what loading left behind is given back first"
+    assert npu.calls == ["synchronize(npu:0)", "empty_cache()", "mem_get_info(npu:0)"], "what loading left is given back"
