@@ -10,7 +10,7 @@ import pytest
 
 from configs.serve import GIB, MIB, EngineConfig
 from configs.settings import EMBEDDED_MODEL, load_config
-from model.engine.kv_cache import CacheTooSmall, Room, cache_size
+from model.engine.kv_cache import CacheTooSmall, Room, cache_size, device_room, trial_size
 from model.engine.loop import load
 from model.engine.messages import StartEngine
 from model.forward_batch import KVSpec
@@ -112,9 +112,7 @@ def test_a_7b_model_gets_its_length() -> None:
 
 
 def test_no_more_than_all_sequences_can_use_is_taken() -> None:
-    size = cache_size(
-        KVSpec(layers=4, kv_heads=2, head_dim=32, cached_dim=32), 2, EngineConfig(), 4096, lambda: Room(nbytes=64 * GIB)
-    )
+    size = cache_size(SMALL, 2, EngineConfig(), 4096, lambda: Room(nbytes=64 * GIB))
     assert size.nbytes == 16 * 4096 * 1024 and size.bound.startswith("--max-seqs x --max-model-len")
 
 
@@ -133,6 +131,18 @@ def test_not_one_block_is_an_error_that_names_the_share() -> None:
         cache_size(QWEN2_AUDIO_7B, 2, EngineConfig(), 8192, lambda: Room(nbytes=32 * MIB))
 
 
+def test_a_7b_model_on_an_atlas() -> None:
+    """What docs/npu.md says of the profile: 28 layers, 4 key heads of 128, in bfloat16."""
+    config = load_config(["--profile", "atlas"], {}).engine
+    free = int((60.96 - 15.4) * GIB)
+    spec = KVSpec(layers=28, kv_heads=4, head_dim=128, cached_dim=128)
+    room = device_room(free, int(2.7 * GIB), 0, config.embedding_bytes)
+    size = cache_size(spec, 2, config, 32_768, lambda: room)
+    tokens = size.n_blocks * size.block_size
+    assert 37.6 * GIB < size.nbytes < 37.7 * GIB and 704_000 < tokens < 706_000 and tokens // 32_768 == 21
+    assert size.max_model_len == 32_768 and trial_size(size, config).n_blocks == 32_768 // 128 + config.max_seqs
+
+
 def test_settings() -> None:
     assert (load_config([], {}).engine.kv_cache_bytes, load_config([], {}).engine.kv_cache_share) == (None, None)
     asked = load_config(["--kv-cache-mib", "3"], {"PIXELFERRY_KV_CACHE_SHARE": "0.2"}).engine
@@ -142,9 +152,7 @@ def test_settings() -> None:
 def test_the_embedded_model_stays_small() -> None:
     """Many servers of it run side by side in tests: what it can use is 64 MiB, whatever the machine has."""
     card = read_model_card(load_config([], {}))
-    size = cache_size(
-        KVSpec(layers=4, kv_heads=2, head_dim=32, cached_dim=32), 2, EngineConfig(), card.max_model_len, lambda: Room(nbytes=1 << 40)
-    )
+    size = cache_size(SMALL, 2, EngineConfig(), card.max_model_len, lambda: Room(nbytes=1 << 40))
     assert size.nbytes == 64 * MIB
 
 

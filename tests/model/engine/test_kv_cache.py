@@ -100,10 +100,10 @@ def test_a_device_that_holds_no_block_is_one_sentence_with_its_remedy(free: int)
     with pytest.raises(CacheTooSmall) as refused:
         cache_size(SPEC, 2, DEVICE, 4096, lambda: device_room(free, GIB, GIB // 2, 3 * GIB // 2))
     assert re.fullmatch(
-        r"--kv-cache-share 0\.9 of \S+ GiB left: \d+ bytes hold no block of the KV cache, one takes 32768 \(--block-size "
-        rf"128 tokens\); of {re.escape(f'{free / GIB:.4g}')} GiB free on the device with the weights loaded it keeps "
-        r"1 GiB for activations and encoders, 0\.5 GiB for graphs, 1\.5 GiB for embeddings: end what else runs there, or "
-        r"lower --max-pixels, .* or --embedding-mib",
+        r"--kv-cache-share 0\.9 of \S+ GiB left: \d+ bytes hold no block of the KV cache, one takes 32768 \(--block-"
+        rf"size 128 tokens\); of {re.escape(f'{free / GIB:.4g}')} GiB free on the device with the weights loaded it "
+        r"keeps 1 GiB for activations and encoders, 0\.5 GiB for graphs, 1\.5 GiB for embeddings: end what else runs "
+        r"there, or lower --max-pixels, .* or --embedding-mib",
         str(refused.value),
     )
 
