@@ -1,7 +1,11 @@
 """How many bytes an operation takes at its peak, by the shapes alone: on tensors without memory or with it."""
 
+import importlib
+import sys
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from types import ModuleType
 from typing import Any
 
 import torch
@@ -18,6 +22,41 @@ def peak_by_shapes(run: Callable[[], object]) -> int:
         run()
     peak: int = live.peak
     return peak
+
+
+@contextmanager
+def without_compiler() -> Iterator[None]:
+    """Inside it no operation loads torch's compiler, which takes longer than a whole profile by shapes.
+
+    Most of torch's operations on the device "meta" are Python, and each asks the compiler to leave it alone. Where
+    nothing is compiled there is nothing to ask. Whatever else is wanted of the compiler loads it.
+    """
+    if _COMPILER in sys.modules:
+        yield
+        return
+    stand_in = _NoCompiler(_COMPILER)
+    sys.modules[_COMPILER] = stand_in
+    try:
+        yield
+    finally:
+        if sys.modules.get(_COMPILER) is stand_in:
+            del sys.modules[_COMPILER]
+
+
+_COMPILER = "torch._dynamo"
+
+
+class _NoCompiler(ModuleType):
+    @staticmethod
+    def disable(run: Callable[..., Any], recursive: bool = True, *, wrapping: bool = True) -> Callable[..., Any]:
+        return run
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):  # what Python itself asks of a module
+            raise AttributeError(name)
+        if sys.modules.get(_COMPILER) is self:
+            del sys.modules[_COMPILER]
+        return getattr(importlib.import_module(_COMPILER), name)
 
 
 class LiveBytes(TorchDispatchMode):

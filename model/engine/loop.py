@@ -29,6 +29,7 @@ from model.engine.messages import (
 )
 from model.engine.profile import Capture, Profile, memory_rows, profile_by_shapes, profile_on_device
 from model.host_threads import Team, ThreadFit, fit_at_start
+from model.live_bytes import without_compiler
 from model.load_progress import LoadProgress
 from model.net.multimodal import MultimodalLM
 from model.ops.load import load_ops
@@ -112,8 +113,9 @@ def _computed(checkpoint: Checkpoint, dtype: torch.dtype, size: CacheSize, start
     ops = load_ops(torch.device("meta"), dtype)
     family = family_of(checkpoint)
     weights = Weights(checkpoint, family.renames, ops.dtype, ops.device, family.skips)
-    model = family.build(checkpoint, weights, ops)
-    return profile_by_shapes(model, size, start.engine, start.largest)
+    with without_compiler():
+        model = family.build(checkpoint, weights, ops)
+        return profile_by_shapes(model, size, start.engine, start.largest)
 
 
 def size_on_device(
