@@ -1,4 +1,4 @@
-"""What a profile by shapes loads, in a process of its own; how bytes are counted: tests/model/engine/test_profile.py."""
+"""What a profile by shapes loads, in a process of its own; how bytes are counted: tests/model/engine/test_profile."""
 
 import json
 import subprocess
