@@ -5,7 +5,7 @@ The host waits for the device once, for the tokens; what an encoder does is awai
 
 import logging
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import NamedTuple
 
@@ -17,9 +17,8 @@ from configs.serve import EngineConfig
 from model.engine import media
 from model.engine.batch import Step
 from model.engine.kv_cache import CacheSize
-from model.engine.messages import LargestItem, Token
+from model.engine.messages import Token
 from model.engine.plan import Outcome, Plan, RequestError
-from model.engine.profile import Profile, profile_on_device
 from model.engine.rules import Row, exhausted
 from model.engine.sampler import Draws, sample, score, scored_tokens, tokens_of
 from model.engine.scheduler import Scheduler
@@ -58,10 +57,6 @@ class Runner:
         self._results = Results(streams)
         self._uploads = Uploads(streams)
         self._kept = media.Kept(DEVICE_EMBEDDINGS if streams.behind else 0)
-
-    def profile(self, config: EngineConfig, largest: Sequence[LargestItem]) -> Profile:
-        """Run the largest items and a full step over the cache, whose content is lost."""
-        return profile_on_device(self._model, self._kv, self._size, config, largest)
 
     @torch.inference_mode()
     def run(self, plan: Plan, sequences: Scheduler) -> Outcome:
