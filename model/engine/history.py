@@ -84,7 +84,7 @@ class History:
     bias: np.ndarray | None = None  # float32 [b]
     allowed: np.ndarray | None = None  # int64 [a]: the only ids that may be drawn
     bad_words: BadWords | None = None
-    _outside: np.ndarray | None = None
+    looks_back: bool = False  # whether any rule is asked for
 
     @classmethod
     def of(cls, sampling: SamplingParams, prompt: np.ndarray) -> "History":
@@ -101,15 +101,9 @@ class History:
             history.allowed = np.array(sampling.allowed_token_ids, np.int64)
         if sampling.bad_words:
             history.bad_words = BadWords.of(sampling.bad_words)
+        asked = (history.counts, history.bias, history.allowed, history.bad_words)
+        history.looks_back = sampling.min_tokens > 0 or any(rule is not None for rule in asked)
         return history
-
-    def outside(self, vocab: int) -> np.ndarray:
-        """bool [vocab]: the ids that are not among `allowed`; made once."""
-        assert self.allowed is not None
-        if self._outside is None:
-            self._outside = np.ones(vocab, np.bool_)
-            self._outside[self.allowed] = False
-        return self._outside
 
     def add(self, token: int) -> None:
         self.generated += 1

@@ -22,7 +22,7 @@ from model.engine.profile import (
     profile_by_shapes,
 )
 from model.engine.rules import Row
-from model.engine.sampler import sample
+from tests.model.engine.draws import sample
 from model.net.multimodal import MultimodalLM
 from model.ops.load import load_ops
 from model.registry import family_of

@@ -26,8 +26,9 @@ from transformers.generation.utils import GenerationMixin
 
 from model.engine.history import BadWords, History, TokenCounts
 from model.engine.messages import SamplingParams
-from model.engine.rules import Row, apply_rules, exhausted
-from model.engine.sampler import sample, uniform
+from model.engine.rules import Row, exhausted
+from model.engine.sampler import uniform
+from tests.model.engine.draws import apply_rules, sample
 
 VOCAB = 60
 BANNED = (58, 59)

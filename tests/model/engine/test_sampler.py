@@ -12,7 +12,8 @@ from transformers import TemperatureLogitsWarper, TopKLogitsWarper, TopPLogitsWa
 from model.engine import sampler
 from model.engine.messages import SamplingParams
 from model.engine.rules import Row
-from model.engine.sampler import sample, uniform
+from model.engine.sampler import uniform
+from tests.model.engine.draws import sample
 
 VOCAB = 3000
 
@@ -83,7 +84,7 @@ def test_a_mixed_batch_draws_what_each_row_draws_alone() -> None:
     rows = [Row(sampling=params(seed=i, **kinds[i % len(kinds)]), position=7 * i) for i in range(len(logits))]
     together = sample(logits, rows)
     for i, row in enumerate(rows):
-        alone = sample(logits[i : i + 1], [row])[0]
+        alone = sample(logits[i : i + 1].clone(), [row])[0]
         assert alone is not None and alone == together[i]
     backwards = sample(logits.flip(0), rows[::-1])[::-1]
     assert [token and token.id for token in backwards] == [token and token.id for token in together]
