@@ -25,7 +25,7 @@ from model.engine.messages import (
 )
 from model.engine.plan import Outcome, Plan, RequestError
 from model.engine.profile import Profile
-from model.engine.runner import Runner
+from model.engine.runner import Runner, reserved_for_graphs
 from model.engine.scheduler import Finish, Limits, Scheduler
 from model.engine.sequence import Key
 from model.net.multimodal import MultimodalLM
@@ -50,15 +50,16 @@ class Engine:
         self._config = config
         itemsize = model.dtype.itemsize
         self.size = kv_cache.cache_size(
-            model.kv, itemsize, config, max_model_len, functools.partial(free_bytes, model.device)
-        )
+            model.kv, itemsize, config, max_model_len, functools.partial(free_bytes, model.device),
+            reserved=reserved_for_graphs(config, model.device),
+        )  # fmt: skip
         limits = Limits(
             max_seqs=config.max_seqs,
             max_batched_tokens=config.max_batched_tokens,
             embedding_bytes=config.embedding_bytes,
             max_table_blocks=model.ops.max_table_blocks(self.size.n_blocks),
         )
-        self._scheduler = Scheduler(BlockAllocator(self.size.n_blocks, self.size.block_size), limits)
+        self._scheduler = Scheduler(BlockAllocator(self.size.usable, self.size.block_size), limits)
         self._runner = Runner(model, self.size, root, config, open_streams(model.device))
         self._bounds = Bounds(
             vocab_size=model.vocab_size,
@@ -128,6 +129,10 @@ class Engine:
     def profile(self, largest: tuple[LargestItem, ...]) -> Profile:
         """Run the largest items and a full step on this device: only before the first request."""
         return self._runner.profile(self._config, largest)
+
+    def capture_graphs(self) -> None:
+        """Of decode steps, where the device has graphs and they are wanted: once, behind a first step."""
+        self._runner.capture_graphs(self._config)
 
     def check_integrity(self) -> None:
         """Raise BlockError unless blocks, queues and budgets add up."""

@@ -76,11 +76,12 @@ def load(start: StartEngine) -> tuple[Engine, EngineReady]:
     engine = Engine(model=model, config=config, root=Path(start.shm_root), max_model_len=max_model_len)
     profile = engine.profile(start.largest) if device.type != "cpu" else _computed(checkpoint, dtype, engine, start)
     warm_up(engine)
+    engine.capture_graphs()
     ready = EngineReady(
         device=str(device),
         dtype=str(dtype).removeprefix("torch."),
         vocab_size=model.vocab_size,
-        kv_blocks=engine.size.n_blocks,
+        kv_blocks=engine.size.usable,
         block_size=engine.size.block_size,
         memory=memory_rows(weights.taken_bytes, engine.size, config, profile),
         max_model_len=engine.size.max_model_len,

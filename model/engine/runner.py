@@ -26,6 +26,7 @@ from model.engine.scheduler import Scheduler
 from model.engine.sequence import Key
 from model.engine.sequence import Sequence as Answer
 from model.net.multimodal import MultimodalLM
+from model.staging.graphs import DecodeGraphs, Place, graph_module, ladder, reserved_blocks
 from model.staging.layout import step_fields
 from model.staging.packing import Packer
 from model.staging.results import Results
@@ -57,11 +58,22 @@ class Runner:
         self._packer = Packer(streams, _packed_bytes(config.max_batched_tokens, self._max_rows, width))
         self._results = Results(streams)
         self._uploads = Uploads(streams)
+        self._graphs: DecodeGraphs | None = None
         self._kept = media.Kept(DEVICE_EMBEDDINGS if streams.behind else 0)
 
     def profile(self, config: EngineConfig, largest: Sequence[LargestItem]) -> Profile:
         """Run the largest items and a full step over the cache, whose content is lost."""
         return profile_on_device(self._model, self._kv, self._size, config, largest)
+
+    def capture_graphs(self, config: EngineConfig) -> None:
+        module, size = graph_module(self._model.device), self._size
+        if config.graphs and module is not None:
+            place = Place(
+                n_blocks=size.n_blocks, reserved=size.reserved, block_size=size.block_size,
+                width=-(-size.max_model_len // size.block_size),
+            )  # fmt: skip
+            sizes = ladder(self._max_rows)
+            self._graphs = DecodeGraphs(self._model, self._kv, self._packer, place, sizes, module)
 
     @torch.inference_mode()
     def run(self, plan: Plan, sequences: Scheduler) -> Outcome:
@@ -79,6 +91,8 @@ class Runner:
         forwarded = time.perf_counter()
         tokens, scores = self._finish(plan, draws, logits, arrays, scored)
         stage = "prefill" if step.n_tokens > len(plan.chunks) else "decode"
+        if step.padding is not None and self._graphs is not None:
+            seconds["graph_update"] = self._graphs.update_seconds
         seconds |= {stage: forwarded - encoded, "sample": time.perf_counter() - forwarded}
         drawn = {key: token for key, token in tokens.items() if token is not None}
         if len(drawn) < len(tokens):
@@ -115,6 +129,8 @@ class Runner:
         rows = [_row(sequences[key]) for chunk in plan.chunks for key in chunk.draws]
         step = Step(plan, answers, self._tables, self._size.block_size)
         draws = Draws(rows, self._model.vocab_size)
+        if self._graphs is not None and step.decodes:
+            step.padding = self._graphs.padding_for(len(answers), step.table_blocks)
         packing = self._packer.open([*step.fields(), *draws.fields()])
         step.write(packing.host)
         draws.write(packing.host)
@@ -124,6 +140,8 @@ class Runner:
         """float32 logits [draws, vocab], and what tokens of prompts get, by request."""
         batch = step.batch(arrays)
         scored: dict[str, _Scored] = {}
+        if step.padding is not None and self._graphs is not None:
+            return self._model.logits(self._graphs.replay(batch)[: step.n_drawn]), {}
         if step.scored:
             states = self._model.states(batch, self._kv)
             scored = self._score(plan, step, states[step.n_drawn :], arrays["scored"])
@@ -180,6 +198,13 @@ class _Scored(NamedTuple):
 
 def _row(sequence: Answer) -> Row:
     return Row(sequence.sampling, sequence.n_tokens, sequence.history)
+
+
+def reserved_for_graphs(config: EngineConfig, device: torch.device) -> int:
+    """Blocks of the cache that padding is written to."""
+    if not config.graphs or graph_module(device) is None:
+        return 0
+    return reserved_blocks(min(config.max_seqs, config.max_batched_tokens), config.block_size)
 
 
 def _packed_bytes(tokens: int, rows: int, width: int) -> int:

@@ -107,7 +107,7 @@ class MultimodalLM:
     def states(self, batch: ForwardBatch, kv: KVCache) -> Tensor:
         """[S, hidden] of `batch.sample_rows`, before the head; writes the batch's keys and values into `kv`."""
         with torch.inference_mode():
-            x = F.embedding(batch.ids, self.embed)  # [T, hidden]
+            x = self.embeddings(batch.ids)
             if batch.media_embeds is not None:
                 x.index_copy_(0, batch.media_rows, batch.media_embeds.to(x.device, x.dtype))
             block_size = kv[0][0].shape[1]
@@ -115,8 +115,12 @@ class MultimodalLM:
             turn = self.turn(batch)
             return self.decoder(x, turn.angles, kv, batch.slots, attend, batch.sample_rows, turn.scales)
 
+    def embeddings(self, ids: Tensor) -> Tensor:
+        """int64 [T] -> [T, hidden]"""
+        return F.embedding(ids, self.embed)
+
     def turn(self, batch: ForwardBatch) -> Turn:
-        """What of a step is chosen on the host, by lengths, before the decoder runs."""
+        """What of a step is chosen on the host, by its lengths, before the decoder runs."""
         with torch.inference_mode():
             return Turn(
                 angles=self.ops.rotary_angles(*self.rope.angles(batch)),

@@ -118,8 +118,8 @@ class Ops(Protocol):
         int32 [B, max_blocks]; entries after a sequence's ceil(kv / block_size) are never followed.
         """
 
-    def graph_attention(self, block_tables: Tensor, block_size: int) -> GraphAttention | None:
-        """As plan_attention, for a graph of one new token each; None where these Ops have no graphs.
+    def graph_attention(self, block_tables: Tensor, block_size: int) -> GraphAttention:
+        """As plan_attention, for a graph of one new token each. NotImplementedError where there are no graphs.
 
         block_tables: int32 [B, max_blocks], read at this place in every replay.
         """

@@ -53,12 +53,15 @@ def load_on(path: Path, device: torch.device, dtype: torch.dtype) -> MultimodalL
     return family.build(checkpoint, weights, NpuOps(device, dtype))
 
 
-def run_on(model: MultimodalLM, path: Path, root: Path, requests: Mapping[str, Request], **limits: Any) -> Said:
-    """Submit all, one a step, and run to the end."""
+def run_on(
+    model: MultimodalLM, path: Path, root: Path, requests: Mapping[str, Request], *, graphs: bool = False, **limits: Any
+) -> Said:
+    """Submit all, one a step, and run to the end. graphs: decode steps are captured and replayed."""
     said = Said(events={}, logits=[], cut_media=0, mixed=0, preemptions=0)
     with engine_harness_at(path, root) as harness, pytest.MonkeyPatch.context() as patch:
         _record(said, patch)
-        engine = engine_at(model, root, block_size=BLOCK, **limits)
+        engine = engine_at(model, root, block_size=BLOCK, graphs=graphs, **limits)
+        engine.capture_graphs()
         for name, request in requests.items():
             harness.submit(engine, harness.prepare(name, request.parts, request.sampling))
             harness.book(engine.step())
@@ -72,9 +75,9 @@ def run_on(model: MultimodalLM, path: Path, root: Path, requests: Mapping[str, R
 def _record(said: Said, patch: pytest.MonkeyPatch) -> None:
     run = runner.Runner.run
 
-    def recorded(logits: Tensor, *rest: Any) -> Any:
+    def recorded(logits: Tensor, *rest: Any, **options: Any) -> Any:
         said.logits.append(logits.cpu().clone())
-        return sample(logits, *rest)
+        return sample(logits, *rest, **options)
 
     def step(self: runner.Runner, plan: Any, sequences: Any) -> Any:
         spans = [
