@@ -88,7 +88,8 @@ class Step:
             q_lens=(*self._lengths.tolist(), *[1] * more),
             kv_lens=(*[chunk.stop for chunk in self._chunks], *[1] * more),
             sample_rows=arrays["sample_rows"],
-            prompt_lens=(*[answer.n_prompt for answer in self.answers], *[1] * more),
+            # Padding that turns as a sequence of the step does asks for no frequencies of its own.
+            prompt_lens=(*[answer.n_prompt for answer in self.answers], *[self.answers[-1].n_prompt] * more),
         )
 
     def _n_scored(self, i: int) -> int:
