@@ -72,7 +72,7 @@ class Runner:
                 n_blocks=size.n_blocks, reserved=size.reserved, block_size=size.block_size,
                 width=-(-size.max_model_len // size.block_size),
             )  # fmt: skip
-            sizes = ladder(self._max_rows)
+            sizes = ladder(min(self._max_rows, size.n_blocks))  # each sequence names a block of its own
             self._graphs = DecodeGraphs(self._model, self._kv, self._packer, place, sizes, module)
 
     @torch.inference_mode()
