@@ -17,7 +17,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves, tree_map
 
 _UPDATED = "npu_fused_infer_attention_score.out"
-_READ_BACK = "aten::_local_scalar_dense"
+_READ_BACK = frozenset({"aten::item", "aten::_local_scalar_dense"})
 
 
 class Event:
@@ -102,7 +102,7 @@ class _Capture(TorchDispatchMode):
         return False  # nothing is compiled here, and loading the compiler takes seconds
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        if func._schema.name == _READ_BACK:
+        if func._schema.name in _READ_BACK:
             raise RuntimeError("error code is 107027: a blocking call in a capture")
         out = func(*args, **(kwargs or {}))
         given = {x.untyped_storage().data_ptr() for x in tree_leaves((args, kwargs)) if isinstance(x, Tensor)}

@@ -49,15 +49,19 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> MultimodalLM:
 
 
 def load_model(folder: Path) -> MultimodalLM:
-    path = checkpoint_with(folder / "ntk", seq_length=64, use_dynamic_ntk=True, use_logn_attn=True)
-    return load_over(present_ops("npu-bfloat16"), path)
+    return load_over(present_ops("npu-bfloat16"), checkpoint_by_length(folder))
+
+
+def checkpoint_by_length(folder: Path) -> Path:
+    return checkpoint_with(folder / "ntk", seq_length=64, use_dynamic_ntk=True, use_logn_attn=True)
 
 
 def run(model: MultimodalLM, asks: Mapping[str, Ask], graphs: bool, *, blocks: int = 16, **limits: Any) -> Ran:
     """blocks: for sequences; graphs reserve one besides."""
     ran = Ran()
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(runner, "graph_module", lambda device: GraphDouble)
+        if model.device.type == "cpu":
+            patch.setattr(runner, "graph_module", lambda device: GraphDouble)
         _record(ran, patch)
         kv_tokens = (blocks + graphs) * BLOCK
         engine = engine_at(

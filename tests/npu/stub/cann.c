@@ -298,7 +298,8 @@ static int launch(enum counter name, void *stream) { /* what reads or writes beh
   counters[name]++;
   stub_launches++;
   launched_on = of(stream);
-  return launched_on == capturing || launched_on == updating ? OK : stub_run(stream);
+  if (launched_on != capturing && launched_on != updating) launched_on->failed = stub_run(stream);
+  return OK; /* what failed is told to whoever waits */
 }
 #define LAUNCH(name) \
   int name(void *workspace, uint64_t size, void *executor, void *stream) { return launch(COUNT_##name, stream); }

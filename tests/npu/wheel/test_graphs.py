@@ -15,7 +15,6 @@ from tests.model.engine.engine_harness import Parts, engine_at, engine_harness_a
 from tests.npu.stub.counts import counted
 from tests.npu.wheel.families import DRAWN, GREEDY
 from tests.npu.wheel.twins import BLOCK, Request, Said, assert_twins, load_on, run_on
-from tests.parity.golden_qwen_vl import checkpoint_with
 from tests.tiny.qwen2_vl import write_qwen2_vl
 
 pytestmark = pytest.mark.npu
@@ -89,18 +88,6 @@ def test_an_abort_between_replays(
     requests["late"] = Request(parts=["a late one"], sampling=asked(9))
     assert_twins(*both(checkpoint, npu, tmp_path, requests, aborts={"b": 6}, starts={"late": 10}))
     assert replayed[3, 4] and replayed[2, 2]
-
-
-def test_bases_and_scales_by_length(
-    npu: torch.device, tmp_path: Path, replayed: Counter[tuple[int, int]]
-) -> None:
-    """Trained on 64 tokens: each of these prompts turns by a base of its own, and one grows into scaled queries."""
-    path = checkpoint_with(tmp_path / "long", seq_length=64, use_dynamic_ntk=True, use_logn_attn=True)
-    words = {"short": 8, "grows": 40, "longer": 70, "longest": 170}
-    requests = {name: Request(parts=["ab " * n], sampling=asked(24)) for name, n in words.items()}
-    said = both(path, npu, tmp_path, requests)
-    assert_twins(*said)
-    assert replayed[4, 4] and replayed[1, 1]
 
 
 def test_what_a_replayed_step_waits_for(checkpoint: Path, npu: torch.device, tmp_path: Path) -> None:
