@@ -47,7 +47,9 @@ class Chunk(msgspec.Struct, frozen=True, kw_only=True):
         """The sequences that get a token from this chunk."""
         if not self.samples:
             return ()
-        return (self.key, *((self.request_id, index) for index in self.followers))
+        if not self.followers:
+            return ((self.request_id, self.index),)
+        return tuple((self.request_id, index) for index in (self.index, *self.followers))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -5,7 +5,6 @@ rows ask for is gathered on the host as arrays of places in the logits of the wh
 """
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import NamedTuple
 
 import numpy as np
@@ -23,94 +22,88 @@ class Row(NamedTuple):
     history: History | None = None  # None: nothing that looks back is asked for
 
 
-@dataclass(slots=True)
 class Places:
     """Ids of some rows, as places in the flat logits of the batch."""
 
-    ids: list[np.ndarray] = field(default_factory=list)  # int64 [n] each
-    rows: list[int] = field(default_factory=list)  # of each of `ids`
-
-    def __len__(self) -> int:
-        return sum(map(len, self.ids))
+    def __init__(self) -> None:
+        self._ids: list[np.ndarray] = []  # int64 [n] each
+        self._lengths: list[int] = []
+        self.rows: list[int] = []  # of each of them
+        self.n = 0
 
     def add(self, row: int, ids: np.ndarray) -> None:
+        self._ids.append(ids)
+        self._lengths.append(len(ids))
         self.rows.append(row)
-        self.ids.append(ids)
+        self.n += len(ids)
 
     def per_id(self, of_row: Sequence[float]) -> np.ndarray:
-        """float64 [n]: a number of each row, for each of its ids."""
-        return np.repeat(np.array(of_row, np.float64), [len(ids) for ids in self.ids])
+        """float32 [n]: a number of each row, for each of its ids."""
+        return np.repeat(np.array(of_row, np.float32), self._lengths)
 
     def write(self, out: np.ndarray, vocab: int) -> None:
         """out: int64 [n]"""
-        np.concatenate(self.ids, out=out)
-        out += np.repeat(np.array(self.rows, np.int64) * vocab, [len(ids) for ids in self.ids])
+        np.concatenate(self._ids, out=out)
+        out += np.repeat(np.array(self.rows, np.int64) * vocab, self._lengths)
 
 
 class Rules:
-    """What the rows of a step ask for. A row that asks for nothing costs one look."""
+    """What the rows of a step ask for, gathered row by row."""
 
-    def __init__(self, rows: Sequence[Row], vocab: int) -> None:
+    def __init__(self, vocab: int) -> None:
         self._vocab = vocab
-        self._biased, self._penalised, self._forbidden, self._allowed = Places(), Places(), Places(), Places()
+        self._biased, self._penalised, self._allowed = Places(), Places(), Places()
         self._biases: list[np.ndarray] = []
-        self._times: list[np.ndarray] = []
-        self._sampling: list[SamplingParams] = []  # of those that are penalised
-        for i, row in enumerate(rows):
-            if row.history is not None and row.history.looks_back:
-                self._gather(i, row, row.history)
+        self._less: list[np.ndarray] = []
+        self._factors: list[float] = []
+        self._forbidden: list[int] = []
+
+    def add(self, i: int, row: Row) -> None:
+        """The row at place i of the batch, if it looks back."""
+        history = row.history
+        if history is None or not history.looks_back:
+            return
+        if history.bias_ids is not None and history.bias is not None:
+            self._biased.add(i, history.bias_ids)
+            self._biases.append(history.bias)
+        if history.counts is not None and len(history.counts):
+            self._penalised.add(i, history.counts.ids)
+            self._less.append(history.counts.less)
+            self._factors.append(row.sampling.repetition_penalty)
+        if history.bad_words is not None or history.generated < row.sampling.min_tokens:
+            vocab = self._vocab
+            self._forbidden += [token + i * vocab for token in _forbidden(row) if token < vocab]
+        if history.allowed is not None:
+            self._allowed.add(i, history.allowed)
 
     def fields(self) -> list[Field]:
         """Those that some row asks for."""
+        biased, penalised, allowed = self._biased.n, self._penalised.n, self._allowed.n
         found = []
-        if self._biases:
-            n = len(self._biased)
-            found += [Field("biased", "int64", (n,)), Field("bias", "float32", (n,))]
-        if self._times:
-            n = len(self._penalised)
-            found += [Field("penalised", "int64", (n,)), Field("penalties", "float32", (2, n))]
-        if self._forbidden.ids:
+        if biased:
+            found += [Field("biased", "int64", (biased,)), Field("bias", "float32", (biased,))]
+        if penalised:
+            found += [Field("penalised", "int64", (penalised,)), Field("penalties", "float32", (2, penalised))]
+        if self._forbidden:
             found.append(Field("forbidden", "int64", (len(self._forbidden),)))
-        if self._allowed.ids:
-            n = len(self._allowed)
-            found += [Field("allowed", "int64", (n,)), Field("restricted", "int64", (len(self._allowed.ids),))]
+        if allowed:
+            found += [Field("allowed", "int64", (allowed,)), Field("restricted", "int64", (len(self._allowed.rows),))]
         return found
 
     def write(self, host: Mapping[str, np.ndarray]) -> None:
         """Into the arrays of `fields`."""
-        if self._biases:
+        if self._biased.n:
             self._biased.write(host["biased"], self._vocab)
             np.concatenate(self._biases, out=host["bias"])
-        if self._times:
+        if self._penalised.n:
             self._penalised.write(host["penalised"], self._vocab)
-            self._write_penalties(host["penalties"])
-        if self._forbidden.ids:
-            self._forbidden.write(host["forbidden"], self._vocab)
-        if self._allowed.ids:
+            host["penalties"][0] = self._penalised.per_id(self._factors)
+            np.concatenate(self._less, out=host["penalties"][1])
+        if self._forbidden:
+            host["forbidden"][:] = self._forbidden
+        if self._allowed.n:
             self._allowed.write(host["allowed"], self._vocab)
             host["restricted"][:] = self._allowed.rows
-
-    def _gather(self, i: int, row: Row, history: History) -> None:
-        if history.bias_ids is not None and history.bias is not None:
-            self._biased.add(i, history.bias_ids)
-            self._biases.append(history.bias)
-        if history.counts is not None and len(history.counts.ids):
-            self._penalised.add(i, history.counts.ids)
-            self._times.append(history.counts.counts)
-            self._sampling.append(row.sampling)
-        if history.bad_words is not None or history.generated < row.sampling.min_tokens:
-            forbidden = [token for token in _forbidden(row) if token < self._vocab]
-            if forbidden:
-                self._forbidden.add(i, np.array(forbidden, np.int64))
-        if history.allowed is not None:
-            self._allowed.add(i, history.allowed)
-
-    def _write_penalties(self, out: np.ndarray) -> None:
-        """out: float32 [2, n]: by what a logit is multiplied or divided, and what is then taken off."""
-        times, per_id, asked = np.concatenate(self._times), self._penalised.per_id, self._sampling
-        out[0] = per_id([s.repetition_penalty for s in asked])
-        out[1] = per_id([s.frequency_penalty for s in asked]) * times
-        out[1] += per_id([s.presence_penalty for s in asked]) * (times > 0)
 
 
 def apply_rules(logits: Tensor, arrays: Mapping[str, Tensor], banned: Tensor | None = None) -> None:
@@ -118,7 +111,7 @@ def apply_rules(logits: Tensor, arrays: Mapping[str, Tensor], banned: Tensor | N
     flat = logits.view(-1)
     if "biased" in arrays:
         flat.index_add_(0, arrays["biased"], arrays["bias"])
-    if "penalised" in arrays:
+    if "penalised" in arrays:  # row 0: by what a logit is multiplied or divided; row 1: what is then taken off
         _penalise(flat, arrays["penalised"], *arrays["penalties"].unbind(0))
     if "forbidden" in arrays:
         flat.index_fill_(0, arrays["forbidden"], -torch.inf)

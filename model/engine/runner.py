@@ -126,7 +126,11 @@ class Runner:
     def _send(self, plan: Plan, sequences: Scheduler) -> tuple[Step, Draws, dict[str, Tensor]]:
         """What the step computes and draws, and its arrays on the device."""
         answers = [sequences[chunk.key] for chunk in plan.chunks]
-        rows = [_row(sequences[key]) for chunk in plan.chunks for key in chunk.draws]
+        rows: list[Row] = []
+        for chunk, answer in zip(plan.chunks, answers, strict=True):
+            if chunk.samples:
+                rows.append(_row(answer))
+                rows += [_row(sequences[chunk.request_id, index]) for index in chunk.followers]
         step = Step(plan, answers, self._tables, self._size.block_size)
         draws = Draws(rows, self._model.vocab_size)
         if self._graphs is not None and step.decodes:

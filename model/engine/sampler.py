@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from model.engine.messages import Token
+from model.engine.messages import SamplingParams, Token
 from model.engine.rules import Row, Rules, apply_rules
 from model.staging.packing import Field
 
@@ -33,17 +33,18 @@ class Draws:
 
     def __init__(self, rows: Sequence[Row], vocab: int) -> None:
         self.rows = rows
-        self.rules = Rules(rows, vocab)
-        asked = [row.sampling for row in rows]
-        self.drawn = [i for i, sampling in enumerate(asked) if sampling.temperature > 0]
-        self.logprobs = any(sampling.logprobs for sampling in asked)
-        self.width = max((sampling.top_logprobs for sampling in asked if sampling.logprobs), default=0)
-        by_chance = [asked[i] for i in self.drawn]
-        self.top_k = max((sampling.top_k for sampling in by_chance), default=0)
-        self.top_p = any(sampling.top_p < 1 for sampling in by_chance)
-        self.top_p_alone = any(sampling.top_p < 1 and sampling.top_k <= 0 for sampling in by_chance)
-        self.min_p = any(sampling.min_p > 0 for sampling in by_chance)
+        self.drawn: list[int] = []  # rows that are drawn by chance
+        self.logprobs, self.width = False, 0
+        self.top_k, self.top_p, self.top_p_alone, self.min_p = 0, False, False, False
+        self._rules = Rules(vocab)
+        self._numbers: list[tuple[float, ...]] = []
         self._vocab = vocab
+        for i, row in enumerate(rows):
+            self._rules.add(i, row)
+            if row.sampling.logprobs:
+                self.logprobs, self.width = True, max(self.width, row.sampling.top_logprobs)
+            if row.sampling.temperature > 0:
+                self._draw(i, row.sampling, row.position)
 
     @property
     def mixed(self) -> bool:
@@ -51,7 +52,7 @@ class Draws:
         return 0 < len(self.drawn) < len(self.rows)
 
     def fields(self) -> list[Field]:
-        found = self.rules.fields()
+        found = self._rules.fields()
         if self.drawn:
             found.append(Field("numbers", "float32", (_NUMBERS, len(self.drawn))))
         if self.mixed:
@@ -60,21 +61,25 @@ class Draws:
 
     def write(self, host: Mapping[str, np.ndarray]) -> None:
         """Into the arrays of `fields`."""
-        self.rules.write(host)
+        self._rules.write(host)
         if self.drawn:
-            host["numbers"][:] = np.array([self._numbers_of(self.rows[i]) for i in self.drawn], np.float32).T
+            host["numbers"][:] = np.array(self._numbers, np.float32).T
         if self.mixed:
             host["drawn"][:] = self.drawn
 
-    def _numbers_of(self, row: Row) -> tuple[float, ...]:
-        sampling = row.sampling
-        return (
-            min(max(sampling.temperature, _MIN_TEMPERATURE), _MAX_TEMPERATURE),
-            uniform(sampling.seed, row.position),
-            min(sampling.top_k, self._vocab) if sampling.top_k > 0 else 0,
-            sampling.top_p,
-            sampling.min_p,
-        )
+    def _draw(self, i: int, sampling: SamplingParams, position: int) -> None:
+        top_k, top_p, min_p = sampling.top_k, sampling.top_p, sampling.min_p
+        if top_k > 0:
+            self.top_k = max(self.top_k, top_k)
+        if top_p < 1:
+            self.top_p = True
+            self.top_p_alone |= top_k <= 0
+        if min_p > 0:
+            self.min_p = True
+        temperature = min(max(sampling.temperature, _MIN_TEMPERATURE), _MAX_TEMPERATURE)
+        number = uniform(sampling.seed, position)
+        self.drawn.append(i)
+        self._numbers.append((temperature, number, max(0, min(top_k, self._vocab)), top_p, min_p))
 
 
 def sample(

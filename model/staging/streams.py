@@ -8,7 +8,9 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor
 
-_BROKEN = re.compile(r"\b507\d{3}\b")  # CANN: a kernel, a stream or the device itself failed, and nothing runs behind it
+_BROKEN = re.compile(
+    r"\b507\d{3}\b"
+)  # CANN: a kernel, a stream or the device itself failed, and nothing runs behind it
 
 
 class Event(Protocol):

@@ -24,7 +24,10 @@ def sample(
 
 def apply_rules(logits: Tensor, rows: Sequence[Row]) -> None:
     """In place."""
-    apply(logits, _sent(Rules(rows, logits.shape[1]), logits.device))
+    rules = Rules(logits.shape[1])
+    for i, row in enumerate(rows):
+        rules.add(i, row)
+    apply(logits, _sent(rules, logits.device))
 
 
 def _sent(asked: sampler.Draws | Rules, device: torch.device) -> dict[str, Tensor]:

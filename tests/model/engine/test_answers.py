@@ -50,7 +50,9 @@ class Cache:
         for chunk in plan.chunks:
             for i in range(chunk.start, chunk.stop):
                 at = self._sched[chunk.key].block_table[i // SIZE] * SIZE + i % SIZE
-                assert self._holders(self._sched[chunk.key].block_table[i // SIZE]) == 1 or self._shared_prompt(chunk.key, i)
+                assert self._holders(self._sched[chunk.key].block_table[i // SIZE]) == 1 or self._shared_prompt(
+                    chunk.key, i
+                )
                 self._slots[at] = self._truth(chunk.key, i)
         for chunk in plan.chunks:
             for source, target in chunk.copies:
