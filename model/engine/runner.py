@@ -91,9 +91,12 @@ class Runner:
         forwarded = time.perf_counter()
         tokens, scores = self._finish(plan, draws, logits, arrays, scored)
         stage = "prefill" if step.n_tokens > len(plan.chunks) else "decode"
+        ended = time.perf_counter()
+        seconds |= {stage: forwarded - encoded, "sample": ended - forwarded}
+        if self._streams.behind:
+            seconds["host"] = ended - encoded - self._results.waited
         if step.padding is not None and self._graphs is not None:
             seconds["graph_update"] = self._graphs.update_seconds
-        seconds |= {stage: forwarded - encoded, "sample": time.perf_counter() - forwarded}
         drawn = {key: token for key, token in tokens.items() if token is not None}
         if len(drawn) < len(tokens):
             lost = {key[0]: self._lost(_row(sequences[key])) for key in tokens.keys() - drawn.keys()}

@@ -92,10 +92,13 @@ class DecodeGraphs:
         captured.updates_behind(self._replayed)
         captured.graph.replay()
         self._replayed.record()
-        started = time.perf_counter()
-        captured.update(batch.kv_lens)
-        self.update_seconds = time.perf_counter() - started
+        self._update(captured, batch.kv_lens)
         return captured.states
+
+    def _update(self, captured: "_Captured", kv_lens: Sequence[int]) -> None:
+        started = time.perf_counter()
+        captured.update(kv_lens)
+        self.update_seconds = time.perf_counter() - started
 
     def _padding(self, rows: int) -> Padding:
         place = self._place

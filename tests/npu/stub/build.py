@@ -43,7 +43,8 @@ def _build_cann(missing: Wanted, called: frozenset[str], folder: Path) -> None:
     kernels = {name.removesuffix("GetWorkspaceSize") for name in operators}
     objects = {name for name in called if name.startswith("aclCreate")} - missing.functions
     sizes = {f"{name}GetWorkspaceSize" for name in kernels}
-    written = frozenset(re.findall(r"^[a-z].*?\b(\w+)\(.*\{", _SOURCE.read_text(), re.MULTILINE))
+    source = "".join(path.read_text() for path in sorted(_SOURCE.parent.glob("*.c")))
+    written = frozenset(re.findall(r"^[a-z].*?\b(\w+)\(.*\{", source, re.MULTILINE))
     _list(folder / "counters.inc", "COUNTER", [*_COUNTED, *sorted(kernels)])
     _list(folder / "launches.inc", "LAUNCH", sorted(kernels))
     _list(folder / "objects.inc", "OBJECT", sorted(objects))
