@@ -5,7 +5,7 @@ The host waits for the device once, for the tokens; what an encoder does is awai
 
 import logging
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import NamedTuple
 
@@ -17,20 +17,20 @@ from configs.serve import EngineConfig
 from model.engine import media
 from model.engine.batch import Step
 from model.engine.kv_cache import CacheSize
-from model.engine.messages import LargestItem, Token
+from model.engine.messages import Token
 from model.engine.plan import Outcome, Plan, RequestError
-from model.engine.profile import Profile, profile_on_device
 from model.engine.rules import Row, exhausted
 from model.engine.sampler import Draws, sample, score, scored_tokens, tokens_of
 from model.engine.scheduler import Scheduler
 from model.engine.sequence import Key
 from model.engine.sequence import Sequence as Answer
+from model.forward_batch import KVCache
 from model.net.multimodal import MultimodalLM
 from model.staging.graphs import DecodeGraphs, Place, graph_module, ladder, reserved_blocks
 from model.staging.layout import step_fields
 from model.staging.packing import Packer
 from model.staging.results import Results
-from model.staging.streams import Streams
+from model.staging.streams import Streams, open_streams
 from model.staging.tables import Tables
 from model.staging.uploads import Uploads
 
@@ -61,19 +61,8 @@ class Runner:
         self._graphs: DecodeGraphs | None = None
         self._kept = media.Kept(DEVICE_EMBEDDINGS if streams.behind else 0)
 
-    def profile(self, config: EngineConfig, largest: Sequence[LargestItem]) -> Profile:
-        """Run the largest items and a full step over the cache, whose content is lost."""
-        return profile_on_device(self._model, self._kv, self._size, config, largest)
-
     def capture_graphs(self, config: EngineConfig) -> None:
-        module, size = graph_module(self._model.device), self._size
-        if config.graphs and module is not None:
-            place = Place(
-                n_blocks=size.n_blocks, reserved=size.reserved, block_size=size.block_size,
-                width=-(-size.max_model_len // size.block_size),
-            )  # fmt: skip
-            sizes = ladder(min(self._max_rows, size.n_blocks))  # each sequence names a block of its own
-            self._graphs = DecodeGraphs(self._model, self._kv, self._packer, place, sizes, module)
+        self._graphs = captured(self._model, self._kv, self._size, config, self._packer)
 
     @torch.inference_mode()
     def run(self, plan: Plan, sequences: Scheduler) -> Outcome:
@@ -193,6 +182,19 @@ class Runner:
         if exhausted(row, self._model.banned_ids):
             return RequestError("the request allows no token", "nothing_allowed")
         return RequestError(_NO_TOKEN)
+
+
+def captured(
+    model: MultimodalLM, kv: KVCache, size: CacheSize, config: EngineConfig, packer: Packer | None = None
+) -> DecodeGraphs | None:
+    """Graphs of decode steps over this cache, None where there are none. packer: of the steps; None: only to try."""
+    module = graph_module(model.device)
+    if not config.graphs or module is None:
+        return None
+    width, rows = -(-size.max_model_len // size.block_size), min(config.max_seqs, config.max_batched_tokens)
+    place = Place(n_blocks=size.n_blocks, reserved=size.reserved, block_size=size.block_size, width=width)
+    packer = packer or Packer(open_streams(model.device), _packed_bytes(config.max_batched_tokens, rows, width))
+    return DecodeGraphs(model, kv, packer, place, ladder(min(rows, size.n_blocks)), module)
 
 
 class _Scored(NamedTuple):

@@ -82,7 +82,9 @@ def _wrapped(op: Any, real: Any, reference: Reference | None) -> Callable[..., A
     base = schema.name.partition("::")[2]
     takes_tensor = [str(argument.type) in ("Tensor", "Optional[Tensor]") for argument in schema.arguments]
     # The schema of attention into given outputs does not say that it writes into them.
-    writes = schema.overload_name == "out" or any(argument.alias_info is not None and argument.alias_info.is_write for argument in schema.arguments)
+    writes = schema.overload_name == "out" or any(
+        argument.alias_info is not None and argument.alias_info.is_write for argument in schema.arguments
+    )
 
     def run(*args: Any, **kwargs: Any) -> Any:
         before = launched()

@@ -12,7 +12,6 @@ from torch import Tensor
 
 from model.engine.kv_cache import CacheSize
 from model.net.multimodal import MultimodalLM
-from model.staging import graphs
 from model.staging.graphs import DecodeGraphs, GraphError, _Captured
 from model.staging.layout import Padding
 from tests.npu import test_graphs as ring0
@@ -136,15 +135,22 @@ MISTAKES = (
     Mistake(name="v2's names, not checked", plant=unchecked_names_of_v2, raises=OTHER_NUMBERS, says="TokenEvent"),
     Mistake(name="padding on a live slot", plant=padding_on_a_live_slot, raises=OTHER_NUMBERS, says="TokenEvent"),
     Mistake(
-        name="reserved block handed out", plant=reserved_block_handed_out, raises=OTHER_NUMBERS, says="0, 1, 2, 3, 4, 5|TokenEvent",
+        name="reserved block handed out", plant=reserved_block_handed_out,
         check=ring0.check_full_cache, caught_by="test_graphs.py::test_a_full_cache",
+        raises=OTHER_NUMBERS, says="0, 1, 2, 3, 4, 5|TokenEvent",
     ),
-    Mistake(name="captured buffer freed", plant=freed_after_the_capture, raises=Exception, says="507011|507015|TokenEvent"),
+    Mistake(
+        name="captured buffer freed", plant=freed_after_the_capture,
+        raises=Exception, says="507011|507015|TokenEvent",
+    ),
     Mistake(name="base frozen", plant=frozen_base, raises=OTHER_NUMBERS, says="TokenEvent"),
     Mistake(name="scales frozen", plant=frozen_scales, raises=OTHER_NUMBERS, says="TokenEvent"),
     Mistake(name="another table width", plant=another_width, raises=GraphError, says="block_tables .* is not where"),
     Mistake(name="blocking call in a capture", plant=blocking_call, raises=RuntimeError, says="107027"),
-    Mistake(name="attention that cannot be updated", plant=launched_attention, raises=GraphError, says="captured 0 calls"),
+    Mistake(
+        name="attention that cannot be updated", plant=launched_attention,
+        raises=GraphError, says="captured 0 calls",
+    ),
 )  # fmt: skip
 
 model = ring0.model

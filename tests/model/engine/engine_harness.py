@@ -14,7 +14,9 @@ from PIL import Image
 from configs.checkpoint import Checkpoint
 from configs.serve import EngineConfig, MediaConfig
 from model.engine.engine import Engine
+from model.engine.kv_cache import cache_size
 from model.engine.messages import Finished, FromEngine, Generate, MediaRead, SamplingParams, StepDone, TokenEvent
+from model.engine.runner import reserved_for_graphs
 from model.net.multimodal import MultimodalLM
 from model.registry import family_of
 from shm import Owner, Pool
@@ -149,7 +151,9 @@ def engine_at(
         graphs=graphs,
         kv_cache_bytes=kv_tokens * model.kv.bytes_per_token(model.dtype.itemsize),
     )  # fmt: skip
-    return Engine(model=model, config=config, root=root, max_model_len=max_model_len)
+    reserved = reserved_for_graphs(config, model.device)
+    size = cache_size(model.kv, model.dtype.itemsize, config, max_model_len, reserved=reserved)
+    return Engine(model=model, config=config, root=root, size=size)
 
 
 def with_prepared(generate: Generate, **fields: Any) -> Generate:
