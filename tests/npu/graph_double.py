@@ -150,7 +150,7 @@ class GraphDouble:
 
     @staticmethod
     @contextmanager
-    def graph(graph: NPUGraph, pool: None = None, auto_dispatch_capture: bool = False) -> Iterator[None]:
+    def graph(graph: Any, pool: None = None, auto_dispatch_capture: bool = False) -> Iterator[None]:
         assert auto_dispatch_capture
         with _Capture(graph):
             yield

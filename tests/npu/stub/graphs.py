@@ -30,8 +30,7 @@ def _connected() -> ctypes.CDLL:
     return library
 
 
-@ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_long)
-def _RUN(number: int) -> int:
+def _run(number: int) -> int:
     """1 where the kernel failed: the driver then says so to whoever waits."""
     try:
         with torch.inference_mode():
@@ -40,3 +39,6 @@ def _RUN(number: int) -> int:
         traceback.print_exc()
         return 1
     return 0
+
+
+_RUN = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_long)(_run)  # lives as long as the driver may call it
