@@ -11,7 +11,7 @@ from model.engine.sequence import Sequence as Answer
 from model.forward_batch import ForwardBatch
 from model.staging.layout import Padding, step_fields
 from model.staging.packing import Field
-from model.staging.tables import Tables
+from model.staging.tables import Seat, Tables
 
 
 class Step:
@@ -21,7 +21,7 @@ class Step:
         """Raises RuntimeError for a medium without embeddings."""
         chunks = plan.chunks
         self._chunks, self.answers, self._tables, self._block_size = chunks, answers, tables, block_size
-        self._rows = [tables.append(answer.seat, answer.block_table) for answer in answers]
+        self._rows = [tables.append(_seat(answer), answer.block_table) for answer in answers]
         self._starts = np.array([chunk.start for chunk in chunks], np.int64)
         self._lengths = np.array([chunk.stop for chunk in chunks], np.int64) - self._starts
         self._ends = self._lengths.cumsum()
@@ -147,6 +147,12 @@ class Step:
         if chunk.start >= answer.n_prompt:
             return []
         return _spans_inside(answer, chunk, self._first_row(i) - chunk.start)
+
+
+def _seat(answer: Answer) -> Seat:
+    if answer.seat is None:
+        raise RuntimeError("a sequence without blocks was planned")
+    return answer.seat
 
 
 def _spans_inside(answer: Answer, chunk: Chunk, shift: int) -> list[tuple[int, Tensor]]:

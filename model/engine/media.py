@@ -1,6 +1,6 @@
 """Media of a request: their words at admission, their bytes and embeddings in the step that needs them."""
 
-from collections.abc import Callable, Container, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -139,21 +139,17 @@ class Kept:
         """The media of `sequence` that were encoded."""
         self._media += [(sequence, sequence.media[i]) for i in indices]
 
-    def trim(self, running: Container[str]) -> int:
-        """Give up those whose prompt is computed or whose request has ended, and the newest beyond the budget.
-
-        -> bytes that are kept
-        """
+    def trim(self, is_here: Callable[[str], bool]) -> None:
+        """Give up those whose prompt is computed or whose request has ended, and the newest beyond the budget."""
         kept, nbytes = [], 0
         for sequence, media in self._media:
-            needed = sequence.n_computed < sequence.n_prompt and sequence.request_id in running
+            needed = sequence.n_computed < sequence.n_prompt and is_here(sequence.request_id)
             if media.on_device is not None and needed and nbytes + media.on_device.nbytes <= self._budget:
                 nbytes += media.on_device.nbytes
                 kept.append((sequence, media))
             else:
                 media.on_device = None
         self._media = kept
-        return nbytes
 
 
 @contextmanager

@@ -28,7 +28,7 @@ class Chunk(msgspec.Struct, frozen=True, kw_only=True):
     start: int
     stop: int
     samples: bool  # the chunk reaches the last known token, so the next one is drawn
-    encode: tuple[int, ...]  # media whose first pad is reached in this chunk, by index
+    encode: tuple[int, ...] = ()  # media whose first pad is reached in this chunk, by index
     scored: tuple[int, int] = (0, 0)  # [first, last) of the prompt: what each gives the token after it is wanted
     index: int = 0  # of the answer
     followers: tuple[int, ...] = ()  # further answers that draw their first token from this chunk's last row

@@ -22,88 +22,74 @@ class Row(NamedTuple):
     history: History | None = None  # None: nothing that looks back is asked for
 
 
-class Places:
-    """Ids of some rows, as places in the flat logits of the batch."""
-
-    def __init__(self) -> None:
-        self._ids: list[np.ndarray] = []  # int64 [n] each
-        self._lengths: list[int] = []
-        self.rows: list[int] = []  # of each of them
-        self.n = 0
-
-    def add(self, row: int, ids: np.ndarray) -> None:
-        self._ids.append(ids)
-        self._lengths.append(len(ids))
-        self.rows.append(row)
-        self.n += len(ids)
-
-    def per_id(self, of_row: Sequence[float]) -> np.ndarray:
-        """float32 [n]: a number of each row, for each of its ids."""
-        return np.repeat(np.array(of_row, np.float32), self._lengths)
-
-    def write(self, out: np.ndarray, vocab: int) -> None:
-        """out: int64 [n]"""
-        np.concatenate(self._ids, out=out)
-        out += np.repeat(np.array(self.rows, np.int64) * vocab, self._lengths)
-
-
 class Rules:
-    """What the rows of a step ask for, gathered row by row."""
+    """What the rows of a step ask for, gathered row by row; arrays are made of all rows at once."""
 
     def __init__(self, vocab: int) -> None:
         self._vocab = vocab
-        self._biased, self._penalised, self._allowed = Places(), Places(), Places()
-        self._biases: list[np.ndarray] = []
-        self._less: list[np.ndarray] = []
-        self._factors: list[float] = []
-        self._forbidden: list[int] = []
+        self._biased: list[tuple[int, np.ndarray, np.ndarray]] = []  # row, ids, bias
+        self._penalised: list[tuple[int, np.ndarray, np.ndarray, float]] = []  # row, ids, less, factor
+        self._allowed: list[tuple[int, np.ndarray]] = []  # row, ids
+        self._forbidden: list[int] = []  # places
 
-    def add(self, i: int, row: Row) -> None:
-        """The row at place i of the batch, if it looks back."""
-        history = row.history
-        if history is None or not history.looks_back:
-            return
+    def add(self, i: int, sampling: SamplingParams, history: History) -> None:
+        """The row at place i of the batch."""
         if history.bias_ids is not None and history.bias is not None:
-            self._biased.add(i, history.bias_ids)
-            self._biases.append(history.bias)
-        if history.counts is not None and len(history.counts):
-            self._penalised.add(i, history.counts.ids)
-            self._less.append(history.counts.less)
-            self._factors.append(row.sampling.repetition_penalty)
-        if history.bad_words is not None or history.generated < row.sampling.min_tokens:
-            vocab = self._vocab
-            self._forbidden += [token + i * vocab for token in _forbidden(row) if token < vocab]
+            self._biased.append((i, history.bias_ids, history.bias))
+        counts = history.counts
+        if counts is not None and len(counts):
+            self._penalised.append((i, counts.ids, counts.less, sampling.repetition_penalty))
+        if history.generated < sampling.min_tokens:
+            self._forbid(i, sampling.stop_token_ids)
+        if history.bad_words is not None:
+            self._forbid(i, history.bad_words.forbidden)
         if history.allowed is not None:
-            self._allowed.add(i, history.allowed)
+            self._allowed.append((i, history.allowed))
 
     def fields(self) -> list[Field]:
         """Those that some row asks for."""
-        biased, penalised, allowed = self._biased.n, self._penalised.n, self._allowed.n
         found = []
-        if biased:
-            found += [Field("biased", "int64", (biased,)), Field("bias", "float32", (biased,))]
-        if penalised:
-            found += [Field("penalised", "int64", (penalised,)), Field("penalties", "float32", (2, penalised))]
+        if self._biased:
+            n = sum([len(ids) for _, ids, _ in self._biased])
+            found += [Field("biased", "int64", (n,)), Field("bias", "float32", (n,))]
+        if self._penalised:
+            n = sum([len(ids) for _, ids, _, _ in self._penalised])
+            found += [Field("penalised", "int64", (n,)), Field("penalties", "float32", (2, n))]
         if self._forbidden:
             found.append(Field("forbidden", "int64", (len(self._forbidden),)))
-        if allowed:
-            found += [Field("allowed", "int64", (allowed,)), Field("restricted", "int64", (len(self._allowed.rows),))]
+        if self._allowed:
+            n = sum([len(ids) for _, ids in self._allowed])
+            found += [Field("allowed", "int64", (n,)), Field("restricted", "int64", (len(self._allowed),))]
         return found
 
     def write(self, host: Mapping[str, np.ndarray]) -> None:
         """Into the arrays of `fields`."""
-        if self._biased.n:
-            self._biased.write(host["biased"], self._vocab)
-            np.concatenate(self._biases, out=host["bias"])
-        if self._penalised.n:
-            self._penalised.write(host["penalised"], self._vocab)
-            host["penalties"][0] = self._penalised.per_id(self._factors)
-            np.concatenate(self._less, out=host["penalties"][1])
+        if self._biased:
+            rows, ids, bias = zip(*self._biased, strict=True)
+            self._write_places(rows, ids, host["biased"])
+            np.concatenate(bias, out=host["bias"])
+        if self._penalised:
+            rows, ids, less, factors = zip(*self._penalised, strict=True)
+            lengths = self._write_places(rows, ids, host["penalised"])
+            host["penalties"][0] = np.repeat(np.array(factors, np.float32), lengths)
+            np.concatenate(less, out=host["penalties"][1])
         if self._forbidden:
             host["forbidden"][:] = self._forbidden
-        if self._allowed.n:
-            self._allowed.write(host["allowed"], self._vocab)
-            host["restricted"][:] = self._allowed.rows
+        if self._allowed:
+            rows, ids = zip(*self._allowed, strict=True)
+            self._write_places(rows, ids, host["allowed"])
+            host["restricted"][:] = rows
+
+    def _forbid(self, i: int, ids: Sequence[int]) -> None:
+        vocab = self._vocab
+        self._forbidden += [token + i * vocab for token in ids if token < vocab]
+
+    def _write_places(self, rows: Sequence[int], ids: Sequence[np.ndarray], out: np.ndarray) -> list[int]:
+        """Ids of rows as places in the flat logits, int64 [n]. -> how many each row has"""
+        lengths = [len(of_row) for of_row in ids]
+        np.concatenate(ids, out=out)
+        out += np.repeat(np.array(rows, np.int64) * self._vocab, lengths)
+        return lengths
 
 
 def apply_rules(logits: Tensor, arrays: Mapping[str, Tensor], banned: Tensor | None = None) -> None:

@@ -68,7 +68,7 @@ class Runner:
     def run(self, plan: Plan, sequences: Scheduler) -> Outcome:
         """Run the plan. Failed media and logits without a token are named in the outcome; any other error is fatal."""
         started = time.perf_counter()
-        self._kept.trim(sequences)
+        self._kept.trim(sequences.__contains__)
         read, failed = self._encode(plan, sequences)
         plan = plan.without(failed)
         encoded = time.perf_counter()

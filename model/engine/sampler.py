@@ -19,12 +19,13 @@ from model.staging.packing import Field
 _MIN_TEMPERATURE = 1e-6  # below it float32 cannot tell the distribution from its peak
 _MAX_TEMPERATURE = 1e6  # above it all that may be drawn is as good as equally likely, and float32 comes to its end
 _PREFIX = 1024  # largest logits looked at first when top_p stands alone: sorting a whole vocabulary costs 50 times that
+_PAIR = struct.Struct("<qq")
 _NUMBERS = 5  # temperature, the random number, top_k, top_p, min_p
 
 
 def uniform(seed: int, position: int) -> float:
     """The random number in [0, 1) of this seed and position: 24 bits, which float32 holds exactly."""
-    digest = hashlib.blake2b(struct.pack("<qq", seed, position), digest_size=8).digest()
+    digest = hashlib.blake2b(_PAIR.pack(seed, position), digest_size=8).digest()
     return float(int.from_bytes(digest, "little") >> 40) / (1 << 24)
 
 
@@ -39,12 +40,13 @@ class Draws:
         self._rules = Rules(vocab)
         self._numbers: list[tuple[float, ...]] = []
         self._vocab = vocab
-        for i, row in enumerate(rows):
-            self._rules.add(i, row)
-            if row.sampling.logprobs:
-                self.logprobs, self.width = True, max(self.width, row.sampling.top_logprobs)
-            if row.sampling.temperature > 0:
-                self._draw(i, row.sampling, row.position)
+        for i, (sampling, position, history) in enumerate(rows):
+            if history is not None and history.looks_back:
+                self._rules.add(i, sampling, history)
+            if sampling.logprobs:
+                self.logprobs, self.width = True, max(self.width, sampling.top_logprobs)
+            if sampling.temperature > 0:
+                self._draw(i, sampling, position)
 
     @property
     def mixed(self) -> bool:

@@ -4,7 +4,7 @@ import sys
 from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from model.engine.kv_blocks import BlockAllocator, BlockError
 from model.engine.plan import Chunk, Outcome, Plan
@@ -115,8 +115,7 @@ class Scheduler:
         finishes: dict[Key, Finish | None] = {}
         for chunk in plan.without(outcome.failed).chunks:
             computed = self[chunk.key]
-            computed.n_computed = chunk.stop
-            computed.n_scored = max(computed.n_scored, chunk.scored[1])
+            computed.n_computed, computed.n_scored = chunk.stop, max(computed.n_scored, chunk.scored[1])
             for key in chunk.draws:
                 sequence, token = self[key], outcome.tokens[key].id
                 sequence.n_computed = chunk.stop
@@ -207,9 +206,8 @@ class Scheduler:
 
     def _grow_tables(self) -> None:
         """Give each running sequence the block for its newest token; the youngest are preempted for it."""
-        size = self.allocator.block_size
         for sequence in tuple(self._running):
-            if len(sequence.block_table) * size >= sequence.n_tokens:
+            if len(sequence.block_table) * self.allocator.block_size >= sequence.n_tokens:
                 continue
             while sequence.status is Status.RUNNING and (
                 self.allocator.blocks_for(sequence.n_tokens) - len(sequence.block_table) > self.allocator.n_free
@@ -274,31 +272,22 @@ class Scheduler:
             self.embedding_bytes += sequence.embedding_bytes
 
     def _chunk(self, sequence: Sequence, stop: int) -> Chunk:
-        samples = stop == sequence.n_tokens
-        if sequence.n_computed >= sequence.n_prompt:  # nothing of what concerns prompts
-            return Chunk(
-                request_id=sequence.request_id, index=sequence.index, start=sequence.n_computed, stop=stop,
-                samples=samples, encode=(),
-            )  # fmt: skip
+        start, samples = sequence.n_computed, stop == sequence.n_tokens
+        if start >= sequence.n_prompt:  # nothing of what concerns prompts
+            return Chunk(request_id=sequence.request_id, index=sequence.index, start=start, stop=stop, samples=samples)
         followers: list[Sequence] = []
         if samples and sequence.is_fresh:
             followers = [s for s in self._answers[sequence.request_id] if s.status is Status.FOLLOWING]
         cut = sequence.n_prompt % self.allocator.block_size > 0  # the prompt ends inside a block, which answers fill on
         return Chunk(
-            request_id=sequence.request_id,
-            index=sequence.index,
-            start=sequence.n_computed,
-            stop=stop,
-            samples=samples,
-            encode=sequence.unread_until(stop),
-            scored=sequence.scored_until(stop),
+            request_id=sequence.request_id, index=sequence.index, start=start, stop=stop, samples=samples,
+            encode=sequence.unread_until(stop), scored=sequence.scored_until(stop),
             followers=tuple(s.index for s in followers),
             copies=tuple((sequence.block_table[-1], s.block_table[-1]) for s in followers) if cut else (),
-        )
+        )  # fmt: skip
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Share:
+class _Share(NamedTuple):
     """Blocks of a sibling, and whether it is still computing them."""
 
     blocks: tuple[int, ...]

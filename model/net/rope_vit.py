@@ -178,4 +178,5 @@ def _windows(tokens: Tensor, height: int, width: int) -> Tensor:
     """A part of the grid that windows of one size tile, window by window: [windows, height * width]"""
     if tokens.numel() == 0:
         return tokens.new_empty((0, height * width))
-    return tokens.unflatten(1, (-1, width)).unflatten(0, (-1, height)).transpose(1, 2).flatten(0, 1).flatten(1)
+    windows: Tensor = tokens.unflatten(1, (-1, width)).unflatten(0, (-1, height)).transpose(1, 2)
+    return windows.flatten(0, 1).flatten(1)

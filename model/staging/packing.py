@@ -46,7 +46,7 @@ class Packer:
         self._overflow = _Buffer(streams, 0)
 
     def open(self, fields: Sequence[Field]) -> "Packing":
-        """Room for these fields. The packing before becomes invalid on the host; on the device, when this one is sent."""
+        """Room for these fields. The packing before ends on the host now, on the device when this one is sent."""
         first = second = n = 0
         while n < len(fields) and first + fields[n].nbytes <= self._fixed.room:
             first += fields[n].nbytes
@@ -128,7 +128,7 @@ class _Host:
     def __init__(self, tensor: Tensor) -> None:
         self.tensor = tensor
         self.copied: Event | None = None  # None: there is no copy that could still read it
-        self._memory = memoryview(tensor.numpy()).cast("B") if len(tensor) else memoryview(b"")
+        self._memory = tensor.numpy().data if len(tensor) else memoryview(b"")
 
     def reused(self) -> memoryview:
         if self.copied is not None and not self.copied.done():

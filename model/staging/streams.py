@@ -1,4 +1,4 @@
-"""Streams, events and pinned memory of a device behind one small seam, which a CPU without any of them satisfies too."""
+"""Streams, events and pinned memory of a device behind one small seam, which a CPU without them satisfies too."""
 
 import re
 from collections.abc import Iterator
@@ -79,13 +79,14 @@ class _Past:
 
 
 class Behind:
-    """A CUDA device or an NPU, through torch's module for it."""
+    """A CUDA device or an NPU, through torch's module for it. Its main stream is the one that is current at first."""
 
     behind = True
 
     def __init__(self, device: torch.device) -> None:
         self.device = device
         self._module: Any = torch.get_device_module(device)
+        self._main = self._current = self._module.current_stream(device)
         self._side = self._module.Stream(device)
 
     def host_memory(self, nbytes: int) -> Tensor:
@@ -93,14 +94,18 @@ class Behind:
 
     def record(self) -> Event:
         event = self._module.Event()
-        event.record()
+        event.record(self._current)  # to ask for the current stream costs more than to record
         return _Recorded(event)
 
     @contextmanager
     def _beside(self) -> Iterator[None]:
-        self._side.wait_stream(self._module.current_stream())
+        self._side.wait_stream(self._main)
         with self._module.stream(self._side):
-            yield
+            self._current = self._side
+            try:
+                yield
+            finally:
+                self._current = self._main
 
     def side(self) -> AbstractContextManager[None]:
         return self._beside()

@@ -1,4 +1,4 @@
-"""Where media are read into: pinned memory that is used in turn, each time only after its copy to the device is done."""
+"""Where media are read into: pinned memory that is used in turn, each time after its copy to the device is done."""
 
 import math
 from collections.abc import Sequence

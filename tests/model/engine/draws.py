@@ -26,7 +26,8 @@ def apply_rules(logits: Tensor, rows: Sequence[Row]) -> None:
     """In place."""
     rules = Rules(logits.shape[1])
     for i, row in enumerate(rows):
-        rules.add(i, row)
+        if row.history is not None:
+            rules.add(i, row.sampling, row.history)
     apply(logits, _sent(rules, logits.device))
 
 

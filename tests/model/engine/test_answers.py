@@ -59,7 +59,7 @@ class Cache:
                 self._slots[target * SIZE : target * SIZE + SIZE] = self._slots[source * SIZE : source * SIZE + SIZE]
                 self.copied += 1
 
-    def _at(self, table: tuple[int, ...], i: int) -> object:
+    def _at(self, table: list[int], i: int) -> object:
         return self._slots[table[i // SIZE] * SIZE + i % SIZE]
 
     def _truth(self, key: Key, i: int) -> object:

@@ -90,6 +90,13 @@ def test_a_mixed_batch_draws_what_each_row_draws_alone() -> None:
     assert [token and token.id for token in backwards] == [token and token.id for token in together]
 
 
+def test_a_device_that_is_not_read_back_draws_the_same() -> None:
+    torch.manual_seed(7)
+    logits = (torch.randn(len(SETTINGS) * 8, VOCAB) * 3).bfloat16().float()
+    rows = [Row(sampling=params(seed=i, **SETTINGS[i % len(SETTINGS)]), position=i) for i in range(len(logits))]
+    assert sample(logits.clone(), rows, behind=True) == sample(logits, rows)
+
+
 def test_equal_logits_at_the_cut_are_kept_together() -> None:
     logits = torch.tensor([[2.0, 1.0, 1.0, 1.0, 0.0]]).repeat(400, 1)
     drawn = set(ids_of(logits, rows_of(logits, params(temperature=1.0, top_k=2))))

@@ -10,7 +10,7 @@ from model.staging.streams import Event
 
 
 class Late:
-    """Its memory is the host's, so that everything computes on the spot; `waits` counts, `side_fails` is raised once."""
+    """Its memory is the host's, so that all is computed on the spot; `waits` counts, `side_fails` is raised once."""
 
     behind = True
     device = torch.device("cpu")

@@ -13,8 +13,8 @@ pytestmark = pytest.mark.npu
 
 # F.gelu is the tanh approximation there; the other one is attention outside model/ops/npu.py.
 FORBIDDEN = {"aclnnGelu", "aclnnFlashAttentionScore"}
-# (copies to the device, copies from it, waits) of one step: nothing blocks, and the one wait is for the tokens. A picture
-# adds its pixels in, its embeddings out and the wait for its encoder.
+# (copies to the device, copies from it, waits) of one step: nothing blocks, and the one wait is for the tokens. A
+# picture adds its pixels in, its embeddings out and the wait for its encoder.
 COSTS = {
     "prefill": (1, 1, 1),
     "prefill, picture": (2, 2, 2),

@@ -1,4 +1,4 @@
-"""Staging over the real torch_npu, whose copies are late; and mistakes planted in it, each caught by a check beside it."""
+"""Staging over the real torch_npu, whose copies are late; and mistakes planted in it, each caught by a check."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -130,7 +130,7 @@ def _pageable(patch: pytest.MonkeyPatch) -> None:
 
 def _read_back(patch: pytest.MonkeyPatch) -> None:
     """Sampling asks the device whether the largest were enough of a vocabulary that has more."""
-    real = runner.sample
+    real = sampler.sample
     patch.setattr(sampler, "_PREFIX", 16)
     patch.setattr(runner, "sample", lambda *given, behind: real(*given, behind=False))
 
