@@ -119,7 +119,7 @@ class Ops(Protocol):
         """
 
     def graph_attention(self, block_tables: Tensor, block_size: int) -> GraphAttention:
-        """As plan_attention, for a graph of one new token each. NotImplementedError where there are no graphs.
+        """As plan_attention, for a graph of one new token each. RuntimeError where there are no graphs.
 
         block_tables: int32 [B, max_blocks], read at this place in every replay.
         """

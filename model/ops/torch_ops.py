@@ -82,7 +82,7 @@ class TorchOps:
         return plan_paged_attention(q_lens, kv_lens, block_tables, block_size, self.dtype)
 
     def graph_attention(self, block_tables: Tensor, block_size: int) -> GraphAttention:
-        raise NotImplementedError("graphs are captured on NPUs alone")
+        raise RuntimeError("graphs are captured on NPUs alone")
 
     def segment_attention(self, query: Tensor, key: Tensor, value: Tensor, lengths: Sequence[int]) -> Tensor:
         out = torch.empty_like(query)
