@@ -90,6 +90,7 @@ class EngineConfig(msgspec.Struct, frozen=True, kw_only=True):
     kv_cache_bytes: int | None = None
     kv_cache_share: float | None = None
     embedding_bytes: int = 1 * GIB
+    graphs: bool = True
     threads: int | None = None
     fits_threads: bool = False  # not a setting: one thread where `threads` of them are not faster
 

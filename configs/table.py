@@ -164,6 +164,10 @@ SETTINGS: tuple[Setting, ...] = (
         high=1 << 24, help="host memory for the encoder outputs of unfinished requests",
     ),
     Setting(
+        name="graphs", section="engine", field="graphs", kind="switch",
+        help="decode steps as graphs that are captured at start; on an npu alone, without effect elsewhere",
+    ),
+    Setting(
         name="threads", section="engine", field="threads", kind="int", low=1, high=1024,
         help="CPU threads of the engine; when absent by cores, affinity and CPU quota, as the table at start says",
     ),

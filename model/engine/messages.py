@@ -117,7 +117,7 @@ class EngineStats(msgspec.Struct, frozen=True, kw_only=True):
 class StepDone(msgspec.Struct, frozen=True, kw_only=True, tag=True):
     tokens: tuple[TokenEvent, ...]
     stats: EngineStats
-    seconds: dict[str, float]  # stage -> seconds: encode, prefill, decode, sample
+    seconds: dict[str, float]  # stage -> seconds: encode, prefill, decode, sample; host and graph_update are parts
     n_tokens: int = 0  # that went through the model: of prompts, and one of each answer
 
 
