@@ -31,7 +31,7 @@ from server.requests.model_card import ModelCard
 from server.requests.segments import Segments
 from server.requests.service import RequestService
 from server.threads import threads_here
-from shm import Owner, Pool, room, sweep
+from shm import Loading, Owner, Pool, room, sweep
 from tokenization.messages import FromWorker, StartWorker
 
 log = logging.getLogger("pixelferry")
@@ -65,11 +65,14 @@ class Server:
         self._metrics = Metrics(card.name, version())
         self._pool_bytes = pool_bytes
         self._segments = Segments(Pool(owner, pool_bytes), self._background)
-        self._workers = WorkerPool(config.workers, config.step_seconds, self._background, config.media)
+        self._workers = WorkerPool(
+            config.workers, config.step_seconds, self._background, config.media, wait_seconds=config.wait_seconds
+        )
         self._engine = EngineClient(
             config.engine.max_seqs,
             config.step_seconds,
             self._background,
+            wait_seconds=config.wait_seconds,
             on_media_read=self._segments.give_back,
             on_step=self._metrics.step,
         )
@@ -231,10 +234,11 @@ class Server:
         )
         return Supervisor(
             role,
-            lambda: launch(role, owned, receives),
+            lambda: launch(role, owned, receives | Loading),
             start,
             observer,
             pulse_seconds=self._config.pulse_seconds,
+            load_seconds=self._config.load_seconds,
             on_restart=lambda: self._metrics.restart(role),
         )
 

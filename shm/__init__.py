@@ -4,6 +4,7 @@ from shm.channel import AsyncChannel, Channel, ChannelClosed, ChannelError, chan
 from shm.client import Segment, create_shm, get_data_from_shm, release_shared_memory
 from shm.owner import Owner, OwnerError, SweepReport, default_root, private_root, room, sweep, sweep_if_last
 from shm.pool import NeverFits, Pool, PoolFull, PoolStats
+from shm.pulse import Loading, Pulse
 from shm.segment import (
     SegmentError,
     SegmentFull,
@@ -26,12 +27,14 @@ __all__ = [
     "Channel",
     "ChannelClosed",
     "ChannelError",
+    "Loading",
     "NeverFits",
     "Owner",
     "OwnerError",
     "Pool",
     "PoolFull",
     "PoolStats",
+    "Pulse",
     "Segment",
     "SegmentError",
     "SegmentFull",

@@ -21,7 +21,7 @@ import msgspec
 from configs.checkpoint import Checkpoint, CheckpointError
 from configs.serve import LogConfig
 from server.logs.setup import complain, complain_of_defect, set_up
-from shm import Channel, ChannelClosed, sweep, sweep_if_last
+from shm import Channel, ChannelClosed, Pulse, sweep, sweep_if_last
 
 HANGUP_SECONDS = 10.0
 SWEEP_AGAIN_FOR_SECONDS = 2.0
@@ -115,16 +115,18 @@ def wait_for_hangup(channel_fd: int, on_hangup: Callable[[], None]) -> None:
 
 def run_worker(channel_fd: int) -> None:
     """A tokenizer worker: never imports torch."""
-    from model.registry import family_of
-    from tokenization import worker
     from tokenization.messages import StartWorker, ToWorker
 
     channel: Channel[ToWorker] = Channel(channel_fd, ToWorker)
+    pulse = Pulse(channel)
+    from model.registry import family_of
+    from tokenization import worker
+
     start = channel.recv(None)
     assert isinstance(start, StartWorker)
     checkpoint = Checkpoint(Path(start.checkpoint))
     processor = family_of(checkpoint).host(checkpoint, start.media.max_pixels)
-    worker.run(channel, start, processor)
+    worker.run(channel, start, processor, pulse)
 
 
 def run_engine(channel_fd: int) -> None:
@@ -132,13 +134,15 @@ def run_engine(channel_fd: int) -> None:
     from model.engine.messages import StartEngine, ToEngine
 
     channel: Channel[ToEngine] = Channel(channel_fd, ToEngine)
+    pulse = Pulse(channel)
     start = channel.recv(None)
     assert isinstance(start, StartEngine)
     from model.device import DeviceError
     from model.engine import loop
 
     try:
-        loop.run(channel, start)
+        pulse.further()
+        loop.run(channel, start, pulse)
     except DeviceError as error:
         raise CheckpointError(str(error)) from None
 

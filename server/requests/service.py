@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from model.engine.messages import Generate
 from server.children.background import Background
 from server.children.engine_client import EngineClient, EngineDied, EngineFailed, Stream
+from server.children.gate import NobodyUp
 from server.children.worker_pool import Job, WorkerDied, WorkerPool, WorkerSlot
 from server.metrics import Metrics, Stopwatch
 from server.requests.admission import Admission
@@ -158,6 +159,8 @@ class RequestService:
                 slot, job = await self._begin(request, count_only)
                 resources.jobs.append((slot, job))
                 return await self._converse(slot, job, request, resources)
+            except NobodyUp:
+                raise unavailable("no worker came up in time", "workers_down", retry_after=10) from None
             except WorkerDied:
                 log.warning("%s: its worker ended", request.id)
                 if resources.leased:  # the writer is reaped, so its leases can be lent again at once
@@ -237,6 +240,8 @@ class RequestService:
                             self.engine.drop(stream, delta.index)
                     await emit(generate.prepared, delta)
                     watch.delivered()
+        except NobodyUp:
+            raise unavailable("the engine did not come up in time", "engine_down", retry_after=10) from None
         except EngineDied:
             raise unavailable("the engine ended while it answered this request", "engine_died") from None
         except EngineFailed as error:
@@ -252,7 +257,7 @@ class RequestService:
             slot, job = await self.workers.draw(drawing_of(request.id, request.chat, boxes))
             resources.jobs.append((slot, job))
             drawn = await job.next()
-        except WorkerDied:
+        except (NobodyUp, WorkerDied):
             return not_drawn(request.id, None)
         return drawn if isinstance(drawn, Drawn) else not_drawn(request.id, drawn)
 
