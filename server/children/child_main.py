@@ -28,6 +28,10 @@ SWEEP_AGAIN_FOR_SECONDS = 2.0
 DYING_SECONDS = 0.2  # how long a dead server may still look like this process's parent
 SWEEP_AGAIN_SECONDS = 0.03
 PR_SET_PDEATHSIG = 1  # of prctl(2)
+# The server alone decides about an end, also when an init system signals every process: it drains. A stopped child that
+# the server's death continues is hung up before, and has yet to sweep. A terminal that stops whoever writes to it in
+# the background (stty tostop) must not stop the log.
+IGNORED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGTTOU)
 REFUSED = 1  # the exit code of a child that said why it cannot start
 
 
@@ -37,8 +41,7 @@ def main(argv: list[str]) -> int:
     role, channel_fd, lock_fd, root, owner_name = argv[0], int(argv[1]), int(argv[2]), Path(argv[3]), argv[4]
     log = msgspec.convert({"level": argv[5], "format": argv[6]}, LogConfig)
     set_up(log, role)
-    # The server alone decides about an end, also when a terminal or an init system signals the whole group: it drains.
-    for number in (signal.SIGINT, signal.SIGTERM):
+    for number in IGNORED:
         signal.signal(number, signal.SIG_IGN)
     faulthandler.enable()
     os.set_inheritable(lock_fd, False)

@@ -88,6 +88,8 @@ def launcher(script: str) -> Callable[[], Child]:
 def keep(
     script: str,
     scenario: Callable[[Supervisor, ObserverDouble, "asyncio.Task[None]"], Coroutine[Any, Any, None]],
+    *,
+    pulse_seconds: float = 0.6,
     load_seconds: float = 60.0,
 ) -> list[str]:
     """Run a scenario with a supervisor of children that run `script`; what the observer was told."""
@@ -101,7 +103,7 @@ def keep(
             launcher(script),
             start,
             observer,
-            pulse_seconds=0.6,
+            pulse_seconds=pulse_seconds,
             load_seconds=load_seconds,
             on_restart=lambda: restarts.append(1),
         )
@@ -187,7 +189,7 @@ def test_one_that_gets_no_further_with_loading_is_killed(caplog: pytest.LogCaptu
         with pytest.raises(StartFailed, match="the worker could not start: SIGKILL"):
             await asyncio.wait_for(task, 20)
 
-    assert keep(STUCK, scenario, load_seconds=1.0) == ["started", "down", "lost"]
+    assert keep(STUCK, scenario, pulse_seconds=30.0, load_seconds=1.0) == ["started", "down", "lost"]
     assert "no further for" in caplog.text
 
 
