@@ -101,7 +101,7 @@ def _answer(
         return failed("cancelled", "the request ended while it was prepared")
     except SegmentError as error:  # most often the request has ended, and its leases with it
         _log.warning("request %s: %s", job.request_id, error)
-        return failed("internal", "the shared memory of this request could not be written")
+        return failed("internal", "the shared memory of this request could not be written", code="media_unavailable")
     except ChannelClosed:
         raise
     except Exception:  # noqa: BLE001 - a process main: one job's trouble must not end the others

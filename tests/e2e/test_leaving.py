@@ -154,7 +154,7 @@ def test_a_segment_deleted_before_prefill_fails_its_request_alone(start: Start) 
         (server.root / segments[0]).unlink()
         os.kill(server.children("engine")[0], signal.SIGKILL)  # ends the long stream
         stream.ended()
-        assert answer.result().status_code == 500
+        assert answer.result().status_code == 503
         error = answer.result().json()["error"]
         assert error["code"] == "media_unavailable" and segments[0] not in answer.result().text
         assert other.result().status_code == 200
