@@ -1,5 +1,6 @@
 """What a process of ours logs to stderr: the same lines from the server, its workers and its engine."""
 
+import asyncio
 import logging
 import os
 import sys
@@ -43,7 +44,13 @@ def set_up(config: LogConfig, process: str) -> None:
     logging.getLogger(ACCESS).setLevel(logging.NOTSET if config.access else max(logging.WARNING, log.level))
     # What it warns of names no client and comes as often as a client likes: server/http/protocol.py says it instead.
     logging.getLogger("uvicorn").setLevel(logging.ERROR)
+    logging.getLogger("uvicorn.error").addFilter(not_cut_off)
     logging.captureWarnings(True)
+
+
+def not_cut_off(record: logging.LogRecord) -> bool:
+    """False for the trace of a request that the server's end cuts off: its access line says that."""
+    return not (record.exc_info and isinstance(record.exc_info[1], asyncio.CancelledError))
 
 
 def tell(text: str) -> None:
