@@ -113,4 +113,6 @@ class ServeConfig(msgspec.Struct, frozen=True, kw_only=True):
     log: LogConfig = LogConfig()
     workers: int = 2
     pulse_seconds: float = 20.0
+    load_seconds: float = 600.0
+    wait_seconds: float = 60.0
     step_seconds: float = 60.0
