@@ -87,6 +87,11 @@ def describe(config: ServeConfig, card: ModelCard, root: Path, pool_bytes: int, 
                     *_longest(config.media, card),
                     ("--max-body-mib", size(config.http.max_body_bytes) + " of one request body"),
                     ("--max-inflight-mib", size(config.http.max_inflight_bytes) + " of all request bodies"),
+                    (
+                        "--max-unread-mib",
+                        size(config.http.max_unread_bytes) + " of answers that clients have not taken",
+                    ),
+                    ("--max-connections", f"{config.http.max_connections} open connections"),
                 ],
             ),
         ]
