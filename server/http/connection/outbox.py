@@ -5,6 +5,9 @@ costs is bytes in its outbox, which lie in no other place.
 """
 
 import asyncio
+import fcntl
+import struct
+import termios
 from collections import deque
 from collections.abc import Callable
 from typing import Any
@@ -67,6 +70,7 @@ class Outbox(asyncio.Transport):
         self._pieces: deque[memoryview] = deque()
         self._kept = 0  # bytes of those
         self._below = 0  # bytes that the transport itself kept when it was last looked at
+        self._behind = 0  # and those that the kernel kept
         self._full = False  # the kernel takes no more now
         self._ending = False
         transport.set_write_buffer_limits(high=1)  # it says so at the first byte that is not taken
@@ -85,6 +89,7 @@ class Outbox(asyncio.Transport):
     def pause_writing(self) -> None:
         """The transport keeps bytes itself."""
         self._full, self._below = True, self._transport.get_write_buffer_size()
+        self._behind = self._in_kernel()
         self._unread.wait(self)
         self._unread.add(self._below)
 
@@ -97,11 +102,15 @@ class Outbox(asyncio.Transport):
         self._pump()
 
     def moved(self) -> bool:
-        """Whether the client has taken anything of what the transport keeps since this was asked, or it was paused."""
-        now = self._transport.get_write_buffer_size()
-        gone, self._below = self._below - now, now
-        self._unread.remove(gone)
-        return gone > 0
+        """Whether the client has taken anything since this was asked, or since the transport began to keep bytes.
+
+        The kernel asks for more only once a third of its own buffer is free: what it holds must be looked at, too.
+        """
+        below, behind = self._transport.get_write_buffer_size(), self._in_kernel()
+        moved = below + behind < self._below + self._behind
+        self._unread.remove(self._below - below)
+        self._below, self._behind = below, behind
+        return moved
 
     def close(self) -> None:
         """As soon as the client has taken everything; until then nothing more is read from it or written to it."""
@@ -140,6 +149,11 @@ class Outbox(asyncio.Transport):
         if not self._ending:
             self._transport.resume_reading()
 
+    def _in_kernel(self) -> int:
+        """Bytes that the client's side has not confirmed."""
+        sock = self._transport.get_extra_info("socket")
+        return 0 if sock is None else struct.unpack("i", fcntl.ioctl(sock.fileno(), termios.TIOCOUTQ, bytes(4)))[0]
+
     def _pump(self) -> None:
         while self._pieces and not self._full:
             piece = self._pieces.popleft()
@@ -148,5 +162,5 @@ class Outbox(asyncio.Transport):
             self._kept -= len(piece[:PIECE])
             self._unread.remove(len(piece[:PIECE]))
             self._transport.write(piece[:PIECE])
-        if self._ending and not self._pieces:
-            self._transport.close()
+        if self._ending and not self._pieces:  # later: the transport may be in the middle of telling us
+            asyncio.get_running_loop().call_soon(self._transport.close)

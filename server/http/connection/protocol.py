@@ -33,6 +33,7 @@ class Protocol(HttpToolsProtocol):
         self._bound = bound
         self._max_head = connections.config.max_head_bytes
         self._framing = 0  # bytes in a row that belong to no body: a head, a chunk's length, trailers
+        self._in_head = False
         self._fits = True
         self._arrival: Arrival | None = None  # of the body that comes
 
@@ -71,11 +72,11 @@ class Protocol(HttpToolsProtocol):
 
     def on_message_begin(self) -> None:
         super().on_message_begin()
-        self._framing = 0
+        self._in_head = True
         self.scope["state"][RECEIVED] = time.monotonic()  # its task begins later, after whatever else is ready to run
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        if self._arrival is None:  # what follows a body is no header
+        if self._in_head:  # what follows a body is no header
             super().on_header(name, value)
 
     def on_headers_complete(self) -> None:
@@ -86,6 +87,7 @@ class Protocol(HttpToolsProtocol):
             arrival.refusal = unavailable("this server has as many connections as it takes", "connections_full")
         self.scope["state"][ARRIVAL] = arrival
         super().on_headers_complete()
+        self._in_head = False
         self._framing = 0
         self.cycle.keep_alive = self.cycle.keep_alive and self._fits
 
@@ -102,6 +104,7 @@ class Protocol(HttpToolsProtocol):
         if self._arrival is not None:
             self._arrival.whole = True
             self._arrival = None
+        self._framing = 0
         self._of_server.sent(self)
         super().on_message_complete()
         self._rest_if_done()
@@ -122,7 +125,7 @@ class Protocol(HttpToolsProtocol):
         self._outbox.abort()
 
     def head_overdue(self) -> None:
-        if self._framing:
+        if self._in_head:
             self._turn_away(timed_out("the head of the request did not come in time", "head_timeout"))
         else:
             self._metrics.reject("head_timeout")

@@ -9,9 +9,9 @@ import pytest
 import uvicorn
 
 from configs.serve import HttpConfig
-from server.http.middleware.envelope import Envelope
 from server.http.connection.connections import Connections
 from server.http.connection.protocol import LINES, Protocols
+from server.http.middleware.envelope import Envelope
 from server.metrics import MALFORMED, Metrics
 
 
