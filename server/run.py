@@ -23,7 +23,7 @@ from server.children.worker_pool import WorkerPool
 from server.descriptors import connections_at_once, raise_descriptor_limit
 from server.http.app import create_app
 from server.http.connection.connections import Connections
-from server.http.connection.http_server import ACCEPTED_AT_ONCE, HttpServer
+from server.http.connection.http_server import HttpServer
 from server.http.connection.protocol import Protocols
 from server.http.middleware.body_limits import BodyBudget
 from server.http.middleware.keys import ApiKeys
@@ -203,7 +203,6 @@ class Server:
                 timeout_graceful_shutdown=LAST_BYTES_SECONDS,
                 ssl_certfile=config.ssl_certfile,
                 ssl_keyfile=config.ssl_keyfile,
-                backlog=ACCEPTED_AT_ONCE,
             ),
             self._connections,
         )

@@ -18,6 +18,7 @@ class HttpServer(uvicorn.Server):
     """uvicorn without its signal handlers: what a signal means is decided by whoever runs it."""
 
     def __init__(self, config: uvicorn.Config, connections: Connections) -> None:
+        config.backlog = ACCEPTED_AT_ONCE  # asyncio's number of connections in a row, too
         super().__init__(config)
         self._connections = connections
 
@@ -26,7 +27,6 @@ class HttpServer(uvicorn.Server):
         yield
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        """The configured backlog is asyncio's number of connections that it accepts in a row, too."""
         await super().startup(sockets)
         for sock in sockets or []:
             sock.listen(BACKLOG)

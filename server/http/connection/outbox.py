@@ -100,6 +100,8 @@ class Outbox(asyncio.Transport):
         self._below = 0
         self._unread.forget(self)
         self._pump()
+        if self._ending and not self._pieces:  # later: the transport is in the middle of telling us
+            asyncio.get_running_loop().call_soon(self._transport.close)
 
     def moved(self) -> bool:
         """Whether the client has taken anything since this was asked, or since the transport began to keep bytes.
@@ -162,5 +164,3 @@ class Outbox(asyncio.Transport):
             self._kept -= len(piece[:PIECE])
             self._unread.remove(len(piece[:PIECE]))
             self._transport.write(piece[:PIECE])
-        if self._ending and not self._pieces:  # later: the transport may be in the middle of telling us
-            asyncio.get_running_loop().call_soon(self._transport.close)

@@ -125,6 +125,7 @@ class Serving:
     def __init__(self, config: HttpConfig, port: int, connections: Counted, app: App, metrics: Metrics) -> None:
         self.config, self.port, self.connections, self.app, self.metrics = config, port, connections, app, metrics
         self.budget = BodyBudget(config.max_inflight_bytes)
+        self.server: HttpServer
         self._clients: list[Client] = []
 
     @property
@@ -178,7 +179,7 @@ async def _running(config: HttpConfig, max_body: int) -> AsyncIterator[Serving]:
         whole: Any = Envelope(BodyLimits(app, max_body, serving.budget), metrics)
         make: Any = Protocols(connections, metrics)
         uvicorn_config = uvicorn.Config(whole, http=make, lifespan="off", log_config=None, ws="none", loop="none")
-        server = HttpServer(uvicorn_config, connections)
+        server = serving.server = HttpServer(uvicorn_config, connections)
         task = asyncio.create_task(server.serve(sockets=[sock]))
         await until(lambda: server.started)
         try:

@@ -45,9 +45,8 @@ def spoken(metrics: Metrics, *connections: bytes, app: Any = app, busy: float = 
     """What connections that begin with these bytes are answered; the loop is busy for so long once it has read them."""
 
     async def scenario() -> list[Transport]:
-        config = uvicorn.Config(
-            app, http=Protocols(Connections(HttpConfig()), metrics), lifespan="off", log_config=None, ws="none"
-        )  # type: ignore[arg-type]
+        protocols: Any = Protocols(Connections(HttpConfig()), metrics)
+        config = uvicorn.Config(app, http=protocols, lifespan="off", log_config=None, ws="none")
         config.load()
         state = uvicorn.server.ServerState()
         make: Any = config.http_protocol_class
