@@ -103,6 +103,11 @@ class Outbox(asyncio.Transport):
         if self._ending and not self._pieces:  # later: the transport is in the middle of telling us
             asyncio.get_running_loop().call_soon(self._transport.close)
 
+    @property
+    def held(self) -> int:
+        """Bytes that the kernel has not taken."""
+        return self._kept + self._below
+
     def moved(self) -> bool:
         """Whether the client has taken anything since this was asked, or since the transport began to keep bytes.
 
@@ -134,7 +139,7 @@ class Outbox(asyncio.Transport):
         """Nothing of it will ever be taken."""
         self._ending = True
         self._unread.forget(self)
-        self._unread.remove(self._kept + self._below)
+        self._unread.remove(self.held)
         self._kept = self._below = 0
         self._pieces.clear()
 

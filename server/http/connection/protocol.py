@@ -34,6 +34,7 @@ class Protocol(HttpToolsProtocol):
         self._max_head = connections.config.max_head_bytes
         self._framing = 0  # bytes in a row that belong to no body: a head, a chunk's length, trailers
         self._in_head = False
+        self._holds_back = False
         self._fits = True
         self._arrival: Arrival | None = None  # of the body that comes
 
@@ -55,6 +56,8 @@ class Protocol(HttpToolsProtocol):
 
     def resume_writing(self) -> None:
         self._outbox.resume_writing()
+        if self._holds_back:
+            self.on_response_complete()
 
     def data_received(self, data: bytes) -> None:
         self._of_server.spoke(self)
@@ -110,12 +113,18 @@ class Protocol(HttpToolsProtocol):
         self._rest_if_done()
 
     def on_response_complete(self) -> None:
+        """Nothing further is read, or answered, before the client has taken this answer."""
+        if self._outbox.held and not self.transport.is_closing():
+            self._holds_back = True
+            self.flow.pause_reading()
+            return
+        self._holds_back = False
         super().on_response_complete()
         self._rest_if_done()
 
     def _rest_if_done(self) -> None:
         done = self._arrival is None and self.cycle is not None and self.cycle.response_complete
-        if done and not self.transport.is_closing():
+        if done and not self._holds_back and not self.transport.is_closing():
             self._of_server.rest(self)
 
     # ---- what all connections of a server tell this one

@@ -97,7 +97,7 @@ class Client:
         length = int(head.lower().partition(b"content-length: ")[2].partition(b"\r\n")[0])
         got = len(body)
         while got < length:
-            more = await self.hear()
+            more = await self.hear(min(1 << 16, length - got))
             assert more, f"closed after {got} of {length} bytes"
             got, body = got + len(more), (body + more)[:4096]
         return int(head.split()[1]), json.loads(body) if body[:1] == b"{" else got

@@ -273,6 +273,27 @@ def test_a_connection_that_is_to_close_says_everything_first() -> None:
     serve(scenario)
 
 
+def test_further_requests_wait_until_an_answer_is_taken() -> None:
+    """Whether they came with the first one or later: a connection holds one unread answer."""
+
+    async def scenario(s: Serving) -> None:
+        asked = b"GET /length/8000000 HTTP/1.1\r\nhost: a\r\n\r\n"
+        client = await s.client(asked * 3)
+        await until(lambda: s.app.ended)
+        await client.say(asked)
+        await settled()
+        assert len(s.app.ended) == 1
+        for _ in range(4):
+            n = len(s.app.ended)
+            assert await client.answer() == (200, 8_000_000)
+            await settled()
+            assert len(s.app.ended) == min(4, n + 1)
+        await client.say(GET)
+        assert await client.answer() == (200, 2)
+
+    serve(scenario)
+
+
 def test_a_client_that_leaves_leaves_nothing() -> None:
     async def scenario(s: Serving) -> None:
         client = await unread_stream(s)
