@@ -22,7 +22,7 @@ from pathlib import Path
 import httpx
 
 READY = "Pixelferry ready on "
-FLAGS = ["--port", "0", "--device", "cpu", "--kv-cache-mib", "64", "--threads", "1", "--no-access-log"]
+FLAGS = ["--port", "0", "--device", "cpu", "--kv-cache-mib", "64", "--threads", "1", "--log-level", "error"]
 STREAMS = 4
 
 
@@ -95,11 +95,8 @@ def main() -> None:
                     run(url, n)
                     if number:  # the first round warms up
                         took[tree, name].append(1e6 * (loop_seconds(pid) - before) / n)
-    for tree in servers:
-        cells = (
-            f"{name} {statistics.median(took[tree, name]):7.1f} (+- {spread(took[tree, name]):.1f})" for name in work
-        )
-        print(f"{tree}: {', '.join(cells)}")
+    for (tree, name), values in took.items():
+        print(f"{tree}: {name:<5} {statistics.median(values):7.1f} (+- {spread(values):.1f})")
 
 
 def spread(values: list[float]) -> float:

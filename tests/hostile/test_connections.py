@@ -35,7 +35,7 @@ def test_row_1_connections_that_send_nothing(start: Start, held: Held) -> None:
 
 
 def test_row_3_streams_that_nobody_reads(start: Start, held: Held) -> None:
-    parameters = {**GREEDY, "max_tokens": 400, "n": 8, "logprobs": True, "top_logprobs": 20}
+    parameters = {**GREEDY, "max_tokens": 1500, "n": 2, "logprobs": True, "top_logprobs": 20}
     asked = posted("/chat", {"inputs": [{"text": "Hi"}], "parameters": parameters, "stream": True})
 
     @contextlib.contextmanager
@@ -48,7 +48,7 @@ def test_row_3_streams_that_nobody_reads(start: Start, held: Held) -> None:
         with crowd(4, join, reads=False):
             yield
 
-    with start("--max-requests", "6") as server:
+    with start("--max-requests", "8") as server:
         held(server, Attack(name="row 3 unread streams", go=go, memory_bytes=BASE + 256 * MIB))
 
 
@@ -71,7 +71,7 @@ def test_row_3_bodies_that_stop(start: Start, held: Held) -> None:
 
 def test_row_4_answers_that_nobody_reads(start: Start, held: Held) -> None:
     """Whole ones: each is some megabytes of log-probabilities, and the unread ones are more than the bound."""
-    parameters = {**GREEDY, "max_tokens": 250, "n": 8, "logprobs": True, "top_logprobs": 20}
+    parameters = {**GREEDY, "max_tokens": 1000, "n": 2, "logprobs": True, "top_logprobs": 20}
     asked = posted("/chat", {"inputs": [{"text": "Hi"}], "parameters": parameters})
 
     @contextlib.contextmanager
@@ -84,7 +84,7 @@ def test_row_4_answers_that_nobody_reads(start: Start, held: Held) -> None:
                     sock = connected(server.url, receive_buffer=2048)
                     stack.callback(sock.close)
                     say(sock, asked)
-                    over.wait(2.0)
+                    over.wait(10.0)
 
         thread = threading.Thread(target=flood)
         thread.start()
@@ -94,8 +94,8 @@ def test_row_4_answers_that_nobody_reads(start: Start, held: Held) -> None:
             over.set()
             thread.join()
 
-    with start("--max-unread-mib", "16") as server:
-        held(server, Attack(name="row 4 unread answers", go=go, memory_bytes=BASE + 16 * MIB + 64 * MIB))
+    with start("--max-unread-mib", "2") as server:
+        held(server, Attack(name="row 4 unread answers", go=go, memory_bytes=BASE))
 
 
 def test_row_5_heads_without_an_end(start: Start, held: Held) -> None:
