@@ -43,8 +43,8 @@ SETTINGS: tuple[Setting, ...] = (
     ),
     Setting(
         name="max_connections", section="http", field="max_connections", kind="int", low=1, high=1 << 20,
-        help="open connections, fewer where the hard limit of open files leaves fewer; a new one takes the place of the "
-        "one that has asked for nothing for longest, and is a 503 when all are busy",
+        help="open connections, fewer where the hard limit of open files leaves fewer; a new one takes the place of "
+        "the one that has asked for nothing for longest, and is a 503 when all are busy",
     ),
     Setting(
         name="receive_seconds", section="http", field="receive_seconds", kind="float", unit="seconds", low=1, high=3600,
