@@ -61,12 +61,11 @@ class Protocol(HttpToolsProtocol):
 
     def data_received(self, data: bytes) -> None:
         self._of_server.spoke(self)
-        rest = memoryview(data)
-        while rest and not self.transport.is_closing():
-            piece = rest[: self._max_head - self._framing]
-            rest = rest[len(piece) :]
+        while data and not self.transport.is_closing():
+            room = self._max_head - self._framing
+            piece, data = (data, b"") if len(data) <= room else (data[:room], data[room:])
             self._framing += len(piece)
-            super().data_received(bytes(piece))
+            super().data_received(piece)
             self._framing = max(0, self._framing)
             if self._framing >= self._max_head:
                 self._turn_away(head_too_large(self._max_head))

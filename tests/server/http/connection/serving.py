@@ -51,7 +51,9 @@ class App:
             return
         head = [] if what == "stream" else [(b"content-length", b"%d" % n)]
         await send({"type": "http.response.start", "status": 200, "headers": head})
-        for _ in range(n if what == "stream" else 0):
+        for i in range(n if what == "stream" else 0):
+            if i % 100 == 0:
+                await asyncio.sleep(0)  # as where tokens come one by one
             await send({"type": "http.response.body", "body": CHUNK, "more_body": True})
         await send({"type": "http.response.body", "body": b"" if what == "stream" else b"y" * n})
         self.ended.append(scope["path"])
@@ -178,7 +180,9 @@ async def _running(config: HttpConfig, max_body: int) -> AsyncIterator[Serving]:
         serving = Serving(config, sock.getsockname()[1], connections, app, metrics)
         whole: Any = Envelope(BodyLimits(app, max_body, serving.budget), metrics)
         make: Any = Protocols(connections, metrics)
-        uvicorn_config = uvicorn.Config(whole, http=make, lifespan="off", log_config=None, ws="none", loop="none")
+        uvicorn_config = uvicorn.Config(
+            whole, http=make, lifespan="off", log_config=None, ws="none", loop="none", timeout_keep_alive=600
+        )
         server = serving.server = HttpServer(uvicorn_config, connections)
         task = asyncio.create_task(server.serve(sockets=[sock]))
         await until(lambda: server.started)
