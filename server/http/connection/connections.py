@@ -23,9 +23,9 @@ class Bounded(Protocol):
 class Connections:
     """Whoever asks for something keeps its place. A silent connection gives way to a new one, the oldest first."""
 
-    def __init__(self, config: HttpConfig) -> None:
+    def __init__(self, config: HttpConfig, clock: Clock | None = None) -> None:
         self.config = config
-        self.clock = Clock()
+        self.clock = clock or Clock()
         self.unread = Unread(config.max_unread_bytes, config.send_seconds, self.clock)
         self.n = 0
         self._heads: dict[Bounded, float] = {}  # owe a head: by when it must be whole, in that order

@@ -14,6 +14,7 @@ from typing import Any
 import uvicorn
 
 from configs.serve import HttpConfig
+from server.http.connection.clock import Clock
 from server.http.connection.connections import Bounded, Connections
 from server.http.connection.http_server import HttpServer
 from server.http.connection.protocol import Protocols
@@ -175,7 +176,7 @@ async def settled() -> None:
 
 @contextlib.asynccontextmanager
 async def _running(config: HttpConfig, max_body: int) -> AsyncIterator[Serving]:
-    metrics, connections, app = Metrics("tiny", "1"), Counted(config), App()
+    metrics, connections, app = Metrics("tiny", "1"), Counted(config, Clock(lambda: 0.0)), App()
     with socket.create_server(("127.0.0.1", 0), backlog=2048) as sock:
         serving = Serving(config, sock.getsockname()[1], connections, app, metrics)
         whole: Any = Envelope(BodyLimits(app, max_body, serving.budget), metrics)
