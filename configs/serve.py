@@ -43,6 +43,13 @@ class HttpConfig(msgspec.Struct, frozen=True, kw_only=True):
     port: int = 8000
     max_body_bytes: int = 64 * MIB
     max_inflight_bytes: int = 1 * GIB
+    max_head_bytes: int = 64 * KIB
+    max_unread_bytes: int = 256 * MIB
+    max_connections: int = 8192
+    receive_seconds: float = 30.0
+    receive_rate: int = 8 * KIB  # bytes a second
+    body_seconds: float = 300.0
+    send_seconds: float = 60.0
     max_requests: int = 768
     max_n: int = 8
     drain_seconds: float = 30.0

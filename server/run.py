@@ -5,7 +5,7 @@ import contextlib
 import logging
 import signal
 import socket
-from collections.abc import Iterator
+import time
 from pathlib import Path
 from typing import Any
 
@@ -20,11 +20,14 @@ from server.children.engine_client import EngineClient
 from server.children.processes import END_SECONDS, Ownership, Role, launch
 from server.children.supervisor import ChildObserver, Supervisor
 from server.children.worker_pool import WorkerPool
+from server.descriptors import connections_at_once, raise_descriptor_limit
 from server.housekeeping import Housekeeping
 from server.http.app import create_app
+from server.http.connection.connections import Connections
+from server.http.connection.http_server import HttpServer
+from server.http.connection.protocol import Protocols
 from server.http.middleware.body_limits import BodyBudget
 from server.http.middleware.keys import ApiKeys
-from server.http.protocol import Protocols
 from server.listening import check_temporary_directory, check_tls, exposed, keys_of, listen, scheme_of, url_in, url_of
 from server.logs.setup import tell
 from server.metrics import Metrics
@@ -46,14 +49,6 @@ OPEN_TO_ALL = (
 )
 LET_GO_SECONDS = 1.0  # for requests that are ended, to give their memory back
 LAST_BYTES_SECONDS = 2  # for answers that are complete and not yet sent
-
-
-class HttpServer(uvicorn.Server):
-    """uvicorn without its signal handlers: what a signal means is decided here."""
-
-    @contextlib.contextmanager
-    def capture_signals(self) -> Iterator[None]:
-        yield
 
 
 class Server:
@@ -91,6 +86,8 @@ class Server:
             *(self._worker_supervisor(slot) for slot in self._workers.slots),
             self._engine_supervisor(),
         ]
+        self._connections = Connections(config.http)
+        self._metrics.look_at_connections(lambda: self._connections.n, lambda: self._connections.unread.total)
         self._stop = asyncio.Event()
         self._stop_now = asyncio.Event()
 
@@ -147,7 +144,10 @@ class Server:
         drained.cancel()
 
     async def _drain(self, http: HttpServer, serving: "asyncio.Task[None]") -> None:
+        ends = time.monotonic() + self._drain_seconds
         await self._service.admission.drain(self._drain_seconds)
+        with contextlib.suppress(asyncio.TimeoutError):  # slow readers have what is left of the time
+            await asyncio.wait_for(self._connections.unread.drained(), max(0.0, ends - time.monotonic()))
         http.should_exit = True
         await asyncio.wait({serving}, timeout=LAST_BYTES_SECONDS + 1)
         with contextlib.suppress(asyncio.TimeoutError):
@@ -183,7 +183,7 @@ class Server:
             uvicorn.Config(
                 app,
                 loop="none",
-                http=Protocols(self._metrics),  # type: ignore[arg-type]  # uvicorn calls it as it would a class
+                http=Protocols(self._connections, self._metrics),  # type: ignore[arg-type]  # uvicorn calls it as it would a class
                 ws="none",
                 lifespan="off",
                 log_config=None,
@@ -193,7 +193,8 @@ class Server:
                 timeout_graceful_shutdown=LAST_BYTES_SECONDS,
                 ssl_certfile=config.ssl_certfile,
                 ssl_keyfile=config.ssl_keyfile,
-            )
+            ),
+            self._connections,
         )
 
     def _worker_supervisor(self, observer: ChildObserver) -> Supervisor:
@@ -257,7 +258,9 @@ async def serve(config: ServeConfig, card: ModelCard, root: Path) -> None:
             engine = msgspec.structs.replace(
                 config.engine, threads=threads.n, fits_threads=config.engine.threads is None
             )
-            config = msgspec.structs.replace(config, engine=engine)
+            most = connections_at_once(config, raise_descriptor_limit())
+            http = msgspec.structs.replace(config.http, max_connections=most)
+            config = msgspec.structs.replace(config, engine=engine, http=http)
             tell(describe(config, card, root, pool_bytes, threads))
             if keys is None and exposed(sock):
                 log.warning(OPEN_TO_ALL, config.http.host)

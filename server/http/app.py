@@ -226,7 +226,10 @@ def require_model(service: RequestService, name: str | None) -> None:
 async def refresh(service: RequestService, bodies: BodyBudget) -> None:
     metrics = service.metrics
     metrics.set_engine(service.engine.stats if service.engine.up else None)
-    metrics.set_pool(await service.segments.stats())
+    try:
+        metrics.set_pool(await service.segments.stats())
+    except OSError as error:  # no descriptor left now: the rest is worth more than a 500
+        log.error("the shared memory could not be looked at: %s", error.strerror)
     metrics.set_server(
         waiting=[("worker", service.workers.n_waiting), ("place", service.engine.n_waiting)],
         up=[("worker", service.workers.n_up), ("engine", int(service.engine.up))],

@@ -72,10 +72,12 @@ def start(tiny_model: Path, shm_root: Path, tmp_path_factory: pytest.TempPathFac
     """start(*flags) -> a server with a root of its own, of which nothing must be left in the end."""
 
     @contextmanager
-    def start(*flags: str, root: Path | None = None, wait: bool = True) -> Iterator[RunningServer]:
+    def start(
+        *flags: str, root: Path | None = None, wait: bool = True, open_files: int | None = None
+    ) -> Iterator[RunningServer]:
         logs = tmp_path_factory.mktemp("own")
         own = root or shm_root.with_name(f"{shm_root.name}-{logs.name}")
-        with running(tiny_model, own, logs, *flags, wait=wait) as server:
+        with running(tiny_model, own, logs, *flags, wait=wait, open_files=open_files) as server:
             yield server
         assert not own.exists(), f"left: {sorted(path.name for path in own.iterdir())}"
 

@@ -16,10 +16,12 @@ from server.requests.refusal import (
     Kind,
     Refusal,
     body_too_large,
+    head_too_large,
     internal,
     invalid_request,
     not_found,
     overloaded,
+    timed_out,
     unauthorized,
     unavailable,
 )
@@ -29,7 +31,9 @@ CLIENTS: list[tuple[Refusal, int, str]] = [
     (invalid_request("no", "messages[0]", "odd"), 400, "invalid_request_error"),
     (unauthorized("no"), 401, "invalid_request_error"),
     (not_found("no", "model", "model_not_found"), 404, "invalid_request_error"),
+    (timed_out("no", "body_timeout"), 408, "invalid_request_error"),
     (body_too_large(3), 413, "invalid_request_error"),
+    (head_too_large(3), 431, "invalid_request_error"),
     (overloaded("no", "queue_full"), 429, "rate_limit_error"),
 ]
 OURS: list[tuple[Refusal, int, str]] = [
