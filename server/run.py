@@ -6,6 +6,7 @@ import logging
 import signal
 import socket
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +25,17 @@ from server.http.app import create_app
 from server.http.middleware.body_limits import BodyBudget
 from server.http.middleware.keys import ApiKeys
 from server.http.protocol import Protocols
-from server.listening import check_temporary_directory, check_tls, exposed, keys_of, listen, scheme_of, url_in, url_of
+from server.listening import (
+    check_temporary_directory,
+    check_tls,
+    exposed,
+    hosts_of,
+    keys_of,
+    listen,
+    scheme_of,
+    url_in,
+    url_of,
+)
 from server.metrics import Metrics
 from server.report import describe, describe_engine
 from server.requests.model_card import ModelCard
@@ -91,7 +102,7 @@ class Server:
 
     async def run(self, sock: socket.socket) -> None:
         """Serve on a listening socket until a signal comes. Raises StartFailed, and whatever a part of ours died of."""
-        http = self._http()
+        http = self._http(sock)
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self._on_signal)
@@ -176,11 +187,11 @@ class Server:
                 log.info("swept %d dead owners: %d segments, %d bytes", report.owners, report.segments, report.bytes)
             await asyncio.sleep(SWEEP_SECONDS)
 
-    def _http(self) -> HttpServer:
+    def _http(self, sock: socket.socket) -> HttpServer:
         config = self._config.http
         app = create_app(
             self._service, config.max_body_bytes, BodyBudget(config.max_inflight_bytes), version=version(),
-            keys=self._keys, origins=config.allowed_origins, root_path=config.root_path,
+            keys=self._keys, origins=config.allowed_origins, hosts=hosts_of(config, sock), root_path=config.root_path,
         )  # fmt: skip
         return HttpServer(
             uvicorn.Config(
@@ -258,6 +269,8 @@ async def serve(config: ServeConfig, card: ModelCard, root: Path) -> None:
             )
             config = msgspec.structs.replace(config, engine=engine)
             print(describe(config, card, root, pool_bytes, threads), flush=True)
+            if exposed(sock) and not config.http.show_model_root:
+                card = replace(card, root=card.name)  # no path of this machine goes to others
             if keys is None and exposed(sock):
                 log.warning(OPEN_TO_ALL, config.http.host)
             with url_in(config.http.url_file, url_of(sock, scheme_of(config.http))):

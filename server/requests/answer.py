@@ -37,14 +37,6 @@ def joined(deltas: Sequence[Delta]) -> Delta:
     )
 
 
-def answers_of(deltas: Sequence[Delta]) -> list[Delta]:
-    """Each answer of a chat whole, in order of its index."""
-    found: dict[int, list[Delta]] = {}
-    for delta in deltas:
-        found.setdefault(delta.index, []).append(delta)
-    return [joined(found[index]) for index in sorted(found)]
-
-
 # Where the deltas of one request go, each with the prompt that it answers.
 Emit = Callable[[Prepared, Delta], Awaitable[None]]
 Accept = Callable[[Prepared], Awaitable[None]]
