@@ -216,6 +216,8 @@ def sample(setting: Setting, directory: Path) -> tuple[str, Any]:
         directory.touch()
     if setting.kind == "origins":
         return "https://a.example, http://localhost:3000", ("https://a.example", "http://localhost:3000")
+    if setting.kind == "hosts":
+        return "LLM.example.com", ("llm.example.com",)
     if setting.kind == "switch":
         return str(not setting.default).lower(), not setting.default
     return str(directory), (directory,) if setting.kind == "paths" else directory
