@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import gc
 import logging
 import signal
 import socket
@@ -175,6 +176,8 @@ class Server:
         assert self._engine.info is not None
         limit = self._service.card.max_model_len
         print(describe_engine(self._engine.info, limit, self._pool_bytes), flush=True)
+        gc.collect()
+        gc.freeze()  # what is there stays: a collection looks at what requests make alone, a few milliseconds
         print(f"Pixelferry ready on {url_of(sock, scheme_of(self._config.http))}", flush=True)
         await asyncio.Event().wait()
 

@@ -21,7 +21,7 @@ from server.requests.prompts import check_ids
 from server.requests.refusal import Refusal, internal, invalid_request, listed, unavailable
 from server.requests.request import ChatRequest
 from server.requests.segments import Segments, check_media_tokens, without_room
-from server.requests.sizes import check_pieces
+from server.requests.sizes import check_pieces, room_for
 from shm import NeverFits, PoolFull
 from tokenization.chat.grounding import Box
 from tokenization.chat.parts import RawPrompt
@@ -85,7 +85,7 @@ class RequestService:
         try:
             with self.admission.enter():
                 prepared = await self._prepare(request, resources)
-                room = self._room(request, prepared)
+                room = room_for(len(prepared.input_ids), self.max_model_len, request.chat_param)
                 if accept is not None:
                     await accept(prepared)
                 watch.prompt(prepared)
@@ -126,6 +126,8 @@ class RequestService:
 
     def _check_chat(self, request: ChatRequest) -> None:
         check_pieces(request.chat, request.chat_param, self.max_model_len)
+        if isinstance(request.chat, RawPrompt) and request.chat.ids is not None:
+            room_for(len(request.chat.ids), self.max_model_len, request.chat_param)
         for medium in request.chat.media:  # how many may be is for the worker to say: a model's window may drop some
             if medium.kind not in self.card.modalities:
                 taken = ", ".join(["text", *sorted(self.card.modalities)])
@@ -209,13 +211,6 @@ class RequestService:
             return await self.segments.lease(request_id, measured.nbytes)
         except (PoolFull, NeverFits) as error:
             raise without_room(error, measured) from None
-
-    def _room(self, request: ChatRequest, prepared: Prepared) -> int:
-        n, limit = len(prepared.input_ids), self.max_model_len
-        if n >= limit:
-            message = f"the prompt has {n} tokens; with at least one token of answer this server takes {limit}"
-            raise invalid_request(message, request.chat_param, "context_length_exceeded")
-        return limit - n
 
     async def _generate(
         self, request: ChatRequest, generate: Generate, resources: RequestResources, emit: Emit, watch: Stopwatch

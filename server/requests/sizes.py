@@ -30,6 +30,14 @@ def check_pieces(chat: Prompt, param: str, max_model_len: int) -> None:
         raise invalid_request(message, media[MOST_MEDIA].param, "too_many_parts")
 
 
+def room_for(n: int, max_model_len: int, param: str) -> int:
+    """Tokens that a prompt of `n` leaves for its answer. Raises Refusal where it leaves none."""
+    if n >= max_model_len:
+        message = f"the prompt has {n} tokens; with at least one token of answer this server takes {max_model_len}"
+        raise invalid_request(message, param, "context_length_exceeded")
+    return max_model_len - n
+
+
 def check_logprobs(requests: Sequence[ChatRequest], most: int, max_model_len: int) -> None:
     """Raise Refusal where the answers to all prompts of one body may list more than `most` log-probabilities."""
     asked = requests[0]

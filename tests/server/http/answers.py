@@ -10,7 +10,7 @@ from model.engine.messages import Token
 from server.http.json_slices import written
 from server.http.openai import CompletionSerializer
 from server.http.responses import Serializer
-from server.requests.answer import Delta, joined
+from server.requests.answer import Delta, Whole
 from server.requests.request import ChatRequest
 from server.requests.sampling import SamplingRequest
 from tests.server.doubles import card, chat_of, prepared
@@ -48,6 +48,14 @@ def parse(event: bytes) -> Any:
     """The JSON of one event, which has the form of one."""
     assert event.startswith(b"data: ") and event.endswith(b"\n\n") and event.count(b"\n") == 2
     return json.loads(event[6:])
+
+
+def joined(deltas: Iterable[Delta]) -> Delta:
+    """One answer whole."""
+    whole = Whole()
+    for delta in deltas:
+        whole.add(delta)
+    return whole.delta()
 
 
 def collected(deltas: list[Delta]) -> list[Delta]:

@@ -8,10 +8,10 @@ import pytest
 
 from model.engine.messages import Token
 from server.http.completions import MAX_PROMPTS, TextRequest, TextSerializer, read_completions
-from server.requests.answer import Delta, joined
+from server.requests.answer import Delta
 from server.requests.refusal import Refusal
 from tests.server.doubles import card, prepared
-from tests.server.http.answers import DELTAS, answered, parse
+from tests.server.http.answers import DELTAS, answered, joined, parse
 from tokenization.chat.parts import RawPrompt
 from tokenization.text.bpe import BPETokenizer
 
