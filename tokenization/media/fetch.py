@@ -5,7 +5,7 @@ import re
 import stat
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from urllib.parse import unquote_to_bytes
+from urllib.parse import unquote, unquote_to_bytes
 
 import pybase64
 
@@ -35,7 +35,9 @@ def fetch(source: str, *, roots: Sequence[Path], max_bytes: int, param: str) -> 
         host, slash, path = source[scheme.end() :].partition("/")
         if host not in ("", "localhost") or not slash:
             raise ChatError("a file:// URL needs an absolute path and no host", param)
-        return _read_path("/" + _unquoted(path).decode("utf-8", "replace"), roots, max_bytes, param)
+        # What stands in three characters of a URL is one byte: a longer one is no path, and is not decoded.
+        decoded = path if len(path) > 3 * MAX_PATH else unquote(path)
+        return _read_path("/" + decoded, roots, max_bytes, param)
     if name in ("http", "https"):
         raise ChatError("http(s) URLs are not fetched; send the bytes in a data: URL", param)
     raise ChatError("this kind of URL is not supported; send the bytes in a data: URL", param)
