@@ -11,7 +11,7 @@ from urllib.parse import unquote_to_bytes
 import pytest
 
 from tokenization.chat.errors import ChatError
-from tokenization.media.fetch import MAX_PATH, SLICE, fetch
+from tokenization.media.fetch import FEW_SIGNS, MAX_PATH, SLICE, fetch
 
 W = "inputs[0].image"
 ONE_MESSAGE = "this path is not a file that the server may open"
@@ -208,3 +208,11 @@ def test_the_longest_path_that_the_kernel_opens_is_tried(root: Path) -> None:
 def test_percent_signs_at_the_edge_of_a_slice_are_read_as_anywhere(shift: int) -> None:
     text = "x" * (SLICE - shift) + "%41%%42%4%zz%é%43" + "y" * SLICE + "%"
     assert get(f"data:text/plain,{text}", max_bytes=1 << 20) == unquote_to_bytes(text)
+
+
+def test_data_that_is_percent_signs_for_the_most_part_is_not_decoded() -> None:
+    assert "send it in base64" in refused("data:image/png," + "%41" * (FEW_SIGNS + 1), max_bytes=1 << 20)
+    honest = base64.b64encode(bytes(range(256)) * 40_000).decode()
+    quoted = honest.replace("+", "%2B").replace("/", "%2F").replace("=", "%3D")
+    assert quoted.count("%") > FEW_SIGNS
+    assert get(f"data:image/png;base64,{quoted}", max_bytes=16 << 20) == base64.b64decode(honest)
