@@ -1,4 +1,4 @@
-"""How the value of one setting is read: origins and host names."""
+"""How the value of one setting is read: origins, host names and switches."""
 
 from pathlib import Path
 
@@ -38,3 +38,18 @@ def test_host_names_are_repeated_or_stand_beside_each_other(tmp_path: Path) -> N
         load_config([], {"PIXELFERRY_ALLOWED_HOST": "a.example [FD00::1]"}),
     ):
         assert config.http.allowed_hosts == found
+
+
+def test_a_switch_is_written_in_three_ways(tmp_path: Path) -> None:
+    profile = tmp_path / "own.toml"
+    profile.write_text("access_log = false\n")
+    off: list[tuple[list[str], dict[str, str]]] = [
+        (["--no-access-log"], {}), ([], {"PIXELFERRY_ACCESS_LOG": "false"}), (["--profile", str(profile)], {}),
+    ]  # fmt: skip
+    assert [load_config(flags, env).log.access for flags, env in off] == [False] * 3
+    assert load_config(["--profile", str(profile), "--access-log"], {}).log.access
+    with pytest.raises(SettingsError, match="PIXELFERRY_ACCESS_LOG: expected true or false, got '0'"):
+        load_config([], {"PIXELFERRY_ACCESS_LOG": "0"})
+    profile.write_text("access_log = 0\n")
+    with pytest.raises(SettingsError, match="access_log: expected true or false, got 0"):
+        load_config(["--profile", str(profile)], {})
