@@ -52,6 +52,7 @@ class HttpConfig(msgspec.Struct, frozen=True, kw_only=True):
     send_seconds: float = 60.0
     max_requests: int = 768
     max_n: int = 8
+    max_answer_logprobs: int = 1 << 20
     drain_seconds: float = 30.0
     api_keys: tuple[bytes, ...] = ()  # SHA-256 of each: a configuration that is printed shows no key
     api_key_file: Path | None = None
@@ -60,6 +61,8 @@ class HttpConfig(msgspec.Struct, frozen=True, kw_only=True):
     root_path: str | None = None
     url_file: Path | None = None
     allowed_origins: tuple[str, ...] = ()
+    allowed_hosts: tuple[str, ...] = ()
+    show_model_root: bool = False
 
 
 class MediaConfig(msgspec.Struct, frozen=True, kw_only=True):

@@ -71,6 +71,10 @@ SETTINGS: tuple[Setting, ...] = (
         help="answers that one chat may ask for (`n`); each takes a place in the engine of its own",
     ),
     Setting(
+        name="max_answer_logprobs", section="http", field="max_answer_logprobs", kind="int", low=1, high=1 << 30,
+        help="log-probabilities that one answer may list: prompts x `n` x `max_tokens` x (`top_logprobs` + 1)",
+    ),
+    Setting(
         name="drain_seconds", section="http", field="drain_seconds", kind="float", unit="seconds", low=0, high=3600,
         help="how long SIGTERM waits for running requests",
     ),
@@ -103,6 +107,16 @@ SETTINGS: tuple[Setting, ...] = (
         name="allowed_origins", section="http", field="allowed_origins", kind="origins",
         help="origins of web pages whose scripts may use this server (CORS), with commas between them, or * for all; "
         "none by default",
+    ),
+    Setting(
+        name="allowed_host", section="http", field="allowed_hosts", kind="hosts",
+        help="name by which clients may call this server, beside localhost and loopback addresses; repeatable; asked "
+        "for where it listens on a loopback address, elsewhere all names count when absent",
+    ),
+    Setting(
+        name="show_model_root", section="http", field="show_model_root", kind="switch",
+        help="/v1/models tells the checkpoint's directory, where load testers find the tokenizer; on a loopback "
+        "address it always does",
     ),
     Setting(
         name="allow_media_root", section="media", field="roots", kind="paths",

@@ -2,10 +2,12 @@
 
 import asyncio
 import contextlib
+import gc
 import logging
 import signal
 import socket
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +30,17 @@ from server.http.connection.http_server import HttpServer
 from server.http.connection.protocol import Protocols
 from server.http.middleware.body_limits import BodyBudget
 from server.http.middleware.keys import ApiKeys
-from server.listening import check_temporary_directory, check_tls, exposed, keys_of, listen, scheme_of, url_in, url_of
+from server.listening import (
+    check_temporary_directory,
+    check_tls,
+    exposed,
+    hosts_of,
+    keys_of,
+    listen,
+    scheme_of,
+    url_in,
+    url_of,
+)
 from server.logs.setup import tell
 from server.metrics import Metrics
 from server.report import describe, describe_engine
@@ -93,7 +105,7 @@ class Server:
 
     async def run(self, sock: socket.socket) -> None:
         """Serve on a listening socket until a signal comes. Raises StartFailed, and whatever a part of ours died of."""
-        http = self._http()
+        http = self._http(sock)
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self._on_signal)
@@ -170,14 +182,16 @@ class Server:
         assert self._engine.info is not None
         limit = self._service.card.max_model_len
         tell(describe_engine(self._engine.info, limit, self._pool_bytes))
+        gc.collect()
+        gc.freeze()  # what is there stays: a collection looks at what requests make alone, a few milliseconds
         tell(f"Pixelferry ready on {url_of(sock, scheme_of(self._config.http))}")
         await asyncio.Event().wait()
 
-    def _http(self) -> HttpServer:
+    def _http(self, sock: socket.socket) -> HttpServer:
         config = self._config.http
         app = create_app(
             self._service, config.max_body_bytes, BodyBudget(config.max_inflight_bytes), version=version(),
-            keys=self._keys, origins=config.allowed_origins, root_path=config.root_path,
+            keys=self._keys, origins=config.allowed_origins, hosts=hosts_of(config, sock), root_path=config.root_path,
         )  # fmt: skip
         return HttpServer(
             uvicorn.Config(
@@ -262,6 +276,8 @@ async def serve(config: ServeConfig, card: ModelCard, root: Path) -> None:
             http = msgspec.structs.replace(config.http, max_connections=most)
             config = msgspec.structs.replace(config, engine=engine, http=http)
             tell(describe(config, card, root, pool_bytes, threads))
+            if exposed(sock) and not config.http.show_model_root:
+                card = replace(card, root=card.name)  # no path of this machine goes to others
             if keys is None and exposed(sock):
                 log.warning(OPEN_TO_ALL, config.http.host)
             with url_in(config.http.url_file, url_of(sock, scheme_of(config.http))):

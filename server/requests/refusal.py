@@ -6,8 +6,8 @@ from typing import Literal
 from tokenization.chat.errors import shortened
 
 Kind = Literal[
-    "invalid_request", "unauthorized", "not_found", "timed_out", "body_too_large", "head_too_large", "overloaded",
-    "unavailable", "internal",
+    "invalid_request", "unauthorized", "forbidden", "not_found", "timed_out", "body_too_large", "head_too_large",
+    "overloaded", "unavailable", "internal",
 ]  # fmt: skip
 
 
@@ -40,6 +40,11 @@ def invalid_request(message: str, param: str | None = None, code: str | None = N
 def unauthorized(message: str) -> Refusal:
     """No key of this server came with the request."""
     return Refusal("unauthorized", message, code="invalid_api_key")
+
+
+def forbidden(message: str, code: str) -> Refusal:
+    """Whoever asks, and with whatever key, is not answered in this way."""
+    return Refusal("forbidden", message, code=code)
 
 
 def not_found(message: str, param: str | None = None, code: str | None = None) -> Refusal:

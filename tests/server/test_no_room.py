@@ -1,7 +1,6 @@
 """A machine that has no descriptor, process or memory left for a while: the server says so, waits and goes on."""
 
 import errno
-import logging
 import os
 from typing import Any
 
@@ -11,7 +10,7 @@ import pytest
 from server import run as program
 from server.children import supervisor
 from server.children.supervisor import StartFailed
-from shm import Pool, SweepReport
+from shm import Pool
 from tests.server.doubles import until
 from tests.server.test_run_ends import Live, RunningServer, live
 
