@@ -39,6 +39,7 @@ class App:
 
     def __init__(self) -> None:
         self.ended: list[str] = []  # paths of requests whose work is done
+        self.headers: dict[bytes, bytes] = {}  # of the last of them
         self.waiting = asyncio.Event()  # `/wait` answers when it is set
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
@@ -58,6 +59,7 @@ class App:
             await send({"type": "http.response.body", "body": CHUNK, "more_body": True})
         await send({"type": "http.response.body", "body": b"" if what == "stream" else b"y" * n})
         self.ended.append(scope["path"])
+        self.headers = dict(scope["headers"])
 
     async def _read(self, receive: Any) -> int:
         n, more = 0, True

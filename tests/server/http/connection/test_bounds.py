@@ -123,6 +123,7 @@ def test_many_small_chunks_are_a_body() -> None:
         client = await s.client(b"POST /read HTTP/1.1\r\nhost: a\r\ntransfer-encoding: chunked\r\n\r\n")
         await client.say(b"1\r\nx\r\n" * 30000 + b"0\r\nafter: it\r\n\r\n")
         assert await client.answer() == (200, 30000)
+        assert b"after" not in s.app.headers, "what follows a body is no header"
 
     serve(scenario)
 
