@@ -21,7 +21,7 @@ from server.requests.model_card import ModelCard
 from server.requests.prompts import check_ids
 from server.requests.refusal import Refusal, internal, invalid_request, listed, unavailable
 from server.requests.request import ChatRequest
-from server.requests.segments import Segments, check_media_tokens, without_room
+from server.requests.segments import LOST, Segments, check_media_tokens, media_lost, without_room
 from server.requests.sizes import check_pieces, room_for
 from shm import NeverFits, OwnerError, PoolFull
 from tokenization.chat.grounding import Box
@@ -31,7 +31,6 @@ from tokenization.pads import text_only
 
 log = logging.getLogger("pixelferry")
 
-LOST = "media_unavailable"
 ATTEMPTS = 2  # a chat whose worker died is tried once more: it may not have been the chat's fault
 
 
@@ -292,8 +291,3 @@ class RequestService:
         if self.engine.crash_looping or self.workers.crash_looping:
             return unavailable("a process that this server needs fails again and again", "broken", retry_after=10)
         return None
-
-
-def media_lost() -> Refusal:
-    """Somebody removed them from outside. The same request can be answered: nothing is wrong with it."""
-    return unavailable("the media of this request were lost before the model read them", LOST, retry_after=1)
