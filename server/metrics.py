@@ -2,7 +2,7 @@
 
 import platform
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
 from prometheus_client import (
@@ -75,6 +75,8 @@ class Metrics:
             "mm_rejected", "Requests that ended with an error, by the error's code.", ("reason",)
         )
         self._inflight = self._gauge("mm_inflight_bytes", "Bytes of request bodies that are held now.")
+        self._connections = self._gauge("http_connections", "Connections that are open.")
+        self._unread = self._gauge("mm_unread_bytes", "Bytes of answers that no client has taken yet.")
 
     def _add_requests(self) -> None:
         name = self._model_name
@@ -142,9 +144,9 @@ class Metrics:
         self._answers.labels(*labels).inc()
         self._answer_seconds.labels(*labels).observe(seconds)
 
-    def malformed(self) -> None:
-        """Bytes came that are no HTTP request; they were answered with a 400."""
-        self._answers.labels("other", MALFORMED, "400").inc()
+    def malformed(self, status: int) -> None:
+        """Bytes came that are no HTTP request, or never became one; they were answered with `status`."""
+        self._answers.labels("other", MALFORMED, str(status)).inc()
 
     def reject(self, reason: str) -> None:
         """A request ended with an error of that code."""
@@ -166,6 +168,11 @@ class Metrics:
         self._iteration_tokens.observe(step.n_tokens)
         seen, self._preemptions_seen = self._preemptions_seen, step.stats.preemptions
         self._preemptions.inc(max(0, step.stats.preemptions - seen))
+
+    def look_at_connections(self, n: Callable[[], int], unread_bytes: Callable[[], int]) -> None:
+        """Asked whenever somebody looks."""
+        self._connections.set_function(n)
+        self._unread.set_function(unread_bytes)
 
     def set_engine(self, stats: EngineStats | None) -> None:
         """The engine's latest snapshot; None while it is down."""

@@ -88,8 +88,11 @@ class EngineReady(msgspec.Struct, frozen=True, kw_only=True, tag=True):
     threads: str = ""  # how many compute, and why, in words
 
 
-class Token(msgspec.Struct, frozen=True, kw_only=True):
-    """Log-probabilities are the model's own, before logit rules and temperature."""
+class Token(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """Log-probabilities are the model's own, before logit rules and temperature.
+
+    No cycle can hold it, and a long answer has so many that a garbage collection over them would stop the server.
+    """
 
     id: int
     logprob: float | None = None
