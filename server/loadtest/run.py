@@ -174,7 +174,7 @@ def notes_of(run: Run, media: int, repeated: float) -> list[str]:
             "server keeps what it saw"
         )
     records = [record for step in run.steps for record in step.records]
-    if any(record.tokens_by_events for record in records):
+    if any(record.tokens_by_events and record.answered for record in records):
         found.append("the server sends no usage: output tokens are counted as events, which may hold several")
     several = [record for record in records if record.answered and record.output_tokens and record.events]
     tokens, events = sum(one.output_tokens or 0 for one in several), sum(one.events for one in several)

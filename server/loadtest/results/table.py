@@ -31,10 +31,10 @@ def latency_rows(latencies: Mapping[str, Spread]) -> list[list[str]]:
     return [[name, str(one.n), *(milliseconds(statistic(one, s)) for s in SHOWN)] for name, one in latencies.items()]
 
 
-def step_text(step: Step) -> str:
-    """One step as lines."""
+def step_text(step: Step, *, objectives: bool) -> str:
+    """One step as lines. objectives: there were some to keep."""
     found = step.summary
-    share = f", {found.good_share:.1%} within the objectives ({found.goodput:.2f} req/s)" if found.good else ""
+    share = f", {found.good_share:.1%} within the objectives ({found.goodput:.2f} req/s)" if objectives else ""
     lines = [
         f"{step.label}: {found.requests} requests in {found.seconds:.1f} s: {found.answered} answered, "
         f"{found.failed} failed, {found.cancelled} cancelled{share}",
@@ -62,7 +62,7 @@ def aligned(rows: list[list[str]]) -> list[str]:
 def result_text(result: Result, *, formulas: bool = True) -> str:
     """A whole run as lines."""
     lines = [f"{result.target}, model {result.model or 'not named'}", ""]
-    lines += [step_text(step) + "\n" for step in result.steps]
+    lines += [step_text(step, objectives=bool(result.objectives)) + "\n" for step in result.steps]
     if len(result.steps) > 1:
         knee = result.knee
         lines.append(f"highest load that was carried: {knee.label if knee else 'none'}\n")

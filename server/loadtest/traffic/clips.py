@@ -27,7 +27,7 @@ def video(rng: np.random.Generator, seconds: float, width: int, height: int) -> 
             share = number / (count - 1)
             left, top = int(share * (scene.width - width)), int(share * (scene.height - height))
             view = scene.crop((left, top, left + width, top + height))
-            container.mux(stream.encode(av.VideoFrame.from_image(view)))
+            container.mux(stream.encode(av.VideoFrame.from_ndarray(np.asarray(view), format="rgb24")))
         container.mux(stream.encode(None))
     return file.getvalue()
 
