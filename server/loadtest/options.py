@@ -42,6 +42,7 @@ class Options:
     ramp: float
     grace: float
     mix: Mix
+    requests_file: Path | None
     media_dir: Path | None
     distinct: int
     seed: int
@@ -94,7 +95,7 @@ def options_of(found: argparse.Namespace, given: dict[str, Any]) -> Options:
         rates=found.rate or (), arrivals=found.arrivals, burstiness=found.burstiness, trace=found.trace,
         trace_speed=found.trace_speed, max_in_flight=found.max_in_flight, streams=found.concurrency or (),
         count=found.requests, seconds=found.seconds, warmup=found.warmup, ramp=found.ramp, grace=found.grace, mix=mix,
-        media_dir=found.media_dir, distinct=found.distinct, seed=found.seed,
+        requests_file=found.requests_file, media_dir=found.media_dir, distinct=found.distinct, seed=found.seed,
         temperature=None if found.temperature < 0 else found.temperature, ignore_eos=found.ignore_eos,
         stream=not found.no_stream, usage=not found.no_usage, extra=found.extra or {}, objectives=found.slo or {},
         requirements=tuple(found.require or ()), metrics=None if found.metrics == "none" else found.metrics,
@@ -160,6 +161,7 @@ def _add_content(parser: argparse.ArgumentParser) -> None:
     add("--video-seconds", type=_value(values.shares(values.positive)), default="2", help="(%(default)s)")
     add("--video-size", type=_value(values.shares(values.size)), default="320x240", help="(%(default)s)")
     add("--audio-seconds", type=_value(values.shares(values.positive)), default="2", help="(%(default)s)")
+    add("--requests-file", type=Path, help="JSON lines with prompt, max_tokens, expect, media, instead of a mix")
     add("--media-dir", type=Path, help="real pictures, videos and sounds instead of generated ones")
     add("--repeat", type=_value(values.share), default=0.0, help="share of media that were sent before (0)")
     add("--distinct", type=_value(values.count), default=64,

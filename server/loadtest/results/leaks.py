@@ -111,8 +111,8 @@ def resident(before: Snapshot, after: Snapshot, timeline: Sequence[Snapshot], sl
     first, last = value_of(before.metrics, metric), value_of(after.metrics, metric)
     if first is None or last is None:
         return Finding(name, "unknown", first, last, f"no metric {metric}")
-    half = [one for one in timeline if one.at >= (before.at + after.at) / 2]
-    middle = next((value for one in half if (value := value_of(one.metrics, metric)) is not None), first)
+    half = [one for one in timeline if one.at <= (before.at + after.at) / 2]
+    middle = next((value for one in reversed(half) if (value := value_of(one.metrics, metric)) is not None), first)
     grown = last - middle
     says = f"{(last - first) / MIB:+.1f} MiB in all, {grown / MIB:+.1f} in the second half"
     return Finding(name, "leaked" if grown > slack else "clean", first, last, says)

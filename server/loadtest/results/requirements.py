@@ -10,7 +10,7 @@ SCALARS = (
     "errors", "failed", "wrong", "answered", "request_rate", "prompt_rate", "output_rate", "concurrency", "goodput",
     "good_share",
 )  # fmt: skip
-FORM = re.compile(r"([a-z_]+)(?:\.(p?[a-z0-9.]+))?\s*(<=|>=|<|>)\s*([0-9.eE+-]+)\s*(ms|s|%)?")
+FORM = re.compile(r"([a-z][a-z0-9_]*)(?:\.([a-z0-9.]+?))?\s*(<=|>=|<|>)\s*([0-9.eE+-]+)\s*(ms|s|%)?")
 UNITS = {"ms": 0.001, "s": 1.0, "%": 0.01, None: 1.0}
 
 
