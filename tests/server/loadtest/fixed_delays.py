@@ -53,7 +53,7 @@ class Endpoint:
                 method, path, _ = head.split(b" ", 2)
                 keyed = self.delays.key is None or f"Bearer {self.delays.key}".encode() in head
                 await self.answer(method.decode(), path.decode(), body, writer, keyed)
-        except (asyncio.IncompleteReadError, ConnectionError):
+        except (asyncio.IncompleteReadError, ConnectionError, asyncio.CancelledError):
             self.delays.broken += 1
         finally:
             writer.close()
