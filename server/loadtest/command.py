@@ -95,9 +95,7 @@ def plan_text(plans: list[Plan]) -> str:
 
 def compare_runs(argv: list[str]) -> int:
     """`loadtest compare A.json B.json`."""
-    parser = argparse.ArgumentParser(
-        prog="pixelferry loadtest compare", description="Two runs, each written by --json."
-    )
+    parser = argparse.ArgumentParser(prog="pixelferry loadtest compare", description="Two runs that --json wrote.")
     parser.add_argument("a", type=Path)
     parser.add_argument("b", type=Path)
     parser.add_argument("--worse-than", type=share, metavar="SHARE",

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from server.loadtest import values
+from server.loadtest.results.leaks import MIB
 from server.loadtest.results.requirements import Requirement, RequirementError, read_requirement
 from server.loadtest.traffic.arrivals import PROCESSES
 from server.loadtest.traffic.asks import APIS
@@ -14,8 +15,8 @@ from server.loadtest.traffic.mixes import Mix
 
 DESCRIPTION = """Send requests to a server and measure its answers.
 
-An open loop (--rate, --trace) sends whatever became of earlier requests, as users do. A closed loop (--concurrency) has
-so many streams that each wait for their answer. Several rates or streams (--rate 1,2,4,8) are a sweep.
+An open loop (--rate, --trace) sends whatever became of earlier requests, as users do. A closed (--concurrency)
+has so many streams that each wait for their answer. Several rates or streams (--rate 1,2,4,8) are a sweep.
 Exit code: 0 good; 1 a requirement missed, a leak, a wrong answer, or nothing answered; 2 wrong usage; 130 interrupted."""
 
 
@@ -99,7 +100,7 @@ def options_of(found: argparse.Namespace, given: dict[str, Any]) -> Options:
         temperature=None if found.temperature < 0 else found.temperature, ignore_eos=found.ignore_eos,
         stream=not found.no_stream, usage=not found.no_usage, extra=found.extra or {}, objectives=found.slo or {},
         requirements=tuple(found.require or ()), metrics=None if found.metrics == "none" else found.metrics,
-        sample=found.sample, shm_root=found.shm_root, settle=found.settle, memory_slack=found.memory_slack * 1024 * 1024,
+        sample=found.sample, shm_root=found.shm_root, settle=found.settle, memory_slack=found.memory_slack * MIB,
         json=found.json, csv=found.csv, html=found.html, quiet=found.quiet, dry_run=found.dry_run, given=given,
     )  # fmt: skip
 

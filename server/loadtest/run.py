@@ -170,8 +170,8 @@ def notes_of(run: Run, media: int, repeated: float) -> list[str]:
         found.append("the run was interrupted: figures are of what was over by then")
     if media and repeated > options.mix.repeated + 0.05:
         found.append(
-            f"{repeated:.0%} of the media had been sent before, more than --repeat asks for: raise --distinct where the "
-            "server keeps what it saw"
+            f"{repeated:.0%} of the media had been sent before, more than --repeat asks for: raise --distinct where "
+            "the server keeps what it saw"
         )
     records = [record for step in run.steps for record in step.records]
     if any(record.tokens_by_events and record.answered for record in records):

@@ -1,4 +1,4 @@
-"""When the next request is sent: at the times of an open loop, or by so many streams that each wait for their answer."""
+"""When the next request is sent: at the times of an open loop, or by streams that each wait for their last answer."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable

@@ -1,4 +1,4 @@
-"""Whether this client was the bottleneck, by what was seen of it: processor time, how late its loop and requests were."""
+"""Whether this client was the bottleneck: its processor time, how late its loop and its requests were."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -64,7 +64,7 @@ def warnings_of(load: ClientLoad) -> list[str]:
     if load.cpu_mean > BUSY:
         found.append(f"the client used {load.cpu_mean:.0%} of a core: it can hardly send or read faster")
     if load.lag_p99 > LATE:
-        found.append(f"the client's loop was up to {load.lag_p99 * 1000:.0f} ms late (p99): latencies hold that, too")
+        found.append(f"the client's loop was up to {load.lag_p99 * 1000:.0f} ms late (p99), and so are latencies")
     if load.wait_p99 > LATE:
         found.append(f"requests left up to {load.wait_p99 * 1000:.0f} ms after they were due (p99)")
     if load.starved > STARVED:

@@ -38,8 +38,8 @@ def step_text(step: Step, *, objectives: bool) -> str:
     lines = [
         f"{step.label}: {found.requests} requests in {found.seconds:.1f} s: {found.answered} answered, "
         f"{found.failed} failed, {found.cancelled} cancelled{share}",
-        f"  {found.request_rate:.2f} req/s, {found.prompt_rate:.0f} prompt tok/s, {found.output_rate:.0f} output tok/s, "
-        f"{found.concurrency:.1f} at once",
+        f"  {found.request_rate:.2f} req/s, {found.prompt_rate:.0f} prompt tok/s, {found.output_rate:.0f} output "
+        f"tok/s, {found.concurrency:.1f} at once",
     ]
     if found.checked:
         lines.append(f"  answers checked: {found.checked}, wrong: {found.wrong}")
@@ -54,7 +54,9 @@ def aligned(rows: list[list[str]]) -> list[str]:
     """The first column to the left, all others to the right."""
     widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
     return [
-        "  " + row[0].ljust(widths[0]) + "".join(f"  {cell.rjust(width)}" for cell, width in zip(row[1:], widths[1:]))
+        "  "
+        + row[0].ljust(widths[0])
+        + "".join(f"  {cell.rjust(width)}" for cell, width in zip(row[1:], widths[1:], strict=True))
         for row in rows
     ]
 

@@ -83,8 +83,8 @@ class TraceLine:
 def read_trace(path: Path, speed: float = 1.0) -> list[TraceLine]:
     """The requests of a trace, the first at 0, replayed `speed` times as fast. Raises TraceError, OSError.
 
-    A line is JSON with `timestamp` in milliseconds (Mooncake's form, with `input_length` and `output_length`) or `at` in
-    seconds, or it is CSV: a number of seconds alone, or with the header `at,input_length,output_length`.
+    A line is JSON with `timestamp` in milliseconds (Mooncake's form, with `input_length` and `output_length`) or `at`
+    in seconds, or it is CSV: a number of seconds alone, or with the header `at,input_length,output_length`.
     """
     text = path.read_text(encoding="utf-8")
     lines = [line for line in text.splitlines() if line.strip()]

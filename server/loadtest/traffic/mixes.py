@@ -15,8 +15,8 @@ KINDS = ("text", "image", "video", "audio", "demo")  # `demo`: a drawing whose a
 WORDS = (
     "harbour", "morning", "ferry", "water", "light", "people", "street", "window", "paper", "garden", "table", "river",
     "music", "winter", "summer", "island", "bridge", "letter", "market", "evening", "stone", "cloud", "train", "story",
-    "question", "number", "colour", "corner", "picture", "journey", "village", "mountain", "forest", "candle", "kitchen",
-    "doctor", "teacher", "farmer", "sailor", "painter", "silver", "golden", "quiet", "narrow", "early", "distant",
+    "question", "number", "colour", "corner", "picture", "journey", "village", "mountain", "forest", "candle",
+    "kitchen", "doctor", "teacher", "farmer", "sailor", "painter", "silver", "golden", "quiet", "early", "distant",
 )  # fmt: skip
 ENDINGS = {
     "text": "What do these words have in common?",

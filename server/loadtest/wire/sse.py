@@ -1,4 +1,4 @@
-"""Server-sent events out of bytes, in whatever pieces these come: comments, line ends of three kinds, several data lines."""
+"""Server-sent events out of bytes, in whatever pieces these come: comments, line ends of three kinds."""
 
 
 class Events:
@@ -33,6 +33,6 @@ class Events:
         return found
 
     def rest(self) -> bytes | None:
-        """Data of a last event without the blank line behind it, which some servers leave out; None: nothing is left."""
+        """Data of a last event without the blank line behind it, which some servers leave out; None: there is none."""
         found = self.feed(b"\n\n") if self._rest or self._data else []
         return found[0] if found else None

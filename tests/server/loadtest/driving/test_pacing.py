@@ -1,6 +1,7 @@
 """Open and closed loops: who sends when, how many are under way, what is measured, and how a step ends."""
 
 import asyncio
+from itertools import pairwise
 from time import perf_counter
 
 from server.loadtest.driving.pacing import Limits, Tasks, closed_loop, open_loop
@@ -82,7 +83,7 @@ def test_a_closed_loop_keeps_so_many_under_way_and_sends_so_many() -> None:
 
 def test_a_stream_sends_when_its_last_answer_ended() -> None:
     records = Stage(seconds=0.01).closed(1, count=4)
-    for before, after in zip(records, records[1:]):
+    for before, after in pairwise(records):
         assert after.due == before.ended and after.sent >= before.ended
 
 

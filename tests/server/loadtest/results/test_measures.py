@@ -48,19 +48,6 @@ def test_a_spread_is_that_of_the_statistics_module() -> None:
     assert alone is not None and (alone.std, alone.percentiles["p99.9"]) == (0.0, 2.0)
 
 
-def test_latencies_of_one_request() -> None:
-    one = record(sent=2.0, first=0.25, last=1.0, tokens=4, due=1.5)
-    assert (one.wait, one.ttft, one.e2el) == (0.5, 0.25, 1.0)
-    assert one.tpot == pytest.approx(0.75 / 3)
-
-
-def test_who_has_no_second_token_has_no_time_per_token() -> None:
-    assert record(tokens=1, last=0.1).tpot is None
-    assert record(first=0.1, output_tokens=None).tpot is None
-    silent = Record(index=0)
-    assert (silent.ttft, silent.tpot, silent.e2el) == (None, None, None)
-
-
 def test_a_summary_counts_each_kind_of_end_once() -> None:
     good = [record(index, sent=float(index)) for index in range(4)]
     others = [

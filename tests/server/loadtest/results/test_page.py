@@ -1,4 +1,4 @@
-"""The report: one file that asks for nothing else, with every figure in it and nothing of a server's words as markup."""
+"""The report: one file that asks for nothing else, with every figure in it and no word of a server as markup."""
 
 import re
 from dataclasses import replace

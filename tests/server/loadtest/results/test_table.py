@@ -34,7 +34,8 @@ def test_a_run_is_told_with_its_formulas_warnings_and_failures() -> None:
         "2 streams: 11 requests", "10 answered, 1 failed", "within the objectives", "1 x 429 queue_full",
         "answers checked: 1, wrong: 1", "server afterwards: leaked", "leaked: path files: 1 more",
         "WARNING: the client was busy", "note: a note", "ttft: first event that carries content - sent",
-        "(last event - first content) / (output tokens - 1)", "type 7", "FAILED: leak: path files", "prepare.image.decode",
+        "(last event - first content) / (output tokens - 1)", "type 7", "FAILED: leak: path files",
+        "prepare.image.decode",
     ):  # fmt: skip
         assert said in text, said
     assert "how it is computed" not in result_text(result, formulas=False)

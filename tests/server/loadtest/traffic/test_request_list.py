@@ -11,7 +11,8 @@ from server.loadtest.traffic.request_list import ListError, RequestList
 def test_requests_come_in_the_order_of_their_file_and_round_again(tmp_path: Path) -> None:
     (tmp_path / "a.png").write_bytes(b"x")
     (tmp_path / "list.jsonl").write_text(
-        '{"prompt": "one", "output_tokens": 5}\n\n{"text": "two", "max_tokens": 6, "expect": "2", "media": ["a.png", "a.png"]}\n'
+        '{"prompt": "one", "output_tokens": 5}\n\n'
+        '{"text": "two", "max_tokens": 6, "expect": "2", "media": ["a.png", "a.png"]}\n'
     )
     listed = RequestList(tmp_path / "list.jsonl", 9)
     first, second, third = (listed.make(index) for index in range(3))

@@ -29,7 +29,8 @@ DIALECTS: dict[str, list[bytes]] = {
         chunk({}, "stop", usage=USAGE, timings={"predicted_ms": 1.5}),
     ],
     "usage in every chunk": [
-        chunk(ROLE, usage={**USAGE, "completion_tokens": 0}), chunk({"content": "a"}, usage={**USAGE, "completion_tokens": 1}),
+        chunk(ROLE, usage={**USAGE, "completion_tokens": 0}),
+        chunk({"content": "a"}, usage={**USAGE, "completion_tokens": 1}),
         chunk({"content": "b"}, "stop", usage=USAGE),
     ],
     "native": [
