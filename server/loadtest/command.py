@@ -99,7 +99,7 @@ def compare_runs(argv: list[str]) -> int:
     parser.add_argument("a", type=Path)
     parser.add_argument("b", type=Path)
     parser.add_argument("--worse-than", type=share, metavar="SHARE",
-                        help="exit code 1 where B is certainly slower than A by more than that, such as 5%%")  # fmt: skip
+                        help="exit code 1 where B is certainly slower by more than that, such as 5%%")  # fmt: skip
     try:
         given = parser.parse_args(argv)
         found = compare(read_json(given.a), read_json(given.b))

@@ -15,9 +15,10 @@ from server.loadtest.traffic.mixes import Mix
 
 DESCRIPTION = """Send requests to a server and measure its answers.
 
-An open loop (--rate, --trace) sends whatever became of earlier requests, as users do. A closed (--concurrency)
-has so many streams that each wait for their answer. Several rates or streams (--rate 1,2,4,8) are a sweep.
-Exit code: 0 good; 1 a requirement missed, a leak, a wrong answer, or nothing answered; 2 wrong usage; 130 interrupted."""
+An open loop (--rate, --trace) sends whatever became of earlier requests, as users do. In a closed loop
+(--concurrency) each of so many streams waits for its answer. Several rates or streams (--rate 1,2,4,8) are a
+sweep. Exit code: 0 good; 1 a requirement missed, a leak, a wrong answer or none at all; 2 wrong usage; 130
+interrupted."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -39,7 +39,7 @@ class ClientLoad:
 
 
 def client_load(samples: Sequence[ClientSample], lags: Sequence[float], waits: Sequence[float]) -> ClientLoad:
-    """lags: how late each tick of the loop was; waits: how late requests left that nothing but this client held back."""
+    """lags: how late each tick of the loop was; waits: how late requests left that only this client held back."""
     n = len(samples) or 1
     ordered = sorted(lags) or [0.0]
     load = ClientLoad(

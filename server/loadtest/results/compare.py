@@ -17,9 +17,9 @@ from server.loadtest.results.table import aligned, milliseconds
 
 METHOD = (
     "difference of B to A with a 95 % confidence interval: the 2.5th and 97.5th percentile of 2,000 draws, each of "
-    "which makes both runs anew out of blocks of n^(1/3) neighbouring requests (moving block bootstrap). An interval that "
-    "holds 0 shows no difference. It knows the spread within each run, not the one between runs of the same server: "
-    "repeat both, taking turns"
+    "which makes both runs anew out of blocks of n^(1/3) neighbouring requests (moving block bootstrap). An interval "
+    "that holds 0 shows no difference. It knows the spread within each run, not the one between runs of the same "
+    "server: repeat both, taking turns"
 )
 DRAWS = 2000
 CONFIDENCE = 95.0

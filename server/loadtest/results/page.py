@@ -80,11 +80,7 @@ def sweep(result: Result) -> str:
     rates = [Series(name, [(step.load, getattr(step.summary, name)) for step in result.steps])
              for name in ("request_rate", "goodput")]  # fmt: skip
     curves = [Series(f"{name} {q}", curve(name, q)) for name in ("ttft", "e2el") for q in ("p50", "p99")]
-    rows = [
-        [step.label, f"{step.summary.request_rate:.2f}", f"{step.summary.output_rate:.0f}",
-         f"{step.summary.good_share:.1%}", str(step.summary.failed), *(_ms(step.summary.latencies.get(name)) for name in ("ttft", "tpot", "e2el"))]
-        for step in result.steps
-    ]  # fmt: skip
+    rows = [sweep_row(step) for step in result.steps]
     head = ["load", "answered / s", "tokens / s", "within objectives", "failed", "ttft p50", "tpot p50", "e2el p50"]
     knee = result.knee
     said = f"Highest load that was carried: {knee.label}" if knee else "No load was carried."
@@ -94,6 +90,12 @@ def sweep(result: Result) -> str:
         + card("Latency by what was answered", plot(curves, "answered requests / s", "ms"))
         + "</div>"
     )
+
+
+def sweep_row(step: Step) -> list[str]:
+    found = step.summary
+    rates = [f"{found.request_rate:.2f}", f"{found.output_rate:.0f}", f"{found.good_share:.1%}", str(found.failed)]
+    return [step.label, *rates, *(_ms(found.latencies.get(name)) for name in ("ttft", "tpot", "e2el"))]
 
 
 def step_section(step: Step, result: Result) -> str:

@@ -2,6 +2,7 @@
 
 import asyncio
 import time
+from pathlib import Path
 from time import perf_counter
 
 import pytest
@@ -34,6 +35,6 @@ def test_a_blocked_loop_and_a_busy_core_are_seen(monkeypatch: pytest.MonkeyPatch
 
 def test_what_the_kernel_does_not_tell_is_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     assert run_delay() >= 0 and resident_bytes() > 0
-    monkeypatch.setattr(own_watch, "SCHEDSTAT", own_watch.Path("/nowhere"))
-    monkeypatch.setattr(own_watch, "STATM", own_watch.Path("/nowhere"))
+    monkeypatch.setattr(own_watch, "SCHEDSTAT", Path("/nowhere"))
+    monkeypatch.setattr(own_watch, "STATM", Path("/nowhere"))
     assert (run_delay(), resident_bytes()) == (0.0, 0)

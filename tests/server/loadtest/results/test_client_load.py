@@ -12,7 +12,8 @@ def samples(cpu: float = 0.1, starved: float = 0.0) -> list[ClientSample]:
 def test_an_easy_run_has_no_warning() -> None:
     load = client_load(samples(), [0.001] * 100, [0.001] * 100)
     assert load.warnings == []
-    assert (load.cpu_mean, load.resident_first, load.resident_last) == (pytest.approx(0.1), 1000, 1003)
+    assert load.cpu_mean == pytest.approx(0.1)
+    assert (load.resident_first, load.resident_last) == (1000, 1003)
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ from server.loadtest.traffic.clips import FRAMES_A_SECOND, SAMPLES_A_SECOND, sou
 
 
 def test_a_video_has_its_size_its_length_and_motion() -> None:
-    with av.open(io.BytesIO(video(np.random.default_rng(0), 1.5, 97, 64))) as container:
+    with av.open(io.BytesIO(video(np.random.default_rng(0), 1.5, 97, 64)), "r") as container:
         frames = [frame.to_ndarray(format="gray") for frame in container.decode(video=0)]
     assert len(frames) == round(1.5 * FRAMES_A_SECOND)
     assert frames[0].shape == (64, 96), "sides are even"
@@ -35,5 +35,5 @@ def test_a_seed_gives_the_same_sound() -> None:
 
 @pytest.mark.parametrize("seconds", [0.05, 0.1])
 def test_the_shortest_video_has_two_frames(seconds: float) -> None:
-    with av.open(io.BytesIO(video(np.random.default_rng(0), seconds, 32, 32))) as container:
+    with av.open(io.BytesIO(video(np.random.default_rng(0), seconds, 32, 32)), "r") as container:
         assert len(list(container.decode(video=0))) == 2
