@@ -57,3 +57,16 @@ def test_who_does_not_ask_is_told_no_timings(server: RunningServer) -> None:
     assert "timings" not in server.http.post("/chat", json=body).json()["usage"]
     timed = server.http.post("/chat", json=body, headers={"X-Pixelferry-Timings": "1"}).json()["usage"]["timings"]
     assert all(timed[name] >= 0 for name in STAGES)
+
+
+@pytest.mark.long
+@pytest.mark.timeout(4200)
+def test_an_hour_at_a_steady_rate_leaves_client_and_server_flat(server: RunningServer, tmp_path: Path) -> None:
+    """The client keeps a record of each request, about a kilobyte; nothing else may grow, in the second half."""
+    path = tmp_path / "hour.json"
+    flags = ["--rate", "4", "--seconds", "1h", "--mix", "text:2,image:1", "--image-sizes", "320x240", "--cancel", "5%"]
+    step = measured(server, path, "--sample", "10s", "--require", "errors<=0", "--memory-slack", "16", *flags)
+    assert step["summary"]["requests"] > 10_000
+    samples = json.loads(path.read_text())["client"]["samples"]
+    half = samples[len(samples) // 2 :]
+    assert half[-1]["resident"] - half[0]["resident"] < 4096 * step["summary"]["requests"]

@@ -13,6 +13,7 @@ STREAMS = {
     "a comment inside an event": (b"data: x\n: hm\ndata: y\n\n", [b"x\ny"]),
     "names, ids and retries": (b"event: message\nid: 7\nretry: 3000\ndata: x\n\n", [b"x"]),
     "several lines": (b"data: x\ndata:  y\n\n", [b"x\n y"]),
+    "several lines with carriage returns": (b"data: x\r\ndata: y\r\n\r\n", [b"x\ny"]),
     "an empty event": (b"\n\n\ndata: x\n\n", [b"x"]),
     "letters of several bytes": ("data: 港口\n\n".encode(), ["港口".encode()]),
 }
