@@ -8,6 +8,7 @@ from pathlib import Path
 from server.loadtest.results.client_load import ClientLoad, ClientSample
 from server.loadtest.results.page import page, write_page
 from server.loadtest.results.record import Record
+from server.loadtest.results.requirements import Outcome
 from tests.server.loadtest.examples import drawn, result_of
 
 VOID = {"meta", "br", "img", "link", "path", "circle", "rect"}
@@ -39,6 +40,7 @@ def test_a_page_is_whole_and_loads_nothing(tmp_path: Path) -> None:
     result = replace(
         result_of([("4 streams", 4.0, records)], {"ttft": 0.5}),
         client=ClientLoad(warnings=["busy <b>"], samples=[ClientSample(1.0, 0.5, 0.01, 0.0, 5)]), model="<m>",
+        outcomes=[Outcome("ttft.p99<1ms", "4 streams", 0.5, False)],
     )  # fmt: skip
     write_page(result, tmp_path / "report.html")
     text = (tmp_path / "report.html").read_text()
@@ -46,7 +48,16 @@ def test_a_page_is_whole_and_loads_nothing(tmp_path: Path) -> None:
     balance.feed(text)
     assert balance.open == [] and "svg" in balance.seen and not {"script", "link", "img", "iframe"} & balance.seen
     assert not re.search(r"(?:src|href|url\()", text), "no address that a browser would ask"
-    for said in ("ttft", "prepare.image.decode", "busy &lt;b&gt;", "&lt;m&gt;", "leased", "type 7", "in flight"):
+    for said in (
+        "ttft",
+        "prepare.image.decode",
+        "busy &lt;b&gt;",
+        "&lt;m&gt;",
+        "4 streams: ttft.p99&lt;1ms",
+        "leased",
+        "type 7",
+        "in flight",
+    ):
         assert said in text, said
 
 
