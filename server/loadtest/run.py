@@ -43,6 +43,7 @@ class Run:
     own: OwnWatch
     timeline: list[Snapshot] = field(default_factory=list)
     steps: list[Step] = field(default_factory=list)
+    began: str = field(default_factory=lambda: datetime.now(timezone.utc).isoformat(timespec="seconds"))
     interrupted: bool = False
 
     async def warm_up(self, plan: Plan) -> None:
@@ -153,7 +154,7 @@ def result_of(run: Run, plans: list[Plan], before: Snapshot, after: Snapshot) ->
     samples = run.own.samples
     repeats = repeats_of([plan.drawn for plan in plans], [len(step.records) for step in run.steps])
     return Result(
-        version=version(), began=datetime.now(timezone.utc).isoformat(timespec="seconds"), target=options.url,
+        version=version(), began=run.began, target=options.url,
         model=run.model, options=options.given, objectives=options.objectives, steps=run.steps,
         outcomes=[one for step in run.steps for one in outcomes(options.requirements, step.label, step.summary)],
         findings=findings, leak=verdict(findings),

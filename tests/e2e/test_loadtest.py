@@ -1,4 +1,4 @@
-"""The load test against a real server, by both routes: every request answered, its stages joined, nothing left behind."""
+"""The load test against a real server, by both routes: all requests answered, stages joined, nothing left behind."""
 
 import json
 from pathlib import Path

@@ -8,7 +8,7 @@ from time import perf_counter
 
 import msgspec
 
-from server.loadtest.results.leaks import Snapshot, idle, parse_metrics
+from server.loadtest.results.leaks import Snapshot, idle, parse_metrics, watched
 from server.loadtest.wire.connection import Connection, ConnectionFailed, Pool, request_bytes
 
 LEASED = re.compile(r"[0-9a-f]{11}|.*\.paths")  # names in a pool's directory that a request holds
@@ -104,7 +104,9 @@ class Target:
         """Take a snapshot now and then, until it is cancelled."""
         while True:
             await asyncio.sleep(every)
-            kept.append(await self.snapshot(started))
+            snapshot = await self.snapshot(started)
+            snapshot.metrics = watched(snapshot.metrics)
+            kept.append(snapshot)
 
 
 def held_files(root: Path) -> tuple[int, int]:

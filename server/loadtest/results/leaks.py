@@ -51,7 +51,8 @@ HELD = (
     Held("KV cache in use, share", "kv_cache_usage_perc", slack=1e-9),
     Held("open descriptors", "process_open_fds", slack=4, ours=False),
 )
-CHILDREN = "child_restarts_total"
+RESIDENT = "process_resident_memory_bytes"
+WATCHED = frozenset({RESIDENT, *(held.metric for held in HELD)})  # what is kept of each look while a run goes on
 
 
 def parse_metrics(text: str) -> dict[str, float]:
@@ -63,6 +64,11 @@ def parse_metrics(text: str) -> dict[str, float]:
         except ValueError:
             continue
     return found
+
+
+def watched(metrics: Mapping[str, float]) -> dict[str, float]:
+    """What a timeline needs of them: a look each second for an hour must not fill the memory."""
+    return {key: value for key, value in metrics.items() if key.partition("{")[0] in WATCHED}
 
 
 def value_of(metrics: Mapping[str, float], metric: str, labels: Mapping[str, str] | None = None) -> float | None:
@@ -107,7 +113,7 @@ def judge(before: Snapshot, after: Snapshot, timeline: Sequence[Snapshot], resid
 
 def resident(before: Snapshot, after: Snapshot, timeline: Sequence[Snapshot], slack: float) -> Finding:
     """The server process's memory. It may grow at first; what counts is how much it grew in the second half."""
-    name, metric = "memory of the server process, bytes", "process_resident_memory_bytes"
+    name, metric = "memory of the server process, bytes", RESIDENT
     first, last = value_of(before.metrics, metric), value_of(after.metrics, metric)
     if first is None or last is None:
         return Finding(name, "unknown", first, last, f"no metric {metric}")

@@ -159,5 +159,6 @@ def summarise(records: Sequence[Record], objectives: Mapping[str, float]) -> Sum
 def stage_spreads(records: Sequence[Record]) -> dict[str, Spread]:
     """Of each stage that the server told, over the requests that had it."""
     names = dict.fromkeys(name for one in records for name in one.stages)
+    names = dict.fromkeys(sorted(names, key=lambda name: "." in name))  # parts of stages stand behind the stages
     found = {name: spread([one.stages[name] for one in records if name in one.stages]) for name in names}
     return {name: value for name, value in found.items() if value is not None}

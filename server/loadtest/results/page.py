@@ -115,13 +115,12 @@ def step_section(step: Step, result: Result) -> str:
         card("Requests in flight", plot([Series("in flight", _in_flight(step.records), "steps")], "seconds of the run",
                                         "requests", x_from_zero=False)),
     ]  # fmt: skip
-    stages = stage_bars(step)
-    if stages:
-        plots.append(card("Where the server spent the time (mean, by kind of request)", stages))
-    tables = card("Latencies", table(head, latency_rows(step.summary.latencies)))
-    if step.summary.stages:
-        tables += card("Stages, as the server tells them", table(head, latency_rows(step.summary.stages)))
-    return f"<h2>{escape(step.label)}</h2>{errors}<div class='grid2'>{tables}{''.join(plots)}</div>"
+    latencies = card("Latencies", table(head, latency_rows(step.summary.latencies)))
+    stages = ""
+    if bars := stage_bars(step):
+        latencies += card("Where the server spent the time (mean, by kind of request)", bars)
+        stages = card("Stages, as the server tells them", table(head, latency_rows(step.summary.stages)))
+    return f"<h2>{escape(step.label)}</h2>{errors}<div class='grid2'>{latencies}{''.join(plots)}</div>{stages}"
 
 
 def _over_time(records: Sequence[Record], name: str) -> list[Point]:

@@ -104,11 +104,16 @@ def cumulative(values: Sequence[float]) -> list[Point]:
 
 
 def thinned(points: Sequence[Point]) -> Sequence[Point]:
-    """At most MAX_POINTS of them, evenly taken; the highest of each neighbourhood, so that no peak is lost."""
+    """At most MAX_POINTS of them: the highest and the lowest of each neighbourhood, so that no peak is lost."""
     if len(points) <= MAX_POINTS:
         return points
-    size = math.ceil(len(points) / MAX_POINTS)
-    return [max(points[start : start + size], key=lambda point: point[1]) for start in range(0, len(points), size)]
+    size = math.ceil(2 * len(points) / MAX_POINTS)
+    kept: list[Point] = []
+    for start in range(0, len(points), size):
+        some = points[start : start + size]
+        places = {min(range(len(some)), key=lambda n: some[n][1]), max(range(len(some)), key=lambda n: some[n][1])}
+        kept += [some[place] for place in sorted(places)]
+    return kept
 
 
 def legend(names: Sequence[str]) -> str:

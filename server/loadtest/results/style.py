@@ -16,11 +16,12 @@ h3{font-size:14px;margin:0 0 6px;font-weight:600}
 p{margin:6px 0}
 .soft{color:var(--soft)}
 .tiles{display:flex;flex-wrap:wrap;gap:12px;margin:18px 0}
-.tile{background:var(--card);border:1px solid var(--line);border-radius:8px;padding:10px 16px;min-width:132px}
+.tile{background:var(--card);border:1px solid var(--line);border-radius:8px;padding:10px 13px;min-width:118px}
 .tile b{display:block;font-size:22px;font-variant-numeric:tabular-nums}
 .good{color:var(--good)}
 .bad{color:var(--bad)}
 .warn{color:var(--warn)}
+.grid2+.card{margin-top:16px}
 .grid2{display:grid;grid-template-columns:repeat(auto-fit,minmax(min(100%,480px),1fr));gap:16px}
 .card{background:var(--card);border:1px solid var(--line);border-radius:8px;padding:14px;min-width:0;
   overflow-x:auto}

@@ -72,6 +72,19 @@ def test_a_server_that_never_becomes_idle_is_not_waited_for_for_ever() -> None:
     assert asked(delays, lambda target: target.settled(0.0, 0.15)).metrics == {"mm_inflight_bytes": 5.0}
 
 
+def test_a_watch_keeps_looking_and_keeps_little() -> None:
+    kept: list[Snapshot] = []
+
+    async def question(target: Target) -> None:
+        watching = asyncio.create_task(target.watch(0.0, 0.01, kept))
+        while len(kept) < 3:
+            await asyncio.sleep(0.01)
+        watching.cancel()
+
+    asked(Delays(metrics={"mm_inflight_bytes": 5.0, "http_requests_total": 9.0}), question)
+    assert {tuple(snapshot.metrics.items()) for snapshot in kept} == {(("mm_inflight_bytes", 5.0),)}
+
+
 def test_only_what_a_request_holds_is_counted(tmp_path: Path) -> None:
     for name in ("0123456789a", "0123456789b.idle", "server.owner", "0123.paths"):
         (tmp_path / name).write_bytes(b"12345")

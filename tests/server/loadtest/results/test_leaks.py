@@ -2,7 +2,7 @@
 
 import pytest
 
-from server.loadtest.results.leaks import Snapshot, idle, judge, parse_metrics, value_of, verdict
+from server.loadtest.results.leaks import Snapshot, idle, judge, parse_metrics, value_of, verdict, watched
 from tests.server.loadtest.examples import IDLE
 
 SLACK = 1e6
@@ -82,6 +82,10 @@ def test_another_server_is_judged_by_what_it_tells() -> None:
     theirs = {"num_requests_running": 0.0, "num_requests_waiting": 0.0}
     found = judged(theirs, theirs)
     assert found["requests in the engine"] == "clean" and found["leased shared memory, bytes"] == "unknown"
+
+
+def test_a_timeline_keeps_what_is_judged_and_nothing_else() -> None:
+    assert watched({**IDLE, 'http_requests_total{status="200"}': 5.0, "shm_bytes_capacity": 1.0}) == IDLE
 
 
 def test_metrics_are_parsed_by_name_and_labels() -> None:
