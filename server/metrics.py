@@ -44,6 +44,7 @@ class Tally:
     prompt_tokens: int = 0
     generation_tokens: int = 0
     first_token: float | None = None  # when it was handed to the connection; of an answer in one piece, when it came
+    stages: dict[str, float] | None = None  # seconds of each stage, where the client wants to know
 
 
 class Metrics:
@@ -231,25 +232,34 @@ class Stopwatch:
         self._tally.prompt_tokens += n
         self._metrics._prompt_tokens.inc(n)
         self._metrics._request_prompt_tokens.observe(n)
+        self._tell("prepare", self._prepared - self._tally.received)
         for modality, stages in prepared.seconds.items():
             for stage, seconds in stages.items():
                 self._metrics._preprocess.labels(modality, stage).observe(seconds)
+                self._tell(f"prepare.{modality}.{stage}", seconds)
 
     def started(self) -> None:
         self._placed = time.monotonic()
         self._metrics._queue.observe(self._placed - self._prepared)
+        self._tell("queue", self._placed - self._prepared)
 
     def tokens(self, n: int) -> None:
         now = time.monotonic()
-        if self._last is None:
+        if self._first is None or self._last is None:
             self._first = now
             self._metrics._prefill.observe(now - self._placed)
+            self._tell("prefill", now - self._placed)
         else:
             self._metrics._itl.observe(now - self._last)
+        self._tell("decode", now - self._first)
         self._last = now
         self._n_tokens = (self._n_tokens or 0) + n
         self._tally.generation_tokens += n
         self._metrics._generation_tokens.inc(n)
+
+    def _tell(self, stage: str, seconds: float) -> None:
+        if self._tally.stages is not None:
+            self._tally.stages[stage] = seconds
 
     def delivered(self) -> None:
         """A delta is on its way to the client, or laid by for an answer in one piece; only the first call counts."""

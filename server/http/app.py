@@ -133,7 +133,9 @@ def add_chat_routes(app: FastAPI, desk: Desk) -> None:
 
     def native_serializer(request: ChatRequest) -> Serializer:
         sampling = request.sampling
-        return NativeSerializer(f"chat-{request.id}", card.tokenizer, logprobs=sampling.logprobs, n=sampling.n)
+        return NativeSerializer(
+            f"chat-{request.id}", card.tokenizer, logprobs=sampling.logprobs, n=sampling.n, tally=request.tally
+        )
 
     async def chat(
         http: Request, read: Read[ChatRequest], serializer_of: Callable[[ChatRequest], Serializer]

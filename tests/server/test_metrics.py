@@ -49,6 +49,26 @@ def test_one_good_request() -> None:
     assert value(metrics, 'mm_preprocess_seconds_count{modality="prompt",stage="render"}') == 1
 
 
+def test_who_asks_is_told_the_seconds_of_each_stage_and_they_follow_one_another() -> None:
+    tally = Tally(received=time.monotonic() - 5, stages={})
+    watch = Metrics("tiny", "1.2.3").watch(tally)
+    seconds = {"image": {"decode": 0.02}, "prompt": {"render": 0.01}}
+    watch.prompt(msgspec.structs.replace(prepared("chat-1", 12), seconds=seconds))
+    watch.started()
+    watch.tokens(1)
+    first = time.monotonic()
+    watch.tokens(1)
+    stages = tally.stages
+    assert stages is not None
+    assert list(stages) == ["prepare", "prepare.image.decode", "prepare.prompt.render", "queue", "prefill", "decode"]
+    assert stages["prepare.image.decode"] == 0.02 and stages["prepare"] >= 5
+    parts = [stages[name] for name in ("prepare", "queue", "prefill")]
+    assert sum(parts) <= first - tally.received and min(*parts, stages["decode"]) >= 0
+    nobody = Tally()
+    Metrics("tiny", "1.2.3").watch(nobody).started()
+    assert nobody.stages is None
+
+
 def test_the_first_token_is_timed_from_the_first_byte_to_its_delivery() -> None:
     metrics, tally = Metrics("tiny", "1.2.3"), Tally(received=time.monotonic() - 5)
     watch = metrics.watch(tally)

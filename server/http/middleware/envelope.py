@@ -16,6 +16,7 @@ from server.requests.refusal import internal
 
 log = logging.getLogger("pixelferry.http")
 
+TIMINGS = b"x-pixelferry-timings"
 ACCEPTED_ID = re.compile(rb"[A-Za-z0-9._-]{1,64}")
 
 
@@ -25,6 +26,11 @@ def client_request_id(scope: Scope) -> str | None:
         if name == b"x-request-id" and ACCEPTED_ID.fullmatch(value):
             return bytes(value).decode("ascii")
     return None
+
+
+def wants_timings(scope: Scope) -> bool:
+    """Whether the client asks for the seconds of its request's stages."""
+    return any(name == TIMINGS and value == b"1" for name, value in scope["headers"])
 
 
 class Envelope:
@@ -44,7 +50,9 @@ class Envelope:
             return
         request_id, theirs = secrets.token_hex(12), client_request_id(scope)
         state = scope.setdefault("state", {})
-        exchange = Exchange(request_id, theirs, Tally(received=state.get(RECEIVED, time.monotonic())))
+        stages: dict[str, float] | None = {} if wants_timings(scope) else None
+        tally = Tally(received=state.get(RECEIVED, time.monotonic()), stages=stages)
+        exchange = Exchange(request_id, theirs, tally)
         state.update(request_id=request_id, client_request_id=theirs, exchange=exchange)
         try:
             await self._answer(scope, receive, send, exchange)
