@@ -121,8 +121,10 @@ class Metrics:
         self._embeddings = self._gauge("mm_embedding_bytes", "Encoder outputs that are kept in host memory.")
         self._up = self._gauge("children_up", "Live child processes that are ready for work.", ("role",))
         self._restarts = self._counter("child_restarts", "Child processes that were started again.", ("role",))
+        self._hangs = self._counter("child_hangs", "Child processes that hung and were killed.", ("role",))
         for role in ("worker", "engine"):
             self._restarts.labels(role)
+            self._hangs.labels(role)
 
     def _add_memory(self) -> None:
         self._shm = self._gauge("shm_bytes", "Shared memory of the pool, by state.", ("state",))
@@ -153,6 +155,9 @@ class Metrics:
         self._restarts.labels(role).inc()
         if role == "engine":
             self._preemptions_seen = 0
+
+    def hang(self, role: str) -> None:
+        self._hangs.labels(role).inc()
 
     def swept(self, nbytes: int) -> None:
         """The sweeper freed what a dead owner had left."""

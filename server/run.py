@@ -236,6 +236,7 @@ class Server:
             observer,
             pulse_seconds=self._config.pulse_seconds,
             on_restart=lambda: self._metrics.restart(role),
+            on_hang=lambda: self._metrics.hang(role),
         )
 
 

@@ -9,6 +9,7 @@ from typing import Any, Protocol
 import msgspec
 
 from server.children.processes import END_SECONDS, Child, Role, died_of
+from server.children.stacks import stacks_of
 from shm import ChannelClosed, ChannelError
 
 log = logging.getLogger("pixelferry")
@@ -85,6 +86,7 @@ class Supervisor:
         *,
         pulse_seconds: float,
         on_restart: Callable[[], None],
+        on_hang: Callable[[], None],
     ) -> None:
         self.role = role
         self._launch = launch
@@ -92,6 +94,7 @@ class Supervisor:
         self._observer = observer
         self._pulse_seconds = pulse_seconds
         self._on_restart = on_restart
+        self._on_hang = on_hang
         self.child: Child | None = None
         self.ready = asyncio.Event()  # set for good once the first incarnation was ready
         self.failures = 0  # incarnations in a row that were not ready for STABLE_SECONDS
@@ -171,8 +174,16 @@ class Supervisor:
             silent = now - self._heard
             why = f"silent for {silent:.1f} s" if silent > self._pulse_seconds else self._observer.hang_reason()
             if why:
-                log.error("%s process %d hangs (%s) and is killed", self.role, child.pid, why)
+                await self._tell_hang(child, why)
                 return
+
+    async def _tell_hang(self, child: Child, why: str) -> None:
+        """Say where it hangs while it can still be asked."""
+        self._observer.on_unavailable()
+        self._on_hang()
+        log.error("%s process %d hangs (%s) and is killed", self.role, child.pid, why)
+        stacks = await stacks_of(child.pid)
+        log.error("where %s process %d hangs", self.role, child.pid, extra={"stacks": stacks})
 
 
 def backoff(failures: int) -> float:
