@@ -114,3 +114,5 @@ class ServeConfig(msgspec.Struct, frozen=True, kw_only=True):
     workers: int = 2
     pulse_seconds: float = 20.0
     step_seconds: float = 60.0
+    canary_seconds: float = 30.0
+    canary_deadline_seconds: float = 10.0

@@ -121,6 +121,11 @@ class Metrics:
         self._embeddings = self._gauge("mm_embedding_bytes", "Encoder outputs that are kept in host memory.")
         self._up = self._gauge("children_up", "Live child processes that are ready for work.", ("role",))
         self._restarts = self._counter("child_restarts", "Child processes that were started again.", ("role",))
+        self._canaries = self._counter(
+            "canaries", "Requests for one token that the server made itself, by what came of them.", ("result",)
+        )
+        for result in ("answered", "late", "failed"):
+            self._canaries.labels(result)
         self._hangs = self._counter("child_hangs", "Child processes that hung and were killed.", ("role",))
         for role in ("worker", "engine"):
             self._restarts.labels(role)
@@ -155,6 +160,10 @@ class Metrics:
         self._restarts.labels(role).inc()
         if role == "engine":
             self._preemptions_seen = 0
+
+    def canary(self, result: str) -> None:
+        """The engine was asked for one token by the server itself."""
+        self._canaries.labels(result).inc()
 
     def hang(self, role: str) -> None:
         self._hangs.labels(role).inc()

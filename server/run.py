@@ -5,7 +5,7 @@ import contextlib
 import logging
 import signal
 import socket
-from collections.abc import Iterator
+from collections.abc import Coroutine, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +27,7 @@ from server.http.protocol import Protocols
 from server.listening import check_temporary_directory, check_tls, exposed, keys_of, listen, scheme_of, url_in, url_of
 from server.metrics import Metrics
 from server.report import describe, describe_engine
+from server.requests.canary import Canary
 from server.requests.model_card import ModelCard
 from server.requests.segments import Segments
 from server.requests.service import RequestService
@@ -100,6 +101,7 @@ class Server:
             http.serve(sockets=[sock]),
             self._announce(sock),
             self._sweep(),
+            *self._canaries(),
         ]
         tasks = [asyncio.create_task(part) for part in parts]
         try:
@@ -175,6 +177,11 @@ class Server:
                 self._metrics.swept(report.bytes)
                 log.info("swept %d dead owners: %d segments, %d bytes", report.owners, report.segments, report.bytes)
             await asyncio.sleep(SWEEP_SECONDS)
+
+    def _canaries(self) -> Iterator[Coroutine[Any, Any, None]]:
+        every, deadline = self._config.canary_seconds, self._config.canary_deadline_seconds
+        if every:
+            yield Canary(self._engine, every, deadline, self._metrics.canary).run()
 
     def _http(self) -> HttpServer:
         config = self._config.http

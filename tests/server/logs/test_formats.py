@@ -39,7 +39,7 @@ def test_an_object_of_json() -> None:
 
 
 def test_stacks_stand_below_their_line() -> None:
-    stacks = "Thread 0x1 (most recent call first):\n  File \"a.py\", line 3 in f"
+    stacks = 'Thread 0x1 (most recent call first):\n  File "a.py", line 3 in f'
     assert TextFormat("server").format(record("hangs", stacks=stacks)).endswith(f"pixelferry: hangs\n{stacks}")
     assert json.loads(JsonFormat("server").format(record("hangs", stacks=stacks)))["stacks"] == stacks
 
