@@ -8,6 +8,8 @@ from typing import Literal
 
 import msgspec
 
+from configs.traces import TraceConfig
+
 Device = Literal["auto", "npu", "cpu", "cuda"]
 Dtype = Literal["auto", "float32", "bfloat16", "float16"]
 LogLevel = Literal["debug", "info", "warning", "error"]
@@ -111,6 +113,7 @@ class ServeConfig(msgspec.Struct, frozen=True, kw_only=True):
     shm: ShmConfig = ShmConfig()
     engine: EngineConfig = EngineConfig()
     log: LogConfig = LogConfig()
+    traces: TraceConfig = TraceConfig()
     workers: int = 2
     pulse_seconds: float = 20.0
     step_seconds: float = 60.0

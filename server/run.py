@@ -32,6 +32,7 @@ from server.requests.model_card import ModelCard
 from server.requests.segments import Segments
 from server.requests.service import RequestService
 from server.threads import threads_here
+from server.traces import traces_of
 from shm import Owner, Pool, room, sweep
 from tokenization.messages import FromWorker, StartWorker
 
@@ -64,6 +65,7 @@ class Server:
         self._owner = owner
         self._background = Background()
         self._metrics = Metrics(card.name, version())
+        self._traces = traces_of(config.traces, card.name, version())
         self._pool_bytes = pool_bytes
         self._segments = Segments(Pool(owner, pool_bytes), self._background)
         self._workers = WorkerPool(config.workers, config.step_seconds, self._background, config.media)
@@ -117,6 +119,8 @@ class Server:
                 if task.done() and not task.cancelled():
                     task.exception()  # seen: of two children that cannot start, the first one's error is enough
             self._segments.close()
+            if self._traces is not None:
+                await self._traces.close()
 
     async def _watch(self, tasks: "list[asyncio.Task[None]]") -> None:
         """Return when a signal comes. A part that ends by itself ends the server, with its own error."""
@@ -187,7 +191,7 @@ class Server:
         config = self._config.http
         app = create_app(
             self._service, config.max_body_bytes, BodyBudget(config.max_inflight_bytes), version=version(),
-            keys=self._keys, origins=config.allowed_origins, root_path=config.root_path,
+            keys=self._keys, origins=config.allowed_origins, root_path=config.root_path, traces=self._traces,
         )  # fmt: skip
         return HttpServer(
             uvicorn.Config(

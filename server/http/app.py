@@ -22,12 +22,13 @@ from server.http.openai import CompletionSerializer, read_openai
 from server.http.responses import EventStream, Serializer, json_response, json_result, whole_answer
 from server.http.tokenize import detokenized, read_detokenize, read_tokenize, token_counts
 from server.logs.access import tell_error
-from server.metrics import Tally
 from server.requests.answer import Emit
 from server.requests.prompts import run_prompts
 from server.requests.refusal import not_found
 from server.requests.request import ChatRequest
 from server.requests.service import RequestService
+from server.stopwatch import Tally
+from server.traces import Traces
 
 R = TypeVar("R", bound="Asked")
 
@@ -52,12 +53,17 @@ LOOK = ["GET", "HEAD"]  # the HTTP server leaves the body of an answer to HEAD o
 def create_app(
     service: RequestService, max_body_bytes: int, bodies: BodyBudget, *, version: str = "",
     keys: ApiKeys | None = None, origins: Sequence[str] = (), root_path: str | None = None,
+    traces: Traces | None = None,
 ) -> FastAPI:  # fmt: skip
     """The ASGI application. `bodies` counts the bytes of request bodies that are held; without `keys` all may ask.
 
     version: of Pixelferry; origins: of web pages whose scripts may read the answers, "*" for all.
     """
-    app = FastAPI(title="Pixelferry", openapi_url=None, docs_url=None, redoc_url=None, redirect_slashes=False)
+    # FastAPI's own spans would double ours, and its records of errors hold messages, which may quote a request.
+    app = FastAPI(
+        title="Pixelferry", openapi_url=None, docs_url=None, redoc_url=None, redirect_slashes=False,
+        telemetry={"auto_configure": False, "tracing": False, "metrics": False, "logs": False},
+    )  # fmt: skip
     errors.install(app)
     app.add_middleware(BodyLimits, max_body_bytes=max_body_bytes, budget=bodies)
     if keys is not None:
@@ -67,7 +73,7 @@ def create_app(
             CORSMiddleware, allow_origins=list(origins), allow_methods=["GET", "POST"], allow_headers=["*"],
             expose_headers=["X-Request-Id", "Retry-After"],
         )  # fmt: skip
-    app.add_middleware(Envelope, metrics=service.metrics)  # added after those: it surrounds them all
+    app.add_middleware(Envelope, metrics=service.metrics, traces=traces)  # added after those: it surrounds them all
     if root_path is not None:
         app.add_middleware(RootPath, prefix=root_path)  # the outermost: all others see one path for one route
     add_chat_routes(app, service, version)
@@ -229,6 +235,7 @@ async def refresh(service: RequestService, bodies: BodyBudget) -> None:
     metrics.set_pool(await service.segments.stats())
     metrics.set_server(
         waiting=[("worker", service.workers.n_waiting), ("place", service.engine.n_waiting)],
-        up=[("worker", service.workers.n_up), ("engine", int(service.engine.up))],
+        children=[("worker", service.workers.n_up, len(service.workers.slots)), ("engine", int(service.engine.up), 1)],
         body_bytes=bodies.held,
+        ready=readiness(service)[1] is None,
     )

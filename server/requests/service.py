@@ -10,7 +10,7 @@ from model.engine.messages import Generate
 from server.children.background import Background
 from server.children.engine_client import EngineClient, EngineDied, EngineFailed, Stream
 from server.children.worker_pool import Job, WorkerDied, WorkerPool, WorkerSlot
-from server.metrics import Metrics, Stopwatch
+from server.metrics import Metrics
 from server.requests.admission import Admission
 from server.requests.answer import Accept, Answer, Emit, push
 from server.requests.answer_boxes import drawing_of, not_drawn
@@ -21,6 +21,7 @@ from server.requests.prompts import check_ids
 from server.requests.refusal import Refusal, internal, invalid_request, listed, unavailable
 from server.requests.request import ChatRequest
 from server.requests.segments import Segments, check_media_tokens, without_room
+from server.stopwatch import Stopwatch
 from shm import NeverFits, PoolFull
 from tokenization.chat.grounding import Box
 from tokenization.chat.parts import Prompt, RawPrompt
@@ -36,6 +37,7 @@ ATTEMPTS = 2  # a chat whose worker died is tried once more: it may not have bee
 class RequestResources:
     """What a request has out: whoever may still touch its segments."""
 
+    watch: Stopwatch | None = None  # of a request that is answered
     leased: bool = False
     jobs: list[tuple[WorkerSlot, Job]] = field(default_factory=list)
     stream: Stream | None = None
@@ -79,8 +81,8 @@ class RequestService:
         """
         self._check(request)
         bad_words = spellings(request.sampling.bad_words, self.card.tokenizer, request.parameter("bad_words"))
-        watch = self.metrics.watch(request.tally)
-        resources = RequestResources()
+        watch = Stopwatch(self.metrics, request.tally)
+        resources = RequestResources(watch)
         try:
             with self.admission.enter():
                 prepared = await self._prepare(request, resources)
@@ -157,6 +159,8 @@ class RequestService:
             try:
                 slot, job = await self._begin(request, count_only)
                 resources.jobs.append((slot, job))
+                if resources.watch is not None:
+                    resources.watch.worker()
                 return await self._converse(slot, job, request, resources)
             except WorkerDied:
                 log.warning("%s: its worker ended", request.id)
