@@ -196,7 +196,8 @@ def test_every_field_has_exactly_one_setting() -> None:
     fields = [(setting.section, setting.field) for setting in SETTINGS]
     assert len(set(fields)) == len(fields)
     assert set(fields) == fields_of(load_config([], {})) - {
-        ("media", "own_pixels"), ("model", "wanted"), ("engine", "fits_threads"), ("traces", "asked_by"), ("traces", "hindrance"),
+        ("media", "own_pixels"), ("model", "wanted"), ("engine", "fits_threads"),
+        ("traces", "asked_by"), ("traces", "hindrance"),
     }  # fmt: skip
 
 
