@@ -90,7 +90,7 @@ class EngineConfig(msgspec.Struct, frozen=True, kw_only=True):
     max_batched_tokens: int = 2048
     block_size: int = 128
     kv_cache_bytes: int | None = None
-    kv_cache_share: float = 0.5
+    kv_cache_share: float | None = None
     embedding_bytes: int = 1 * GIB
     threads: int | None = None
     fits_threads: bool = False  # not a setting: one thread where `threads` of them are not faster

@@ -156,8 +156,8 @@ SETTINGS: tuple[Setting, ...] = (
     ),
     Setting(
         name="kv_cache_share", section="engine", field="kv_cache_share", kind="float", low=0.01, high=1,
-        help="share of the memory that is free once the weights are loaded, for the KV cache; at most what max_seqs x "
-        "max_model_len use",
+        help="share, for the KV cache, of the memory free with the weights loaded, on a cpu (0.5 when absent), or of "
+        "what an npu or cuda has left beside all that was measured (0.9); at most what max_seqs x max_model_len use",
     ),
     Setting(
         name="embedding_mib", section="engine", field="embedding_bytes", kind="int", unit="MiB", scale=MIB, low=1,

@@ -1,14 +1,14 @@
-"""Resolves the device and dtype that a checkpoint runs on, and says how much memory is free there."""
+"""Resolves the device and dtype that a checkpoint runs on, and says what its memory is taken by."""
 
 import importlib.util
 import logging
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 
 import torch
 
 from configs.checkpoint import ConfigSection, text_config
 from configs.serve import Device, Dtype
-from model.host_memory import free_host_bytes
 
 _DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 # By type of device: the dtype that it does not serve, and what is said. bfloat16 takes its place where nobody asked
@@ -63,12 +63,54 @@ def check_cache(device: torch.device, block_size: int, max_model_len: int) -> No
 
 
 def free_bytes(device: torch.device) -> int:
-    """Of the memory that tensors on `device` lie in, at this moment."""
-    if device.type == "cpu":
-        return free_host_bytes()
+    """Of an NPU's or a GPU's own memory, at this moment."""
     module = torch.get_device_module(device)
-    module.empty_cache()  # what loading left in torch's allocator is free, too
-    free, _ = module.mem_get_info(device)
+    module.synchronize(device)  # what a stream still uses is not given back
+    module.empty_cache()  # what torch's allocator holds of freed tensors is free, too
+    return _free_now(device)
+
+
+def peak_bytes(device: torch.device, run: Callable[[], object]) -> int:
+    """Of tensors that `run` makes on a device, at most at once."""
+    module = torch.get_device_module(device)
+    module.synchronize(device)
+    module.reset_peak_memory_stats(device)
+    before = module.memory_allocated(device)
+    run()
+    module.synchronize(device)
+    return int(module.max_memory_allocated(device) - before)
+
+
+def given_back(device: torch.device) -> int:
+    """Bytes that torch's allocator held for tensors that are gone, and that the device has again after this call."""
+    torch.get_device_module(device).synchronize(device)
+    before = _free_now(device)
+    return max(free_bytes(device) - before, 0)
+
+
+def lasting_bytes(device: torch.device, make: Callable[[], object]) -> int:
+    """Of what `make` returns, while it lives: tensors, and what the driver itself takes. It is gone afterwards."""
+    before = free_bytes(device)
+    made = make()
+    after = free_bytes(device)
+    del made
+    return max(before - after, 0)
+
+
+@contextmanager
+def out_of_memory(device: torch.device, what: str, remedy: str) -> Iterator[None]:
+    """Whatever runs inside it and finds no memory on `device` is a DeviceError of one sentence."""
+    try:
+        yield
+    except torch.OutOfMemoryError as error:
+        raise DeviceError(
+            f"{device} has no memory for {what} ({_first_line(error)}): lower {remedy}, or end what else runs there"
+        ) from None
+
+
+def _free_now(device: torch.device) -> int:
+    """As the driver says, so that what other processes take counts."""
+    free, _ = torch.get_device_module(device).mem_get_info(device)
     return int(free)
 
 

@@ -1,6 +1,5 @@
 """The engine without its process: requests in, steps, messages out."""
 
-import functools
 import math
 import time
 from collections.abc import Mapping
@@ -8,23 +7,20 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from configs.serve import EngineConfig
-from model.device import free_bytes
-from model.engine import kv_cache
 from model.engine.kv_blocks import BlockAllocator, BlockError
+from model.engine.kv_cache import CacheSize
 from model.engine.media import Bounds, take_words
 from model.engine.messages import (
     EngineStats,
     Finished,
     FromEngine,
     Generate,
-    LargestItem,
     MediaRead,
     PromptScored,
     StepDone,
     TokenEvent,
 )
 from model.engine.plan import Outcome, Plan, RequestError
-from model.engine.profile import Profile
 from model.engine.runner import Runner
 from model.engine.scheduler import Finish, Limits, Scheduler
 from model.engine.sequence import Key
@@ -44,13 +40,10 @@ class Progress:
 class Engine:
     """Continuous batching over one model. One thread calls everything; others may read only `progress`."""
 
-    def __init__(self, *, model: MultimodalLM, config: EngineConfig, root: Path, max_model_len: int) -> None:
-        """`root` holds the segments. Raises CacheTooSmall when not one block fits."""
+    def __init__(self, *, model: MultimodalLM, config: EngineConfig, root: Path, size: CacheSize) -> None:
+        """`root` holds the segments. The cache is made here, of `size`."""
         self._config = config
-        itemsize = model.dtype.itemsize
-        self.size = kv_cache.cache_size(
-            model.kv, itemsize, config, max_model_len, functools.partial(free_bytes, model.device)
-        )
+        self.size = size
         limits = Limits(
             max_seqs=config.max_seqs,
             max_batched_tokens=config.max_batched_tokens,
@@ -62,7 +55,7 @@ class Engine:
         self._bounds = Bounds(
             vocab_size=model.vocab_size,
             hidden_size=model.hidden_size,
-            itemsize=itemsize,
+            itemsize=model.dtype.itemsize,
             max_model_len=self.size.max_model_len,
             pad_ids=model.pad_ids,
             media_shape=model.media_shape,
@@ -123,10 +116,6 @@ class Engine:
         finishes = self._scheduler.commit(plan, outcome)
         self.progress = None
         return self._messages(plan.n_tokens, outcome, finishes)
-
-    def profile(self, largest: tuple[LargestItem, ...]) -> Profile:
-        """Run the largest items and a full step on this device: only before the first request."""
-        return self._runner.profile(self._config, largest)
 
     def check_integrity(self) -> None:
         """Raise BlockError unless blocks, queues and budgets add up."""

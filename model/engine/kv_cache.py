@@ -1,16 +1,23 @@
-"""The size of the paged KV cache: a share of the memory that is free, or what was asked for."""
+"""The size of the paged KV cache: a share of the memory that is free for it, or what was asked for."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from configs.checkpoint import CheckpointError
 from configs.serve import GIB, EngineConfig
 from model.forward_batch import KVSpec
 from model.host_memory import free_host_bytes
 
+HOST_SHARE = 0.5  # beside the cache lie activations, encoder peaks, embeddings, workers, page cache
+DEVICE_SHARE = 0.9  # all of these are measured or counted; a tenth is for what the allocator cannot join
+
 
 class CacheTooSmall(CheckpointError):
     """The cache would hold not one block. The message names the setting."""
+
+
+class CacheTooLarge(CheckpointError):
+    """The cache that was asked for by size is larger than what is free. The message names the setting."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -22,25 +29,49 @@ class CacheSize:
     bound: str = "--kv-cache-mib"  # the setting that decided, as the table at start shows it
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Room:
+    """The memory that the cache may take a share of."""
+
+    nbytes: int
+    share: float = HOST_SHARE  # where --kv-cache-share is absent
+    words: str = "free"  # what these bytes are
+    remedy: str = ""  # of a room that holds no block
+
+
+def host_room() -> Room:
+    """What is free on the CPU. Weights are loaded; all else that is needed beside the cache is in its other half."""
+    return Room(nbytes=free_host_bytes())
+
+
+def device_room(free: int, working: int, graphs: int, embeddings: int) -> Room:
+    """What a device has left. free: with the weights loaded; the other bytes are kept for what they say."""
+    parts = {"activations and encoders": working, "graphs": graphs, "embeddings": embeddings}
+    kept = ", ".join(f"{_gib(nbytes)} for {what}" for what, nbytes in parts.items() if nbytes)
+    return Room(
+        nbytes=max(free - working - graphs - embeddings, 0),
+        share=DEVICE_SHARE,
+        words="left",
+        remedy=f"; of {_gib(free)} free on the device with the weights loaded it keeps {kept}: end what else runs "
+        "there, or lower --max-pixels, --max-video-pixels, --max-batched-tokens, --max-seqs or --embedding-mib",
+    )
+
+
 def cache_size(
-    spec: KVSpec,
-    itemsize: int,
-    config: EngineConfig,
-    max_model_len: int,
-    free_bytes: Callable[[], int] = free_host_bytes,
+    spec: KVSpec, itemsize: int, config: EngineConfig, max_model_len: int, room: Callable[[], Room] = host_room
 ) -> CacheSize:
     """The blocks that fit, at most what `max_seqs` full sequences use. Raises CacheTooSmall.
 
-    free_bytes: of the memory that the cache will lie in, now that the weights are loaded.
+    room: asked only where the configuration names no size.
     """
     block_bytes = spec.bytes_per_token(itemsize) * config.block_size
-    useful = -(-max_model_len // config.block_size) * config.max_seqs
-    nbytes, bound = _allowed(config, free_bytes)
+    useful = _blocks(max_model_len, config.block_size) * config.max_seqs
+    nbytes, bound, remedy = _allowed(config, room)
     n_blocks = min(nbytes // block_bytes, useful)
     if n_blocks < 1:
         raise CacheTooSmall(
             f"{bound}: {nbytes} bytes hold no block of the KV cache, one takes {block_bytes} (--block-size "
-            f"{config.block_size} tokens)"
+            f"{config.block_size} tokens){remedy}"
         )
     return CacheSize(
         n_blocks=n_blocks,
@@ -51,9 +82,42 @@ def cache_size(
     )
 
 
-def _allowed(config: EngineConfig, free_bytes: Callable[[], int]) -> tuple[int, str]:
-    """Bytes, and the setting that says so."""
+def trial_size(most: CacheSize, config: EngineConfig) -> CacheSize:
+    """Of the cache that peaks are measured over: a full step fits, with the longest sequence, and little more.
+
+    most: the cache if nothing else needed memory. At most half of it, so that the peaks have room beside the trial.
+    """
+    step = max(_blocks(config.max_batched_tokens, most.block_size), _blocks(most.max_model_len, most.block_size))
+    n_blocks = min(step + config.max_seqs, max(most.n_blocks // 2, 1))
+    return replace(
+        most,
+        n_blocks=n_blocks,
+        nbytes=most.nbytes // most.n_blocks * n_blocks,
+        max_model_len=min(most.max_model_len, n_blocks * most.block_size),
+    )
+
+
+def check_free(size: CacheSize, free: int) -> None:
+    """Raises CacheTooLarge where the cache is larger than the device has: only a size by name can be."""
+    if size.nbytes > free:
+        raise CacheTooLarge(
+            f"--kv-cache-mib: {_gib(size.nbytes)} of KV cache are more than the {_gib(free)} that the device has free "
+            "with the weights loaded: lower it, or leave it away"
+        )
+
+
+def _allowed(config: EngineConfig, room: Callable[[], Room]) -> tuple[int, str, str]:
+    """Bytes, the setting that says so, and what to do where they are too few."""
     if config.kv_cache_bytes is not None:
-        return config.kv_cache_bytes, "--kv-cache-mib"
-    free = free_bytes()
-    return int(free * config.kv_cache_share), f"--kv-cache-share {config.kv_cache_share:g} of {free / GIB:.4g} GiB free"
+        return config.kv_cache_bytes, "--kv-cache-mib", ""
+    found = room()
+    share = found.share if config.kv_cache_share is None else config.kv_cache_share
+    return int(found.nbytes * share), f"--kv-cache-share {share:g} of {_gib(found.nbytes)} {found.words}", found.remedy
+
+
+def _blocks(tokens: int, block_size: int) -> int:
+    return -(-tokens // block_size)
+
+
+def _gib(nbytes: int) -> str:
+    return f"{nbytes / GIB:.4g} GiB"

@@ -1,21 +1,18 @@
 """Peak memory of the largest media and of one full step: computed by shapes, or measured on a device."""
 
-import weakref
+import functools
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, replace
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
-from torch.overrides import TorchFunctionMode
-from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils._pytree import tree_iter
 
 from configs.serve import EngineConfig
+from model import device
 from model.engine.kv_cache import CacheSize
 from model.engine.messages import LargestItem
 from model.forward_batch import ForwardBatch, KVCache
+from model.live_bytes import peak_by_shapes
 from model.net.multimodal import MultimodalLM
 
 # Float32 copies of the sampled rows' logits that live at once when a step asks for everything: the logits, their
@@ -24,20 +21,30 @@ SAMPLER_COPIES = 9
 SETTINGS = {"image": "--max-pixels", "video": "--max-video-pixels", "audio": "--max-audio-seconds"}
 
 Row = tuple[str, int, str]  # line, bytes, the setting that decides it
+Capture = Callable[[MultimodalLM, KVCache, CacheSize], object]
+"""Captures the graphs of decodes over a cache; they live as long as what it returns."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Profile:
-    """Peak bytes beside weights and cache."""
+    """Bytes beside weights, cache and embeddings."""
 
     encoders: Mapping[str, tuple[int, int]]  # by kind: bytes at the peak of the largest item, and its tokens
     step: int  # bytes at the peak of one full step
     measured: bool  # on the device; else computed from shapes
     fixed: frozenset[str] = frozenset()  # kinds whose one size is the model's: no setting makes them smaller
+    held: int = 0  # what torch's allocator held after all of them: whole segments, some of which only one can use
+    graphs: int = 0  # what the captured graphs of decodes take, for as long as the engine lives
+
+    @property
+    def working(self) -> int:
+        """Encoders and steps take turns, so that the largest of them decides."""
+        return max(self.held, self.step, *(nbytes for nbytes, _ in self.encoders.values()))
 
 
 def memory_rows(weight_bytes: int, size: CacheSize, config: EngineConfig, profile: Profile) -> tuple[Row, ...]:
     how = "measured" if profile.measured else "computed"
+    together = "activations and encoders", profile.working, "kept for the largest of them (measured)"
     return (
         ("weights", weight_bytes, "--dtype"),
         *(
@@ -45,6 +52,8 @@ def memory_rows(weight_bytes: int, size: CacheSize, config: EngineConfig, profil
             for kind, (nbytes, n_tokens) in profile.encoders.items()
         ),
         ("activations of a step", profile.step, f"--max-batched-tokens, --max-seqs ({how})"),
+        *((together,) if profile.measured else ()),
+        *((("graphs of decodes", profile.graphs, "--max-seqs (measured)"),) if profile.graphs else ()),
         ("KV cache", size.nbytes, size.bound),
         ("embeddings, at most", config.embedding_bytes, "--embedding-mib"),
     )
@@ -59,37 +68,57 @@ def profile_by_shapes(
 ) -> Profile:
     """Run the largest items and two full steps without memory. `model` is built on the device "meta"."""
     kv = model.kv_cache(size.n_blocks, size.block_size)
-    return _profile(model, kv, size, config, largest, peak=_peak_by_shapes, measured=False)
+    return _profile(model, kv, size, config, largest, peak=lambda run, _: peak_by_shapes(run), measured=False)
 
 
 def profile_on_device(
-    model: MultimodalLM, kv: KVCache, size: CacheSize, config: EngineConfig, largest: Sequence[LargestItem]
-) -> Profile:
-    """Run them on a device that counts its memory. Overwrites `kv`, whose content must not matter yet."""
-    device = torch.get_device_module(model.device)
+    model: MultimodalLM, trial: CacheSize, config: EngineConfig, largest: Sequence[LargestItem],
+    capture: Capture | None = None,
+) -> Profile:  # fmt: skip
+    """Run them on a device that counts its memory, over a cache of `trial` that is free again afterwards.
 
-    def peak(run: Callable[[], object]) -> int:
-        device.synchronize()
-        device.reset_peak_memory_stats()
-        before = device.memory_allocated()
-        run()
-        device.synchronize()
-        return int(device.max_memory_allocated() - before)
+    Graphs are captured to see what they take; they know the trial's addresses and end with it. Raises DeviceError
+    for what the device cannot hold.
+    """
+    where = model.device
+    with device.out_of_memory(where, "a KV cache to measure over", "--kv-cache-mib"):
+        kv = model.kv_cache(trial.n_blocks, trial.block_size)
 
-    return _profile(model, kv, size, config, largest, peak=peak, measured=True)
+    def peak(run: Callable[[], object], of: tuple[str, str]) -> int:
+        with device.out_of_memory(where, *of):
+            return device.peak_bytes(where, run)
+
+    found = _profile(model, kv, trial, config, largest, peak=peak, measured=True)
+    held = device.given_back(where)
+    if capture is None:
+        return replace(found, held=held)
+    with device.out_of_memory(where, "the graphs of decodes", "--max-seqs"):
+        graphs = device.lasting_bytes(where, functools.partial(capture, model, kv, trial))
+    return replace(found, held=held, graphs=graphs)
 
 
 def _profile(
     model: MultimodalLM, kv: KVCache, size: CacheSize, config: EngineConfig, largest: Sequence[LargestItem],
-    *, peak: Callable[[Callable[[], object]], int], measured: bool,
+    *, peak: Callable[[Callable[[], object], tuple[str, str]], int], measured: bool,
 ) -> Profile:  # fmt: skip
+    """peak: bytes that a run takes, given with its name and the setting that makes it smaller."""
+    fixed = frozenset(item.kind for item in largest if item.fixed)
     encoders: dict[str, tuple[int, int]] = {}
     for item in largest:
-        encoders[item.kind] = (peak(lambda item=item: encode_dummy(model, item)), item.n_tokens)  # type: ignore[misc]
-    steps = [peak(lambda kvs=kvs: model.forward(dummy_step(model, size, *kvs), kv)) for kvs in full_steps(size, config)]  # type: ignore[misc]
+        knob = "--dtype bfloat16" if item.fixed else SETTINGS[item.kind]
+        run = functools.partial(encode_dummy, model, item)
+        encoders[item.kind] = (peak(run, (f"the largest {item.kind}", knob)), item.n_tokens)
+    knobs = "--max-batched-tokens or --max-seqs"
+    steps = [
+        peak(functools.partial(_forward, model, size, kv, lengths), ("a full step", knobs))
+        for lengths in full_steps(size, config)
+    ]
     logits = min(config.max_seqs, config.max_batched_tokens) * model.vocab_size * torch.float32.itemsize
-    fixed = frozenset(item.kind for item in largest if item.fixed)
     return Profile(encoders=encoders, step=max(*steps, SAMPLER_COPIES * logits), measured=measured, fixed=fixed)
+
+
+def _forward(model: MultimodalLM, size: CacheSize, kv: KVCache, lengths: tuple[list[int], list[int]]) -> Tensor:
+    return model.forward(dummy_step(model, size, *lengths), kv)
 
 
 def encode_dummy(model: MultimodalLM, item: LargestItem) -> Tensor:
@@ -134,51 +163,3 @@ def dummy_step(model: MultimodalLM, size: CacheSize, q_lens: list[int], kv_lens:
         sample_rows=ends.to(device),
         prompt_lens=tuple(kv_lens),
     )
-
-
-def _peak_by_shapes(run: Callable[[], object]) -> int:
-    with LiveBytes() as live, _FusedAttention():
-        run()
-    peak: int = live.peak
-    return peak
-
-
-class LiveBytes(TorchDispatchMode):
-    """Counts the bytes of live tensors that operations inside it made."""
-
-    def __init__(self) -> None:
-        super().__init__()  # type: ignore[no-untyped-call]
-        self.live: int = 0
-        self.peak: int = 0
-        self._known: set[int] = set()
-
-    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        given = {_storage_of(x)._cdata for x in tree_iter((args, kwargs)) if isinstance(x, Tensor)}
-        out = func(*args, **(kwargs or {}))
-        for found in tree_iter(out):
-            if isinstance(found, Tensor) and _storage_of(found)._cdata not in given | self._known:
-                self._count(_storage_of(found))
-        return out
-
-    def _count(self, storage: torch.UntypedStorage) -> None:
-        self._known.add(storage._cdata)
-        self.live += storage.nbytes()
-        self.peak = max(self.peak, self.live)
-        weakref.finalize(storage, self._drop, storage._cdata, storage.nbytes())
-
-    def _drop(self, address: int, nbytes: int) -> None:
-        self._known.discard(address)
-        self.live -= nbytes
-
-
-def _storage_of(tensor: Tensor) -> torch.UntypedStorage:
-    return tensor.untyped_storage()
-
-
-class _FusedAttention(TorchFunctionMode):
-    """Attention without the scores of all pairs in memory, as the kernels of every served device do it."""
-
-    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        if func is F.scaled_dot_product_attention:
-            return torch.empty_like(args[0])
-        return func(*args, **(kwargs or {}))

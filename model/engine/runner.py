@@ -2,17 +2,14 @@
 
 import logging
 import time
-from collections.abc import Sequence
 from pathlib import Path
 
 import torch
 
-from configs.serve import EngineConfig
 from model.engine import batch, media
 from model.engine.kv_cache import CacheSize
-from model.engine.messages import LargestItem, Token
+from model.engine.messages import Token
 from model.engine.plan import Outcome, Plan, RequestError
-from model.engine.profile import Profile, profile_on_device
 from model.engine.rules import Row, exhausted
 from model.engine.sampler import sample, score
 from model.engine.scheduler import Scheduler
@@ -35,10 +32,6 @@ class Runner:
         self._root = root
         self._kv = model.kv_cache(size.n_blocks, size.block_size)
         self._banned = torch.tensor(model.banned_ids, dtype=torch.int64, device=self._device)
-
-    def profile(self, config: EngineConfig, largest: Sequence[LargestItem]) -> Profile:
-        """Run the largest items and a full step over the cache, whose content is lost."""
-        return profile_on_device(self._model, self._kv, self._size, config, largest)
 
     @torch.inference_mode()
     def run(self, plan: Plan, sequences: Scheduler) -> Outcome:

@@ -2,7 +2,6 @@
 
 import hashlib
 import os
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -11,13 +10,8 @@ import pytest
 
 from configs.serve import HubModel, ModelConfig, ServeConfig
 from configs.setting import Setting, SettingsError
-from configs.settings import EMBEDDED_MODEL, EMBEDDED_NAME, PROFILES, child_env, load_config
+from configs.settings import EMBEDDED_MODEL, EMBEDDED_NAME, child_env, load_config
 from configs.table import SETTINGS
-
-if sys.version_info >= (3, 11):
-    import tomllib
-else:
-    import tomli as tomllib
 
 
 @pytest.fixture
@@ -254,17 +248,6 @@ def test_flag_and_variable_set_the_field(setting: Setting, tmp_path: Path) -> No
         owner = getattr(config, setting.section) if setting.section else config
         assert getattr(owner, setting.field) == expected
         assert config != load_config([], {})
-
-
-def test_the_cpu_profile_is_complete_and_says_the_defaults() -> None:
-    text = (PROFILES / "cpu.toml").read_text(encoding="utf-8")
-    table = tomllib.loads(text)
-    for setting in SETTINGS:
-        if setting.default in (None, ()):
-            assert f"\n# {setting.name} = " in text, setting.name
-        else:
-            assert table[setting.name] == setting.default, setting.name
-    assert load_config(["--profile", "cpu"], {}) == load_config([], {})
 
 
 @pytest.mark.parametrize(

@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from configs.serve import Dtype, EngineConfig
+from configs.settings import load_config
 from model.device import DeviceError, check_cache, free_bytes, resolve
 from model.engine.loop import load
 from model.engine.messages import StartEngine
@@ -108,6 +109,7 @@ def test_what_attention_on_an_npu_takes_of_a_cache(monkeypatch: pytest.MonkeyPat
     install(monkeypatch, tmp_path, NpuDouble())
     npu = torch.device("npu", 0)
     check_cache(npu, 128, 262_144)
+    check_cache(npu, load_config(["--profile", "atlas"], {}).engine.block_size, 32_768)
     check_cache(torch.device("cpu"), 16, 1 << 20)
     for size in (16, 256):
         with pytest.raises(DeviceError, match=f"--block-size {size} is not served on an NPU: take 128"):
@@ -135,4 +137,6 @@ def test_free_memory_is_that_of_the_npu(monkeypatch: pytest.MonkeyPatch, tmp_pat
     npu = NpuDouble()
     install(monkeypatch, tmp_path, npu)
     assert free_bytes(torch.device("npu", 0)) == 60 << 30
-    assert npu.calls == ["empty_cache()", "mem_get_info(npu:0)"], "what loading left behind is given back first"
+    assert npu.calls == ["synchronize(npu:0)", "empty_cache()", "mem_get_info(npu:0)"], (
+        "what loading left is given back"
+    )

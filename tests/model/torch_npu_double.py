@@ -32,6 +32,9 @@ class NpuDouble:
     def set_compile_mode(self, *, jit_compile: bool) -> None:
         self.calls.append(f"set_compile_mode(jit_compile={jit_compile})")
 
+    def synchronize(self, device: torch.device) -> None:
+        self.calls.append(f"synchronize({device})")
+
     def empty_cache(self) -> None:
         self.calls.append("empty_cache()")
 

@@ -14,6 +14,7 @@ from PIL import Image
 from configs.checkpoint import Checkpoint
 from configs.serve import EngineConfig, MediaConfig
 from model.engine.engine import Engine
+from model.engine.kv_cache import cache_size
 from model.engine.messages import Finished, FromEngine, Generate, MediaRead, SamplingParams, StepDone, TokenEvent
 from model.net.multimodal import MultimodalLM
 from model.registry import family_of
@@ -148,7 +149,8 @@ def engine_at(
         max_seqs=seqs, max_batched_tokens=tokens, block_size=block_size, embedding_bytes=embedding_bytes,
         kv_cache_bytes=kv_tokens * model.kv.bytes_per_token(model.dtype.itemsize),
     )  # fmt: skip
-    return Engine(model=model, config=config, root=root, max_model_len=max_model_len)
+    size = cache_size(model.kv, model.dtype.itemsize, config, max_model_len)
+    return Engine(model=model, config=config, root=root, size=size)
 
 
 def with_prepared(generate: Generate, **fields: Any) -> Generate:

@@ -1,13 +1,23 @@
 """The size of the cache: stated bytes, useful tokens, and what that leaves for one sequence."""
 
 import dataclasses
+import re
 
 import msgspec
 import pytest
 import torch
 
-from configs.serve import EngineConfig
-from model.engine.kv_cache import CacheTooSmall, cache_size
+from configs.serve import GIB, MIB, EngineConfig
+from model.engine.kv_cache import (
+    CacheSize,
+    CacheTooLarge,
+    CacheTooSmall,
+    cache_size,
+    check_free,
+    device_room,
+    trial_size,
+)
+from model.engine.profile import full_steps
 from model.forward_batch import KVSpec
 from model.net.multimodal import MultimodalLM
 from model.ops.npu import NpuOps
@@ -53,3 +63,70 @@ def test_less_than_a_block_is_an_error_that_names_the_setting() -> None:
     config = msgspec.structs.replace(CONFIG, kv_cache_bytes=8191)
     with pytest.raises(CacheTooSmall, match="--kv-cache-mib: 8191 .* 8192"):
         cache_size(SPEC, 4, config, 1000)
+
+
+# ---- on a device: what is left of its memory beside all that is known
+
+BLOCK = SPEC.bytes_per_token(2) * 128
+DEVICE = EngineConfig(max_seqs=64)
+
+
+def test_a_device_keeps_what_was_measured_and_gives_nine_tenths_of_the_rest() -> None:
+    room = device_room(40 * GIB, 3 * GIB, GIB // 2, GIB)
+    assert room.nbytes == 40 * GIB - 3 * GIB - GIB // 2 - GIB
+    size = cache_size(SPEC, 2, DEVICE, 1 << 24, lambda: room)
+    assert size.n_blocks == int(35.5 * GIB * 0.9) // BLOCK and size.nbytes == size.n_blocks * BLOCK
+    assert size.bound == "--kv-cache-share 0.9 of 35.5 GiB left"
+
+
+@pytest.mark.parametrize("share", [0.25, 0.5, 1.0])
+def test_the_share_that_is_asked_for_holds_on_a_device_too(share: float) -> None:
+    config = msgspec.structs.replace(DEVICE, kv_cache_share=share)
+    size = cache_size(SPEC, 2, config, 1 << 24, lambda: device_room(11 * GIB, GIB, GIB, GIB))
+    assert size.n_blocks == int(8 * GIB * share) // BLOCK and size.bound == f"--kv-cache-share {share:g} of 8 GiB left"
+
+
+def test_a_size_by_name_holds_on_a_device_too() -> None:
+    config = msgspec.structs.replace(DEVICE, kv_cache_bytes=GIB)
+    size = cache_size(SPEC, 2, config, 1 << 24, lambda: device_room(0, 0, 0, 0))
+    assert (size.nbytes, size.bound) == (GIB, "--kv-cache-mib")
+    check_free(size, GIB)
+    with pytest.raises(CacheTooLarge, match=r"^--kv-cache-mib: 1 GiB of KV cache are more than the 0\.999 GiB that"):
+        check_free(size, GIB - MIB)
+
+
+@pytest.mark.parametrize("free", [0, 2 * GIB, 3 * GIB + BLOCK])
+def test_a_device_that_holds_no_block_is_one_sentence_with_its_remedy(free: int) -> None:
+    with pytest.raises(CacheTooSmall) as refused:
+        cache_size(SPEC, 2, DEVICE, 4096, lambda: device_room(free, GIB, GIB // 2, 3 * GIB // 2))
+    assert re.fullmatch(
+        r"--kv-cache-share 0\.9 of \S+ GiB left: \d+ bytes hold no block of the KV cache, one takes 32768 \(--block-"
+        rf"size 128 tokens\); of {re.escape(f'{free / GIB:.4g}')} GiB free on the device with the weights loaded it "
+        r"keeps 1 GiB for activations and encoders, 0\.5 GiB for graphs, 1\.5 GiB for embeddings: end what else runs "
+        r"there, or lower --max-pixels, .* or --embedding-mib",
+        str(refused.value),
+    )
+
+
+def most(n_blocks: int, length: int) -> CacheSize:
+    return CacheSize(n_blocks=n_blocks, block_size=128, nbytes=n_blocks * BLOCK, max_model_len=length)
+
+
+@pytest.mark.parametrize(
+    ("n_blocks", "length", "tokens", "seqs", "expected", "longest"),
+    [
+        (100_000, 32_768, 2048, 16, 256 + 16, 32_768),  # the longest sequence, and a block for each other
+        (100_000, 512, 8192, 64, 64 + 64, 512),  # a step's tokens
+        (300, 32_768, 2048, 16, 150, 150 * 128),  # no more than half: peaks must fit beside it
+        (1, 128, 2048, 16, 1, 128),
+        (3, 300, 1, 1, 1, 128),
+    ],
+)  # fmt: skip
+def test_what_peaks_are_measured_over(
+    n_blocks: int, length: int, tokens: int, seqs: int, expected: int, longest: int
+) -> None:
+    config = EngineConfig(max_seqs=seqs, max_batched_tokens=tokens)
+    trial = trial_size(most(n_blocks, length), config)
+    assert (trial.n_blocks, trial.max_model_len, trial.nbytes) == (expected, longest, expected * BLOCK)
+    fresh, late = full_steps(trial, config)
+    assert sum(fresh[0]) == min(tokens, trial.n_blocks * 128) and late[1][0] == longest

@@ -1,5 +1,6 @@
 """The memory profile against what torch really takes: the estimate is within a third of it, never far below."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,6 @@ from model.engine.kv_cache import CacheSize, cache_size
 from model.engine.messages import LargestItem, SamplingParams
 from model.engine.profile import (
     SAMPLER_COPIES,
-    LiveBytes,
     Profile,
     dummy_step,
     encode_dummy,
@@ -23,6 +23,7 @@ from model.engine.profile import (
 )
 from model.engine.rules import Row
 from model.engine.sampler import sample
+from model.live_bytes import LiveBytes
 from model.net.multimodal import MultimodalLM
 from model.ops.load import load_ops
 from model.registry import family_of
@@ -192,3 +193,19 @@ def test_the_table_names_bytes_and_settings(path: Path) -> None:
         (CONFIG.embedding_bytes, "--embedding-mib"),
     ]  # fmt: skip
     assert len({line for line, _, _ in rows}) == 6
+
+
+def test_the_table_of_a_device_shows_what_is_kept_for_all_of_it() -> None:
+    size = CacheSize(n_blocks=1, block_size=16, nbytes=99, max_model_len=16)
+    found = Profile(encoders={"image": (70, 3)}, step=6, measured=True, held=80, graphs=5)
+    assert [row for row in memory_rows(77, size, CONFIG, found) if row[1] in (80, 5)] == [
+        ("activations and encoders", 80, "kept for the largest of them (measured)"),
+        ("graphs of decodes", 5, "--max-seqs (measured)"),
+    ]
+    assert "graphs of decodes" not in {line for line, _, _ in memory_rows(77, size, CONFIG, replace(found, graphs=0))}
+
+
+@pytest.mark.parametrize(("image", "step", "held", "most"), [(9, 3, 2, 9), (3, 9, 2, 9), (3, 2, 9, 9)])
+def test_encoders_and_steps_take_turns(image: int, step: int, held: int, most: int) -> None:
+    assert Profile(encoders={"image": (image, 1)}, step=step, measured=True, held=held).working == most
+    assert Profile(encoders={}, step=step, measured=True).working == step

@@ -209,7 +209,11 @@ int aclopCompileAndExecuteV2(const char *name) { return aclopCompileAndExecute(n
 
 static int32_t device;
 static size_t used;
-static const size_t TOTAL = 64ull << 30;
+
+static size_t total_bytes(void) { /* asked each time, so that a test can make the card small */
+  const char *mib = getenv("NPU_STUB_MIB");
+  return mib ? (size_t)atol(mib) << 20 : (size_t)64 << 30;
+}
 
 int aclrtGetDeviceCount(uint32_t *count) { *count = 1; return OK; }
 int aclrtSetDevice(int32_t number) { device = number; return OK; }
@@ -230,7 +234,7 @@ static int take(void **memory, size_t size, size_t alignment) {
   return posix_memalign(memory, alignment, size ? size : 1) ? NO_MEMORY : OK;
 }
 int aclrtMalloc(void **memory, size_t size, int policy) {
-  if (take(memory, size, 512)) return NO_MEMORY;
+  if (used + size > total_bytes() || take(memory, size, 512)) return NO_MEMORY;
   __atomic_add_fetch(&used, malloc_usable_size(*memory), __ATOMIC_RELAXED);
   return OK;
 }
@@ -244,8 +248,8 @@ int aclrtMallocHost(void **memory, size_t size) { return take(memory, size, 4096
 int aclrtMallocHostWithCfg(void **memory, size_t size, void *config) { return take(memory, size, 4096); }
 int aclrtFreeHost(void *memory) { free(memory); return OK; }
 int aclrtGetMemInfo(int attribute, size_t *free_bytes, size_t *total) {
-  *total = TOTAL;
-  *free_bytes = TOTAL - used;
+  *total = total_bytes();
+  *free_bytes = *total > used ? *total - used : 0;
   return OK;
 }
 
