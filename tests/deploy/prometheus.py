@@ -15,6 +15,8 @@ from tests.e2e.test_proxy import free_port
 
 
 class Prometheus:
+    """One that runs, by its HTTP interface."""
+
     def __init__(self, url: str) -> None:
         self._http = httpx.Client(base_url=url, timeout=30)
 
