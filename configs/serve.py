@@ -116,6 +116,8 @@ class ServeConfig(msgspec.Struct, frozen=True, kw_only=True):
     traces: TraceConfig = TraceConfig()
     workers: int = 2
     pulse_seconds: float = 20.0
+    load_seconds: float = 600.0
+    wait_seconds: float = 60.0
     step_seconds: float = 60.0
     canary_seconds: float = 30.0
     canary_deadline_seconds: float = 10.0

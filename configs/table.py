@@ -189,6 +189,15 @@ SETTINGS: tuple[Setting, ...] = (
         help="a worker or engine that is silent for so long is killed and started again",
     ),
     Setting(
+        name="load_seconds", section="", field="load_seconds", kind="float", unit="seconds", low=1, high=86400,
+        help="how long a worker or engine that loads may take to get further, by one more tensor or stage; then it is "
+        "killed and started again",
+    ),
+    Setting(
+        name="wait_seconds", section="", field="wait_seconds", kind="float", unit="seconds", low=1, high=86400,
+        help="how long a request waits while no worker, or no engine, is up; then it is a 503",
+    ),
+    Setting(
         name="step_seconds", section="", field="step_seconds", kind="float", unit="seconds", low=1, high=86400,
         help="how long one engine step or worker job may take; each token, patch and media item adds to it",
     ),

@@ -1,5 +1,6 @@
 """`pixelferry`, or `python -m server`: the subcommands. `serve` runs the server, `models` lists what it can serve."""
 
+import signal
 import sys
 
 import uvloop
@@ -60,6 +61,8 @@ def run_server(argv: list[str]) -> int:
     except (CheckpointError, HubError, OwnerError, StartFailed) as error:
         complain(error, config.log)
         return 1
+    except KeyboardInterrupt:  # before the server decides itself what a signal means
+        return 128 + signal.SIGINT
     return 0
 
 

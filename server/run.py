@@ -20,11 +20,13 @@ from server.children.engine_client import EngineClient
 from server.children.processes import END_SECONDS, Ownership, Role, launch
 from server.children.supervisor import ChildObserver, Supervisor
 from server.children.worker_pool import WorkerPool
+from server.housekeeping import Housekeeping
 from server.http.app import create_app
 from server.http.middleware.body_limits import BodyBudget
 from server.http.middleware.keys import ApiKeys
 from server.http.protocol import Protocols
 from server.listening import check_temporary_directory, check_tls, exposed, keys_of, listen, scheme_of, url_in, url_of
+from server.logs.setup import tell
 from server.metrics import Metrics
 from server.report import describe, describe_engine
 from server.requests.canary import Canary
@@ -33,18 +35,18 @@ from server.requests.segments import Segments
 from server.requests.service import RequestService
 from server.threads import threads_here
 from server.traces import traces_of
-from shm import Owner, Pool, room, sweep
+from shm import Loading, Owner, Pool, room
 from tokenization.messages import FromWorker, StartWorker
 
 log = logging.getLogger("pixelferry")
 
-SWEEP_SECONDS = 30.0
 SETTLE_SECONDS = 3.0  # how long a drain waits for children to let go of memory that is removed anyhow
 KEEP_CONNECTION_SECONDS = 30
 OPEN_TO_ALL = (
     "ANYBODY who reaches %s may use this server: it has no API key. Set PIXELFERRY_API_KEY or --api-key-file, or "
     "listen on 127.0.0.1 (docs/behind-a-proxy.md)"
 )
+LET_GO_SECONDS = 1.0  # for requests that are ended, to give their memory back
 LAST_BYTES_SECONDS = 2  # for answers that are complete and not yet sent
 
 
@@ -68,11 +70,14 @@ class Server:
         self._traces = traces_of(config.traces, card.name, version())
         self._pool_bytes = pool_bytes
         self._segments = Segments(Pool(owner, pool_bytes), self._background)
-        self._workers = WorkerPool(config.workers, config.step_seconds, self._background, config.media)
+        self._workers = WorkerPool(
+            config.workers, config.step_seconds, self._background, config.media, wait_seconds=config.wait_seconds
+        )
         self._engine = EngineClient(
             config.engine.max_seqs,
             config.step_seconds,
             self._background,
+            wait_seconds=config.wait_seconds,
             on_media_read=self._segments.give_back,
             on_step=self._metrics.step,
         )
@@ -102,7 +107,7 @@ class Server:
             *(supervisor.run() for supervisor in self._supervisors),
             http.serve(sockets=[sock]),
             self._announce(sock),
-            self._sweep(),
+            Housekeeping(self._owner.root, self._segments, self._metrics).run(),
             *self._canaries(),
         ]
         tasks = [asyncio.create_task(part) for part in parts]
@@ -110,6 +115,7 @@ class Server:
             await self._watch(tasks)
             await self._end_gracefully(http, tasks[len(self._supervisors)])
         finally:
+            await self._service.admission.end(LET_GO_SECONDS)
             for task in tasks:
                 task.cancel()
             grace = 0.0 if self._stop_now.is_set() else END_SECONDS
@@ -169,18 +175,9 @@ class Server:
             await supervisor.ready.wait()
         assert self._engine.info is not None
         limit = self._service.card.max_model_len
-        print(describe_engine(self._engine.info, limit, self._pool_bytes), flush=True)
-        print(f"Pixelferry ready on {url_of(sock, scheme_of(self._config.http))}", flush=True)
+        tell(describe_engine(self._engine.info, limit, self._pool_bytes))
+        tell(f"Pixelferry ready on {url_of(sock, scheme_of(self._config.http))}")
         await asyncio.Event().wait()
-
-    async def _sweep(self) -> None:
-        """Free what dead owners left, at start and from time to time: a server beside this one may be killed."""
-        while True:
-            report = await asyncio.to_thread(sweep, self._owner.root)
-            if report.owners:
-                self._metrics.swept(report.bytes)
-                log.info("swept %d dead owners: %d segments, %d bytes", report.owners, report.segments, report.bytes)
-            await asyncio.sleep(SWEEP_SECONDS)
 
     def _canaries(self) -> Iterator[Coroutine[Any, Any, None]]:
         every, deadline = self._config.canary_seconds, self._config.canary_deadline_seconds
@@ -231,21 +228,25 @@ class Server:
         )
         return self._supervisor("engine", start, self._engine, FromEngine)
 
-    def _supervisor(
-        self, role: Role, start: StartWorker | StartEngine, observer: ChildObserver, receives: Any
-    ) -> Supervisor:
-        owned = Ownership(
+    def _owned(self) -> Ownership:
+        """As it is now: the owner's name changes when its file was removed."""
+        return Ownership(
             lock_fd=self._owner.fileno(),
             owner_name=self._owner.name,
             shm_root=self._owner.root,
             log=self._config.log,
         )
+
+    def _supervisor(
+        self, role: Role, start: StartWorker | StartEngine, observer: ChildObserver, receives: Any
+    ) -> Supervisor:
         return Supervisor(
             role,
-            lambda: launch(role, owned, receives),
+            lambda: launch(role, self._owned(), receives | Loading),
             start,
             observer,
             pulse_seconds=self._config.pulse_seconds,
+            load_seconds=self._config.load_seconds,
             on_restart=lambda: self._metrics.restart(role),
             on_hang=lambda: self._metrics.hang(role),
         )
@@ -269,7 +270,7 @@ async def serve(config: ServeConfig, card: ModelCard, root: Path) -> None:
                 config.engine, threads=threads.n, fits_threads=config.engine.threads is None
             )
             config = msgspec.structs.replace(config, engine=engine)
-            print(describe(config, card, root, pool_bytes, threads), flush=True)
+            tell(describe(config, card, root, pool_bytes, threads))
             if keys is None and exposed(sock):
                 log.warning(OPEN_TO_ALL, config.http.host)
             with url_in(config.http.url_file, url_of(sock, scheme_of(config.http))):

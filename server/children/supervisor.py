@@ -8,9 +8,10 @@ from typing import Any, Protocol
 
 import msgspec
 
+from server.children.load_watch import LoadWatch
 from server.children.processes import END_SECONDS, Child, Role, died_of
 from server.children.stacks import stacks_of
-from shm import ChannelClosed, ChannelError
+from shm import ChannelClosed, ChannelError, Loading
 
 log = logging.getLogger("pixelferry")
 
@@ -32,7 +33,7 @@ class ChildObserver(Protocol):
         """A new incarnation runs; it is not ready yet."""
 
     def on_message(self, message: Any) -> bool:
-        """One message. True: the child says with it that it is ready for work."""
+        """One message that is not Loading. True: the child says with it that it is ready for work."""
 
     def on_unavailable(self) -> None:
         """The child is dying or dead: give it nothing more. Called as soon as anybody notices, perhaps twice."""
@@ -52,6 +53,7 @@ class ChildState:
         self._ready = False
         self._was_ready = False  # this incarnation, though it may be down by now
         self._failures = 0  # incarnations in a row that ended before they were ready
+        self._down_since = time.monotonic()
 
     @property
     def up(self) -> bool:
@@ -61,14 +63,21 @@ class ChildState:
     def crash_looping(self) -> bool:
         return self._failures >= CRASH_LOOP_STARTS
 
+    @property
+    def seconds_down(self) -> float:
+        """Since when no incarnation has been ready for work; 0 while one is."""
+        return 0.0 if self._ready else time.monotonic() - self._down_since
+
     def start(self, child: Child) -> None:
-        self.child, self._ready, self._was_ready = child, False, False
+        self.down()
+        self.child, self._was_ready = child, False
 
     def ready(self) -> None:
         self._ready, self._was_ready, self._failures = True, True, 0
 
     def down(self) -> None:
-        self._ready = False
+        if self._ready:
+            self._ready, self._down_since = False, time.monotonic()
 
     def lost(self) -> None:
         """It is reaped. To be called once for each incarnation."""
@@ -85,6 +94,7 @@ class Supervisor:
         observer: ChildObserver,
         *,
         pulse_seconds: float,
+        load_seconds: float,
         on_restart: Callable[[], None],
         on_hang: Callable[[], None],
     ) -> None:
@@ -93,6 +103,7 @@ class Supervisor:
         self._start = start
         self._observer = observer
         self._pulse_seconds = pulse_seconds
+        self._load_seconds = load_seconds
         self._on_restart = on_restart
         self._on_hang = on_hang
         self.child: Child | None = None
@@ -121,8 +132,9 @@ class Supervisor:
 
     async def _attend(self, child: Child) -> int:
         self._heard, self._ready_since = time.monotonic(), None
-        reading = asyncio.create_task(self._read(child))
-        watching = asyncio.create_task(self._watch(child))
+        loading = LoadWatch(child.pid, self._heard, pulse_seconds=self._pulse_seconds, load_seconds=self._load_seconds)
+        reading = asyncio.create_task(self._read(child, loading))
+        watching = asyncio.create_task(self._watch(child, loading))
         try:
             ends: set[asyncio.Future[Any]] = {child.exited, reading, watching}
             await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
@@ -146,13 +158,15 @@ class Supervisor:
     def _seconds_ready(self) -> float:
         return 0.0 if self._ready_since is None else time.monotonic() - self._ready_since
 
-    async def _read(self, child: Child) -> None:
+    async def _read(self, child: Child, loading: LoadWatch) -> None:
         try:
             await child.channel.send(self._start)
             while True:
                 message = await child.channel.recv()
                 self._heard = time.monotonic()
-                if self._observer.on_message(message):
+                if isinstance(message, Loading):
+                    loading.heard(message, self._heard)
+                elif self._observer.on_message(message):
                     self._ready_since = self._heard
                     self.ready.set()
         except ChannelClosed:
@@ -160,22 +174,25 @@ class Supervisor:
         except ChannelError as error:
             log.error("%s process %d sent what cannot be read: %s", self.role, child.pid, error)
 
-    async def _watch(self, child: Child) -> None:
-        """Return when the child counts as hung. While it loads it does not pulse, so it is watched once it is ready."""
+    async def _watch(self, child: Child, loading: LoadWatch) -> None:
+        """Return when the child counts as hung."""
         last = time.monotonic()
         while True:
             await asyncio.sleep(WATCH_SECONDS)
             now = time.monotonic()
             if now - last > self._pulse_seconds / 2:
-                self._heard = now  # this process itself was stopped or starved: what was sent meanwhile is unread
+                # This process itself was stopped or starved: what was sent meanwhile is unread.
+                self._heard = now
+                loading.excuse(now - last)
             last = now
-            if self._ready_since is None:
-                continue
-            silent = now - self._heard
-            why = f"silent for {silent:.1f} s" if silent > self._pulse_seconds else self._observer.hang_reason()
+            why = loading.hang_reason(now) if self._ready_since is None else self._why_hung(now)
             if why:
                 await self._tell_hang(child, why)
                 return
+
+    def _why_hung(self, now: float) -> str | None:
+        silent = now - self._heard
+        return f"silent for {silent:.1f} s" if silent > self._pulse_seconds else self._observer.hang_reason()
 
     async def _tell_hang(self, child: Child, why: str) -> None:
         """Say where it hangs while it can still be asked."""

@@ -87,6 +87,10 @@ class WorkerSlot:
         return self._state.crash_looping
 
     @property
+    def seconds_down(self) -> float:
+        return self._state.seconds_down
+
+    @property
     def free(self) -> bool:
         return self.up and not self.taken
 
@@ -149,13 +153,15 @@ class WorkerSlot:
 class WorkerPool:
     """All workers. Jobs get a free one in the order in which they came."""
 
-    def __init__(self, n: int, step_seconds: float, background: Background, limits: MediaConfig) -> None:
+    def __init__(
+        self, n: int, step_seconds: float, background: Background, limits: MediaConfig, *, wait_seconds: float
+    ) -> None:
         self.step_seconds = step_seconds
         self._max_items = limits.max_items
         self._sound_seconds = SECONDS_PER_SECOND * limits.max_audio_seconds
         self.slots = tuple(WorkerSlot(self) for _ in range(n))
         self._background = background
-        self.gate = Gate(self._take, self._put_back)
+        self.gate = Gate(self._take, self._put_back, self._seconds_down, wait_seconds)
 
     @property
     def crash_looping(self) -> bool:
@@ -172,7 +178,10 @@ class WorkerPool:
     async def begin(
         self, request_id: str, chat: Chat, *, room: Room | None = None, count_only: bool = False
     ) -> tuple[WorkerSlot, Job]:
-        """Wait for a free worker and hand it the chat. The caller must see the job through, or abandon() it."""
+        """Wait for a free worker and hand it the chat. The caller must see the job through, or abandon() it.
+
+        Raises NobodyUp and WorkerDied, as `encode` and `draw` do.
+        """
         # A worker opens no more than so many: it refuses the chat, or the model's window drops the others.
         seconds = sum(heapq.nlargest(self._max_items, map(self._media_seconds, chat.media)))
         prepare = Prepare(request_id=request_id, chat=chat, count_only=count_only, room=room)
@@ -224,8 +233,11 @@ class WorkerPool:
     def _put_back(self, slot: WorkerSlot) -> None:
         slot.taken = False
 
+    def _seconds_down(self) -> float:
+        return min(slot.seconds_down for slot in self.slots)
+
     async def _enter(self) -> WorkerSlot:
-        """A free worker that is taken. Raises WorkerDied when none can be started any more."""
+        """A free worker that is taken. Raises NobodyUp, and WorkerDied when none can be started any more."""
         while True:
             slot = await self.gate.enter()
             if slot.up:

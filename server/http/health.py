@@ -20,6 +20,8 @@ def readiness(service: RequestService) -> tuple[dict[str, Any], Refusal | None]:
         error = unavailable("the workers are being started again", "workers_down")
     elif engine.unanswered:
         error = unavailable("the engine gave no token to a request of the server's own", "engine_stuck")
+    elif service.segments.gone:
+        error = unavailable("the shared memory was removed and cannot be made again now", "shm_gone")
     state = {
         "status": error.code if error else "busy" if busy(service) else "ready",
         "engine": "up" if engine.up else "down",

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from model.engine.messages import Generate
 from server.children.background import Background
 from server.children.engine_client import EngineClient, EngineDied, EngineFailed, Stream
+from server.children.gate import NobodyUp
 from server.children.worker_pool import Job, WorkerDied, WorkerPool, WorkerSlot
 from server.metrics import Metrics
 from server.requests.admission import Admission
@@ -18,11 +19,11 @@ from server.requests.bad_words import spellings
 from server.requests.grounded_deltas import with_boxes
 from server.requests.model_card import ModelCard
 from server.requests.prompts import check_ids
-from server.requests.refusal import Refusal, internal, invalid_request, listed, unavailable
+from server.requests.refusal import MEDIA_LOST, Refusal, internal, invalid_request, listed, media_lost, unavailable
 from server.requests.request import ChatRequest
 from server.requests.segments import Segments, check_media_tokens, without_room
 from server.stopwatch import Stopwatch
-from shm import NeverFits, PoolFull
+from shm import NeverFits, OwnerError, PoolFull
 from tokenization.chat.grounding import Box
 from tokenization.chat.parts import Prompt, RawPrompt
 from tokenization.messages import Drawn, Encode, Measured, Prepared, PrepareFailed, Room
@@ -162,6 +163,8 @@ class RequestService:
                 if resources.watch is not None:
                     resources.watch.worker()
                 return await self._converse(slot, job, request, resources)
+            except NobodyUp:
+                raise unavailable("no worker came up in time", "workers_down", retry_after=10) from None
             except WorkerDied:
                 log.warning("%s: its worker ended", request.id)
                 if resources.leased:  # the writer is reaped, so its leases can be lent again at once
@@ -195,6 +198,8 @@ class RequestService:
                     if failed.kind == "bad_request":
                         raise invalid_request(failed.message, failed.param or request.chat_param, failed.code)
                     log.error("%s: a worker failed: %s", job.request_id, failed.message)
+                    if failed.code == MEDIA_LOST:
+                        raise media_lost()
                     raise internal("the request could not be prepared")
 
     async def _lease(self, request_id: str, measured: Measured, resources: RequestResources) -> tuple[str, ...]:
@@ -209,6 +214,9 @@ class RequestService:
         resources.leased = True
         try:
             return await self.segments.lease(request_id, measured.nbytes)
+        except OwnerError as error:
+            await self.segments.look_after()
+            raise without_room(error, measured) from None
         except (PoolFull, NeverFits) as error:
             raise without_room(error, measured) from None
 
@@ -241,6 +249,8 @@ class RequestService:
                             self.engine.drop(stream, delta.index)
                     await emit(generate.prepared, delta)
                     watch.delivered()
+        except NobodyUp:
+            raise unavailable("the engine did not come up in time", "engine_down", retry_after=10) from None
         except EngineDied:
             raise unavailable("the engine ended while it answered this request", "engine_died") from None
         except EngineFailed as error:
@@ -248,7 +258,9 @@ class RequestService:
                 message = "no token is left that may be drawn: allowed_token_ids and the other rules exclude each other"
                 raise invalid_request(message, request.parameter("allowed_token_ids")) from None
             log.error("%s: the engine failed: %s", request.id, error)
-            raise internal(failure_text(error), error.code or "internal") from None
+            if error.code == MEDIA_LOST:
+                raise media_lost() from None
+            raise internal("the engine could not answer this request") from None
 
     async def _draw(self, request: ChatRequest, resources: RequestResources, boxes: tuple[Box, ...]) -> Drawn:
         """The picture with its boxes, by a worker. What cannot be drawn is a note: the answer itself is good."""
@@ -256,7 +268,7 @@ class RequestService:
             slot, job = await self.workers.draw(drawing_of(request.id, request.chat, boxes))
             resources.jobs.append((slot, job))
             drawn = await job.next()
-        except WorkerDied:
+        except (NobodyUp, WorkerDied):
             return not_drawn(request.id, None)
         return drawn if isinstance(drawn, Drawn) else not_drawn(request.id, drawn)
 
@@ -286,10 +298,3 @@ class RequestService:
         if self.engine.crash_looping or self.workers.crash_looping:
             return unavailable("a process that this server needs fails again and again", "broken", retry_after=10)
         return None
-
-
-def failure_text(error: EngineFailed) -> str:
-    """What the client is told; the engine's own words stay in the log."""
-    if error.code == "media_unavailable":
-        return "the media of this request were lost before the model read them"
-    return "the engine could not answer this request"
