@@ -20,6 +20,7 @@ dependencies = ["server-part[fast]>=1", "old; python_version < '3.11'", "elsewhe
 [project.optional-dependencies]
 npu = ["chip-part"]
 hub = ["hub-part"]
+otel = []
 modelscope = []
 train = []
 test = []
