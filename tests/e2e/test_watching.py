@@ -18,7 +18,7 @@ from tests.e2e.running import RunningServer, data_url, picture, until
 
 TRACE, CALLER = "0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331"
 PTRACE_SEIZE, PTRACE_INTERRUPT, WALL = 0x4206, 0x4207, 0x40000000
-CANARY = ("--canary-seconds", "0.3", "--canary-deadline-seconds", "0.5", "--pulse-seconds", "60")
+CANARY = ("--canary-seconds", "0.3", "--canary-deadline-seconds", "2", "--pulse-seconds", "60")
 
 
 @pytest.fixture(scope="module")
@@ -81,10 +81,9 @@ def test_an_idle_engine_is_asked_and_a_full_one_is_busy(server: RunningServer) -
     tokens = server.metric("generation_tokens_total")
     until("two canaries", lambda: server.metric(answered) >= before + 2)
     assert server.metric("generation_tokens_total") == tokens, "nobody's tokens"
-    with server.http.stream("POST", "/chat", json=chat_body(stream=True)) as stream:
-        next(stream.iter_text())
-        answer = server.http.get("/health/ready")
-        assert answer.status_code == 200 and answer.json()["status"] == "busy"
+    with server.http.stream("POST", "/chat", json=chat_body(stream=True)):
+        busy = until("busy", lambda: (a := server.http.get("/health/ready")).json()["status"] == "busy" and a)
+        assert busy.status_code == 200
 
 
 def test_a_stopped_engine_is_not_ready_until_it_goes_on(server: RunningServer) -> None:
@@ -118,6 +117,6 @@ def test_where_a_hung_engine_hangs_is_in_the_log_before_it_is_replaced(server: R
     until("another engine", lambda: server.children("engine") not in ([], [engine]), 60)
     until("ready", lambda: server.ready() == 200, 60)
     (hang,) = [one for one in records(server) if "hangs" in one["message"] and "stacks" in one]
-    assert "in serve" in hang["stacks"] and "in _pulse" in hang["stacks"]
+    assert "in serve" in hang["stacks"] and "shm/pulse.py" in hang["stacks"]
     assert server.metric('child_hangs_total{role="engine"}') == 1
     assert server.chat({"text": "Hi"}, max_tokens=2).status_code == 200
