@@ -8,7 +8,6 @@ from tokenization.chat.errors import shortened
 Kind = Literal[
     "invalid_request", "unauthorized", "not_found", "body_too_large", "overloaded", "unavailable", "internal"
 ]
-MEDIA_LOST = "media_unavailable"
 
 
 class Refusal(Exception):
@@ -60,11 +59,6 @@ def overloaded(message: str, code: str, retry_after: float = 1.0) -> Refusal:
 def unavailable(message: str, code: str, retry_after: float = 1.0) -> Refusal:
     """A process that the request needs is not there."""
     return Refusal("unavailable", message, code=code, retry_after=retry_after)
-
-
-def media_lost() -> Refusal:
-    """Somebody removed them from outside. The same request can be answered: nothing is wrong with it."""
-    return unavailable("the media of this request were lost before the model read them", MEDIA_LOST, retry_after=1)
 
 
 def internal(message: str, code: str = "internal") -> Refusal:

@@ -15,6 +15,7 @@ log = logging.getLogger("pixelferry")
 
 T = TypeVar("T")
 TOO_LARGE = "media_too_large"
+LOST = "media_unavailable"
 
 
 class Segments:
@@ -108,6 +109,11 @@ def without_room(error: PoolFull | NeverFits | OwnerError, measured: Measured) -
         return overloaded(message, "memory_full", error.retry_after)
     message = "the media of this request need more shared memory than this server has; this is the largest"
     return invalid_request(message, measured.params[_largest(measured.nbytes)], TOO_LARGE)
+
+
+def media_lost() -> Refusal:
+    """Somebody removed them from outside. The same request can be answered: nothing is wrong with it."""
+    return unavailable("the media of this request were lost before the model read them", LOST, retry_after=1)
 
 
 def _largest(sizes: Sequence[int]) -> int:

@@ -19,9 +19,9 @@ from server.requests.bad_words import spellings
 from server.requests.grounded_deltas import with_boxes
 from server.requests.model_card import ModelCard
 from server.requests.prompts import check_ids
-from server.requests.refusal import MEDIA_LOST, Refusal, internal, invalid_request, listed, media_lost, unavailable
+from server.requests.refusal import Refusal, internal, invalid_request, listed, unavailable
 from server.requests.request import ChatRequest
-from server.requests.segments import Segments, check_media_tokens, without_room
+from server.requests.segments import LOST, Segments, check_media_tokens, media_lost, without_room
 from server.stopwatch import Stopwatch
 from shm import NeverFits, OwnerError, PoolFull
 from tokenization.chat.grounding import Box
@@ -198,7 +198,7 @@ class RequestService:
                     if failed.kind == "bad_request":
                         raise invalid_request(failed.message, failed.param or request.chat_param, failed.code)
                     log.error("%s: a worker failed: %s", job.request_id, failed.message)
-                    if failed.code == MEDIA_LOST:
+                    if failed.code == LOST:
                         raise media_lost()
                     raise internal("the request could not be prepared")
 
@@ -258,7 +258,7 @@ class RequestService:
                 message = "no token is left that may be drawn: allowed_token_ids and the other rules exclude each other"
                 raise invalid_request(message, request.parameter("allowed_token_ids")) from None
             log.error("%s: the engine failed: %s", request.id, error)
-            if error.code == MEDIA_LOST:
+            if error.code == LOST:
                 raise media_lost() from None
             raise internal("the engine could not answer this request") from None
 

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
+from shm import sweep
 from tests.e2e.running import RunningServer, is_gone, stat_of, until
 
 
@@ -99,6 +100,7 @@ def odd_neighbours(server: RunningServer, killed: set[int]) -> Iterator[None]:
         until("the dead are swept", lambda: len(os.listdir(root)) < 1000, 60)
     finally:
         remove_odd_entries(root)
+        sweep(root)  # where this was interrupted
 
 
 def add_dead_owners(root: Path, n: int) -> None:
