@@ -96,7 +96,9 @@ def test_a_prompt_of_ids_waits_for_no_worker(kept: Kept) -> None:
     done = exchange()
     answered(done.tally, worker=False)
     traces.tell(scope_of(), done)
-    assert [span.name for span in spans_of(exporter)[1]] == ["queue", "queue", "prefill", "decode"]
+    stages = spans_of(exporter)[1]
+    assert [span.name for span in stages] == ["queue", "queue", "prefill", "decode"]
+    assert stages[0].end_time == stages[1].start_time
 
 
 def test_what_ended_early_ends_in_the_stage_that_it_was_in(kept: Kept) -> None:
