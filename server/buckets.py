@@ -1,6 +1,7 @@
 """The edges of every histogram on /metrics: seconds, and tokens."""
 
 FAST = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.075, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.75, 1.0, 2.5)
+STEP = (0.0001, 0.00025, 0.0005, *FAST)  # what the host takes of a step on a device
 SLOW = (0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 20.0, 40.0, 80.0, 160.0, 640.0)
 # The edges that vLLM has, so that quantiles of both compare.
 FIRST_TOKEN = (

@@ -1,7 +1,7 @@
 """Everything /metrics shows, in a registry of its own; names stay close to vLLM's. Measures and decides nothing."""
 
 import platform
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 from prometheus_client import (
     CollectorRegistry,
@@ -14,7 +14,7 @@ from prometheus_client import (
 )
 
 from model.engine.messages import EngineStats, StepDone
-from server.buckets import ANSWERS, FAST, FIRST_TOKEN, SLOW, STEP_TOKENS, TOKENS
+from server.buckets import ANSWERS, FAST, FIRST_TOKEN, SLOW, STEP, STEP_TOKENS, TOKENS
 from shm import PoolStats
 
 PREFIX = "pixelferry:"
@@ -54,6 +54,8 @@ class Metrics:
             "mm_rejected", "Requests that ended with an error, by the error's code.", ("reason",)
         )
         self._inflight = self._gauge("mm_inflight_bytes", "Bytes of request bodies that are held now.")
+        self._connections = self._gauge("http_connections", "Connections that are open.")
+        self._unread = self._gauge("mm_unread_bytes", "Bytes of answers that no client has taken yet.")
 
     def _add_requests(self) -> None:
         name = self.model_name
@@ -98,7 +100,7 @@ class Metrics:
         self._iteration_tokens = self._of_model(
             "iteration_tokens", "Tokens that one engine step took through the model.", STEP_TOKENS
         )
-        self._steps = self._histogram("engine_step_seconds", "Time of an engine step, by stage.", FAST, ("stage",))
+        self._steps = self._histogram("engine_step_seconds", "Time of an engine step, by stage.", STEP, ("stage",))
         self._embeddings = self._gauge("mm_embedding_bytes", "Encoder outputs that are kept in host memory.")
         self._ready = self._gauge("ready", "1 while /health/ready answers 200, else 0.")
         self._wanted = self._gauge("children", "Child processes that there should be.", ("role",))
@@ -127,9 +129,9 @@ class Metrics:
         self._answers.labels(*labels).inc()
         self._answer_seconds.labels(*labels).observe(seconds)
 
-    def malformed(self) -> None:
-        """Bytes came that are no HTTP request; they were answered with a 400."""
-        self._answers.labels("other", MALFORMED, "400").inc()
+    def malformed(self, status: int) -> None:
+        """Bytes came that are no HTTP request, or never became one; they were answered with `status`."""
+        self._answers.labels("other", MALFORMED, str(status)).inc()
 
     def reject(self, reason: str) -> None:
         """A request ended with an error of that code."""
@@ -158,6 +160,11 @@ class Metrics:
         self._iteration_tokens.observe(step.n_tokens)
         seen, self._preemptions_seen = self._preemptions_seen, step.stats.preemptions
         self._preemptions.inc(max(0, step.stats.preemptions - seen))
+
+    def look_at_connections(self, n: Callable[[], int], unread_bytes: Callable[[], int]) -> None:
+        """Asked whenever somebody looks."""
+        self._connections.set_function(n)
+        self._unread.set_function(unread_bytes)
 
     def set_engine(self, stats: EngineStats | None) -> None:
         """The engine's latest snapshot; None while it is down."""

@@ -2,10 +2,13 @@
 
 import asyncio
 import contextlib
+import gc
 import logging
 import signal
 import socket
+import time
 from collections.abc import Coroutine, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -20,12 +23,25 @@ from server.children.engine_client import EngineClient
 from server.children.processes import END_SECONDS, Ownership, Role, launch
 from server.children.supervisor import ChildObserver, Supervisor
 from server.children.worker_pool import WorkerPool
+from server.descriptors import connections_at_once, raise_descriptor_limit
 from server.housekeeping import Housekeeping
 from server.http.app import create_app
+from server.http.connection.connections import Connections
+from server.http.connection.http_server import HttpServer
+from server.http.connection.protocol import Protocols
 from server.http.middleware.body_limits import BodyBudget
 from server.http.middleware.keys import ApiKeys
-from server.http.protocol import Protocols
-from server.listening import check_temporary_directory, check_tls, exposed, keys_of, listen, scheme_of, url_in, url_of
+from server.listening import (
+    check_temporary_directory,
+    check_tls,
+    exposed,
+    hosts_of,
+    keys_of,
+    listen,
+    scheme_of,
+    url_in,
+    url_of,
+)
 from server.logs.setup import tell
 from server.metrics import Metrics
 from server.report import describe, describe_engine
@@ -48,14 +64,6 @@ OPEN_TO_ALL = (
 )
 LET_GO_SECONDS = 1.0  # for requests that are ended, to give their memory back
 LAST_BYTES_SECONDS = 2  # for answers that are complete and not yet sent
-
-
-class HttpServer(uvicorn.Server):
-    """uvicorn without its signal handlers: what a signal means is decided here."""
-
-    @contextlib.contextmanager
-    def capture_signals(self) -> Iterator[None]:
-        yield
 
 
 class Server:
@@ -89,17 +97,20 @@ class Server:
             background=self._background,
             metrics=self._metrics,
             max_requests=config.http.max_requests,
+            traces=self._traces,
         )
         self._supervisors = [
             *(self._worker_supervisor(slot) for slot in self._workers.slots),
             self._engine_supervisor(),
         ]
+        self._connections = Connections(config.http)
+        self._metrics.look_at_connections(lambda: self._connections.n, lambda: self._connections.unread.total)
         self._stop = asyncio.Event()
         self._stop_now = asyncio.Event()
 
     async def run(self, sock: socket.socket) -> None:
         """Serve on a listening socket until a signal comes. Raises StartFailed, and whatever a part of ours died of."""
-        http = self._http()
+        http = self._http(sock)
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self._on_signal)
@@ -153,7 +164,10 @@ class Server:
         drained.cancel()
 
     async def _drain(self, http: HttpServer, serving: "asyncio.Task[None]") -> None:
+        ends = time.monotonic() + self._drain_seconds
         await self._service.admission.drain(self._drain_seconds)
+        with contextlib.suppress(asyncio.TimeoutError):  # slow readers have what is left of the time
+            await asyncio.wait_for(self._connections.unread.drained(), max(0.0, ends - time.monotonic()))
         http.should_exit = True
         await asyncio.wait({serving}, timeout=LAST_BYTES_SECONDS + 1)
         with contextlib.suppress(asyncio.TimeoutError):
@@ -176,6 +190,8 @@ class Server:
         assert self._engine.info is not None
         limit = self._service.card.max_model_len
         tell(describe_engine(self._engine.info, limit, self._pool_bytes))
+        gc.collect()
+        gc.freeze()  # what is there stays: a collection looks at what requests make alone, a few milliseconds
         tell(f"Pixelferry ready on {url_of(sock, scheme_of(self._config.http))}")
         await asyncio.Event().wait()
 
@@ -184,17 +200,17 @@ class Server:
         if every:
             yield Canary(self._engine, every, deadline, self._metrics.canary).run()
 
-    def _http(self) -> HttpServer:
+    def _http(self, sock: socket.socket) -> HttpServer:
         config = self._config.http
         app = create_app(
             self._service, config.max_body_bytes, BodyBudget(config.max_inflight_bytes), version=version(),
-            keys=self._keys, origins=config.allowed_origins, root_path=config.root_path, traces=self._traces,
+            keys=self._keys, origins=config.allowed_origins, hosts=hosts_of(config, sock), root_path=config.root_path,
         )  # fmt: skip
         return HttpServer(
             uvicorn.Config(
                 app,
                 loop="none",
-                http=Protocols(self._metrics),  # type: ignore[arg-type]  # uvicorn calls it as it would a class
+                http=Protocols(self._connections, self._metrics),  # type: ignore[arg-type]  # uvicorn calls it as it would a class
                 ws="none",
                 lifespan="off",
                 log_config=None,
@@ -204,7 +220,8 @@ class Server:
                 timeout_graceful_shutdown=LAST_BYTES_SECONDS,
                 ssl_certfile=config.ssl_certfile,
                 ssl_keyfile=config.ssl_keyfile,
-            )
+            ),
+            self._connections,
         )
 
     def _worker_supervisor(self, observer: ChildObserver) -> Supervisor:
@@ -269,8 +286,12 @@ async def serve(config: ServeConfig, card: ModelCard, root: Path) -> None:
             engine = msgspec.structs.replace(
                 config.engine, threads=threads.n, fits_threads=config.engine.threads is None
             )
-            config = msgspec.structs.replace(config, engine=engine)
+            most = connections_at_once(config, raise_descriptor_limit())
+            http = msgspec.structs.replace(config.http, max_connections=most)
+            config = msgspec.structs.replace(config, engine=engine, http=http)
             tell(describe(config, card, root, pool_bytes, threads))
+            if exposed(sock) and not config.http.show_model_root:
+                card = replace(card, root=card.name)  # no path of this machine goes to others
             if keys is None and exposed(sock):
                 log.warning(OPEN_TO_ALL, config.http.host)
             with url_in(config.http.url_file, url_of(sock, scheme_of(config.http))):

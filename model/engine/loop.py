@@ -28,6 +28,7 @@ from model.engine.messages import (
     ToEngine,
 )
 from model.engine.profile import Capture, Profile, memory_rows, profile_by_shapes, profile_on_device
+from model.engine.runner import captured, reserved_for_graphs
 from model.host_threads import Team, ThreadFit, fit_at_start
 from model.live_bytes import without_compiler
 from model.load_progress import LoadProgress
@@ -83,18 +84,21 @@ def load(start: StartEngine, further: Callable[[], None] = lambda: None) -> tupl
         size = cache_size(model.kv, dtype.itemsize, config, max_model_len)
         profile = _computed(checkpoint, dtype, size, start)
     else:
-        size, profile = size_on_device(model, start, max_model_len)
+        capture = functools.partial(captured, config=config) if reserved_for_graphs(config, device) else None
+        size, profile = size_on_device(model, start, max_model_len, capture)
     further()
     with out_of_memory(device, "the KV cache", "--kv-cache-share or --kv-cache-mib"):
         engine = Engine(model=model, config=config, root=Path(start.shm_root), size=size)
     further()
     warm_up(engine)
     further()
+    engine.capture_graphs()
+    further()
     ready = EngineReady(
         device=str(device),
         dtype=str(dtype).removeprefix("torch."),
         vocab_size=model.vocab_size,
-        kv_blocks=engine.size.n_blocks,
+        kv_blocks=engine.size.usable,
         block_size=engine.size.block_size,
         memory=memory_rows(weights.taken_bytes, engine.size, config, profile),
         max_model_len=engine.size.max_model_len,
@@ -128,7 +132,8 @@ def size_on_device(
 ) -> tuple[CacheSize, Profile]:
     """The cache that this device has room for beside all else that was run and measured over a smaller one."""
     config, free = start.engine, free_bytes(model.device)
-    sized = functools.partial(cache_size, model.kv, model.dtype.itemsize, config, max_model_len)
+    reserved = reserved_for_graphs(config, model.device)
+    sized = functools.partial(cache_size, model.kv, model.dtype.itemsize, config, max_model_len, reserved=reserved)
     most = sized(lambda: device_room(free, 0, 0, config.embedding_bytes))
     check_free(most, free)
     profile = profile_on_device(model, trial_size(most, config), config, start.largest, capture)

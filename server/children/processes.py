@@ -1,6 +1,7 @@
 """Child processes: started by exec with two inherited descriptors, watched, ended."""
 
 import asyncio
+import errno
 import logging
 import os
 import signal
@@ -98,7 +99,8 @@ class Child:
 def launch(role: Role, owned: Ownership, receives: Any) -> Child:
     """Start `python -m server.children.child_main` with one end of a new channel and the owner's lock.
 
-    Must run on the event loop. `receives` is the union of messages that the child sends.
+    Must run on the event loop. Raises OSError while the machine has no room for a process. `receives` is the union of
+    messages that the child sends.
     """
     ours, theirs = channel_pair()
     try:
@@ -109,7 +111,13 @@ def launch(role: Role, owned: Ownership, receives: Any) -> Child:
     finally:
         theirs.close()
     log.info("%s started, process %d", role, process.pid)
-    return Child(role, process, AsyncChannel(ours, receives))
+    try:
+        return Child(role, process, AsyncChannel(ours, receives))
+    except RuntimeError:  # no thread could be started
+        ours.close()
+        process.kill()
+        process.wait()
+        raise OSError(errno.EAGAIN, os.strerror(errno.EAGAIN)) from None
 
 
 def _exec(role: Role, owned: Ownership, channel: socket.socket) -> "subprocess.Popen[bytes]":

@@ -19,6 +19,7 @@ LAST_WORDS_SECONDS = 1.0  # how long a child that closed its channel may take to
 STABLE_SECONDS = 30.0  # a child that was ready for so long is started again without delay
 MAX_BACKOFF_SECONDS = 5.0
 WATCH_SECONDS = 0.25
+RELAUNCH_SECONDS = 0.5  # after a start that the machine had no room for
 CRASH_LOOP_STARTS = 3  # starts in a row that ended before the child was ready: nobody is kept waiting any more
 
 
@@ -115,7 +116,11 @@ class Supervisor:
     async def run(self) -> None:
         """Never returns. Raises StartFailed when the first incarnation ends before it is ready."""
         while True:
-            self.child = self._launch()
+            try:
+                self.child = self._launch()
+            except OSError as error:  # no process, descriptor or memory left now
+                await self._not_launched(error)
+                continue
             self._observer.on_started(self.child)
             code = await self._attend(self.child)
             if not self.ready.is_set():
@@ -124,6 +129,13 @@ class Supervisor:
             log.error("%s process %d ended (%s); starting another", self.role, self.child.pid, died_of(code))
             self._on_restart()
             await asyncio.sleep(backoff(self.failures))
+
+    async def _not_launched(self, error: OSError) -> None:
+        if not self.ready.is_set():
+            raise StartFailed(f"the {self.role} could not start: {error.strerror}") from None
+        self.failures += 1
+        log.error("a %s cannot be started now (%s); it is tried again", self.role, error.strerror)
+        await asyncio.sleep(max(backoff(self.failures), RELAUNCH_SECONDS))
 
     async def end(self, grace: float = END_SECONDS) -> None:
         """End the child, by force after `grace` seconds. run() must have been cancelled."""

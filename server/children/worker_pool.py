@@ -35,6 +35,8 @@ SECONDS_PER_MEDIUM = 10.0  # what each media item adds to the time that a job ma
 SECONDS_PER_VIDEO = 180.0  # the same of a video: --max-decoded-frames of full HD at a hundred a second
 SECONDS_PER_SECOND = 0.1  # the same of each second that a sound may last: several times what the slowest codec takes
 
+LARGE = 1 << 20  # characters of a job from which on it is sent beside the loop's other work
+
 Answer = Measured | Prepared | Drawn | PrepareFailed
 
 
@@ -125,11 +127,11 @@ class WorkerSlot:
         allowed = self._pool.step_seconds + (self.job.media_seconds if self.job else 0.0)
         return f"{self._busy_seconds:.0f} s on one job" if self._busy_seconds > allowed else None
 
-    async def send(self, message: WorkerJob | Leases | Cancel) -> None:
+    async def send(self, message: WorkerJob | Leases | Cancel, *, large: bool = False) -> None:
         """Say something; a worker that died meanwhile is reported by its job, not here."""
         if self._state.child is not None:
             try:
-                await self._state.child.channel.send(message)
+                await self._state.child.channel.send(message, large=large)
             except ChannelClosed:
                 return
             except ChannelError as error:  # the chat is longer than a frame may be
@@ -185,13 +187,13 @@ class WorkerPool:
         # A worker opens no more than so many: it refuses the chat, or the model's window drops the others.
         seconds = sum(heapq.nlargest(self._max_items, map(self._media_seconds, chat.media)))
         prepare = Prepare(request_id=request_id, chat=chat, count_only=count_only, room=room)
-        return await self._hand(prepare, seconds)
+        return await self._hand(prepare, seconds, chat.size)
 
     async def encode(self, message: Encode) -> tuple[WorkerSlot, Job]:
-        return await self._hand(message, 0.0)
+        return await self._hand(message, 0.0, len(message.text))
 
     async def draw(self, message: Draw) -> tuple[WorkerSlot, Job]:
-        return await self._hand(message, SECONDS_PER_MEDIUM)
+        return await self._hand(message, SECONDS_PER_MEDIUM, len(message.media.source))
 
     async def lease(self, slot: WorkerSlot, job: Job, names: Sequence[str]) -> None:
         job.undecided = False
@@ -216,12 +218,13 @@ class WorkerPool:
         if self.crash_looping:
             self.gate.fail(WorkerDied())
 
-    async def _hand(self, message: WorkerJob, media_seconds: float) -> tuple[WorkerSlot, Job]:
+    async def _hand(self, message: WorkerJob, media_seconds: float, size: int) -> tuple[WorkerSlot, Job]:
+        """size: characters of what the job holds."""
         slot = await self._enter()
         job = Job(message.request_id, media_seconds)
         slot.job = job
         # A task of its own: a client that leaves in the middle of a large frame must not take the job's handle along.
-        self._background.spawn(slot.send(message))
+        self._background.spawn(slot.send(message, large=size > LARGE))
         return slot, job
 
     def _take(self) -> WorkerSlot | None:

@@ -22,10 +22,12 @@ from server.requests.prompts import check_ids
 from server.requests.refusal import Refusal, internal, invalid_request, listed, unavailable
 from server.requests.request import ChatRequest
 from server.requests.segments import LOST, Segments, check_media_tokens, media_lost, without_room
+from server.requests.sizes import check_pieces, room_for
 from server.stopwatch import Stopwatch
+from server.traces import Traces
 from shm import NeverFits, OwnerError, PoolFull
 from tokenization.chat.grounding import Box
-from tokenization.chat.parts import Prompt, RawPrompt
+from tokenization.chat.parts import RawPrompt
 from tokenization.messages import Drawn, Encode, Measured, Prepared, PrepareFailed, Room
 from tokenization.pads import text_only
 
@@ -57,12 +59,14 @@ class RequestService:
         background: Background,
         metrics: Metrics,
         max_requests: int,
+        traces: Traces | None = None,
     ) -> None:
         self.card = card
         self.workers = workers
         self.engine = engine
         self.segments = segments
         self.metrics = metrics
+        self.traces = traces
         self._background = background
         self.admission = Admission(max_requests, self._why_not)
 
@@ -87,7 +91,7 @@ class RequestService:
         try:
             with self.admission.enter():
                 prepared = await self._prepare(request, resources)
-                room = self._room(request, prepared)
+                room = room_for(len(prepared.input_ids), self.max_model_len, request.chat_param)
                 if accept is not None:
                     await accept(prepared)
                 watch.prompt(prepared)
@@ -108,7 +112,7 @@ class RequestService:
 
     async def count(self, request: ChatRequest) -> Prepared:
         """The ids of a prompt: nothing is leased, or decoded but sounds and a frame of each video. Raises Refusal."""
-        self._check_media(request.chat)
+        self._check_chat(request)
         resources = RequestResources()
         try:
             with self.admission.enter():
@@ -119,15 +123,18 @@ class RequestService:
     # ---- what can be known without opening anything
 
     def _check(self, request: ChatRequest) -> None:
-        self._check_media(request.chat)
+        self._check_chat(request)
         check_ids(request.chat, self.engine.info, request.chat_param)
         self._check_parameters(request)
         if request.grounding == "drawn" and not self.card.supports_grounding:
             message = "this model's answers hold no boxes"
             raise invalid_request(message, "parameters.draw_boxes", "unsupported_parameter")
 
-    def _check_media(self, chat: Prompt) -> None:
-        for medium in chat.media:  # how many may be is for the worker to say: a model's window may drop some
+    def _check_chat(self, request: ChatRequest) -> None:
+        check_pieces(request.chat, request.chat_param, self.max_model_len)
+        if isinstance(request.chat, RawPrompt) and request.chat.ids is not None:
+            room_for(len(request.chat.ids), self.max_model_len, request.chat_param)
+        for medium in request.chat.media:  # how many may be is for the worker to say: a model's window may drop some
             if medium.kind not in self.card.modalities:
                 taken = ", ".join(["text", *sorted(self.card.modalities)])
                 message = f"this model does not take {medium.kind} (it takes {taken})"
@@ -219,13 +226,6 @@ class RequestService:
             raise without_room(error, measured) from None
         except (PoolFull, NeverFits) as error:
             raise without_room(error, measured) from None
-
-    def _room(self, request: ChatRequest, prepared: Prepared) -> int:
-        n, limit = len(prepared.input_ids), self.max_model_len
-        if n >= limit:
-            message = f"the prompt has {n} tokens; with at least one token of answer this server takes {limit}"
-            raise invalid_request(message, request.chat_param, "context_length_exceeded")
-        return limit - n
 
     async def _generate(
         self, request: ChatRequest, generate: Generate, resources: RequestResources, emit: Emit, watch: Stopwatch

@@ -44,7 +44,7 @@ class ChannelDouble:
         self.said: list[Any] = []
         self.closed = False
 
-    async def send(self, message: Any) -> None:
+    async def send(self, message: Any, *, large: bool = False) -> None:
         if self.closed:
             raise ChannelClosed("the peer is gone")
         self.said.append(message)
@@ -187,7 +187,7 @@ def card(tokenizer: BPETokenizer) -> ModelCard:
     return ModelCard(
         name="tiny", root="/models/tiny", family="tiny", created=0, tokenizer=tokenizer,
         defaults=Defaults(temperature=0.0, top_p=1.0, top_k=0, eos_ids=(1000,)),
-        modalities=frozenset({"image"}), max_model_len=2000, max_n=8,
+        modalities=frozenset({"image"}), max_model_len=2000, max_n=8, max_logprobs=1 << 20,
     )  # fmt: skip
 
 

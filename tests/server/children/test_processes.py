@@ -7,6 +7,7 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 from collections.abc import Coroutine
 from pathlib import Path
 from typing import Any
@@ -234,3 +235,31 @@ def test_a_child_that_does_not_end_is_killed_after_its_grace() -> None:
 def test_return_codes_in_words() -> None:
     assert [died_of(code) for code in (0, 3, -9, -11)] == ["exit code 0", "exit code 3", "SIGKILL", "SIGSEGV"]
     assert died_of(-250) == "signal 250"
+
+
+def test_a_process_without_a_thread_to_watch_it_does_not_stay(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The machine has no room for one: that is an OSError, as where it has none for the process itself."""
+    started: list[subprocess.Popen[bytes]] = []
+    real = subprocess.Popen
+
+    def popen(*args: Any, **kwargs: Any) -> "subprocess.Popen[bytes]":
+        started.append(real([sys.executable, "-c", "input()"], stdin=subprocess.PIPE))
+        return started[0]
+
+    def no_room(thread: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    async def scenario() -> None:
+        with (tmp_path / "lock").open("w") as lock:
+            owned = Ownership(lock_fd=lock.fileno(), owner_name="0" * 16, shm_root=tmp_path)
+            monkeypatch.setattr(subprocess, "Popen", popen)
+            monkeypatch.setattr(threading.Thread, "start", no_room)
+            before = os.listdir("/proc/self/fd")
+            with pytest.raises(BlockingIOError):
+                launch("worker", owned, FromWorker)
+            assert started[0].returncode == -signal.SIGKILL
+            assert started[0].stdin is not None
+            started[0].stdin.close()
+            assert os.listdir("/proc/self/fd") == before
+
+    run(scenario())
