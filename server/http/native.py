@@ -7,12 +7,12 @@ from server.http.answer_fields import logprob_entries, timed_usage
 from server.http.bodies import Raw, model_of, object_or_inputs, parsed, validated
 from server.http.json_slices import Rows
 from server.http.responses import data
-from server.metrics import Tally
 from server.requests.answer import Delta, Finish
 from server.requests.answer_boxes import Grounded
 from server.requests.refusal import invalid_request
 from server.requests.request import ChatRequest
 from server.requests.sampling import SamplingRequest
+from server.stopwatch import Tally
 from tokenization.chat.dialects import chat_from_native
 from tokenization.chat.errors import shortened
 from tokenization.messages import Prepared

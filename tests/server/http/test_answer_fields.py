@@ -15,7 +15,8 @@ from server.http.answer_fields import (
     timed_usage,
     usage,
 )
-from server.metrics import Tally
+from server.metrics import Metrics
+from server.stopwatch import Stopwatch, Tally
 from tests.server.doubles import prepared
 from tests.server.http.answers import ACCEPTED, DELTAS, TOKENS, answered, collected, completion
 from tokenization.chat.parts import Kind
@@ -61,8 +62,10 @@ def test_each_medium_is_counted_by_itself(spans: dict[Kind, Spans], details: dic
 def test_seconds_of_stages_stand_in_usage_where_they_were_asked_for() -> None:
     counts = usage(ACCEPTED, 3)
     assert timed_usage(ACCEPTED, 3, Tally()) == counts
-    timed = timed_usage(ACCEPTED, 3, Tally(stages={"queue": 0.12345678}))
-    assert timed == {**counts, "timings": {"queue": 0.123457}}
+    tally = Tally(timed=True)
+    watch = Stopwatch(Metrics("tiny", "1.2.3"), tally)
+    watch.prepared, watch.placed = tally.received + 1, tally.received + 1.12345678
+    assert timed_usage(ACCEPTED, 3, tally) == {**counts, "timings": {"prepare": 1.0, "queue": 0.123457}}
 
 
 def test_alternatives_are_spelled_in_their_order(tokenizer: BPETokenizer) -> None:

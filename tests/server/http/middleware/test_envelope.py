@@ -77,8 +77,7 @@ def test_requests_without_an_id_get_one_each() -> None:
 def test_stages_are_timed_for_who_asks(header: dict[bytes, bytes], wanted: bool) -> None:
     async def stages(scope: Any, receive: Any, send: Any) -> None:
         await Request(scope, receive).body()
-        told = scope["state"]["exchange"].tally.stages
-        await Response(str(told is not None))(scope, receive, send)
+        await Response(str(scope["state"]["exchange"].tally.timed))(scope, receive, send)
 
     _, body = exchange(surrounded(stages), [b"x"], header)
     assert body["body"].decode() == str(wanted)
