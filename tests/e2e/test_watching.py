@@ -108,13 +108,21 @@ def stop_one_thread(tid: int) -> None:
     os.waitpid(tid, WALL)
 
 
+def see_it_end(tid: int) -> None:
+    """Every stop before its end is told, too."""
+    while os.WIFSTOPPED(os.waitpid(tid, WALL)[1]):
+        pass
+
+
 def test_where_a_hung_engine_hangs_is_in_the_log_before_it_is_replaced(server: RunningServer) -> None:
     (engine,) = server.children("engine")
     stop_one_thread(engine)  # the thread that takes steps
 
     # Its end is told to us first, as to a debugger, and to the server only then.
-    threading.Thread(target=os.waitpid, args=(engine, WALL), daemon=True).start()
-    until("another engine", lambda: server.children("engine") not in ([], [engine]), 60)
+    threading.Thread(target=see_it_end, args=(engine,), daemon=True).start()
+    until(
+        "another engine", lambda: server.children("engine") not in ([], [engine]), 60, said=lambda: server.err[-3000:]
+    )
     until("ready", lambda: server.ready() == 200, 60)
     (hang,) = [one for one in records(server) if "hangs" in one["message"] and "stacks" in one]
     assert "in serve" in hang["stacks"] and "shm/pulse.py" in hang["stacks"]
