@@ -1,4 +1,4 @@
-"""`pixelferry`, or `python -m server`: the subcommands. `serve` runs the server, `models` lists what it can serve."""
+"""`pixelferry`, or `python -m server`: the subcommands: a server, what it can serve, a load test of any server."""
 
 import signal
 import sys
@@ -22,8 +22,9 @@ from shm import OwnerError, default_root, private_root
 
 USAGE = """usage: pixelferry COMMAND
 
-  serve    serve one checkpoint over HTTP (serve --help lists its settings)
-  models   list the architectures that can be served, by config.json's first entry of "architectures"
+  serve     serve one checkpoint over HTTP (serve --help lists its settings)
+  models    list the architectures that can be served, by config.json's first entry of "architectures"
+  loadtest send requests to a server and measure its answers (loadtest --help lists its flags)
 
   --version   print the version of Pixelferry
 """
@@ -35,6 +36,10 @@ def main(argv: list[str] | None = None) -> int:
     command, rest = (args[0], args[1:]) if args else ("", [])
     if command == "serve":
         return run_server(rest)
+    if command == "loadtest":
+        from server.loadtest.command import loadtest  # it draws pictures; the process that serves must not
+
+        return loadtest(rest)
     if command == "models" and not rest:
         print("\n".join(architectures()))
         return 0
