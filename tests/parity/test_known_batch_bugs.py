@@ -129,7 +129,7 @@ def test_decoding_goes_on_behind_a_video_that_outlasts_its_size(
     forward = MultimodalLM.forward
 
     def watched(self: MultimodalLM, batch: ForwardBatch, kv: KVCache) -> Tensor:
-        seen.append(batch.positions.numpy())
+        seen.append(batch.positions.numpy().copy())  # the next step is written over this one's
         return forward(self, batch, kv)
 
     monkeypatch.setattr(MultimodalLM, "forward", watched)
