@@ -1,4 +1,4 @@
-"""`pixelferry`, or `python -m server`: the subcommands. `serve` runs the server, `models` lists what it can serve."""
+"""`pixelferry`, or `python -m server`: the subcommands: a server, what it can serve, what a machine lacks for it."""
 
 import sys
 
@@ -12,6 +12,7 @@ from configs.version import version
 from model.registry import architectures
 from server.children.supervisor import StartFailed
 from server.defaults import with_own_pixels
+from server.doctor.command import doctor
 from server.hub.client import HubError
 from server.hub.fetch import with_checkpoint
 from server.logs.setup import complain, set_up
@@ -23,6 +24,7 @@ USAGE = """usage: pixelferry COMMAND
 
   serve    serve one checkpoint over HTTP (serve --help lists its settings)
   models   list the architectures that can be served, by config.json's first entry of "architectures"
+  doctor   say what this machine lacks for `serve` with the same settings (doctor --help)
 
   --version   print the version of Pixelferry
 """
@@ -34,6 +36,8 @@ def main(argv: list[str] | None = None) -> int:
     command, rest = (args[0], args[1:]) if args else ("", [])
     if command == "serve":
         return run_server(rest)
+    if command == "doctor":
+        return doctor(rest)
     if command == "models" and not rest:
         print("\n".join(architectures()))
         return 0
