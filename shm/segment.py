@@ -7,7 +7,7 @@ import os
 import secrets
 import stat
 import struct
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -100,9 +100,16 @@ def stamp(fd: int, name: str, nbytes: int) -> None:
     os.pwrite(fd, _RECORD.pack(_MAGIC, _VERSION, nbytes, name.encode("ascii")), 0)
 
 
-def read_segment(root: Path, name: str, shape: Sequence[int], dtype: npt.DTypeLike) -> np.ndarray:
+def read_segment(
+    root: Path,
+    name: str,
+    shape: Sequence[int],
+    dtype: npt.DTypeLike,
+    empty: Callable[[tuple[int, ...], np.dtype], np.ndarray] = np.empty,
+) -> np.ndarray:
     """A private copy of the array in segment `name`; `shape` times item size must be exactly the recorded bytes.
 
+    empty: makes the contiguous array that is read into, once the record is known to be right.
     Raises SegmentGone when the name is taken away, even while reading, SegmentMismatch when record or size differ.
     """
     kind = np.dtype(dtype)
@@ -112,7 +119,7 @@ def read_segment(root: Path, name: str, shape: Sequence[int], dtype: npt.DTypeLi
     try:
         # The record is compared before memory is allocated: a shape alone must not make anybody reserve terabytes.
         _check(fd, name, math.prod(shape) * kind.itemsize)
-        array = np.empty(tuple(shape), kind)
+        array = empty(tuple(shape), kind)
         view = _bytes_of(array)
         done = 0
         while done < len(view):

@@ -25,6 +25,7 @@ from model.engine.runner import Runner
 from model.engine.scheduler import Finish, Limits, Scheduler
 from model.engine.sequence import Key
 from model.net.multimodal import MultimodalLM
+from model.staging.streams import open_streams
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,7 +52,7 @@ class Engine:
             max_table_blocks=model.ops.max_table_blocks(self.size.n_blocks),
         )
         self._scheduler = Scheduler(BlockAllocator(self.size.n_blocks, self.size.block_size), limits)
-        self._runner = Runner(model, self.size, root, min(config.max_seqs, config.max_batched_tokens))
+        self._runner = Runner(model, self.size, root, config, open_streams(model.device))
         self._bounds = Bounds(
             vocab_size=model.vocab_size,
             hidden_size=model.hidden_size,

@@ -13,37 +13,50 @@ _FIRST_ROOM = 64
 
 @dataclass(slots=True, eq=False)
 class TokenCounts:
-    """How often each id was generated, and which ids the prompt holds. `add` takes amortised constant time."""
+    """What the penalties look back at: the ids of prompt and answer. `add` takes amortised constant time."""
 
     _ids: np.ndarray  # int64 [room]
-    _counts: np.ndarray  # float32 [room]: how often generated; 0 for an id that only the prompt holds
+    _less: np.ndarray  # float32 [room]
+    _times: list[int]  # how often each was generated; 0 for an id that only the prompt holds
     _places: dict[int, int]
+    _frequency: float
+    _presence: float
 
     @classmethod
-    def over(cls, prompt: np.ndarray) -> "TokenCounts":
-        """Counts before the first generated token. prompt: int64 [n]; empty where it does not matter."""
+    def over(cls, prompt: np.ndarray, frequency: float, presence: float) -> "TokenCounts":
+        """Before the first generated token. prompt: int64 [n]; empty where it does not matter."""
         known = np.unique(prompt)
         ids = np.zeros(len(known) + _FIRST_ROOM, np.int64)
         ids[: len(known)] = known
-        return cls(ids, np.zeros(len(ids), np.float32), {token: i for i, token in enumerate(known.tolist())})
+        places = {token: i for i, token in enumerate(known.tolist())}
+        return cls(ids, np.zeros(len(ids), np.float32), [0] * len(known), places, frequency, presence)
 
     def add(self, token: int) -> None:
-        place = self._places.setdefault(token, len(self._places))
-        if place == len(self._ids):
-            self._ids = np.concatenate([self._ids, np.zeros_like(self._ids)])
-            self._counts = np.concatenate([self._counts, np.zeros_like(self._counts)])
-        self._ids[place] = token
-        self._counts[place] += 1
+        place = self._places.setdefault(token, len(self._times))
+        if place == len(self._times):
+            self._append(token)
+        self._times[place] += 1
+        self._less[place] = self._times[place] * self._frequency + self._presence
+
+    def __len__(self) -> int:
+        return len(self._times)
 
     @property
     def ids(self) -> np.ndarray:
         """int64 [k]: every id of prompt and answer once."""
-        return self._ids[: len(self._places)]
+        return self._ids[: len(self._times)]
 
     @property
-    def counts(self) -> np.ndarray:
-        """float32 [k]: how often each of `ids` was generated."""
-        return self._counts[: len(self._places)]
+    def less(self) -> np.ndarray:
+        """float32 [k]: what the penalties of frequency and presence take off the logit of each of `ids`."""
+        return self._less[: len(self._times)]
+
+    def _append(self, token: int) -> None:
+        if len(self._times) == len(self._ids):
+            self._ids = np.concatenate([self._ids, np.zeros_like(self._ids)])
+            self._less = np.concatenate([self._less, np.zeros_like(self._less)])
+        self._ids[len(self._times)] = token
+        self._times.append(0)
 
 
 @dataclass(slots=True, eq=False)
@@ -69,8 +82,10 @@ class BadWords:
     @property
     def forbidden(self) -> list[int]:
         """What must not come next."""
+        candidates = self._longer.get(self._tail[-1]) if self._tail else None
+        if candidates is None:
+            return self._single
         tail = tuple(self._tail)
-        candidates = self._longer.get(tail[-1], ()) if tail else ()
         return [*self._single, *(word[-1] for word in candidates if tail[-len(word) + 1 :] == word[:-1])]
 
 
@@ -84,16 +99,16 @@ class History:
     bias: np.ndarray | None = None  # float32 [b]
     allowed: np.ndarray | None = None  # int64 [a]: the only ids that may be drawn
     bad_words: BadWords | None = None
-    _outside: np.ndarray | None = None
+    looks_back: bool = False  # whether any rule is asked for
 
     @classmethod
     def of(cls, sampling: SamplingParams, prompt: np.ndarray) -> "History":
         """Before the first generated token. prompt: int64 [n], its pads restored."""
         history = cls()
         if sampling.repetition_penalty != 1:
-            history.counts = TokenCounts.over(prompt)
+            history.counts = TokenCounts.over(prompt, sampling.frequency_penalty, sampling.presence_penalty)
         elif sampling.presence_penalty or sampling.frequency_penalty:
-            history.counts = TokenCounts.over(prompt[:0])
+            history.counts = TokenCounts.over(prompt[:0], sampling.frequency_penalty, sampling.presence_penalty)
         if sampling.logit_bias:
             history.bias_ids = np.array([token for token, _ in sampling.logit_bias], np.int64)
             history.bias = np.array([value for _, value in sampling.logit_bias], np.float32)
@@ -101,15 +116,9 @@ class History:
             history.allowed = np.array(sampling.allowed_token_ids, np.int64)
         if sampling.bad_words:
             history.bad_words = BadWords.of(sampling.bad_words)
+        asked = (history.counts, history.bias, history.allowed, history.bad_words)
+        history.looks_back = sampling.min_tokens > 0 or any(rule is not None for rule in asked)
         return history
-
-    def outside(self, vocab: int) -> np.ndarray:
-        """bool [vocab]: the ids that are not among `allowed`; made once."""
-        assert self.allowed is not None
-        if self._outside is None:
-            self._outside = np.ones(vocab, np.bool_)
-            self._outside[self.allowed] = False
-        return self._outside
 
     def add(self, token: int) -> None:
         self.generated += 1

@@ -1,6 +1,7 @@
 """Media of a request: their words at admission, their bytes and embeddings in the step that needs them."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -11,6 +12,8 @@ from model.engine.messages import Generate
 from model.engine.plan import RequestError
 from model.engine.sequence import SegmentRef, Sequence, SequenceMedia
 from model.net.multimodal import MultimodalLM
+from model.staging.streams import Streams, is_broken
+from model.staging.uploads import Upload, Uploads
 from shm import SegmentError, WordError, decode_shape_from_int64, decode_shm_name_from_int64, read_segment
 from tokenization.messages import MediaItem
 
@@ -87,23 +90,86 @@ def _take(i: int, item: MediaItem, ids: np.ndarray, taken: np.ndarray, bounds: B
     return SequenceMedia(item=item, segment=SegmentRef(name=name, shape=shape, dtype=dtype))
 
 
-def read(media: SequenceMedia, root: Path) -> np.ndarray:
-    """The medium's array, of the announced shape and dtype, as a private copy. Raises RequestError."""
+def read(media: SequenceMedia, root: Path, uploads: Uploads) -> Upload:
+    """The medium's array, of the announced shape and dtype, copied out of its segment. Raises RequestError."""
     if media.segment is None:
         raise RuntimeError("a segment is read once")
+    segment, opened = media.segment, list[Upload]()
+
+    def empty(shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
+        opened.append(uploads.open(shape, dtype))
+        return opened[0].array
+
     try:
-        return read_segment(root, media.segment.name, media.segment.shape, media.segment.dtype)
+        read_segment(root, segment.name, segment.shape, segment.dtype, empty)
     except SegmentError as error:
         raise RequestError(f"{media.item.kind} not available: {error}", "media_unavailable") from None
+    return opened[0]
 
 
-def encode(media: SequenceMedia, array: np.ndarray, model: MultimodalLM, device: torch.device) -> None:
-    """Leave embeddings [n_tokens, hidden] on `media`, in host memory. Raises RequestError where the tower does not."""
-    try:
-        embeddings = model.encode(media.item.kind, torch.from_numpy(array).to(device), media.item.grid)
-    except (RuntimeError, ValueError, IndexError) as error:
-        # A shape that the tower cannot take. Were the device itself broken, the forward pass would be next to say so.
-        raise RequestError(f"the {media.item.kind} could not be encoded ({type(error).__name__})") from error
+def encode(media: SequenceMedia, upload: Upload, model: MultimodalLM) -> None:
+    """Leave embeddings [n_tokens, hidden] on the device. Raises RequestError where the tower does not make them."""
+    with _of_its_request(media.item.kind):
+        embeddings = model.encode(media.item.kind, upload.send(), media.item.grid)
     if len(embeddings) != media.n_tokens:
         raise RequestError(f"the {media.item.kind} gave {len(embeddings)} embeddings for {media.n_tokens} pads")
-    media.embeddings = embeddings.to("cpu")
+    media.on_device = embeddings
+
+
+def settle(found: Iterable[SequenceMedia], streams: Streams) -> None:
+    """Copy fresh embeddings to host memory on a stream of their own, and wait until they are there.
+
+    What failed on the device until then failed for these media. Raises RequestError, and RuntimeError for a device that
+    is broken: nothing runs on it any more.
+    """
+    for media in found:
+        assert media.on_device is not None
+        with _of_its_request(media.item.kind):
+            media.embeddings = _on_host(media.on_device, streams)
+
+
+class Kept:
+    """Embeddings on the device: each until its prompt is computed, all of them within a budget of bytes."""
+
+    def __init__(self, budget: int) -> None:
+        self._budget = budget
+        self._media: list[tuple[Sequence, SequenceMedia]] = []
+
+    def add(self, sequence: Sequence, indices: Iterable[int]) -> None:
+        """The media of `sequence` that were encoded."""
+        self._media += [(sequence, sequence.media[i]) for i in indices]
+
+    def trim(self, is_here: Callable[[str], bool]) -> None:
+        """Give up those whose prompt is computed or whose request has ended, and the newest beyond the budget."""
+        kept, nbytes = [], 0
+        for sequence, media in self._media:
+            needed = sequence.n_computed < sequence.n_prompt and is_here(sequence.request_id)
+            if media.on_device is not None and needed and nbytes + media.on_device.nbytes <= self._budget:
+                nbytes += media.on_device.nbytes
+                kept.append((sequence, media))
+            else:
+                media.on_device = None
+        self._media = kept
+
+
+@contextmanager
+def _of_its_request(kind: str) -> Iterator[None]:
+    """What fails inside concerns one request, unless the device is broken."""
+    try:
+        yield
+    except (RuntimeError, ValueError, IndexError) as error:
+        if isinstance(error, RuntimeError) and is_broken(error):
+            raise
+        # A shape that the tower cannot take, memory that it cannot have.
+        raise RequestError(f"the {kind} could not be encoded ({type(error).__name__})") from error
+
+
+def _on_host(embeddings: torch.Tensor, streams: Streams) -> torch.Tensor:
+    if not streams.behind:
+        return embeddings
+    host = streams.host_memory(embeddings.nbytes).view(embeddings.dtype).view(embeddings.shape)
+    with streams.side():
+        host.copy_(embeddings, non_blocking=True)
+        copied = streams.record()
+    copied.wait()
+    return host

@@ -4,6 +4,8 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
+import msgspec
+
 from model.engine.messages import Token
 from model.engine.sequence import Key
 
@@ -19,16 +21,14 @@ class RequestError(Exception):
         self.code = code
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Chunk:
+class Chunk(msgspec.Struct, frozen=True, kw_only=True):
     """Tokens `start` to `stop` of one sequence in a step. A decode is a chunk of one token."""
 
     request_id: str
     start: int
     stop: int
-    block_table: tuple[int, ...]
     samples: bool  # the chunk reaches the last known token, so the next one is drawn
-    encode: tuple[int, ...]  # media whose first pad is reached in this chunk, by index
+    encode: tuple[int, ...] = ()  # media whose first pad is reached in this chunk, by index
     scored: tuple[int, int] = (0, 0)  # [first, last) of the prompt: what each gives the token after it is wanted
     index: int = 0  # of the answer
     followers: tuple[int, ...] = ()  # further answers that draw their first token from this chunk's last row
@@ -45,7 +45,11 @@ class Chunk:
     @property
     def draws(self) -> tuple[Key, ...]:
         """The sequences that get a token from this chunk."""
-        return tuple((self.request_id, index) for index in (self.index, *self.followers)) if self.samples else ()
+        if not self.samples:
+            return ()
+        if not self.followers:
+            return ((self.request_id, self.index),)
+        return tuple((self.request_id, index) for index in (self.index, *self.followers))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

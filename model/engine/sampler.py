@@ -1,84 +1,172 @@
 """Logits to tokens, a whole batch at once; what is drawn depends on row, seed and position alone. Scores known tokens.
 
-In the order of transformers' logits processors: model/engine/rules.py, temperature, top_k, top_p, min_p.
+In the order of transformers' logits processors: model/engine/rules.py, temperature, top_k, top_p, min_p. The host
+gathers what the rows ask for before the forward pass, so that all numbers travel with the batch; the device computes.
 """
 
 import hashlib
 import struct
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from model.engine.messages import SamplingParams, Token
-from model.engine.rules import Row, apply_rules
+from model.engine.rules import Row, Rules, apply_rules
+from model.staging.packing import Field
 
 _MIN_TEMPERATURE = 1e-6  # below it float32 cannot tell the distribution from its peak
 _MAX_TEMPERATURE = 1e6  # above it all that may be drawn is as good as equally likely, and float32 comes to its end
 _PREFIX = 1024  # largest logits looked at first when top_p stands alone: sorting a whole vocabulary costs 50 times that
+_PAIR = struct.Struct("<qq")
+_NUMBERS = 5  # temperature, the random number, top_k, top_p, min_p
 
 
 def uniform(seed: int, position: int) -> float:
     """The random number in [0, 1) of this seed and position: 24 bits, which float32 holds exactly."""
-    digest = hashlib.blake2b(struct.pack("<qq", seed, position), digest_size=8).digest()
+    digest = hashlib.blake2b(_PAIR.pack(seed, position), digest_size=8).digest()
     return float(int.from_bytes(digest, "little") >> 40) / (1 << 24)
 
 
-def sample(logits: Tensor, rows: Sequence[Row], banned: Tensor | None = None) -> list[Token | None]:
-    """A token for each row of float32 logits [S, vocab], in place; None if it is not finite or has no id left."""
-    if not rows:
-        return []
+class Draws:
+    """What the rows of a step ask of the sampler: known before the forward pass."""
+
+    def __init__(self, rows: Sequence[Row], vocab: int) -> None:
+        self.rows = rows
+        self.drawn: list[int] = []  # rows that are drawn by chance
+        self.logprobs, self.width = False, 0
+        self.top_k, self.top_p, self.top_p_alone, self.min_p = 0, False, False, False
+        self._rules = Rules(vocab)
+        self._numbers: list[tuple[float, ...]] = []
+        self._vocab = vocab
+        for i, (sampling, position, history) in enumerate(rows):
+            if history is not None and history.looks_back:
+                self._rules.add(i, sampling, history)
+            if sampling.logprobs:
+                self.logprobs, self.width = True, max(self.width, sampling.top_logprobs)
+            if sampling.temperature > 0:
+                self._draw(i, sampling, position)
+
+    @property
+    def mixed(self) -> bool:
+        """Some rows are drawn by chance and some are not."""
+        return 0 < len(self.drawn) < len(self.rows)
+
+    def fields(self) -> list[Field]:
+        found = self._rules.fields()
+        if self.drawn:
+            found.append(Field("numbers", "float32", (_NUMBERS, len(self.drawn))))
+        if self.mixed:
+            found.append(Field("drawn", "int64", (len(self.drawn),)))
+        return found
+
+    def write(self, host: Mapping[str, np.ndarray]) -> None:
+        """Into the arrays of `fields`."""
+        self._rules.write(host)
+        if self.drawn:
+            host["numbers"][:] = np.array(self._numbers, np.float32).T
+        if self.mixed:
+            host["drawn"][:] = self.drawn
+
+    def _draw(self, i: int, sampling: SamplingParams, position: int) -> None:
+        top_k, top_p, min_p = sampling.top_k, sampling.top_p, sampling.min_p
+        if top_k > 0:
+            self.top_k = max(self.top_k, top_k)
+        if top_p < 1:
+            self.top_p = True
+            self.top_p_alone |= top_k <= 0
+        if min_p > 0:
+            self.min_p = True
+        temperature = min(max(sampling.temperature, _MIN_TEMPERATURE), _MAX_TEMPERATURE)
+        number = uniform(sampling.seed, position)
+        self.drawn.append(i)
+        self._numbers.append((temperature, number, max(0, min(top_k, self._vocab)), top_p, min_p))
+
+
+def sample(
+    logits: Tensor, draws: Draws, arrays: Mapping[str, Tensor], banned: Tensor | None = None, *, behind: bool
+) -> Tensor:
+    """What `tokens_of` reads, int32 [S, n], of float32 logits [S, vocab], in place.
+
+    arrays: the fields of `draws`; behind: the device runs behind the host, so that nothing is read back.
+    """
     raw = logits.amax(-1)  # [S]; NaN anywhere in a row becomes its maximum
-    logprobs = logits.log_softmax(-1) if any(row.sampling.logprobs for row in rows) else None
-    apply_rules(logits, rows, banned)
+    logprobs = logits.log_softmax(-1) if draws.logprobs else None
+    apply_rules(logits, arrays, banned)
     top, chosen = logits.max(-1)  # [S], [S]
     chosen = torch.where(top.isfinite(), chosen, -1)
-    drawn = [i for i, row in enumerate(rows) if row.sampling.temperature > 0]
-    if drawn:
-        index = _index(drawn, logits)
+    if draws.mixed:
+        index = arrays["drawn"]
         peaks = top.index_select(0, index), chosen.index_select(0, index)
-        ids = _draw(logits.index_select(0, index), *peaks, [rows[i] for i in drawn])
+        ids = _draw(logits.index_select(0, index), *peaks, draws, arrays["numbers"], behind)
         chosen = chosen.index_copy(0, index, ids)
+    elif draws.drawn:
+        chosen = _draw(logits, top, chosen, draws, arrays["numbers"], behind)
     parts = [chosen.to(torch.int32)[:, None], _bits(raw)[:, None]]
-    width = max((row.sampling.top_logprobs for row in rows if row.sampling.logprobs), default=0)
     if logprobs is not None:
         parts.append(_bits(logprobs.gather(1, chosen.clamp(min=0)[:, None])))
-        if width:
-            values, ids = logprobs.topk(width, dim=-1)
+        if draws.width:
+            values, ids = logprobs.topk(draws.width, dim=-1)
             parts += [_bits(values), ids.to(torch.int32)]
-    host = torch.cat(parts, dim=1).cpu().numpy()  # [S, 2 | 3 | 3 + 2 * width] int32
-    return [_token(host[i], row.sampling, width) for i, row in enumerate(rows)]
+    return torch.cat(parts, dim=1)  # [S, 2 | 3 | 3 + 2 * width]: id, maximum, log-probability, top values, top ids
+
+
+def tokens_of(found: np.ndarray, draws: Draws) -> list[Token | None]:
+    """The token of each row, from what `sample` gave; None where a row was not finite or had no id left."""
+    values, width = found.view(np.float32), draws.width
+    ids = np.where(np.isfinite(values[:, 1]), found[:, 0], -1).tolist()
+    if not draws.logprobs:
+        return [Token(id=token) if token >= 0 else None for token in ids]
+    own = values[:, 2].tolist()
+    tops, top_ids = values[:, 3 : 3 + width].tolist(), found[:, 3 + width :].tolist()
+    tokens: list[Token | None] = []
+    for i, row in enumerate(draws.rows):
+        if ids[i] < 0:
+            tokens.append(None)
+        elif not row.sampling.logprobs:
+            tokens.append(Token(id=ids[i]))
+        else:
+            n = row.sampling.top_logprobs
+            tokens.append(Token(id=ids[i], logprob=own[i], top=tuple(zip(top_ids[i][:n], tops[i][:n], strict=True))))
+    return tokens
 
 
 def score(
     states: Tensor, ids: Tensor, width: int, logits_of: Callable[[Tensor], Tensor], max_rows: int
-) -> tuple[Token, ...]:
-    """Tokens that are known already, each with its log-probability and the `width` likeliest in its place.
+) -> list[Tensor]:
+    """What `scored_tokens` reads of tokens that are known already, int32 [r, 1 + 2 * width] for every `max_rows` rows.
 
     states: [R, hidden], what each is predicted from; ids: int64 [R]. logits_of: [r, hidden] -> float32 [r, vocab],
     called with at most `max_rows` rows, since those of a whole prompt would be gigabytes.
     """
-    found: list[Token] = []
+    found = []
     for rows, targets in zip(states.split(max_rows), ids.split(max_rows), strict=True):
         logprobs = logits_of(rows).log_softmax(-1)
-        own = logprobs.gather(1, targets[:, None])[:, 0].tolist()
-        values, top = (part.tolist() for part in logprobs.topk(width, dim=-1))
-        for token_id, logprob, likeliest, theirs in zip(targets.tolist(), own, top, values, strict=True):
-            found.append(Token(id=token_id, logprob=logprob, top=tuple(zip(likeliest, theirs, strict=True))))
-    return tuple(found)
+        values, top = logprobs.topk(width, dim=-1)
+        own = logprobs.gather(1, targets[:, None])
+        found.append(torch.cat([_bits(own), _bits(values), top.to(torch.int32)], dim=1))
+    return found
 
 
-def _draw(logits: Tensor, top: Tensor, likeliest: Tensor, rows: Sequence[Row]) -> Tensor:
+def scored_tokens(ids: np.ndarray, found: Sequence[np.ndarray], width: int) -> tuple[Token, ...]:
+    """Tokens that are known already, each with its log-probability and the `width` likeliest in its place."""
+    rows = np.concatenate(found)
+    values = rows.view(np.float32)
+    own, likeliest = values[:, 0].tolist(), rows[:, 1 + width :].tolist()
+    theirs = values[:, 1 : 1 + width].tolist()
+    return tuple(
+        Token(id=token, logprob=logprob, top=tuple(zip(top, logprobs, strict=True)))
+        for token, logprob, top, logprobs in zip(ids.tolist(), own, likeliest, theirs, strict=True)
+    )
+
+
+def _draw(logits: Tensor, top: Tensor, likeliest: Tensor, draws: Draws, numbers: Tensor, behind: bool) -> Tensor:
     """int64 [R] ids by inverse CDF, -1 where there is none; overwrites logits. top, likeliest: [R] peaks, their ids."""
-    temperature = [min(max(row.sampling.temperature, _MIN_TEMPERATURE), _MAX_TEMPERATURE) for row in rows]
-    numbers = torch.tensor(
-        [temperature, [uniform(row.sampling.seed, row.position) for row in rows]],
-        dtype=torch.float32, device=logits.device,
-    )  # fmt: skip
-    scaled = logits.sub_(top[:, None]).div_(numbers[0][:, None])  # at most 0, so that nothing overflows
-    if any(row.sampling.top_k > 0 or row.sampling.top_p < 1 or row.sampling.min_p > 0 for row in rows):
-        probabilities = _cut(scaled, [row.sampling for row in rows])
+    temperature, number, top_k, top_p, min_p = numbers[:, :, None].unbind(0)  # [R, 1] each
+    scaled = logits.sub_(top[:, None]).div_(temperature)  # at most 0, so that nothing overflows
+    if draws.top_k > 0 or draws.top_p or draws.min_p:
+        probabilities = _cut(scaled, draws, top_k, top_p, min_p, behind)
     else:
         probabilities = scaled.softmax(-1)
     cumulative = probabilities.cumsum(-1)
@@ -86,58 +174,55 @@ def _draw(logits: Tensor, top: Tensor, likeliest: Tensor, rows: Sequence[Row]) -
     # has a probability above 0 where sums are made in order. A device makes them in parallel, and rounding may then
     # raise the staircase at a token of probability 0: that one is not taken.
     total = cumulative[:, -1:]
-    found = torch.searchsorted(cumulative, numbers[1][:, None] * total, right=True).clamp_(max=logits.shape[1] - 1)
+    found = torch.searchsorted(cumulative, number * total, right=True).clamp_(max=logits.shape[1] - 1)
     found = torch.where(probabilities.gather(1, found) > 0, found, likeliest[:, None])
     return torch.where(total.isfinite() & (total > 0), found, -1)[:, 0]
 
 
-def _cut(scaled: Tensor, sampling: Sequence[SamplingParams]) -> Tensor:
+def _cut(scaled: Tensor, draws: Draws, top_k: Tensor, top_p: Tensor, min_p: Tensor, behind: bool) -> Tensor:
     """Probabilities [R, vocab], 0 where top_k, top_p or min_p cut, not normalised again. In place on `scaled`."""
     vocab = scaled.shape[1]
-    limits = [[min(s.top_k, vocab) if s.top_k > 0 else 0, s.top_p, s.min_p] for s in sampling]
-    numbers = torch.tensor(limits, dtype=torch.float32, device=scaled.device).unsqueeze(-1)
-    top_k, top_p, min_p = numbers.unbind(1)  # [R, 1] each
     # Every cut is a threshold: equal logits are kept or dropped together, however a sort breaks ties.
     top_p = top_p.clamp(min=torch.finfo(torch.float32).tiny)  # above 0, so that the likeliest token always stays
     order = None
-    if any(s.top_k > 0 or s.top_p < 1 for s in sampling):
-        alone = any(s.top_p < 1 and s.top_k <= 0 for s in sampling)
-        width = min(vocab, max(1, _PREFIX if alone else 1, *(s.top_k for s in sampling)))
-        values, order = scaled.topk(width, dim=-1)  # [R, width], falling
-        last = values.gather(1, (top_k - 1).clamp(min=0).to(torch.int64))
-        scaled.masked_fill_(scaled < torch.where(top_k > 0, last, -torch.inf), -torch.inf)
+    if draws.top_k > 0 or draws.top_p:
+        values, order = _largest(scaled, draws, behind)  # [R, width], falling
+        if draws.top_k > 0:
+            last = values.gather(1, (top_k - 1).clamp(min=0).to(torch.int64))
+            scaled.masked_fill_(scaled < torch.where(top_k > 0, last, -torch.inf), -torch.inf)
     probabilities = scaled.softmax(-1)
     floor = torch.zeros_like(top_p)  # [R, 1]: what is less likely is cut
-    if order is not None and any(s.top_p < 1 for s in sampling):
+    if order is not None and draws.top_p:
         falling = probabilities.gather(1, order)
         before = falling.cumsum(-1) - falling  # the mass in front of each; a token stays while that is below top_p
-        # The only reading back from the device: whether the largest were enough. It costs far less than sorting always.
-        if alone and width < vocab and not bool(((before[:, -1:] >= top_p) | (top_p >= 1) | (top_k > 0)).all()):
+        width = order.shape[1]
+        # Read back where that costs nothing: whether the largest were enough. It costs far less than sorting always.
+        if draws.top_p_alone and width < vocab and not bool(
+            ((before[:, -1:] >= top_p) | (top_p >= 1) | (top_k > 0)).all()
+        ):  # fmt: skip
             falling = probabilities.sort(dim=-1, descending=True).values
             before = falling.cumsum(-1) - falling
         smallest = torch.where(before < top_p, falling, torch.inf).amin(-1, keepdim=True)
         floor = torch.where(top_p < 1, smallest, floor)
-    if any(s.min_p > 0 for s in sampling):
+    if draws.min_p:
         floor = torch.maximum(floor, min_p * probabilities.amax(-1, keepdim=True))
     return probabilities.masked_fill_(probabilities < floor, 0)
 
 
-def _index(rows: list[int], like: Tensor) -> Tensor:
-    return torch.tensor(rows, dtype=torch.int64, device=like.device)
+def _largest(scaled: Tensor, draws: Draws, behind: bool) -> tuple[Tensor, Tensor]:
+    """(values, ids) of as many of the largest as the cuts look at, falling: [R, width] each.
+
+    Where top_p stands alone, nobody knows how many that are: all, or at first _PREFIX where the host may look again.
+    """
+    vocab = scaled.shape[1]
+    if draws.top_p_alone and behind:
+        values, order = scaled.sort(dim=-1, descending=True)
+    else:
+        width = min(vocab, max(draws.top_k, _PREFIX if draws.top_p_alone else 1))
+        values, order = scaled.topk(width, dim=-1)
+    return values, order
 
 
 def _bits(values: Tensor) -> Tensor:
     """float32 as int32 of the same bits, so that ids and values cross in one copy."""
     return values.contiguous().view(torch.int32)
-
-
-def _token(row: np.ndarray, sampling: SamplingParams, width: int) -> Token | None:
-    """One row of the packed copy: id, maximum, log-probability, top values, top ids."""
-    values = row.view(np.float32)
-    if row[0] < 0 or not np.isfinite(values[1]):
-        return None
-    if not sampling.logprobs:
-        return Token(id=int(row[0]))
-    n = sampling.top_logprobs
-    top = zip(row[3 + width : 3 + width + n].tolist(), values[3 : 3 + n].tolist(), strict=True)
-    return Token(id=int(row[0]), logprob=float(values[2]), top=tuple(top))

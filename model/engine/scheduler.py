@@ -4,11 +4,12 @@ import sys
 from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from model.engine.kv_blocks import BlockAllocator, BlockError
 from model.engine.plan import Chunk, Outcome, Plan
 from model.engine.sequence import Key, Sequence, Status
+from model.staging.tables import Seat
 
 Finish = Literal["stop", "length"]
 
@@ -44,6 +45,7 @@ class Scheduler:
         self._reserved: dict[str, int] = {}  # by request: bytes of embeddings, from its first admission to its end
         self._waiting: deque[Sequence] = deque()
         self._running: list[Sequence] = []  # oldest first
+        self._rows = list(range(self._max_running))  # of the array of block tables: those that nobody has
 
     def __len__(self) -> int:
         return len(self._sequences)
@@ -112,8 +114,8 @@ class Scheduler:
             self.remove(request_id)
         finishes: dict[Key, Finish | None] = {}
         for chunk in plan.without(outcome.failed).chunks:
-            self[chunk.key].n_computed = chunk.stop
-            self[chunk.key].n_scored = max(self[chunk.key].n_scored, chunk.scored[1])
+            computed = self[chunk.key]
+            computed.n_computed, computed.n_scored = chunk.stop, max(computed.n_scored, chunk.scored[1])
             for key in chunk.draws:
                 sequence, token = self[key], outcome.tokens[key].id
                 sequence.n_computed = chunk.stop
@@ -134,6 +136,9 @@ class Scheduler:
             raise BlockError("the requests do not hold every sequence once, in order of arrival")
         if any(s.block_table or s.n_computed or s.status is not Status.WAITING for s in self._waiting):
             raise BlockError("a waiting sequence holds blocks")
+        rows = [*self._rows, *(s.seat.row for s in self if s.seat is not None)]
+        if sorted(rows) != list(range(self._max_running)) or any(s.seat is None for s in self._running):
+            raise BlockError("the rows of the block tables do not add up")
         if any(s.status is Status.FOLLOWING and self._leader_of(s) is None for s in self._running):
             raise BlockError("a sequence follows none")
         if self.embedding_bytes != sum(self._reserved.values()) or not self._reserved.keys() <= self._answers.keys():
@@ -149,7 +154,7 @@ class Scheduler:
             # The whole blocks that are computed are common to both; what stood in the leader's last block is lost.
             followers[0].n_computed = sequence.n_computed - sequence.n_computed % self.allocator.block_size
             followers[0].status = Status.RUNNING
-        self.allocator.free(sequence.block_table)
+        self._give_back(sequence)
         if not siblings:
             del self._answers[sequence.request_id]
             self.embedding_bytes -= self._reserved.pop(sequence.request_id, 0)
@@ -202,6 +207,8 @@ class Scheduler:
     def _grow_tables(self) -> None:
         """Give each running sequence the block for its newest token; the youngest are preempted for it."""
         for sequence in tuple(self._running):
+            if len(sequence.block_table) * self.allocator.block_size >= sequence.n_tokens:
+                continue
             while sequence.status is Status.RUNNING and (
                 self.allocator.blocks_for(sequence.n_tokens) - len(sequence.block_table) > self.allocator.n_free
             ):
@@ -212,11 +219,17 @@ class Scheduler:
     def _preempt_youngest(self) -> None:
         """It loses its blocks, keeps its embeddings, and computes prompt and generated tokens again."""
         sequence = self._running.pop()
-        self.allocator.free(sequence.block_table)
+        self._give_back(sequence)
         sequence.n_computed = 0
         sequence.status = Status.WAITING
         self._waiting.appendleft(sequence)
         self.preemptions += 1
+
+    def _give_back(self, sequence: Sequence) -> None:
+        self.allocator.free(sequence.block_table)
+        if sequence.seat is not None:
+            self._rows.append(sequence.seat.row)
+            sequence.seat = None
 
     def _leader_of(self, sequence: Sequence) -> Sequence | None:
         """The answer that computes the prompt of this fresh one."""
@@ -249,6 +262,7 @@ class Scheduler:
 
     def _admit(self, sequence: Sequence, share: "_Share") -> None:
         sequence.block_table = self.allocator.allocate(sequence.n_tokens, share.blocks)
+        sequence.seat = Seat(self._rows.pop())
         sequence.n_computed = 0 if share.follows else len(share.blocks) * self.allocator.block_size
         sequence.status = Status.FOLLOWING if share.follows else Status.RUNNING
         sequence.n_waited = 0
@@ -258,27 +272,22 @@ class Scheduler:
             self.embedding_bytes += sequence.embedding_bytes
 
     def _chunk(self, sequence: Sequence, stop: int) -> Chunk:
-        samples = stop == sequence.n_tokens
+        start, samples = sequence.n_computed, stop == sequence.n_tokens
+        if start >= sequence.n_prompt:  # nothing of what concerns prompts
+            return Chunk(request_id=sequence.request_id, index=sequence.index, start=start, stop=stop, samples=samples)
         followers: list[Sequence] = []
         if samples and sequence.is_fresh:
             followers = [s for s in self._answers[sequence.request_id] if s.status is Status.FOLLOWING]
         cut = sequence.n_prompt % self.allocator.block_size > 0  # the prompt ends inside a block, which answers fill on
         return Chunk(
-            request_id=sequence.request_id,
-            index=sequence.index,
-            start=sequence.n_computed,
-            stop=stop,
-            block_table=tuple(sequence.block_table),
-            samples=samples,
-            encode=sequence.unread_until(stop),
-            scored=sequence.scored_until(stop),
+            request_id=sequence.request_id, index=sequence.index, start=start, stop=stop, samples=samples,
+            encode=sequence.unread_until(stop), scored=sequence.scored_until(stop),
             followers=tuple(s.index for s in followers),
             copies=tuple((sequence.block_table[-1], s.block_table[-1]) for s in followers) if cut else (),
-        )
+        )  # fmt: skip
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Share:
+class _Share(NamedTuple):
     """Blocks of a sibling, and whether it is still computing them."""
 
     blocks: tuple[int, ...]

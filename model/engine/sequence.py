@@ -9,6 +9,7 @@ import numpy as np
 
 from model.engine.history import History
 from model.engine.messages import SamplingParams
+from model.staging.tables import Seat
 from tokenization.messages import MediaItem
 
 if TYPE_CHECKING:
@@ -37,11 +38,12 @@ class SegmentRef:
 
 @dataclass(slots=True, kw_only=True, eq=False)
 class SequenceMedia:
-    """First a segment to read, then embeddings in host memory."""
+    """First a segment to read, then embeddings: in host memory, and on the device while their prompt is computed."""
 
     item: MediaItem
     segment: SegmentRef | None  # None once it was read
     embeddings: "Tensor | None" = None  # [n_tokens, hidden], host memory; kept until the request ends
+    on_device: "Tensor | None" = None  # the same where the network computes; a CPU has no second copy
 
     @property
     def first(self) -> int:
@@ -52,6 +54,13 @@ class SequenceMedia:
     def n_tokens(self) -> int:
         """Pads of all spans: the rows that the encoder must give."""
         return sum(length for _, length in self.item.spans)
+
+    def part(self, first: int, last: int) -> "Tensor":
+        """Embeddings of the pads `first` to `last`, wherever they lie. Raises RuntimeError where there are none."""
+        found = self.embeddings if self.on_device is None else self.on_device
+        if found is None:
+            raise RuntimeError("a chunk reaches a medium that was not encoded")
+        return found[first:last]
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
@@ -74,6 +83,7 @@ class Sequence:
     n_computed: int = 0  # tokens whose keys and values are in the cache
     n_waited: int = 0  # steps in a row in which it was running and not computed, because the tables had no room
     block_table: list[int] = field(default_factory=list)
+    seat: Seat | None = None  # while it has blocks: where they stand in the array of block tables
     status: Status = Status.WAITING
     history: History = field(init=False)  # of what was generated, for rules that look back
 
@@ -114,10 +124,14 @@ class Sequence:
 
     def scored_until(self, stop: int) -> tuple[int, int]:
         """The tokens [first, last) before `stop` whose prediction of the next prompt token is to be given out."""
+        if not self.scores_prompt:
+            return (0, 0)
         first = max(self.n_computed, self.n_scored)
-        last = min(stop, self.n_prompt - 1) if self.scores_prompt else 0
+        last = min(stop, self.n_prompt - 1)
         return (first, last) if first < last else (0, 0)
 
     def unread_until(self, stop: int) -> tuple[int, ...]:
         """Indices of the media that the tokens before `stop` need and that are not encoded yet."""
+        if not self.media or self.n_computed >= self.n_prompt:
+            return ()
         return tuple(i for i, m in enumerate(self.media) if m.embeddings is None and m.first < stop)

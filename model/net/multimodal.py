@@ -1,6 +1,6 @@
 """A decoder with an encoder for each kind of medium: the network as the engine calls it."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -67,10 +67,9 @@ class MultimodalLM:
         kv = self.kv
         return [self.ops.kv_cache(blocks, block_size, kv.kv_heads, kv.head_dim) for _ in range(kv.layers)]
 
-    def copy_blocks(self, kv: KVCache, pairs: Sequence[tuple[int, int]]) -> None:
-        """pairs: (from, to) in all layers of `kv`; no block is both."""
+    def copy_blocks(self, kv: KVCache, source: Tensor, target: Tensor) -> None:
+        """Blocks, int64 [n] each, in all layers of `kv`; no block is in both."""
         with torch.inference_mode():
-            source, target = torch.tensor(pairs, dtype=torch.int64, device=self.device).unbind(1)
             for key, value in kv:
                 self.ops.copy_blocks(key, value, source, target)
 

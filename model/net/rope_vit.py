@@ -4,7 +4,6 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Literal
 
-import numpy as np
 import torch
 from torch import Tensor
 
@@ -86,9 +85,8 @@ class RopeVit:
         whole = windows = [h * w] * t
         back: Tensor | None = None  # [tokens of a grid]: where each token of the grid went
         if spec.window is not None:
-            tokens, lengths = window_order(h // spec.merge, w // spec.merge, spec.window)
-            order = torch.from_numpy(tokens).to(x.device)  # [tokens of a grid]
-            back = torch.from_numpy(tokens.argsort()).to(x.device)
+            order, lengths = window_order(h // spec.merge, w // spec.merge, spec.window, x.device)
+            back = torch.empty_like(order).index_copy_(0, order, torch.arange(len(order), device=x.device))
             windows = [length * spec.merge**2 for length in lengths] * t
             x, cos, sin = (self._sorted(part, order) for part in (x, cos, sin))
         angles = self.ops.rotary_angles(cos.repeat(t, 1), sin.repeat(t, 1))
@@ -158,14 +156,27 @@ def _two_layers(first: Linear, activation: Callable[[Tensor], Tensor], second: L
     return lambda x: second(activation(first(x)))
 
 
-def window_order(rows: int, columns: int, side: int) -> tuple[np.ndarray, tuple[int, ...]]:
-    """(order int64 [rows * columns], lengths) of a row-by-row grid's windows; those at its far edges may be smaller."""
-    tokens = np.arange(rows * columns).reshape(rows, columns)
-    windows = [
-        tokens[top : top + side, left : left + side].ravel()
-        for top in range(0, rows, side)
-        for left in range(0, columns, side)
+def window_order(rows: int, columns: int, side: int, device: torch.device) -> tuple[Tensor, tuple[int, ...]]:
+    """(order int64 [rows * columns], lengths) of a row-by-row grid's windows; those at its far edges may be smaller.
+
+    Windows do not see each other, so their order is free: neighbours of one length are computed together.
+    """
+    tokens = torch.arange(rows * columns, device=device).view(rows, columns)
+    top, left = rows // side * side, columns // side * side  # where the smaller windows begin
+    parts = [
+        _windows(tokens[:top, :left], side, side),
+        _windows(tokens[:top, left:], side, columns - left),
+        _windows(tokens[top:, :left], rows - top, side),
+        _windows(tokens[top:, left:], rows - top, columns - left),
     ]
-    # Windows do not see each other, so their order is free; neighbours of one length are computed together.
-    windows.sort(key=len, reverse=True)
-    return np.concatenate(windows), tuple(len(window) for window in windows)
+    parts.sort(key=lambda part: part.shape[1], reverse=True)
+    order = torch.cat([part.flatten() for part in parts])
+    return order, tuple(length for part in parts for length in [part.shape[1]] * part.shape[0])
+
+
+def _windows(tokens: Tensor, height: int, width: int) -> Tensor:
+    """A part of the grid that windows of one size tile, window by window: [windows, height * width]"""
+    if tokens.numel() == 0:
+        return tokens.new_empty((0, height * width))
+    windows: Tensor = tokens.unflatten(1, (-1, width)).unflatten(0, (-1, height)).transpose(1, 2)
+    return windows.flatten(0, 1).flatten(1)

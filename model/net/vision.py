@@ -95,10 +95,15 @@ def take_rms_norm(ops: Ops, weights: Weights, name: str, width: int, eps: float)
 
 
 def resample_positions(table: Tensor, side: int) -> Tensor:
-    """A square grid of positions [n * n, width] on a grid of `side`, bicubic in float32; unchanged if n is `side`."""
+    """A square grid of positions [n * n, width] on a grid of `side`, bicubic in float32; unchanged if n is `side`.
+
+    Computed on the CPU, so that every device has the same positions.
+    """
     n = round(table.shape[0] ** 0.5)
     if n == side:
         return table
-    grid = table.float().view(1, n, n, -1).permute(0, 3, 1, 2)  # [1, width, n, n]
+    grid = (
+        (table if table.device.type == "meta" else table.cpu()).float().view(1, n, n, -1).permute(0, 3, 1, 2)
+    )  # [1, width, n, n]
     found = F.interpolate(grid, size=(side, side), mode="bicubic", align_corners=False)
-    return found.permute(0, 2, 3, 1).reshape(side * side, -1)
+    return found.permute(0, 2, 3, 1).reshape(side * side, -1).to(table.device)

@@ -128,8 +128,8 @@ def _plan_decodes(
         slots = _slots_of(block_tables[sequences[0]], lengths[0], block_size)
         return _Decodes(rows=where, slots=slots, longest=lengths[0], mask=None)
     longest = max(lengths)
-    ends = torch.tensor(lengths, device=device)[:, None]
-    tables = block_tables.index_select(0, torch.tensor(sequences, device=device)).long()
+    ends = _sent(lengths, device)[:, None]
+    tables = block_tables.index_select(0, _sent(sequences, device)).long()
     offsets = torch.arange(longest, device=device)[None]  # [1, longest]
     # Padding repeats the sequence's own last token, so that nothing of another request is ever read.
     inside = torch.minimum(offsets, ends - 1)  # [n, longest]
@@ -137,7 +137,7 @@ def _plan_decodes(
     mask = torch.zeros(inside.shape, dtype=dtype, device=device).masked_fill_(offsets >= ends, float("-inf"))
     together = rows[-1] - rows[0] == len(rows) - 1
     return _Decodes(
-        rows=slice(rows[0], rows[-1] + 1) if together else torch.tensor(rows, device=device),
+        rows=slice(rows[0], rows[-1] + 1) if together else _sent(rows, device),
         slots=index.flatten(),
         longest=longest,
         mask=mask[:, None, None],
@@ -162,6 +162,12 @@ def _slots_of(table: Tensor, length: int, block_size: int) -> Rows:
             return slice(blocks[0] * block_size, blocks[0] * block_size + length)
     offsets = torch.arange(block_size, device=table.device)
     return (table.long()[:, None] * block_size + offsets).flatten()[:length]
+
+
+def _sent(numbers: list[int], device: torch.device) -> Tensor:
+    """int64 on the device, by a copy that nobody waits for."""
+    host = torch.tensor(numbers)
+    return (host if device.type in ("cpu", "meta") else host.pin_memory()).to(device, non_blocking=True)
 
 
 def _pick(x: Tensor, rows: Rows) -> Tensor:

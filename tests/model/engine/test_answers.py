@@ -46,18 +46,20 @@ class Cache:
         """Check that every chunk finds its past, write what it computes, then copy."""
         for chunk in plan.chunks:
             for i in range(chunk.start):
-                assert self._at(chunk.block_table, i) == self._truth(chunk.key, i), (chunk, i)
+                assert self._at(self._sched[chunk.key].block_table, i) == self._truth(chunk.key, i), (chunk, i)
         for chunk in plan.chunks:
             for i in range(chunk.start, chunk.stop):
-                at = chunk.block_table[i // SIZE] * SIZE + i % SIZE
-                assert self._holders(chunk.block_table[i // SIZE]) == 1 or self._shared_prompt(chunk.key, i)
+                at = self._sched[chunk.key].block_table[i // SIZE] * SIZE + i % SIZE
+                assert self._holders(self._sched[chunk.key].block_table[i // SIZE]) == 1 or self._shared_prompt(
+                    chunk.key, i
+                )
                 self._slots[at] = self._truth(chunk.key, i)
         for chunk in plan.chunks:
             for source, target in chunk.copies:
                 self._slots[target * SIZE : target * SIZE + SIZE] = self._slots[source * SIZE : source * SIZE + SIZE]
                 self.copied += 1
 
-    def _at(self, table: tuple[int, ...], i: int) -> object:
+    def _at(self, table: list[int], i: int) -> object:
         return self._slots[table[i // SIZE] * SIZE + i % SIZE]
 
     def _truth(self, key: Key, i: int) -> object:

@@ -12,6 +12,8 @@ import torch
 from model.engine.media import Bounds, read, take_words
 from model.engine.messages import Generate, SamplingParams
 from model.engine.plan import RequestError
+from model.staging.streams import open_streams
+from model.staging.uploads import Uploads
 from shm import Owner, Pool, encode_shape_to_int64, encode_shm_name_to_int64, write_segment
 from tests.model.engine.engine_harness import with_prepared
 from tokenization.messages import MediaItem, Prepared
@@ -89,10 +91,11 @@ def test_a_kind_that_is_no_bytes_is_read_as_what_it_is(tmp_path: Path) -> None:
     write_segment(owner.root, name, array)
     assert found.segment is not None and found.segment.dtype == "float32"
     found.segment = replace(found.segment, name=name)
-    assert np.array_equal(read(found, owner.root), array)
+    uploads = Uploads(open_streams(torch.device("cpu")))
+    assert np.array_equal(read(found, owner.root, uploads).array, array)
     found.segment = replace(found.segment, dtype="uint8")  # as many numbers, and a quarter of the bytes
     with pytest.raises(RequestError, match="video not available"):
-        read(found, owner.root)
+        read(found, owner.root, uploads)
     pool.retire("a")
     pool.settle("a")
     owner.close()

@@ -22,12 +22,12 @@ from model.engine.profile import (
     profile_by_shapes,
 )
 from model.engine.rules import Row
-from model.engine.sampler import sample
 from model.live_bytes import LiveBytes
 from model.net.multimodal import MultimodalLM
 from model.ops.load import load_ops
 from model.registry import family_of
 from model.weights import Weights
+from tests.model.engine.draws import sample
 from tests.parity.harness import load_ours
 from tests.tiny.qwen2_5_omni import write_qwen2_5_omni
 from tests.tiny.qwen2_5_vl import write_qwen2_5_vl

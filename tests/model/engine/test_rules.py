@@ -26,8 +26,9 @@ from transformers.generation.utils import GenerationMixin
 
 from model.engine.history import BadWords, History, TokenCounts
 from model.engine.messages import SamplingParams
-from model.engine.rules import Row, apply_rules, exhausted
-from model.engine.sampler import sample, uniform
+from model.engine.rules import Row, exhausted
+from model.engine.sampler import uniform
+from tests.model.engine.draws import apply_rules, sample
 
 VOCAB = 60
 BANNED = (58, 59)
@@ -247,11 +248,11 @@ def test_a_row_is_exhausted_when_its_own_rules_leave_nothing() -> None:
 
 @given(prompt=st.lists(TOKENS, max_size=40), answer=st.lists(st.integers(0, 400), max_size=300))
 def test_counts_are_those_of_a_recount(prompt: list[int], answer: list[int]) -> None:
-    counts = TokenCounts.over(np.array(prompt, np.int64))
+    counts = TokenCounts.over(np.array(prompt, np.int64), 2.0, 0.5)
     for token in answer:
         counts.add(token)
-    found = dict(zip(counts.ids.tolist(), counts.counts.tolist(), strict=True))
-    assert found == {token: answer.count(token) for token in {*prompt, *answer}}
+    found = dict(zip(counts.ids.tolist(), counts.less.tolist(), strict=True))
+    assert found == {token: 2.0 * answer.count(token) + 0.5 * (token in answer) for token in {*prompt, *answer}}
 
 
 def test_a_token_costs_the_same_late_and_early(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -263,7 +264,7 @@ def test_a_token_costs_the_same_late_and_early(monkeypatch: pytest.MonkeyPatch) 
         return real(parts)
 
     monkeypatch.setattr(np, "concatenate", counted)
-    counts = TokenCounts.over(np.array([0]))
+    counts = TokenCounts.over(np.array([0]), 1.0, 1.0)
     for token in range(100_000):
         counts.add(token % 4096)
     assert len(counts.ids) == 4096 and len(made) <= 14

@@ -12,7 +12,8 @@ from transformers import TemperatureLogitsWarper, TopKLogitsWarper, TopPLogitsWa
 from model.engine import sampler
 from model.engine.messages import SamplingParams
 from model.engine.rules import Row
-from model.engine.sampler import sample, uniform
+from model.engine.sampler import uniform
+from tests.model.engine.draws import sample
 
 VOCAB = 3000
 
@@ -83,10 +84,17 @@ def test_a_mixed_batch_draws_what_each_row_draws_alone() -> None:
     rows = [Row(sampling=params(seed=i, **kinds[i % len(kinds)]), position=7 * i) for i in range(len(logits))]
     together = sample(logits, rows)
     for i, row in enumerate(rows):
-        alone = sample(logits[i : i + 1], [row])[0]
+        alone = sample(logits[i : i + 1].clone(), [row])[0]
         assert alone is not None and alone == together[i]
     backwards = sample(logits.flip(0), rows[::-1])[::-1]
     assert [token and token.id for token in backwards] == [token and token.id for token in together]
+
+
+def test_a_device_that_is_not_read_back_draws_the_same() -> None:
+    torch.manual_seed(7)
+    logits = (torch.randn(len(SETTINGS) * 8, VOCAB) * 3).bfloat16().float()
+    rows = [Row(sampling=params(seed=i, **SETTINGS[i % len(SETTINGS)]), position=i) for i in range(len(logits))]
+    assert sample(logits.clone(), rows, behind=True) == sample(logits, rows)
 
 
 def test_equal_logits_at_the_cut_are_kept_together() -> None:

@@ -22,6 +22,7 @@ from tests.model.engine.engine_harness import EngineHarness, Parts, engine_at, e
 from tests.npu.stub.counts import counted, launches
 from tests.npu.wheel.families import FAMILIES, requests_for
 from tests.npu.wheel.twins import BLOCK, load_on, open_npu, run_on
+from tests.tiny.qwen2_5_vl import write_qwen2_5_vl
 from tests.tiny.qwen2_vl import write_qwen2_vl
 
 GOLDEN = Path(__file__).with_name("launches.json")
@@ -29,7 +30,8 @@ GREEDY = SamplingParams(max_tokens=8, temperature=0.0, seed=0)
 TOP_P = msgspec.structs.replace(GREEDY, temperature=0.8, top_p=0.9, top_k=50)
 RULES = msgspec.structs.replace(
     TOP_P, min_p=0.1, repetition_penalty=1.1, frequency_penalty=0.1, presence_penalty=0.1, logprobs=True,
-    top_logprobs=3, logit_bias=((3, 1.0),), bad_words=((5, 6),), min_tokens=3, stop_token_ids=(7,),
+    top_logprobs=3, logit_bias=((3, 1.0),), bad_words=((5, 6), (8,)), min_tokens=3, stop_token_ids=(7,),
+    allowed_token_ids=tuple(range(9, 200)),
 )  # fmt: skip
 TEXT: Parts = ["a short question"]
 PICTURE: Parts = ["look: ", picture(140, 112, 5), "and say what it is"]
@@ -56,11 +58,13 @@ def recorded(steps: Mapping[str, Counter[str]], families: Mapping[str, Counter[s
 
 def count_steps(npu: torch.device, root: Path) -> dict[str, Counter[str]]:
     """One step of each kind: everything that the stub counted."""
+    windows = write_qwen2_5_vl(root / "windows")
     path = write_qwen2_vl(root / "checkpoint")
     model = load_on(path, npu, torch.bfloat16)
     found = {
         "prefill": _first_step(model, path, root, TEXT),
         "prefill, picture": _first_step(model, path, root, PICTURE),
+        "prefill, picture in windows": _first_step(load_on(windows, npu, torch.bfloat16), windows, root, PICTURE),
     }
     for name, sampling in (("greedy", GREEDY), ("top-p", TOP_P), ("rules", RULES)):
         found[f"decode, {name}"] = _decode(model, path, root, sampling)

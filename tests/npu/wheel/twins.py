@@ -72,9 +72,9 @@ def run_on(model: MultimodalLM, path: Path, root: Path, requests: Mapping[str, R
 def _record(said: Said, patch: pytest.MonkeyPatch) -> None:
     run = runner.Runner.run
 
-    def recorded(logits: Tensor, *rest: Any) -> Any:
+    def recorded(logits: Tensor, *rest: Any, **options: Any) -> Any:
         said.logits.append(logits.cpu().clone())
-        return sample(logits, *rest)
+        return sample(logits, *rest, **options)
 
     def step(self: runner.Runner, plan: Any, sequences: Any) -> Any:
         spans = [

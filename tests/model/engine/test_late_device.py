@@ -1,0 +1,126 @@
+"""The engine over a device that runs behind the host: the same answers, and who pays for an encoder that fails late."""
+
+from collections.abc import Callable
+
+import msgspec
+import pytest
+import torch
+
+from model.engine import engine as engines
+from model.engine import runner
+from model.engine.engine import Engine
+from model.engine.messages import SamplingParams
+from model.net.multimodal import MultimodalLM
+from tests.model.engine.engine_harness import GREEDY, EngineHarness, Parts, engine_at, picture
+from tests.model.staging.late import Late
+
+PICTURE: Parts = ["look: ", picture(120, 90, 1), "what is in this image?"]
+TWO: Parts = [picture(60, 70, 2), "and", picture(90, 60, 3), "describe both of them, one two three four five"]
+TEXT: Parts = ["one two three"]
+DRAWN = SamplingParams(max_tokens=12, temperature=0.9, top_p=0.8, seed=5, repetition_penalty=1.2, logprobs=True)
+LATE = "call aclnnMatmul failed, error code is 561002"
+BROKEN = "ACL stream synchronize failed, error code:507015"
+
+
+@pytest.fixture
+def late(monkeypatch: pytest.MonkeyPatch) -> Late:
+    """What engines that are made from now on run on."""
+    streams = Late()
+    monkeypatch.setattr(engines, "open_streams", lambda device: streams)
+    return streams
+
+
+def answers(harness: EngineHarness, engine: Engine, prefix: str) -> dict[str, list[object]]:
+    """Of three requests at once: their tokens with log-probabilities."""
+    grown = msgspec.structs.replace(GREEDY, max_tokens=40)
+    asked = {
+        "a": (PICTURE, grown),
+        "b": (TWO, msgspec.structs.replace(DRAWN, max_tokens=40)),
+        "c": (TEXT, msgspec.structs.replace(DRAWN, n=2)),
+    }
+    for name, (parts, sampling) in asked.items():
+        harness.submit(engine, harness.prepare(prefix + name, parts, sampling))
+    harness.run(engine)
+    harness.assert_clean(engine)
+    return {name: [(event.index, event.token) for event in harness.events[prefix + name]] for name in asked}
+
+
+@pytest.mark.parametrize("budget", [0, 4 << 10, 1 << 20], ids=["none", "some", "all"])
+@pytest.mark.parametrize(
+    ("tokens", "kv_tokens"), [(2048, 4096), (5, 4096), (7, 176)], ids=["whole", "cut", "preempted"]
+)
+def test_the_same_answers(
+    model: MultimodalLM,
+    harness: EngineHarness,
+    monkeypatch: pytest.MonkeyPatch,
+    tokens: int,
+    kv_tokens: int,
+    budget: int,
+) -> None:
+    """However many embeddings stay on the device between the parts of a prompt."""
+    limits = {"tokens": tokens, "kv_tokens": kv_tokens, "max_model_len": min(kv_tokens, 1024)}
+    expected = answers(harness, engine_at(model, harness.root, **limits), "cpu-")
+    monkeypatch.setattr(engines, "open_streams", lambda device: Late())
+    monkeypatch.setattr(runner, "DEVICE_EMBEDDINGS", budget)
+    engine = engine_at(model, harness.root, **limits)
+    assert answers(harness, engine, "late-") == expected
+    assert (engine.stats.preemptions > 0) == (kv_tokens < 4096)
+
+
+def test_embeddings_are_on_the_device_until_their_prompt_is_computed(
+    model: MultimodalLM, harness: EngineHarness, late: Late
+) -> None:
+    engine = engine_at(model, harness.root, tokens=8)
+    harness.submit(engine, harness.prepare("a", PICTURE, GREEDY))
+    sequence = engine._scheduler["a", 0]
+    (media,) = sequence.media
+    seen = []
+    while engine._scheduler["a", 0].n_tokens < sequence.n_prompt + 2:
+        harness.book(engine.step())
+        if media.embeddings is not None:
+            assert media.on_device is None or torch.equal(media.on_device, media.embeddings)
+            seen.append((media.on_device is not None, sequence.n_computed < sequence.n_prompt))
+    assert seen.count((True, True)) > 2 and seen[-1] == (False, False) and (False, True) not in seen
+    harness.run(engine)
+
+
+def test_a_step_waits_once(model: MultimodalLM, harness: EngineHarness, late: Late) -> None:
+    engine = engine_at(model, harness.root)
+    harness.submit(engine, harness.prepare("a", TEXT, DRAWN))
+    for _ in range(3):
+        harness.book(engine.step())
+    before = late.waits
+    harness.book(engine.step())
+    packed = 1  # the double calls no copy done that nobody waited for; a device has done it with the step before last
+    assert late.waits - before == 1 + packed
+    harness.run(engine)
+
+
+def test_an_encoder_that_fails_late_costs_its_own_request(
+    model: MultimodalLM, harness: EngineHarness, late: Late
+) -> None:
+    engine = engine_at(model, harness.root)
+    for name, parts in (("text", TEXT), ("fails", PICTURE), ("works", TWO)):
+        harness.submit(engine, harness.prepare(name, parts, GREEDY))
+    late.side_fails = _error(LATE)
+    harness.run(engine)
+    harness.assert_clean(engine)
+    assert {name: answer.reason for name, answer in harness.finished.items()} == {
+        "text": "done", "fails": "failed", "works": "done",
+    }  # fmt: skip
+    assert harness.finished["fails"].message == "the image could not be encoded (RuntimeError)"
+    assert harness.read["fails"]  # its lease was given back all the same
+    assert len(harness.tokens("text")) == len(harness.tokens("works")) == GREEDY.max_tokens
+
+
+def test_a_broken_device_ends_the_engine(model: MultimodalLM, harness: EngineHarness, late: Late) -> None:
+    engine = engine_at(model, harness.root)
+    harness.submit(engine, harness.prepare("text", TEXT, GREEDY))
+    harness.submit(engine, harness.prepare("fails", PICTURE, GREEDY))
+    late.side_fails = _error(BROKEN)
+    with pytest.raises(RuntimeError, match="507015"):
+        harness.run(engine)
+
+
+def _error(said: str) -> Callable[[], Exception]:
+    return lambda: RuntimeError(said)
