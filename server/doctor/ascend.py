@@ -22,6 +22,7 @@ def findings(machine: Machine) -> Iterator[Finding]:
     version = _cann_version(home)
     yield _cann(machine, home, version)
     if home is not None:
+        yield _parts(machine, home)
         yield _libraries(machine)
     yield judge(machine.package("torch"), machine.package("torch_npu"), version)
 
@@ -102,6 +103,23 @@ def _cann(machine: Machine, home: Path | None, version: str | None) -> Finding:
             "Install CANN again if torch_npu cannot be loaded: its ascend_toolkit_install.info is missing.",
         )
     return ok("CANN", f"{version}, {name}")
+
+
+def _parts(machine: Machine, home: Path) -> Finding:
+    """What torch_npu looks for when it is imported."""
+    operators = machine.variables.get("ASCEND_OPP_PATH")
+    here = {
+        "ASCEND_OPP_PATH": operators is not None and machine.path(operators).is_dir(),
+        **{part: (home / part).is_dir() for part in ("runtime", "compiler")},
+    }
+    missing = [part for part, there in here.items() if not there]
+    if not missing:
+        return ok("CANN parts", "operators, runtime, compiler")
+    return fail(
+        "CANN parts",
+        f"{', '.join(missing)} not there",
+        f"{_SOURCE}{_set_env(machine)}; if that does not help, install CANN's toolkit and the ops of this chip again.",
+    )
 
 
 def _set_env(machine: Machine) -> str:
