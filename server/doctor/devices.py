@@ -7,7 +7,7 @@ from pathlib import Path
 from server.doctor.finding import Finding, fail, ok, warn
 from server.doctor.machine import Machine, Rights
 
-_BESIDE = ("davinci_manager", "devmm_svm", "hisi_hdc")  # what every card needs
+BESIDE = ("davinci_manager", "devmm_svm", "hisi_hdc")  # what every card needs
 VISIBLE = "ASCEND_RT_VISIBLE_DEVICES"
 _RUNTIME = "ASCEND_VISIBLE_DEVICES"  # read by Ascend Docker Runtime, not by CANN
 
@@ -24,7 +24,7 @@ def findings(machine: Machine) -> Iterator[Finding]:
         yield _no_card(machine)
         return
     yield ok("NPUs", f"{len(found)}: {', '.join(path.name for path in found)}")
-    beside = [machine.path(f"/dev/{name}") for name in _BESIDE]
+    beside = [machine.path(f"/dev/{name}") for name in BESIDE]
     missing = [f"/dev/{path.name}" for path in beside if not path.exists()]
     if missing:
         yield fail(
@@ -34,7 +34,7 @@ def findings(machine: Machine) -> Iterator[Finding]:
             "on a host the driver makes them.",
         )
     else:
-        yield ok("device files", ", ".join(_BESIDE))
+        yield ok("device files", ", ".join(BESIDE))
     yield _rights(machine.rights(), [*found, *(path for path in beside if path.exists())])
     yield _choice(machine, len(found))
 
