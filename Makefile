@@ -39,7 +39,7 @@ test: $(STAMP)
 
 # An environment for each version of torch_npu, apart from .venv, where `import torch` would fail with it.
 NPU_PAIRS := torch_npu-2.13.0 torch_npu-2.10.0.post4
-NPU_STUB := $(addprefix tests/npu/stub/,build.py names.py cann.c)
+NPU_STUB := $(addprefix tests/npu/stub/,build.py names.py cann.c queues.c graphs.c)
 
 test-npu: $(NPU_PAIRS:%=build/npu/%/.made)
 	$(BIN)/python -m tests.npu.run $(ARGS)

@@ -1,7 +1,7 @@
 """What the host does in a decode step: microseconds of plan, build, forward, sample and commit at 1 to 256 sequences.
 
     python -m benchmarks.host_step [--sequences 1 16 64 256] [--rules greedy all] [--steps 60]
-    build/npu/torch_npu-2.13.0/venv/bin/python -m benchmarks.host_step --device npu
+    build/npu/torch_npu-2.13.0/venv/bin/python -m benchmarks.host_step --device npu [--graphs] [--layers 28]
 
 On a CPU the tiny network and the sampler compute. On an NPU, in an environment of `make test-npu`, the real torch_npu
 runs over a driver that does nothing, so that what is left is the host's own work. The engines step in turn, in one
@@ -25,6 +25,7 @@ import torch
 from model.engine.engine import Engine
 from model.engine.messages import Generate, SamplingParams
 from model.net.multimodal import MultimodalLM
+from model.staging.graphs import DecodeGraphs
 from model.staging.results import Results
 from tests.model.engine.engine_harness import engine_at
 from tests.npu import ring1
@@ -33,7 +34,7 @@ from tests.parity.harness import load_ours
 from tests.tiny.qwen2_vl import write_qwen2_vl
 from tokenization.messages import Prepared
 
-PHASES = ("plan", "build", "forward", "sample", "commit")
+PHASES = ("plan", "build", "forward", "sample", "commit")  # forward with its update, where it is a graph
 PROMPT = 200  # tokens
 BLOCK, LENGTH = 128, 512  # tokens of a block, of a sequence at most
 VOCAB = 1024
@@ -69,11 +70,15 @@ class Clock:
         return self.now
 
 
-def engine_with(model: MultimodalLM, root: Path, n: int, sampling: SamplingParams, clock: Clock) -> Engine:
+def engine_with(
+    model: MultimodalLM, root: Path, n: int, sampling: SamplingParams, clock: Clock, graphs: bool
+) -> Engine:
     """An engine whose `n` sequences are past their prompts."""
     engine = engine_at(
-        model, root, block_size=BLOCK, seqs=n, tokens=max(2048, n), max_model_len=LENGTH, kv_tokens=n * LENGTH
-    )
+        model, root, block_size=BLOCK, seqs=n, tokens=max(2048, n), max_model_len=LENGTH, kv_tokens=(n + 1) * LENGTH,
+        graphs=graphs,
+    )  # fmt: skip
+    engine.capture_graphs()
     for i in range(n):
         ids = np.random.default_rng(i).integers(20, VOCAB - 20, PROMPT)
         prepared = Prepared(
@@ -85,6 +90,7 @@ def engine_with(model: MultimodalLM, root: Path, n: int, sampling: SamplingParam
     scheduler.plan = clock.timed("plan", scheduler.plan)  # type: ignore[method-assign]
     scheduler.commit = clock.timed("commit", scheduler.commit)  # type: ignore[method-assign]
     runner._send = clock.timed("build", runner._send)  # type: ignore[method-assign]
+    runner._forward = clock.timed("forward", runner._forward)  # type: ignore[method-assign]
     runner._finish = clock.timed("sample", runner._finish)  # type: ignore[method-assign]
     while any(sequence.is_fresh for sequence in scheduler):
         engine.step()
@@ -111,10 +117,10 @@ def measure(device: torch.device, args: argparse.Namespace) -> None:
     clock, keys = Clock(), [(name, n) for name in args.rules for n in args.sequences]
     found: dict[tuple[str, int], list[dict[str, float]]] = {key: [] for key in keys}
     with tempfile.TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
-        path = write_qwen2_vl(Path(folder) / "tiny", vocab=VOCAB, layers=args.layers)
+        path = write_qwen2_vl(Path(folder) / "tiny", vocab=VOCAB, layers=args.layers, hidden=args.hidden)
         model = load_ours(path) if device.type == "cpu" else load_on(path, device, torch.bfloat16)
-        patch.setattr(MultimodalLM, "forward", clock.timed("forward", MultimodalLM.forward))
-        engines = {key: engine_with(model, Path(folder), key[1], RULES[key[0]], clock) for key in keys}
+        patch.setattr(DecodeGraphs, "_update", clock.timed("update", DecodeGraphs._update))
+        engines = {key: engine_with(model, Path(folder), key[1], RULES[key[0]], clock, args.graphs) for key in keys}
         for _ in range(args.steps):
             for key, engine in engines.items():
                 found[key].append(clock.step(engine))
@@ -122,6 +128,8 @@ def measure(device: torch.device, args: argparse.Namespace) -> None:
         taken = {phase: statistics.median(step[phase] for step in steps) * 1e6 for phase in PHASES}
         line = "  ".join(f"{phase} {value:5.0f}" for phase, value in taken.items())
         rest = sum(taken.values()) - taken["forward"]
+        if args.graphs:
+            line += f"  (its update {statistics.median(step['update'] for step in steps) * 1e6:5.0f})"
         print(f"{device.type} {name:6s} {n:3d} sequences: {line}   all but forward {rest:5.0f} us")
 
 
@@ -132,6 +140,8 @@ def main() -> None:
     parser.add_argument("--rules", nargs="+", choices=list(RULES), default=list(RULES))
     parser.add_argument("--steps", type=int, default=60)
     parser.add_argument("--layers", type=int, default=2)
+    parser.add_argument("--hidden", type=int, default=64, help="of the tiny network; 512 gives heads of 128")
+    parser.add_argument("--graphs", action="store_true", help="replay captured graphs; on an NPU alone")
     args = parser.parse_args()
     torch.set_num_threads(1)
     with opened(args.device) as device:

@@ -43,8 +43,16 @@ class HttpConfig(msgspec.Struct, frozen=True, kw_only=True):
     port: int = 8000
     max_body_bytes: int = 64 * MIB
     max_inflight_bytes: int = 1 * GIB
+    max_head_bytes: int = 64 * KIB
+    max_unread_bytes: int = 256 * MIB
+    max_connections: int = 8192
+    receive_seconds: float = 30.0
+    receive_rate: int = 8 * KIB  # bytes a second
+    body_seconds: float = 300.0
+    send_seconds: float = 60.0
     max_requests: int = 768
     max_n: int = 8
+    max_answer_logprobs: int = 1 << 20
     drain_seconds: float = 30.0
     api_keys: tuple[bytes, ...] = ()  # SHA-256 of each: a configuration that is printed shows no key
     api_key_file: Path | None = None
@@ -53,6 +61,8 @@ class HttpConfig(msgspec.Struct, frozen=True, kw_only=True):
     root_path: str | None = None
     url_file: Path | None = None
     allowed_origins: tuple[str, ...] = ()
+    allowed_hosts: tuple[str, ...] = ()
+    show_model_root: bool = False
 
 
 class MediaConfig(msgspec.Struct, frozen=True, kw_only=True):
@@ -90,6 +100,7 @@ class EngineConfig(msgspec.Struct, frozen=True, kw_only=True):
     kv_cache_bytes: int | None = None
     kv_cache_share: float | None = None
     embedding_bytes: int = 1 * GIB
+    graphs: bool = True
     threads: int | None = None
     fits_threads: bool = False  # not a setting: one thread where `threads` of them are not faster
 
@@ -113,4 +124,6 @@ class ServeConfig(msgspec.Struct, frozen=True, kw_only=True):
     log: LogConfig = LogConfig()
     workers: int = 2
     pulse_seconds: float = 20.0
+    load_seconds: float = 600.0
+    wait_seconds: float = 60.0
     step_seconds: float = 60.0

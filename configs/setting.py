@@ -11,16 +11,17 @@ from configs.serve import HubModel, ModelConfig, ServeConfig
 
 Kind = Literal[
     "text", "int", "float", "choice", "switch", "checkpoint", "path", "paths", "file", "written", "prefix", "secrets",
-    "origins",
+    "origins", "hosts",
 ]  # fmt: skip
 METAVARS = {
     "text": "NAME", "int": "N", "float": "N", "choice": "X", "checkpoint": "DIR|ORG/NAME", "path": "DIR",
     "paths": "DIR", "file": "FILE", "written": "FILE", "prefix": "PATH", "secrets": "KEY",
-    "origins": "ORIGIN,...",
+    "origins": "ORIGIN,...", "hosts": "NAME",
 }  # fmt: skip
-REPEATABLE: tuple[Kind, ...] = ("paths", "secrets")
+REPEATABLE: tuple[Kind, ...] = ("paths", "secrets", "hosts")
 SECRET = re.compile(r"[\x21-\x7e]+")  # what a header can carry as one word
 _ORIGIN = re.compile(r"[a-z][a-z0-9+.-]*://[^\s/?#@]+")
+_HOST = re.compile(r"[a-z0-9_]([a-z0-9._-]*[a-z0-9_])?|\[[0-9a-f:.]+\]")
 _PREFIX = re.compile(r"(/[A-Za-z0-9._~-]+)+")
 # No path that is written out as one (/x, ./x, ../x, ~/x) has this form, and no component of it is "..".
 _HUB_NAME = re.compile(r"([A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*)(?:@(\w[\w.-]*(?:/\w[\w.-]*)*))?", re.ASCII)
@@ -80,9 +81,9 @@ class Setting:
             return self._number(raw, source)
         if self.kind == "switch":
             return self._switch(raw, source)
-        if self.kind == "paths":
-            entries = raw if isinstance(raw, list) else [raw]
-            return tuple(self._directory(entry, source) for entry in entries)
+        if self.kind in ("paths", "hosts"):
+            read = self._directory if self.kind == "paths" else self._host
+            return tuple(read(entry, source) for entry in (raw if isinstance(raw, list) else [raw]))
         if self.kind == "checkpoint":
             return self._checkpoint(raw, source)
         if self.kind == "secrets":
@@ -120,6 +121,13 @@ class Setting:
         if text == "*" or _ORIGIN.fullmatch(text):
             return text
         raise SettingsError(f"{source}: {text!r} is no origin, such as https://app.example or http://localhost:3000")
+
+    def _host(self, raw: object, source: str) -> str:
+        """As it stands in a URL, without a port; an IPv6 address in brackets."""
+        text = self._text(raw, source).strip().lower().removesuffix(".")
+        if _HOST.fullmatch(text):
+            return text
+        raise SettingsError(f"{source}: {text!r} is no host name, such as llm.example.com, without scheme and port")
 
     def _directory(self, raw: object, source: str) -> Path:
         path = Path(os.path.abspath(self._text(raw, source)))

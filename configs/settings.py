@@ -113,7 +113,7 @@ def _from_env(env: Mapping[str, str]) -> dict[str, Any]:
 
 def _split(setting: Setting, text: str) -> str | list[str]:
     """A variable's text; of a setting that may be repeated, its parts."""
-    if setting.kind == "secrets":
+    if setting.kind in ("secrets", "hosts"):
         return text.split()
     return [part for part in text.split(os.pathsep) if part] if setting.kind == "paths" else text
 

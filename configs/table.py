@@ -2,7 +2,7 @@
 
 from typing import get_args
 
-from configs.serve import MIB, Device, Dtype, Hub, LogFormat, LogLevel
+from configs.serve import KIB, MIB, Device, Dtype, Hub, LogFormat, LogLevel
 from configs.setting import Setting
 
 SETTINGS: tuple[Setting, ...] = (
@@ -33,12 +33,46 @@ SETTINGS: tuple[Setting, ...] = (
         high=1 << 20, help="bodies of all unfinished requests together; what comes on top is a 429",
     ),
     Setting(
+        name="max_head_kib", section="http", field="max_head_bytes", kind="int", unit="KiB", scale=KIB, low=1,
+        high=1024, help="request line and headers of one request; more is a 431",
+    ),
+    Setting(
+        name="max_unread_mib", section="http", field="max_unread_bytes", kind="int", unit="MiB", scale=MIB, low=1,
+        high=1 << 20, help="bytes of answers that clients have not taken, of all connections together; beyond it the "
+        "connection whose client has taken nothing for longest is cut",
+    ),
+    Setting(
+        name="max_connections", section="http", field="max_connections", kind="int", low=1, high=1 << 20,
+        help="open connections, fewer where the hard limit of open files leaves fewer; a new one takes the place of "
+        "the one that has asked for nothing for longest, and is a 503 when all are busy",
+    ),
+    Setting(
+        name="receive_seconds", section="http", field="receive_seconds", kind="float", unit="seconds", low=1, high=3600,
+        help="how long a request's head may take, and how long its body may stand still; then it is a 408",
+    ),
+    Setting(
+        name="receive_kib_per_second", section="http", field="receive_rate", kind="int", unit="KiB/s", scale=KIB, low=1,
+        high=1 << 20, help="least rate of a body; one that is receive_seconds behind it is a 408",
+    ),
+    Setting(
+        name="body_seconds", section="http", field="body_seconds", kind="float", unit="seconds", low=1, high=86400,
+        help="how long one body may take, whatever its rate; then it is a 408",
+    ),
+    Setting(
+        name="send_seconds", section="http", field="send_seconds", kind="float", unit="seconds", low=1, high=86400,
+        help="how long a client may take nothing of what there is for it; then it is cut, and its request aborted",
+    ),
+    Setting(
         name="max_requests", section="http", field="max_requests", kind="int", low=1, high=65536,
         help="requests accepted and unfinished at once; the next one is a 429",
     ),
     Setting(
         name="max_n", section="http", field="max_n", kind="int", low=1, high=64,
         help="answers that one chat may ask for (`n`); each takes a place in the engine of its own",
+    ),
+    Setting(
+        name="max_answer_logprobs", section="http", field="max_answer_logprobs", kind="int", low=1, high=1 << 30,
+        help="log-probabilities that one answer may list: prompts x `n` x `max_tokens` x (`top_logprobs` + 1)",
     ),
     Setting(
         name="drain_seconds", section="http", field="drain_seconds", kind="float", unit="seconds", low=0, high=3600,
@@ -73,6 +107,16 @@ SETTINGS: tuple[Setting, ...] = (
         name="allowed_origins", section="http", field="allowed_origins", kind="origins",
         help="origins of web pages whose scripts may use this server (CORS), with commas between them, or * for all; "
         "none by default",
+    ),
+    Setting(
+        name="allowed_host", section="http", field="allowed_hosts", kind="hosts",
+        help="name by which clients may call this server, beside localhost and loopback addresses; repeatable; asked "
+        "for where it listens on a loopback address, elsewhere all names count when absent",
+    ),
+    Setting(
+        name="show_model_root", section="http", field="show_model_root", kind="switch",
+        help="/v1/models tells the checkpoint's directory, where load testers find the tokenizer; on a loopback "
+        "address it always does",
     ),
     Setting(
         name="allow_media_root", section="media", field="roots", kind="paths",
@@ -164,6 +208,10 @@ SETTINGS: tuple[Setting, ...] = (
         high=1 << 24, help="host memory for the encoder outputs of unfinished requests",
     ),
     Setting(
+        name="graphs", section="engine", field="graphs", kind="switch",
+        help="decode steps as graphs that are captured at start; on an npu alone, without effect elsewhere",
+    ),
+    Setting(
         name="threads", section="engine", field="threads", kind="int", low=1, high=1024,
         help="CPU threads of the engine; when absent by cores, affinity and CPU quota, as the table at start says",
     ),
@@ -187,6 +235,15 @@ SETTINGS: tuple[Setting, ...] = (
     Setting(
         name="pulse_seconds", section="", field="pulse_seconds", kind="float", unit="seconds", low=1, high=3600,
         help="a worker or engine that is silent for so long is killed and started again",
+    ),
+    Setting(
+        name="load_seconds", section="", field="load_seconds", kind="float", unit="seconds", low=1, high=86400,
+        help="how long a worker or engine that loads may take to get further, by one more tensor or stage; then it is "
+        "killed and started again",
+    ),
+    Setting(
+        name="wait_seconds", section="", field="wait_seconds", kind="float", unit="seconds", low=1, high=86400,
+        help="how long a request waits while no worker, or no engine, is up; then it is a 503",
     ),
     Setting(
         name="step_seconds", section="", field="step_seconds", kind="float", unit="seconds", low=1, high=86400,

@@ -28,6 +28,7 @@ KINDS = {
     "text": "text", "checkpoint": "an existing directory, or ORG/NAME", "paths": "existing directories",
     "path": "a directory", "file": "an existing file", "written": "a file", "prefix": "a path such as `/llm`",
     "secrets": "printable ASCII without blanks", "origins": "origins, or `*`",
+    "hosts": "host names, without port",
 }  # fmt: skip
 
 

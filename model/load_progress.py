@@ -17,8 +17,14 @@ log = logging.getLogger("pixelferry")
 class LoadProgress:
     """Called with (bytes read, bytes in all) after each tensor."""
 
-    def __init__(self, stream: TextIO | None = None, clock: Callable[[], float] = time.monotonic) -> None:
-        """stream: where the line stands if it is a terminal, stderr by default."""
+    def __init__(
+        self,
+        further: Callable[[], None] = lambda: None,
+        stream: TextIO | None = None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """further: called each time; stream: where the line stands if it is a terminal, stderr by default."""
+        self._further = further
         self._stream = stream or sys.stderr
         self._clock = clock
         self._terminal = self._stream.isatty()
@@ -26,6 +32,7 @@ class LoadProgress:
         self._shown = False
 
     def __call__(self, done: int, total: int) -> None:
+        self._further()
         now = self._clock()
         if now < self._next and not (self._shown and done == total):
             return

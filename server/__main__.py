@@ -1,5 +1,6 @@
 """`pixelferry`, or `python -m server`: the subcommands: a server, what it can serve, what a machine lacks for it."""
 
+import signal
 import sys
 
 import uvloop
@@ -64,6 +65,8 @@ def run_server(argv: list[str]) -> int:
     except (CheckpointError, HubError, OwnerError, StartFailed) as error:
         complain(error, config.log)
         return 1
+    except KeyboardInterrupt:  # before the server decides itself what a signal means
+        return 128 + signal.SIGINT
     return 0
 
 

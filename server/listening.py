@@ -69,6 +69,11 @@ def keys_of(config: HttpConfig) -> ApiKeys | None:
         raise StartFailed(str(error)) from None
 
 
+def hosts_of(config: HttpConfig, sock: socket.socket) -> tuple[str, ...] | None:
+    """The names that clients may use beside this machine's for itself; None where they may use any."""
+    return config.allowed_hosts if config.allowed_hosts or not exposed(sock) else None
+
+
 def exposed(sock: socket.socket) -> bool:
     """Whether others than this machine may reach the socket."""
     return not ipaddress.ip_address(sock.getsockname()[0].partition("%")[0]).is_loopback

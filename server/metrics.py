@@ -2,7 +2,7 @@
 
 import platform
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
 from prometheus_client import (
@@ -21,6 +21,7 @@ from tokenization.messages import Prepared
 
 PREFIX = "pixelferry:"
 FAST = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.075, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.75, 1.0, 2.5)
+STEP = (0.0001, 0.00025, 0.0005, *FAST)  # what the host takes of a step on a device
 SLOW = (0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 20.0, 40.0, 80.0, 160.0, 640.0)
 # The edges that vLLM has, so that quantiles of both compare.
 FIRST_TOKEN = (
@@ -74,6 +75,8 @@ class Metrics:
             "mm_rejected", "Requests that ended with an error, by the error's code.", ("reason",)
         )
         self._inflight = self._gauge("mm_inflight_bytes", "Bytes of request bodies that are held now.")
+        self._connections = self._gauge("http_connections", "Connections that are open.")
+        self._unread = self._gauge("mm_unread_bytes", "Bytes of answers that no client has taken yet.")
 
     def _add_requests(self) -> None:
         name = self._model_name
@@ -117,7 +120,7 @@ class Metrics:
         self._iteration_tokens = self._of_model(
             "iteration_tokens", "Tokens that one engine step took through the model.", STEP_TOKENS
         )
-        self._steps = self._histogram("engine_step_seconds", "Time of an engine step, by stage.", FAST, ("stage",))
+        self._steps = self._histogram("engine_step_seconds", "Time of an engine step, by stage.", STEP, ("stage",))
         self._embeddings = self._gauge("mm_embedding_bytes", "Encoder outputs that are kept in host memory.")
         self._up = self._gauge("children_up", "Live child processes that are ready for work.", ("role",))
         self._restarts = self._counter("child_restarts", "Child processes that were started again.", ("role",))
@@ -141,9 +144,9 @@ class Metrics:
         self._answers.labels(*labels).inc()
         self._answer_seconds.labels(*labels).observe(seconds)
 
-    def malformed(self) -> None:
-        """Bytes came that are no HTTP request; they were answered with a 400."""
-        self._answers.labels("other", MALFORMED, "400").inc()
+    def malformed(self, status: int) -> None:
+        """Bytes came that are no HTTP request, or never became one; they were answered with `status`."""
+        self._answers.labels("other", MALFORMED, str(status)).inc()
 
     def reject(self, reason: str) -> None:
         """A request ended with an error of that code."""
@@ -165,6 +168,11 @@ class Metrics:
         self._iteration_tokens.observe(step.n_tokens)
         seen, self._preemptions_seen = self._preemptions_seen, step.stats.preemptions
         self._preemptions.inc(max(0, step.stats.preemptions - seen))
+
+    def look_at_connections(self, n: Callable[[], int], unread_bytes: Callable[[], int]) -> None:
+        """Asked whenever somebody looks."""
+        self._connections.set_function(n)
+        self._unread.set_function(unread_bytes)
 
     def set_engine(self, stats: EngineStats | None) -> None:
         """The engine's latest snapshot; None while it is down."""

@@ -2,10 +2,12 @@
 
 import asyncio
 import contextlib
+import gc
 import logging
 import signal
 import socket
-from collections.abc import Iterator
+import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -20,38 +22,45 @@ from server.children.engine_client import EngineClient
 from server.children.processes import END_SECONDS, Ownership, Role, launch
 from server.children.supervisor import ChildObserver, Supervisor
 from server.children.worker_pool import WorkerPool
+from server.descriptors import connections_at_once, raise_descriptor_limit
+from server.housekeeping import Housekeeping
 from server.http.app import create_app
+from server.http.connection.connections import Connections
+from server.http.connection.http_server import HttpServer
+from server.http.connection.protocol import Protocols
 from server.http.middleware.body_limits import BodyBudget
 from server.http.middleware.keys import ApiKeys
-from server.http.protocol import Protocols
-from server.listening import check_temporary_directory, check_tls, exposed, keys_of, listen, scheme_of, url_in, url_of
+from server.listening import (
+    check_temporary_directory,
+    check_tls,
+    exposed,
+    hosts_of,
+    keys_of,
+    listen,
+    scheme_of,
+    url_in,
+    url_of,
+)
+from server.logs.setup import tell
 from server.metrics import Metrics
 from server.report import describe, describe_engine
 from server.requests.model_card import ModelCard
 from server.requests.segments import Segments
 from server.requests.service import RequestService
 from server.threads import threads_here
-from shm import Owner, Pool, room, sweep
+from shm import Loading, Owner, Pool, room
 from tokenization.messages import FromWorker, StartWorker
 
 log = logging.getLogger("pixelferry")
 
-SWEEP_SECONDS = 30.0
 SETTLE_SECONDS = 3.0  # how long a drain waits for children to let go of memory that is removed anyhow
 KEEP_CONNECTION_SECONDS = 30
 OPEN_TO_ALL = (
     "ANYBODY who reaches %s may use this server: it has no API key. Set PIXELFERRY_API_KEY or --api-key-file, or "
     "listen on 127.0.0.1 (docs/behind-a-proxy.md)"
 )
+LET_GO_SECONDS = 1.0  # for requests that are ended, to give their memory back
 LAST_BYTES_SECONDS = 2  # for answers that are complete and not yet sent
-
-
-class HttpServer(uvicorn.Server):
-    """uvicorn without its signal handlers: what a signal means is decided here."""
-
-    @contextlib.contextmanager
-    def capture_signals(self) -> Iterator[None]:
-        yield
 
 
 class Server:
@@ -65,11 +74,14 @@ class Server:
         self._metrics = Metrics(card.name, version())
         self._pool_bytes = pool_bytes
         self._segments = Segments(Pool(owner, pool_bytes), self._background)
-        self._workers = WorkerPool(config.workers, config.step_seconds, self._background, config.media)
+        self._workers = WorkerPool(
+            config.workers, config.step_seconds, self._background, config.media, wait_seconds=config.wait_seconds
+        )
         self._engine = EngineClient(
             config.engine.max_seqs,
             config.step_seconds,
             self._background,
+            wait_seconds=config.wait_seconds,
             on_media_read=self._segments.give_back,
             on_step=self._metrics.step,
         )
@@ -86,12 +98,14 @@ class Server:
             *(self._worker_supervisor(slot) for slot in self._workers.slots),
             self._engine_supervisor(),
         ]
+        self._connections = Connections(config.http)
+        self._metrics.look_at_connections(lambda: self._connections.n, lambda: self._connections.unread.total)
         self._stop = asyncio.Event()
         self._stop_now = asyncio.Event()
 
     async def run(self, sock: socket.socket) -> None:
         """Serve on a listening socket until a signal comes. Raises StartFailed, and whatever a part of ours died of."""
-        http = self._http()
+        http = self._http(sock)
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self._on_signal)
@@ -99,13 +113,14 @@ class Server:
             *(supervisor.run() for supervisor in self._supervisors),
             http.serve(sockets=[sock]),
             self._announce(sock),
-            self._sweep(),
+            Housekeeping(self._owner.root, self._segments, self._metrics).run(),
         ]
         tasks = [asyncio.create_task(part) for part in parts]
         try:
             await self._watch(tasks)
             await self._end_gracefully(http, tasks[len(self._supervisors)])
         finally:
+            await self._service.admission.end(LET_GO_SECONDS)
             for task in tasks:
                 task.cancel()
             grace = 0.0 if self._stop_now.is_set() else END_SECONDS
@@ -141,7 +156,10 @@ class Server:
         drained.cancel()
 
     async def _drain(self, http: HttpServer, serving: "asyncio.Task[None]") -> None:
+        ends = time.monotonic() + self._drain_seconds
         await self._service.admission.drain(self._drain_seconds)
+        with contextlib.suppress(asyncio.TimeoutError):  # slow readers have what is left of the time
+            await asyncio.wait_for(self._connections.unread.drained(), max(0.0, ends - time.monotonic()))
         http.should_exit = True
         await asyncio.wait({serving}, timeout=LAST_BYTES_SECONDS + 1)
         with contextlib.suppress(asyncio.TimeoutError):
@@ -163,30 +181,23 @@ class Server:
             await supervisor.ready.wait()
         assert self._engine.info is not None
         limit = self._service.card.max_model_len
-        print(describe_engine(self._engine.info, limit, self._pool_bytes), flush=True)
-        print(f"Pixelferry ready on {url_of(sock, scheme_of(self._config.http))}", flush=True)
+        tell(describe_engine(self._engine.info, limit, self._pool_bytes))
+        gc.collect()
+        gc.freeze()  # what is there stays: a collection looks at what requests make alone, a few milliseconds
+        tell(f"Pixelferry ready on {url_of(sock, scheme_of(self._config.http))}")
         await asyncio.Event().wait()
 
-    async def _sweep(self) -> None:
-        """Free what dead owners left, at start and from time to time: a server beside this one may be killed."""
-        while True:
-            report = await asyncio.to_thread(sweep, self._owner.root)
-            if report.owners:
-                self._metrics.swept(report.bytes)
-                log.info("swept %d dead owners: %d segments, %d bytes", report.owners, report.segments, report.bytes)
-            await asyncio.sleep(SWEEP_SECONDS)
-
-    def _http(self) -> HttpServer:
+    def _http(self, sock: socket.socket) -> HttpServer:
         config = self._config.http
         app = create_app(
             self._service, config.max_body_bytes, BodyBudget(config.max_inflight_bytes), version=version(),
-            keys=self._keys, origins=config.allowed_origins, root_path=config.root_path,
+            keys=self._keys, origins=config.allowed_origins, hosts=hosts_of(config, sock), root_path=config.root_path,
         )  # fmt: skip
         return HttpServer(
             uvicorn.Config(
                 app,
                 loop="none",
-                http=Protocols(self._metrics),  # type: ignore[arg-type]  # uvicorn calls it as it would a class
+                http=Protocols(self._connections, self._metrics),  # type: ignore[arg-type]  # uvicorn calls it as it would a class
                 ws="none",
                 lifespan="off",
                 log_config=None,
@@ -196,7 +207,8 @@ class Server:
                 timeout_graceful_shutdown=LAST_BYTES_SECONDS,
                 ssl_certfile=config.ssl_certfile,
                 ssl_keyfile=config.ssl_keyfile,
-            )
+            ),
+            self._connections,
         )
 
     def _worker_supervisor(self, observer: ChildObserver) -> Supervisor:
@@ -220,21 +232,25 @@ class Server:
         )
         return self._supervisor("engine", start, self._engine, FromEngine)
 
-    def _supervisor(
-        self, role: Role, start: StartWorker | StartEngine, observer: ChildObserver, receives: Any
-    ) -> Supervisor:
-        owned = Ownership(
+    def _owned(self) -> Ownership:
+        """As it is now: the owner's name changes when its file was removed."""
+        return Ownership(
             lock_fd=self._owner.fileno(),
             owner_name=self._owner.name,
             shm_root=self._owner.root,
             log=self._config.log,
         )
+
+    def _supervisor(
+        self, role: Role, start: StartWorker | StartEngine, observer: ChildObserver, receives: Any
+    ) -> Supervisor:
         return Supervisor(
             role,
-            lambda: launch(role, owned, receives),
+            lambda: launch(role, self._owned(), receives | Loading),
             start,
             observer,
             pulse_seconds=self._config.pulse_seconds,
+            load_seconds=self._config.load_seconds,
             on_restart=lambda: self._metrics.restart(role),
         )
 
@@ -256,8 +272,12 @@ async def serve(config: ServeConfig, card: ModelCard, root: Path) -> None:
             engine = msgspec.structs.replace(
                 config.engine, threads=threads.n, fits_threads=config.engine.threads is None
             )
-            config = msgspec.structs.replace(config, engine=engine)
-            print(describe(config, card, root, pool_bytes, threads), flush=True)
+            most = connections_at_once(config, raise_descriptor_limit())
+            http = msgspec.structs.replace(config.http, max_connections=most)
+            config = msgspec.structs.replace(config, engine=engine, http=http)
+            tell(describe(config, card, root, pool_bytes, threads))
+            if exposed(sock) and not config.http.show_model_root:
+                card = replace(card, root=card.name)  # no path of this machine goes to others
             if keys is None and exposed(sock):
                 log.warning(OPEN_TO_ALL, config.http.host)
             with url_in(config.http.url_file, url_of(sock, scheme_of(config.http))):

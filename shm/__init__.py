@@ -2,8 +2,10 @@
 
 from shm.channel import AsyncChannel, Channel, ChannelClosed, ChannelError, channel_pair
 from shm.client import Segment, create_shm, get_data_from_shm, release_shared_memory
-from shm.owner import Owner, OwnerError, SweepReport, default_root, private_root, room, sweep, sweep_if_last
+from shm.owner import Owner
 from shm.pool import NeverFits, Pool, PoolFull, PoolStats
+from shm.pulse import Loading, Pulse
+from shm.root import OwnerError, default_root, private_root, room
 from shm.segment import (
     SegmentError,
     SegmentFull,
@@ -13,6 +15,7 @@ from shm.segment import (
     read_segment,
     write_segment,
 )
+from shm.sweep import SweepReport, sweep, sweep_if_last, sweep_in_parts
 from shm.words import (
     WordError,
     decode_shape_from_int64,
@@ -26,12 +29,14 @@ __all__ = [
     "Channel",
     "ChannelClosed",
     "ChannelError",
+    "Loading",
     "NeverFits",
     "Owner",
     "OwnerError",
     "Pool",
     "PoolFull",
     "PoolStats",
+    "Pulse",
     "Segment",
     "SegmentError",
     "SegmentFull",
@@ -54,5 +59,6 @@ __all__ = [
     "room",
     "sweep",
     "sweep_if_last",
+    "sweep_in_parts",
     "write_segment",
 ]

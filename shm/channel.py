@@ -136,7 +136,12 @@ class AsyncChannel(Generic[_Message]):
         self._length: int | None = None
         self._closed = False
 
-    async def send(self, message: object) -> None:
+    async def send(self, message: object, *, large: bool = False) -> None:
+        """`large`: encoded in a thread and handed over in slices, so that other tasks have their turns meanwhile."""
+        if large:
+            # A task of its own: what cancels its caller must not tear the frame.
+            await asyncio.shield(asyncio.ensure_future(self._send_large(message)))
+            return
         header, body = self._codec.encode(message)
         _, writer = await self._open()
         async with self._sending:
@@ -147,6 +152,21 @@ class AsyncChannel(Generic[_Message]):
                 await writer.drain()
             except OSError:
                 raise ChannelClosed("the peer is gone") from None
+
+    async def _send_large(self, message: object) -> None:
+        header, body = await asyncio.to_thread(self._codec.encode, message)
+        _, writer = await self._open()
+        view = memoryview(body)
+        slices = [view[start : start + _BUFFERED] for start in range(0, len(view), _BUFFERED)]
+        async with self._sending:
+            for part in (memoryview(header), *slices):
+                if self._closed or writer.is_closing():
+                    raise ChannelClosed("the peer is gone")
+                writer.write(part)
+                try:
+                    await writer.drain()
+                except OSError:
+                    raise ChannelClosed("the peer is gone") from None
 
     async def recv(self) -> _Message:
         reader, _ = await self._open()

@@ -6,7 +6,7 @@ import re
 from collections.abc import Sequence
 from pathlib import Path
 
-from shm.segment import SegmentError, SegmentFull, leads_to
+from shm.segment import SegmentError, SegmentFull, leads_to, open_file
 from shm.words import NAME
 
 _TORN = re.compile(r"[0-9a-f]{0,10}")  # what a writer killed in mid-write leaves: that segment never came to be
@@ -80,9 +80,11 @@ class Ledger:
 def names_in(path: Path) -> tuple[str, ...]:
     """The names in a path file whose writer is dead; anything else is passed over."""
     try:
-        text = path.read_text(encoding="ascii", errors="replace")
-    except FileNotFoundError:
+        fd = open_file(path, os.O_RDONLY)
+    except OSError:
         return ()
+    with open(fd, encoding="ascii", errors="replace", newline="") as file:
+        text = file.read()
     return tuple(line for line in text.split("\n") if NAME.fullmatch(line))
 
 

@@ -5,6 +5,7 @@ leases decide whether a request fits: files that are longer are cut where room i
 """
 
 import functools
+import logging
 import os
 import re
 import threading
@@ -14,12 +15,15 @@ from dataclasses import dataclass, field
 from typing import TypeVar
 
 from shm.ledger import Ledger
-from shm.owner import Owner, path_file, path_files
+from shm.owner import Owner
 from shm.pool_file import PoolFile
-from shm.segment import SegmentFull, file_bytes, fresh_name, is_full, reserve
+from shm.root import OwnerError
+from shm.segment import SegmentError, SegmentFull, file_bytes, fresh_name, is_full, reserve
+from shm.sweep import path_file, path_files
 
 _REQUEST = re.compile(r"[A-Za-z0-9_-]{1,128}")
 _Result = TypeVar("_Result")
+_log = logging.getLogger(__name__)
 
 
 class PoolFull(Exception):
@@ -73,7 +77,7 @@ class Pool:
         return self._capacity
 
     def lease(self, request_id: str, nbytes: Sequence[int]) -> tuple[str, ...]:
-        """New names, one for each of `nbytes`, or none. Raises NeverFits, PoolFull, ValueError for a bad id or size."""
+        """New names, one for each of `nbytes`, or none. Raises NeverFits, PoolFull, OwnerError, ValueError."""
         if not _REQUEST.fullmatch(request_id):
             raise ValueError("a request id is 1 to 128 letters, digits, - and _")
         needs = [file_bytes(n) for n in nbytes]
@@ -82,9 +86,20 @@ class Pool:
         if not needs:
             return ()
         with self._lock:
+            self._keep_place()
             if self._used + sum(needs) > self._capacity:
                 raise PoolFull(self._retry_after())
-            return self._lease(request_id, nbytes)
+            try:
+                return self._lease(request_id, nbytes)
+            except (FileNotFoundError, SegmentError, OwnerError):
+                if not self._keep_place():
+                    raise
+                return self._lease(request_id, nbytes)  # the place was lost a moment ago
+
+    def keep_place(self) -> None:
+        """See that directory and owner file are there; begin anew where somebody removed them. Raises OwnerError."""
+        with self._lock:
+            self._keep_place()
 
     def give_back(self, request_id: str, names: Sequence[str]) -> None:
         """End those leases of `names` that the request still has: the reader has its copy, the files are reusable."""
@@ -136,6 +151,23 @@ class Pool:
             )
 
     # ---- all below run under the lock
+
+    def _keep_place(self) -> bool:
+        """True: all that was there is lost, and the pool is empty."""
+        if not self._owner.lost():
+            return False
+        before = self._owner.name
+        self._owner.renew()
+        files = [*self._idle, *self._out()]
+        for file in files:  # some may be left
+            file.remove()
+        for path in path_files(self._root, before):
+            path.unlink(missing_ok=True)
+        self._idle.clear()
+        self._requests.clear()
+        self._total = self._used = 0
+        _log.error("the shared memory was removed under this server: %d segments are lost, it begins anew", len(files))
+        return True
 
     def _lease(self, request_id: str, nbytes: Sequence[int]) -> tuple[str, ...]:
         names = tuple(fresh_name(self._root) for _ in nbytes)

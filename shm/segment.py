@@ -67,6 +67,16 @@ def leads_to(path: Path, fd: int) -> bool:
     return os.path.samestat(found, os.fstat(fd))
 
 
+def open_file(path: Path, mode: int) -> int:
+    """Open an existing regular file, and nothing that lies in its place. Raises OSError, EINVAL for anything else."""
+    # O_NONBLOCK: should somebody have put a pipe in this place, opening it must not wait for its other end.
+    fd = os.open(path, mode | os.O_NONBLOCK | _SAFE)
+    if stat.S_ISREG(os.fstat(fd).st_mode):
+        return fd
+    os.close(fd)
+    raise OSError(errno.EINVAL, "not a regular file")
+
+
 def create_file(path: Path, size: int) -> int:
     """Open a new file of `size` reserved bytes. Raises SegmentFull or SegmentError, and leaves no new file then."""
     try:

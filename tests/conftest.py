@@ -27,6 +27,10 @@ os.environ.pop("PYTHONDONTWRITEBYTECODE", None)  # each of many servers would co
 os.environ["PIXELFERRY_SHM_ROOT"] = str(SESSION_ROOT)
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--hostile", choices=["short", "full"], default="full", help="how long tests/hostile measures")
+
+
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     put_long_first(items)

@@ -73,12 +73,8 @@ def encode(job: Encode, start: StartWorker, processor: Processor) -> Prepared:
     clock = StageClock()
     _check_characters(len(job.text), start, processor)
     with clock.stage("render"):
-        try:
-            ids = processor.tokenizer.encode(job.text)
-        except ValueError as error:
-            raise ChatError(str(error)) from None
-    if not ids:
-        raise ChatError("the prompt has no tokens; the model needs at least one to continue")
+        ids = processor.tokenizer.encode(job.text)
+    _check_some(ids)
     return text_only(job.request_id, ids, clock.seconds)
 
 
@@ -99,6 +95,7 @@ def _draft(chat: Chat, room: Room, start: StartWorker, processor: Processor, clo
     limits = start.media
     with clock.stage("render"):
         ids = processor.render(chat)
+    _check_some(ids)
     sources: list[Source] = []
     for media in chat.media:
         with clock.stage("fetch", media.kind):
@@ -124,6 +121,11 @@ def _measure(
         n += least(found) - 1 if gives_way(found) else found.n_added
         _check_length(n, measures, len(sources), room)
     return shared(n_ids, measures, room)
+
+
+def _check_some(ids: Sequence[int]) -> None:
+    if not ids:
+        raise ChatError("the prompt has no tokens; the model needs at least one to continue")
 
 
 def _check_length(n: int, measures: Sequence[Measure], n_tracks: int, room: Room) -> None:

@@ -10,7 +10,7 @@ from typing import Literal
 
 import pybase64
 
-from shm import Channel, ChannelClosed, SegmentError
+from shm import Channel, ChannelClosed, Pulse, SegmentError
 from tokenization.chat.errors import ChatError
 from tokenization.chat.parts import Kind
 from tokenization.media.draw import draw_boxes
@@ -34,36 +34,30 @@ from tokenization.messages import (
 from tokenization.prepare import Cancelled, encode, prepare
 from tokenization.processor import Processor
 
-PULSE_SECONDS = 0.5
 MAX_PNG_BYTES = 64 << 20  # a frame of the channel holds it with room to spare
 
 _log = logging.getLogger(__name__)
 
 
-def run(channel: Channel[ToWorker], start: StartWorker, processor: Processor) -> None:
-    """Serve jobs until the channel ends, then raise what ended it. Sends WorkerReady first, and pulses all the time.
+def run(channel: Channel[ToWorker], start: StartWorker, processor: Processor, pulse: Pulse) -> None:
+    """Serve jobs until the channel ends, then raise what ended it. Says WorkerReady when it can, by then in the pulse.
 
     StartWorker has been read. A Prepare or Encode is answered by Prepared, a Draw by Drawn, and each of
     them by PrepareFailed where there is nothing to give.
     """
     load_decoders(processor.modalities)
     inbox = _Inbox()
-    stopped = threading.Event()
-    reader = threading.Thread(target=_read, args=(channel, inbox), name="worker-reader", daemon=True)
-    pulse = threading.Thread(target=_pulse, args=(channel, inbox, stopped), name="worker-pulse", daemon=True)
-    reader.start()
+    threading.Thread(target=_read, args=(channel, inbox), name="worker-reader", daemon=True).start()
     try:
         channel.send(WorkerReady())
-        pulse.start()
+        pulse.say(inbox.pulse)
         while True:
             job = inbox.next_job()
             answer = _answer(job, start, processor, channel, inbox)
             inbox.finished()
             channel.send(answer)
     finally:
-        stopped.set()
-        if pulse.ident is not None:
-            pulse.join(PULSE_SECONDS)  # it ends by itself, unless nobody reads what it says
+        pulse.stop()
 
 
 def load_decoders(modalities: Collection[Kind]) -> None:
@@ -107,7 +101,7 @@ def _answer(
         return failed("cancelled", "the request ended while it was prepared")
     except SegmentError as error:  # most often the request has ended, and its leases with it
         _log.warning("request %s: %s", job.request_id, error)
-        return failed("internal", "the shared memory of this request could not be written")
+        return failed("internal", "the shared memory of this request could not be written", code="media_unavailable")
     except ChannelClosed:
         raise
     except Exception:  # noqa: BLE001 - a process main: one job's trouble must not end the others
@@ -137,16 +131,6 @@ def _read(channel: Channel[ToWorker], inbox: "_Inbox") -> None:
         inbox.close(error)
     except Exception as error:  # noqa: BLE001 - a thread's main: what broke it is raised again where the jobs are done
         inbox.close(error)
-
-
-def _pulse(channel: Channel[ToWorker], inbox: "_Inbox", stopped: threading.Event) -> None:
-    while not stopped.wait(PULSE_SECONDS):
-        request_id, since = inbox.running
-        busy = 0.0 if request_id is None else time.monotonic() - since
-        try:
-            channel.send(WorkerPulse(request_id=request_id, busy_seconds=busy))
-        except ChannelClosed:
-            return
 
 
 class _Inbox:
@@ -186,6 +170,12 @@ class _Inbox:
             job = self._jobs.popleft()
             self.running = (job.request_id, time.monotonic())
             return job
+
+    def pulse(self) -> WorkerPulse:
+        """How long the running job has taken."""
+        request_id, since = self.running
+        busy = 0.0 if request_id is None else time.monotonic() - since
+        return WorkerPulse(request_id=request_id, busy_seconds=busy)
 
     def finished(self) -> None:
         with self._changed:

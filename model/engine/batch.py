@@ -1,7 +1,6 @@
 """Turns a plan into tensors: ids, positions, slots, and the rows that media embeddings overwrite."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 import torch
@@ -10,18 +9,9 @@ from torch import Tensor
 from model.engine.plan import Chunk, Plan
 from model.engine.sequence import Sequence as Answer
 from model.forward_batch import ForwardBatch
-from model.staging.layout import step_fields
+from model.staging.layout import Padding, step_fields
 from model.staging.packing import Field
 from model.staging.tables import Seat, Tables
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Padding:
-    """Rows behind those of a decode step, so that it has the sizes of one that was captured."""
-
-    rows: int  # with the padding
-    width: int  # of the block tables
-    block: int  # that nobody reads: a padding row writes into it, each at a slot of its own
 
 
 class Step:
@@ -40,7 +30,7 @@ class Step:
         self.scored = [i for i, chunk in enumerate(chunks) if chunk.scored[1]]
         self._copies = [pair for chunk in chunks for pair in chunk.copies]
         self._media = [part for i in range(len(chunks)) if answers[i].media for part in self._media_inside(i)]
-        self._padding: Padding | None = None
+        self.padding: Padding | None = None  # of a step that `decodes`: to the sizes of a captured one
 
     @property
     def decodes(self) -> bool:
@@ -49,18 +39,17 @@ class Step:
             chunk.start >= answer.n_prompt for chunk, answer in zip(self._chunks, self.answers, strict=True)
         )
 
-    def pad(self, padding: Padding) -> None:
-        """Of a step that `decodes`."""
-        self._padding = padding
+    @property
+    def table_blocks(self) -> int:
+        """That its sequences name together, shared ones counted for each."""
+        return sum(-(-chunk.stop // self._block_size) for chunk in self._chunks)
 
     def fields(self) -> list[Field]:
-        n, samples = len(self._chunks), self.n_drawn + sum(self._n_scored(i) for i in self.scored)
-        if self._padding is not None:
-            n = self._padding.rows
-            found = step_fields(tokens=n, sequences=n, width=self._padding.width, samples=n)
-        else:
-            width = max(len(answer.block_table) for answer in self.answers)
-            found = step_fields(tokens=self.n_tokens, sequences=n, width=width, samples=samples)
+        if self.padding is not None:
+            return self.padding.fields()
+        samples = self.n_drawn + sum(self._n_scored(i) for i in self.scored)
+        width = max(len(answer.block_table) for answer in self.answers)
+        found = step_fields(tokens=self.n_tokens, sequences=len(self._chunks), width=width, samples=samples)
         if self._media:
             found.append(Field("media_rows", "int64", (sum(len(part) for _, part in self._media),)))
         if self.scored:
@@ -81,12 +70,12 @@ class Step:
             np.concatenate(rows, out=host["media_rows"])
         if self._copies:
             host["copies"][:] = np.array(self._copies).T
-        if self._padding is not None:
-            self._write_padding(host, self._padding)
+        if self.padding is not None:
+            self.padding.write(host, n)
 
     def batch(self, arrays: Mapping[str, Tensor]) -> ForwardBatch:
         """arrays: the fields on the device."""
-        more = 0 if self._padding is None else self._padding.rows - len(self._chunks)
+        more = 0 if self.padding is None else self.padding.rows - len(self._chunks)
         # From host memory where the device's copy was given up: pinned, so that nobody waits.
         embeds = [part.to(arrays["ids"].device, non_blocking=True) for _, part in self._media]
         return ForwardBatch(
@@ -99,7 +88,8 @@ class Step:
             q_lens=(*self._lengths.tolist(), *[1] * more),
             kv_lens=(*[chunk.stop for chunk in self._chunks], *[1] * more),
             sample_rows=arrays["sample_rows"],
-            prompt_lens=(*[answer.n_prompt for answer in self.answers], *[1] * more),
+            # Padding that turns as a sequence of the step does asks for no frequencies of its own.
+            prompt_lens=(*[answer.n_prompt for answer in self.answers], *[self.answers[-1].n_prompt] * more),
         )
 
     def _n_scored(self, i: int) -> int:
@@ -150,13 +140,6 @@ class Step:
             rows[self.n_drawn + at : self.n_drawn + at + n] = np.arange(first + start, last + start)
             host["scored"][at : at + n] = self.answers[i].ids[first + 1 : last + 1]
             at += n
-
-    def _write_padding(self, host: Mapping[str, np.ndarray], padding: Padding) -> None:
-        n = len(self._chunks)
-        host["ids"][n:], host["positions"][:, n:] = 0, 0
-        host["slots"][n:] = np.arange(padding.rows - n) + padding.block * self._block_size
-        host["block_tables"][n:] = padding.block
-        host["sample_rows"][n:] = np.arange(n, padding.rows)
 
     def _media_inside(self, i: int) -> list[tuple[int, Tensor]]:
         """(row of the first pad, embeddings [n, hidden]) of every part of a span inside chunk i."""

@@ -51,7 +51,7 @@ class Engine:
             embedding_bytes=config.embedding_bytes,
             max_table_blocks=model.ops.max_table_blocks(self.size.n_blocks),
         )
-        self._scheduler = Scheduler(BlockAllocator(self.size.n_blocks, self.size.block_size), limits)
+        self._scheduler = Scheduler(BlockAllocator(self.size.usable, self.size.block_size), limits)
         self._runner = Runner(model, self.size, root, config, open_streams(model.device))
         self._bounds = Bounds(
             vocab_size=model.vocab_size,
@@ -117,6 +117,10 @@ class Engine:
         finishes = self._scheduler.commit(plan, outcome)
         self.progress = None
         return self._messages(plan.n_tokens, outcome, finishes)
+
+    def capture_graphs(self) -> None:
+        """Of decode steps, where the device has graphs and they are wanted: once, behind a first step."""
+        self._runner.capture_graphs(self._config)
 
     def check_integrity(self) -> None:
         """Raise BlockError unless blocks, queues and budgets add up."""

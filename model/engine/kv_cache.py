@@ -22,11 +22,17 @@ class CacheTooLarge(CheckpointError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CacheSize:
-    n_blocks: int
+    n_blocks: int  # with the reserved ones
     block_size: int  # tokens
     nbytes: int
     max_model_len: int  # tokens of one sequence: what was asked for, at most what the cache holds
     bound: str = "--kv-cache-mib"  # the setting that decided, as the table at start shows it
+    reserved: int = 0  # blocks at the end that no sequence gets: the padding of graphs is written there
+
+    @property
+    def usable(self) -> int:
+        """Blocks for sequences."""
+        return self.n_blocks - self.reserved
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,26 +64,29 @@ def device_room(free: int, working: int, graphs: int, embeddings: int) -> Room:
 
 
 def cache_size(
-    spec: KVSpec, itemsize: int, config: EngineConfig, max_model_len: int, room: Callable[[], Room] = host_room
-) -> CacheSize:
+    spec: KVSpec, itemsize: int, config: EngineConfig, max_model_len: int, room: Callable[[], Room] = host_room,
+    *, reserved: int = 0,
+) -> CacheSize:  # fmt: skip
     """The blocks that fit, at most what `max_seqs` full sequences use. Raises CacheTooSmall.
 
-    room: asked only where the configuration names no size.
+    room: asked only where the configuration names no size; reserved: blocks beside those of sequences.
     """
     block_bytes = spec.bytes_per_token(itemsize) * config.block_size
-    useful = _blocks(max_model_len, config.block_size) * config.max_seqs
+    useful = _blocks(max_model_len, config.block_size) * config.max_seqs + reserved
     nbytes, bound, remedy = _allowed(config, room)
     n_blocks = min(nbytes // block_bytes, useful)
-    if n_blocks < 1:
+    if n_blocks <= reserved:
+        beside = f" beside {reserved} for the padding of graphs" if reserved else ""
         raise CacheTooSmall(
-            f"{bound}: {nbytes} bytes hold no block of the KV cache, one takes {block_bytes} (--block-size "
+            f"{bound}: {nbytes} bytes hold no block of the KV cache{beside}, one takes {block_bytes} (--block-size "
             f"{config.block_size} tokens){remedy}"
         )
     return CacheSize(
         n_blocks=n_blocks,
         block_size=config.block_size,
         nbytes=n_blocks * block_bytes,
-        max_model_len=min(max_model_len, n_blocks * config.block_size),
+        max_model_len=min(max_model_len, (n_blocks - reserved) * config.block_size),
+        reserved=reserved,
         bound=bound if n_blocks < useful else "--max-seqs x --max-model-len, all that can be used",
     )
 

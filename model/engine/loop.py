@@ -28,6 +28,7 @@ from model.engine.messages import (
     ToEngine,
 )
 from model.engine.profile import Capture, Profile, memory_rows, profile_by_shapes, profile_on_device
+from model.engine.runner import captured, reserved_for_graphs
 from model.host_threads import Team, ThreadFit, fit_at_start
 from model.live_bytes import without_compiler
 from model.load_progress import LoadProgress
@@ -35,37 +36,39 @@ from model.net.multimodal import MultimodalLM
 from model.ops.load import load_ops
 from model.registry import family_of
 from model.weights import Weights
-from shm import Channel, ChannelClosed, ChannelError
+from shm import Channel, ChannelClosed, ChannelError, Pulse
 from tokenization.messages import Prepared
 
-PULSE_SECONDS = 0.5
 _WARM_UP = "warm-up"  # no server gives this id
 FIT_STEPS = 9
 
 Inbox = queue.SimpleQueue[ToEngine | ChannelClosed | ChannelError]
 
 
-def run(channel: Channel[ToEngine], start: StartEngine) -> None:
+def run(channel: Channel[ToEngine], start: StartEngine, pulse: Pulse) -> None:
     """Load what `start` names, send EngineReady, serve until the channel ends: raises ChannelClosed then.
 
     Also raised: CheckpointError, DeviceError, BlockError, ChannelError, and what the forward pass raises.
     """
     config = start.engine
     team = Team(config.threads) if config.fits_threads and config.threads is not None else None
-    engine, ready = load(start)
+    engine, ready = load(start, pulse.further)
     fit = None
     if team is not None and team.n > 1 and ready.device == "cpu":
         fit, found = fit_threads(team, engine)
         ready = msgspec.structs.replace(ready, threads=found)
     channel.send(ready)
+    pulse.say(lambda: pulse_of(engine, time.monotonic()))
     inbox = Inbox()
     threading.Thread(target=_read, args=(channel, inbox), name="engine-reader", daemon=True).start()
-    threading.Thread(target=_pulse, args=(channel, engine), name="engine-pulse", daemon=True).start()
     serve(engine, inbox, channel.send, fit)
 
 
-def load(start: StartEngine) -> tuple[Engine, EngineReady]:
-    """Weights, cache and a warm-up step: an engine that is ready to serve, and the message that says so."""
+def load(start: StartEngine, further: Callable[[], None] = lambda: None) -> tuple[Engine, EngineReady]:
+    """Weights, cache and a warm-up step: an engine that is ready to serve, and the message that says so.
+
+    `further` is called after each tensor and each stage.
+    """
     config = start.engine
     if config.threads is not None:
         torch.set_num_threads(config.threads)
@@ -75,21 +78,27 @@ def load(start: StartEngine) -> tuple[Engine, EngineReady]:
     max_model_len = min(start.max_model_len, config.max_model_len or start.max_model_len)
     check_cache(device, config.block_size, max_model_len)
     ops = load_ops(device, dtype)
-    weights = Weights(checkpoint, family.renames, dtype, device, family.skips, LoadProgress())
+    weights = Weights(checkpoint, family.renames, dtype, device, family.skips, LoadProgress(further))
     model = family.build(checkpoint, weights, ops)
     if device.type == "cpu":
         size = cache_size(model.kv, dtype.itemsize, config, max_model_len)
         profile = _computed(checkpoint, dtype, size, start)
     else:
-        size, profile = size_on_device(model, start, max_model_len)
+        capture = functools.partial(captured, config=config) if reserved_for_graphs(config, device) else None
+        size, profile = size_on_device(model, start, max_model_len, capture)
+    further()
     with out_of_memory(device, "the KV cache", "--kv-cache-share or --kv-cache-mib"):
         engine = Engine(model=model, config=config, root=Path(start.shm_root), size=size)
+    further()
     warm_up(engine)
+    further()
+    engine.capture_graphs()
+    further()
     ready = EngineReady(
         device=str(device),
         dtype=str(dtype).removeprefix("torch."),
         vocab_size=model.vocab_size,
-        kv_blocks=engine.size.n_blocks,
+        kv_blocks=engine.size.usable,
         block_size=engine.size.block_size,
         memory=memory_rows(weights.taken_bytes, engine.size, config, profile),
         max_model_len=engine.size.max_model_len,
@@ -123,7 +132,8 @@ def size_on_device(
 ) -> tuple[CacheSize, Profile]:
     """The cache that this device has room for beside all else that was run and measured over a smaller one."""
     config, free = start.engine, free_bytes(model.device)
-    sized = functools.partial(cache_size, model.kv, model.dtype.itemsize, config, max_model_len)
+    reserved = reserved_for_graphs(config, model.device)
+    sized = functools.partial(cache_size, model.kv, model.dtype.itemsize, config, max_model_len, reserved=reserved)
     most = sized(lambda: device_room(free, 0, 0, config.embedding_bytes))
     check_free(most, free)
     profile = profile_on_device(model, trial_size(most, config), config, start.largest, capture)
@@ -196,18 +206,8 @@ def _read(channel: Channel[ToEngine], inbox: Inbox) -> None:
         inbox.put(error)
 
 
-def _pulse(channel: Channel[ToEngine], engine: Engine) -> None:
-    """Thread: age and size of the running step every PULSE_SECONDS, so that a hung one is told from a long one."""
-    while True:
-        time.sleep(PULSE_SECONDS)
-        try:
-            channel.send(pulse_of(engine, time.monotonic()))
-        except ChannelClosed:
-            return
-
-
 def pulse_of(engine: Engine, now: float) -> EnginePulse:
-    """now: time.monotonic()."""
+    """Age and size of the running step, so that a hung one is told from a long one. now: time.monotonic()."""
     step = engine.progress
     if step is None:
         return EnginePulse(step_seconds=0.0, step_tokens=0, step_patches=0)

@@ -88,8 +88,11 @@ class EngineReady(msgspec.Struct, frozen=True, kw_only=True, tag=True):
     threads: str = ""  # how many compute, and why, in words
 
 
-class Token(msgspec.Struct, frozen=True, kw_only=True):
-    """Log-probabilities are the model's own, before logit rules and temperature."""
+class Token(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """Log-probabilities are the model's own, before logit rules and temperature.
+
+    No cycle can hold it, and a long answer has so many that a garbage collection over them would stop the server.
+    """
 
     id: int
     logprob: float | None = None
@@ -117,7 +120,7 @@ class EngineStats(msgspec.Struct, frozen=True, kw_only=True):
 class StepDone(msgspec.Struct, frozen=True, kw_only=True, tag=True):
     tokens: tuple[TokenEvent, ...]
     stats: EngineStats
-    seconds: dict[str, float]  # stage -> seconds: encode, prefill, decode, sample
+    seconds: dict[str, float]  # stage -> seconds: encode, prefill, decode, sample; host and graph_update are parts
     n_tokens: int = 0  # that went through the model: of prompts, and one of each answer
 
 

@@ -24,11 +24,13 @@ from model.engine.sampler import Draws, sample, score, scored_tokens, tokens_of
 from model.engine.scheduler import Scheduler
 from model.engine.sequence import Key
 from model.engine.sequence import Sequence as Answer
+from model.forward_batch import KVCache
 from model.net.multimodal import MultimodalLM
+from model.staging.graphs import DecodeGraphs, Place, graph_module, ladder, reserved_blocks
 from model.staging.layout import step_fields
 from model.staging.packing import Packer
 from model.staging.results import Results
-from model.staging.streams import Streams
+from model.staging.streams import Streams, open_streams
 from model.staging.tables import Tables
 from model.staging.uploads import Uploads
 
@@ -56,7 +58,11 @@ class Runner:
         self._packer = Packer(streams, _packed_bytes(config.max_batched_tokens, self._max_rows, width))
         self._results = Results(streams)
         self._uploads = Uploads(streams)
+        self._graphs: DecodeGraphs | None = None
         self._kept = media.Kept(DEVICE_EMBEDDINGS if streams.behind else 0)
+
+    def capture_graphs(self, config: EngineConfig) -> None:
+        self._graphs = captured(self._model, self._kv, self._size, config, self._packer)
 
     @torch.inference_mode()
     def run(self, plan: Plan, sequences: Scheduler) -> Outcome:
@@ -74,7 +80,12 @@ class Runner:
         forwarded = time.perf_counter()
         tokens, scores = self._finish(plan, draws, logits, arrays, scored)
         stage = "prefill" if step.n_tokens > len(plan.chunks) else "decode"
-        seconds |= {stage: forwarded - encoded, "sample": time.perf_counter() - forwarded}
+        ended = time.perf_counter()
+        seconds |= {stage: forwarded - encoded, "sample": ended - forwarded}
+        if self._streams.behind:
+            seconds["host"] = ended - encoded - self._results.waited
+        if step.padding is not None and self._graphs is not None:
+            seconds["graph_update"] = self._graphs.update_seconds
         drawn = {key: token for key, token in tokens.items() if token is not None}
         if len(drawn) < len(tokens):
             lost = {key[0]: self._lost(_row(sequences[key])) for key in tokens.keys() - drawn.keys()}
@@ -114,6 +125,8 @@ class Runner:
                 rows += [_row(sequences[chunk.request_id, index]) for index in chunk.followers]
         step = Step(plan, answers, self._tables, self._size.block_size)
         draws = Draws(rows, self._model.vocab_size)
+        if self._graphs is not None and step.decodes:
+            step.padding = self._graphs.padding_for(len(answers), step.table_blocks)
         packing = self._packer.open([*step.fields(), *draws.fields()])
         step.write(packing.host)
         draws.write(packing.host)
@@ -123,6 +136,8 @@ class Runner:
         """float32 logits [draws, vocab], and what tokens of prompts get, by request."""
         batch = step.batch(arrays)
         scored: dict[str, _Scored] = {}
+        if step.padding is not None and self._graphs is not None:
+            return self._model.logits(self._graphs.replay(batch)[: step.n_drawn]), {}
         if step.scored:
             states = self._model.states(batch, self._kv)
             scored = self._score(plan, step, states[step.n_drawn :], arrays["scored"])
@@ -169,6 +184,19 @@ class Runner:
         return RequestError(_NO_TOKEN)
 
 
+def captured(
+    model: MultimodalLM, kv: KVCache, size: CacheSize, config: EngineConfig, packer: Packer | None = None
+) -> DecodeGraphs | None:
+    """Graphs of decode steps over this cache, None where there are none. packer: of the steps; None: only to try."""
+    module = graph_module(model.device)
+    if not config.graphs or module is None:
+        return None
+    width, rows = -(-size.max_model_len // size.block_size), min(config.max_seqs, config.max_batched_tokens)
+    place = Place(n_blocks=size.n_blocks, reserved=size.reserved, block_size=size.block_size, width=width)
+    packer = packer or Packer(open_streams(model.device), _packed_bytes(config.max_batched_tokens, rows, width))
+    return DecodeGraphs(model, kv, packer, place, ladder(min(rows, size.n_blocks)), module)
+
+
 class _Scored(NamedTuple):
     """Tokens of one prompt, and what `score` made of them."""
 
@@ -179,6 +207,13 @@ class _Scored(NamedTuple):
 
 def _row(sequence: Answer) -> Row:
     return Row(sequence.sampling, sequence.n_tokens, sequence.history)
+
+
+def reserved_for_graphs(config: EngineConfig, device: torch.device) -> int:
+    """Blocks of the cache that padding is written to."""
+    if not config.graphs or graph_module(device) is None:
+        return 0
+    return reserved_blocks(min(config.max_seqs, config.max_batched_tokens), config.block_size)
 
 
 def _packed_bytes(tokens: int, rows: int, width: int) -> int:

@@ -27,6 +27,14 @@ class Encoder(Protocol):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Turn:
+    """How the tokens of a step are turned, and their queries scaled, in every layer."""
+
+    angles: tuple[Tensor, Tensor]  # of `Ops.rotary_angles`
+    scales: Tensor | None  # float32 [T]; None: all are 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class MultimodalLM:
     ops: Ops
     embed: Tensor  # [vocab, hidden]
@@ -99,11 +107,22 @@ class MultimodalLM:
     def states(self, batch: ForwardBatch, kv: KVCache) -> Tensor:
         """[S, hidden] of `batch.sample_rows`, before the head; writes the batch's keys and values into `kv`."""
         with torch.inference_mode():
-            x = F.embedding(batch.ids, self.embed)  # [T, hidden]
+            x = self.embeddings(batch.ids)
             if batch.media_embeds is not None:
                 x.index_copy_(0, batch.media_rows, batch.media_embeds.to(x.device, x.dtype))
             block_size = kv[0][0].shape[1]
             attend = self.ops.plan_attention(batch.q_lens, batch.kv_lens, batch.block_tables, block_size)
-            angles = self.ops.rotary_angles(*self.rope.angles(batch))
-            scales = self.logn.scales(batch) if self.logn else None
-            return self.decoder(x, angles, kv, batch.slots, attend, batch.sample_rows, scales)
+            turn = self.turn(batch)
+            return self.decoder(x, turn.angles, kv, batch.slots, attend, batch.sample_rows, turn.scales)
+
+    def embeddings(self, ids: Tensor) -> Tensor:
+        """int64 [T] -> [T, hidden]"""
+        return F.embedding(ids, self.embed)
+
+    def turn(self, batch: ForwardBatch) -> Turn:
+        """What of a step is chosen on the host, by its lengths, before the decoder runs."""
+        with torch.inference_mode():
+            return Turn(
+                angles=self.ops.rotary_angles(*self.rope.angles(batch)),
+                scales=self.logn.scales(batch) if self.logn else None,
+            )

@@ -25,8 +25,8 @@ class MRope:
         self, *, head_dim: int, theta: float, sections: Sequence[int], device: torch.device, dtype: torch.dtype
     ) -> None:
         """sections: how many of the head_dim / 2 frequencies follow each row, in order; their sum is head_dim / 2."""
-        exponents = torch.arange(0, head_dim, 2, dtype=torch.float32, device=device) / head_dim
-        self._inv_freq = 1.0 / theta**exponents  # float32 [head_dim / 2]
+        exponents = torch.arange(0, head_dim, 2, dtype=torch.float32) / head_dim
+        self._inv_freq = (1.0 / theta**exponents).to(device)  # float32 [head_dim / 2]
         rows = [row for row, n in enumerate(sections) for _ in range(n)]
         self._row_of = torch.tensor(rows, device=device)  # int64 [head_dim / 2]
         self._dtype = dtype
@@ -58,8 +58,8 @@ class NtkRope:
         if len(set(rows)) == 1:
             inv_freq = self._inv_freq[rows[0]]  # [head_dim / 2]
         else:
-            of_token = np.repeat(np.array(rows), np.array(batch.q_lens))
-            inv_freq = self._inv_freq.index_select(0, torch.from_numpy(of_token).to(self._inv_freq.device))
+            of_token = torch.from_numpy(np.repeat(np.array(rows), np.array(batch.q_lens)))
+            inv_freq = self._inv_freq.index_select(0, _sent(of_token, self._inv_freq.device))
         angles = batch.positions[0].float()[:, None] * inv_freq  # [T, head_dim / 2]
         angles = torch.cat([angles, angles], dim=-1)
         return angles.cos(), angles.sin()
@@ -67,6 +67,11 @@ class NtkRope:
     def _doublings(self, prompt: int) -> int:
         """How often the trained length must be doubled to hold the prompt; in integers, so exact at the borders."""
         return ((prompt - 1) // self._trained_length).bit_length() if self._trained_length else 0
+
+
+def _sent(host: Tensor, device: torch.device) -> Tensor:
+    """A copy on the device that nobody waits for; what is small and differs within a batch does not pay for packing."""
+    return (host if device.type in ("cpu", "meta") else host.pin_memory()).to(device, non_blocking=True)
 
 
 class LogN:
@@ -89,8 +94,8 @@ class GridRope:
     def __init__(self, *, head_dim: int, merge: int, device: torch.device) -> None:
         """head_dim: a multiple of 4; merge: side of a token in patches."""
         half = head_dim // 2
-        exponents = torch.arange(0, half, 2, dtype=torch.float32, device=device) / half
-        self._inv_freq = 1.0 / 10000.0**exponents  # float32 [head_dim / 4]
+        exponents = torch.arange(0, half, 2, dtype=torch.float32) / half
+        self._inv_freq = (1.0 / 10000.0**exponents).to(device)  # float32 [head_dim / 4]
         self._merge = merge
 
     def angles(self, grid: tuple[int, int, int]) -> tuple[Tensor, Tensor]:

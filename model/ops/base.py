@@ -26,6 +26,24 @@ class PagedAttention(Protocol):
         """
 
 
+class GraphAttention(PagedAttention, Protocol):
+    """One new token of each sequence over the paged cache, as a captured graph runs it again and again.
+
+    What it computes with besides its arguments (outputs, workspace) lives as long as it does, and the graph must not
+    outlive it. While it is captured each sequence has one cached token.
+    """
+
+    @property
+    def operator(self) -> str:
+        """The name of the operator that each call captures, as the device's module for graphs records it."""
+
+    def update(self, kv_lens: Sequence[int]) -> dict[str, list[int]]:
+        """What the captured calls must be given for each replay: host lists, by the names of the operator's arguments.
+
+        kv_lens: tokens of each sequence in the cache, the new one included.
+        """
+
+
 class Ops(Protocol):
     @property
     def device(self) -> torch.device:
@@ -98,6 +116,12 @@ class Ops(Protocol):
 
         q_lens, kv_lens: host ints of B sequences, 1 <= q <= kv; prefill chunks and decodes in any order. block_tables:
         int32 [B, max_blocks]; entries after a sequence's ceil(kv / block_size) are never followed.
+        """
+
+    def graph_attention(self, block_tables: Tensor, block_size: int) -> GraphAttention:
+        """As plan_attention, for a graph of one new token each. RuntimeError where there are no graphs.
+
+        block_tables: int32 [B, max_blocks], read at this place in every replay.
         """
 
     def segment_attention(self, query: Tensor, key: Tensor, value: Tensor, lengths: Sequence[int]) -> Tensor:

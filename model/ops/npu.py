@@ -13,7 +13,7 @@ from torch import Tensor
 
 from configs.checkpoint import CheckpointError
 from model.ops import npu_rules as rules
-from model.ops.base import PagedAttention
+from model.ops.base import GraphAttention, PagedAttention
 from model.ops.torch_ops import TorchOps
 
 
@@ -95,6 +95,9 @@ class NpuOps(TorchOps):
             sparse_mode=3,  # causal, aligned to the right
         )
 
+    def graph_attention(self, block_tables: Tensor, block_size: int) -> GraphAttention:
+        return _GraphAttention(table=block_tables, block_size=block_size, mask=self._causal)
+
     def segment_attention(self, query: Tensor, key: Tensor, value: Tensor, lengths: Sequence[int]) -> Tensor:
         parts, start = [], 0
         for i in range(0, len(lengths), rules.MAX_SEQUENCES):
@@ -148,6 +151,58 @@ class _PagedAttention:
         key, value = key_cache.flatten(2), value_cache.flatten(2)  # views: [blocks, block_size, kv_heads * padded]
         rules.check_paged_keys(key, kv_heads, padded, self._block_size, self._blocks)
         return _attend(query, key, value, kv_heads, padded, self._query_end, self._arguments)
+
+
+class _GraphAttention:
+    """The GraphAttention of one number of sequences, which all layers of a graph share, one after the other.
+
+    The captured calls hold their outputs and workspace weakly; here both stay, one of each for all layers.
+    """
+
+    operator = "npu_fused_infer_attention_score.out"
+
+    def __init__(self, *, table: Tensor, block_size: int, mask: Tensor) -> None:
+        rows = table.shape[0]
+        self._query_ends = list(range(1, rows + 1))
+        rules.check_paged(self._query_ends, [1] * rows, table, block_size, mask, 3)
+        self._table, self._block_size, self._mask = table, block_size, mask
+        self._blocks = 0  # of the cache
+        self._out: Tensor | None = None  # [rows, heads, padded]
+        self._sums: Tensor | None = None  # of the softmax: never written
+        self._workspace: Tensor | None = None
+
+    def __call__(self, query: Tensor, key_cache: Tensor, value_cache: Tensor) -> Tensor:
+        self._blocks, _, kv_heads, padded = key_cache.shape
+        rows, heads, head_dim = query.shape
+        key, value, query = key_cache.flatten(2), value_cache.flatten(2), _padded(query, padded)
+        rules.check_paged_keys(key, kv_heads, padded, self._block_size, rows)
+        rules.check_attention(query, key, value, rows)
+        arguments = {
+            **self.update([1] * rows),
+            "block_table": self._table,
+            "block_size": self._block_size,
+            "atten_mask": self._mask,
+            "sparse_mode": 3,
+            "input_layout": "TND",
+            "num_heads": heads,
+            "num_key_value_heads": kv_heads,
+            "scale": head_dim**-0.5,
+        }
+        operator = torch.ops.npu.npu_fused_infer_attention_score.out
+        if self._out is None:
+            ask = torch.ops.npu._npu_fused_infer_attention_score_get_max_workspace
+            self._workspace = ask(query, key, value, **arguments)
+            self._out, self._sums = torch.empty_like(query), query.new_empty(1)
+        operator(query, key, value, **arguments, workspace=self._workspace, out=[self._out, self._sums])
+        return self._out if padded == head_dim else self._out[..., :head_dim].contiguous()
+
+    def update(self, kv_lens: Sequence[int]) -> dict[str, list[int]]:
+        lengths = list(kv_lens)
+        rules.check_lengths(self._query_ends, lengths)
+        rules.check_paged(self._query_ends, lengths, self._table, self._block_size, self._mask, 3)
+        if self._blocks:
+            rules.check_table_blocks(sum(-(-n // self._block_size) for n in lengths), self._blocks)
+        return {"actual_seq_lengths": self._query_ends, "actual_seq_lengths_kv": lengths}
 
 
 def _attend_packed(query: Tensor, key: Tensor, value: Tensor, query_ends: list[int], key_ends: list[int]) -> Tensor:

@@ -148,6 +148,11 @@ def check_paged_keys(key: Tensor, kv_heads: int, head_dim: int, block_size: int,
     """blocks: how many all sequences name together, shared ones counted each time."""
     held = key.shape[0]
     _check_shape(_ATTENTION, "key", key, (held, block_size, kv_heads * head_dim))
+    check_table_blocks(blocks, held)
+
+
+def check_table_blocks(blocks: int, held: int) -> None:
+    """blocks: as above; held: those of the cache."""
     if blocks > held:
         rule = f"names at most the cache's {held} blocks, shared ones counted each time"
         raise RuleError(_ATTENTION, "block_table", rule, blocks)

@@ -6,7 +6,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from model.ops.base import Linear, PagedAttention
+from model.ops.base import GraphAttention, Linear, PagedAttention
 from model.ops.paged import plan_paged_attention
 
 _PACK_ROWS = 8  # oneDNN packs for about this many rows; within a fifth of the best layout from 1 row to a whole prompt
@@ -80,6 +80,9 @@ class TorchOps:
         self, q_lens: Sequence[int], kv_lens: Sequence[int], block_tables: Tensor, block_size: int
     ) -> PagedAttention:
         return plan_paged_attention(q_lens, kv_lens, block_tables, block_size, self.dtype)
+
+    def graph_attention(self, block_tables: Tensor, block_size: int) -> GraphAttention:
+        raise RuntimeError("graphs are captured on NPUs alone")
 
     def segment_attention(self, query: Tensor, key: Tensor, value: Tensor, lengths: Sequence[int]) -> Tensor:
         out = torch.empty_like(query)

@@ -1,6 +1,7 @@
 """Brings results back to the host: into pinned memory that is kept between steps, behind one wait for all of them."""
 
 import math
+import time
 
 import numpy as np
 import torch
@@ -16,6 +17,7 @@ class Results:
     def __init__(self, streams: Streams) -> None:
         self._streams = streams
         self._host = torch.empty(0, dtype=torch.uint8)
+        self.waited = 0.0  # seconds that the last call stood still
 
     def fetch(self, *tensors: Tensor) -> list[np.ndarray]:
         """Copies of contiguous tensors, valid until the next call. Raises what failed on the device before them."""
@@ -30,5 +32,8 @@ class Results:
             host.copy_(tensor, non_blocking=True)
             found.append(host.numpy())
             at += size
-        self._streams.record().wait()
+        behind = self._streams.record()
+        started = time.perf_counter()
+        behind.wait()
+        self.waited = time.perf_counter() - started
         return found

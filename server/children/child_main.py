@@ -21,13 +21,17 @@ import msgspec
 from configs.checkpoint import Checkpoint, CheckpointError
 from configs.serve import LogConfig
 from server.logs.setup import complain, complain_of_defect, set_up
-from shm import Channel, ChannelClosed, sweep, sweep_if_last
+from shm import Channel, ChannelClosed, Pulse, sweep, sweep_if_last
 
 HANGUP_SECONDS = 10.0
 SWEEP_AGAIN_FOR_SECONDS = 2.0
 DYING_SECONDS = 0.2  # how long a dead server may still look like this process's parent
 SWEEP_AGAIN_SECONDS = 0.03
 PR_SET_PDEATHSIG = 1  # of prctl(2)
+# The server alone decides about an end, also when an init system signals every process: it drains. A stopped child that
+# the server's death continues is hung up before, and has yet to sweep. A terminal that stops whoever writes to it in
+# the background (stty tostop) must not stop the log.
+IGNORED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGTTOU)
 REFUSED = 1  # the exit code of a child that said why it cannot start
 
 
@@ -37,8 +41,7 @@ def main(argv: list[str]) -> int:
     role, channel_fd, lock_fd, root, owner_name = argv[0], int(argv[1]), int(argv[2]), Path(argv[3]), argv[4]
     log = msgspec.convert({"level": argv[5], "format": argv[6]}, LogConfig)
     set_up(log, role)
-    # The server alone decides about an end, also when a terminal or an init system signals the whole group: it drains.
-    for number in (signal.SIGINT, signal.SIGTERM):
+    for number in IGNORED:
         signal.signal(number, signal.SIG_IGN)
     faulthandler.enable()
     os.set_inheritable(lock_fd, False)
@@ -115,16 +118,18 @@ def wait_for_hangup(channel_fd: int, on_hangup: Callable[[], None]) -> None:
 
 def run_worker(channel_fd: int) -> None:
     """A tokenizer worker: never imports torch."""
-    from model.registry import family_of
-    from tokenization import worker
     from tokenization.messages import StartWorker, ToWorker
 
     channel: Channel[ToWorker] = Channel(channel_fd, ToWorker)
+    pulse = Pulse(channel)
+    from model.registry import family_of
+    from tokenization import worker
+
     start = channel.recv(None)
     assert isinstance(start, StartWorker)
     checkpoint = Checkpoint(Path(start.checkpoint))
     processor = family_of(checkpoint).host(checkpoint, start.media.max_pixels)
-    worker.run(channel, start, processor)
+    worker.run(channel, start, processor, pulse)
 
 
 def run_engine(channel_fd: int) -> None:
@@ -132,13 +137,15 @@ def run_engine(channel_fd: int) -> None:
     from model.engine.messages import StartEngine, ToEngine
 
     channel: Channel[ToEngine] = Channel(channel_fd, ToEngine)
+    pulse = Pulse(channel)
     start = channel.recv(None)
     assert isinstance(start, StartEngine)
     from model.device import DeviceError
     from model.engine import loop
 
     try:
-        loop.run(channel, start)
+        pulse.further()
+        loop.run(channel, start, pulse)
     except DeviceError as error:
         raise CheckpointError(str(error)) from None
 

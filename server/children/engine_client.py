@@ -99,6 +99,7 @@ class EngineClient:
         step_seconds: float,
         background: Background,
         *,
+        wait_seconds: float,
         on_media_read: Callable[[str, tuple[str, ...]], None],
         on_step: Callable[[StepDone], None],
     ) -> None:
@@ -110,7 +111,7 @@ class EngineClient:
         self._state = ChildState()
         self._pulse: EnginePulse | None = None
         self._inside: dict[str, Stream] = {}
-        self._gate = Gate(self._take, self._put_back)
+        self._gate = Gate(self._take, self._put_back, lambda: self._state.seconds_down, wait_seconds)
         self._places = 0  # given to somebody who has not entered yet
         self.info: EngineReady | None = None  # of the latest incarnation that was ready
         self.stats: EngineStats | None = None
@@ -128,7 +129,10 @@ class EngineClient:
         return self._gate.n_waiting
 
     async def submit(self, generate: Generate) -> Stream:
-        """Wait for a place and hand the request over. The caller must see it end, or leave(). Raises EngineDied."""
+        """Wait for a place and hand the request over. The caller must see it end, or leave().
+
+        Raises NobodyUp and EngineDied.
+        """
         await self._enter()
         stream = Stream(generate.request_id, generate.sampling.n)
         self._inside[stream.request_id] = stream

@@ -1,6 +1,7 @@
 """Child processes: started by exec with two inherited descriptors, watched, ended."""
 
 import asyncio
+import errno
 import logging
 import os
 import signal
@@ -35,6 +36,11 @@ ENVIRONMENT: Mapping[Role, Mapping[str, str]] = {
     # The engine loads a device's plugin by itself and says what is missing; torch would end it with a trace.
     "engine": {"TORCH_DEVICE_BACKEND_AUTOLOAD": "0"},
 }
+
+# A child leads a process group of its own, so that a terminal's Ctrl-C reaches the server alone, which then drains. It
+# stays in the server's session: when the server dies the kernel finds the group without a parent there, and if the
+# child is stopped, hangs it up and continues it, from its very first moment on (setpgid(2), orphaned process group).
+OWN_GROUP: dict[str, Any] = {"process_group": 0} if sys.version_info >= (3, 11) else {"preexec_fn": os.setpgrp}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -93,8 +99,8 @@ class Child:
 def launch(role: Role, owned: Ownership, receives: Any) -> Child:
     """Start `python -m server.children.child_main` with one end of a new channel and the owner's lock.
 
-    Must run on the event loop. `receives` is the union of messages that the child sends. The child is the leader of
-    its own session, so that a terminal's Ctrl-C reaches the server alone, which then drains.
+    Must run on the event loop. Raises OSError while the machine has no room for a process. `receives` is the union of
+    messages that the child sends.
     """
     ours, theirs = channel_pair()
     try:
@@ -105,7 +111,13 @@ def launch(role: Role, owned: Ownership, receives: Any) -> Child:
     finally:
         theirs.close()
     log.info("%s started, process %d", role, process.pid)
-    return Child(role, process, AsyncChannel(ours, receives))
+    try:
+        return Child(role, process, AsyncChannel(ours, receives))
+    except RuntimeError:  # no thread could be started
+        ours.close()
+        process.kill()
+        process.wait()
+        raise OSError(errno.EAGAIN, os.strerror(errno.EAGAIN)) from None
 
 
 def _exec(role: Role, owned: Ownership, channel: socket.socket) -> "subprocess.Popen[bytes]":
@@ -119,7 +131,7 @@ def _exec(role: Role, owned: Ownership, channel: socket.socket) -> "subprocess.P
         cwd=REPO,
         env=child_env(ENVIRONMENT[role]),
         pass_fds=fds,
-        start_new_session=True,
+        **OWN_GROUP,
     )  # fmt: skip
 
 

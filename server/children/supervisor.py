@@ -8,8 +8,9 @@ from typing import Any, Protocol
 
 import msgspec
 
+from server.children.load_watch import LoadWatch
 from server.children.processes import END_SECONDS, Child, Role, died_of
-from shm import ChannelClosed, ChannelError
+from shm import ChannelClosed, ChannelError, Loading
 
 log = logging.getLogger("pixelferry")
 
@@ -17,6 +18,7 @@ LAST_WORDS_SECONDS = 1.0  # how long a child that closed its channel may take to
 STABLE_SECONDS = 30.0  # a child that was ready for so long is started again without delay
 MAX_BACKOFF_SECONDS = 5.0
 WATCH_SECONDS = 0.25
+RELAUNCH_SECONDS = 0.5  # after a start that the machine had no room for
 CRASH_LOOP_STARTS = 3  # starts in a row that ended before the child was ready: nobody is kept waiting any more
 
 
@@ -31,7 +33,7 @@ class ChildObserver(Protocol):
         """A new incarnation runs; it is not ready yet."""
 
     def on_message(self, message: Any) -> bool:
-        """One message. True: the child says with it that it is ready for work."""
+        """One message that is not Loading. True: the child says with it that it is ready for work."""
 
     def on_unavailable(self) -> None:
         """The child is dying or dead: give it nothing more. Called as soon as anybody notices, perhaps twice."""
@@ -51,6 +53,7 @@ class ChildState:
         self._ready = False
         self._was_ready = False  # this incarnation, though it may be down by now
         self._failures = 0  # incarnations in a row that ended before they were ready
+        self._down_since = time.monotonic()
 
     @property
     def up(self) -> bool:
@@ -60,14 +63,21 @@ class ChildState:
     def crash_looping(self) -> bool:
         return self._failures >= CRASH_LOOP_STARTS
 
+    @property
+    def seconds_down(self) -> float:
+        """Since when no incarnation has been ready for work; 0 while one is."""
+        return 0.0 if self._ready else time.monotonic() - self._down_since
+
     def start(self, child: Child) -> None:
-        self.child, self._ready, self._was_ready = child, False, False
+        self.down()
+        self.child, self._was_ready = child, False
 
     def ready(self) -> None:
         self._ready, self._was_ready, self._failures = True, True, 0
 
     def down(self) -> None:
-        self._ready = False
+        if self._ready:
+            self._ready, self._down_since = False, time.monotonic()
 
     def lost(self) -> None:
         """It is reaped. To be called once for each incarnation."""
@@ -84,6 +94,7 @@ class Supervisor:
         observer: ChildObserver,
         *,
         pulse_seconds: float,
+        load_seconds: float,
         on_restart: Callable[[], None],
     ) -> None:
         self.role = role
@@ -91,6 +102,7 @@ class Supervisor:
         self._start = start
         self._observer = observer
         self._pulse_seconds = pulse_seconds
+        self._load_seconds = load_seconds
         self._on_restart = on_restart
         self.child: Child | None = None
         self.ready = asyncio.Event()  # set for good once the first incarnation was ready
@@ -101,7 +113,11 @@ class Supervisor:
     async def run(self) -> None:
         """Never returns. Raises StartFailed when the first incarnation ends before it is ready."""
         while True:
-            self.child = self._launch()
+            try:
+                self.child = self._launch()
+            except OSError as error:  # no process, descriptor or memory left now
+                await self._not_launched(error)
+                continue
             self._observer.on_started(self.child)
             code = await self._attend(self.child)
             if not self.ready.is_set():
@@ -111,6 +127,13 @@ class Supervisor:
             self._on_restart()
             await asyncio.sleep(backoff(self.failures))
 
+    async def _not_launched(self, error: OSError) -> None:
+        if not self.ready.is_set():
+            raise StartFailed(f"the {self.role} could not start: {error.strerror}") from None
+        self.failures += 1
+        log.error("a %s cannot be started now (%s); it is tried again", self.role, error.strerror)
+        await asyncio.sleep(max(backoff(self.failures), RELAUNCH_SECONDS))
+
     async def end(self, grace: float = END_SECONDS) -> None:
         """End the child, by force after `grace` seconds. run() must have been cancelled."""
         if self.child is not None:
@@ -118,8 +141,9 @@ class Supervisor:
 
     async def _attend(self, child: Child) -> int:
         self._heard, self._ready_since = time.monotonic(), None
-        reading = asyncio.create_task(self._read(child))
-        watching = asyncio.create_task(self._watch(child))
+        loading = LoadWatch(child.pid, self._heard, pulse_seconds=self._pulse_seconds, load_seconds=self._load_seconds)
+        reading = asyncio.create_task(self._read(child, loading))
+        watching = asyncio.create_task(self._watch(child, loading))
         try:
             ends: set[asyncio.Future[Any]] = {child.exited, reading, watching}
             await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
@@ -143,13 +167,15 @@ class Supervisor:
     def _seconds_ready(self) -> float:
         return 0.0 if self._ready_since is None else time.monotonic() - self._ready_since
 
-    async def _read(self, child: Child) -> None:
+    async def _read(self, child: Child, loading: LoadWatch) -> None:
         try:
             await child.channel.send(self._start)
             while True:
                 message = await child.channel.recv()
                 self._heard = time.monotonic()
-                if self._observer.on_message(message):
+                if isinstance(message, Loading):
+                    loading.heard(message, self._heard)
+                elif self._observer.on_message(message):
                     self._ready_since = self._heard
                     self.ready.set()
         except ChannelClosed:
@@ -157,22 +183,25 @@ class Supervisor:
         except ChannelError as error:
             log.error("%s process %d sent what cannot be read: %s", self.role, child.pid, error)
 
-    async def _watch(self, child: Child) -> None:
-        """Return when the child counts as hung. While it loads it does not pulse, so it is watched once it is ready."""
+    async def _watch(self, child: Child, loading: LoadWatch) -> None:
+        """Return when the child counts as hung."""
         last = time.monotonic()
         while True:
             await asyncio.sleep(WATCH_SECONDS)
             now = time.monotonic()
             if now - last > self._pulse_seconds / 2:
-                self._heard = now  # this process itself was stopped or starved: what was sent meanwhile is unread
+                # This process itself was stopped or starved: what was sent meanwhile is unread.
+                self._heard = now
+                loading.excuse(now - last)
             last = now
-            if self._ready_since is None:
-                continue
-            silent = now - self._heard
-            why = f"silent for {silent:.1f} s" if silent > self._pulse_seconds else self._observer.hang_reason()
+            why = loading.hang_reason(now) if self._ready_since is None else self._why_hung(now)
             if why:
                 log.error("%s process %d hangs (%s) and is killed", self.role, child.pid, why)
                 return
+
+    def _why_hung(self, now: float) -> str | None:
+        silent = now - self._heard
+        return f"silent for {silent:.1f} s" if silent > self._pulse_seconds else self._observer.hang_reason()
 
 
 def backoff(failures: int) -> float:

@@ -35,6 +35,8 @@ SECONDS_PER_MEDIUM = 10.0  # what each media item adds to the time that a job ma
 SECONDS_PER_VIDEO = 180.0  # the same of a video: --max-decoded-frames of full HD at a hundred a second
 SECONDS_PER_SECOND = 0.1  # the same of each second that a sound may last: several times what the slowest codec takes
 
+LARGE = 1 << 20  # characters of a job from which on it is sent beside the loop's other work
+
 Answer = Measured | Prepared | Drawn | PrepareFailed
 
 
@@ -87,6 +89,10 @@ class WorkerSlot:
         return self._state.crash_looping
 
     @property
+    def seconds_down(self) -> float:
+        return self._state.seconds_down
+
+    @property
     def free(self) -> bool:
         return self.up and not self.taken
 
@@ -121,11 +127,11 @@ class WorkerSlot:
         allowed = self._pool.step_seconds + (self.job.media_seconds if self.job else 0.0)
         return f"{self._busy_seconds:.0f} s on one job" if self._busy_seconds > allowed else None
 
-    async def send(self, message: WorkerJob | Leases | Cancel) -> None:
+    async def send(self, message: WorkerJob | Leases | Cancel, *, large: bool = False) -> None:
         """Say something; a worker that died meanwhile is reported by its job, not here."""
         if self._state.child is not None:
             try:
-                await self._state.child.channel.send(message)
+                await self._state.child.channel.send(message, large=large)
             except ChannelClosed:
                 return
             except ChannelError as error:  # the chat is longer than a frame may be
@@ -149,13 +155,15 @@ class WorkerSlot:
 class WorkerPool:
     """All workers. Jobs get a free one in the order in which they came."""
 
-    def __init__(self, n: int, step_seconds: float, background: Background, limits: MediaConfig) -> None:
+    def __init__(
+        self, n: int, step_seconds: float, background: Background, limits: MediaConfig, *, wait_seconds: float
+    ) -> None:
         self.step_seconds = step_seconds
         self._max_items = limits.max_items
         self._sound_seconds = SECONDS_PER_SECOND * limits.max_audio_seconds
         self.slots = tuple(WorkerSlot(self) for _ in range(n))
         self._background = background
-        self.gate = Gate(self._take, self._put_back)
+        self.gate = Gate(self._take, self._put_back, self._seconds_down, wait_seconds)
 
     @property
     def crash_looping(self) -> bool:
@@ -172,17 +180,20 @@ class WorkerPool:
     async def begin(
         self, request_id: str, chat: Chat, *, room: Room | None = None, count_only: bool = False
     ) -> tuple[WorkerSlot, Job]:
-        """Wait for a free worker and hand it the chat. The caller must see the job through, or abandon() it."""
+        """Wait for a free worker and hand it the chat. The caller must see the job through, or abandon() it.
+
+        Raises NobodyUp and WorkerDied, as `encode` and `draw` do.
+        """
         # A worker opens no more than so many: it refuses the chat, or the model's window drops the others.
         seconds = sum(heapq.nlargest(self._max_items, map(self._media_seconds, chat.media)))
         prepare = Prepare(request_id=request_id, chat=chat, count_only=count_only, room=room)
-        return await self._hand(prepare, seconds)
+        return await self._hand(prepare, seconds, chat.size)
 
     async def encode(self, message: Encode) -> tuple[WorkerSlot, Job]:
-        return await self._hand(message, 0.0)
+        return await self._hand(message, 0.0, len(message.text))
 
     async def draw(self, message: Draw) -> tuple[WorkerSlot, Job]:
-        return await self._hand(message, SECONDS_PER_MEDIUM)
+        return await self._hand(message, SECONDS_PER_MEDIUM, len(message.media.source))
 
     async def lease(self, slot: WorkerSlot, job: Job, names: Sequence[str]) -> None:
         job.undecided = False
@@ -207,12 +218,13 @@ class WorkerPool:
         if self.crash_looping:
             self.gate.fail(WorkerDied())
 
-    async def _hand(self, message: WorkerJob, media_seconds: float) -> tuple[WorkerSlot, Job]:
+    async def _hand(self, message: WorkerJob, media_seconds: float, size: int) -> tuple[WorkerSlot, Job]:
+        """size: characters of what the job holds."""
         slot = await self._enter()
         job = Job(message.request_id, media_seconds)
         slot.job = job
         # A task of its own: a client that leaves in the middle of a large frame must not take the job's handle along.
-        self._background.spawn(slot.send(message))
+        self._background.spawn(slot.send(message, large=size > LARGE))
         return slot, job
 
     def _take(self) -> WorkerSlot | None:
@@ -224,8 +236,11 @@ class WorkerPool:
     def _put_back(self, slot: WorkerSlot) -> None:
         slot.taken = False
 
+    def _seconds_down(self) -> float:
+        return min(slot.seconds_down for slot in self.slots)
+
     async def _enter(self) -> WorkerSlot:
-        """A free worker that is taken. Raises WorkerDied when none can be started any more."""
+        """A free worker that is taken. Raises NobodyUp, and WorkerDied when none can be started any more."""
         while True:
             slot = await self.gate.enter()
             if slot.up:

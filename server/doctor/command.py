@@ -52,17 +52,17 @@ def examine(machine: Machine, config: ServeConfig) -> list[Finding]:
     """All findings on a machine, for a server of `config`."""
     device = config.engine.device
     npu = _is_meant(machine, device)
-    found = _of_npu(machine) if npu else [skip("NPU", _without(device))]
+    found = _of_npu(machine, config) if npu else [skip("NPU", _without(device))]
     if device == "auto":  # which serves without the NPU then, and says so
         found = [_softened(finding) for finding in found]
     return [*found, *limits.findings(machine, config, npu)]
 
 
-def _of_npu(machine: Machine) -> list[Finding]:
+def _of_npu(machine: Machine, config: ServeConfig) -> list[Finding]:
     found = [*ascend.findings(machine), *devices.findings(machine)]
     faulty = any(finding.verdict == "fail" for finding in found)
     answer = None if machine.card is None else machine.card()
-    return [*found, *card.findings(answer, faulty), *variables.findings(machine.variables)]
+    return [*found, *card.findings(answer, faulty), *variables.findings(machine.variables, config.engine.graphs)]
 
 
 def _is_meant(machine: Machine, device: Device) -> bool:

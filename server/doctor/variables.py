@@ -8,15 +8,18 @@ _TORCH, _TORCH_NPU = "PYTORCH_ALLOC_CONF", "PYTORCH_NPU_ALLOC_CONF"
 _EXCLUDED = ("max_split_size_mb", "garbage_collection_threshold")  # beside expandable_segments:True
 
 
-def findings(variables: Mapping[str, str]) -> Iterator[Finding]:
-    found = [*_of_steps(variables), *_of_allocator(variables), *_of_streams(variables)]
+def findings(variables: Mapping[str, str], graphs: bool) -> Iterator[Finding]:
+    """`graphs`: whether decode steps are to be captured."""
+    found = [*_of_steps(variables, graphs), *_of_allocator(variables), *_of_streams(variables)]
     yield from found or [ok("variables", "none that does harm")]
 
 
-def _of_steps(variables: Mapping[str, str]) -> Iterator[Finding]:
-    if variables.get("TASK_QUEUE_ENABLE") == "2":
+def _of_steps(variables: Mapping[str, str], graphs: bool) -> Iterator[Finding]:
+    if variables.get("TASK_QUEUE_ENABLE") == "2" and graphs:
         yield fail(
-            "TASK_QUEUE_ENABLE", "2: decode steps cannot be captured as graphs", "Set TASK_QUEUE_ENABLE=1, or unset it."
+            "TASK_QUEUE_ENABLE",
+            "2: decode steps cannot be captured as graphs",
+            "Set TASK_QUEUE_ENABLE=1, or unset it; or serve with --no-graphs.",
         )
     if variables.get("TASK_QUEUE_ENABLE") == "0":
         yield warn(
@@ -24,10 +27,12 @@ def _of_steps(variables: Mapping[str, str]) -> Iterator[Finding]:
             "0: each operator waits until it is launched",
             "Set TASK_QUEUE_ENABLE=1, or unset it; 0 is for finding the operator that fails.",
         )
-    if variables.get("ASCEND_LAUNCH_BLOCKING", "0") != "0":
-        yield fail(
+    blocking = variables.get("ASCEND_LAUNCH_BLOCKING", "0")
+    if blocking != "0":
+        say, also = (fail, "graphs cannot be captured, and ") if graphs else (warn, "")
+        yield say(
             "ASCEND_LAUNCH_BLOCKING",
-            f"{variables['ASCEND_LAUNCH_BLOCKING']}: graphs cannot be captured, and each operator waits for the device",
+            f"{blocking}: {also}each operator waits for the device",
             "Unset ASCEND_LAUNCH_BLOCKING; it is for finding the operator that fails.",
         )
 

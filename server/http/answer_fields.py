@@ -1,10 +1,11 @@
 """Parts of answers: token counts, what was made smaller, log-probabilities in two forms, the fingerprint."""
 
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from model.engine.messages import Token
+from server.http.json_slices import Rows
 from tokenization.chat.parts import Kind
 from tokenization.messages import Prepared, Reduced
 from tokenization.text.tokenizer import Tokenizer
@@ -56,20 +57,17 @@ def prompt_ids(prepared: Prepared, pads: Mapping[Kind, int]) -> list[int]:
     return found
 
 
-def logprob_entries(
-    tokens: "tuple[Token, ...] | list[Token]", tokenizer: Tokenizer, *, as_ids: bool = False
-) -> list[dict[str, Any]]:
+def logprob_entries(tokens: Sequence[Token], tokenizer: Tokenizer, *, as_ids: bool = False) -> Rows:
     """One entry for each sampled token. `token` is readable, `bytes` exact: [] for an id without a vocabulary entry.
 
     With `as_ids` `token` is "token_id:" and the id.
     """
-    return [
-        {
-            **_spelled(token.id, token.logprob, tokenizer, as_ids),
-            "top_logprobs": [_spelled(i, p, tokenizer, as_ids) for i, p in token.top],
-        }
-        for token in tokens
-    ]
+
+    def entry(token: Token) -> dict[str, Any]:
+        top = [_spelled(i, p, tokenizer, as_ids) for i, p in token.top]
+        return {**_spelled(token.id, token.logprob, tokenizer, as_ids), "top_logprobs": top}
+
+    return Rows(lambda: map(entry, tokens))
 
 
 def _spelled(token_id: int, logprob: float | None, tokenizer: Tokenizer, as_ids: bool) -> dict[str, Any]:
@@ -79,20 +77,24 @@ def _spelled(token_id: int, logprob: float | None, tokenizer: Tokenizer, as_ids:
 
 def legacy_logprobs(
     tokens: Sequence[Token], tokenizer: Tokenizer, offset: int, *, as_ids: bool = False
-) -> dict[str, list[Any]]:
+) -> dict[str, Rows]:
     """Four lists with an entry for each token, as OpenAI's completions have them.
 
     offset: characters of the tokens before. The likeliest tokens of a place always have the token itself beside them.
     With `as_ids` a token is named "token_id:" and its id; the offsets are those of the text all the same.
     """
-    offsets = [offset]
-    for token in tokens:
-        offsets.append(offsets[-1] + len(readable(token.id, tokenizer)))
+
+    def offsets() -> Iterator[int]:
+        at = offset
+        for token in tokens:
+            yield at
+            at += len(readable(token.id, tokenizer))
+
     return {
-        "tokens": [readable(token.id, tokenizer, as_ids=as_ids) for token in tokens],
-        "token_logprobs": [_finite(token.logprob) for token in tokens],
-        "top_logprobs": [_likeliest(token, tokenizer, as_ids) for token in tokens],
-        "text_offset": offsets[:-1],
+        "tokens": Rows(lambda: (readable(token.id, tokenizer, as_ids=as_ids) for token in tokens)),
+        "token_logprobs": Rows(lambda: (_finite(token.logprob) for token in tokens)),
+        "top_logprobs": Rows(lambda: (_likeliest(token, tokenizer, as_ids) for token in tokens)),
+        "text_offset": Rows(offsets),
     }
 
 

@@ -10,15 +10,17 @@ from starlette.responses import Response
 
 from server.http import errors
 from server.http.answer_fields import system_fingerprint
-from server.http.bodies import require_json
+from server.http.bodies import Raw, require_json
 from server.http.completions import TextRequest, TextSerializer, read_completions
 from server.http.health import readiness
 from server.http.middleware.body_limits import BodyBudget, BodyLimits
 from server.http.middleware.envelope import Envelope
+from server.http.middleware.hosts import OneHost
 from server.http.middleware.keys import ApiKeys, RequireKey
 from server.http.middleware.root_path import RootPath
 from server.http.native import NativeSerializer, read_native
 from server.http.openai import CompletionSerializer, read_openai
+from server.http.reading import BodyReader, most_counts
 from server.http.responses import EventStream, Serializer, json_response, json_result, whole_answer
 from server.http.tokenize import detokenized, read_detokenize, read_tokenize, token_counts
 from server.logs.access import tell_error
@@ -28,6 +30,7 @@ from server.requests.prompts import run_prompts
 from server.requests.refusal import not_found
 from server.requests.request import ChatRequest
 from server.requests.service import RequestService
+from server.requests.sizes import check_logprobs
 
 R = TypeVar("R", bound="Asked")
 
@@ -44,24 +47,27 @@ class Asked(Protocol):
     def with_tally(self: R, tally: Tally) -> R: ...
 
 
-Read = Callable[[bytes, str], R]  # body, our id of the request
+Read = Callable[[Raw, str], R]  # body, our id of the request
 log = logging.getLogger("pixelferry.http")
 LOOK = ["GET", "HEAD"]  # the HTTP server leaves the body of an answer to HEAD out
 
 
 def create_app(
     service: RequestService, max_body_bytes: int, bodies: BodyBudget, *, version: str = "",
-    keys: ApiKeys | None = None, origins: Sequence[str] = (), root_path: str | None = None,
+    keys: ApiKeys | None = None, origins: Sequence[str] = (), hosts: Sequence[str] | None = None,
+    root_path: str | None = None,
 ) -> FastAPI:  # fmt: skip
     """The ASGI application. `bodies` counts the bytes of request bodies that are held; without `keys` all may ask.
 
-    version: of Pixelferry; origins: of web pages whose scripts may read the answers, "*" for all.
+    version: of Pixelferry; origins: of web pages whose scripts may read the answers, "*" for all; hosts: by which
+    clients may call this server, beside the names of this machine for itself, None for all.
     """
     app = FastAPI(title="Pixelferry", openapi_url=None, docs_url=None, redoc_url=None, redirect_slashes=False)
     errors.install(app)
     app.add_middleware(BodyLimits, max_body_bytes=max_body_bytes, budget=bodies)
     if keys is not None:
         app.add_middleware(RequireKey, keys=keys)  # before a byte of a body is read
+    app.add_middleware(OneHost, allowed=hosts)
     if origins:  # around those, so that a page can read their answers
         app.add_middleware(
             CORSMiddleware, allow_origins=list(origins), allow_methods=["GET", "POST"], allow_headers=["*"],
@@ -70,19 +76,60 @@ def create_app(
     app.add_middleware(Envelope, metrics=service.metrics)  # added after those: it surrounds them all
     if root_path is not None:
         app.add_middleware(RootPath, prefix=root_path)  # the outermost: all others see one path for one route
-    add_chat_routes(app, service, version)
-    add_text_routes(app, service, version)
-    add_model_routes(app, service)
+    desk = Desk(service, BodyReader(), version)
+    add_chat_routes(app, desk)
+    add_text_routes(app, desk)
+    add_model_routes(app, desk)
     add_health_routes(app, service, bodies)
     add_probe_routes(app, service, version)
     return app
 
 
-def add_chat_routes(app: FastAPI, service: RequestService, version: str) -> None:
-    card = service.card
+class Desk:
+    """What every route that takes a body needs: it reads a request, and knows the model that is served."""
+
+    def __init__(self, service: RequestService, reader: BodyReader, version: str) -> None:
+        self.service = service
+        self.version = version
+        self._reader = reader
+
+    async def read(self, http: Request, read: Read[R]) -> R:
+        """The request in a body; not one byte is read of one that is turned away anyhow. Raises Refusal, ChatError."""
+        error = self.service.admission.refusal()
+        if error is not None:
+            raise error
+        require_json(http.headers.get("content-type"))
+        request_id: str = http.state.request_id
+        most = most_counts(self.service.max_model_len)
+        request = await self._reader.read(http.stream(), most, lambda raw: read(raw, request_id))
+        self.require_model(request.model)
+        theirs = http.state.client_request_id or "none"
+        log.debug("request %s: %s, x-request-id %s", request.id, http.url.path, theirs)
+        return request.with_tally(http.state.exchange.tally)
+
+    def check_logprobs(self, requests: Sequence[ChatRequest]) -> None:
+        """Raise Refusal where the answer would list too many."""
+        check_logprobs(requests, self.service.card.max_logprobs, self.service.max_model_len)
+
+    def require_model(self, name: str | None) -> None:
+        """Raise Refusal (404) for a model that is not served here. Some load testers name it by its root."""
+        card = self.service.card
+        if name is not None and name not in (card.name, card.root):
+            raise not_found(f"this server has no such model; it serves {card.name!r}", "model", "model_not_found")
+
+    @property
+    def fingerprint(self) -> str:
+        """Of what is served now; asked for a request that was admitted."""
+        info = self.service.engine.info
+        assert info is not None, "nothing is admitted before the first engine was ready"
+        return system_fingerprint(self.version, self.service.card.name, info.dtype)
+
+
+def add_chat_routes(app: FastAPI, desk: Desk) -> None:
+    service, card = desk.service, desk.service.card
 
     def completion_serializer(request: ChatRequest) -> Serializer:
-        return CompletionSerializer(request, card, fingerprint=fingerprint(service, version))
+        return CompletionSerializer(request, card, fingerprint=desk.fingerprint)
 
     def native_serializer(request: ChatRequest) -> Serializer:
         sampling = request.sampling
@@ -91,7 +138,8 @@ def add_chat_routes(app: FastAPI, service: RequestService, version: str) -> None
     async def chat(
         http: Request, read: Read[ChatRequest], serializer_of: Callable[[ChatRequest], Serializer]
     ) -> Response:
-        request = await read_request(http, service, read)
+        request = await desk.read(http, read)
+        desk.check_logprobs([request])
         serializer = serializer_of(request)
 
         async def run(emit: Emit) -> None:
@@ -108,14 +156,15 @@ def add_chat_routes(app: FastAPI, service: RequestService, version: str) -> None
         return await chat(http, read_openai, completion_serializer)
 
 
-def add_text_routes(app: FastAPI, service: RequestService, version: str) -> None:
+def add_text_routes(app: FastAPI, desk: Desk) -> None:
     """Texts without a template, and ids."""
-    card = service.card
+    service, card = desk.service, desk.service.card
 
     @app.post("/v1/completions")
     async def completions(http: Request) -> Response:
-        request: TextRequest = await read_request(http, service, read_completions)
-        serializer = TextSerializer(request, card, fingerprint=fingerprint(service, version))
+        request: TextRequest = await desk.read(http, read_completions)
+        desk.check_logprobs(request.requests)
+        serializer = TextSerializer(request, card, fingerprint=desk.fingerprint)
 
         async def run(emit: Emit) -> None:
             await run_prompts(service.run, request.requests, emit, serializer.accepted)
@@ -124,22 +173,23 @@ def add_text_routes(app: FastAPI, service: RequestService, version: str) -> None
 
     @app.post("/tokenize")
     async def tokenize(http: Request) -> Response:
-        asked = await read_request(http, service, read_tokenize)
+        asked = await desk.read(http, read_tokenize)
         tokenizer = card.tokenizer if asked.spelled else None
-        work = service.count(asked.request)
-        return await json_result(
-            work, lambda found: token_counts(found, service.max_model_len, tokenizer), http.receive
-        )
+
+        async def count() -> dict[str, Any]:
+            return token_counts(await service.count(asked.request), service.max_model_len, tokenizer)
+
+        return await json_result(count, http.receive)
 
     @app.post("/detokenize")
     async def detokenize(http: Request) -> Response:
-        asked = await read_request(http, service, read_detokenize)
+        asked = await desk.read(http, read_detokenize)
         assert service.engine.info is not None, "nothing is admitted before the first engine was ready"
         return json_response(detokenized(asked, card.tokenizer, service.engine.info.vocab_size, service.max_model_len))
 
 
-def add_model_routes(app: FastAPI, service: RequestService) -> None:
-    card = service.card
+def add_model_routes(app: FastAPI, desk: Desk) -> None:
+    service, card = desk.service, desk.service.card
 
     def model_json() -> dict[str, Any]:
         return {
@@ -158,7 +208,7 @@ def add_model_routes(app: FastAPI, service: RequestService) -> None:
 
     @app.api_route("/v1/models/{name:path}", methods=LOOK)
     async def model(name: str) -> Response:
-        require_model(service, name)
+        desk.require_model(name)
         return json_response(model_json())
 
 
@@ -198,35 +248,13 @@ def add_probe_routes(app: FastAPI, service: RequestService, version: str) -> Non
         return json_response({"server_load": service.admission.n_active})
 
 
-def fingerprint(service: RequestService, version: str) -> str:
-    """Of what is served now; asked for a request that was admitted."""
-    assert service.engine.info is not None, "nothing is admitted before the first engine was ready"
-    return system_fingerprint(version, service.card.name, service.engine.info.dtype)
-
-
-async def read_request(http: Request, service: RequestService, read: Read[R]) -> R:
-    """The request in a body; not one byte is read of one that is turned away anyhow. Raises Refusal, ChatError."""
-    error = service.admission.refusal()
-    if error is not None:
-        raise error
-    require_json(http.headers.get("content-type"))
-    request = read(await http.body(), http.state.request_id).with_tally(http.state.exchange.tally)
-    require_model(service, request.model)
-    log.debug("request %s: %s, x-request-id %s", request.id, http.url.path, http.state.client_request_id or "none")
-    return request
-
-
-def require_model(service: RequestService, name: str | None) -> None:
-    """Raise Refusal (404) for a model that is not served here. Some load testers name it by its root."""
-    card = service.card
-    if name is not None and name not in (card.name, card.root):
-        raise not_found(f"this server has no such model; it serves {card.name!r}", "model", "model_not_found")
-
-
 async def refresh(service: RequestService, bodies: BodyBudget) -> None:
     metrics = service.metrics
     metrics.set_engine(service.engine.stats if service.engine.up else None)
-    metrics.set_pool(await service.segments.stats())
+    try:
+        metrics.set_pool(await service.segments.stats())
+    except OSError as error:  # no descriptor left now: the rest is worth more than a 500
+        log.error("the shared memory could not be looked at: %s", error.strerror)
     metrics.set_server(
         waiting=[("worker", service.workers.n_waiting), ("place", service.engine.n_waiting)],
         up=[("worker", service.workers.n_up), ("engine", int(service.engine.up))],

@@ -13,6 +13,7 @@ from server.requests.sampling import SamplingRequest
 from tokenization.chat.errors import shortened
 
 M = TypeVar("M", bound=BaseModel)
+Raw = bytes | bytearray  # a body as it came
 
 # What pydantic finds wrong, by its error's type, in our words; the names in braces are the error's own.
 WORDS: Mapping[str, str] = {
@@ -51,7 +52,7 @@ def require_json(content_type: str | None) -> None:
         raise invalid_request(f"the Content-Type must be application/json, {said}", code="unsupported_media_type")
 
 
-def parsed(raw: bytes) -> Any:
+def parsed(raw: Raw) -> Any:
     """The body's JSON. Raises Refusal."""
     try:
         return pydantic_core.from_json(raw, allow_inf_nan=False)
@@ -92,6 +93,4 @@ def _complaint(kind: str, message: str, loc: tuple[str | int, ...], prefix: str)
     param = param_of((prefix, *loc) if prefix else loc)
     if kind in SamplingRequest.model_fields:  # a complaint about two fields is filed under the one that it blames
         param = param_of((prefix, kind) if prefix else (kind,))
-    if kind == "extra_forbidden":
-        return invalid_request(f"{param}: there is no such parameter", param, "unknown_parameter")
     return invalid_request(f"{param}: {message}" if param else message, param or None)

@@ -9,7 +9,8 @@ from pydantic import ConfigDict
 
 from model.engine.messages import Token
 from server.http.answer_fields import legacy_logprobs, readable, total
-from server.http.bodies import parsed, validated
+from server.http.bodies import Raw, parsed, validated
+from server.http.json_slices import Rows
 from server.http.openai import StreamOptions, read_options
 from server.http.responses import data
 from server.http.vllm_fields import COMPLETION_FIELDS, refuse_unsupported
@@ -60,7 +61,7 @@ class TextRequest:
         return replace(self, requests=tuple(request.with_tally(tally) for request in self.requests))
 
 
-def read_completions(raw: bytes, request_id: str) -> TextRequest:
+def read_completions(raw: Raw, request_id: str) -> TextRequest:
     """The body of POST /v1/completions. Raises Refusal."""
     found = parsed(raw)
     if not isinstance(found, dict):
@@ -161,35 +162,35 @@ class TextSerializer:
         self._prompts: Sequence[Prepared] = ()
         self._scores: dict[int, tuple[Token, ...]] = {}  # by prompt: what its tokens got, from the second on
         self._lengths: dict[int, int] = {}  # by index of a begun choice: characters of its tokens so far
-        self._n_tokens = 0
+        self._n_tokens = 0  # of what a stream has brought
 
     def accepted(self, prompts: Sequence[Prepared]) -> None:
         """Called once, before anything is written: all prompts, in their order."""
         self._prompts = prompts
 
     def whole(self, prepared: Prepared, answers: Sequence[Delta]) -> dict[str, Any]:
-        choices = [self._choice(answer) for answer in answers]
-        return {**self._head, "choices": choices, "usage": self._usage()}
+        n_tokens = 0 if self._request.prompt_only else sum(len(answer.tokens) for answer in answers)
+        choices = Rows(lambda: (self._choice(answer) for answer in answers))
+        return {**self._head, "choices": choices, "usage": self._usage(n_tokens)}
 
     def event(self, prepared: Prepared, delta: Delta) -> bytes:
         begins = delta.index not in self._lengths  # told even without text: a client's clock stops at the first token
+        self._n_tokens += 0 if self._request.prompt_only else len(delta.tokens)
         if not (delta.text or delta.finish or begins or self._every_token):
-            self._n_tokens += len(delta.tokens)
             return b""
         chunk = {**self._head, "choices": [self._choice(delta)]}
         if self._asked.include_usage:
-            chunk["usage"] = self._usage() if self._asked.usage_so_far else None
+            chunk["usage"] = self._usage(self._n_tokens) if self._asked.usage_so_far else None
         return data(chunk)
 
     def closing(self, prepared: Prepared, n_tokens: int) -> bytes:
         if not self._asked.include_usage:
             return b""
-        return data({**self._head, "choices": [], "usage": self._usage()})
+        return data({**self._head, "choices": [], "usage": self._usage(self._n_tokens)})
 
     def _choice(self, delta: Delta) -> dict[str, Any]:
         """A whole answer, or what a delta adds to one; where echo is asked for, the prompt stands before the first."""
         text, tokens = ("", ()) if self._request.prompt_only else (delta.text, delta.tokens)
-        self._n_tokens += len(tokens)
         ids = self._ids(delta.index, tokens) if self._asked.token_ids else {}
         if self._request.echo and delta.index not in self._lengths:
             text = self._prompt_text(delta.index) + text
@@ -197,7 +198,7 @@ class TextSerializer:
         logprobs = self._logprobs_of(delta.index, tokens)
         return {"index": delta.index, "text": text, "logprobs": logprobs, "finish_reason": delta.finish, **ids}
 
-    def _logprobs_of(self, index: int, tokens: Sequence[Token]) -> dict[str, list[Any]] | None:
+    def _logprobs_of(self, index: int, tokens: Sequence[Token]) -> dict[str, Rows] | None:
         """Of what lengthens a choice, which has begun from here on."""
         offset = self._lengths.setdefault(index, 0)
         if not self._logprobs:
@@ -223,5 +224,5 @@ class TextSerializer:
         scores = self._scores.setdefault(prompt, delta.prompt)
         return (Token(id=int(self._prompts[prompt].input_ids[0])), *scores)
 
-    def _usage(self) -> dict[str, Any]:
-        return total(sum(len(prompt.input_ids) for prompt in self._prompts), self._n_tokens, {})
+    def _usage(self, n_tokens: int) -> dict[str, Any]:
+        return total(sum(len(prompt.input_ids) for prompt in self._prompts), n_tokens, {})

@@ -18,12 +18,16 @@ from tokenization.chat.errors import ChatError, shortened
 STATUS: Mapping[Kind, int] = {
     "invalid_request": 400,
     "unauthorized": 401,
+    "forbidden": 403,
     "not_found": 404,
+    "timed_out": 408,
     "body_too_large": 413,
+    "head_too_large": 431,
     "overloaded": 429,
     "internal": 500,
     "unavailable": 503,
 }
+MAX_MESSAGE, MAX_PARAM = 1000, 200  # characters; our own words are fewer, a client's own may be a body
 
 
 def status_of(error: Refusal) -> int:
@@ -66,6 +70,9 @@ def error_response(error: Refusal, request_id: str) -> ErrorResponse:
 def _body(
     status: int, message: str, request_id: str, *, param: str | None = None, code: str | None = None
 ) -> dict[str, Any]:
+    """The one place where an error is rendered: whatever a client's words made of it, it is short and printable."""
+    message = shortened(message, MAX_MESSAGE)
+    param = None if param is None else shortened(param, MAX_PARAM)
     if status >= 500:
         message = f"{message} (request {request_id})"
     kind = "rate_limit_error" if status == 429 else "invalid_request_error" if status < 500 else "server_error"
@@ -99,8 +106,8 @@ def install(app: FastAPI) -> None:
 
     async def on_http_error(request: Request, error: Exception) -> Response:
         assert isinstance(error, HTTPException)
-        path, status = request.scope["path"], error.status_code
-        texts = {404: f"no route {path!r} here", 405: f"{request.method} is not allowed on {path!r}"}
+        shown, status = shortened(request.scope["path"], MAX_PARAM), error.status_code
+        texts = {404: f"no route {shown!r} here", 405: f"{request.method} is not allowed on {shown!r}"}
         codes = {404: "route_not_found", 405: "method_not_allowed"}
         message = texts.get(status, str(error.detail))
         code = codes.get(status)

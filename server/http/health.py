@@ -18,6 +18,8 @@ def readiness(service: RequestService) -> tuple[dict[str, Any], Refusal | None]:
         error = unavailable("the engine is being started again", "engine_down")
     elif not workers.n_up:
         error = unavailable("the workers are being started again", "workers_down")
+    elif service.segments.gone:
+        error = unavailable("the shared memory was removed and cannot be made again now", "shm_gone")
     state = {
         "status": error.code if error else "ready",
         "engine": "up" if engine.up else "down",

@@ -4,7 +4,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from server.http.answer_fields import logprob_entries, usage
-from server.http.bodies import model_of, object_or_inputs, parsed, validated
+from server.http.bodies import Raw, model_of, object_or_inputs, parsed, validated
+from server.http.json_slices import Rows
 from server.http.responses import data
 from server.requests.answer import Delta, Finish
 from server.requests.answer_boxes import Grounded
@@ -23,23 +24,24 @@ class NativeParameters(SamplingRequest):
     draw_boxes: bool | None = None
 
 
-def read_native(raw: bytes, request_id: str) -> ChatRequest:
+def read_native(raw: Raw, request_id: str) -> ChatRequest:
     """The body of POST /chat: an object, or a bare list, which is its `inputs`. Raises Refusal, ChatError."""
     return native_chat(object_or_inputs(parsed(raw)), request_id)
 
 
 def native_chat(body: dict[str, Any], request_id: str) -> ChatRequest:
     """What /chat takes, as an object. Raises Refusal, ChatError."""
-    unknown = sorted(set(body) - {*KEYS, "parameters", "stream", "model"})
+    unknown = body.keys() - {*KEYS, "parameters", "stream", "model"}
     if unknown:
-        name = shortened(unknown[0])
+        name = shortened(min(unknown))
         raise invalid_request(f"{name!r} is not a field of a chat request", name, "unknown_field")
     stream = body.get("stream")
     if stream is not None and not isinstance(stream, bool):
         raise invalid_request("must be true or false", "stream")
     model = model_of(body)
-    parameters = body.get("parameters")
-    fields = validated(lambda: NativeParameters.model_validate({} if parameters is None else parameters), "parameters")
+    parameters = {} if body.get("parameters") is None else body["parameters"]
+    _refuse_unknown(parameters)
+    fields = validated(lambda: NativeParameters.model_validate(parameters), "parameters")
     chat = chat_from_native({key: body[key] for key in KEYS if key in body})
     return ChatRequest(
         id=request_id,
@@ -51,6 +53,14 @@ def native_chat(body: dict[str, Any], request_id: str) -> ChatRequest:
         include_usage=True,
         grounding="drawn" if fields.draw_boxes else "boxes",
     )
+
+
+def _refuse_unknown(parameters: Any) -> None:
+    """The first one by name; pydantic would make a complaint of each before one is told."""
+    unknown = set(parameters if isinstance(parameters, dict) else ()) - NativeParameters.model_fields.keys()
+    if unknown:
+        param = f"parameters.{shortened(min(unknown))}"
+        raise invalid_request(f"{param}: there is no such parameter", param, "unknown_parameter")
 
 
 class NativeSerializer:
@@ -70,10 +80,10 @@ class NativeSerializer:
 
     def whole(self, prepared: Prepared, answers: Sequence[Delta]) -> dict[str, Any]:
         counts = usage(prepared, sum(len(answer.tokens) for answer in answers))
-        bodies = [self._body(whole) for whole in answers]
         if not self._several:
-            return {"id": self._id, **bodies[0], "usage": counts}
-        return {"id": self._id, "answers": [{"index": i, **body} for i, body in enumerate(bodies)], "usage": counts}
+            return {"id": self._id, **self._body(answers[0]), "usage": counts}
+        bodies = Rows(lambda: ({"index": i, **self._body(whole)} for i, whole in enumerate(answers)))
+        return {"id": self._id, "answers": bodies, "usage": counts}
 
     def _body(self, whole: Delta) -> dict[str, Any]:
         body: dict[str, Any] = {"text": whole.text, "finish_reason": whole.finish}

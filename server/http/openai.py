@@ -8,7 +8,8 @@ import msgspec
 from pydantic import BaseModel, ConfigDict, Field
 
 from server.http.answer_fields import logprob_entries, prompt_ids, usage
-from server.http.bodies import parsed, validated
+from server.http.bodies import Raw, parsed, validated
+from server.http.json_slices import Rows
 from server.http.responses import data
 from server.http.vllm_fields import refuse_unsupported
 from server.requests.answer import Delta
@@ -55,7 +56,7 @@ class CompletionBody(SamplingRequest):
         return self.max_completion_tokens or self.max_tokens
 
 
-def read_openai(raw: bytes, request_id: str) -> ChatRequest:
+def read_openai(raw: Raw, request_id: str) -> ChatRequest:
     """The body of POST /v1/chat/completions. Raises Refusal and ChatError."""
     found = parsed(raw)
     if not isinstance(found, dict):
@@ -106,7 +107,7 @@ class CompletionSerializer:
         self._n_tokens: dict[int, int] = {}  # by answer: how many were written
 
     def whole(self, prepared: Prepared, answers: Sequence[Delta]) -> dict[str, Any]:
-        choices = [self._choice(index, whole) for index, whole in enumerate(answers)]
+        choices = Rows(lambda: (self._choice(index, whole) for index, whole in enumerate(answers)))
         counts = usage(prepared, sum(len(answer.tokens) for answer in answers))
         return {**self._head, "object": "chat.completion", "choices": choices, "usage": counts} | self._ids_of(prepared)
 

@@ -6,14 +6,14 @@ import time
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from typing import Any, Protocol, TypeVar
 
-import msgspec
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from server.http.errors import body_of, code_of, error_response
+from server.http.json_slices import SlicedJson, encoded, written
 from server.logs.access import tell_error
 from server.requests.admission import stopping
-from server.requests.answer import Delta, Emit, answers_of
+from server.requests.answer import Delta, Emit, Whole
 from server.requests.refusal import Refusal, internal
 from tokenization.messages import Prepared
 
@@ -49,7 +49,7 @@ class Serializer(Protocol):
 
 
 def data(value: Any) -> bytes:
-    return b"data: " + msgspec.json.encode(value) + b"\n\n"
+    return b"data: " + encoded(value) + b"\n\n"
 
 
 async def run_while_connected(
@@ -152,25 +152,35 @@ class EventStream(Response):
 async def whole_answer(
     run: Callable[[Emit], Coroutine[Any, Any, None]], serializer: Serializer, receive: Receive
 ) -> Response:
-    said: list[tuple[Prepared, Delta]] = []
+    """All that `run` emits, as one JSON object. Raises Refusal."""
+    answered: Prepared | None = None
+    answers: dict[int, Whole] = {}
 
     async def emit(prepared: Prepared, delta: Delta) -> None:
-        said.append((prepared, delta))
+        nonlocal answered
+        answered = answered or prepared
+        answers.setdefault(delta.index, Whole()).add(delta)
 
-    def write(_: None) -> dict[str, Any]:
-        return serializer.whole(said[0][0], answers_of([delta for _, delta in said]))
+    async def work() -> dict[str, Any]:
+        await run(emit)
+        assert answered is not None, "what ends without an error has been answered"
+        return serializer.whole(answered, [answers[index].delta() for index in sorted(answers)])
 
-    return await json_result(run(emit), write, receive)
+    return await json_result(work, receive)
 
 
-async def json_result(work: Coroutine[Any, Any, T], write: Callable[[T], Any], receive: Receive) -> Response:
-    """What `work` gives, as `write` puts it into JSON. Raises Refusal."""
+async def json_result(work: Callable[[], Coroutine[Any, Any, Any]], receive: Receive) -> Response:
+    """The JSON of what `work` gives. Raises Refusal."""
+
+    async def slices() -> list[bytes]:
+        return await written(await work())
+
     try:
-        result = await run_while_connected(work, receive)
+        return SlicedJson(await run_while_connected(slices(), receive))
     except ClientGone:
         return Response(status_code=499)  # nobody reads it
-    return json_response(write(result))
 
 
 def json_response(value: Any) -> Response:
-    return Response(msgspec.json.encode(value), media_type="application/json")
+    """Of a short value."""
+    return Response(encoded(value), media_type="application/json")

@@ -4,8 +4,9 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from server.http.answer_fields import readable, reduced_json
-from server.http.bodies import model_of, object_or_inputs, parsed
+from server.http.bodies import Raw, model_of, object_or_inputs, parsed
 from server.http.completions import token_ids
+from server.http.json_slices import Rows
 from server.http.native import native_chat
 from server.http.vllm_fields import COMPLETION_FIELDS, refuse_unsupported
 from server.metrics import Tally
@@ -52,7 +53,7 @@ class IdsRequest:
         return self  # no model reads them
 
 
-def read_tokenize(raw: bytes, request_id: str) -> CountRequest:
+def read_tokenize(raw: Raw, request_id: str) -> CountRequest:
     """The body of POST /tokenize: `messages`, `prompt`, or what /chat takes. Raises Refusal, ChatError."""
     body = object_or_inputs(parsed(raw))
     if "messages" not in body and "prompt" not in body:
@@ -92,18 +93,17 @@ def token_counts(prepared: Prepared, max_model_len: int, tokenizer: Tokenizer | 
         for item in prepared.media
     ]
     ids = prepared.input_ids.tolist()
-    strings = None if tokenizer is None else [readable(token_id, tokenizer) for token_id in ids]
     return {
         "ids": ids,
         "count": len(ids),
         "media": media,
         "max_model_len": max_model_len,
         "tokens": ids,
-        "token_strs": strings,
+        "token_strs": None if tokenizer is None else Rows(lambda: (readable(i, tokenizer) for i in ids)),
     }
 
 
-def read_detokenize(raw: bytes, request_id: str) -> IdsRequest:
+def read_detokenize(raw: Raw, request_id: str) -> IdsRequest:
     """The body of POST /detokenize. Raises Refusal."""
     body = parsed(raw)
     if not isinstance(body, dict):

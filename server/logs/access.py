@@ -22,6 +22,7 @@ RECEIVED = "received"  # in the state of a request's scope: when its first byte 
 UNKNOWN = "unknown"  # the route of a path that none has
 # Asked every few seconds by those who watch a server.
 QUIET = frozenset({"/health", "/health/live", "/health/ready", "/ping", "/metrics", "/version", "/load"})
+CLIENTS = frozenset({"unread", "unread_full", "head_too_large", "body_timeout"})  # cut off for what the client did
 EXPECTED = frozenset({"loading", "stopping"})  # a probe's errors of every start and every end
 METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
 ADDRESS = re.compile(r"[0-9A-Fa-f:.]{2,45}")
@@ -43,9 +44,9 @@ class Exchange:
     @property
     def level(self) -> int:
         unanswered = self.status < 400 or self.status == CLIENT_LEFT
-        if self.status >= 500 or (self.error is not None and unanswered):
+        if self.status >= 500 or (self.error is not None and unanswered and self.error not in CLIENTS):
             return logging.ERROR
-        return logging.INFO if unanswered else logging.WARNING
+        return logging.INFO if unanswered and self.error is None else logging.WARNING
 
     @property
     def left(self) -> bool:

@@ -1,6 +1,8 @@
 """What a process of ours logs to stderr: the same lines from the server, its workers and its engine."""
 
+import asyncio
 import logging
+import os
 import sys
 from typing import TextIO
 
@@ -42,7 +44,26 @@ def set_up(config: LogConfig, process: str) -> None:
     logging.getLogger(ACCESS).setLevel(logging.NOTSET if config.access else max(logging.WARNING, log.level))
     # What it warns of names no client and comes as often as a client likes: server/http/protocol.py says it instead.
     logging.getLogger("uvicorn").setLevel(logging.ERROR)
+    logging.getLogger("uvicorn.error").addFilter(not_cut_off)
     logging.captureWarnings(True)
+
+
+def not_cut_off(record: logging.LogRecord) -> bool:
+    """False for the trace of a request that the server's end cuts off: its access line says that."""
+    return not (record.exc_info and isinstance(record.exc_info[1], asyncio.CancelledError))
+
+
+def tell(text: str) -> None:
+    """Print for whoever started the server. A stdout that is closed or full costs a line of the log, and nothing else.
+
+    What is printed after that is left out, also what Python itself would write at its end.
+    """
+    try:
+        print(text, flush=True)
+    except OSError as error:
+        log.warning("stdout takes nothing any more (%s): what is printed there is left out", error.strerror)
+        with open(os.devnull, "wb") as nowhere:
+            os.dup2(nowhere.fileno(), sys.stdout.fileno())
 
 
 def complain(error: object, config: LogConfig) -> None:

@@ -47,11 +47,15 @@ class Admission:
         self.draining = True
         if self._tasks:
             await asyncio.wait(set(self._tasks), timeout=seconds)
+        await self.end()
+
+    async def end(self, seconds: float | None = None) -> None:
+        """End those inside, and give them `seconds` to let go of what they have, or as long as it takes."""
         left = set(self._tasks)
         for task in left:
             task.cancel()
         if left:
-            await asyncio.wait(left)
+            await asyncio.wait(left, timeout=seconds)
 
 
 def stopping() -> Refusal:

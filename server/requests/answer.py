@@ -27,22 +27,26 @@ class Delta:
     cut: bool = False  # a stop string ended it: the engine does not know
 
 
-def joined(deltas: Sequence[Delta]) -> Delta:
-    """The whole answer that these lengthened, one after the other."""
-    return replace(
-        deltas[-1],
-        prompt=deltas[0].prompt,
-        text="".join(delta.text for delta in deltas),
-        tokens=tuple(token for delta in deltas for token in delta.tokens),
-    )
+class Whole:
+    """An answer that is given in one piece; keeps no more of each delta than its text and its tokens."""
 
+    def __init__(self) -> None:
+        self._texts: list[str] = []
+        self._tokens: list[Token] = []
+        self._prompt: tuple[Token, ...] = ()
+        self._last: Delta | None = None
 
-def answers_of(deltas: Sequence[Delta]) -> list[Delta]:
-    """Each answer of a chat whole, in order of its index."""
-    found: dict[int, list[Delta]] = {}
-    for delta in deltas:
-        found.setdefault(delta.index, []).append(delta)
-    return [joined(found[index]) for index in sorted(found)]
+    def add(self, delta: Delta) -> None:
+        """The next one, in their order."""
+        self._texts.append(delta.text)
+        self._tokens += delta.tokens
+        self._prompt = self._prompt or delta.prompt
+        self._last = delta
+
+    def delta(self) -> Delta:
+        """All of them as one."""
+        assert self._last is not None, "an answer has at least one delta"
+        return replace(self._last, prompt=self._prompt, text="".join(self._texts), tokens=tuple(self._tokens))
 
 
 # Where the deltas of one request go, each with the prompt that it answers.

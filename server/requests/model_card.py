@@ -21,7 +21,7 @@ log = logging.getLogger("pixelferry")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelCard:
     name: str
-    root: str  # the checkpoint's directory; load testers read their tokenizer there
+    root: str  # the checkpoint's directory, where load testers read their tokenizer; or the name, where that is hidden
     family: str
     created: int  # seconds since 1970
     tokenizer: Tokenizer
@@ -29,6 +29,7 @@ class ModelCard:
     modalities: frozenset[Kind]
     max_model_len: int  # as asked for; the engine's cache may allow less
     max_n: int  # answers to one chat
+    max_logprobs: int  # that all answers to one body may list
     largest: tuple[LargestItem, ...] = ()  # one for each modality
     pixels: PixelBounds | None = None  # the checkpoint's own; the settings may lower them
     pads: Mapping[Kind, int] = field(default_factory=dict)  # the id of each token of a medium in a prompt
@@ -54,6 +55,7 @@ def read_model_card(config: ServeConfig) -> ModelCard:
         defaults=replace(defaults, eos_ids=eos_ids or tokenizers_end(checkpoint, processor.tokenizer)),
         modalities=processor.modalities,
         max_n=config.http.max_n,
+        max_logprobs=config.http.max_answer_logprobs,
         max_model_len=length,
         largest=tuple(
             LargestItem(kind=found.kind, grid=found.grid, n_tokens=found.n_pads, fixed=found.fixed)

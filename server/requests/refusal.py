@@ -6,8 +6,9 @@ from typing import Literal
 from tokenization.chat.errors import shortened
 
 Kind = Literal[
-    "invalid_request", "unauthorized", "not_found", "body_too_large", "overloaded", "unavailable", "internal"
-]
+    "invalid_request", "unauthorized", "forbidden", "not_found", "timed_out", "body_too_large", "head_too_large",
+    "overloaded", "unavailable", "internal",
+]  # fmt: skip
 
 
 class Refusal(Exception):
@@ -41,6 +42,11 @@ def unauthorized(message: str) -> Refusal:
     return Refusal("unauthorized", message, code="invalid_api_key")
 
 
+def forbidden(message: str, code: str) -> Refusal:
+    """Whoever asks, and with whatever key, is not answered in this way."""
+    return Refusal("forbidden", message, code=code)
+
+
 def not_found(message: str, param: str | None = None, code: str | None = None) -> Refusal:
     return Refusal("not_found", message, param=param, code=code)
 
@@ -49,6 +55,17 @@ def body_too_large(limit: int) -> Refusal:
     """The body has more than `limit` bytes."""
     message = f"the request body is larger than this server's limit of {limit} bytes"
     return Refusal("body_too_large", message, code="body_too_large")
+
+
+def head_too_large(limit: int) -> Refusal:
+    """The request line and headers have more than `limit` bytes."""
+    message = f"the head of the request is larger than this server's limit of {limit} bytes"
+    return Refusal("head_too_large", message, code="head_too_large")
+
+
+def timed_out(message: str, code: str) -> Refusal:
+    """The client sent its request too slowly."""
+    return Refusal("timed_out", message, code=code)
 
 
 def overloaded(message: str, code: str, retry_after: float = 1.0) -> Refusal:

@@ -48,12 +48,14 @@ class SamplingRequest(BaseModel):
     frequency_penalty: Penalty = 0.0
     repetition_penalty: Annotated[float, Field(ge=0.1, le=10)] | None = None
     logit_bias: Any = ()  # tuple[tuple[int, float], ...]
-    allowed_token_ids: Annotated[list[TokenId], Field(min_length=1, max_length=MAX_ALLOWED)] | None = None
+    allowed_token_ids: Annotated[list[TokenId], Field(fail_fast=True, min_length=1, max_length=MAX_ALLOWED)] | None = (
+        None
+    )
     bad_words: Any = ()  # tuple[str, ...]
     seed: Annotated[int, Field(ge=-(1 << 63), le=(1 << 63) - 1)] | None = None
     n: Annotated[int, Field(ge=1, le=INT32_MAX)] = 1
     stop: Any = ()  # tuple[str, ...]
-    stop_token_ids: Annotated[list[TokenId], Field(max_length=MAX_STOP_IDS)] = []
+    stop_token_ids: Annotated[list[TokenId], Field(fail_fast=True, max_length=MAX_STOP_IDS)] = []
     include_stop_str_in_output: bool = False
     skip_special_tokens: bool = True
     ignore_eos: bool = False

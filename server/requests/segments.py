@@ -1,17 +1,21 @@
 """The pool's face on the event loop: every call in one thread, in the order of the calls."""
 
 import asyncio
+import logging
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import TypeVar
 
 from server.children.background import Background
-from server.requests.refusal import Refusal, invalid_request, overloaded
-from shm import NeverFits, Pool, PoolFull, PoolStats
+from server.requests.refusal import Refusal, invalid_request, overloaded, unavailable
+from shm import NeverFits, OwnerError, Pool, PoolFull, PoolStats
 from tokenization.messages import Measured
+
+log = logging.getLogger("pixelferry")
 
 T = TypeVar("T")
 TOO_LARGE = "media_too_large"
+LOST = "media_unavailable"
 
 
 class Segments:
@@ -25,6 +29,7 @@ class Segments:
         self._pool = pool
         self._background = background
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="segments")
+        self.gone = False  # the directory was removed, or is not private any more, and cannot be made again now
 
     @property
     def capacity(self) -> int:
@@ -32,9 +37,25 @@ class Segments:
         return self._pool.capacity
 
     async def lease(self, request_id: str, nbytes: Sequence[int]) -> tuple[str, ...]:
-        """Names for that many bytes each. Raises shm.pool's PoolFull and NeverFits."""
+        """Names for that many bytes each. Raises shm.pool's PoolFull and NeverFits, and OwnerError while it is gone."""
         # Shielded: a cancelled caller must not cancel a call that retire() relies on having run or not begun.
-        return await asyncio.shield(self._submit(lambda: self._pool.lease(request_id, nbytes)))
+        names = await asyncio.shield(self._submit(lambda: self._pool.lease(request_id, nbytes)))
+        if self.gone:
+            await self.look_after()
+        return names
+
+    async def look_after(self) -> None:
+        """See that the shared memory is there, and whether that is so."""
+        try:
+            await self._submit(self._pool.keep_place)
+        except OwnerError as error:
+            if not self.gone:
+                log.error("shared memory cannot be used, so that pictures, videos and sounds are refused: %s", error)
+            self.gone = True
+        else:
+            if self.gone:
+                log.info("shared memory can be used again")
+            self.gone = False
 
     def give_back(self, request_id: str, names: Sequence[str]) -> None:
         """A reader has its copy of these."""
@@ -79,13 +100,20 @@ def check_media_tokens(measured: Measured, limit: int) -> None:
     raise invalid_request(message, measured.params[largest], TOO_LARGE)
 
 
-def without_room(error: PoolFull | NeverFits, measured: Measured) -> Refusal:
+def without_room(error: PoolFull | NeverFits | OwnerError, measured: Measured) -> Refusal:
     """What the client is told of media for which the pool has no room: now, or ever."""
+    if isinstance(error, OwnerError):
+        return unavailable("this server has no shared memory for media now", "shm_gone", retry_after=10)
     if isinstance(error, PoolFull):
         message = "shared memory is full of other requests' media"
         return overloaded(message, "memory_full", error.retry_after)
     message = "the media of this request need more shared memory than this server has; this is the largest"
     return invalid_request(message, measured.params[_largest(measured.nbytes)], TOO_LARGE)
+
+
+def media_lost() -> Refusal:
+    """Somebody removed them from outside. The same request can be answered: nothing is wrong with it."""
+    return unavailable("the media of this request were lost before the model read them", LOST, retry_after=1)
 
 
 def _largest(sizes: Sequence[int]) -> int:

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from model.engine.messages import Generate
 from server.children.background import Background
 from server.children.engine_client import EngineClient, EngineDied, EngineFailed, Stream
+from server.children.gate import NobodyUp
 from server.children.worker_pool import Job, WorkerDied, WorkerPool, WorkerSlot
 from server.metrics import Metrics, Stopwatch
 from server.requests.admission import Admission
@@ -20,10 +21,11 @@ from server.requests.model_card import ModelCard
 from server.requests.prompts import check_ids
 from server.requests.refusal import Refusal, internal, invalid_request, listed, unavailable
 from server.requests.request import ChatRequest
-from server.requests.segments import Segments, check_media_tokens, without_room
-from shm import NeverFits, PoolFull
+from server.requests.segments import LOST, Segments, check_media_tokens, media_lost, without_room
+from server.requests.sizes import check_pieces, room_for
+from shm import NeverFits, OwnerError, PoolFull
 from tokenization.chat.grounding import Box
-from tokenization.chat.parts import Prompt, RawPrompt
+from tokenization.chat.parts import RawPrompt
 from tokenization.messages import Drawn, Encode, Measured, Prepared, PrepareFailed, Room
 from tokenization.pads import text_only
 
@@ -84,7 +86,7 @@ class RequestService:
         try:
             with self.admission.enter():
                 prepared = await self._prepare(request, resources)
-                room = self._room(request, prepared)
+                room = room_for(len(prepared.input_ids), self.max_model_len, request.chat_param)
                 if accept is not None:
                     await accept(prepared)
                 watch.prompt(prepared)
@@ -105,7 +107,7 @@ class RequestService:
 
     async def count(self, request: ChatRequest) -> Prepared:
         """The ids of a prompt: nothing is leased, or decoded but sounds and a frame of each video. Raises Refusal."""
-        self._check_media(request.chat)
+        self._check_chat(request)
         resources = RequestResources()
         try:
             with self.admission.enter():
@@ -116,15 +118,18 @@ class RequestService:
     # ---- what can be known without opening anything
 
     def _check(self, request: ChatRequest) -> None:
-        self._check_media(request.chat)
+        self._check_chat(request)
         check_ids(request.chat, self.engine.info, request.chat_param)
         self._check_parameters(request)
         if request.grounding == "drawn" and not self.card.supports_grounding:
             message = "this model's answers hold no boxes"
             raise invalid_request(message, "parameters.draw_boxes", "unsupported_parameter")
 
-    def _check_media(self, chat: Prompt) -> None:
-        for medium in chat.media:  # how many may be is for the worker to say: a model's window may drop some
+    def _check_chat(self, request: ChatRequest) -> None:
+        check_pieces(request.chat, request.chat_param, self.max_model_len)
+        if isinstance(request.chat, RawPrompt) and request.chat.ids is not None:
+            room_for(len(request.chat.ids), self.max_model_len, request.chat_param)
+        for medium in request.chat.media:  # how many may be is for the worker to say: a model's window may drop some
             if medium.kind not in self.card.modalities:
                 taken = ", ".join(["text", *sorted(self.card.modalities)])
                 message = f"this model does not take {medium.kind} (it takes {taken})"
@@ -158,6 +163,8 @@ class RequestService:
                 slot, job = await self._begin(request, count_only)
                 resources.jobs.append((slot, job))
                 return await self._converse(slot, job, request, resources)
+            except NobodyUp:
+                raise unavailable("no worker came up in time", "workers_down", retry_after=10) from None
             except WorkerDied:
                 log.warning("%s: its worker ended", request.id)
                 if resources.leased:  # the writer is reaped, so its leases can be lent again at once
@@ -191,6 +198,8 @@ class RequestService:
                     if failed.kind == "bad_request":
                         raise invalid_request(failed.message, failed.param or request.chat_param, failed.code)
                     log.error("%s: a worker failed: %s", job.request_id, failed.message)
+                    if failed.code == LOST:
+                        raise media_lost()
                     raise internal("the request could not be prepared")
 
     async def _lease(self, request_id: str, measured: Measured, resources: RequestResources) -> tuple[str, ...]:
@@ -205,15 +214,11 @@ class RequestService:
         resources.leased = True
         try:
             return await self.segments.lease(request_id, measured.nbytes)
+        except OwnerError as error:
+            await self.segments.look_after()
+            raise without_room(error, measured) from None
         except (PoolFull, NeverFits) as error:
             raise without_room(error, measured) from None
-
-    def _room(self, request: ChatRequest, prepared: Prepared) -> int:
-        n, limit = len(prepared.input_ids), self.max_model_len
-        if n >= limit:
-            message = f"the prompt has {n} tokens; with at least one token of answer this server takes {limit}"
-            raise invalid_request(message, request.chat_param, "context_length_exceeded")
-        return limit - n
 
     async def _generate(
         self, request: ChatRequest, generate: Generate, resources: RequestResources, emit: Emit, watch: Stopwatch
@@ -237,6 +242,8 @@ class RequestService:
                             self.engine.drop(stream, delta.index)
                     await emit(generate.prepared, delta)
                     watch.delivered()
+        except NobodyUp:
+            raise unavailable("the engine did not come up in time", "engine_down", retry_after=10) from None
         except EngineDied:
             raise unavailable("the engine ended while it answered this request", "engine_died") from None
         except EngineFailed as error:
@@ -244,7 +251,9 @@ class RequestService:
                 message = "no token is left that may be drawn: allowed_token_ids and the other rules exclude each other"
                 raise invalid_request(message, request.parameter("allowed_token_ids")) from None
             log.error("%s: the engine failed: %s", request.id, error)
-            raise internal(failure_text(error), error.code or "internal") from None
+            if error.code == LOST:
+                raise media_lost() from None
+            raise internal("the engine could not answer this request") from None
 
     async def _draw(self, request: ChatRequest, resources: RequestResources, boxes: tuple[Box, ...]) -> Drawn:
         """The picture with its boxes, by a worker. What cannot be drawn is a note: the answer itself is good."""
@@ -252,7 +261,7 @@ class RequestService:
             slot, job = await self.workers.draw(drawing_of(request.id, request.chat, boxes))
             resources.jobs.append((slot, job))
             drawn = await job.next()
-        except WorkerDied:
+        except (NobodyUp, WorkerDied):
             return not_drawn(request.id, None)
         return drawn if isinstance(drawn, Drawn) else not_drawn(request.id, drawn)
 
@@ -282,10 +291,3 @@ class RequestService:
         if self.engine.crash_looping or self.workers.crash_looping:
             return unavailable("a process that this server needs fails again and again", "broken", retry_after=10)
         return None
-
-
-def failure_text(error: EngineFailed) -> str:
-    """What the client is told; the engine's own words stay in the log."""
-    if error.code == "media_unavailable":
-        return "the media of this request were lost before the model read them"
-    return "the engine could not answer this request"

@@ -203,13 +203,16 @@ def sample(setting: Setting, directory: Path) -> tuple[str, Any]:
         return str(number), number * setting.scale
     if setting.kind in ("text", "prefix"):
         return "/else", "/else"
-    if setting.kind == "secrets":
-        return "sk-1", (hashlib.sha256(b"sk-1").digest(),)
+    written: dict[str, tuple[str, Any]] = {
+        "secrets": ("sk-1", (hashlib.sha256(b"sk-1").digest(),)),
+        "origins": ("https://a.example, http://localhost:3000", ("https://a.example", "http://localhost:3000")),
+        "hosts": ("LLM.example.com", ("llm.example.com",)),
+    }
+    if setting.kind in written:
+        return written[setting.kind]
     if setting.kind == "file":
         directory = directory / "file"
         directory.touch()
-    if setting.kind == "origins":
-        return "https://a.example, http://localhost:3000", ("https://a.example", "http://localhost:3000")
     if setting.kind == "switch":
         return str(not setting.default).lower(), not setting.default
     return str(directory), (directory,) if setting.kind == "paths" else directory
@@ -217,21 +220,6 @@ def sample(setting: Setting, directory: Path) -> tuple[str, Any]:
 
 def no_form(setting: Setting) -> str:
     return "--no-" + setting.flag.removeprefix("--")
-
-
-def test_a_switch_is_written_in_three_ways(tmp_path: Path) -> None:
-    profile = tmp_path / "own.toml"
-    profile.write_text("access_log = false\n")
-    off: list[tuple[list[str], dict[str, str]]] = [
-        (["--no-access-log"], {}), ([], {"PIXELFERRY_ACCESS_LOG": "false"}), (["--profile", str(profile)], {}),
-    ]  # fmt: skip
-    assert [load_config(flags, env).log.access for flags, env in off] == [False] * 3
-    assert load_config(["--profile", str(profile), "--access-log"], {}).log.access
-    with pytest.raises(SettingsError, match="PIXELFERRY_ACCESS_LOG: expected true or false, got '0'"):
-        load_config([], {"PIXELFERRY_ACCESS_LOG": "0"})
-    profile.write_text("access_log = 0\n")
-    with pytest.raises(SettingsError, match="access_log: expected true or false, got 0"):
-        load_config(["--profile", str(profile)], {})
 
 
 @pytest.mark.parametrize("setting", SETTINGS, ids=lambda setting: setting.name)

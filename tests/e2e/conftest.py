@@ -11,6 +11,7 @@ from tests.e2e.running import RunningServer, running
 from tests.tiny.qwen2_5_omni import write_qwen2_5_omni
 from tests.tiny.qwen2_vl import write_qwen2_vl
 
+NAME = "llm.example.com"  # of the server, as deploy/nginx.conf has it
 Start = Callable[..., AbstractContextManager[RunningServer]]
 
 
@@ -23,7 +24,7 @@ def tiny_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="session")
 def server(tiny_model: Path, shm_root: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningServer]:
     """Shared: a test that uses it must not kill anything."""
-    with running(tiny_model, shm_root, tmp_path_factory.mktemp("server")) as server:
+    with running(tiny_model, shm_root, tmp_path_factory.mktemp("server"), "--allowed-host", NAME) as server:
         yield server
 
 
@@ -72,10 +73,12 @@ def start(tiny_model: Path, shm_root: Path, tmp_path_factory: pytest.TempPathFac
     """start(*flags) -> a server with a root of its own, of which nothing must be left in the end."""
 
     @contextmanager
-    def start(*flags: str, root: Path | None = None, wait: bool = True) -> Iterator[RunningServer]:
+    def start(
+        *flags: str, root: Path | None = None, wait: bool = True, open_files: int | None = None
+    ) -> Iterator[RunningServer]:
         logs = tmp_path_factory.mktemp("own")
         own = root or shm_root.with_name(f"{shm_root.name}-{logs.name}")
-        with running(tiny_model, own, logs, *flags, wait=wait) as server:
+        with running(tiny_model, own, logs, *flags, wait=wait, open_files=open_files) as server:
             yield server
         assert not own.exists(), f"left: {sorted(path.name for path in own.iterdir())}"
 

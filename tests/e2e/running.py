@@ -139,11 +139,18 @@ class RunningServer:
 
 
 @contextmanager
-def running(model: Path, root: Path, logs: Path, *flags: str, wait: bool = True) -> Iterator[RunningServer]:
-    """A server on a free port, ended by SIGTERM (by SIGKILL where that does not help) after the block."""
+def running(
+    model: Path, root: Path, logs: Path, *flags: str, wait: bool = True, open_files: int | None = None
+) -> Iterator[RunningServer]:
+    """A server on a free port, ended by SIGTERM (by SIGKILL where that does not help) after the block.
+
+    open_files: its hard limit of those.
+    """
     logs.mkdir(parents=True, exist_ok=True)
     out, err = logs / "out.txt", logs / "err.txt"
     command = [sys.executable, "-m", "server", "serve", "--model", str(model), "--shm-root", str(root)]
+    if open_files is not None:
+        command = ["sh", "-c", f'ulimit -n {open_files}; exec "$@"', "sh", *command]
     with out.open("wb") as out_file, err.open("wb") as err_file:
         process = subprocess.Popen([*command, *SMALL, *flags], cwd=REPO, stdout=out_file, stderr=err_file)
     server = RunningServer(process, root, out, err)

@@ -108,7 +108,7 @@ def test_the_answer_comes_before_the_body(secure: RunningServer, files: Path) ->
     context = ssl.create_default_context(cafile=files / "cert.pem")
     with context.wrap_socket(socket.create_connection((host, int(port)), 10), server_hostname="localhost") as sock:
         sock.sendall(
-            b"POST /chat HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: 50000000\r\n"
+            b"POST /chat HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: 50000000\r\n"
             b"Expect: 100-continue\r\n\r\n"
         )
         assert sock.recv(4096).startswith(b"HTTP/1.1 401 ")

@@ -1,12 +1,17 @@
 """Clients that leave, memory that is full or gone, and servers that are told to end."""
 
+import json
 import os
+import re
 import signal
+import socket
 import subprocess
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import httpx
 import pytest
@@ -17,6 +22,7 @@ from tests.e2e.running import NAME, RunningServer, data_url, is_gone, picture, u
 from tests.e2e.test_logs import ID, found
 
 Servers = Iterator[RunningServer]
+ERROR = re.compile(r" error=(\w+)")
 
 
 @pytest.fixture(scope="module")
@@ -154,7 +160,7 @@ def test_a_segment_deleted_before_prefill_fails_its_request_alone(start: Start) 
         (server.root / segments[0]).unlink()
         os.kill(server.children("engine")[0], signal.SIGKILL)  # ends the long stream
         stream.ended()
-        assert answer.result().status_code == 500
+        assert answer.result().status_code == 503
         error = answer.result().json()["error"]
         assert error["code"] == "media_unavailable" and segments[0] not in answer.result().text
         assert other.result().status_code == 200
@@ -209,9 +215,10 @@ def test_a_drain_that_runs_out_of_time_tells_the_client_and_the_log(start: Start
     assert all(request_id in "\n".join(lines) for request_id in ids)
 
 
-def test_a_second_signal_ends_a_drain_and_the_log_says_whom_it_cut(start: Start) -> None:
-    with start("--drain-seconds", "60") as server:
-        streams = [LongStream(server, {"image": SMALL}), LongStream(server), LongStream(server)]
+def test_a_second_signal_ends_a_drain_and_tells_whom_it_can(start: Start) -> None:
+    """Who reads has an error event. Who does not is cut off: the log says so, without a trace."""
+    with start("--drain-seconds", "60") as server, unread_stream(server):
+        streams = [LongStream(server, {"image": SMALL}), LongStream(server)]
         children = server.children("worker") + server.children("engine")
         os.kill(server.pid, signal.SIGTERM)
         until("it drains", lambda: server.ready() == 503)
@@ -219,9 +226,23 @@ def test_a_second_signal_ends_a_drain_and_the_log_says_whom_it_cut(start: Start)
         os.kill(server.pid, signal.SIGTERM)
         assert server.process.wait(5) == 0
         assert all(map(is_gone, children)) and not server.root.exists()
-        assert [stream.ended()[-1].get("finish_reason") for stream in streams] == [None] * 3
-        lines = [line for line in server.err.splitlines() if "error=cut_off" in line]
-        assert len(lines) == 3 and all(" ERROR " in line and "POST /chat 200 " in line for line in lines)
+        assert [stream.ended()[-1]["error"]["code"] for stream in streams] == ["stopping"] * 2
+    lines = [line for line in server.err.splitlines() if "POST /chat 200 " in line]
+    assert sorted(found(ERROR, line) for line in lines) == ["cut_off", "stopping", "stopping"]
+    assert all(" ERROR " in line for line in lines) and "Traceback" not in server.err
+
+
+@contextmanager
+def unread_stream(server: RunningServer) -> Iterator[None]:
+    """A client that asks for a long answer and reads nothing of it, until the server waits for it."""
+    body = json.dumps(chat_body(stream=True) | {"parameters": {**LONG, "n": 8, "logprobs": True, "top_logprobs": 20}})
+    head = f"POST /chat HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\nContent-Length: {len(body)}"
+    with socket.socket() as sock:
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 2048)
+        sock.connect((urlsplit(server.url).hostname, urlsplit(server.url).port))
+        sock.sendall(f"{head}\r\n\r\n{body}".encode())
+        until("it answers", lambda: server.metric("iteration_tokens_sum") > 2500, 30)
+        yield
 
 
 def test_a_signal_while_the_model_loads_ends_the_server(start: Start) -> None:

@@ -14,6 +14,7 @@ import httpx
 import pytest
 
 from tests.certificates import write_certificate
+from tests.e2e.conftest import NAME
 from tests.e2e.running import REPO, RunningServer, data_url, picture, until
 
 CONFIG = REPO / "deploy" / "nginx.conf"
@@ -68,7 +69,8 @@ def proxy(server: RunningServer, tmp_path_factory: pytest.TempPathFactory) -> It
     process = subprocess.Popen([str(NGINX), "-p", at, "-c", at / "nginx.conf", "-e", at / "error.log"])
     context = ssl.create_default_context(cafile=cert)
     try:
-        with httpx.Client(base_url=f"https://127.0.0.1:{port}", verify=context, timeout=60) as client:
+        url, headers = f"https://127.0.0.1:{port}", {"Host": NAME}
+        with httpx.Client(base_url=url, headers=headers, verify=context, timeout=60) as client:
             until("nginx listens", lambda: answers(port) or process.poll() is not None)
             assert process.poll() is None, (at / "error.log").read_text()
             yield client

@@ -21,7 +21,7 @@ class Terminal(io.StringIO):
 def told(stream: io.StringIO, seconds: list[float]) -> str:
     """What is written while four GiB come, one at each of these times."""
     times = iter([0.0, *seconds])
-    progress = LoadProgress(stream, lambda: next(times))
+    progress = LoadProgress(lambda: None, stream, lambda: next(times))
     for done in range(1, len(seconds) + 1):
         progress(done * GIB, len(seconds) * GIB)
     return stream.getvalue()

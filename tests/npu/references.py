@@ -82,6 +82,21 @@ def fused_infer_attention_score(
     return out, torch.empty(0, dtype=torch.float32)
 
 
+def fused_infer_attention_score_out(
+    *tensors: Tensor, workspace: Tensor | None = None, out: Sequence[Tensor], **rest: Any
+) -> tuple[Tensor, Tensor]:
+    """Writes into what its caller gives; the second output is left as it is."""
+    _refuse_unless(workspace is not None, "a captured call has a workspace of its caller's")
+    mixed, _ = fused_infer_attention_score(*tensors, **rest)
+    _refuse_unless(out[0].shape == mixed.shape and out[0].dtype == mixed.dtype, "the output has the query's shape")
+    out[0].copy_(mixed)
+    return out[0], out[1]
+
+
+def fused_infer_attention_score_workspace(query: Tensor, *_: Tensor, **__: Any) -> Tensor:
+    return torch.empty(64, dtype=torch.uint8)
+
+
 def _check_tensors(query: Tensor, key: Tensor, value: Tensor, num_heads: int, kv_heads: int) -> None:
     _, heads, dim = query.shape
     _refuse_unless(heads == num_heads <= 256, "the query's heads are num_heads, at most 256")
@@ -270,4 +285,8 @@ REFERENCES: dict[str, Callable[..., Any]] = {
     "npu_swiglu": swiglu,
     "npu_fast_gelu": fast_gelu,
     "npu_gelu": gelu,
+}
+GRAPH_REFERENCES: dict[str, Callable[..., Any]] = {
+    "npu_fused_infer_attention_score.out": fused_infer_attention_score_out,
+    "_npu_fused_infer_attention_score_get_max_workspace": fused_infer_attention_score_workspace,
 }

@@ -11,8 +11,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from tests.npu.references import REFERENCES
-from tests.npu.schemas import OUTPUTS, SCHEMAS
+from tests.npu.references import GRAPH_REFERENCES, REFERENCES
+from tests.npu.schemas import GRAPH_SCHEMAS, OUTPUTS, SCHEMAS
 
 _LIBRARIES: list[torch.library.Library] = []  # an operator lives as long as the library that defined it
 
@@ -27,6 +27,9 @@ def define_operators() -> None:
         library.define(schema)
         library.impl(name, REFERENCES[name], "CPU")
         library.impl(name, _meta(OUTPUTS[name]), "Meta")
+    for name, schema in GRAPH_SCHEMAS.items():
+        library.define(schema)
+        library.impl(name, GRAPH_REFERENCES[name], "CPU")
     _LIBRARIES.append(library)
 
 

@@ -2,20 +2,22 @@
 
 The kernel's checks of its arguments, the allocation of its outputs and the name that it launches stay real. What it
 launches does nothing (see stub/), so the outputs are computed here, over the same memory: those of an aten operator by
-the CPU's kernel, those of one of torch_npu's by its reference.
+the CPU's kernel, those of one of torch_npu's by its reference. What goes into a graph is computed when that runs.
 """
 
 import ctypes
 import warnings
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor
 from torch.utils._pytree import tree_leaves, tree_map_only
 
-from tests.npu.references import REFERENCES
+from tests.npu.references import GRAPH_REFERENCES, REFERENCES
 from tests.npu.stub.counts import launched
+from tests.npu.stub.graphs import defer, defers
 
 Reference = Callable[..., Any]
 
@@ -34,6 +36,7 @@ def install() -> None:
     the operators' kernels for the CPU as well, so that ring 0 runs beside ring 1.
     """
     _LIBRARIES.update({space: torch.library.Library(space, "IMPL") for space in ("aten", "npu")})
+    references = REFERENCES | GRAPH_REFERENCES
     names = torch._C._dispatch_get_registrations_for_dispatch_key(_KEY)
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "Warning only once for all operators", UserWarning)
@@ -42,10 +45,10 @@ def install() -> None:
             if op is None or name in _COPIES or name.partition("::")[0] not in _LIBRARIES:
                 continue
             space, _, own = name.partition("::")
-            reference = REFERENCES.get(own) if space == "npu" else op
+            reference = references.get(own) if space == "npu" else op
             real = torch.library.get_kernel(op, _KEY)
             _LIBRARIES[space].impl(own, _wrapped(op, real, reference), _KEY, allow_override=True)
-        for own, reference in REFERENCES.items():
+        for own, reference in references.items():
             _LIBRARIES["npu"].impl(own, reference, "CPU")
     _forbid_fall_backs()
 
@@ -78,7 +81,10 @@ def _wrapped(op: Any, real: Any, reference: Reference | None) -> Callable[..., A
     schema = op._schema
     base = schema.name.partition("::")[2]
     takes_tensor = [str(argument.type) in ("Tensor", "Optional[Tensor]") for argument in schema.arguments]
-    writes = any(argument.alias_info is not None and argument.alias_info.is_write for argument in schema.arguments)
+    # The schema of attention into given outputs does not say that it writes into them.
+    writes = schema.overload_name == "out" or any(
+        argument.alias_info is not None and argument.alias_info.is_write for argument in schema.arguments
+    )
 
     def run(*args: Any, **kwargs: Any) -> Any:
         before = launched()
@@ -89,10 +95,13 @@ def _wrapped(op: Any, real: Any, reference: Reference | None) -> Callable[..., A
             return outputs
         if reference is None:
             raise RuntimeError(f"{schema.name} launched something, and ring 1 has no reference for it")
-        computed = reference(*on_host(args), **_host_options(on_host(kwargs)))
-        if writes or not schema.returns:  # done in place
-            return outputs
-        return _fill(base, outputs, computed)
+        in_place = writes or not schema.returns
+        compute = partial(_compute, base, reference, on_host(args), _host_options(on_host(kwargs)))
+        if defers():
+            defer(partial(compute, None if in_place else on_host(outputs)))
+        else:
+            compute(None if in_place else outputs)
+        return outputs
 
     return run
 
@@ -122,8 +131,14 @@ def _host_options(kwargs: dict[str, Any]) -> dict[str, Any]:
     return {name: instead[name] if name in instead and value is not None else value for name, value in kwargs.items()}
 
 
-def _fill(base: str, outputs: Any, computed: Any) -> Any:
-    """Put what was computed into what the kernel allocated. Raises RuntimeError where shapes or dtypes differ."""
+def _compute(base: str, reference: Reference, args: Any, kwargs: dict[str, Any], outputs: Any) -> None:
+    """Over the memory of the device. outputs: what the kernel allocated, None where it is done in place.
+
+    Raises RuntimeError where shapes or dtypes differ.
+    """
+    computed = reference(*args, **kwargs)
+    if outputs is None:
+        return
     for mine, theirs in zip(tree_leaves(outputs), tree_leaves(computed), strict=True):
         if not isinstance(mine, Tensor):
             continue
@@ -133,4 +148,3 @@ def _fill(base: str, outputs: Any, computed: Any) -> Any:
                 f"its reference gave {theirs.dtype} {list(theirs.shape)}"
             )
         _alias(mine).copy_(theirs)
-    return outputs

@@ -45,6 +45,18 @@ SCHEMAS: dict[str, str] = {
     "npu_gelu": ('npu_gelu(Tensor input, *, str approximate="none") -> Tensor'),
 }
 
+_TAKEN, _, _ = SCHEMAS["npu_fused_infer_attention_score"].partition("(")[2].rpartition(") ->")
+
+GRAPH_SCHEMAS: dict[str, str] = {
+    "npu_fused_infer_attention_score.out": (
+        f"npu_fused_infer_attention_score.out({_TAKEN}, Tensor? workspace=None, Tensor[] out) -> (Tensor, Tensor)"
+    ),
+    "_npu_fused_infer_attention_score_get_max_workspace": (
+        f"_npu_fused_infer_attention_score_get_max_workspace({_TAKEN}) -> Tensor"
+    ),
+}
+"""What a graph of decode steps captures in the place of the first: outputs and workspace are its caller's."""
+
 Spec = tuple[tuple[int, ...], torch.dtype]
 """Shape and dtype of one output."""
 

@@ -44,7 +44,7 @@ class ChannelDouble:
         self.said: list[Any] = []
         self.closed = False
 
-    async def send(self, message: Any) -> None:
+    async def send(self, message: Any, *, large: bool = False) -> None:
         if self.closed:
             raise ChannelClosed("the peer is gone")
         self.said.append(message)
@@ -70,16 +70,28 @@ class Scene:
     """A service whose workers and engine are played by the test."""
 
     def __init__(
-        self, tokenizer: BPETokenizer, root: Path, *, capacity: int = 1 << 20, workers: int = 1, seqs: int = 2
+        self,
+        tokenizer: BPETokenizer,
+        root: Path,
+        *,
+        capacity: int = 1 << 20,
+        workers: int = 1,
+        seqs: int = 2,
+        wait: float = 60.0,
     ) -> None:
         self.background = Background()
         self.owner = Owner.claim(root)
         self.pool = Pool(self.owner, capacity)
         self.segments = Segments(self.pool, self.background)
-        self.workers = WorkerPool(workers, 60.0, self.background, MediaConfig(max_items=4))
+        self.workers = WorkerPool(workers, 60.0, self.background, MediaConfig(max_items=4), wait_seconds=wait)
         self.metrics = Metrics("tiny", "1.2.3")
         self.engine = EngineClient(
-            seqs, 60.0, self.background, on_media_read=self.segments.give_back, on_step=self.metrics.step
+            seqs,
+            60.0,
+            self.background,
+            wait_seconds=wait,
+            on_media_read=self.segments.give_back,
+            on_step=self.metrics.step,
         )
         self.service = RequestService(
             card(tokenizer),
@@ -175,7 +187,7 @@ def card(tokenizer: BPETokenizer) -> ModelCard:
     return ModelCard(
         name="tiny", root="/models/tiny", family="tiny", created=0, tokenizer=tokenizer,
         defaults=Defaults(temperature=0.0, top_p=1.0, top_k=0, eos_ids=(1000,)),
-        modalities=frozenset({"image"}), max_model_len=2000, max_n=8,
+        modalities=frozenset({"image"}), max_model_len=2000, max_n=8, max_logprobs=1 << 20,
     )  # fmt: skip
 
 

@@ -15,6 +15,7 @@ from server.listening import (
     check_temporary_directory,
     check_tls,
     exposed,
+    hosts_of,
     keys_of,
     listen,
     scheme_of,
@@ -179,3 +180,14 @@ def test_a_url_that_cannot_be_written_is_one_line(tmp_path: Path) -> None:
     with pytest.raises(StartFailed, match=r"^--url-file: .*/no/url cannot be written: No such file"):
         with url_in(tmp_path / "no" / "url", "http://127.0.0.1:1"):
             raise AssertionError("it ran")
+
+
+@pytest.mark.parametrize(("host", "allowed", "found"), [
+    ("127.0.0.1", (), ()), ("127.0.0.1", ("a.example",), ("a.example",)), ("0.0.0.0", (), None),
+    ("0.0.0.0", ("a.example",), ("a.example",)),
+])  # fmt: skip
+def test_names_are_asked_for_on_a_loopback_address_and_where_some_are_given(
+    host: str, allowed: tuple[str, ...], found: tuple[str, ...] | None
+) -> None:
+    with listen(host, 0) as sock:
+        assert hosts_of(HttpConfig(allowed_hosts=allowed), sock) == found

@@ -88,7 +88,7 @@ def test_answers_are_counted_by_method_route_and_status() -> None:
     metrics = Metrics("tiny", "1.2.3")
     metrics.answered("POST", "/chat", 200, 0.3)
     metrics.answered("POST", "/chat", 400, 0.01)
-    metrics.malformed()
+    metrics.malformed(400)
     assert value(metrics, 'http_requests_total{method="POST",route="/chat",status="200"}') == 1
     assert value(metrics, 'http_requests_total{method="other",route="malformed",status="400"}') == 1
     seconds = 'http_request_duration_seconds_sum{method="POST",route="/chat",status="400"}'

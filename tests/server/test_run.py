@@ -5,6 +5,7 @@ import socket
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from configs.serve import HttpConfig, ModelConfig, ServeConfig, ShmConfig
@@ -65,11 +66,12 @@ def test_the_pool_is_cut_to_what_there_is_and_nothing_stays(
     ("fields", "warned"),
     [({}, False), ({"host": "0.0.0.0"}, True), ({"host": "0.0.0.0", "api_keys": (b"x" * 32,)}, False)],
 )
-def test_a_server_that_is_open_to_all_says_so(
+def test_a_server_that_others_reach_says_so_and_shows_them_no_path(
     tokenizer: BPETokenizer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture,
     fields: dict[str, Any], warned: bool,
 ) -> None:  # fmt: skip
     given: list[Any] = []
+    roots: list[str] = []
     urls: list[str] = []
 
     class ServerDouble:
@@ -77,13 +79,17 @@ def test_a_server_that_is_open_to_all_says_so(
 
         def __init__(self, config: ServeConfig, card: Any, owner: Owner, pool_bytes: int, keys: Any) -> None:
             given.append(keys)
+            roots.append(card.root)
 
         async def run(self, sock: socket.socket) -> None:
             urls.append((tmp_path / "url").read_text())
 
     monkeypatch.setattr(program, "Server", ServerDouble)
     http = HttpConfig(port=0, url_file=tmp_path / "url", **fields)
-    asyncio.run(serve(ServeConfig(model=settings().model, http=http), card(tokenizer), tmp_path / "shm"))
+    shown = msgspec.structs.replace(http, show_model_root=True)
+    for config in (http, shown):
+        asyncio.run(serve(ServeConfig(model=settings().model, http=config), card(tokenizer), tmp_path / "shm"))
+    assert roots == ["tiny" if "host" in fields else "/models/tiny", "/models/tiny"]
     assert ("ANYBODY who reaches 0.0.0.0" in caplog.text) == warned
     assert isinstance(given[0], ApiKeys) == ("api_keys" in fields)
     assert urls[0].startswith("http://127.0.0.1:") and not (tmp_path / "url").exists()

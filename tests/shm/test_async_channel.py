@@ -7,7 +7,8 @@ import msgspec
 import numpy as np
 import pytest
 
-from shm import AsyncChannel, Channel, ChannelClosed, ChannelError, channel_pair
+from shm import AsyncChannel, Channel, ChannelClosed, ChannelError, channel, channel_pair
+from tests.hostile.loop_block import own_loop
 from tests.shm.channels import Job, Message, Result, frame
 
 
@@ -58,6 +59,49 @@ def test_a_task_that_sends_waits_for_a_slow_peer() -> None:
         for _ in sending:
             assert await asyncio.to_thread(far.recv, 30) == big
         await asyncio.gather(*sending)
+
+    run(test)
+
+
+def test_a_large_message_leaves_the_loop_its_turns() -> None:
+    """64 MiB, as a picture may be: packing and copying it at once took more than 100 ms."""
+
+    async def test(near: AsyncChannel[Message], far: Channel[Message]) -> None:
+        big = Job(number=1, text="x" * (64 << 20))
+        reading = asyncio.ensure_future(asyncio.to_thread(lambda: [far.recv(30), far.recv(30)]))
+        async with own_loop() as longest:
+            await asyncio.gather(near.send(big, large=True), near.send(big, large=True))
+            assert await reading == [big, big]
+        longest.assert_within(0.05)
+
+    run(test)
+
+
+def test_a_large_message_that_is_too_long_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(channel, "MAX_FRAME", 1000)
+
+    async def test(near: AsyncChannel[Message], far: Channel[Message]) -> None:
+        with pytest.raises(ChannelError, match="exceeds the limit of 1000"):
+            await near.send(Job(number=1, text="x" * 1000), large=True)
+        await near.send(Job(number=2), large=True)
+        assert far.recv(10) == Job(number=2)
+        far.close()
+        with pytest.raises(ChannelClosed):
+            while True:
+                await near.send(Job(number=3, text="x" * 900), large=True)
+
+    run(test)
+
+
+def test_a_cancelled_large_send_tears_no_frame() -> None:
+    async def test(near: AsyncChannel[Message], far: Channel[Message]) -> None:
+        big = Job(number=1, text="x" * (8 << 20))
+        sending = asyncio.ensure_future(near.send(big, large=True))
+        await asyncio.to_thread(far._poll.poll, 30_000)  # it has begun
+        sending.cancel()
+        reading = asyncio.ensure_future(asyncio.to_thread(lambda: [far.recv(30), far.recv(30)]))
+        await near.send(Job(number=2))
+        assert await reading == [big, Job(number=2)] and sending.cancelled()
 
     run(test)
 

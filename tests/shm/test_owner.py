@@ -9,8 +9,8 @@ import pytest
 
 from shm import Owner, OwnerError, SweepReport, default_root, private_root, room, sweep
 from shm.ledger import Ledger
-from shm.owner import path_file
 from shm.segment import SegmentFull, fresh_name
+from shm.sweep import path_file
 from tests.shm.conftest import put
 
 
@@ -226,6 +226,9 @@ def test_a_directory_that_is_put_in_the_place_of_ours_later_gets_no_segment(shar
     root.rename(shared / "taken-away")
     root.mkdir(mode=0o777)
     (root / f"{owner.name}.owner").touch()
+    with pytest.raises(OwnerError, match="has mode 0755"):
+        put(owner)
+    root.chmod(0o700)
     with pytest.raises(OwnerError, match="the owner file was removed by somebody"):
         put(owner)
     shutil.rmtree(root)

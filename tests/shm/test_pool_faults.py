@@ -9,12 +9,13 @@ import pytest
 
 from shm import (
     Owner,
+    OwnerError,
     Pool,
     PoolFull,
     sweep,
 )
 from shm.ledger import Ledger
-from shm.owner import path_file
+from shm.sweep import path_file
 from tests.shm.conftest import used_bytes
 from tests.shm.pools import KIB, SIZE, UNIT, files, finish, on_disk, roundtrip
 
@@ -143,3 +144,71 @@ def test_everything_of_a_dead_pool_is_swept(root: Path) -> None:
     report = sweep(root)
     assert (report.owners, report.segments, report.bytes) == (1, 4, 4 * UNIT)
     assert not root.exists()
+
+
+def lose_directory(owner: Owner) -> None:
+    shutil.rmtree(owner.root)
+
+
+def lose_owner_file(owner: Owner) -> None:
+    (owner.root / f"{owner.name}.owner").unlink()
+
+
+@pytest.mark.parametrize("lose", [lose_directory, lose_owner_file])
+@pytest.mark.parametrize("noticed", ["by a lease", "by who looks after it"])
+def test_a_pool_whose_place_was_removed_begins_anew(
+    pool: Pool, owner: Owner, lose: Callable[[Owner], None], noticed: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """What was lent is lost with it. Late words of its requests change nothing, and the new owner holds the lock."""
+    held = pool.lease("held", [SIZE])
+    pool.lease("retired", [SIZE])
+    pool.retire("retired")
+    pool.lease("done", [SIZE, SIZE])
+    finish(pool, "done")
+    lose(owner)
+    if noticed == "by a lease":
+        (name,) = pool.lease("next", [SIZE])
+    else:
+        pool.keep_place()
+        assert files(owner.root, ".paths") == files(owner.root, "") == files(owner.root, ".idle") == []
+        (name,) = pool.lease("next", [SIZE])
+    pool.give_back("held", held)
+    for late in ("held", "retired", "done"):
+        finish(pool, late)
+    roundtrip(owner.root, name, SIZE)
+    stats = pool.stats()
+    assert (stats.leases, stats.segments, stats.total_bytes, stats.path_files) == (1, 1, UNIT, 1)
+    assert sweep(owner.root).owners == 0 and files(owner.root, ".owner") == [f"{owner.name}.owner"]
+    assert not os.get_inheritable(owner.fileno())
+    assert [record.getMessage() for record in caplog.records if "begins anew" in record.getMessage()] != []
+    finish(pool, "next")
+
+
+def test_a_place_that_vanishes_in_mid_lease_costs_nothing(
+    pool: Pool, owner: Owner, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = Owner.record
+
+    def record(self: Owner, name: str) -> None:
+        monkeypatch.setattr(Owner, "record", real)
+        lose_directory(self)
+        real(self, name)
+
+    monkeypatch.setattr(Owner, "record", record)
+    (name,) = pool.lease("one", [SIZE])
+    roundtrip(owner.root, name, SIZE)
+    finish(pool, "one")
+
+
+def test_a_place_that_others_may_enter_gets_no_segment_until_it_is_private_again(pool: Pool, owner: Owner) -> None:
+    pool.lease("before", [SIZE])
+    owner.root.chmod(0o755)
+    for call in (pool.keep_place, lambda: pool.lease("now", [SIZE])):
+        with pytest.raises(OwnerError, match="only 0700 keeps other users out"):
+            call()
+    owner.root.chmod(0o700)
+    pool.keep_place()
+    pool.lease("after", [SIZE])
+    assert pool.stats().leases == 2, "nothing was lost"
+    for request in ("before", "after"):
+        finish(pool, request)

@@ -2,14 +2,16 @@
 
 import fcntl
 import os
+import shutil
 import signal
+import socket
 import time
 from pathlib import Path
 
 import pytest
 
 from shm import Owner, SweepReport, sweep, sweep_if_last
-from shm.owner import path_files, sweep_empty
+from shm.sweep import AT_ONCE, path_files, sweep_empty, sweep_in_parts
 from tests.shm.conftest import Spawn, left_in, line_of, put
 
 OWN = """
@@ -213,3 +215,54 @@ def test_claims_closes_and_sweeps_race_and_no_live_owner_loses_anything(root: Pa
     assert all(child.wait() == 0 for child in children)
     assert sum(map(int, claims)) > 60, claims
     sweep(root)
+
+
+def odd_entries(root: Path) -> list[str]:
+    """One of each kind, under names of owner files."""
+    names = [f"{i:016x}.owner" for i in range(5)]
+    paths = [root / name for name in names]
+    paths[0].mkdir()
+    paths[1].symlink_to("/etc/hostname")
+    os.mkfifo(paths[2])
+    with socket.socket(socket.AF_UNIX) as sock:
+        sock.bind(str(paths[3]))
+    paths[4].symlink_to(root)
+    return names
+
+
+def test_odd_entries_are_told_and_left_alone(root: Path) -> None:
+    """Also those that pass for path files of a dead owner: a pipe would wait for its writer for ever."""
+    dead = Owner.claim(root)
+    put(dead)
+    os.close(dead.fileno())
+    names = odd_entries(root)
+    os.mkfifo(root / f"{dead.name}.one.paths")
+    (root / f"{dead.name}.two.paths").mkdir()
+    report = sweep(root)
+    assert (report.owners, report.segments, sorted(report.odd)) == (1, 1, names)
+    assert sorted(os.listdir(root)) == sorted([*names, f"{dead.name}.two.paths"])
+    shutil.rmtree(root)
+
+
+def test_many_dead_owners_cost_each_the_same(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The directory is listed once for all that are swept at once, and no more of them are open."""
+    for _ in range(1000):
+        os.close(Owner.claim(root).fileno())
+    full = Owner.claim(root)
+    put(full)
+    os.close(full.fileno())
+    (root / f"{full.name}.one.paths").write_text("0123456789a\n")
+    (root / "0123456789a").write_text("")
+    listings: list[int] = []
+    real = os.listdir
+
+    def listdir(path: Path) -> list[str]:
+        listings.append(len(real("/proc/self/fd")))
+        return real(path)
+
+    before = len(real("/proc/self/fd"))
+    monkeypatch.setattr(os, "listdir", listdir)
+    parts = list(sweep_in_parts(root))
+    assert [part.owners for part in parts] == [AT_ONCE] * (1001 // AT_ONCE) + [1001 % AT_ONCE]
+    assert sum(part.segments for part in parts) == 2 and not root.exists()
+    assert len(listings) == 1 + len(parts) and max(listings) <= before + AT_ONCE

@@ -16,8 +16,10 @@ from shm import (
     Channel,
     ChannelClosed,
     ChannelError,
+    Loading,
     Owner,
     Pool,
+    Pulse,
     channel_pair,
     decode_shape_from_int64,
     decode_shm_name_from_int64,
@@ -71,7 +73,7 @@ class Server:
         self.owner = Owner.claim(root)
         self.pool = Pool(self.owner, 1 << 26)
         ours, theirs = channel_pair()
-        self.channel: Channel[FromWorker] = Channel(ours, FromWorker)
+        self.channel: Channel[FromWorker | Loading] = Channel(ours, FromWorker | Loading)
         self.raw = ours
         self.ended: list[BaseException] = []
         self.pulses: list[WorkerPulse] = []
@@ -82,7 +84,7 @@ class Server:
 
     def _run(self, channel: Channel[ToWorker], start: StartWorker) -> None:
         try:
-            worker.run(channel, start, self.processor)
+            worker.run(channel, start, self.processor, Pulse(channel))
         except (ChannelClosed, ChannelError) as error:
             self.ended.append(error)
         finally:
@@ -93,9 +95,10 @@ class Server:
         while True:
             message = self.channel.recv(20)
             assert message is not None, "the worker says nothing"
-            if not isinstance(message, WorkerPulse):
+            if isinstance(message, WorkerPulse):
+                self.pulses.append(message)
+            elif not isinstance(message, Loading):
                 return message
-            self.pulses.append(message)
 
     def prepare(self, request_id: str, inputs: Any) -> None:
         self.channel.send(Prepare(request_id=request_id, chat=chat_from_native(inputs)))

@@ -7,7 +7,7 @@ from tokenization.chat.errors import ChatError, MediaError, shortened, type_name
 from tokenization.chat.grounding import FULL
 from tokenization.chat.options import KEYS, MediaOptions
 from tokenization.chat.parts import Boxes, Chat, Kind, Media, Text, Turn
-from tokenization.chat.tools import read_tool_calls
+from tokenization.chat.tools import check_arguments, read_tool_calls
 
 Role = Literal["system", "user", "assistant", "tool"]
 Part = Text | Media | Boxes
@@ -65,6 +65,7 @@ def chat_from_openai(messages: list[Any]) -> Chat:
         raise ChatError(f"expected a list, got {type_name(messages)}", "messages")
     if not messages:
         raise ChatError("at least one message is needed", "messages")
+    check_arguments(messages)
     return Chat(turns=tuple(_openai_turn(message, f"messages[{i}]") for i, message in enumerate(messages)))
 
 
@@ -231,6 +232,8 @@ def _plain_turn(role: Role, text: str) -> Turn:
 def _text(value: Any, param: str) -> str:
     if not isinstance(value, str):
         raise ChatError(f"expected a string, got {type_name(value)}", param)
+    if value.isascii():  # known without a look at its characters, which may be 64 MiB of a picture
+        return value
     try:
         value.encode("utf-8")
     except UnicodeEncodeError:

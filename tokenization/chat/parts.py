@@ -58,6 +58,11 @@ class Chat(msgspec.Struct, frozen=True, kw_only=True):
     media_options: MediaOptions = MediaOptions()  # of every medium that does not say its own
 
     @property
+    def size(self) -> int:
+        """Characters of its texts and sources."""
+        return sum(_size(part) for turn in self.turns for part in turn.parts)
+
+    @property
     def media(self) -> tuple[Media, ...]:
         """In the order in which the prompt holds them, with the options that hold for each."""
         return tuple(
@@ -75,8 +80,19 @@ class RawPrompt(msgspec.Struct, frozen=True, kw_only=True):
     ids: tuple[int, ...] | None = None  # instead of `text`
 
     @property
+    def size(self) -> int:
+        """Characters of its text."""
+        return len(self.text)
+
+    @property
     def media(self) -> tuple[Media, ...]:
         return ()
+
+
+def _size(part: Text | Media | Boxes) -> int:
+    if isinstance(part, Text):
+        return len(part.text)
+    return len(part.source) + sum(map(len, part.frames)) if isinstance(part, Media) else 0
 
 
 Prompt = Chat | RawPrompt

@@ -10,6 +10,8 @@ from tokenization.chat.parts import Chat, ToolCall
 
 MAX_DEPTH = 32  # of lists and objects in a call's arguments
 
+MAX_MARKS = 1 << 18  # brackets, commas and colons in the arguments of all calls of a chat, while they are texts of JSON
+
 ReadText = Callable[[Any, str], str]  # a text of the client's and its path; raises ChatError
 
 
@@ -22,6 +24,23 @@ def read_tool_calls(value: Any, role: str, param: str, text: ReadText) -> tuple[
     if not isinstance(value, list):
         raise ChatError(f"expected a list, got {type_name(value)}", param)
     return tuple(_call(call, f"{param}[{i}]", text) for i, call in enumerate(value))
+
+
+def check_arguments(messages: list[Any]) -> None:
+    """Raise ChatError for arguments that would become too many objects: no count of the body looks into texts."""
+    left = MAX_MARKS
+    for i, message in enumerate(messages):
+        calls = message.get("tool_calls") if isinstance(message, dict) else None
+        for k, call in enumerate(calls if isinstance(calls, list) else ()):
+            function = call.get("function") if isinstance(call, dict) else None
+            arguments = function.get("arguments") if isinstance(function, dict) else None
+            if isinstance(arguments, str):
+                left -= sum(arguments.count(mark) for mark in "{[,:")
+            if left < 0:
+                raise ChatError(
+                    f"the arguments of all tool calls together hold more than {MAX_MARKS} brackets, commas and colons",
+                    f"messages[{i}].tool_calls[{k}].function.arguments",
+                )
 
 
 def refuse_tools(chat: Chat, *, calls: bool, answers: bool) -> None:

@@ -20,7 +20,7 @@ class Tokenizer(Protocol):
         """Bytes of the longest token."""
 
     def encode(self, text: str) -> list[int]:
-        """Never a special id, whatever the text holds. Raises ValueError for text that has no ordinary ids."""
+        """Never a special id, whatever the text holds. Raises ChatError for text that has no ordinary ids."""
 
     def token_bytes(self, token_id: int) -> bytes:
         """The bytes this id stands for; a special token's are its text, b"" where the vocabulary has no entry."""

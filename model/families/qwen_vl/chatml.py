@@ -97,7 +97,7 @@ def _turn(role: str, content: Pieces) -> list[Piece]:
 
 
 def encode_pieces(pieces: Pieces, tokenizer: QwenVLTokenizer, *, pads: int = PICTURE_PADS) -> list[int]:
-    """A picture becomes `<img>`, `pads` times `<imgpad>`, `</img>`. Raises ValueError as the tokenizer does."""
+    """A picture becomes `<img>`, `pads` times `<imgpad>`, `</img>`. Raises ChatError as the tokenizer does."""
     special = tokenizer.special
     picture = [special[IMG], *[special[IMG_PAD]] * pads, special[IMG_END]]
     ids: list[int] = []

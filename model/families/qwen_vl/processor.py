@@ -82,13 +82,13 @@ class QwenVLProcessor:
         if self._raw:
             if system or len(pairs) > 1:
                 raise ChatError("this is a base model: it continues one list of parts, without history or system text")
-            return self._encode(self._pieces(pairs)[0][0])
+            return encode_pieces(self._pieces(pairs)[0][0], self.tokenizer, pads=1)
         *history, (query, begun) = self._pieces(pairs)
         opens = chat.add_generation_prompt or begun is not None
         context = make_context(
             query, history, self.tokenizer, system=_said(system), max_window_size=self._window, opens=opens
         )
-        return self._encode([*context, *(begun or [])])
+        return encode_pieces([*context, *(begun or [])], self.tokenizer, pads=1)
 
     def measure(self, source: Source, limits: MediaConfig) -> Measure:
         """Every picture has one size: [side * side, 3 * patch * patch]. Raises ChatError for bounds on pixels."""
@@ -138,12 +138,6 @@ class QwenVLProcessor:
         if chat.media and (said.min_pixels is not None or said.max_pixels is not None):
             side = self._side * self._patch
             raise ChatError(f"{MEDIA}: this model sees every picture at {side} x {side}: no bounds are taken", MEDIA)
-
-    def _encode(self, pieces: Sequence[Piece]) -> list[int]:
-        try:
-            return encode_pieces(pieces, self.tokenizer, pads=1)
-        except ValueError as error:
-            raise ChatError(str(error)) from None
 
     def _pieces(self, pairs: Sequence[Round]) -> list[tuple[list[Piece], list[Piece] | None]]:
         """Each exchange as pieces; pictures are counted through the conversation, and named within their turn."""

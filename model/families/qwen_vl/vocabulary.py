@@ -12,6 +12,7 @@ from types import MappingProxyType
 import tiktoken
 
 from configs.checkpoint import Checkpoint, CheckpointError
+from tokenization.chat.errors import ChatError
 
 FILE_NAME = "qwen.tiktoken"
 PATTERN = (
@@ -59,16 +60,16 @@ class QwenVLTokenizer:
         return len(self._tokens) + len(SPECIAL)
 
     def encode(self, text: str) -> list[int]:
-        """Ordinary ids after NFC. Raises ValueError for a lone surrogate or a run of LONGEST_BLANK blanks."""
+        """Ordinary ids after NFC. Raises ChatError for a lone surrogate or a run of LONGEST_BLANK blanks."""
         try:
             text.encode("utf-8")
         except UnicodeEncodeError as error:
             code = ord(text[error.start])
-            raise ValueError(f"character {error.start} of the text is U+{code:04X}, half of a surrogate pair") from None
+            raise ChatError(f"character {error.start} of the text is U+{code:04X}, half of a surrogate pair") from None
         if len(text) >= LONGEST_BLANK and any(
             run.end() - run.start() >= LONGEST_BLANK for run in re.finditer(r"\s+", text)
         ):
-            raise ValueError(f"the text holds {LONGEST_BLANK} or more blank characters in a row")
+            raise ChatError(f"the text holds {LONGEST_BLANK} or more blank characters in a row")
         return self._encoding.encode_ordinary(unicodedata.normalize("NFC", text))
 
     def token_bytes(self, token_id: int) -> bytes:

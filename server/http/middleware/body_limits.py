@@ -2,33 +2,52 @@
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from configs.serve import HttpConfig
+from server.http.connection.arrival import ARRIVAL, Arrival
+from server.http.connection.clock import Clock
 from server.http.errors import error_response
+from server.http.middleware.keys import OPEN_PATHS
 from server.requests.refusal import body_too_large, overloaded
 
 
 class BodyBudget:
-    """Bytes of request bodies that the server holds now, of all requests together."""
+    """Bytes of request bodies that the server holds now, of all requests together.
+
+    Where there is no room, the body that lags most behind the least rate gives way: whoever stops sending holds
+    nothing against those who send.
+    """
 
     def __init__(self, limit: int) -> None:
         self.limit = limit
         self.held = 0
+        self._bodies: dict[Arrival, None] = {}
 
-    def take(self, nbytes: int) -> bool:
-        """Count `nbytes` more; False, and nothing counted, when they do not fit."""
-        if self.held + nbytes > self.limit:
-            return False
+    def take(self, body: Arrival, nbytes: int) -> bool:
+        """Count `nbytes` more of `body`; False, and nothing counted, when they do not fit."""
+        while self.held + nbytes > self.limit:
+            laggards = [one for one in self._bodies if one.lags and one is not body]
+            if not laggards:
+                return False
+            slowest = min(laggards, key=lambda one: one.due)
+            self.give_back(slowest)
+            slowest.refuse(overloaded("others need the room of this request's body, which came slowly", "bodies_full"))
         self.held += nbytes
+        body.held += nbytes
+        self._bodies[body] = None
         return True
 
-    def give_back(self, nbytes: int) -> None:
-        self.held -= nbytes
+    def give_back(self, body: Arrival) -> None:
+        """All that is held of it."""
+        self.held -= body.held
+        body.held = 0
+        self._bodies.pop(body, None)
 
 
 class BodyLimits:
     """A larger body is a 413, one that the budget has no room for now a 429; both before anything is parsed.
 
     Bytes are counted as they arrive, never by what Content-Length announces: a client that only announces holds
-    nothing.
+    nothing. A body that the connection takes no further ends with the connection's own refusal.
     """
 
     def __init__(self, app: ASGIApp, max_body_bytes: int, budget: BodyBudget) -> None:
@@ -40,26 +59,30 @@ class BodyLimits:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        if announced(scope) > self._max:
-            await error_response(body_too_large(self._max), scope["state"]["request_id"])(scope, receive, send)
+        body: Arrival = scope["state"].get(ARRIVAL) or Arrival(HttpConfig(), Clock())
+        refusal = body_too_large(self._max) if announced(scope) > self._max else body.refusal
+        if refusal is not None and scope["path"] not in OPEN_PATHS:
+            await error_response(refusal, scope["state"]["request_id"])(scope, receive, send)
             return
-        held = 0
+        n = 0
 
         async def counted() -> Message:
-            nonlocal held
+            nonlocal n
             message = await receive()
+            if body.refusal is not None:
+                raise body.refusal
             nbytes = len(message.get("body", b"")) if message["type"] == "http.request" else 0
-            if held + nbytes > self._max:
+            n += nbytes
+            if n > self._max:
                 raise body_too_large(self._max)
-            if not self._budget.take(nbytes):
+            if nbytes and not self._budget.take(body, nbytes):
                 raise overloaded("too many request bodies are being read", "bodies_full")
-            held += nbytes
             return message
 
         try:
             await self._app(scope, counted, send)
         finally:
-            self._budget.give_back(held)
+            self._budget.give_back(body)
 
 
 def announced(scope: Scope) -> int:

@@ -16,6 +16,7 @@ from configs.serve import EngineConfig, MediaConfig
 from model.engine.engine import Engine
 from model.engine.kv_cache import cache_size
 from model.engine.messages import Finished, FromEngine, Generate, MediaRead, SamplingParams, StepDone, TokenEvent
+from model.engine.runner import reserved_for_graphs
 from model.net.multimodal import MultimodalLM
 from model.registry import family_of
 from shm import Owner, Pool
@@ -142,14 +143,16 @@ def engine_harness_at(checkpoint: Path, root: Path) -> Iterator[EngineHarness]:
 
 def engine_at(
     model: MultimodalLM, root: Path, *, max_model_len: int = 1024, kv_tokens: int = 4096, block_size: int = 16,
-    tokens: int = 64, seqs: int = 8, embedding_bytes: int = 1 << 20,
+    tokens: int = 64, seqs: int = 8, embedding_bytes: int = 1 << 20, graphs: bool = False,
 ) -> Engine:  # fmt: skip
     """An engine over `model` with a cache of `kv_tokens` tokens."""
     config = EngineConfig(
         max_seqs=seqs, max_batched_tokens=tokens, block_size=block_size, embedding_bytes=embedding_bytes,
+        graphs=graphs,
         kv_cache_bytes=kv_tokens * model.kv.bytes_per_token(model.dtype.itemsize),
     )  # fmt: skip
-    size = cache_size(model.kv, model.dtype.itemsize, config, max_model_len)
+    reserved = reserved_for_graphs(config, model.device)
+    size = cache_size(model.kv, model.dtype.itemsize, config, max_model_len, reserved=reserved)
     return Engine(model=model, config=config, root=root, size=size)
 
 

@@ -4,11 +4,12 @@ import numpy as np
 import pytest
 import torch
 
-from model.engine.batch import Padding, Step
+from model.engine.batch import Step
 from model.engine.messages import SamplingParams
 from model.engine.plan import Chunk, Plan
 from model.engine.sequence import Sequence, SequenceMedia
 from model.forward_batch import ForwardBatch
+from model.staging.layout import Padding
 from model.staging.packing import Packer
 from model.staging.streams import open_streams
 from model.staging.tables import Seat, Tables
@@ -48,7 +49,7 @@ def build(
     step = Step(Plan(chunks=chunks), answers, tables or Tables(8, 8), BLOCK)
     if padding is not None:
         assert step.decodes
-        step.pad(padding)
+        step.padding = padding
     packing = Packer(open_streams(torch.device("cpu")), 4096).open(step.fields())
     for array in packing.host.values():
         array[...] = -1  # nothing may be left as it was
@@ -124,9 +125,10 @@ def test_a_table_is_written_as_it_grows_and_anew_with_a_new_seat() -> None:
 def test_padding_behind_a_decode_step() -> None:
     first, second = sequence_of("a", 3, 1, 2, table=(5,)), sequence_of("b", 5, 2, 0, table=(6, 7))
     chunks = (chunk("a", 3, 4, True), chunk("b", 6, 7, True))
-    found = build(chunks, first, second, padding=Padding(rows=5, width=3, block=9))
+    found = build(chunks, first, second, padding=Padding(rows=5, width=3, block=9, block_size=BLOCK))
     assert found.ids.tolist() == [103, 106, 0, 0, 0] and found.positions.tolist() == [[5, 6, 0, 0, 0]] * 3
     assert found.slots.tolist() == [23, 30, 36, 37, 38]  # the padding's own slots, one each
     assert [row[0] for row in found.block_tables.tolist()] == [5, 6, 9, 9, 9] and found.block_tables.shape == (5, 3)
     assert found.q_lens == (1,) * 5 and found.kv_lens == (4, 7, 1, 1, 1)
     assert found.sample_rows.tolist() == [0, 1, 2, 3, 4]
+    assert found.prompt_lens == (3, 5, 5, 5, 5)  # no base of its own

@@ -1,6 +1,7 @@
 """The engine over a device that runs behind the host: the same answers, and who pays for an encoder that fails late."""
 
 from collections.abc import Callable
+from typing import Any
 
 import msgspec
 import pytest
@@ -58,7 +59,7 @@ def test_the_same_answers(
     budget: int,
 ) -> None:
     """However many embeddings stay on the device between the parts of a prompt."""
-    limits = {"tokens": tokens, "kv_tokens": kv_tokens, "max_model_len": min(kv_tokens, 1024)}
+    limits: dict[str, Any] = {"tokens": tokens, "kv_tokens": kv_tokens, "max_model_len": min(kv_tokens, 1024)}
     expected = answers(harness, engine_at(model, harness.root, **limits), "cpu-")
     monkeypatch.setattr(engines, "open_streams", lambda device: Late())
     monkeypatch.setattr(runner, "DEVICE_EMBEDDINGS", budget)

@@ -3,11 +3,12 @@
 import threading
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import msgspec
 import pytest
+from safetensors.torch import load_file
 
 from configs.serve import EngineConfig
 from model.engine import loop
@@ -26,7 +27,7 @@ from model.engine.messages import (
     ToEngine,
 )
 from model.net.multimodal import MultimodalLM
-from shm import Channel, ChannelClosed, ChannelError, channel_pair
+from shm import Channel, ChannelClosed, ChannelError, Loading, Pulse, channel_pair
 from tests.model.engine.engine_harness import GREEDY, EngineHarness, engine_at, picture, with_prepared
 
 CONFIG = EngineConfig(device="cpu", dtype="float32", block_size=16, kv_cache_bytes=4 << 20, max_batched_tokens=32)
@@ -36,16 +37,19 @@ CONFIG = EngineConfig(device="cpu", dtype="float32", block_size=16, kv_cache_byt
 class Running:
     """An engine that serves in a thread, seen from the server's end."""
 
-    server: Channel[FromEngine]
+    server: Channel[FromEngine | Loading]
     thread: threading.Thread
     ended: list[BaseException]
+    steps: list[int] = field(default_factory=list)  # what was said of the loading
 
     def next(self) -> FromEngine:
         """The next message that is no pulse."""
         while True:
             message = self.server.recv(20)
             assert message is not None, "the engine says nothing"
-            if not isinstance(message, EnginePulse):
+            if isinstance(message, Loading):
+                self.steps.append(message.steps)
+            elif not isinstance(message, EnginePulse):
                 return message
 
     def until_finished(self, n: int) -> list[FromEngine]:
@@ -75,7 +79,7 @@ def running(checkpoint: Path, harness: EngineHarness) -> Iterator[Running]:
 
     def serve() -> None:
         try:
-            loop.run(channel, start_of(checkpoint, harness.root))
+            loop.run(channel, start_of(checkpoint, harness.root), Pulse(channel))
         except (ChannelClosed, ChannelError, ValueError, BlockError) as error:
             ended.append(error)
         finally:
@@ -83,7 +87,7 @@ def running(checkpoint: Path, harness: EngineHarness) -> Iterator[Running]:
 
     thread = threading.Thread(target=serve)
     thread.start()
-    found = Running(Channel(ours, FromEngine), thread, ended)
+    found = Running(Channel(ours, FromEngine | Loading), thread, ended)
     yield found
     found.server.close()
     thread.join(20)
@@ -100,6 +104,13 @@ def test_ready_tells_what_was_loaded(running: Running, checkpoint: Path) -> None
     assert ready.kv_blocks * 16 * 2 * 2 * 2 * 16 * 4 == lines["KV cache"]  # layers, key and value, heads, dim, bytes
 
 
+def test_each_tensor_and_stage_is_a_step_of_loading(checkpoint: Path, tmp_path: Path) -> None:
+    steps: list[int] = []
+    loop.load(start_of(checkpoint, tmp_path), lambda: steps.append(1))
+    tensors = len(load_file(checkpoint / "model.safetensors"))
+    assert len(steps) == tensors + 3
+
+
 def test_requests_are_answered_and_pulses_go_on(running: Running, harness: EngineHarness, model: MultimodalLM) -> None:
     assert isinstance(running.next(), EngineReady)
     running.server.send(harness.prepare("a", [picture(90, 90, 1), "describe"]))
@@ -111,8 +122,9 @@ def test_requests_are_answered_and_pulses_go_on(running: Running, harness: Engin
     harness.submit(alone, harness.prepare("again", [picture(90, 90, 1), "describe"]))
     harness.run(alone)
     assert harness.tokens("a") == harness.tokens("again") and len(harness.tokens("b")) == GREEDY.max_tokens
-    pulse = running.server.recv(5)
-    assert isinstance(pulse, EnginePulse) and pulse.step_seconds == 0
+    while not isinstance(pulse := running.server.recv(5), EnginePulse):
+        assert isinstance(pulse, Loading), "the last one of the loading may come late"
+    assert pulse.step_seconds == 0
     assert harness.pool.stats().leased_bytes == 0
     assert isinstance(running.end(), ChannelClosed)
 

@@ -1,5 +1,7 @@
 """Log-probabilities of a prompt's own tokens: those that the same tokens get when they are generated."""
 
+from typing import Any
+
 import msgspec
 import numpy as np
 import pytest
@@ -18,7 +20,7 @@ def scoring(name: str, ids: list[int], sampling: SamplingParams = WISH) -> Gener
 
 
 def run(
-    model: MultimodalLM, harness: EngineHarness, *requests: Generate, **sizes: int
+    model: MultimodalLM, harness: EngineHarness, *requests: Generate, **sizes: Any
 ) -> tuple[dict[str, list[Token]], int]:
     """What the tokens of each prompt got, and how often a sequence was preempted."""
     engine = engine_at(model, harness.root, **sizes)

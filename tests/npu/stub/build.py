@@ -17,7 +17,7 @@ _SOURCE = Path(__file__).with_name("cann.c")
 _CALLED_BY_NAME = rb"(?:acl|Hccl)[A-Za-z0-9_]+"
 _OPENED_BY_NAME = frozenset({"libopapi.so", "libnnopbase.so"})
 _COUNTED = (
-    *("wait_stream", "wait_event", "wait_device", "aclop"),
+    *("wait_stream", "wait_event", "wait_device", "aclop", "graph_capture", "graph_replay", "graph_update"),
     *(
         f"copy_{how}_{start}_to_{end}"
         for how in ("async", "blocking")
@@ -39,10 +39,12 @@ def build(pair: Pair) -> None:
 
 def _build_cann(missing: Wanted, called: frozenset[str], folder: Path) -> None:
     folder.mkdir(parents=True, exist_ok=True)
-    kernels = {name.removesuffix("GetWorkspaceSize") for name in called if name.startswith("aclnn")}
+    operators = {name for name in called if name.startswith("aclnn") and not name.endswith("GetMaxWorkspaceSize")}
+    kernels = {name.removesuffix("GetWorkspaceSize") for name in operators}
     objects = {name for name in called if name.startswith("aclCreate")} - missing.functions
     sizes = {f"{name}GetWorkspaceSize" for name in kernels}
-    written = frozenset(re.findall(r"^[a-z].*?\b(\w+)\(.*\{", _SOURCE.read_text(), re.MULTILINE))
+    source = "".join(path.read_text() for path in sorted(_SOURCE.parent.glob("*.c")))
+    written = frozenset(re.findall(r"^[a-z].*?\b(\w+)\(.*\{", source, re.MULTILINE))
     _list(folder / "counters.inc", "COUNTER", [*_COUNTED, *sorted(kernels)])
     _list(folder / "launches.inc", "LAUNCH", sorted(kernels))
     _list(folder / "objects.inc", "OBJECT", sorted(objects))

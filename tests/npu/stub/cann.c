@@ -1,6 +1,7 @@
 /* The part of CANN that torch_npu needs to run without a device: device memory is host memory, launches compute nothing
    and are counted, asynchronous copies wait in the queue of their stream until something waits for it or is launched
-   behind them. Whatever is not written here succeeds and does nothing (see names.py for where the names come from). */
+   behind them. What is captured goes into a graph, whose kernels are functions of the test's Python (see graphs.py).
+   Whatever is not written here succeeds and does nothing (see names.py for where the names come from). */
 #define _GNU_SOURCE
 #include <malloc.h>
 #include <pthread.h>
@@ -9,7 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { OK = 0, NO_MEMORY = 207001, FAILED = 500002 };
+enum { OK = 0, IN_CAPTURE = 107027, STUCK = 107020, NO_MEMORY = 207001, FAILED = 500002, NO_FENCE = 507011, BROKEN = 507015 };
 
 /* ---- counters: calls by name, read by tests/npu/stub/counts.py ---- */
 
@@ -31,131 +32,7 @@ const char *stub_counter_name(int i) { return counter_names[i]; }
 long stub_counter(int i) { return counters[i]; }
 long stub_launches; /* of all kernels */
 
-/* ---- streams and events ---- */
-
-struct stream;
-struct event {
-  struct stream *stream; /* that it was last recorded on */
-  long recorded, done;   /* tickets */
-};
-struct task {
-  struct task *next;
-  enum { COPY, SET, RECORD, WAIT } kind;
-  void *to;
-  const void *from;
-  size_t n;
-  int value;
-  struct event *event;
-  long ticket;
-};
-struct stream {
-  struct task *first, *last;
-  struct stream *next; /* of all streams */
-};
-
-static pthread_mutex_t lock = PTHREAD_RECURSIVE_MUTEX_INITIALIZER_NP;
-static struct stream standard, *streams = &standard;
-static long tickets;
-
-static struct stream *of(void *stream) { return stream ? stream : &standard; }
-
-static void queue(void *stream, struct task task) {
-  struct stream *s = of(stream);
-  struct task *added = malloc(sizeof *added);
-  *added = task;
-  added->next = NULL;
-  pthread_mutex_lock(&lock);
-  if (s->last) s->last->next = added; else s->first = added;
-  s->last = added;
-  pthread_mutex_unlock(&lock);
-}
-
-static void run_until(struct event *event, long ticket);
-
-static void run_one(struct stream *s) {
-  struct task *task = s->first;
-  s->first = task->next;
-  if (!s->first) s->last = NULL;
-  switch (task->kind) {
-    case COPY: memcpy(task->to, task->from, task->n); break;
-    case SET: memset(task->to, task->value, task->n); break;
-    case RECORD: if (task->event->done < task->ticket) task->event->done = task->ticket; break;
-    case WAIT: run_until(task->event, task->ticket); break;
-  }
-  free(task);
-}
-
-static void run_until(struct event *event, long ticket) {
-  while (event->done < ticket && event->stream && event->stream->first) run_one(event->stream);
-}
-
-void stub_run(void *stream) { /* whatever waits on one stream */
-  pthread_mutex_lock(&lock);
-  while (of(stream)->first) run_one(of(stream));
-  pthread_mutex_unlock(&lock);
-}
-
-static void run_all(void) {
-  pthread_mutex_lock(&lock);
-  for (struct stream *s = streams; s; s = s->next) stub_run(s);
-  pthread_mutex_unlock(&lock);
-}
-
-int aclrtCreateStream(void **stream) {
-  struct stream *s = calloc(1, sizeof *s);
-  pthread_mutex_lock(&lock);
-  s->next = streams;
-  streams = s;
-  pthread_mutex_unlock(&lock);
-  *stream = s;
-  return OK;
-}
-int aclrtCreateStreamWithConfig(void **stream, uint32_t priority, uint32_t flag) { return aclrtCreateStream(stream); }
-int aclrtDestroyStream(void *stream) { stub_run(stream); return OK; } /* its record stays: events point to it */
-int aclrtStreamQuery(void *stream, int *status) {
-  pthread_mutex_lock(&lock);
-  if (of(stream)->first) run_one(of(stream)); /* a device goes on while it is asked */
-  *status = of(stream)->first ? 1 : 0;
-  pthread_mutex_unlock(&lock);
-  return OK;
-}
-int aclrtSynchronizeStream(void *stream) { counters[COUNT_wait_stream]++; stub_run(stream); return OK; }
-int aclrtSynchronizeStreamWithTimeout(void *stream, int32_t ms) { return aclrtSynchronizeStream(stream); }
-int aclrtSynchronizeDevice(void) { counters[COUNT_wait_device]++; run_all(); return OK; }
-int aclrtSynchronizeDeviceWithTimeout(int32_t ms) { return aclrtSynchronizeDevice(); }
-
-int aclrtCreateEvent(void **event) { *event = calloc(1, sizeof(struct event)); return OK; }
-int aclrtCreateEventWithFlag(void **event, uint32_t flag) { return aclrtCreateEvent(event); }
-int aclrtCreateEventExWithFlag(void **event, uint32_t flag) { return aclrtCreateEvent(event); }
-int aclrtDestroyEvent(void *event) { return OK; } /* a queued task may still name it */
-int aclrtRecordEvent(struct event *event, void *stream) {
-  pthread_mutex_lock(&lock);
-  event->stream = of(stream);
-  event->recorded = ++tickets;
-  pthread_mutex_unlock(&lock);
-  queue(stream, (struct task){.kind = RECORD, .event = event, .ticket = event->recorded});
-  return OK;
-}
-int aclrtStreamWaitEvent(void *stream, struct event *event) {
-  queue(stream, (struct task){.kind = WAIT, .event = event, .ticket = event->recorded});
-  return OK;
-}
-int aclrtSynchronizeEvent(struct event *event) {
-  counters[COUNT_wait_event]++;
-  pthread_mutex_lock(&lock);
-  run_until(event, event->recorded);
-  pthread_mutex_unlock(&lock);
-  return OK;
-}
-int aclrtQueryEventStatus(struct event *event, int *status) {
-  pthread_mutex_lock(&lock);
-  if (event->done < event->recorded && event->stream->first) run_one(event->stream);
-  *status = event->done >= event->recorded;
-  pthread_mutex_unlock(&lock);
-  return OK;
-}
-int aclrtQueryEventWaitStatus(struct event *event, int *status) { return aclrtQueryEventStatus(event, status); }
-int aclrtEventElapsedTime(float *ms, void *start, void *end) { *ms = 0; return OK; }
+#include "queues.c" /* streams and events */
 
 /* ---- copies ---- */
 
@@ -171,6 +48,7 @@ static int counted(int kind, int blocking) { /* kind: host-host, host-device, de
 }
 int aclrtMemcpy(void *to, size_t room, const void *from, size_t n, int kind) { /* waits for no stream */
   if (counted(kind, 1)) return FAILED;
+  if (capturing) return IN_CAPTURE;
   memcpy(to, from, n);
   return OK;
 }
@@ -190,8 +68,9 @@ int aclrtMemsetAsync(void *to, size_t room, int32_t value, size_t n, void *strea
 static int launch(enum counter name, void *stream) { /* what reads or writes behind it finds the stream's copies done */
   counters[name]++;
   stub_launches++;
-  stub_run(stream);
-  return OK;
+  launched_on = of(stream);
+  if (launched_on != capturing && launched_on != updating) launched_on->failed = stub_run(stream);
+  return OK; /* what failed is told to whoever waits */
 }
 #define LAUNCH(name) \
   int name(void *workspace, uint64_t size, void *executor, void *stream) { return launch(COUNT_##name, stream); }
@@ -204,6 +83,8 @@ int aclopCompileAndExecute(const char *name) {
   return FAILED;
 }
 int aclopCompileAndExecuteV2(const char *name) { return aclopCompileAndExecute(name); }
+
+#include "graphs.c" /* their capture, replay and update */
 
 /* ---- device, memory ---- */
 

@@ -1,6 +1,7 @@
 """What the engine does besides: preemption, several answers to one prompt; the same on the stub's NPU and on ring 0."""
 
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
@@ -37,7 +38,7 @@ def test_several_answers_to_one_prompt(checkpoint: Path, npu: torch.device, tmp_
     assert_twins(*said)
 
 
-def _both(checkpoint: Path, npu: torch.device, root: Path, requests: dict[str, Request], **limits: int) -> list[Said]:
+def _both(checkpoint: Path, npu: torch.device, root: Path, requests: dict[str, Request], **limits: Any) -> list[Said]:
     return [
         run_on(load_on(checkpoint, device, torch.bfloat16), checkpoint, root / device.type, requests, **limits)
         for device in (npu, torch.device("cpu"))

@@ -1,4 +1,4 @@
-"""Every family through the engine: what the stub's NPU gives is what ring 0 gives, bit for bit."""
+"""Every family through the engine: what the stub's NPU gives is what ring 0 gives, bit for bit, with graphs or not."""
 
 from pathlib import Path
 
@@ -17,9 +17,11 @@ def test_a_family(name: str, dtype: torch.dtype, npu: torch.device, tmp_path: Pa
     """A batch of decodes and of chunks, some of which end inside a medium."""
     family = FAMILIES[name]
     path = family.write(tmp_path / "checkpoint")
-    said = [
-        run_on(load_on(path, device, dtype), path, tmp_path / device.type, requests_for(family), tokens=13)
-        for device in (npu, torch.device("cpu"))
-    ]
-    assert said[0].cut_media > 0 and said[0].mixed > 0
-    assert_twins(*said)
+    ways = {"npu": (npu, False), "graphs": (npu, True), "cpu": (torch.device("cpu"), False)}
+    launched, replayed, ring0 = (
+        run_on(load_on(path, device, dtype), path, tmp_path / way, requests_for(family), tokens=13, graphs=graphs)
+        for way, (device, graphs) in ways.items()
+    )
+    assert launched.cut_media > 0 and launched.mixed > 0
+    assert_twins(launched, ring0)
+    assert_twins(replayed, ring0)

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 from torch.utils._pytree import tree_leaves, tree_map_only
 
-from tests.npu.schemas import OUTPUTS, SCHEMAS
+from tests.npu.schemas import GRAPH_SCHEMAS, OUTPUTS, SCHEMAS
 
 pytestmark = pytest.mark.npu
 
@@ -66,6 +66,13 @@ def test_every_operator_is_called_here() -> None:
 @pytest.mark.parametrize("name", CALLS)
 def test_the_schema(name: str) -> None:
     assert str(_operator(name)._schema) == f"npu::{SCHEMAS[name]}"
+
+
+@pytest.mark.parametrize("name", GRAPH_SCHEMAS)
+def test_the_schema_of_what_a_graph_captures(name: str) -> None:
+    packet, _, overload = name.partition(".")
+    operator = getattr(getattr(torch.ops.npu, packet), overload or "default")
+    assert str(operator._schema) == f"npu::{GRAPH_SCHEMAS[name]}"
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=["bfloat16", "float16"])

@@ -1,5 +1,6 @@
 """Staging over the real torch_npu, whose copies are late; and mistakes planted in it, each caught by a check."""
 
+import random
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -66,8 +67,9 @@ def fetched(npu: torch.device, root: Path) -> None:
 
 def copied_beside(npu: torch.device, root: Path) -> None:
     """The stream of the host's copies begins behind what the main one was given."""
-    given = torch.full((4,), 5.0).pin_memory().to(npu, non_blocking=True)
-    assert media._on_host(given, open_streams(npu)).tolist() == [5.0] * 4
+    value = random.randrange(1 << 20)  # another one each time: host memory that is used again holds the last one
+    given = torch.full((4,), float(value)).pin_memory().to(npu, non_blocking=True)
+    assert media._on_host(given, open_streams(npu)).tolist() == [value] * 4
 
 
 def costs_of_steps(npu: torch.device, root: Path) -> None:

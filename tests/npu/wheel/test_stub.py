@@ -100,3 +100,43 @@ def test_a_check_of_the_wheel_is_alive(npu: torch.device) -> None:
 def test_the_stub_is_a_current_cann(npu: torch.device, module: Any) -> None:
     """Else the wheel takes branches that no machine in use takes."""
     assert module.utils._is_gte_cann_version("9.1.0")
+
+
+def test_a_graph_computes_when_it_is_replayed(npu: torch.device, module: Any) -> None:
+    """From what then lies at the addresses that it captured."""
+    x = torch.ones(4, device=npu)
+    graph = module.NPUGraph()
+    with counted() as found, module.graph(graph):
+        doubled = x * 2
+    assert found["graph_capture"] == 1 and found["aclnnMul"] + found["aclnnMuls"] == 1
+    x.fill_(3)
+    module.synchronize()
+    assert doubled.cpu().tolist() != [6.0] * 4
+    with counted() as found:
+        graph.replay()
+        assert doubled.cpu().tolist() == [6.0] * 4
+    assert found["graph_replay"] == 1 and not launches(found)
+
+
+def test_a_blocking_call_in_a_capture_is_refused(npu: torch.device, module: Any) -> None:
+    x = torch.ones(4, device=npu)
+    with pytest.raises(RuntimeError, match="107027"), module.graph(module.NPUGraph()):
+        x.sum().item()
+    with pytest.raises(RuntimeError, match="107027"), module.graph(module.NPUGraph()):
+        torch.zeros(3).to(npu)
+
+
+def test_a_replay_waits_for_an_event_from_outside(npu: torch.device, module: Any) -> None:
+    """For ever, on a device; the stub says so to whoever waits for the stream."""
+    x, side, event = torch.ones(4, device=npu), module.Stream(), module.ExternalEvent()
+    graph = module.NPUGraph()
+    with module.graph(graph):
+        event.wait(module.current_stream())
+        event.reset(module.current_stream())
+        doubled = x * 2
+    event.record(side)
+    graph.replay()
+    assert doubled.cpu().tolist() == [2.0] * 4
+    graph.replay()
+    with pytest.raises(RuntimeError, match="107020"):
+        module.synchronize()

@@ -53,18 +53,30 @@ def load_on(path: Path, device: torch.device, dtype: torch.dtype) -> MultimodalL
     return family.build(checkpoint, weights, NpuOps(device, dtype))
 
 
-def run_on(model: MultimodalLM, path: Path, root: Path, requests: Mapping[str, Request], **limits: Any) -> Said:
-    """Submit all, one a step, and run to the end."""
+def run_on(
+    model: MultimodalLM, path: Path, root: Path, requests: Mapping[str, Request], *, graphs: bool = False,
+    aborts: Mapping[str, int] | None = None, starts: Mapping[str, int] | None = None, **limits: Any,
+) -> Said:  # fmt: skip
+    """Submit all, one a step or before the step that `starts` names, and run to the end.
+
+    graphs: decode steps are captured and replayed. aborts: requests that are taken back before a step.
+    """
     said = Said(events={}, logits=[], cut_media=0, mixed=0, preemptions=0)
+    aborts, starts = aborts or {}, starts or {}
     with engine_harness_at(path, root) as harness, pytest.MonkeyPatch.context() as patch:
         _record(said, patch)
-        engine = engine_at(model, root, block_size=BLOCK, **limits)
-        for name, request in requests.items():
-            harness.submit(engine, harness.prepare(name, request.parts, request.sampling))
+        engine = engine_at(model, root, block_size=BLOCK, graphs=graphs, **limits)
+        engine.capture_graphs()
+        due = {name: starts.get(name, step) for step, name in enumerate(requests)}
+        for step in range(1 + max([*due.values(), *aborts.values()])):
+            for name in (name for name, at in due.items() if at == step):
+                harness.submit(engine, harness.prepare(name, requests[name].parts, requests[name].sampling))
+            harness.book([end for name, at in aborts.items() if at == step for end in [engine.abort(name)] if end])
             harness.book(engine.step())
         harness.run(engine)
         harness.assert_clean(engine)
-        assert {answer.reason for answer in harness.finished.values()} == {"done"}, harness.finished
+        reasons = {name: answer.reason for name, answer in harness.finished.items()}
+        assert reasons == {name: "abort" if name in aborts else "done" for name in requests}, harness.finished
         said.events, said.preemptions = harness.events, engine.stats.preemptions
     return said
 

@@ -5,16 +5,19 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
-from server.children.gate import Gate
+from server.children.gate import Gate, NobodyUp
 from tests.server.doubles import until
+
+WAIT_SECONDS = 0.02
 
 
 class Places:
     """Numbered places and the gate to them."""
 
-    def __init__(self, n: int) -> None:
+    def __init__(self, n: int, seconds_down: float = 0.0) -> None:
         self.free = list(range(n))
-        self.gate: Gate[int] = Gate(self._take, self.free.append)
+        self.seconds_down = seconds_down
+        self.gate: Gate[int] = Gate(self._take, self.free.append, lambda: self.seconds_down, WAIT_SECONDS)
 
     def _take(self) -> int | None:
         return self.free.pop(0) if self.free else None
@@ -82,5 +85,33 @@ def test_all_who_wait_are_told_that_there_will_be_no_place() -> None:
         assert [type(error) for error in found] == [LookupError, asyncio.CancelledError, LookupError]
         places.leave(7)
         assert await places.gate.enter() == 7  # and later ones are served again
+
+    play(scenario, n=0)
+
+
+def test_who_waits_while_nobody_is_up_gives_up_after_its_own_time() -> None:
+    """Nobody has been up for an hour: each waits for its own time all the same, and is then passed over."""
+
+    async def scenario(places: Places) -> None:
+        places.seconds_down = 3600.0
+        waiting = [asyncio.create_task(places.gate.enter()) for _ in range(2)]
+        await until(lambda: places.gate.n_waiting == 2)
+        found = await asyncio.gather(*waiting, return_exceptions=True)
+        assert [type(error) for error in found] == [NobodyUp, NobodyUp] and places.gate.n_waiting == 0
+        places.leave(7)
+        assert places.free == [7], "nobody who has given up takes a place"
+
+    play(scenario, n=0)
+
+
+def test_who_waits_behind_others_waits_for_as_long_as_it_takes() -> None:
+    async def scenario(places: Places) -> None:
+        waiting = asyncio.create_task(places.gate.enter())
+        await asyncio.sleep(5 * WAIT_SECONDS)
+        assert not waiting.done()
+        places.seconds_down = 2 * WAIT_SECONDS  # who gave places has gone
+        await until(waiting.done)
+        with pytest.raises(NobodyUp):
+            waiting.result()
 
     play(scenario, n=0)

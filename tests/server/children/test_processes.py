@@ -7,6 +7,7 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 from collections.abc import Coroutine
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,8 @@ from configs.settings import REPO
 from server.children import processes
 from server.children.processes import Child, Ownership, Role, died_of, launch
 from shm import AsyncChannel, channel_pair
+from tests.e2e.running import is_gone, stat_of
+from tests.e2e.running import until as wait_until
 from tests.server.doubles import until
 from tokenization.messages import FromWorker, WorkerReady
 
@@ -31,7 +34,7 @@ def is_open(fd):
     return True
 report = {
     "argv": sys.argv[1:], "fds": [fd for fd in range(256) if is_open(fd)], "env": dict(os.environ),
-    "cwd": os.getcwd(), "session": os.getsid(0), "stdin": os.readlink("/proc/self/fd/0"),
+    "cwd": os.getcwd(), "group": os.getpgid(0), "session": os.getsid(0), "stdin": os.readlink("/proc/self/fd/0"),
 }
 pathlib.Path(sys.argv[-4], "report.json").write_text(json.dumps(report))
 channel = int(sys.argv[4])
@@ -43,6 +46,23 @@ sys.exit(7)
 """
 UNTIL_CLOSED = "import os, sys\nwhile os.read(int(sys.argv[1]), 64): pass\nsys.exit(5)"
 FOREVER = "import time\ntime.sleep(600)"
+
+
+# A server that stops its child in its first moment, long before the child could ask the kernel for anything.
+STOPS_ITS_CHILD = """
+import asyncio, os, signal, sys
+from pathlib import Path
+from server.children.processes import Ownership, launch
+from shm import Loading
+async def main():
+    with open(sys.argv[1], "w") as lock:
+        owned = Ownership(lock_fd=lock.fileno(), owner_name="0" * 16, shm_root=Path(sys.argv[1]).parent / "shm")
+        child = launch("worker", owned, Loading)
+        os.kill(child.pid, signal.SIGSTOP)
+        print(child.pid, flush=True)
+        await asyncio.Event().wait()
+asyncio.run(main())
+"""
 
 
 def run(scenario: Coroutine[Any, Any, None]) -> None:
@@ -101,7 +121,24 @@ def test_a_child_is_started_by_exec_with_its_channel_and_the_lock(
     assert (lock, root, owner) == (str(lock_fd), str(tmp_path), "0" * 16)
     assert report["fds"] == sorted([0, 1, 2, lock_fd, int(channel_fd)])
     assert (report["cwd"], report["stdin"]) == (str(REPO), "/dev/null")
-    assert report["session"] == pid, "a terminal's Ctrl-C does not reach it"
+    assert report["group"] == pid, "a terminal's Ctrl-C does not reach it"
+    assert report["session"] == os.getsid(0), "the kernel continues it when the server dies"
+
+
+def test_a_child_stopped_in_its_first_moment_ends_with_its_server(tmp_path: Path) -> None:
+    command = [sys.executable, "-c", STOPS_ITS_CHILD, str(tmp_path / "lock")]
+    server = subprocess.Popen(command, cwd=REPO, stdout=subprocess.PIPE, text=True)
+    assert server.stdout is not None
+    child = int(server.stdout.readline())
+    try:
+        wait_until("it stands still", lambda: stat_of(child)[0] == "T")
+        server.kill()
+        server.wait()
+        wait_until("it is gone", lambda: is_gone(child))
+    finally:
+        server.stdout.close()
+        if not is_gone(child):
+            os.kill(child, signal.SIGKILL)
 
 
 @pytest.mark.parametrize("role", ["worker", "engine"])
@@ -198,3 +235,31 @@ def test_a_child_that_does_not_end_is_killed_after_its_grace() -> None:
 def test_return_codes_in_words() -> None:
     assert [died_of(code) for code in (0, 3, -9, -11)] == ["exit code 0", "exit code 3", "SIGKILL", "SIGSEGV"]
     assert died_of(-250) == "signal 250"
+
+
+def test_a_process_without_a_thread_to_watch_it_does_not_stay(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The machine has no room for one: that is an OSError, as where it has none for the process itself."""
+    started: list[subprocess.Popen[bytes]] = []
+    real = subprocess.Popen
+
+    def popen(*args: Any, **kwargs: Any) -> "subprocess.Popen[bytes]":
+        started.append(real([sys.executable, "-c", "input()"], stdin=subprocess.PIPE))
+        return started[0]
+
+    def no_room(thread: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    async def scenario() -> None:
+        with (tmp_path / "lock").open("w") as lock:
+            owned = Ownership(lock_fd=lock.fileno(), owner_name="0" * 16, shm_root=tmp_path)
+            monkeypatch.setattr(subprocess, "Popen", popen)
+            monkeypatch.setattr(threading.Thread, "start", no_room)
+            before = os.listdir("/proc/self/fd")
+            with pytest.raises(BlockingIOError):
+                launch("worker", owned, FromWorker)
+            assert started[0].returncode == -signal.SIGKILL
+            assert started[0].stdin is not None
+            started[0].stdin.close()
+            assert os.listdir("/proc/self/fd") == before
+
+    run(scenario())

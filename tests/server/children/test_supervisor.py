@@ -14,7 +14,7 @@ import pytest
 
 from server.children.processes import Child
 from server.children.supervisor import StartFailed, Supervisor, backoff
-from shm import AsyncChannel, channel_pair
+from shm import AsyncChannel, Loading, channel_pair
 from tests.server.doubles import Scene, chat_of, until
 from tests.server.scenario import Play
 from tokenization.messages import FromWorker, Prepare, WorkerPulse, WorkerReady
@@ -32,6 +32,12 @@ def pulse():
     while True:
         channel.send(WorkerPulse(request_id=None, busy_seconds=0.0)); time.sleep(0.05)
 threading.Thread(target=pulse, daemon=True).start()
+"""
+STUCK = """
+import sys, threading
+from shm import Channel, Pulse
+Pulse(Channel(int(sys.argv[1]), object)).further()
+threading.Event().wait()
 """
 GOOD = BEGIN + "channel.send(WorkerReady())" + PULSE + "threading.Event().wait()"
 
@@ -74,13 +80,17 @@ def launcher(script: str) -> Callable[[], Child]:
         fd = theirs.fileno()
         process = subprocess.Popen([sys.executable, "-c", script, str(fd)], pass_fds=(fd,), cwd=REPO)
         theirs.close()
-        return Child("worker", process, AsyncChannel(ours, FromWorker))
+        return Child("worker", process, AsyncChannel(ours, FromWorker | Loading))
 
     return launch
 
 
 def keep(
-    script: str, scenario: Callable[[Supervisor, ObserverDouble, "asyncio.Task[None]"], Coroutine[Any, Any, None]]
+    script: str,
+    scenario: Callable[[Supervisor, ObserverDouble, "asyncio.Task[None]"], Coroutine[Any, Any, None]],
+    *,
+    pulse_seconds: float = 0.6,
+    load_seconds: float = 60.0,
 ) -> list[str]:
     """Run a scenario with a supervisor of children that run `script`; what the observer was told."""
     restarts: list[int] = []
@@ -89,7 +99,13 @@ def keep(
     async def run() -> None:
         start = Prepare(request_id="start", chat=chat_of("text"))
         supervisor = Supervisor(
-            "worker", launcher(script), start, observer, pulse_seconds=0.6, on_restart=lambda: restarts.append(1)
+            "worker",
+            launcher(script),
+            start,
+            observer,
+            pulse_seconds=pulse_seconds,
+            load_seconds=load_seconds,
+            on_restart=lambda: restarts.append(1),
         )
         task = asyncio.create_task(supervisor.run())
         try:
@@ -149,6 +165,32 @@ def test_a_child_that_ends_before_it_was_ready_cannot_start() -> None:
             await asyncio.wait_for(task, 20)
 
     assert keep(BEGIN + "sys.exit(3)", scenario) == ["started", "down", "lost"]
+
+
+def test_one_that_stops_while_it_loads_is_killed_and_replaced() -> None:
+    """Before its first line, and after it: in both cases nobody has heard anything that asks for patience."""
+
+    async def scenario(supervisor: Supervisor, observer: ObserverDouble, task: "asyncio.Task[None]") -> None:
+        await asyncio.wait_for(supervisor.ready.wait(), 20)
+        os.kill(observer.children[0].pid, signal.SIGKILL)
+        await asyncio.wait_for(eventually(lambda: len(observer.children) == 2), 20)
+        os.kill(observer.children[1].pid, signal.SIGSTOP)
+        await asyncio.wait_for(eventually(lambda: observer.told.count("ready") == 2), 20)
+        assert observer.children[1].exited.result() == -signal.SIGKILL
+
+    expected = ["started", "ready", "down", "lost", "started", "down", "lost", "started", "ready"]
+    assert keep(GOOD, scenario) == expected
+
+
+def test_one_that_gets_no_further_with_loading_is_killed(caplog: pytest.LogCaptureFixture) -> None:
+    """It pulses all the time: what it says of its steps decides."""
+
+    async def scenario(supervisor: Supervisor, observer: ObserverDouble, task: "asyncio.Task[None]") -> None:
+        with pytest.raises(StartFailed, match="the worker could not start: SIGKILL"):
+            await asyncio.wait_for(task, 20)
+
+    assert keep(STUCK, scenario, pulse_seconds=30.0, load_seconds=1.0) == ["started", "down", "lost"]
+    assert "no further for" in caplog.text
 
 
 def test_garbage_ends_the_child_and_not_the_server() -> None:

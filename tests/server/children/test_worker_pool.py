@@ -166,7 +166,7 @@ def test_those_who_wait_are_told_when_no_worker_can_be_started(play: Play) -> No
 class TooLong(ChannelDouble):
     """Takes what is said, except of one request."""
 
-    async def send(self, message: Any) -> None:
+    async def send(self, message: Any, *, large: bool = False) -> None:
         if message.request_id == "long":
             raise ChannelError("a message of 9 bytes exceeds the limit of 8")
         await super().send(message)

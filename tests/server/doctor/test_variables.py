@@ -17,7 +17,7 @@ BOTH = {"PYTORCH_ALLOC_CONF": "expandable_segments:True", "PYTORCH_NPU_ALLOC_CON
     ],
 )
 def test_what_does_no_harm(variables: dict[str, str]) -> None:
-    assert [(one.verdict, one.check) for one in findings(variables)] == [("ok", "variables")]
+    assert [(one.verdict, one.check) for one in findings(variables, graphs=True)] == [("ok", "variables")]
 
 
 @pytest.mark.parametrize(
@@ -39,5 +39,11 @@ def test_what_does_no_harm(variables: dict[str, str]) -> None:
     ],
 )  # fmt: skip
 def test_what_harms(variables: dict[str, str], verdict: str, check: str, remedy: str) -> None:
-    [found] = findings(variables)
+    [found] = findings(variables, graphs=True)
     assert (found.verdict, found.check) == (verdict, check) and found.remedy.startswith(remedy)
+
+
+def test_without_graphs_the_queue_may_be_longer_and_blocking_is_slow() -> None:
+    assert [one.check for one in findings({"TASK_QUEUE_ENABLE": "2"}, graphs=False)] == ["variables"]
+    [found] = findings({"ASCEND_LAUNCH_BLOCKING": "1"}, graphs=False)
+    assert found.verdict == "warn" and "graphs" not in found.found

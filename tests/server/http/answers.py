@@ -1,16 +1,20 @@
 """One short answer and two beside each other, as deltas; both dialects are asked to write them."""
 
+import asyncio
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Any
 
 from model.engine.messages import Token
+from server.http.json_slices import written
 from server.http.openai import CompletionSerializer
-from server.requests.answer import Delta, answers_of
+from server.http.responses import Serializer
+from server.requests.answer import Delta, Whole
 from server.requests.request import ChatRequest
 from server.requests.sampling import SamplingRequest
 from tests.server.doubles import card, chat_of, prepared
+from tokenization.messages import Prepared
 from tokenization.text.bpe import BPETokenizer
 
 TOKENS = (
@@ -46,9 +50,23 @@ def parse(event: bytes) -> Any:
     return json.loads(event[6:])
 
 
+def joined(deltas: Iterable[Delta]) -> Delta:
+    """One answer whole."""
+    whole = Whole()
+    for delta in deltas:
+        whole.add(delta)
+    return whole.delta()
+
+
 def collected(deltas: list[Delta]) -> list[Delta]:
     """Each answer whole, once every delta has come."""
-    return answers_of(deltas)
+    indices = sorted({delta.index for delta in deltas})
+    return [joined([delta for delta in deltas if delta.index == index]) for index in indices]
+
+
+def answered(serializer: Serializer, prepared: Prepared, answers: Sequence[Delta]) -> Any:
+    """The JSON of a plain answer, as it is written."""
+    return json.loads(b"".join(asyncio.run(written(serializer.whole(prepared, answers)))))
 
 
 def parse_all(events: Iterable[bytes]) -> list[Any]:

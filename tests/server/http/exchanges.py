@@ -7,6 +7,13 @@ from typing import Any
 
 def exchange(app: Any, chunks: list[bytes], headers: dict[bytes, bytes] | None = None, *, whole: bool = True) -> Any:
     """The messages that `app` sent. A body that is not whole ends with its client's leaving, as every request does."""
+    return messages_of(app, chunks, list((headers or {}).items()), whole=whole)
+
+
+def messages_of(
+    app: Any, chunks: list[bytes], headers: list[tuple[bytes, bytes]], *, whole: bool = True, **said: Any
+) -> Any:
+    """As `exchange`, where a header may stand there twice; `said` of the scope."""
     sent: list[Any] = []
     incoming = [{"type": "http.request", "body": body, "more_body": True} for body in chunks]
     incoming[-1]["more_body"] = not whole
@@ -17,7 +24,7 @@ def exchange(app: Any, chunks: list[bytes], headers: dict[bytes, bytes] | None =
     async def send(message: Any) -> None:
         sent.append(message)
 
-    scope = {"type": "http", "method": "POST", "path": "/x", "headers": list((headers or {}).items())}
+    scope = {"type": "http", "method": "POST", "path": "/x", "headers": headers, **said}
     asyncio.run(app(scope, receive, send))
     return sent
 

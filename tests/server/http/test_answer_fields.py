@@ -9,7 +9,7 @@ import pytest
 from model.engine.messages import Token
 from server.http.answer_fields import legacy_logprobs, logprob_entries, prompt_ids, system_fingerprint, usage
 from tests.server.doubles import prepared
-from tests.server.http.answers import ACCEPTED, DELTAS, TOKENS, collected, completion
+from tests.server.http.answers import ACCEPTED, DELTAS, TOKENS, answered, collected, completion
 from tokenization.chat.parts import Kind
 from tokenization.messages import MediaItem
 from tokenization.processor import Spans
@@ -18,7 +18,7 @@ from tokenization.text.bpe import BPETokenizer
 
 def test_usage_and_entries(tokenizer: BPETokenizer) -> None:
     serializer = completion(tokenizer, logprobs=True)
-    whole = serializer.whole(ACCEPTED, collected(DELTAS))
+    whole = answered(serializer, ACCEPTED, collected(DELTAS))
     assert whole["usage"]["prompt_tokens"] == 10 and whole["usage"]["completion_tokens"] == 3
     assert whole["usage"]["total_tokens"] == 13 and whole["usage"]["prompt_tokens_details"] == {
         "image_tokens": 4,
@@ -90,7 +90,7 @@ def test_the_ids_of_a_prompt_hold_pads_and_no_words_of_shared_memory() -> None:
 
 
 def test_the_older_form_of_logprobs(tokenizer: BPETokenizer) -> None:
-    found = legacy_logprobs(TOKENS, tokenizer, 7)
+    found = {name: list(rows) for name, rows in legacy_logprobs(TOKENS, tokenizer, 7).items()}
     spelled = [tokenizer.token_bytes(token.id).decode("utf-8", "replace") for token in TOKENS]
     assert found["tokens"] == spelled and found["token_logprobs"] == [-0.5, -2.0, -3.0]
     assert found["text_offset"] == [7, 7 + len(spelled[0]), 7 + len(spelled[0]) + len(spelled[1])]

@@ -20,8 +20,8 @@ class Round:
         app = create_app(scene.service, 1 << 20, BodyBudget(1 << 20))
         scope: dict[str, Any] = {
             "type": "http", "method": "POST", "path": "/tokenize", "raw_path": b"/tokenize", "query_string": b"",
-            "headers": [(b"content-type", b"application/json")], "scheme": "http", "server": ("test", 80),
-            "client": ("test", 1), "http_version": "1.1", "root_path": "",
+            "headers": [(b"host", b"test"), (b"content-type", b"application/json")], "scheme": "http",
+            "server": ("test", 80), "client": ("test", 1), "http_version": "1.1", "root_path": "",
         }  # fmt: skip
         self.task = asyncio.create_task(app(scope, self.receive, self.send))
 

@@ -8,10 +8,10 @@ import pytest
 
 from model.engine.messages import Token
 from server.http.completions import MAX_PROMPTS, TextRequest, TextSerializer, read_completions
-from server.requests.answer import Delta, joined
+from server.requests.answer import Delta
 from server.requests.refusal import Refusal
 from tests.server.doubles import card, prepared
-from tests.server.http.answers import DELTAS, parse
+from tests.server.http.answers import DELTAS, answered, joined, parse
 from tokenization.chat.parts import RawPrompt
 from tokenization.text.bpe import BPETokenizer
 
@@ -123,7 +123,7 @@ def test_chunks_join_to_the_whole(tokenizer: BPETokenizer, fields: dict[str, Any
     if fields.get("echo") and fields.get("logprobs"):
         scores = (Token(id=1, logprob=-4.0), Token(id=2, logprob=-5.0))
         deltas[0] = Delta(text=deltas[0].text, tokens=deltas[0].tokens, prompt=scores)
-    whole = serializer(tokenizer, **fields).whole(prepared("r1", 3), [joined(deltas)])
+    whole = answered(serializer(tokenizer, **fields), prepared("r1", 3), [joined(deltas)])
     chunked = serializer(tokenizer, stream=True, stream_options={"include_usage": True}, **fields)
     chunks = [parse(event) for event in events(chunked, deltas)]
     assert all(chunk["usage"] is None and chunk["object"] == "text_completion" for chunk in chunks)
@@ -149,7 +149,7 @@ def test_nothing_predicts_the_first_token_of_a_prompt(tokenizer: BPETokenizer) -
     scores = (Token(id=66, logprob=float("-inf"), top=((65, -0.1),)), Token(id=67, logprob=-2.0))
     answer = Delta(text="D", tokens=(Token(id=68, logprob=-3.0),), finish="length", prompt=scores)
     written = serializer(tokenizer, prompt=[65, 66, 67], echo=True, logprobs=1)
-    logprobs = written.whole(prepared("r1", 3), [answer])["choices"][0]["logprobs"]
+    logprobs = answered(written, prepared("r1", 3), [answer])["choices"][0]["logprobs"]
     assert logprobs["token_logprobs"] == [None, -9999.0, -2.0, -3.0], "JSON has no infinity"
     text = [tokenizer.token_bytes(i).decode() for i in (65, 66, 68)]
     assert logprobs["top_logprobs"][:2] == [None, {text[0]: -0.1, text[1]: -9999.0}]
@@ -162,7 +162,7 @@ def test_without_an_answer_the_prompt_alone_comes_back(tokenizer: BPETokenizer) 
     assert request.requests[0].sampling.max_tokens == 1, "the engine has no step without a token"
     written = serializer(tokenizer, echo=True, max_tokens=0, logprobs=0)
     answer = Delta(text="x", tokens=(Token(id=9, logprob=-1.0),), finish="length", prompt=(Token(id=1, logprob=-1.0),))
-    whole = written.whole(prepared("r1", 2), [answer])
+    whole = answered(written, prepared("r1", 2), [answer])
     assert whole["choices"][0]["text"] == "Hi" and len(whole["choices"][0]["logprobs"]["tokens"]) == 2
     assert whole["usage"]["completion_tokens"] == 0
 
@@ -170,7 +170,7 @@ def test_without_an_answer_the_prompt_alone_comes_back(tokenizer: BPETokenizer) 
 def test_each_prompt_stands_before_its_own_choices(tokenizer: BPETokenizer) -> None:
     written = serializer(tokenizer, prompt=["Hi", "you"], n=2, echo=True)
     answers = [Delta(index=i, text=str(i), tokens=(Token(id=1),), finish="length") for i in range(4)]
-    whole = written.whole(prepared("r1"), answers)
+    whole = answered(written, prepared("r1"), answers)
     assert [(c["index"], c["text"]) for c in whole["choices"]] == [(0, "Hi0"), (1, "Hi1"), (2, "you2"), (3, "you3")]
     assert whole["usage"] == used(6, 4)
 
@@ -194,23 +194,23 @@ def test_usage_with_every_chunk(tokenizer: BPETokenizer) -> None:
 def test_ids_are_shown_where_they_are_asked_for(tokenizer: BPETokenizer) -> None:
     deltas = [Delta(text="a", tokens=(Token(id=65),)), Delta(text="", tokens=(Token(id=66),)),
               Delta(text="b", tokens=(Token(id=67),), finish="length")]  # fmt: skip
-    whole = serializer(tokenizer, return_token_ids=True).whole(prepared("r1", 3), [joined(deltas)])
+    whole = answered(serializer(tokenizer, return_token_ids=True), prepared("r1", 3), [joined(deltas)])
     choice = whole["choices"][0]
     assert choice["prompt_token_ids"] == [0, 1, 2] and choice["token_ids"] == [65, 66, 67]
     chunked = serializer(tokenizer, return_token_ids=True, stream=True)
     choices = [parse(event)["choices"][0] for event in events(chunked, deltas)]
     assert [c["token_ids"] for c in choices] == [[65], [66], [67]], "also of a token without text"
     assert [c.get("prompt_token_ids") for c in choices] == [[0, 1, 2], None, None]
-    echoed = serializer(tokenizer, return_token_ids=True, echo=True, max_tokens=0).whole(prepared("r1"), deltas[2:])
+    echoed = answered(serializer(tokenizer, return_token_ids=True, echo=True, max_tokens=0), prepared("r1"), deltas[2:])
     assert echoed["choices"][0]["token_ids"] == []
-    plain = serializer(tokenizer).whole(prepared("r1", 3), [joined(deltas)])["choices"][0]
+    plain = answered(serializer(tokenizer), prepared("r1", 3), [joined(deltas)])["choices"][0]
     assert "token_ids" not in plain and "prompt_token_ids" not in plain
 
 
 def test_a_token_may_be_named_by_its_id(tokenizer: BPETokenizer) -> None:
     written = serializer(tokenizer, logprobs=1, return_tokens_as_token_ids=True)
-    named = written.whole(prepared("r1", 3), [joined(DELTAS)])["choices"][0]["logprobs"]
-    spelled = serializer(tokenizer, logprobs=1).whole(prepared("r1", 3), [joined(DELTAS)])["choices"][0]["logprobs"]
+    named = answered(written, prepared("r1", 3), [joined(DELTAS)])["choices"][0]["logprobs"]
+    spelled = answered(serializer(tokenizer, logprobs=1), prepared("r1", 3), [joined(DELTAS)])["choices"][0]["logprobs"]
     assert named["tokens"][:2] == ["token_id:65", "token_id:151"]
     assert set(named["top_logprobs"][0]) == {"token_id:65", "token_id:66"}
     assert named["text_offset"] == spelled["text_offset"], "places in the text"

@@ -16,10 +16,13 @@ from server.requests.refusal import (
     Kind,
     Refusal,
     body_too_large,
+    forbidden,
+    head_too_large,
     internal,
     invalid_request,
     not_found,
     overloaded,
+    timed_out,
     unauthorized,
     unavailable,
 )
@@ -28,8 +31,11 @@ from tokenization.chat.errors import ChatError
 CLIENTS: list[tuple[Refusal, int, str]] = [
     (invalid_request("no", "messages[0]", "odd"), 400, "invalid_request_error"),
     (unauthorized("no"), 401, "invalid_request_error"),
+    (forbidden("no", "host_not_allowed"), 403, "invalid_request_error"),
     (not_found("no", "model", "model_not_found"), 404, "invalid_request_error"),
+    (timed_out("no", "body_timeout"), 408, "invalid_request_error"),
     (body_too_large(3), 413, "invalid_request_error"),
+    (head_too_large(3), 431, "invalid_request_error"),
     (overloaded("no", "queue_full"), 429, "rate_limit_error"),
 ]
 OURS: list[tuple[Refusal, int, str]] = [
@@ -163,3 +169,13 @@ def test_what_the_framework_finds_wrong_names_its_field() -> None:
 def test_a_401_says_how_to_log_in() -> None:
     assert headers_of(unauthorized("no")) == {"www-authenticate": "Bearer"}
     assert body_of(unauthorized("no"), "r")["error"]["code"] == "invalid_api_key"
+
+
+def test_a_clients_words_are_clipped_wherever_an_error_is_rendered() -> None:
+    """A key of 20 MiB once came back as 38 MB."""
+    words = "\x01\x7f" * (10 << 20)
+    body = body_of(invalid_request(words, words, "odd"), "r1")["error"]
+    assert len(body["message"]) == 1003 and len(body["param"]) == 203
+    assert len(bytes(error_response(invalid_request(words, words), "r1").body)) < 1500
+    answer = ask("GET", "/" + "%01" * 20000)
+    assert answer.status_code == 404 and len(answer.content) < 500

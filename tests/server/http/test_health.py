@@ -11,8 +11,12 @@ from tests.server.doubles import Scene
 from tests.server.scenario import Play
 
 
-def client_of(scene: Scene, *origins: str, keys: ApiKeys | None = None) -> httpx.AsyncClient:
-    app = create_app(scene.service, 1 << 20, BodyBudget(1 << 20), version="1.2.3", origins=origins, keys=keys)
+def client_of(
+    scene: Scene, *origins: str, keys: ApiKeys | None = None, hosts: tuple[str, ...] | None = None
+) -> httpx.AsyncClient:
+    app = create_app(
+        scene.service, 1 << 20, BodyBudget(1 << 20), version="1.2.3", origins=origins, keys=keys, hosts=hosts
+    )
     return httpx.AsyncClient(transport=httpx.ASGITransport(app=app), base_url="http://test")
 
 
@@ -98,5 +102,20 @@ def test_without_origins_no_page_may_call(play: Play) -> None:
         async with client_of(scene, "*") as client:
             answer = await client.get("/health", headers={"origin": "https://any.example"})
             assert answer.headers["access-control-allow-origin"] == "*"
+
+    play(scenario)
+
+
+def test_a_page_may_ask_whether_it_may_by_every_name_and_call_by_this_servers(play: Play) -> None:
+    async def scenario(scene: Scene) -> None:
+        origin = {"origin": "https://a.example"}
+        async with client_of(scene, "https://a.example", hosts=("llm.example.com",)) as client:
+            for host in ("llm.example.com", "localhost:8000"):
+                asked = await client.options("/chat", headers={**origin, **ASKS, "host": host})
+                assert asked.status_code == 200
+                assert (await client.get("/v1/models", headers={"host": host, **origin})).status_code == 200
+            refused = await client.get("/v1/models", headers={"host": "evil.example", **origin})
+            assert refused.status_code == 403 and refused.headers["access-control-allow-origin"] == "https://a.example"
+            assert refused.json()["error"]["code"] == "host_not_allowed"
 
     play(scenario)

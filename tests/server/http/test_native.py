@@ -1,17 +1,16 @@
 """POST /chat: what its body may hold, and its answer whole and as events."""
 
-import json
 from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from server.http.native import NativeSerializer
-from server.http.responses import Serializer, json_response
+from server.http.responses import Serializer
 from server.requests.answer import Delta
 from server.requests.answer_boxes import Grounded
 from server.requests.sampling import SamplingRequest
-from tests.server.http.answers import ACCEPTED, DELTAS, SEVERAL, collected, parse, parse_all
+from tests.server.http.answers import ACCEPTED, DELTAS, SEVERAL, answered, collected, parse, parse_all
 from tests.server.http.request_bodies import native, read_native, refusal
 from tokenization.chat.errors import ChatError
 from tokenization.chat.grounding import Box
@@ -33,7 +32,7 @@ BESIDE: dict[str, Any] = {
 @pytest.mark.parametrize("logprobs", [False, True])
 def test_native_events_join_to_the_answer(tokenizer: BPETokenizer, logprobs: bool) -> None:
     serializer: Serializer = NativeSerializer("chat-1", tokenizer, logprobs=logprobs)
-    whole = serializer.whole(ACCEPTED, collected(DELTAS))
+    whole = answered(serializer, ACCEPTED, collected(DELTAS))
     events = parse_all([*(serializer.event(ACCEPTED, delta) for delta in DELTAS), serializer.closing(ACCEPTED, 3)])
     assert events[0]["text"] == DELTAS[0].text, "nothing goes before the first text"
     assert "".join(event["text"] for event in events) == whole["text"]
@@ -47,7 +46,7 @@ def test_native_events_join_to_the_answer(tokenizer: BPETokenizer, logprobs: boo
 @pytest.mark.parametrize("logprobs", [False, True])
 def test_several_answers_natively(tokenizer: BPETokenizer, logprobs: bool) -> None:
     serializer = NativeSerializer("chat-1", tokenizer, logprobs=logprobs, n=2)
-    whole = serializer.whole(ACCEPTED, collected(SEVERAL))
+    whole = answered(serializer, ACCEPTED, collected(SEVERAL))
     assert "text" not in whole and whole["usage"]["completion_tokens"] == 4
     assert [(a["index"], a["text"], a["finish_reason"]) for a in whole["answers"]] == [
         (0, "ab", "length"),
@@ -70,9 +69,9 @@ def grounded(deltas: list[Delta]) -> list[Delta]:
 def test_boxes_stand_beside_the_text(tokenizer: BPETokenizer) -> None:
     """In a stream only the last event has them."""
     serializer = NativeSerializer("chat-1", tokenizer, logprobs=False)
-    plain, deltas = serializer.whole(ACCEPTED, collected(DELTAS)), grounded(DELTAS)
+    plain, deltas = answered(serializer, ACCEPTED, collected(DELTAS)), grounded(DELTAS)
     assert not set(BESIDE) & set(plain)
-    assert json.loads(bytes(json_response(serializer.whole(ACCEPTED, collected(deltas))).body)) == {**plain, **BESIDE}
+    assert answered(serializer, ACCEPTED, collected(deltas)) == {**plain, **BESIDE}
     events = parse_all(serializer.event(ACCEPTED, delta) for delta in deltas)
     assert not any(set(BESIDE) & set(event) for event in events)
     last = parse(serializer.closing(ACCEPTED, 3))
@@ -82,7 +81,7 @@ def test_boxes_stand_beside_the_text(tokenizer: BPETokenizer) -> None:
 def test_boxes_of_several_answers_stand_in_each(tokenizer: BPETokenizer) -> None:
     serializer = NativeSerializer("chat-1", tokenizer, logprobs=False, n=2)
     deltas = grounded(SEVERAL)
-    answers = json.loads(bytes(json_response(serializer.whole(ACCEPTED, collected(deltas))).body))["answers"]
+    answers = answered(serializer, ACCEPTED, collected(deltas))["answers"]
     assert [{key: answer[key] for key in BESIDE} for answer in answers] == [BESIDE, BESIDE]
     events = parse_all(serializer.event(ACCEPTED, delta) for delta in deltas)
     assert [set(BESIDE) <= set(event) for event in events] == [event["finish_reason"] is not None for event in events]

@@ -6,7 +6,17 @@ import pytest
 
 from server.requests.answer import Delta
 from server.requests.refusal import Refusal
-from tests.server.http.answers import ACCEPTED, DELTAS, SEVERAL, TOKENS, collected, completion, parse, parse_all
+from tests.server.http.answers import (
+    ACCEPTED,
+    DELTAS,
+    SEVERAL,
+    TOKENS,
+    answered,
+    collected,
+    completion,
+    parse,
+    parse_all,
+)
 from tests.server.http.request_bodies import openai, read_openai, refusal
 from tokenization.chat.errors import ChatError
 from tokenization.chat.parts import Chat
@@ -17,7 +27,7 @@ from tokenization.text.bpe import BPETokenizer
 @pytest.mark.parametrize("include_usage", [False, True])
 def test_chunks_join_to_the_completion(tokenizer: BPETokenizer, logprobs: bool, include_usage: bool) -> None:
     serializer = completion(tokenizer, logprobs=logprobs, include_usage=include_usage)
-    whole = serializer.whole(ACCEPTED, collected(DELTAS))
+    whole = answered(serializer, ACCEPTED, collected(DELTAS))
     chunks = parse_all(serializer.event(ACCEPTED, delta) for delta in DELTAS)
     for chunk in chunks:
         assert chunk["object"] == "chat.completion.chunk"
@@ -53,7 +63,7 @@ def test_a_role_comes_with_the_first_delta_of_its_answer_text_or_not(tokenizer: 
 
 def test_several_answers_as_choices(tokenizer: BPETokenizer) -> None:
     serializer = completion(tokenizer, n=2, logprobs=True, include_usage=True)
-    whole = serializer.whole(ACCEPTED, collected(SEVERAL))
+    whole = answered(serializer, ACCEPTED, collected(SEVERAL))
     assert [(c["index"], c["message"]["content"], c["finish_reason"]) for c in whole["choices"]] == [
         (0, "ab", "length"), (1, "x", "stop"),
     ]  # fmt: skip
@@ -81,7 +91,7 @@ def test_ids_of_prompt_and_answer(tokenizer: BPETokenizer, n: int) -> None:
     """A delta without text has a chunk all the same, or its ids would be lost."""
     serializer = completion(tokenizer, n=n, token_ids=True)
     deltas = DELTAS if n == 1 else SEVERAL
-    whole = serializer.whole(ACCEPTED, collected(deltas))
+    whole = answered(serializer, ACCEPTED, collected(deltas))
     assert whole["prompt_token_ids"] == [9, 9, 9, 3, 4, 5, 6, 7, 8, 9]
     chunks = parse_all(serializer.event(ACCEPTED, delta) for delta in deltas)
     assert [chunk.get("prompt_token_ids") for chunk in chunks] == [whole["prompt_token_ids"]] + [None] * (
@@ -91,7 +101,7 @@ def test_ids_of_prompt_and_answer(tokenizer: BPETokenizer, n: int) -> None:
         own = [chunk["choices"][0] for chunk in chunks if chunk["choices"][0]["index"] == choice["index"]]
         assert [i for c in own for i in c.get("token_ids", [])] == choice["token_ids"]
         assert len(choice["token_ids"]) == (3 if n == 1 else 2)
-    assert "token_ids" not in completion(tokenizer).whole(ACCEPTED, collected(DELTAS))["choices"][0]
+    assert "token_ids" not in answered(completion(tokenizer), ACCEPTED, collected(DELTAS))["choices"][0]
 
 
 def test_a_body_that_says_nothing_wants_no_stream() -> None:
@@ -196,7 +206,7 @@ def test_a_completion_is_read_whole() -> None:
 
 
 def test_a_completion_without_logprobs_says_so(tokenizer: BPETokenizer) -> None:
-    choice = completion(tokenizer).whole(ACCEPTED, collected(DELTAS))["choices"][0]
+    choice = answered(completion(tokenizer), ACCEPTED, collected(DELTAS))["choices"][0]
     assert choice == {
         "index": 0,
         "message": {"role": "assistant", "content": 'a "quote"\n\u2028你', "refusal": None},

@@ -2,11 +2,15 @@
 
 import json
 import logging
+import os
+import subprocess
+import sys
 import warnings
 
 import pytest
 
 from configs.serve import LogConfig
+from configs.settings import REPO
 from server.logs.setup import ACCESS, complain, complain_of_defect, set_up
 
 pytestmark = pytest.mark.usefixtures("kept_logging")
@@ -68,3 +72,18 @@ def test_in_text_a_complaint_is_one_plain_line(capsys: Captured) -> None:
     set_up(LogConfig(), "server")
     complain("no such device", LogConfig())
     assert capsys.readouterr().err == "error: no such device\n"
+
+
+TELLS = "from server.logs.setup import tell\nfor n in range(3): tell(f'line {n}')\nprint('more')"
+
+
+def test_a_stdout_that_nobody_reads_costs_one_line_of_the_log() -> None:
+    """As in `serve | head -1`, and where the disk of a redirected one is full."""
+    reader, writer = os.pipe()
+    os.close(reader)
+    with open("/dev/full", "wb") as full, os.fdopen(writer, "wb") as closed:
+        for stdout, why in ((closed, "Broken pipe"), (full, "No space left on device")):
+            command = [sys.executable, "-c", TELLS]
+            done = subprocess.run(command, cwd=REPO, stdout=stdout, stderr=subprocess.PIPE, text=True)
+            assert done.returncode == 0
+            assert done.stderr == f"stdout takes nothing any more ({why}): what is printed there is left out\n"

@@ -3,8 +3,9 @@
 from typing import Any
 
 from model.engine.messages import Token, TokenEvent
-from server.requests.answer import Answer, Delta, joined, push
+from server.requests.answer import Answer, Delta, push
 from server.requests.sampling import SamplingRequest
+from tests.server.http.answers import joined
 from tokenization.text.bpe import BPETokenizer
 
 

@@ -8,6 +8,7 @@ from server.requests.refusal import (
     Kind,
     Refusal,
     body_too_large,
+    forbidden,
     internal,
     invalid_request,
     listed,
@@ -60,7 +61,8 @@ def test_a_refusal_is_raised_and_shown_by_its_message() -> None:
 
 def test_every_kind_has_a_name_to_make_it_by() -> None:
     made = [invalid_request("x"), not_found("x"), body_too_large(1), overloaded("x", "c"), unavailable("x", "c")]
-    assert {found.kind for found in (*made, internal("x"), unauthorized("x"))} == set(get_args(Kind))
+    made += [internal("x"), unauthorized("x"), forbidden("x", "c")]
+    assert {found.kind for found in made} == set(get_args(Kind))
 
 
 def test_a_clients_words_are_listed_short_and_few() -> None:

@@ -1,14 +1,17 @@
 """Bytes come from data: URLs and from regular files under a root, and from nowhere else."""
 
 import base64
+import contextlib
 import os
 import time
+import tracemalloc
 from pathlib import Path
+from urllib.parse import unquote_to_bytes
 
 import pytest
 
 from tokenization.chat.errors import ChatError
-from tokenization.media.fetch import fetch
+from tokenization.media.fetch import FEW_SIGNS, MAX_PATH, SLICE, fetch
 
 W = "inputs[0].image"
 ONE_MESSAGE = "this path is not a file that the server may open"
@@ -168,3 +171,48 @@ def test_no_descriptor_is_left_open(root: Path) -> None:
         refused(attack, root)
     refused("a.bin", root, max_bytes=1)
     assert sorted(os.listdir("/proc/self/fd")) == before
+
+
+def peak_bytes(source: str, *roots: Path, max_bytes: int) -> int:
+    """The most memory that fetching it took, the source itself aside."""
+    tracemalloc.start()
+    try:
+        with contextlib.suppress(ChatError):
+            get(source, *roots, max_bytes=max_bytes)
+        return tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+
+
+@pytest.mark.parametrize("kind", ["data:image/png,", "data:image/png;base64,"])
+def test_percent_encoding_costs_a_few_times_its_size(kind: str) -> None:
+    """It was 48 times: urllib cuts the whole into pieces."""
+    source = kind + "%41" * (1 << 18)
+    assert peak_bytes(source, max_bytes=1 << 18) < 8 * len(source)
+
+
+@pytest.mark.parametrize("path", ["ab/" * 100_000, "file:///" + "%61/" * 100_000])
+def test_a_path_of_a_megabyte_is_not_cut_into_names(root: Path, path: str) -> None:
+    assert refused(path, root).startswith(ONE_MESSAGE)
+    assert peak_bytes(path, root, max_bytes=1000) < 8 * len(path)
+
+
+def test_the_longest_path_that_the_kernel_opens_is_tried(root: Path) -> None:
+    there = f"{root}/a.bin"
+    padded = f"{root}{'/' * (MAX_PATH - len(there))}/a.bin"
+    assert len(padded) == MAX_PATH and get(padded, root) == get("a.bin", root)
+    assert refused(padded.replace("/a.bin", "//a.bin"), root).startswith(ONE_MESSAGE)
+
+
+@pytest.mark.parametrize("shift", range(4))
+def test_percent_signs_at_the_edge_of_a_slice_are_read_as_anywhere(shift: int) -> None:
+    text = "x" * (SLICE - shift) + "%41%%42%4%zz%é%43" + "y" * SLICE + "%"
+    assert get(f"data:text/plain,{text}", max_bytes=1 << 20) == unquote_to_bytes(text)
+
+
+def test_data_that_is_percent_signs_for_the_most_part_is_not_decoded() -> None:
+    assert "send it in base64" in refused("data:image/png," + "%41" * (FEW_SIGNS + 1), max_bytes=1 << 20)
+    honest = base64.b64encode(bytes(range(256)) * 40_000).decode()
+    quoted = honest.replace("+", "%2B").replace("/", "%2F").replace("=", "%3D")
+    assert quoted.count("%") > FEW_SIGNS
+    assert get(f"data:image/png;base64,{quoted}", max_bytes=16 << 20) == base64.b64decode(honest)

@@ -24,6 +24,7 @@ from model.families.qwen_vl.vocabulary import (
     QwenVLTokenizer,
     read_ranks,
 )
+from tokenization.chat.errors import ChatError
 from tokenization.text.bpe import BPETokenizer
 from tokenization.text.detokenize import Detokenizer
 
@@ -102,7 +103,7 @@ def test_text_is_normalised_first() -> None:
 def test_any_text_gives_ordinary_ids_or_a_clean_error(text: str) -> None:
     try:
         ids = TINY.encode(text)
-    except ValueError:
+    except ChatError:
         assert any(0xD800 <= ord(char) < 0xE000 for char in text)
         return
     assert all(0 <= token_id < TINY.special["<|endoftext|>"] for token_id in ids)
@@ -110,13 +111,13 @@ def test_any_text_gives_ordinary_ids_or_a_clean_error(text: str) -> None:
 
 
 def test_a_lone_surrogate_is_refused_and_named() -> None:
-    with pytest.raises(ValueError, match=r"character 2 of the text is U\+D83D"):
+    with pytest.raises(ChatError, match=r"character 2 of the text is U\+D83D"):
         TINY.encode("ab\ud83d")
 
 
 @pytest.mark.parametrize("text", [" " * 1_100_000 + "x", "\u3000" * LONGEST_BLANK, "x\n" + "\t" * LONGEST_BLANK])
 def test_a_run_of_blanks_that_would_end_the_process_is_refused(text: str) -> None:
-    with pytest.raises(ValueError, match="blank characters in a row"):
+    with pytest.raises(ChatError, match="blank characters in a row"):
         TINY.encode(text)
 
 

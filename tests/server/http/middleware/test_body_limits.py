@@ -4,6 +4,9 @@ from typing import Any
 
 import pytest
 
+from configs.serve import HttpConfig
+from server.http.connection.arrival import Arrival
+from server.http.connection.clock import Clock
 from server.http.errors import error_response
 from server.http.middleware.body_limits import BodyBudget, BodyLimits
 from server.http.middleware.envelope import Envelope
@@ -59,7 +62,7 @@ def test_a_larger_body_is_a_413_whatever_it_announces(headers: dict[bytes, bytes
 
 def test_a_body_without_room_is_a_429() -> None:
     reader = Reader()
-    assert reader.budget.take(950)
+    assert reader.budget.take(Arrival(HttpConfig(), Clock()), 950)
     status, headers, body = ask(limited(reader, 100), [b"x" * 51])
     assert status == 429 and body["error"]["code"] == "bodies_full" and headers["retry-after"] == "1"
     assert reader.budget.held == 950
@@ -70,3 +73,29 @@ def test_what_a_request_held_is_given_back_when_it_fails() -> None:
     status, _, _ = ask(limited(reader, 100), [b"x"], {b"x-request-id": b"mine"})
     assert status == 500 and reader.held == [1]
     assert reader.budget.held == 0
+
+
+def test_the_body_that_lags_most_gives_way_and_one_that_comes_does_not() -> None:
+    clock, budget = Clock(), BodyBudget(1000)
+    config = HttpConfig(receive_seconds=30, receive_rate=100)
+    still, slow, swift, fresh = (Arrival(config, clock) for _ in range(4))
+    assert budget.take(still, 300) and budget.take(slow, 300) and budget.take(swift, 300)
+    clock.now = 3
+    slow.took(50)
+    swift.took(300)
+    assert budget.take(fresh, 200) and budget.held == 800
+    assert still.refusal is not None and still.refusal.code == "bodies_full" and still.held == 0
+    assert budget.take(fresh, 400) and slow.refusal is not None and budget.held == 900
+    assert not budget.take(fresh, 101) and swift.refusal is None and budget.held == 900
+    for body in (still, slow, swift, fresh):
+        budget.give_back(body)
+    assert budget.held == 0
+
+
+def test_a_whole_body_keeps_its_room() -> None:
+    clock, budget = Clock(), BodyBudget(1000)
+    whole, fresh = Arrival(HttpConfig(), clock), Arrival(HttpConfig(), clock)
+    assert budget.take(whole, 900)
+    whole.whole = True
+    clock.now = 29
+    assert not budget.take(fresh, 101) and whole.refusal is None

@@ -8,8 +8,10 @@ from typing import Any
 import pytest
 import uvicorn
 
+from configs.serve import HttpConfig
+from server.http.connection.connections import Connections
+from server.http.connection.protocol import LINES, Protocols
 from server.http.middleware.envelope import Envelope
-from server.http.protocol import LINES, Protocols
 from server.metrics import MALFORMED, Metrics
 
 
@@ -32,6 +34,9 @@ class Transport(asyncio.Transport):
     def close(self) -> None:
         self.ended = True
 
+    def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
+        """It is never full."""
+
     def is_closing(self) -> bool:
         return self.ended
 
@@ -40,7 +45,8 @@ def spoken(metrics: Metrics, *connections: bytes, app: Any = app, busy: float = 
     """What connections that begin with these bytes are answered; the loop is busy for so long once it has read them."""
 
     async def scenario() -> list[Transport]:
-        config = uvicorn.Config(app, http=Protocols(metrics), lifespan="off", log_config=None, ws="none")  # type: ignore[arg-type]
+        protocols: Any = Protocols(Connections(HttpConfig()), metrics)
+        config = uvicorn.Config(app, http=protocols, lifespan="off", log_config=None, ws="none")
         config.load()
         state = uvicorn.server.ServerState()
         make: Any = config.http_protocol_class

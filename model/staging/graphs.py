@@ -1,0 +1,184 @@
+"""Captured graphs of decode steps: one for each of a ladder of batch sizes, replayed in the place of 400 launches.
+
+A graph reads and writes fixed memory. What changes from step to step reaches it in three ways: arrays through the
+packed copy, which always lies at the same addresses; angles and scales, which are chosen on the host, through a copy
+on the device; lengths, which attention takes from the host, through an update of every captured call. The update runs
+on a stream of its own while the replay waits for it layer by layer; it begins when the replay before it has ended.
+"""
+
+import bisect
+import logging
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from model.forward_batch import ForwardBatch, KVCache
+from model.net.multimodal import MultimodalLM, Turn
+from model.ops.base import GraphAttention
+from model.staging.layout import Padding
+from model.staging.packing import Packer
+
+_log = logging.getLogger("pixelferry")
+_ARRAYS = ("ids", "slots", "sample_rows", "block_tables")  # of a batch: those that a graph reads
+
+
+class GraphError(RuntimeError):
+    """A graph would compute with something else than the step has."""
+
+
+def graph_module(device: torch.device) -> Any | None:
+    """Torch's module that captures graphs of `device`; None where steps are always launched one by one."""
+    return torch.get_device_module(device) if device.type == "npu" else None
+
+
+def ladder(most: int) -> tuple[int, ...]:
+    """Batch sizes that are captured: powers of two, so that padding at most doubles a batch, and `most`."""
+    return (*(1 << i for i in range((most - 1).bit_length())), most)
+
+
+def reserved_blocks(most: int, block_size: int) -> int:
+    """Blocks of the cache with a slot for each row of the largest graph: padding writes there, and nobody reads it."""
+    return -(-most // block_size)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Place:
+    """Where graphs find the cache."""
+
+    n_blocks: int  # of the whole cache, its last ones reserved
+    reserved: int
+    block_size: int
+    width: int  # of the block tables: blocks of the longest sequence
+
+
+class DecodeGraphs:
+    """One thread captures and replays; every replay is on the stream that is current then."""
+
+    def __init__(
+        self, model: MultimodalLM, kv: KVCache, packer: Packer, place: Place, sizes: Sequence[int], module: Any
+    ) -> None:
+        """Captures a graph of each size. packer: of the steps that will be replayed."""
+        self._model, self._module, self._place, self._sizes = model, module, place, sorted(sizes)
+        self._replayed = module.Event()
+        self._captured: dict[int, _Captured] = {}
+        self.update_seconds = 0.0  # of the last replay: what the host took for its update
+        started = time.perf_counter()
+        pool = None
+        for rows in reversed(self._sizes):  # whatever is captured later fits into the memory of the largest
+            self._captured[rows] = _Captured(model, kv, _arrays(packer, self._padding(rows)), place.block_size)
+            pool = self._captured[rows].capture(module, pool)
+        taken = time.perf_counter() - started
+        _log.info("captured graphs of decode steps (%s sequences) in %.1f s", ", ".join(map(str, self._sizes)), taken)
+
+    def padding_for(self, sequences: int, table_blocks: int) -> Padding | None:
+        """How a step of so many decodes is padded to the next graph; None: it is launched.
+
+        table_blocks: that its sequences name together, shared ones counted for each. Padding rows name one more each,
+        and together there must not be more than the cache has.
+        """
+        if sequences > self._sizes[-1]:
+            return None
+        rows = self._sizes[bisect.bisect_left(self._sizes, sequences)]
+        return self._padding(rows) if table_blocks + rows - sequences <= self._place.n_blocks else None
+
+    def replay(self, batch: ForwardBatch) -> Tensor:
+        """Run a padded step. -> [rows, hidden] before the head, valid until the next replay. Raises GraphError."""
+        captured = self._captured[len(batch.kv_lens)]
+        captured.take(batch, self._model.turn(batch))
+        captured.updates_behind(self._replayed)
+        captured.graph.replay()
+        self._replayed.record()
+        self._update(captured, batch.kv_lens)
+        return captured.states
+
+    def _update(self, captured: "_Captured", kv_lens: Sequence[int]) -> None:
+        started = time.perf_counter()
+        captured.update(kv_lens)
+        self.update_seconds = time.perf_counter() - started
+
+    def _padding(self, rows: int) -> Padding:
+        place = self._place
+        block = place.n_blocks - place.reserved
+        return Padding(rows=rows, width=place.width, block=block, block_size=place.block_size)
+
+
+class _Captured:
+    """The graph of one batch size with all the memory that it reads and writes, which lives as long as it does."""
+
+    graph: Any
+    states: Tensor  # [rows, hidden]
+
+    def __init__(self, model: MultimodalLM, kv: KVCache, batch: ForwardBatch, block_size: int) -> None:
+        """batch: of padding rows alone, in the memory of the steps to come."""
+        self._model, self._kv, self._batch = model, kv, batch
+        self._attend: GraphAttention = model.ops.graph_attention(batch.block_tables, block_size)
+        turn = model.turn(batch)
+        self._angles = turn.angles
+        self._scales = None if model.logn is None else torch.ones(batch.ids.shape, device=model.device)
+        self._scaled = False  # some scale is not 1
+
+    def capture(self, module: Any, pool: Any) -> Any:
+        """-> the pool of memory that the next graph shares. Raises GraphError."""
+        with torch.inference_mode():
+            self._network()  # whatever an operator does only once is done before the capture
+            self.graph = module.NPUGraph()
+            with module.graph(self.graph, pool=pool, auto_dispatch_capture=True):
+                self.states = self._network()
+        self._check_calls()
+        return self.graph.pool()
+
+    def take(self, batch: ForwardBatch, turn: Turn) -> None:
+        """What the step has besides the packed arrays, into the memory of the graph. Raises GraphError."""
+        for name in _ARRAYS:
+            mine, theirs = getattr(self._batch, name), getattr(batch, name)
+            if theirs.shape != mine.shape or theirs.data_ptr() != mine.data_ptr():
+                raise GraphError(f"{name} {list(theirs.shape)} is not where the graph reads it, {list(mine.shape)}")
+        for held, angles in zip(self._angles, turn.angles, strict=True):
+            held.copy_(angles)
+        if self._scales is not None and (self._scaled or turn.scales is not None):
+            self._scaled = turn.scales is not None
+            self._scales.copy_(turn.scales) if turn.scales is not None else self._scales.fill_(1)
+
+    def updates_behind(self, replayed: Any) -> None:
+        """Nothing is updated before this event: until then a replay may still read it."""
+        self.graph.graph_dispatch_mode.update_stream.wait_event(replayed)
+
+    def update(self, kv_lens: Sequence[int]) -> None:
+        """The lengths of the replay that was begun last: each of its attention calls waits for them."""
+        lengths = self._attend.update(kv_lens)
+        self._check_names(lengths)
+        self.graph.update(cpu_update_input=[lengths])
+
+    def _network(self) -> Tensor:
+        model, batch = self._model, self._batch
+        x = model.embeddings(batch.ids)
+        return model.decoder(x, self._angles, self._kv, batch.slots, self._attend, batch.sample_rows, self._scales)
+
+    def _check_calls(self) -> None:
+        """Every layer's attention was captured as a call that can be updated. Raises GraphError."""
+        calls = self.graph.graph_dispatch_mode.graph_dispatch_records
+        layers = self._model.kv.layers
+        if [call.op_cache_entry.__name__ for call in calls] != [self._attend.operator] * layers:
+            names = sorted({call.op_cache_entry.__name__ for call in calls})
+            raise GraphError(f"captured {len(calls)} calls of {names}, not {layers} of {self._attend.operator}")
+        self._names = frozenset.intersection(*(frozenset(call.kwargs) for call in calls))
+
+    def _check_names(self, lengths: Mapping[str, object]) -> None:
+        """torch_npu passes over a name that the captured call does not have. Raises GraphError."""
+        if not self._names.issuperset(lengths):
+            raise GraphError(f"the captured attention has no {sorted(set(lengths) - self._names)}")
+
+
+def _arrays(packer: Packer, padding: Padding) -> ForwardBatch:
+    """A step of padding alone, where every step of these sizes lies."""
+    packing = packer.open(padding.fields())
+    padding.write(packing.host, 0)
+    arrays = packing.send()
+    ones = (1,) * padding.rows
+    return ForwardBatch(
+        **arrays, media_rows=arrays["ids"][:0], media_embeds=None, q_lens=ones, kv_lens=ones, prompt_lens=ones
+    )

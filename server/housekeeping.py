@@ -1,0 +1,54 @@
+"""What a server does for its shared memory from time to time: see that it is there, free what dead owners left."""
+
+import asyncio
+import logging
+from pathlib import Path
+
+from server.metrics import Metrics
+from server.requests.segments import Segments
+from shm import OwnerError, SweepReport, sweep_in_parts
+
+SWEEP_SECONDS = 30.0
+MOST_LINES = 10  # of one sweep, about entries that nobody of ours makes
+
+log = logging.getLogger("pixelferry")
+
+
+class Housekeeping:
+    """Nothing that it meets ends the server: it says so, and tries again the next time."""
+
+    def __init__(self, root: Path, segments: Segments, metrics: Metrics) -> None:
+        self._root = root
+        self._segments = segments
+        self._metrics = metrics
+        self._odd: frozenset[str] = frozenset()  # said already
+
+    async def run(self) -> None:
+        """At start, and every SWEEP_SECONDS: a server beside this one may be killed. Never returns."""
+        while True:
+            try:
+                await self.once()
+            except (OSError, RuntimeError) as error:  # no descriptor, memory or thread left now
+                log.error("the shared memory could not be looked after now: %s", error)
+            await asyncio.sleep(SWEEP_SECONDS)
+
+    async def once(self) -> None:
+        """Raises OSError, and RuntimeError where no thread can be started."""
+        await self._segments.look_after()
+        report = SweepReport()
+        try:
+            parts = sweep_in_parts(self._root)
+            # One part at a time: a server that ends waits for the part that runs, and for no more.
+            while (part := await asyncio.to_thread(next, parts, None)) is not None:
+                report += part
+        except OwnerError:
+            return  # look_after() has said so, unless it came to be a moment ago
+        self._tell(report)
+
+    def _tell(self, report: SweepReport) -> None:
+        if report.owners:
+            self._metrics.swept(report.bytes)
+            log.info("swept %d dead owners: %d segments, %d bytes", report.owners, report.segments, report.bytes)
+        for name in sorted(frozenset(report.odd) - self._odd)[:MOST_LINES]:
+            log.warning("%s is no owner file, though it is called so: it is left alone", name)
+        self._odd = frozenset(report.odd)

@@ -1,0 +1,60 @@
+"""What the harness judges: each thing that an attack may spoil is named, and nothing else."""
+
+import os
+from contextlib import nullcontext
+from typing import Any
+
+import pytest
+
+from tests.hostile.measure import Attack, Report, Seen, beyond, judged, memory_peak, pss_bytes, quantile
+
+ATTACK = Attack(name="row 0", go=lambda server, killed: nullcontext(), memory_bytes=1 << 20)
+
+
+def seen(**changed: Any) -> Seen:
+    good: dict[str, Any] = {
+        "chats": [(200, 0.1)] * 99 + [(200, 0.5)], "health": [(200, 0.01)] * 9,
+        "peak_bytes": 1 << 20, "loop_seconds": 1.0,
+    }  # fmt: skip
+    return Seen(**(good | changed))
+
+
+@pytest.mark.parametrize(
+    ("changed", "problem"),
+    [
+        ({}, None),
+        ({"chats": [(200, 0.1)] * 98 + [(200, 2.2)] * 2}, "p99 of a chat is 2.20 s, and 0.10 s"),
+        ({"chats": [(200, 0.1)] * 99 + [(500, 0.1)]}, "1 chats of the second client got 500"),
+        ({"chats": [(200, 0.1)] * 99 + [(0, 60.0)]}, "1 chats of the second client got 0"),
+        ({"chats": [(503, 0.1)]}, "not one chat was answered"),
+        ({"health": [(200, 0.01), (200, 0.26)]}, "/health/live took up to 0.260 s"),
+        ({"health": [(503, 0.01)]}, "/health/live"),
+        ({"peak_bytes": 2 << 20}, "held 2 MiB, more than 1"),
+    ],
+)
+def test_what_an_attack_may_spoil(changed: dict[str, Any], problem: str | None) -> None:
+    problems = judged(seen(), seen(**changed), ATTACK)
+    assert problems == [] if problem is None else any(problem in found for found in problems)
+
+
+def test_a_status_that_a_row_allows_is_no_problem_and_not_in_the_p99() -> None:
+    run = seen(chats=[(200, 0.1)] * 99 + [(503, 30.0)])
+    attack = Attack(name="row 8", go=ATTACK.go, memory_bytes=1 << 20, may=frozenset({503}))
+    assert judged(seen(), run, attack) == [] and run.p99 == 0.1
+
+
+def test_only_more_than_before_is_not_back() -> None:
+    assert beyond({"files": 2.0, "fds": 9.0}, {"files": 3.0, "fds": 8.0}) == {"files": 3.0}
+
+
+def test_quantiles_and_memory() -> None:
+    assert quantile([float(i) for i in range(1, 101)], 0.99) == 99.0 and quantile([3.0], 0.99) == 3.0
+    with memory_peak(os.getpid()) as sizes:
+        pass
+    assert len(sizes) == 2 and min(sizes) > 1 << 20 and pss_bytes(2**22 + 1) == 0
+
+
+def test_the_table_has_a_row_for_each_run_and_says_what_was_not_held() -> None:
+    text = str(Report(attack=ATTACK, quiet=seen(), runs=[seen(), seen()], problems=["run 1: it burned"]))
+    assert text.count("\n") == 5 and "| row 0, run 2 | 100 | 100 x 200 | 0.100 | 0.100 | 0.500 | 10 |" in text
+    assert text.endswith("- NOT HELD: run 1: it burned")

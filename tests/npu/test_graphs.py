@@ -1,0 +1,193 @@
+"""Decode steps as graphs on ring 0: the same answers, bit for bit, as steps that are launched one by one."""
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from model.engine import runner
+from model.engine.engine import Engine
+from model.engine.messages import FromEngine, Generate, SamplingParams, StepDone, TokenEvent
+from model.net.multimodal import MultimodalLM
+from model.staging.graphs import DecodeGraphs, ladder, reserved_blocks
+from tests.model.engine.engine_harness import engine_at
+from tests.model.ops.present import present_ops
+from tests.npu.graph_double import GraphDouble
+from tests.parity.golden_qwen_vl import checkpoint_with
+from tests.parity.harness import load_over
+from tokenization.messages import Prepared
+
+BLOCK = 128
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ask:
+    prompt: int  # tokens
+    tokens: int  # of each answer
+    n: int = 1
+    start: int = 0  # the step before which it comes
+    abort: int | None = None  # and the one before which it is taken back
+
+
+@dataclass(slots=True, kw_only=True)
+class Ran:
+    events: dict[str, list[TokenEvent]] = field(default_factory=dict)
+    replays: Counter[tuple[int, int]] = field(default_factory=Counter)  # (sequences, rows of the graph)
+    updates: int = 0  # that took time
+    preemptions: int = 0
+    blocks: set[int] = field(default_factory=set)  # that sequences had
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> MultimodalLM:
+    """Trained on 64 tokens: longer prompts turn by other bases, and tokens behind that length scale their queries."""
+    return load_model(tmp_path_factory.mktemp("model"))
+
+
+def load_model(folder: Path) -> MultimodalLM:
+    return load_over(present_ops("npu-bfloat16"), checkpoint_by_length(folder))
+
+
+def checkpoint_by_length(folder: Path) -> Path:
+    return checkpoint_with(folder / "ntk", seq_length=64, use_dynamic_ntk=True, use_logn_attn=True)
+
+
+def run(model: MultimodalLM, asks: Mapping[str, Ask], graphs: bool, *, blocks: int = 16, **limits: Any) -> Ran:
+    """blocks: for sequences; graphs reserve one besides."""
+    ran = Ran()
+    with pytest.MonkeyPatch.context() as patch:
+        if model.device.type == "cpu":
+            patch.setattr(runner, "graph_module", lambda device: GraphDouble)
+        _record(ran, patch)
+        kv_tokens = (blocks + graphs) * BLOCK
+        engine = engine_at(
+            model, Path("/nonexistent"), block_size=BLOCK, tokens=1024, graphs=graphs, kv_tokens=kv_tokens, **limits
+        )
+        engine.capture_graphs()
+        step = 0
+        while not engine.idle or any(ask.start >= step for ask in asks.values()):
+            for name, ask in asks.items():
+                if ask.start == step:
+                    assert engine.submit(_request(name, ask)) is None
+                if ask.abort == step:
+                    engine.abort(name)
+            _book(ran, engine, engine.step())
+            engine.check_integrity()
+            step += 1
+        ran.preemptions = engine.stats.preemptions
+    return ran
+
+
+def _record(ran: Ran, patch: pytest.MonkeyPatch) -> None:
+    padding_for = DecodeGraphs.padding_for
+
+    def recorded(self: DecodeGraphs, sequences: int, table_blocks: int) -> Any:
+        padding = padding_for(self, sequences, table_blocks)
+        if padding is not None:
+            ran.replays[sequences, padding.rows] += 1
+        return padding
+
+    patch.setattr(DecodeGraphs, "padding_for", recorded)
+
+
+def _request(name: str, ask: Ask) -> Generate:
+    rng = np.random.default_rng(len(name) + ask.prompt)
+    prepared = Prepared(
+        request_id=name, input_ids=rng.integers(0, 200, ask.prompt), media=(), position_delta=0, seconds={},
+        positions=np.broadcast_to(np.arange(ask.prompt, dtype=np.int32), (3, ask.prompt)),
+    )  # fmt: skip
+    temperature = 0.9 if ask.n > 1 else 0.0
+    return Generate(
+        prepared=prepared,
+        sampling=SamplingParams(
+            max_tokens=ask.tokens, temperature=temperature, seed=7, n=ask.n, logprobs=True, top_logprobs=2
+        ),
+    )
+
+
+def _book(ran: Ran, engine: Engine, messages: Sequence[FromEngine]) -> None:
+    for message in messages:
+        if isinstance(message, StepDone):
+            ran.updates += message.seconds.get("graph_update", 0.0) > 0
+            for event in message.tokens:
+                ran.events.setdefault(event.request_id, []).append(event)
+    ran.blocks |= {block for sequence in engine._scheduler for block in sequence.block_table}
+
+
+def check_twins(model: MultimodalLM, asks: Mapping[str, Ask], **limits: Any) -> Ran:
+    """-> the run with graphs, whose answers are those of the run without."""
+    replayed, launched = (run(model, asks, graphs, **limits) for graphs in (True, False))
+    assert replayed.events == launched.events
+    assert not launched.replays and replayed.updates == replayed.replays.total() > 0
+    return replayed
+
+
+def check_lengths(model: MultimodalLM) -> None:
+    """Three bases in one graph, a padding row beside them; one answer grows into a second block and scaled queries."""
+    asks = {"short": Ask(prompt=20, tokens=9), "grows": Ask(prompt=60, tokens=16), "long": Ask(prompt=250, tokens=12)}
+    ran = check_twins(model, asks)
+    assert ran.replays[3, 4] > 5 and ran.replays[2, 2] and ran.replays[1, 1]
+
+
+def check_full_cache(model: MultimodalLM) -> None:
+    """Sequences fill every block that they may have, and padding writes beside them."""
+    asks = {name: Ask(prompt=100 + i, tokens=60) for i, name in enumerate(("a", "b", "c"))}
+    ran = check_twins(model, asks, blocks=5)
+    assert ran.blocks == set(range(5)) and ran.replays[3, 4] > 5
+
+
+def test_lengths_bases_and_scales(model: MultimodalLM) -> None:
+    check_lengths(model)
+
+
+def test_a_full_cache(model: MultimodalLM) -> None:
+    check_full_cache(model)
+
+
+def test_sizes_between_those_that_are_captured(model: MultimodalLM) -> None:
+    asks = {f"{'x' * i}": Ask(prompt=10, tokens=4 + 2 * i) for i in range(1, 7)}
+    ran = check_twins(model, asks, seqs=6)
+    assert {(5, 6), (3, 4), (6, 6), (4, 4), (2, 2), (1, 1)} <= set(ran.replays)
+
+
+def test_preemption_several_answers_and_an_abort(model: MultimodalLM) -> None:
+    """Whoever comes later gets the blocks of the one that left."""
+    asks = {
+        "a": Ask(prompt=120, tokens=24), "n": Ask(prompt=118, tokens=20, n=3),
+        "gone": Ask(prompt=119, tokens=99, abort=14), "late": Ask(prompt=90, tokens=9, start=16),
+    }  # fmt: skip
+    ran = check_twins(model, asks, blocks=9)
+    assert ran.preemptions > 0 and ran.replays[4, 4] and ran.replays[5, 8] and ran.replays[1, 1]
+
+
+def test_padding_that_names_too_many_blocks_is_not_replayed(model: MultimodalLM) -> None:
+    """Five answers share two blocks and their tables name fifteen of sixteen; padding would name three more."""
+    asks = {"n": Ask(prompt=300, tokens=9, n=5)}
+    ran = run(model, asks, True, blocks=15, max_model_len=512)
+    assert ran.events == run(model, asks, False, blocks=15, max_model_len=512).events
+    assert ran.replays.total() == ran.updates == 0
+
+
+def test_without_graphs_nothing_is_reserved(model: MultimodalLM) -> None:
+    sizes = {}
+    for graphs in (True, False):
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(runner, "graph_module", lambda device: GraphDouble)
+            engine = engine_at(model, Path("/nonexistent"), block_size=BLOCK, kv_tokens=8 * BLOCK, graphs=graphs)
+            sizes[graphs] = engine.size.n_blocks, engine.size.usable, engine.stats.kv_blocks_total
+    assert sizes == {True: (8, 7, 7), False: (8, 8, 8)}
+
+
+@pytest.mark.parametrize(
+    ("most", "sizes"), [(1, (1,)), (2, (1, 2)), (7, (1, 2, 4, 7)), (16, (1, 2, 4, 8, 16)), (17, (1, 2, 4, 8, 16, 17))]
+)
+def test_the_ladder(most: int, sizes: tuple[int, ...]) -> None:
+    assert ladder(most) == sizes
+
+
+def test_each_row_of_the_largest_graph_has_a_slot() -> None:
+    assert [reserved_blocks(most, BLOCK) for most in (1, 128, 129, 4096)] == [1, 1, 2, 32]

@@ -1,0 +1,164 @@
+"""Mistakes that are easily made with graphs, each planted into model/staging/graphs.py and caught by a test of them.
+
+Most of them give a wrong answer on an NPU, or make it wait for ever.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import pytest
+from torch import Tensor
+
+from model.engine.kv_cache import CacheSize
+from model.net.multimodal import MultimodalLM
+from model.staging.graphs import DecodeGraphs, GraphError, _Captured
+from model.staging.layout import Padding
+from tests.npu import test_graphs as ring0
+
+Plant = Callable[[pytest.MonkeyPatch], None]
+OTHER_NUMBERS = AssertionError
+V2_NAMES = {"actual_seq_lengths": "actual_seq_qlen", "actual_seq_lengths_kv": "actual_seq_kvlen"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Mistake:
+    name: str
+    plant: Plant
+    raises: type[Exception]
+    says: str
+    check: Callable[[MultimodalLM], None] = ring0.check_lengths
+    caught_by: str = "test_graphs.py::test_lengths_bases_and_scales"
+
+
+def without_update(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(_Captured, "update", lambda self, kv_lens: None)
+
+
+def without_fence(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(_Captured, "updates_behind", lambda self, replayed: None)
+
+
+def names_of_v2(patch: pytest.MonkeyPatch) -> None:
+    """At replays alone: an unknown argument of the captured call itself would be refused by its schema."""
+
+    def capture(self: Any, module: Any, pool: Any) -> Any:
+        found, update = real(self, module, pool), self._attend.update
+        self._attend.update = lambda lens: {V2_NAMES[name]: given for name, given in update(lens).items()}
+        return found
+
+    real = _Captured.capture
+    patch.setattr(_Captured, "capture", capture)
+
+
+def unchecked_names_of_v2(patch: pytest.MonkeyPatch) -> None:
+    names_of_v2(patch)
+    patch.setattr(_Captured, "_check_names", lambda self, lengths: None)
+
+
+def padding_on_a_live_slot(patch: pytest.MonkeyPatch) -> None:
+    write = Padding.write
+    patch.setattr(Padding, "write", lambda self, host, first: write(replace(self, block=0), host, first))
+
+
+def reserved_block_handed_out(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(CacheSize, "usable", property(lambda self: self.n_blocks))
+
+
+def freed_after_the_capture(patch: pytest.MonkeyPatch) -> None:
+    """The graph's own angles are dropped, and others take their name."""
+
+    def capture(self: Any, module: Any, pool: Any) -> Any:
+        found = real(self, module, pool)
+        self._angles = tuple(angles.clone() for angles in self._angles)
+        return found
+
+    real = _Captured.capture
+    patch.setattr(_Captured, "capture", capture)
+
+
+def frozen_base(patch: pytest.MonkeyPatch) -> None:
+    """Angles are computed inside of the graph: from its positions, but by the base of the capture."""
+
+    def network(self: Any) -> Tensor:
+        turn = self._model.turn(self._batch)
+        batch = self._batch
+        x = self._model.embeddings(batch.ids)
+        return self._model.decoder(x, turn.angles, self._kv, batch.slots, self._attend, batch.sample_rows, self._scales)  # type: ignore[no-any-return]
+
+    patch.setattr(_Captured, "_network", network)
+
+
+def frozen_scales(patch: pytest.MonkeyPatch) -> None:
+    take = _Captured.take
+    patch.setattr(_Captured, "take", lambda self, batch, turn: take(self, batch, replace(turn, scales=None)))
+
+
+def another_width(patch: pytest.MonkeyPatch) -> None:
+    """Tables as wide as the step needs them."""
+    padding_for = DecodeGraphs.padding_for
+
+    def narrow(self: DecodeGraphs, sequences: int, table_blocks: int) -> Padding | None:
+        padding = padding_for(self, sequences, table_blocks)
+        return padding and replace(padding, width=3)
+
+    patch.setattr(DecodeGraphs, "padding_for", narrow)
+
+
+def blocking_call(patch: pytest.MonkeyPatch) -> None:
+    network = _Captured._network
+
+    def reads_back(self: Any) -> Tensor:
+        assert self._batch.ids.sum().item() >= 0
+        return network(self)
+
+    patch.setattr(_Captured, "_network", reads_back)
+
+
+def launched_attention(patch: pytest.MonkeyPatch) -> None:
+    """What steps launch one by one is captured: nothing of it could be updated."""
+
+    def graph_attention(self: Any, tables: Tensor, block_size: int) -> Any:
+        ones: Sequence[int] = [1] * len(tables)
+        return self.plan_attention(ones, ones, tables, block_size)
+
+    from model.ops.npu import NpuOps, _PagedAttention
+
+    patch.setattr(NpuOps, "graph_attention", graph_attention)
+    patch.setattr(_PagedAttention, "operator", "npu_fused_infer_attention_score.out", raising=False)
+
+
+MISTAKES = (
+    Mistake(name="update left out", plant=without_update, raises=RuntimeError, says="107020"),
+    Mistake(name="update without a fence", plant=without_fence, raises=RuntimeError, says="507011"),
+    Mistake(name="update with v2's names", plant=names_of_v2, raises=GraphError, says="no .'actual_seq_kvlen'"),
+    Mistake(name="v2's names, not checked", plant=unchecked_names_of_v2, raises=OTHER_NUMBERS, says="TokenEvent"),
+    Mistake(name="padding on a live slot", plant=padding_on_a_live_slot, raises=OTHER_NUMBERS, says="TokenEvent"),
+    Mistake(
+        name="reserved block handed out", plant=reserved_block_handed_out,
+        check=ring0.check_full_cache, caught_by="test_graphs.py::test_a_full_cache",
+        raises=OTHER_NUMBERS, says="0, 1, 2, 3, 4, 5|TokenEvent",
+    ),
+    Mistake(
+        name="captured buffer freed", plant=freed_after_the_capture,
+        raises=Exception, says="507011|507015|TokenEvent",
+    ),
+    Mistake(name="base frozen", plant=frozen_base, raises=OTHER_NUMBERS, says="TokenEvent"),
+    Mistake(name="scales frozen", plant=frozen_scales, raises=OTHER_NUMBERS, says="TokenEvent"),
+    Mistake(name="another table width", plant=another_width, raises=GraphError, says="block_tables .* is not where"),
+    Mistake(name="blocking call in a capture", plant=blocking_call, raises=RuntimeError, says="107027"),
+    Mistake(
+        name="attention that cannot be updated", plant=launched_attention,
+        raises=GraphError, says="captured 0 calls",
+    ),
+)  # fmt: skip
+
+model = ring0.model
+
+
+@pytest.mark.parametrize("mistake", MISTAKES, ids=lambda mistake: mistake.name)
+def test_a_planted_mistake_is_caught(mistake: Mistake, model: MultimodalLM, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The check passes without it: test_graphs.py calls the same one."""
+    mistake.plant(monkeypatch)
+    with pytest.raises(mistake.raises, match=mistake.says):
+        mistake.check(model)

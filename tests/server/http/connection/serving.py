@@ -1,0 +1,213 @@
+"""A real server of connections on a real socket, an app behind it that says what it is asked to, and raw clients.
+
+The clock of the connections is the test's: `wait` lets it pass. What blocks the loop is measured in processor time.
+"""
+
+import asyncio
+import contextlib
+import gc
+import json
+import socket
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import Any
+
+import uvicorn
+
+from configs.serve import HttpConfig
+from server.http.connection.clock import Clock
+from server.http.connection.connections import Bounded, Connections
+from server.http.connection.http_server import HttpServer
+from server.http.connection.protocol import Protocols
+from server.http.errors import error_response
+from server.http.middleware.body_limits import BodyBudget, BodyLimits
+from server.http.middleware.envelope import Envelope
+from server.metrics import Metrics
+from server.requests.refusal import Refusal
+from tests.hostile.loop_block import own_loop
+
+GET = b"GET /length/2 HTTP/1.1\r\nhost: a\r\n\r\n"
+CHUNK = b"x" * 1000
+
+
+def post(nbytes: int) -> bytes:
+    """The head of a request with a body of so many bytes."""
+    return b"POST /read HTTP/1.1\r\nhost: a\r\ncontent-length: %d\r\n\r\n" % nbytes
+
+
+class App:
+    """`/length/N`: N bytes in one piece; `/stream/N`: N chunks; `/read`: the length of the body."""
+
+    def __init__(self) -> None:
+        self.ended: list[str] = []  # paths of requests whose work is done
+        self.headers: dict[bytes, bytes] = {}  # of the last of them
+        self.waiting = asyncio.Event()  # `/wait` answers when it is set
+
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        _, what, *rest = scope["path"].split("/")
+        try:
+            if what == "wait":
+                await self.waiting.wait()
+            n = await self._read(receive) if what == "read" else int(rest[0]) if rest else 2
+        except Refusal as error:
+            await error_response(error, scope["state"]["request_id"])(scope, receive, send)
+            return
+        head = [] if what == "stream" else [(b"content-length", b"%d" % n)]
+        await send({"type": "http.response.start", "status": 200, "headers": head})
+        for i in range(n if what == "stream" else 0):
+            if i % 100 == 0:
+                await asyncio.sleep(0)  # as where tokens come one by one
+            await send({"type": "http.response.body", "body": CHUNK, "more_body": True})
+        await send({"type": "http.response.body", "body": b"" if what == "stream" else b"y" * n})
+        self.ended.append(scope["path"])
+        self.headers = dict(scope["headers"])
+
+    async def _read(self, receive: Any) -> int:
+        n, more = 0, True
+        while more:
+            message = await receive()
+            n, more = n + len(message.get("body", b"")), message.get("more_body", False)
+        return n
+
+
+class Client:
+    """A socket that does what it is told; its receive buffer is small."""
+
+    def __init__(self, port: int) -> None:
+        self.sock = socket.socket()
+        self.sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        self.sock.connect(("127.0.0.1", port))
+        self.sock.setblocking(False)
+        self.loop = asyncio.get_running_loop()
+
+    async def say(self, data: bytes) -> None:
+        await asyncio.sleep(0)  # what the client itself does is spread over turns of the loop
+        await self.loop.sock_sendall(self.sock, data)
+
+    async def hear(self, nbytes: int = 1 << 16) -> bytes:
+        """What comes next; b"" when the server has closed."""
+        await asyncio.sleep(0)
+        try:
+            return await self.loop.sock_recv(self.sock, nbytes)
+        except ConnectionResetError:
+            return b""
+
+    async def answer(self) -> tuple[int, Any]:
+        """Status and JSON, or length, of one answer with a Content-Length."""
+        text = b""
+        while b"\r\n\r\n" not in text:
+            more = await self.hear()
+            assert more, f"closed after {text!r}"
+            text += more
+        head, _, body = text.partition(b"\r\n\r\n")
+        length = int(head.lower().partition(b"content-length: ")[2].partition(b"\r\n")[0])
+        got = len(body)
+        while got < length:
+            more = await self.hear(min(1 << 16, length - got))
+            assert more, f"closed after {got} of {length} bytes"
+            got, body = got + len(more), (body + more)[:4096]
+        return int(head.split()[1]), json.loads(body) if body[:1] == b"{" else got
+
+    async def code(self) -> tuple[int, str]:
+        """Status and code of an error, after which the connection is closed."""
+        status, body = await self.answer()
+        assert await self.hear() == b"", "it stays open"
+        return status, body["error"]["code"]
+
+
+class Counted(Connections):
+    """Knows how many came."""
+
+    entered = 0
+
+    def enter(self, one: Bounded) -> bool:
+        self.entered += 1
+        return super().enter(one)
+
+
+class Serving:
+    """What a test sees of the server."""
+
+    def __init__(self, config: HttpConfig, port: int, connections: Counted, app: App, metrics: Metrics) -> None:
+        self.config, self.port, self.connections, self.app, self.metrics = config, port, connections, app, metrics
+        self.budget = BodyBudget(config.max_inflight_bytes)
+        self.server: HttpServer
+        self._clients: list[Client] = []
+
+    @property
+    def unread(self) -> int:
+        return self.connections.unread.total
+
+    def rejected(self, reason: str) -> float:
+        value = self.metrics.registry.get_sample_value("pixelferry:mm_rejected_total", {"reason": reason})
+        return value or 0.0
+
+    async def client(self, *says: bytes) -> Client:
+        """A new connection that the server knows of, and what it says first."""
+        before = self.connections.entered
+        client = Client(self.port)
+        self._clients.append(client)
+        await until(lambda: self.connections.entered > before)
+        for data in says:
+            await client.say(data)
+        return client
+
+    async def wait(self, seconds: float) -> None:
+        """Let the connections' clock pass, once everything that was sent is read."""
+        await settled()
+        self.connections.clock.now += seconds
+        self.connections.tick()
+
+    def close(self) -> None:
+        for client in self._clients:
+            client.sock.close()
+
+
+async def until(true: Callable[[], Any]) -> None:
+    for _ in range(20000):
+        if true():
+            return
+        await asyncio.sleep(0.001)
+    raise AssertionError("it did not come about")
+
+
+async def settled() -> None:
+    """What is on its way over the loopback is there, and has been read."""
+    for _ in range(5):
+        await asyncio.sleep(0.002)
+
+
+@contextlib.asynccontextmanager
+async def _running(config: HttpConfig, max_body: int) -> AsyncIterator[Serving]:
+    metrics, connections, app = Metrics("tiny", "1"), Counted(config, Clock(lambda: 0.0)), App()
+    with socket.create_server(("127.0.0.1", 0), backlog=2048) as sock:
+        serving = Serving(config, sock.getsockname()[1], connections, app, metrics)
+        whole: Any = Envelope(BodyLimits(app, max_body, serving.budget), metrics)
+        make: Any = Protocols(connections, metrics)
+        uvicorn_config = uvicorn.Config(
+            whole, http=make, lifespan="off", log_config=None, ws="none", loop="none", timeout_keep_alive=600
+        )
+        server = serving.server = HttpServer(uvicorn_config, connections)
+        task = asyncio.create_task(server.serve(sockets=[sock]))
+        await until(lambda: server.started)
+        try:
+            yield serving
+        finally:
+            serving.close()
+            server.should_exit = True
+            await asyncio.wait_for(task, 10)
+
+
+def serve(scenario: Callable[[Serving], Awaitable[None]], max_body: int = 1 << 24, **bounds: Any) -> None:
+    """Run a scenario, in which nothing may block the loop for 50 ms of processor time."""
+
+    async def run() -> None:
+        async with _running(HttpConfig(**bounds), max_body) as serving, own_loop() as longest:
+            await asyncio.wait_for(scenario(serving), 60)
+        longest.assert_within(0.05)
+
+    gc.collect()
+    gc.freeze()  # what the tests themselves have loaded is no work of a server
+    try:
+        asyncio.run(run())
+    finally:
+        gc.unfreeze()

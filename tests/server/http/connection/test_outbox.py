@@ -1,0 +1,155 @@
+"""What a client has not taken is counted to the byte, whatever the kernel takes of it."""
+
+import asyncio
+import random
+from typing import Any
+
+import pytest
+
+from server.http.connection.clock import Clock
+from server.http.connection.outbox import PIECE, Outbox, Unread
+
+
+class Kernel(asyncio.Transport):
+    """A transport that takes as many bytes as the test lets it, and keeps the rest."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.protocol: Any = None
+        self.taken = bytearray()
+        self.kept = bytearray()
+        self.room = 0
+        self.ended = ""
+
+    def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
+        assert high == 1, "it must tell of the first byte that it keeps"
+
+    def write(self, data: Any) -> None:
+        assert not self.kept, "nothing is written to one that is full"
+        self.kept += data
+        self._move()
+        if self.kept:
+            self.protocol.pause_writing()
+
+    def take(self, nbytes: int) -> None:
+        """The client reads."""
+        self.room += nbytes
+        was = bool(self.kept)
+        self._move()
+        if was and not self.kept:
+            self.protocol.resume_writing()
+
+    def _move(self) -> None:
+        n = min(self.room, len(self.kept))
+        self.taken += self.kept[:n]
+        del self.kept[:n]
+        self.room -= n
+
+    def get_write_buffer_size(self) -> int:
+        return len(self.kept)
+
+    def pause_reading(self) -> None:
+        """It reads nothing."""
+
+    def close(self) -> None:
+        self.ended = "closed"  # once what it keeps is taken
+
+    def abort(self) -> None:
+        self.kept.clear()
+        self.ended = "aborted"
+
+    def is_closing(self) -> bool:
+        return bool(self.ended)
+
+
+def outbox(unread: Unread, reasons: list[str] | None = None) -> tuple[Outbox, Kernel]:
+    kernel = Kernel()
+    box = Outbox(kernel, unread, (reasons if reasons is not None else []).append)
+    kernel.protocol = box
+    return box, kernel
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_every_byte_arrives_in_order_and_is_counted_until_then(seed: int) -> None:
+    """Writes and reads of random sizes, in random order; in the end a close."""
+
+    async def scenario() -> None:
+        rng = random.Random(seed)
+        unread = Unread(1 << 40, 60, Clock())
+        boxes = [outbox(unread) for _ in range(3)]
+        said = [b""] * 3
+        for _ in range(100):
+            i = rng.randrange(3)
+            box, kernel = boxes[i]
+            if rng.random() < 0.5:
+                data = rng.randbytes(rng.choice((0, 1, 200, PIECE, PIECE + 1, 5 * PIECE)))
+                box.write(data)
+                said[i] += data
+            else:
+                kernel.take(rng.choice((1, 1000, 3 * PIECE)))
+            held = [len(text) - len(kernel.taken) for text, (_, kernel) in zip(said, boxes, strict=True)]
+            for box, _ in boxes:
+                box.moved()
+            assert unread.total == sum(held)
+        for (box, kernel), text in zip(boxes, said, strict=True):
+            box.close()
+            box.write(b"after the end")
+            kernel.take(len(text))
+            await asyncio.sleep(0)
+            assert kernel.ended == "closed" and kernel.taken == text
+        assert unread.total == 0
+
+    asyncio.run(scenario())
+
+
+def test_whoever_took_nothing_for_longest_gives_way() -> None:
+    reasons: list[str] = []
+    unread = Unread(1000, 60, Clock())
+    first, kernel = outbox(unread, reasons)
+    second, other = outbox(unread, reasons)
+    first.write(b"a" * 400)
+    second.write(b"b" * 400)
+    kernel.take(400)
+    first.write(b"a" * 400)  # it read, so now the second has waited longest
+    assert unread.total == 800 and not reasons
+    first.write(b"a" * 201)
+    assert reasons == ["unread_full"] and (kernel.ended, other.ended) == ("", "aborted")
+    assert unread.total == 601
+    first.write(b"a" * 400)
+    assert kernel.ended == "aborted" and unread.total == 0
+    first.write(b"a" * 400)
+    assert unread.total == 0, "nothing more is kept for it"
+    first.drop()
+    assert unread.total == 0
+
+
+def test_a_client_that_takes_nothing_in_time_is_given_up_and_a_slow_one_is_not() -> None:
+    clock, reasons = Clock(), []  # type: ignore[var-annotated]
+    unread = Unread(1 << 20, 60, clock)
+    still, _ = outbox(unread, reasons)
+    slow, kernel = outbox(unread)
+    still.write(b"a" * 1000)
+    slow.write(b"b" * 1000)
+    for now in (59, 60, 119, 120):
+        clock.now = now
+        kernel.take(1)
+        unread.tick()
+        assert reasons == ([] if now < 60 else ["unread"])
+    assert unread.total == 996 and not kernel.is_closing()
+    clock.now = 181
+    unread.tick()
+    assert kernel.is_closing() and unread.total == 0
+
+
+def test_drained_waits_for_the_last_one() -> None:
+    async def scenario() -> None:
+        unread = Unread(1 << 20, 60, Clock())
+        box, kernel = outbox(unread)
+        box.write(b"a" * 10)
+        waiting = asyncio.create_task(unread.drained())
+        await asyncio.sleep(0)
+        assert not waiting.done()
+        kernel.take(10)
+        await waiting
+
+    asyncio.run(scenario())

@@ -1,0 +1,129 @@
+"""Bodies are counted before they are parsed, and large ones are read beside the loop."""
+
+import asyncio
+import json
+import random
+import threading
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+
+from server.http import reading
+from server.http.bodies import Raw
+from server.http.reading import (
+    ENTRIES,
+    LARGE_BYTES,
+    BodyReader,
+    Counts,
+    check_counts,
+    exact_counts,
+    joined,
+    loose_counts,
+    most_counts,
+)
+from server.requests.refusal import Refusal
+
+NO_END = Counts(1 << 40, 1 << 40)
+MOST = most_counts(32768)
+
+
+def counted(value: Any) -> Counts:
+    """What a parsed value holds."""
+    if not isinstance(value, dict | list):
+        return Counts(0, 0)
+    inner = [counted(one) for one in (value.values() if isinstance(value, dict) else value)]
+    members = 1 + (len(value) if isinstance(value, dict) else 0) + sum(one.members for one in inner)
+    return Counts(members, max(0, len(value) - 1) + sum(one.entries for one in inner))
+
+
+def anything(rng: random.Random, depth: int) -> Any:
+    """A value whose texts are full of marks, quotes and backslashes."""
+    kind = rng.random() if depth else 0.0
+    if kind < 0.3:
+        return "".join(rng.choices('a",:[{}\\', k=rng.randrange(12)))
+    size = rng.randrange(5)
+    if kind < 0.6:
+        return [anything(rng, depth - 1) for _ in range(size)]
+    return {f"{anything(rng, 0)}{i}": anything(rng, depth - 1) for i in range(size)}
+
+
+@pytest.mark.parametrize("size", [1, 2, 3, 7, 1 << 20])
+def test_texts_count_nothing_wherever_the_slices_are_cut(size: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(reading, "SLICE", size)
+    rng = random.Random(7)
+    for _ in range(60):
+        value = anything(rng, 4)
+        raw = json.dumps(value).encode()
+        assert exact_counts(raw, NO_END) == counted(value)
+        loose = loose_counts(raw)
+        assert counted(value).within(loose)
+
+
+@pytest.mark.parametrize(
+    "raw",
+    [
+        b'{"history":[' + b'{"inputs":[{"text":""}],"text":""},' * 40_000 + b"{}]}",
+        b"[" + b"[]," * 140_000 + b"[]]",
+        b'{"a":{' + b'"b":1,' * 140_000 + b'"c":1}}',
+        b"[" + b"7," * (ENTRIES + 1) + b"7]",
+    ],
+)
+def test_a_body_of_too_many_values_is_refused(raw: bytes) -> None:
+    with pytest.raises(Refusal) as caught:
+        check_counts(raw, MOST)
+    assert (caught.value.kind, caught.value.code) == ("invalid_request", "too_many_values")
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        [{"type": "text", "text": "x"}] * 32768,  # a token each
+        {"prompt": [list(range(8000))] * 64},
+        {"allowed_token_ids": list(range(1 << 18))},
+        {"text": '{"a": [1, 2, {}]},' * 200_000},  # a text full of marks
+    ],
+)
+def test_what_fits_into_a_model_is_taken(value: Any) -> None:
+    check_counts(json.dumps(value).encode(), MOST)
+
+
+def test_the_count_ends_where_it_is_too_much() -> None:
+    raw = b"[" * (8 << 20)
+    assert reading.SLICE <= exact_counts(raw, Counts(1000, 1000)).members < 2 * reading.SLICE + 2
+
+
+def test_pieces_are_let_go_of_as_they_are_joined() -> None:
+    pieces = [b"ab", b"", b"c", b"def"]
+    assert joined(pieces) == b"abcdef" and pieces == []
+
+
+@pytest.mark.parametrize(
+    ("raw", "beside"),
+    [
+        (b'{"text":"x"}', False),
+        (b'"' + b"A" * (LARGE_BYTES - 2) + b'"', False),
+        (b'"' + b"A" * LARGE_BYTES + b'"', True),
+        (b"[" + b"{}," * 3000 + b"{}]", True),
+    ],
+)
+def test_what_is_large_is_read_in_a_thread(raw: bytes, beside: bool) -> None:
+    async def pieces() -> AsyncIterator[bytes]:
+        for start in range(0, len(raw), 65536):
+            yield raw[start : start + 65536]
+
+    def read(body: Raw) -> int:
+        assert body == raw
+        return threading.get_ident()
+
+    thread = asyncio.run(BodyReader().read(pieces(), MOST, read))
+    assert (thread != threading.get_ident()) == beside
+
+
+def test_what_a_reader_says_in_a_thread_is_heard() -> None:
+    async def pieces() -> AsyncIterator[bytes]:
+        yield b"[" * 3_000_000
+
+    with pytest.raises(Refusal) as caught:
+        asyncio.run(BodyReader().read(pieces(), MOST, len))
+    assert caught.value.code == "too_many_values"
