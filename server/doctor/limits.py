@@ -4,11 +4,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from configs.serve import GIB, MIB, ServeConfig
+from server.descriptors import ENOUGH, connections_at_once
 from server.doctor.finding import Finding, fail, ok, warn
 from server.doctor.machine import Machine
 from shm import default_root
-
-_OWN_FILES = 256  # libraries, logs, children and the engine's device, rounded up
 
 
 def findings(machine: Machine, config: ServeConfig, npu: bool) -> Iterator[Finding]:
@@ -49,19 +48,22 @@ def _shared_memory(machine: Machine, config: ServeConfig) -> Finding:
 
 
 def _open_files(machine: Machine, config: ServeConfig) -> Finding:
-    limit, wanted = machine.limit("Max open files"), config.http.max_requests + _OWN_FILES
-    if limit is None or limit >= wanted:
+    """The server raises the soft limit to the hard one itself."""
+    _, limit = machine.limits("Max open files")
+    wanted = config.http.max_connections
+    room = connections_at_once(config, ENOUGH if limit is None else limit)
+    if room >= wanted:
         return ok("open files", "unlimited" if limit is None else f"{limit:,}")
     return warn(
         "open files",
-        f"{limit:,}, and {config.http.max_requests} requests at once may take {wanted:,}",
-        f"Raise the limit: docker run --ulimit nofile={max(wanted, 65536)}, ulimit -n on a host; or lower "
-        "--max-requests.",
+        f"{limit:,}, which leave room for {room:,} of the {wanted:,} connections of --max-connections",
+        f"Raise the limit: docker run --ulimit nofile={max(2 * wanted, 65536)}, ulimit -Hn on a host; or lower "
+        "--max-connections.",
     )
 
 
 def _locked(machine: Machine) -> Finding:
-    limit = machine.limit("Max locked memory")
+    limit, _ = machine.limits("Max locked memory")
     if limit is None:
         return ok("locked memory", "unlimited")
     return warn(

@@ -72,10 +72,11 @@ class Machine:
             opens_all=bool(int(_field(status, "CapEff")[0], 16) & _MAY_OPEN_ALL),
         )
 
-    def limit(self, name: str) -> int | None:
-        """A soft limit of this process as /proc/self/limits names it; None: unlimited."""
-        found = re.search(rf"^{name} +(\S+)", self.text("/proc/self/limits") or "", re.MULTILINE)
-        return int(found[1]) if found and found[1] != "unlimited" else None
+    def limits(self, name: str) -> tuple[int | None, int | None]:
+        """The soft and the hard limit of this process as /proc/self/limits names it; None: unlimited."""
+        found = re.search(rf"^{name} +(\S+) +(\S+)", self.text("/proc/self/limits") or "", re.MULTILINE)
+        soft, hard = (int(text) if text.isdigit() else None for text in (found.groups() if found else ("", "")))
+        return soft, hard
 
 
 def _field(status: str, name: str) -> list[str]:

@@ -57,9 +57,9 @@ def test_a_tree_of_files_is_looked_at(tmp_path: Path, capsys: Captured) -> None:
 
 
 def test_a_machine_for_a_cpu_is_good_and_faults_alone_say_nothing(capsys: Captured) -> None:
-    assert doctor(["--device", "cpu", "--shm-mib", "1", "--max-requests", "1"]) == 0
+    assert doctor(["--device", "cpu", "--shm-mib", "1", "--max-connections", "1"]) == 0
     assert capsys.readouterr().out.endswith("nothing is wrong\n")
-    assert doctor(["--device", "cpu", "--shm-mib", "1", "--max-requests", "1", "--faults"]) == 0
+    assert doctor(["--device", "cpu", "--shm-mib", "1", "--max-connections", "1", "--faults"]) == 0
     shown = capsys.readouterr()
     assert (shown.out, shown.err) == ("", "")
 

@@ -5,11 +5,12 @@ from dataclasses import replace
 from pathlib import Path
 
 from configs.serve import GIB, MIB
+from server.descriptors import OWN
 from server.doctor import limits
 from server.doctor.machine import Machine, Room
 from tests.server.doctor.trees import CONFIG, whole, write
 
-LIMITS = "Max open files {} 9 files\nMax locked memory {} 9 bytes\n"
+LIMITS = "Max open files {} {} files\nMax locked memory {} 9 bytes\n"
 
 
 def faults(machine: Machine, npu: bool = True) -> list[tuple[str, str, str, str]]:
@@ -49,17 +50,23 @@ def test_no_shared_memory(tmp_path: Path) -> None:
 
 
 def test_few_open_files(tmp_path: Path) -> None:
+    """The hard limit counts, as in the server itself."""
     machine = whole(tmp_path)
-    write(tmp_path, "/proc/self/limits", LIMITS.format(1023, "unlimited"))
+    wanted = CONFIG.http.max_connections
+    enough = wanted + OWN + 2 * (CONFIG.workers + 1)
+    write(tmp_path, "/proc/self/limits", LIMITS.format(9, enough - 1, "unlimited"))
     [(verdict, check, found, remedy)] = faults(machine)
-    assert (verdict, check) == ("warn", "open files") and found.startswith("1,023,") and "--ulimit nofile=" in remedy
-    write(tmp_path, "/proc/self/limits", LIMITS.format(1024, "unlimited"))
+    assert (verdict, check) == ("warn", "open files") and "--ulimit nofile=" in remedy
+    assert found.startswith(f"{enough - 1:,}, which leave room for {wanted - 1:,} of the {wanted:,} connections")
+    write(tmp_path, "/proc/self/limits", LIMITS.format(9, enough, "unlimited"))
+    assert faults(machine) == []
+    write(tmp_path, "/proc/self/limits", LIMITS.format(9, "unlimited", "unlimited"))
     assert faults(machine) == []
 
 
 def test_locked_memory_matters_beside_an_npu(tmp_path: Path) -> None:
     machine = whole(tmp_path)
-    write(tmp_path, "/proc/self/limits", LIMITS.format("unlimited", 65536))
+    write(tmp_path, "/proc/self/limits", LIMITS.format(9, "unlimited", 65536))
     [(verdict, check, found, remedy)] = faults(machine)
     assert (verdict, check) == ("warn", "locked memory") and found.startswith("64 KiB") and "memlock=-1:-1" in remedy
     assert faults(machine, npu=False) == []

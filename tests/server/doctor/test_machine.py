@@ -13,8 +13,8 @@ def test_this_machine_is_the_one_that_we_run_on(tmp_path: Path) -> None:
     machine = this_machine()
     rights = machine.rights()
     assert rights.uid == os.geteuid() and rights.groups == {os.getegid(), *os.getgroups()}
-    soft = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
-    assert machine.limit("Max open files") == (None if soft == resource.RLIM_INFINITY else soft)
+    limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+    assert machine.limits("Max open files") == tuple(None if n == resource.RLIM_INFINITY else n for n in limits)
     assert machine.package("pixelferry") and machine.package("no-such-package") is None
     found = os.statvfs(tmp_path)
     assert machine.room(tmp_path).total == found.f_blocks * found.f_frsize
@@ -37,4 +37,4 @@ def test_a_file_is_open_to_its_owner_its_group_or_all(tmp_path: Path) -> None:
 
 def test_what_cannot_be_read_is_none(tmp_path: Path) -> None:
     machine = replace(whole(tmp_path), root=tmp_path / "nowhere")
-    assert machine.text("/proc/self/limits") is None and machine.limit("Max open files") is None
+    assert machine.text("/proc/self/limits") is None and machine.limits("Max open files") == (None, None)
