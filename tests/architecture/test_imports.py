@@ -41,6 +41,7 @@ PLANTS = [  # (contract, who imports, what it must not import)
     ("server: http -> requests -> children", "server.report", "server.hub.client"),
     ("server: http -> requests -> children", "server.metrics", "server.children.supervisor"),
     ("server: only a child's own main runs a room", "server.http.app", "tokenization.worker"),
+    ("doctor: command -> what it looks at", "server.doctor.machine", "server.doctor.devices"),
     ("tokenization: worker -> prepare", "tokenization.chat.parts", "tokenization.text.bpe"),
     ("tokenization: worker -> prepare", "tokenization.media.image", "tokenization.text.template"),
     ("tokenization: worker -> prepare", "tokenization.media.source", "tokenization.processor"),
