@@ -63,7 +63,12 @@ build/reference: $(STAMP)
 	$(BIN)/python -m pip install --quiet --no-deps --upgrade --target $@ torchvision==0.28.0
 	@touch $@
 
-long: $(STAMP) build/reference
+# The schemas of Kubernetes' manifests, and what compares with them.
+build/schemas: $(STAMP)
+	$(BIN)/python -m pip install --quiet --upgrade --target $@ kubernetes-validate==1.37.0
+	@touch $@
+
+long: $(STAMP) build/reference build/schemas
 	$(BIN)/python -m pytest -m long --timeout 3600 -o faulthandler_timeout=0 $(ARGS)
 
 check: $(STAMP)

@@ -1,4 +1,4 @@
-"""`pixelferry`, or `python -m server`: the subcommands: a server, what it can serve, a load test of any server."""
+"""`pixelferry`, or `python -m server`: the subcommands. A server, what it can serve, a load test, a doctor."""
 
 import signal
 import sys
@@ -13,6 +13,7 @@ from configs.version import version
 from model.registry import architectures
 from server.children.supervisor import StartFailed
 from server.defaults import with_own_pixels
+from server.doctor.command import doctor
 from server.hub.client import HubError
 from server.hub.fetch import with_checkpoint
 from server.logs.setup import complain, set_up
@@ -24,7 +25,8 @@ USAGE = """usage: pixelferry COMMAND
 
   serve     serve one checkpoint over HTTP (serve --help lists its settings)
   models    list the architectures that can be served, by config.json's first entry of "architectures"
-  loadtest send requests to a server and measure its answers (loadtest --help lists its flags)
+  loadtest  send requests to a server and measure its answers (loadtest --help lists its flags)
+  doctor    say what this machine lacks for `serve` with the same settings (doctor --help)
 
   --version   print the version of Pixelferry
 """
@@ -40,6 +42,8 @@ def main(argv: list[str] | None = None) -> int:
         from server.loadtest.command import loadtest  # it draws pictures; the process that serves must not
 
         return loadtest(rest)
+    if command == "doctor":
+        return doctor(rest)
     if command == "models" and not rest:
         print("\n".join(architectures()))
         return 0

@@ -46,6 +46,7 @@ PLANTS = [  # (contract, who imports, what it must not import)
     ("loadtest: command -> run", "server.loadtest.results.page", "server.loadtest.traffic.mixes"),
     ("loadtest: a program of its own", "server.loadtest.traffic.asks", "server.http.openai"),
     ("loadtest: a program of its own", "server.loadtest.driving.target", "shm"),
+    ("doctor: command -> what it looks at", "server.doctor.machine", "server.doctor.devices"),
     ("tokenization: worker -> prepare", "tokenization.chat.parts", "tokenization.text.bpe"),
     ("tokenization: worker -> prepare", "tokenization.media.image", "tokenization.text.template"),
     ("tokenization: worker -> prepare", "tokenization.media.source", "tokenization.processor"),

@@ -10,6 +10,10 @@ from pathlib import Path
 
 import pytest
 
+from configs.serve import GIB
+from configs.settings import load_config
+from server.doctor import devices
+from server.doctor.versions import ROWS
 from tests.certificates import write_certificate
 from tests.e2e.conftest import Start
 from tests.e2e.running import REPO, SMALL, START_SECONDS, until
@@ -50,11 +54,95 @@ def can_unshare() -> bool:
     ],
 )
 def test_what_the_entry_point_runs(tmp_path: Path, given: list[str], expected: list[str]) -> None:
-    (tmp_path / "pixelferry").write_text('#!/bin/sh\nfor word in "$@"; do echo "$word"; done\n')
-    (tmp_path / "pixelferry").chmod(0o755)
-    env = {"PATH": f"{tmp_path}:{os.environ['PATH']}"}
-    said = subprocess.run([DEPLOY / "entrypoint.sh", *given], env=env, capture_output=True, text=True, check=True)
-    assert said.stdout.splitlines() == expected
+    said = run_entry_point(tmp_path, given)
+    doctor = [f"doctor --faults {' '.join(expected[1:])}".strip()] if expected[0] == "serve" else []
+    assert said == [*doctor, " ".join(expected)]
+
+
+def run_entry_point(folder: Path, given: list[str], said: str = "$*", code: int = 0) -> list[str]:
+    """Lines of `pixelferry`s that say what they were given; the doctor's ends with `code`."""
+    program = f'#!/bin/sh\necho "{said}"\n[ "$1" != doctor ] || exit {code}\n'
+    (folder / "pixelferry").write_text(program)
+    (folder / "pixelferry").chmod(0o755)
+    env = {"PATH": f"{folder}:{os.environ['PATH']}", "ASCEND_ROOT": str(folder / "Ascend")}
+    ended = subprocess.run([DEPLOY / "entrypoint.sh", *given], env=env, capture_output=True, text=True, check=True)
+    return ended.stdout.splitlines()
+
+
+def test_the_doctor_does_not_end_the_start(tmp_path: Path) -> None:
+    assert run_entry_point(tmp_path, [], code=1) == ["doctor --faults", "serve"]
+
+
+def test_the_entry_point_sources_cann_and_nnal(tmp_path: Path) -> None:
+    """Whose scripts read variables that nobody set, and whose last command may fail."""
+    toolkit, nnal = tmp_path / "Ascend/ascend-toolkit", tmp_path / "Ascend/nnal/atb"
+    toolkit.mkdir(parents=True)
+    nnal.mkdir(parents=True)
+    (toolkit / "set_env.sh").write_text("export CANN=$NOBODY/cann\nfalse\n")
+    (nnal / "set_env.sh").write_text('export NNAL="$CANN $1"\nfalse\n')
+    assert run_entry_point(tmp_path, ["models"], said="$* $CANN $NNAL") == ["models /cann /cann --cxx_abi=1"]
+
+
+# ---- the image
+
+
+def test_what_the_image_installs() -> None:
+    """Without a chip what the project needs, with one what torch needs for it, too."""
+
+    def listed(*extras: str) -> list[str]:
+        command = [sys.executable, str(DEPLOY / "requirements.py"), *extras]
+        return subprocess.run(command, capture_output=True, text=True, check=True).stdout.splitlines()
+
+    assert "torch>=2.10" in listed() and not any(line.startswith("torch_npu") for line in listed())
+    assert listed("npu")[: len(listed())] == listed() and "torch_npu>=2.10" in listed("npu")
+
+
+def test_the_base_is_named_by_its_parts() -> None:
+    """And they belong to the versions that constraints/ascend.txt pins."""
+    image = (REPO / "Dockerfile").read_text(encoding="utf-8")
+    assert "ARG BASE=${CHIP:+quay.io/ascend/cann:${CANN}-${CHIP}-${OS}-py${PYTHON}}\n" in image
+    assert "FROM ${BASE:-python:3.11-slim}\n" in image
+    assert f"\nARG CANN={ROWS[0].cann}\n" in image
+    assert "--uid 1000" in image and "\nUSER pixelferry\n" in image
+
+
+def numbers(pattern: str, name: str) -> list[int]:
+    return [int(found) for found in re.findall(pattern, (DEPLOY / name).read_text(encoding="utf-8"))]
+
+
+def test_the_manifests_give_what_the_profile_of_an_atlas_takes() -> None:
+    atlas = load_config(["--profile", "atlas"], {})
+    [compose], [pod] = (
+        numbers(r"shm_size: (\d+)gb", "docker-compose.npu.yml"),
+        numbers(r"medium: Memory\n +sizeLimit: (\d+)Gi", "kubernetes.yaml"),
+    )
+    assert min(compose, pod) * GIB > atlas.shm.pool_bytes
+    [stop], [grace] = (
+        numbers(r"stop_grace_period: (\d+)s", "docker-compose.npu.yml"),
+        numbers(r"terminationGracePeriodSeconds: (\d+)", "kubernetes.yaml"),
+    )
+    assert min(stop, grace) > atlas.http.drain_seconds
+
+
+def test_the_compose_file_has_every_node_that_the_doctor_looks_for() -> None:
+    text = (DEPLOY / "docker-compose.npu.yml").read_text(encoding="utf-8")
+    assert [name for name in devices.BESIDE if f'"/dev/{name}:/dev/{name}:rwm"' not in text] == []
+    for mounted in ("driver/lib64", "driver/version.info"):
+        assert f"- /usr/local/Ascend/{mounted}:/usr/local/Ascend/{mounted}:ro" in text
+
+
+@pytest.mark.long
+def test_the_kubernetes_manifest_keeps_to_the_published_schema(tmp_path: Path) -> None:
+    def validated(path: Path) -> subprocess.CompletedProcess[str]:
+        command = [sys.executable, "-m", "kubernetes_validate", "--strict", str(path)]
+        env = {**os.environ, "PYTHONPATH": str(REPO / "build" / "schemas")}
+        return subprocess.run(command, env=env, capture_output=True, text=True)
+
+    assert validated(DEPLOY / "kubernetes.yaml").returncode == 0
+    spoiled = tmp_path / "spoiled.yaml"
+    spoiled.write_text((DEPLOY / "kubernetes.yaml").read_text().replace("periodSeconds: 5", "periodSecond: 5"))
+    refused = validated(spoiled)
+    assert refused.returncode == 1 and "'periodSecond' was unexpected" in refused.stdout + refused.stderr
 
 
 def test_the_image_says_what_its_parts_are_called() -> None:

@@ -69,6 +69,11 @@ NO_LIBRARY = ImportError("libhccl.so: cannot open shared object file: No such fi
 REFUSED = {
     "library": (NpuDouble(), NO_LIBRARY, r"cannot be loaded \(libhccl.so: cannot open.*directory\): source set_env.sh"),
     "atb": (NpuDouble(), OSError("libatb.so\nmore"), r"\(libatb.so\): source set_env.sh .* constraints/ascend.txt$"),
+    "part": (
+        NpuDouble(),
+        Exception("ASCEND_OPP_PATH is not set. Please"),
+        r"\(ASCEND_OPP_PATH is not set. Please\): source",
+    ),
     "dependency": (NpuDouble(), ModuleNotFoundError("No module named 'yaml'"), r"\(No module named 'yaml'\): source"),
     "wordless": (NpuDouble(), RuntimeError(), r"cannot be loaded \(RuntimeError\)"),
     "none": (NpuDouble(count=0), None, r"sees no NPU: .*npu-smi info.*/dev/davinci.*ASCEND_RT_VISIBLE_DEVICES"),

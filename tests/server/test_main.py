@@ -40,7 +40,7 @@ def test_who_asks_for_the_usage_gets_it(args: list[str], capsys: Captured) -> No
     assert program.main(args) == 0
     shown = capsys.readouterr()
     assert shown.out.startswith("usage: pixelferry COMMAND\n") and shown.err == ""
-    assert all(word in shown.out for word in ("serve", "models", "loadtest", "--version"))
+    assert all(word in shown.out for word in ("serve", "models", "loadtest", "doctor", "--version"))
 
 
 @pytest.mark.parametrize("args", [[], ["nonsense"], ["models", "too", "much"], ["--port", "80"], ["--version", "x"]])
@@ -48,6 +48,11 @@ def test_wrong_usage_is_told_on_stderr(args: list[str], capsys: Captured) -> Non
     assert program.main(args) == 2
     shown = capsys.readouterr()
     assert shown.err.startswith("usage: ") and shown.out == ""
+
+
+def test_the_doctor_is_a_command_of_its_own(capsys: Captured) -> None:
+    assert program.main(["doctor", "--device", "cpu", "--shm-mib", "1", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["device"] == "cpu"
 
 
 def test_the_version_is_that_of_the_project(capsys: Captured) -> None:

@@ -1,0 +1,139 @@
+"""Looks at what Ascend ships: the driver, its libraries, CANN, what torch_npu links to, and whether versions belong."""
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+from server.doctor.finding import Finding, fail, ok, warn
+from server.doctor.machine import Machine
+from server.doctor.versions import judge
+
+_DRIVER = "/usr/local/Ascend/driver"
+_OLDEST_FOR_GRAPHS = (25, 5, 1)  # before it, capturing ended in "Alloc sq cq fail" (vllm-ascend's FAQ)
+_HOMES = ("/usr/local/Ascend/cann", "/usr/local/Ascend/ascend-toolkit/latest")
+_LINKED = ("libhccl.so", "libascendcl.so", "libacl_op_compiler.so", "libge_runner.so", "libgraph.so")
+_SOURCE = "Source set_env.sh of CANN before the start, as the image's entry point does: source "
+
+
+def findings(machine: Machine) -> Iterator[Finding]:
+    yield _driver(machine)
+    yield _driver_libraries(machine)
+    home = _cann_home(machine)
+    version = _cann_version(home)
+    yield _cann(machine, home, version)
+    if home is not None:
+        yield _parts(machine, home)
+        yield _libraries(machine)
+    yield judge(machine.package("torch"), machine.package("torch_npu"), version)
+
+
+def traces(machine: Machine) -> bool:
+    """Whether somebody meant this machine to have an NPU: a driver, CANN or torch_npu."""
+    return machine.path(_DRIVER).exists() or _cann_home(machine) is not None or machine.package("torch_npu") is not None
+
+
+def _driver(machine: Machine) -> Finding:
+    text = machine.text(f"{_DRIVER}/version.info")
+    if text is None:
+        return fail(
+            "driver",
+            f"{_DRIVER}/version.info is missing",
+            "Install Ascend's driver (HDK) 25.5.1 or later on the host; start a container with "
+            f"-v {_DRIVER}/version.info:{_DRIVER}/version.info:ro.",
+        )
+    found = re.search(r"^Version=(\S+)", text, re.MULTILINE | re.IGNORECASE)
+    version = found[1] if found else "of unknown version"
+    numbers = tuple(int(part) for part in re.findall(r"\d+", version)[:3])
+    if found and numbers < _OLDEST_FOR_GRAPHS:
+        return warn(
+            "driver",
+            version,
+            "Update the driver (HDK) to 25.5.1 or later: older ones run out of queues when steps are captured.",
+        )
+    return ok("driver", version)
+
+
+def _driver_libraries(machine: Machine) -> Finding:
+    folder = machine.path(f"{_DRIVER}/lib64")
+    if any((folder / below / "libascend_hal.so").exists() for below in ("", "common", "driver")):
+        return ok("driver libraries", f"{_DRIVER}/lib64")
+    return fail(
+        "driver libraries",
+        f"libascend_hal.so is not below {_DRIVER}/lib64",
+        f"Start the container with -v {_DRIVER}/lib64:{_DRIVER}/lib64:ro; on a host, install the driver again.",
+    )
+
+
+def _cann_home(machine: Machine) -> Path | None:
+    sourced = machine.variables.get("ASCEND_HOME_PATH") or machine.variables.get("ASCEND_TOOLKIT_HOME")
+    found = (machine.path(name) for name in ((sourced,) if sourced else _HOMES))
+    return next((path for path in found if path.is_dir()), None)
+
+
+def _cann_version(home: Path | None) -> str | None:
+    """As torch_npu reads it: from the file that the installation wrote."""
+    if home is None:
+        return None
+    for path in sorted([*home.glob("ascend_*_install.info"), *home.glob("*/ascend_*_install.info")]):
+        found = re.search(r"^version=(\d\S*)", path.read_text(encoding="utf-8", errors="replace"), re.MULTILINE)
+        if found:
+            return found[1]
+    return None
+
+
+def _cann(machine: Machine, home: Path | None, version: str | None) -> Finding:
+    sourced = machine.variables.get("ASCEND_HOME_PATH") or machine.variables.get("ASCEND_TOOLKIT_HOME")
+    if home is None and sourced:
+        return fail("CANN", f"ASCEND_HOME_PATH names {sourced}, which is missing", f"{_SOURCE}<CANN>/set_env.sh")
+    if home is None:
+        return fail(
+            "CANN",
+            f"none in {' or '.join(_HOMES)}",
+            "Use the image on quay.io/ascend/cann, or install CANN's toolkit, ops and NNAL and source set_env.sh.",
+        )
+    name = f"/{home.relative_to(machine.root)}"
+    if not sourced:
+        return fail(
+            "CANN", f"{version or 'some version'} lies in {name}, but is not sourced", f"{_SOURCE}{_set_env(machine)}"
+        )
+    if version is None:
+        return warn(
+            "CANN",
+            f"{name} does not say which version it is",
+            "Install CANN again if torch_npu cannot be loaded: its ascend_toolkit_install.info is missing.",
+        )
+    return ok("CANN", f"{version}, {name}")
+
+
+def _parts(machine: Machine, home: Path) -> Finding:
+    """What torch_npu looks for when it is imported."""
+    operators = machine.variables.get("ASCEND_OPP_PATH")
+    here = {
+        "ASCEND_OPP_PATH": operators is not None and machine.path(operators).is_dir(),
+        **{part: (home / part).is_dir() for part in ("runtime", "compiler")},
+    }
+    missing = [part for part, there in here.items() if not there]
+    if not missing:
+        return ok("CANN parts", "operators, runtime, compiler")
+    return fail(
+        "CANN parts",
+        f"{', '.join(missing)} not there",
+        f"{_SOURCE}{_set_env(machine)}; if that does not help, install CANN's toolkit and the ops of this chip again.",
+    )
+
+
+def _set_env(machine: Machine) -> str:
+    scripts = ("/usr/local/Ascend/ascend-toolkit/set_env.sh", "/usr/local/Ascend/cann/set_env.sh")
+    return next((name for name in scripts if machine.path(name).exists()), scripts[0])
+
+
+def _libraries(machine: Machine) -> Finding:
+    folders = [machine.path(name) for name in machine.variables.get("LD_LIBRARY_PATH", "").split(":") if name]
+    missing = [name for name in _LINKED if not any((folder / name).exists() for folder in folders)]
+    if not missing:
+        return ok("CANN libraries", f"{len(_LINKED)} that torch_npu is linked to")
+    return fail(
+        "CANN libraries",
+        f"{', '.join(missing)} not found along LD_LIBRARY_PATH",
+        f"{_SOURCE}{_set_env(machine)}; if that does not help, the installation of CANN is not complete.",
+    )

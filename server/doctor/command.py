@@ -1,0 +1,103 @@
+"""`pixelferry doctor`: what this machine lacks for `serve` with the same settings, each with its remedy.
+
+It needs no model and no NPU, and loads no torch. What it finds has not been compared with real hardware: so it advises,
+and whether a server starts, the server itself decides.
+"""
+
+import argparse
+import shutil
+import sys
+from collections.abc import Mapping, Sequence
+from importlib.metadata import PackageNotFoundError
+from importlib.metadata import version as version_of
+from pathlib import Path
+
+from configs.serve import Device, LogConfig, ServeConfig
+from configs.setting import SettingsError
+from configs.settings import child_env, load_config
+from server.doctor import ascend, card, devices, limits, variables
+from server.doctor.finding import Finding, skip
+from server.doctor.machine import Machine, Room
+from server.doctor.report import as_json, as_lines, as_table
+from server.logs.setup import complain
+
+GOOD, FAULTS, USAGE = 0, 1, 2
+_OTHERS = "every other flag, variable and profile is that of `pixelferry serve`; --device npu, --shm-mib matter here"
+
+
+def doctor(argv: Sequence[str]) -> int:
+    """Print what is found; the exit code: 1 where something is found that does not serve."""
+    parser = argparse.ArgumentParser(prog="pixelferry doctor", allow_abbrev=False, epilog=_OTHERS)
+    parser.add_argument("--json", action="store_true", help="print one JSON object")
+    parser.add_argument("--faults", action="store_true", help="print a line for each fault and warning on stderr alone")
+    parser.add_argument(
+        "--root", type=Path, metavar="DIR", help="look at the tree of files below DIR, not at this machine"
+    )
+    own, rest = parser.parse_known_args(argv)
+    try:
+        config = load_config(rest)
+    except SettingsError as error:
+        complain(error, LogConfig())
+        return USAGE
+    found = examine(this_machine() if own.root is None else tree(own.root.absolute(), child_env({})), config)
+    device = config.engine.device
+    if own.faults:
+        print("".join(f"{line}\n" for line in as_lines(found)), end="", file=sys.stderr)
+    else:
+        print(as_json(found, device) if own.json else as_table(found, device))
+    return FAULTS if any(finding.verdict == "fail" for finding in found) else GOOD
+
+
+def examine(machine: Machine, config: ServeConfig) -> list[Finding]:
+    """All findings on a machine, for a server of `config`."""
+    device = config.engine.device
+    npu = _is_meant(machine, device)
+    found = _of_npu(machine, config) if npu else [skip("NPU", _without(device))]
+    if device == "auto":  # which serves without the NPU then, and says so
+        found = [_softened(finding) for finding in found]
+    return [*found, *limits.findings(machine, config, npu)]
+
+
+def _of_npu(machine: Machine, config: ServeConfig) -> list[Finding]:
+    found = [*ascend.findings(machine), *devices.findings(machine)]
+    faulty = any(finding.verdict == "fail" for finding in found)
+    answer = None if machine.card is None else machine.card()
+    return [*found, *card.findings(answer, faulty), *variables.findings(machine.variables, config.engine.graphs)]
+
+
+def _is_meant(machine: Machine, device: Device) -> bool:
+    return device == "npu" or (device == "auto" and (bool(devices.cards(machine)) or ascend.traces(machine)))
+
+
+def _without(device: Device) -> str:
+    if device == "auto":
+        return "no card, driver, CANN or torch_npu here; --device npu says what one needs"
+    return f"not looked at: --device {device}"
+
+
+def _softened(finding: Finding) -> Finding:
+    if finding.verdict != "fail":
+        return finding
+    return Finding(check=finding.check, verdict="warn", found=finding.found, remedy=finding.remedy)
+
+
+def this_machine() -> Machine:
+    env = child_env({})
+    return Machine(root=Path("/"), variables=env, package=_package, room=_room, card=lambda: card.ask(env))
+
+
+def tree(root: Path, env: Mapping[str, str]) -> Machine:
+    """Files of a machine below `root`, which runs nothing; variables, packages and room are those of this one."""
+    return Machine(root=root, variables=env, package=_package, room=_room, card=None)
+
+
+def _package(name: str) -> str | None:
+    try:
+        return version_of(name)
+    except PackageNotFoundError:
+        return None
+
+
+def _room(path: Path) -> Room:
+    found = shutil.disk_usage(path)
+    return Room(total=found.total, free=found.free)

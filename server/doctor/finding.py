@@ -1,0 +1,32 @@
+"""One finding of the doctor: what was looked at, what was found, and the one sentence that mends it."""
+
+from typing import Literal
+
+import msgspec
+
+Verdict = Literal["ok", "warn", "fail", "skip"]
+
+
+class Finding(msgspec.Struct, frozen=True, kw_only=True):
+    """`warn` serves, though worse than it could; `fail` does not serve; `skip` could not be looked at."""
+
+    check: str
+    verdict: Verdict
+    found: str
+    remedy: str = ""
+
+
+def ok(check: str, found: str) -> Finding:
+    return Finding(check=check, verdict="ok", found=found)
+
+
+def warn(check: str, found: str, remedy: str) -> Finding:
+    return Finding(check=check, verdict="warn", found=found, remedy=remedy)
+
+
+def fail(check: str, found: str, remedy: str) -> Finding:
+    return Finding(check=check, verdict="fail", found=found, remedy=remedy)
+
+
+def skip(check: str, found: str) -> Finding:
+    return Finding(check=check, verdict="skip", found=found)

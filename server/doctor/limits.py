@@ -1,0 +1,82 @@
+"""Looks at what the kernel lets this process have: shared memory, open files, locked memory."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from configs.serve import GIB, MIB, ServeConfig
+from server.descriptors import ENOUGH, connections_at_once
+from server.doctor.finding import Finding, fail, ok, warn
+from server.doctor.machine import Machine
+from shm import default_root
+
+
+def findings(machine: Machine, config: ServeConfig, npu: bool) -> Iterator[Finding]:
+    yield _shared_memory(machine, config)
+    yield _open_files(machine, config)
+    if npu:
+        yield _locked(machine)
+
+
+def _shared_memory(machine: Machine, config: ServeConfig) -> Finding:
+    check = "shared memory"
+    wanted = config.shm.pool_bytes
+    path = machine.path(str(config.shm.root or default_root()))
+    lies = next(place for place in (path, *path.parents) if place.is_dir())
+    name = f"/{lies.relative_to(machine.root)}"
+    if lies == machine.root:
+        return fail(
+            check,
+            f"{Path('/', path.relative_to(machine.root)).parent} is missing",
+            f"Mount a tmpfs there: docker run --shm-size {_gib(wanted)}, or an emptyDir with medium: Memory.",
+        )
+    room = machine.room(lies)
+    remedy = (
+        f"Give it room: docker run --shm-size {_gib(wanted)}, sizeLimit of the emptyDir in Kubernetes; or lower "
+        "--shm-mib."
+    )
+    if room.total and room.total < wanted:
+        return warn(check, f"{name} holds {_mib(room.total)} of the {_mib(wanted)} of --shm-mib", remedy)
+    if room.total and room.free < wanted:
+        return warn(
+            check,
+            f"{name} has {_mib(room.free)} free, and --shm-mib takes up to {_mib(wanted)}",
+            "End or clean up what fills it (`ls -l` shows it), or lower --shm-mib.",
+        )
+    return ok(
+        check, f"{name}, {_mib(room.free) if room.total else 'without a limit'} for the {_mib(wanted)} of --shm-mib"
+    )
+
+
+def _open_files(machine: Machine, config: ServeConfig) -> Finding:
+    """The server raises the soft limit to the hard one itself."""
+    _, limit = machine.limits("Max open files")
+    wanted = config.http.max_connections
+    room = connections_at_once(config, ENOUGH if limit is None else limit)
+    if room >= wanted:
+        return ok("open files", "unlimited" if limit is None else f"{limit:,}")
+    return warn(
+        "open files",
+        f"{limit:,}, which leave room for {room:,} of the {wanted:,} connections of --max-connections",
+        f"Raise the limit: docker run --ulimit nofile={max(2 * wanted, 65536)}, ulimit -Hn on a host; or lower "
+        "--max-connections.",
+    )
+
+
+def _locked(machine: Machine) -> Finding:
+    limit, _ = machine.limits("Max locked memory")
+    if limit is None:
+        return ok("locked memory", "unlimited")
+    return warn(
+        "locked memory",
+        f"{limit >> 10:,} KiB, against which buffers for copies to the device may count",
+        "Lift the limit: docker run --ulimit memlock=-1:-1, LimitMEMLOCK=infinity in systemd, ulimit -l on a host.",
+    )
+
+
+def _mib(nbytes: int) -> str:
+    return f"{nbytes // MIB:,} MiB"
+
+
+def _gib(nbytes: int) -> str:
+    """For --shm-size: at least so much, in whole GiB."""
+    return f"{-(-nbytes // GIB) + 1}g"

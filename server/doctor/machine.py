@@ -1,0 +1,84 @@
+"""What the doctor looks at: files below a root, variables and rights of a process, packages, the driver's answer."""
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+_MAY_OPEN_ALL = 1 << 1  # CAP_DAC_OVERRIDE
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Room:
+    """Bytes of a file system."""
+
+    total: int
+    free: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Card:
+    """The first NPU that a process may see, as CANN's runtime names it; `trouble` instead where it cannot be opened."""
+
+    trouble: str = ""
+    count: int = 0
+    soc: str = ""
+    free: int = 0
+    total: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rights:
+    """Whom the kernel takes this process for."""
+
+    uid: int
+    groups: frozenset[int]
+    opens_all: bool
+
+    def may_use(self, path: Path) -> bool:
+        """Whether reading and writing of `path` is allowed."""
+        found = path.stat()
+        if self.opens_all:
+            return True
+        shift = 6 if found.st_uid == self.uid else 3 if found.st_gid in self.groups else 0
+        return found.st_mode >> shift & 0o6 == 0o6
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Machine:
+    """A machine, or a tree of files that says it is one. Nothing here changes anything."""
+
+    root: Path
+    variables: Mapping[str, str]
+    package: Callable[[str], str | None]  # the version of an installed distribution
+    room: Callable[[Path], Room]  # raises OSError
+    card: Callable[[], Card] | None  # None: nothing runs on this tree of files
+
+    def path(self, name: str) -> Path:
+        return self.root / name.lstrip("/")
+
+    def text(self, name: str) -> str | None:
+        """The text of a file; None where it cannot be read."""
+        try:
+            return self.path(name).read_text(encoding="utf-8", errors="replace")
+        except OSError:
+            return None
+
+    def rights(self) -> Rights:
+        status = self.text("/proc/self/status") or ""
+        return Rights(
+            uid=int(_field(status, "Uid")[1]),
+            groups=frozenset(int(gid) for gid in [_field(status, "Gid")[1], *_field(status, "Groups")]),
+            opens_all=bool(int(_field(status, "CapEff")[0], 16) & _MAY_OPEN_ALL),
+        )
+
+    def limits(self, name: str) -> tuple[int | None, int | None]:
+        """The soft and the hard limit of this process as /proc/self/limits names it; None: unlimited."""
+        found = re.search(rf"^{name} +(\S+) +(\S+)", self.text("/proc/self/limits") or "", re.MULTILINE)
+        soft, hard = (int(text) if text.isdigit() else None for text in (found.groups() if found else ("", "")))
+        return soft, hard
+
+
+def _field(status: str, name: str) -> list[str]:
+    found = re.search(rf"^{name}:(.*)$", status, re.MULTILINE)
+    return found[1].split() if found else ["0", "0"]

@@ -1,0 +1,64 @@
+"""Looks at variables of torch_npu and CANN that harm this server, or that contradict each other."""
+
+from collections.abc import Iterator, Mapping
+
+from server.doctor.finding import Finding, fail, ok, warn
+
+_TORCH, _TORCH_NPU = "PYTORCH_ALLOC_CONF", "PYTORCH_NPU_ALLOC_CONF"
+_EXCLUDED = ("max_split_size_mb", "garbage_collection_threshold")  # beside expandable_segments:True
+
+
+def findings(variables: Mapping[str, str], graphs: bool) -> Iterator[Finding]:
+    """`graphs`: whether decode steps are to be captured."""
+    found = [*_of_steps(variables, graphs), *_of_allocator(variables), *_of_streams(variables)]
+    yield from found or [ok("variables", "none that does harm")]
+
+
+def _of_steps(variables: Mapping[str, str], graphs: bool) -> Iterator[Finding]:
+    if variables.get("TASK_QUEUE_ENABLE") == "2" and graphs:
+        yield fail(
+            "TASK_QUEUE_ENABLE",
+            "2: decode steps cannot be captured as graphs",
+            "Set TASK_QUEUE_ENABLE=1, or unset it; or serve with --no-graphs.",
+        )
+    if variables.get("TASK_QUEUE_ENABLE") == "0":
+        yield warn(
+            "TASK_QUEUE_ENABLE",
+            "0: each operator waits until it is launched",
+            "Set TASK_QUEUE_ENABLE=1, or unset it; 0 is for finding the operator that fails.",
+        )
+    blocking = variables.get("ASCEND_LAUNCH_BLOCKING", "0")
+    if blocking != "0":
+        say, also = (fail, "graphs cannot be captured, and ") if graphs else (warn, "")
+        yield say(
+            "ASCEND_LAUNCH_BLOCKING",
+            f"{blocking}: {also}each operator waits for the device",
+            "Unset ASCEND_LAUNCH_BLOCKING; it is for finding the operator that fails.",
+        )
+
+
+def _of_allocator(variables: Mapping[str, str]) -> Iterator[Finding]:
+    if _TORCH in variables and _TORCH_NPU in variables:
+        yield fail(
+            _TORCH_NPU,
+            f"it and {_TORCH} are both set, which torch_npu refuses",
+            f"Unset {_TORCH}, and keep {_TORCH_NPU}.",
+        )
+    for name in (_TORCH, _TORCH_NPU):
+        options = dict(part.partition(":")[::2] for part in variables.get(name, "").replace(" ", "").split(","))
+        beside = [option for option in _EXCLUDED if option in options]
+        if options.get("expandable_segments", "").lower() == "true" and beside:
+            yield fail(
+                name,
+                f"expandable_segments:True excludes {' and '.join(beside)}",
+                f"Take {' and '.join(beside)} out of {name}.",
+            )
+
+
+def _of_streams(variables: Mapping[str, str]) -> Iterator[Finding]:
+    if variables.get("STREAMS_PER_DEVICE", "32") not in ("8", "32"):
+        yield fail(
+            "STREAMS_PER_DEVICE",
+            f"{variables['STREAMS_PER_DEVICE']}: torch_npu takes 8 or 32",
+            "Set STREAMS_PER_DEVICE=32, or unset it.",
+        )

@@ -1,0 +1,88 @@
+"""Driver, CANN, its libraries and the versions: each fault on a tree in which everything else is right."""
+
+import shutil
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from server.doctor import ascend
+from server.doctor.machine import Machine
+from tests.server.doctor.trees import HOME, LINKED, whole, with_variables, write
+
+DRIVER = "usr/local/Ascend/driver"
+
+
+def faults(machine: Machine) -> list[tuple[str, str, str, str]]:
+    return [(one.verdict, one.check, one.found, one.remedy) for one in ascend.findings(machine) if one.verdict != "ok"]
+
+
+def test_a_whole_machine_has_no_fault(tmp_path: Path) -> None:
+    found = {one.check: one.found for one in ascend.findings(whole(tmp_path))}
+    assert faults(whole(tmp_path)) == []
+    assert found["driver"] == "25.5.1" and found["CANN"] == f"9.1.0, {HOME}"
+    assert found["versions"] == "torch_npu 2.10.0.post4, torch 2.10.0+cpu, CANN 9.1.0: a known row"
+
+
+@pytest.mark.parametrize(
+    ("gone", "check", "word"),
+    [
+        (f"{DRIVER}/version.info", "driver", "-v /usr/local/Ascend/driver/version.info:"),
+        (f"{DRIVER}/lib64", "driver libraries", "-v /usr/local/Ascend/driver/lib64:"),
+        (f"{HOME[1:]}/opp", "CANN parts", "ops of this chip"),
+        (f"{HOME[1:]}/runtime", "CANN parts", "toolkit"),
+        (f"{HOME[1:]}/lib64/{LINKED[1]}", "CANN libraries", "source /usr/local/Ascend/ascend-toolkit/set_env.sh"),
+    ],
+)
+def test_what_is_missing_is_one_fault_with_its_remedy(tmp_path: Path, gone: str, check: str, word: str) -> None:
+    machine = whole(tmp_path)
+    path = tmp_path / gone
+    shutil.rmtree(path) if path.is_dir() else path.unlink()
+    [(verdict, about, found, remedy)] = faults(machine)
+    assert (verdict, about) == ("fail", check) and word in remedy
+    assert Path(gone).name.partition(".info")[0] in found or "ASCEND_OPP_PATH" in found or "libascend_hal" in found
+
+
+@pytest.mark.parametrize("version", ["25.5.0", "24.1.rc3"])
+def test_an_old_driver_is_a_warning(tmp_path: Path, version: str) -> None:
+    machine = whole(tmp_path)
+    write(tmp_path, f"/{DRIVER}/version.info", f"Version={version}\n")
+    [(verdict, check, found, remedy)] = faults(machine)
+    assert (verdict, check, found) == ("warn", "driver", version) and "25.5.1" in remedy
+
+
+def test_a_cann_that_nobody_sourced(tmp_path: Path) -> None:
+    machine = with_variables(whole(tmp_path), {"ASCEND_HOME_PATH": None})
+    (tmp_path / "usr/local/Ascend/cann").symlink_to("cann-9.1.0")
+    [(verdict, check, found, remedy)] = faults(machine)
+    assert (verdict, check) == ("fail", "CANN")
+    assert found == "9.1.0 lies in /usr/local/Ascend/cann, but is not sourced"
+    assert remedy.endswith("source /usr/local/Ascend/ascend-toolkit/set_env.sh")
+
+
+def test_a_machine_without_cann(tmp_path: Path) -> None:
+    machine = with_variables(whole(tmp_path), {"ASCEND_HOME_PATH": None})
+    shutil.rmtree(tmp_path / HOME[1:])
+    assert [(verdict, check) for verdict, check, *_ in faults(machine)] == [("fail", "CANN")]
+    assert "quay.io/ascend/cann" in faults(machine)[0][3]
+
+
+def test_a_home_of_cann_that_is_gone(tmp_path: Path) -> None:
+    machine = with_variables(whole(tmp_path), {"ASCEND_HOME_PATH": "/opt/cann"})
+    [(verdict, check, found, _)] = faults(machine)
+    assert (verdict, check, found) == ("fail", "CANN", "ASCEND_HOME_PATH names /opt/cann, which is missing")
+
+
+def test_a_cann_that_hides_its_version(tmp_path: Path) -> None:
+    machine = whole(tmp_path)
+    (tmp_path / HOME[1:] / "x86_64-linux/ascend_toolkit_install.info").unlink()
+    [(verdict, check, _, remedy)] = faults(machine)
+    assert (verdict, check) == ("warn", "CANN") and "ascend_toolkit_install.info" in remedy
+
+
+def test_traces_of_an_npu(tmp_path: Path) -> None:
+    machine = whole(tmp_path)
+    assert ascend.traces(machine)
+    empty = replace(machine, root=tmp_path / "nowhere")
+    assert ascend.traces(empty)  # torch_npu is installed
+    assert not ascend.traces(replace(empty, package=lambda name: None))

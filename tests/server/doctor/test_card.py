@@ -1,0 +1,90 @@
+"""The runtime's answer: over libraries made here, and what is said of it."""
+
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from configs.settings import child_env
+from model.device import _SERVED_NPUS
+from server.doctor import card
+from server.doctor.machine import Card
+from tests.server.doctor.trees import CARD
+
+RUNTIME = """
+#include <stddef.h>
+#include <stdint.h>
+int aclInit(const char *config) {{ return 0; }}
+int aclrtGetDeviceCount(uint32_t *count) {{ *count = 2; return 0; }}
+int aclrtSetDevice(int32_t number) {{ {set_device} }}
+const char *aclrtGetSocName(void) {{ return "Ascend910_9391"; }}
+int aclrtGetMemInfo(int kind, size_t *free, size_t *total) {{
+  *free = (size_t)60 << 30; *total = (size_t)64 << 30; return kind == 1 ? 0 : 100000;
+}}
+"""
+
+
+def runtime(folder: Path, set_device: str = "return 0;") -> dict[str, str]:
+    """The environment of a process that finds this library of CANN's."""
+    source = folder / "runtime.c"
+    source.write_text(RUNTIME.format(set_device=set_device))
+    library = str(folder / "libascendcl.so")
+    subprocess.run(["gcc", "-shared", "-fPIC", "-o", library, str(source)], check=True)
+    return child_env({"LD_LIBRARY_PATH": str(folder)})
+
+
+built = pytest.mark.skipif(shutil.which("gcc") is None, reason="needs gcc")
+
+
+@built
+def test_the_runtime_is_asked(tmp_path: Path) -> None:
+    assert card.ask(runtime(tmp_path)) == Card(count=2, soc="Ascend910_9391", free=60 << 30, total=64 << 30)
+
+
+@built
+def test_a_card_that_does_not_open(tmp_path: Path) -> None:
+    assert (
+        card.ask(runtime(tmp_path, "return 507033;")).trouble == "aclrtSetDevice of CANN's runtime failed with 507033"
+    )
+
+
+@built
+def test_a_runtime_that_crashes(tmp_path: Path) -> None:
+    said = card.ask(runtime(tmp_path, "return *(volatile int *)0;")).trouble
+    assert said == "the process that asked ended with -11: no word"
+
+
+@built
+def test_a_runtime_that_hangs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(card, "_SECONDS", 1)
+    assert card.ask(runtime(tmp_path, "for (;;);")).trouble == "no answer in 1 s"
+
+
+def test_no_runtime() -> None:
+    assert card.ask(child_env({"LD_LIBRARY_PATH": ""})).trouble.startswith(
+        "the runtime cannot be loaded: libascendcl.so: cannot open shared object file"
+    )
+
+
+@pytest.mark.parametrize(
+    ("answer", "faulty", "verdicts", "word"),
+    [
+        (CARD, False, ["ok", "ok"], "61.0 of 64.0 GiB free"),
+        (CARD, True, ["ok", "ok"], "Ascend910B3"),
+        (Card(count=1, soc="Ascend310P3", free=9, total=9), False, ["fail", "ok"], "no other chip is served"),
+        (Card(count=1, soc="Ascend910B3", free=8, total=9), False, ["ok", "warn"], "`npu-smi info` names it"),
+        (Card(trouble="aclInit failed"), False, ["fail"], "`npu-smi info` whether the card is well"),
+        (Card(trouble="aclInit failed"), True, ["skip"], "mend what is said above first"),
+        (None, False, ["skip"], "not asked"),
+    ],
+)
+def test_what_is_said_of_the_answer(answer: Card | None, faulty: bool, verdicts: list[str], word: str) -> None:
+    found = list(card.findings(answer, faulty))
+    assert [one.verdict for one in found] == verdicts
+    assert any(word in f"{one.found} {one.remedy}" for one in found)
+    assert all(bool(one.remedy) == (one.verdict in ("warn", "fail")) for one in found)
+
+
+def test_the_chips_are_those_that_the_engine_opens() -> None:
+    assert card._SERVED == _SERVED_NPUS
