@@ -1,4 +1,4 @@
-"""`pixelferry`, or `python -m server`: the subcommands. `serve` runs the server, `models` lists what it can serve."""
+"""`pixelferry`, or `python -m server`: the subcommands: a server, what it can serve, a test of the device."""
 
 import signal
 import sys
@@ -18,12 +18,14 @@ from server.hub.fetch import with_checkpoint
 from server.logs.setup import complain, set_up
 from server.requests.model_card import read_model_card
 from server.run import serve
+from server.selftest.command import selftest
 from shm import OwnerError, default_root, private_root
 
 USAGE = """usage: pixelferry COMMAND
 
-  serve    serve one checkpoint over HTTP (serve --help lists its settings)
-  models   list the architectures that can be served, by config.json's first entry of "architectures"
+  serve     serve one checkpoint over HTTP (serve --help lists its settings)
+  models    list the architectures that can be served, by config.json's first entry of "architectures"
+  selftest  try a device without a model: right or wrong, how fast, a file to send back (selftest --help)
 
   --version   print the version of Pixelferry
 """
@@ -35,6 +37,8 @@ def main(argv: list[str] | None = None) -> int:
     command, rest = (args[0], args[1:]) if args else ("", [])
     if command == "serve":
         return run_server(rest)
+    if command == "selftest":
+        return selftest(rest)
     if command == "models" and not rest:
         print("\n".join(architectures()))
         return 0

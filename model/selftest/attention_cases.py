@@ -30,10 +30,10 @@ def attention_cases() -> Iterator[Case]:
         for heads in HEADS if step in ("decodes", "mixed") else ((14, 2, 64), (28, 4, 128)):
             for peaked in (False, True):
                 yield _paged(step, *lengths, heads, peaked)
-    for heads, dim in ((5, 32), (16, 64), (16, 72), (16, 80), (4, 128)):
-        for lengths in ((1,), (64, 64, 64, 16, 4), (257,)):
+    for n_heads, dim in ((5, 32), (16, 64), (16, 72), (16, 80), (4, 128)):
+        for segments in ((1,), (64, 64, 64, 16, 4), (257,)):
             for peaked in (False, True):
-                yield _segments(heads, dim, lengths, peaked)
+                yield _segments(n_heads, dim, segments, peaked)
     for peaked in (False, True):
         yield _cross(16, 104, 65, 400, peaked)
     for kv_heads, dim in ((2, 32), (2, 64), (4, 80), (4, 128)):
@@ -41,7 +41,9 @@ def attention_cases() -> Iterator[Case]:
     yield _copy(2, 64)
 
 
-def _drawn(generator: torch.Generator, shapes: tuple[int, int, int, int, int], targets: Tensor | None) -> dict[str, Tensor]:
+def _drawn(
+    generator: torch.Generator, shapes: tuple[int, int, int, int, int], targets: Tensor | None
+) -> dict[str, Tensor]:
     """shapes: query rows, key rows, heads, key-value heads, width. targets: the key that each query row looks for."""
     rows, n_keys, heads, kv_heads, dim = shapes
     keys = normal(generator, n_keys, kv_heads, dim)
@@ -95,7 +97,8 @@ def _segments(heads: int, dim: int, lengths: Sequence[int], peaked: bool) -> Cas
         return {"qkv": torch.stack([found["query"], found["key"], found["value"]], dim=1)}
 
     def bind(ops: Ops, inputs: Inputs) -> Call:
-        return lambda: [ops.segment_attention(*inputs["qkv"].unbind(1), lengths)]  # views, as of a fused projection
+        query, key, value = inputs["qkv"].unbind(1)  # views, as of a fused projection
+        return lambda: [ops.segment_attention(query, key, value, lengths)]
 
     kind = "peaked" if peaked else "random"
     shown = "+".join(map(str, lengths))

@@ -50,7 +50,9 @@ def _norms(rows: int, width: int) -> Iterator[Case]:
         }  # fmt: skip
 
     shape = f"{rows} x {width}"
-    yield Case(op="rms_norm", name=shape, draw=draw, bind=lambda ops, i: lambda: [ops.rms_norm(i["x"], i["weight"], 1e-6)])
+    yield Case(
+        op="rms_norm", name=shape, draw=draw, bind=lambda ops, i: lambda: [ops.rms_norm(i["x"], i["weight"], 1e-6)]
+    )
     yield Case(
         op="add_rms_norm", name=shape, draw=draw,
         bind=lambda ops, i: lambda: ops.add_rms_norm(i["x"], i["residual"], i["weight"], 1e-6),

@@ -89,4 +89,4 @@ def _drawn(name: str, shape: tuple[int, ...], generator: torch.Generator) -> Ten
     drawn = torch.randn(shape, generator=generator)
     if len(shape) == 1:
         return 0.05 * drawn if name.endswith("bias") else 1 + 0.1 * drawn
-    return drawn * 1.4 / math.prod(shape[1:]) ** 0.5
+    return drawn * (1.4 / math.sqrt(math.prod(shape[1:])))

@@ -1,7 +1,7 @@
 """How fast bytes travel between the host and the device: from pinned memory, and from pageable."""
 
+import functools
 import time
-from collections.abc import Callable
 
 import torch
 
@@ -21,10 +21,8 @@ def check_copies(tell: Teller, device: torch.device, sizes: tuple[int, ...], rep
         for pinned in (True, False):
             for up in (True, False):
                 name = f"{'pinned' if pinned else 'pageable'}, {'to the device' if up else 'from the device'}"
-                tell.attempt(
-                    name, lambda name=name, mib=mib, pinned=pinned, up=up: _copy(name, device, mib, pinned, up, repeats),
-                    f"{mib} MiB",
-                )  # fmt: skip
+                run = functools.partial(_copy, name, device, mib, pinned, up, repeats)
+                tell.attempt(name, run, f"{mib} MiB")
 
 
 def _copy(name: str, device: torch.device, mib: int, pinned: bool, up: bool, repeats: int) -> Row:
@@ -33,11 +31,8 @@ def _copy(name: str, device: torch.device, mib: int, pinned: bool, up: bool, rep
     there = torch.empty(mib * _MIB, dtype=torch.uint8, device=device)
     back = torch.empty_like(host, pin_memory=pinned)
     there.copy_(host)
-    run: Callable[[], object]
-    if up:
-        run = lambda: there.copy_(host, non_blocking=pinned)  # noqa: E731
-    else:
-        run = lambda: back.copy_(there, non_blocking=pinned)  # noqa: E731
+    target, source = (there, host) if up else (back, there)
+    run = functools.partial(target.copy_, source, non_blocking=pinned)
     synchronize = torch.get_device_module(device).synchronize
     run()
     synchronize()

@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 
 import torch
@@ -33,8 +34,8 @@ _NOT_HERE = "not here: graphs are captured on NPUs alone"
 
 
 @torch.inference_mode()
-def check_graphs(tell: Teller, name: str, path: Path, ops: Ops, repeats: int) -> None:
-    """A row for each captured size of the model at `path`."""
+def check_graphs(tell: Teller, name: str, path: Path, ops: Ops, turns: int, repeats: int) -> None:
+    """A row for each captured size of the model at `path`. turns: steps that are compared, of other lengths each."""
     if graph_module(ops.device) is None:
         tell.skip(name, _NOT_HERE)
         return
@@ -47,7 +48,7 @@ def check_graphs(tell: Teller, name: str, path: Path, ops: Ops, repeats: int) ->
                note=f"sizes {', '.join(map(str, steps.sizes))}")  # fmt: skip
     tell.send(told)
     for rows in steps.sizes:
-        tell.attempt(name, lambda rows=rows: steps.compare(name, rows, repeats), f"{rows} sequences", dtype)
+        tell.attempt(name, partial(steps.compare, name, rows, turns, repeats), _sequences(rows), dtype)
 
 
 def check_stale(tell: Teller, ops: Ops) -> None:
@@ -81,6 +82,10 @@ def _built(path: Path, ops: Ops) -> MultimodalLM:
     return family.build(checkpoint, Weights(checkpoint, family.renames, ops.dtype, ops.device, family.skips), ops)
 
 
+def _sequences(n: int) -> str:
+    return "1 sequence" if n == 1 else f"{n} sequences"
+
+
 class _Steps:
     """Decode steps over a cache full of noise, each of which can be launched and replayed."""
 
@@ -100,10 +105,10 @@ class _Steps:
         assert graphs is not None
         self._graphs: DecodeGraphs = graphs
 
-    def compare(self, name: str, rows: int, repeats: int) -> Row:
+    def compare(self, name: str, rows: int, turns: int, repeats: int) -> Row:
         error, note = 0.0, "bit for bit"
-        for turn in range(len(_LENGTHS)):
-            batch = self._batch(rows, [_LENGTHS[(turn + i) % len(_LENGTHS)] for i in range(rows)])
+        for turn in range(turns):
+            batch = self._batch(rows, [_LENGTHS[(3 * turn + i) % len(_LENGTHS)] for i in range(rows)])
             wanted = self._model.states(batch, self._kv).cpu()
             found = self._graphs.replay(batch).cpu()
             apart, wrong = difference([found], [wanted], self._model.dtype)
@@ -116,7 +121,7 @@ class _Steps:
         replayed = microseconds(lambda: self._graphs.replay(batch), self._model.device, repeats)
         update = self._graphs.update_seconds * 1e6
         return Row(
-            section=SECTION, name=name, case=f"{rows} sequences", dtype=str(self._model.dtype).removeprefix("torch."),
+            section=SECTION, name=name, case=_sequences(rows), dtype=str(self._model.dtype).removeprefix("torch."),
             verdict="pass" if error <= tolerance else "fail", error=error, tolerance=tolerance, note=note,
             microseconds=replayed,
             figures={"us launched": launched, "us of update": update, "a layer": update / self._model.kv.layers},

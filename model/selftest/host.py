@@ -1,4 +1,4 @@
-"""The host's half around an engine: prepares chats as a worker does, and books what the engine says as the server does."""
+"""The host's half around an engine: prepares chats as a worker does, and books what the engine says, as a server."""
 
 import base64
 import io

@@ -7,6 +7,7 @@ import statistics
 import tempfile
 import time
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 
 from configs.serve import Device, Dtype
@@ -21,11 +22,15 @@ from tokenization.pads import text_only
 
 SECTION = "models"
 AT_ONCE = (1, 4, 16)
-# Of a token's log-probability, by dtype: four to five times what both models show on a CPU.
+# Of a token's log-probability: in bfloat16 twice what the worse of both models shows on a CPU.
 TOLERANCES: dict[Dtype, float] = {"float32": 1e-3, "float16": 0.05, "bfloat16": 0.4}
 _GREEDY = SamplingParams(max_tokens=1, temperature=0.0, seed=0, logprobs=True)
 _QUESTION, _ANSWER = "What is in this picture?", "red circle"
 _SCORED = 48  # tokens of the answers that are compared
+_PROMPT, _DECODED = "a prompt with a picture", f"{_SCORED} decoded tokens"
+
+
+Side = tuple[Engine, Host]
 
 
 def check_models(tell: Teller, device: Device, dtypes: Sequence[Dtype], tokens: int) -> None:
@@ -40,28 +45,24 @@ def check_models(tell: Teller, device: Device, dtypes: Sequence[Dtype], tokens: 
 def _check(
     tell: Teller, name: str, path: Path, root: Path, device: Device, dtypes: Sequence[Dtype], tokens: int
 ) -> None:
-    with host_at(path, root / "reference") as reference_host:
-        reference = load_engine(path, root / "reference", "cpu", "float32")
+    with host_at(path, root / "reference") as host:
+        tell.begin(f"{name}, load, the reference")
+        reference = load_engine(path, root / "reference", "cpu", "float32"), host
         for dtype in dtypes:
-            with host_at(path, root / dtype) as host:
+            with host_at(path, root / dtype) as own:
                 tell.begin(f"{name}, load, {dtype}")
-                engine = load_engine(path, root / dtype, device, dtype)
-                both = (engine, host), (reference, reference_host)
+                mine = load_engine(path, root / dtype, device, dtype), own
                 if path == EMBEDDED_MODEL:
-                    tell.attempt(name, lambda host=host, engine=engine: _answer(name, engine, host, dtype),
-                                 _QUESTION, dtype)  # fmt: skip
-                tell.attempt(name, lambda both=both: _prompts(name, *both, dtype), "a prompt with a picture", dtype)
-                tell.attempt(name, lambda both=both: _answers(name, *both, dtype), f"{_SCORED} tokens", dtype)
+                    tell.attempt(name, partial(_answer, name, mine, dtype), _QUESTION, dtype)
+                tell.attempt(name, partial(_prompts, name, mine, reference, dtype), _PROMPT, dtype)
+                tell.attempt(name, partial(_answers, name, mine, reference, dtype), _DECODED, dtype)
                 for n in AT_ONCE:
-                    tell.attempt(name, lambda host=host, engine=engine, n=n: _rate(name, engine, host, n, tokens, dtype),
-                                 f"{n} at once", dtype)  # fmt: skip
+                    tell.attempt(name, partial(_rate, name, mine, n, tokens, dtype), f"{n} at once", dtype)
 
 
-Side = tuple[Engine, Host]
-
-
-def _answer(name: str, engine: Engine, host: Host, dtype: Dtype) -> Row:
+def _answer(name: str, mine: Side, dtype: Dtype) -> Row:
     """What the demo model was trained to say."""
+    engine, host = mine
     sampling = SamplingParams(max_tokens=16, temperature=0.0, seed=0, stop_token_ids=host.stop_ids)
     host.run(engine, [host.prepare(f"answer-{dtype}", _QUESTION, red_circle(), sampling)])
     said = host.text(f"answer-{dtype}")
@@ -74,7 +75,7 @@ def _answer(name: str, engine: Engine, host: Host, dtype: Dtype) -> Row:
 def _prompts(name: str, mine: Side, reference: Side, dtype: Dtype) -> Row:
     """The log-probabilities of a prompt's own tokens: encoder, prefill and head, without a drawn token."""
     found, wanted = (_scored(side, f"prompt-{dtype}") for side in (mine, reference))
-    return _compared(name, "a prompt with a picture", dtype, found, wanted)
+    return _compared(name, _PROMPT, dtype, found, wanted)
 
 
 def _scored(side: Side, request: str) -> list[Token]:
@@ -96,7 +97,7 @@ def _answers(name: str, mine: Side, reference: Side, dtype: Dtype) -> Row:
     reference_engine, reference_host = reference
     whole = Generate(prepared=text_only(request, ids), sampling=_GREEDY, scores_prompt=True)
     reference_host.run(reference_engine, [whole])
-    return _compared(name, f"{_SCORED} tokens", dtype, drawn, reference_host.scores[request][-len(drawn) :])
+    return _compared(name, _DECODED, dtype, drawn, reference_host.scores[request][-len(drawn) :])
 
 
 def _compared(name: str, case: str, dtype: Dtype, found: Sequence[Token], wanted: Sequence[Token]) -> Row:
@@ -115,8 +116,9 @@ def _compared(name: str, case: str, dtype: Dtype, found: Sequence[Token], wanted
     )  # fmt: skip
 
 
-def _rate(name: str, engine: Engine, host: Host, n: int, tokens: int, dtype: Dtype) -> Row:
+def _rate(name: str, mine: Side, n: int, tokens: int, dtype: Dtype) -> Row:
     """Requests with a picture each, answers of equal length."""
+    engine, host = mine
     sampling = SamplingParams(max_tokens=tokens, temperature=0.0, seed=0)
     names = [f"rate-{dtype}-{n}-{i}" for i in range(n)]
     generates = [host.prepare(one, _QUESTION, random_picture(224, i), sampling) for i, one in enumerate(names)]

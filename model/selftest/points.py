@@ -1,5 +1,6 @@
 """Single questions that documentation leaves open about a device: how it rounds, what it refuses, how long it takes."""
 
+import functools
 from collections.abc import Callable
 
 import torch
@@ -24,19 +25,24 @@ _ANGLE_ERROR = 1e-3  # of a cosine, which is rounded to a half-precision number 
 
 @torch.inference_mode()
 def check_points(tell: Teller, ops: Ops, unbound: Ops, reference: Ops, repeats: int) -> None:
-    """unbound: Ops whose tables may name more blocks than the cache has."""
+    """Of one dtype. unbound: Ops whose tables may name more blocks than the cache has."""
     dtype = str(ops.dtype).removeprefix("torch.")
     tell.attempt("add_rms_norm", lambda: _sum_rounding(ops), "how it rounds the sum", dtype)
     tell.attempt("attention", lambda: _probabilities(ops), "how it keeps probabilities", dtype)
     tell.attempt("torch's gelu", lambda: _own_gelu(ops), "exact or by tanh", dtype)
-    for name in ("cos", "sin"):
-        tell.attempt(name, lambda name=name: _angles(name, ops.device), f"angles up to {_LARGE}", "float32")
-    tell.attempt("pow", lambda: _powers(ops.device), "frequencies of 1e6", "float32")
-    for name, call in _OF_A_VOCABULARY.items():
-        tell.attempt(name, lambda name=name, call=call: _of_vocabulary(name, call, ops.device, repeats),
-                     f"{_ROWS} x {_VOCABULARY}", "float32")  # fmt: skip
     # Last: whoever breaks the documented rule may break the device.
     tell.attempt("shared blocks", lambda: _shared_blocks(unbound, reference, repeats), _SHARED, dtype)
+
+
+@torch.inference_mode()
+def check_float32(tell: Teller, device: torch.device, repeats: int) -> None:
+    """What is computed in float32 whatever the dtype: angles, and the sampler's operators over a vocabulary."""
+    for name in ("cos", "sin"):
+        tell.attempt(name, functools.partial(_angles, name, device), f"angles up to {_LARGE}", "float32")
+    tell.attempt("pow", functools.partial(_powers, device), "frequencies of 1e6", "float32")
+    for name, call in _OF_A_VOCABULARY.items():
+        run = functools.partial(_of_vocabulary, name, call, device, repeats)
+        tell.attempt(name, run, f"{_ROWS} x {_VOCABULARY}", "float32")
 
 
 def _row(name: str, ops_dtype: torch.dtype, case: str, note: str) -> Row:
@@ -84,14 +90,17 @@ def _sum_rounding(ops: Ops) -> Row:
     x, residual = (torch.randn(16, 512, generator=generator).to(ops.dtype) for _ in range(2))
     weight = torch.ones(512, dtype=ops.dtype)
     exact = x.double() + residual.double()
-    found, _ = ops.add_rms_norm(*(part.to(ops.device, copy=True) for part in (x, residual, weight)), 1e-6)
+    mine = [part.to(ops.device, copy=True) for part in (x, residual, weight)]
+    found, _ = ops.add_rms_norm(mine[0], mine[1], mine[2], 1e-6)
     distances = {
         name: _distance(found.cpu().double(), total / total.pow(2).mean(-1, keepdim=True).add(1e-6).sqrt())
         for name, total in (("as it is", exact), ("rounded first", exact.to(ops.dtype).double()))
     }
     nearer = min(distances, key=lambda name: distances[name])
     far = ", ".join(f"{name} {value:.2g}" for name, value in distances.items())
-    return _row("add_rms_norm", ops.dtype, "how it rounds the sum", f"the sum is normed {nearer} (mean distance: {far})")
+    return _row(
+        "add_rms_norm", ops.dtype, "how it rounds the sum", f"the sum is normed {nearer} (mean distance: {far})"
+    )
 
 
 def _distance(found: Tensor, wanted: Tensor) -> float:
@@ -107,8 +116,8 @@ def _probabilities(ops: Ops) -> Row:
     key[0, 0, 0] = gap
     value[0], value[1] = -share.to(ops.dtype).float(), 1.0
     expected = float((share - share.to(ops.dtype).float()) / (1 + share))
-    given = (x.to(ops.device, ops.dtype) for x in (query, key, value))
-    found = float(ops.segment_attention(*given, [2])[0, 0, 0].cpu())
+    query, key, value = (x.to(ops.device, ops.dtype) for x in (query, key, value))
+    found = float(ops.segment_attention(query, key, value, [2])[0, 0, 0].cpu())
     if expected == 0 or abs(found - expected) < abs(expected) / 4:
         kept = "in float32"
     elif abs(found) < abs(expected) / 4:

@@ -21,7 +21,7 @@ from model.selftest.copies import check_copies
 from model.selftest.graphs import check_graphs, check_stale
 from model.selftest.models import check_models
 from model.selftest.operators import DTYPES, all_cases, check_operators, specification
-from model.selftest.points import check_points
+from model.selftest.points import check_float32, check_points
 from model.selftest.teller import Teller
 
 _MODELS: Mapping[str, tuple[Dtype, ...]] = {
@@ -55,6 +55,7 @@ def _operators(work: Work) -> None:
 
 
 def _points(work: Work) -> None:
+    check_float32(work.tell, work.device, work.repeats)
     for ops in (ops for ops in work.ops() if ops.dtype != torch.float32):
         check_points(work.tell, ops, _unbound(ops), specification(), work.repeats)
 
@@ -76,7 +77,7 @@ def _graphs(work: Work) -> None:
     with TemporaryDirectory() as folder:
         paths = {"demo model": EMBEDDED_MODEL, "random, heads of 128": write_random(Path(folder))}
         for name, path in paths.items():
-            check_graphs(work.tell, name, path, ops, work.repeats)
+            check_graphs(work.tell, name, path, ops, 2 if work.quick else 8, work.repeats)
 
 
 def _stale(work: Work) -> None:
@@ -119,5 +120,3 @@ def versions(device: torch.device) -> dict[str, str]:
             except (AttributeError, RuntimeError):  # of another torch_npu, or of a driver that does not say
                 continue
     return {name: text for name, text in found.items() if text}
-
-
