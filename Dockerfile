@@ -12,7 +12,8 @@ RUN useradd --uid 1000 --create-home --shell /usr/sbin/nologin pixelferry
 WORKDIR /app
 COPY pyproject.toml ./
 COPY constraints/cpu.txt ./constraints/
-RUN python -c "import tomllib; print(*tomllib.load(open('pyproject.toml', 'rb'))['project']['dependencies'], sep='\n')" \
+RUN python -c "import tomllib; project = tomllib.load(open('pyproject.toml', 'rb'))['project']; \
+      print(*project['dependencies'], *project['optional-dependencies']['otel'], sep='\n')" \
       > /tmp/requirements.txt \
     && pip install --extra-index-url "$TORCH_INDEX" --constraint constraints/cpu.txt --requirement /tmp/requirements.txt \
     && rm /tmp/requirements.txt

@@ -8,6 +8,8 @@ from typing import Literal
 
 import msgspec
 
+from configs.traces import TraceConfig
+
 Device = Literal["auto", "npu", "cpu", "cuda"]
 Dtype = Literal["auto", "float32", "bfloat16", "float16"]
 LogLevel = Literal["debug", "info", "warning", "error"]
@@ -122,8 +124,11 @@ class ServeConfig(msgspec.Struct, frozen=True, kw_only=True):
     shm: ShmConfig = ShmConfig()
     engine: EngineConfig = EngineConfig()
     log: LogConfig = LogConfig()
+    traces: TraceConfig = TraceConfig()
     workers: int = 2
     pulse_seconds: float = 20.0
     load_seconds: float = 600.0
     wait_seconds: float = 60.0
     step_seconds: float = 60.0
+    canary_seconds: float = 30.0
+    canary_deadline_seconds: float = 10.0

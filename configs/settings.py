@@ -20,6 +20,7 @@ from configs.serve import (
 )
 from configs.setting import REPEATABLE, Setting, SettingsError
 from configs.table import SETTINGS
+from configs.traces import TraceConfig, traces_asked
 from configs.version import version
 
 if sys.version_info >= (3, 11):
@@ -68,7 +69,7 @@ def load_config(argv: Sequence[str], env: Mapping[str, str] | None = None) -> Se
         given = flags[setting.name]
         if given is not None:
             values[setting.name] = setting.parse(given, setting.flag)
-    return _build(values)
+    return _build(values, traces_asked(env))
 
 
 def child_env(overrides: Mapping[str, str]) -> dict[str, str]:
@@ -144,7 +145,7 @@ def _from_profile(name: str) -> dict[str, Any]:
     return values
 
 
-def _build(values: dict[str, Any]) -> ServeConfig:
+def _build(values: dict[str, Any], traces: TraceConfig) -> ServeConfig:
     """What is absent keeps the default of ServeConfig."""
     sections: dict[str, dict[str, Any]] = {
         "model": {},
@@ -167,6 +168,7 @@ def _build(values: dict[str, Any]) -> ServeConfig:
         shm=ShmConfig(**sections["shm"]),
         engine=EngineConfig(**sections["engine"]),
         log=LogConfig(**sections["log"]),
+        traces=traces,
         **sections[""],
     )
 

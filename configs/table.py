@@ -249,4 +249,14 @@ SETTINGS: tuple[Setting, ...] = (
         name="step_seconds", section="", field="step_seconds", kind="float", unit="seconds", low=1, high=86400,
         help="how long one engine step or worker job may take; each token, patch and media item adds to it",
     ),
+    Setting(
+        name="canary_seconds", section="", field="canary_seconds", kind="float", unit="seconds", low=0, high=3600,
+        help="an engine that gave nobody a token for so long is asked for one by the server itself; 0: never",
+    ),
+    Setting(
+        name="canary_deadline_seconds", section="", field="canary_deadline_seconds", kind="float", unit="seconds",
+        low=0.1, high=3600,
+        help="an engine that owes such a token and does no work for so long is not ready; three times in a row, and it "
+        "is started again",
+    ),
 )  # fmt: skip

@@ -27,8 +27,8 @@ class ConstraintSet:
 
 
 SETS = (
-    ConstraintSet(path="constraints/ascend.txt", needed=("npu",), optional=("hub", "modelscope")),
-    ConstraintSet(path="constraints/cpu.txt", needed=(), optional=("hub", "modelscope", "train", "test")),
+    ConstraintSet(path="constraints/ascend.txt", needed=("npu",), optional=("hub", "modelscope", "otel")),
+    ConstraintSet(path="constraints/cpu.txt", needed=(), optional=("hub", "modelscope", "otel", "train", "test")),
 )
 
 

@@ -13,7 +13,7 @@ HEADING = """\
 # Who asks for it: `server`, or an `extra` alone. Then the oldest platform that its wheel takes, for each Python:
 # `any`: no compiled code. `none`: no wheel, and an extra alone asks. `unused`: nothing asks there. `-`: not pinned.
 """
-_FORMAT = "{:<32}{:<8}" + "{:<16}" * len(PYTHONS)
+_FORMAT = "{:<31} {:<8}" + "{:<16}" * len(PYTHONS)
 _ROW = re.compile(r"(\S+)==(\S+) +(server|extra)" + r" +(\S+)" * len(PYTHONS))
 
 

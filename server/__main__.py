@@ -1,4 +1,4 @@
-"""`pixelferry`, or `python -m server`: the subcommands: a server, what it can serve, a test of the device."""
+"""`pixelferry`, or `python -m server`: the subcommands: a server, what it can serve, tests of a device and of load."""
 
 import signal
 import sys
@@ -26,6 +26,7 @@ USAGE = """usage: pixelferry COMMAND
   serve     serve one checkpoint over HTTP (serve --help lists its settings)
   models    list the architectures that can be served, by config.json's first entry of "architectures"
   selftest  try a device without a model: right or wrong, how fast, a file to send back (selftest --help)
+  loadtest  send requests to a server and measure its answers (loadtest --help lists its flags)
 
   --version   print the version of Pixelferry
 """
@@ -39,6 +40,10 @@ def main(argv: list[str] | None = None) -> int:
         return run_server(rest)
     if command == "selftest":
         return selftest(rest)
+    if command == "loadtest":
+        from server.loadtest.command import loadtest  # it draws pictures; the process that serves must not
+
+        return loadtest(rest)
     if command == "models" and not rest:
         print("\n".join(architectures()))
         return 0

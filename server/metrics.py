@@ -1,9 +1,7 @@
 """Everything /metrics shows, in a registry of its own; names stay close to vLLM's. Measures and decides nothing."""
 
 import platform
-import time
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
 
 from prometheus_client import (
     CollectorRegistry,
@@ -16,38 +14,19 @@ from prometheus_client import (
 )
 
 from model.engine.messages import EngineStats, StepDone
+from server.buckets import ANSWERS, FAST, FIRST_TOKEN, SLOW, STEP, STEP_TOKENS, TOKENS
 from shm import PoolStats
-from tokenization.messages import Prepared
 
 PREFIX = "pixelferry:"
-FAST = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.075, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.75, 1.0, 2.5)
-STEP = (0.0001, 0.00025, 0.0005, *FAST)  # what the host takes of a step on a device
-SLOW = (0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 20.0, 40.0, 80.0, 160.0, 640.0)
-# The edges that vLLM has, so that quantiles of both compare.
-FIRST_TOKEN = (
-    0.001, 0.005, 0.01, 0.02, 0.04, 0.06, 0.08, 0.1, 0.25, 0.5, 0.75, 1.0, 2.5, 5.0, 7.5, 10.0, 20.0, 40.0, 80.0, 160.0,
-    640.0, 2560.0,
-)  # fmt: skip
-TOKENS = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000, 10_000, 20_000, 50_000, 100_000)
-STEP_TOKENS = (1, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096, 8192, 16_384)
-ANSWERS = (0.001, 0.005, 0.01, 0.05, 0.1, 0.5, 1.0, 5.0, 10.0, 60.0, 600.0)
 FINISHED = ("stop", "length", "abort", "error")
 MODEL = "model_name"
 MALFORMED = "malformed"  # the route of bytes that are no HTTP
 
 
-@dataclass(slots=True)
-class Tally:
-    """When one HTTP request came, by time.monotonic(), and what it has had of the model since."""
-
-    received: float = field(default_factory=time.monotonic)  # the first byte of its head
-    prompt_tokens: int = 0
-    generation_tokens: int = 0
-    first_token: float | None = None  # when it was handed to the connection; of an answer in one piece, when it came
-
-
 class Metrics:
     """Counters and histograms that requests feed, and gauges that are set when somebody looks.
+
+    Those of one request to the model are fed by its Stopwatch.
 
     What vLLM labels with the model's name is labelled with it here.
     """
@@ -55,7 +34,7 @@ class Metrics:
     def __init__(self, model_name: str, version: str) -> None:
         disable_created_metrics()  # type: ignore[no-untyped-call]  # a second series for each counter and histogram, which nobody plots
         self.registry = CollectorRegistry()
-        self._model_name = model_name
+        self.model_name = model_name
         self._preemptions_seen = 0  # of the engine that runs
         ProcessCollector(registry=self.registry)
         build = self._gauge("build_info", "1; which build runs is in the labels.", ("version", "python_version"))
@@ -79,36 +58,37 @@ class Metrics:
         self._unread = self._gauge("mm_unread_bytes", "Bytes of answers that no client has taken yet.")
 
     def _add_requests(self) -> None:
-        name = self._model_name
-        self._finished = self._counter("request_success", "Requests that ended, by how.", (MODEL, "finished_reason"))
+        name = self.model_name
+        self.finished = self._counter("request_success", "Requests that ended, by how.", (MODEL, "finished_reason"))
         for reason in FINISHED:
-            self._finished.labels(name, reason)
-        self._prompt_tokens = self._counter(
-            "prompt_tokens", "Tokens of prompts, media pads included.", (MODEL,)
-        ).labels(name)
-        self._generation_tokens = self._counter("generation_tokens", "Sampled tokens.", (MODEL,)).labels(name)
-        self._request_prompt_tokens = self._of_model("request_prompt_tokens", "Tokens of one prompt.", TOKENS)
-        self._request_generation_tokens = self._of_model(
+            self.finished.labels(name, reason)
+        self.prompt_tokens = self._counter("prompt_tokens", "Tokens of prompts, media pads included.", (MODEL,)).labels(
+            name
+        )
+        self.generation_tokens = self._counter("generation_tokens", "Sampled tokens.", (MODEL,)).labels(name)
+        self.request_prompt_tokens = self._of_model("request_prompt_tokens", "Tokens of one prompt.", TOKENS)
+        self.request_generation_tokens = self._of_model(
             "request_generation_tokens", "Sampled tokens of one request, all its answers together.", TOKENS
         )
-        self._ttft = self._of_model(
+        self.ttft = self._of_model(
             "time_to_first_token_seconds", "From a request's first byte to its first token.", FIRST_TOKEN
         )
-        self._itl = self._of_model("inter_token_latency_seconds", "Between two deltas of one answer.", FAST)
-        self._e2e = self._of_model(
-            "e2e_request_latency_seconds", "From a request's first byte to its last token.", SLOW
+        self.itl = self._of_model("inter_token_latency_seconds", "Between two deltas of one answer.", FAST)
+        self.e2e = self._of_model("e2e_request_latency_seconds", "From a request's first byte to its last token.", SLOW)
+        self.worker_queue = self._of_model(
+            "request_worker_queue_time_seconds", "From a request that was read to a worker that takes it.", FIRST_TOKEN
         )
-        self._queue = self._of_model("request_queue_time_seconds", "From prepared to a place in the engine.", SLOW)
-        self._prefill = self._of_model(
+        self.queue = self._of_model("request_queue_time_seconds", "From prepared to a place in the engine.", SLOW)
+        self.prefill = self._of_model(
             "request_prefill_time_seconds", "From a place in the engine to the first token.", FIRST_TOKEN
         )
-        self._decode = self._of_model("request_decode_time_seconds", "From the first token to the last.", SLOW)
-        self._preprocess = self._histogram(
+        self.decode = self._of_model("request_decode_time_seconds", "From the first token to the last.", SLOW)
+        self.preprocess = self._histogram(
             "mm_preprocess_seconds", "Time of a worker, by modality and stage.", FAST, ("modality", "stage")
         )
 
     def _add_engine(self) -> None:
-        name = self._model_name
+        name = self.model_name
         self._preemptions = self._counter("num_preemptions", "Sequences that gave up their cache.", (MODEL,)).labels(
             name
         )
@@ -122,10 +102,19 @@ class Metrics:
         )
         self._steps = self._histogram("engine_step_seconds", "Time of an engine step, by stage.", STEP, ("stage",))
         self._embeddings = self._gauge("mm_embedding_bytes", "Encoder outputs that are kept in host memory.")
+        self._ready = self._gauge("ready", "1 while /health/ready answers 200, else 0.")
+        self._wanted = self._gauge("children", "Child processes that there should be.", ("role",))
         self._up = self._gauge("children_up", "Live child processes that are ready for work.", ("role",))
         self._restarts = self._counter("child_restarts", "Child processes that were started again.", ("role",))
+        self._canaries = self._counter(
+            "canaries", "Requests for one token that the server made itself, by what came of them.", ("result",)
+        )
+        for result in ("answered", "late", "failed"):
+            self._canaries.labels(result)
+        self._hangs = self._counter("child_hangs", "Child processes that hung and were killed.", ("role",))
         for role in ("worker", "engine"):
             self._restarts.labels(role)
+            self._hangs.labels(role)
 
     def _add_memory(self) -> None:
         self._shm = self._gauge("shm_bytes", "Shared memory of the pool, by state.", ("state",))
@@ -133,10 +122,6 @@ class Metrics:
         self._segments = self._gauge("shm_segments", "Segments of the pool, by state.", ("state",))
         self._path_files = self._gauge("shm_path_files", "Path files of requests that hold leases.")
         self._swept = self._counter("shm_swept_bytes", "Shared memory of dead owners that was freed.")
-
-    def watch(self, tally: Tally | None = None) -> "Stopwatch":
-        """For one request to the model; `tally` is of the HTTP request that it came with."""
-        return Stopwatch(self, tally or Tally())
 
     def answered(self, method: str, route: str, status: int, seconds: float) -> None:
         """An HTTP request ended. `route` is a template, and `method` one of a few: both become labels."""
@@ -156,6 +141,13 @@ class Metrics:
         self._restarts.labels(role).inc()
         if role == "engine":
             self._preemptions_seen = 0
+
+    def canary(self, result: str) -> None:
+        """The engine was asked for one token by the server itself."""
+        self._canaries.labels(result).inc()
+
+    def hang(self, role: str) -> None:
+        self._hangs.labels(role).inc()
 
     def swept(self, nbytes: int) -> None:
         """The sweeper freed what a dead owner had left."""
@@ -177,7 +169,7 @@ class Metrics:
     def set_engine(self, stats: EngineStats | None) -> None:
         """The engine's latest snapshot; None while it is down."""
         self._running.set(stats.running if stats else 0)
-        self._waiting.labels(self._model_name, "engine").set(stats.waiting if stats else 0)
+        self._waiting.labels(self.model_name, "engine").set(stats.waiting if stats else 0)
         self._kv_usage.set(stats.kv_blocks_used / max(1, stats.kv_blocks_total) if stats else 0)
         self._embeddings.set(stats.embedding_bytes if stats else 0)
 
@@ -189,18 +181,24 @@ class Metrics:
         self._segments.labels("idle").set(stats.segments - stats.leases)
         self._path_files.set(stats.path_files)
 
-    def set_server(self, *, waiting: Iterable[tuple[str, int]], up: Iterable[tuple[str, int]], body_bytes: int) -> None:
+    def set_server(
+        self, *, waiting: Iterable[tuple[str, int]], children: Iterable[tuple[str, int, int]], body_bytes: int,
+        ready: bool,
+    ) -> None:  # fmt: skip
+        """waiting: (place, requests); children: (role, how many are up, how many there should be)."""
         for place, n in waiting:
-            self._waiting.labels(self._model_name, place).set(n)
-        for role, n in up:
-            self._up.labels(role).set(n)
+            self._waiting.labels(self.model_name, place).set(n)
+        for role, up, wanted in children:
+            self._up.labels(role).set(up)
+            self._wanted.labels(role).set(wanted)
+        self._ready.set(ready)
         self._inflight.set(body_bytes)
 
     def render(self) -> bytes:
         return generate_latest(self.registry)
 
     def _of_model(self, name: str, text: str, buckets: tuple[float, ...]) -> Histogram:
-        return self._histogram(name, text, buckets, (MODEL,)).labels(self._model_name)
+        return self._histogram(name, text, buckets, (MODEL,)).labels(self.model_name)
 
     def _counter(self, name: str, text: str, labels: tuple[str, ...] = ()) -> Counter:
         return Counter(PREFIX + name, text, labels, registry=self.registry)
@@ -210,67 +208,3 @@ class Metrics:
 
     def _histogram(self, name: str, text: str, buckets: tuple[float, ...], labels: tuple[str, ...] = ()) -> Histogram:
         return Histogram(PREFIX + name, text, labels, buckets=buckets, registry=self.registry)
-
-
-class Stopwatch:
-    """When things happened to one request, told to the metrics and to its tally as they happen."""
-
-    def __init__(self, metrics: Metrics, tally: Tally) -> None:
-        self._metrics = metrics
-        self._tally = tally
-        self._prepared = self._placed = tally.received
-        self._first: float | None = None  # when the first token came
-        self._last: float | None = None  # and the latest one
-        self._delivered = False
-        self._n_tokens: int | None = None  # sampled; None until the prompt is accepted
-        self._ended = False
-
-    def prompt(self, prepared: Prepared) -> None:
-        self._prepared = time.monotonic()
-        n, self._n_tokens = len(prepared.input_ids), 0
-        self._tally.prompt_tokens += n
-        self._metrics._prompt_tokens.inc(n)
-        self._metrics._request_prompt_tokens.observe(n)
-        for modality, stages in prepared.seconds.items():
-            for stage, seconds in stages.items():
-                self._metrics._preprocess.labels(modality, stage).observe(seconds)
-
-    def started(self) -> None:
-        self._placed = time.monotonic()
-        self._metrics._queue.observe(self._placed - self._prepared)
-
-    def tokens(self, n: int) -> None:
-        now = time.monotonic()
-        if self._last is None:
-            self._first = now
-            self._metrics._prefill.observe(now - self._placed)
-        else:
-            self._metrics._itl.observe(now - self._last)
-        self._last = now
-        self._n_tokens = (self._n_tokens or 0) + n
-        self._tally.generation_tokens += n
-        self._metrics._generation_tokens.inc(n)
-
-    def delivered(self) -> None:
-        """A delta is on its way to the client, or laid by for an answer in one piece; only the first call counts."""
-        if self._delivered:
-            return
-        self._delivered = True
-        now = time.monotonic()
-        self._metrics._ttft.observe(now - self._tally.received)
-        if self._tally.first_token is None:
-            self._tally.first_token = now
-
-    def end(self, reason: str) -> None:
-        """The request ended; only the first call counts."""
-        if self._ended:
-            return
-        self._ended = True
-        metrics, now = self._metrics, time.monotonic()
-        metrics._finished.labels(metrics._model_name, reason).inc()
-        if self._n_tokens is not None:
-            metrics._request_generation_tokens.observe(self._n_tokens)
-        if reason in ("stop", "length"):
-            metrics._e2e.observe(now - self._tally.received)
-            if self._first is not None:
-                metrics._decode.observe(now - self._first)

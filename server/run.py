@@ -7,6 +7,7 @@ import logging
 import signal
 import socket
 import time
+from collections.abc import Coroutine, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -44,10 +45,12 @@ from server.listening import (
 from server.logs.setup import tell
 from server.metrics import Metrics
 from server.report import describe, describe_engine
+from server.requests.canary import Canary
 from server.requests.model_card import ModelCard
 from server.requests.segments import Segments
 from server.requests.service import RequestService
 from server.threads import threads_here
+from server.traces import traces_of
 from shm import Loading, Owner, Pool, room
 from tokenization.messages import FromWorker, StartWorker
 
@@ -72,6 +75,7 @@ class Server:
         self._owner = owner
         self._background = Background()
         self._metrics = Metrics(card.name, version())
+        self._traces = traces_of(config.traces, card.name, version())
         self._pool_bytes = pool_bytes
         self._segments = Segments(Pool(owner, pool_bytes), self._background)
         self._workers = WorkerPool(
@@ -93,6 +97,7 @@ class Server:
             background=self._background,
             metrics=self._metrics,
             max_requests=config.http.max_requests,
+            traces=self._traces,
         )
         self._supervisors = [
             *(self._worker_supervisor(slot) for slot in self._workers.slots),
@@ -114,6 +119,7 @@ class Server:
             http.serve(sockets=[sock]),
             self._announce(sock),
             Housekeeping(self._owner.root, self._segments, self._metrics).run(),
+            *self._canaries(),
         ]
         tasks = [asyncio.create_task(part) for part in parts]
         try:
@@ -130,6 +136,8 @@ class Server:
                 if task.done() and not task.cancelled():
                     task.exception()  # seen: of two children that cannot start, the first one's error is enough
             self._segments.close()
+            if self._traces is not None:
+                await self._traces.close()
 
     async def _watch(self, tasks: "list[asyncio.Task[None]]") -> None:
         """Return when a signal comes. A part that ends by itself ends the server, with its own error."""
@@ -186,6 +194,11 @@ class Server:
         gc.freeze()  # what is there stays: a collection looks at what requests make alone, a few milliseconds
         tell(f"Pixelferry ready on {url_of(sock, scheme_of(self._config.http))}")
         await asyncio.Event().wait()
+
+    def _canaries(self) -> Iterator[Coroutine[Any, Any, None]]:
+        every, deadline = self._config.canary_seconds, self._config.canary_deadline_seconds
+        if every:
+            yield Canary(self._engine, every, deadline, self._metrics.canary).run()
 
     def _http(self, sock: socket.socket) -> HttpServer:
         config = self._config.http
@@ -252,6 +265,7 @@ class Server:
             pulse_seconds=self._config.pulse_seconds,
             load_seconds=self._config.load_seconds,
             on_restart=lambda: self._metrics.restart(role),
+            on_hang=lambda: self._metrics.hang(role),
         )
 
 

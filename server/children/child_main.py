@@ -20,6 +20,7 @@ import msgspec
 
 from configs.checkpoint import Checkpoint, CheckpointError
 from configs.serve import LogConfig
+from server.children.stacks import offer_stacks
 from server.logs.setup import complain, complain_of_defect, set_up
 from shm import Channel, ChannelClosed, Pulse, sweep, sweep_if_last
 
@@ -44,6 +45,7 @@ def main(argv: list[str]) -> int:
     for number in IGNORED:
         signal.signal(number, signal.SIG_IGN)
     faulthandler.enable()
+    offer_stacks()
     os.set_inheritable(lock_fd, False)
     server = os.getppid()
 

@@ -1,6 +1,7 @@
 """The engine as the server sees it: a first-come gate to its places, and the events of each request inside."""
 
 import asyncio
+import time
 from collections.abc import Callable, Sequence
 
 import msgspec
@@ -28,6 +29,7 @@ from shm import ChannelClosed, ChannelError
 # What each unit of work adds to the time that a step may take: generous for a large model on a small CPU.
 SECONDS_PER_TOKEN = 0.5
 SECONDS_PER_PATCH = 0.05
+UNANSWERED = 3  # canaries in a row
 SECONDS_PER_PAIR = 1e-5  # of patches that see each other; two busy cores took 4e-6 in a tower of 32 full blocks
 
 
@@ -115,6 +117,8 @@ class EngineClient:
         self._places = 0  # given to somebody who has not entered yet
         self.info: EngineReady | None = None  # of the latest incarnation that was ready
         self.stats: EngineStats | None = None
+        self.last_token = self.last_work = time.monotonic()  # when the one was sampled, when the other was seen
+        self.unanswered = 0  # canaries in a row that this incarnation gave no token
 
     @property
     def up(self) -> bool:
@@ -123,6 +127,11 @@ class EngineClient:
     @property
     def crash_looping(self) -> bool:
         return self._state.crash_looping
+
+    @property
+    def full(self) -> bool:
+        """Every place is taken: whoever comes now waits."""
+        return len(self._inside) + self._places >= self._max_seqs
 
     @property
     def n_waiting(self) -> int:
@@ -134,6 +143,10 @@ class EngineClient:
         Raises NobodyUp and EngineDied.
         """
         await self._enter()
+        return self.enter(generate)
+
+    def enter(self, generate: Generate) -> Stream:
+        """Hand a request over at once, whether or not a place is free. The caller must see it end, or leave()."""
         stream = Stream(generate.request_id, generate.sampling.n)
         self._inside[stream.request_id] = stream
         self._background.spawn(self._send(generate))
@@ -150,6 +163,7 @@ class EngineClient:
     def on_started(self, child: Child) -> None:
         self._state.start(child)
         self._pulse = self.stats = None
+        self.unanswered = 0
 
     def on_message(self, message: FromEngine) -> bool:
         match message:
@@ -157,6 +171,8 @@ class EngineClient:
                 self._on_step_done(message)
             case EnginePulse():
                 self._pulse = message
+                if message.step_seconds:
+                    self.last_work = time.monotonic()
             case PromptScored():
                 if (scored := self._inside.get(message.request_id)) is not None:
                     scored.prompt.extend(message.tokens)
@@ -167,6 +183,7 @@ class EngineClient:
                 self._on_finished(message)
             case EngineReady():
                 self.info = message
+                self.last_token = self.last_work = time.monotonic()  # of its warm-up
                 self._state.ready()
                 self._gate.offer()
                 return True
@@ -189,12 +206,17 @@ class EngineClient:
         pulse = self._pulse
         if pulse is None:
             return None
+        if self.unanswered >= UNANSWERED:
+            return f"{self.unanswered} requests for one token in a row without one"
         allowed = self._step_seconds + SECONDS_PER_TOKEN * pulse.step_tokens + SECONDS_PER_PATCH * pulse.step_patches
         allowed += SECONDS_PER_PAIR * pulse.step_pairs
         return f"{pulse.step_seconds:.0f} s in one step" if pulse.step_seconds > allowed else None
 
     def _on_step_done(self, step: StepDone) -> None:
         self.stats = step.stats
+        self.last_work = time.monotonic()
+        if step.tokens:
+            self.last_token = self.last_work
         self._on_step(step)
         for event in step.tokens:
             stream = self._inside.get(event.request_id)
@@ -223,7 +245,7 @@ class EngineClient:
             self._on_finished(failed)
 
     def _take(self) -> bool | None:
-        if not self.up or len(self._inside) + self._places >= self._max_seqs:
+        if not self.up or self.full:
             return None
         self._places += 1
         return True

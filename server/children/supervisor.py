@@ -10,6 +10,7 @@ import msgspec
 
 from server.children.load_watch import LoadWatch
 from server.children.processes import END_SECONDS, Child, Role, died_of
+from server.children.stacks import stacks_of
 from shm import ChannelClosed, ChannelError, Loading
 
 log = logging.getLogger("pixelferry")
@@ -96,6 +97,7 @@ class Supervisor:
         pulse_seconds: float,
         load_seconds: float,
         on_restart: Callable[[], None],
+        on_hang: Callable[[], None],
     ) -> None:
         self.role = role
         self._launch = launch
@@ -104,6 +106,7 @@ class Supervisor:
         self._pulse_seconds = pulse_seconds
         self._load_seconds = load_seconds
         self._on_restart = on_restart
+        self._on_hang = on_hang
         self.child: Child | None = None
         self.ready = asyncio.Event()  # set for good once the first incarnation was ready
         self.failures = 0  # incarnations in a row that were not ready for STABLE_SECONDS
@@ -196,12 +199,20 @@ class Supervisor:
             last = now
             why = loading.hang_reason(now) if self._ready_since is None else self._why_hung(now)
             if why:
-                log.error("%s process %d hangs (%s) and is killed", self.role, child.pid, why)
+                await self._tell_hang(child, why)
                 return
 
     def _why_hung(self, now: float) -> str | None:
         silent = now - self._heard
         return f"silent for {silent:.1f} s" if silent > self._pulse_seconds else self._observer.hang_reason()
+
+    async def _tell_hang(self, child: Child, why: str) -> None:
+        """Say where it hangs while it can still be asked."""
+        self._observer.on_unavailable()
+        self._on_hang()
+        log.error("%s process %d hangs (%s) and is killed", self.role, child.pid, why)
+        stacks = await stacks_of(child.pid)
+        log.error("where %s process %d hangs", self.role, child.pid, extra={"stacks": stacks})
 
 
 def backoff(failures: int) -> float:

@@ -6,6 +6,7 @@ from typing import Any
 
 from model.engine.messages import Token
 from server.http.json_slices import Rows
+from server.stopwatch import Tally
 from tokenization.chat.parts import Kind
 from tokenization.messages import Prepared, Reduced
 from tokenization.text.tokenizer import Tokenizer
@@ -28,6 +29,13 @@ def usage(prepared: Prepared, n_tokens: int) -> dict[str, Any]:
         if item.reduced is not None
     ]
     return total(len(prepared.input_ids), n_tokens, details) | ({"reduced_media": reduced} if reduced else {})
+
+
+def timed_usage(prepared: Prepared, n_tokens: int, tally: Tally) -> dict[str, Any]:
+    """Token counts of a whole answer, with the seconds of its stages where the client asked for them."""
+    if not tally.timed:
+        return usage(prepared, n_tokens)
+    return usage(prepared, n_tokens) | {"timings": {name: round(s, 6) for name, s in tally.watches[-1].stages.items()}}
 
 
 def total(n_prompt: int, n_tokens: int, details: Mapping[str, int]) -> dict[str, Any]:

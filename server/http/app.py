@@ -24,13 +24,13 @@ from server.http.reading import BodyReader, most_counts
 from server.http.responses import EventStream, Serializer, json_response, json_result, whole_answer
 from server.http.tokenize import detokenized, read_detokenize, read_tokenize, token_counts
 from server.logs.access import tell_error
-from server.metrics import Tally
 from server.requests.answer import Emit
 from server.requests.prompts import run_prompts
 from server.requests.refusal import not_found
 from server.requests.request import ChatRequest
 from server.requests.service import RequestService
 from server.requests.sizes import check_logprobs
+from server.stopwatch import Tally
 
 R = TypeVar("R", bound="Asked")
 
@@ -62,7 +62,11 @@ def create_app(
     version: of Pixelferry; origins: of web pages whose scripts may read the answers, "*" for all; hosts: by which
     clients may call this server, beside the names of this machine for itself, None for all.
     """
-    app = FastAPI(title="Pixelferry", openapi_url=None, docs_url=None, redoc_url=None, redirect_slashes=False)
+    # FastAPI's own spans would double ours, and its records of errors hold messages, which may quote a request.
+    app = FastAPI(
+        title="Pixelferry", openapi_url=None, docs_url=None, redoc_url=None, redirect_slashes=False,
+        telemetry={"auto_configure": False, "tracing": False, "metrics": False, "logs": False},
+    )  # fmt: skip
     errors.install(app)
     app.add_middleware(BodyLimits, max_body_bytes=max_body_bytes, budget=bodies)
     if keys is not None:
@@ -73,7 +77,9 @@ def create_app(
             CORSMiddleware, allow_origins=list(origins), allow_methods=["GET", "POST"], allow_headers=["*"],
             expose_headers=["X-Request-Id", "Retry-After"],
         )  # fmt: skip
-    app.add_middleware(Envelope, metrics=service.metrics)  # added after those: it surrounds them all
+    app.add_middleware(
+        Envelope, metrics=service.metrics, traces=service.traces
+    )  # added after those: it surrounds them all
     if root_path is not None:
         app.add_middleware(RootPath, prefix=root_path)  # the outermost: all others see one path for one route
     desk = Desk(service, BodyReader(), version)
@@ -133,7 +139,9 @@ def add_chat_routes(app: FastAPI, desk: Desk) -> None:
 
     def native_serializer(request: ChatRequest) -> Serializer:
         sampling = request.sampling
-        return NativeSerializer(f"chat-{request.id}", card.tokenizer, logprobs=sampling.logprobs, n=sampling.n)
+        return NativeSerializer(
+            f"chat-{request.id}", card.tokenizer, logprobs=sampling.logprobs, n=sampling.n, tally=request.tally
+        )
 
     async def chat(
         http: Request, read: Read[ChatRequest], serializer_of: Callable[[ChatRequest], Serializer]
@@ -257,6 +265,7 @@ async def refresh(service: RequestService, bodies: BodyBudget) -> None:
         log.error("the shared memory could not be looked at: %s", error.strerror)
     metrics.set_server(
         waiting=[("worker", service.workers.n_waiting), ("place", service.engine.n_waiting)],
-        up=[("worker", service.workers.n_up), ("engine", int(service.engine.up))],
+        children=[("worker", service.workers.n_up, len(service.workers.slots)), ("engine", int(service.engine.up), 1)],
         body_bytes=bodies.held,
+        ready=readiness(service)[1] is None,
     )

@@ -14,12 +14,12 @@ from server.http.json_slices import Rows
 from server.http.openai import StreamOptions, read_options
 from server.http.responses import data
 from server.http.vllm_fields import COMPLETION_FIELDS, refuse_unsupported
-from server.metrics import Tally
 from server.requests.answer import Delta
 from server.requests.model_card import ModelCard
 from server.requests.refusal import invalid_request
 from server.requests.request import ChatRequest
 from server.requests.sampling import INT32_MAX, MAX_LOGPROBS, SamplingRequest
+from server.stopwatch import Tally
 from tokenization.chat.parts import RawPrompt
 from tokenization.messages import Prepared
 from tokenization.text.detokenize import whole_text

@@ -1,4 +1,4 @@
-"""Whether this server can do its work now, and why not. Asks nobody: it knows from its children's exits."""
+"""Whether this server can do its work now, and why not. Asks nobody: it knows from its children and its canary."""
 
 from typing import Any
 
@@ -18,10 +18,12 @@ def readiness(service: RequestService) -> tuple[dict[str, Any], Refusal | None]:
         error = unavailable("the engine is being started again", "engine_down")
     elif not workers.n_up:
         error = unavailable("the workers are being started again", "workers_down")
+    elif engine.unanswered:
+        error = unavailable("the engine gave no token to a request of the server's own", "engine_stuck")
     elif service.segments.gone:
         error = unavailable("the shared memory was removed and cannot be made again now", "shm_gone")
     state = {
-        "status": error.code if error else "ready",
+        "status": error.code if error else "busy" if busy(service) else "ready",
         "engine": "up" if engine.up else "down",
         "workers_up": workers.n_up,
         "workers": len(workers.slots),
@@ -29,3 +31,9 @@ def readiness(service: RequestService) -> tuple[dict[str, Any], Refusal | None]:
         "waiting": workers.n_waiting + engine.n_waiting,
     }
     return state, error
+
+
+def busy(service: RequestService) -> bool:
+    """Whether a request that comes now waits, or is turned away because too many are here."""
+    engine, workers = service.engine, service.workers
+    return engine.full or engine.n_waiting + workers.n_waiting > 0 or service.admission.refusal() is not None

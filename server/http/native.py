@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Any
 
-from server.http.answer_fields import logprob_entries, usage
+from server.http.answer_fields import logprob_entries, timed_usage
 from server.http.bodies import Raw, model_of, object_or_inputs, parsed, validated
 from server.http.json_slices import Rows
 from server.http.responses import data
@@ -12,6 +12,7 @@ from server.requests.answer_boxes import Grounded
 from server.requests.refusal import invalid_request
 from server.requests.request import ChatRequest
 from server.requests.sampling import SamplingRequest
+from server.stopwatch import Tally
 from tokenization.chat.dialects import chat_from_native
 from tokenization.chat.errors import shortened
 from tokenization.messages import Prepared
@@ -70,8 +71,12 @@ class NativeSerializer:
     answer's own last event has its finish_reason and boxes, and the last event of all has `usage` alone.
     """
 
-    def __init__(self, answer_id: str, tokenizer: Tokenizer, *, logprobs: bool, n: int = 1) -> None:
+    def __init__(
+        self, answer_id: str, tokenizer: Tokenizer, *, logprobs: bool, n: int = 1, tally: Tally | None = None
+    ) -> None:
+        """tally: of the HTTP request."""
         self._id = answer_id
+        self._tally = tally or Tally()
         self._tokenizer = tokenizer
         self._logprobs = logprobs
         self._several = n > 1
@@ -79,7 +84,7 @@ class NativeSerializer:
         self._grounded: Grounded | None = None
 
     def whole(self, prepared: Prepared, answers: Sequence[Delta]) -> dict[str, Any]:
-        counts = usage(prepared, sum(len(answer.tokens) for answer in answers))
+        counts = timed_usage(prepared, sum(len(answer.tokens) for answer in answers), self._tally)
         if not self._several:
             return {"id": self._id, **self._body(answers[0]), "usage": counts}
         bodies = Rows(lambda: ({"index": i, **self._body(whole)} for i, whole in enumerate(answers)))
@@ -104,7 +109,8 @@ class NativeSerializer:
         return data(body | _beside(delta.grounded) if ends else body)
 
     def closing(self, prepared: Prepared, n_tokens: int) -> bytes:
-        body = {"id": self._id, "text": "", "finish_reason": None, "usage": usage(prepared, n_tokens)}
+        body: dict[str, Any] = {"id": self._id, "text": "", "finish_reason": None}
+        body["usage"] = timed_usage(prepared, n_tokens, self._tally)
         if self._several:
             return data(body)
         return data({**body, "finish_reason": self._finish} | _beside(self._grounded))

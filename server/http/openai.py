@@ -7,7 +7,7 @@ from typing import Annotated, Any
 import msgspec
 from pydantic import BaseModel, ConfigDict, Field
 
-from server.http.answer_fields import logprob_entries, prompt_ids, usage
+from server.http.answer_fields import logprob_entries, prompt_ids, timed_usage, usage
 from server.http.bodies import Raw, parsed, validated
 from server.http.json_slices import Rows
 from server.http.responses import data
@@ -108,7 +108,7 @@ class CompletionSerializer:
 
     def whole(self, prepared: Prepared, answers: Sequence[Delta]) -> dict[str, Any]:
         choices = Rows(lambda: (self._choice(index, whole) for index, whole in enumerate(answers)))
-        counts = usage(prepared, sum(len(answer.tokens) for answer in answers))
+        counts = timed_usage(prepared, sum(len(answer.tokens) for answer in answers), self._asked.tally)
         return {**self._head, "object": "chat.completion", "choices": choices, "usage": counts} | self._ids_of(prepared)
 
     def _choice(self, index: int, whole: Delta) -> dict[str, Any]:
@@ -157,4 +157,5 @@ class CompletionSerializer:
     def closing(self, prepared: Prepared, n_tokens: int) -> bytes:
         if not self._asked.include_usage:
             return b""
-        return data({**self._head, "object": CHUNK, "choices": [], "usage": usage(prepared, n_tokens)})
+        counts = timed_usage(prepared, n_tokens, self._asked.tally)
+        return data({**self._head, "object": CHUNK, "choices": [], "usage": counts})

@@ -9,9 +9,9 @@ from server.http.completions import token_ids
 from server.http.json_slices import Rows
 from server.http.native import native_chat
 from server.http.vllm_fields import COMPLETION_FIELDS, refuse_unsupported
-from server.metrics import Tally
 from server.requests.refusal import invalid_request
 from server.requests.request import ChatRequest
+from server.stopwatch import Tally
 from tokenization.chat.dialects import chat_from_openai
 from tokenization.chat.parts import RawPrompt
 from tokenization.chat.rendering import with_rendering

@@ -13,7 +13,8 @@ from starlette.routing import Match
 from starlette.types import Scope
 
 from server.logs.setup import ACCESS
-from server.metrics import Metrics, Tally
+from server.metrics import Metrics
+from server.stopwatch import Tally
 
 log = logging.getLogger(ACCESS)
 
@@ -40,6 +41,7 @@ class Exchange:
     status: int = CLIENT_LEFT  # until an answer begins
     error: str | None = None  # the code of what it ended with, also of a stream whose status was 200
     whole: bool = False  # the last byte was handed over
+    trace_id: str | None = None
 
     @property
     def level(self) -> int:
@@ -65,7 +67,7 @@ def finish(scope: Scope, exchange: Exchange, metrics: Metrics) -> None:
     """Count and log an answer that is over, however it ended."""
     seconds = time.monotonic() - exchange.tally.received
     route = route_of(scope)
-    method = scope["method"] if scope["method"] in METHODS else "other"
+    method = method_of(scope)
     metrics.answered(method, route, exchange.status, seconds)
     if exchange.error is not None and route not in QUIET:
         metrics.reject(exchange.error)
@@ -83,6 +85,7 @@ def fields_of(scope: Scope, exchange: Exchange, seconds: float) -> dict[str, Any
     fields = {
         "request_id": exchange.request_id,
         "x_request_id": exchange.client_request_id,
+        "trace_id": exchange.trace_id,
         "client": address_of(scope.get("client")),
         "seconds": round(seconds, 4),
         "first_token_seconds": None if tally.first_token is None else round(tally.first_token - tally.received, 4),
@@ -92,6 +95,12 @@ def fields_of(scope: Scope, exchange: Exchange, seconds: float) -> dict[str, Any
         "ended": "client_left" if exchange.left else None,
     }
     return {key: value for key, value in fields.items() if value is not None}
+
+
+def method_of(scope: Scope) -> str:
+    """One of a few: a client may make up any."""
+    method: str = scope["method"]
+    return method if method in METHODS else "other"
 
 
 def route_of(scope: Scope) -> str:

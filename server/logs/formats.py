@@ -15,7 +15,7 @@ CONTROL = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029]")
 
 
 class TextFormat(logging.Formatter):
-    """`TIME LEVEL PROCESS[PID] LOGGER: MESSAGE KEY=VALUE...` on one line; a traceback follows on lines of its own."""
+    """`TIME LEVEL PROCESS[PID] LOGGER: MESSAGE KEY=VALUE...` on one line; traceback and stacks follow on their own."""
 
     def __init__(self, process: str) -> None:
         super().__init__()
@@ -25,8 +25,7 @@ class TextFormat(logging.Formatter):
         head = f"{stamp(record)} {record.levelname} {self._process}[{record.process}] {record.name}: "
         pairs = "".join(f" {key}={value}" for key, value in fields_of(record).items())
         line = head + CONTROL.sub(escaped, record.getMessage() + pairs)
-        trace = exception_of(record)
-        return f"{line}\n{trace}" if trace else line
+        return "\n".join([line, *(text for text in (exception_of(record), stacks_of(record)) if text)])
 
 
 class JsonFormat(logging.Formatter):
@@ -48,6 +47,8 @@ class JsonFormat(logging.Formatter):
         }
         if trace := exception_of(record):
             told["exception"] = trace
+        if stacks := stacks_of(record):
+            told["stacks"] = stacks
         return json.dumps(told, default=str)
 
 
@@ -66,6 +67,12 @@ def exception_of(record: logging.LogRecord) -> str:
     """The traceback of a record's exception; "" without one."""
     error = record.exc_info[1] if record.exc_info else None
     return trace_of(error, whole=getattr(record, "whole", False)) if error is not None else ""
+
+
+def stacks_of(record: logging.LogRecord) -> str:
+    """What was logged with `extra={"stacks": ...}`: where threads of a process were; "" without it."""
+    stacks: str = getattr(record, "stacks", "")
+    return stacks
 
 
 def trace_of(error: BaseException, *, whole: bool) -> str:

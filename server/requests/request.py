@@ -2,9 +2,9 @@
 
 from dataclasses import dataclass, field, replace
 
-from server.metrics import Tally
 from server.requests.answer_boxes import Grounding
 from server.requests.sampling import SamplingRequest
+from server.stopwatch import Tally
 from tokenization.chat.parts import Prompt
 
 

@@ -11,7 +11,7 @@ from server.children.background import Background
 from server.children.engine_client import EngineClient, EngineDied, EngineFailed, Stream
 from server.children.gate import NobodyUp
 from server.children.worker_pool import Job, WorkerDied, WorkerPool, WorkerSlot
-from server.metrics import Metrics, Stopwatch
+from server.metrics import Metrics
 from server.requests.admission import Admission
 from server.requests.answer import Accept, Answer, Emit, push
 from server.requests.answer_boxes import drawing_of, not_drawn
@@ -23,6 +23,8 @@ from server.requests.refusal import Refusal, internal, invalid_request, listed, 
 from server.requests.request import ChatRequest
 from server.requests.segments import LOST, Segments, check_media_tokens, media_lost, without_room
 from server.requests.sizes import check_pieces, room_for
+from server.stopwatch import Stopwatch
+from server.traces import Traces
 from shm import NeverFits, OwnerError, PoolFull
 from tokenization.chat.grounding import Box
 from tokenization.chat.parts import RawPrompt
@@ -38,6 +40,7 @@ ATTEMPTS = 2  # a chat whose worker died is tried once more: it may not have bee
 class RequestResources:
     """What a request has out: whoever may still touch its segments."""
 
+    watch: Stopwatch | None = None  # of a request that is answered
     leased: bool = False
     jobs: list[tuple[WorkerSlot, Job]] = field(default_factory=list)
     stream: Stream | None = None
@@ -56,12 +59,14 @@ class RequestService:
         background: Background,
         metrics: Metrics,
         max_requests: int,
+        traces: Traces | None = None,
     ) -> None:
         self.card = card
         self.workers = workers
         self.engine = engine
         self.segments = segments
         self.metrics = metrics
+        self.traces = traces
         self._background = background
         self.admission = Admission(max_requests, self._why_not)
 
@@ -81,8 +86,8 @@ class RequestService:
         """
         self._check(request)
         bad_words = spellings(request.sampling.bad_words, self.card.tokenizer, request.parameter("bad_words"))
-        watch = self.metrics.watch(request.tally)
-        resources = RequestResources()
+        watch = Stopwatch(self.metrics, request.tally)
+        resources = RequestResources(watch)
         try:
             with self.admission.enter():
                 prepared = await self._prepare(request, resources)
@@ -162,6 +167,8 @@ class RequestService:
             try:
                 slot, job = await self._begin(request, count_only)
                 resources.jobs.append((slot, job))
+                if resources.watch is not None:
+                    resources.watch.worker()
                 return await self._converse(slot, job, request, resources)
             except NobodyUp:
                 raise unavailable("no worker came up in time", "workers_down", retry_after=10) from None

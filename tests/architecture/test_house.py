@@ -22,7 +22,12 @@ else:
     import tomli as tomllib
 
 REPO = Path(__file__).resolve().parents[2]
-EXTRAS = ("hub", "modelscope")
+EXTRAS = ("hub", "modelscope", "otel")
+# Where a module and its project, or its projects, have different names.
+CALLED = {
+    "PIL": {"pillow"},
+    "opentelemetry": {"opentelemetry-api", "opentelemetry-exporter-otlp-proto-http", "opentelemetry-sdk"},
+}
 PROJECT = tomllib.loads((REPO / "pyproject.toml").read_text(encoding="utf-8"))["project"]
 
 
@@ -104,14 +109,18 @@ def test_every_dependency_is_pinned() -> None:
 
 
 def test_what_is_imported_is_declared_and_what_is_declared_is_imported() -> None:
-    called = {"PIL": "pillow"}  # where module and project have different names
-    imported = {name_of(called.get(name, name)) for name in third_parties(REPO, ROOMS)} - {"tomli", "torch-npu"}
+    imported = projects(third_parties(REPO, ROOMS)) - {"tomli", "torch-npu"}
     declared = {name_of(line) for line in PROJECT["dependencies"]} - {"tomli"}
     optional = {name_of(line) for extra in EXTRAS for line in PROJECT["optional-dependencies"][extra]}
     assert imported == declared | optional
     others = third_parties(REPO, ("tests", "benchmarks", "demo", "docs", "examples", "constraints"))
-    for_tests = {name_of(called.get(name, name)) for name in others}
+    for_tests = projects(others)
     assert for_tests - {"tomli"} <= declared | {name_of(line) for line in PROJECT["optional-dependencies"]["test"]}
+
+
+def projects(modules: set[str]) -> set[str]:
+    """The normalized names of what brings these top-level modules."""
+    return {name_of(project) for module in modules for project in CALLED.get(module, {module})}
 
 
 def pins(name: str) -> dict[str, list[str]]:

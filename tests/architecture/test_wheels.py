@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from contextlib import closing
+from datetime import date
 from pathlib import Path
 
 import pytest
@@ -9,7 +10,7 @@ import pytest
 from constraints import wheels
 from constraints.index import PYPI, Index, IndexFailure, settings
 from constraints.pins import PYTHONS, pins
-from constraints.table import Row, read
+from constraints.table import Row, read, written
 from tests.architecture.small_index import SmallIndex, running
 
 REPO = Path(__file__).resolve().parents[2]
@@ -19,6 +20,7 @@ dependencies = ["server-part[fast]>=1", "old; python_version < '3.11'", "elsewhe
 [project.optional-dependencies]
 npu = ["chip-part"]
 hub = ["hub-part"]
+otel = []
 modelscope = []
 train = []
 test = []
@@ -77,6 +79,11 @@ def test_what_has_its_wheels_is_written_and_holds(repo: Path, index: SmallIndex,
     assert (rows(repo)["base"].by, rows(repo)["hub-part"].by) == ("server", "extra")
     assert rows(repo, "constraints/ascend.txt")["chip_part"].by == "server"
     assert wheels.check(repo) == []
+
+
+def test_a_name_wider_than_its_column_is_read_again() -> None:
+    row = Row(name="n" * 40, version="1.2.3", by="extra", cells=dict.fromkeys(PYTHONS, "any"))
+    assert read(written({"a.txt": [row]}, date(2026, 11, 22))) == {"a.txt": [row]}
 
 
 @pytest.mark.parametrize("name", ["x86_64", "glibc", "python", "sdist"])

@@ -191,6 +191,7 @@ def test_every_field_has_exactly_one_setting() -> None:
     assert len(set(fields)) == len(fields)
     assert set(fields) == fields_of(load_config([], {})) - {
         ("media", "own_pixels"), ("model", "wanted"), ("engine", "fits_threads"),
+        ("traces", "asked_by"), ("traces", "hindrance"),
     }  # fmt: skip
 
 

@@ -21,7 +21,7 @@ from model.engine.messages import (
 from server.children.background import Background
 from server.children.engine_client import EngineClient
 from server.children.worker_pool import WorkerPool
-from server.metrics import Metrics
+from server.metrics import PREFIX, Metrics
 from server.requests.answer import Delta
 from server.requests.model_card import ModelCard
 from server.requests.sampling import Defaults
@@ -218,6 +218,15 @@ def prepared_pictures(sizes: list[tuple[int, int]]) -> Prepared:
     """The same for a chat with pictures that were sent with these widths and heights, of two pads each."""
     media = tuple(MediaItem(kind="image", spans=((0, 2),), grid=(1, 1, 1), size=size) for size in sizes)
     return msgspec.structs.replace(prepared("chat-1"), media=media, seconds={})
+
+
+def value_of(metrics: Metrics, line: str) -> float:
+    """Of one line of /metrics, by its name with all labels but the model's."""
+    for text in metrics.render().decode().splitlines():
+        name, _, number = text.rpartition(" ")
+        if name.replace(',model_name="tiny"', "").replace('{model_name="tiny"}', "") == PREFIX + line:
+            return float(number)
+    raise AssertionError(f"no line {line}")
 
 
 async def until(true: Callable[[], Any]) -> None:

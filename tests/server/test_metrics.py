@@ -1,75 +1,27 @@
 """What requests feed comes out under its documented name, and every metric is documented."""
 
 import platform
-import time
 from pathlib import Path
 
 import msgspec
-import pytest
 
 from model.engine.messages import EngineStats, StepDone
-from server.metrics import PREFIX, Metrics, Tally
+from server.metrics import PREFIX, Metrics
 from server.report import describe_engine, pool_note, size
+from server.stopwatch import Stopwatch, Tally
 from shm import PoolStats
-from tests.server.doubles import STATS, prepared
+from tests.server.doubles import STATS, value_of
 
 REPO = Path(__file__).resolve().parents[2]
-
-
-def value(metrics: Metrics, line: str) -> float:
-    for text in metrics.render().decode().splitlines():
-        name, _, number = text.rpartition(" ")
-        if name.replace(',model_name="tiny"', "").replace('{model_name="tiny"}', "") == PREFIX + line:
-            return float(number)
-    raise AssertionError(f"no line {line}")
-
-
-def test_one_good_request() -> None:
-    metrics = Metrics("tiny", "1.2.3")
-    tally = Tally()
-    watch = metrics.watch(tally)
-    seconds = {"image": {"decode": 0.02}, "prompt": {"render": 0.01}}
-    watch.prompt(msgspec.structs.replace(prepared("chat-1", 12), seconds=seconds))
-    watch.started()
-    watch.tokens(1)
-    watch.delivered()
-    watch.tokens(2)
-    watch.delivered()
-    watch.end("stop")
-    watch.end("abort")
-    assert value(metrics, "prompt_tokens_total") == 12 and value(metrics, "generation_tokens_total") == 3
-    assert value(metrics, 'request_success_total{finished_reason="stop"}') == 1
-    assert value(metrics, 'request_success_total{finished_reason="abort"}') == 0
-    stages = ("request_queue_time", "request_prefill_time", "request_decode_time")
-    for name in ("time_to_first_token", "e2e_request_latency", "inter_token_latency", *stages):
-        assert value(metrics, f"{name}_seconds_count") == 1
-    assert value(metrics, "request_prompt_tokens_sum") == 12 and value(metrics, "request_generation_tokens_sum") == 3
-    assert (tally.prompt_tokens, tally.generation_tokens) == (12, 3) and tally.first_token is not None
-    assert value(metrics, 'mm_preprocess_seconds_count{modality="image",stage="decode"}') == 1
-    assert value(metrics, 'mm_preprocess_seconds_count{modality="prompt",stage="render"}') == 1
-
-
-def test_the_first_token_is_timed_from_the_first_byte_to_its_delivery() -> None:
-    metrics, tally = Metrics("tiny", "1.2.3"), Tally(received=time.monotonic() - 5)
-    watch = metrics.watch(tally)
-    watch.started()
-    watch.tokens(1)
-    assert value(metrics, "time_to_first_token_seconds_count") == 0
-    watch.delivered()
-    seconds = value(metrics, "time_to_first_token_seconds_sum")
-    assert 5 <= seconds < 6 and tally.first_token is not None
-    assert seconds == pytest.approx(tally.first_token - tally.received)
-    watch.end("stop")
-    assert 5 <= value(metrics, "e2e_request_latency_seconds_sum") < 6
 
 
 def test_a_step_is_told_by_stage() -> None:
     metrics = Metrics("tiny", "1.2.3")
     metrics.step(StepDone(tokens=(), stats=STATS, seconds={"encode": 0.5, "prefill": 0.25, "sample": 0.1}, n_tokens=40))
     metrics.step(StepDone(tokens=(), stats=STATS, seconds={"decode": 0.1, "sample": 0.001}, n_tokens=2))
-    assert value(metrics, "iteration_tokens_count") == 2 and value(metrics, "iteration_tokens_sum") == 42
-    assert value(metrics, 'engine_step_seconds_count{stage="sample"}') == 2
-    assert value(metrics, 'engine_step_seconds_sum{stage="encode"}') == 0.5
+    assert value_of(metrics, "iteration_tokens_count") == 2 and value_of(metrics, "iteration_tokens_sum") == 42
+    assert value_of(metrics, 'engine_step_seconds_count{stage="sample"}') == 2
+    assert value_of(metrics, 'engine_step_seconds_sum{stage="encode"}') == 0.5
 
 
 def test_preemptions_are_counted_over_all_engines() -> None:
@@ -78,10 +30,10 @@ def test_preemptions_are_counted_over_all_engines() -> None:
         metrics.step(StepDone(tokens=(), stats=msgspec.structs.replace(STATS, preemptions=n), seconds={}))
     metrics.restart("worker")
     metrics.set_engine(None)
-    assert value(metrics, "num_preemptions_total") == 3
+    assert value_of(metrics, "num_preemptions_total") == 3
     metrics.restart("engine")
     metrics.step(StepDone(tokens=(), stats=msgspec.structs.replace(STATS, preemptions=3), seconds={}))
-    assert value(metrics, "num_preemptions_total") == 6
+    assert value_of(metrics, "num_preemptions_total") == 6
 
 
 def test_answers_are_counted_by_method_route_and_status() -> None:
@@ -89,10 +41,10 @@ def test_answers_are_counted_by_method_route_and_status() -> None:
     metrics.answered("POST", "/chat", 200, 0.3)
     metrics.answered("POST", "/chat", 400, 0.01)
     metrics.malformed(400)
-    assert value(metrics, 'http_requests_total{method="POST",route="/chat",status="200"}') == 1
-    assert value(metrics, 'http_requests_total{method="other",route="malformed",status="400"}') == 1
+    assert value_of(metrics, 'http_requests_total{method="POST",route="/chat",status="200"}') == 1
+    assert value_of(metrics, 'http_requests_total{method="other",route="malformed",status="400"}') == 1
     seconds = 'http_request_duration_seconds_sum{method="POST",route="/chat",status="400"}'
-    assert value(metrics, seconds) == 0.01
+    assert value_of(metrics, seconds) == 0.01
 
 
 def test_process_build_and_model_are_named() -> None:
@@ -110,28 +62,28 @@ def test_no_series_tells_when_it_was_created() -> None:
 
 def test_errors_and_refusals() -> None:
     metrics = Metrics("tiny", "1.2.3")
-    metrics.watch().end("error")
+    Stopwatch(metrics, Tally()).end("error")
     metrics.reject("memory_full")
-    assert value(metrics, 'request_success_total{finished_reason="error"}') == 1
-    assert value(metrics, 'mm_rejected_total{reason="memory_full"}') == 1
-    assert value(metrics, "e2e_request_latency_seconds_count") == 0
+    assert value_of(metrics, 'request_success_total{finished_reason="error"}') == 1
+    assert value_of(metrics, 'mm_rejected_total{reason="memory_full"}') == 1
+    assert value_of(metrics, "e2e_request_latency_seconds_count") == 0
 
 
 def test_gauges_show_the_last_snapshot_and_zero_for_a_dead_engine() -> None:
     metrics = Metrics("tiny", "1.2.3")
     metrics.set_engine(STATS)
-    assert value(metrics, "kv_cache_usage_perc") == 0.1 and value(metrics, "num_requests_running") == 1
+    assert value_of(metrics, "kv_cache_usage_perc") == 0.1 and value_of(metrics, "num_requests_running") == 1
     metrics.set_engine(None)
-    assert value(metrics, "kv_cache_usage_perc") == 0 and value(metrics, "num_requests_running") == 0
+    assert value_of(metrics, "kv_cache_usage_perc") == 0 and value_of(metrics, "num_requests_running") == 0
     metrics.set_engine(EngineStats(
         running=0, waiting=0, kv_blocks_used=0, kv_blocks_total=0, preemptions=3, embedding_bytes=5
     ))  # fmt: skip
-    assert value(metrics, "mm_embedding_bytes") == 5
+    assert value_of(metrics, "mm_embedding_bytes") == 5
     metrics.set_pool(PoolStats(
         capacity=9, leased_bytes=4, leases=1, idle_bytes=3, segments=3, total_bytes=7, path_files=2
     ))  # fmt: skip
-    assert value(metrics, 'shm_bytes{state="leased"}') == 4 and value(metrics, 'shm_segments{state="idle"}') == 2
-    assert value(metrics, "shm_path_files") == 2 and value(metrics, "shm_bytes_capacity") == 9
+    assert value_of(metrics, 'shm_bytes{state="leased"}') == 4 and value_of(metrics, 'shm_segments{state="idle"}') == 2
+    assert value_of(metrics, "shm_path_files") == 2 and value_of(metrics, "shm_bytes_capacity") == 9
 
 
 def test_every_metric_is_documented() -> None:

@@ -11,11 +11,14 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from server.http.errors import error_response
 from server.logs.access import RECEIVED, Exchange, finish, tell_error
-from server.metrics import Metrics, Tally
+from server.metrics import Metrics
 from server.requests.refusal import internal
+from server.stopwatch import Tally
+from server.traces import Traces
 
 log = logging.getLogger("pixelferry.http")
 
+TIMINGS = b"x-pixelferry-timings"
 ACCEPTED_ID = re.compile(rb"[A-Za-z0-9._-]{1,64}")
 
 
@@ -27,6 +30,11 @@ def client_request_id(scope: Scope) -> str | None:
     return None
 
 
+def wants_timings(scope: Scope) -> bool:
+    """Whether the client asks for the seconds of its request's stages."""
+    return any(name == TIMINGS and value == b"1" for name, value in scope["headers"])
+
+
 class Envelope:
     """Pure ASGI: gives each request an id of ours, each answer its X-Request-Id, each escaped exception a 500.
 
@@ -34,9 +42,10 @@ class Envelope:
     X-Request-Id is the client's own where it sent a harmless one, else ours. Everything else says ours.
     """
 
-    def __init__(self, app: ASGIApp, metrics: Metrics) -> None:
+    def __init__(self, app: ASGIApp, metrics: Metrics, traces: Traces | None = None) -> None:
         self._app = app
         self._metrics = metrics
+        self._traces = traces
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -44,7 +53,8 @@ class Envelope:
             return
         request_id, theirs = secrets.token_hex(12), client_request_id(scope)
         state = scope.setdefault("state", {})
-        exchange = Exchange(request_id, theirs, Tally(received=state.get(RECEIVED, time.monotonic())))
+        tally = Tally(received=state.get(RECEIVED, time.monotonic()), timed=wants_timings(scope))
+        exchange = Exchange(request_id, theirs, tally)
         state.update(request_id=request_id, client_request_id=theirs, exchange=exchange)
         try:
             await self._answer(scope, receive, send, exchange)
@@ -52,6 +62,8 @@ class Envelope:
             tell_error(scope, "cut_off")  # the server ends and waits no longer
             raise
         finally:
+            if self._traces is not None:
+                exchange.trace_id = self._traces.tell(scope, exchange)
             finish(scope, exchange, self._metrics)
 
     async def _answer(self, scope: Scope, receive: Receive, send: Send, exchange: Exchange) -> None:

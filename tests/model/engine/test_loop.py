@@ -108,7 +108,7 @@ def test_each_tensor_and_stage_is_a_step_of_loading(checkpoint: Path, tmp_path: 
     steps: list[int] = []
     loop.load(start_of(checkpoint, tmp_path), lambda: steps.append(1))
     tensors = len(load_file(checkpoint / "model.safetensors"))
-    assert len(steps) == tensors + 3
+    assert len(steps) == tensors + 4
 
 
 def test_requests_are_answered_and_pulses_go_on(running: Running, harness: EngineHarness, model: MultimodalLM) -> None:

@@ -33,13 +33,14 @@ def pulse():
         channel.send(WorkerPulse(request_id=None, busy_seconds=0.0)); time.sleep(0.05)
 threading.Thread(target=pulse, daemon=True).start()
 """
+OFFERS_STACKS = "from server.children.stacks import offer_stacks; offer_stacks()\n"
 STUCK = """
 import sys, threading
 from shm import Channel, Pulse
 Pulse(Channel(int(sys.argv[1]), object)).further()
 threading.Event().wait()
 """
-GOOD = BEGIN + "channel.send(WorkerReady())" + PULSE + "threading.Event().wait()"
+GOOD = OFFERS_STACKS + BEGIN + "channel.send(WorkerReady())" + PULSE + "threading.Event().wait()"
 
 
 class ObserverDouble:
@@ -49,6 +50,7 @@ class ObserverDouble:
         self.children: list[Child] = []
         self.told: list[str] = []
         self.why: str | None = None
+        self.hangs = 0  # the supervisor's own count
         self.on: Callable[[Any], None] = lambda message: None
 
     def on_started(self, child: Child) -> None:
@@ -96,6 +98,9 @@ def keep(
     restarts: list[int] = []
     observer = ObserverDouble()
 
+    def on_hang() -> None:
+        observer.hangs += 1
+
     async def run() -> None:
         start = Prepare(request_id="start", chat=chat_of("text"))
         supervisor = Supervisor(
@@ -106,6 +111,7 @@ def keep(
             pulse_seconds=pulse_seconds,
             load_seconds=load_seconds,
             on_restart=lambda: restarts.append(1),
+            on_hang=on_hang,
         )
         task = asyncio.create_task(supervisor.run())
         try:
@@ -149,14 +155,18 @@ def test_a_stopped_child_is_killed_and_replaced() -> None:
     assert keep(GOOD, scenario)[:4] == ["started", "ready", "down", "lost"]
 
 
-def test_one_that_pulses_and_makes_no_progress_is_killed() -> None:
+def test_one_that_pulses_and_makes_no_progress_is_killed(caplog: pytest.LogCaptureFixture) -> None:
     async def scenario(supervisor: Supervisor, observer: ObserverDouble, task: "asyncio.Task[None]") -> None:
         await asyncio.wait_for(supervisor.ready.wait(), 20)
         observer.why = "9 s in one step"
         await asyncio.wait_for(eventually(lambda: "lost" in observer.told), 20)
         observer.why = None
+        assert observer.hangs == 1
 
     keep(GOOD, scenario)
+    hangs, where = (record for record in caplog.records if "hangs" in record.getMessage())
+    assert "(9 s in one step)" in hangs.getMessage()
+    assert "in pulse" in getattr(where, "stacks", "") and "most recent call first" in getattr(where, "stacks", "")
 
 
 def test_a_child_that_ends_before_it_was_ready_cannot_start() -> None:

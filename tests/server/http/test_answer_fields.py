@@ -7,7 +7,16 @@ import numpy as np
 import pytest
 
 from model.engine.messages import Token
-from server.http.answer_fields import legacy_logprobs, logprob_entries, prompt_ids, system_fingerprint, usage
+from server.http.answer_fields import (
+    legacy_logprobs,
+    logprob_entries,
+    prompt_ids,
+    system_fingerprint,
+    timed_usage,
+    usage,
+)
+from server.metrics import Metrics
+from server.stopwatch import Stopwatch, Tally
 from tests.server.doubles import prepared
 from tests.server.http.answers import ACCEPTED, DELTAS, TOKENS, answered, collected, completion
 from tokenization.chat.parts import Kind
@@ -48,6 +57,15 @@ def test_each_medium_is_counted_by_itself(spans: dict[Kind, Spans], details: dic
     counts = usage(msgspec.structs.replace(prepared("chat-1", 20), media=media), 2)
     assert counts["prompt_tokens_details"] == {**details, "cached_tokens": 0}
     assert (counts["prompt_tokens"], counts["completion_tokens"], counts["total_tokens"]) == (20, 2, 22)
+
+
+def test_seconds_of_stages_stand_in_usage_where_they_were_asked_for() -> None:
+    counts = usage(ACCEPTED, 3)
+    assert timed_usage(ACCEPTED, 3, Tally()) == counts
+    tally = Tally(timed=True)
+    watch = Stopwatch(Metrics("tiny", "1.2.3"), tally)
+    watch.prepared, watch.placed = tally.received + 1, tally.received + 1.12345678
+    assert timed_usage(ACCEPTED, 3, tally) == {**counts, "timings": {"prepare": 1.0, "queue": 0.123457}}
 
 
 def test_alternatives_are_spelled_in_their_order(tokenizer: BPETokenizer) -> None:

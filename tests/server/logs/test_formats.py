@@ -38,6 +38,12 @@ def test_an_object_of_json() -> None:
     }  # fmt: skip
 
 
+def test_stacks_stand_below_their_line() -> None:
+    stacks = 'Thread 0x1 (most recent call first):\n  File "a.py", line 3 in f'
+    assert TextFormat("server").format(record("hangs", stacks=stacks)).endswith(f"pixelferry: hangs\n{stacks}")
+    assert json.loads(JsonFormat("server").format(record("hangs", stacks=stacks)))["stacks"] == stacks
+
+
 def test_no_message_begins_a_second_line() -> None:
     text = TextFormat("server").format(record("a\r\nb\x1b[31m\x85\u2028%s", "\x00"))
     assert text.endswith("a\\r\\nb\\x1b[31m\\x85\\u2028\\x00")

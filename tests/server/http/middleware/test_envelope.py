@@ -70,6 +70,19 @@ def test_requests_without_an_id_get_one_each() -> None:
     assert len(ids) == 20 and all(re.fullmatch("[0-9a-f]{24}", one) for one in ids)
 
 
+@pytest.mark.parametrize(
+    ("header", "wanted"),
+    [({b"x-pixelferry-timings": b"1"}, True), ({b"x-pixelferry-timings": b"0"}, False), ({}, False)],
+)
+def test_stages_are_timed_for_who_asks(header: dict[bytes, bytes], wanted: bool) -> None:
+    async def stages(scope: Any, receive: Any, send: Any) -> None:
+        await Request(scope, receive).body()
+        await Response(str(scope["state"]["exchange"].tally.timed))(scope, receive, send)
+
+    _, body = exchange(surrounded(stages), [b"x"], header)
+    assert body["body"].decode() == str(wanted)
+
+
 def test_headers_of_the_answer_are_kept() -> None:
     start, _ = exchange(surrounded(echo), [b"x"])
     assert [name for name, _ in start["headers"]] == [b"x-own", b"content-length", b"x-request-id"]

@@ -1,0 +1,129 @@
+"""`pixelferry loadtest`: one run, or the comparison of two; what it prints, what it writes and its exit code."""
+
+import argparse
+import asyncio
+import signal
+import sys
+from pathlib import Path
+
+import uvloop
+
+from server.loadtest.driving.target import TargetError
+from server.loadtest.options import Options, read_options
+from server.loadtest.results.compare import compare, compare_text
+from server.loadtest.results.page import write_page
+from server.loadtest.results.result import Result, ResultError, read_json, write_json
+from server.loadtest.results.table import result_text, write_csv
+from server.loadtest.run import run_load
+from server.loadtest.steps import Plan, plans_of
+from server.loadtest.traffic.arrivals import TraceError
+from server.loadtest.traffic.library import NoMedia
+from server.loadtest.values import share
+
+GOOD, FAILED, USAGE, INTERRUPTED = 0, 1, 2, 130
+
+
+def loadtest(argv: list[str]) -> int:
+    """Run what the arguments say; the exit code."""
+    if argv[:1] == ["compare"]:
+        return compare_runs(argv[1:])
+    try:
+        options = read_options(argv)
+        say(options, "preparing requests ...")
+        plans = plans_of(options)
+    except SystemExit as end:
+        return int(end.code or 0)
+    except (TraceError, NoMedia, OSError, ValueError) as error:
+        return complain(error, USAGE)
+    if options.dry_run:
+        print(plan_text(plans))
+        return GOOD
+    try:
+        result = uvloop.run(interruptible(options, plans))
+    except (TargetError, ValueError) as error:
+        return complain(error, FAILED)
+    print(result_text(result))
+    written = write_files(result, options)
+    code = INTERRUPTED if result.interrupted else FAILED if result.failures else GOOD
+    return code if written else FAILED
+
+
+async def interruptible(options: Options, plans: list[Plan]) -> Result:
+    """A run that the first Ctrl-C or SIGTERM ends in order; the second one ends the process."""
+    interrupt = asyncio.Event()
+    loop = asyncio.get_running_loop()
+
+    def stop() -> None:
+        interrupt.set()
+        for number in (signal.SIGINT, signal.SIGTERM):
+            loop.remove_signal_handler(number)
+
+    for number in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(number, stop)
+    return await run_load(options, plans, interrupt)
+
+
+def write_files(result: Result, options: Options) -> bool:
+    """All that were asked for; whether all could be written."""
+    writers = ((options.json, write_json), (options.csv, write_csv), (options.html, write_page))
+    good = True
+    for path, write in writers:
+        if path is None:
+            continue
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            write(result, path)
+            say(options, f"written: {path}")
+        except OSError as error:
+            complain(error, FAILED)
+            good = False
+    return good
+
+
+def plan_text(plans: list[Plan]) -> str:
+    """What would be sent."""
+    lines = []
+    for plan in plans:
+        kinds = sorted({f"{ask.kind} ({ask.bucket})" for ask in plan.drawn})
+        nbytes = sum(medium.nbytes for ask in plan.drawn for medium in ask.media)
+        lines.append(f"{plan.label}: {len(plan.drawn)} requests drawn, {nbytes / 1e6:.1f} MB of media in them")
+        lines += [f"  {kind}" for kind in kinds]
+        if plan.dues:
+            lines.append(f"  sent from {plan.dues[0]:.3f} s to {plan.dues[-1]:.3f} s")
+    return "\n".join(lines)
+
+
+def compare_runs(argv: list[str]) -> int:
+    """`loadtest compare A.json B.json`."""
+    parser = argparse.ArgumentParser(prog="pixelferry loadtest compare", description="Two runs that --json wrote.")
+    parser.add_argument("a", type=Path)
+    parser.add_argument("b", type=Path)
+    parser.add_argument("--worse-than", type=share, metavar="SHARE",
+                        help="exit code 1 where B is certainly slower by more than that, such as 5%%")  # fmt: skip
+    try:
+        given = parser.parse_args(argv)
+        found = compare(read_json(given.a), read_json(given.b))
+    except SystemExit as end:
+        return int(end.code or 0)
+    except (ResultError, OSError, ValueError) as error:
+        return complain(error, USAGE)
+    print(compare_text(found))
+    worse = [
+        f"{label}: {one.name}"
+        for label, rows in found.items()
+        for one in rows
+        if given.worse_than is not None and one.worse_than(given.worse_than)
+    ]
+    for line in worse:
+        print(f"FAILED: slower by more than {given.worse_than:.0%}: {line}")
+    return FAILED if worse else GOOD
+
+
+def say(options: Options, text: str) -> None:
+    if not options.quiet:
+        print(text, file=sys.stderr)
+
+
+def complain(error: Exception, code: int) -> int:
+    print(f"error: {error}", file=sys.stderr)
+    return code

@@ -1,0 +1,219 @@
+"""HTTP/1.1 over asyncio and httptools: connections that are kept, and the time at which each piece of an answer came.
+
+The load test must not be what is measured. httptools is the parser that the server itself stands on, in C; a client
+library between it and the socket takes many times as long for each chunk, and tells no times of its own.
+"""
+
+import asyncio
+import ssl
+from collections.abc import Callable
+from dataclasses import dataclass
+from time import perf_counter
+from typing import Protocol, cast
+from urllib.parse import urlsplit
+
+import httptools
+
+
+class ConnectionFailed(Exception):
+    """No connection, or one that broke; the message is short enough to be counted."""
+
+
+class Sink(Protocol):
+    """Takes an answer as it comes; `at` is by perf_counter."""
+
+    def head(self, status: int, headers: dict[str, str], at: float) -> None: ...
+
+    def body(self, data: bytes, at: float) -> None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Address:
+    """Where requests go."""
+
+    host: str
+    port: int
+    secure: bool
+    prefix: str  # of every path
+
+    @property
+    def host_header(self) -> str:
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return host if self.port == (443 if self.secure else 80) else f"{host}:{self.port}"
+
+
+def address_of(url: str) -> Address:
+    """Of `http://host:port/prefix`. Raises ValueError."""
+    parts = urlsplit(url)
+    if parts.scheme not in ("http", "https") or not parts.hostname:
+        raise ValueError(f"{url!r} is no http:// or https:// address")
+    secure = parts.scheme == "https"
+    return Address(parts.hostname, parts.port or (443 if secure else 80), secure, parts.path.rstrip("/"))
+
+
+class Connection(asyncio.Protocol):
+    """One socket with one request on it at a time."""
+
+    def __init__(self) -> None:
+        self._transport: asyncio.Transport | None = None
+        self._parser: httptools.HttpResponseParser | None = None
+        self._sink: Sink | None = None
+        self._done: asyncio.Future[bool] | None = None
+        self._headers: dict[str, str] = {}
+        self._at = 0.0
+        self._began = False  # a byte of the answer came
+        self._headed = False
+        self.used = False  # it has had an answer before
+        self.left = False  # we closed it
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast(asyncio.Transport, transport)  # uvloop's is no subclass of it
+
+    @property
+    def open(self) -> bool:
+        return self._transport is not None and not self._transport.is_closing()
+
+    @property
+    def fresh_answer(self) -> bool:
+        """Nothing of the answer has come."""
+        return not self._began
+
+    async def exchange(self, request: bytes, sink: Sink) -> bool:
+        """Send a request and hand its answer to the sink; whether the connection may be used again.
+
+        Raises ConnectionFailed.
+        """
+        if self._transport is None or not self.open:
+            raise ConnectionFailed("connection closed")
+        self._parser, self._sink = httptools.HttpResponseParser(self), sink
+        self._done = asyncio.get_running_loop().create_future()
+        self._began = self._headed = False
+        self._transport.write(request)
+        try:
+            return await self._done
+        finally:
+            self._sink = self._done = None
+            self.used = True
+
+    def abort(self) -> None:
+        """Close at once, whatever is under way."""
+        self.left = True
+        if self._transport is not None:
+            self._transport.abort()
+
+    def data_received(self, data: bytes) -> None:
+        if self._parser is None or self._done is None or self._done.done():
+            self.abort()  # bytes that nobody asked for
+            return
+        self._at, self._began = perf_counter(), True
+        try:
+            self._parser.feed_data(data)
+        except httptools.HttpParserError as error:
+            self._fail(str(error.__context__ or error)[:80])
+            self.abort()
+
+    def eof_received(self) -> bool:
+        return False
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        if self._done is None or self._done.done():
+            return
+        endless = not {"content-length", "transfer-encoding"} & set(self._headers)
+        if self._headed and endless and exc is None:
+            self._done.set_result(False)  # such a body ends with its connection
+        else:
+            self._fail("connection closed" if exc is None else type(exc).__name__)
+
+    def _fail(self, why: str) -> None:
+        if self._done is not None and not self._done.done():
+            self._done.set_exception(ConnectionFailed(why))
+
+    # httptools calls these.
+
+    def on_message_begin(self) -> None:
+        self._headers = {}
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        self._headers[name.decode("latin-1").lower()] = value.decode("latin-1")
+
+    def on_headers_complete(self) -> None:
+        assert self._parser is not None and self._sink is not None
+        status = self._parser.get_status_code()
+        if status >= 200:
+            self._headed = True
+            self._sink.head(status, self._headers, self._at)
+
+    def on_body(self, data: bytes) -> None:
+        assert self._sink is not None
+        self._sink.body(data, self._at)
+
+    def on_message_complete(self) -> None:
+        assert self._parser is not None
+        if self._parser.get_status_code() >= 200 and self._done is not None and not self._done.done():
+            self._done.set_result(self._parser.should_keep_alive())
+
+
+class Pool:
+    """Connections to one address. What is idle is used first, the one that was used last before others."""
+
+    def __init__(self, address: Address, tls: ssl.SSLContext | None = None, connect_seconds: float = 30.0) -> None:
+        self.address = address
+        self._tls = (tls or ssl.create_default_context()) if address.secure else None
+        self._connect_seconds = connect_seconds
+        self._idle: list[Connection] = []
+        self.opened = 0
+
+    async def exchange(self, request: bytes, sink: Sink, holding: Callable[[Connection], None]) -> None:
+        """One request and its answer. `holding` is told the connection that has it. Raises ConnectionFailed.
+
+        A kept connection that the server had closed meanwhile gave no answer: then a new one is tried, once.
+        """
+        while True:
+            connection = await self._take()
+            holding(connection)
+            stale_is_possible = connection.used
+            try:
+                keep = await connection.exchange(request, sink)
+            except ConnectionFailed:
+                if stale_is_possible and connection.fresh_answer and not connection.left:
+                    continue
+                connection.abort()
+                raise
+            except asyncio.CancelledError:
+                connection.abort()
+                raise
+            if keep and connection.open:
+                self._idle.append(connection)
+            else:
+                connection.abort()
+            return
+
+    async def _take(self) -> Connection:
+        while self._idle:
+            connection = self._idle.pop()
+            if connection.open:
+                return connection
+        address = self.address
+        opening = asyncio.get_running_loop().create_connection(Connection, address.host, address.port, ssl=self._tls)
+        try:
+            _, connection = await asyncio.wait_for(opening, self._connect_seconds)
+        except (OSError, asyncio.TimeoutError) as error:
+            raise ConnectionFailed(f"cannot connect: {type(error).__name__}") from None
+        self.opened += 1
+        return connection
+
+    def close(self) -> None:
+        """Close all that are idle."""
+        while self._idle:
+            self._idle.pop().abort()
+
+
+def request_bytes(
+    address: Address, method: str, path: str, body: bytes = b"", headers: dict[str, str] | None = None
+) -> bytes:
+    """The bytes of a request; with a body it is JSON."""
+    lines = [f"{method} {address.prefix}{path} HTTP/1.1", f"Host: {address.host_header}"]
+    lines += [f"{name}: {value}" for name, value in (headers or {}).items()]
+    if body:
+        lines += ["Content-Type: application/json", f"Content-Length: {len(body)}"]
+    return "\r\n".join([*lines, "\r\n"]).encode("latin-1") + body

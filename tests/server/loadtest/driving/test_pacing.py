@@ -1,0 +1,110 @@
+"""Open and closed loops: who sends when, how many are under way, what is measured, and how a step ends."""
+
+import asyncio
+from itertools import pairwise
+from time import perf_counter
+
+from server.loadtest.driving.pacing import Limits, Tasks, closed_loop, open_loop
+from server.loadtest.results.record import Record
+
+
+class Stage:
+    """Sends nothing; each request takes `seconds`."""
+
+    def __init__(self, seconds: float = 0.0) -> None:
+        self.seconds = seconds
+        self.started = perf_counter()
+        self.records: list[Record] = []
+        self.under_way = self.most = 0
+        self.tasks = Tasks(self.records.append)
+
+    async def send(self, number: int, due: float, measured: bool) -> Record:
+        record = Record(index=number, due=due, measured=measured, sent=perf_counter() - self.started)
+        self.under_way += 1
+        self.most = max(self.most, self.under_way)
+        try:
+            await asyncio.sleep(self.seconds)
+        except asyncio.CancelledError:
+            record.error = "unfinished"
+        self.under_way -= 1
+        record.ended = perf_counter() - self.started
+        return record
+
+    def open(self, dues: list[float], cap: int | None = None, **limits: float) -> list[Record]:
+        async def run() -> None:
+            self.started = perf_counter()
+            bounds = Limits(**limits)  # type: ignore[arg-type]
+            await open_loop(dues, self.send, self.tasks, bounds, started=self.started, now=0.0, cap=cap)
+
+        asyncio.run(run())
+        return self.records
+
+    def closed(self, streams: int, **limits: float) -> list[Record]:
+        async def run() -> None:
+            self.started = perf_counter()
+            bounds = Limits(**limits)  # type: ignore[arg-type]
+            await closed_loop(streams, self.send, self.tasks, bounds, started=self.started, now=0.0)
+
+        asyncio.run(run())
+        return self.records
+
+
+def test_an_open_loop_waits_for_nobody() -> None:
+    stage = Stage(seconds=0.2)
+    records = stage.open([0.0, 0.01, 0.02, 0.03])
+    assert stage.most == 4
+    assert sorted(record.due for record in records) == [0.0, 0.01, 0.02, 0.03]
+    assert all(record.sent >= record.due for record in records), "nothing leaves early"
+
+
+def test_a_cap_holds_an_open_loop_back_and_the_wait_shows() -> None:
+    stage = Stage(seconds=0.02)
+    records = sorted(stage.open([0.0] * 6, cap=2), key=lambda record: record.sent)
+    assert stage.most == 2 and len(records) == 6
+    assert records[-1].wait >= 0.04
+
+
+def test_requests_of_a_ramp_are_not_measured() -> None:
+    records = Stage().open([0.0, 0.01, 0.02, 0.03], ramp=0.02)
+    assert [record.measured for record in sorted(records, key=lambda record: record.due)] == [False, False, True, True]
+
+
+def test_what_outlives_the_grace_is_cut_off_and_told() -> None:
+    records = Stage(seconds=30).open([0.0, 0.0], grace=0.05)
+    assert [record.error for record in records] == ["unfinished"] * 2
+
+
+def test_a_closed_loop_keeps_so_many_under_way_and_sends_so_many() -> None:
+    stage = Stage(seconds=0.005)
+    records = stage.closed(3, count=10)
+    assert stage.most == 3
+    assert sorted(record.index for record in records) == list(range(10))
+
+
+def test_a_stream_sends_when_its_last_answer_ended() -> None:
+    records = Stage(seconds=0.01).closed(1, count=4)
+    for before, after in pairwise(records):
+        assert after.due == before.ended and after.sent >= before.ended
+
+
+def test_a_closed_loop_ends_with_its_time() -> None:
+    stage = Stage(seconds=0.01)
+    records = stage.closed(2, seconds=0.1)
+    assert records and all(record.due < 0.1 for record in records)
+    assert stage.under_way == 0
+
+
+def test_streams_of_a_ramp_begin_one_after_the_other() -> None:
+    records = Stage(seconds=0.5).closed(4, count=4, ramp=0.08)
+    assert [round(record.due, 3) for record in sorted(records, key=lambda record: record.due)] == [
+        0.0,
+        0.02,
+        0.04,
+        0.06,
+    ]
+    assert not any(record.measured for record in records)
+
+
+def test_a_closed_loop_does_not_wait_for_ever() -> None:
+    records = Stage(seconds=30).closed(2, seconds=0.02, grace=0.05)
+    assert [record.error for record in records] == ["unfinished"] * 2

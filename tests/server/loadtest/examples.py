@@ -1,0 +1,61 @@
+"""Records and results to judge, written by hand or drawn from a seed."""
+
+import random
+from collections.abc import Sequence
+
+from server.loadtest.results.leaks import Snapshot, judge, verdict
+from server.loadtest.results.measures import summarise
+from server.loadtest.results.record import Record
+from server.loadtest.results.result import Result, Step
+
+IDLE = {
+    "num_requests_running": 0.0, 'num_requests_waiting{place="worker"}': 0.0, "mm_inflight_bytes": 0.0,
+    'shm_bytes{state="leased"}': 0.0, 'shm_bytes{state="idle"}': 4096.0, 'shm_segments{state="leased"}': 0.0,
+    "shm_path_files": 0.0, "kv_cache_usage_perc": 0.0, "process_open_fds": 20.0,
+    "process_resident_memory_bytes": 80e6,
+}  # fmt: skip
+
+
+def drawn(n: int, seed: int = 0, *, slower: float = 1.0, kind: str = "text") -> list[Record]:
+    """Answers at 10 a second with log-normal times, some `slower` times as long."""
+    rng = random.Random(seed)
+    records = []
+    for index in range(n):
+        sent = index / 10
+        first = sent + 0.1 * rng.lognormvariate(0, 0.3) * slower
+        gaps = [0.02 * rng.lognormvariate(0, 0.2) * slower for _ in range(7)]
+        last = first + sum(gaps)
+        records.append(
+            Record(
+                index=index,
+                kind=kind,
+                bucket="x",
+                due=sent,
+                sent=sent,
+                first=first,
+                last=last,
+                ended=last,
+                events=8,
+                gaps=gaps,
+                prompt_tokens=12,
+                output_tokens=8,
+                status=200,
+                finish="length",
+                stages={"prepare": 0.01, "prepare.image.decode": 0.004, "queue": 0.001, "prefill": 0.08, "decode": 0.1},
+            )  # fmt: skip
+        )
+    return records
+
+
+def result_of(steps: Sequence[tuple[str, float, list[Record]]], objectives: dict[str, float] | None = None) -> Result:
+    """A run of these steps whose server came back to what it was."""
+    kept = [
+        Step(label=label, load=load, summary=summarise(records, objectives or {}), records=records)
+        for label, load, records in steps
+    ]
+    before, after = Snapshot(0.0, dict(IDLE)), Snapshot(10.0, dict(IDLE))
+    findings = judge(before, after, [before, after], 1e6)
+    return Result(
+        version="1", began="2026-11-22T08:00:00+00:00", target="http://x", model="m", options={"rate": "10"},
+        objectives=objectives or {}, steps=kept, findings=findings, leak=verdict(findings), timeline=[before, after],
+    )  # fmt: skip

@@ -1,0 +1,103 @@
+"""The arithmetic of a run, against numpy and against sums that are written out."""
+
+import random
+import statistics
+
+import numpy as np
+import pytest
+
+from server.loadtest.results.measures import QUANTILES, keeps, percentile, spread, summarise, values_of
+from server.loadtest.results.record import Record
+
+
+def record(
+    index: int = 0, sent: float = 0.0, first: float = 0.1, last: float = 0.4, tokens: int = 4, **more: object
+) -> Record:
+    """An answer in even gaps."""
+    events = tokens
+    gaps = [(last - first) / max(1, events - 1)] * (events - 1)
+    fields: dict[str, object] = dict(
+        index=index, due=sent, sent=sent, first=sent + first, last=sent + last, ended=sent + last, events=events,
+        gaps=gaps, prompt_tokens=10, output_tokens=tokens, status=200, finish="stop",
+    )  # fmt: skip
+    return Record(**{**fields, **more})  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("n", [1, 2, 3, 7, 100, 1001])
+def test_percentiles_are_numpys(n: int) -> None:
+    values = sorted(random.Random(n).lognormvariate(0, 1) for _ in range(n))
+    ours = [percentile(values, q) for q in QUANTILES]
+    assert ours == pytest.approx(np.percentile(values, QUANTILES).tolist(), rel=1e-12)
+
+
+def test_no_values_have_no_percentile_and_no_spread() -> None:
+    assert spread([]) is None
+    with pytest.raises(ValueError, match="no values"):
+        percentile([], 50)
+
+
+def test_a_spread_is_that_of_the_statistics_module() -> None:
+    values = [3.0, 1.0, 4.0, 1.0, 5.0, 9.0, 2.0, 6.0]
+    found = spread(values)
+    assert found is not None
+    assert (found.n, found.min, found.max) == (8, 1.0, 9.0)
+    assert found.mean == pytest.approx(statistics.fmean(values))
+    assert found.std == pytest.approx(statistics.stdev(values))
+    assert found.percentiles["p50"] == statistics.median(values)
+    alone = spread([2.0])
+    assert alone is not None and (alone.std, alone.percentiles["p99.9"]) == (0.0, 2.0)
+
+
+def test_a_summary_counts_each_kind_of_end_once() -> None:
+    good = [record(index, sent=float(index)) for index in range(4)]
+    others = [
+        record(4, sent=1.0, error="429 queue_full"),
+        record(5, sent=1.0, error="429 queue_full"),
+        record(6, sent=1.0, error="timeout"),
+        record(7, sent=1.0, cancelled=True),
+        record(8, sent=-50.0, measured=False),
+    ]
+    found = summarise(good + others, {})
+    assert (found.requests, found.answered, found.failed, found.cancelled) == (8, 4, 3, 1)
+    assert found.errors == {"429 queue_full": 2, "timeout": 1}
+    assert list(found.errors)[0] == "429 queue_full"
+    assert found.seconds == pytest.approx(3.4)  # from the first sending at 0 to the last end at 3.4
+    assert found.request_rate == pytest.approx(4 / 3.4)
+    assert (found.prompt_tokens, found.output_tokens) == (40, 16)
+    assert found.output_rate == pytest.approx(16 / 3.4)
+    assert found.concurrency == pytest.approx(4 * 0.4 / 3.4)
+    assert found.latencies["ttft"].n == 4 and found.latencies["itl"].n == 12
+    assert found.latencies["wait"].n == 8
+
+
+def test_goodput_asks_for_every_objective_of_answered_requests_alone() -> None:
+    fast, slow_start, slow_end = record(0), record(1, first=0.3), record(2, last=2.0)
+    failed, left = record(3, error="timeout"), record(4, cancelled=True)
+    objectives = {"ttft": 0.2, "e2el": 1.0}
+    assert [keeps(one, objectives) for one in (fast, slow_start, slow_end, failed, left)] == [True, *[False] * 4]
+    assert keeps(record(5, gaps=[0.01, 0.2]), {"itl": 0.1}) is False, "one long gap breaks it"
+    found = summarise([fast, slow_start, slow_end, failed, left], objectives)
+    assert found.good == 1 and found.good_share == 1 / 4
+    assert found.goodput == pytest.approx(1 / found.seconds)
+
+
+def test_an_objective_is_kept_at_its_bound() -> None:
+    assert keeps(record(first=0.25, last=0.5), {"ttft": 0.25})
+
+
+def test_checked_answers_are_counted() -> None:
+    found = summarise([record(0, correct=True), record(1, correct=False), record(2)], {})
+    assert (found.checked, found.wrong) == (2, 1)
+
+
+def test_stages_are_spread_over_the_requests_that_have_them() -> None:
+    stages = [{"queue": 0.1, "prefill": 0.2}, {"queue": 0.3}, {}]
+    found = summarise([record(i, stages=one) for i, one in enumerate(stages)], {})
+    assert found.stages["queue"].n == 2 and found.stages["prefill"].n == 1
+    assert found.latencies["queue"].mean == pytest.approx(0.2)
+
+
+def test_nothing_measured_is_an_empty_summary() -> None:
+    found = summarise([record(measured=False)], {})
+    assert (found.requests, found.answered, found.request_rate, found.latencies) == (0, 0, 0.0, {})
+    assert values_of("ttft", []) == []

@@ -1,0 +1,73 @@
+"""The report: one file that asks for nothing else, with every figure in it and no word of a server as markup."""
+
+import re
+from dataclasses import replace
+from html.parser import HTMLParser
+from pathlib import Path
+
+from server.loadtest.results.client_load import ClientLoad, ClientSample
+from server.loadtest.results.page import page, write_page
+from server.loadtest.results.record import Record
+from server.loadtest.results.requirements import Outcome
+from tests.server.loadtest.examples import drawn, result_of
+
+VOID = {"meta", "br", "img", "link", "path", "circle", "rect"}
+
+
+class Balance(HTMLParser):
+    """Fails where a tag is closed that is not the last one open."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.open: list[str] = []
+        self.seen: set[str] = set()
+
+    def handle_starttag(self, tag: str, attrs: object) -> None:
+        self.seen.add(tag)
+        if tag not in VOID:
+            self.open.append(tag)
+
+    def handle_endtag(self, tag: str) -> None:
+        if tag not in VOID:
+            assert self.open.pop() == tag
+
+    def handle_startendtag(self, tag: str, attrs: object) -> None:
+        self.seen.add(tag)
+
+
+def test_a_page_is_whole_and_loads_nothing(tmp_path: Path) -> None:
+    records = [*drawn(30, kind="image"), Record(index=30, error="<script>alert(1)</script>")]
+    result = replace(
+        result_of([("4 streams", 4.0, records)], {"ttft": 0.5}),
+        client=ClientLoad(warnings=["busy <b>"], samples=[ClientSample(1.0, 0.5, 0.01, 0.0, 5)]), model="<m>",
+        outcomes=[Outcome("ttft.p99<1ms", "4 streams", 0.5, False)],
+    )  # fmt: skip
+    write_page(result, tmp_path / "report.html")
+    text = (tmp_path / "report.html").read_text()
+    balance = Balance()
+    balance.feed(text)
+    assert balance.open == [] and "svg" in balance.seen and not {"script", "link", "img", "iframe"} & balance.seen
+    assert not re.search(r"(?:src|href|url\()", text), "no address that a browser would ask"
+    for said in (
+        "ttft",
+        "prepare.image.decode",
+        "busy &lt;b&gt;",
+        "&lt;m&gt;",
+        "4 streams: ttft.p99&lt;1ms",
+        "leased",
+        "type 7",
+        "in flight",
+    ):
+        assert said in text, said
+
+
+def test_a_sweep_shows_its_curves_and_its_knee() -> None:
+    text = page(result_of([("1 req/s", 1.0, drawn(9)), ("2 req/s", 2.0, drawn(9))]))
+    assert "Sweep" in text and "Highest load that was carried: 2 req/s" in text
+    assert "Sweep" not in page(result_of([("1 req/s", 1.0, drawn(9))]))
+
+
+def test_a_run_without_an_answer_has_a_page_too() -> None:
+    text = page(result_of([("x", 1.0, [Record(index=0, error="timeout")])]))
+    assert "no request was answered" in text
+    assert "no request was answered" in page(result_of([]))

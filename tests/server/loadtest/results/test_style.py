@@ -1,0 +1,16 @@
+"""The style sheet: whole rules, no address, and a colour for each series in both modes."""
+
+import re
+
+from server.loadtest.results.style import STYLE
+
+
+def test_every_brace_is_closed_and_nothing_is_fetched() -> None:
+    assert STYLE.count("{") == STYLE.count("}") and "url(" not in STYLE and "@import" not in STYLE
+
+
+def test_every_variable_that_is_used_is_set_in_both_modes() -> None:
+    used = set(re.findall(r"var\((--\w+)\)", STYLE))
+    light, dark = STYLE.split("prefers-color-scheme:dark")
+    for mode in (light, dark):
+        assert used <= set(re.findall(r"(--\w+):", mode))

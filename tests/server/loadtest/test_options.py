@@ -1,0 +1,65 @@
+"""Flags: defaults, what excludes what, and that no key gets into a report."""
+
+from pathlib import Path
+
+import pytest
+
+from server.loadtest.options import read_options
+
+Captured = pytest.CaptureFixture[str]
+
+
+def test_without_a_flag_it_is_a_hundred_requests_on_four_streams() -> None:
+    options = read_options([])
+    assert (options.streams, options.count, options.rates, options.seconds) == ((4,), 100, (), None)
+    assert options.url == "http://127.0.0.1:8000" and options.api == "openai" and options.metrics == "/metrics"
+
+
+def test_a_rate_is_an_open_loop_and_several_are_a_sweep() -> None:
+    assert read_options(["--rate", "1,2.5"]).rates == (1.0, 2.5) and read_options(["--rate", "1"]).streams == ()
+    assert read_options(["--concurrency", "1,8", "--seconds", "1m"]).streams == (1, 8)
+    assert read_options(["--seconds", "1m"]).count is None
+
+
+def test_flags_reach_their_places(tmp_path: Path) -> None:
+    key = tmp_path / "key"
+    key.write_text("secret\n")
+    options = read_options(
+        ["--api-key-file", str(key), "--slo", "ttft=1s", "--require", "errors<=1%", "--require", "goodput>=2",
+         "--mix", "image:1,text:3", "--repeat", "30%", "--temperature", "-1", "--metrics", "none", "--no-stream"]
+    )  # fmt: skip
+    assert options.key == "secret" and options.objectives == {"ttft": 1.0} and len(options.requirements) == 2
+    assert options.mix.kinds.values == ("image", "text") and options.mix.repeated == 0.3
+    assert options.temperature is None and options.metrics is None and not options.stream
+
+
+def test_no_key_stands_in_what_is_written() -> None:
+    options = read_options(["--api-key", "secret", "--json", "x.json"])
+    assert options.key == "secret" and "secret" not in str(options.given) and options.given["json"] == "x.json"
+
+
+@pytest.mark.parametrize(
+    ("args", "said"),
+    [
+        (["--rate", "1", "--concurrency", "2"], "only one of them"),
+        (["--trace", "x", "--rate", "2"], "only one of them"),
+        (["--api-key", "a", "--api-key-file", "b"], "only one of them"),
+        (["--rate", "0"], "no number above 0"),
+        (["--mix", "smell"], "none of text, image"),
+        (["--require", "ttft<=5"], "latencies are ttft"),
+        (["--prot", "1"], "unrecognized arguments: --prot"),
+    ],
+)
+def test_wrong_usage_is_told(args: list[str], said: str, capsys: Captured) -> None:
+    with pytest.raises(SystemExit) as end:
+        read_options(args)
+    assert end.value.code == 2 and said in capsys.readouterr().err
+
+
+def test_help_names_every_group(capsys: Captured) -> None:
+    with pytest.raises(SystemExit) as end:
+        read_options(["--help"])
+    text = capsys.readouterr().out
+    assert end.value.code == 0 and all(
+        word in text for word in ("target:", "load:", "judgement:", "output:", "Exit code")
+    )

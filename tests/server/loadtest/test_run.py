@@ -1,0 +1,124 @@
+"""Whole runs against an endpoint with fixed delays: what is measured, what is noticed, and how a run ends early."""
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from server.loadtest.driving.target import TargetError
+from server.loadtest.options import read_options
+from server.loadtest.results.result import Result
+from server.loadtest.run import run_load
+from server.loadtest.steps import plans_of
+from tests.server.loadtest.examples import IDLE
+from tests.server.loadtest.fixed_delays import Delays, running
+
+FAST: dict[str, Any] = {"first": 0.002, "between": 0.001}
+
+
+def run(delays: Delays, *flags: str, interrupt_after: int | None = None) -> Result:
+    """interrupt_after: so many requests have come."""
+
+    async def go() -> Result:
+        async with running(delays) as endpoint:
+            options = read_options(["--quiet", "--url", endpoint.url, "--settle", "100ms", *flags])
+            interrupt = asyncio.Event()
+
+            async def interrupting() -> None:
+                while interrupt_after is None or len(delays.seen) < interrupt_after:
+                    await asyncio.sleep(0.01)
+                interrupt.set()
+
+            watching = asyncio.create_task(interrupting())
+            try:
+                return await run_load(options, plans_of(options), interrupt)
+            finally:
+                watching.cancel()
+
+    return asyncio.run(go())
+
+
+def test_a_closed_loop_sends_all_and_measures_all() -> None:
+    delays = Delays(first=0.01, between=0.002)
+    result = run(delays, "--requests", "12", "--concurrency", "3", "--max-tokens", "4", "--warmup", "2")
+    (step,) = result.steps
+    assert (step.summary.requests, step.summary.answered, step.summary.output_tokens) == (12, 12, 48)
+    assert len(delays.seen) == 14, "two more before the clock starts"
+    assert step.summary.latencies["ttft"].min >= 0.01
+    assert step.summary.latencies["tpot"].percentiles["p50"] >= 0.0015
+    assert delays.connections <= 6, "connections are kept"
+    assert result.model == "fixed" and delays.seen[0]["model"] == "fixed"
+    assert result.failures == [] and result.leak == "unknown"
+
+
+def test_an_open_loop_keeps_its_times() -> None:
+    result = run(Delays(**FAST), "--rate", "100", "--arrivals", "constant", "--requests", "20", "--ramp", "100ms")
+    records = result.steps[0].records
+    assert [record.index for record in records] == list(range(20))
+    assert all(record.wait >= 0 for record in records)
+    assert sum(not record.measured for record in records) == 5, "half of the ramp's rate for its time"
+    assert result.steps[0].summary.requests == 15
+
+
+def test_a_sweep_has_a_step_for_each_load() -> None:
+    result = run(Delays(**FAST), "--concurrency", "1,2", "--requests", "4", "--slo", "ttft=10s")
+    assert [(step.label, step.summary.requests) for step in result.steps] == [("1 streams", 4), ("2 streams", 4)]
+    assert {record.step for record in result.steps[1].records} == {1}
+    assert result.knee is not None and result.knee.label == "2 streams"
+
+
+@pytest.mark.parametrize(
+    ("leak", "name"),
+    [('shm_bytes{state="leased"}', "leased shared memory, bytes"), ("process_open_fds", "open descriptors")],
+)
+def test_a_planted_leak_turns_the_verdict(leak: str, name: str) -> None:
+    flags = ("--requests", "6", "--warmup", "0")
+    assert run(Delays(**FAST, metrics=dict(IDLE)), *flags).leak == "clean"
+    result = run(Delays(**FAST, metrics=dict(IDLE), leak=leak), *flags)
+    assert result.leak == "leaked"
+    assert result.failures == [f"leak: {name}: 6000 more than before"]
+
+
+def test_requirements_that_are_missed_fail() -> None:
+    flags = ("--requests", "6", "--require", "ttft.p50<=1ms", "--require", "errors<=1%")
+    result = run(Delays(**{**FAST, "first": 0.01}), *flags)
+    assert result.failures == ["missed in 4 streams: ttft.p50<=1ms"]
+    assert [one.met for one in result.outcomes] == [False, True]
+
+
+def test_cancellations_are_neither_errors_nor_answers() -> None:
+    flags = ("--requests", "8", "--cancel", "100%", "--cancel-within", "20ms", "--warmup", "0")
+    result = run(Delays(first=30), *flags)
+    summary = result.steps[0].summary
+    assert (summary.cancelled, summary.failed, summary.answered) == (8, 0, 0)
+
+
+def test_errors_are_counted_by_their_names() -> None:
+    result = run(Delays(status=429), "--requests", "5", "--warmup", "0")
+    assert result.steps[0].summary.errors == {"429 queue_full": 5}
+    assert result.failures == ["no request was answered"]
+
+
+def test_a_target_that_answers_nothing_before_the_start_is_not_loaded() -> None:
+    with pytest.raises(TargetError, match="not one of 4 requests before the start was answered: 500"):
+        run(Delays(status=500), "--requests", "5")
+
+
+def test_an_interrupted_run_keeps_what_it_has() -> None:
+    result = run(Delays(**FAST), "--rate", "20", "--seconds", "1h", "--requests", "200", interrupt_after=10)
+    (step,) = result.steps
+    assert result.interrupted and 0 < step.summary.requests < 200
+    assert any("interrupted" in note for note in result.notes)
+
+
+def test_wrong_answers_are_found() -> None:
+    flags = ("--requests", "3", "--mix", "demo", "--max-tokens", "1", "--warmup", "0")
+    result = run(Delays(**FAST, text="nonsense"), *flags)
+    assert result.steps[0].summary.wrong == 3 and result.failures == ["3 wrong answers"]
+
+
+def test_what_a_reader_should_know_is_noted() -> None:
+    flags = ("--requests", "6", "--mix", "image", "--image-sizes", "16x16", "--distinct", "2", "--no-usage")
+    notes = run(Delays(**FAST, usage=False), *flags).notes
+    assert any("67% of the media had been sent before" in note for note in notes)
+    assert any("no usage" in note for note in notes)

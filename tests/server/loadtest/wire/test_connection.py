@@ -1,0 +1,192 @@
+"""Connections: kept, replaced when they went stale, and told apart from broken ones; answers of every framing."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+
+import pytest
+
+from server.loadtest.wire.connection import Address, Connection, ConnectionFailed, Pool, address_of, request_bytes
+
+Handler = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
+
+
+class Kept:
+    """An answer as it came."""
+
+    def __init__(self) -> None:
+        self.status = 0
+        self.headers: dict[str, str] = {}
+        self.data = b""
+        self.times: list[float] = []
+
+    def head(self, status: int, headers: dict[str, str], at: float) -> None:
+        self.status, self.headers = status, headers
+
+    def body(self, data: bytes, at: float) -> None:
+        self.data += data
+        self.times.append(at)
+
+
+async def asked(pool: Pool) -> Kept:
+    kept = Kept()
+    await pool.exchange(request_bytes(pool.address, "GET", "/x"), kept, lambda connection: None)
+    return kept
+
+
+def play(handler: Handler, scene: Callable[[Pool], Awaitable[None]]) -> None:
+    """A server that does what the handler says with each connection, and a pool that asks it."""
+
+    async def run() -> None:
+        async def closing(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            try:
+                await handler(reader, writer)
+            except (asyncio.IncompleteReadError, ConnectionError):
+                pass
+            finally:
+                writer.close()
+
+        server = await asyncio.start_server(closing, "127.0.0.1", 0)
+        pool = Pool(Address("127.0.0.1", server.sockets[0].getsockname()[1], False, ""))
+        try:
+            await asyncio.wait_for(scene(pool), 20)
+        finally:
+            pool.close()
+            server.close()
+
+    asyncio.run(run())
+
+
+def says(answer: bytes, *, times: int = 1000) -> Handler:
+    """The same answer to so many requests of a connection, which then ends."""
+
+    async def handler(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        for _ in range(times):
+            await reader.readuntil(b"\r\n\r\n")
+            writer.write(answer)
+            await writer.drain()
+
+    return handler
+
+
+LENGTH = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\nX-Request-Id: 7\r\n\r\nhi"
+FRAMINGS = {
+    "length": LENGTH,
+    "chunks": b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n1\r\nh\r\n1\r\ni\r\n0\r\n\r\n",
+    "hints first": b"HTTP/1.1 103 Early Hints\r\nLink: </x>\r\n\r\n" + LENGTH,
+}
+
+
+@pytest.mark.parametrize("framing", FRAMINGS)
+def test_a_connection_is_used_again(framing: str) -> None:
+    async def scene(pool: Pool) -> None:
+        for _ in range(3):
+            kept = await asked(pool)
+            assert (kept.status, kept.data) == (200, b"hi")
+        assert pool.opened == 1
+
+    play(says(FRAMINGS[framing]), scene)
+
+
+@pytest.mark.parametrize(
+    "answer", [b"HTTP/1.1 200 OK\r\n\r\nhi", b"HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: 2\r\n\r\nhi"]
+)
+def test_an_answer_may_end_with_its_connection(answer: bytes) -> None:
+    async def scene(pool: Pool) -> None:
+        for _ in range(2):
+            assert (await asked(pool)).data == b"hi"
+        assert pool.opened == 2
+
+    play(says(answer, times=1), scene)
+
+
+def test_requests_at_the_same_time_have_connections_of_their_own() -> None:
+    async def scene(pool: Pool) -> None:
+        assert [kept.data for kept in await asyncio.gather(*(asked(pool) for _ in range(4)))] == [b"hi"] * 4
+        assert pool.opened == 4
+
+    play(says(LENGTH), scene)
+
+
+def test_a_kept_connection_that_the_server_closed_is_replaced() -> None:
+    async def handler(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(LENGTH)
+        await reader.readuntil(b"\r\n\r\n")  # the second request of a connection gets no byte
+
+    async def scene(pool: Pool) -> None:
+        assert (await asked(pool)).data == b"hi"
+        assert (await asked(pool)).data == b"hi"
+        assert pool.opened == 2
+
+    play(handler, scene)
+
+
+@pytest.mark.parametrize(
+    ("answer", "said"),
+    [
+        (b"", "connection closed"),
+        (b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nhi", "connection closed"),
+        (b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n9\r\nhi", "connection closed"),
+        (b"SSH-2.0-OpenSSH\r\n", "."),
+    ],
+)
+def test_a_broken_answer_is_told_and_not_tried_again(answer: bytes, said: str) -> None:
+    async def scene(pool: Pool) -> None:
+        with pytest.raises(ConnectionFailed, match=said):
+            await asked(pool)
+        assert pool.opened == 1
+
+    play(says(answer, times=1), scene)
+
+
+def test_nobody_there_is_told() -> None:
+    async def scene(pool: Pool) -> None:
+        nobody = Pool(Address("127.0.0.1", 1, False, ""))
+        with pytest.raises(ConnectionFailed, match="cannot connect: ConnectionRefusedError"):
+            await asked(nobody)
+
+    play(says(LENGTH), scene)
+
+
+def test_what_we_left_ourselves_is_not_asked_again() -> None:
+    async def handler(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(LENGTH)
+        await reader.read()
+
+    async def scene(pool: Pool) -> None:
+        await asked(pool)
+        holding: list[Connection] = []
+
+        async def second() -> None:
+            await pool.exchange(request_bytes(pool.address, "GET", "/x"), Kept(), holding.append)
+
+        asking = asyncio.create_task(second())
+        while not holding:
+            await asyncio.sleep(0)
+        await asyncio.sleep(0.01)
+        holding[0].abort()
+        with pytest.raises(ConnectionFailed):
+            await asking
+        assert len(holding) == 1 and pool.opened == 1
+
+    play(handler, scene)
+
+
+def test_addresses() -> None:
+    assert address_of("http://host:81/llm/") == Address("host", 81, False, "/llm")
+    assert address_of("https://host") == Address("host", 443, True, "")
+    assert address_of("http://[::1]:80").host_header == "[::1]"
+    for wrong in ("host:80", "ftp://host", "http://", "http://host:word"):
+        with pytest.raises(ValueError, match="."):
+            address_of(wrong)
+
+
+def test_a_request_names_its_host_prefix_and_length() -> None:
+    said = request_bytes(Address("host", 81, False, "/llm"), "POST", "/chat", b"{}", {"Authorization": "Bearer k"})
+    head, _, body = said.partition(b"\r\n\r\n")
+    assert body == b"{}"
+    assert head.decode().split("\r\n") == [
+        "POST /llm/chat HTTP/1.1", "Host: host:81", "Authorization: Bearer k", "Content-Type: application/json",
+        "Content-Length: 2",
+    ]  # fmt: skip
