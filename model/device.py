@@ -104,7 +104,7 @@ def out_of_memory(device: torch.device, what: str, remedy: str) -> Iterator[None
         yield
     except torch.OutOfMemoryError as error:
         raise DeviceError(
-            f"{device} has no memory for {what} ({_first_line(error)}): lower {remedy}, or end what else runs there"
+            f"{device} has no memory for {what} ({first_line(error)}): lower {remedy}, or end what else runs there"
         ) from None
 
 
@@ -143,7 +143,7 @@ def _npu() -> torch.device:
                 "--device npu: torch_npu is not installed; it comes with Ascend's image or wheel"
             ) from None
         raise DeviceError(
-            f"--device npu: torch_npu cannot be loaded ({_first_line(error)}): source set_env.sh of CANN before the "
+            f"--device npu: torch_npu cannot be loaded ({first_line(error)}): source set_env.sh of CANN before the "
             "start, and keep to the versions of constraints/ascend.txt"
         ) from None
     npu = torch.get_device_module("npu")
@@ -161,13 +161,13 @@ def _npu() -> torch.device:
         npu.set_compile_mode(jit_compile=False)
     except RuntimeError as error:
         raise DeviceError(
-            f"--device npu: the NPU cannot be opened ({_first_line(error)}): `npu-smi info` says whether it is well "
+            f"--device npu: the NPU cannot be opened ({first_line(error)}): `npu-smi info` says whether it is well "
             "and who has it"
         ) from None
     return torch.device("npu", 0)
 
 
-def _first_line(error: Exception) -> str:
+def first_line(error: Exception) -> str:
     """What an error of a device says, without the trace below it."""
     return next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)
 

@@ -1,4 +1,4 @@
-"""`pixelferry`, or `python -m server`: the subcommands. A server, what it can serve, a load test, a doctor."""
+"""`pixelferry`, or `python -m server`: the subcommands. A server, what it can serve, tests of a machine and of load."""
 
 import signal
 import sys
@@ -19,12 +19,14 @@ from server.hub.fetch import with_checkpoint
 from server.logs.setup import complain, set_up
 from server.requests.model_card import read_model_card
 from server.run import serve
+from server.selftest.command import selftest
 from shm import OwnerError, default_root, private_root
 
 USAGE = """usage: pixelferry COMMAND
 
   serve     serve one checkpoint over HTTP (serve --help lists its settings)
   models    list the architectures that can be served, by config.json's first entry of "architectures"
+  selftest  try a device without a model: right or wrong, how fast, a file to send back (selftest --help)
   loadtest  send requests to a server and measure its answers (loadtest --help lists its flags)
   doctor    say what this machine lacks for `serve` with the same settings (doctor --help)
 
@@ -38,6 +40,8 @@ def main(argv: list[str] | None = None) -> int:
     command, rest = (args[0], args[1:]) if args else ("", [])
     if command == "serve":
         return run_server(rest)
+    if command == "selftest":
+        return selftest(rest)
     if command == "loadtest":
         from server.loadtest.command import loadtest  # it draws pictures; the process that serves must not
 

@@ -20,10 +20,14 @@ from model.ops.torch_ops import TorchOps
 class NpuOps(TorchOps):
     """What TorchOps leaves as it is: linear, layer_norm, copy_blocks."""
 
-    def __init__(self, device: torch.device, dtype: torch.dtype) -> None:
-        """Raises RuleError for a dtype that the operators do not take."""
+    def __init__(self, device: torch.device, dtype: torch.dtype, *, bounds_tables: bool = True) -> None:
+        """Raises RuleError for a dtype that the operators do not take.
+
+        bounds_tables: False leaves out the documented rule of `max_table_blocks`, to see what a device makes of it.
+        """
         rules.check_dtype(dtype)
         super().__init__(device, dtype)
+        self._bounds_tables = bounds_tables
         self.prepacks = False
         side = rules.CAUSAL_MASK
         self._causal = torch.ones((side, side), dtype=torch.int8).triu_(1).to(device)  # 1: not seen
@@ -69,7 +73,7 @@ class NpuOps(TorchOps):
             return rules.padded_head_dim(head_dim)
 
     def max_table_blocks(self, n_blocks: int) -> int | None:
-        return n_blocks
+        return n_blocks if self._bounds_tables else None
 
     def kv_cache(self, blocks: int, block_size: int, kv_heads: int, head_dim: int) -> tuple[Tensor, Tensor]:
         padded = self.cache_head_dim(head_dim)
@@ -93,6 +97,7 @@ class NpuOps(TorchOps):
             block_size=block_size,
             mask=self._causal,
             sparse_mode=3,  # causal, aligned to the right
+            bounds_tables=self._bounds_tables,
         )
 
     def graph_attention(self, block_tables: Tensor, block_size: int) -> GraphAttention:
@@ -132,10 +137,11 @@ class _PagedAttention:
         block_size: int,
         mask: Tensor,
         sparse_mode: int,
+        bounds_tables: bool,
     ) -> None:
         rules.check_lengths(query_ends, key_lengths)
         rules.check_paged(query_ends, key_lengths, table, block_size, mask, sparse_mode)
-        self._blocks = sum(-(-n // block_size) for n in key_lengths)
+        self._blocks = sum(-(-n // block_size) for n in key_lengths) if bounds_tables else 0
         self._query_end, self._block_size = query_ends[-1], block_size
         self._arguments = {
             "actual_seq_lengths": query_ends,

@@ -1,0 +1,145 @@
+"""Decode graphs: what a replay gives against the same step launched, what both take, and a replay nobody updates."""
+
+import time
+from collections.abc import Sequence
+from functools import partial
+from pathlib import Path
+
+import torch
+
+from configs.checkpoint import Checkpoint
+from model.device import first_line
+from model.engine.kv_cache import cache_size
+from model.engine.runner import captured, reserved_for_graphs
+from model.forward_batch import ForwardBatch, KVCache
+from model.net.multimodal import MultimodalLM
+from model.ops.base import Ops
+from model.registry import family_of
+from model.selftest.attention_cases import BLOCK
+from model.selftest.host import MAX_MODEL_LEN, MAX_SEQS, engine_config
+from model.selftest.operators import TOLERANCES, difference, microseconds
+from model.selftest.rows import Row
+from model.selftest.teller import Teller
+from model.staging.graphs import DecodeGraphs, graph_module, ladder
+from model.staging.layout import Padding
+from model.staging.packing import Packer
+from model.staging.streams import open_streams
+from model.weights import Weights
+
+SECTION = "graphs"
+STALE = "stale"
+_LENGTHS = (1, 2, 37, 127, 128, 129, 500, MAX_MODEL_LEN)  # of sequences in the cache, in turn
+_STALE_SECONDS = 60.0
+_NOT_HERE = "not here: graphs are captured on NPUs alone"
+
+
+@torch.inference_mode()
+def check_graphs(tell: Teller, name: str, path: Path, ops: Ops, turns: int, repeats: int) -> None:
+    """A row for each captured size of the model at `path`. turns: steps that are compared, of other lengths each."""
+    if graph_module(ops.device) is None:
+        tell.skip(name, _NOT_HERE)
+        return
+    tell.begin(f"{name}, capture")
+    started = time.perf_counter()
+    steps = _Steps(_built(path, ops))
+    taken = time.perf_counter() - started
+    dtype = str(ops.dtype).removeprefix("torch.")
+    told = Row(section=SECTION, name=name, case="capture", dtype=dtype, verdict="pass", figures={"s": taken},
+               note=f"sizes {', '.join(map(str, steps.sizes))}")  # fmt: skip
+    tell.send(told)
+    for rows in steps.sizes:
+        tell.attempt(name, partial(steps.compare, name, rows, turns, repeats), _sequences(rows), dtype)
+
+
+def check_stale(tell: Teller, ops: Ops) -> None:
+    """Whether a replay that nobody updates waits for ever: this process is then ended from outside."""
+    name = "replay without update"
+    module = graph_module(ops.device)
+    if module is None:
+        tell.skip(name, _NOT_HERE)
+        return
+    tell.begin(name, _STALE_SECONDS, may_hang=True)
+    table = torch.zeros(1, 2, dtype=torch.int32, device=ops.device)
+    caches = ops.kv_cache(2, BLOCK, 1, 128)
+    query = torch.ones(1, 2, 128, dtype=ops.dtype, device=ops.device)
+    attend, graph = ops.graph_attention(table, BLOCK), module.NPUGraph()
+    with torch.inference_mode():
+        attend(query, *caches)
+        with module.graph(graph, auto_dispatch_capture=True):
+            attend(query, *caches)
+    try:
+        graph.replay()
+        module.synchronize(ops.device)
+        note = "ends: it runs with the lengths of its capture"
+    except RuntimeError as error:
+        note = f"an error: {first_line(error)}"
+    tell.send(Row(section=STALE, name=name, verdict="told", note=note))
+
+
+def _built(path: Path, ops: Ops) -> MultimodalLM:
+    checkpoint = Checkpoint(path)
+    family = family_of(checkpoint)
+    return family.build(checkpoint, Weights(checkpoint, family.renames, ops.dtype, ops.device, family.skips), ops)
+
+
+def _sequences(n: int) -> str:
+    return "1 sequence" if n == 1 else f"{n} sequences"
+
+
+class _Steps:
+    """Decode steps over a cache full of noise, each of which can be launched and replayed."""
+
+    def __init__(self, model: MultimodalLM) -> None:
+        """Captures all sizes."""
+        config = engine_config("npu", "auto")
+        reserved = reserved_for_graphs(config, model.device)
+        size = cache_size(model.kv, model.dtype.itemsize, config, MAX_MODEL_LEN, reserved=reserved)
+        self.sizes: Sequence[int] = ladder(MAX_SEQS)
+        self._model, self._width = model, MAX_MODEL_LEN // BLOCK
+        self._kv: KVCache = model.kv_cache(size.n_blocks, BLOCK)
+        for cache in (half for layer in self._kv for half in layer):
+            cache.normal_()
+        most = sum(field.nbytes for field in self._padding(MAX_SEQS).fields())
+        self._packer = Packer(open_streams(model.device), most)
+        graphs = captured(model, self._kv, size, config, self._packer)
+        assert graphs is not None
+        self._graphs: DecodeGraphs = graphs
+
+    def compare(self, name: str, rows: int, turns: int, repeats: int) -> Row:
+        error, note = 0.0, "bit for bit"
+        for turn in range(turns):
+            batch = self._batch(rows, [_LENGTHS[(3 * turn + i) % len(_LENGTHS)] for i in range(rows)])
+            wanted = self._model.states(batch, self._kv).cpu()
+            found = self._graphs.replay(batch).cpu()
+            apart, wrong = difference([found], [wanted], self._model.dtype)
+            if wrong:
+                raise ValueError(wrong)
+            error = max(error, apart or 0.0)
+            note = note if torch.equal(found, wanted) else "not the same bits"
+        tolerance = TOLERANCES[self._model.dtype]
+        launched = microseconds(lambda: self._model.states(batch, self._kv), self._model.device, repeats)
+        replayed = microseconds(lambda: self._graphs.replay(batch), self._model.device, repeats)
+        update = self._graphs.update_seconds * 1e6
+        return Row(
+            section=SECTION, name=name, case=_sequences(rows), dtype=str(self._model.dtype).removeprefix("torch."),
+            verdict="pass" if error <= tolerance else "fail", error=error, tolerance=tolerance, note=note,
+            microseconds=replayed,
+            figures={"us launched": launched, "us of update": update, "a layer": update / self._model.kv.layers},
+        )  # fmt: skip
+
+    def _padding(self, rows: int) -> Padding:
+        return Padding(rows=rows, width=self._width, block=0, block_size=BLOCK)
+
+    def _batch(self, rows: int, lengths: Sequence[int]) -> ForwardBatch:
+        """One new token for each of `rows` sequences, which have their own blocks."""
+        packing = self._packer.open(self._padding(rows).fields())
+        host = packing.host
+        for i, length in enumerate(lengths):
+            host["ids"][i], host["positions"][:, i] = 7 + i, length - 1
+            host["block_tables"][i] = range(i * self._width, (i + 1) * self._width)
+            host["slots"][i] = i * MAX_MODEL_LEN + length - 1
+            host["sample_rows"][i] = i
+        return ForwardBatch(
+            **packing.send(), media_rows=torch.empty(0, dtype=torch.int64, device=self._model.device),
+            media_embeds=None, q_lens=(1,) * rows, kv_lens=tuple(lengths), prompt_lens=(1,) * rows,
+        )  # fmt: skip

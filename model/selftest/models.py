@@ -1,0 +1,138 @@
+"""Two models end to end over the engine: what they say against float32 on the CPU, and how fast they say it.
+
+No HTTP and no worker is part of it: a request begins when it is prepared, and all of a round are given at once.
+"""
+
+import statistics
+import tempfile
+import time
+from collections.abc import Sequence
+from functools import partial
+from pathlib import Path
+
+from configs.serve import Device, Dtype
+from configs.settings import EMBEDDED_MODEL
+from model.engine.engine import Engine
+from model.engine.messages import Generate, SamplingParams, Token
+from model.selftest.checkpoint import write_random
+from model.selftest.host import Host, host_at, load_engine, random_picture, red_circle
+from model.selftest.rows import Row
+from model.selftest.teller import Teller
+from tokenization.pads import text_only
+
+SECTION = "models"
+AT_ONCE = (1, 4, 16)
+# Of a token's log-probability: in bfloat16 twice what the worse of both models shows on a CPU.
+TOLERANCES: dict[Dtype, float] = {"float32": 1e-3, "float16": 0.05, "bfloat16": 0.4}
+_GREEDY = SamplingParams(max_tokens=1, temperature=0.0, seed=0, logprobs=True)
+_QUESTION, _ANSWER = "What is in this picture?", "red circle"
+_SCORED = 48  # tokens of the answers that are compared
+_PROMPT, _DECODED = "a prompt with a picture", f"{_SCORED} decoded tokens"
+
+
+Side = tuple[Engine, Host]
+
+
+def check_models(tell: Teller, device: Device, dtypes: Sequence[Dtype], tokens: int) -> None:
+    """tokens: of an answer whose rate is measured."""
+    with tempfile.TemporaryDirectory() as folder:
+        random = Path(folder) / "random"
+        random.mkdir()
+        for name, path in (("demo model", EMBEDDED_MODEL), ("random, heads of 128", write_random(random))):
+            _check(tell, name, path, Path(folder), device, dtypes, tokens)
+
+
+def _check(
+    tell: Teller, name: str, path: Path, root: Path, device: Device, dtypes: Sequence[Dtype], tokens: int
+) -> None:
+    with host_at(path, root / "reference") as host:
+        tell.begin(f"{name}, load, the reference")
+        reference = load_engine(path, root / "reference", "cpu", "float32"), host
+        for dtype in dtypes:
+            with host_at(path, root / dtype) as own:
+                tell.begin(f"{name}, load, {dtype}")
+                mine = load_engine(path, root / dtype, device, dtype), own
+                if path == EMBEDDED_MODEL:
+                    tell.attempt(name, partial(_answer, name, mine, dtype), _QUESTION, dtype)
+                tell.attempt(name, partial(_prompts, name, mine, reference, dtype), _PROMPT, dtype)
+                tell.attempt(name, partial(_answers, name, mine, reference, dtype), _DECODED, dtype)
+                for n in AT_ONCE:
+                    tell.attempt(name, partial(_rate, name, mine, n, tokens, dtype), f"{n} at once", dtype)
+
+
+def _answer(name: str, mine: Side, dtype: Dtype) -> Row:
+    """What the demo model was trained to say."""
+    engine, host = mine
+    sampling = SamplingParams(max_tokens=16, temperature=0.0, seed=0, stop_token_ids=host.stop_ids)
+    host.run(engine, [host.prepare(f"answer-{dtype}", _QUESTION, red_circle(), sampling)])
+    said = host.text(f"answer-{dtype}")
+    return Row(
+        section=SECTION, name=name, case=_QUESTION, dtype=dtype, verdict="pass" if said == _ANSWER else "fail",
+        note=f"{said!r}" if said == _ANSWER else f"{said!r} instead of {_ANSWER!r}",
+    )  # fmt: skip
+
+
+def _prompts(name: str, mine: Side, reference: Side, dtype: Dtype) -> Row:
+    """The log-probabilities of a prompt's own tokens: encoder, prefill and head, without a drawn token."""
+    found, wanted = (_scored(side, f"prompt-{dtype}") for side in (mine, reference))
+    return _compared(name, _PROMPT, dtype, found, wanted)
+
+
+def _scored(side: Side, request: str) -> list[Token]:
+    engine, host = side
+    prepared = host.prepare(request, _QUESTION, random_picture(224, 1), _GREEDY).prepared
+    host.run(engine, [Generate(prepared=prepared, sampling=_GREEDY, scores_prompt=True)])
+    return host.scores[request]
+
+
+def _answers(name: str, mine: Side, reference: Side, dtype: Dtype) -> Row:
+    """Tokens as the device decodes them, one by one; the reference reads them as a prompt."""
+    engine, host = mine
+    request = f"decoded-{dtype}"
+    sampling = SamplingParams(max_tokens=_SCORED, temperature=0.0, seed=0, logprobs=True)
+    generate = host.prepare(request, "Tell me of ships that carry pixels over a river.", None, sampling)
+    host.run(engine, [generate])
+    drawn = host.tokens[request]
+    ids = [*generate.prepared.input_ids.tolist(), *(token.id for token in drawn)]
+    reference_engine, reference_host = reference
+    whole = Generate(prepared=text_only(request, ids), sampling=_GREEDY, scores_prompt=True)
+    reference_host.run(reference_engine, [whole])
+    return _compared(name, _DECODED, dtype, drawn, reference_host.scores[request][-len(drawn) :])
+
+
+def _compared(name: str, case: str, dtype: Dtype, found: Sequence[Token], wanted: Sequence[Token]) -> Row:
+    pairs = [
+        (mine.logprob, theirs.logprob)
+        for mine, theirs in zip(found, wanted, strict=True)
+        if mine.logprob is not None and theirs.logprob is not None
+    ]
+    error = max(abs(mine - theirs) for mine, theirs in pairs)
+    tolerance = TOLERANCES[dtype]
+    same = [mine.id for mine in found] == [theirs.id for theirs in wanted]
+    return Row(
+        section=SECTION, name=name, case=case, dtype=dtype, error=error, tolerance=tolerance,
+        verdict="pass" if same and error <= tolerance else "fail",
+        note=f"log-probabilities of {len(pairs)} tokens" if same else "other tokens than were sent",
+    )  # fmt: skip
+
+
+def _rate(name: str, mine: Side, n: int, tokens: int, dtype: Dtype) -> Row:
+    """Requests with a picture each, answers of equal length."""
+    engine, host = mine
+    sampling = SamplingParams(max_tokens=tokens, temperature=0.0, seed=0)
+    names = [f"rate-{dtype}-{n}-{i}" for i in range(n)]
+    generates = [host.prepare(one, _QUESTION, random_picture(224, i), sampling) for i, one in enumerate(names)]
+    started = time.perf_counter()
+    steps = host.run(engine, generates)
+    seconds = time.perf_counter() - started
+    firsts = [(host.first[one] - started) * 1e3 for one in names]
+    decodes = [taken for taken, decoded in steps if decoded]
+    counts = {len(host.tokens[one]) for one in names}
+    return Row(
+        section=SECTION, name=name, case=f"{n} at once", dtype=dtype, verdict="pass" if counts == {tokens} else "fail",
+        microseconds=statistics.median(decodes) * 1e6 if decodes else None,
+        figures={
+            "tokens/s": n * tokens / seconds, "TTFT ms": statistics.median(firsts), "TTFT ms, last": max(firsts),
+        },
+        note=f"a picture each, {tokens} tokens each",
+    )  # fmt: skip

@@ -1,0 +1,77 @@
+"""`pixelferry selftest`: whether this device computes what the models ask for, and how fast; a file to send back.
+
+It needs no model. Each section runs in a process of its own, so that a crash or a hang costs the rest of one section.
+"""
+
+import argparse
+import sys
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import get_args
+
+from configs.serve import Device
+from configs.settings import child_env
+from model.selftest.rows import Opened, Row, Said
+from server.selftest.children import run_section
+from server.selftest.report import as_end, as_head, as_json, as_line, as_matrix, report, unnamed
+
+SECTIONS = ("operators", "points", "copies", "graphs", "models", "stale")
+GOOD, FAILED, USAGE = 0, 1, 2
+# The child loads a device's plugin by itself and says what is missing; torch would end it with a trace.
+_ENVIRONMENT = {"TORCH_DEVICE_BACKEND_AUTOLOAD": "0"}
+
+_WHAT = "Whether this device computes what the models ask for, and how fast. It needs no model."
+
+Start = Callable[[str], Sequence[str]]
+"""The command of a section."""
+
+
+def selftest(argv: Sequence[str]) -> int:
+    """Print a row for each thing tried; the exit code: 1 where one failed."""
+    args = _parser().parse_args(argv)
+
+    def start(section: str) -> list[str]:
+        return [sys.executable, "-m", "model.selftest", section, args.device, "quick" if args.quick else "full"]
+
+    if args.json is not None and not args.json.absolute().parent.is_dir():
+        print(f"pixelferry selftest: --json {args.json}: there is no such directory", file=sys.stderr)
+        return USAGE
+    return run(args, start)
+
+
+def run(args: argparse.Namespace, start: Start) -> int:
+    begun = time.monotonic()
+    rows: list[Row] = []
+    opened: list[Opened] = []
+
+    def hear(said: Said) -> None:
+        if isinstance(said, Opened):
+            if not opened:
+                print(as_head(said), flush=True)
+            opened.append(said)
+        elif isinstance(said, Row):
+            rows.append(unnamed(said))
+            print(as_line(rows[-1]), flush=True)
+
+    for section in args.only or SECTIONS:
+        before = len(opened)
+        run_section(section, start(section), child_env(_ENVIRONMENT), hear)
+        if len(opened) == before:  # no device, and none for the sections to come
+            break
+    taken = time.monotonic() - begun
+    found = report(opened[0] if opened else None, rows, args.quick, taken, args.device)
+    print(f"\n{as_matrix(rows)}\n\n{as_end(found)}")
+    if args.json is not None:
+        args.json.write_bytes(as_json(found))
+        print(f"written to {args.json}: docs/npu.md says where to send it")
+    return GOOD if found.verdict == "pass" else FAILED
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="pixelferry selftest", allow_abbrev=False, description=_WHAT)
+    parser.add_argument("--device", choices=get_args(Device), default="auto")
+    parser.add_argument("--quick", action="store_true", help="the same rows, short answers, and times of one call each")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write all rows and versions, without a host's name")
+    parser.add_argument("--only", nargs="+", choices=SECTIONS, metavar="SECTION", help=f"of {', '.join(SECTIONS)}")
+    return parser

@@ -1,0 +1,96 @@
+"""What the self-test prints, row by row, and the file that is sent back: without the name of this host or user."""
+
+import platform
+from collections import Counter
+from collections.abc import Sequence
+from datetime import datetime, timezone
+from pathlib import Path
+
+import msgspec
+
+from configs.version import version
+from model.selftest.rows import Opened, Row
+
+FORMAT = "pixelferry-selftest-1"
+_SIGNS = {"pass": "ok", "fail": "FAIL", "skip": "-", "told": "i"}
+
+
+class Report(msgspec.Struct, frozen=True, kw_only=True):
+    """The file."""
+
+    format: str = FORMAT
+    pixelferry: str
+    date: str
+    device: str
+    quick: bool
+    versions: dict[str, str]
+    verdict: str
+    counts: dict[str, int]
+    seconds: float
+    rows: tuple[Row, ...]
+
+
+def report(opened: Opened | None, rows: Sequence[Row], quick: bool, seconds: float, asked: str) -> Report:
+    counts: Counter[str] = Counter(row.verdict for row in rows)
+    return Report(
+        pixelferry=version(),
+        date=datetime.now(timezone.utc).strftime("%Y-%m-%d"),
+        device=opened.device if opened else asked,
+        quick=quick,
+        versions=opened.versions if opened else {},
+        verdict="fail" if counts["fail"] or not counts["pass"] else "pass",
+        counts=dict(counts),
+        seconds=round(seconds, 1),
+        rows=tuple(rows),
+    )
+
+
+def unnamed(row: Row) -> Row:
+    """Without what an error may say of the host or the user's directories."""
+    note = row.note
+    for private in (platform.node(), str(Path.home())):
+        if len(private) > 1:
+            note = note.replace(private, "...")
+    return msgspec.structs.replace(row, note=note)
+
+
+def as_json(found: Report) -> bytes:
+    return msgspec.json.format(msgspec.json.encode(found), indent=1) + b"\n"
+
+
+def as_head(opened: Opened) -> str:
+    known = ", ".join(f"{name} {text}" for name, text in opened.versions.items())
+    return f"Pixelferry {version()} on {opened.device} ({known})"
+
+
+def as_line(row: Row) -> str:
+    error = "" if row.error is None else f"{row.error:.1e}"
+    allowed = "" if row.tolerance is None else f"/{row.tolerance:.0e}"
+    taken = "" if row.microseconds is None else f"{row.microseconds:,.0f} us"
+    figures = ", ".join(f"{value:,.4g} {name}" for name, value in row.figures.items())
+    words = "; ".join(part for part in (figures, row.note) if part)
+    text = f"  {_SIGNS[row.verdict]:<5}{row.name:<21} {row.case:<48} {row.dtype:<9}{error:>8}{allowed:<6}{taken:>13}"
+    return f"{text}  {words}".rstrip()
+
+
+def as_matrix(rows: Sequence[Row]) -> str:
+    """Passed of tried, for each thing and dtype."""
+    tried = [row for row in rows if row.verdict in ("pass", "fail")]
+    dtypes = [dtype for dtype in ("float32", "float16", "bfloat16", "") if any(row.dtype == dtype for row in tried)]
+    lines = [f"{'':<24}" + "".join(f"{dtype or 'any':>12}" for dtype in dtypes)]
+    for name in dict.fromkeys(row.name for row in tried):
+        cells = []
+        for dtype in dtypes:
+            mine = [row.verdict for row in tried if (row.name, row.dtype) == (name, dtype)]
+            cells.append(f"{mine.count('pass')}/{len(mine)}" if mine else "")
+        mark = "  FAIL" if any(row.name == name and row.verdict == "fail" for row in tried) else ""
+        lines.append(f"{name:<24}" + "".join(f"{cell:>12}" for cell in cells) + mark)
+    return "\n".join(lines)
+
+
+def as_end(found: Report) -> str:
+    failed = [" ".join(word for word in (row.name, row.case, row.dtype) if word) for row in found.rows
+              if row.verdict == "fail"]  # fmt: skip
+    counts = f"{found.counts.get('pass', 0)} passed, {len(failed)} failed, {found.counts.get('skip', 0)} not here"
+    ending = f"{counts}, in {found.seconds:.0f} s: {found.verdict}"
+    return "\n".join([*(f"failed: {one}" for one in failed), ending])

@@ -1,0 +1,59 @@
+"""`pixelferry selftest` as a user calls it: exit codes, the file, and the real child on this CPU."""
+
+import json
+import sys
+from pathlib import Path
+
+import pytest
+
+from server import __main__ as program
+from server.selftest import command
+
+Captured = pytest.CaptureFixture[str]
+ROW = '{"type": "Row", "section": "points", "name": "%s", "verdict": "%s"}'
+OPENED = '{"type": "Opened", "device": "cpu", "versions": {"torch": "2"}}'
+
+
+def test_a_real_section_passes_and_is_written(tmp_path: Path, capfd: Captured) -> None:
+    """Points are the shortest one that computes."""
+    file = tmp_path / "found.json"
+    words = ["selftest", "--device", "cpu", "--quick", "--json", str(file), "--only", "points"]
+    assert program.main(words) == 0
+    shown, written = capfd.readouterr().out, json.loads(file.read_bytes())
+    assert "ok   log_softmax" in shown and "0 failed" in shown
+    assert written["verdict"] == "pass" and written["device"] == "cpu" and "torch" in written["versions"]
+    assert {row["section"] for row in written["rows"]} == {"points"}
+
+
+@pytest.mark.parametrize(("verdict", "code"), [("pass", 0), ("fail", 1)])
+def test_a_failed_row_is_exit_code_1(
+    verdict: str, code: int, capsys: Captured, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    said(monkeypatch, OPENED, ROW % ("cos", "pass"), ROW % ("sin", verdict))
+    assert program.main(["selftest", "--only", "points"]) == code
+    assert ("failed: sin" in capsys.readouterr().out) == bool(code)
+
+
+def test_without_its_device_nothing_more_is_tried(capsys: Captured, monkeypatch: pytest.MonkeyPatch) -> None:
+    said(monkeypatch, ROW % ("the device", "fail"))
+    assert program.main(["selftest", "--device", "npu"]) == 1
+    assert capsys.readouterr().out.count("FAIL the device") == 1
+
+
+@pytest.mark.parametrize("words", [["--device", "tpu"], ["--only", "nothing"], ["--js", "a"]])
+def test_wrong_usage(words: list[str], capsys: Captured) -> None:
+    with pytest.raises(SystemExit) as ended:
+        program.main(["selftest", *words])
+    assert ended.value.code == 2 and "usage: pixelferry selftest" in capsys.readouterr().err
+
+
+def test_a_file_without_a_place_is_told_before_anything_runs(tmp_path: Path, capsys: Captured) -> None:
+    assert program.main(["selftest", "--json", str(tmp_path / "none" / "a.json")]) == 2
+    assert "there is no such directory" in capsys.readouterr().err
+
+
+def said(monkeypatch: pytest.MonkeyPatch, *lines: str) -> None:
+    """A child that says these lines in the place of the real one."""
+    code = "".join(f"print({line!r})\n" for line in lines)
+    real = command.run
+    monkeypatch.setattr(command, "run", lambda args, _: real(args, lambda section: [sys.executable, "-c", code]))

@@ -1,0 +1,48 @@
+"""What is printed and what is written: rows, the matrix, the verdict, and no name of this host."""
+
+import json
+import platform
+from pathlib import Path
+
+import pytest
+
+from model.selftest.rows import Opened, Row
+from server.selftest.report import as_end, as_json, as_line, as_matrix, report, unnamed
+
+GOOD = Row(
+    section="operators", name="gelu", case="7 x 384", dtype="bfloat16", verdict="pass", error=0.002, tolerance=0.01,
+    microseconds=12.4,
+)  # fmt: skip
+BAD = Row(section="operators", name="rms_norm", case="1 x 64", dtype="float16", verdict="fail", note="not finite")
+SKIPPED = Row(section="graphs", name="demo model", verdict="skip", note="not here")
+OPENED = Opened(device="npu:0", versions={"torch": "2.10.0", "cann": "9.1.0"})
+
+
+def test_a_line_has_error_tolerance_and_time() -> None:
+    assert as_line(GOOD).split() == ["ok", "gelu", "7", "x", "384", "bfloat16", "2.0e-03/1e-02", "12", "us"]
+
+
+def test_the_matrix_counts_by_dtype_and_marks_what_failed() -> None:
+    lines = [line.split() for line in as_matrix([GOOD, GOOD, BAD, SKIPPED]).splitlines()]
+    assert lines == [["float16", "bfloat16"], ["gelu", "2/2"], ["rms_norm", "0/1", "FAIL"]]
+
+
+def test_the_end_names_the_failed_rows() -> None:
+    found = report(OPENED, [GOOD, BAD, SKIPPED], True, 61.0, "npu")
+    assert as_end(found) == "failed: rms_norm 1 x 64 float16\n1 passed, 1 failed, 1 not here, in 61 s: fail"
+
+
+@pytest.mark.parametrize(("rows", "verdict"), [([GOOD, SKIPPED], "pass"), ([GOOD, BAD], "fail"), ([SKIPPED], "fail")])
+def test_nothing_tried_is_no_success(rows: list[Row], verdict: str) -> None:
+    assert report(OPENED, rows, False, 1.0, "npu").verdict == verdict
+
+
+def test_the_file_names_versions_and_no_host(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(platform, "node", lambda: "atlas-17.lan")
+    note = f"cannot open {Path.home()}/x on atlas-17.lan"
+    row = unnamed(Row(section="models", name="demo model", verdict="fail", note=note))
+    text = as_json(report(OPENED, [row, GOOD], False, 1.0, "npu")).decode()
+    assert "atlas-17" not in text and str(Path.home()) not in text and "cannot open .../x on ..." in text
+    written = json.loads(text)
+    assert written["versions"] == {"torch": "2.10.0", "cann": "9.1.0"} and written["device"] == "npu:0"
+    assert written["counts"] == {"fail": 1, "pass": 1} and written["rows"][1]["microseconds"] == 12.4
