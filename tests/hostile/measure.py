@@ -44,6 +44,7 @@ class Attack:
     go: Callable[[RunningServer, "set[int]"], AbstractContextManager[None]]
     memory_bytes: int  # what the server process may hold: the bound that the start-up table states
     may: frozenset[int] = frozenset()  # further statuses that the second client may see; outside the p99
+    deadline: float | None = None  # seconds in which each chat is answered or refused; stands for the bar of the p99
     warm: Callable[[RunningServer], None] | None = None  # what is done before the baseline is taken
 
 
@@ -139,7 +140,10 @@ def judged(quiet: Seen, run: Seen, attack: Attack) -> list[str]:
     """What of a run is not as it must be."""
     strange = {status: n for status, n in run.statuses.items() if status != 200 and status not in attack.may}
     problems = [f"{n} chats of the second client got {status}" for status, n in sorted(strange.items())]
-    if run.statuses[200] and run.p99 >= quiet.p99 + MORE_SECONDS:
+    slowest = max(seconds for _, seconds in run.chats)
+    if attack.deadline is not None and slowest > attack.deadline:
+        problems.append(f"a chat took {slowest:.2f} s, more than its deadline of {attack.deadline:g}")
+    if attack.deadline is None and run.statuses[200] and run.p99 >= quiet.p99 + MORE_SECONDS:
         problems.append(f"the p99 of a chat is {run.p99:.2f} s, and {quiet.p99:.2f} s without the attack")
     if not run.statuses[200]:
         problems.append("not one chat was answered")

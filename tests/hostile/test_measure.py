@@ -43,6 +43,13 @@ def test_a_status_that_a_row_allows_is_no_problem_and_not_in_the_p99() -> None:
     assert judged(seen(), run, attack) == [] and run.p99 == 0.1
 
 
+def test_a_row_with_a_deadline_is_judged_by_its_slowest_chat() -> None:
+    attack = Attack(name="row 8", go=ATTACK.go, memory_bytes=1 << 20, may=frozenset({503}), deadline=12.0)
+    assert judged(seen(), seen(chats=[(200, 8.0)] * 50 + [(503, 11.9)]), attack) == []
+    (problem,) = judged(seen(), seen(chats=[(200, 0.1)] * 99 + [(503, 12.1)]), attack)
+    assert problem == "a chat took 12.10 s, more than its deadline of 12"
+
+
 def test_only_more_than_before_is_not_back() -> None:
     assert beyond({"files": 2.0, "fds": 9.0}, {"files": 3.0, "fds": 8.0}) == {"files": 3.0}
 
