@@ -43,6 +43,7 @@ class StartWorker(msgspec.Struct, frozen=True, kw_only=True, tag=True):
     media: MediaConfig
     max_model_len: int
     shm_root: str  # the directory that holds the leases
+    text_only: bool = False  # it gets no job with media, and loads nothing that opens them
 
 
 class Room(msgspec.Struct, frozen=True, kw_only=True):
@@ -85,7 +86,7 @@ class Leases(msgspec.Struct, frozen=True, kw_only=True, tag=True):
 
 
 class Cancel(msgspec.Struct, frozen=True, kw_only=True, tag=True):
-    """The answer to Measured when the request ended meanwhile or its bytes do not fit. Answered by PrepareFailed."""
+    """The request ended, or its bytes do not fit. A job that it still finds ends in PrepareFailed."""
 
     request_id: str
 

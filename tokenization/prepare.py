@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 
 from shm import encode_shape_to_int64, encode_shm_name_to_int64, write_segment
+from tokenization.cancel import Check
 from tokenization.chat.errors import ChatError
 from tokenization.chat.parts import Boxes, Chat, Media, Text
 from tokenization.chat.rendering import MEDIA
@@ -23,10 +24,6 @@ TOO_LONG = "context_length_exceeded"  # the code of a prompt that leaves no room
 AskLeases = Callable[[Measured], Sequence[str]]
 
 
-class Cancelled(Exception):
-    """The request ended while it was prepared."""
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Draft:
     ids: list[int]  # with one pad for each medium
@@ -37,17 +34,18 @@ class _Draft:
     delta: int
 
 
-def prepare(
-    job: Prepare, start: StartWorker, processor: Processor, ask: AskLeases, check: Callable[[], None]
-) -> Prepared:
-    """`check` is called between items. Raises ChatError, SegmentError, and Cancelled from `check` and `ask`."""
+def prepare(job: Prepare, start: StartWorker, processor: Processor, ask: AskLeases, check: Check) -> Prepared:
+    """`check` is called again and again while media are read.
+
+    Raises ChatError, SegmentError, and Cancelled from `check` and `ask`.
+    """
     clock = StageClock()
     _check_media(job.chat, processor)
     _check_text(job.chat, start, processor)
     with clock.stage("render"):
         chat = processor.fit(job.chat)
     _check_count(chat, start)
-    draft = _draft(chat, _room(job, start), start, processor, clock)
+    draft = _draft(chat, _room(job, start), start, processor, check, clock)
     if draft.measures and not job.count_only:
         draft = _fill(draft, job.request_id, start, processor, ask, check, clock)
     media = tuple(
@@ -91,15 +89,16 @@ def _room(job: Prepare, start: StartWorker) -> Room:
     return job.room or Room(tokens=length, media_tokens=length, media_bytes=UNBOUNDED)
 
 
-def _draft(chat: Chat, room: Room, start: StartWorker, processor: Processor, clock: StageClock) -> _Draft:
+def _draft(chat: Chat, room: Room, start: StartWorker, processor: Processor, check: Check, clock: StageClock) -> _Draft:
     limits = start.media
     with clock.stage("render"):
         ids = processor.render(chat)
     _check_some(ids)
     sources: list[Source] = []
     for media in chat.media:
+        check()
         with clock.stage("fetch", media.kind):
-            sources += tracks(fetch_source(media, limits))
+            sources += tracks(fetch_source(media, limits, check))
     measures = _measure(len(ids), sources, room, start, processor, clock)
     return _laid_out(ids, tuple(sources), measures, processor, clock)
 
@@ -115,6 +114,7 @@ def _measure(
     _check_length(n_ids, measures, len(sources), room)
     n = n_ids
     for source in sources:
+        source.check()
         with clock.stage("measure", source.kind):
             measures.append(processor.measure(source, start.media))
         found = measures[-1]
@@ -154,7 +154,7 @@ def _laid_out(
 
 
 def _fill(
-    draft: _Draft, request_id: str, start: StartWorker, processor: Processor, ask: AskLeases, check: Callable[[], None],
+    draft: _Draft, request_id: str, start: StartWorker, processor: Processor, ask: AskLeases, check: Check,
     clock: StageClock,
 ) -> _Draft:  # fmt: skip
     """Media go into leases, words into ids. After a video that decodes shorter all is laid out and leased again."""

@@ -11,6 +11,7 @@ from typing import Literal
 import pybase64
 
 from shm import Channel, ChannelClosed, Pulse, SegmentError
+from tokenization.cancel import Cancelled, Check, go_on
 from tokenization.chat.errors import ChatError
 from tokenization.chat.parts import Kind
 from tokenization.media.draw import draw_boxes
@@ -31,7 +32,7 @@ from tokenization.messages import (
     WorkerPulse,
     WorkerReady,
 )
-from tokenization.prepare import Cancelled, encode, prepare
+from tokenization.prepare import encode, prepare
 from tokenization.processor import Processor
 
 MAX_PNG_BYTES = 64 << 20  # a frame of the channel holds it with room to spare
@@ -45,7 +46,8 @@ def run(channel: Channel[ToWorker], start: StartWorker, processor: Processor, pu
     StartWorker has been read. A Prepare or Encode is answered by Prepared, a Draw by Drawn, and each of
     them by PrepareFailed where there is nothing to give.
     """
-    load_decoders(processor.modalities)
+    if not start.text_only:
+        load_decoders(processor.modalities)
     inbox = _Inbox()
     threading.Thread(target=_read, args=(channel, inbox), name="worker-reader", daemon=True).start()
     try:
@@ -90,7 +92,7 @@ def _answer(
         check()
         match job:
             case Draw():
-                return draw(job, start)
+                return draw(job, start, check)
             case Encode():
                 return encode(job, start, processor)
             case Prepare():
@@ -109,12 +111,12 @@ def _answer(
         return failed("internal", "the request could not be prepared")
 
 
-def draw(job: Draw, start: StartWorker) -> Drawn:
+def draw(job: Draw, start: StartWorker, check: Check = go_on) -> Drawn:
     """Raises ChatError when the picture is gone, is no picture, or is too large to send when drawn."""
     limits = start.media
     param = job.media.param
     data = fetch(job.media.source, roots=limits.roots, max_bytes=limits.max_file_bytes, param=param)
-    drawing = draw_boxes(data, job.boxes, max_source_pixels=limits.max_source_pixels)
+    drawing = draw_boxes(data, job.boxes, max_source_pixels=limits.max_source_pixels, check=check)
     if len(drawing.png) > MAX_PNG_BYTES:
         raise ChatError(f"the drawn picture would have {len(drawing.png)} bytes, more than {MAX_PNG_BYTES}", param)
     url = "data:image/png;base64," + pybase64.b64encode(drawing.png).decode("ascii")

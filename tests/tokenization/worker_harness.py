@@ -10,6 +10,7 @@ import pytest
 
 from configs.serve import MediaConfig
 from shm import Owner, Pool
+from tokenization.cancel import Cancelled
 from tokenization.chat.dialects import chat_from_native
 from tokenization.chat.errors import ChatError
 from tokenization.messages import Measured, Prepare, Prepared, StartWorker
@@ -30,6 +31,7 @@ class WorkerHarness:
         self.root, self.processor = root, processor
         self.asked: list[Measured] = []
         self.checks = 0
+        self.leaves_at: int | None = None  # the check at which the client has left
 
     def start(self, max_model_len: int = 4096, **media: Any) -> StartWorker:
         return StartWorker(
@@ -42,6 +44,8 @@ class WorkerHarness:
 
     def check(self) -> None:
         self.checks += 1
+        if self.checks == self.leaves_at:
+            raise Cancelled
 
     def run(self, inputs: Any, start: StartWorker | None = None, *, count_only: bool = False) -> Prepared:
         job = Prepare(request_id="r1", chat=chat_from_native(inputs), count_only=count_only)

@@ -8,6 +8,7 @@ from av.audio.frame import AudioFrame
 from av.audio.resampler import AudioResampler
 
 from configs.serve import MediaConfig
+from tokenization.cancel import Check, go_on
 from tokenization.chat.errors import ChatError, MediaError
 from tokenization.media.audio_decoder import AudioTooLong, SoundReader, check_length, open_sound
 
@@ -22,18 +23,19 @@ _FILTER = 64  # samples, at the lower of both rates: twice what FFmpeg's filter 
 
 
 def read_sound(
-    data: bytes | memoryview, limits: MediaConfig, param: str, *, model_seconds: float = math.inf
+    data: bytes | memoryview, limits: MediaConfig, param: str, *, model_seconds: float = math.inf, check: Check = go_on
 ) -> np.ndarray:
     """float32 [n], n >= 1, finite, mono at 16 kHz: the sound in `data`, or the default sound track of the video in it.
 
     Channels are averaged, as feature extractors' own loaders do. Silence that a codec added is cut off where the file
     tells its length. Raises ChatError with `param` for no sound, values that are not finite, a file of which less than
     half decodes, and more than `limits.max_audio_seconds` or `model_seconds` + PADDING_SECONDS, where decoding stops.
-    What is heard of a sound that is longer than `model_seconds` is for the caller to cut.
+    What is heard of a sound that is longer than `model_seconds` is for the caller to cut. `check` is called between
+    packets.
     """
     taken = model_seconds + PADDING_SECONDS
     try:
-        with open_sound(data) as sound:
+        with open_sound(data, check) as sound:
             return _read(sound, min(limits.max_audio_seconds, taken))
     except MediaError as error:
         if isinstance(error, AudioTooLong) and taken < limits.max_audio_seconds:

@@ -11,6 +11,7 @@ from av.audio.stream import AudioStream
 from av.container import InputContainer
 from av.stream import Disposition
 
+from tokenization.cancel import Check, go_on
 from tokenization.chat.errors import MediaError
 from tokenization.media.video_decoder import FORMATS as VIDEO_FORMATS
 
@@ -38,11 +39,12 @@ class AudioTooLong(MediaError):
 
 
 class SoundReader:
-    def __init__(self, container: InputContainer, stream: AudioStream, nbytes: int) -> None:
+    def __init__(self, container: InputContainer, stream: AudioStream, nbytes: int, check: Check = go_on) -> None:
         self._source = container
         self._stream = stream
         self._context = stream.codec_context
         self._nbytes = nbytes
+        self._check = check
         self._packets = 0
         self._errors = 0  # packets that the decoder refused
         self._changes = 0
@@ -85,6 +87,7 @@ class SoundReader:
 
     def _decode(self, max_packets: int) -> Iterator[AudioFrame]:
         for number, packet in enumerate(self._demux()):
+            self._check()
             if number > max_packets:
                 raise MediaError("the sound is split into too many packets")
             yield from (frame for frame in self._feed(packet) if frame.samples > 0)
@@ -144,8 +147,11 @@ def check_shape(rate: int, channels: int) -> None:
 
 
 @contextmanager
-def open_sound(data: bytes | memoryview) -> Iterator[SoundReader]:
-    """Open without protocols, formats that name other files, or rare codecs. Raises MediaError by the header alone."""
+def open_sound(data: bytes | memoryview, check: Check = go_on) -> Iterator[SoundReader]:
+    """Open without protocols, formats that name other files, or rare codecs. Raises MediaError by the header alone.
+
+    `check` is called between packets.
+    """
     limits = {"codec_whitelist": DECODERS, "max_samples": str(_MAX_FRAME)}
     options = {"format_whitelist": FORMATS, "protocol_whitelist": "", "codec_whitelist": "none"}
     try:
@@ -157,7 +163,7 @@ def open_sound(data: bytes | memoryview) -> Iterator[SoundReader]:
         stream.codec_context.options = limits
         stream.codec_context.thread_count = 1
         stream.codec_context.thread_type = "NONE"
-        yield SoundReader(container, stream, len(data))
+        yield SoundReader(container, stream, len(data), check)
 
 
 def _sounding_stream(container: InputContainer) -> AudioStream:

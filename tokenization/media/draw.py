@@ -9,6 +9,7 @@ from pathlib import Path
 from PIL import ImageDraw, ImageFont
 
 from configs.serve import MediaConfig
+from tokenization.cancel import Check, go_on
 from tokenization.chat.grounding import Box
 from tokenization.media.image import decode_rgb
 
@@ -44,13 +45,14 @@ def draw_boxes(
     *,
     font_dirs: Sequence[Path] = FONT_DIRS,
     max_source_pixels: int = MediaConfig().max_source_pixels,
+    check: Check = go_on,
 ) -> Drawing:
     """`image`, an encoded file, upright, on white, with every box and its label.
 
     Boxes with the same `ref` have one colour; those without one have no label. A label that no font on this system can
     draw becomes `#` and the box's number from 1, and a note says so. Raises ChatError for bytes that are no picture.
     """
-    canvas = decode_rgb(image, max_source_pixels=max_source_pixels, param="image")
+    canvas = decode_rgb(image, max_source_pixels=max_source_pixels, param="image", check=check)
     draw = ImageDraw.Draw(canvas)
     short = min(canvas.size)
     line = max(2, round(short / 150))

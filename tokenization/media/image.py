@@ -1,6 +1,5 @@
 """Encoded images become RGB pixels and uint8 patches; Pillow is the specification."""
 
-import io
 import struct
 import warnings
 import zlib
@@ -11,6 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 from PIL import BmpImagePlugin, ExifTags, GifImagePlugin, Image, JpegImagePlugin, PngImagePlugin, WebPImagePlugin
 
+from tokenization.cancel import Check, CheckedFile, go_on
 from tokenization.chat.errors import ChatError
 
 # By content, never by suffix; importing the plugins registers them, so that opening never loads any other one.
@@ -18,6 +18,7 @@ _PLUGINS = (JpegImagePlugin, PngImagePlugin, WebPImagePlugin, GifImagePlugin, Bm
 FORMATS = ("JPEG", "PNG", "WEBP", "GIF", "BMP")
 _NOT_AN_IMAGE = "this is not an image that the server reads (JPEG, PNG, WebP, GIF, BMP), or its header is damaged"
 _DAMAGED = "the image data is damaged or incomplete"
+_JPEG_BLOCK = 1 << 14  # bytes that libjpeg gets at once, and so between two checks
 # What Pillow and the libraries below it raise on hostile bytes. MemoryError is here for the header only: a size that
 # passed the caps and does not fit is our trouble, not the client's.
 _PILLOW_ERRORS: tuple[type[Exception], ...] = (
@@ -49,12 +50,15 @@ def read_header(data: bytes, *, max_source_pixels: int, param: str) -> ImageHead
     return _open(data, max_source_pixels, param)[1]
 
 
-def decode_rgb(data: bytes, *, max_source_pixels: int, param: str, on_white: bool = True) -> Image.Image:
+def decode_rgb(
+    data: bytes, *, max_source_pixels: int, param: str, on_white: bool = True, check: Check = go_on
+) -> Image.Image:
     """The first frame, upright, as RGB, of the size in `read_header`. Raises ChatError, also for damaged data.
 
     Transparency lies on white, as in transformers' processors. Not `on_white`: what is below it shows.
+    `check` is called between blocks of the file.
     """
-    image, header = _open(data, max_source_pixels, param)
+    image, header = _open(data, max_source_pixels, param, check)
     with _pillow(_DAMAGED, param):
         image.load()
         if header.orientation in _TRANSPOSE:
@@ -87,9 +91,11 @@ def to_patches(image: Image.Image, *, patch: int, merge: int) -> np.ndarray:
 # ---- details
 
 
-def _open(data: bytes, max_source_pixels: int, param: str) -> tuple[Image.Image, ImageHeader]:
+def _open(data: bytes, max_source_pixels: int, param: str, check: Check = go_on) -> tuple[Image.Image, ImageHeader]:
     with _pillow(_NOT_AN_IMAGE, param, (*_PILLOW_ERRORS, MemoryError)):
-        image: Image.Image = Image.open(io.BytesIO(data), formats=FORMATS)
+        image = Image.open(CheckedFile(data, check), formats=FORMATS)
+        if image.format == "JPEG":  # a small file may hold many scans of a large picture
+            image.decodermaxblock = _JPEG_BLOCK
         width, height = image.size
         orientation = _orientation(image, data)
     if width < 1 or height < 1:

@@ -2,11 +2,12 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import pybase64
 
 from configs.serve import MediaConfig
+from tokenization.cancel import Check, go_on
 from tokenization.chat.errors import ChatError, MediaError
 from tokenization.chat.options import MediaOptions
 from tokenization.chat.parts import Kind, Media
@@ -22,6 +23,7 @@ class Source:
     frames: tuple[bytes, ...] = ()  # of a video that is a list of pictures, each as encoded
     options: MediaOptions = MediaOptions()
     of_video: bool = False  # the sound in the bytes of a video
+    check: Check = field(default=go_on, repr=False)  # whether it is to be read on; raises Cancelled
 
 
 def tracks(source: Source) -> tuple[Source, ...]:
@@ -33,8 +35,11 @@ def tracks(source: Source) -> tuple[Source, ...]:
     return source, replace(source, kind="audio", of_video=True)
 
 
-def fetch_source(media: Media, limits: MediaConfig) -> Source:
-    """A file, a data URL, a list of either, or `data:video/jpeg;base64,a,b,c`. Raises ChatError, naming the medium."""
+def fetch_source(media: Media, limits: MediaConfig, check: Check = go_on) -> Source:
+    """A file, a data URL, a list of either, or `data:video/jpeg;base64,a,b,c`. Raises ChatError, naming the medium.
+
+    Whoever reads what was fetched calls `check` on the way, and so does this between the pictures of a list.
+    """
     frames: tuple[bytes, ...] = ()
     data = b""
     pictures = _jpeg_payload(media) if media.kind == "video" else None
@@ -43,10 +48,10 @@ def fetch_source(media: Media, limits: MediaConfig) -> Source:
         with video_errors(media.param):
             frames = tuple(split_jpegs(pictures, video_caps(limits)))
     elif media.frames:
-        frames = _fetch_frames(media, limits)
+        frames = _fetch_frames(media, limits, check)
     else:
         data = fetch(media.source, roots=limits.roots, max_bytes=limits.max_file_bytes, param=media.param)
-    return Source(kind=media.kind, param=media.param, data=data, frames=frames, options=media.options)
+    return Source(kind=media.kind, param=media.param, data=data, frames=frames, options=media.options, check=check)
 
 
 def video_caps(limits: MediaConfig) -> VideoCaps:
@@ -81,13 +86,14 @@ def _jpeg_payload(media: Media) -> str | None:
     return media.source[len(head) + 1 :]
 
 
-def _fetch_frames(media: Media, limits: MediaConfig) -> tuple[bytes, ...]:
+def _fetch_frames(media: Media, limits: MediaConfig, check: Check) -> tuple[bytes, ...]:
     n = len(media.frames)
     if n > limits.max_frames:
         raise ChatError(f"the video has {n} frames, at most {limits.max_frames} are allowed", media.param)
     frames: list[bytes] = []
     total = 0
     for frame in media.frames:
+        check()
         frames.append(fetch(frame, roots=limits.roots, max_bytes=limits.max_file_bytes, param=media.param))
         total += len(frames[-1])
         _check_size(total, limits, media.param)

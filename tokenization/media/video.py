@@ -33,7 +33,7 @@ def plan_video(source: Source, limits: MediaConfig, rules: FrameRules = PUBLISHE
                 raise MediaError(f"the video lasts more than the allowed {caps.max_duration_s:.0f} s", "fps")
             times = tuple(i / rate for i in sampling.indices)
         else:
-            info = probe(source.data, caps)
+            info = probe(source.data, caps, source.check)
             height, width = info.height, info.width
             sampling = sample_frames(info.n_frames, info.fps, options, caps, rules=rules)
             times = tuple(info.timestamps[list(sampling.indices)].tolist())
@@ -55,8 +55,8 @@ def read_video(source: Source, plan: VideoPlan, limits: MediaConfig) -> np.ndarr
     caps = video_caps(limits)
     with video_errors(source.param):
         if plan.info is None:
-            return frames_from_jpegs(source.frames, plan.indices, plan.size, caps)
-        frames, kept = read_frames(source.data, plan.info, plan.indices, plan.size, caps)
+            return frames_from_jpegs(source.frames, plan.indices, plan.size, caps, source.check)
+        frames, kept = read_frames(source.data, plan.info, plan.indices, plan.size, caps, source.check)
     return frames if len(kept) == len(plan.indices) else _bridged(frames, kept, plan.indices)
 
 

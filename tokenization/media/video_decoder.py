@@ -12,6 +12,7 @@ from av.stream import Disposition
 from av.video.frame import VideoFrame
 from av.video.stream import VideoStream
 
+from tokenization.cancel import Check, go_on
 from tokenization.chat.errors import MediaError
 from tokenization.media.frame_sampling import VideoCaps
 from tokenization.media.video_plan import PacketIndex, Run
@@ -30,18 +31,20 @@ _NOT_MOVING = Disposition.attached_pic | Disposition.timed_thumbnails | Disposit
 
 
 class VideoReader:
-    def __init__(self, container: InputContainer, stream: VideoStream) -> None:
+    def __init__(self, container: InputContainer, stream: VideoStream, check: Check = go_on) -> None:
         self.container = container.format.name
         self.stream = stream
         self.errors = 0  # packets that the decoder refused
         self._source = container
         self._context = stream.codec_context
+        self._check = check
 
     def packets(self) -> "Iterator[Packet[VideoStream]]":
         """Packets that hold something, in file order. A file that breaks off ends there."""
         # IndexError: PyAV has no object for a stream that a damaged file seems to gain on the way.
         try:
             for packet in self._source.demux(self.stream):
+                self._check()
                 if packet.size:
                     yield packet
         except (av.FFmpegError, IndexError):
@@ -120,11 +123,12 @@ class VideoReader:
 
 @contextmanager
 def open_video(
-    data: bytes | memoryview, caps: VideoCaps, *, threads: int = 1, study: bool = False
+    data: bytes | memoryview, caps: VideoCaps, *, threads: int = 1, study: bool = False, check: Check = go_on
 ) -> Iterator[VideoReader]:
     """Open without protocols, formats that name other files, or rare codecs. Raises MediaError by the header alone.
 
     `study` lets FFmpeg decode the first frames, for what some headers do not say: the order and the times of packets.
+    `check` is called between packets.
     """
     limits = {"max_pixels": str(caps.max_source_pixels), "codec_whitelist": DECODERS}
     options = {"format_whitelist": FORMATS, "protocol_whitelist": "", **limits}
@@ -139,7 +143,7 @@ def open_video(
         stream.codec_context.options = limits
         stream.codec_context.thread_count = threads
         stream.thread_type = "AUTO" if threads > 1 else "NONE"
-        yield VideoReader(container, stream)
+        yield VideoReader(container, stream, check)
 
 
 def _moving_stream(container: InputContainer, caps: VideoCaps) -> VideoStream:

@@ -9,6 +9,7 @@ from av.video.frame import VideoFrame
 from av.video.reformatter import VideoReformatter
 from PIL import Image
 
+from tokenization.cancel import Check, go_on
 from tokenization.chat.errors import ChatError, MediaError
 from tokenization.media.frame_sampling import VideoCaps
 from tokenization.media.image import decode_rgb, flattened, read_header, resize
@@ -20,12 +21,14 @@ _TURNS = {90: Image.Transpose.ROTATE_90, 180: Image.Transpose.ROTATE_180, 270: I
 
 
 def read_frames(
-    data: bytes | memoryview, info: VideoInfo, indices: Sequence[int], size: tuple[int, int], caps: VideoCaps
-) -> tuple[np.ndarray, tuple[int, ...]]:
+    data: bytes | memoryview, info: VideoInfo, indices: Sequence[int], size: tuple[int, int], caps: VideoCaps,
+    check: Check = go_on,
+) -> tuple[np.ndarray, tuple[int, ...]]:  # fmt: skip
     """uint8 [n, height, width, 3] of the frames `indices`, resized to `size` (height, width), and which those are.
 
     `info` is `probe`'s of the same bytes. A frame that does not decode is left out; an index without a picture shows
-    the one before. Raises MediaError when none decodes or too many would be, ValueError for an index out of range.
+    the one before. `check` is called between packets. Raises MediaError when none decodes or too many would be,
+    ValueError for an index out of range.
     """
     if not indices or min(indices) < 0 or max(indices) >= info.n_frames:
         raise ValueError(f"frame indices must lie in 0 .. {info.n_frames - 1}")
@@ -39,7 +42,7 @@ def read_frames(
     # Among threads an error can take the frames around it with it; a second reading without them gets those back.
     for threads in (_THREADS, 1):
         runs = plan_runs(info.index, sorted(missing))
-        with open_video(data, caps, threads=threads, study=True) as video:
+        with open_video(data, caps, threads=threads, study=True, check=check) as video:
             for frame_number, frame in video.pick(info.index, runs):
                 picture = resize(_to_image(frame, info, rgb), width=size[1], height=size[0])
                 out[rows[frame_number]] = np.asarray(picture)
@@ -67,7 +70,7 @@ def probe_jpegs(pictures: Sequence[bytes], caps: VideoCaps) -> tuple[int, int]:
 
 
 def frames_from_jpegs(
-    pictures: Sequence[bytes], indices: Sequence[int], size: tuple[int, int], caps: VideoCaps
+    pictures: Sequence[bytes], indices: Sequence[int], size: tuple[int, int], caps: VideoCaps, check: Check = go_on
 ) -> np.ndarray:
     """uint8 [n, height, width, 3] of `indices` at `size` (height, width); any image format. Raises MediaError."""
     out = np.empty((len(indices), *size, 3), np.uint8)
@@ -77,7 +80,8 @@ def frames_from_jpegs(
             out[row] = out[done[i]]
             continue
         with _picture_errors(i):
-            image = decode_rgb(pictures[i], max_source_pixels=caps.max_source_pixels, param="")
+            check()  # one without a block of pixels may never be asked for
+            image = decode_rgb(pictures[i], max_source_pixels=caps.max_source_pixels, param="", check=check)
         out[row] = np.asarray(resize(image, width=size[1], height=size[0]))
         done[i] = row
     return out

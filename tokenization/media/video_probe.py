@@ -6,6 +6,7 @@ import numpy as np
 from av.sidedata.sidedata import SideData
 from av.video.frame import VideoFrame
 
+from tokenization.cancel import Check, go_on
 from tokenization.chat.errors import MediaError
 from tokenization.media.frame_sampling import FPS, VideoCaps
 from tokenization.media.video_decoder import UNDECODABLE, VideoReader, open_video
@@ -26,12 +27,15 @@ _UPRIGHT = {
 }
 
 
-def probe(data: bytes | memoryview, caps: VideoCaps) -> VideoInfo:
-    """Raises MediaError for what is no video, holds no frame that can be decoded, or is above the caps."""
-    index, seconds, duration, fps = _read_packets(data, caps)
+def probe(data: bytes | memoryview, caps: VideoCaps, check: Check = go_on) -> VideoInfo:
+    """Raises MediaError for what is no video, holds no frame that can be decoded, or is above the caps.
+
+    `check` is called between packets.
+    """
+    index, seconds, duration, fps = _read_packets(data, caps, check)
     if duration > caps.max_duration_s:
         raise MediaError(f"the video lasts {duration:.0f} s, at most {caps.max_duration_s:.0f} s are allowed")
-    frame = _first_picture(data, index, caps)
+    frame = _first_picture(data, index, caps, check)
     mirrored, rotation = _upright(frame)
     turned = rotation in (90, 270)
     return VideoInfo(
@@ -47,12 +51,14 @@ def probe(data: bytes | memoryview, caps: VideoCaps) -> VideoInfo:
     )
 
 
-def _read_packets(data: bytes | memoryview, caps: VideoCaps) -> tuple[PacketIndex, np.ndarray, float, float]:
+def _read_packets(
+    data: bytes | memoryview, caps: VideoCaps, check: Check
+) -> tuple[PacketIndex, np.ndarray, float, float]:
     """The index, the seconds at which frames are shown (float64, from 0), the duration and the frames per second."""
-    with open_video(data, caps) as video:
+    with open_video(data, caps, check=check) as video:
         if video.container.startswith(_EXPLICIT):
             return _read_index(video, caps)
-    with open_video(data, caps, study=True) as video:
+    with open_video(data, caps, study=True, check=check) as video:
         return _read_index(video, caps)
 
 
@@ -105,10 +111,10 @@ def _timing(seconds: np.ndarray, last: float, rate: float) -> tuple[float, float
     return n / (rate or FPS), rate or FPS
 
 
-def _first_picture(data: bytes | memoryview, index: PacketIndex, caps: VideoCaps) -> VideoFrame:
+def _first_picture(data: bytes | memoryview, index: PacketIndex, caps: VideoCaps, check: Check) -> VideoFrame:
     with_keys = [0, *(frame for frame in index.key_frames[:_FIRST_TRIES] if 0 < frame < len(index.packets))]
     for number in with_keys:
-        with open_video(data, caps) as video:
+        with open_video(data, caps, check=check) as video:
             for _, frame in video.pick(index, plan_runs(index, [number])):
                 return frame
     raise MediaError(UNDECODABLE)

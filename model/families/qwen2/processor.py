@@ -135,7 +135,9 @@ class Qwen2Processor:
         from tokenization.media.image import decode_rgb, resize, to_patches
 
         with clock.stage("decode", measure.kind):
-            image = decode_rgb(source.data, max_source_pixels=limits.max_source_pixels, param=source.param)
+            image = decode_rgb(
+                source.data, max_source_pixels=limits.max_source_pixels, param=source.param, check=source.check
+            )
         with clock.stage("resize", measure.kind):
             image = resize(image, width=measure.grid[2] * self._patch, height=measure.grid[1] * self._patch)
         with clock.stage("patch", measure.kind):

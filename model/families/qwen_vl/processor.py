@@ -110,7 +110,9 @@ class QwenVLProcessor:
 
         with clock.stage("decode", measure.kind):
             most = limits.max_source_pixels
-            image = decode_rgb(source.data, max_source_pixels=most, param=source.param, on_white=False)
+            image = decode_rgb(
+                source.data, max_source_pixels=most, param=source.param, on_white=False, check=source.check
+            )
         with clock.stage("resize", measure.kind):
             image = resize(image, width=self._side * self._patch, height=self._side * self._patch)
         with clock.stage("patch", measure.kind):

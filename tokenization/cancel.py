@@ -1,0 +1,27 @@
+"""How whoever reads media learns that nobody wants the result any more."""
+
+import io
+from collections.abc import Callable
+
+# Called between items, frames, packets and blocks of a file; raises Cancelled.
+Check = Callable[[], None]
+
+
+class Cancelled(Exception):
+    """The request ended while it was prepared."""
+
+
+def go_on() -> None:
+    """The check of whoever reads to the end."""
+
+
+class CheckedFile(io.BytesIO):
+    """Bytes of which each piece is read only after a check: decoders ask for the next one between two pieces."""
+
+    def __init__(self, data: bytes, check: Check) -> None:
+        super().__init__(data)
+        self._check = check
+
+    def read(self, size: int | None = -1, /) -> bytes:
+        self._check()
+        return super().read(size)
