@@ -230,7 +230,7 @@ SETTINGS: tuple[Setting, ...] = (
     ),
     Setting(
         name="workers", section="", field="workers", kind="int", low=1, high=256,
-        help="tokenizer worker processes, which decode pictures and build prompts",
+        help="tokenizer worker processes, which decode media and build prompts; one more takes chats without media",
     ),
     Setting(
         name="pulse_seconds", section="", field="pulse_seconds", kind="float", unit="seconds", low=1, high=3600,

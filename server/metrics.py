@@ -112,7 +112,7 @@ class Metrics:
         for result in ("answered", "late", "failed"):
             self._canaries.labels(result)
         self._hangs = self._counter("child_hangs", "Child processes that hung and were killed.", ("role",))
-        for role in ("worker", "engine"):
+        for role in ("worker", "text_worker", "engine"):
             self._restarts.labels(role)
             self._hangs.labels(role)
 

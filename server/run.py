@@ -99,10 +99,7 @@ class Server:
             max_requests=config.http.max_requests,
             traces=self._traces,
         )
-        self._supervisors = [
-            *(self._worker_supervisor(slot) for slot in self._workers.slots),
-            self._engine_supervisor(),
-        ]
+        self._supervisors = [*self._worker_supervisors(), self._engine_supervisor()]
         self._connections = Connections(config.http)
         self._metrics.look_at_connections(lambda: self._connections.n, lambda: self._connections.unread.total)
         self._stop = asyncio.Event()
@@ -224,15 +221,16 @@ class Server:
             self._connections,
         )
 
-    def _worker_supervisor(self, observer: ChildObserver) -> Supervisor:
+    def _worker_supervisors(self) -> Iterator[Supervisor]:
         config = self._config
         start = StartWorker(
-            checkpoint=str(config.model.path),
-            media=config.media,
-            max_model_len=self._service.card.max_model_len,
+            checkpoint=str(config.model.path), media=config.media, max_model_len=self._service.card.max_model_len,
             shm_root=str(self._owner.root),
-        )
-        return self._supervisor("worker", start, observer, FromWorker)
+        )  # fmt: skip
+        for slot in self._workers.slots:
+            yield self._supervisor("worker", start, slot, FromWorker)
+        text = msgspec.structs.replace(start, text_only=True)
+        yield self._supervisor("text_worker", text, self._workers.text, FromWorker)
 
     def _engine_supervisor(self) -> Supervisor:
         config = self._config

@@ -18,6 +18,7 @@ class Tally:
     first_token: float | None = None  # when it was handed to the connection; of an answer in one piece, when it came
     watches: "list[Stopwatch]" = field(default_factory=list)  # of its requests to the model
     timed: bool = False  # the client wants to know the seconds of its stages
+    client: str = ""  # who asks, as far as the workers' time is shared
 
 
 class Stopwatch:

@@ -1,7 +1,7 @@
 """The process main of workers and engine: takes its channel, looks the family up, runs its room.
 
-Run as `python -m server.children.child_main worker|engine CHANNEL_FD LOCK_FD SHM_ROOT OWNER_NAME LOG_LEVEL LOG_FORMAT`,
-by server/children/processes.py only.
+Run as `python -m server.children.child_main ROLE CHANNEL_FD LOCK_FD SHM_ROOT OWNER_NAME LOG_LEVEL LOG_FORMAT`, where
+ROLE is worker, text_worker or engine, by server/children/processes.py only.
 """
 
 import ctypes
@@ -52,10 +52,10 @@ def main(argv: list[str]) -> int:
     on_hangup = functools.partial(end, root, lock_fd, owner_name, server)
     threading.Thread(target=wait_for_hangup, args=(channel_fd, on_hangup), name="orphan-watch", daemon=True).start()
     try:
-        if role == "worker":
-            run_worker(channel_fd)
-        else:
+        if role == "engine":
             run_engine(channel_fd)
+        else:
+            run_worker(channel_fd)
     except ChannelClosed:
         pass
     except CheckpointError as error:

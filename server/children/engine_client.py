@@ -1,4 +1,4 @@
-"""The engine as the server sees it: a first-come gate to its places, and the events of each request inside."""
+"""The engine as the server sees it: a gate to its places, and the events of each request inside."""
 
 import asyncio
 import time
@@ -113,7 +113,7 @@ class EngineClient:
         self._state = ChildState()
         self._pulse: EnginePulse | None = None
         self._inside: dict[str, Stream] = {}
-        self._gate = Gate(self._take, self._put_back, lambda: self._state.seconds_down, wait_seconds)
+        self._gate = Gate(self._take, self._put_back, lambda _: self._state.seconds_down, wait_seconds)
         self._places = 0  # given to somebody who has not entered yet
         self.info: EngineReady | None = None  # of the latest incarnation that was ready
         self.stats: EngineStats | None = None
@@ -200,7 +200,7 @@ class EngineClient:
         for stream in streams:
             stream.end(EngineDied())
         if self.crash_looping:
-            self._gate.fail(EngineDied())
+            self._gate.fail(EngineDied(), lambda _: True)
 
     def hang_reason(self) -> str | None:
         pulse = self._pulse
@@ -244,18 +244,19 @@ class EngineClient:
             failed = Finished(request_id=message.request_id, reason="failed", message=str(error), code="internal")
             self._on_finished(failed)
 
-    def _take(self) -> bool | None:
+    def _take(self, waiting: Sequence[object]) -> tuple[object, None] | None:
+        """The first who came is the next."""
         if not self.up or self.full:
             return None
         self._places += 1
-        return True
+        return waiting[0], None
 
-    def _put_back(self, place: bool) -> None:
+    def _put_back(self, place: None) -> None:
         self._places -= 1
 
     async def _enter(self) -> None:
         """Return with a right to a place, which the caller uses before it awaits anything. Raises EngineDied."""
         while True:
-            self._put_back(await self._gate.enter())
+            self._put_back(await self._gate.enter(object()))
             if self.up:  # else it died between the offer and now
                 return

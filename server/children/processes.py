@@ -20,7 +20,7 @@ from shm import AsyncChannel, channel_pair
 
 log = logging.getLogger("pixelferry")
 
-Role = Literal["worker", "engine"]
+Role = Literal["worker", "text_worker", "engine"]
 END_SECONDS = 3.0  # how long a child that was told to end may take before it is killed
 
 # glibc keeps large blocks instead of returning them to the kernel: a picture's buffers are not faulted in again for
@@ -30,9 +30,11 @@ KEEP_LARGE_BLOCKS = {
     "MALLOC_TRIM_THRESHOLD_": str(1 << 32),
     "MALLOC_TOP_PAD_": str(1 << 28),
 }
+# A worker never imports torch; should a dependency ever do, no device plugin may open a context in it.
+OF_WORKERS = {"TORCH_DEVICE_BACKEND_AUTOLOAD": "0", "OMP_NUM_THREADS": "1"}
 ENVIRONMENT: Mapping[Role, Mapping[str, str]] = {
-    # A worker never imports torch; should a dependency ever do, no device plugin may open a context in it.
-    "worker": {"TORCH_DEVICE_BACKEND_AUTOLOAD": "0", "OMP_NUM_THREADS": "1", **KEEP_LARGE_BLOCKS},
+    "worker": {**OF_WORKERS, **KEEP_LARGE_BLOCKS},
+    "text_worker": OF_WORKERS,
     # The engine loads a device's plugin by itself and says what is missing; torch would end it with a trace.
     "engine": {"TORCH_DEVICE_BACKEND_AUTOLOAD": "0"},
 }

@@ -11,6 +11,7 @@ from starlette.responses import Response
 from server.http import errors
 from server.http.answer_fields import system_fingerprint
 from server.http.bodies import Raw, require_json
+from server.http.clients import client_of
 from server.http.completions import TextRequest, TextSerializer, read_completions
 from server.http.health import readiness
 from server.http.middleware.body_limits import BodyBudget, BodyLimits
@@ -111,7 +112,9 @@ class Desk:
         self.require_model(request.model)
         theirs = http.state.client_request_id or "none"
         log.debug("request %s: %s, x-request-id %s", request.id, http.url.path, theirs)
-        return request.with_tally(http.state.exchange.tally)
+        tally: Tally = http.state.exchange.tally
+        tally.client = client_of(http.scope)
+        return request.with_tally(tally)
 
     def check_logprobs(self, requests: Sequence[ChatRequest]) -> None:
         """Raise Refusal where the answer would list too many."""
@@ -264,8 +267,16 @@ async def refresh(service: RequestService, bodies: BodyBudget) -> None:
     except OSError as error:  # no descriptor left now: the rest is worth more than a 500
         log.error("the shared memory could not be looked at: %s", error.strerror)
     metrics.set_server(
-        waiting=[("worker", service.workers.n_waiting), ("place", service.engine.n_waiting)],
-        children=[("worker", service.workers.n_up, len(service.workers.slots)), ("engine", int(service.engine.up), 1)],
+        waiting=[
+            ("worker", service.workers.n_waiting - service.workers.n_texts_waiting),
+            ("text_worker", service.workers.n_texts_waiting),
+            ("place", service.engine.n_waiting),
+        ],
+        children=[
+            ("worker", service.workers.n_up, len(service.workers.slots)),
+            ("text_worker", int(service.workers.text.up), 1),
+            ("engine", int(service.engine.up), 1),
+        ],
         body_bytes=bodies.held,
         ready=readiness(service)[1] is None,
     )

@@ -37,6 +37,12 @@ def invalid_request(message: str, param: str | None = None, code: str | None = N
     return Refusal("invalid_request", message, param=param, code=code)
 
 
+def took_too_long(seconds: float, param: str) -> Refusal:
+    """A worker was killed over it. The client's to change: asked again, the same would take as long."""
+    message = f"preparing this request took more than the {seconds:.0f} s that what it holds may take"
+    return invalid_request(message, param, "took_too_long")
+
+
 def unauthorized(message: str) -> Refusal:
     """No key of this server came with the request."""
     return Refusal("unauthorized", message, code="invalid_api_key")

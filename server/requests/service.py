@@ -3,14 +3,14 @@
 import asyncio
 import functools
 import logging
-from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 
 from model.engine.messages import Generate
 from server.children.background import Background
 from server.children.engine_client import EngineClient, EngineDied, EngineFailed, Stream
 from server.children.gate import NobodyUp
-from server.children.worker_pool import Job, WorkerDied, WorkerPool, WorkerSlot
+from server.children.worker_pool import WorkerPool
+from server.children.worker_slot import Job, TookTooLong, WorkerDied, WorkerSlot
 from server.metrics import Metrics
 from server.requests.admission import Admission
 from server.requests.answer import Accept, Answer, Emit, push
@@ -18,8 +18,8 @@ from server.requests.answer_boxes import drawing_of, not_drawn
 from server.requests.bad_words import spellings
 from server.requests.grounded_deltas import with_boxes
 from server.requests.model_card import ModelCard
-from server.requests.prompts import check_ids
-from server.requests.refusal import Refusal, internal, invalid_request, listed, unavailable
+from server.requests.prompts import check_ids, check_named_ids
+from server.requests.refusal import Refusal, internal, invalid_request, took_too_long, unavailable
 from server.requests.request import ChatRequest
 from server.requests.segments import LOST, Segments, check_media_tokens, media_lost, without_room
 from server.requests.sizes import check_pieces, room_for
@@ -141,19 +141,9 @@ class RequestService:
                 raise invalid_request(message, medium.param, "unsupported_modality")
 
     def _check_parameters(self, request: ChatRequest) -> None:
-        sampling, info = request.sampling, self.engine.info
-        if sampling.n > self.card.max_n:
+        if request.sampling.n > self.card.max_n:
             raise invalid_request(f"at most {self.card.max_n} answers to one chat", request.parameter("n"))
-        asked: Mapping[str, Collection[int]] = {
-            "logit_bias": dict(sampling.logit_bias),
-            "allowed_token_ids": sampling.allowed_token_ids or (),
-            "stop_token_ids": sampling.stop_token_ids,
-        }
-        for name, ids in asked.items():
-            beyond = [] if info is None else sorted(i for i in ids if i >= info.vocab_size)
-            if info is not None and beyond:
-                message = f"the vocabulary of this model has the ids 0 to {info.vocab_size - 1}, not {listed(beyond)}"
-                raise invalid_request(f"{request.parameter(name)}: {message}", request.parameter(name))
+        check_named_ids(request, self.engine.info)
 
     # ---- the stages of one request
 
@@ -172,6 +162,8 @@ class RequestService:
                 return await self._converse(slot, job, request, resources)
             except NobodyUp:
                 raise unavailable("no worker came up in time", "workers_down", retry_after=10) from None
+            except TookTooLong as error:
+                raise took_too_long(error.seconds, request.chat_param) from None
             except WorkerDied:
                 log.warning("%s: its worker ended", request.id)
                 if resources.leased:  # the writer is reaped, so its leases can be lent again at once
@@ -180,9 +172,10 @@ class RequestService:
         raise internal("the request could not be prepared: two workers died of it", "worker_died")
 
     async def _begin(self, request: ChatRequest, count_only: bool) -> tuple[WorkerSlot, Job]:
+        client = request.tally.client
         if isinstance(request.chat, RawPrompt):
-            return await self.workers.encode(Encode(request_id=request.id, text=request.chat.text))
-        return await self.workers.begin(request.id, request.chat, room=self._room_now(), count_only=count_only)
+            return await self.workers.encode(Encode(request_id=request.id, text=request.chat.text), client)
+        return await self.workers.begin(request.id, request.chat, client, room=self._room_now(), count_only=count_only)
 
     def _room_now(self) -> Room:
         """What a video of this request may fill, so that it is not refused further on."""
@@ -265,7 +258,7 @@ class RequestService:
     async def _draw(self, request: ChatRequest, resources: RequestResources, boxes: tuple[Box, ...]) -> Drawn:
         """The picture with its boxes, by a worker. What cannot be drawn is a note: the answer itself is good."""
         try:
-            slot, job = await self.workers.draw(drawing_of(request.id, request.chat, boxes))
+            slot, job = await self.workers.draw(drawing_of(request.id, request.chat, boxes), request.tally.client)
             resources.jobs.append((slot, job))
             drawn = await job.next()
         except (NobodyUp, WorkerDied):

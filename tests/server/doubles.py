@@ -21,6 +21,7 @@ from model.engine.messages import (
 from server.children.background import Background
 from server.children.engine_client import EngineClient
 from server.children.worker_pool import WorkerPool
+from server.children.worker_slot import WorkerSlot
 from server.metrics import PREFIX, Metrics
 from server.requests.answer import Delta
 from server.requests.model_card import ModelCard
@@ -107,10 +108,12 @@ class Scene:
         self.start_engine()
 
     def start_worker(self, index: int = 0, *, ready: bool = True) -> None:
-        child: Any = ChildDouble()
-        self.workers.slots[index].on_started(child)
-        if ready:
-            self.workers.slots[index].on_message(WorkerReady())
+        start_in(self.workers.slots[index], ready=ready)
+
+    def start_text_worker(self) -> WorkerSlot:
+        """Until then texts, too, go to the others."""
+        start_in(self.workers.text)
+        return self.workers.text
 
     def start_engine(self, *, ready: bool = True, max_model_len: int = 1000, max_media_tokens: int = 500) -> None:
         child: Any = ChildDouble()
@@ -125,9 +128,7 @@ class Scene:
 
     def to_worker(self, index: int = 0) -> list[Any]:
         """What worker `index` has been told."""
-        channel: Any = self.workers.slots[index]._state.child.channel  # type: ignore[union-attr]
-        said: list[Any] = channel.said
-        return said
+        return told_in(self.workers.slots[index])
 
     def to_engine(self) -> list[Any]:
         """What the engine has been told."""
@@ -136,10 +137,7 @@ class Scene:
         return said
 
     def kill_worker(self, index: int = 0) -> None:
-        slot = self.workers.slots[index]
-        slot._state.child.exited.set_result(-9)  # type: ignore[union-attr]
-        slot.on_unavailable()
-        slot.on_reaped()
+        kill_in(self.workers.slots[index])
 
     def kill_engine(self) -> None:
         self.engine._state.child.exited.set_result(-9)  # type: ignore[union-attr]
@@ -164,6 +162,25 @@ class Scene:
     def close(self) -> None:
         self.segments.close()
         self.owner.close()
+
+
+def start_in(slot: WorkerSlot, *, ready: bool = True) -> None:
+    child: Any = ChildDouble()
+    slot.on_started(child)
+    if ready:
+        slot.on_message(WorkerReady())
+
+
+def kill_in(slot: WorkerSlot) -> None:
+    slot._state.child.exited.set_result(-9)  # type: ignore[union-attr]
+    slot.on_unavailable()
+    slot.on_reaped()
+
+
+def told_in(slot: WorkerSlot) -> list[Any]:
+    channel: Any = slot._state.child.channel  # type: ignore[union-attr]
+    said: list[Any] = channel.said
+    return said
 
 
 class EmitDouble:

@@ -10,6 +10,7 @@ from pathlib import Path
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from configs.setting import SECRET
+from server.http.clients import KEY
 from server.http.errors import error_response
 from server.requests.refusal import unauthorized
 
@@ -69,7 +70,7 @@ class ApiKeys:
         """Whether the value of an Authorization header holds a key. Its time tells nothing about which, or how far."""
         self._reread()
         scheme, _, key = authorization.partition(" ")
-        given = hashlib.sha256(key.strip().encode("latin-1")).digest()
+        given = digest_of(key)
         found = False
         for digest in (*self._fixed, *self._of_file):
             found |= hmac.compare_digest(given, digest)
@@ -92,6 +93,10 @@ class ApiKeys:
         self._of_file, self._problem = keys, problem
 
 
+def digest_of(key: str) -> bytes:
+    return hashlib.sha256(key.strip().encode("latin-1")).digest()
+
+
 class RequireKey:
     """Pure ASGI: a 401 for every request without a key, whatever its route, but probes' and OPTIONS.
 
@@ -109,6 +114,7 @@ class RequireKey:
             return
         given = [value.decode("latin-1") for name, value in scope["headers"] if name == b"authorization"]
         if len(given) == 1 and self._keys.allow(given[0]):
+            scope["state"][KEY] = digest_of(given[0].partition(" ")[2]).hex()
             await self._app(scope, receive, send)
             return
         how = "no key of this server" if given else "no key"

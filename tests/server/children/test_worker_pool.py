@@ -1,20 +1,20 @@
-"""Jobs get a free worker in the order in which they came; a worker's death ends its job and nobody else's."""
+"""Jobs get a free worker in their turn, texts one of their own; a worker's death ends its job and nobody else's."""
 
 import asyncio
 from typing import Any
 
 import pytest
 
-from server.children.worker_pool import SECONDS_PER_MEDIUM, Job, WorkerDied, WorkerSlot
-from shm import ChannelError
-from tests.server.doubles import ChannelDouble, Scene, chat_of, prepared, until
+from server.children.worker_pool import SECONDS_PER_MEDIUM
+from server.children.worker_slot import Job, WorkerDied, WorkerSlot
+from tests.server.doubles import ChannelDouble, Scene, chat_of, kill_in, prepared, start_in, told_in, until
 from tests.server.scenario import Play
 from tokenization.chat.grounding import Box
 from tokenization.messages import (
     Cancel,
     Draw,
     Drawn,
-    Leases,
+    Encode,
     Measured,
     Prepare,
     PrepareFailed,
@@ -25,7 +25,7 @@ Begun = tuple[WorkerSlot, Job]
 
 
 def ask(scene: Scene, *names: str) -> "list[asyncio.Task[Begun]]":
-    return [asyncio.create_task(scene.workers.begin(name, chat_of("image"))) for name in names]
+    return [asyncio.create_task(scene.workers.begin(name, chat_of("image"), "")) for name in names]
 
 
 def measured(name: str) -> Measured:
@@ -90,7 +90,7 @@ def test_a_drawing_is_a_job_like_any_other(play: Play) -> None:
         await chat
         box = Box(ref="", kind="box", points=((0, 0), (1, 1)), picture=0)
         drawing = asyncio.create_task(
-            scene.workers.draw(Draw(request_id="b", media=chat_of("image").media[0], boxes=(box,)))
+            scene.workers.draw(Draw(request_id="b", media=chat_of("image").media[0], boxes=(box,)), "")
         )
         await until(lambda: scene.workers.n_waiting == 1)
         scene.workers.slots[0].on_message(prepared("a"))
@@ -100,6 +100,91 @@ def test_a_drawing_is_a_job_like_any_other(play: Play) -> None:
         assert slot.hang_reason() is None
         slot.on_message(Drawn(request_id="b", picture="data:x", notes=()))
         assert isinstance(await job.next(), Drawn) and job.ended.done() and slot.free
+
+    play(scenario)
+
+
+# ---- two lanes
+
+
+def begin(scene: Scene, name: str, *kinds: str, client: str = "") -> "asyncio.Task[Begun]":
+    return asyncio.create_task(scene.workers.begin(name, chat_of(*kinds), client))
+
+
+def test_texts_do_not_wait_for_media(play: Play) -> None:
+    """The only worker has a video and nine more wait: a text, a prompt and a count are done meanwhile."""
+
+    async def scenario(scene: Scene) -> None:
+        text = scene.start_text_worker()
+        for number in range(10):
+            begin(scene, f"video{number}", "text", "video")
+        await until(lambda: scene.workers.n_waiting == 9)
+        for name in ("text", "count"):
+            slot, _ = await scene.workers.begin(name, chat_of("text"), "", count_only=name == "count")
+            assert slot is text
+            slot.on_message(prepared(name))
+        slot, _ = await scene.workers.encode(Encode(request_id="raw", text="Hi"), "")
+        assert slot is text and scene.workers.n_texts_waiting == 0 and scene.workers.n_waiting == 9
+        begin(scene, "another", "text")
+        await until(lambda: scene.workers.n_texts_waiting == 1)
+        assert told(scene) == ["video0"], "no other medium went there"
+        text.on_message(prepared("raw"))
+        await until(lambda: [said.request_id for said in told_in(text)] == ["text", "count", "raw", "another"])
+
+    play(scenario)
+
+
+def test_a_text_takes_a_free_worker_while_its_own_is_busy_or_down(play: Play) -> None:
+    async def scenario(scene: Scene) -> None:
+        text = scene.start_text_worker()
+        first, _ = await begin(scene, "long", "text")
+        second, _ = await begin(scene, "b", "text")
+        assert (first, second) == (text, scene.workers.slots[0])
+        second.on_message(prepared("b"))
+        kill_in(text)
+        third, _ = await begin(scene, "c", "text")
+        assert third is scene.workers.slots[0]
+        waiting = begin(scene, "d", "text")
+        await until(lambda: scene.workers.n_texts_waiting == 1)
+        start_in(text)
+        assert (await waiting)[0] is text
+
+    play(scenario)
+
+
+def test_texts_go_on_where_no_worker_for_media_can_be_started(play: Play) -> None:
+    async def scenario(scene: Scene) -> None:
+        text = scene.start_text_worker()
+        await begin(scene, "a", "text")
+        await begin(scene, "b", "image")
+        waiting = begin(scene, "c", "text"), begin(scene, "d", "image")
+        await until(lambda: scene.workers.n_waiting == 2)
+        scene.kill_worker()
+        for _ in range(3):
+            scene.start_worker(ready=False)
+            scene.kill_worker()
+        with pytest.raises(WorkerDied):
+            await waiting[1]
+        text.on_message(prepared("a"))
+        assert (await waiting[0])[0] is text
+
+    play(scenario)
+
+
+def test_a_client_with_videos_gives_way_to_one_with_a_picture_and_to_its_own_thumbnail(play: Play) -> None:
+    """Whoever was given least comes first; what a job took is known when it ends, or when its worker dies."""
+
+    async def scenario(scene: Scene) -> None:
+        for number in range(3):
+            begin(scene, f"video{number}", "video", client="a")
+        begin(scene, "thumbnail", "image", client="a")
+        begin(scene, "picture", "image", client="b")
+        order = ["video0", "picture", "thumbnail", "video1", "video2"]
+        await until(lambda: scene.workers.n_waiting == 4)
+        for n, name in enumerate(order, 1):
+            await until(lambda n=n: told(scene) == order[:n])  # type: ignore[misc]
+            scene.workers.slots[0].on_message(prepared(name))
+        assert scene.workers._shares._clients == {}, "nobody is owed anything"
 
     play(scenario)
 
@@ -163,85 +248,71 @@ def test_those_who_wait_are_told_when_no_worker_can_be_started(play: Play) -> No
     play(scenario, workers=2)
 
 
-class TooLong(ChannelDouble):
-    """Takes what is said, except of one request."""
-
-    async def send(self, message: Any, *, large: bool = False) -> None:
-        if message.request_id == "long":
-            raise ChannelError("a message of 9 bytes exceeds the limit of 8")
-        await super().send(message)
-
-
-def test_a_chat_that_cannot_be_sent_fails_alone(play: Play) -> None:
-    async def scenario(scene: Scene) -> None:
-        state: Any = scene.workers.slots[0]._state
-        state.child.channel = TooLong()
-        first, following = ask(scene, "long", "b")
-        _, job = await first
-        answer = await job.next()
-        assert isinstance(answer, PrepareFailed) and answer.kind == "bad_request"
-        assert "exceeds the limit" in answer.message and job.ended.done()
-        slot, _ = await following
-        await until(lambda: told(scene) == ["b"])
-        assert slot.up
-        slot.on_message(prepared("b"))
-
-    play(scenario)
-
-
 # ---- one job
 
 
-def test_a_job_that_nobody_wants_is_cancelled_as_soon_as_it_is_measured(play: Play) -> None:
+@pytest.mark.parametrize("moment", ["handed over", "measured", "leased"])
+def test_a_job_that_nobody_wants_is_cancelled_at_once_wherever_it_is(play: Play, moment: str) -> None:
+    """Once. The worker stays taken until it has let go."""
+
     async def scenario(scene: Scene) -> None:
-        for abandon_first in (True, False):
-            slot, job = await scene.workers.begin("a", chat_of("image"))
-            if abandon_first:
-                scene.workers.abandon(slot, job)
-                await scene.background.idle()
-                assert not isinstance(scene.to_worker()[-1], Cancel), "it waits for no answer yet"
+        slot, job = await scene.workers.begin("a", chat_of("image"), "")
+        if moment != "handed over":
             slot.on_message(measured("a"))
-            if not abandon_first:
-                assert job.undecided
-                scene.workers.abandon(slot, job)
-            await scene.background.idle()
-            assert scene.to_worker()[-1] == Cancel(request_id="a")
-            assert not job.ended.done() and slot.taken, "the worker has not let go of it yet"
-            slot.on_message(failed("a"))
-            assert job.ended.done() and slot.free
-        assert sum(isinstance(said, Cancel) for said in scene.to_worker()) == 2
-
-    play(scenario)
-
-
-def test_a_job_that_has_its_leases_is_not_cancelled(play: Play) -> None:
-    """The worker writes; what it answers at last frees it."""
-
-    async def scenario(scene: Scene) -> None:
-        slot, job = await scene.workers.begin("a", chat_of("image"))
-        await scene.background.idle()
-        slot.on_message(measured("a"))
-        await scene.workers.lease(slot, job, ["x"])
+        if moment == "leased":
+            await scene.workers.lease(slot, job, ["x"])
         scene.workers.abandon(slot, job)
         await scene.background.idle()
-        assert scene.to_worker()[-1] == Leases(request_id="a", names=("x",))
-        assert not job.ended.done()
-        slot.on_message(prepared("a"))
+        assert [said for said in scene.to_worker() if isinstance(said, Cancel)] == [Cancel(request_id="a")]
+        assert isinstance(scene.to_worker()[-1], Cancel), "after whatever else it was told"
+        assert not job.ended.done() and slot.taken
+        slot.on_message(failed("a"))
         assert job.ended.done() and slot.free
 
     play(scenario)
 
 
-def test_an_answer_to_nobody_is_not_taken_for_the_jobs(play: Play, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_cancel_follows_a_large_chat_that_is_still_on_its_way(play: Play) -> None:
+    """A worker would forget one that came first."""
+
     async def scenario(scene: Scene) -> None:
-        slot, job = await scene.workers.begin("a", chat_of("text"))
-        slot.on_message(prepared("b"))
-        assert not job.ended.done() and slot.job is job
+        state: Any = scene.workers.slots[0]._state
+        state.child.channel = slow = SlowToSend()
+        slot, job = await scene.workers.begin("a", chat_of("image"), "")
+        scene.workers.abandon(slot, job)
+        await asyncio.sleep(0.01)
+        assert slow.said == []
+        slow.go_on.set()
+        await scene.background.idle()
+        assert [type(said) for said in slow.said] == [Prepare, Cancel]
+        slot.on_message(failed("a"))
+
+    play(scenario)
+
+
+class SlowToSend(ChannelDouble):
+    """A chat takes its time, a word about it does not."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.go_on = asyncio.Event()
+
+    async def send(self, message: Any, *, large: bool = False) -> None:
+        if isinstance(message, Prepare):
+            await self.go_on.wait()
+        await super().send(message)
+
+
+def test_a_job_that_ended_is_not_cancelled(play: Play) -> None:
+    """The worker may have the next one by then."""
+
+    async def scenario(scene: Scene) -> None:
+        slot, job = await scene.workers.begin("a", chat_of("image"), "")
+        await scene.background.idle()
+        scene.workers.abandon(slot, job)
         slot.on_message(prepared("a"))
-        slot.on_message(prepared("a"))
-        assert [record.message for record in caplog.records] == [
-            "a worker answered a request that it does not have"
-        ] * 2
+        await scene.background.idle()
+        assert not any(isinstance(said, Cancel) for said in scene.to_worker())
 
     play(scenario)
 
@@ -249,25 +320,11 @@ def test_an_answer_to_nobody_is_not_taken_for_the_jobs(play: Play, caplog: pytes
 # ---- how long a job may take
 
 
-def test_a_worker_that_is_started_again_has_been_busy_with_nothing(play: Play) -> None:
-    async def scenario(scene: Scene) -> None:
-        slot = scene.workers.slots[0]
-        slot.on_message(WorkerPulse(request_id=None, busy_seconds=60.0))
-        assert slot.hang_reason() is None
-        slot.on_message(WorkerPulse(request_id=None, busy_seconds=60.1))
-        assert slot.hang_reason() == "60 s on one job"
-        scene.kill_worker()
-        scene.start_worker()
-        assert slot.hang_reason() is None
-
-    play(scenario)
-
-
 def test_a_video_and_a_sound_give_their_worker_more_time_than_a_picture(play: Play) -> None:
     async def scenario(scene: Scene) -> None:
         slot, allowed = scene.workers.slots[0], {}
         for kind in ("text", "image", "audio", "video"):
-            _, job = await scene.workers.begin("chat-1", chat_of(kind))
+            _, job = await scene.workers.begin("chat-1", chat_of(kind), "")
             slot._busy_seconds = 0.0
             while slot.hang_reason() is None:
                 slot._busy_seconds += 5
@@ -283,7 +340,7 @@ def test_media_that_no_worker_opens_buy_no_time(play: Play) -> None:
     async def scenario(scene: Scene) -> None:  # its workers open at most 4 media
         slot = scene.workers.slots[0]
         for kinds in (["video"] * 4, ["image"] * 1000 + ["video"] * 1000):
-            await scene.workers.begin("chat-1", chat_of(*kinds))
+            await scene.workers.begin("chat-1", chat_of(*kinds), "")
             slot._busy_seconds = 60.0 + 4 * 180.0
             assert slot.hang_reason() is None, "whichever of them are opened"
             slot._busy_seconds += 0.1

@@ -21,7 +21,7 @@ class Round:
         scope: dict[str, Any] = {
             "type": "http", "method": "POST", "path": "/tokenize", "raw_path": b"/tokenize", "query_string": b"",
             "headers": [(b"host", b"test"), (b"content-type", b"application/json")], "scheme": "http",
-            "server": ("test", 80), "client": ("test", 1), "http_version": "1.1", "root_path": "",
+            "server": ("test", 80), "client": ("10.0.0.1", 1), "http_version": "1.1", "root_path": "",
         }  # fmt: skip
         self.task = asyncio.create_task(app(scope, self.receive, self.send))
 
@@ -52,6 +52,8 @@ async def counting(scene: Scene) -> tuple[Round, str]:
 def test_a_count_is_answered(play: Play) -> None:
     async def scenario(scene: Scene) -> None:
         exchange, name = await counting(scene)
+        job = scene.workers.slots[0].job
+        assert job is not None and job.ticket.client == "10.0.0.1" and job.ticket.text_only
         scene.workers.slots[0].on_message(prepared(name, 3))
         await exchange.task
         expected = {"ids": [0, 1, 2], "count": 3, "media": [], "max_model_len": 1000, "tokens": [0, 1, 2]}

@@ -8,7 +8,7 @@ from model.engine.messages import Abort
 from server.requests.refusal import Refusal
 from tests.server.doubles import Scene, prepared, until
 from tests.server.scenario import A, B, C, Play, fails, generating, leased, request, start, text_of
-from tokenization.messages import Cancel, Measured, PrepareFailed
+from tokenization.messages import Cancel, PrepareFailed, WorkerPulse
 from tokenization.text.bpe import BPETokenizer
 
 
@@ -41,15 +41,28 @@ def test_two_dead_workers_are_a_500(play: Play) -> None:
     play(scenario)
 
 
+def test_a_chat_that_was_killed_for_its_time_is_not_tried_again(play: Play) -> None:
+    """It is refused as the client's to change, and the second worker is left alone."""
+
+    async def scenario(scene: Scene) -> None:
+        asked = request("image")
+        task, _ = start(scene, asked)
+        await leased(scene, asked)
+        scene.workers.slots[0].on_message(WorkerPulse(request_id="chat-1", busy_seconds=70.1))
+        scene.kill_worker()
+        await fails(task, "invalid_request", "took_too_long", "inputs")
+        scene.start_worker()
+        assert scene.to_worker(0) == scene.to_worker(1) == []
+
+    play(scenario, workers=2)
+
+
 def test_a_client_that_leaves_while_it_is_measured(play: Play) -> None:
     async def scenario(scene: Scene) -> None:
         task, _ = start(scene, request("image"))
-        await until(lambda: scene.workers.slots[0].job is not None)
+        await until(lambda: scene.to_worker())
         task.cancel()
         await asyncio.wait({task})
-        scene.workers.slots[0].on_message(
-            Measured(request_id="chat-1", nbytes=(9,), params=("inputs[0]",), n_pads=(4,))
-        )
         await until(lambda: scene.to_worker()[-1] == Cancel(request_id="chat-1"))
         assert scene.workers.slots[0].taken
         scene.workers.slots[0].on_message(PrepareFailed(request_id="chat-1", kind="cancelled", message=""))

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from server.http.clients import client_of
 from server.http.middleware import keys as module
 from server.http.middleware.envelope import Envelope
 from server.http.middleware.keys import OPEN_PATHS, ApiKeys, KeyFileError, RequireKey, read_key_file
@@ -173,6 +174,22 @@ def test_without_a_key_nothing_is_done(path: str, given: tuple[bytes, ...], capl
     assert (status, seen, counted) == (401, [], True)
     assert headers["www-authenticate"] == "Bearer" and headers["x-request-id"]
     assert "two" not in caplog.text
+
+
+def test_what_tells_clients_apart_is_no_key() -> None:
+    seen: list[str] = []
+
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        seen.append(client_of(scope))
+
+    async def nothing(*args: Any) -> Any:
+        return None
+
+    guarded = RequireKey(app, ApiKeys((digest("one"), digest("two")), None))
+    for value in (b"Bearer one", b"bearer  one ", b"Bearer two"):
+        scope = {"type": "http", "method": "POST", "path": "/chat", "headers": [(b"authorization", value)], "state": {}}
+        asyncio.run(guarded(scope, nothing, nothing))
+    assert seen[0] == seen[1] != seen[2] and not any("one" in name or "two" in name for name in seen)
 
 
 def test_with_a_key_the_app_is_asked() -> None:

@@ -1,0 +1,84 @@
+"""Texts do not wait for media, and media that nobody waits for are not read on."""
+
+import contextlib
+import json
+import os
+import signal
+import socket
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import pytest
+
+from tests.e2e.faults import GREEDY, LARGE, SMALL, later
+from tests.e2e.running import RunningServer, until
+
+TICK = os.sysconf("SC_CLK_TCK")
+PICTURES = 60  # of one video
+
+
+@contextlib.contextmanager
+def held(*pids: int) -> Iterator[None]:
+    """These processes stand still, whatever they are in."""
+    for pid in pids:
+        os.kill(pid, signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        for pid in pids:
+            os.kill(pid, signal.SIGCONT)
+
+
+def test_texts_are_answered_while_every_worker_is_inside_a_video(server: RunningServer) -> None:
+    workers = server.children("worker")
+    with held(*workers), ThreadPoolExecutor(4) as pool:
+        videos = [later(pool, server, {"video": SMALL}) for _ in range(4)]  # no video, but that is not known yet
+        until("two of them wait", lambda: server.metric('num_requests_waiting{place="worker"}') == 2)
+        assert server.chat({"text": "Hi"}, **GREEDY).status_code == 200
+        assert server.http.post("/tokenize", json=[{"text": "Hi"}]).status_code == 200
+        raw = {"model": None, "prompt": "Hi", "max_tokens": 2}
+        assert server.http.post("/v1/completions", json=raw).status_code == 200
+        assert not any(video.done() for video in videos)
+        assert server.metric('num_requests_waiting{place="worker"}') == 2
+    assert [video.result().status_code for video in videos] == [400] * 4
+    assert server.children("worker") == workers
+    server.assert_nothing_held()
+
+
+def seconds_of(pids: list[int]) -> float:
+    """Processor time of all their threads together."""
+    fields = (Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split() for pid in pids)
+    return sum(int(one[11]) + int(one[12]) for one in fields) / TICK
+
+
+def asked(server: RunningServer) -> socket.socket:
+    """A connection that asks for a video of many pictures."""
+    content = json.dumps({"inputs": [{"video": [LARGE] * PICTURES}, {"text": "?"}], "parameters": GREEDY}).encode()
+    address = urlsplit(server.url)
+    sock = socket.create_connection((address.hostname or "", address.port or 0), timeout=60)
+    head = f"POST /chat HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\nContent-Length: {len(content)}"
+    sock.sendall(head.encode() + b"\r\n\r\n" + content)
+    return sock
+
+
+@pytest.mark.parametrize("share", [0.1])
+def test_a_client_that_left_costs_no_more_processor_time(server: RunningServer, share: float) -> None:
+    """It leaves early in a video of sixty pictures. All of them cost so much, and most are never opened."""
+    workers = server.children("worker")
+    begun = seconds_of(workers)
+    with contextlib.closing(asked(server)) as sock:
+        assert sock.recv(100).startswith(b"HTTP/1.1 200")
+    whole = seconds_of(workers) - begun
+    server.assert_nothing_held()
+    begun = seconds_of(workers)
+    with contextlib.closing(asked(server)):
+        until("it is decoded", lambda: seconds_of(workers) - begun > share * whole, every=0.002)
+        left = seconds_of(workers)
+    server.assert_nothing_held()
+    until("it is at rest", lambda: server.http.get("/health/ready").json()["requests"] == 0)
+    time.sleep(0.2)
+    assert seconds_of(workers) - left < whole / 3
+    assert server.children("worker") == workers

@@ -1,0 +1,41 @@
+"""What a job is expected to take: larger for what is larger, and of all kinds on one scale."""
+
+import pytest
+
+from server.children.job_cost import seconds_of_chat, seconds_of_medium, seconds_of_text
+from tests.server.doubles import chat_of
+from tokenization.chat.parts import Chat, Kind, Media, Text, Turn
+
+MIB = 1 << 20
+
+
+def medium(kind: Kind, size: int, frames: int = 0) -> Media:
+    source = "data:," + "x" * (size - 6)
+    return Media(kind=kind, source="" if frames else source, frames=(source,) * frames, param="x")
+
+
+def chat(*parts: Text | Media) -> Chat:
+    return Chat(turns=(Turn(role="user", parts=parts, plain=False),))
+
+
+def test_larger_takes_longer_and_a_thumbnail_less_than_a_video_of_its_size() -> None:
+    order = [
+        seconds_of_chat(chat_of("text")),
+        seconds_of_chat(chat_of("image")),
+        seconds_of_chat(chat(medium("image", 4 * MIB))),
+        seconds_of_chat(chat(medium("video", 4 * MIB))),
+        seconds_of_chat(chat(medium("video", 4 * MIB), medium("video", 4 * MIB))),
+    ]
+    assert order == sorted(order) and len(set(order)) == len(order) and order[0] < 0.01 < 0.5 < order[-1]
+
+
+def test_a_source_is_no_text_and_a_list_of_pictures_is_as_dear_as_they_are() -> None:
+    alone, beside = chat(medium("image", MIB)), chat(medium("image", MIB), Text(text="x" * MIB))
+    of_text = seconds_of_text(MIB) - seconds_of_text(0)
+    assert seconds_of_chat(beside) - seconds_of_chat(alone) == pytest.approx(of_text)
+    assert seconds_of_medium(medium("video", MIB, 30)) == pytest.approx(30 * seconds_of_medium(medium("image", MIB)))
+
+
+def test_what_lies_behind_a_path_is_not_taken_for_nothing() -> None:
+    path = Media(kind="video", source="a.mp4", param="x")
+    assert seconds_of_medium(path) > seconds_of_medium(medium("video", 1000))
