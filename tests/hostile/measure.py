@@ -45,6 +45,7 @@ class Attack:
     memory_bytes: int  # what the server process may hold: the bound that the start-up table states
     may: frozenset[int] = frozenset()  # further statuses that the second client may see; outside the p99
     deadline: float | None = None  # seconds in which each chat is answered or refused; stands for the bar of the p99
+    late: float | None = None  # seconds by which no text may be late; stands for the bar of the p99
     warm: Callable[[RunningServer], None] | None = None  # what is done before the baseline is taken
 
 
@@ -52,7 +53,7 @@ class Attack:
 class Seen:
     """What the second client saw in one run, and what the server process took meanwhile."""
 
-    chats: list[tuple[int, float]]
+    chats: list[tuple[int, float]]  # a text and a picture in turn
     health: list[tuple[int, float]]
     peak_bytes: int
     loop_seconds: float  # processor time of the server's loop
@@ -61,6 +62,11 @@ class Seen:
     def p99(self) -> float:
         """Of the chats that were answered."""
         return quantile([seconds for status, seconds in self.chats if status == 200], 0.99)
+
+    @property
+    def latest_text(self) -> float:
+        """Seconds of the slowest chat without a picture."""
+        return max(seconds for _, seconds in self.chats[::2])
 
     @property
     def slowest_health(self) -> float:
@@ -84,9 +90,9 @@ class Report:
         rows = [(f"{self.attack.name}, without", self.quiet)]
         rows += [(f"{self.attack.name}, run {i}", run) for i, run in enumerate(self.runs, 1)]
         lines = [
-            "| row | chats | statuses | p50 s | p99 s | slowest s | live, p99 ms | live, slowest ms | PSS peak MiB "
-            "| loop CPU s |",
-            "|" + "---|" * 10,
+            "| row | chats | statuses | p50 s | p99 s | slowest s | slowest text s | live, p99 ms | live, slowest ms "
+            "| PSS peak MiB | loop CPU s |",
+            "|" + "---|" * 11,
         ]
         lines += ["| " + " | ".join([name, *cells(seen)]) + " |" for name, seen in rows]
         return "\n".join([*lines, *(f"- NOT HELD: {problem}" for problem in self.problems)])
@@ -98,8 +104,9 @@ def cells(seen: Seen) -> list[str]:
     statuses = ", ".join(f"{n} x {status}" for status, n in sorted(seen.statuses.items()))
     return [
         str(len(seen.chats)), statuses, f"{quantile(answered, 0.5):.3f}", f"{seen.p99:.3f}",
-        f"{max(seconds for _, seconds in seen.chats):.3f}", f"{1000 * quantile(live, 0.99):.0f}",
-        f"{1000 * seen.slowest_health:.0f}", f"{seen.peak_bytes / (1 << 20):.0f}", f"{seen.loop_seconds:.1f}",
+        f"{max(seconds for _, seconds in seen.chats):.3f}", f"{seen.latest_text:.3f}",
+        f"{1000 * quantile(live, 0.99):.0f}", f"{1000 * seen.slowest_health:.0f}",
+        f"{seen.peak_bytes / (1 << 20):.0f}", f"{seen.loop_seconds:.1f}",
     ]  # fmt: skip
 
 
@@ -143,7 +150,9 @@ def judged(quiet: Seen, run: Seen, attack: Attack) -> list[str]:
     slowest = max(seconds for _, seconds in run.chats)
     if attack.deadline is not None and slowest > attack.deadline:
         problems.append(f"a chat took {slowest:.2f} s, more than its deadline of {attack.deadline:g}")
-    if attack.deadline is None and run.statuses[200] and run.p99 >= quiet.p99 + MORE_SECONDS:
+    if attack.late is not None and run.latest_text >= quiet.latest_text + attack.late:
+        problems.append(f"a text took {run.latest_text:.2f} s, and {quiet.latest_text:.2f} s without the attack")
+    if attack.deadline is None and attack.late is None and run.statuses[200] and run.p99 >= quiet.p99 + MORE_SECONDS:
         problems.append(f"the p99 of a chat is {run.p99:.2f} s, and {quiet.p99:.2f} s without the attack")
     if not run.statuses[200]:
         problems.append("not one chat was answered")

@@ -50,6 +50,14 @@ def test_a_row_with_a_deadline_is_judged_by_its_slowest_chat() -> None:
     assert problem == "a chat took 12.10 s, more than its deadline of 12"
 
 
+def test_a_row_of_texts_is_judged_by_its_slowest_text() -> None:
+    """Pictures may be late in it."""
+    attack = Attack(name="row 2", go=ATTACK.go, memory_bytes=1 << 20, late=2.0)
+    assert judged(seen(), seen(chats=[(200, 0.1), (200, 30.0)] * 50), attack) == []
+    (problem,) = judged(seen(), seen(chats=[(200, 0.1), (200, 0.1)] * 49 + [(200, 2.2), (200, 0.1)]), attack)
+    assert problem == "a text took 2.20 s, and 0.10 s without the attack"
+
+
 def test_only_more_than_before_is_not_back() -> None:
     assert beyond({"files": 2.0, "fds": 9.0}, {"files": 3.0, "fds": 8.0}) == {"files": 3.0}
 
@@ -63,5 +71,5 @@ def test_quantiles_and_memory() -> None:
 
 def test_the_table_has_a_row_for_each_run_and_says_what_was_not_held() -> None:
     text = str(Report(attack=ATTACK, quiet=seen(), runs=[seen(), seen()], problems=["run 1: it burned"]))
-    assert text.count("\n") == 5 and "| row 0, run 2 | 100 | 100 x 200 | 0.100 | 0.100 | 0.500 | 10 |" in text
+    assert text.count("\n") == 5 and "| row 0, run 2 | 100 | 100 x 200 | 0.100 | 0.100 | 0.500 | 0.100 | 10 |" in text
     assert text.endswith("- NOT HELD: run 1: it burned")

@@ -44,6 +44,7 @@ def read_frames(
         runs = plan_runs(info.index, sorted(missing))
         with open_video(data, caps, threads=threads, study=True, check=check) as video:
             for frame_number, frame in video.pick(info.index, runs):
+                check()  # some come out together, after the last packet
                 picture = resize(_to_image(frame, info, rgb), width=size[1], height=size[0])
                 out[rows[frame_number]] = np.asarray(picture)
                 missing.discard(frame_number)
