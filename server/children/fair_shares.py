@@ -10,7 +10,7 @@ class Ticket:
 
     client: str
     seconds: float  # that it is expected to take; what it took counts in the end
-    text_only: bool = False
+    quick: bool = False  # a text that the worker of texts may take
     charged: bool = False  # its client has paid for it in advance
 
 

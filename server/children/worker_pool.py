@@ -18,11 +18,13 @@ SECONDS_PER_MEDIUM = 10.0  # what each media item adds to the time that a job ma
 SECONDS_PER_VIDEO = 180.0  # the same of a video: --max-decoded-frames of full HD at a hundred a second
 SECONDS_PER_SECOND = 0.1  # the same of each second that a sound may last: several times what the slowest codec takes
 
+QUICK_SECONDS = 0.5  # a text that is expected to take longer would hold up the others: its turn is among the media
+
 LARGE = 1 << 20  # characters of a job from which on it is sent beside the loop's other work
 
 
 class WorkerPool:
-    """All workers: `slots` take every job, `text` takes those without media, which so never wait for a medium.
+    """All workers: `slots` take every job, `text` takes texts alone, which so never wait for a medium.
 
     A job waits in one line, whatever it holds, and FairShares says who is next. A text that finds `text` busy may take
     a free one of the others.
@@ -58,8 +60,8 @@ class WorkerPool:
 
     @property
     def n_texts_waiting(self) -> int:
-        """Of these, those without media."""
-        return sum(ticket.text_only for ticket in self._gate.waiting)
+        """Of these, those for the worker of texts."""
+        return sum(ticket.quick for ticket in self._gate.waiting)
 
     async def begin(
         self, request_id: str, chat: Chat, client: str, *, room: Room | None = None, count_only: bool = False
@@ -72,16 +74,14 @@ class WorkerPool:
         # A worker opens no more than so many: it refuses the chat, or the model's window drops the others.
         seconds = sum(heapq.nlargest(self._max_items, map(self._media_seconds, media)))
         prepare = Prepare(request_id=request_id, chat=chat, count_only=count_only, room=room)
-        ticket = Ticket(client=client, seconds=seconds_of_chat(chat), text_only=not media)
-        return await self._hand(prepare, ticket, seconds, chat.size)
+        return await self._hand(prepare, _ticket(client, seconds_of_chat(chat), text=not media), seconds, chat.size)
 
     async def encode(self, message: Encode, client: str) -> tuple[WorkerSlot, Job]:
         size = len(message.text)
-        ticket = Ticket(client=client, seconds=seconds_of_text(size), text_only=True)
-        return await self._hand(message, ticket, 0.0, size)
+        return await self._hand(message, _ticket(client, seconds_of_text(size), text=True), 0.0, size)
 
     async def draw(self, message: Draw, client: str) -> tuple[WorkerSlot, Job]:
-        ticket = Ticket(client=client, seconds=seconds_of_medium(message.media))
+        ticket = _ticket(client, seconds_of_medium(message.media), text=False)
         return await self._hand(message, ticket, SECONDS_PER_MEDIUM, len(message.media.source))
 
     async def lease(self, slot: WorkerSlot, job: Job, names: Sequence[str]) -> None:
@@ -134,7 +134,7 @@ class WorkerPool:
     def _take(self, waiting: Sequence[Ticket]) -> tuple[Ticket, WorkerSlot] | None:
         """A free worker, and whose turn it is there. The one for texts comes first, so that the others stay free."""
         free = next((slot for slot in self.slots if slot.free), None)
-        lines = [(self.text, [ticket for ticket in waiting if ticket.text_only])] if self.text.free else []
+        lines = [(self.text, [ticket for ticket in waiting if ticket.quick])] if self.text.free else []
         lines += [(free, list(waiting))] if free is not None else []
         for slot, line in lines:
             chosen = self._shares.pick(line)
@@ -156,8 +156,12 @@ class WorkerPool:
     def _lost(self) -> None:
         """A worker is gone. When none can be started any more, nobody is kept waiting."""
         if self.crash_looping:
-            self._gate.fail(WorkerDied(), lambda ticket: not (ticket.text_only and self.text.up))
+            self._gate.fail(WorkerDied(), lambda ticket: not (ticket.quick and self.text.up))
 
     def _seconds_down(self, ticket: Ticket) -> float:
-        slots = (*self.slots, self.text) if ticket.text_only else self.slots
+        slots = (*self.slots, self.text) if ticket.quick else self.slots
         return min(slot.seconds_down for slot in slots)
+
+
+def _ticket(client: str, seconds: float, *, text: bool) -> Ticket:
+    return Ticket(client=client, seconds=seconds, quick=text and seconds <= QUICK_SECONDS)

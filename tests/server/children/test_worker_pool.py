@@ -1,4 +1,4 @@
-"""Jobs get a free worker in their turn, texts one of their own; a worker's death ends its job and nobody else's."""
+"""Jobs get a free worker in their turn; a worker's death ends its job and nobody else's."""
 
 import asyncio
 from typing import Any
@@ -7,14 +7,13 @@ import pytest
 
 from server.children.worker_pool import SECONDS_PER_MEDIUM
 from server.children.worker_slot import Job, WorkerDied, WorkerSlot
-from tests.server.doubles import ChannelDouble, Scene, chat_of, kill_in, prepared, start_in, told_in, until
+from tests.server.doubles import ChannelDouble, Scene, chat_of, prepared, until
 from tests.server.scenario import Play
 from tokenization.chat.grounding import Box
 from tokenization.messages import (
     Cancel,
     Draw,
     Drawn,
-    Encode,
     Measured,
     Prepare,
     PrepareFailed,
@@ -100,91 +99,6 @@ def test_a_drawing_is_a_job_like_any_other(play: Play) -> None:
         assert slot.hang_reason() is None
         slot.on_message(Drawn(request_id="b", picture="data:x", notes=()))
         assert isinstance(await job.next(), Drawn) and job.ended.done() and slot.free
-
-    play(scenario)
-
-
-# ---- two lanes
-
-
-def begin(scene: Scene, name: str, *kinds: str, client: str = "") -> "asyncio.Task[Begun]":
-    return asyncio.create_task(scene.workers.begin(name, chat_of(*kinds), client))
-
-
-def test_texts_do_not_wait_for_media(play: Play) -> None:
-    """The only worker has a video and nine more wait: a text, a prompt and a count are done meanwhile."""
-
-    async def scenario(scene: Scene) -> None:
-        text = scene.start_text_worker()
-        for number in range(10):
-            begin(scene, f"video{number}", "text", "video")
-        await until(lambda: scene.workers.n_waiting == 9)
-        for name in ("text", "count"):
-            slot, _ = await scene.workers.begin(name, chat_of("text"), "", count_only=name == "count")
-            assert slot is text
-            slot.on_message(prepared(name))
-        slot, _ = await scene.workers.encode(Encode(request_id="raw", text="Hi"), "")
-        assert slot is text and scene.workers.n_texts_waiting == 0 and scene.workers.n_waiting == 9
-        begin(scene, "another", "text")
-        await until(lambda: scene.workers.n_texts_waiting == 1)
-        assert told(scene) == ["video0"], "no other medium went there"
-        text.on_message(prepared("raw"))
-        await until(lambda: [said.request_id for said in told_in(text)] == ["text", "count", "raw", "another"])
-
-    play(scenario)
-
-
-def test_a_text_takes_a_free_worker_while_its_own_is_busy_or_down(play: Play) -> None:
-    async def scenario(scene: Scene) -> None:
-        text = scene.start_text_worker()
-        first, _ = await begin(scene, "long", "text")
-        second, _ = await begin(scene, "b", "text")
-        assert (first, second) == (text, scene.workers.slots[0])
-        second.on_message(prepared("b"))
-        kill_in(text)
-        third, _ = await begin(scene, "c", "text")
-        assert third is scene.workers.slots[0]
-        waiting = begin(scene, "d", "text")
-        await until(lambda: scene.workers.n_texts_waiting == 1)
-        start_in(text)
-        assert (await waiting)[0] is text
-
-    play(scenario)
-
-
-def test_texts_go_on_where_no_worker_for_media_can_be_started(play: Play) -> None:
-    async def scenario(scene: Scene) -> None:
-        text = scene.start_text_worker()
-        await begin(scene, "a", "text")
-        await begin(scene, "b", "image")
-        waiting = begin(scene, "c", "text"), begin(scene, "d", "image")
-        await until(lambda: scene.workers.n_waiting == 2)
-        scene.kill_worker()
-        for _ in range(3):
-            scene.start_worker(ready=False)
-            scene.kill_worker()
-        with pytest.raises(WorkerDied):
-            await waiting[1]
-        text.on_message(prepared("a"))
-        assert (await waiting[0])[0] is text
-
-    play(scenario)
-
-
-def test_a_client_with_videos_gives_way_to_one_with_a_picture_and_to_its_own_thumbnail(play: Play) -> None:
-    """Whoever was given least comes first; what a job took is known when it ends, or when its worker dies."""
-
-    async def scenario(scene: Scene) -> None:
-        for number in range(3):
-            begin(scene, f"video{number}", "video", client="a")
-        begin(scene, "thumbnail", "image", client="a")
-        begin(scene, "picture", "image", client="b")
-        order = ["video0", "picture", "thumbnail", "video1", "video2"]
-        await until(lambda: scene.workers.n_waiting == 4)
-        for n, name in enumerate(order, 1):
-            await until(lambda n=n: told(scene) == order[:n])  # type: ignore[misc]
-            scene.workers.slots[0].on_message(prepared(name))
-        assert scene.workers._shares._clients == {}, "nobody is owed anything"
 
     play(scenario)
 

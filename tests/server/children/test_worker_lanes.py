@@ -1,0 +1,118 @@
+"""Texts have a worker of their own, and whoever was given least of the workers' time comes first."""
+
+import asyncio
+
+import msgspec
+import pytest
+
+from server.children.worker_slot import Job, WorkerDied, WorkerSlot
+from tests.server.doubles import Scene, chat_of, kill_in, prepared, start_in, told_in, until
+from tests.server.scenario import Play
+from tokenization.messages import Encode, Prepare
+
+Begun = tuple[WorkerSlot, Job]
+
+
+def told(scene: Scene) -> list[str]:
+    """Whose chats the only worker for media was handed."""
+    return [said.request_id for said in scene.to_worker() if isinstance(said, Prepare)]
+
+
+def begin(scene: Scene, name: str, *kinds: str, client: str = "") -> "asyncio.Task[Begun]":
+    return asyncio.create_task(scene.workers.begin(name, chat_of(*kinds), client))
+
+
+def test_texts_do_not_wait_for_media(play: Play) -> None:
+    """The only worker has a video and nine more wait: a text, a prompt and a count are done meanwhile."""
+
+    async def scenario(scene: Scene) -> None:
+        text = scene.start_text_worker()
+        for number in range(10):
+            begin(scene, f"video{number}", "text", "video")
+        await until(lambda: scene.workers.n_waiting == 9)
+        for name in ("text", "count"):
+            slot, _ = await scene.workers.begin(name, chat_of("text"), "", count_only=name == "count")
+            assert slot is text
+            slot.on_message(prepared(name))
+        slot, _ = await scene.workers.encode(Encode(request_id="raw", text="Hi"), "")
+        assert slot is text and scene.workers.n_texts_waiting == 0 and scene.workers.n_waiting == 9
+        begin(scene, "another", "text")
+        await until(lambda: scene.workers.n_texts_waiting == 1)
+        assert told(scene) == ["video0"], "no other medium went there"
+        text.on_message(prepared("raw"))
+        await until(lambda: [said.request_id for said in told_in(text)] == ["text", "count", "raw", "another"])
+
+    play(scenario)
+
+
+def test_a_text_takes_a_free_worker_while_its_own_is_busy_or_down(play: Play) -> None:
+    async def scenario(scene: Scene) -> None:
+        text = scene.start_text_worker()
+        first, _ = await begin(scene, "long", "text")
+        second, _ = await begin(scene, "b", "text")
+        assert (first, second) == (text, scene.workers.slots[0])
+        second.on_message(prepared("b"))
+        kill_in(text)
+        third, _ = await begin(scene, "c", "text")
+        assert third is scene.workers.slots[0]
+        waiting = begin(scene, "d", "text")
+        await until(lambda: scene.workers.n_texts_waiting == 1)
+        start_in(text)
+        assert (await waiting)[0] is text
+
+    play(scenario)
+
+
+def test_a_text_of_megabytes_does_not_hold_up_the_others(play: Play) -> None:
+    """Longer than what fits into any model's prompt: it takes its turn among the media."""
+
+    async def scenario(scene: Scene) -> None:
+        text = scene.start_text_worker()
+        long = Encode(request_id="long", text="x" * 4_000_000)
+        slot, _ = await scene.workers.encode(long, "")
+        assert slot is scene.workers.slots[0]
+        waiting = asyncio.create_task(scene.workers.encode(msgspec.structs.replace(long, request_id="b"), ""))
+        await until(lambda: scene.workers.n_waiting == 1)
+        assert scene.workers.n_texts_waiting == 0 and text.free
+        assert (await begin(scene, "c", "text"))[0] is text
+        slot.on_message(prepared("long"))
+        assert (await waiting)[0] is slot
+
+    play(scenario)
+
+
+def test_texts_go_on_where_no_worker_for_media_can_be_started(play: Play) -> None:
+    async def scenario(scene: Scene) -> None:
+        text = scene.start_text_worker()
+        await begin(scene, "a", "text")
+        await begin(scene, "b", "image")
+        waiting = begin(scene, "c", "text"), begin(scene, "d", "image")
+        await until(lambda: scene.workers.n_waiting == 2)
+        scene.kill_worker()
+        for _ in range(3):
+            scene.start_worker(ready=False)
+            scene.kill_worker()
+        with pytest.raises(WorkerDied):
+            await waiting[1]
+        text.on_message(prepared("a"))
+        assert (await waiting[0])[0] is text
+
+    play(scenario)
+
+
+def test_a_client_with_videos_gives_way_to_one_with_a_picture_and_to_its_own_thumbnail(play: Play) -> None:
+    """Whoever was given least comes first; what a job took is known when it ends, or when its worker dies."""
+
+    async def scenario(scene: Scene) -> None:
+        for number in range(3):
+            begin(scene, f"video{number}", "video", client="a")
+        begin(scene, "thumbnail", "image", client="a")
+        begin(scene, "picture", "image", client="b")
+        order = ["video0", "picture", "thumbnail", "video1", "video2"]
+        await until(lambda: scene.workers.n_waiting == 4)
+        for n, name in enumerate(order, 1):
+            await until(lambda n=n: told(scene) == order[:n])  # type: ignore[misc]
+            scene.workers.slots[0].on_message(prepared(name))
+        assert scene.workers._shares._clients == {}, "nobody is owed anything"
+
+    play(scenario)
