@@ -78,6 +78,7 @@ class WorkerSlot:
         self._on_lost = on_lost
         self._state = ChildState()
         self._busy_seconds = 0.0
+        self._overdue = False  # its job has taken longer than it may
         self.taken = False
         self.job: Job | None = None
 
@@ -100,7 +101,7 @@ class WorkerSlot:
 
     def on_started(self, child: Child) -> None:
         self._state.start(child)
-        self._busy_seconds = 0.0
+        self._busy_seconds, self._overdue = 0.0, False
 
     def on_message(self, message: FromWorker) -> bool:
         match message:
@@ -120,12 +121,13 @@ class WorkerSlot:
     def on_reaped(self) -> None:
         self._state.lost()
         if self.job is not None:
-            self._end(self.job, WorkerDied() if self.hang_reason() is None else TookTooLong(self._allowed))
+            self._end(self.job, TookTooLong(self._allowed) if self._overdue else WorkerDied())
         self.taken = False
         self._on_lost()
 
     def hang_reason(self) -> str | None:
-        return f"{self._busy_seconds:.0f} s on one job" if self._busy_seconds > self._allowed else None
+        self._overdue = self._busy_seconds > self._allowed  # whoever asks kills it for that
+        return f"{self._busy_seconds:.0f} s on one job" if self._overdue else None
 
     @property
     def _allowed(self) -> float:

@@ -75,6 +75,7 @@ def test_whoever_waits_learns_whether_its_job_was_killed_for_its_time(
     async def scenario(scene: Scene) -> None:
         slot, job = await scene.workers.begin("a", chat_of("image"), "")
         slot.on_message(WorkerPulse(request_id="a", busy_seconds=busy))
+        slot.hang_reason()
         scene.kill_worker()
         with pytest.raises(WorkerDied) as caught:
             await job.next()
