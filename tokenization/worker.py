@@ -14,7 +14,6 @@ from shm import Channel, ChannelClosed, Pulse, SegmentError
 from tokenization.cancel import Cancelled, Check, go_on
 from tokenization.chat.errors import ChatError
 from tokenization.chat.parts import Kind
-from tokenization.media.draw import draw_boxes
 from tokenization.media.fetch import fetch
 from tokenization.messages import (
     Cancel,
@@ -65,7 +64,7 @@ def run(channel: Channel[ToWorker], start: StartWorker, processor: Processor, pu
 def load_decoders(modalities: Collection[Kind]) -> None:
     """Import what opens these media, so that no request pays for the late imports of processors."""
     if "image" in modalities or "video" in modalities:
-        importlib.import_module("tokenization.media.image")
+        importlib.import_module("tokenization.media.draw")
     if "video" in modalities:
         importlib.import_module("tokenization.media.video")
     if "audio" in modalities:
@@ -113,6 +112,8 @@ def _answer(
 
 def draw(job: Draw, start: StartWorker, check: Check = go_on) -> Drawn:
     """Raises ChatError when the picture is gone, is no picture, or is too large to send when drawn."""
+    from tokenization.media.draw import draw_boxes  # Pillow, which a worker of texts does without
+
     limits = start.media
     param = job.media.param
     data = fetch(job.media.source, roots=limits.roots, max_bytes=limits.max_file_bytes, param=param)

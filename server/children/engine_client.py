@@ -244,14 +244,14 @@ class EngineClient:
             failed = Finished(request_id=message.request_id, reason="failed", message=str(error), code="internal")
             self._on_finished(failed)
 
-    def _take(self, waiting: Sequence[object]) -> tuple[object, None] | None:
+    def _take(self, waiting: Sequence[object]) -> tuple[object, bool] | None:
         """The first who came is the next."""
         if not self.up or self.full:
             return None
         self._places += 1
-        return waiting[0], None
+        return waiting[0], True
 
-    def _put_back(self, place: None) -> None:
+    def _put_back(self, place: bool) -> None:
         self._places -= 1
 
     async def _enter(self) -> None:

@@ -86,7 +86,7 @@ def test_row_7_pictures_of_gigabytes(start: Start, held: Held, workers: str) -> 
 @pytest.mark.parametrize("workers", ["1", "2"])
 def test_row_11_combining_marks(held: Held, workers: str, shm_root: Path, tmp_path: Path) -> None:
     """120,000 of them, of alternating classes."""
-    model = write_qwen_vl(tmp_path / "model")
+    model = write_qwen_vl(tmp_path / "model", ["a cat"])
     inputs: list[dict[str, object]] = [{"text": "a" + "\u0316\u0301" * 60_000}]
     root = shm_root.with_name(f"{shm_root.name}-marks")
     with running(model, root, tmp_path / "logs", "--workers", workers) as server:

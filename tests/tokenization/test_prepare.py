@@ -11,10 +11,11 @@ from model.families.qwen2.processor import Qwen2Processor
 from shm import SegmentError, decode_shape_from_int64, decode_shm_name_from_int64, read_segment
 from tests.samples.pictures import bomb_png, encoded, photo
 from tests.tokenization.worker_harness import WorkerHarness, url, worker_harness_at
+from tokenization.cancel import Cancelled
 from tokenization.chat.dialects import chat_from_openai
 from tokenization.chat.errors import ChatError
 from tokenization.messages import Encode, Measured, Prepare
-from tokenization.prepare import Cancelled, encode, prepare, write_words
+from tokenization.prepare import encode, prepare, write_words
 from tokenization.processor import Layout, Processor
 from tokenization.text.detokenize import whole_text
 
