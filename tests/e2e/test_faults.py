@@ -12,7 +12,7 @@ import pytest
 
 from tests.e2e.conftest import Start
 from tests.e2e.faults import GREEDY, LARGE, LONG, SHOWN, SMALL, LongStream, in_order, later, recovered, shown, tokens
-from tests.e2e.running import RunningServer, data_url, is_gone, picture, running, stat_of, until
+from tests.e2e.running import RunningServer, children_of, data_url, is_gone, picture, running, stat_of, until
 
 Servers = Iterator[RunningServer]
 
@@ -200,8 +200,8 @@ def test_a_stopped_child_does_not_keep_a_killed_server_from_being_swept(
 def test_a_server_killed_takes_its_children_along(pair_server: RunningServer) -> None:
     """The last child sweeps. The next start finds a clean directory."""
     stream = LongStream(pair_server, {"image": LARGE})
-    children = pair_server.children("worker") + pair_server.children("engine")
-    assert len(children) == 3
+    children = children_of(pair_server.pid)
+    assert len(children) == 4
     os.kill(pair_server.pid, signal.SIGKILL)
     pair_server.process.wait()
     until("the children are gone", lambda: all(map(is_gone, children)), 5)
@@ -215,7 +215,7 @@ def test_what_is_killed_all_at_once_is_swept_by_the_next_start(
     """As a container runtime kills: stopped first, no child can sweep."""
     server, root = hasty_server, hasty_server.root
     assert server.chat({"image": LARGE}, **GREEDY).status_code == 200
-    pids = (*server.children("worker"), *server.children("engine"), server.pid)
+    pids = (*children_of(server.pid), server.pid)
     for pid in pids:
         os.kill(pid, signal.SIGSTOP)
     for pid in pids:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.e2e.conftest import Start
-from tests.e2e.running import REPO, RunningServer, data_url, picture, stat_of, until
+from tests.e2e.running import REPO, RunningServer, children_of, data_url, picture, stat_of, until
 from tests.tiny.qwen2_vl import write_json
 
 
@@ -98,13 +98,13 @@ def test_what_is_printed_at_start(server: RunningServer, tiny_model: Path) -> No
 
 
 def test_workers_never_load_torch(server: RunningServer) -> None:
-    for pid in (server.pid, *server.children("worker")):
+    for pid in (server.pid, *server.children("worker"), *server.children("text_worker")):
         assert "libtorch" not in Path(f"/proc/{pid}/maps").read_text()
     assert "libtorch" in Path(f"/proc/{server.children('engine')[0]}/maps").read_text()
 
 
 def test_children_share_nothing_but_their_channel_and_the_lock(server: RunningServer) -> None:
-    for pid in (*server.children("worker"), *server.children("engine")):
+    for pid in children_of(server.pid):
         assert stat_of(pid)[1] == server.pid
         sockets = [fd for fd in Path(f"/proc/{pid}/fd").iterdir() if "socket:" in str(fd.readlink())]
         assert len(sockets) == 1
