@@ -9,7 +9,7 @@ from torch import Tensor
 
 from configs.serve import EngineConfig
 from model import device
-from model.engine.kv_cache import CacheSize
+from model.engine.kv_cache import CacheSize, device_embeddings
 from model.engine.messages import LargestItem
 from model.forward_batch import ForwardBatch, KVCache
 from model.live_bytes import peak_by_shapes
@@ -55,7 +55,19 @@ def memory_rows(weight_bytes: int, size: CacheSize, config: EngineConfig, profil
         *((together,) if profile.measured else ()),
         *((("graphs of decodes", profile.graphs, "--max-seqs (measured)"),) if profile.graphs else ()),
         ("KV cache", size.nbytes, size.bound),
-        ("embeddings, at most", config.embedding_bytes, "--embedding-mib"),
+        *_embeddings(config, profile),
+    )
+
+
+def _embeddings(config: EngineConfig, profile: Profile) -> tuple[Row, ...]:
+    """On a CPU there is one row, for one copy."""
+    most, setting = config.embedding_bytes, "--embedding-mib"
+    if not profile.measured:
+        return (("embeddings, at most", most, setting),)
+    here = device_embeddings(config)
+    return (
+        ("embeddings, at most", here, setting if here == most else "fixed: what more there is lies in host memory"),
+        ("embeddings in host memory, at most", most, setting),
     )
 
 
