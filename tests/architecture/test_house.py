@@ -80,6 +80,22 @@ def test_every_setting_is_documented(setting: object) -> None:
     assert f"| `{name}` |" in read("docs/configuration.md")
 
 
+def test_every_bound_stands_in_one_table_with_its_default() -> None:
+    """All settings that are numbers, but those that say how much there is of something."""
+    amounts = {"port", "workers", "threads", "block_size"}
+    table = read("docs/operations.md").partition("\n## Bounds\n")[2].partition("\n### ")[0]
+    told = dict(re.findall(r"`--([a-z-]+)` \(([^;,)]*(?:,\d{3})*)", table))
+    bounds = [one for one in SETTINGS if one.low is not None and one.name not in amounts]
+    assert [one.flag for one in bounds if one.flag.removeprefix("--") not in told] == [] and len(bounds) > 30
+    wrong = {
+        one.flag: told[one.flag.removeprefix("--")]
+        for one in bounds
+        if one.default is not None
+        and float(told[one.flag.removeprefix("--")].split()[0].replace(",", "")) != float(one.shown_default)
+    }
+    assert wrong == {}
+
+
 def test_changelog_and_project_have_one_version() -> None:
     newest = re.search(r"^## \[(\d+\.\d+\.\d+)\]", read("CHANGELOG.md"), re.MULTILINE)
     assert newest is not None
