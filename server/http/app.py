@@ -25,11 +25,11 @@ from server.http.responses import EventStream, Serializer, json_response, json_r
 from server.http.tokenize import detokenized, read_detokenize, read_tokenize, token_counts
 from server.logs.access import tell_error
 from server.requests.answer import Emit
+from server.requests.checks import check_logprobs
 from server.requests.prompts import run_prompts
 from server.requests.refusal import not_found
 from server.requests.request import ChatRequest
 from server.requests.service import RequestService
-from server.requests.sizes import check_logprobs
 from server.stopwatch import Tally
 
 R = TypeVar("R", bound="Asked")

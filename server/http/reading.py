@@ -8,8 +8,8 @@ from typing import NamedTuple, TypeVar
 import numpy as np
 
 from server.http.bodies import Raw
+from server.requests.checks import most_pieces
 from server.requests.refusal import invalid_request
-from server.requests.sizes import most_pieces
 
 R = TypeVar("R")
 Read = Callable[[Raw], R]

@@ -1,4 +1,4 @@
-"""Prompts without a template: what their ids may be, and how those of one body are answered together."""
+"""Prompts without a template: how those of one body are answered together."""
 
 import asyncio
 import functools
@@ -6,27 +6,12 @@ from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import replace
 from typing import Any
 
-from model.engine.messages import EngineReady
 from server.requests.admission import stopping
 from server.requests.answer import Accept, Delta, Emit
-from server.requests.refusal import invalid_request
 from server.requests.request import ChatRequest
-from tokenization.chat.parts import Prompt, RawPrompt
 from tokenization.messages import Prepared
 
 Run = Callable[[ChatRequest, Emit, Accept], Coroutine[Any, Any, None]]
-
-
-def check_ids(prompt: Prompt, engine: EngineReady | None, param: str) -> None:
-    """Ids that a client names are words of the vocabulary, and none of those that stand for media. Raises Refusal."""
-    if engine is None or not isinstance(prompt, RawPrompt) or prompt.ids is None:
-        return
-    largest = max(prompt.ids)
-    if largest >= engine.vocab_size:
-        message = f"{param}: the vocabulary of this model has the ids 0 to {engine.vocab_size - 1}, not {largest}"
-        raise invalid_request(message, param)
-    if reserved := sorted(set(prompt.ids).intersection(engine.media_ids)):
-        raise invalid_request(f"{param}: the token id {reserved[0]} marks media; a prompt of ids is text", param)
 
 
 async def run_prompts(

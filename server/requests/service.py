@@ -3,7 +3,6 @@
 import asyncio
 import functools
 import logging
-from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 
 from model.engine.messages import Generate
@@ -16,13 +15,12 @@ from server.requests.admission import Admission
 from server.requests.answer import Accept, Answer, Emit, push
 from server.requests.answer_boxes import drawing_of, not_drawn
 from server.requests.bad_words import spellings
+from server.requests.checks import check_chat, check_ids, check_parameters, room_for
 from server.requests.grounded_deltas import with_boxes
 from server.requests.model_card import ModelCard
-from server.requests.prompts import check_ids
-from server.requests.refusal import Refusal, internal, invalid_request, listed, unavailable
+from server.requests.refusal import Refusal, internal, invalid_request, unavailable
 from server.requests.request import ChatRequest
 from server.requests.segments import LOST, Segments, check_media_tokens, media_lost, without_room
-from server.requests.sizes import check_pieces, room_for
 from server.stopwatch import Stopwatch
 from server.traces import Traces
 from shm import NeverFits, OwnerError, PoolFull
@@ -84,7 +82,9 @@ class RequestService:
         However it ends, every segment of the request is retired before the next thing happens on the pool, and lent
         again once nobody has it open.
         """
-        self._check(request)
+        check_chat(request, self.card, self.max_model_len)
+        check_ids(request.chat, self.engine.info, request.chat_param)
+        check_parameters(request, self.card, self.engine.info)
         bad_words = spellings(request.sampling.bad_words, self.card.tokenizer, request.parameter("bad_words"))
         watch = Stopwatch(self.metrics, request.tally)
         resources = RequestResources(watch)
@@ -112,48 +112,13 @@ class RequestService:
 
     async def count(self, request: ChatRequest) -> Prepared:
         """The ids of a prompt: nothing is leased, or decoded but sounds and a frame of each video. Raises Refusal."""
-        self._check_chat(request)
+        check_chat(request, self.card, self.max_model_len)
         resources = RequestResources()
         try:
             with self.admission.enter():
                 return await self._prepare(request, resources, count_only=True)
         finally:
             self._release(request.id, resources)
-
-    # ---- what can be known without opening anything
-
-    def _check(self, request: ChatRequest) -> None:
-        self._check_chat(request)
-        check_ids(request.chat, self.engine.info, request.chat_param)
-        self._check_parameters(request)
-        if request.grounding == "drawn" and not self.card.supports_grounding:
-            message = "this model's answers hold no boxes"
-            raise invalid_request(message, "parameters.draw_boxes", "unsupported_parameter")
-
-    def _check_chat(self, request: ChatRequest) -> None:
-        check_pieces(request.chat, request.chat_param, self.max_model_len)
-        if isinstance(request.chat, RawPrompt) and request.chat.ids is not None:
-            room_for(len(request.chat.ids), self.max_model_len, request.chat_param)
-        for medium in request.chat.media:  # how many may be is for the worker to say: a model's window may drop some
-            if medium.kind not in self.card.modalities:
-                taken = ", ".join(["text", *sorted(self.card.modalities)])
-                message = f"this model does not take {medium.kind} (it takes {taken})"
-                raise invalid_request(message, medium.param, "unsupported_modality")
-
-    def _check_parameters(self, request: ChatRequest) -> None:
-        sampling, info = request.sampling, self.engine.info
-        if sampling.n > self.card.max_n:
-            raise invalid_request(f"at most {self.card.max_n} answers to one chat", request.parameter("n"))
-        asked: Mapping[str, Collection[int]] = {
-            "logit_bias": dict(sampling.logit_bias),
-            "allowed_token_ids": sampling.allowed_token_ids or (),
-            "stop_token_ids": sampling.stop_token_ids,
-        }
-        for name, ids in asked.items():
-            beyond = [] if info is None else sorted(i for i in ids if i >= info.vocab_size)
-            if info is not None and beyond:
-                message = f"the vocabulary of this model has the ids 0 to {info.vocab_size - 1}, not {listed(beyond)}"
-                raise invalid_request(f"{request.parameter(name)}: {message}", request.parameter(name))
 
     # ---- the stages of one request
 
