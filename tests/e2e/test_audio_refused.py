@@ -1,6 +1,7 @@
 """Sounds that a running server refuses: the field that is named, and what they cost those who share it."""
 
 import json
+import os
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -105,17 +106,23 @@ def peak_mib(pid: int) -> float:
     raise AssertionError("no VmHWM")
 
 
+def processor_seconds(pid: int) -> float:
+    """What a process has computed so far, in all its threads."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
 def test_hours_of_silence_in_few_bytes_cost_nothing(omni: RunningServer) -> None:
     """Half an hour at 16 kHz would be 115 MB of samples; none of it is decoded beyond what is allowed."""
     bomb = opus_silence(1800)
     assert len(bomb) < 2 << 20
     native(omni, SOUND, TALKIE)
     (worker,) = omni.children("worker")
-    before = peak_mib(worker)
+    before, spent = peak_mib(worker), processor_seconds(worker)
     for _ in range(3):
-        answer = omni.http.post("/chat", json=[{"audio": sound_url(bomb, "ogg")}], timeout=20)
+        answer = omni.http.post("/chat", json=[{"audio": sound_url(bomb, "ogg")}])
         refused(answer, "inputs[0].audio", f"the allowed {SECONDS} s")
-        assert answer.elapsed.total_seconds() < 10
+    assert processor_seconds(worker) - spent < 15
     assert omni.children("worker") == [worker]
     assert peak_mib(worker) < before + 48, "the body, its copies on the way, and one second of sound"
     many = {"inputs": [{"audio": sound_url(opus_silence(SECONDS - 1), "ogg")}] * 32, "parameters": GREEDY}

@@ -44,11 +44,11 @@ def hang_successor(server: RunningServer, role: str, killed: set[int]) -> int:
     before = set(server.children(role))
     killed.add(victim)
     os.kill(victim, signal.SIGKILL)
-    successor: int = until("a successor", lambda: next(iter(set(server.children(role)) - before), None), 30, every=0.01)
+    successor: int = until("a successor", lambda: next(iter(set(server.children(role)) - before), None), every=0.01)
     killed.add(successor)
     with suppress(ProcessLookupError):
         os.kill(successor, signal.SIGSTOP)
-        until("it stands still", lambda: stat_of(successor)[0] in ("T", "Z", ""), 10)
+        until("it stands still", lambda: stat_of(successor)[0] in ("T", "Z", ""))
     return successor
 
 

@@ -80,10 +80,10 @@ def test_a_size_that_lies_in_the_header_is_refused_at_once(plain: bytes) -> None
     """The container says 65535 x 65535; nothing of that size is ever made."""
     entry = plain.index(b"avc1", plain.index(b"stsd"))
     lied = plain[: entry + 28] + b"\xff\xff" * 2 + plain[entry + 32 :]
-    begin = time.perf_counter()
+    begin = time.process_time()
     with pytest.raises(MediaError, match="65535 x 65535"):
         probe(lied, CAPS)
-    assert time.perf_counter() - begin < 0.1
+    assert time.process_time() - begin < 1
 
 
 def test_a_stream_that_is_larger_than_its_header_says_is_not_decoded(plain: bytes) -> None:

@@ -73,7 +73,7 @@ def test_a_data_url_of_pictures_is_split() -> None:
 
 def test_too_many_pictures_are_refused_before_one_is_decoded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tokenization.media.source.pybase64.b64decode", None)
-    begin = time.perf_counter()
+    begin = time.process_time()
     with pytest.raises(MediaError, match="frames, at most 768"):
         split_jpegs("," * 10_000_000, CAPS)
-    assert time.perf_counter() - begin < 0.5
+    assert time.process_time() - begin < 0.5
