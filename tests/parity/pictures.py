@@ -8,6 +8,7 @@ import inspect
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
@@ -92,6 +93,18 @@ def setup_at(path: Path, root: Path, members: Mapping[str, Parts]) -> Setup:
             references[name] = as_reference(len(ids), tokens, logits, banned)
     assert len({tuple(reference.tokens) for reference in references.values()}) == len(members), "each tells its own"
     return Setup(path, ours, members, references)
+
+
+def samples_at(path: Path) -> list[Sample]:
+    """Three prompts for tests of networks: a picture behind some text, a picture first, a short text."""
+    members: dict[str, Parts] = {
+        "first": ["red, green or blue?", picture(150, 90, 1), QUESTION],
+        "second": [picture(60, 80, 2), QUESTION],
+        "third": ["one two three"],
+    }
+    with TemporaryDirectory() as root, engine_harness_at(path, Path(root) / "shm") as harness:
+        prepared = prepared_one_by_one(harness, members)
+        return [sample_of(path, generate, harness.root) for _, generate in prepared]
 
 
 def sample_of(path: Path, generate: Generate, root: Path) -> Sample:
