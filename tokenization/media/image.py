@@ -26,6 +26,8 @@ _PILLOW_ERRORS: tuple[type[Exception], ...] = (
     EOFError, RuntimeError, struct.error, zlib.error, Image.DecompressionBombError,
 )  # fmt: skip
 MAX_SIDE = 65_535  # pixels, as in JPEG and GIF: what resizing makes on its way is as high as the picture itself
+MAX_DECODE_BYTES = 1 << 30  # of memory, while a picture is decoded
+_WEBP_BYTES = 16  # for each pixel: libwebp's two canvases, the answer and Pillow's copy of it
 _BAND = 1 << 20  # pixels of a picture that are made RGB at once
 _TRANSPOSE = {
     2: Image.Transpose.FLIP_LEFT_RIGHT,
@@ -160,11 +162,24 @@ def _open(data: bytes, max_source_pixels: int, param: str) -> tuple[Image.Image,
         )
     if max(width, height) > MAX_SIDE:
         raise ChatError(f"one side of the image has {max(width, height)} pixels, at most {MAX_SIDE} are allowed", param)
+    if width * height * _pixel_bytes(image) > MAX_DECODE_BYTES:
+        raise ChatError(
+            f"decoding this image of {width} x {height} pixels takes {width * height * _pixel_bytes(image) >> 20} MiB "
+            f"of memory, at most {MAX_DECODE_BYTES >> 20} are allowed",
+            param,
+        )
     if image.format in ("JPEG", "MPO") and cannot_hold(data, width * height):
         raise ChatError(f"the image is incomplete: {len(data)} bytes hold no JPEG of {width} x {height} pixels", param)
     if orientation >= 5:
         width, height = height, width
     return image, ImageHeader(width=width, height=height, orientation=orientation)
+
+
+def _pixel_bytes(image: Image.Image) -> int:
+    """Bytes of memory that decoding takes for each pixel; Pillow keeps at most 4."""
+    if image.format == "WEBP":
+        return _WEBP_BYTES
+    return 4 + 2 * len(image.getbands()) if image.info.get("progressive") else 4  # coefficients, until the last scan
 
 
 @contextmanager

@@ -12,7 +12,7 @@ import pytest
 from PIL import Image, ImageOps
 
 from tests.samples.hostile_media import flat_png
-from tests.samples.pictures import encoded, photo, png_chunk, with_alpha
+from tests.samples.pictures import bomb_webp, encoded, photo, png_chunk, with_alpha
 from tokenization.chat.errors import ChatError
 from tokenization.media.image import MAX_SIDE, decode, read_header
 
@@ -108,6 +108,21 @@ def test_a_side_is_bounded_for_resizing_goes_over_rows_first() -> None:
         assert caught.value.param == "here"
 
 
+@pytest.mark.parametrize(
+    ("form", "options", "each"), [("WEBP", {}, 16), ("JPEG", {"progressive": True}, 10), ("PNG", {}, 4)]
+)
+def test_the_memory_of_decoding_is_bounded_by_the_header(
+    form: str, options: dict[str, object], each: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    out = io.BytesIO()
+    photo(64, 48).save(out, form, **options)
+    monkeypatch.setattr("tokenization.media.image.MAX_DECODE_BYTES", 64 * 48 * each)
+    read_header(out.getvalue(), max_source_pixels=CAP, param="here")
+    monkeypatch.setattr("tokenization.media.image.MAX_DECODE_BYTES", 64 * 48 * each - 1)
+    with pytest.raises(ChatError, match="decoding this image of 64 x 48 pixels takes 0 MiB of memory, at most 0"):
+        read_header(out.getvalue(), max_source_pixels=CAP, param="here")
+
+
 PEAK = """
 import resource, sys
 from pathlib import Path
@@ -122,15 +137,21 @@ print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before)
 """
 
 
-@pytest.mark.parametrize(
-    ("colour", "bits", "stored"),  # stored: bytes that Pillow keeps for each pixel of the mode
-    [(6, 8, 4), (2, 8, 4), (0, 8, 1), (0, 1, 1), (0, 16, 2), (4, 8, 4)],
-    ids=["rgba", "rgb", "grey", "1 bit", "16-bit grey", "grey and opacity"],
-)
-def test_a_large_picture_lies_in_memory_once(tmp_path: Path, colour: int, bits: int, stored: int) -> None:
+LARGE = {  # a picture of so many pixels a side, and the bytes that decoding keeps of each pixel
+    "rgba": (lambda side: flat_png(side, side, colour=6, level=1), 4),
+    "grey": (lambda side: flat_png(side, side), 1),
+    "16-bit grey": (lambda side: flat_png(side, side, bits=16), 2),
+    "turned jpeg": (lambda side: encoded(Image.new("RGB", (side, side)), "JPEG", orientation=6), 4),
+    "webp": (lambda side: bomb_webp(side, side), 16),
+}
+
+
+@pytest.mark.parametrize("what", LARGE)
+def test_a_large_picture_lies_in_memory_once(tmp_path: Path, what: str) -> None:
+    make, each = LARGE[what]
     side = 4000
-    small, large = tmp_path / "small.png", tmp_path / "large.png"
-    small.write_bytes(flat_png(1100, 1100, colour=colour, bits=bits))
-    large.write_bytes(flat_png(side, side, colour=colour, bits=bits, level=1))
+    small, large = tmp_path / "small", tmp_path / "large"
+    small.write_bytes(make(1100))
+    large.write_bytes(make(side))
     done = subprocess.run([sys.executable, "-c", PEAK, small, large], capture_output=True, text=True, check=True)
-    assert int(done.stdout) << 10 < side * side * stored + 24 * MIB
+    assert int(done.stdout) << 10 < side * side * each + 24 * MIB
