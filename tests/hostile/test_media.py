@@ -3,7 +3,7 @@
 import base64
 import json
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 import av
@@ -28,7 +28,7 @@ def url(data: bytes) -> str:
     return "data:;base64," + base64.b64encode(data).decode()
 
 
-def chat(*inputs: dict[str, object]) -> bytes:
+def chat(*inputs: Mapping[str, object]) -> bytes:
     return json.dumps({"inputs": [*inputs, QUESTION], "parameters": {"max_tokens": 1}}).encode()
 
 
@@ -69,7 +69,7 @@ def reading(start: Start, media: Path) -> Iterator[RunningServer]:
         yield server
 
 
-def asked(server: RunningServer, what: str, *inputs: dict[str, object]) -> tuple[int, str]:
+def asked(server: RunningServer, what: str, *inputs: Mapping[str, object]) -> tuple[int, str]:
     """Status and text of one chat, whose time is printed."""
     begun = time.monotonic()
     answer = server.http.post("/chat", content=chat(*inputs), headers={"content-type": "application/json"}, timeout=600)

@@ -29,6 +29,7 @@ MAX_SIDE = 65_535  # pixels, as in JPEG and GIF: what resizing makes on its way 
 MAX_DECODE_BYTES = 1 << 30  # of memory, while a picture is decoded
 _WEBP_BYTES = 16  # for each pixel: libwebp's two canvases, the answer and Pillow's copy of it
 _BAND = 1 << 20  # pixels of a picture that are made RGB at once
+_TURNED = 1 << 24  # pixels of a picture that is turned as a whole, which is faster: a telephone's photograph
 _TRANSPOSE = {
     2: Image.Transpose.FLIP_LEFT_RIGHT,
     3: Image.Transpose.ROTATE_180,
@@ -79,9 +80,8 @@ class Picture:
         Pillow makes a picture narrower row by row before anything else. So a band of rows is turned, made RGB (or grey)
         and made narrower before the next one, and no second copy of a large picture is ever made. Raises ChatError.
         """
-        with _pillow(_DAMAGED, self.param):
-            image = resize(self._narrowed(width), width=width, height=height)
-            return image if image.mode == "RGB" else image.convert("RGB")
+        image = resize(self._narrowed(width), width=width, height=height)
+        return image if image.mode == "RGB" else image.convert("RGB")
 
     def _narrowed(self, width: int) -> Image.Image:
         """Upright, as RGB or grey, of its own height, and no wider than `width` unless nothing else is to be done."""
@@ -89,23 +89,26 @@ class Picture:
         if convert is None and self.orientation == 1:
             return self.image
         width = min(width, self.size[0])  # one that is made wider may be made lower first
-        image = Image.new(mode, (width, self.size[1]))
-        for top, band in self._bands():
-            band = band if convert is None else convert(band)
-            image.paste(resize(band, width=width, height=band.height), (0, top))
+        image = None
+        with _pillow(_DAMAGED, self.param):
+            whole = convert is None and self.size[0] * self.size[1] <= _TURNED
+            for top, band in self._bands(_TURNED if whole else _BAND):
+                band = band if convert is None else convert(band)
+                if band.height == self.size[1]:
+                    return band
+                image = image or Image.new(mode, (width, self.size[1]))
+                image.paste(resize(band, width=width, height=band.height), (0, top))
+        assert image is not None, "a picture has rows"
         return image
 
-    def _bands(self) -> Iterator[tuple[int, Image.Image]]:
+    def _bands(self, pixels: int) -> Iterator[tuple[int, Image.Image]]:
         """(first row, rows) of the upright picture, from top to bottom, still in the mode of the file."""
         width, height = self.size
-        rows = max(1, _BAND // width)
+        rows = max(1, pixels // width)
         for top in range(0, height, rows):
-            bottom = min(top + rows, height)
-            if self.orientation == 1:
-                yield top, self.image.crop((0, top, width, bottom))
-                continue
-            box = _stored_box((0, top, width, bottom), self.size, self.orientation)
-            yield top, self.image.crop(box).transpose(_TRANSPOSE[self.orientation])
+            box = _stored_box((0, top, width, min(top + rows, height)), self.size, self.orientation)
+            band = self.image if rows >= height else self.image.crop(box)
+            yield top, band if self.orientation == 1 else band.transpose(_TRANSPOSE[self.orientation])
 
 
 def decode(data: bytes, *, max_source_pixels: int, param: str, on_white: bool = True) -> Picture:

@@ -5,6 +5,7 @@ import subprocess
 import sys
 import warnings
 import zlib
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -62,10 +63,13 @@ FILES = {
 def test_bands_are_to_the_bit_what_the_whole_picture_gives(
     name: str, on_white: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("tokenization.media.image._BAND", 700)  # seven rows, and eleven where it is turned
     for width, height in SIZES:
-        expected = at_once(FILES[name], width, height, on_white=on_white)
-        assert np.array_equal(made(FILES[name], width, height, on_white=on_white), expected), (width, height)
+        expected = np.asarray(at_once(FILES[name], width, height, on_white=on_white))
+        for pixels in (700, 1 << 24):  # seven rows, and eleven where it is turned; and all of them
+            for size in ("_BAND", "_TURNED"):
+                monkeypatch.setattr(f"tokenization.media.image.{size}", pixels)
+            seen = np.asarray(made(FILES[name], width, height, on_white=on_white))
+            assert np.array_equal(seen, expected), (width, height)
 
 
 def grey16(values: np.ndarray, **keys: object) -> bytes:
@@ -85,7 +89,7 @@ def test_a_16_bit_grey_picture_is_scaled_as_16_bit_colours_are() -> None:
     coloured = header[:8] + png_chunk(b"IHDR", header[16:29]) + png_chunk(b"IDAT", zlib.compress(rows)) + data[-12:]
     assert Image.open(io.BytesIO(coloured)).mode == "RGB"
     for size in SIZES:
-        assert np.array_equal(made(data, *size), made(coloured, *size))
+        assert np.array_equal(np.asarray(made(data, *size)), np.asarray(made(coloured, *size)))
     seen = np.asarray(made(data, 90, 61))
     assert seen[0, 0].tolist() == [0, 0, 0] and seen[-1, -1].tolist() == [255, 255, 255]
     assert 0.4 < (seen < 128).mean() < 0.6, "clipped, all but the first row would be white"
@@ -137,7 +141,9 @@ print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before)
 """
 
 
-LARGE = {  # a picture of so many pixels a side, and the bytes that decoding keeps of each pixel
+LARGE: dict[
+    str, tuple[Callable[[int], bytes], int]
+] = {  # a picture of so many pixels a side, and the bytes that decoding keeps of each pixel
     "rgba": (lambda side: flat_png(side, side, colour=6, level=1), 4),
     "grey": (lambda side: flat_png(side, side), 1),
     "16-bit grey": (lambda side: flat_png(side, side, bits=16), 2),
@@ -149,7 +155,7 @@ LARGE = {  # a picture of so many pixels a side, and the bytes that decoding kee
 @pytest.mark.parametrize("what", LARGE)
 def test_a_large_picture_lies_in_memory_once(tmp_path: Path, what: str) -> None:
     make, each = LARGE[what]
-    side = 4000
+    side = 4200  # more than is turned at once
     small, large = tmp_path / "small", tmp_path / "large"
     small.write_bytes(make(1100))
     large.write_bytes(make(side))
