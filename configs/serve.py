@@ -17,6 +17,7 @@ LogFormat = Literal["text", "json"]
 Hub = Literal["huggingface", "modelscope"]
 
 KIB, MIB, GIB = 1 << 10, 1 << 20, 1 << 30
+MEGA = 10**6
 
 
 class HubModel(msgspec.Struct, frozen=True):
@@ -81,6 +82,8 @@ class MediaConfig(msgspec.Struct, frozen=True, kw_only=True):
     max_decoded_frames: int = 18_000
     max_video_pixels: int = 90_316_800
     max_audio_seconds: float = 600.0
+    max_effort_pixels: int = 8192 * MEGA
+    free_effort_pixels: int = 64 * MEGA
 
 
 class ShmConfig(msgspec.Struct, frozen=True, kw_only=True):

@@ -2,7 +2,7 @@
 
 from typing import get_args
 
-from configs.serve import KIB, MIB, Device, Dtype, Hub, LogFormat, LogLevel
+from configs.serve import KIB, MEGA, MIB, Device, Dtype, Hub, LogFormat, LogLevel
 from configs.setting import Setting
 
 SETTINGS: tuple[Setting, ...] = (
@@ -158,6 +158,17 @@ SETTINGS: tuple[Setting, ...] = (
     Setting(
         name="max_audio_seconds", section="media", field="max_audio_seconds", kind="float", unit="seconds", low=1,
         high=86400, help="length of one sound, also of a video's; decoding a longer one stops there and it is refused",
+    ),
+    Setting(
+        name="max_effort_mpixels", section="media", field="max_effort_pixels", kind="int", unit="megapixels",
+        scale=MEGA, low=1, high=1 << 20, help="work that decoding all media of one request may take, in pixels that "
+        "are decoded and resized (about 10 ns each); further scans of a JPEG and frames that are only passed over "
+        "count a 32nd",
+    ),
+    Setting(
+        name="free_effort_mpixels", section="media", field="free_effort_pixels", kind="int", unit="megapixels",
+        scale=MEGA, low=0, high=1 << 20, help="work that the media of one request may take however few bytes they "
+        "have; each byte allows 4,096 pixels more",
     ),
     Setting(
         name="shm_root", section="shm", field="root", kind="path",

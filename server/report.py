@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-from configs.serve import GIB, KIB, MIB, HttpConfig, MediaConfig, ModelConfig, ServeConfig
+from configs.serve import GIB, KIB, MEGA, MIB, HttpConfig, MediaConfig, ModelConfig, ServeConfig
 from configs.settings import EMBEDDED_MODEL
 from configs.version import version
 from model.engine.messages import EngineReady
@@ -84,6 +84,7 @@ def describe(config: ServeConfig, card: ModelCard, root: Path, pool_bytes: int, 
                     ("--max-items", f"{config.media.max_items} media in one prompt"),
                     ("--max-pixels", _image_pixels(config.media.max_pixels, card.pixels)),
                     ("--max-source-pixels", f"{config.media.max_source_pixels} pixels of one image as sent"),
+                    ("--max-effort-mpixels", _effort(config.media)),
                     ("--max-file-mib", size(config.media.max_file_bytes) + " of one media file"),
                     *_longest(config.media, card),
                     ("--max-body-mib", size(config.http.max_body_bytes) + " of one request body"),
@@ -95,6 +96,11 @@ def describe(config: ServeConfig, card: ModelCard, root: Path, pool_bytes: int, 
             ),
         ]
     )
+
+
+def _effort(media: MediaConfig) -> str:
+    most, free = media.max_effort_pixels // MEGA, media.free_effort_pixels // MEGA
+    return f"{most} megapixels of decoding for one request, {min(free, most)} where its media have few bytes"
 
 
 def _keys(http: HttpConfig) -> str:

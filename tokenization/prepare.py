@@ -1,5 +1,6 @@
 """One job of a worker: a chat becomes ids, positions and pixels in leased memory; a text becomes ids."""
 
+import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -8,8 +9,10 @@ import numpy as np
 
 from shm import encode_shape_to_int64, encode_shm_name_to_int64, write_segment
 from tokenization.chat.errors import ChatError
+from tokenization.chat.marks import refuse_long_runs
 from tokenization.chat.parts import Boxes, Chat, Media, Text
 from tokenization.chat.rendering import MEDIA
+from tokenization.media.effort import EffortBudget, picture_effort
 from tokenization.media.frame_sampling import UNBOUNDED
 from tokenization.media.source import Source, fetch_source, tracks
 from tokenization.messages import Encode, Measured, MediaItem, Prepare, Prepared, Room, StartWorker
@@ -72,6 +75,7 @@ def encode(job: Encode, start: StartWorker, processor: Processor) -> Prepared:
     """A text as it stands: no template, and no special token. Raises ChatError."""
     clock = StageClock()
     _check_characters(len(job.text), start, processor)
+    refuse_long_runs(job.text)
     with clock.stage("render"):
         ids = processor.tokenizer.encode(job.text)
     _check_some(ids)
@@ -109,18 +113,31 @@ def _measure(
 ) -> tuple[Measure, ...]:
     """Ends at the first track that is too much: decoded sounds are kept, and many of them could be gigabytes.
 
-    How large a video is that gives way is decided when all others are known. Until then the least counts.
+    Too much is more than the model's length, or more work than the bytes of the media allow. How large a video is that
+    gives way is decided when all others are known. Until then the least counts.
     """
     measures: list[Measure] = []
     _check_length(n_ids, measures, len(sources), room)
     n = n_ids
+    effort = EffortBudget.of(sum(source.nbytes for source in sources if not source.of_video), start.media)
     for source in sources:
         with clock.stage("measure", source.kind):
             measures.append(processor.measure(source, start.media))
         found = measures[-1]
+        effort.spend(_effort(source, found), source.param)
         n += least(found) - 1 if gives_way(found) else found.n_added
         _check_length(n, measures, len(sources), room)
     return shared(n_ids, measures, room)
+
+
+def _effort(source: Source, measure: Measure) -> int:
+    """Pixels of work that loading it takes; sounds have bounds of their own."""
+    if measure.video is not None:
+        return measure.video.effort
+    if source.kind != "image":
+        return 0
+    assert measure.size is not None, "a family tells the size of each picture as it was sent"
+    return picture_effort(source.data, math.prod(measure.size))
 
 
 def _check_some(ids: Sequence[int]) -> None:

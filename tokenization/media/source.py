@@ -23,6 +23,11 @@ class Source:
     options: MediaOptions = MediaOptions()
     of_video: bool = False  # the sound in the bytes of a video
 
+    @property
+    def nbytes(self) -> int:
+        """As encoded."""
+        return len(self.data) + sum(map(len, self.frames))
+
 
 def tracks(source: Source) -> tuple[Source, ...]:
     """The medium, then the sound of a video where the client wants it. Raises ChatError for the sound of pictures."""

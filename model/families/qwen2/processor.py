@@ -133,12 +133,12 @@ class Qwen2Processor:
                 frames = read_video(source, measure.video, limits)
             with clock.stage("patch", measure.kind):
                 return video_patches(frames, patch=self._patch, merge=self._merge)
-        from tokenization.media.image import decode_rgb, resize, to_patches
+        from tokenization.media.image import decode, to_patches
 
         with clock.stage("decode", measure.kind):
-            image = decode_rgb(source.data, max_source_pixels=limits.max_source_pixels, param=source.param)
+            picture = decode(source.data, max_source_pixels=limits.max_source_pixels, param=source.param)
         with clock.stage("resize", measure.kind):
-            image = resize(image, width=measure.grid[2] * self._patch, height=measure.grid[1] * self._patch)
+            image = picture.resized(width=measure.grid[2] * self._patch, height=measure.grid[1] * self._patch)
         with clock.stage("patch", measure.kind):
             return to_patches(image, patch=self._patch, merge=self._merge)
 

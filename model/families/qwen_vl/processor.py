@@ -104,13 +104,13 @@ class QwenVLProcessor:
 
     def load(self, source: Source, measure: Measure, limits: MediaConfig, clock: StageClock) -> np.ndarray:
         """uint8 [side * side, 3 * patch * patch], patches row by row, columns (channel, y, x)."""
-        from tokenization.media.image import decode_rgb, resize, to_patches
+        from tokenization.media.image import decode, to_patches
 
         with clock.stage("decode", measure.kind):
             most = limits.max_source_pixels
-            image = decode_rgb(source.data, max_source_pixels=most, param=source.param, on_white=False)
+            picture = decode(source.data, max_source_pixels=most, param=source.param, on_white=False)
         with clock.stage("resize", measure.kind):
-            image = resize(image, width=self._side * self._patch, height=self._side * self._patch)
+            image = picture.resized(width=self._side * self._patch, height=self._side * self._patch)
         with clock.stage("patch", measure.kind):
             return to_patches(image, patch=self._patch, merge=1)
 
