@@ -18,7 +18,7 @@ from tests.hostile.posting import posting
 from tests.samples.hostile_media import black_clip, flat_png, flat_webp, gif_canvas, padded_jpeg, scanned_page
 from tests.samples.pictures import encoded, photo
 
-pytestmark = pytest.mark.long
+pytestmark = [pytest.mark.long, pytest.mark.timeout(3600)]  # five minutes of film take minutes to write
 
 QUESTION = {"text": "what is this?"}
 SMALL = {"max_pixels": 28 * 28 * 64}
@@ -78,8 +78,9 @@ def asked(server: RunningServer, what: str, *inputs: Mapping[str, object]) -> tu
 
 
 def test_32_pictures_of_12_megapixels_by_path(reading: RunningServer, media: Path) -> None:
+    picture = photo(4000, 3000)
     for number in range(32):
-        (media / f"{number}.jpg").write_bytes(encoded(photo(4000, 3000, number), "JPEG"))
+        (media / f"{number}.jpg").write_bytes(encoded(picture, "JPEG", quality=88 - number))
     inputs = [{"image": str(media / f"{number}.jpg"), **SMALL} for number in range(32)]
     assert asked(reading, "32 photographs of 12 megapixels", *inputs)[0] == 200
 
