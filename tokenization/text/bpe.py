@@ -11,6 +11,7 @@ from tokenizers import Tokenizer
 from configs.checkpoint import Checkpoint, CheckpointError
 from tokenization.chat.errors import ChatError
 from tokenization.text.named_tokens import named_tokens
+from tokenization.text.spelling import byte_table, is_byte_level
 
 
 class BPETokenizer:
@@ -23,7 +24,7 @@ class BPETokenizer:
         self.special: Mapping[str, int] = MappingProxyType(dict(special))
         self._special_ids = frozenset(special.values())
         self._cut = _cutter(tokenizer, special)
-        self._bytes = _byte_table(tokenizer)
+        self._bytes = byte_table(tokenizer)
         self.vocab_size = len(self._bytes)
         self.longest_token = max(map(len, self._bytes))  # bytes
 
@@ -40,7 +41,7 @@ class BPETokenizer:
             tokenizer = Tokenizer.from_str(text)
         except Exception as error:  # noqa: BLE001 - tokenizers raises Exception itself
             raise CheckpointError(f"tokenizer.json: not a tokenizer: {error}") from None
-        if not _is_byte_level(json.loads(tokenizer.decoder.__getstate__()) if tokenizer.decoder else {}):
+        if not is_byte_level(json.loads(tokenizer.decoder.__getstate__()) if tokenizer.decoder else {}):
             raise CheckpointError("tokenizer.json: only byte-level vocabularies are supported (decoder ByteLevel)")
         special = _special_tokens(tokenizer, checkpoint)
         for token_id, said in extra_special.items():
@@ -127,28 +128,3 @@ def _cutter(tokenizer: Tokenizer, special: Mapping[str, int]) -> re.Pattern[str]
         (greedy if left or right else plain).append(left + re.escape(content) + right)
     choices = [f"(?P<blanks>{'|'.join(greedy)})"] if greedy else []
     return re.compile("|".join([*choices, *plain]))
-
-
-def _is_byte_level(decoder: Any) -> bool:
-    if isinstance(decoder, dict) and decoder.get("type") == "Sequence":
-        return any(_is_byte_level(part) for part in decoder.get("decoders", []))
-    return isinstance(decoder, dict) and decoder.get("type") == "ByteLevel"
-
-
-def _byte_table(tokenizer: Tokenizer) -> list[bytes]:
-    """Bytes of every id. A byte-level vocabulary writes each byte as one printable character."""
-    printable = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
-    hidden = [byte for byte in range(256) if byte not in set(printable)]
-    written = {byte: byte for byte in printable} | {256 + i: byte for i, byte in enumerate(hidden)}
-    added = tokenizer.get_added_tokens_decoder()
-    vocabulary = tokenizer.get_vocab(with_added_tokens=True)
-    spelled = re.compile(f"[{re.escape(''.join(map(chr, written)))}]+")
-    table = [b""] * (1 + max([*vocabulary.values(), *added]))
-    for token, token_id in vocabulary.items():
-        if not token.isascii() and spelled.fullmatch(token):
-            table[token_id] = token.translate(written).encode("latin-1")
-        else:  # ASCII spells itself, and what has no byte-level spelling is taken as it stands
-            table[token_id] = token.encode("utf-8")
-    for token_id, entry in added.items():
-        table[token_id] = entry.content.encode("utf-8")
-    return table
