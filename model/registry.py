@@ -30,5 +30,13 @@ def family_of(checkpoint: Checkpoint) -> Family:
     return family
 
 
+def families() -> list[tuple[Family, tuple[str, ...]]]:
+    """Every family with its architectures, in the order of the registry; imports their packages, but no torch."""
+    modules: dict[str, list[str]] = {}
+    for architecture, module in _FAMILIES.items():
+        modules.setdefault(module, []).append(architecture)
+    return [(importlib.import_module(module).FAMILY, tuple(found)) for module, found in modules.items()]
+
+
 def architectures() -> tuple[str, ...]:
     return tuple(sorted(_FAMILIES))

@@ -20,10 +20,11 @@ from tokenization.media.source import Source
 from tokenization.media.video_plan import VideoPlan
 from tokenization.messages import Reduced, ReducedBy
 from tokenization.pads import expand_pads, render_pads
-from tokenization.processor import Layout, Measure, StageClock
+from tokenization.processor import Feature, Layout, Measure, Modality, StageClock
 from tokenization.text.bpe import BPETokenizer
 from tokenization.text.template import ChatTemplate
 
+MODALITIES: Mapping[Kind, Modality] = {"image": Modality(positions="grid"), "video": Modality(positions="grid")}
 LOW_DETAIL_PIXELS = 512 * 512  # what `detail: low` leaves of a picture; `high` and `auto` change nothing
 
 
@@ -51,6 +52,7 @@ class Qwen2Processor:
         tokens_per_second: float | None = None,
         config: ConfigSection | None = None,
         marks: Marks | None = None,
+        modalities: Mapping[Kind, Modality] = MODALITIES,
         frames: FrameRules | None = None,
     ) -> None:
         """Raises CheckpointError for a damaged tokenizer, template or processor's file.
@@ -63,9 +65,8 @@ class Qwen2Processor:
         vision = config.child("vision_config")
         self.tokenizer = BPETokenizer.from_checkpoint(checkpoint, marks.said)
         self.pads: Mapping[Kind, int] = marks.pads
-        self.modalities: frozenset[Kind] = frozenset(self.pads)
-        self.takes_audio_in_video = False
-        self.supports_grounding = False
+        self.modalities = modalities
+        self.features: frozenset[Feature] = frozenset()
         self.stop_ids: tuple[int, ...] = ()
         self._template = ChatTemplate.from_checkpoint(checkpoint)
         self._tokens_per_second = tokens_per_second

@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 import msgspec
 import numpy as np
@@ -32,11 +31,11 @@ from tokenization.chat.rendering import CONTINUE, MEDIA, VARIABLES
 from tokenization.chat.tools import refuse_tools
 from tokenization.media.source import Source
 from tokenization.pads import expand_pads, plain_positions
-from tokenization.processor import Layout, Measure, StageClock
+from tokenization.processor import Feature, Layout, Measure, Modality, StageClock
 from tokenization.text.template import BUILT_IN
 
-if TYPE_CHECKING:
-    pass
+MODALITIES: Mapping[Kind, Modality] = {"image": Modality(fixed=True)}
+FEATURES: frozenset[Feature] = frozenset({"grounding"})
 
 
 class QwenVLProcessor:
@@ -50,9 +49,8 @@ class QwenVLProcessor:
         # One published copy of the original's tokenizer writes no space after the colon; this key says so.
         self._prefix = checkpoint.file("tokenizer_config.json").read(str, "picture_prefix", PICTURE_PREFIX)
         self.tokenizer = QwenVLTokenizer.from_checkpoint(checkpoint)
-        self.modalities: frozenset[Kind] = frozenset({"image"}) if self._sees else frozenset()
-        self.takes_audio_in_video = False
-        self.supports_grounding = self._sees
+        self.modalities: Mapping[Kind, Modality] = MODALITIES if self._sees else {}
+        self.features: frozenset[Feature] = FEATURES if self._sees else frozenset()
         self.stop_ids = (self.tokenizer.special[END_OF_TEXT],) if self._raw else stop_ids(self.tokenizer)
         visual = checkpoint.config.child("visual")
         self.pads: Mapping[Kind, int] = {"image": self.tokenizer.special[IMG_PAD]} if self._sees else {}
@@ -64,7 +62,7 @@ class QwenVLProcessor:
         self._side = visual.read(int, "image_size", 448) // self._patch
         self._picture = Measure(
             kind="image", grid=(1, self._side, self._side), shape=(self._side**2, 3 * self._patch**2),
-            n_pads=PICTURE_PADS, fixed=True,
+            n_pads=PICTURE_PADS,
         )  # fmt: skip
 
     def fit(self, chat: Chat) -> Chat:
@@ -147,7 +145,7 @@ class QwenVLProcessor:
             pieces = self._user(user, n_pictures)
             n_pictures += sum(isinstance(part, Media) for part in user.parts)
             said = "" if answer is None else text_of(answer)
-            replied: list[Piece] = answer_pieces(said) if self.supports_grounding else [Words(said)]
+            replied: list[Piece] = answer_pieces(said) if self.features else [Words(said)]
             found.append((pieces, None if answer is None else replied))
         return found
 
