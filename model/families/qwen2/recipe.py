@@ -9,7 +9,7 @@ from model.net.audio_tower import AudioTowerSpec
 from model.net.decoder import DecoderSpec, build_decoder
 from model.net.linear import take_embedding
 from model.net.multimodal import Encoder, MultimodalLM
-from model.net.rope import MRope
+from model.net.rope import MRope, read_theta, rope_section
 from model.net.rope_vit import FRAMES, RopeVitSpec
 from model.net.vision import PixelSpec, read_pixels
 from model.ops.base import Ops
@@ -163,13 +163,11 @@ def pixel_specs(checkpoint: Checkpoint) -> dict[Kind, PixelSpec]:
 
 
 def _rope(text: ConfigSection, head_dim: int, theta: float, *, mrope: bool) -> tuple[float, tuple[int, ...]]:
-    """(theta, sections), from `rope_theta` and `rope_scaling` (hub) or `rope_parameters` (transformers 5)."""
-    rope = text.child("rope_scaling").merged(text.child("rope_parameters"))
-    kind = "rope_type" if "rope_type" in rope else "type"
-    rope.expect(kind, ("mrope", "default") if mrope else ("default",), "default")
-    theta = rope.read(float, "rope_theta", text.read(float, "rope_theta", theta))
+    """(theta, sections)"""
+    theta = read_theta(text, theta, ("mrope", "default") if mrope else ("default",))
     if not mrope:
         return theta, (head_dim // 2,)
+    rope = rope_section(text)
     sections = tuple(rope.read(list, "mrope_section"))
     if len(sections) != 3 or sum(sections) != head_dim // 2:
         raise CheckpointError(
