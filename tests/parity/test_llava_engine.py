@@ -1,6 +1,6 @@
 """Greedy tokens of mixed batches of LLaVA-1.5 against transformers' generate."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -45,20 +45,24 @@ def media_of(path: Path, parts: Parts) -> dict[str, Any]:
     return {"pixel_values": LlavaImageProcessorPil.from_pretrained(path)(images, return_tensors="pt")["pixel_values"]}
 
 
-@pytest.fixture(scope="module")
-def setup(tmp_path_factory: pytest.TempPathFactory) -> Setup:
-    path = write_llava(tmp_path_factory.mktemp("tiny"))
+def setup_of(path: Path, root: Path, names: Sequence[str] = tuple(MEMBERS)) -> Setup:
+    """What transformers answers to each of these alone, from the files of `path`."""
     hf = load_hf(path)
     hf.generation_config.eos_token_id = None  # all N tokens, whatever they are
-    found = Setup(path, load_ours(path), MEMBERS, {})
+    found = Setup(path, load_ours(path), {name: MEMBERS[name] for name in names}, {})
     banned = never_sampled(found.model)
-    with engine_harness_at(path, tmp_path_factory.mktemp("shm") / "root") as harness:
-        for name, generate in prepared_one_by_one(harness, MEMBERS):
+    with engine_harness_at(path, root) as harness:
+        for name, generate in prepared_one_by_one(harness, found.members):
             ids = torch.from_numpy(generate.prepared.input_ids.copy())
             ids[ids < 0] = found.model.pad_ids["image"]
             answer = generated(hf, ids, media_of(path, MEMBERS[name]), banned)
             found.references[name] = as_reference(len(ids), *answer, banned)
     return found
+
+
+@pytest.fixture(scope="module")
+def setup(tmp_path_factory: pytest.TempPathFactory) -> Setup:
+    return setup_of(write_llava(tmp_path_factory.mktemp("tiny")), tmp_path_factory.mktemp("shm") / "root")
 
 
 @pytest.fixture

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 from safetensors.numpy import save_file
 
+from tests.layouts.templates import PICTURES_FIRST
 from tests.tiny.qwen2_vl import Layout, qwen2_vl_tensors, write_json
 from tests.tiny.sentencepiece import write_pieces
 
@@ -16,16 +17,6 @@ VISION: dict[str, Any] = {
     "patch_size": 14, "projection_dim": 32, "vocab_size": 100, "model_type": "clip_vision_model",
 }  # fmt: skip
 N_PADS = 16  # of every picture
-# The hub's, which passes over a content that is a plain string.
-TEMPLATE = (
-    "{% for message in messages %}{% if message['role'] != 'system' %}{{ message['role'].upper() + ': '}}{% endif %}"
-    "{# Render all images first #}{% for content in message['content'] | selectattr('type', 'equalto', 'image') %}"
-    "{{ '<image>\n' }}{% endfor %}{# Render all text next #}{% if message['role'] != 'assistant' %}"
-    "{% for content in message['content'] | selectattr('type', 'equalto', 'text') %}{{ content['text'] + ' '}}"
-    "{% endfor %}{% else %}{% for content in message['content'] | selectattr('type', 'equalto', 'text') %}"
-    "{% generation %}{{ content['text'] + ' '}}{% endgeneration %}{% endfor %}{% endif %}{% endfor %}"
-    "{% if add_generation_prompt %}{{ 'ASSISTANT:' }}{% endif %}"
-)
 PIXELS: dict[str, Any] = {
     "crop_size": {"height": 56, "width": 56}, "do_center_crop": True, "do_convert_rgb": True, "do_normalize": True,
     "do_rescale": True, "do_resize": True, "image_mean": [0.48145466, 0.4578275, 0.40821073],
@@ -62,7 +53,7 @@ def write_llava(path: Path, *, layout: Layout = "hub", seed: int = 0) -> Path:
         "processor_class": "LlavaProcessor", "vision_feature_select_strategy": "default",
     }  # fmt: skip
     write_json(path / "processor_config.json", processor)
-    write_json(path / "chat_template.json", {"chat_template": TEMPLATE})
+    write_json(path / "chat_template.json", {"chat_template": PICTURES_FIRST})
     rng = np.random.default_rng(seed)
     decoder = qwen2_vl_tensors(
         rng, vocab=vocab, hidden=HIDDEN, inter=INTER, layers=LAYERS, heads=HEADS, kv_heads=HEADS, width=32, depth=0,
