@@ -57,8 +57,11 @@ Accept = Callable[[Prepared], Awaitable[None]]
 class Answer:
     """Turns token events into deltas; a stop string ends it like a stop token."""
 
-    def __init__(self, tokenizer: Tokenizer, sampling: SamplingRequest, index: int = 0) -> None:
-        self._detokenizer = Detokenizer(tokenizer, skip_special=sampling.skip_special_tokens)
+    def __init__(
+        self, tokenizer: Tokenizer, sampling: SamplingRequest, index: int = 0, *, continues: bool = False
+    ) -> None:
+        """continues: the prompt is a text that goes on, not a chat that waits for an answer."""
+        self._detokenizer = Detokenizer(tokenizer, skip_special=sampling.skip_special_tokens, continues=continues)
         self._shows_stop = sampling.include_stop_str_in_output
         self._stops = StopStrings(sampling.stop, shown=self._shows_stop) if sampling.stop else None
         self._min_tokens = sampling.min_tokens

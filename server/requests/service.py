@@ -181,7 +181,9 @@ class RequestService:
 
     async def _begin(self, request: ChatRequest, count_only: bool) -> tuple[WorkerSlot, Job]:
         if isinstance(request.chat, RawPrompt):
-            return await self.workers.encode(Encode(request_id=request.id, text=request.chat.text))
+            return await self.workers.encode(
+                Encode(request_id=request.id, text=request.chat.text, opens=request.chat.opens)
+            )
         return await self.workers.begin(request.id, request.chat, room=self._room_now(), count_only=count_only)
 
     def _room_now(self) -> Room:
@@ -230,7 +232,12 @@ class RequestService:
     async def _generate(
         self, request: ChatRequest, generate: Generate, resources: RequestResources, emit: Emit, watch: Stopwatch
     ) -> None:
-        answers = [Answer(self.card.tokenizer, request.sampling, index) for index in range(request.sampling.n)]
+        chat = request.chat
+        continues = isinstance(chat, RawPrompt) or chat.continue_final_message
+        answers = [
+            Answer(self.card.tokenizer, request.sampling, index, continues=continues)
+            for index in range(request.sampling.n)
+        ]
         try:
             stream = resources.stream = await self.engine.submit(generate)
             watch.started()

@@ -19,6 +19,8 @@ from tests.samples.pictures import encoded, photo, with_alpha
 from tests.tiny.llava import N_PADS, PIXELS, write_llava
 from tokenization.chat.dialects import chat_from_openai
 from tokenization.media.source import Source
+from tokenization.messages import Encode, StartWorker
+from tokenization.prepare import encode
 from tokenization.processor import Measure, Processor, StageClock
 
 LIMITS = MediaConfig()
@@ -91,6 +93,18 @@ def test_ids_and_positions(path: Path, theirs: Any) -> None:
         assert [run for spans in layout.spans for _, run in spans] == [N_PADS] * n
         seen += n
     assert seen > 100
+
+
+def test_a_text_that_is_no_chat(path: Path, theirs: Any) -> None:
+    """As the tokenizer alone reads it; what it puts in front may be left out."""
+    host, start = host_of(path), StartWorker(checkpoint="", media=LIMITS, max_model_len=4096, shm_root="")
+    for text in WORDS[1:]:
+        opened, bare = (
+            encode(Encode(request_id="r", text=text, opens=opens), start, host).input_ids.tolist()
+            for opens in (True, False)
+        )
+        assert opened == theirs.tokenizer(text)["input_ids"]
+        assert bare == theirs.tokenizer(text, add_special_tokens=False)["input_ids"]
 
 
 def test_a_plain_string_is_seen(path: Path, theirs: Any) -> None:
