@@ -6,7 +6,9 @@ from typing import Literal
 
 from model.engine.messages import Token, TokenEvent
 from server.requests.answer_boxes import Grounded
+from server.requests.request import ChatRequest
 from server.requests.sampling import SamplingRequest
+from tokenization.chat.parts import RawPrompt
 from tokenization.messages import Prepared
 from tokenization.text.detokenize import Detokenizer, StopStrings
 from tokenization.text.tokenizer import Tokenizer
@@ -97,6 +99,13 @@ class Answer:
         """What was held back: an incomplete character, and what might have become a stop string."""
         text, hit = self._shown(self._detokenizer.flush())
         return text if hit or self._stops is None else text + self._stops.flush()
+
+
+def answers_to(request: ChatRequest, tokenizer: Tokenizer) -> list[Answer]:
+    """One for each that is asked for."""
+    chat = request.chat
+    continues = isinstance(chat, RawPrompt) or chat.continue_final_message
+    return [Answer(tokenizer, request.sampling, index, continues=continues) for index in range(request.sampling.n)]
 
 
 def push(answers: Sequence[Answer], events: Sequence[TokenEvent], prompt: Sequence[Token] = ()) -> list[Delta]:
