@@ -180,9 +180,9 @@ class RequestService:
         raise internal("the request could not be prepared: two workers died of it", "worker_died")
 
     async def _begin(self, request: ChatRequest, count_only: bool) -> tuple[WorkerSlot, Job]:
-        if isinstance(raw := request.chat, RawPrompt):
-            return await self.workers.encode(Encode(request_id=request.id, text=raw.text, opens=raw.opens))
-        return await self.workers.begin(request.id, request.chat, room=self._room_now(), count_only=count_only)
+        if isinstance(chat := request.chat, RawPrompt):
+            return await self.workers.encode(Encode(request_id=request.id, text=chat.text, opens=chat.opens))
+        return await self.workers.begin(request.id, chat, room=self._room_now(), count_only=count_only)
 
     def _room_now(self) -> Room:
         """What a video of this request may fill, so that it is not refused further on."""

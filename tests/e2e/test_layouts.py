@@ -18,7 +18,7 @@ from tests.parity.golden_qwen_vl import GOLDEN, IMG, cases, processor_at
 from tests.parity.test_qwen2_engine import MEMBERS
 
 SEEN = ("text", "one", "three", "image_then_video", "fast")
-SQUARE = ("text", "image", "images")
+SQUARE = ("text", "image", "images", "last")
 HEARD = {
     "qwen2_audio": ("text", "audio", "audios"),
     "qwen2_5_omni": ("text", "audios", "talkie", "image_talkie_audio", "audio_video_image"),
