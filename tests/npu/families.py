@@ -11,6 +11,7 @@ from torch import Tensor
 from model.net.multimodal import MultimodalLM
 from tests.parity.golden_qwen_vl import cases, checkpoint_with, processor_at, sample_of
 from tests.parity.harness import Film, Layouts, OurRun, Sample, Sound, make_sample
+from tests.parity.pictures import samples_at
 from tests.tiny.llava import write_llava
 from tests.tiny.qwen2_5_omni import write_qwen2_5_omni
 from tests.tiny.qwen2_5_vl import write_qwen2_5_vl
@@ -67,6 +68,8 @@ def samples_of(name: str, path: Path) -> list[Sample]:
     if name == "qwen_vl":
         host = processor_at(path)
         return [sample_of(cases()[case], host) for case in _GOLDEN]
+    if name not in _LAYOUTS:
+        return samples_at(path)
     return [make_sample(path, layout, seed) for seed, layout in enumerate(_LAYOUTS[name])]
 
 

@@ -56,11 +56,10 @@ def load_hf(path: Path, dtype: torch.dtype = torch.float32) -> Any:
     """The checkpoint as transformers loads it."""
     import transformers
 
-    classes = {
-        "qwen2_audio": transformers.Qwen2AudioForConditionalGeneration,
-        "qwen2_5_omni": transformers.Qwen2_5OmniThinkerForConditionalGeneration,
-    }
-    loader = classes.get(family_of(Checkpoint(path)).name, transformers.AutoModelForImageTextToText)
+    name = Checkpoint(path).architecture
+    if name.startswith("Qwen2_5Omni"):  # of all of it what reads, sees and hears
+        name = "Qwen2_5OmniThinkerForConditionalGeneration"
+    loader = getattr(transformers, name)
     return loader.from_pretrained(path, dtype=dtype, local_files_only=True).eval()
 
 
