@@ -18,6 +18,8 @@ def render_pads(chat: Chat, template: ChatTemplate, tokenizer: BPETokenizer, pad
     """Ids with one pad for each medium, by the chat template. Raises ChatError where its pads are not the chat's."""
     refuse_special(chat.template_kwargs, tokenizer.special)
     ids = tokenizer.encode_pieces(template.render(chat))
+    if tuple(ids[: len(tokenizer.opening)]) != tokenizer.opening:  # some templates write it themselves
+        ids[:0] = tokenizer.opening
     written = kinds_of(ids, pads)
     given = [medium.kind for medium in chat.media]
     if len(written) != len(given):

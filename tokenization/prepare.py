@@ -72,12 +72,13 @@ def prepare(
 
 
 def encode(job: Encode, start: StartWorker, processor: Processor) -> Prepared:
-    """A text as it stands: no template, and no special token. Raises ChatError."""
+    """A text as it stands: no template, and no special token but the vocabulary's opening. Raises ChatError."""
     clock = StageClock()
     _check_characters(len(job.text), start, processor)
     refuse_long_runs(job.text)
     with clock.stage("render"):
-        ids = processor.tokenizer.encode(job.text)
+        tokenizer = processor.tokenizer
+        ids = [*(tokenizer.opening if job.opens else ()), *tokenizer.encode(job.text)]
     _check_some(ids)
     return text_only(job.request_id, ids, clock.seconds)
 

@@ -135,6 +135,17 @@ def resize(image: Image.Image, *, width: int, height: int) -> Image.Image:
     return image.resize((width, height), Image.Resampling.BICUBIC)
 
 
+def cover(picture: Picture, *, edge: int, side: int) -> Image.Image:
+    """The centre square of `side` pixels, once the shorter edge has `edge` of them; edge >= side. Raises ChatError."""
+    width, height = picture.size
+    if width <= height:
+        image = picture.resized(width=edge, height=edge * height // width)
+    else:
+        image = picture.resized(width=edge * width // height, height=edge)
+    left, top = (image.width - side) // 2, (image.height - side) // 2
+    return image.crop((left, top, left + side, top + side))
+
+
 def to_patches(image: Image.Image, *, patch: int, merge: int) -> np.ndarray:
     """uint8 [h/patch * w/patch, 3 * patch * patch]: rows (h', w', merge, merge), columns (channel, y, x)."""
     width, height = image.size

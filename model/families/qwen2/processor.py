@@ -9,8 +9,8 @@ from configs.checkpoint import Checkpoint, ConfigSection
 from configs.serve import MediaConfig
 from model.families.qwen2.bounds import frame_rules, image_bounds
 from model.families.qwen2.largest import largest_area, largest_video
-from model.families.qwen2.marks import Marks, read_marks
 from model.families.qwen2.positions import TimeScale, mrope_positions, single_block, vision_positions
+from model.marks import Marks, read_marks
 from tokenization.chat.errors import ChatError
 from tokenization.chat.options import MediaOptions
 from tokenization.chat.parts import Chat, Kind

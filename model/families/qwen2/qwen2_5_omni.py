@@ -10,7 +10,6 @@ from configs.checkpoint import Checkpoint, CheckpointError, ConfigSection
 from configs.serve import MediaConfig
 from model.families.qwen2.audio_features import FeatureExtractor
 from model.families.qwen2.bounds import frame_rules, pixel_bounds
-from model.families.qwen2.marks import Marks, read_marks
 from model.families.qwen2.positions import (
     Block,
     TimeScale,
@@ -23,6 +22,7 @@ from model.families.qwen2.positions import (
 )
 from model.families.qwen2.processor import Qwen2Processor
 from model.family import Family, PixelBounds
+from model.marks import Marks, read_marks
 from tokenization.chat.grounding import TAGS
 from tokenization.chat.parts import Kind
 from tokenization.media.frame_sampling import PUBLISHED, FrameRules

@@ -8,8 +8,8 @@ import numpy as np
 from configs.checkpoint import Checkpoint
 from configs.serve import MediaConfig
 from model.families.qwen2.audio_features import FeatureExtractor
-from model.families.qwen2.marks import Marks, read_marks
 from model.family import Family
+from model.marks import Marks, read_marks
 from tokenization.chat.parts import Chat, Kind
 from tokenization.media.mel import CONTEXT_FRAMES
 from tokenization.media.source import Source

@@ -40,6 +40,9 @@ LONGEST_BLANK = 500_000
 class QwenVLTokenizer:
     """Calls as in tokenization.text.bpe.BPETokenizer. `encode` never gives a special id, whatever the text holds."""
 
+    opening: tuple[int, ...] = ()
+    leading_blanks = 0
+
     def __init__(self, ranks: Mapping[bytes, int]) -> None:
         """ranks: token bytes -> id 0..n-1, every single byte among the tokens; SPECIAL follows, in its order."""
         self._tokens = tuple(sorted(ranks, key=ranks.__getitem__))
