@@ -10,9 +10,10 @@ from starlette.responses import Response
 
 from server.http import errors
 from server.http.answer_fields import system_fingerprint
-from server.http.bodies import Raw, require_json
+from server.http.bodies import require_json
 from server.http.completions import TextRequest, TextSerializer, read_completions
 from server.http.health import readiness
+from server.http.long_texts import Raw
 from server.http.middleware.body_limits import BodyBudget, BodyLimits
 from server.http.middleware.envelope import Envelope
 from server.http.middleware.hosts import OneHost

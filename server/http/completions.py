@@ -9,8 +9,9 @@ from pydantic import ConfigDict
 
 from model.engine.messages import Token
 from server.http.answer_fields import legacy_logprobs, readable, total
-from server.http.bodies import Raw, parsed, validated
+from server.http.bodies import parsed, validated
 from server.http.json_slices import Rows
+from server.http.long_texts import Raw
 from server.http.openai import StreamOptions, read_options
 from server.http.responses import data
 from server.http.vllm_fields import COMPLETION_FIELDS, refuse_unsupported

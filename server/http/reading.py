@@ -7,7 +7,7 @@ from typing import NamedTuple, TypeVar
 
 import numpy as np
 
-from server.http.bodies import Raw
+from server.http.long_texts import Raw
 from server.requests.checks import most_pieces
 from server.requests.refusal import invalid_request
 

@@ -4,9 +4,10 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from server.http.answer_fields import readable, reduced_json
-from server.http.bodies import Raw, model_of, object_or_inputs, parsed
+from server.http.bodies import model_of, object_or_inputs, parsed
 from server.http.completions import token_ids
 from server.http.json_slices import Rows
+from server.http.long_texts import Raw
 from server.http.native import native_chat
 from server.http.vllm_fields import COMPLETION_FIELDS, refuse_unsupported
 from server.requests.refusal import invalid_request
