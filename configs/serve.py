@@ -83,6 +83,13 @@ class MediaConfig(msgspec.Struct, frozen=True, kw_only=True):
     max_audio_seconds: float = 600.0
 
 
+class WorkerConfig(msgspec.Struct, frozen=True, kw_only=True):
+    """What one tokenizer worker may take of the machine's memory. Goes to every worker."""
+
+    memory_bytes: int = 3 * GIB
+    keep_bytes: int = 256 * MIB
+
+
 class ShmConfig(msgspec.Struct, frozen=True, kw_only=True):
     """Where shared memory lies and how much of it the pool may hold."""
 
@@ -121,6 +128,7 @@ class ServeConfig(msgspec.Struct, frozen=True, kw_only=True):
     model: ModelConfig
     http: HttpConfig = HttpConfig()
     media: MediaConfig = MediaConfig()
+    worker: WorkerConfig = WorkerConfig()
     shm: ShmConfig = ShmConfig()
     engine: EngineConfig = EngineConfig()
     log: LogConfig = LogConfig()

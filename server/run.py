@@ -231,6 +231,7 @@ class Server:
             media=config.media,
             max_model_len=self._service.card.max_model_len,
             shm_root=str(self._owner.root),
+            worker=config.worker,
         )
         return self._supervisor("worker", start, observer, FromWorker)
 
@@ -264,8 +265,7 @@ class Server:
             observer,
             pulse_seconds=self._config.pulse_seconds,
             load_seconds=self._config.load_seconds,
-            on_restart=lambda: self._metrics.restart(role),
-            on_hang=lambda: self._metrics.hang(role),
+            counter=self._metrics,
         )
 
 

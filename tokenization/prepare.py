@@ -16,6 +16,7 @@ from tokenization.messages import Encode, Measured, MediaItem, Prepare, Prepared
 from tokenization.pads import text_only
 from tokenization.processor import Layout, Measure, Processor, Spans, StageClock
 from tokenization.video_budget import gives_way, least, shared
+from tokenization.worker_memory import within_bound
 
 TOO_LONG = "context_length_exceeded"  # the code of a prompt that leaves no room for an answer
 
@@ -115,7 +116,7 @@ def _measure(
     _check_length(n_ids, measures, len(sources), room)
     n = n_ids
     for source in sources:
-        with clock.stage("measure", source.kind):
+        with clock.stage("measure", source.kind), within_bound(source.param):
             measures.append(processor.measure(source, start.media))
         found = measures[-1]
         n += least(found) - 1 if gives_way(found) else found.n_added
@@ -170,7 +171,8 @@ def _fill(
             check()
             pixels = shorter.get(i)
             if pixels is None:
-                pixels = processor.load(draft.sources[i], measure, start.media, clock)
+                with within_bound(draft.sources[i].param):
+                    pixels = processor.load(draft.sources[i], measure, start.media, clock)
             if pixels.shape != measure.shape:
                 shorter[i], measures[i] = pixels, measure.cut(len(pixels))
                 continue
