@@ -86,6 +86,13 @@ class MediaConfig(msgspec.Struct, frozen=True, kw_only=True):
     free_effort_pixels: int = 64 * MEGA
 
 
+class WorkerConfig(msgspec.Struct, frozen=True, kw_only=True):
+    """What one tokenizer worker may take of the machine's memory. Goes to every worker."""
+
+    memory_bytes: int = 4 * GIB
+    keep_bytes: int = 256 * MIB
+
+
 class ShmConfig(msgspec.Struct, frozen=True, kw_only=True):
     """Where shared memory lies and how much of it the pool may hold."""
 
@@ -124,6 +131,7 @@ class ServeConfig(msgspec.Struct, frozen=True, kw_only=True):
     model: ModelConfig
     http: HttpConfig = HttpConfig()
     media: MediaConfig = MediaConfig()
+    worker: WorkerConfig = WorkerConfig()
     shm: ShmConfig = ShmConfig()
     engine: EngineConfig = EngineConfig()
     log: LogConfig = LogConfig()

@@ -244,8 +244,18 @@ SETTINGS: tuple[Setting, ...] = (
         help="tokenizer worker processes, which decode pictures and build prompts",
     ),
     Setting(
+        name="worker_memory_mib", section="worker", field="memory_bytes", kind="int", unit="MiB", scale=MIB, low=512,
+        high=1 << 20, help="private memory that one worker may take; a request that needs more of it is a 400",
+    ),
+    Setting(
+        name="worker_keep_mib", section="worker", field="keep_bytes", kind="int", unit="MiB", scale=MIB, low=16,
+        high=1 << 20, help="memory that a worker keeps between jobs above what it had at first, so as not to fetch it "
+        "anew, at most a quarter of worker_memory_mib; what is more goes back to the system, and a worker that then "
+        "still has more than half of it is replaced",
+    ),
+    Setting(
         name="pulse_seconds", section="", field="pulse_seconds", kind="float", unit="seconds", low=1, high=3600,
-        help="a worker or engine that is silent for so long is killed and started again",
+        help="a worker or engine that is silent and does nothing for so long is killed and started again",
     ),
     Setting(
         name="load_seconds", section="", field="load_seconds", kind="float", unit="seconds", low=1, high=86400,

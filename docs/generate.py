@@ -20,6 +20,7 @@ SECTIONS = {
     "model": "What is served",
     "http": "HTTP",
     "media": "Media",
+    "worker": "Memory of a worker",
     "shm": "Shared memory",
     "engine": "Engine",
     "log": "Logs",

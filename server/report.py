@@ -87,6 +87,8 @@ def describe(config: ServeConfig, card: ModelCard, root: Path, pool_bytes: int, 
                     ("--max-effort-mpixels", _effort(config.media)),
                     ("--max-file-mib", size(config.media.max_file_bytes) + " of one media file"),
                     *_longest(config.media, card),
+                    ("--worker-memory-mib", _worst(config)),
+                    ("--worker-keep-mib", f"{size(config.worker.keep_bytes)} that a worker keeps between jobs"),
                     ("--max-body-mib", size(config.http.max_body_bytes) + " of one request body"),
                     ("--max-inflight-mib", size(config.http.max_inflight_bytes) + " of all request bodies"),
                     ("--max-head-kib", size(config.http.max_head_bytes) + " of one request's head"),
@@ -101,6 +103,13 @@ def describe(config: ServeConfig, card: ModelCard, root: Path, pool_bytes: int, 
 def _effort(media: MediaConfig) -> str:
     most, free = media.max_effort_pixels // MEGA, media.free_effort_pixels // MEGA
     return f"{most} megapixels of decoding for one request, {min(free, most)} where its media have few bytes"
+
+
+def _worst(config: ServeConfig) -> str:
+    """What one worker may take, and all of them together."""
+    each, n = config.worker.memory_bytes, config.workers
+    together = f"; {n} workers have at most {size(n * each)}" if n > 1 else ""
+    return f"{size(each)} of private memory of one worker{together}"
 
 
 def _keys(http: HttpConfig) -> str:

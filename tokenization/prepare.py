@@ -19,6 +19,7 @@ from tokenization.messages import Encode, Measured, MediaItem, Prepare, Prepared
 from tokenization.pads import text_only
 from tokenization.processor import Layout, Measure, Processor, Spans, StageClock
 from tokenization.video_budget import gives_way, least, shared
+from tokenization.worker_memory import within_bound
 
 TOO_LONG = "context_length_exceeded"  # the code of a prompt that leaves no room for an answer
 
@@ -122,7 +123,7 @@ def _measure(
     n = n_ids
     effort = EffortBudget.of(sum(source.nbytes for source in sources if not source.of_video), start.media)
     for source in sources:
-        with clock.stage("measure", source.kind):
+        with clock.stage("measure", source.kind), within_bound(source.param):
             measures.append(processor.measure(source, start.media))
         found = measures[-1]
         effort.spend(_effort(source, found), source.param)
@@ -188,7 +189,8 @@ def _fill(
             check()
             pixels = shorter.get(i)
             if pixels is None:
-                pixels = processor.load(draft.sources[i], measure, start.media, clock)
+                with within_bound(draft.sources[i].param):
+                    pixels = processor.load(draft.sources[i], measure, start.media, clock)
             if pixels.shape != measure.shape:
                 shorter[i], measures[i] = pixels, measure.cut(len(pixels))
                 continue

@@ -19,7 +19,9 @@ def supervisors_of(
 ) -> list[Supervisor]:  # fmt: skip
     """Those of the workers, then that of the engine. Nothing runs before their `run`."""
     root, path = str(owner.root), str(config.model.path)
-    worker = StartWorker(checkpoint=path, media=config.media, max_model_len=max_model_len, shm_root=root)
+    worker = StartWorker(
+        checkpoint=path, media=config.media, max_model_len=max_model_len, shm_root=root, worker=config.worker
+    )
     start = StartEngine(
         checkpoint=path, engine=config.engine, shm_root=root, max_model_len=max_model_len, largest=largest
     )
@@ -36,8 +38,7 @@ def supervisors_of(
             observer,
             pulse_seconds=config.pulse_seconds,
             load_seconds=config.load_seconds,
-            on_restart=lambda: metrics.restart(role),
-            on_hang=lambda: metrics.hang(role),
+            counter=metrics,
         )
 
     return [

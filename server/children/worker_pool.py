@@ -9,6 +9,7 @@ from configs.serve import MediaConfig
 from server.children.background import Background
 from server.children.gate import Gate
 from server.children.processes import Child
+from server.children.renewal import Renewal
 from server.children.supervisor import ChildState
 from shm import ChannelClosed, ChannelError
 from tokenization.chat.parts import Chat, Media
@@ -24,6 +25,7 @@ from tokenization.messages import (
     Prepared,
     PrepareFailed,
     Room,
+    WorkerGrown,
     WorkerPulse,
     WorkerReady,
 )
@@ -75,13 +77,13 @@ class WorkerSlot:
     def __init__(self, pool: "WorkerPool") -> None:
         self._pool = pool
         self._state = ChildState()
+        self._renewal = Renewal(lambda: pool.others_serve(self))
         self._busy_seconds = 0.0
         self.taken = False
         self.job: Job | None = None
 
     @property
     def up(self) -> bool:
-        """Whether a live process can take a job, now or after the one it has."""
         return self._state.up
 
     @property
@@ -94,10 +96,16 @@ class WorkerSlot:
 
     @property
     def free(self) -> bool:
-        return self.up and not self.taken
+        return self.serves and not self.taken
+
+    @property
+    def serves(self) -> bool:
+        """Whether it takes jobs, now or after the one it has."""
+        return self.up and not self._renewal.begun
 
     def on_started(self, child: Child) -> None:
         self._state.start(child)
+        self._renewal.started()
         self._busy_seconds = 0.0
 
     def on_message(self, message: FromWorker) -> bool:
@@ -107,7 +115,10 @@ class WorkerSlot:
                 self._pool.gate.offer()
                 return True
             case WorkerPulse():
-                self._busy_seconds = message.busy_seconds
+                running = self.job.request_id if self.job else None
+                self._busy_seconds = message.busy_seconds if message.request_id == running else 0.0
+            case WorkerGrown():
+                self._renewal.wanted(message.nbytes)
             case _:
                 self._on_answer(message)
         return False
@@ -123,9 +134,13 @@ class WorkerSlot:
         self.taken = False
         self._pool.on_reaped()
 
-    def hang_reason(self) -> str | None:
+    def hang_reason(self, silent: float) -> str | None:
         allowed = self._pool.step_seconds + (self.job.media_seconds if self.job else 0.0)
-        return f"{self._busy_seconds:.0f} s on one job" if self._busy_seconds > allowed else None
+        busy = self._busy_seconds + silent
+        return f"{busy:.0f} s on one job" if busy > allowed else None
+
+    def renewal_reason(self) -> str | None:
+        return self._renewal.due(at_rest=not self.taken)
 
     async def send(self, message: WorkerJob | Leases | Cancel, *, large: bool = False) -> None:
         """Say something; a worker that died meanwhile is reported by its job, not here."""
@@ -148,7 +163,7 @@ class WorkerSlot:
             if job.abandoned:
                 self._pool.cancel(self, job)
             return
-        self.job, self.taken = None, False
+        self.job, self.taken, self._busy_seconds = None, False, 0.0  # its last pulse may have told of this job
         self._pool.gate.offer()
 
 
@@ -168,6 +183,9 @@ class WorkerPool:
     @property
     def crash_looping(self) -> bool:
         return all(slot.crash_looping for slot in self.slots)
+
+    def others_serve(self, slot: WorkerSlot) -> bool:
+        return all(other.serves for other in self.slots if other is not slot)
 
     @property
     def n_up(self) -> int:

@@ -19,8 +19,7 @@ _PLUGINS = (JpegImagePlugin, PngImagePlugin, WebPImagePlugin, GifImagePlugin, Bm
 FORMATS = ("JPEG", "PNG", "WEBP", "GIF", "BMP")
 _NOT_AN_IMAGE = "this is not an image that the server reads (JPEG, PNG, WebP, GIF, BMP), or its header is damaged"
 _DAMAGED = "the image data is damaged or incomplete"
-# What Pillow and the libraries below it raise on hostile bytes. MemoryError is here for the header only: a size that
-# passed the caps and does not fit is our trouble, not the client's.
+# What Pillow and the libraries below it raise on hostile bytes; MemoryError is the bound of the process, not damage.
 _PILLOW_ERRORS: tuple[type[Exception], ...] = (
     OSError, SyntaxError, ValueError, TypeError, LookupError, ArithmeticError, AttributeError, AssertionError,
     EOFError, RuntimeError, struct.error, zlib.error, Image.DecompressionBombError,
@@ -163,7 +162,7 @@ def to_patches(image: Image.Image, *, patch: int, merge: int) -> np.ndarray:
 
 
 def _open(data: bytes, max_source_pixels: int, param: str) -> tuple[Image.Image, ImageHeader]:
-    with _pillow(_NOT_AN_IMAGE, param, (*_PILLOW_ERRORS, MemoryError)):
+    with _pillow(_NOT_AN_IMAGE, param):
         image: Image.Image = Image.open(io.BytesIO(data), formats=FORMATS)
         width, height = image.size
         orientation = _orientation(image, data)
@@ -197,7 +196,7 @@ def _pixel_bytes(image: Image.Image) -> int:
 
 
 @contextmanager
-def _pillow(message: str, param: str, errors: tuple[type[Exception], ...] = _PILLOW_ERRORS) -> Iterator[None]:
+def _pillow(message: str, param: str) -> Iterator[None]:
     """Pillow's many errors become one, without its text (which may hold addresses); its warnings are not ours."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -205,7 +204,7 @@ def _pillow(message: str, param: str, errors: tuple[type[Exception], ...] = _PIL
             yield
         except ChatError:
             raise
-        except errors:
+        except _PILLOW_ERRORS:
             raise ChatError(message, param) from None
 
 

@@ -97,7 +97,7 @@ def test_a_drawing_is_a_job_like_any_other(play: Play) -> None:
         slot, job = await drawing
         await until(lambda: told(scene) == ["a", "b"])
         slot.on_message(WorkerPulse(request_id="b", busy_seconds=60.0 + SECONDS_PER_MEDIUM))
-        assert slot.hang_reason() is None
+        assert slot.hang_reason(0.0) is None
         slot.on_message(Drawn(request_id="b", picture="data:x", notes=()))
         assert isinstance(await job.next(), Drawn) and job.ended.done() and slot.free
 
@@ -253,12 +253,12 @@ def test_a_worker_that_is_started_again_has_been_busy_with_nothing(play: Play) -
     async def scenario(scene: Scene) -> None:
         slot = scene.workers.slots[0]
         slot.on_message(WorkerPulse(request_id=None, busy_seconds=60.0))
-        assert slot.hang_reason() is None
+        assert slot.hang_reason(0.0) is None
         slot.on_message(WorkerPulse(request_id=None, busy_seconds=60.1))
-        assert slot.hang_reason() == "60 s on one job"
+        assert slot.hang_reason(0.0) == "60 s on one job"
         scene.kill_worker()
         scene.start_worker()
-        assert slot.hang_reason() is None
+        assert slot.hang_reason(0.0) is None
 
     play(scenario)
 
@@ -269,7 +269,7 @@ def test_a_video_and_a_sound_give_their_worker_more_time_than_a_picture(play: Pl
         for kind in ("text", "image", "audio", "video"):
             _, job = await scene.workers.begin("chat-1", chat_of(kind))
             slot._busy_seconds = 0.0
-            while slot.hang_reason() is None:
+            while slot.hang_reason(0.0) is None:
                 slot._busy_seconds += 5
             allowed[kind] = slot._busy_seconds
             slot.on_message(prepared("chat-1"))
@@ -285,9 +285,9 @@ def test_media_that_no_worker_opens_buy_no_time(play: Play) -> None:
         for kinds in (["video"] * 4, ["image"] * 1000 + ["video"] * 1000):
             await scene.workers.begin("chat-1", chat_of(*kinds))
             slot._busy_seconds = 60.0 + 4 * 180.0
-            assert slot.hang_reason() is None, "whichever of them are opened"
+            assert slot.hang_reason(0.0) is None, "whichever of them are opened"
             slot._busy_seconds += 0.1
-            assert slot.hang_reason() is not None
+            assert slot.hang_reason(0.0) is not None
             slot.on_message(prepared("chat-1"))
 
     play(scenario)
