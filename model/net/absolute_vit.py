@@ -7,15 +7,8 @@ import torch
 from torch import Tensor
 
 from model.net.linear import take_linear, take_per_head_qkv
-from model.net.vision import (
-    Norm,
-    PatchEmbed,
-    PixelSpec,
-    VisionBlock,
-    resample_positions,
-    take_layer_norm,
-    take_patch_embed,
-)
+from model.net.norm import Norm, take_layer_norm
+from model.net.vision import PatchEmbed, PixelSpec, VisionBlock, resample_positions, take_patch_embed
 from model.ops.base import Ops
 from model.weights import Weights
 

@@ -1,4 +1,4 @@
-"""The encoder block, norms and patch embedding that towers share."""
+"""The encoder block and the patch embeddings that towers share."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -7,10 +7,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from model.net.norm import Norm
 from model.ops.base import Linear, Ops
 from model.weights import Weights
 
-Norm = Callable[[Tensor], Tensor]
 Mlp = Callable[[Tensor], Tensor]
 
 
@@ -82,16 +82,6 @@ class VisionBlock:
         mixed = ops.segment_attention(qk[:, :heads], qk[:, heads:], qkv[:, 2 * heads :], segments)
         x = self.proj(mixed.flatten(1)).add_(x)
         return self.mlp(self.norm2(x)).add_(x)
-
-
-def take_layer_norm(ops: Ops, weights: Weights, name: str, width: int, eps: float) -> Norm:
-    weight, bias = weights.take(f"{name}.weight", (width,)), weights.take(f"{name}.bias", (width,))
-    return lambda x: ops.layer_norm(x, weight, bias, eps)
-
-
-def take_rms_norm(ops: Ops, weights: Weights, name: str, width: int, eps: float) -> Norm:
-    weight = weights.take(f"{name}.weight", (width,))
-    return lambda x: ops.rms_norm(x, weight, eps)
 
 
 def resample_positions(table: Tensor, side: int) -> Tensor:
