@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from model.net.linear import take_linear, take_per_head_qkv
+from model.net.linear import per_head_rows, take_fused, take_linear
 from model.net.norm import Norm, take_layer_norm
 from model.net.vision import PatchEmbed, PixelSpec, VisionBlock, resample_positions, take_patch_embed
 from model.ops.base import Ops
@@ -74,13 +74,14 @@ def build_absolute_vit(
 
 
 def _build_block(ops: Ops, weights: Weights, spec: AbsoluteVitSpec, prefix: str) -> VisionBlock:
+    qkv, rows = (f"{prefix}attn.in_proj", 3 * spec.width), per_head_rows(spec.heads, spec.width // spec.heads)
     first = take_linear(ops, weights, f"{prefix}mlp.c_fc", spec.inter, spec.width, bias=True)
     second = take_linear(ops, weights, f"{prefix}mlp.c_proj", spec.width, spec.inter, bias=True)
     return VisionBlock(
         ops=ops,
         heads=spec.heads,
         norm1=take_layer_norm(ops, weights, f"{prefix}ln_1", spec.width, spec.eps),
-        qkv=take_per_head_qkv(ops, weights, f"{prefix}attn.in_proj", spec.heads, spec.width),
+        qkv=take_fused(ops, weights, [qkv], spec.width, bias=True, rows=rows),
         proj=take_linear(ops, weights, f"{prefix}attn.out_proj", spec.width, spec.width, bias=True),
         norm2=take_layer_norm(ops, weights, f"{prefix}ln_2", spec.width, spec.eps),
         mlp=lambda x: second(ops.gelu(first(x))),

@@ -1,5 +1,6 @@
 """The encoder block and the patch embeddings that towers share."""
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -42,7 +43,16 @@ def take_patch_embed(ops: Ops, weights: Weights, name: str, shape: tuple[int, ..
     return _patch_embed(ops, weights.take(name, shape, torch.float32), pixels)
 
 
-def _patch_embed(ops: Ops, kernel: Tensor, pixels: "PixelSpec") -> PatchEmbed:
+def take_patch_linear(
+    ops: Ops, weights: Weights, name: str, shape: tuple[int, int, int, int], pixels: "PixelSpec"
+) -> PatchEmbed:
+    """A biased linear over whole patches [width, side, side, channels]; a patch is (channel, y, x) all the same."""
+    width, *patch = shape
+    kernel = weights.take(f"{name}.weight", (width, math.prod(patch)), torch.float32).view(shape)
+    return _patch_embed(ops, kernel.permute(0, 3, 1, 2), pixels, weights.take(f"{name}.bias", (width,)))
+
+
+def _patch_embed(ops: Ops, kernel: Tensor, pixels: "PixelSpec", bias: Tensor | None = None) -> PatchEmbed:
     """kernel: float32 [width, channels, ...]"""
     repeats = kernel[0, 0].numel()
     mean = torch.tensor(pixels.mean, dtype=torch.float64).repeat_interleave(repeats)
@@ -50,7 +60,7 @@ def _patch_embed(ops: Ops, kernel: Tensor, pixels: "PixelSpec") -> PatchEmbed:
     return PatchEmbed(
         scale=(pixels.rescale / std).float().to(ops.device),
         shift=(-mean / std).float().to(ops.device),
-        proj=ops.linear(kernel.flatten(1).to(ops.dtype)),
+        proj=ops.linear(kernel.flatten(1).to(ops.dtype), bias),
         dtype=ops.dtype,
     )
 
