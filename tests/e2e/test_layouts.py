@@ -12,10 +12,12 @@ from tests.e2e.running import data_url, running
 from tests.e2e.test_parity import GREEDY, answers_of, check, heard_references, references_of
 from tests.layouts.directories import Layout, layouts, write_layout
 from tests.layouts.qwen_vl import write_qwen_vl
+from tests.parity import test_fuyu_engine as in_rows
 from tests.parity.engine_check import Parts, Reference
 from tests.parity.golden_qwen_vl import GOLDEN, IMG, cases, processor_at
 from tests.parity.test_qwen2_engine import MEMBERS
 
+IN_ROWS = ("text", "small", "wide", "high", "large")
 SEEN = ("text", "one", "three", "image_then_video", "fast")
 HEARD = {
     "qwen2_audio": ("text", "audio", "audios"),
@@ -27,7 +29,11 @@ pytestmark = pytest.mark.served
 
 def expected(path: Path, root: Path) -> tuple[dict[str, Parts], dict[str, Reference]]:
     """The chats that are sent, and what transformers answers to each."""
-    heard = HEARD.get(family_of(Checkpoint(path)).name)
+    family = family_of(Checkpoint(path)).name
+    if family == "fuyu":
+        members = {name: in_rows.MEMBERS[name] for name in IN_ROWS}
+        return members, in_rows.references_of(path, root, members)
+    heard = HEARD.get(family)
     if heard:
         return heard_references(path, root, heard)
     return {name: MEMBERS[name] for name in SEEN}, references_of(path, root, SEEN)

@@ -15,6 +15,7 @@ from typing import Any
 import torch
 from tokenizers import AddedToken, Tokenizer
 
+from tests.layouts import pieces
 from tests.layouts.templates import TEMPLATES
 from tests.layouts.tiny_width import N_ORDINARY, SHIFT, tiny_added_tokens, tiny_config, with_tiny_ids
 from tests.layouts.weights import hub_tensors, write_shards
@@ -70,6 +71,10 @@ def write_published(model: str, path: Path) -> Path:
     """The directory as it lies on the hub."""
     facts = facts_of(model)
     path.mkdir(parents=True, exist_ok=True)
+    if model == pieces.MODEL:
+        pieces.write_pieces_published(facts["files"], path)
+        write_shards(path, hub_tensors(path), facts["weights"]["shards"])
+        return path
     added = facts["files"]["tokenizer_config.json"]["added_tokens_decoder"]
     tokenizer = tiny_tokenizer(added)
     tokenizer.save(str(path / "tokenizer.json"))

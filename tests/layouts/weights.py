@@ -21,6 +21,10 @@ HUB_PREFIXES: Mapping[str, Mapping[str, str]] = {
         "model.language_model.": "thinker.model.", "model.visual.": "thinker.visual.",
         "model.audio_tower.": "thinker.audio_tower.", "lm_head.": "thinker.lm_head.",
     },
+    "fuyu": {
+        "model.language_model.": "language_model.model.", "lm_head.": "language_model.lm_head.",
+        "model.vision_embed_tokens.": "vision_embed_tokens.",
+    },
 }  # fmt: skip
 # What speaks: some tensors of it, which nobody reads.
 SPOKEN = {
@@ -65,7 +69,7 @@ def reference_class(config: Any) -> tuple[Any, Any]:
         return transformers.Qwen2_5OmniThinkerForConditionalGeneration, config.thinker_config
     names = {
         "qwen2_vl": "Qwen2VLForConditionalGeneration", "qwen2_5_vl": "Qwen2_5_VLForConditionalGeneration",
-        "qwen2_audio": "Qwen2AudioForConditionalGeneration",
+        "qwen2_audio": "Qwen2AudioForConditionalGeneration", "fuyu": "FuyuForCausalLM",
     }  # fmt: skip
     return getattr(transformers, names[config.model_type]), config
 

@@ -11,6 +11,8 @@ from torch import Tensor
 from model.net.multimodal import MultimodalLM
 from tests.parity.golden_qwen_vl import cases, checkpoint_with, processor_at, sample_of
 from tests.parity.harness import Film, Layouts, OurRun, Sample, Sound, make_sample
+from tests.parity.in_rows import Rows
+from tests.tiny.fuyu import write_fuyu
 from tests.tiny.qwen2_5_omni import write_qwen2_5_omni
 from tests.tiny.qwen2_5_vl import write_qwen2_5_vl
 from tests.tiny.qwen2_audio import write_qwen2_audio
@@ -26,6 +28,7 @@ _WRITERS: dict[str, Callable[[Path], Path]] = {
     "qwen2_5_vl": write_qwen2_5_vl,
     "qwen2_audio": write_qwen2_audio,
     "qwen2_5_omni": write_qwen2_5_omni,
+    "fuyu": write_fuyu,
 }
 _GOLDEN = ("seq64_image", "seq64_len80", "seq64_decode_across")
 _LAYOUTS: dict[str, Sequence[Layouts]] = {
@@ -33,6 +36,7 @@ _LAYOUTS: dict[str, Sequence[Layouts]] = {
     "qwen2_5_vl": ([3, (1, 10, 12), 19], [2, CLIP, 14], [17]),
     "qwen2_audio": ([3, Sound(frames=70), 19], [14, Sound(frames=33), 9], [17]),
     "qwen2_5_omni": ([3, (1, 10, 12), 9, Sound(frames=70), 9], [2, CLIP, 14], [17]),
+    "fuyu": ([3, Rows(rows=4, columns=3), 19], [Rows(rows=2, columns=6), 9], [17]),
 }
 FAMILIES = tuple(_WRITERS)
 

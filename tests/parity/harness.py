@@ -18,6 +18,7 @@ from model.ops.base import Ops
 from model.ops.load import load_ops
 from model.registry import family_of
 from model.weights import Weights
+from tests.parity.in_rows import Rows, hf_rows
 
 Grid = tuple[int, int, int]
 
@@ -37,7 +38,7 @@ class Sound:
     frames: int
 
 
-Layouts = Sequence[int | Grid | Film | Sound]
+Layouts = Sequence[int | Grid | Film | Sound | Rows]
 
 
 def load_ours(path: Path, dtype: torch.dtype = torch.float32) -> MultimodalLM:
@@ -76,6 +77,7 @@ class Sample:
     n_prompt: int | None = None  # how many of the ids are the prompt; None: all
     films: tuple[Film | None, ...] = ()  # for each grid: the video it is of; no entries: only images
     sounds: tuple[Sound | None, ...] = ()  # for each grid: the audio it is of; no entries: none
+    in_rows: bool = False  # the pictures are `Rows`
 
     def kind(self, i: int) -> str:
         """Of the medium `i`."""
@@ -96,7 +98,7 @@ def make_sample(checkpoint: Path, layout: Layouts, seed: int = 0) -> Sample:
     ids: list[int] = []
     positions: list[np.ndarray] = []
     arrays: list[Tensor] = []
-    media: list[Grid | Film | Sound] = []
+    media: list[Grid | Film | Sound | Rows] = []
     at = 0
     for part in layout:
         if isinstance(part, int):
@@ -104,13 +106,18 @@ def make_sample(checkpoint: Path, layout: Layouts, seed: int = 0) -> Sample:
             positions.append(np.broadcast_to(np.arange(at, at + part), (3, part)))
             at += part
             continue
+        media.append(part)
+        arrays.append(_array(part, config, rng))
+        if isinstance(part, Rows):
+            ids.extend(part.ids(pads["image"]))
+            positions.append(np.broadcast_to(np.arange(at, len(ids)), (3, len(ids) - at)))
+            at = len(ids)
+            continue
         kind = "image" if isinstance(part, tuple) else "video" if isinstance(part, Film) else "audio"
         seen = _places(part, config)
         ids.extend([pads[kind]] * len(seen))
         positions.append(np.array(seen).T + at)
         at += 1 + max(max(place) for place in seen)
-        media.append(part)
-        arrays.append(_array(part, config, rng))
     tensor = torch.tensor(ids)
     return Sample(
         ids=tensor,
@@ -120,6 +127,7 @@ def make_sample(checkpoint: Path, layout: Layouts, seed: int = 0) -> Sample:
         pads=torch.isin(tensor, torch.tensor(list(pads.values()))).nonzero()[:, 0],
         films=tuple(part if isinstance(part, Film) else None for part in media),
         sounds=tuple(part if isinstance(part, Sound) else None for part in media),
+        in_rows=any(isinstance(part, Rows) for part in media),
     )
 
 
@@ -129,9 +137,11 @@ def pad_ids(config: ConfigSection) -> dict[str, int]:
     return {kind: config.read(int, key) for kind, pair in keys.items() for key in pair if key in config}
 
 
-def _grid(part: Grid | Film | Sound) -> Grid:
+def _grid(part: Grid | Film | Sound | Rows) -> Grid:
     if isinstance(part, Sound):
         return (1, 1, part.frames)
+    if isinstance(part, Rows):
+        return (1, part.rows, part.columns)
     return part.grid if isinstance(part, Film) else part
 
 
@@ -145,12 +155,14 @@ def _places(part: Grid | Film | Sound, config: ConfigSection) -> list[tuple[int,
     return [(math.floor(i * step), row, column) for i in range(t) for row in range(h // 2) for column in range(w // 2)]
 
 
-def _array(part: Grid | Film | Sound, config: ConfigSection, rng: np.random.Generator) -> Tensor:
+def _array(part: Grid | Film | Sound | Rows, config: ConfigSection, rng: np.random.Generator) -> Tensor:
     """Random content; an audio of an encoder that hears whole clips has two frames more than valid ones."""
     if isinstance(part, Sound):
         audio = config.child("audio_config")
         rows = part.frames + (0 if "n_window" in audio else 2)
         return torch.from_numpy(rng.normal(0, 0.7, (rows, audio.read(int, "num_mel_bins"))).astype(np.float32))
+    if isinstance(part, Rows):
+        return part.patches(config.read(int, "patch_size"), rng)
     columns = 1176 if isinstance(part, Film) else 588
     return torch.from_numpy(rng.integers(0, 256, (math.prod(_grid(part)), columns), dtype=np.uint8))
 
@@ -186,6 +198,8 @@ def hf_sounds(sample: Sample, checkpoint: Path) -> dict[str, Tensor]:
 
 def hf_media(sample: Sample, checkpoint: Path) -> dict[str, Tensor]:
     """Pixels, grids and frames as transformers' models take them."""
+    if sample.in_rows:
+        return {"pixel_values": hf_rows(torch.cat(sample.pixels))[None]}
     found: dict[str, Tensor] = hf_sounds(sample, checkpoint) if sample.sounds else {}
     for kind, pixels, grid in (
         ("image", "pixel_values", "image_grid_thw"),
@@ -201,6 +215,8 @@ def hf_media(sample: Sample, checkpoint: Path) -> dict[str, Tensor]:
 def hf_logits(model: Any, sample: Sample, checkpoint: Path) -> Tensor:
     """float32 [n, vocab]: logits of every position, by transformers."""
     media = hf_media(sample, checkpoint)
+    if sample.in_rows:
+        media["pixel_values"] = media["pixel_values"].to(model.dtype)
     # No attention mask: given both, 4.x and 5.x disagree on which position_ids win.
     positions = sample.positions[:, None] if hasattr(model.config, "vision_config") else sample.positions[:1]
     out = model(input_ids=sample.ids[None], position_ids=positions, use_cache=False, **media)

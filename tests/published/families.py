@@ -7,6 +7,7 @@ from typing import Any
 
 from safetensors.numpy import load_file, save_file
 
+from tests.tiny.fuyu import write_fuyu
 from tests.tiny.qwen2_5_omni import write_qwen2_5_omni
 from tests.tiny.qwen2_5_vl import write_qwen2_5_vl
 from tests.tiny.qwen2_audio import write_qwen2_audio
@@ -20,7 +21,7 @@ def write_qwen(path: Path) -> Path:
 
 WRITERS: dict[str, Callable[..., Path]] = {
     "qwen2_vl": write_qwen2_vl, "qwen2_5_vl": write_qwen2_5_vl, "qwen2_5_omni": write_qwen2_5_omni,
-    "qwen2_audio": write_qwen2_audio, "qwen_vl": write_qwen,
+    "qwen2_audio": write_qwen2_audio, "qwen_vl": write_qwen, "fuyu": write_fuyu,
 }  # fmt: skip
 
 

@@ -67,10 +67,10 @@ class BPETokenizer:
                 )
             special[content] = token_id
         for content, said in named_special.items():
-            token_id = tokenizer.token_to_id(content)
-            if token_id is None:
+            found = tokenizer.token_to_id(content)
+            if found is None:
                 raise CheckpointError(f"tokenizer.json does not hold {content!r}, which {said} writes")
-            special[content] = token_id
+            special[content] = found
         added = tokenizer.get_added_tokens_decoder().values()
         opening = _opening(tokenizer, checkpoint)
         if isinstance(tokenizer.model, Unigram) or any(token.special != (token.content in special) for token in added):
