@@ -39,6 +39,7 @@ def expected(path: Path, root: Path) -> tuple[dict[str, Parts], dict[str, Refere
     return {name: MEMBERS[name] for name in SEEN}, references_of(path, root, SEEN)
 
 
+@pytest.mark.filterwarnings("ignore:`rope_scaling` is deprecated:FutureWarning")  # a key that transformers 4 saved
 @pytest.mark.parametrize("layout", layouts(), ids=str)
 def test_a_server_answers_as_transformers(layout: Layout, tmp_path: Path, shm_root: Path) -> None:
     path = write_layout(layout, tmp_path / str(layout))
