@@ -67,6 +67,7 @@ class Encode(msgspec.Struct, frozen=True, kw_only=True, tag=True):
 
     request_id: str
     text: str
+    opens: bool = True  # behind the ids that the vocabulary puts in front of every prompt
 
 
 class Draw(msgspec.Struct, frozen=True, kw_only=True, tag=True):

@@ -46,7 +46,7 @@ def prepare(
     _check_text(job.chat, start, processor)
     with clock.stage("render"):
         chat = processor.fit(job.chat)
-    _check_count(chat, start)
+    _check_count(chat, start, processor)
     draft = _draft(chat, _room(job, start), start, processor, clock)
     if draft.measures and not job.count_only:
         draft = _fill(draft, job.request_id, start, processor, ask, check, clock)
@@ -69,11 +69,12 @@ def prepare(
 
 
 def encode(job: Encode, start: StartWorker, processor: Processor) -> Prepared:
-    """A text as it stands: no template, and no special token. Raises ChatError."""
+    """A text as it stands: no template, and no special token but the vocabulary's opening. Raises ChatError."""
     clock = StageClock()
     _check_characters(len(job.text), start, processor)
     with clock.stage("render"):
-        ids = processor.tokenizer.encode(job.text)
+        tokenizer = processor.tokenizer
+        ids = [*(tokenizer.opening if job.opens else ()), *tokenizer.encode(job.text)]
     _check_some(ids)
     return text_only(job.request_id, ids, clock.seconds)
 
@@ -184,26 +185,33 @@ def _fill(
 
 def _check_media(chat: Chat, processor: Processor) -> None:
     """A server has looked at the kinds already; `prepare` is also called without one."""
-    hears = processor.takes_audio_in_video or all(media.kind != "video" for media in chat.media)
+    hears = "audio_in_video" in processor.features or all(media.kind != "video" for media in chat.media)
     if chat.media_options.use_audio and not hears:
         param = f"{MEDIA}.use_audio_in_video"
         raise ChatError(f"{param}: this model does not hear videos", param)
     boxes = [part for turn in chat.turns for part in turn.parts if isinstance(part, Boxes)]
-    if boxes and not processor.supports_grounding:
+    if boxes and "grounding" not in processor.features:
         raise ChatError("this model takes no boxes", boxes[0].param)
     for media in chat.media:
         if media.kind not in processor.modalities:
             taken = ", ".join(["text", *sorted(processor.modalities)])
             raise ChatError(f"this model takes no {media.kind} (it takes {taken})", media.param)
-        if media.options.use_audio and not processor.takes_audio_in_video:
+        if media.options.use_audio and "audio_in_video" not in processor.features:
             raise ChatError("this model does not hear videos: it takes no use_audio_in_video", media.param)
 
 
-def _check_count(chat: Chat, start: StartWorker) -> None:
+def _check_count(chat: Chat, start: StartWorker, processor: Processor) -> None:
     """What the model's window drops does not count."""
     media, most = chat.media, start.media.max_items
     if len(media) > most:
         raise ChatError(f"the chat holds {len(media)} media items, at most {most} are allowed", media[most].param)
+    for kind, modality in processor.modalities.items():
+        of_kind = [medium for medium in media if medium.kind == kind]
+        if modality.most is not None and len(of_kind) > modality.most:
+            raise ChatError(
+                f"the prompt holds {len(of_kind)} media items of kind {kind}, this model takes at most {modality.most}",
+                of_kind[modality.most].param,
+            )
 
 
 def _check_text(chat: Chat, start: StartWorker, processor: Processor) -> None:

@@ -75,6 +75,7 @@ def load(start: StartEngine, further: Callable[[], None] = lambda: None) -> tupl
     checkpoint = Checkpoint(Path(start.checkpoint))
     family = family_of(checkpoint)
     device, dtype = resolve(config.device, config.dtype, family.config(checkpoint), checkpoint.config)
+    family.check_device(device.type)
     max_model_len = min(start.max_model_len, config.max_model_len or start.max_model_len)
     check_cache(device, config.block_size, max_model_len)
     ops = load_ops(device, dtype)

@@ -11,6 +11,7 @@ from configs.serve import EngineConfig
 from model import device
 from model.engine.kv_cache import CacheSize
 from model.engine.messages import LargestItem
+from model.family import BOUNDS
 from model.forward_batch import ForwardBatch, KVCache
 from model.live_bytes import peak_by_shapes
 from model.net.multimodal import MultimodalLM
@@ -18,7 +19,6 @@ from model.net.multimodal import MultimodalLM
 # Float32 copies of the sampled rows' logits that live at once when a step asks for everything: the logits, their
 # log-probabilities, the drawn rows, probabilities, a sort's values and (twice as wide) indices, cumulative sums twice.
 SAMPLER_COPIES = 9
-SETTINGS = {"image": "--max-pixels", "video": "--max-video-pixels", "audio": "--max-audio-seconds"}
 
 Row = tuple[str, int, str]  # line, bytes, the setting that decides it
 Capture = Callable[[MultimodalLM, KVCache, CacheSize], object]
@@ -60,7 +60,7 @@ def memory_rows(weight_bytes: int, size: CacheSize, config: EngineConfig, profil
 
 
 def _setting(kind: str, profile: Profile) -> str:
-    return "fixed by the model" if kind in profile.fixed else SETTINGS[kind]
+    return "fixed by the model" if kind in profile.fixed else BOUNDS[kind]
 
 
 def profile_by_shapes(
@@ -105,7 +105,7 @@ def _profile(
     fixed = frozenset(item.kind for item in largest if item.fixed)
     encoders: dict[str, tuple[int, int]] = {}
     for item in largest:
-        knob = "--dtype bfloat16" if item.fixed else SETTINGS[item.kind]
+        knob = "--dtype bfloat16" if item.fixed else BOUNDS[item.kind]
         run = functools.partial(encode_dummy, model, item)
         encoders[item.kind] = (peak(run, (f"the largest {item.kind}", knob)), item.n_tokens)
     knobs = "--max-batched-tokens or --max-seqs"

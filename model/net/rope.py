@@ -1,16 +1,28 @@
 """Rotary angles: turns positions into the cos and sin that layers take."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Protocol
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from configs.checkpoint import ConfigSection
 from model.forward_batch import ForwardBatch
 
 _DOUBLINGS = 32  # of a prompt over the trained length: more than int32 lengths can hold
+
+
+def read_theta(text: ConfigSection, default: float, kinds: Collection[str] = ("default",)) -> float:
+    """By `rope_theta` and `rope_scaling` (hub) or `rope_parameters` (transformers 5). Raises CheckpointError."""
+    rope = rope_section(text)
+    rope.expect("rope_type" if "rope_type" in rope else "type", kinds, "default")
+    return rope.read(float, "rope_theta", text.read(float, "rope_theta", default))
+
+
+def rope_section(text: ConfigSection) -> ConfigSection:
+    return text.child("rope_scaling").merged(text.child("rope_parameters"))
 
 
 class Rope(Protocol):

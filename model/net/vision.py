@@ -8,11 +8,15 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from configs.checkpoint import ConfigSection
 from model.net.norm import Norm
 from model.ops.base import Linear, Ops
 from model.weights import Weights
 
 Mlp = Callable[[Tensor], Tensor]
+
+CLIP_MEAN = (0.48145466, 0.4578275, 0.40821073)
+CLIP_STD = (0.26862954, 0.26130258, 0.27577711)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,6 +76,17 @@ class PixelSpec:
     rescale: float
     mean: tuple[float, ...]  # per channel
     std: tuple[float, ...]
+
+
+def read_pixels(pictures: ConfigSection) -> PixelSpec:
+    """By a processor's file; CLIP's mean and deviation where it names none."""
+    pictures.expect("do_rescale", (True,), True)
+    pictures.expect("do_normalize", (True,), True)
+    return PixelSpec(
+        rescale=pictures.read(float, "rescale_factor", 1 / 255),
+        mean=tuple(pictures.read(list, "image_mean", list(CLIP_MEAN))),
+        std=tuple(pictures.read(list, "image_std", list(CLIP_STD))),
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -79,7 +79,10 @@ def _text(body: dict[str, Any]) -> RawPrompt:
     if not isinstance(body["prompt"], str) or not body["prompt"]:
         raise invalid_request("prompt: must be a text that is not empty", "prompt")
     refuse_unsupported(body, COMPLETION_FIELDS)
-    return RawPrompt(text=body["prompt"])
+    opens = body.get("add_special_tokens")
+    if opens is not None and not isinstance(opens, bool):
+        raise invalid_request("add_special_tokens: must be true or false", "add_special_tokens")
+    return RawPrompt(text=body["prompt"], opens=opens is not False)
 
 
 def token_counts(prepared: Prepared, max_model_len: int, tokenizer: Tokenizer | None = None) -> dict[str, Any]:

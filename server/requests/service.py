@@ -13,7 +13,7 @@ from server.children.gate import NobodyUp
 from server.children.worker_pool import Job, WorkerDied, WorkerPool, WorkerSlot
 from server.metrics import Metrics
 from server.requests.admission import Admission
-from server.requests.answer import Accept, Answer, Emit, push
+from server.requests.answer import Accept, Emit, answers_to, push
 from server.requests.answer_boxes import drawing_of, not_drawn
 from server.requests.bad_words import spellings
 from server.requests.grounded_deltas import with_boxes
@@ -180,9 +180,9 @@ class RequestService:
         raise internal("the request could not be prepared: two workers died of it", "worker_died")
 
     async def _begin(self, request: ChatRequest, count_only: bool) -> tuple[WorkerSlot, Job]:
-        if isinstance(request.chat, RawPrompt):
-            return await self.workers.encode(Encode(request_id=request.id, text=request.chat.text))
-        return await self.workers.begin(request.id, request.chat, room=self._room_now(), count_only=count_only)
+        if isinstance(chat := request.chat, RawPrompt):
+            return await self.workers.encode(Encode(request_id=request.id, text=chat.text, opens=chat.opens))
+        return await self.workers.begin(request.id, chat, room=self._room_now(), count_only=count_only)
 
     def _room_now(self) -> Room:
         """What a video of this request may fill, so that it is not refused further on."""
@@ -230,7 +230,7 @@ class RequestService:
     async def _generate(
         self, request: ChatRequest, generate: Generate, resources: RequestResources, emit: Emit, watch: Stopwatch
     ) -> None:
-        answers = [Answer(self.card.tokenizer, request.sampling, index) for index in range(request.sampling.n)]
+        answers = answers_to(request, self.card.tokenizer)
         try:
             stream = resources.stream = await self.engine.submit(generate)
             watch.started()

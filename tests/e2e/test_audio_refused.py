@@ -17,16 +17,13 @@ from tests.e2e.audio_chats import (
     TALKIE,
     WAV,
     answer_of,
-    completion,
     native,
     refused,
     sound_url,
-    tokens,
 )
-from tests.e2e.running import RunningServer, running
+from tests.e2e.running import RunningServer
 from tests.samples.sounds import encode_sound, make_tone, make_wav
 from tests.samples.soundtracks import tone
-from tests.tiny.qwen2_audio import write_qwen2_audio
 
 BAD: list[tuple[dict[str, Any], str, str]] = [
     ({"audio": sound_url(b"no sound at all, but some bytes" * 40)}, "audio", "not a sound"),
@@ -123,28 +120,6 @@ def test_hours_of_silence_in_few_bytes_cost_nothing(omni: RunningServer) -> None
 
 
 # ---- models that lack a sense
-
-
-def test_a_model_that_only_hears(shm_root: Path, tmp_path: Path) -> None:
-    root = shm_root.with_name(f"{shm_root.name}-ears")
-    with running(write_qwen2_audio(tmp_path / "ears"), root, tmp_path / "logs", "--workers", "1") as ears:
-        body = native(ears, SOUND, {"text": "and"}, {"audio": sound_url(make_wav(tone(32000, 2)))})
-        assert body["text"] and tokens(body) == {"image_tokens": 0, "audio_tokens": 75}
-        assert body["usage"] == completion(
-            ears,
-            {"type": "audio_url", "audio_url": SOUND["audio"]},
-            {"type": "text", "text": "and"},
-            {"type": "audio_url", "audio_url": {"url": sound_url(make_wav(tone(32000, 2)))}},
-        )["usage"]  # fmt: skip
-        for kind, part in (("image", IMAGE), ("video", TALKIE)):
-            words, code = f"does not take {kind} (it takes text, audio)", "unsupported_modality"
-            refused(ears.http.post("/chat", json=[SOUND, part]), f"inputs[1].{kind}", words, code)
-        too_long = {"audio": sound_url(make_wav(tone(56001)))}
-        refused(ears.http.post("/chat", json=[too_long]), "inputs[0].audio", "hears at most 3 s")
-        model = ears.http.get("/v1/models").json()["data"][0]
-        assert model["architecture"]["input_modalities"] == ["text", "audio"]
-        ears.assert_nothing_held()
-    assert not root.exists()
 
 
 def test_models_that_do_not_hear_say_what_they_take(server: RunningServer) -> None:

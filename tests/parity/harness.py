@@ -57,11 +57,10 @@ def load_hf(path: Path, dtype: torch.dtype = torch.float32) -> Any:
     """The checkpoint as transformers loads it."""
     import transformers
 
-    classes = {
-        "qwen2_audio": transformers.Qwen2AudioForConditionalGeneration,
-        "qwen2_5_omni": transformers.Qwen2_5OmniThinkerForConditionalGeneration,
-    }
-    loader = classes.get(family_of(Checkpoint(path)).name, transformers.AutoModelForImageTextToText)
+    name = Checkpoint(path).architecture
+    if name.startswith("Qwen2_5Omni"):  # of all of it what reads, sees and hears
+        name = "Qwen2_5OmniThinkerForConditionalGeneration"
+    loader = getattr(transformers, name)
     return loader.from_pretrained(path, dtype=dtype, local_files_only=True).eval()
 
 
@@ -137,6 +136,11 @@ def pad_ids(config: ConfigSection) -> dict[str, int]:
     return {kind: config.read(int, key) for kind, pair in keys.items() for key in pair if key in config}
 
 
+def sees_one_size(config: ConfigSection) -> bool:
+    """Whether every picture is as large as the tower, a token is a patch, and positions count on as text's."""
+    return "image_size" in config.child("vision_config")
+
+
 def _grid(part: Grid | Film | Sound | Rows) -> Grid:
     if isinstance(part, Sound):
         return (1, 1, part.frames)
@@ -150,6 +154,8 @@ def _places(part: Grid | Film | Sound, config: ConfigSection) -> list[tuple[int,
     if isinstance(part, Sound):
         return [(i, i, i) for i in range((part.frames + 1) // 2 // 2)]
     t, h, w = _grid(part)
+    if sees_one_size(config):
+        return [(i, i, i) for i in range(h * w)]
     rate = config.read(int, "position_id_per_seconds", config.child("vision_config").read(int, "tokens_per_second", 0))
     step = part.seconds * rate if isinstance(part, Film) and rate else 1.0
     return [(math.floor(i * step), row, column) for i in range(t) for row in range(h // 2) for column in range(w // 2)]
@@ -168,12 +174,19 @@ def _array(part: Grid | Film | Sound | Rows, config: ConfigSection, rng: np.rand
 
 
 def hf_pixels(sample: Sample, checkpoint: Path, kind: str = "image") -> Tensor:
-    """The float patches [n, 1176] that transformers' processors hand to its model for the media of one kind."""
+    """What transformers' processors hand to its model for the media of one kind.
+
+    Float patches [n, 1176]; [pictures, 3, side, side] for a model that sees one size.
+    """
     file = Checkpoint(checkpoint).file("preprocessor_config.json")
     mean = torch.tensor(file.read(list, "image_mean"))[None, :, None]
     std = torch.tensor(file.read(list, "image_std"))[None, :, None]
     patches = torch.cat([part for i, part in enumerate(sample.pixels) if sample.kind(i) == kind])
     normal = (patches.view(len(patches), 3, -1).float() / 255 - mean) / std
+    if sees_one_size(Checkpoint(checkpoint).config):
+        (_, h, w), patch = sample.grids[0], 14
+        grid = normal.view(-1, h, w, 3, patch, patch).permute(0, 3, 1, 4, 2, 5)
+        return grid.reshape(-1, 3, h * patch, w * patch)
     if kind == "image":
         normal = normal[:, :, None].expand(-1, 3, 2, 196)
     return normal.reshape(-1, 1176)
@@ -208,6 +221,8 @@ def hf_media(sample: Sample, checkpoint: Path) -> dict[str, Tensor]:
         grids = [g for i, g in enumerate(sample.grids) if sample.kind(i) == kind]
         if grids:
             found |= {pixels: hf_pixels(sample, checkpoint, kind), grid: torch.tensor(grids)}
+    if sees_one_size(Checkpoint(checkpoint).config):
+        found.pop("image_grid_thw", None)
     return found
 
 
@@ -218,7 +233,8 @@ def hf_logits(model: Any, sample: Sample, checkpoint: Path) -> Tensor:
     if sample.in_rows:
         media["pixel_values"] = media["pixel_values"].to(model.dtype)
     # No attention mask: given both, 4.x and 5.x disagree on which position_ids win.
-    positions = sample.positions[:, None] if hasattr(model.config, "vision_config") else sample.positions[:1]
+    axes = hasattr(model.config, "vision_config") and not sees_one_size(Checkpoint(checkpoint).config)
+    positions = sample.positions[:, None] if axes else sample.positions[:1]
     out = model(input_ids=sample.ids[None], position_ids=positions, use_cache=False, **media)
     logits: Tensor = out.logits[0].float()
     return logits

@@ -12,7 +12,7 @@ from model.net.multimodal import MultimodalLM
 from tests.parity.harness import Layouts, OurRun, hf_logits, load_hf, load_ours, make_sample
 from tests.parity.in_rows import Rows, hf_rows
 from tests.parity.rounding import assert_tower, check_bfloat16
-from tests.published.families import edit_json, edit_tensors
+from tests.published.edits import edit_json, edit_tensors
 from tests.tiny.fuyu import write_fuyu
 
 LAYOUTS: dict[str, Layouts] = {

@@ -11,7 +11,7 @@ from transformers.models.qwen2_vl.image_processing_pil_qwen2_vl import Qwen2VLIm
 
 from configs.checkpoint import Checkpoint
 from configs.serve import MediaConfig
-from model.families.qwen2.recipe import CLIP_MEAN, CLIP_STD
+from model.net.vision import CLIP_MEAN, CLIP_STD
 from model.registry import family_of
 from tests.parity.conftest import MAX_PIXELS
 from tests.samples.pictures import encoded, photo, with_alpha

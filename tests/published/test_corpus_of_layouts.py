@@ -11,15 +11,17 @@ import torch
 import transformers
 from PIL import Image
 from transformers import AutoTokenizer, WhisperFeatureExtractor
+from transformers.models.llava.image_processing_pil_llava import LlavaImageProcessorPil
 from transformers.models.qwen2_vl.image_processing_pil_qwen2_vl import Qwen2VLImageProcessorPil, smart_resize
 
 from configs.checkpoint import Checkpoint
 from configs.serve import MediaConfig
 from model.families.qwen2.recipe import pixel_specs
 from model.registry import family_of
-from tests.layouts import pieces
+from tests.layouts import marked_pieces
 from tests.layouts.chats import WORDS, hub_form, random_messages
 from tests.layouts.directories import Layout, layouts, write_layout
+from tests.layouts.templates import PICTURES_FIRST
 from tests.model.engine.engine_harness import picture
 from tests.parity.fuyu_reference import load_processor, their_prompt
 from tests.parity.harness import OurRun, Sample, load_hf, load_ours
@@ -53,20 +55,23 @@ def path(request: pytest.FixtureRequest, directory: Callable[[Layout], Path]) ->
     return directory(request.param)
 
 
-@pytest.fixture(params=[layout for layout in layouts() if layout.model != pieces.MODEL], ids=str)
+@pytest.fixture(params=[layout for layout in layouts() if layout.model != marked_pieces.MODEL], ids=str)
 def templated(request: pytest.FixtureRequest, directory: Callable[[Layout], Path]) -> Path:
     return directory(request.param)
 
 
-@pytest.fixture(params=[layout for layout in layouts() if layout.model == pieces.MODEL], ids=str)
+@pytest.fixture(params=[layout for layout in layouts() if layout.model == marked_pieces.MODEL], ids=str)
 def in_rows(request: pytest.FixtureRequest, directory: Callable[[Layout], Path]) -> Path:
     return directory(request.param)
 
 
-@pytest.fixture(
-    params=[layout for layout in layouts() if "Qwen" in layout.model and "Audio" not in layout.model], ids=str
-)
+@pytest.fixture(params=[layout for layout in layouts() if "VL" in layout.model or "Omni" in layout.model], ids=str)
 def seeing(request: pytest.FixtureRequest, directory: Callable[[Layout], Path]) -> Path:
+    return directory(request.param)
+
+
+@pytest.fixture(params=[layout for layout in layouts() if "llava" in layout.model], ids=str)
+def squaring(request: pytest.FixtureRequest, directory: Callable[[Layout], Path]) -> Path:
     return directory(request.param)
 
 
@@ -84,19 +89,22 @@ def host_of(path: Path) -> Processor:
 
 
 def their_template(path: Path, tokenizer: Any) -> str:
-    """The one that the processor class finds; where it finds none, its own, else the tokenizer's."""
+    """The one that the processor class finds; where it finds none, its own, else the tokenizer's.
+
+    Without any it takes no chats: its prompts were written by hand then, as the later template writes them.
+    """
     kind = getattr(transformers, processor_class(path))
     found = kind.get_processor_dict(str(path))[0].get("chat_template")
     if found is None and hasattr(kind, "default_chat_template"):
         found = kind.default_chat_template.fget(None)
-    return str(found or tokenizer.chat_template)
+    return str(found or tokenizer.chat_template or PICTURES_FIRST)
 
 
 def processor_class(path: Path) -> str:
     model_type = Checkpoint(path).config.read(str, "model_type")
     return {
         "qwen2_vl": "Qwen2VLProcessor", "qwen2_5_vl": "Qwen2_5_VLProcessor", "qwen2_audio": "Qwen2AudioProcessor",
-        "qwen2_5_omni": "Qwen2_5OmniProcessor",
+        "qwen2_5_omni": "Qwen2_5OmniProcessor", "llava": "LlavaProcessor",
     }[model_type]  # fmt: skip
 
 
@@ -105,10 +113,9 @@ def test_ids(templated: Path) -> None:
     template, rng = their_template(templated, tokenizer), Random(1)
     for _ in range(20):
         messages = random_messages(rng, sorted(host.modalities))
-        theirs = tokenizer.apply_chat_template(
-            hub_form(messages), chat_template=template, add_generation_prompt=True, tokenize=True, return_dict=False
-        )
-        assert host.render(chat_from_openai(messages)) == list(theirs)
+        turned = hub_form(messages, lists=template == PICTURES_FIRST)
+        text = tokenizer.apply_chat_template(turned, chat_template=template, add_generation_prompt=True, tokenize=False)
+        assert host.render(chat_from_openai(messages)) == list(tokenizer(text)["input_ids"])  # as a processor does
 
 
 def test_pixels(seeing: Path) -> None:
@@ -144,6 +151,18 @@ def test_ids_and_pixels_in_rows(in_rows: Path) -> None:
         assert host.expand(host.render(chat), [measure]).input_ids.tolist() == ids
         pixels = torch.from_numpy(host.load(source, measure, LIMITS, StageClock()))
         assert (hf_rows(pixels) - patches).abs().max() < 1e-6
+
+
+def test_pixels_of_one_size(squaring: Path) -> None:
+    host, theirs = host_of(squaring), LlavaImageProcessorPil.from_pretrained(str(squaring))
+    for image in (picture(500, 350, 1), picture(90, 400, 2)):
+        source = Source(kind="image", param="", data=encoded(image, "PNG"))
+        measure = host.measure(source, LIMITS)
+        patches = host.load(source, measure, LIMITS, StageClock()).reshape(24, 24, 3, 14, 14)
+        whole = patches.transpose(2, 0, 3, 1, 4).reshape(3, 336, 336)
+        assert measure.n_pads == 576
+        raw = theirs(image, do_rescale=False, do_normalize=False, return_tensors="np")["pixel_values"][0]
+        assert np.array_equal(whole, raw)
 
 
 def grid_of(processor: Any, width: int, height: int) -> tuple[int, int]:

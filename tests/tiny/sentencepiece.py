@@ -16,11 +16,11 @@ CONTROL = ("<unk>", "<s>", "</s>")
 N_PIECES = 150
 
 
-def trained_pieces(form: Form = "prepend", special: Sequence[str] = ()) -> Tokenizer:
+def trained_pieces(form: Form = "prepend", special: Sequence[str] = (), n_pieces: int = N_PIECES) -> Tokenizer:
     """Ids: CONTROL, 256 bytes, pieces; behind them `special`, which are added."""
     learner = Tokenizer(models.BPE())
     learner.pre_tokenizer = pre_tokenizers.Metaspace(prepend_scheme="always", split=True)
-    learner.train_from_iterator([CORPUS] * 4, trainers.BpeTrainer(vocab_size=N_PIECES, show_progress=False))
+    learner.train_from_iterator([CORPUS] * 4, trainers.BpeTrainer(vocab_size=n_pieces, show_progress=False))
     learned = learner.get_vocab()
     pieces = [*CONTROL, *(f"<0x{byte:02X}>" for byte in range(256)), *sorted(learned, key=learned.__getitem__)]
     if form == "unigram":

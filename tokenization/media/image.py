@@ -81,6 +81,17 @@ def padded(image: Image.Image, *, width: int, height: int, value: int) -> Image.
     return whole
 
 
+def cover(image: Image.Image, *, edge: int, side: int) -> Image.Image:
+    """The centre square of `side` pixels, once the shorter edge has `edge` of them; edge >= side."""
+    width, height = image.size
+    if width <= height:
+        image = resize(image, width=edge, height=edge * height // width)
+    else:
+        image = resize(image, width=edge * width // height, height=edge)
+    left, top = (image.width - side) // 2, (image.height - side) // 2
+    return image.crop((left, top, left + side, top + side))
+
+
 def to_patches(image: Image.Image, *, patch: int, merge: int) -> np.ndarray:
     """uint8 [h/patch * w/patch, 3 * patch * patch]: rows (h', w', merge, merge), columns (channel, y, x)."""
     width, height = image.size

@@ -15,18 +15,18 @@ from tokenization.media.frame_sampling import UNBOUNDED
 from tokenization.media.source import Source
 from tokenization.messages import Reduced
 from tokenization.pads import plain_positions, render_pads
-from tokenization.processor import Layout, Measure, StageClock
+from tokenization.processor import Feature, Layout, Measure, Modality, StageClock
 from tokenization.text.bpe import BPETokenizer
 from tokenization.text.template import ChatTemplate
 
 PATCH, ROW_END, TEXT, ANSWER = "|SPEAKER|", "|NEWLINE|", "<s>", "<0x04>"
 END = "|ENDOFTEXT|"  # what the model ends its answers with
-MOST_IMAGES = 1  # in a prompt
+MODALITIES: Mapping[Kind, Modality] = {"image": Modality(most=1, expansion="rows")}
 _WHO = "the published processor"
 _NOT_ENLARGED = "this model enlarges no picture: it takes no min_pixels"
 
-# What the published processor's class writes round a text. The texts of several messages are lines, as vLLM has it: the
-# model was trained on single questions, which end with a line's end.
+# What the published processor's class writes round one text. The texts of several messages are lines, as vLLM has it:
+# the model was trained on single questions, which end with a line's end.
 TEMPLATE = (
     "{% for message in messages %}{% if message.role == 'user' and message.content is not string %}"
     "{% for part in message.content %}{% if part.type == 'image' %}{{ '|SPEAKER|' }}{% endif %}{% endfor %}"
@@ -57,12 +57,11 @@ class FuyuProcessor:
                 f"{special[PATCH]}, the id of {PATCH} in tokenizer.json"
             )
         self.pads: Mapping[Kind, int] = {"image": special[PATCH]}
-        self.modalities: frozenset[Kind] = frozenset(self.pads)
-        self.takes_audio_in_video = False
-        self.supports_grounding = False
+        self.modalities = MODALITIES
+        self.features: frozenset[Feature] = frozenset()
         self.stop_ids: tuple[int, ...] = (special[END],)
         self._row_end = special[ROW_END]
-        self._template = ChatTemplate.from_checkpoint(checkpoint, TEMPLATE)
+        self._template = ChatTemplate.from_checkpoint(checkpoint, otherwise=TEMPLATE)
         self._cap = max_pixels
         pictures = checkpoint.section("image_processor")
         for key in ("do_resize", "do_pad"):
@@ -78,10 +77,7 @@ class FuyuProcessor:
         }
 
     def fit(self, chat: Chat) -> Chat:
-        """The chat as it is. Raises ChatError for more than one picture, and for a size to which none is enlarged."""
-        media = chat.media
-        if len(media) > MOST_IMAGES:
-            raise ChatError(f"this model takes one image per prompt, the chat holds {len(media)}", media[1].param)
+        """The chat as it is. Raises ChatError for a size to which pictures would be enlarged."""
         if chat.media_options.min_pixels is not None:
             raise ChatError(f"{MEDIA}.min_pixels: {_NOT_ENLARGED}", f"{MEDIA}.min_pixels")
         return chat

@@ -9,8 +9,8 @@ from configs.checkpoint import Checkpoint, ConfigSection
 from configs.serve import MediaConfig
 from model.families.qwen2.bounds import frame_rules, image_bounds
 from model.families.qwen2.largest import largest_area, largest_video
-from model.families.qwen2.marks import Marks, read_marks
 from model.families.qwen2.positions import TimeScale, mrope_positions, single_block, vision_positions
+from model.marks import Marks, read_marks
 from tokenization.chat.errors import ChatError
 from tokenization.chat.options import LOW_DETAIL_PIXELS, MediaOptions
 from tokenization.chat.parts import Chat, Kind
@@ -20,9 +20,11 @@ from tokenization.media.source import Source
 from tokenization.media.video_plan import VideoPlan
 from tokenization.messages import Reduced, ReducedBy
 from tokenization.pads import expand_pads, render_pads
-from tokenization.processor import Layout, Measure, StageClock
+from tokenization.processor import Feature, Layout, Measure, Modality, StageClock
 from tokenization.text.bpe import BPETokenizer
 from tokenization.text.template import ChatTemplate
+
+MODALITIES: Mapping[Kind, Modality] = {"image": Modality(positions="grid"), "video": Modality(positions="grid")}
 
 
 def vision_marks(checkpoint: Checkpoint) -> Marks:
@@ -49,6 +51,7 @@ class Qwen2Processor:
         tokens_per_second: float | None = None,
         config: ConfigSection | None = None,
         marks: Marks | None = None,
+        modalities: Mapping[Kind, Modality] = MODALITIES,
         frames: FrameRules | None = None,
     ) -> None:
         """Raises CheckpointError for a damaged tokenizer, template or processor's file.
@@ -61,9 +64,8 @@ class Qwen2Processor:
         vision = config.child("vision_config")
         self.tokenizer = BPETokenizer.from_checkpoint(checkpoint, marks.said)
         self.pads: Mapping[Kind, int] = marks.pads
-        self.modalities: frozenset[Kind] = frozenset(self.pads)
-        self.takes_audio_in_video = False
-        self.supports_grounding = False
+        self.modalities = modalities
+        self.features: frozenset[Feature] = frozenset()
         self.stop_ids: tuple[int, ...] = ()
         self._template = ChatTemplate.from_checkpoint(checkpoint)
         self._tokens_per_second = tokens_per_second

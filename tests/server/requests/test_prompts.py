@@ -46,7 +46,7 @@ def test_answers_of_all_prompts_go_one_way(play: Play) -> None:
             scene, prompts("Hi", "you", n=2), lambda found: seen.extend(len(one.input_ids) for one in found)
         )
         await until(lambda: len(scene.to_worker()) == 1)
-        assert isinstance(scene.to_worker()[0], Encode) and scene.to_worker()[0].text == "Hi"
+        assert scene.to_worker()[0] == Encode(request_id="r-0", text="Hi")
         scene.workers.slots[0].on_message(prepared("r-0", 3))
         await until(lambda: len(scene.to_worker()) == 2)
         await asyncio.sleep(0.01)

@@ -11,14 +11,14 @@ from configs.checkpoint import Checkpoint, CheckpointError
 from model.registry import family_of
 from tests.parity.harness import OurRun, load_ours, make_sample
 from tests.parity.in_rows import Rows
-from tests.published.families import edit_json, edit_tensors
+from tests.published.edits import edit_json, edit_tensors
 from tests.tiny.fuyu import write_fuyu
 
 
 def test_sizes(tmp_path: Path) -> None:
     path = write_fuyu(tmp_path)
     model, family = load_ours(path), family_of(Checkpoint(path))
-    assert family.name == "fuyu" and family.processor(Checkpoint(path), 10**6).modalities == {"image"}
+    assert family.name == "fuyu" and family.processor(Checkpoint(path), 10**6).modalities == family.modalities
     assert model.media_shape("image", (1, 3, 5)) == (15, 2700) and model.media_dtype("image") == torch.uint8
     assert set(model.pad_ids) == {"image"} == set(model.encoders) and model.banned_ids == [model.pad_ids["image"]]
     assert (model.kv.layers, model.kv.kv_heads, model.kv.head_dim) == (2, 4, 16)

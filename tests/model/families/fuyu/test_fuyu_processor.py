@@ -8,7 +8,7 @@ import pytest
 from configs.checkpoint import Checkpoint, CheckpointError
 from configs.serve import MediaConfig
 from model.registry import family_of
-from tests.published.families import edit_json
+from tests.published.edits import edit_json
 from tests.samples.pictures import encoded, photo
 from tests.tiny.fuyu import write_fuyu
 from tokenization.chat.dialects import chat_from_native, chat_from_openai
@@ -17,6 +17,7 @@ from tokenization.chat.options import MediaOptions
 from tokenization.chat.rendering import with_rendering
 from tokenization.media.source import Source
 from tokenization.processor import Measure, Processor, StageClock
+from tokenization.text.template import OUR_OWN
 
 LIMITS = MediaConfig()
 PNG = encoded(photo(640, 480), "PNG")
@@ -37,14 +38,6 @@ def measured(host: Processor, data: bytes = PNG, **options: Any) -> Measure:
     found = host.measure(source, LIMITS)
     assert host.load(source, found, LIMITS, StageClock()).shape == found.shape
     return found
-
-
-def test_a_second_picture_is_refused_by_its_field(path: Path) -> None:
-    picture = {"type": "image_url", "image_url": {"url": "x"}}
-    messages = [{"role": "user", "content": [picture, {"type": "text", "text": "and"}]}] * 2
-    with pytest.raises(ChatError, match="one image per prompt, the chat holds 2") as caught:
-        host_of(path).fit(chat_from_openai(messages))
-    assert caught.value.param == "messages[1].content[0]"
 
 
 def test_a_picture_in_an_answer_is_refused_by_its_field(path: Path) -> None:
@@ -102,7 +95,7 @@ def test_a_picture_of_which_nothing_is_left(path: Path) -> None:
 
 def test_a_template_of_the_checkpoint_counts(tmp_path: Path) -> None:
     path = write_fuyu(tmp_path)
-    assert host_of(path).origins["chat template"] == "the processor's class"
+    assert host_of(path).origins["chat template"] == OUR_OWN
     template = "{% for part in messages[0].content %}{% if part.type == 'image' %}|SPEAKER|{% endif %}{% endfor %}<s>Q"
     (path / "chat_template.jinja").write_text(template)
     host = host_of(path)

@@ -7,7 +7,7 @@ import pytest
 
 from configs.checkpoint import Checkpoint, CheckpointError
 from model.families.fuyu.sizes import Box, largest_grid, published_box, sized
-from tests.published.families import edit_json
+from tests.published.edits import edit_json
 from tests.tiny.fuyu import write_fuyu
 
 BOX = Box(height=1080, width=1920, patch=30)
