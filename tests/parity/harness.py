@@ -105,18 +105,13 @@ def make_sample(checkpoint: Path, layout: Layouts, seed: int = 0) -> Sample:
             positions.append(np.broadcast_to(np.arange(at, at + part), (3, part)))
             at += part
             continue
-        media.append(part)
-        arrays.append(_array(part, config, rng))
-        if isinstance(part, Rows):
-            ids.extend(part.ids(pads["image"]))
-            positions.append(np.broadcast_to(np.arange(at, len(ids)), (3, len(ids) - at)))
-            at = len(ids)
-            continue
-        kind = "image" if isinstance(part, tuple) else "video" if isinstance(part, Film) else "audio"
+        kind = "image" if isinstance(part, tuple | Rows) else "video" if isinstance(part, Film) else "audio"
         seen = _places(part, config)
-        ids.extend([pads[kind]] * len(seen))
+        ids.extend(part.ids(pads[kind]) if isinstance(part, Rows) else [pads[kind]] * len(seen))
         positions.append(np.array(seen).T + at)
         at += 1 + max(max(place) for place in seen)
+        media.append(part)
+        arrays.append(_array(part, config, rng))
     tensor = torch.tensor(ids)
     return Sample(
         ids=tensor,
@@ -149,13 +144,13 @@ def _grid(part: Grid | Film | Sound | Rows) -> Grid:
     return part.grid if isinstance(part, Film) else part
 
 
-def _places(part: Grid | Film | Sound, config: ConfigSection) -> list[tuple[int, int, int]]:
-    """(time, height, width) of each token of a medium that begins at 0."""
+def _places(part: Grid | Film | Sound | Rows, config: ConfigSection) -> list[tuple[int, int, int]]:
+    """(time, height, width) of each token of a medium that begins at 0, the ends of rows among them."""
     if isinstance(part, Sound):
         return [(i, i, i) for i in range((part.frames + 1) // 2 // 2)]
     t, h, w = _grid(part)
-    if sees_one_size(config):
-        return [(i, i, i) for i in range(h * w)]
+    if isinstance(part, Rows) or sees_one_size(config):
+        return [(i, i, i) for i in range(h * (w + isinstance(part, Rows)))]
     rate = config.read(int, "position_id_per_seconds", config.child("vision_config").read(int, "tokens_per_second", 0))
     step = part.seconds * rate if isinstance(part, Film) and rate else 1.0
     return [(math.floor(i * step), row, column) for i in range(t) for row in range(h // 2) for column in range(w // 2)]
