@@ -54,6 +54,7 @@ class Measure:
     # Of an audio: float32 [n], mono at 16 kHz. Only decoding tells how long a sound is, so it is done by then.
     sound: np.ndarray | None = field(default=None, compare=False, repr=False)
     of_video: bool = False  # the sound of the video before it, whose place in the prompt it shares
+    n_marks: int = 0  # ids that its pads bring with them, such as the end of each row of a picture
     reduced: Reduced | None = None  # what a bound of the server made of it
 
     @property
@@ -62,8 +63,8 @@ class Measure:
 
     @property
     def n_added(self) -> int:
-        """How many ids it adds to what `render` gives: the sound of a video also brings two marks."""
-        return self.n_pads + 2 if self.of_video else self.n_pads - 1
+        """How many ids it adds to what `render` gives, where one pad stands for all but the sound of a video."""
+        return self.n_pads + self.n_marks - (0 if self.of_video else 1)
 
     def cut(self, rows: int) -> "Measure":
         """The same video with only the first `rows` rows of the array: whole temporal grids."""

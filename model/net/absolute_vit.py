@@ -7,16 +7,9 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from model.net.linear import take_fused, take_linear, take_per_head_qkv
-from model.net.vision import (
-    Norm,
-    PatchEmbed,
-    PixelSpec,
-    VisionBlock,
-    resample_positions,
-    take_layer_norm,
-    take_patch_embed,
-)
+from model.net.linear import per_head_rows, take_fused, take_linear
+from model.net.norm import Norm, take_layer_norm
+from model.net.vision import PatchEmbed, PixelSpec, VisionBlock, resample_positions, take_patch_embed
 from model.ops.base import Ops
 from model.weights import Weights
 
@@ -122,15 +115,14 @@ def _build_block(
     width, activation = spec.width, ops.gelu if spec.activation == "gelu" else ops.quick_gelu
     first = take_linear(ops, weights, f"{prefix}{names.first}", spec.inter, width, bias=True)
     second = take_linear(ops, weights, f"{prefix}{names.second}", width, spec.inter, bias=True)
-    if len(names.qkv) == 1:
-        qkv = take_per_head_qkv(ops, weights, f"{prefix}{names.qkv[0]}", spec.heads, width)
-    else:
-        qkv = take_fused(ops, weights, [(prefix + name, width) for name in names.qkv], width, bias=True)
+    fused = len(names.qkv) == 1
+    parts = [(prefix + name, 3 * width // len(names.qkv)) for name in names.qkv]
+    rows = per_head_rows(spec.heads, width // spec.heads) if fused else None
     return VisionBlock(
         ops=ops,
         heads=spec.heads,
         norm1=take_layer_norm(ops, weights, f"{prefix}{names.norm1}", width, spec.eps),
-        qkv=qkv,
+        qkv=take_fused(ops, weights, parts, width, bias=True, rows=rows),
         proj=take_linear(ops, weights, f"{prefix}{names.proj}", width, width, bias=True),
         norm2=take_layer_norm(ops, weights, f"{prefix}{names.norm2}", width, spec.eps),
         mlp=lambda x: second(activation(first(x))),

@@ -41,7 +41,7 @@ from tokenization.prepare import prepare  # noqa: E402
 from tokenization.processor import Processor  # noqa: E402
 
 # Of before processors knew how many pads a picture has, and how a chat reads: AutoProcessor cannot use them any more.
-WITHOUT_PROMPTS = ("llava-1.5-7b-hf-first",)
+WITHOUT_PROMPTS = ("llava-1.5-7b-hf-first", "fuyu-8b")
 LIMITS = MediaConfig(max_pixels=1 << 28)  # the server's own caps are another matter
 CLIPS = [make_clip(n, rate=10, size=size, key_every=8) for n, size in ((8, (56, 112)), (31, (90, 60)))]
 

@@ -15,6 +15,7 @@ from typing import Any
 import torch
 from tokenizers import AddedToken, Tokenizer
 
+from tests.layouts import marked_pieces
 from tests.layouts.templates import TEMPLATES
 from tests.layouts.tiny_width import (
     N_ORDINARY,
@@ -78,6 +79,10 @@ def write_published(model: str, path: Path) -> Path:
     """The directory as it lies on the hub."""
     facts = facts_of(model)
     path.mkdir(parents=True, exist_ok=True)
+    if model == marked_pieces.MODEL:
+        marked_pieces.write_pieces_published(facts["files"], path)
+        write_shards(path, hub_tensors(path), facts["weights"]["shards"])
+        return path
     config = facts["files"]["tokenizer_config.json"]
     added = config["added_tokens_decoder"]
     pieces = config["tokenizer_class"] == "LlamaTokenizer"

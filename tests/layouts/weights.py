@@ -26,6 +26,10 @@ HUB_PREFIXES: Mapping[str, Mapping[str, str]] = {
         "model.language_model.": "thinker.model.", "model.visual.": "thinker.visual.",
         "model.audio_tower.": "thinker.audio_tower.", "lm_head.": "thinker.lm_head.",
     },
+    "fuyu": {
+        "model.language_model.": "language_model.model.", "lm_head.": "language_model.lm_head.",
+        "model.vision_embed_tokens.": "vision_embed_tokens.",
+    },
 }  # fmt: skip
 # What speaks: some tensors of it, which nobody reads.
 SPOKEN = {
@@ -72,5 +76,6 @@ def reference_class(config: Any) -> tuple[Any, Any]:
     names = {
         "qwen2_vl": "Qwen2VLForConditionalGeneration", "qwen2_5_vl": "Qwen2_5_VLForConditionalGeneration",
         "qwen2_audio": "Qwen2AudioForConditionalGeneration", "llava": "LlavaForConditionalGeneration",
+        "fuyu": "FuyuForCausalLM",
     }  # fmt: skip
     return getattr(transformers, names[config.model_type]), config

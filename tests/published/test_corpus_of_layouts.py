@@ -18,11 +18,14 @@ from configs.checkpoint import Checkpoint
 from configs.serve import MediaConfig
 from model.families.qwen2.recipe import pixel_specs
 from model.registry import family_of
-from tests.layouts.chats import hub_form, random_messages
+from tests.layouts import marked_pieces
+from tests.layouts.chats import WORDS, hub_form, random_messages
 from tests.layouts.directories import Layout, layouts, write_layout
 from tests.layouts.templates import PICTURES_FIRST
 from tests.model.engine.engine_harness import picture
+from tests.parity.fuyu_reference import load_processor, their_prompt
 from tests.parity.harness import OurRun, Sample, load_hf, load_ours
+from tests.parity.in_rows import hf_rows
 from tests.samples.pictures import encoded
 from tests.samples.sounds import make_wav
 from tests.samples.soundtracks import tone
@@ -49,6 +52,16 @@ def directory(tmp_path_factory: pytest.TempPathFactory) -> Callable[[Layout], Pa
 
 @pytest.fixture(params=layouts(), ids=str)
 def path(request: pytest.FixtureRequest, directory: Callable[[Layout], Path]) -> Path:
+    return directory(request.param)
+
+
+@pytest.fixture(params=[layout for layout in layouts() if layout.model != marked_pieces.MODEL], ids=str)
+def templated(request: pytest.FixtureRequest, directory: Callable[[Layout], Path]) -> Path:
+    return directory(request.param)
+
+
+@pytest.fixture(params=[layout for layout in layouts() if layout.model == marked_pieces.MODEL], ids=str)
+def in_rows(request: pytest.FixtureRequest, directory: Callable[[Layout], Path]) -> Path:
     return directory(request.param)
 
 
@@ -95,9 +108,9 @@ def processor_class(path: Path) -> str:
     }[model_type]  # fmt: skip
 
 
-def test_ids(path: Path) -> None:
-    host, tokenizer = host_of(path), AutoTokenizer.from_pretrained(str(path))
-    template, rng = their_template(path, tokenizer), Random(1)
+def test_ids(templated: Path) -> None:
+    host, tokenizer = host_of(templated), AutoTokenizer.from_pretrained(str(templated))
+    template, rng = their_template(templated, tokenizer), Random(1)
     for _ in range(20):
         messages = random_messages(rng, sorted(host.modalities))
         turned = hub_form(messages, lists=template == PICTURES_FIRST)
@@ -121,6 +134,23 @@ def test_pixels(seeing: Path) -> None:
     for width, height in LARGE:
         blank = Source(kind="image", param="", data=encoded(Image.new("1", (width, height)), "PNG"))
         assert host.measure(blank, LIMITS).grid[1:] == grid_of(theirs, width, height)
+
+
+def test_ids_and_pixels_in_rows(in_rows: Path) -> None:
+    """Of a processor without a template: its picture comes first, and our chats are lines."""
+    host, theirs, rng = host_of(in_rows), load_processor(in_rows), Random(1)
+    for i in range(4):
+        image = picture(rng.randrange(40, 300), rng.randrange(40, 300), i) if i else picture(2100, 700, i)
+        words = [text for text in rng.sample(WORDS, 3) if text]
+        chat = chat_from_openai([{"role": "user", "content": [
+            {"type": "image_url", "image_url": {"url": "x"}}, *({"type": "text", "text": text} for text in words),
+        ]}])  # fmt: skip
+        source = Source(kind="image", param="", data=encoded(image, "PNG"))
+        measure = host.measure(source, LIMITS)
+        ids, patches = their_prompt(theirs, "".join(words).removesuffix("\n") + "\n", image)
+        assert host.expand(host.render(chat), [measure]).input_ids.tolist() == ids
+        pixels = torch.from_numpy(host.load(source, measure, LIMITS, StageClock()))
+        assert (hf_rows(pixels) - patches).abs().max() < 1e-6
 
 
 def test_pixels_of_one_size(squaring: Path) -> None:
@@ -161,6 +191,7 @@ def test_mel_frames(hearing: Path) -> None:
     assert [item.grid[2] for item in longest] == [theirs.nb_max_frames]
 
 
+@pytest.mark.filterwarnings("ignore:`rope_scaling` is deprecated:FutureWarning")  # a key that transformers 4 saved
 @torch.inference_mode()
 def test_logits(path: Path) -> None:
     """Of text: towers are compared where a server answers (`make layouts`), but loaded here, too."""

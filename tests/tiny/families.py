@@ -4,6 +4,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from model.registry import families
+from tests.tiny.fuyu import write_fuyu
 from tests.tiny.llava import write_llava
 from tests.tiny.qwen2_5_omni import write_qwen2_5_omni
 from tests.tiny.qwen2_5_vl import write_qwen2_5_vl
@@ -25,4 +26,5 @@ WRITERS: dict[str, Callable[..., Path]] = {
     "qwen2_audio": write_qwen2_audio,
     "qwen2_5_omni": write_qwen2_5_omni,
     "llava": write_llava,
+    "fuyu": write_fuyu,
 }

@@ -128,10 +128,20 @@ def decode_rgb(data: bytes, *, max_source_pixels: int, param: str, on_white: boo
     return picture.resized(width=width, height=height)
 
 
-def resize(image: Image.Image, *, width: int, height: int) -> Image.Image:
+def resize(image: Image.Image, *, width: int, height: int, bilinear: bool = False) -> Image.Image:
+    """Bicubic, where nothing else is asked for."""
     if image.size == (width, height):
         return image
-    return image.resize((width, height), Image.Resampling.BICUBIC)
+    return image.resize((width, height), Image.Resampling.BILINEAR if bilinear else Image.Resampling.BICUBIC)
+
+
+def padded(image: Image.Image, *, width: int, height: int, value: int) -> Image.Image:
+    """An RGB image in the top left corner of one of this size, the rest `value` in all channels."""
+    if image.size == (width, height):
+        return image
+    whole = Image.new("RGB", (width, height), (value, value, value))
+    whole.paste(image, (0, 0))
+    return whole
 
 
 def cover(picture: Picture, *, edge: int, side: int) -> Image.Image:

@@ -2,11 +2,13 @@
 
 import json
 import re
+import secrets
 from collections.abc import Iterable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
 
 from tokenizers import Tokenizer
+from tokenizers.models import Unigram
 
 from configs.checkpoint import Checkpoint, CheckpointError
 from tokenization.chat.errors import ChatError
@@ -31,14 +33,23 @@ class BPETokenizer:
         self._marks = self._special_ids - {unknown}  # as in the reference, what nothing spells is unknown
         self._cut = _cutter(tokenizer, special)
         self._bytes = spelling.table
+        for content, token_id in special.items():
+            if tokenizer.token_to_id(content) != token_id:  # it has another name there: `_out_of_reach`
+                self._bytes[token_id] = content.encode("utf-8")
         self.vocab_size = len(self._bytes)
         self.longest_token = max(map(len, self._bytes))  # bytes
 
     @classmethod
     def from_checkpoint(
-        cls, checkpoint: Checkpoint, extra_special: Mapping[int, str] = MappingProxyType({})
+        cls,
+        checkpoint: Checkpoint,
+        extra_special: Mapping[int, str] = MappingProxyType({}),
+        named_special: Mapping[str, str] = MappingProxyType({}),
     ) -> "BPETokenizer":
-        """`extra_special`: ids that mark media, and who names each. Raises CheckpointError for a bad file or id."""
+        """`extra_special`: ids that mark media, and who names each; `named_special`: the same by the entries' texts.
+
+        Raises CheckpointError for a bad file, and for an id or a text that it does not hold.
+        """
         path = checkpoint.path / "tokenizer.json"
         if not path.is_file():
             raise CheckpointError(f"{checkpoint.path}: no tokenizer.json here")
@@ -55,10 +66,16 @@ class BPETokenizer:
                     f"{said} is {token_id}, an id that tokenizer.json does not hold: name one of its own"
                 )
             special[content] = token_id
+        for content, said in named_special.items():
+            found = tokenizer.token_to_id(content)
+            if found is None:
+                raise CheckpointError(f"tokenizer.json does not hold {content!r}, which {said} writes")
+            special[content] = found
         added = tokenizer.get_added_tokens_decoder().values()
-        if any(token.special != (token.content in special) for token in added):
-            tokenizer = Tokenizer.from_str(_flag_special(text, special))
-        return cls(tokenizer, special, _opening(tokenizer, checkpoint))
+        opening = _opening(tokenizer, checkpoint)
+        if isinstance(tokenizer.model, Unigram) or any(token.special != (token.content in special) for token in added):
+            tokenizer = Tokenizer.from_str(_out_of_reach(text, special))
+        return cls(tokenizer, special, opening)
 
     def encode(self, text: str) -> list[int]:
         """Raises ChatError where a vocabulary spells a special token by merges, so that text would become it."""
@@ -150,9 +167,22 @@ def _special_tokens(tokenizer: Tokenizer, checkpoint: Checkpoint) -> dict[str, i
     return {content: token_id for content, (token_id, _) in added.items() if content in names}
 
 
-def _flag_special(text: str, special: Mapping[str, int]) -> str:
-    """tokenizer.json with exactly these added tokens flagged as special: typed text never becomes one."""
+def _out_of_reach(text: str, special: Mapping[str, int]) -> str:
+    """tokenizer.json as typed text never becomes a special token of it.
+
+    Exactly these added tokens are flagged as special. A vocabulary of scored pieces may hold marks among them, which
+    it finds in every text: these get names that nobody can write.
+    """
     document: dict[str, Any] = json.loads(text)
+    if document["model"].get("type") == "Unigram":
+        name = secrets.token_hex(16)
+        pieces = {piece for piece, _ in document["model"]["vocab"] if piece in special}
+        document["model"]["vocab"] = [
+            [f"{name}{special[piece]}" if piece in pieces else piece, score]
+            for piece, score in document["model"]["vocab"]
+        ]
+        # By its old name it would be added a second time.
+        document["added_tokens"] = [entry for entry in document["added_tokens"] if entry["content"] not in pieces]
     for entry in document["added_tokens"]:
         entry["special"] = entry["content"] in special
     return json.dumps(document, ensure_ascii=False)

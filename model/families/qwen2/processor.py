@@ -12,7 +12,7 @@ from model.families.qwen2.largest import largest_area, largest_video
 from model.families.qwen2.positions import TimeScale, mrope_positions, single_block, vision_positions
 from model.marks import Marks, read_marks
 from tokenization.chat.errors import ChatError
-from tokenization.chat.options import MediaOptions
+from tokenization.chat.options import LOW_DETAIL_PIXELS, MediaOptions
 from tokenization.chat.parts import Chat, Kind
 from tokenization.media.frame_sampling import FRAME_FACTOR, UNBOUNDED, FrameRules
 from tokenization.media.smart_resize import held_resize, n_tokens
@@ -25,7 +25,6 @@ from tokenization.text.bpe import BPETokenizer
 from tokenization.text.template import ChatTemplate
 
 MODALITIES: Mapping[Kind, Modality] = {"image": Modality(positions="grid"), "video": Modality(positions="grid")}
-LOW_DETAIL_PIXELS = 512 * 512  # what `detail: low` leaves of a picture; `high` and `auto` change nothing
 
 
 def vision_marks(checkpoint: Checkpoint) -> Marks:
