@@ -17,6 +17,7 @@ LogFormat = Literal["text", "json"]
 Hub = Literal["huggingface", "modelscope"]
 
 KIB, MIB, GIB = 1 << 10, 1 << 20, 1 << 30
+MEGA = 10**6
 
 
 class HubModel(msgspec.Struct, frozen=True):
@@ -81,6 +82,15 @@ class MediaConfig(msgspec.Struct, frozen=True, kw_only=True):
     max_decoded_frames: int = 18_000
     max_video_pixels: int = 90_316_800
     max_audio_seconds: float = 600.0
+    max_effort_pixels: int = 8192 * MEGA
+    free_effort_pixels: int = 64 * MEGA
+
+
+class WorkerConfig(msgspec.Struct, frozen=True, kw_only=True):
+    """What one tokenizer worker may take of the machine's memory. Goes to every worker."""
+
+    memory_bytes: int = 4 * GIB
+    keep_bytes: int = 256 * MIB
 
 
 class ShmConfig(msgspec.Struct, frozen=True, kw_only=True):
@@ -121,6 +131,7 @@ class ServeConfig(msgspec.Struct, frozen=True, kw_only=True):
     model: ModelConfig
     http: HttpConfig = HttpConfig()
     media: MediaConfig = MediaConfig()
+    worker: WorkerConfig = WorkerConfig()
     shm: ShmConfig = ShmConfig()
     engine: EngineConfig = EngineConfig()
     log: LogConfig = LogConfig()

@@ -17,6 +17,7 @@ from configs.serve import (
     ModelConfig,
     ServeConfig,
     ShmConfig,
+    WorkerConfig,
 )
 from configs.setting import REPEATABLE, Setting, SettingsError
 from configs.table import SETTINGS
@@ -151,6 +152,7 @@ def _build(values: dict[str, Any], traces: TraceConfig) -> ServeConfig:
         "model": {},
         "http": {},
         "media": {},
+        "worker": {},
         "shm": {},
         "engine": {},
         "log": {},
@@ -165,6 +167,7 @@ def _build(values: dict[str, Any], traces: TraceConfig) -> ServeConfig:
         model=_model(**sections["model"]),
         http=HttpConfig(**sections["http"]),
         media=MediaConfig(**sections["media"]),
+        worker=WorkerConfig(**sections["worker"]),
         shm=ShmConfig(**sections["shm"]),
         engine=EngineConfig(**sections["engine"]),
         log=LogConfig(**sections["log"]),

@@ -2,7 +2,7 @@
 
 from typing import get_args
 
-from configs.serve import KIB, MIB, Device, Dtype, Hub, LogFormat, LogLevel
+from configs.serve import KIB, MEGA, MIB, Device, Dtype, Hub, LogFormat, LogLevel
 from configs.setting import Setting
 
 SETTINGS: tuple[Setting, ...] = (
@@ -160,6 +160,17 @@ SETTINGS: tuple[Setting, ...] = (
         high=86400, help="length of one sound, also of a video's; decoding a longer one stops there and it is refused",
     ),
     Setting(
+        name="max_effort_mpixels", section="media", field="max_effort_pixels", kind="int", unit="megapixels",
+        scale=MEGA, low=1, high=1 << 20, help="work that decoding all media of one request may take, in pixels that "
+        "are decoded and resized (about 10 ns each); further scans of a JPEG and frames that are only passed over "
+        "count a 32nd",
+    ),
+    Setting(
+        name="free_effort_mpixels", section="media", field="free_effort_pixels", kind="int", unit="megapixels",
+        scale=MEGA, low=0, high=1 << 20, help="work that the media of one request may take however few bytes they "
+        "have; each byte allows 4,096 pixels more",
+    ),
+    Setting(
         name="shm_root", section="shm", field="root", kind="path",
         help="directory of the shared memory, or one that others may enter, too: then one of ours inside it; one "
         "directory per user on the machine's shared-memory mount when absent",
@@ -233,8 +244,18 @@ SETTINGS: tuple[Setting, ...] = (
         help="tokenizer worker processes, which decode media and build prompts; one more takes chats without media",
     ),
     Setting(
+        name="worker_memory_mib", section="worker", field="memory_bytes", kind="int", unit="MiB", scale=MIB, low=512,
+        high=1 << 20, help="private memory that one worker may take; a request that needs more of it is a 400",
+    ),
+    Setting(
+        name="worker_keep_mib", section="worker", field="keep_bytes", kind="int", unit="MiB", scale=MIB, low=16,
+        high=1 << 20, help="memory that a worker keeps between jobs above what it had at first, so as not to fetch it "
+        "anew, at most a quarter of worker_memory_mib; what is more goes back to the system, and a worker that then "
+        "still has more than half of it is replaced",
+    ),
+    Setting(
         name="pulse_seconds", section="", field="pulse_seconds", kind="float", unit="seconds", low=1, high=3600,
-        help="a worker or engine that is silent for so long is killed and started again",
+        help="a worker or engine that is silent and does nothing for so long is killed and started again",
     ),
     Setting(
         name="load_seconds", section="", field="load_seconds", kind="float", unit="seconds", low=1, high=86400,

@@ -53,9 +53,9 @@ FAULTS = (
     Fault(
         name="wrong normalisation",
         says="pixels get a mean of 0 and a deviation of 0.25, whatever the checkpoint says",
-        path="model/families/qwen2/recipe.py",
-        old="""mean=tuple(pixels.read(list, "image_mean", CLIP_MEAN)),
-        std=tuple(pixels.read(list, "image_std", CLIP_STD)),""",
+        path="model/net/vision.py",
+        old="""mean=tuple(pictures.read(list, "image_mean", list(CLIP_MEAN))),
+        std=tuple(pictures.read(list, "image_std", list(CLIP_STD))),""",
         new="""mean=(0.0, 0.0, 0.0),
         std=(0.25, 0.25, 0.25),""",
     ),

@@ -1,4 +1,4 @@
-"""Writes the generated parts of docs/: the map of modules, the tables of settings, the table of vLLM's fields."""
+"""Writes the generated parts of docs/: the map of modules, the tables of settings, of vLLM's fields and of families."""
 
 import argparse
 import ast
@@ -11,6 +11,7 @@ from pathlib import Path
 
 from configs.setting import Setting
 from configs.table import SETTINGS
+from server import model_table
 from server.http.vllm_fields import FIELDS
 
 REPO = Path(__file__).resolve().parent.parent
@@ -19,6 +20,7 @@ SECTIONS = {
     "model": "What is served",
     "http": "HTTP",
     "media": "Media",
+    "worker": "Memory of a worker",
     "shm": "Shared memory",
     "engine": "Engine",
     "log": "Logs",
@@ -136,6 +138,7 @@ def pages(repo: Path) -> dict[Path, str]:
         "map.md": ("modules", modules(repo)),
         "configuration.md": ("settings", settings()),
         "compat.md": ("fields", fields()),
+        "models.md": ("families", model_table.as_markdown()),
     }
     return {
         repo / "docs" / page: filled((repo / "docs" / page).read_text(encoding="utf-8"), name, content)

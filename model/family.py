@@ -1,17 +1,26 @@
-"""The record of a model family: its processor, how its networks are built, its tensor names."""
+"""The record of a model family: all that it declares of itself, its processor, its networks, its tensor names."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from configs.checkpoint import Checkpoint, ConfigSection
+from configs.checkpoint import Checkpoint, CheckpointError, ConfigSection
+from configs.serve import Device
+from tokenization.chat.parts import Kind
 from tokenization.pads import prove_pads
-from tokenization.processor import Processor
+from tokenization.processor import Feature, Modality, Processor
 
 if TYPE_CHECKING:
     from model.net.multimodal import MultimodalLM
     from model.ops.base import Ops
     from model.weights import Weights
+
+
+BOUNDS: Mapping[str, str] = {  # the setting that decides the largest item of a kind, where the model has no one size
+    "image": "--max-pixels",
+    "video": "--max-video-pixels",
+    "audio": "--max-audio-seconds",
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,13 +43,28 @@ def no_pixels(checkpoint: Checkpoint) -> PixelBounds | None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Family:
+    """One family, declared: the registry names the module, and nothing else in the tree knows more of it than this.
+
+    What its largest items are depends on the checkpoint and on settings: `Processor.largest` says it.
+    """
+
     name: str
+    models: str  # published models that it serves, for people
+    modalities: Mapping[Kind, Modality]  # beside text; of a checkpoint that lacks one its processor says so
+    features: frozenset[Feature] = frozenset()  # the same of these
+    devices: tuple[Device, ...] = ("cpu", "cuda", "npu")  # where its operators are proven; of NPUs by tests/npu
     processor: Callable[[Checkpoint, int], Processor]  # checkpoint, the server's cap on pixels of one image
     build: "Callable[[Checkpoint, Weights, Ops], MultimodalLM]"
     renames: Mapping[str, str]  # prefix on disk -> prefix that build() asks for, longest first
     skips: tuple[str, ...] = ()  # prefixes on disk of parts that are not served; their tensors are never read
     pixels: Callable[[Checkpoint], PixelBounds | None] = no_pixels
     config: Callable[[Checkpoint], ConfigSection] = whole_config  # where in config.json the model that is served stands
+
+    def check_device(self, kind: str) -> None:
+        """Raises CheckpointError for a kind of device that it is not proven on; the message names the others."""
+        if kind not in self.devices:
+            served = ", ".join(self.devices)
+            raise CheckpointError(f"--device {kind}: the family {self.name} is not served there (it is on {served})")
 
     def host(self, checkpoint: Checkpoint, max_pixels: int) -> Processor:
         """The processor, once its prompts are proven to have a place for each kind of medium. Raises CheckpointError.

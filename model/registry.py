@@ -14,6 +14,8 @@ _FAMILIES = {  # the first entry of config.json's `architectures` -> the module 
     "Qwen2_5OmniModel": "model.families.qwen2.qwen2_5_omni",
     "Qwen2_5OmniForConditionalGeneration": "model.families.qwen2.qwen2_5_omni",
     "Qwen2_5OmniThinkerForConditionalGeneration": "model.families.qwen2.qwen2_5_omni",
+    "LlavaForConditionalGeneration": "model.families.llava.family",
+    "FuyuForCausalLM": "model.families.fuyu.family",
 }
 
 
@@ -28,6 +30,14 @@ def family_of(checkpoint: Checkpoint) -> Family:
     refuse_quantised(checkpoint)
     family: Family = importlib.import_module(module).FAMILY
     return family
+
+
+def families() -> list[tuple[Family, tuple[str, ...]]]:
+    """Every family with its architectures, in the order of the registry; imports their packages, but no torch."""
+    modules: dict[str, list[str]] = {}
+    for architecture, module in _FAMILIES.items():
+        modules.setdefault(module, []).append(architecture)
+    return [(importlib.import_module(module).FAMILY, tuple(found)) for module, found in modules.items()]
 
 
 def architectures() -> tuple[str, ...]:

@@ -172,6 +172,11 @@ class Weights:
         """Accept that `name` is on disk (or not) without using it."""
         self._entries.pop(name, None)
 
+    def drop_under(self, prefix: str) -> None:
+        """The same of every name that begins so."""
+        for name in [name for name in self._entries if name.startswith(prefix)]:
+            del self._entries[name]
+
     def finish(self) -> None:
         """Raises CheckpointError, naming every tensor that was not taken or dropped."""
         left = sorted(f"{entry.disk_name} ({entry.path.name})" for entry in self._entries.values())

@@ -10,7 +10,7 @@ from configs.serve import LogConfig
 from configs.setting import SettingsError
 from configs.settings import load_config
 from configs.version import version
-from model.registry import architectures
+from server import model_table
 from server.children.supervisor import StartFailed
 from server.defaults import with_own_pixels
 from server.doctor.command import doctor
@@ -25,7 +25,8 @@ from shm import OwnerError, default_root, private_root
 USAGE = """usage: pixelferry COMMAND
 
   serve     serve one checkpoint over HTTP (serve --help lists its settings)
-  models    list the architectures that can be served, by config.json's first entry of "architectures"
+  models    list the architectures that can be served, by config.json's first entry of "architectures", and the
+            families that serve them: what each takes, and on which devices
   selftest  try a device without a model: right or wrong, how fast, a file to send back (selftest --help)
   loadtest  send requests to a server and measure its answers (loadtest --help lists its flags)
   doctor    say what this machine lacks for `serve` with the same settings (doctor --help)
@@ -49,7 +50,7 @@ def main(argv: list[str] | None = None) -> int:
     if command == "doctor":
         return doctor(rest)
     if command == "models" and not rest:
-        print("\n".join(architectures()))
+        print(model_table.as_text())
         return 0
     if command == "--version" and not rest:
         print(f"pixelferry {version()}")

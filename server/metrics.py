@@ -112,9 +112,12 @@ class Metrics:
         for result in ("answered", "late", "failed"):
             self._canaries.labels(result)
         self._hangs = self._counter("child_hangs", "Child processes that hung and were killed.", ("role",))
+        self._renewals = self._counter("child_renewals", "Child processes that were replaced though well.", ("role",))
         for role in ("worker", "text_worker", "engine"):
             self._restarts.labels(role)
             self._hangs.labels(role)
+        for role in ("worker", "text_worker"):
+            self._renewals.labels(role)
 
     def _add_memory(self) -> None:
         self._shm = self._gauge("shm_bytes", "Shared memory of the pool, by state.", ("state",))
@@ -148,6 +151,10 @@ class Metrics:
 
     def hang(self, role: str) -> None:
         self._hangs.labels(role).inc()
+
+    def renewal(self, role: str) -> None:
+        """A child of that role was replaced although it was well."""
+        self._renewals.labels(role).inc()
 
     def swept(self, nbytes: int) -> None:
         """The sweeper freed what a dead owner had left."""

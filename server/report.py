@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-from configs.serve import GIB, KIB, MIB, HttpConfig, MediaConfig, ModelConfig, ServeConfig
+from configs.serve import GIB, KIB, MEGA, MIB, HttpConfig, MediaConfig, ModelConfig, ServeConfig
 from configs.settings import EMBEDDED_MODEL
 from configs.version import version
 from model.engine.messages import EngineReady
@@ -84,8 +84,11 @@ def describe(config: ServeConfig, card: ModelCard, root: Path, pool_bytes: int, 
                     ("--max-items", f"{config.media.max_items} media in one prompt"),
                     ("--max-pixels", _image_pixels(config.media.max_pixels, card.pixels)),
                     ("--max-source-pixels", f"{config.media.max_source_pixels} pixels of one image as sent"),
+                    ("--max-effort-mpixels", _effort(config.media)),
                     ("--max-file-mib", size(config.media.max_file_bytes) + " of one media file"),
                     *_longest(config.media, card),
+                    ("--worker-memory-mib", _worst(config)),
+                    ("--worker-keep-mib", f"{size(config.worker.keep_bytes)} that a worker keeps between jobs"),
                     ("--max-body-mib", size(config.http.max_body_bytes) + " of one request body"),
                     ("--max-inflight-mib", size(config.http.max_inflight_bytes) + " of all request bodies"),
                     ("--max-head-kib", size(config.http.max_head_bytes) + " of one request's head"),
@@ -95,6 +98,18 @@ def describe(config: ServeConfig, card: ModelCard, root: Path, pool_bytes: int, 
             ),
         ]
     )
+
+
+def _effort(media: MediaConfig) -> str:
+    most, free = media.max_effort_pixels // MEGA, media.free_effort_pixels // MEGA
+    return f"{most} megapixels of decoding for one request, {min(free, most)} where its media have few bytes"
+
+
+def _worst(config: ServeConfig) -> str:
+    """What one worker may take, and all of them together."""
+    each, n = config.worker.memory_bytes, config.workers
+    together = f"; {n} workers have at most {size(n * each)}" if n > 1 else ""
+    return f"{size(each)} of private memory of one worker{together}"
 
 
 def _keys(http: HttpConfig) -> str:

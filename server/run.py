@@ -17,11 +17,10 @@ import uvicorn
 
 from configs.serve import ServeConfig
 from configs.version import version
-from model.engine.messages import FromEngine, StartEngine
 from server.children.background import Background
 from server.children.engine_client import EngineClient
-from server.children.processes import END_SECONDS, Ownership, Role, launch
-from server.children.supervisor import ChildObserver, Supervisor
+from server.children.processes import END_SECONDS
+from server.children.starting import supervisors_of
 from server.children.worker_pool import WorkerPool
 from server.descriptors import connections_at_once, raise_descriptor_limit
 from server.housekeeping import Housekeeping
@@ -51,8 +50,7 @@ from server.requests.segments import Segments
 from server.requests.service import RequestService
 from server.threads import threads_here
 from server.traces import traces_of
-from shm import Loading, Owner, Pool, room
-from tokenization.messages import FromWorker, StartWorker
+from shm import Owner, Pool, room
 
 log = logging.getLogger("pixelferry")
 
@@ -99,7 +97,9 @@ class Server:
             max_requests=config.http.max_requests,
             traces=self._traces,
         )
-        self._supervisors = [*self._worker_supervisors(), self._engine_supervisor()]
+        self._supervisors = supervisors_of(
+            config, owner, self._metrics, self._workers, self._engine, card.max_model_len, card.largest
+        )
         self._connections = Connections(config.http)
         self._metrics.look_at_connections(lambda: self._connections.n, lambda: self._connections.unread.total)
         self._stop = asyncio.Event()
@@ -219,51 +219,6 @@ class Server:
                 ssl_keyfile=config.ssl_keyfile,
             ),
             self._connections,
-        )
-
-    def _worker_supervisors(self) -> Iterator[Supervisor]:
-        config = self._config
-        start = StartWorker(
-            checkpoint=str(config.model.path), media=config.media, max_model_len=self._service.card.max_model_len,
-            shm_root=str(self._owner.root),
-        )  # fmt: skip
-        for slot in self._workers.slots:
-            yield self._supervisor("worker", start, slot, FromWorker)
-        text = msgspec.structs.replace(start, text_only=True)
-        yield self._supervisor("text_worker", text, self._workers.text, FromWorker)
-
-    def _engine_supervisor(self) -> Supervisor:
-        config = self._config
-        start = StartEngine(
-            checkpoint=str(config.model.path),
-            engine=config.engine,
-            shm_root=str(self._owner.root),
-            max_model_len=self._service.card.max_model_len,
-            largest=self._service.card.largest,
-        )
-        return self._supervisor("engine", start, self._engine, FromEngine)
-
-    def _owned(self) -> Ownership:
-        """As it is now: the owner's name changes when its file was removed."""
-        return Ownership(
-            lock_fd=self._owner.fileno(),
-            owner_name=self._owner.name,
-            shm_root=self._owner.root,
-            log=self._config.log,
-        )
-
-    def _supervisor(
-        self, role: Role, start: StartWorker | StartEngine, observer: ChildObserver, receives: Any
-    ) -> Supervisor:
-        return Supervisor(
-            role,
-            lambda: launch(role, self._owned(), receives | Loading),
-            start,
-            observer,
-            pulse_seconds=self._config.pulse_seconds,
-            load_seconds=self._config.load_seconds,
-            on_restart=lambda: self._metrics.restart(role),
-            on_hang=lambda: self._metrics.hang(role),
         )
 
 

@@ -1,5 +1,6 @@
 """The pulse of a child process: a message every half second from its first moment on; silence means that it hangs."""
 
+import contextlib
 import threading
 from collections.abc import Callable
 from typing import Any
@@ -43,7 +44,8 @@ class Pulse:
     def _run(self) -> None:
         try:
             while True:
-                self._channel.send(self._what())
+                with contextlib.suppress(MemoryError):  # a job has all that this process may have: the next beat comes
+                    self._channel.send(self._what())
                 if self._stopped.wait(PULSE_SECONDS):
                     return
         except ChannelClosed:

@@ -8,7 +8,7 @@ import pytest
 E2E = "tests/e2e/"
 # Where servers of session scope are asked for: by the file's name, the server that most of its tests use.
 SERVERS = {
-    **dict.fromkeys(("test_audio.py", "test_audio_refused.py", "test_parity.py"), "omni"),
+    **dict.fromkeys(("test_audio.py", "test_audio_refused.py", "test_families.py", "test_parity.py"), "omni"),
     **dict.fromkeys(
         ("test_chat.py", "test_errors.py", "test_grounding.py", "test_sampling.py", "test_process_maps.py"), "server"
     ),

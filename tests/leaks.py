@@ -12,7 +12,7 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-SETTLE_SECONDS = 5.0  # an answer reaches the client a moment before its memory is given back
+SETTLE_SECONDS = 30.0  # an answer reaches the client a moment before its memory is given back
 LEASE = re.compile(r"[0-9a-f]{11}")
 
 

@@ -5,7 +5,7 @@ from typing import Literal
 import msgspec
 import numpy as np
 
-from configs.serve import MediaConfig
+from configs.serve import MediaConfig, WorkerConfig
 from tokenization.chat.grounding import Box
 from tokenization.chat.parts import Chat, Kind, Media
 
@@ -43,6 +43,7 @@ class StartWorker(msgspec.Struct, frozen=True, kw_only=True, tag=True):
     media: MediaConfig
     max_model_len: int
     shm_root: str  # the directory that holds the leases
+    worker: WorkerConfig = WorkerConfig()
     text_only: bool = False  # it gets no job with media, and loads nothing that opens them
 
 
@@ -68,6 +69,7 @@ class Encode(msgspec.Struct, frozen=True, kw_only=True, tag=True):
 
     request_id: str
     text: str
+    opens: bool = True  # behind the ids that the vocabulary puts in front of every prompt
 
 
 class Draw(msgspec.Struct, frozen=True, kw_only=True, tag=True):
@@ -141,6 +143,12 @@ class WorkerPulse(msgspec.Struct, frozen=True, kw_only=True, tag=True):
     busy_seconds: float
 
 
+class WorkerGrown(msgspec.Struct, frozen=True, kw_only=True, tag=True):
+    """After an answer: the process keeps more of earlier jobs than it should. It goes on until it is replaced."""
+
+    nbytes: int
+
+
 Job = Prepare | Encode | Draw
 ToWorker = StartWorker | Job | Leases | Cancel
-FromWorker = WorkerReady | Measured | Prepared | Drawn | PrepareFailed | WorkerPulse
+FromWorker = WorkerReady | Measured | Prepared | Drawn | PrepareFailed | WorkerPulse | WorkerGrown

@@ -14,10 +14,17 @@ from tokenization.text.bpe import BPETokenizer
 from tokenization.text.template import ChatTemplate
 
 
-def render_pads(chat: Chat, template: ChatTemplate, tokenizer: BPETokenizer, pads: Mapping[Kind, int]) -> list[int]:
-    """Ids with one pad for each medium, by the chat template. Raises ChatError where its pads are not the chat's."""
+def render_pads(
+    chat: Chat, template: ChatTemplate, tokenizer: BPETokenizer, pads: Mapping[Kind, int], *, opens: bool = True
+) -> list[int]:
+    """Ids with one pad for each medium, by the chat template. Raises ChatError where its pads are not the chat's.
+
+    opens: the prompt begins with what the vocabulary puts in front of every text.
+    """
     refuse_special(chat.template_kwargs, tokenizer.special)
     ids = tokenizer.encode_pieces(template.render(chat))
+    if opens and tuple(ids[: len(tokenizer.opening)]) != tokenizer.opening:  # some templates write it themselves
+        ids[:0] = tokenizer.opening
     written = kinds_of(ids, pads)
     given = [medium.kind for medium in chat.media]
     if len(written) != len(given):

@@ -1,5 +1,6 @@
 """One job of a worker: a chat becomes ids, positions and pixels in leased memory; a text becomes ids."""
 
+import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -9,14 +10,17 @@ import numpy as np
 from shm import encode_shape_to_int64, encode_shm_name_to_int64, write_segment
 from tokenization.cancel import Check
 from tokenization.chat.errors import ChatError
+from tokenization.chat.marks import refuse_long_runs
 from tokenization.chat.parts import Boxes, Chat, Media, Text
 from tokenization.chat.rendering import MEDIA
+from tokenization.media.effort import EffortBudget, picture_effort
 from tokenization.media.frame_sampling import UNBOUNDED
 from tokenization.media.source import Source, fetch_source, tracks
 from tokenization.messages import Encode, Measured, MediaItem, Prepare, Prepared, Room, StartWorker
 from tokenization.pads import text_only
 from tokenization.processor import Layout, Measure, Processor, Spans, StageClock
 from tokenization.video_budget import gives_way, least, shared
+from tokenization.worker_memory import within_bound
 
 TOO_LONG = "context_length_exceeded"  # the code of a prompt that leaves no room for an answer
 
@@ -44,7 +48,7 @@ def prepare(job: Prepare, start: StartWorker, processor: Processor, ask: AskLeas
     _check_text(job.chat, start, processor)
     with clock.stage("render"):
         chat = processor.fit(job.chat)
-    _check_count(chat, start)
+    _check_count(chat, start, processor)
     draft = _draft(chat, _room(job, start), start, processor, check, clock)
     if draft.measures and not job.count_only:
         draft = _fill(draft, job.request_id, start, processor, ask, check, clock)
@@ -67,11 +71,13 @@ def prepare(job: Prepare, start: StartWorker, processor: Processor, ask: AskLeas
 
 
 def encode(job: Encode, start: StartWorker, processor: Processor) -> Prepared:
-    """A text as it stands: no template, and no special token. Raises ChatError."""
+    """A text as it stands: no template, and no special token but the vocabulary's opening. Raises ChatError."""
     clock = StageClock()
     _check_characters(len(job.text), start, processor)
+    refuse_long_runs(job.text)
     with clock.stage("render"):
-        ids = processor.tokenizer.encode(job.text)
+        tokenizer = processor.tokenizer
+        ids = [*(tokenizer.opening if job.opens else ()), *tokenizer.encode(job.text)]
     _check_some(ids)
     return text_only(job.request_id, ids, clock.seconds)
 
@@ -108,19 +114,32 @@ def _measure(
 ) -> tuple[Measure, ...]:
     """Ends at the first track that is too much: decoded sounds are kept, and many of them could be gigabytes.
 
-    How large a video is that gives way is decided when all others are known. Until then the least counts.
+    Too much is more than the model's length, or more work than the bytes of the media allow. How large a video is that
+    gives way is decided when all others are known. Until then the least counts.
     """
     measures: list[Measure] = []
     _check_length(n_ids, measures, len(sources), room)
     n = n_ids
+    effort = EffortBudget.of(sum(source.nbytes for source in sources if not source.of_video), start.media)
     for source in sources:
         source.check()
-        with clock.stage("measure", source.kind):
+        with clock.stage("measure", source.kind), within_bound(source.param):
             measures.append(processor.measure(source, start.media))
         found = measures[-1]
+        effort.spend(_effort(source, found), source.param)
         n += least(found) - 1 if gives_way(found) else found.n_added
         _check_length(n, measures, len(sources), room)
     return shared(n_ids, measures, room)
+
+
+def _effort(source: Source, measure: Measure) -> int:
+    """Pixels of work that loading it takes; sounds have bounds of their own."""
+    if measure.video is not None:
+        return measure.video.effort
+    if source.kind != "image":
+        return 0
+    assert measure.size is not None, "a family tells the size of each picture as it was sent"
+    return picture_effort(source.data, math.prod(measure.size))
 
 
 def _check_some(ids: Sequence[int]) -> None:
@@ -170,7 +189,8 @@ def _fill(
             check()
             pixels = shorter.get(i)
             if pixels is None:
-                pixels = processor.load(draft.sources[i], measure, start.media, clock)
+                with within_bound(draft.sources[i].param):
+                    pixels = processor.load(draft.sources[i], measure, start.media, clock)
             if pixels.shape != measure.shape:
                 shorter[i], measures[i] = pixels, measure.cut(len(pixels))
                 continue
@@ -184,26 +204,33 @@ def _fill(
 
 def _check_media(chat: Chat, processor: Processor) -> None:
     """A server has looked at the kinds already; `prepare` is also called without one."""
-    hears = processor.takes_audio_in_video or all(media.kind != "video" for media in chat.media)
+    hears = "audio_in_video" in processor.features or all(media.kind != "video" for media in chat.media)
     if chat.media_options.use_audio and not hears:
         param = f"{MEDIA}.use_audio_in_video"
         raise ChatError(f"{param}: this model does not hear videos", param)
     boxes = [part for turn in chat.turns for part in turn.parts if isinstance(part, Boxes)]
-    if boxes and not processor.supports_grounding:
+    if boxes and "grounding" not in processor.features:
         raise ChatError("this model takes no boxes", boxes[0].param)
     for media in chat.media:
         if media.kind not in processor.modalities:
             taken = ", ".join(["text", *sorted(processor.modalities)])
             raise ChatError(f"this model takes no {media.kind} (it takes {taken})", media.param)
-        if media.options.use_audio and not processor.takes_audio_in_video:
+        if media.options.use_audio and "audio_in_video" not in processor.features:
             raise ChatError("this model does not hear videos: it takes no use_audio_in_video", media.param)
 
 
-def _check_count(chat: Chat, start: StartWorker) -> None:
+def _check_count(chat: Chat, start: StartWorker, processor: Processor) -> None:
     """What the model's window drops does not count."""
     media, most = chat.media, start.media.max_items
     if len(media) > most:
         raise ChatError(f"the chat holds {len(media)} media items, at most {most} are allowed", media[most].param)
+    for kind, modality in processor.modalities.items():
+        of_kind = [medium for medium in media if medium.kind == kind]
+        if modality.most is not None and len(of_kind) > modality.most:
+            raise ChatError(
+                f"the prompt holds {len(of_kind)} media items of kind {kind}, this model takes at most {modality.most}",
+                of_kind[modality.most].param,
+            )
 
 
 def _check_text(chat: Chat, start: StartWorker, processor: Processor) -> None:

@@ -1,4 +1,4 @@
-"""The protocol of a family's host half: how a chat reads, what its media become."""
+"""What a family declares of its media, and the protocol of its host half: how a chat reads, what media become."""
 
 import math
 import time
@@ -17,6 +17,27 @@ from tokenization.messages import Reduced, ReducedBy
 from tokenization.text.tokenizer import Tokenizer
 
 Spans = tuple[tuple[int, int], ...]  # (start, length) runs of pads
+Expansion = Literal["run", "rows", "turns"]
+Positions = Literal["text", "grid", "time"]
+Feature = Literal["grounding", "audio_in_video"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Modality:
+    """What a family declares of one kind of medium. A test holds every family to it.
+
+    expansion: what one pad of the rendered prompt becomes. "run": as many pads as the medium has tokens, in a row;
+    "rows": a run for each row of patches, with an id of the model's own after each; "turns": as "run", but with its
+    sound a video becomes runs of both in turns.
+
+    positions: "text": its tokens count on as text does, and the delta is 0; "grid": on three axes, by time step, row
+    and column; "time": the same, with time in seconds instead of steps.
+    """
+
+    most: int | None = None  # items in one prompt; None: only --max-items counts
+    fixed: bool = False  # every item has one size and one number of tokens; no setting changes it
+    expansion: Expansion = "run"
+    positions: Positions = "text"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,10 +51,10 @@ class Measure:
     dtype: Literal["uint8", "float32"] = "uint8"  # of that array
     size: tuple[int, int] | None = None  # (width, height) of a picture as it was sent, upright, in pixels
     video: VideoPlan | None = None  # of a video: which frames, and how far apart
-    fixed: bool = False  # the model has one size for all of this kind; no setting changes it
     # Of an audio: float32 [n], mono at 16 kHz. Only decoding tells how long a sound is, so it is done by then.
     sound: np.ndarray | None = field(default=None, compare=False, repr=False)
     of_video: bool = False  # the sound of the video before it, whose place in the prompt it shares
+    n_marks: int = 0  # ids that its pads bring with them, such as the end of each row of a picture
     reduced: Reduced | None = None  # what a bound of the server made of it
 
     @property
@@ -42,8 +63,8 @@ class Measure:
 
     @property
     def n_added(self) -> int:
-        """How many ids it adds to what `render` gives: the sound of a video also brings two marks."""
-        return self.n_pads + 2 if self.of_video else self.n_pads - 1
+        """How many ids it adds to what `render` gives, where one pad stands for all but the sound of a video."""
+        return self.n_pads + self.n_marks - (0 if self.of_video else 1)
 
     def cut(self, rows: int) -> "Measure":
         """The same video with only the first `rows` rows of the array: whole temporal grids."""
@@ -100,11 +121,11 @@ class StageClock:
 class Processor(Protocol):
     """The host half of a family; made once per worker from the checkpoint's files. numpy only."""
 
-    modalities: frozenset[Kind]
+    modalities: Mapping[Kind, Modality]  # of the family's those that this checkpoint takes
+    features: frozenset[Feature]  # "grounding": it takes boxes, and its answers point at pictures with <ref>, <box> and
+    # <quad>; "audio_in_video": the sound of a video may come along with it
     pads: Mapping[Kind, int]  # what stands in the prompt for each token of a medium
     origins: Mapping[str, str]  # for people: "chat template", "pictures", "videos", "sounds" -> the file that says how
-    takes_audio_in_video: bool  # the sound of a video may come along with it
-    supports_grounding: bool  # it takes boxes, and its answers point at pictures with <ref>, <box> and <quad>
     stop_ids: tuple[int, ...]  # ids that end an answer besides those of generation_config.json
 
     @property
@@ -121,7 +142,10 @@ class Processor(Protocol):
         """Reads a picture's header, a video's packets and one frame; decodes a sound. Raises ChatError with `param`."""
 
     def largest(self, limits: MediaConfig, max_tokens: int) -> tuple[Measure, ...]:
-        """For each modality the item that needs most memory within `limits` and `max_tokens`."""
+        """For each modality the item that needs most memory within `limits` and `max_tokens`.
+
+        The memory profile encodes a dummy of each: an array of zeros of its `shape` and `dtype`.
+        """
 
     def load(self, source: Source, measure: Measure, limits: MediaConfig, clock: StageClock) -> np.ndarray:
         """The array as measured; fewer rows where the end of a video is damaged. Raises ChatError with `param`."""

@@ -28,11 +28,13 @@ from tokenization.messages import (
     PrepareFailed,
     StartWorker,
     ToWorker,
+    WorkerGrown,
     WorkerPulse,
     WorkerReady,
 )
 from tokenization.prepare import encode, prepare
 from tokenization.processor import Processor
+from tokenization.worker_memory import WorkerMemory, within_bound
 
 MAX_PNG_BYTES = 64 << 20  # a frame of the channel holds it with room to spare
 
@@ -49,6 +51,7 @@ def run(channel: Channel[ToWorker], start: StartWorker, processor: Processor, pu
         load_decoders(processor.modalities)
     inbox = _Inbox()
     threading.Thread(target=_read, args=(channel, inbox), name="worker-reader", daemon=True).start()
+    memory = WorkerMemory(start.worker)
     try:
         channel.send(WorkerReady())
         pulse.say(inbox.pulse)
@@ -57,6 +60,9 @@ def run(channel: Channel[ToWorker], start: StartWorker, processor: Processor, pu
             answer = _answer(job, start, processor, channel, inbox)
             inbox.finished()
             channel.send(answer)
+            del job, answer  # a chat holds its media as they were sent
+            if kept := memory.settle():
+                channel.send(WorkerGrown(nbytes=kept))
     finally:
         pulse.stop()
 
@@ -89,13 +95,14 @@ def _answer(
 
     try:
         check()
-        match job:
-            case Draw():
-                return draw(job, start, check)
-            case Encode():
-                return encode(job, start, processor)
-            case Prepare():
-                return prepare(job, start, processor, ask, check)
+        with within_bound():
+            match job:
+                case Draw():
+                    return draw(job, start, check)
+                case Encode():
+                    return encode(job, start, processor)
+                case Prepare():
+                    return prepare(job, start, processor, ask, check)
     except ChatError as error:
         return failed("bad_request", error.message, error.param, error.code)
     except Cancelled:
@@ -130,6 +137,7 @@ def _read(channel: Channel[ToWorker], inbox: "_Inbox") -> None:
             message = channel.recv(None)
             if message is not None:
                 inbox.put(message)
+            del message  # what this thread waits for next may come in hours
     except ChannelClosed as error:
         inbox.close(error)
     except Exception as error:  # noqa: BLE001 - a thread's main: what broke it is raised again where the jobs are done

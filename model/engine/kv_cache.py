@@ -4,12 +4,13 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from configs.checkpoint import CheckpointError
-from configs.serve import GIB, EngineConfig
+from configs.serve import GIB, MIB, EngineConfig
 from model.forward_batch import KVSpec
 from model.host_memory import free_host_bytes
 
 HOST_SHARE = 0.5  # beside the cache lie activations, encoder peaks, embeddings, workers, page cache
 DEVICE_SHARE = 0.9  # all of these are measured or counted; a tenth is for what the allocator cannot join
+DEVICE_EMBEDDINGS = 256 * MIB  # that stay on the device between the steps of their prompts
 
 
 class CacheTooSmall(CheckpointError):
@@ -48,6 +49,11 @@ class Room:
 def host_room() -> Room:
     """What is free on the CPU. Weights are loaded; all else that is needed beside the cache is in its other half."""
     return Room(nbytes=free_host_bytes())
+
+
+def device_embeddings(config: EngineConfig) -> int:
+    """Bytes of embeddings that a device holds at most, but for the medium that is being encoded."""
+    return min(DEVICE_EMBEDDINGS, config.embedding_bytes)
 
 
 def device_room(free: int, working: int, graphs: int, embeddings: int) -> Room:

@@ -15,7 +15,7 @@ import torch
 from configs.checkpoint import Checkpoint
 from model.device import check_cache, free_bytes, out_of_memory, resolve
 from model.engine.engine import Engine
-from model.engine.kv_cache import CacheSize, cache_size, check_free, device_room, trial_size
+from model.engine.kv_cache import CacheSize, cache_size, check_free, device_embeddings, device_room, trial_size
 from model.engine.messages import (
     Abort,
     EnginePulse,
@@ -75,6 +75,7 @@ def load(start: StartEngine, further: Callable[[], None] = lambda: None) -> tupl
     checkpoint = Checkpoint(Path(start.checkpoint))
     family = family_of(checkpoint)
     device, dtype = resolve(config.device, config.dtype, family.config(checkpoint), checkpoint.config)
+    family.check_device(device.type)
     max_model_len = min(start.max_model_len, config.max_model_len or start.max_model_len)
     check_cache(device, config.block_size, max_model_len)
     ops = load_ops(device, dtype)
@@ -132,13 +133,14 @@ def size_on_device(
 ) -> tuple[CacheSize, Profile]:
     """The cache that this device has room for beside all else that was run and measured over a smaller one."""
     config, free = start.engine, free_bytes(model.device)
+    embeddings = device_embeddings(config)
     reserved = reserved_for_graphs(config, model.device)
     sized = functools.partial(cache_size, model.kv, model.dtype.itemsize, config, max_model_len, reserved=reserved)
-    most = sized(lambda: device_room(free, 0, 0, config.embedding_bytes))
+    most = sized(lambda: device_room(free, 0, 0, embeddings))
     check_free(most, free)
     profile = profile_on_device(model, trial_size(most, config), config, start.largest, capture)
     free = free_bytes(model.device)
-    return sized(lambda: device_room(free, profile.working, profile.graphs, config.embedding_bytes)), profile
+    return sized(lambda: device_room(free, profile.working, profile.graphs, embeddings)), profile
 
 
 def warm_up(engine: Engine, n_tokens: int = 2) -> list[float]:

@@ -129,27 +129,40 @@ def settle(found: Iterable[SequenceMedia], streams: Streams) -> None:
 
 
 class Kept:
-    """Embeddings on the device: each until its prompt is computed, all of them within a budget of bytes."""
+    """Embeddings on the device that lie in host memory, too: each until its prompt is computed, within a budget."""
 
     def __init__(self, budget: int) -> None:
-        self._budget = budget
+        self._budget = budget  # bytes
         self._media: list[tuple[Sequence, SequenceMedia]] = []
+        self._nbytes = 0
 
-    def add(self, sequence: Sequence, indices: Iterable[int]) -> None:
-        """The media of `sequence` that were encoded."""
-        self._media += [(sequence, sequence.media[i]) for i in indices]
+    def has_room(self, fresh: Iterable[SequenceMedia]) -> bool:
+        """Whether these, of which only the device has embeddings, are within the budget beside what is kept."""
+        return self._nbytes + sum(_nbytes(media) for media in fresh) <= self._budget
 
-    def trim(self, is_here: Callable[[str], bool]) -> None:
-        """Give up those whose prompt is computed or whose request has ended, and the newest beyond the budget."""
-        kept, nbytes = [], 0
-        for sequence, media in self._media:
-            needed = sequence.n_computed < sequence.n_prompt and is_here(sequence.request_id)
-            if media.on_device is not None and needed and nbytes + media.on_device.nbytes <= self._budget:
-                nbytes += media.on_device.nbytes
-                kept.append((sequence, media))
+    def add(self, sequence: Sequence, settled: Iterable[SequenceMedia]) -> None:
+        """Media of `sequence`; those beyond the budget are given up at once, and read from host memory."""
+        for media in settled:
+            if self.has_room([media]):
+                self._nbytes += _nbytes(media)
+                self._media.append((sequence, media))
             else:
                 media.on_device = None
+
+    def trim(self, is_here: Callable[[str], bool]) -> None:
+        """Give up those whose prompt is computed or whose request has ended."""
+        kept = []
+        for sequence, media in self._media:
+            if sequence.n_computed < sequence.n_prompt and is_here(sequence.request_id):
+                kept.append((sequence, media))
+            else:
+                self._nbytes -= _nbytes(media)
+                media.on_device = None
         self._media = kept
+
+
+def _nbytes(media: SequenceMedia) -> int:
+    return 0 if media.on_device is None else media.on_device.nbytes
 
 
 @contextmanager

@@ -9,8 +9,9 @@ from torch import Tensor
 
 from configs.serve import EngineConfig
 from model import device
-from model.engine.kv_cache import CacheSize
+from model.engine.kv_cache import CacheSize, device_embeddings
 from model.engine.messages import LargestItem
+from model.family import BOUNDS
 from model.forward_batch import ForwardBatch, KVCache
 from model.live_bytes import peak_by_shapes
 from model.net.multimodal import MultimodalLM
@@ -18,7 +19,6 @@ from model.net.multimodal import MultimodalLM
 # Float32 copies of the sampled rows' logits that live at once when a step asks for everything: the logits, their
 # log-probabilities, the drawn rows, probabilities, a sort's values and (twice as wide) indices, cumulative sums twice.
 SAMPLER_COPIES = 9
-SETTINGS = {"image": "--max-pixels", "video": "--max-video-pixels", "audio": "--max-audio-seconds"}
 
 Row = tuple[str, int, str]  # line, bytes, the setting that decides it
 Capture = Callable[[MultimodalLM, KVCache, CacheSize], object]
@@ -55,12 +55,24 @@ def memory_rows(weight_bytes: int, size: CacheSize, config: EngineConfig, profil
         *((together,) if profile.measured else ()),
         *((("graphs of decodes", profile.graphs, "--max-seqs (measured)"),) if profile.graphs else ()),
         ("KV cache", size.nbytes, size.bound),
-        ("embeddings, at most", config.embedding_bytes, "--embedding-mib"),
+        *_embeddings(config, profile),
+    )
+
+
+def _embeddings(config: EngineConfig, profile: Profile) -> tuple[Row, ...]:
+    """On a CPU there is one row, for one copy."""
+    most, setting = config.embedding_bytes, "--embedding-mib"
+    if not profile.measured:
+        return (("embeddings, at most", most, setting),)
+    here = device_embeddings(config)
+    return (
+        ("embeddings, at most", here, setting if here == most else "fixed: what more there is lies in host memory"),
+        ("embeddings in host memory, at most", most, setting),
     )
 
 
 def _setting(kind: str, profile: Profile) -> str:
-    return "fixed by the model" if kind in profile.fixed else SETTINGS[kind]
+    return "fixed by the model" if kind in profile.fixed else BOUNDS[kind]
 
 
 def profile_by_shapes(
@@ -105,7 +117,7 @@ def _profile(
     fixed = frozenset(item.kind for item in largest if item.fixed)
     encoders: dict[str, tuple[int, int]] = {}
     for item in largest:
-        knob = "--dtype bfloat16" if item.fixed else SETTINGS[item.kind]
+        knob = "--dtype bfloat16" if item.fixed else BOUNDS[item.kind]
         run = functools.partial(encode_dummy, model, item)
         encoders[item.kind] = (peak(run, (f"the largest {item.kind}", knob)), item.n_tokens)
     knobs = "--max-batched-tokens or --max-seqs"

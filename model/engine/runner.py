@@ -16,13 +16,13 @@ from torch import Tensor
 from configs.serve import EngineConfig
 from model.engine import media
 from model.engine.batch import Step
-from model.engine.kv_cache import CacheSize
+from model.engine.kv_cache import CacheSize, device_embeddings
 from model.engine.messages import Token
 from model.engine.plan import Outcome, Plan, RequestError
 from model.engine.rules import Row, exhausted
 from model.engine.sampler import Draws, sample, score, scored_tokens, tokens_of
 from model.engine.scheduler import Scheduler
-from model.engine.sequence import Key
+from model.engine.sequence import Key, SequenceMedia
 from model.engine.sequence import Sequence as Answer
 from model.forward_batch import KVCache
 from model.net.multimodal import MultimodalLM
@@ -37,7 +37,6 @@ from model.staging.uploads import Uploads
 _log = logging.getLogger(__name__)
 _NO_TOKEN = "the logits gave no token for this request"
 _RULES_BYTES = 16 << 10  # of the packed copy, for each row: a thousand ids that rules look at
-DEVICE_EMBEDDINGS = 256 << 20  # bytes of embeddings that stay on the device between the steps of their prompts
 
 
 class Runner:
@@ -59,7 +58,7 @@ class Runner:
         self._results = Results(streams)
         self._uploads = Uploads(streams)
         self._graphs: DecodeGraphs | None = None
-        self._kept = media.Kept(DEVICE_EMBEDDINGS if streams.behind else 0)
+        self._kept = media.Kept(device_embeddings(config) if streams.behind else 0)
 
     def capture_graphs(self, config: EngineConfig) -> None:
         self._graphs = captured(self._model, self._kv, self._size, config, self._packer)
@@ -101,19 +100,30 @@ class Runner:
             if not chunk.encode:
                 continue
             sequence = sequences[chunk.key]
+            fresh: list[SequenceMedia] = []  # only the device has their embeddings
             try:
                 for item in (sequence.media[i] for i in chunk.encode):
                     upload = media.read(item, self._root, self._uploads)
                     if item.segment is not None:
                         read[chunk.request_id] = (*read.get(chunk.request_id, ()), item.segment.name)
                     item.segment = None
+                    if not self._kept.has_room(fresh):
+                        self._settle(sequence, fresh)
                     media.encode(item, upload, self._model)
-                media.settle((sequence.media[i] for i in chunk.encode), self._streams)
-                self._kept.add(sequence, chunk.encode)
+                    fresh.append(item)
+                self._settle(sequence, fresh)
             except RequestError as error:
+                for item in fresh:
+                    item.on_device = None
                 failed[chunk.request_id] = error
                 _log.warning("request %s failed: %s", chunk.request_id, error, exc_info=error.__cause__)
         return read, failed
+
+    def _settle(self, sequence: Answer, fresh: list[SequenceMedia]) -> None:
+        """Into host memory; as many as the device has room for stay there, too. Leaves `fresh` empty."""
+        media.settle(fresh, self._streams)
+        self._kept.add(sequence, fresh)
+        fresh.clear()
 
     def _send(self, plan: Plan, sequences: Scheduler) -> tuple[Step, Draws, dict[str, Tensor]]:
         """What the step computes and draws, and its arrays on the device."""

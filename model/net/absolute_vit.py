@@ -2,20 +2,14 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Literal
 
 import torch
 from torch import Tensor
 
-from model.net.linear import take_linear, take_per_head_qkv
-from model.net.vision import (
-    Norm,
-    PatchEmbed,
-    PixelSpec,
-    VisionBlock,
-    resample_positions,
-    take_layer_norm,
-    take_patch_embed,
-)
+from model.net.linear import per_head_rows, take_fused, take_linear
+from model.net.norm import Norm, take_layer_norm
+from model.net.vision import PatchEmbed, PixelSpec, VisionBlock, resample_positions, take_patch_embed
 from model.ops.base import Ops
 from model.weights import Weights
 
@@ -23,24 +17,44 @@ from model.weights import Weights
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AbsoluteVitSpec:
     width: int
-    depth: int
+    depth: int  # blocks that are computed
     heads: int
     inter: int
     patch: int  # side of a patch in pixels
     side: int  # side of a picture in patches
-    positions: int  # rows of the table of positions: a square number, resampled where it is not side^2
+    positions: int  # rows of the table of positions, without that of a class token: a square, resampled if not side^2
     eps: float
     pixels: PixelSpec
+    activation: Literal["gelu", "quick_gelu"] = "gelu"
+    shows_class: bool = False  # the class token, where there is one, goes on to the connector, before the patches
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AbsoluteVitNames:
+    """Tensor names on disk, those of a block after `blocks`.N; qkv of one name is fused on disk, head by head."""
+
+    patch: str = "conv1.weight"
+    positions: str = "positional_embedding"
+    class_token: str | None = None  # None: there is none; else it has the first position
+    norm: str = "ln_pre"
+    blocks: str = "transformer.resblocks"
+    norm1: str = "ln_1"
+    qkv: tuple[str, ...] = ("attn.in_proj",)
+    proj: str = "attn.out_proj"
+    norm2: str = "ln_2"
+    first: str = "mlp.c_fc"
+    second: str = "mlp.c_proj"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AbsoluteVit:
     spec: AbsoluteVitSpec
     embed: PatchEmbed
+    class_row: Tensor | None  # [1, width]: the class token with its position
     positions: Tensor  # [side^2, width]
     norm: Norm  # before the first block; there is none after the last
     blocks: tuple[VisionBlock, ...]
-    connector: Callable[[Tensor], Tensor]  # [side^2, width] -> [tokens, hidden]
+    connector: Callable[[Tensor], Tensor]  # [rows, width] -> [tokens, hidden]
 
     @property
     def dtype(self) -> torch.dtype:
@@ -56,39 +70,60 @@ class AbsoluteVit:
         side = self.spec.side
         if grid != (1, side, side) or tuple(pixels.shape) != self.input_shape(grid):
             raise ValueError(f"pixels {list(pixels.shape)} do not fit {grid}: this tower takes {side} x {side} patches")
-        x = self.norm(self.embed(pixels) + self.positions)
+        x = self.embed(pixels) + self.positions
+        if self.class_row is not None:
+            x = torch.cat([self.class_row, x])
+        x = self.norm(x)
         for block in self.blocks:
-            x = block(x, None, [side * side])
-        return self.connector(x)
+            x = block(x, None, [x.shape[0]])
+        return self.connector(x if self.class_row is None or self.spec.shows_class else x[1:])
 
 
 def build_absolute_vit(
-    ops: Ops, weights: Weights, spec: AbsoluteVitSpec, prefix: str, connector: Callable[[Tensor], Tensor]
+    ops: Ops,
+    weights: Weights,
+    spec: AbsoluteVitSpec,
+    prefix: str,
+    connector: Callable[[Tensor], Tensor],
+    names: AbsoluteVitNames | None = None,
 ) -> AbsoluteVit:
-    """Take a tower's tensors under `prefix` ("visual."), named as in OpenCLIP, each block's qkv head by head."""
+    """Take a tower's tensors under `prefix` ("visual."); names None: those of OpenCLIP."""
     ops.check_heads(spec.heads, spec.heads, spec.width // spec.heads)
+    names = names or AbsoluteVitNames()
     kernel = (spec.width, 3, spec.patch, spec.patch)
-    table = weights.take(f"{prefix}positional_embedding", (spec.positions, spec.width), torch.float32)
-    blocks = [f"{prefix}transformer.resblocks.{i}." for i in range(spec.depth)]
+    n_before = 0 if names.class_token is None else 1
+    table = weights.take(f"{prefix}{names.positions}", (n_before + spec.positions, spec.width), torch.float32)
+    class_row: Tensor | None = None
+    if names.class_token is not None:
+        token = weights.take(f"{prefix}{names.class_token}", (spec.width,))
+        class_row = token[None] + table[:1].to(ops.dtype)
+    blocks = [f"{prefix}{names.blocks}.{i}." for i in range(spec.depth)]
     return AbsoluteVit(
         spec=spec,
-        embed=take_patch_embed(ops, weights, f"{prefix}conv1.weight", kernel, spec.pixels),
-        positions=resample_positions(table, spec.side).to(ops.dtype),
-        norm=take_layer_norm(ops, weights, f"{prefix}ln_pre", spec.width, spec.eps),
-        blocks=tuple(_build_block(ops, weights, spec, block) for block in blocks),
+        embed=take_patch_embed(ops, weights, f"{prefix}{names.patch}", kernel, spec.pixels),
+        class_row=class_row,
+        positions=resample_positions(table[n_before:], spec.side).to(ops.dtype),
+        norm=take_layer_norm(ops, weights, f"{prefix}{names.norm}", spec.width, spec.eps),
+        blocks=tuple(_build_block(ops, weights, spec, block, names) for block in blocks),
         connector=connector,
     )
 
 
-def _build_block(ops: Ops, weights: Weights, spec: AbsoluteVitSpec, prefix: str) -> VisionBlock:
-    first = take_linear(ops, weights, f"{prefix}mlp.c_fc", spec.inter, spec.width, bias=True)
-    second = take_linear(ops, weights, f"{prefix}mlp.c_proj", spec.width, spec.inter, bias=True)
+def _build_block(
+    ops: Ops, weights: Weights, spec: AbsoluteVitSpec, prefix: str, names: AbsoluteVitNames
+) -> VisionBlock:
+    width, activation = spec.width, ops.gelu if spec.activation == "gelu" else ops.quick_gelu
+    first = take_linear(ops, weights, f"{prefix}{names.first}", spec.inter, width, bias=True)
+    second = take_linear(ops, weights, f"{prefix}{names.second}", width, spec.inter, bias=True)
+    fused = len(names.qkv) == 1
+    parts = [(prefix + name, 3 * width // len(names.qkv)) for name in names.qkv]
+    rows = per_head_rows(spec.heads, width // spec.heads) if fused else None
     return VisionBlock(
         ops=ops,
         heads=spec.heads,
-        norm1=take_layer_norm(ops, weights, f"{prefix}ln_1", spec.width, spec.eps),
-        qkv=take_per_head_qkv(ops, weights, f"{prefix}attn.in_proj", spec.heads, spec.width),
-        proj=take_linear(ops, weights, f"{prefix}attn.out_proj", spec.width, spec.width, bias=True),
-        norm2=take_layer_norm(ops, weights, f"{prefix}ln_2", spec.width, spec.eps),
-        mlp=lambda x: second(ops.gelu(first(x))),
+        norm1=take_layer_norm(ops, weights, f"{prefix}{names.norm1}", width, spec.eps),
+        qkv=take_fused(ops, weights, parts, width, bias=True, rows=rows),
+        proj=take_linear(ops, weights, f"{prefix}{names.proj}", width, width, bias=True),
+        norm2=take_layer_norm(ops, weights, f"{prefix}{names.norm2}", width, spec.eps),
+        mlp=lambda x: second(activation(first(x))),
     )

@@ -9,7 +9,8 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from model.net.linear import take_fused, take_linear
-from model.net.vision import Norm, VisionBlock, take_layer_norm
+from model.net.norm import Norm, take_layer_norm
+from model.net.vision import VisionBlock
 from model.ops.base import Linear, Ops
 from model.weights import Weights
 

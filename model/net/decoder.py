@@ -1,11 +1,15 @@
 """The pre-norm decoder that all families share: layers over packed tokens and a paged cache."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
+import torch
 from torch import Tensor
 
 from model.forward_batch import KVCache, KVSpec
-from model.net.linear import take_fused, take_linear
+from model.net.linear import per_head_rows, take_fused, take_linear
+from model.net.norm import AddNorm, Kind, Norm, take_add_norm, take_layer_norm, take_rms_norm
+from model.net.rope import turned_order
 from model.ops.base import Linear, Ops, PagedAttention
 from model.weights import Weights
 
@@ -20,6 +24,11 @@ class DecoderSpec:
     head_dim: int
     eps: float
     qkv_bias: bool
+    bias: bool = False  # of the other linears
+    norm: Kind = "rms"
+    head_norm: bool = False  # of each query and key, before they turn
+    gated: bool = True  # silu(gate) * up between the linears of a layer; else the square of what is above 0
+    turned: int | None = None  # how many dims of a head turn, from its first on; None: all
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,29 +38,33 @@ class DecoderNames:
     layers: str = "layers"
     input_norm: str = "input_layernorm"
     qkv: tuple[str, ...] = ("self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj")
+    qkv_per_head: bool = False  # a fused one: rows are (heads, 3, head_dim) instead of (3, heads, head_dim)
+    head_norms: tuple[str, str] = ("self_attn.q_norm", "self_attn.k_norm")
     o: str = "self_attn.o_proj"
     post_norm: str = "post_attention_layernorm"
-    gate_up: tuple[str, ...] = ("mlp.gate_proj", "mlp.up_proj")
+    gate_up: tuple[str, ...] = ("mlp.gate_proj", "mlp.up_proj")  # of an ungated one: up
     down: str = "mlp.down_proj"
     norm: str = "norm"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DecoderLayer:
-    input_norm: Tensor  # [hidden]
     qkv: Linear  # hidden -> (heads + 2 kv_heads) * head_dim
+    head_norm: Norm | None  # [T, heads + kv_heads, head_dim]
     o: Linear
-    post_norm: Tensor  # [hidden]
-    gate_up: Linear  # hidden -> 2 inter
+    post_norm: AddNorm
+    up: Linear  # hidden -> 2 inter (gate, up), of an ungated one inter
     down: Linear
+    next_norm: AddNorm  # before the next layer, behind the last one
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Decoder:
     ops: Ops
     spec: DecoderSpec
+    norm: Norm  # before the first layer
     layers: tuple[DecoderLayer, ...]
-    norm: Tensor  # [hidden]
+    activation: Callable[[Tensor], Tensor]  # between up and down
 
     @property
     def kv(self) -> KVSpec:
@@ -73,19 +86,16 @@ class Decoder:
 
         Writes all T keys and values into `kv`. q_scale: float32 [T], factors of the rotated queries; None: all are 1.
         """
-        ops, eps = self.ops, self.spec.eps
-        residual, last = x, self.layers[-1]
-        normed = ops.rms_norm(x, self.layers[0].input_norm, eps)
+        residual, last, activation = x, self.layers[-1], self.activation
+        normed = self.norm(x)
         for i, layer in enumerate(self.layers):
             mixed = self._attention(layer, normed, angles, kv[i], slots, attend, q_scale)  # [T, heads * head_dim]
             if layer is last:  # after the last cache only the wanted rows matter
                 mixed, residual = mixed.index_select(0, rows), residual.index_select(0, rows)
                 if rows.shape[0] == 0:
                     return residual
-            normed, residual = ops.add_rms_norm(layer.o(mixed), residual, layer.post_norm, eps)
-            fed = layer.down(ops.swiglu(layer.gate_up(normed)))
-            following = self.norm if layer is last else self.layers[i + 1].input_norm
-            normed, residual = ops.add_rms_norm(fed, residual, following, eps)
+            normed, residual = layer.post_norm(layer.o(mixed), residual)
+            normed, residual = layer.next_norm(layer.down(activation(layer.up(normed))), residual)
         return normed
 
     def _attention(
@@ -101,7 +111,10 @@ class Decoder:
         spec, ops = self.spec, self.ops
         rotated = spec.heads + spec.kv_heads
         qkv = layer.qkv(normed).unflatten(-1, (rotated + spec.kv_heads, spec.head_dim))
-        qk = ops.rotary(qkv[:, :rotated], *angles)  # [T, heads + kv_heads, head_dim]
+        heads = qkv[:, :rotated]
+        if layer.head_norm is not None:
+            heads = layer.head_norm(heads)
+        qk = ops.rotary(heads, *angles)  # [T, heads + kv_heads, head_dim]
         ops.write_kv(qk[:, spec.heads :], qkv[:, rotated:], *cache, slots)
         query = qk[:, : spec.heads]
         if q_scale is not None:
@@ -116,26 +129,62 @@ def build_decoder(
     ops.check_heads(spec.heads, spec.kv_heads, spec.head_dim)
     names = names or DecoderNames()
     layers = [f"{prefix}{names.layers}.{i}." for i in range(spec.layers)]
+    nexts = [*(f"{layer}{names.input_norm}" for layer in layers[1:]), f"{prefix}{names.norm}"]
+    take_norm = take_rms_norm if spec.norm == "rms" else take_layer_norm
     return Decoder(
         ops=ops,
         spec=spec,
-        layers=tuple(_build_layer(ops, weights, spec, layer, names) for layer in layers),
-        norm=weights.take(f"{prefix}{names.norm}.weight", (spec.hidden,)),
+        norm=take_norm(ops, weights, f"{layers[0]}{names.input_norm}", spec.hidden, spec.eps),
+        layers=tuple(
+            _build_layer(ops, weights, spec, layer, names, following)
+            for layer, following in zip(layers, nexts, strict=True)
+        ),
+        activation=ops.swiglu if spec.gated else ops.relu_squared,
     )
 
 
-def _build_layer(ops: Ops, weights: Weights, spec: DecoderSpec, prefix: str, names: DecoderNames) -> DecoderLayer:
+def _build_layer(
+    ops: Ops, weights: Weights, spec: DecoderSpec, prefix: str, names: DecoderNames, following: str
+) -> DecoderLayer:
+    """following: the name of the norm behind the layer."""
     hidden, heads, kv_heads = spec.hidden, spec.heads * spec.head_dim, spec.kv_heads * spec.head_dim
     qkv = _parts(prefix, names.qkv, (heads, kv_heads, kv_heads))
-    gate_up = _parts(prefix, names.gate_up, (spec.inter, spec.inter))
+    up = _parts(prefix, names.gate_up, (spec.inter, spec.inter) if spec.gated else (spec.inter,))
     return DecoderLayer(
-        input_norm=weights.take(f"{prefix}{names.input_norm}.weight", (hidden,)),
-        qkv=take_fused(ops, weights, qkv, hidden, bias=spec.qkv_bias),
-        o=take_linear(ops, weights, f"{prefix}{names.o}", hidden, heads, bias=False),
-        post_norm=weights.take(f"{prefix}{names.post_norm}.weight", (hidden,)),
-        gate_up=take_fused(ops, weights, gate_up, hidden, bias=False),
-        down=take_linear(ops, weights, f"{prefix}{names.down}", hidden, spec.inter, bias=False),
+        qkv=take_fused(ops, weights, qkv, hidden, bias=spec.qkv_bias, rows=_qkv_rows(spec, names)),
+        head_norm=_take_head_norm(ops, weights, spec, prefix, names) if spec.head_norm else None,
+        o=take_linear(ops, weights, f"{prefix}{names.o}", hidden, heads, bias=spec.bias),
+        post_norm=take_add_norm(ops, weights, spec.norm, f"{prefix}{names.post_norm}", hidden, spec.eps),
+        up=take_fused(ops, weights, up, hidden, bias=spec.bias),
+        down=take_linear(ops, weights, f"{prefix}{names.down}", hidden, spec.inter, bias=spec.bias),
+        next_norm=take_add_norm(ops, weights, spec.norm, following, hidden, spec.eps),
     )
+
+
+def _qkv_rows(spec: DecoderSpec, names: DecoderNames) -> Tensor | None:
+    """Where each output of the qkv linear lies on disk, or None where they are in order."""
+    order = _head_order(spec)
+    if order is None and not names.qkv_per_head:
+        return None
+    n, dim, turned = spec.heads + 2 * spec.kv_heads, spec.head_dim, spec.heads + spec.kv_heads
+    rows = (per_head_rows(spec.heads, dim) if names.qkv_per_head else torch.arange(n * dim)).view(n, dim)
+    if order is not None:
+        rows = torch.cat([rows[:turned, order], rows[turned:]])
+    return rows.flatten()
+
+
+def _head_order(spec: DecoderSpec) -> Tensor | None:
+    return None if spec.turned is None else turned_order(spec.head_dim, spec.turned)
+
+
+def _take_head_norm(ops: Ops, weights: Weights, spec: DecoderSpec, prefix: str, names: DecoderNames) -> Norm:
+    """Queries have one norm and keys another."""
+    order, heads = _head_order(spec), spec.heads
+    take_norm = take_rms_norm if spec.norm == "rms" else take_layer_norm
+    of_query, of_key = (
+        take_norm(ops, weights, prefix + name, spec.head_dim, spec.eps, order) for name in names.head_norms
+    )
+    return lambda x: torch.cat([of_query(x[:, :heads]), of_key(x[:, heads:])], dim=1)
 
 
 def _parts(prefix: str, names: tuple[str, ...], sizes: tuple[int, ...]) -> list[tuple[str, int]]:

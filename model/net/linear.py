@@ -22,31 +22,33 @@ def take_fused(
     *,
     bias: bool,
     unbiased: Collection[str] = (),
+    rows: Tensor | None = None,
 ) -> Linear:
-    """Linears over one input as one, outputs side by side. parts: (name, n_out); unbiased: names without a bias."""
+    """Linears over one input as one, outputs side by side. parts: (name, n_out); unbiased: names without a bias.
+
+    rows: int64 [outputs], for each output where it lies among those on disk; None: as they lie there.
+    """
     matrices = [weights.take(f"{name}.weight", (n_out, n_in)) for name, n_out in parts]
     if not bias:
-        return ops.linear(_joined(matrices), None)
+        return ops.linear(_sorted(_joined(matrices), rows), None)
     vectors = [
         matrix.new_zeros(n_out) if name in unbiased else weights.take(f"{name}.bias", (n_out,))
         for matrix, (name, n_out) in zip(matrices, parts, strict=True)
     ]
-    return ops.linear(_joined(matrices), _joined(vectors))
+    return ops.linear(_sorted(_joined(matrices), rows), _sorted(_joined(vectors), rows))
 
 
-def take_per_head_qkv(ops: Ops, weights: Weights, name: str, heads: int, width: int) -> Linear:
-    """A biased qkv linear whose rows are (heads, 3, head_dim) on disk; its outputs are (3, heads, head_dim)."""
-
-    def sorted_rows(tensor: Tensor) -> Tensor:
-        rows: Tensor = tensor.unflatten(0, (heads, 3, -1)).transpose(0, 1).flatten(0, 2)
-        return rows.contiguous()
-
-    weight = weights.take(f"{name}.weight", (3 * width, width))
-    return ops.linear(sorted_rows(weight), sorted_rows(weights.take(f"{name}.bias", (3 * width,))))
+def per_head_rows(heads: int, head_dim: int) -> Tensor:
+    """int64 [3 * heads * head_dim]: where (3, heads, head_dim) lies in a qkv whose rows are (heads, 3, head_dim)."""
+    return torch.arange(3 * heads * head_dim).view(heads, 3, head_dim).transpose(0, 1).flatten()
 
 
 def _joined(pieces: list[Tensor]) -> Tensor:
     return pieces[0] if len(pieces) == 1 else torch.cat(pieces)
+
+
+def _sorted(tensor: Tensor, rows: Tensor | None) -> Tensor:
+    return tensor if rows is None else tensor.index_select(0, rows.to(tensor.device))
 
 
 def take_embedding(

@@ -5,7 +5,8 @@ from dataclasses import dataclass
 from torch import Tensor
 
 from model.net.linear import take_linear
-from model.net.vision import Norm, resample_positions, take_layer_norm
+from model.net.norm import Norm, take_layer_norm
+from model.net.vision import resample_positions
 from model.ops.base import Linear, Ops
 from model.weights import Weights
 

@@ -1,16 +1,28 @@
 """Rotary angles: turns positions into the cos and sin that layers take."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Protocol
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from configs.checkpoint import ConfigSection
 from model.forward_batch import ForwardBatch
 
 _DOUBLINGS = 32  # of a prompt over the trained length: more than int32 lengths can hold
+
+
+def read_theta(text: ConfigSection, default: float, kinds: Collection[str] = ("default",)) -> float:
+    """By `rope_theta` and `rope_scaling` (hub) or `rope_parameters` (transformers 5). Raises CheckpointError."""
+    rope = rope_section(text)
+    rope.expect("rope_type" if "rope_type" in rope else "type", kinds, "default")
+    return rope.read(float, "rope_theta", text.read(float, "rope_theta", default))
+
+
+def rope_section(text: ConfigSection) -> ConfigSection:
+    return text.child("rope_scaling").merged(text.child("rope_parameters"))
 
 
 class Rope(Protocol):
@@ -22,11 +34,17 @@ class MRope:
     """Three-row positions (time, height, width), each driving a block of the frequencies. 1-D is three equal rows."""
 
     def __init__(
-        self, *, head_dim: int, theta: float, sections: Sequence[int], device: torch.device, dtype: torch.dtype
-    ) -> None:
-        """sections: how many of the head_dim / 2 frequencies follow each row, in order; their sum is head_dim / 2."""
-        exponents = torch.arange(0, head_dim, 2, dtype=torch.float32) / head_dim
-        self._inv_freq = (1.0 / theta**exponents).to(device)  # float32 [head_dim / 2]
+        self, *, head_dim: int, theta: float, sections: Sequence[int], device: torch.device, dtype: torch.dtype,
+        turned: int | None = None,
+    ) -> None:  # fmt: skip
+        """sections: how many of the head_dim / 2 frequencies follow each row, in order; their sum is head_dim / 2.
+
+        turned: how many dims of a head turn, in heads that lie as `turned_order` says; the others stand still.
+        """
+        turned = head_dim if turned is None else turned
+        exponents = torch.arange(0, turned, 2, dtype=torch.float32) / turned
+        still = torch.zeros((head_dim - turned) // 2)
+        self._inv_freq = torch.cat([1.0 / theta**exponents, still]).to(device)  # float32 [head_dim / 2]
         rows = [row for row, n in enumerate(sections) for _ in range(n)]
         self._row_of = torch.tensor(rows, device=device)  # int64 [head_dim / 2]
         self._dtype = dtype
@@ -36,6 +54,17 @@ class MRope:
         angles = batch.positions.float().index_select(0, self._row_of).T * self._inv_freq  # [T, head_dim / 2]
         angles = torch.cat([angles, angles], dim=-1)
         return angles.cos().to(self._dtype), angles.sin().to(self._dtype)
+
+
+def turned_order(head_dim: int, turned: int) -> Tensor:
+    """int64 [head_dim]: an order of a head's dims in which turning the whole head turns its first `turned` dims alone.
+
+    On disk dim i turns with i + turned / 2; whole heads turn i with i + head_dim / 2. A product of two heads does not
+    mind their order, so it is changed once, in the weights. Both numbers are even.
+    """
+    turns, stays = torch.arange(head_dim).split([turned, head_dim - turned])
+    first, second = zip(turns.view(2, -1), stays.view(2, -1), strict=True)
+    return torch.cat([*first, *second])
 
 
 class NtkRope:

@@ -8,17 +8,9 @@ import torch
 from torch import Tensor
 
 from model.net.linear import take_fused, take_linear
+from model.net.norm import Norm, take_layer_norm, take_rms_norm
 from model.net.rope import GridRope
-from model.net.vision import (
-    Mlp,
-    Norm,
-    PatchEmbed,
-    PixelSpec,
-    VisionBlock,
-    take_layer_norm,
-    take_patch_embeds,
-    take_rms_norm,
-)
+from model.net.vision import Mlp, PatchEmbed, PixelSpec, VisionBlock, take_patch_embeds
 from model.ops.base import Linear, Ops
 from model.weights import Weights
 from tokenization.chat.parts import Kind

@@ -1,5 +1,6 @@
-"""The encoder block, norms and patch embedding that towers share."""
+"""The encoder block and the patch embeddings that towers share."""
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -7,11 +8,15 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from configs.checkpoint import ConfigSection
+from model.net.norm import Norm
 from model.ops.base import Linear, Ops
 from model.weights import Weights
 
-Norm = Callable[[Tensor], Tensor]
 Mlp = Callable[[Tensor], Tensor]
+
+CLIP_MEAN = (0.48145466, 0.4578275, 0.40821073)
+CLIP_STD = (0.26862954, 0.26130258, 0.27577711)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,7 +47,16 @@ def take_patch_embed(ops: Ops, weights: Weights, name: str, shape: tuple[int, ..
     return _patch_embed(ops, weights.take(name, shape, torch.float32), pixels)
 
 
-def _patch_embed(ops: Ops, kernel: Tensor, pixels: "PixelSpec") -> PatchEmbed:
+def take_patch_linear(
+    ops: Ops, weights: Weights, name: str, shape: tuple[int, int, int, int], pixels: "PixelSpec"
+) -> PatchEmbed:
+    """A biased linear over whole patches [width, side, side, channels]; a patch is (channel, y, x) all the same."""
+    width, *patch = shape
+    kernel = weights.take(f"{name}.weight", (width, math.prod(patch)), torch.float32).view(shape)
+    return _patch_embed(ops, kernel.permute(0, 3, 1, 2), pixels, weights.take(f"{name}.bias", (width,)))
+
+
+def _patch_embed(ops: Ops, kernel: Tensor, pixels: "PixelSpec", bias: Tensor | None = None) -> PatchEmbed:
     """kernel: float32 [width, channels, ...]"""
     repeats = kernel[0, 0].numel()
     mean = torch.tensor(pixels.mean, dtype=torch.float64).repeat_interleave(repeats)
@@ -50,7 +64,7 @@ def _patch_embed(ops: Ops, kernel: Tensor, pixels: "PixelSpec") -> PatchEmbed:
     return PatchEmbed(
         scale=(pixels.rescale / std).float().to(ops.device),
         shift=(-mean / std).float().to(ops.device),
-        proj=ops.linear(kernel.flatten(1).to(ops.dtype)),
+        proj=ops.linear(kernel.flatten(1).to(ops.dtype), bias),
         dtype=ops.dtype,
     )
 
@@ -62,6 +76,17 @@ class PixelSpec:
     rescale: float
     mean: tuple[float, ...]  # per channel
     std: tuple[float, ...]
+
+
+def read_pixels(pictures: ConfigSection) -> PixelSpec:
+    """By a processor's file; CLIP's mean and deviation where it names none."""
+    pictures.expect("do_rescale", (True,), True)
+    pictures.expect("do_normalize", (True,), True)
+    return PixelSpec(
+        rescale=pictures.read(float, "rescale_factor", 1 / 255),
+        mean=tuple(pictures.read(list, "image_mean", list(CLIP_MEAN))),
+        std=tuple(pictures.read(list, "image_std", list(CLIP_STD))),
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,16 +107,6 @@ class VisionBlock:
         mixed = ops.segment_attention(qk[:, :heads], qk[:, heads:], qkv[:, 2 * heads :], segments)
         x = self.proj(mixed.flatten(1)).add_(x)
         return self.mlp(self.norm2(x)).add_(x)
-
-
-def take_layer_norm(ops: Ops, weights: Weights, name: str, width: int, eps: float) -> Norm:
-    weight, bias = weights.take(f"{name}.weight", (width,)), weights.take(f"{name}.bias", (width,))
-    return lambda x: ops.layer_norm(x, weight, bias, eps)
-
-
-def take_rms_norm(ops: Ops, weights: Weights, name: str, width: int, eps: float) -> Norm:
-    weight = weights.take(f"{name}.weight", (width,))
-    return lambda x: ops.rms_norm(x, weight, eps)
 
 
 def resample_positions(table: Tensor, side: int) -> Tensor:

@@ -68,6 +68,11 @@ class Ops(Protocol):
     def layer_norm(self, x: Tensor, weight: Tensor, bias: Tensor, eps: float) -> Tensor:
         """(x - mean) / sqrt(var + eps) * weight + bias over the last dimension, statistics in float32."""
 
+    def add_layer_norm(
+        self, x: Tensor, residual: Tensor, weight: Tensor, bias: Tensor, eps: float
+    ) -> tuple[Tensor, Tensor]:
+        """(layer_norm(s, weight, bias, eps), s) with s = x + residual, the new residual. May write into x."""
+
     def rotary_angles(self, cos: Tensor, sin: Tensor) -> tuple[Tensor, Tensor]:
         """cos, sin [T, d] with equal halves, float32 or `dtype` -> what `rotary` takes, once for all layers."""
 
@@ -86,6 +91,9 @@ class Ops(Protocol):
 
     def gelu(self, x: Tensor) -> Tensor:
         """x * (1 + erf(x / sqrt(2))) / 2."""
+
+    def relu_squared(self, x: Tensor) -> Tensor:
+        """max(x, 0) ** 2. May write into x."""
 
     def check_heads(self, heads: int, kv_heads: int, head_dim: int) -> None:
         """Called when a network with attention is built: CheckpointError where these Ops have none for its heads."""

@@ -18,7 +18,7 @@ from model.ops.torch_ops import TorchOps
 
 
 class NpuOps(TorchOps):
-    """What TorchOps leaves as it is: linear, layer_norm, copy_blocks."""
+    """What TorchOps leaves as it is: linear, layer_norm, add_layer_norm, relu_squared, copy_blocks."""
 
     def __init__(self, device: torch.device, dtype: torch.dtype, *, bounds_tables: bool = True) -> None:
         """Raises RuleError for a dtype that the operators do not take.

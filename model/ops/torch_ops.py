@@ -34,6 +34,12 @@ class TorchOps:
     def layer_norm(self, x: Tensor, weight: Tensor, bias: Tensor, eps: float) -> Tensor:
         return F.layer_norm(x, x.shape[-1:], weight, bias, eps)
 
+    def add_layer_norm(
+        self, x: Tensor, residual: Tensor, weight: Tensor, bias: Tensor, eps: float
+    ) -> tuple[Tensor, Tensor]:
+        total = x.add_(residual)
+        return self.layer_norm(total, weight, bias, eps), total
+
     def rotary_angles(self, cos: Tensor, sin: Tensor) -> tuple[Tensor, Tensor]:
         return cos, sin
 
@@ -51,6 +57,10 @@ class TorchOps:
 
     def gelu(self, x: Tensor) -> Tensor:
         return F.gelu(x)
+
+    def relu_squared(self, x: Tensor) -> Tensor:
+        x = x.relu_()
+        return x.mul_(x)
 
     def check_heads(self, heads: int, kv_heads: int, head_dim: int) -> None:
         """Any heads will do."""

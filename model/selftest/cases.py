@@ -32,9 +32,9 @@ def elementwise_cases() -> Iterator[Case]:
         yield from _linears(rows, n_in, n_out)
     for rows, width in ((1, 96), (7, 352), (64, 4736)):
         yield _swiglu(rows, width)
-    for op in ("quick_gelu", "gelu"):
+    for op in ("quick_gelu", "gelu", "relu_squared"):
         for rows, width in ((1, 64), (7, 384), (64, 5120)):
-            yield _gelu(op, rows, width)
+            yield _activation(op, rows, width)
     for rows, heads, dim in ((1, 6, 32), (17, 4, 64), (300, 16, 80), (33, 28, 128)):
         for view in (False, True):
             yield _rotary(rows, heads, dim, view)
@@ -61,6 +61,10 @@ def _norms(rows: int, width: int) -> Iterator[Case]:
         op="layer_norm", name=shape, draw=draw,
         bind=lambda ops, i: lambda: [ops.layer_norm(i["x"], i["weight"], i["bias"], 1e-6)],
     )  # fmt: skip
+    yield Case(
+        op="add_layer_norm", name=shape, draw=draw,
+        bind=lambda ops, i: lambda: ops.add_layer_norm(i["x"], i["residual"], i["weight"], i["bias"], 1e-6),
+    )  # fmt: skip
 
 
 def _linears(rows: int, n_in: int, n_out: int) -> Iterator[Case]:
@@ -85,13 +89,13 @@ def _swiglu(rows: int, width: int) -> Case:
     )  # fmt: skip
 
 
-def _gelu(op: str, rows: int, width: int) -> Case:
+def _activation(op: str, rows: int, width: int) -> Case:
     def draw(generator: torch.Generator) -> dict[str, Tensor]:
         return {"x": torch.cat([torch.linspace(-4, 4, width)[None], normal(generator, rows - 1, width, scale=1.5)])}
 
     def bind(ops: Ops, inputs: Inputs) -> Call:
         given = inputs["x"]
-        return lambda: [getattr(ops, op)(given.clone())]  # quick_gelu may write into it
+        return lambda: [getattr(ops, op)(given.clone())]  # some write into it
 
     return Case(op=op, name=f"{rows} x {width}", draw=draw, bind=bind)
 

@@ -1,10 +1,10 @@
 """How fast bytes travel between the host and the device: from pinned memory, and from pageable."""
 
 import functools
-import time
 
 import torch
 
+from model.selftest.operators import microseconds
 from model.selftest.rows import Row
 from model.selftest.teller import Teller
 
@@ -32,18 +32,10 @@ def _copy(name: str, device: torch.device, mib: int, pinned: bool, up: bool, rep
     back = torch.empty_like(host, pin_memory=pinned)
     there.copy_(host)
     target, source = (there, host) if up else (back, there)
-    run = functools.partial(target.copy_, source, non_blocking=pinned)
-    synchronize = torch.get_device_module(device).synchronize
-    run()
-    synchronize()
-    started = time.perf_counter()
-    for _ in range(repeats):
-        run()
-    synchronize()
-    seconds = (time.perf_counter() - started) / repeats
+    each = microseconds(functools.partial(target.copy_, source, non_blocking=pinned), device, repeats)
     right = torch.equal(there.cpu() if up else back, host)
     return Row(
         section=SECTION, name=name, case=f"{mib} MiB", verdict="pass" if right else "fail",
-        microseconds=seconds * 1e6, figures={"GB/s": host.nbytes / seconds / 1e9},
+        microseconds=each, figures={"GB/s": host.nbytes / each / 1e3},
         note="" if right else "other bytes arrive",
     )  # fmt: skip

@@ -4,7 +4,7 @@ import base64
 import io
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 
 import torch
@@ -116,11 +116,8 @@ class Host:
 @contextmanager
 def host_at(checkpoint: Path, root: Path) -> Iterator[Host]:
     """Its shared memory lies under `root`."""
-    owner = Owner.claim(root)
-    try:
+    with closing(Owner.claim(root)) as owner:
         yield Host(checkpoint, owner)
-    finally:
-        owner.close()
 
 
 def engine_config(device: Device, dtype: Dtype) -> EngineConfig:

@@ -80,7 +80,7 @@ def difference(found: Sequence[Tensor], expected: Sequence[Tensor], dtype: torch
 
 
 def microseconds(run: Callable[[], object], device: torch.device, repeats: int) -> float:
-    """Of one call where many are given to the device one behind the other, as a network does."""
+    """Of one call where many are given to the device one behind the other, as a network does; after a first one."""
     synchronize = (lambda: None) if device.type == "cpu" else torch.get_device_module(device).synchronize
     run()
     synchronize()

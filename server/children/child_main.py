@@ -126,11 +126,13 @@ def run_worker(channel_fd: int) -> None:
     pulse = Pulse(channel)
     from model.registry import family_of
     from tokenization import worker
+    from tokenization.worker_memory import bound_memory
 
     start = channel.recv(None)
     assert isinstance(start, StartWorker)
     checkpoint = Checkpoint(Path(start.checkpoint))
     processor = family_of(checkpoint).host(checkpoint, start.media.max_pixels)
+    bound_memory(start.worker.memory_bytes)
     worker.run(channel, start, processor, pulse)
 
 

@@ -202,7 +202,10 @@ class EngineClient:
         if self.crash_looping:
             self._gate.fail(EngineDied(), lambda _: True)
 
-    def hang_reason(self) -> str | None:
+    def renewal_reason(self) -> None:
+        """An engine is replaced only when it ended."""
+
+    def hang_reason(self, silent: float) -> str | None:
         pulse = self._pulse
         if pulse is None:
             return None
@@ -210,7 +213,8 @@ class EngineClient:
             return f"{self.unanswered} requests for one token in a row without one"
         allowed = self._step_seconds + SECONDS_PER_TOKEN * pulse.step_tokens + SECONDS_PER_PATCH * pulse.step_patches
         allowed += SECONDS_PER_PAIR * pulse.step_pairs
-        return f"{pulse.step_seconds:.0f} s in one step" if pulse.step_seconds > allowed else None
+        spent = pulse.step_seconds + silent
+        return f"{spent:.0f} s in one step" if spent > allowed else None
 
     def _on_step_done(self, step: StepDone) -> None:
         self.stats = step.stats

@@ -28,7 +28,7 @@ END_SECONDS = 3.0  # how long a child that was told to end may take before it is
 KEEP_LARGE_BLOCKS = {
     "MALLOC_MMAP_THRESHOLD_": str(1 << 30),
     "MALLOC_TRIM_THRESHOLD_": str(1 << 32),
-    "MALLOC_TOP_PAD_": str(1 << 28),
+    "MALLOC_TOP_PAD_": str(1 << 24),
 }
 # A worker never imports torch; should a dependency ever do, no device plugin may open a context in it.
 OF_WORKERS = {"TORCH_DEVICE_BACKEND_AUTOLOAD": "0", "OMP_NUM_THREADS": "1"}

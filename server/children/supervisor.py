@@ -8,6 +8,7 @@ from typing import Any, Protocol
 
 import msgspec
 
+from server.children.kernel_books import KernelBooks
 from server.children.load_watch import LoadWatch
 from server.children.processes import END_SECONDS, Child, Role, died_of
 from server.children.stacks import stacks_of
@@ -42,8 +43,24 @@ class ChildObserver(Protocol):
     def on_reaped(self) -> None:
         """The child is reaped and everything it sent was delivered: nothing of it runs any more."""
 
-    def hang_reason(self) -> str | None:
-        """Why the child counts as hung although it still pulses, or None."""
+    def hang_reason(self, silent: float) -> str | None:
+        """Why the child counts as hung although it lives, or None. It was last heard `silent` seconds ago."""
+
+    def renewal_reason(self) -> str | None:
+        """Why a child that is well is to be replaced now, or None. It has no work then, and is given none any more."""
+
+
+class ChildCounter(Protocol):
+    """Who counts what befalls children, by their role."""
+
+    def restart(self, role: str) -> None:
+        """One ended by itself, or hung, and is started again."""
+
+    def hang(self, role: str) -> None:
+        """One hung and is killed."""
+
+    def renewal(self, role: str) -> None:
+        """One was replaced although it was well."""
 
 
 class ChildState:
@@ -96,8 +113,7 @@ class Supervisor:
         *,
         pulse_seconds: float,
         load_seconds: float,
-        on_restart: Callable[[], None],
-        on_hang: Callable[[], None],
+        counter: ChildCounter,
     ) -> None:
         self.role = role
         self._launch = launch
@@ -105,13 +121,13 @@ class Supervisor:
         self._observer = observer
         self._pulse_seconds = pulse_seconds
         self._load_seconds = load_seconds
-        self._on_restart = on_restart
-        self._on_hang = on_hang
+        self._counter = counter
         self.child: Child | None = None
         self.ready = asyncio.Event()  # set for good once the first incarnation was ready
         self.failures = 0  # incarnations in a row that were not ready for STABLE_SECONDS
         self._heard = 0.0
         self._ready_since: float | None = None
+        self._renewal: str | None = None  # why this incarnation was ended although it was well
 
     async def run(self) -> None:
         """Never returns. Raises StartFailed when the first incarnation ends before it is ready."""
@@ -125,9 +141,13 @@ class Supervisor:
             code = await self._attend(self.child)
             if not self.ready.is_set():
                 raise StartFailed(f"the {self.role} could not start: {died_of(code)}")
+            if self._renewal is not None:
+                log.info("%s process %d is replaced: %s", self.role, self.child.pid, self._renewal)
+                self._counter.renewal(self.role)
+                continue
             self.failures = 0 if self._seconds_ready() > STABLE_SECONDS else self.failures + 1
             log.error("%s process %d ended (%s); starting another", self.role, self.child.pid, died_of(code))
-            self._on_restart()
+            self._counter.restart(self.role)
             await asyncio.sleep(backoff(self.failures))
 
     async def _not_launched(self, error: OSError) -> None:
@@ -143,10 +163,11 @@ class Supervisor:
             await self.child.end(grace)
 
     async def _attend(self, child: Child) -> int:
-        self._heard, self._ready_since = time.monotonic(), None
-        loading = LoadWatch(child.pid, self._heard, pulse_seconds=self._pulse_seconds, load_seconds=self._load_seconds)
+        self._heard, self._ready_since, self._renewal = time.monotonic(), None, None
+        books = KernelBooks(child.pid, self._heard)
+        loading = LoadWatch(books, self._heard, pulse_seconds=self._pulse_seconds, load_seconds=self._load_seconds)
         reading = asyncio.create_task(self._read(child, loading))
-        watching = asyncio.create_task(self._watch(child, loading))
+        watching = asyncio.create_task(self._watch(child, loading, books))
         try:
             ends: set[asyncio.Future[Any]] = {child.exited, reading, watching}
             await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
@@ -186,8 +207,8 @@ class Supervisor:
         except ChannelError as error:
             log.error("%s process %d sent what cannot be read: %s", self.role, child.pid, error)
 
-    async def _watch(self, child: Child, loading: LoadWatch) -> None:
-        """Return when the child counts as hung."""
+    async def _watch(self, child: Child, loading: LoadWatch, books: KernelBooks) -> None:
+        """Return when the child counts as hung, or is to be replaced."""
         last = time.monotonic()
         while True:
             await asyncio.sleep(WATCH_SECONDS)
@@ -197,19 +218,28 @@ class Supervisor:
                 self._heard = now
                 loading.excuse(now - last)
             last = now
-            why = loading.hang_reason(now) if self._ready_since is None else self._why_hung(now)
+            why = loading.hang_reason(now) if self._ready_since is None else self._why_hung(now, books)
             if why:
                 await self._tell_hang(child, why)
                 return
+            if self._ready_since is not None and (renewal := self._observer.renewal_reason()):
+                self._renewal = renewal
+                return
 
-    def _why_hung(self, now: float) -> str | None:
-        silent = now - self._heard
-        return f"silent for {silent:.1f} s" if silent > self._pulse_seconds else self._observer.hang_reason()
+    def _why_hung(self, now: float, books: KernelBooks) -> str | None:
+        """One call into C may hold the interpreter, and with it the pulse: then the time of the job is what bounds it.
+
+        A child that is stopped, or waits for itself, does nothing that the kernel would count.
+        """
+        idle = now - max(self._heard, books.last_work(now))
+        if idle > self._pulse_seconds:
+            return f"silent for {idle:.1f} s"
+        return self._observer.hang_reason(now - self._heard)
 
     async def _tell_hang(self, child: Child, why: str) -> None:
         """Say where it hangs while it can still be asked."""
         self._observer.on_unavailable()
-        self._on_hang()
+        self._counter.hang(self.role)
         log.error("%s process %d hangs (%s) and is killed", self.role, child.pid, why)
         stacks = await stacks_of(child.pid)
         log.error("where %s process %d hangs", self.role, child.pid, extra={"stacks": stacks})

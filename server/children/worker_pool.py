@@ -42,11 +42,17 @@ class WorkerPool:
         self._gate = Gate(self._take, self._put_back, self._seconds_down, wait_seconds)
 
     def _slot(self, step_seconds: float) -> WorkerSlot:
-        return WorkerSlot(step_seconds, on_free=self._offer, on_over=self._over, on_lost=self._lost)
+        return WorkerSlot(
+            step_seconds, on_free=self._offer, on_over=self._over, on_lost=self._lost, others_serve=self._others_serve
+        )
 
     @property
     def crash_looping(self) -> bool:
         return all(slot.crash_looping for slot in self.slots)
+
+    def _others_serve(self, slot: WorkerSlot) -> bool:
+        """Whether it may be replaced: one worker at a time, that of texts included."""
+        return all(other.serves for other in (*self.slots, self.text) if other is not slot)
 
     @property
     def n_up(self) -> int:

@@ -7,6 +7,7 @@ from collections.abc import Callable
 
 from server.children.fair_shares import Ticket
 from server.children.processes import Child
+from server.children.renewal import Renewal
 from server.children.supervisor import ChildState
 from shm import ChannelClosed, ChannelError
 from tokenization.messages import (
@@ -17,6 +18,7 @@ from tokenization.messages import (
     Measured,
     Prepared,
     PrepareFailed,
+    WorkerGrown,
     WorkerPulse,
     WorkerReady,
 )
@@ -69,14 +71,18 @@ class WorkerSlot:
 
     def __init__(
         self, step_seconds: float, *, on_free: Callable[[], None], on_over: Callable[[Job], None],
-        on_lost: Callable[[], None],
+        on_lost: Callable[[], None], others_serve: Callable[["WorkerSlot"], bool],
     ) -> None:  # fmt: skip
-        """on_free: it may take a job now; on_over: a job has ended; on_lost: its process is gone."""
+        """on_free: it may take a job now; on_over: a job has ended; on_lost: its process is gone.
+
+        others_serve: whether all workers but this one take jobs, so that it may be replaced.
+        """
         self._step_seconds = step_seconds
         self._on_free = on_free
         self._on_over = on_over
         self._on_lost = on_lost
         self._state = ChildState()
+        self._renewal = Renewal(lambda: others_serve(self))
         self._busy_seconds = 0.0
         self._overdue = False  # its job has taken longer than it may
         self.taken = False
@@ -84,7 +90,6 @@ class WorkerSlot:
 
     @property
     def up(self) -> bool:
-        """Whether a live process can take a job, now or after the one it has."""
         return self._state.up
 
     @property
@@ -97,10 +102,16 @@ class WorkerSlot:
 
     @property
     def free(self) -> bool:
-        return self.up and not self.taken
+        return self.serves and not self.taken
+
+    @property
+    def serves(self) -> bool:
+        """Whether it takes jobs, now or after the one it has."""
+        return self.up and not self._renewal.begun
 
     def on_started(self, child: Child) -> None:
         self._state.start(child)
+        self._renewal.started()
         self._busy_seconds, self._overdue = 0.0, False
 
     def on_message(self, message: FromWorker) -> bool:
@@ -110,7 +121,10 @@ class WorkerSlot:
                 self._on_free()
                 return True
             case WorkerPulse():
-                self._busy_seconds = message.busy_seconds
+                running = self.job.request_id if self.job else None
+                self._busy_seconds = message.busy_seconds if message.request_id == running else 0.0
+            case WorkerGrown():
+                self._renewal.wanted(message.nbytes)
             case _:
                 self._on_answer(message)
         return False
@@ -125,9 +139,13 @@ class WorkerSlot:
         self.taken = False
         self._on_lost()
 
-    def hang_reason(self) -> str | None:
-        self._overdue = self._busy_seconds > self._allowed  # whoever asks kills it for that
-        return f"{self._busy_seconds:.0f} s on one job" if self._overdue else None
+    def hang_reason(self, silent: float) -> str | None:
+        busy = self._busy_seconds + silent
+        self._overdue = busy > self._allowed  # whoever asks kills it for that
+        return f"{busy:.0f} s on one job" if self._overdue else None
+
+    def renewal_reason(self) -> str | None:
+        return self._renewal.due(at_rest=not self.taken)
 
     @property
     def _allowed(self) -> float:
@@ -153,8 +171,7 @@ class WorkerSlot:
             job.put(answer)
         else:
             self._end(job, answer)
-            # What the last pulse said was about this job: the next one may be allowed less.
-            self.taken, self._busy_seconds = False, 0.0
+            self.taken, self._busy_seconds = False, 0.0  # its last pulse may have told of this job
             self._on_free()
 
     def _end(self, job: Job, answer: Answer | WorkerDied) -> None:

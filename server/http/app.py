@@ -10,10 +10,11 @@ from starlette.responses import Response
 
 from server.http import errors
 from server.http.answer_fields import system_fingerprint
-from server.http.bodies import Raw, require_json
+from server.http.bodies import require_json
 from server.http.clients import client_of
 from server.http.completions import TextRequest, TextSerializer, read_completions
 from server.http.health import readiness
+from server.http.long_texts import Raw
 from server.http.middleware.body_limits import BodyBudget, BodyLimits
 from server.http.middleware.envelope import Envelope
 from server.http.middleware.hosts import OneHost
@@ -26,11 +27,11 @@ from server.http.responses import EventStream, Serializer, json_response, json_r
 from server.http.tokenize import detokenized, read_detokenize, read_tokenize, token_counts
 from server.logs.access import tell_error
 from server.requests.answer import Emit
+from server.requests.checks import check_logprobs
 from server.requests.prompts import run_prompts
 from server.requests.refusal import not_found
 from server.requests.request import ChatRequest
 from server.requests.service import RequestService
-from server.requests.sizes import check_logprobs
 from server.stopwatch import Tally
 
 R = TypeVar("R", bound="Asked")

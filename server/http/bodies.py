@@ -3,17 +3,16 @@
 from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
-import pydantic_core
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
 from server.http.errors import param_of
+from server.http.long_texts import Raw, from_json
 from server.requests.refusal import Refusal, invalid_request
 from server.requests.sampling import SamplingRequest
 from tokenization.chat.errors import shortened
 
 M = TypeVar("M", bound=BaseModel)
-Raw = bytes | bytearray  # a body as it came
 
 # What pydantic finds wrong, by its error's type, in our words; the names in braces are the error's own.
 WORDS: Mapping[str, str] = {
@@ -55,7 +54,7 @@ def require_json(content_type: str | None) -> None:
 def parsed(raw: Raw) -> Any:
     """The body's JSON. Raises Refusal."""
     try:
-        return pydantic_core.from_json(raw, allow_inf_nan=False)
+        return from_json(raw)
     except ValueError as error:
         raise invalid_request(f"the body is not valid JSON: {error}", code="invalid_json") from None
 

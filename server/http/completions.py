@@ -9,8 +9,9 @@ from pydantic import ConfigDict
 
 from model.engine.messages import Token
 from server.http.answer_fields import legacy_logprobs, readable, total
-from server.http.bodies import Raw, parsed, validated
+from server.http.bodies import parsed, validated
 from server.http.json_slices import Rows
+from server.http.long_texts import Raw
 from server.http.openai import StreamOptions, read_options
 from server.http.responses import data
 from server.http.vllm_fields import COMPLETION_FIELDS, refuse_unsupported
@@ -36,6 +37,7 @@ class TextBody(SamplingRequest):
     prompt: Any = None
     model: str | None = None
     echo: bool | None = None
+    add_special_tokens: bool | None = None
     stream: bool | None = None
     stream_options: StreamOptions | None = None
     return_token_ids: bool | None = None
@@ -71,7 +73,7 @@ def read_completions(raw: Raw, request_id: str) -> TextRequest:
     refuse_unsupported(found, COMPLETION_FIELDS)
     body = validated(lambda: TextBody.model_validate(found))
     options = read_options(found, body.stream_options)
-    prompts = read_prompts(body.prompt)
+    prompts = read_prompts(body.prompt, opens=body.add_special_tokens is not False)
     sampling = body.alone()
     one = len(prompts) == 1
     requests = tuple(
@@ -110,24 +112,27 @@ def _chat_names(found: Mapping[str, Any]) -> dict[str, Any]:
     return {**body, "logprobs": True, "top_logprobs": width}
 
 
-def read_prompts(value: Any) -> list[RawPrompt]:
-    """A text, a list of texts, a list of ids, or a list of such lists. Raises Refusal."""
+def read_prompts(value: Any, *, opens: bool = True) -> list[RawPrompt]:
+    """A text, a list of texts, a list of ids, or a list of such lists. Raises Refusal.
+
+    opens: what the vocabulary puts in front of every prompt stands before each text.
+    """
     if isinstance(value, str) or (isinstance(value, list) and value and _is_int(value[0])):
-        return [_prompt(value, "prompt")]
+        return [_prompt(value, "prompt", opens)]
     if not isinstance(value, list) or not value:
         raise invalid_request(
             "prompt: must be a text, a list of texts, a list of token ids or lists of those", "prompt"
         )
     if len(value) > MAX_PROMPTS:
         raise invalid_request(f"prompt: holds {len(value)} prompts; at most {MAX_PROMPTS} are taken", "prompt")
-    return [_prompt(entry, f"prompt[{i}]") for i, entry in enumerate(value)]
+    return [_prompt(entry, f"prompt[{i}]", opens) for i, entry in enumerate(value)]
 
 
-def _prompt(value: Any, param: str) -> RawPrompt:
+def _prompt(value: Any, param: str, opens: bool) -> RawPrompt:
     if isinstance(value, str):
         if not value:
             raise invalid_request(f"{param}: is empty; the model needs at least one token to continue", param)
-        return RawPrompt(text=value)
+        return RawPrompt(text=value, opens=opens)
     return RawPrompt(ids=token_ids(value, param))
 
 

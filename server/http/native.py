@@ -4,8 +4,9 @@ from collections.abc import Sequence
 from typing import Any
 
 from server.http.answer_fields import logprob_entries, timed_usage
-from server.http.bodies import Raw, model_of, object_or_inputs, parsed, validated
+from server.http.bodies import model_of, object_or_inputs, parsed, validated
 from server.http.json_slices import Rows
+from server.http.long_texts import Raw
 from server.http.responses import data
 from server.requests.answer import Delta, Finish
 from server.requests.answer_boxes import Grounded

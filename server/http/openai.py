@@ -8,8 +8,9 @@ import msgspec
 from pydantic import BaseModel, ConfigDict, Field
 
 from server.http.answer_fields import logprob_entries, prompt_ids, timed_usage, usage
-from server.http.bodies import Raw, parsed, validated
+from server.http.bodies import parsed, validated
 from server.http.json_slices import Rows
+from server.http.long_texts import Raw
 from server.http.responses import data
 from server.http.vllm_fields import refuse_unsupported
 from server.requests.answer import Delta

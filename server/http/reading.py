@@ -7,9 +7,9 @@ from typing import NamedTuple, TypeVar
 
 import numpy as np
 
-from server.http.bodies import Raw
+from server.http.long_texts import Raw
+from server.requests.checks import most_pieces
 from server.requests.refusal import invalid_request
-from server.requests.sizes import most_pieces
 
 R = TypeVar("R")
 Read = Callable[[Raw], R]

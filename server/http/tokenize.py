@@ -4,9 +4,10 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from server.http.answer_fields import readable, reduced_json
-from server.http.bodies import Raw, model_of, object_or_inputs, parsed
+from server.http.bodies import model_of, object_or_inputs, parsed
 from server.http.completions import token_ids
 from server.http.json_slices import Rows
+from server.http.long_texts import Raw
 from server.http.native import native_chat
 from server.http.vllm_fields import COMPLETION_FIELDS, refuse_unsupported
 from server.requests.refusal import invalid_request
@@ -79,7 +80,10 @@ def _text(body: dict[str, Any]) -> RawPrompt:
     if not isinstance(body["prompt"], str) or not body["prompt"]:
         raise invalid_request("prompt: must be a text that is not empty", "prompt")
     refuse_unsupported(body, COMPLETION_FIELDS)
-    return RawPrompt(text=body["prompt"])
+    opens = body.get("add_special_tokens")
+    if opens is not None and not isinstance(opens, bool):
+        raise invalid_request("add_special_tokens: must be true or false", "add_special_tokens")
+    return RawPrompt(text=body["prompt"], opens=opens is not False)
 
 
 def token_counts(prepared: Prepared, max_model_len: int, tokenizer: Tokenizer | None = None) -> dict[str, Any]:

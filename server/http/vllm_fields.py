@@ -75,7 +75,8 @@ FIELDS: tuple[VllmField, ...] = (
     *_refused("only the model's own template is used; give its variables in chat_template_kwargs", "chat_template"),
     *_refused("not supported; put the documents into a message", "documents", neutral=([],)),
     *_refused(
-        "the chat template writes all special tokens; leave it out", "add_special_tokens", neutral=(False,)
+        "the chat template and the vocabulary's own rule place all special tokens; leave it out", "add_special_tokens",
+        neutral=(False,),
     ),
     *_refused(
         "not supported: cutting a chat by tokens tears its system message, turns and media apart; leave out the oldest "
@@ -110,7 +111,7 @@ FIELDS: tuple[VllmField, ...] = (
     *_ignored("the models here do not think aloud", "reasoning_effort", "include_reasoning"),
     *_ignored("there are no tool calls", "parallel_tool_calls"),
     *_ignored("truncate_prompt_tokens is refused", "truncation_side"),
-    *_ignored("byte-level vocabularies write nothing between tokens", "spaces_between_special_tokens"),
+    *_ignored("the vocabularies here write nothing between tokens", "spaces_between_special_tokens"),
     *_ignored("requests are taken in their order", "priority", "service_tier"),
     *_ignored("prompts of different requests share nothing", "cache_salt", "prompt_cache_key"),
     *_ignored("the answer's id is the server's; X-Request-Id gives the client's own", "request_id"),
@@ -125,7 +126,7 @@ FIELDS: tuple[VllmField, ...] = (
 COMPLETION_FIELDS: tuple[VllmField, ...] = (
     *(field for field in FIELDS if field.name not in ("echo", "add_special_tokens")),
     *_honoured("the prompt stands in front of each answer", "echo"),
-    *_ignored("the vocabularies here put no token around a text", "add_special_tokens"),
+    *_honoured("what the vocabulary puts in front of every prompt, such as `<s>`", "add_special_tokens"),
     *_refused("not supported: these models continue a text, they do not fill gaps", "suffix", neutral=("",)),
     *_refused("not supported; give the prompt as text or token ids", "prompt_embeds"),
 )

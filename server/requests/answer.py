@@ -6,7 +6,9 @@ from typing import Literal
 
 from model.engine.messages import Token, TokenEvent
 from server.requests.answer_boxes import Grounded
+from server.requests.request import ChatRequest
 from server.requests.sampling import SamplingRequest
+from tokenization.chat.parts import RawPrompt
 from tokenization.messages import Prepared
 from tokenization.text.detokenize import Detokenizer, StopStrings
 from tokenization.text.tokenizer import Tokenizer
@@ -57,8 +59,11 @@ Accept = Callable[[Prepared], Awaitable[None]]
 class Answer:
     """Turns token events into deltas; a stop string ends it like a stop token."""
 
-    def __init__(self, tokenizer: Tokenizer, sampling: SamplingRequest, index: int = 0) -> None:
-        self._detokenizer = Detokenizer(tokenizer, skip_special=sampling.skip_special_tokens)
+    def __init__(
+        self, tokenizer: Tokenizer, sampling: SamplingRequest, index: int = 0, *, continues: bool = False
+    ) -> None:
+        """continues: the prompt is a text that goes on, not a chat that waits for an answer."""
+        self._detokenizer = Detokenizer(tokenizer, skip_special=sampling.skip_special_tokens, continues=continues)
         self._shows_stop = sampling.include_stop_str_in_output
         self._stops = StopStrings(sampling.stop, shown=self._shows_stop) if sampling.stop else None
         self._min_tokens = sampling.min_tokens
@@ -94,6 +99,13 @@ class Answer:
         """What was held back: an incomplete character, and what might have become a stop string."""
         text, hit = self._shown(self._detokenizer.flush())
         return text if hit or self._stops is None else text + self._stops.flush()
+
+
+def answers_to(request: ChatRequest, tokenizer: Tokenizer) -> list[Answer]:
+    """One for each that is asked for."""
+    chat = request.chat
+    continues = isinstance(chat, RawPrompt) or chat.continue_final_message
+    return [Answer(tokenizer, request.sampling, index, continues=continues) for index in range(request.sampling.n)]
 
 
 def push(answers: Sequence[Answer], events: Sequence[TokenEvent], prompt: Sequence[Token] = ()) -> list[Delta]:

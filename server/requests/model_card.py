@@ -53,17 +53,22 @@ def read_model_card(config: ServeConfig) -> ModelCard:
         created=int(time.time()),
         tokenizer=processor.tokenizer,
         defaults=replace(defaults, eos_ids=eos_ids or tokenizers_end(checkpoint, processor.tokenizer)),
-        modalities=processor.modalities,
+        modalities=frozenset(processor.modalities),
         max_n=config.http.max_n,
         max_logprobs=config.http.max_answer_logprobs,
         max_model_len=length,
         largest=tuple(
-            LargestItem(kind=found.kind, grid=found.grid, n_tokens=found.n_pads, fixed=found.fixed)
+            LargestItem(
+                kind=found.kind,
+                grid=found.grid,
+                n_tokens=found.n_pads,
+                fixed=processor.modalities[found.kind].fixed,
+            )
             for found in processor.largest(config.media, length)
         ),
         pixels=family.pixels(checkpoint),
         pads=processor.pads,
-        supports_grounding=processor.supports_grounding,
+        supports_grounding="grounding" in processor.features,
         origins=processor.origins,
     )
 

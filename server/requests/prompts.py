@@ -1,47 +1,17 @@
-"""Prompts without a template: what their ids may be, and how those of one body are answered together."""
+"""Prompts without a template: how those of one body are answered together."""
 
 import asyncio
 import functools
-from collections.abc import Callable, Collection, Coroutine, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import replace
 from typing import Any
 
-from model.engine.messages import EngineReady
 from server.requests.admission import stopping
 from server.requests.answer import Accept, Delta, Emit
-from server.requests.refusal import invalid_request, listed
 from server.requests.request import ChatRequest
-from tokenization.chat.parts import Prompt, RawPrompt
 from tokenization.messages import Prepared
 
 Run = Callable[[ChatRequest, Emit, Accept], Coroutine[Any, Any, None]]
-
-
-def check_ids(prompt: Prompt, engine: EngineReady | None, param: str) -> None:
-    """Ids that a client names are words of the vocabulary, and none of those that stand for media. Raises Refusal."""
-    if engine is None or not isinstance(prompt, RawPrompt) or prompt.ids is None:
-        return
-    largest = max(prompt.ids)
-    if largest >= engine.vocab_size:
-        message = f"{param}: the vocabulary of this model has the ids 0 to {engine.vocab_size - 1}, not {largest}"
-        raise invalid_request(message, param)
-    if reserved := sorted(set(prompt.ids).intersection(engine.media_ids)):
-        raise invalid_request(f"{param}: the token id {reserved[0]} marks media; a prompt of ids is text", param)
-
-
-def check_named_ids(request: ChatRequest, engine: EngineReady | None) -> None:
-    """Parameters that name ids name words of the vocabulary. Raises Refusal."""
-    sampling = request.sampling
-    asked: Mapping[str, Collection[int]] = {
-        "logit_bias": dict(sampling.logit_bias),
-        "allowed_token_ids": sampling.allowed_token_ids or (),
-        "stop_token_ids": sampling.stop_token_ids,
-    }
-    for name, ids in asked.items():
-        beyond = [] if engine is None else sorted(i for i in ids if i >= engine.vocab_size)
-        if engine is not None and beyond:
-            message = f"the vocabulary of this model has the ids 0 to {engine.vocab_size - 1}, not {listed(beyond)}"
-            raise invalid_request(f"{request.parameter(name)}: {message}", request.parameter(name))
 
 
 async def run_prompts(

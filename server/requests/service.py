@@ -13,16 +13,15 @@ from server.children.worker_pool import WorkerPool
 from server.children.worker_slot import Job, TookTooLong, WorkerDied, WorkerSlot
 from server.metrics import Metrics
 from server.requests.admission import Admission
-from server.requests.answer import Accept, Answer, Emit, push
+from server.requests.answer import Accept, Emit, answers_to, push
 from server.requests.answer_boxes import drawing_of, not_drawn
 from server.requests.bad_words import spellings
+from server.requests.checks import check_chat, check_ids, check_parameters, room_for
 from server.requests.grounded_deltas import with_boxes
 from server.requests.model_card import ModelCard
-from server.requests.prompts import check_ids, check_named_ids
 from server.requests.refusal import Refusal, internal, invalid_request, took_too_long, unavailable
 from server.requests.request import ChatRequest
 from server.requests.segments import LOST, Segments, check_media_tokens, media_lost, without_room
-from server.requests.sizes import check_pieces, room_for
 from server.stopwatch import Stopwatch
 from server.traces import Traces
 from shm import NeverFits, OwnerError, PoolFull
@@ -84,7 +83,9 @@ class RequestService:
         However it ends, every segment of the request is retired before the next thing happens on the pool, and lent
         again once nobody has it open.
         """
-        self._check(request)
+        check_chat(request, self.card, self.max_model_len)
+        check_ids(request.chat, self.engine.info, request.chat_param)
+        check_parameters(request, self.card, self.engine.info)
         bad_words = spellings(request.sampling.bad_words, self.card.tokenizer, request.parameter("bad_words"))
         watch = Stopwatch(self.metrics, request.tally)
         resources = RequestResources(watch)
@@ -112,38 +113,13 @@ class RequestService:
 
     async def count(self, request: ChatRequest) -> Prepared:
         """The ids of a prompt: nothing is leased, or decoded but sounds and a frame of each video. Raises Refusal."""
-        self._check_chat(request)
+        check_chat(request, self.card, self.max_model_len)
         resources = RequestResources()
         try:
             with self.admission.enter():
                 return await self._prepare(request, resources, count_only=True)
         finally:
             self._release(request.id, resources)
-
-    # ---- what can be known without opening anything
-
-    def _check(self, request: ChatRequest) -> None:
-        self._check_chat(request)
-        check_ids(request.chat, self.engine.info, request.chat_param)
-        self._check_parameters(request)
-        if request.grounding == "drawn" and not self.card.supports_grounding:
-            message = "this model's answers hold no boxes"
-            raise invalid_request(message, "parameters.draw_boxes", "unsupported_parameter")
-
-    def _check_chat(self, request: ChatRequest) -> None:
-        check_pieces(request.chat, request.chat_param, self.max_model_len)
-        if isinstance(request.chat, RawPrompt) and request.chat.ids is not None:
-            room_for(len(request.chat.ids), self.max_model_len, request.chat_param)
-        for medium in request.chat.media:  # how many may be is for the worker to say: a model's window may drop some
-            if medium.kind not in self.card.modalities:
-                taken = ", ".join(["text", *sorted(self.card.modalities)])
-                message = f"this model does not take {medium.kind} (it takes {taken})"
-                raise invalid_request(message, medium.param, "unsupported_modality")
-
-    def _check_parameters(self, request: ChatRequest) -> None:
-        if request.sampling.n > self.card.max_n:
-            raise invalid_request(f"at most {self.card.max_n} answers to one chat", request.parameter("n"))
-        check_named_ids(request, self.engine.info)
 
     # ---- the stages of one request
 
@@ -172,10 +148,10 @@ class RequestService:
         raise internal("the request could not be prepared: two workers died of it", "worker_died")
 
     async def _begin(self, request: ChatRequest, count_only: bool) -> tuple[WorkerSlot, Job]:
-        client = request.tally.client
-        if isinstance(request.chat, RawPrompt):
-            return await self.workers.encode(Encode(request_id=request.id, text=request.chat.text), client)
-        return await self.workers.begin(request.id, request.chat, client, room=self._room_now(), count_only=count_only)
+        chat, client = request.chat, request.tally.client
+        if isinstance(chat, RawPrompt):
+            return await self.workers.encode(Encode(request_id=request.id, text=chat.text, opens=chat.opens), client)
+        return await self.workers.begin(request.id, chat, client, room=self._room_now(), count_only=count_only)
 
     def _room_now(self) -> Room:
         """What a video of this request may fill, so that it is not refused further on."""
@@ -223,7 +199,7 @@ class RequestService:
     async def _generate(
         self, request: ChatRequest, generate: Generate, resources: RequestResources, emit: Emit, watch: Stopwatch
     ) -> None:
-        answers = [Answer(self.card.tokenizer, request.sampling, index) for index in range(request.sampling.n)]
+        answers = answers_to(request, self.card.tokenizer)
         try:
             stream = resources.stream = await self.engine.submit(generate)
             watch.started()

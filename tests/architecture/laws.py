@@ -15,6 +15,11 @@ MAX_MODULES = 15  # directly in one folder of a room
 MAX_PROSE = 100  # characters of a line
 PAGES = ("README*.md", "CONTRIBUTING.md", "CHANGELOG.md", "docs/**/*.md")
 
+REGISTRY = "model/registry.py"
+_ENTRY = re.compile(
+    r'^ +"(?P<architecture>\w+)": "model\.families\.(?P<package>\w+)\.\w+",$', re.MULTILINE
+)  # of an architecture: the one place outside the packages where a model is named
+_FAMILY_NAME = re.compile(r'\bFamily\(\s*name="(\w+)"')
 _MARKER = re.compile(r"\s*(?:[-*+>]|\d+\.)\s+")  # of an item or a quotation
 
 
@@ -76,20 +81,46 @@ def names_without_meaning(root: Path) -> list[str]:
 
 
 def mentions_of_models(root: Path) -> list[str]:
-    """Places that name a line of models outside its packages and the registry; comments and docstrings count.
+    """Places that name a line of models outside its packages and its lines of the registry; comments and docstrings
+    count, and so do names of files, and the profiles of settings.
 
-    A package's name begins with the line's (`qwen_vl`, `qwen2`: qwen). Packages of one line may name each other's
-    models, which they compare themselves with.
+    A line's names: what its packages' names begin with (`qwen_vl`, `qwen2`: qwen), what its families call themselves,
+    and its architectures. Packages of one line may name each other's models, which they compare themselves with.
     """
+    entries = list(_ENTRY.finditer((root / REGISTRY).read_text(encoding="utf-8")))
     packages = sorted(path.parent.name for path in (root / "model" / "families").glob("*/__init__.py"))
+    places = [*sources(root, ROOMS), *_profiles(root)]
     offences = []
     for line in sorted({re.split(r"[\d_]", package)[0] for package in packages}):
-        homes = tuple(f"model/families/{package}/" for package in packages if package.startswith(line))
-        pattern = re.compile(rf"(?<![a-z]){line}", re.IGNORECASE)
-        for path, text in sources(root, ROOMS):
-            if path != "model/registry.py" and not path.startswith(homes) and pattern.search(text):
+        own = [package for package in packages if package.startswith(line)]
+        homes = tuple(f"model/families/{package}/" for package in own)
+        names = {entry["architecture"] for entry in entries if entry["package"] in own}
+        names |= {name for path, text in places if path.startswith(homes) for name in _FAMILY_NAME.findall(text)}
+        pattern = _named(line, names)
+        for path, text in places:
+            rest = _ENTRY.sub("", text) if path == REGISTRY else f"{path}\n{text}"
+            if not path.startswith(homes) and pattern.search(rest):
                 offences.append(f"{path} names {line}")
     return offences
+
+
+def _profiles(root: Path) -> Iterator[tuple[str, str]]:
+    for path in sorted((root / "configs").rglob("*.toml")):
+        yield path.relative_to(root).as_posix(), path.read_text(encoding="utf-8")
+
+
+def _named(line: str, names: set[str]) -> re.Pattern[str]:
+    """Words that begin with the line, or go on with it capitalised; the names as words of their own, in any case."""
+    words = "|".join(sorted(names | {line}))
+    return re.compile(rf"(?i:(?<![a-z])(?:{line}|(?:{words})(?![a-z])))|(?<=[a-z]){line.capitalize()}")
+
+
+def lines_of_the_registry(root: Path) -> list[str]:
+    """Packages of families that no line of the registry names, and lines that name none; each is found by its line."""
+    named = {entry["package"] for entry in _ENTRY.finditer((root / REGISTRY).read_text(encoding="utf-8"))}
+    there = {path.parent.name for path in (root / "model" / "families").glob("*/__init__.py")}
+    loose = [path.name for path in (root / "model" / "families").glob("*.py") if path.name != "__init__.py"]
+    return [*(f"{name}: a package or a line is missing" for name in sorted(named ^ there)), *loose]
 
 
 def mentions_of_shared_memory(root: Path) -> list[str]:

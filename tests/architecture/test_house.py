@@ -41,7 +41,7 @@ def test_generated_pages_are_up_to_date() -> None:
 
 
 def test_a_stale_page_would_be_seen(tmp_path: Path) -> None:
-    for name in ("map.md", "configuration.md", "compat.md"):
+    for name in ("map.md", "configuration.md", "compat.md", "models.md"):
         (tmp_path / "docs").mkdir(exist_ok=True)
         (tmp_path / "docs" / name).write_text(read(f"docs/{name}"))
     (tmp_path / "shm").mkdir()
@@ -78,6 +78,22 @@ def test_what_the_map_points_at_is_there() -> None:
 def test_every_setting_is_documented(setting: object) -> None:
     name = getattr(setting, "name", "")
     assert f"| `{name}` |" in read("docs/configuration.md")
+
+
+def test_every_bound_stands_in_one_table_with_its_default() -> None:
+    """All settings that are numbers, but those that say how much there is of something."""
+    amounts = {"port", "workers", "threads", "block_size"}
+    table = read("docs/operations.md").partition("\n## Bounds\n")[2].partition("\n### ")[0]
+    told = dict(re.findall(r"`--([a-z-]+)` \(([^;,)]*(?:,\d{3})*)", table))
+    bounds = [one for one in SETTINGS if one.low is not None and one.name not in amounts]
+    assert [one.flag for one in bounds if one.flag.removeprefix("--") not in told] == [] and len(bounds) > 30
+    wrong = {
+        one.flag: told[one.flag.removeprefix("--")]
+        for one in bounds
+        if one.default is not None
+        and float(told[one.flag.removeprefix("--")].split()[0].replace(",", "")) != float(one.shown_default)
+    }
+    assert wrong == {}
 
 
 def test_changelog_and_project_have_one_version() -> None:

@@ -11,6 +11,8 @@ REPO = Path(__file__).resolve().parents[2]
 WIDE = "word " * 20 + "."  # one character more than a line of prose may have
 LONG_BODY = "".join(f"    x = {n}\n" for n in range(60))
 
+REGISTRY = '"""Doc."""\nFAMILIES = {\n    "QuickForCausalLM": "model.families.fast_vl.processor",\n}\n'
+
 Law = Callable[[Path], list[str]]
 PLANTS: list[tuple[Law, str, str]] = [
     (laws.long_files, "server/long.py", '"""Doc."""\n' * 301),
@@ -27,6 +29,20 @@ PLANTS: list[tuple[Law, str, str]] = [
     (laws.mentions_of_models, "model/net/fast_vit.py", '"""Doc."""\nfast_vit = 1\n'),
     (laws.mentions_of_models, "model/families/slow/a.py", '"""Unlike Fast-VL."""\n'),
     (laws.mentions_of_models, "model/engine/a.py", '"""Knows FastVLForConditionalGeneration."""\nFastVL = 1\n'),
+    (laws.mentions_of_models, "model/engine/a.py", '"""Doc."""\nclass NotFast: pass\n'),
+    (laws.mentions_of_models, "model/net/fast_tower.py", '"""Doc."""\n'),
+    (laws.mentions_of_models, "model/engine/a.py", '"""Doc."""\nknown = ["QuickForCausalLM"]\n'),
+    (laws.mentions_of_models, "model/engine/a.py", '"""Doc."""\nif family.name == "swift": pass\n'),
+    (laws.mentions_of_models, "model/families/slow/a.py", '"""Doc."""\nif name == "swift_2": pass\n'),
+    (laws.mentions_of_models, "model/registry.py", f'{REGISTRY}DEFAULT = "QuickForCausalLM"\n'),
+    (laws.mentions_of_models, "configs/profiles/a.toml", "# for Fast\n"),
+    (laws.lines_of_the_registry, "model/families/slow/__init__.py", ""),
+    (laws.lines_of_the_registry, "model/families/slow.py", '"""Doc."""\n'),
+    (
+        laws.lines_of_the_registry,
+        "model/registry.py",
+        f'{REGISTRY}MORE = {{\n    "Slow": "model.families.slow.family",\n}}\n',
+    ),
     (laws.mentions_of_shared_memory, "server/a.py", '"""Doc."""\nROOT = f"/dev/shm/{1}"\n'),
     (laws.open_ends, "server/a.py", '"""Doc."""\n# TO' + "DO later\n"),
     (laws.wide_prose, "README.zh.md", f"{WIDE}\n"),
@@ -36,11 +52,12 @@ PLANTS: list[tuple[Law, str, str]] = [
     (laws.wide_prose, "CHANGELOG.md", f"- See `{WIDE}`\n"),
 ]
 CLEAN = {
-    "model/registry.py": '"""Names fast_vl."""\n',
+    "model/registry.py": REGISTRY,
     "model/families/__init__.py": "",
     "model/families/fast_vl/__init__.py": "",
     "model/families/fast_vl/fast_audio.py": '"""FastVL, fast audio."""\n',
-    "model/families/fast_vl/processor.py": '"""FastVL."""\n',
+    "model/families/fast_vl/processor.py": '"""FastVL."""\nFAMILY = Family(\n    name="swift",\n)\n',
+    "model/net/fine.py": '"""Breakfast, swiftly."""\n',
     "configs/settings.py": '"""Doc, /dev/shm in a docstring."""\n',
     "shm/owner.py": '"""Doc."""\nROOT = "/dev/shm"\n',
     **{f"shm/module_{n}.py": '"""Doc."""\n' for n in range(laws.MAX_MODULES - 1)},

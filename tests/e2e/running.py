@@ -27,7 +27,7 @@ SMALL = ["--port", "0", "--device", "cpu", "--kv-cache-mib", "64", "--threads", 
 
 
 def until(
-    what: str, true: Callable[[], Any], seconds: float = 20.0, every: float = 0.02, said: Callable[[], str] = str
+    what: str, true: Callable[[], Any], seconds: float = 60.0, every: float = 0.02, said: Callable[[], str] = str
 ) -> Any:
     """Wait until `true()` is; its value. Fails by name, with what `said()` then returns."""
     deadline = time.monotonic() + seconds
@@ -130,7 +130,7 @@ class RunningServer:
         for pid in (self.pid, *children_of(self.pid)):
             assert str(self.root) not in Path(f"/proc/{pid}/maps").read_text()
 
-    def stop(self, number: int = signal.SIGTERM, seconds: float = 20.0) -> int:
+    def stop(self, number: int = signal.SIGTERM, seconds: float = 60.0) -> int:
         """Send a signal and wait for the end; the return code."""
         self.http.close()
         if self.process.poll() is None:

@@ -1,6 +1,7 @@
 """Sounds that a running server refuses: the field that is named, and what they cost those who share it."""
 
 import json
+import os
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -17,16 +18,13 @@ from tests.e2e.audio_chats import (
     TALKIE,
     WAV,
     answer_of,
-    completion,
     native,
     refused,
     sound_url,
-    tokens,
 )
-from tests.e2e.running import RunningServer, running
+from tests.e2e.running import RunningServer
 from tests.samples.sounds import encode_sound, make_tone, make_wav
 from tests.samples.soundtracks import tone
-from tests.tiny.qwen2_audio import write_qwen2_audio
 
 BAD: list[tuple[dict[str, Any], str, str]] = [
     ({"audio": sound_url(b"no sound at all, but some bytes" * 40)}, "audio", "not a sound"),
@@ -105,17 +103,23 @@ def peak_mib(pid: int) -> float:
     raise AssertionError("no VmHWM")
 
 
+def processor_seconds(pid: int) -> float:
+    """What a process has computed so far, in all its threads."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
 def test_hours_of_silence_in_few_bytes_cost_nothing(omni: RunningServer) -> None:
     """Half an hour at 16 kHz would be 115 MB of samples; none of it is decoded beyond what is allowed."""
     bomb = opus_silence(1800)
     assert len(bomb) < 2 << 20
     native(omni, SOUND, TALKIE)
     (worker,) = omni.children("worker")
-    before = peak_mib(worker)
+    before, spent = peak_mib(worker), processor_seconds(worker)
     for _ in range(3):
-        answer = omni.http.post("/chat", json=[{"audio": sound_url(bomb, "ogg")}], timeout=20)
+        answer = omni.http.post("/chat", json=[{"audio": sound_url(bomb, "ogg")}])
         refused(answer, "inputs[0].audio", f"the allowed {SECONDS} s")
-        assert answer.elapsed.total_seconds() < 10
+    assert processor_seconds(worker) - spent < 15
     assert omni.children("worker") == [worker]
     assert peak_mib(worker) < before + 48, "the body, its copies on the way, and one second of sound"
     many = {"inputs": [{"audio": sound_url(opus_silence(SECONDS - 1), "ogg")}] * 32, "parameters": GREEDY}
@@ -123,28 +127,6 @@ def test_hours_of_silence_in_few_bytes_cost_nothing(omni: RunningServer) -> None
 
 
 # ---- models that lack a sense
-
-
-def test_a_model_that_only_hears(shm_root: Path, tmp_path: Path) -> None:
-    root = shm_root.with_name(f"{shm_root.name}-ears")
-    with running(write_qwen2_audio(tmp_path / "ears"), root, tmp_path / "logs", "--workers", "1") as ears:
-        body = native(ears, SOUND, {"text": "and"}, {"audio": sound_url(make_wav(tone(32000, 2)))})
-        assert body["text"] and tokens(body) == {"image_tokens": 0, "audio_tokens": 75}
-        assert body["usage"] == completion(
-            ears,
-            {"type": "audio_url", "audio_url": SOUND["audio"]},
-            {"type": "text", "text": "and"},
-            {"type": "audio_url", "audio_url": {"url": sound_url(make_wav(tone(32000, 2)))}},
-        )["usage"]  # fmt: skip
-        for kind, part in (("image", IMAGE), ("video", TALKIE)):
-            words, code = f"does not take {kind} (it takes text, audio)", "unsupported_modality"
-            refused(ears.http.post("/chat", json=[SOUND, part]), f"inputs[1].{kind}", words, code)
-        too_long = {"audio": sound_url(make_wav(tone(56001)))}
-        refused(ears.http.post("/chat", json=[too_long]), "inputs[0].audio", "hears at most 3 s")
-        model = ears.http.get("/v1/models").json()["data"][0]
-        assert model["architecture"]["input_modalities"] == ["text", "audio"]
-        ears.assert_nothing_held()
-    assert not root.exists()
 
 
 def test_models_that_do_not_hear_say_what_they_take(server: RunningServer) -> None:

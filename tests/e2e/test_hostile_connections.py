@@ -65,10 +65,10 @@ def test_more_connections_than_descriptors(bounded: RunningServer, socks: list[s
         until("another worker", lambda: bounded.metric('children_up{role="worker"}') == 2)
         ask(bounded)
         assert len(os.listdir(f"/proc/{bounded.pid}/fd")) < OPEN_FILES - 20
-        until("all are closed", lambda: bounded.metric("http_connections") == 2, 10)
+        until("all are closed", lambda: bounded.metric("http_connections") == 2)
     longest.assert_within(BLOCK)
     ended = rejected(bounded, "connections_full") + rejected(bounded, "head_timeout")
-    assert ended >= 2 * OPEN_FILES and rejected(bounded, "connections_full") >= OPEN_FILES
+    assert ended >= len(socks) > 3 * OPEN_FILES // 2 and rejected(bounded, "connections_full") >= OPEN_FILES
 
 
 def test_no_descriptor_at_all(bounded: RunningServer) -> None:
@@ -105,7 +105,7 @@ def test_streams_that_nobody_reads(bounded: RunningServer, socks: list[socket.so
         say(socks[-1], posted("/chat", body))
     until("both run", lambda: bounded.metric("num_requests_running") == 2)
     assert bounded.chat({"text": "Hi"}, **GREEDY).status_code == 429
-    until("both are ended", lambda: rejected(bounded, "unread") == 2, 60)
+    until("both are ended", lambda: rejected(bounded, "unread") == 2)
     until("neither runs", lambda: bounded.metric("num_requests_running") == 0)
     assert bounded.metric("mm_unread_bytes") == 0
     ask(bounded)
@@ -122,5 +122,5 @@ def test_a_head_without_an_end(bounded: RunningServer, socks: list[socket.socket
             say(socks[-1], begin + b"a" * (10 << 20))
         ask(bounded)
     longest.assert_within(BLOCK)
-    assert pss_bytes(bounded.pid) - memory < 10 << 20
+    assert pss_bytes(bounded.pid) - memory < 32 << 20, "of 200 MiB"
     assert bounded.metric('http_requests_total{method="other",route="malformed",status="431"}') >= 20

@@ -59,7 +59,7 @@ def secure(start: Start, files: Path) -> Iterator[RunningServer]:
 def client(secure: RunningServer, files: Path) -> Iterator[httpx.Client]:
     """A client that trusts the certificate, and sends no key."""
     context = ssl.create_default_context(cafile=files / "cert.pem")
-    with httpx.Client(base_url=secure.url, verify=context, timeout=30) as client:
+    with httpx.Client(base_url=secure.url, verify=context, timeout=60) as client:
         yield client
 
 
@@ -106,7 +106,7 @@ def test_the_answer_comes_before_the_body(secure: RunningServer, files: Path) ->
     """A client that waits for "100 Continue" is told 401 and sends nothing."""
     host, port = secure.url.removeprefix("https://").split(":")
     context = ssl.create_default_context(cafile=files / "cert.pem")
-    with context.wrap_socket(socket.create_connection((host, int(port)), 10), server_hostname="localhost") as sock:
+    with context.wrap_socket(socket.create_connection((host, int(port)), 60), server_hostname="localhost") as sock:
         sock.sendall(
             b"POST /chat HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: 50000000\r\n"
             b"Expect: 100-continue\r\n\r\n"
@@ -128,10 +128,10 @@ def test_a_file_that_changes_is_read_again(client: httpx.Client, files: Path) ->
     def status(key: str) -> int:
         return client.get("/v1/models", headers=bearer(key)).status_code
 
-    until("the new key counts", lambda: status("sk-third-geheim") == 200, 5, 0.1)
+    until("the new key counts", lambda: status("sk-third-geheim") == 200, every=0.1)
     assert status(KEYS[0]) == 401 and status(KEYS[2]) == 200
     (files / "keys").write_text(before)
-    until("the old keys count again", lambda: status(KEYS[0]) == 200, 5, 0.1)
+    until("the old keys count again", lambda: status(KEYS[0]) == 200, every=0.1)
 
 
 def test_a_key_is_seen_nowhere(secure: RunningServer, client: httpx.Client) -> None:

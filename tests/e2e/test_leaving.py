@@ -1,5 +1,6 @@
 """Clients that leave, memory that is full or gone, and servers that are told to end."""
 
+import contextlib
 import json
 import os
 import re
@@ -20,9 +21,11 @@ from tests.e2e.conftest import Start
 from tests.e2e.faults import GREEDY, LARGE, LONG, SMALL, LongStream, chat_body, in_order, later, recovered
 from tests.e2e.running import NAME, RunningServer, data_url, is_gone, picture, until
 from tests.e2e.test_logs import ID, found
+from tests.hostile.clients import connected, posted, say
 
 Servers = Iterator[RunningServer]
 ERROR = re.compile(r" error=(\w+)")
+DRAINS_LONG = ("--drain-seconds", "600")  # longer than any test
 
 
 @pytest.fixture(scope="module")
@@ -115,13 +118,15 @@ def test_a_client_that_leaves_frees_everything(usual: RunningServer) -> None:
     with httpx.stream("POST", f"{usual.url}/chat", json=chat_body({"image": LARGE}, stream=True)) as answer:
         chunks = answer.iter_raw()
         next(chunks)
-    until("aborted in the stream", lambda: usual.metric("num_requests_running") == 0, 5)
-    with pytest.raises(httpx.ReadTimeout):
-        httpx.post(f"{usual.url}/chat", json=chat_body(), timeout=0.5)
-    until("aborted before an answer", lambda: usual.metric("num_requests_running") == 0, 5)
+    until("aborted in the stream", lambda: usual.metric("num_requests_running") == 0)
+    with contextlib.closing(connected(usual.url)) as sock:
+        say(sock, posted("/chat", chat_body()))
+        until("it runs", lambda: usual.metric("num_requests_running") == 1)
+    until("aborted before an answer", lambda: usual.metric("num_requests_running") == 0)
     for _ in range(5):  # while it is prepared
         with pytest.raises(httpx.ReadTimeout):
-            httpx.post(f"{usual.url}/chat", json=chat_body(*[{"image": LARGE}] * 8), timeout=0.05)
+            patience = httpx.Timeout(60, read=0.05)
+            httpx.post(f"{usual.url}/chat", json=chat_body(*[{"image": LARGE}] * 8), timeout=patience)
     recovered(usual)
     assert usual.metric(aborted) >= before + 2
 
@@ -136,22 +141,20 @@ def test_an_engine_that_dies_with_its_server_does_not_hinder_the_sweep(usual_ser
     os.kill(server.children("engine")[0], signal.SIGKILL)
     os.kill(server.pid, signal.SIGKILL)
     server.process.wait()
-    until("nothing is left", lambda: not server.root.exists(), 5)
+    until("nothing is left", lambda: not server.root.exists())
 
 
 def ends_at_once(server: RunningServer, number: int) -> None:
-    """An idle server, at a signal."""
+    """An idle server, at a signal: it does not wait for as long as it may drain."""
     assert server.chat({"image": LARGE}, **GREEDY).status_code == 200
     children = server.children("worker") + server.children("engine")
-    begun = time.monotonic()
     assert server.stop(number) == 0
-    assert time.monotonic() - begun < 10
     assert all(map(is_gone, children)) and not server.root.exists()
 
 
 def test_a_segment_deleted_before_prefill_fails_its_request_alone(start: Start) -> None:
     """And Ctrl-C ends the server at once."""
-    with start("--max-seqs", "1") as server, ThreadPoolExecutor(2) as pool:
+    with start("--max-seqs", "1", *DRAINS_LONG) as server, ThreadPoolExecutor(2) as pool:
         stream = LongStream(server)
         answer, other = later(pool, server, {"image": LARGE}), later(pool, server, {"text": "Hi"})
         until("both wait", lambda: server.metric('num_requests_waiting{place="place"}') == 2)
@@ -171,10 +174,10 @@ def test_a_segment_deleted_before_prefill_fails_its_request_alone(start: Start) 
 
 def test_a_server_stopped_for_a_while_does_not_kill_its_children(start: Start) -> None:
     """What they said meanwhile is unread, not unsaid. And SIGTERM ends the server at once."""
-    with start("--pulse-seconds", "1") as server:
+    with start("--pulse-seconds", "2", *DRAINS_LONG) as server:
         before = server.children("worker") + server.children("engine")
         os.kill(server.pid, signal.SIGSTOP)
-        time.sleep(2.5)
+        time.sleep(3)
         os.kill(server.pid, signal.SIGCONT)
         time.sleep(1)
         assert server.children("worker") + server.children("engine") == before
@@ -184,18 +187,18 @@ def test_a_server_stopped_for_a_while_does_not_kill_its_children(start: Start) -
 
 def test_sigterm_drains(start: Start) -> None:
     """What runs may end, what comes is refused, and readiness says so."""
-    with start("--drain-seconds", "20") as server, ThreadPoolExecutor(2) as pool:
+    with start(*DRAINS_LONG) as server, ThreadPoolExecutor(2) as pool:
         body = {"inputs": [{"text": "Hi"}], "parameters": {**LONG, "max_tokens": 800}}
         answer = pool.submit(lambda: httpx.post(f"{server.url}/chat", json=body, timeout=60))
         until("it runs", lambda: server.metric("num_requests_running") == 1)
         os.kill(server.pid, signal.SIGTERM)
-        until("not ready", lambda: server.ready() == 503, 0.5)
+        until("not ready", lambda: server.ready() == 503)
         head = server.http.head("/health/ready")
         assert head.status_code == 503 and head.content == b"" and int(head.headers["retry-after"]) >= 1
         refused = server.chat({"text": "Hi"})
         assert refused.status_code == 503 and refused.json()["error"]["code"] == "stopping"
         assert answer.result().status_code == 200 and answer.result().json()["usage"]["completion_tokens"] == 800
-        assert server.process.wait(10) == 0
+        assert server.process.wait(60) == 0
 
 
 def test_a_drain_that_runs_out_of_time_tells_the_client_and_the_log(start: Start) -> None:
@@ -207,7 +210,7 @@ def test_a_drain_that_runs_out_of_time_tells_the_client_and_the_log(start: Start
         told = [stream.ended()[-1]["error"] for stream in streams]
         assert [error["code"] for error in told] == ["stopping"] * 3
         assert answer.result().status_code == 503
-        assert server.process.wait(10) == 0
+        assert server.process.wait(60) == 0
     ids = [found(ID, error["message"]) for error in (*told, answer.result().json()["error"])]
     lines = [line for line in server.err.splitlines() if "error=stopping" in line]
     assert len(lines) == 4 and all(" ERROR " in line for line in lines)
@@ -217,14 +220,14 @@ def test_a_drain_that_runs_out_of_time_tells_the_client_and_the_log(start: Start
 
 def test_a_second_signal_ends_a_drain_and_tells_whom_it_can(start: Start) -> None:
     """Who reads has an error event. Who does not is not waited for; the log has the line of each, and no traceback."""
-    with start("--drain-seconds", "60") as server, unread_stream(server):
+    with start(*DRAINS_LONG) as server, unread_stream(server):
         streams = [LongStream(server, {"image": SMALL}), LongStream(server)]
         children = server.children("worker") + server.children("engine")
         os.kill(server.pid, signal.SIGTERM)
         until("it drains", lambda: server.ready() == 503)
-        assert "stopping: 3 requests" in server.err
+        until("it says so", lambda: "stopping: 3 requests" in server.err)
         os.kill(server.pid, signal.SIGTERM)
-        assert server.process.wait(5) == 0
+        assert server.process.wait(60) == 0
         assert all(map(is_gone, children)) and not server.root.exists()
         assert [stream.ended()[-1]["error"]["code"] for stream in streams] == ["stopping"] * 2
     lines = [line for line in server.err.splitlines() if "POST /chat 200 " in line]
@@ -242,7 +245,7 @@ def unread_stream(server: RunningServer) -> Iterator[None]:
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 2048)
         sock.connect((urlsplit(server.url).hostname, urlsplit(server.url).port))
         sock.sendall(f"{head}\r\n\r\n{body}".encode())
-        until("it answers", lambda: server.metric("iteration_tokens_sum") > 2500, 30)
+        until("it answers", lambda: server.metric("iteration_tokens_sum") > 2500)
         yield
 
 

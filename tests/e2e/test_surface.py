@@ -122,7 +122,7 @@ def test_what_the_engine_refuses_ends_the_server(start: Start, tiny_model: Path)
     hidden = weights.rename(tiny_model / "hidden")
     try:
         with start(wait=False) as server:
-            assert server.process.wait(30) == 1
+            assert server.process.wait(60) == 1
             assert "error: " in server.err and "safetensors" in server.err and "Traceback" not in server.err
             assert server.err.rstrip().endswith("error: the engine could not start: exit code 1")
     finally:

@@ -5,11 +5,11 @@ from pathlib import Path
 
 import pytest
 
-from tests.e2e.conftest import start, tiny_model
+from tests.e2e.conftest import omni_server, sounds, start, tiny_model
 from tests.e2e.running import REPO, RunningServer
 from tests.hostile.measure import FULL, SHORT, Attack, measure
 
-__all__ = ["held", "start", "tiny_model"]
+__all__ = ["held", "omni_server", "sounds", "start", "tiny_model"]
 TABLES = REPO / "build" / "hostile"
 
 Held = Callable[[RunningServer, Attack], None]

@@ -16,7 +16,7 @@ from pathlib import Path
 from tests.e2e.running import REPO, RunningServer, children_of, until
 from tests.hostile.loop_block import main_thread_seconds
 
-HEALTH_SECONDS = 0.25  # /health/live answers within it
+HEALTH_SECONDS = 0.25  # in which /health/live answers, by its p99: the attack runs on the same cores
 MORE_SECONDS = 2.0  # what an attack may add to the p99 of a chat
 BASELINE_SECONDS = 10.0  # after the end of an attack
 MEMORY_EVERY_SECONDS = 0.5
@@ -69,8 +69,8 @@ class Seen:
         return max(seconds for _, seconds in self.chats[::2])
 
     @property
-    def slowest_health(self) -> float:
-        return max(seconds for _, seconds in self.health)
+    def health_p99(self) -> float:
+        return quantile([seconds for _, seconds in self.health], 0.99)
 
     @property
     def statuses(self) -> Counter[int]:
@@ -105,7 +105,7 @@ def cells(seen: Seen) -> list[str]:
     return [
         str(len(seen.chats)), statuses, f"{quantile(answered, 0.5):.3f}", f"{seen.p99:.3f}",
         f"{max(seconds for _, seconds in seen.chats):.3f}", f"{seen.latest_text:.3f}",
-        f"{1000 * quantile(live, 0.99):.0f}", f"{1000 * seen.slowest_health:.0f}",
+        f"{1000 * seen.health_p99:.0f}", f"{1000 * max(live):.0f}",
         f"{seen.peak_bytes / (1 << 20):.0f}", f"{seen.loop_seconds:.1f}",
     ]  # fmt: skip
 
@@ -156,8 +156,10 @@ def judged(quiet: Seen, run: Seen, attack: Attack) -> list[str]:
         problems.append(f"the p99 of a chat is {run.p99:.2f} s, and {quiet.p99:.2f} s without the attack")
     if not run.statuses[200]:
         problems.append("not one chat was answered")
-    if any(status != 200 for status, _ in run.health) or run.slowest_health > HEALTH_SECONDS:
-        problems.append(f"/health/live took up to {run.slowest_health:.3f} s")
+    if any(status != 200 for status, _ in run.health):
+        problems.append("/health/live did not always answer 200")
+    if run.health_p99 > HEALTH_SECONDS:
+        problems.append(f"the p99 of /health/live is {run.health_p99:.3f} s")
     if run.peak_bytes > attack.memory_bytes:
         problems.append(f"the server process held {run.peak_bytes >> 20} MiB, more than {attack.memory_bytes >> 20}")
     return problems

@@ -1,59 +1,18 @@
 """Bodies and answers that are made to cost, at full scale, beside a second client of the same address."""
 
-import contextlib
 import json
-import threading
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 
-import httpx
 import pytest
 
 from tests.e2e.conftest import Start
-from tests.e2e.running import RunningServer
 from tests.hostile.conftest import Held
 from tests.hostile.measure import Attack
+from tests.hostile.posting import MIB, posting
 
 pytestmark = pytest.mark.long
 
-MIB = 1 << 20
-SERVER_BYTES = 256 * MIB  # of a server without a large body
-BODY_BYTES = 3 * 64 * MIB  # what one body of 64 MiB is at most: as it came, parsed, packed for a worker
-ATTACKERS = 2
-JSON = {"content-type": "application/json"}
 EXCHANGE = b'{"inputs":[{"text":""}],"text":""},'
-
-
-def posting(
-    name: str, url: str, body: Callable[[], bytes], expected: int, headers: dict[str, str] | None = None
-) -> Attack:
-    """The same body again and again, over two connections; its answer is always `expected`."""
-
-    @contextmanager
-    def go(server: RunningServer, killed: set[int]) -> Iterator[None]:
-        over, seen, content = threading.Event(), list[int](), body()
-
-        def attack() -> None:
-            with httpx.Client(base_url=server.url, timeout=120) as http:
-                while not over.is_set():
-                    seen.append(http.post(url, content=content, headers=headers or JSON).status_code)
-
-        with attackers(attack, over):
-            yield
-        assert len(seen) >= ATTACKERS and set(seen) == {expected}, sorted(set(seen))
-
-    return Attack(name=name, go=go, memory_bytes=SERVER_BYTES + ATTACKERS * BODY_BYTES)
-
-
-@contextmanager
-def attackers(attack: Callable[[], None], over: threading.Event) -> Iterator[None]:
-    threads = [threading.Thread(target=attack) for _ in range(ATTACKERS)]
-    with contextlib.ExitStack() as stack:
-        for thread in threads:
-            thread.start()
-            stack.callback(thread.join)
-        stack.callback(over.set)
-        yield
 
 
 def chat(**parameters: object) -> bytes:
@@ -70,7 +29,8 @@ ATTACKS: Sequence[Attack] = (
     posting("row 10 names", "/chat", lambda: b"{}", 403, EVIL),
     posting("row 12 path", "/chat", lambda: b'[{"image":"' + b"ab/" * (20 * MIB) + b'"}]', 400),
     posting("row 12 percent", "/chat", lambda: b'[{"image":"data:image/png,' + b"%41" * (20 * MIB) + b'"}]', 400),
-    posting("row 13 answers", "/v1/chat/completions", lambda: chat(**LARGE), 200),
+    # One at a time: two would fill the engine's places, which are first come, first served.
+    posting("row 13 answers", "/v1/chat/completions", lambda: chat(**LARGE), 200, n=1),
 )
 
 

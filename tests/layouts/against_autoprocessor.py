@@ -28,6 +28,7 @@ from configs.serve import MediaConfig  # noqa: E402
 from model.registry import family_of  # noqa: E402
 from tests.layouts.chats import hub_form, random_messages  # noqa: E402
 from tests.layouts.directories import layouts, write_layout  # noqa: E402
+from tests.layouts.templates import PICTURES_FIRST  # noqa: E402
 from tests.model.engine.engine_harness import data_url, picture  # noqa: E402
 from tests.samples.sounds import make_wav  # noqa: E402
 from tests.samples.soundtracks import tone  # noqa: E402
@@ -39,6 +40,8 @@ from tokenization.messages import Prepare, StartWorker  # noqa: E402
 from tokenization.prepare import prepare  # noqa: E402
 from tokenization.processor import Processor  # noqa: E402
 
+# Of before processors knew how many pads a picture has, and how a chat reads: AutoProcessor cannot use them any more.
+WITHOUT_PROMPTS = ("llava-1.5-7b-hf-first", "fuyu-8b")
 LIMITS = MediaConfig(max_pixels=1 << 28)  # the server's own caps are another matter
 CLIPS = [make_clip(n, rate=10, size=size, key_every=8) for n, size in ((8, (56, 112)), (31, (90, 60)))]
 
@@ -89,7 +92,10 @@ def compare(path: Path, n: int) -> None:
 def theirs(processor: Any, messages: list[dict[str, Any]], media: Media) -> list[int]:
     template = processor.chat_template or processor.tokenizer.chat_template
     text = processor.tokenizer.apply_chat_template(
-        hub_form(messages), chat_template=template, add_generation_prompt=True, tokenize=False
+        hub_form(messages, lists=template == PICTURES_FIRST),
+        chat_template=template,
+        add_generation_prompt=True,
+        tokenize=False,
     )
     names = {"image": "images", "video": "videos", "audio": "audio"}
     given: dict[str, Any] = {names[kind]: found for kind, found in media.opened.items() if found}
@@ -104,6 +110,8 @@ def theirs(processor: Any, messages: list[dict[str, Any]], media: Media) -> list
 def main(n: int) -> None:
     with tempfile.TemporaryDirectory() as root:
         for layout in layouts():
+            if layout.model in WITHOUT_PROMPTS:
+                continue
             compare(write_layout(layout, Path(root) / str(layout)), n)
             print(f"{layout}: {n} chats, none differs", flush=True)
 

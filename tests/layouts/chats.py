@@ -35,14 +35,17 @@ def random_messages(
     return messages
 
 
-def hub_form(messages: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """The same with media as templates look for them: by a type, and of a sound by a key of its own."""
-    return [{**message, "content": _content(message["content"])} for message in messages]
+def hub_form(messages: Sequence[dict[str, Any]], *, lists: bool = False) -> list[dict[str, Any]]:
+    """The same with media as templates look for them: by a type, and of a sound by a key of its own.
+
+    lists: no content is a plain string, which some templates pass over.
+    """
+    return [{**message, "content": _content(message["content"], lists)} for message in messages]
 
 
-def _content(content: Any) -> Any:
+def _content(content: Any, lists: bool) -> Any:
     if isinstance(content, str):
-        return content
+        return [{"type": "text", "text": content}] if lists else content
     return [part if part["type"] == "text" else _medium(part["type"].removesuffix("_url")) for part in content]
 
 

@@ -15,10 +15,19 @@ from typing import Any
 import torch
 from tokenizers import AddedToken, Tokenizer
 
+from tests.layouts import marked_pieces
 from tests.layouts.templates import TEMPLATES
-from tests.layouts.tiny_width import N_ORDINARY, SHIFT, tiny_added_tokens, tiny_config, with_tiny_ids
+from tests.layouts.tiny_width import (
+    N_ORDINARY,
+    first_added,
+    tiny_added_tokens,
+    tiny_config,
+    tiny_id,
+    with_tiny_ids,
+)
 from tests.layouts.weights import hub_tensors, write_shards
 from tests.tiny.qwen2_vl import trained_tokenizer
+from tests.tiny.sentencepiece import CONTROL, trained_pieces
 
 HERE = Path(__file__).parent
 PUBLISHED, RESAVED = HERE / "published", HERE / "resaved"
@@ -70,49 +79,58 @@ def write_published(model: str, path: Path) -> Path:
     """The directory as it lies on the hub."""
     facts = facts_of(model)
     path.mkdir(parents=True, exist_ok=True)
-    added = facts["files"]["tokenizer_config.json"]["added_tokens_decoder"]
-    tokenizer = tiny_tokenizer(added)
+    if model == marked_pieces.MODEL:
+        marked_pieces.write_pieces_published(facts["files"], path)
+        write_shards(path, hub_tensors(path), facts["weights"]["shards"])
+        return path
+    config = facts["files"]["tokenizer_config.json"]
+    added = config["added_tokens_decoder"]
+    pieces = config["tokenizer_class"] == "LlamaTokenizer"
+    tokenizer = tiny_tokenizer(added, pieces=pieces)
     tokenizer.save(str(path / "tokenizer.json"))
-    tokenizer.model.save(str(path))  # vocab.json and merges.txt
+    if not pieces:
+        tokenizer.model.save(str(path))  # vocab.json and merges.txt
     for name, content in facts["files"].items():
-        _write(path / name, _tiny(name, content))
+        _write(path / name, _tiny(name, content, first_added(added)))
     write_shards(path, hub_tensors(path), min(facts["weights"]["shards"], MOST_SHARDS))
     if "Omni" in model:
         torch.save({}, path / "spk_dict.pt")  # the voices of what speaks; some releases do not load without the file
     return path
 
 
-def tiny_tokenizer(added: Mapping[str, Mapping[str, Any]]) -> Tokenizer:
-    """N_ORDINARY byte-level entries, and behind them the published added tokens in their order."""
-    tokenizer = Tokenizer.from_str(_trained())
-    at = N_ORDINARY
+def tiny_tokenizer(added: Mapping[str, Mapping[str, Any]], *, pieces: bool) -> Tokenizer:
+    """N_ORDINARY entries, byte-level or pieces, and behind them the published added tokens in their order."""
+    tokenizer = Tokenizer.from_str(_trained(pieces=pieces))
+    first, at = first_added(added), N_ORDINARY
     for number, token in sorted(added.items(), key=lambda item: int(item[0])):
-        if int(number) - SHIFT != at:
-            raise ValueError(f"token {number} does not follow {at + SHIFT - 1}: an added token was left out")
+        if int(number) < first:
+            continue  # the beginning of a vocabulary of pieces
+        if tiny_id(int(number), first) != at:
+            raise ValueError(f"token {number} does not follow the one before it: an added token was left out")
         flags = {key: token[key] for key in ("lstrip", "rstrip", "normalized", "single_word", "special")}
         tokenizer.add_tokens([AddedToken(token["content"], **flags)])
         at += 1
     return tokenizer
 
 
-@lru_cache(1)
-def _trained() -> str:
-    tokenizer = trained_tokenizer(N_ORDINARY)
+@lru_cache(2)
+def _trained(*, pieces: bool) -> str:
+    tokenizer = trained_pieces(n_pieces=N_ORDINARY - 256 - len(CONTROL)) if pieces else trained_tokenizer(N_ORDINARY)
     if tokenizer.get_vocab_size() != N_ORDINARY:
         raise RuntimeError(f"the tiny vocabulary has {tokenizer.get_vocab_size()} entries")
     return tokenizer.to_str()
 
 
-def _tiny(name: str, content: Any) -> Any:
+def _tiny(name: str, content: Any, first: int) -> Any:
     if name == "config.json":
-        return tiny_config(content)
+        return tiny_config(content, first)
     if name == "added_tokens.json":
-        return tiny_added_tokens(content)
+        return tiny_added_tokens(content, first)
     if name == "tokenizer_config.json":
-        content = {**content, "added_tokens_decoder": tiny_added_tokens(content["added_tokens_decoder"])}
+        content = {**content, "added_tokens_decoder": tiny_added_tokens(content["added_tokens_decoder"], first)}
     if isinstance(content, dict) and "chat_template" in content:
         content = {**content, "chat_template": TEMPLATES[content["chat_template"]]}
-    return TEMPLATES[content] if isinstance(content, str) else with_tiny_ids(content)
+    return TEMPLATES[content] if isinstance(content, str) else with_tiny_ids(content, first)
 
 
 def _write(path: Path, content: Any) -> None:

@@ -57,4 +57,15 @@ TOOLS = (
     "{{ '}\n</tool_call>' }}{% endfor %}{{ '<|im_end|>\n' }}{% endif %}{% endfor %}"
     "{% if add_generation_prompt %}{{ '<|im_start|>assistant\n' }}{% endif %}"
 )
-TEMPLATES = {"@vision": VISION, "@omni": OMNI, "@audio": AUDIO, "@text": TEXT}
+# Pictures before the words of a message, and no words of a content that is a plain string.
+PICTURES_FIRST = (
+    "{% for message in messages %}{{ '' if message.role == 'system' else message.role.upper() + ': ' }}"
+    "{% for part in message.content | selectattr('type', 'equalto', 'image') %}{{ '<image>\n' }}{% endfor %}"
+    "{% for part in message.content | selectattr('type', 'equalto', 'text') %}"
+    "{% if message.role == 'assistant' %}{% generation %}{{ part.text + ' ' }}{% endgeneration %}"
+    "{% else %}{{ part.text + ' ' }}{% endif %}{% endfor %}{% endfor %}"
+    "{% if add_generation_prompt %}{{ 'ASSISTANT:' }}{% endif %}"
+)
+TEMPLATES = {
+    "@vision": VISION, "@omni": OMNI, "@audio": AUDIO, "@text": TEXT, "@pictures_first": PICTURES_FIRST,
+}  # fmt: skip

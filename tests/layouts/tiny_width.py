@@ -4,9 +4,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-FIRST_ADDED = 151643  # the first id behind the ordinary entries of the published vocabularies
-N_ORDINARY = 400  # ordinary entries of the tiny one
-SHIFT = FIRST_ADDED - N_ORDINARY
+N_ORDINARY = 400  # entries of a tiny vocabulary before the added ones
 
 _IDS = re.compile(r"(_ids?|_index|vocab_size)$")
 _TEXT: dict[str, Any] = {
@@ -17,6 +15,9 @@ _PLAIN_TOWER: dict[str, Any] = {"depth": 2, "embed_dim": 32, "num_heads": 2, "hi
 _WINDOWED_TOWER: dict[str, Any] = {
     "depth": 4, "hidden_size": 64, "num_heads": 4, "intermediate_size": 48, "out_hidden_size": 64,
     "fullatt_block_indexes": [1, 3],
+}  # fmt: skip
+_CLIP: dict[str, Any] = {
+    "hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 3, "num_attention_heads": 2, "projection_dim": 32,
 }  # fmt: skip
 _AUDIO: dict[str, Any] = {
     "d_model": 32, "encoder_layers": 2, "encoder_attention_heads": 2, "encoder_ffn_dim": 48, "output_dim": 64,
@@ -31,9 +32,17 @@ _ADDED: Mapping[str, Mapping[str, Any]] = {
 }
 
 
-def tiny_config(published: Mapping[str, Any]) -> dict[str, Any]:
-    """config.json of a model with a decoder of 64 and towers of 32 or 64 channels."""
-    config: dict[str, Any] = with_tiny_ids(published)
+def first_added(added: Mapping[str, Any]) -> int:
+    """The first id behind the ordinary entries of a published vocabulary, by its `added_tokens_decoder`.
+
+    Among these are the three at the beginning of a SentencePiece vocabulary.
+    """
+    return min(number for number in map(int, added) if number > 2)
+
+
+def tiny_config(published: Mapping[str, Any], first: int) -> dict[str, Any]:
+    """config.json of a model with a decoder of 64 and towers of 32 or 64 channels. first: of `first_added`."""
+    config: dict[str, Any] = with_tiny_ids(published, first)
     inner = config.get("thinker_config", config)
     text = inner.get("text_config", inner)
     _shrink(inner, _TEXT)
@@ -43,7 +52,9 @@ def tiny_config(published: Mapping[str, Any]) -> dict[str, Any]:
         _shrink(inner["rope_scaling"], _TEXT)
     if isinstance(text.get("rope_scaling"), dict):
         _shrink(text["rope_scaling"], _TEXT)
-    if "vision_config" in inner:
+    if inner.get("vision_config", {}).get("model_type") == "clip_vision_model":
+        _shrink(inner["vision_config"], _CLIP)
+    elif "vision_config" in inner:
         windowed = config["model_type"] != "qwen2_vl"
         vision = inner["vision_config"]
         sizes = dict(_WINDOWED_TOWER if windowed else _PLAIN_TOWER)
@@ -57,21 +68,25 @@ def tiny_config(published: Mapping[str, Any]) -> dict[str, Any]:
     return config
 
 
-def with_tiny_ids(value: Any, key: str = "") -> Any:
-    """The same, every id behind the ordinary vocabulary (and its size) moved down by SHIFT."""
+def with_tiny_ids(value: Any, first: int, key: str = "") -> Any:
+    """The same, every id behind the ordinary vocabulary (and its size) moved down to it."""
     if isinstance(value, Mapping):
-        return {name: with_tiny_ids(inner, name) for name, inner in value.items()}
+        return {name: with_tiny_ids(inner, first, name) for name, inner in value.items()}
     if isinstance(value, list):
-        return [with_tiny_ids(inner, key) for inner in value]
-    is_id = isinstance(value, int) and not isinstance(value, bool) and value >= FIRST_ADDED
-    return value - SHIFT if is_id and _IDS.search(key) else value
+        return [with_tiny_ids(inner, first, key) for inner in value]
+    is_id = isinstance(value, int) and not isinstance(value, bool)
+    return tiny_id(value, first) if is_id and _IDS.search(key) else value
 
 
-def tiny_added_tokens(published: Mapping[str, Any]) -> dict[str, Any]:
+def tiny_id(number: int, first: int) -> int:
+    return number - first + N_ORDINARY if number >= first else number
+
+
+def tiny_added_tokens(published: Mapping[str, Any], first: int) -> dict[str, Any]:
     """`added_tokens_decoder` (id -> token) or added_tokens.json (token -> id) under tiny ids."""
     if all(isinstance(value, int) for value in published.values()):
-        return {token: number - SHIFT for token, number in published.items()}
-    return {str(int(number) - SHIFT): token for number, token in published.items()}
+        return {token: tiny_id(number, first) for token, number in published.items()}
+    return {str(tiny_id(int(number), first)): token for number, token in published.items()}
 
 
 def _shrink(section: dict[str, Any], sizes: Mapping[str, Any]) -> None:

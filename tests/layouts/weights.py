@@ -1,13 +1,14 @@
 """Random weights for a directory of config.json: names as on the hub, shapes as transformers builds the model."""
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
 from safetensors.numpy import save_file
+
+from tests.tiny.random_weights import random_tensors
 
 # By model_type: prefix of transformers 5 -> prefix on the hub. The first that fits is taken.
 HUB_PREFIXES: Mapping[str, Mapping[str, str]] = {
@@ -17,9 +18,17 @@ HUB_PREFIXES: Mapping[str, Mapping[str, str]] = {
         "model.language_model.": "language_model.model.", "lm_head.": "language_model.lm_head.",
         "model.audio_tower.": "audio_tower.", "model.multi_modal_projector.": "multi_modal_projector.",
     },
+    "llava": {
+        "model.language_model.": "language_model.model.", "lm_head.": "language_model.lm_head.",
+        "model.vision_tower.": "vision_tower.vision_model.", "model.multi_modal_projector.": "multi_modal_projector.",
+    },
     "qwen2_5_omni": {
         "model.language_model.": "thinker.model.", "model.visual.": "thinker.visual.",
         "model.audio_tower.": "thinker.audio_tower.", "lm_head.": "thinker.lm_head.",
+    },
+    "fuyu": {
+        "model.language_model.": "language_model.model.", "lm_head.": "language_model.lm_head.",
+        "model.vision_embed_tokens.": "vision_embed_tokens.",
     },
 }  # fmt: skip
 # What speaks: some tensors of it, which nobody reads.
@@ -31,11 +40,12 @@ SPOKEN = {
 
 def hub_tensors(path: Path) -> dict[str, np.ndarray]:
     """float32 by name on the hub, for the config.json under `path`. The same for the same file."""
-    rng = np.random.default_rng(0)
-    shapes = dict(sorted(_shapes(path)))
-    tied = not any(name.endswith("lm_head.weight") for name in shapes)
-    tensors = {name: _random(rng, name, shape, tied) for name, shape in shapes.items()}
-    if json.loads((path / "config.json").read_text())["model_type"] == "qwen2_5_omni":
+    from transformers import AutoConfig
+
+    config = AutoConfig.from_pretrained(str(path))
+    kind, own = reference_class(config)
+    tensors = random_tensors(kind, own, HUB_PREFIXES[config.model_type])
+    if config.model_type == "qwen2_5_omni":
         tensors |= {name: np.zeros(shape, np.float32) for name, shape in SPOKEN.items()}
     return tensors
 
@@ -65,39 +75,7 @@ def reference_class(config: Any) -> tuple[Any, Any]:
         return transformers.Qwen2_5OmniThinkerForConditionalGeneration, config.thinker_config
     names = {
         "qwen2_vl": "Qwen2VLForConditionalGeneration", "qwen2_5_vl": "Qwen2_5_VLForConditionalGeneration",
-        "qwen2_audio": "Qwen2AudioForConditionalGeneration",
+        "qwen2_audio": "Qwen2AudioForConditionalGeneration", "llava": "LlavaForConditionalGeneration",
+        "fuyu": "FuyuForCausalLM",
     }  # fmt: skip
     return getattr(transformers, names[config.model_type]), config
-
-
-def _shapes(path: Path) -> Iterator[tuple[str, tuple[int, ...]]]:
-    from transformers import AutoConfig
-
-    config = AutoConfig.from_pretrained(str(path))
-    kind, own = reference_class(config)
-    with torch.device("meta"):
-        model = kind(own)
-    tied = set(model.all_tied_weights_keys)
-    for name, tensor in model.named_parameters(remove_duplicate=False):
-        if name not in tied:
-            yield _hub_name(name, config.model_type), tuple(tensor.shape)
-
-
-def _hub_name(name: str, model_type: str) -> str:
-    for prefix, hub in HUB_PREFIXES[model_type].items():
-        if name.startswith(prefix):
-            return hub + name.removeprefix(prefix)
-    return name
-
-
-def _random(rng: np.random.Generator, name: str, shape: tuple[int, ...], tied: bool) -> np.ndarray:
-    values = rng.standard_normal(shape)
-    if len(shape) == 1:
-        values = values * 0.05 if name.endswith("bias") else 1 + 0.1 * values
-    elif name.endswith("embed_tokens.weight"):
-        values = values * (0.15 if tied else 0.5)  # so that a tied head does not repeat the last token for ever
-    elif name.endswith("lm_head.weight"):
-        values = values * 0.3  # so that the best token leads clearly
-    else:
-        values = values * 1.4 / np.sqrt(np.prod(shape[1:]))
-    return values.astype(np.float32)

@@ -11,6 +11,10 @@ from torch import Tensor
 from model.net.multimodal import MultimodalLM
 from tests.parity.golden_qwen_vl import cases, checkpoint_with, processor_at, sample_of
 from tests.parity.harness import Film, Layouts, OurRun, Sample, Sound, make_sample
+from tests.parity.in_rows import Rows
+from tests.parity.pictures import samples_at
+from tests.tiny.fuyu import write_fuyu
+from tests.tiny.llava import write_llava
 from tests.tiny.qwen2_5_omni import write_qwen2_5_omni
 from tests.tiny.qwen2_5_vl import write_qwen2_5_vl
 from tests.tiny.qwen2_audio import write_qwen2_audio
@@ -26,6 +30,8 @@ _WRITERS: dict[str, Callable[[Path], Path]] = {
     "qwen2_5_vl": write_qwen2_5_vl,
     "qwen2_audio": write_qwen2_audio,
     "qwen2_5_omni": write_qwen2_5_omni,
+    "llava": partial(write_llava, seed=1),
+    "fuyu": write_fuyu,
 }
 _GOLDEN = ("seq64_image", "seq64_len80", "seq64_decode_across")
 _LAYOUTS: dict[str, Sequence[Layouts]] = {
@@ -33,6 +39,8 @@ _LAYOUTS: dict[str, Sequence[Layouts]] = {
     "qwen2_5_vl": ([3, (1, 10, 12), 19], [2, CLIP, 14], [17]),
     "qwen2_audio": ([3, Sound(frames=70), 19], [14, Sound(frames=33), 9], [17]),
     "qwen2_5_omni": ([3, (1, 10, 12), 9, Sound(frames=70), 9], [2, CLIP, 14], [17]),
+    "llava": ([3, (1, 4, 4), 19], [2, (1, 4, 4), 14], [17]),
+    "fuyu": ([3, Rows(rows=4, columns=3), 19], [Rows(rows=2, columns=6), 9], [17]),
 }
 FAMILIES = tuple(_WRITERS)
 
@@ -64,6 +72,8 @@ def samples_of(name: str, path: Path) -> list[Sample]:
     if name == "qwen_vl":
         host = processor_at(path)
         return [sample_of(cases()[case], host) for case in _GOLDEN]
+    if name not in _LAYOUTS:
+        return samples_at(path)
     return [make_sample(path, layout, seed) for seed, layout in enumerate(_LAYOUTS[name])]
 
 

@@ -15,9 +15,11 @@ from tests.npu.references import REFERENCES, Refused
 from tests.npu.ring0 import define_operators
 from tests.npu.schemas import OUTPUTS, SCHEMAS
 from tests.parity.harness import OurRun, load_over, make_sample
+from tests.tiny.fuyu import write_fuyu
 from tests.tiny.qwen2_vl import write_qwen2_vl
 
 MOST_LAUNCHES = {"whole": 13, "padded": 15}  # of a decoder layer
+MOST_WITH_LAYER_NORMS = 19
 HIDDEN = {"whole": 256, "padded": 64}  # of four heads: 64 and 16 wide
 
 
@@ -113,6 +115,15 @@ def test_launches_of_a_decoder_layer(heads: str, tmp_path: Path) -> None:
         path = write_qwen2_vl(tmp_path / str(layers), layers=layers, hidden=HIDDEN[heads])
         counts.append(count_launches(load_over(present_ops("npu-bfloat16"), path), path))
     assert counts[1] - counts[0] <= MOST_LAUNCHES[heads]
+
+
+def test_launches_of_a_layer_with_layer_norms(tmp_path: Path) -> None:
+    """Of the queries and of the keys, too: two more launches, one that joins both, and a sum before each other norm."""
+    counts = []
+    for layers in (2, 3):
+        path = write_fuyu(tmp_path / str(layers), layers=layers, hidden=HIDDEN["whole"])
+        counts.append(count_launches(load_over(present_ops("npu-bfloat16"), path), path))
+    assert counts[1] - counts[0] <= MOST_WITH_LAYER_NORMS
 
 
 def count_launches(model: MultimodalLM, path: Path) -> int:

@@ -16,7 +16,15 @@ from tests.npu.families import FAMILIES, mixed_logits, samples_of, write_family
 from tests.parity.harness import Sample, load_ours, load_over
 
 BARS = {"npu-float16": 0.01, "npu-bfloat16": 0.06}  # of the largest logit
-NETWORKS = {"qwen_vl": 3, "qwen2_vl": 2, "qwen2_5_vl": 2, "qwen2_audio": 2, "qwen2_5_omni": 3}  # with attention
+NETWORKS = {
+    "qwen_vl": 3,
+    "qwen2_vl": 2,
+    "qwen2_5_vl": 2,
+    "qwen2_audio": 2,
+    "qwen2_5_omni": 3,
+    "llava": 2,
+    "fuyu": 1,
+}  # with attention
 CLEAR = 0.6  # of the steps must have a leader that no error within the bar can change
 
 

@@ -18,6 +18,7 @@ from model.ops.base import Ops
 from model.ops.load import load_ops
 from model.registry import family_of
 from model.weights import Weights
+from tests.parity.in_rows import Rows, hf_rows
 
 Grid = tuple[int, int, int]
 
@@ -37,7 +38,7 @@ class Sound:
     frames: int
 
 
-Layouts = Sequence[int | Grid | Film | Sound]
+Layouts = Sequence[int | Grid | Film | Sound | Rows]
 
 
 def load_ours(path: Path, dtype: torch.dtype = torch.float32) -> MultimodalLM:
@@ -56,11 +57,10 @@ def load_hf(path: Path, dtype: torch.dtype = torch.float32) -> Any:
     """The checkpoint as transformers loads it."""
     import transformers
 
-    classes = {
-        "qwen2_audio": transformers.Qwen2AudioForConditionalGeneration,
-        "qwen2_5_omni": transformers.Qwen2_5OmniThinkerForConditionalGeneration,
-    }
-    loader = classes.get(family_of(Checkpoint(path)).name, transformers.AutoModelForImageTextToText)
+    name = Checkpoint(path).architecture
+    if name.startswith("Qwen2_5Omni"):  # of all of it what reads, sees and hears
+        name = "Qwen2_5OmniThinkerForConditionalGeneration"
+    loader = getattr(transformers, name)
     return loader.from_pretrained(path, dtype=dtype, local_files_only=True).eval()
 
 
@@ -76,6 +76,7 @@ class Sample:
     n_prompt: int | None = None  # how many of the ids are the prompt; None: all
     films: tuple[Film | None, ...] = ()  # for each grid: the video it is of; no entries: only images
     sounds: tuple[Sound | None, ...] = ()  # for each grid: the audio it is of; no entries: none
+    in_rows: bool = False  # the pictures are `Rows`
 
     def kind(self, i: int) -> str:
         """Of the medium `i`."""
@@ -96,7 +97,7 @@ def make_sample(checkpoint: Path, layout: Layouts, seed: int = 0) -> Sample:
     ids: list[int] = []
     positions: list[np.ndarray] = []
     arrays: list[Tensor] = []
-    media: list[Grid | Film | Sound] = []
+    media: list[Grid | Film | Sound | Rows] = []
     at = 0
     for part in layout:
         if isinstance(part, int):
@@ -104,9 +105,9 @@ def make_sample(checkpoint: Path, layout: Layouts, seed: int = 0) -> Sample:
             positions.append(np.broadcast_to(np.arange(at, at + part), (3, part)))
             at += part
             continue
-        kind = "image" if isinstance(part, tuple) else "video" if isinstance(part, Film) else "audio"
+        kind = "image" if isinstance(part, tuple | Rows) else "video" if isinstance(part, Film) else "audio"
         seen = _places(part, config)
-        ids.extend([pads[kind]] * len(seen))
+        ids.extend(part.ids(pads[kind]) if isinstance(part, Rows) else [pads[kind]] * len(seen))
         positions.append(np.array(seen).T + at)
         at += 1 + max(max(place) for place in seen)
         media.append(part)
@@ -120,6 +121,7 @@ def make_sample(checkpoint: Path, layout: Layouts, seed: int = 0) -> Sample:
         pads=torch.isin(tensor, torch.tensor(list(pads.values()))).nonzero()[:, 0],
         films=tuple(part if isinstance(part, Film) else None for part in media),
         sounds=tuple(part if isinstance(part, Sound) else None for part in media),
+        in_rows=any(isinstance(part, Rows) for part in media),
     )
 
 
@@ -129,39 +131,57 @@ def pad_ids(config: ConfigSection) -> dict[str, int]:
     return {kind: config.read(int, key) for kind, pair in keys.items() for key in pair if key in config}
 
 
-def _grid(part: Grid | Film | Sound) -> Grid:
+def sees_one_size(config: ConfigSection) -> bool:
+    """Whether every picture is as large as the tower, a token is a patch, and positions count on as text's."""
+    return "image_size" in config.child("vision_config")
+
+
+def _grid(part: Grid | Film | Sound | Rows) -> Grid:
     if isinstance(part, Sound):
         return (1, 1, part.frames)
+    if isinstance(part, Rows):
+        return (1, part.rows, part.columns)
     return part.grid if isinstance(part, Film) else part
 
 
-def _places(part: Grid | Film | Sound, config: ConfigSection) -> list[tuple[int, int, int]]:
-    """(time, height, width) of each token of a medium that begins at 0."""
+def _places(part: Grid | Film | Sound | Rows, config: ConfigSection) -> list[tuple[int, int, int]]:
+    """(time, height, width) of each token of a medium that begins at 0, the ends of rows among them."""
     if isinstance(part, Sound):
         return [(i, i, i) for i in range((part.frames + 1) // 2 // 2)]
     t, h, w = _grid(part)
+    if isinstance(part, Rows) or sees_one_size(config):
+        return [(i, i, i) for i in range(h * (w + isinstance(part, Rows)))]
     rate = config.read(int, "position_id_per_seconds", config.child("vision_config").read(int, "tokens_per_second", 0))
     step = part.seconds * rate if isinstance(part, Film) and rate else 1.0
     return [(math.floor(i * step), row, column) for i in range(t) for row in range(h // 2) for column in range(w // 2)]
 
 
-def _array(part: Grid | Film | Sound, config: ConfigSection, rng: np.random.Generator) -> Tensor:
+def _array(part: Grid | Film | Sound | Rows, config: ConfigSection, rng: np.random.Generator) -> Tensor:
     """Random content; an audio of an encoder that hears whole clips has two frames more than valid ones."""
     if isinstance(part, Sound):
         audio = config.child("audio_config")
         rows = part.frames + (0 if "n_window" in audio else 2)
         return torch.from_numpy(rng.normal(0, 0.7, (rows, audio.read(int, "num_mel_bins"))).astype(np.float32))
+    if isinstance(part, Rows):
+        return part.patches(config.read(int, "patch_size"), rng)
     columns = 1176 if isinstance(part, Film) else 588
     return torch.from_numpy(rng.integers(0, 256, (math.prod(_grid(part)), columns), dtype=np.uint8))
 
 
 def hf_pixels(sample: Sample, checkpoint: Path, kind: str = "image") -> Tensor:
-    """The float patches [n, 1176] that transformers' processors hand to its model for the media of one kind."""
+    """What transformers' processors hand to its model for the media of one kind.
+
+    Float patches [n, 1176]; [pictures, 3, side, side] for a model that sees one size.
+    """
     file = Checkpoint(checkpoint).file("preprocessor_config.json")
     mean = torch.tensor(file.read(list, "image_mean"))[None, :, None]
     std = torch.tensor(file.read(list, "image_std"))[None, :, None]
     patches = torch.cat([part for i, part in enumerate(sample.pixels) if sample.kind(i) == kind])
     normal = (patches.view(len(patches), 3, -1).float() / 255 - mean) / std
+    if sees_one_size(Checkpoint(checkpoint).config):
+        (_, h, w), patch = sample.grids[0], 14
+        grid = normal.view(-1, h, w, 3, patch, patch).permute(0, 3, 1, 4, 2, 5)
+        return grid.reshape(-1, 3, h * patch, w * patch)
     if kind == "image":
         normal = normal[:, :, None].expand(-1, 3, 2, 196)
     return normal.reshape(-1, 1176)
@@ -186,6 +206,8 @@ def hf_sounds(sample: Sample, checkpoint: Path) -> dict[str, Tensor]:
 
 def hf_media(sample: Sample, checkpoint: Path) -> dict[str, Tensor]:
     """Pixels, grids and frames as transformers' models take them."""
+    if sample.in_rows:
+        return {"pixel_values": hf_rows(torch.cat(sample.pixels))[None]}
     found: dict[str, Tensor] = hf_sounds(sample, checkpoint) if sample.sounds else {}
     for kind, pixels, grid in (
         ("image", "pixel_values", "image_grid_thw"),
@@ -194,6 +216,8 @@ def hf_media(sample: Sample, checkpoint: Path) -> dict[str, Tensor]:
         grids = [g for i, g in enumerate(sample.grids) if sample.kind(i) == kind]
         if grids:
             found |= {pixels: hf_pixels(sample, checkpoint, kind), grid: torch.tensor(grids)}
+    if sees_one_size(Checkpoint(checkpoint).config):
+        found.pop("image_grid_thw", None)
     return found
 
 
@@ -201,8 +225,11 @@ def hf_media(sample: Sample, checkpoint: Path) -> dict[str, Tensor]:
 def hf_logits(model: Any, sample: Sample, checkpoint: Path) -> Tensor:
     """float32 [n, vocab]: logits of every position, by transformers."""
     media = hf_media(sample, checkpoint)
+    if sample.in_rows:
+        media["pixel_values"] = media["pixel_values"].to(model.dtype)
     # No attention mask: given both, 4.x and 5.x disagree on which position_ids win.
-    positions = sample.positions[:, None] if hasattr(model.config, "vision_config") else sample.positions[:1]
+    axes = hasattr(model.config, "vision_config") and not sees_one_size(Checkpoint(checkpoint).config)
+    positions = sample.positions[:, None] if axes else sample.positions[:1]
     out = model(input_ids=sample.ids[None], position_ids=positions, use_cache=False, **media)
     logits: Tensor = out.logits[0].float()
     return logits

@@ -81,7 +81,7 @@ def test_a_base_model_continues_one_list(tmp_path: Path) -> None:
 def test_text_only_qwen(tmp_path: Path) -> None:
     path = write_qwen_vl(tmp_path / "text", ["Hello"], sees=False)
     host = processor_at(path)
-    assert host.modalities == frozenset() and not host.supports_grounding
+    assert host.modalities == {} and host.features == frozenset()
     chat = chat_from_native(
         {"history": [{"inputs": [{"text": "a"}], "text": "<ref>b</ref>"}], "inputs": [{"text": "c"}]}
     )

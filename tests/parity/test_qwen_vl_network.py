@@ -146,9 +146,12 @@ def test_every_layer(model: MultimodalLM) -> None:
     ids = torch.tensor(read_json("lm.json")["text_all"]["input_ids"])
     golden = LOGITS["text_all_hidden"]
     assert_close(model.embed[ids], golden[0], 1e-6)
-    ones = torch.ones(model.hidden_size)
-    first = replace(model.decoder, layers=model.decoder.layers[:1], norm=ones)
-    expected = model.ops.rms_norm(torch.from_numpy(golden[1]), ones, first.spec.eps)
+    ones, eps = torch.ones(model.hidden_size), model.decoder.spec.eps
+    layer = replace(
+        model.decoder.layers[0], next_norm=lambda x, residual: model.ops.add_rms_norm(x, residual, ones, eps)
+    )
+    first = replace(model.decoder, layers=(layer,))
+    expected = model.ops.rms_norm(torch.from_numpy(golden[1]), ones, eps)
     found = OurRun(replace(model, decoder=first, head=lambda x: x)).whole(text_sample(ids.tolist()))
     assert_close(found, expected.numpy(), LOGITS_BAR)
     found = OurRun(replace(model, head=lambda x: x)).whole(text_sample(ids.tolist()))

@@ -11,16 +11,21 @@ import torch
 import transformers
 from PIL import Image
 from transformers import AutoTokenizer, WhisperFeatureExtractor
+from transformers.models.llava.image_processing_pil_llava import LlavaImageProcessorPil
 from transformers.models.qwen2_vl.image_processing_pil_qwen2_vl import Qwen2VLImageProcessorPil, smart_resize
 
 from configs.checkpoint import Checkpoint
 from configs.serve import MediaConfig
 from model.families.qwen2.recipe import pixel_specs
 from model.registry import family_of
-from tests.layouts.chats import hub_form, random_messages
+from tests.layouts import marked_pieces
+from tests.layouts.chats import WORDS, hub_form, random_messages
 from tests.layouts.directories import Layout, layouts, write_layout
+from tests.layouts.templates import PICTURES_FIRST
 from tests.model.engine.engine_harness import picture
+from tests.parity.fuyu_reference import load_processor, their_prompt
 from tests.parity.harness import OurRun, Sample, load_hf, load_ours
+from tests.parity.in_rows import hf_rows
 from tests.samples.pictures import encoded
 from tests.samples.sounds import make_wav
 from tests.samples.soundtracks import tone
@@ -50,12 +55,27 @@ def path(request: pytest.FixtureRequest, directory: Callable[[Layout], Path]) ->
     return directory(request.param)
 
 
-@pytest.fixture(params=[layout for layout in layouts() if "Audio" not in layout.model], ids=str)
+@pytest.fixture(params=[layout for layout in layouts() if layout.model != marked_pieces.MODEL], ids=str)
+def templated(request: pytest.FixtureRequest, directory: Callable[[Layout], Path]) -> Path:
+    return directory(request.param)
+
+
+@pytest.fixture(params=[layout for layout in layouts() if layout.model == marked_pieces.MODEL], ids=str)
+def in_rows(request: pytest.FixtureRequest, directory: Callable[[Layout], Path]) -> Path:
+    return directory(request.param)
+
+
+@pytest.fixture(params=[layout for layout in layouts() if "VL" in layout.model or "Omni" in layout.model], ids=str)
 def seeing(request: pytest.FixtureRequest, directory: Callable[[Layout], Path]) -> Path:
     return directory(request.param)
 
 
-@pytest.fixture(params=[layout for layout in layouts() if "VL" not in layout.model], ids=str)
+@pytest.fixture(params=[layout for layout in layouts() if "llava" in layout.model], ids=str)
+def squaring(request: pytest.FixtureRequest, directory: Callable[[Layout], Path]) -> Path:
+    return directory(request.param)
+
+
+@pytest.fixture(params=[layout for layout in layouts() if "Audio" in layout.model or "Omni" in layout.model], ids=str)
 def hearing(request: pytest.FixtureRequest, directory: Callable[[Layout], Path]) -> Path:
     return directory(request.param)
 
@@ -69,31 +89,33 @@ def host_of(path: Path) -> Processor:
 
 
 def their_template(path: Path, tokenizer: Any) -> str:
-    """The one that the processor class finds; where it finds none, its own, else the tokenizer's."""
+    """The one that the processor class finds; where it finds none, its own, else the tokenizer's.
+
+    Without any it takes no chats: its prompts were written by hand then, as the later template writes them.
+    """
     kind = getattr(transformers, processor_class(path))
     found = kind.get_processor_dict(str(path))[0].get("chat_template")
     if found is None and hasattr(kind, "default_chat_template"):
         found = kind.default_chat_template.fget(None)
-    return str(found or tokenizer.chat_template)
+    return str(found or tokenizer.chat_template or PICTURES_FIRST)
 
 
 def processor_class(path: Path) -> str:
     model_type = Checkpoint(path).config.read(str, "model_type")
     return {
         "qwen2_vl": "Qwen2VLProcessor", "qwen2_5_vl": "Qwen2_5_VLProcessor", "qwen2_audio": "Qwen2AudioProcessor",
-        "qwen2_5_omni": "Qwen2_5OmniProcessor",
+        "qwen2_5_omni": "Qwen2_5OmniProcessor", "llava": "LlavaProcessor",
     }[model_type]  # fmt: skip
 
 
-def test_ids(path: Path) -> None:
-    host, tokenizer = host_of(path), AutoTokenizer.from_pretrained(str(path))
-    template, rng = their_template(path, tokenizer), Random(1)
+def test_ids(templated: Path) -> None:
+    host, tokenizer = host_of(templated), AutoTokenizer.from_pretrained(str(templated))
+    template, rng = their_template(templated, tokenizer), Random(1)
     for _ in range(20):
         messages = random_messages(rng, sorted(host.modalities))
-        theirs = tokenizer.apply_chat_template(
-            hub_form(messages), chat_template=template, add_generation_prompt=True, tokenize=True, return_dict=False
-        )
-        assert host.render(chat_from_openai(messages)) == list(theirs)
+        turned = hub_form(messages, lists=template == PICTURES_FIRST)
+        text = tokenizer.apply_chat_template(turned, chat_template=template, add_generation_prompt=True, tokenize=False)
+        assert host.render(chat_from_openai(messages)) == list(tokenizer(text)["input_ids"])  # as a processor does
 
 
 def test_pixels(seeing: Path) -> None:
@@ -112,6 +134,35 @@ def test_pixels(seeing: Path) -> None:
     for width, height in LARGE:
         blank = Source(kind="image", param="", data=encoded(Image.new("1", (width, height)), "PNG"))
         assert host.measure(blank, LIMITS).grid[1:] == grid_of(theirs, width, height)
+
+
+def test_ids_and_pixels_in_rows(in_rows: Path) -> None:
+    """Of a processor without a template: its picture comes first, and our chats are lines."""
+    host, theirs, rng = host_of(in_rows), load_processor(in_rows), Random(1)
+    for i in range(4):
+        image = picture(rng.randrange(40, 300), rng.randrange(40, 300), i) if i else picture(2100, 700, i)
+        words = [text for text in rng.sample(WORDS, 3) if text]
+        chat = chat_from_openai([{"role": "user", "content": [
+            {"type": "image_url", "image_url": {"url": "x"}}, *({"type": "text", "text": text} for text in words),
+        ]}])  # fmt: skip
+        source = Source(kind="image", param="", data=encoded(image, "PNG"))
+        measure = host.measure(source, LIMITS)
+        ids, patches = their_prompt(theirs, "".join(words).removesuffix("\n") + "\n", image)
+        assert host.expand(host.render(chat), [measure]).input_ids.tolist() == ids
+        pixels = torch.from_numpy(host.load(source, measure, LIMITS, StageClock()))
+        assert (hf_rows(pixels) - patches).abs().max() < 1e-6
+
+
+def test_pixels_of_one_size(squaring: Path) -> None:
+    host, theirs = host_of(squaring), LlavaImageProcessorPil.from_pretrained(str(squaring))
+    for image in (picture(500, 350, 1), picture(90, 400, 2)):
+        source = Source(kind="image", param="", data=encoded(image, "PNG"))
+        measure = host.measure(source, LIMITS)
+        patches = host.load(source, measure, LIMITS, StageClock()).reshape(24, 24, 3, 14, 14)
+        whole = patches.transpose(2, 0, 3, 1, 4).reshape(3, 336, 336)
+        assert measure.n_pads == 576
+        raw = theirs(image, do_rescale=False, do_normalize=False, return_tensors="np")["pixel_values"][0]
+        assert np.array_equal(whole, raw)
 
 
 def grid_of(processor: Any, width: int, height: int) -> tuple[int, int]:
@@ -140,6 +191,7 @@ def test_mel_frames(hearing: Path) -> None:
     assert [item.grid[2] for item in longest] == [theirs.nb_max_frames]
 
 
+@pytest.mark.filterwarnings("ignore:`rope_scaling` is deprecated:FutureWarning")  # a key that transformers 4 saved
 @torch.inference_mode()
 def test_logits(path: Path) -> None:
     """Of text: towers are compared where a server answers (`make layouts`), but loaded here, too."""

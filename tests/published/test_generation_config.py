@@ -12,7 +12,8 @@ from configs.serve import ModelConfig, ServeConfig
 from server.requests.model_card import ModelCard, read_model_card
 from server.requests.sampling import Defaults, SamplingRequest
 from server.requests.unapplied import NOT_APPLIED
-from tests.published.families import WRITERS, edit_json
+from tests.published.edits import edit_json
+from tests.tiny.families import WRITERS
 
 # Field: a value that a request without wishes then gets, and where.
 APPLIED: dict[str, Any] = {

@@ -51,13 +51,13 @@ def test_what_the_tokenizer_holds_is_banned_also_where_config_names_nothing(tmp_
 def test_omni_without_the_marks_of_a_sound_hears_but_not_in_videos(tmp_path: Path) -> None:
     """They are placed only around a video with its sound."""
     path = WRITERS["qwen2_5_omni"](tmp_path)
-    assert host_of(path).takes_audio_in_video
+    assert "audio_in_video" in host_of(path).features
     config = json.loads((path / "config.json").read_text())
     for key in ("audio_start_token_id", "vision_start_token_id", "vision_end_token_id"):
         del config["thinker_config"][key]
     config["thinker_config"]["audio_end_token_id"] = 151648
     write_json(path / "config.json", config)
-    assert not host_of(path).takes_audio_in_video and "audio" in host_of(path).modalities
+    assert "audio_in_video" not in host_of(path).features and "audio" in host_of(path).modalities
     assert len(load_ours(path).banned_ids) == 6  # three pads, and three marks by their names in the tokenizer
 
 

@@ -167,7 +167,7 @@ def test_each_kind_is_proven_by_itself(tmp_path: Path, mark: str, kind: str, pla
 @pytest.mark.parametrize("sees", [True, False])
 def test_a_family_without_a_template_passes_the_same_proof(tmp_path: Path, sees: bool) -> None:
     host = host_of(write_qwen_vl(tmp_path, ["Hello"], sees=sees))
-    assert host.modalities == ({"image"} if sees else set())
+    assert host.modalities.keys() == ({"image"} if sees else set())
     if sees:
         host.render = lambda chat: [1, 2, 3]  # type: ignore[method-assign]
         with pytest.raises(CheckpointError, match="the processor's class: .* one image, .*it has 0 places"):

@@ -18,7 +18,8 @@ from model.ops.load import load_ops
 from model.registry import family_of
 from model.weights import Weights
 from tests.parity.harness import OurRun, hf_logits, load_hf, load_ours, make_sample
-from tests.published.families import WRITERS, edit_json, edit_tensors
+from tests.published.edits import edit_json, edit_tensors
+from tests.tiny.families import WRITERS
 
 FAMILIES = [name for name in WRITERS if name != "qwen_vl"]  # those that transformers has
 SINGLE = "model.safetensors"

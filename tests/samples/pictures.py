@@ -25,8 +25,10 @@ def with_alpha(width: int, height: int) -> Image.Image:
     return image
 
 
-def encoded(image: Image.Image, form: str, *, orientation: int | None = None, quality: int = 88) -> bytes:
-    """File bytes; with `orientation`, an EXIF tag in front of the pixels."""
+def encoded(
+    image: Image.Image, form: str, *, orientation: int | None = None, quality: int = 88, transparency: object = None
+) -> bytes:
+    """File bytes; with `orientation`, an EXIF tag in front of the pixels; `transparency`: a colour, or its index."""
     exif = Image.Exif()
     if orientation is not None:
         exif[ExifTags.Base.Orientation] = orientation
@@ -37,6 +39,8 @@ def encoded(image: Image.Image, form: str, *, orientation: int | None = None, qu
         image.save(buffer, form, quality=quality, exif=exif.tobytes())
     elif form == "PNG" and orientation is not None:
         image.save(buffer, form, exif=exif.tobytes())
+    elif transparency is not None:
+        image.save(buffer, form, transparency=transparency)
     else:
         image.save(buffer, form)
     return buffer.getvalue()

@@ -1,6 +1,7 @@
 """Doubles for what lies beyond the process border: workers and an engine that a test plays by hand."""
 
 import asyncio
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -248,8 +249,7 @@ def value_of(metrics: Metrics, line: str) -> float:
 
 async def until(true: Callable[[], Any]) -> None:
     """Let the loop run until it is so."""
-    for _ in range(2000):
-        if true():
-            return
+    deadline = time.monotonic() + 60
+    while not true():
+        assert time.monotonic() < deadline, "it did not come to pass"
         await asyncio.sleep(0.001)
-    raise AssertionError("it did not come to pass")

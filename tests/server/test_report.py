@@ -54,7 +54,7 @@ def test_every_limit_is_printed_with_its_value(tokenizer: BPETokenizer, setting:
     lines = [line.split() for line in text.splitlines() if line.split()[0] == setting.flag]
     assert len(lines) == 1
     number, unit = lines[0][1:3]
-    scale = {"KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30}.get(unit, 1)
+    scale = {"KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30, "megapixels": 10**6}.get(unit, 1)
     assert float(number) * scale == pytest.approx(value * setting.scale, rel=1e-3)
 
 

@@ -13,7 +13,7 @@ import pytest
 
 from configs.serve import EngineConfig, HttpConfig, ModelConfig, ServeConfig
 from model.engine.messages import EngineReady, StartEngine
-from server import run as program
+from server.children import starting
 from server.children.processes import Ownership, Role
 from server.children.supervisor import StartFailed
 from server.listening import listen, url_of
@@ -127,7 +127,7 @@ def live(tokenizer: BPETokenizer, tmp_path: Path, monkeypatch: pytest.MonkeyPatc
             with listen("127.0.0.1", 0) as sock:
                 running = RunningServer(Server(config, card(tokenizer), owner, 1 << 20), sock, children, graces)
                 try:
-                    await asyncio.wait_for(scenario(running), 30)
+                    await asyncio.wait_for(scenario(running), 100)
                     assert running.task.done()
                 finally:
                     running.task.cancel()
@@ -135,7 +135,7 @@ def live(tokenizer: BPETokenizer, tmp_path: Path, monkeypatch: pytest.MonkeyPatc
                     owner.close()
             assert not any(child.alive for child in children)
 
-        monkeypatch.setattr(program, "launch", launch)
+        monkeypatch.setattr(starting, "launch", launch)
         asyncio.run(run())
         assert not (tmp_path / "shm").exists()
 

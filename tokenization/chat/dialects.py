@@ -5,6 +5,7 @@ from typing import Any, Literal
 
 from tokenization.chat.errors import ChatError, MediaError, shortened, type_name
 from tokenization.chat.grounding import FULL
+from tokenization.chat.marks import refuse_long_runs
 from tokenization.chat.options import KEYS, MediaOptions
 from tokenization.chat.parts import Boxes, Chat, Kind, Media, Text, Turn
 from tokenization.chat.tools import check_arguments, read_tool_calls
@@ -238,6 +239,7 @@ def _text(value: Any, param: str) -> str:
         value.encode("utf-8")
     except UnicodeEncodeError:
         raise ChatError("the text holds half of a surrogate pair, which is no character", param) from None
+    refuse_long_runs(value, param)
     return value
 
 

@@ -13,6 +13,7 @@ KEYS: Mapping[str, tuple[str, ...]] = {
     "video": ("fps", "num_frames", "min_pixels", "max_pixels", "total_pixels", "use_audio_in_video"),
     "audio": (),
 }
+LOW_DETAIL_PIXELS = 512 * 512  # what `detail: low` leaves of a picture; `high` and `auto` change nothing
 _FIELDS = {"use_audio_in_video": "use_audio"}  # fields with another name than their key
 _DETAILS = ("auto", "low", "high")
 _MAX_NUMBER = 2**53  # whole numbers beyond it are not exact as floats

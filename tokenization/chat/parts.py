@@ -78,6 +78,7 @@ class RawPrompt(msgspec.Struct, frozen=True, kw_only=True):
 
     text: str = ""  # ordinary text, whatever special tokens it spells
     ids: tuple[int, ...] | None = None  # instead of `text`
+    opens: bool = True  # what the vocabulary puts in front of every prompt stands before the text, not before ids
 
     @property
     def size(self) -> int:

@@ -10,7 +10,7 @@ from av.audio.resampler import AudioResampler
 from configs.serve import MediaConfig
 from tokenization.cancel import Check, go_on
 from tokenization.chat.errors import ChatError, MediaError
-from tokenization.media.audio_decoder import AudioTooLong, SoundReader, check_length, open_sound
+from tokenization.media.audio_decoder import AudioTooLong, SoundReader, open_sound
 
 RATE = 16_000  # samples per second of what `read_sound` gives
 _PIECE = 1 << 16  # samples that are taken to 16 kHz at once: at a rate of 1 Hz each becomes 16,000
@@ -51,7 +51,7 @@ def read_sound(
 
 
 def _read(sound: SoundReader, max_seconds: float) -> np.ndarray:
-    check_length(sound.claimed_seconds - _LEAD, max_seconds)
+    sound.check_length(sound.claimed_seconds - _LEAD, max_seconds)
     sounds = ((frame.sample_rate, _to_mono(frame)) for frame in sound.frames(max_seconds))
     pieces = []
     n = 0

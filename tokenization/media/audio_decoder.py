@@ -62,6 +62,15 @@ class SoundReader:
             seconds = min(seconds, self._nbytes * 8 / stream.codec_context.bit_rate)
         return max(seconds, 0.0)
 
+    def check_length(self, seconds: float, max_seconds: float) -> None:
+        """Raises AudioTooLong, with the length that the file tells, be it a guess from the bit rate."""
+        # Sums of many lengths are off by a little.
+        if seconds <= max_seconds + 1e-6:
+            return
+        told = (self._source.duration or 0) / av.time_base
+        length = f": {told:.0f} s, as its file says" if told > max_seconds else ""
+        raise AudioTooLong(f"the sound lasts more than the allowed {max_seconds:g} s{length}")
+
     def frames(self, max_seconds: float) -> Iterator[AudioFrame]:
         """All frames that decode, in order, of 1 to 64 channels (at most 7 planes) at 1 to 768,000 Hz, none empty.
 
@@ -73,7 +82,7 @@ class SoundReader:
             channels = frame.layout.nb_channels
             check_shape(frame.sample_rate, channels)
             seconds += frame.samples / frame.sample_rate
-            check_length(seconds, max_seconds)
+            self.check_length(seconds, max_seconds)
             values += frame.samples * channels
             if values > (max_seconds + 1) * _VALUES_PER_SECOND:
                 raise MediaError("the sound has more samples than the server decodes")
@@ -129,13 +138,6 @@ class SoundReader:
         self._changes += 1
         if self._changes > _MAX_CHANGES:
             raise MediaError("the sound changes its rate or its channels too often")
-
-
-def check_length(seconds: float, max_seconds: float) -> None:
-    """Raises AudioTooLong."""
-    # Sums of many lengths are off by a little.
-    if seconds > max_seconds + 1e-6:
-        raise AudioTooLong(f"the sound lasts more than the allowed {max_seconds:g} s")
 
 
 def check_shape(rate: int, channels: int) -> None:

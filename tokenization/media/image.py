@@ -3,7 +3,7 @@
 import struct
 import warnings
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
@@ -12,6 +12,7 @@ from PIL import BmpImagePlugin, ExifTags, GifImagePlugin, Image, JpegImagePlugin
 
 from tokenization.cancel import Check, CheckedFile, go_on
 from tokenization.chat.errors import ChatError
+from tokenization.media.effort import cannot_hold
 
 # By content, never by suffix; importing the plugins registers them, so that opening never loads any other one.
 _PLUGINS = (JpegImagePlugin, PngImagePlugin, WebPImagePlugin, GifImagePlugin, BmpImagePlugin)
@@ -19,12 +20,16 @@ FORMATS = ("JPEG", "PNG", "WEBP", "GIF", "BMP")
 _NOT_AN_IMAGE = "this is not an image that the server reads (JPEG, PNG, WebP, GIF, BMP), or its header is damaged"
 _DAMAGED = "the image data is damaged or incomplete"
 _JPEG_BLOCK = 1 << 14  # bytes that libjpeg gets at once, and so between two checks
-# What Pillow and the libraries below it raise on hostile bytes. MemoryError is here for the header only: a size that
-# passed the caps and does not fit is our trouble, not the client's.
+# What Pillow and the libraries below it raise on hostile bytes; MemoryError is the bound of the process, not damage.
 _PILLOW_ERRORS: tuple[type[Exception], ...] = (
     OSError, SyntaxError, ValueError, TypeError, LookupError, ArithmeticError, AttributeError, AssertionError,
     EOFError, RuntimeError, struct.error, zlib.error, Image.DecompressionBombError,
 )  # fmt: skip
+MAX_SIDE = 65_535  # pixels, as in JPEG and GIF: what resizing makes on its way is as high as the picture itself
+MAX_DECODE_BYTES = 1 << 30  # of memory, while a picture is decoded
+_WEBP_BYTES = 16  # for each pixel: libwebp's two canvases, the answer and Pillow's copy of it
+_BAND = 1 << 20  # pixels of a picture that are made RGB at once
+_TURNED = 1 << 24  # pixels of a picture that is turned as a whole, which is faster: a telephone's photograph
 _TRANSPOSE = {
     2: Image.Transpose.FLIP_LEFT_RIGHT,
     3: Image.Transpose.ROTATE_180,
@@ -44,35 +49,116 @@ class ImageHeader:
     height: int
     orientation: int  # EXIF, 1 to 8; 1: as stored
 
+    @property
+    def pixels(self) -> int:
+        return self.width * self.height
+
 
 def read_header(data: bytes, *, max_source_pixels: int, param: str) -> ImageHeader:
     """Size and orientation, without decoding a pixel. Raises ChatError, also when width x height is above the cap."""
     return _open(data, max_source_pixels, param)[1]
 
 
-def decode_rgb(
-    data: bytes, *, max_source_pixels: int, param: str, on_white: bool = True, check: Check = go_on
-) -> Image.Image:
-    """The first frame, upright, as RGB, of the size in `read_header`. Raises ChatError, also for damaged data.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Picture:
+    """Decoded pixels as the file stores them: in the mode of the file, not yet upright."""
 
-    Transparency lies on white, as in transformers' processors. Not `on_white`: what is below it shows.
+    image: Image.Image
+    param: str  # the field that it came from
+    orientation: int = 1  # EXIF, 1 to 8
+    on_white: bool = True  # where it is transparent, as in transformers' processors; else what is below shows
+
+    @property
+    def size(self) -> tuple[int, int]:
+        """(width, height) of the upright picture."""
+        width, height = self.image.size
+        return (height, width) if self.orientation >= 5 else (width, height)
+
+    def resized(self, *, width: int, height: int) -> Image.Image:
+        """Upright, as RGB, of that size: to the bit as if all of it were made upright and RGB first.
+
+        Pillow makes a picture narrower row by row before anything else. So a band of rows is turned, made RGB (or grey)
+        and made narrower before the next one, and no second copy of a large picture is ever made. Raises ChatError.
+        """
+        image = resize(self._narrowed(width), width=width, height=height)
+        return image if image.mode == "RGB" else image.convert("RGB")
+
+    def _narrowed(self, width: int) -> Image.Image:
+        """Upright, as RGB or grey, of its own height, and no wider than `width` unless nothing else is to be done."""
+        mode, convert = _conversion(self.image, self.on_white)
+        if convert is None and self.orientation == 1:
+            return self.image
+        width = min(width, self.size[0])  # one that is made wider may be made lower first
+        image = None
+        with _pillow(_DAMAGED, self.param):
+            whole = convert is None and self.size[0] * self.size[1] <= _TURNED
+            for top, band in self._bands(_TURNED if whole else _BAND):
+                band = band if convert is None else convert(band)
+                if band.height == self.size[1]:
+                    return band
+                image = image or Image.new(mode, (width, self.size[1]))
+                image.paste(resize(band, width=width, height=band.height), (0, top))
+        assert image is not None, "a picture has rows"
+        return image
+
+    def _bands(self, pixels: int) -> Iterator[tuple[int, Image.Image]]:
+        """(first row, rows) of the upright picture, from top to bottom, still in the mode of the file."""
+        width, height = self.size
+        rows = max(1, pixels // width)
+        for top in range(0, height, rows):
+            box = _stored_box((0, top, width, min(top + rows, height)), self.size, self.orientation)
+            band = self.image if rows >= height else self.image.crop(box)
+            yield top, band if self.orientation == 1 else band.transpose(_TRANSPOSE[self.orientation])
+
+
+def decode(data: bytes, *, max_source_pixels: int, param: str, on_white: bool = True, check: Check = go_on) -> Picture:
+    """The first frame, of the size in `read_header`. Raises ChatError, also for damaged data.
+
     `check` is called between blocks of the file.
     """
     image, header = _open(data, max_source_pixels, param, check)
+    stored = (header.height, header.width) if header.orientation >= 5 else (header.width, header.height)
     with _pillow(_DAMAGED, param):
         image.load()
-        if header.orientation in _TRANSPOSE:
-            image = image.transpose(_TRANSPOSE[header.orientation])
-        image = _to_rgb(image) if on_white else image.convert("RGB")
-    if image.size != (header.width, header.height):
+    if image.size != stored:
         raise ChatError(_DAMAGED, param)
-    return image
+    return Picture(image=image, param=param, orientation=header.orientation, on_white=on_white)
 
 
-def resize(image: Image.Image, *, width: int, height: int) -> Image.Image:
+def decode_rgb(
+    data: bytes, *, max_source_pixels: int, param: str, on_white: bool = True, check: Check = go_on
+) -> Image.Image:
+    """`decode`, upright, as RGB, of the size in `read_header`. Raises ChatError, also for damaged data."""
+    picture = decode(data, max_source_pixels=max_source_pixels, param=param, on_white=on_white, check=check)
+    width, height = picture.size
+    return picture.resized(width=width, height=height)
+
+
+def resize(image: Image.Image, *, width: int, height: int, bilinear: bool = False) -> Image.Image:
+    """Bicubic, where nothing else is asked for."""
     if image.size == (width, height):
         return image
-    return image.resize((width, height), Image.Resampling.BICUBIC)
+    return image.resize((width, height), Image.Resampling.BILINEAR if bilinear else Image.Resampling.BICUBIC)
+
+
+def padded(image: Image.Image, *, width: int, height: int, value: int) -> Image.Image:
+    """An RGB image in the top left corner of one of this size, the rest `value` in all channels."""
+    if image.size == (width, height):
+        return image
+    whole = Image.new("RGB", (width, height), (value, value, value))
+    whole.paste(image, (0, 0))
+    return whole
+
+
+def cover(picture: Picture, *, edge: int, side: int) -> Image.Image:
+    """The centre square of `side` pixels, once the shorter edge has `edge` of them; edge >= side. Raises ChatError."""
+    width, height = picture.size
+    if width <= height:
+        image = picture.resized(width=edge, height=edge * height // width)
+    else:
+        image = picture.resized(width=edge * width // height, height=edge)
+    left, top = (image.width - side) // 2, (image.height - side) // 2
+    return image.crop((left, top, left + side, top + side))
 
 
 def to_patches(image: Image.Image, *, patch: int, merge: int) -> np.ndarray:
@@ -92,7 +178,7 @@ def to_patches(image: Image.Image, *, patch: int, merge: int) -> np.ndarray:
 
 
 def _open(data: bytes, max_source_pixels: int, param: str, check: Check = go_on) -> tuple[Image.Image, ImageHeader]:
-    with _pillow(_NOT_AN_IMAGE, param, (*_PILLOW_ERRORS, MemoryError)):
+    with _pillow(_NOT_AN_IMAGE, param):
         image = Image.open(CheckedFile(data, check), formats=FORMATS)
         if image.format == "JPEG":  # a small file may hold many scans of a large picture
             image.decodermaxblock = _JPEG_BLOCK
@@ -105,13 +191,30 @@ def _open(data: bytes, max_source_pixels: int, param: str, check: Check = go_on)
             f"the image has {width} x {height} = {width * height} pixels, at most {max_source_pixels} are allowed",
             param,
         )
+    if max(width, height) > MAX_SIDE:
+        raise ChatError(f"one side of the image has {max(width, height)} pixels, at most {MAX_SIDE} are allowed", param)
+    if width * height * _pixel_bytes(image) > MAX_DECODE_BYTES:
+        raise ChatError(
+            f"decoding this image of {width} x {height} pixels takes {width * height * _pixel_bytes(image) >> 20} MiB "
+            f"of memory, at most {MAX_DECODE_BYTES >> 20} are allowed",
+            param,
+        )
+    if image.format in ("JPEG", "MPO") and cannot_hold(data, width * height):
+        raise ChatError(f"the image is incomplete: {len(data)} bytes hold no JPEG of {width} x {height} pixels", param)
     if orientation >= 5:
         width, height = height, width
     return image, ImageHeader(width=width, height=height, orientation=orientation)
 
 
+def _pixel_bytes(image: Image.Image) -> int:
+    """Bytes of memory that decoding takes for each pixel; Pillow keeps at most 4."""
+    if image.format == "WEBP":
+        return _WEBP_BYTES
+    return 4 + 2 * len(image.getbands()) if image.info.get("progressive") else 4  # coefficients, until the last scan
+
+
 @contextmanager
-def _pillow(message: str, param: str, errors: tuple[type[Exception], ...] = _PILLOW_ERRORS) -> Iterator[None]:
+def _pillow(message: str, param: str) -> Iterator[None]:
     """Pillow's many errors become one, without its text (which may hold addresses); its warnings are not ours."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -119,22 +222,51 @@ def _pillow(message: str, param: str, errors: tuple[type[Exception], ...] = _PIL
             yield
         except ChatError:
             raise
-        except errors:
+        except _PILLOW_ERRORS:
             raise ChatError(message, param) from None
 
 
-def _to_rgb(image: Image.Image) -> Image.Image:
-    if image.mode == "RGB" and image.info.get("transparency") is None:
-        return image
-    if "A" in image.getbands() or image.info.get("transparency") is not None:
-        return flattened(image.convert("RGBA"))
-    return image.convert("RGB")
+def _conversion(image: Image.Image, on_white: bool) -> tuple[str, Callable[[Image.Image], Image.Image] | None]:
+    """The mode in which a picture is resized, grey where it has no colour, and what takes a part of it there."""
+    keyed = image.info.get("transparency")
+    if image.mode == "I;16":
+        key = keyed if on_white and isinstance(keyed, int) else None
+        return "L", lambda band: _high_bytes(band, key)
+    if on_white and ("A" in image.getbands() or keyed is not None):
+        return "RGB", _flattened
+    if image.mode in ("L", "RGB"):
+        return image.mode, None
+    mode = "L" if image.mode == "1" else "RGB"
+    return mode, lambda band: band.convert(mode)
 
 
-def flattened(image: Image.Image) -> Image.Image:
-    """A picture of mode RGBA on white, as RGB."""
-    white = Image.new("RGBA", image.size, (255, 255, 255, 255))
-    return Image.alpha_composite(white, image).convert("RGB")
+def _flattened(band: Image.Image) -> Image.Image:
+    """On white, as RGB."""
+    band = band.convert("RGBA")
+    if band.getchannel("A").getextrema() == (255, 255):
+        return band.convert("RGB")
+    white = Image.new("RGBA", band.size, (255, 255, 255, 255))
+    return Image.alpha_composite(white, band).convert("RGB")
+
+
+def _high_bytes(band: Image.Image, key: int | None) -> Image.Image:
+    """16-bit grey in 8 bits, `key` as white: Pillow's own conversion makes all above 255 white (docs/adr/0026)."""
+    values = np.asarray(band)
+    grey = (values >> 8).astype(np.uint8)
+    if key is not None:
+        grey[values == key] = 255
+    return Image.fromarray(grey)
+
+
+def _stored_box(box: tuple[int, int, int, int], size: tuple[int, int], orientation: int) -> tuple[int, int, int, int]:
+    """Where a box of the upright picture, which is of that size, lies in the stored one."""
+    width, height = size
+    left, top, right, bottom = box
+    if orientation in (2, 3, 6, 7):  # mirrored along the upright x axis
+        left, right = width - right, width - left
+    if orientation in (3, 4, 7, 8):  # and along y
+        top, bottom = height - bottom, height - top
+    return (top, left, bottom, right) if orientation >= 5 else (left, top, right, bottom)
 
 
 def _orientation(image: Image.Image, data: bytes) -> int:

@@ -14,7 +14,7 @@ from av.video.stream import VideoStream
 
 from tokenization.cancel import Check, go_on
 from tokenization.chat.errors import MediaError
-from tokenization.media.frame_sampling import VideoCaps
+from tokenization.media.frame_sampling import UNBOUNDED, VideoCaps
 from tokenization.media.video_plan import PacketIndex, Run
 
 # Demuxers and decoders that may run, by FFmpeg's names. Playlists are not among them: those open what they name.
@@ -25,16 +25,18 @@ DECODERS = (
     "rawvideo,qtrle,dvvideo,cinepak,svq1,svq3,rv10,rv20,rv30,rv40,cfhd"
 )
 UNDECODABLE = "no frame of the video can be decoded"
+GROWING = "the frames of the video grow on the way, and decoding them takes more work than its bytes allow"
 # Those that pass over a frame which no other depends on when told so packet by packet, and say truly which those are.
 _SKIPPING = ("h264", "hevc", "mpeg4", "mpeg2video", "mpeg1video")
 _NOT_MOVING = Disposition.attached_pic | Disposition.timed_thumbnails | Disposition.still_image
 
 
 class VideoReader:
-    def __init__(self, container: InputContainer, stream: VideoStream, check: Check = go_on) -> None:
+    def __init__(self, container: InputContainer, stream: VideoStream, max_decoded: int, check: Check = go_on) -> None:
         self.container = container.format.name
         self.stream = stream
         self.errors = 0  # packets that the decoder refused
+        self._left = max_decoded  # pixels
         self._source = container
         self._context = stream.codec_context
         self._check = check
@@ -110,7 +112,7 @@ class VideoReader:
     def _feed(self, packet: "Packet[VideoStream] | None") -> list[VideoFrame]:
         """None instead of a packet: what is still inside, after which the decoder starts from nothing."""
         try:
-            return self._context.decode(packet)
+            frames = self._context.decode(packet)
         except av.MemoryError:
             raise
         except av.FFmpegError:
@@ -119,16 +121,27 @@ class VideoReader:
         finally:
             if packet is None:
                 self._context.flush_buffers()
+        self._left -= sum(frame.width * frame.height for frame in frames)
+        if self._left < 0:
+            raise MediaError(GROWING)
+        return frames
 
 
 @contextmanager
 def open_video(
-    data: bytes | memoryview, caps: VideoCaps, *, threads: int = 1, study: bool = False, check: Check = go_on
+    data: bytes | memoryview,
+    caps: VideoCaps,
+    *,
+    threads: int = 1,
+    study: bool = False,
+    max_decoded: int = UNBOUNDED,
+    check: Check = go_on,
 ) -> Iterator[VideoReader]:
     """Open without protocols, formats that name other files, or rare codecs. Raises MediaError by the header alone.
 
     `study` lets FFmpeg decode the first frames, for what some headers do not say: the order and the times of packets.
-    `check` is called between packets.
+    More than `max_decoded` pixels of all frames raise a MediaError where they are decoded. `check` is called between
+    packets.
     """
     limits = {"max_pixels": str(caps.max_source_pixels), "codec_whitelist": DECODERS}
     options = {"format_whitelist": FORMATS, "protocol_whitelist": "", **limits}
@@ -143,7 +156,7 @@ def open_video(
         stream.codec_context.options = limits
         stream.codec_context.thread_count = threads
         stream.thread_type = "AUTO" if threads > 1 else "NONE"
-        yield VideoReader(container, stream, check)
+        yield VideoReader(container, stream, max_decoded, check)
 
 
 def _moving_stream(container: InputContainer, caps: VideoCaps) -> VideoStream:

@@ -11,10 +11,11 @@ from PIL import Image
 
 from tokenization.cancel import Check, go_on
 from tokenization.chat.errors import ChatError, MediaError
-from tokenization.media.frame_sampling import VideoCaps
-from tokenization.media.image import decode_rgb, flattened, read_header, resize
-from tokenization.media.video_decoder import UNDECODABLE, open_video
-from tokenization.media.video_plan import Run, VideoInfo, plan_runs
+from tokenization.media.effort import PASSING, video_effort
+from tokenization.media.frame_sampling import UNBOUNDED, VideoCaps
+from tokenization.media.image import ImageHeader, Picture, decode, read_header
+from tokenization.media.video_decoder import GROWING, UNDECODABLE, open_video
+from tokenization.media.video_plan import VideoInfo, plan_runs
 
 _THREADS = 4  # of one decoder; more would wait for each other on the few packets of a run
 _TURNS = {90: Image.Transpose.ROTATE_90, 180: Image.Transpose.ROTATE_180, 270: Image.Transpose.ROTATE_270}
@@ -22,30 +23,35 @@ _TURNS = {90: Image.Transpose.ROTATE_90, 180: Image.Transpose.ROTATE_180, 270: I
 
 def read_frames(
     data: bytes | memoryview, info: VideoInfo, indices: Sequence[int], size: tuple[int, int], caps: VideoCaps,
-    check: Check = go_on,
+    check: Check = go_on, *, max_effort: int = UNBOUNDED,
 ) -> tuple[np.ndarray, tuple[int, ...]]:  # fmt: skip
     """uint8 [n, height, width, 3] of the frames `indices`, resized to `size` (height, width), and which those are.
 
     `info` is `probe`'s of the same bytes. A frame that does not decode is left out; an index without a picture shows
-    the one before. `check` is called between packets. Raises MediaError when none decodes or too many would be,
-    ValueError for an index out of range.
+    the one before. `check` is called between packets. Raises MediaError when none decodes, too many would be, or frames
+    that grow on the way take more than `max_effort` pixels of work; ValueError for an index out of range.
     """
     if not indices or min(indices) < 0 or max(indices) >= info.n_frames:
         raise ValueError(f"frame indices must lie in 0 .. {info.n_frames - 1}")
     rows: dict[int, list[int]] = {}
     for row, frame_number in enumerate(indices):
         rows.setdefault(frame_number, []).append(row)
-    _check_effort(info, plan_runs(info.index, indices), caps)
+    count_effort(info, indices, caps)
+    looked_at = 0  # pixels
     out = np.empty((len(indices), *size, 3), np.uint8)
     missing = set(rows)
     rgb = VideoReformatter()
     # Among threads an error can take the frames around it with it; a second reading without them gets those back.
     for threads in (_THREADS, 1):
         runs = plan_runs(info.index, sorted(missing))
-        with open_video(data, caps, threads=threads, study=True, check=check) as video:
+        most = (max_effort - looked_at) * PASSING
+        with open_video(data, caps, threads=threads, study=True, max_decoded=most, check=check) as video:
             for frame_number, frame in video.pick(info.index, runs):
                 check()  # some come out together, after the last packet
-                picture = resize(_to_image(frame, info, rgb), width=size[1], height=size[0])
+                looked_at += frame.width * frame.height
+                if looked_at > max_effort:
+                    raise MediaError(GROWING)
+                picture = _to_picture(frame, info, rgb).resized(width=size[1], height=size[0])
                 out[rows[frame_number]] = np.asarray(picture)
                 missing.discard(frame_number)
             if not missing or not video.errors:
@@ -56,18 +62,28 @@ def read_frames(
     return (out[kept] if missing else out), tuple(indices[row] for row in kept)
 
 
+def count_effort(info: VideoInfo, indices: Sequence[int], caps: VideoCaps) -> int:
+    """Pixels of work to read these frames. Raises MediaError where too many would be decoded for them."""
+    pixels = info.width * info.height
+    decoded = sum(run.stop - run.start + 1 for run in plan_runs(info.index, indices))
+    most = min(caps.max_decoded_frames, caps.max_decoded_pixels // pixels)
+    if decoded > most:
+        raise MediaError(f"{decoded} frames of the video would have to be decoded, at most {most} are allowed")
+    return video_effort(pixels, looked_at=len(set(indices)), decoded=decoded)
+
+
 # ---- a video that is a list of pictures
 
 
-def probe_jpegs(pictures: Sequence[bytes], caps: VideoCaps) -> tuple[int, int]:
-    """(height, width) of the first of some encoded pictures, upright. Raises MediaError for any bad header."""
+def probe_jpegs(pictures: Sequence[bytes], caps: VideoCaps) -> tuple[ImageHeader, ...]:
+    """The header of each encoded picture. Raises MediaError for any bad one."""
     if not 1 <= len(pictures) <= caps.max_frames:
         raise MediaError(f"the video has {len(pictures)} frames, it must have 1 to {caps.max_frames}")
     headers = []
     for i, data in enumerate(pictures):
         with _picture_errors(i):
             headers.append(read_header(data, max_source_pixels=caps.max_source_pixels, param=""))
-    return headers[0].height, headers[0].width
+    return tuple(headers)
 
 
 def frames_from_jpegs(
@@ -82,8 +98,8 @@ def frames_from_jpegs(
             continue
         with _picture_errors(i):
             check()  # one without a block of pixels may never be asked for
-            image = decode_rgb(pictures[i], max_source_pixels=caps.max_source_pixels, param="", check=check)
-        out[row] = np.asarray(resize(image, width=size[1], height=size[0]))
+            picture = decode(pictures[i], max_source_pixels=caps.max_source_pixels, param="", check=check)
+            out[row] = np.asarray(picture.resized(width=size[1], height=size[0]))
         done[i] = row
     return out
 
@@ -99,15 +115,8 @@ def _picture_errors(i: int) -> Iterator[None]:
 # ---- details
 
 
-def _check_effort(info: VideoInfo, runs: Sequence[Run], caps: VideoCaps) -> None:
-    n = sum(run.stop - run.start + 1 for run in runs)
-    most = min(caps.max_decoded_frames, caps.max_decoded_pixels // (info.width * info.height))
-    if n > most:
-        raise MediaError(f"{n} frames of the video would have to be decoded, at most {most} are allowed")
-
-
-def _to_image(frame: VideoFrame, info: VideoInfo, rgb: VideoReformatter) -> Image.Image:
-    """A decoded frame as an upright RGB picture; transparency lies on white, as in still images. Raises MediaError."""
+def _to_picture(frame: VideoFrame, info: VideoInfo, rgb: VideoReformatter) -> Picture:
+    """A decoded frame, upright; transparency will lie on white, as in still images. Raises MediaError."""
     has_alpha = any(component.is_alpha for component in frame.format.components)
     pixels = "rgba" if has_alpha else "rgb24"
     try:
@@ -116,8 +125,6 @@ def _to_image(frame: VideoFrame, info: VideoInfo, rgb: VideoReformatter) -> Imag
         raise
     except av.FFmpegError:
         raise MediaError(f"the pixels of the video ({frame.format.name}) cannot be read") from None
-    if has_alpha:
-        image = flattened(image)
     if info.mirrored:
         image = image.transpose(Image.Transpose.FLIP_LEFT_RIGHT)
-    return image.transpose(_TURNS[info.rotation]) if info.rotation else image
+    return Picture(image=image.transpose(_TURNS[info.rotation]) if info.rotation else image, param="")

@@ -78,3 +78,4 @@ class VideoPlan:
     size: tuple[int, int]  # (height, width) that every frame is resized to
     info: VideoInfo | None  # None: a list of pictures
     frame: FrameSize | None = None  # what the size follows from; None: it is fixed
+    effort: int = 0  # pixels of work that it takes to read these frames (tokenization/media/effort.py)

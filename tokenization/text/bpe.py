@@ -2,36 +2,54 @@
 
 import json
 import re
-from collections.abc import Iterable, Mapping
+import secrets
+from collections.abc import Iterable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
 
 from tokenizers import Tokenizer
+from tokenizers.models import Unigram
 
 from configs.checkpoint import Checkpoint, CheckpointError
 from tokenization.chat.errors import ChatError
 from tokenization.text.named_tokens import named_tokens
+from tokenization.text.spelling import read_spelling
+
+_BLANK_AT_START = re.compile(r'"prepend_scheme":\s*"first"')
 
 
 class BPETokenizer:
-    def __init__(self, tokenizer: Tokenizer, special: Mapping[str, int]) -> None:
+    def __init__(self, tokenizer: Tokenizer, special: Mapping[str, int], opening: Sequence[int] = ()) -> None:
         """`tokenizer` must flag as special exactly those added tokens that `special` holds."""
-        tokenizer.encode_special_tokens = True  # a special token typed in text is text
-        tokenizer.no_truncation()
-        tokenizer.no_padding()
-        self._tokenizer = tokenizer
+        spelling = read_spelling(tokenizer)
+        self._at_start = _plain(tokenizer)
+        inner = _without_first_blank(tokenizer)
+        self._inside = self._at_start if inner is None else _plain(inner)
         self.special: Mapping[str, int] = MappingProxyType(dict(special))
+        self.opening = tuple(opening)
+        self.leading_blanks = spelling.leading_blanks
         self._special_ids = frozenset(special.values())
+        unknown = tokenizer.token_to_id(getattr(tokenizer.model, "unk_token", None) or "")
+        self._marks = self._special_ids - {unknown}  # as in the reference, what nothing spells is unknown
         self._cut = _cutter(tokenizer, special)
-        self._bytes = _byte_table(tokenizer)
+        self._bytes = spelling.table
+        for content, token_id in special.items():
+            if tokenizer.token_to_id(content) != token_id:  # it has another name there: `_out_of_reach`
+                self._bytes[token_id] = content.encode("utf-8")
         self.vocab_size = len(self._bytes)
         self.longest_token = max(map(len, self._bytes))  # bytes
 
     @classmethod
     def from_checkpoint(
-        cls, checkpoint: Checkpoint, extra_special: Mapping[int, str] = MappingProxyType({})
+        cls,
+        checkpoint: Checkpoint,
+        extra_special: Mapping[int, str] = MappingProxyType({}),
+        named_special: Mapping[str, str] = MappingProxyType({}),
     ) -> "BPETokenizer":
-        """`extra_special`: ids that mark media, and who names each. Raises CheckpointError for a bad file or id."""
+        """`extra_special`: ids that mark media, and who names each; `named_special`: the same by the entries' texts.
+
+        Raises CheckpointError for a bad file, and for an id or a text that it does not hold.
+        """
         path = checkpoint.path / "tokenizer.json"
         if not path.is_file():
             raise CheckpointError(f"{checkpoint.path}: no tokenizer.json here")
@@ -40,8 +58,6 @@ class BPETokenizer:
             tokenizer = Tokenizer.from_str(text)
         except Exception as error:  # noqa: BLE001 - tokenizers raises Exception itself
             raise CheckpointError(f"tokenizer.json: not a tokenizer: {error}") from None
-        if not _is_byte_level(json.loads(tokenizer.decoder.__getstate__()) if tokenizer.decoder else {}):
-            raise CheckpointError("tokenizer.json: only byte-level vocabularies are supported (decoder ByteLevel)")
         special = _special_tokens(tokenizer, checkpoint)
         for token_id, said in extra_special.items():
             content = tokenizer.id_to_token(token_id) if token_id >= 0 else None
@@ -50,17 +66,20 @@ class BPETokenizer:
                     f"{said} is {token_id}, an id that tokenizer.json does not hold: name one of its own"
                 )
             special[content] = token_id
+        for content, said in named_special.items():
+            found = tokenizer.token_to_id(content)
+            if found is None:
+                raise CheckpointError(f"tokenizer.json does not hold {content!r}, which {said} writes")
+            special[content] = found
         added = tokenizer.get_added_tokens_decoder().values()
-        if any(token.special != (token.content in special) for token in added):
-            tokenizer = Tokenizer.from_str(_flag_special(text, special))
-        return cls(tokenizer, special)
+        opening = _opening(tokenizer, checkpoint)
+        if isinstance(tokenizer.model, Unigram) or any(token.special != (token.content in special) for token in added):
+            tokenizer = Tokenizer.from_str(_out_of_reach(text, special))
+        return cls(tokenizer, special, opening)
 
     def encode(self, text: str) -> list[int]:
         """Raises ChatError where a vocabulary spells a special token by merges, so that text would become it."""
-        ids: list[int] = self._tokenizer.encode(text, add_special_tokens=False).ids
-        if not self._special_ids.isdisjoint(ids):
-            raise ChatError("the text holds a word that this model's vocabulary keeps for marks")
-        return ids
+        return self._encode(text, self._at_start)
 
     def encode_pieces(self, pieces: Iterable[tuple[str, bool]]) -> list[int]:
         """Pieces are (text, written by a user). Cuts are only at the template's special tokens: merges cross pieces."""
@@ -90,7 +109,50 @@ class BPETokenizer:
         text = "".join(pending)
         pending.clear()
         if text:
-            ids.extend(self.encode(text))
+            ids.extend(self._encode(text, self._inside if ids else self._at_start))
+
+    def _encode(self, text: str, tokenizer: Tokenizer) -> list[int]:
+        ids: list[int] = tokenizer.encode(text, add_special_tokens=False).ids
+        if not self._marks.isdisjoint(ids):
+            raise ChatError("the text holds a word that this model's vocabulary keeps for marks")
+        return ids
+
+
+def _plain(tokenizer: Tokenizer) -> Tokenizer:
+    tokenizer.encode_special_tokens = True  # a special token typed in text is text
+    tokenizer.no_truncation()
+    tokenizer.no_padding()
+    return tokenizer
+
+
+def _without_first_blank(tokenizer: Tokenizer) -> Tokenizer | None:
+    """The same for a text behind a special token, where only a prompt's own start counts as one; None where all do."""
+    state = tokenizer.pre_tokenizer.__getstate__().decode() if tokenizer.pre_tokenizer else ""
+    if not _BLANK_AT_START.search(state):
+        return None
+    document = json.loads(tokenizer.to_str())
+    document["pre_tokenizer"] = json.loads(_BLANK_AT_START.sub('"prepend_scheme":"never"', state))
+    return Tokenizer.from_str(json.dumps(document, ensure_ascii=False))
+
+
+def _opening(tokenizer: Tokenizer, checkpoint: Checkpoint) -> tuple[int, ...]:
+    """Ids in front of every prompt: by tokenizer_config.json, and where that is silent by tokenizer.json."""
+    config = checkpoint.file("tokenizer_config.json")
+    if "add_bos_token" not in config and "add_eos_token" not in config:
+        bare = tokenizer.encode("a", add_special_tokens=False).ids
+        whole = tokenizer.encode("a", add_special_tokens=True).ids
+        n = len(whole) - len(bare)
+        if whole[n:] != bare:
+            raise CheckpointError("tokenizer.json: a post-processor that puts tokens behind a text is not supported")
+        return tuple(whole[:n])
+    config.expect("add_eos_token", (False,), False)
+    first = named_tokens(config).get("bos_token")
+    if first is None or not config.read(bool, "add_bos_token", False):
+        return ()
+    token_id = tokenizer.token_to_id(first)
+    if token_id is None:
+        raise CheckpointError(f"{config.location}: bos_token {first!r} is not in tokenizer.json")
+    return (token_id,)
 
 
 def _special_tokens(tokenizer: Tokenizer, checkpoint: Checkpoint) -> dict[str, int]:
@@ -105,9 +167,22 @@ def _special_tokens(tokenizer: Tokenizer, checkpoint: Checkpoint) -> dict[str, i
     return {content: token_id for content, (token_id, _) in added.items() if content in names}
 
 
-def _flag_special(text: str, special: Mapping[str, int]) -> str:
-    """tokenizer.json with exactly these added tokens flagged as special: typed text never becomes one."""
+def _out_of_reach(text: str, special: Mapping[str, int]) -> str:
+    """tokenizer.json as typed text never becomes a special token of it.
+
+    Exactly these added tokens are flagged as special. A vocabulary of scored pieces may hold marks among them, which
+    it finds in every text: these get names that nobody can write.
+    """
     document: dict[str, Any] = json.loads(text)
+    if document["model"].get("type") == "Unigram":
+        name = secrets.token_hex(16)
+        pieces = {piece for piece, _ in document["model"]["vocab"] if piece in special}
+        document["model"]["vocab"] = [
+            [f"{name}{special[piece]}" if piece in pieces else piece, score]
+            for piece, score in document["model"]["vocab"]
+        ]
+        # By its old name it would be added a second time.
+        document["added_tokens"] = [entry for entry in document["added_tokens"] if entry["content"] not in pieces]
     for entry in document["added_tokens"]:
         entry["special"] = entry["content"] in special
     return json.dumps(document, ensure_ascii=False)
@@ -127,28 +202,3 @@ def _cutter(tokenizer: Tokenizer, special: Mapping[str, int]) -> re.Pattern[str]
         (greedy if left or right else plain).append(left + re.escape(content) + right)
     choices = [f"(?P<blanks>{'|'.join(greedy)})"] if greedy else []
     return re.compile("|".join([*choices, *plain]))
-
-
-def _is_byte_level(decoder: Any) -> bool:
-    if isinstance(decoder, dict) and decoder.get("type") == "Sequence":
-        return any(_is_byte_level(part) for part in decoder.get("decoders", []))
-    return isinstance(decoder, dict) and decoder.get("type") == "ByteLevel"
-
-
-def _byte_table(tokenizer: Tokenizer) -> list[bytes]:
-    """Bytes of every id. A byte-level vocabulary writes each byte as one printable character."""
-    printable = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
-    hidden = [byte for byte in range(256) if byte not in set(printable)]
-    written = {byte: byte for byte in printable} | {256 + i: byte for i, byte in enumerate(hidden)}
-    added = tokenizer.get_added_tokens_decoder()
-    vocabulary = tokenizer.get_vocab(with_added_tokens=True)
-    spelled = re.compile(f"[{re.escape(''.join(map(chr, written)))}]+")
-    table = [b""] * (1 + max([*vocabulary.values(), *added]))
-    for token, token_id in vocabulary.items():
-        if not token.isascii() and spelled.fullmatch(token):
-            table[token_id] = token.translate(written).encode("latin-1")
-        else:  # ASCII spells itself, and what has no byte-level spelling is taken as it stands
-            table[token_id] = token.encode("utf-8")
-    for token_id, entry in added.items():
-        table[token_id] = entry.content.encode("utf-8")
-    return table

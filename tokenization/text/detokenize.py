@@ -9,17 +9,25 @@ from tokenization.text.tokenizer import Tokenizer
 class Detokenizer:
     """All pieces joined equal the whole answer decoded at once."""
 
-    def __init__(self, tokenizer: Tokenizer, *, skip_special: bool = True) -> None:
-        """`skip_special`: special tokens are no part of the text; else each stands there by its name."""
+    def __init__(self, tokenizer: Tokenizer, *, skip_special: bool = True, continues: bool = False) -> None:
+        """`skip_special`: special tokens are no part of the text; else each stands there by its name.
+
+        `continues`: the text goes on where the prompt ended, so that a blank before its first word is a blank.
+        """
         self._tokenizer = tokenizer
         self._skips = skip_special
         self._utf8 = codecs.getincrementaldecoder("utf-8")("replace")
+        self._blanks = 0 if continues else tokenizer.leading_blanks  # that are still to be left out
 
     def push(self, token_id: int) -> str:
         """What this token adds: "" for a special one that is left out, and while a character is not complete."""
         if self._skips and self._tokenizer.is_special(token_id):
             return ""
-        return self._utf8.decode(self._tokenizer.token_bytes(token_id))
+        text = self._utf8.decode(self._tokenizer.token_bytes(token_id))
+        if not self._blanks:
+            return text
+        text, self._blanks = _without_blanks(text, self._blanks)
+        return text
 
     def flush(self) -> str:
         """What the end adds: U+FFFD where it cut a character."""
@@ -28,7 +36,15 @@ class Detokenizer:
 
 def whole_text(tokenizer: Tokenizer, ids: Iterable[int]) -> str:
     """What these ids spell, special tokens by their names; U+FFFD for bytes that are no whole character."""
-    return b"".join(map(tokenizer.token_bytes, ids)).decode("utf-8", "replace")
+    text = b"".join(map(tokenizer.token_bytes, ids)).decode("utf-8", "replace")
+    return _without_blanks(text, tokenizer.leading_blanks)[0]
+
+
+def _without_blanks(text: str, n: int) -> tuple[str, int]:
+    """(text without its first blanks, up to n, how many of them the text after it may still begin with)."""
+    rest = text.lstrip(" ")
+    gone = min(n, len(text) - len(rest))
+    return text[gone:], 0 if rest else n - gone
 
 
 class StopStrings:

@@ -23,6 +23,9 @@ from tokenization.chat.tools import refuse_tools
 from tokenization.text.named_tokens import named_tokens
 
 BUILT_IN = "the processor's class"  # where a template comes from that no file holds
+OUR_OWN = "our own (no file holds one)"
+
+_PROBE = "\ue0a1"  # a character for private use, which no template says by itself
 
 # (text, written by a user): in order, without loss
 Pieces = list[tuple[str, bool]]
@@ -45,13 +48,17 @@ class ChatTemplate:
         self._takes_calls, self._takes_answers = "tool_calls" in words, "tool" in words
         self._variables = dict(variables)
         self.location = location
+        self._reads_strings = self._shows(_PROBE) or not self._shows([{"type": "text", "text": _PROBE}])
 
     @classmethod
-    def from_checkpoint(cls, checkpoint: Checkpoint, built_in: str | None = None) -> "ChatTemplate":
+    def from_checkpoint(
+        cls, checkpoint: Checkpoint, built_in: str | None = None, otherwise: str | None = None
+    ) -> "ChatTemplate":
         """The first that processor_config.json, chat_template.json, chat_template.jinja hold (docs/adr/0012).
 
         Where none does: `built_in`, the template of a processor class that brings one and so never asks its tokenizer;
-        of other families tokenizer_config.json's. Raises CheckpointError without any.
+        of other families tokenizer_config.json's. Without that too `otherwise`, of a family whose first directories
+        came without one. Raises CheckpointError without any.
         """
         variables = named_tokens(checkpoint.file("tokenizer_config.json"))
         for file in (PROCESSOR_CONFIG, "chat_template.json"):
@@ -66,6 +73,8 @@ class ChatTemplate:
         source = _in_file(checkpoint, "tokenizer_config.json")
         if source is not None:
             return cls(source, variables, "tokenizer_config.json")
+        if otherwise is not None:
+            return cls(otherwise, variables, OUR_OWN)
         raise CheckpointError(
             "no chat template: none of processor_config.json, chat_template.json, chat_template.jinja and "
             "tokenizer_config.json holds one; put the published model's chat_template.json into the directory"
@@ -76,15 +85,11 @@ class ChatTemplate:
         refuse_tools(chat, calls=self._takes_calls, answers=self._takes_answers)
         mark = secrets.token_hex(16)  # new for each chat: nobody can write it beforehand
         opening, closing, end = f"q{mark}b", f"q{mark}e", f"q{mark}f"
-        messages = [_message(turn, opening, closing) for turn in chat.turns]
+        messages = [_message(turn, opening, closing, as_list=not self._reads_strings) for turn in chat.turns]
         if chat.continue_final_message:
             _mark_end(messages[-1], f"{end} ")
-        variables = {
-            **chat.template_kwargs, **self._variables, "messages": messages, "tools": None, "documents": None,
-            "add_generation_prompt": chat.add_generation_prompt,
-        }  # fmt: skip
         try:
-            rendered = self._template.render(variables)
+            rendered = self._rendered(messages, chat.add_generation_prompt, chat.template_kwargs)
         except _RENDER_ERRORS as error:
             said = str(error) if isinstance(error, jinja2.TemplateRuntimeError | _Refused) else ""
             said = shortened(re.sub(f"{opening}|{closing}|{end}", "", said), 200)
@@ -95,6 +100,20 @@ class ChatTemplate:
             rendered = _cut_at(rendered, end)
         _check_calls(chat, rendered, opening, closing)
         return _split(rendered, opening, closing)
+
+    def _rendered(self, messages: list[dict[str, Any]], opens: bool, given: Mapping[str, Any]) -> str:
+        variables = {
+            **given, **self._variables, "messages": messages, "tools": None, "documents": None,
+            "add_generation_prompt": opens,
+        }  # fmt: skip
+        return self._template.render(variables)
+
+    def _shows(self, content: Any) -> bool:
+        """Whether a user's message of this content is seen in the prompt: some templates pass over a plain string."""
+        try:
+            return _PROBE in self._rendered([{"role": "user", "content": content}], True, {})
+        except _RENDER_ERRORS:
+            return False
 
 
 class _Refused(jinja2.TemplateError):
@@ -117,13 +136,16 @@ def _in_file(checkpoint: Checkpoint, file: str) -> str | None:
     return value if isinstance(value, str) and value else None
 
 
-def _message(turn: Turn, opening: str, closing: str) -> dict[str, Any]:
-    """One turn as the hub's templates take it: {"role", "content"} with a string or a list of typed parts."""
+def _message(turn: Turn, opening: str, closing: str, *, as_list: bool) -> dict[str, Any]:
+    """One turn as the hub's templates take it: {"role", "content"} with a string or a list of typed parts.
+
+    as_list: never a string.
+    """
 
     def marked(text: str) -> str:
         return _marked(text, opening, closing)
 
-    if turn.plain:
+    if turn.plain and not as_list:
         content: Any = "".join(marked(part.text) for part in turn.parts if isinstance(part, Text))
     else:
         content = [

@@ -12,6 +12,14 @@ class Tokenizer(Protocol):
         """Text and id of every special token."""
 
     @property
+    def opening(self) -> tuple[int, ...]:
+        """Ids that this checkpoint puts in front of every prompt, such as that of `<s>`."""
+
+    @property
+    def leading_blanks(self) -> int:
+        """So many blanks at the start of a text are no part of it, but of how its first word is written."""
+
+    @property
     def vocab_size(self) -> int:
         """Ids in use; the model may have more rows."""
 

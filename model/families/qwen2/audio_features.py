@@ -67,7 +67,7 @@ class FeatureExtractor:
     def _measure(self, frames: int, *, sound: np.ndarray | None = None, of_video: bool = False) -> Measure:
         return Measure(
             kind="audio", grid=(1, 1, frames), shape=(frames + self._context, self.spec.n_mels), dtype="float32",
-            n_pads=audio_tokens(frames), sound=sound, of_video=of_video,
+            n_pads=audio_tokens(frames), sound=sound, of_video=of_video, n_marks=2 if of_video else 0,
         )  # fmt: skip
 
 

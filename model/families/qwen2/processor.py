@@ -9,10 +9,10 @@ from configs.checkpoint import Checkpoint, ConfigSection
 from configs.serve import MediaConfig
 from model.families.qwen2.bounds import frame_rules, image_bounds
 from model.families.qwen2.largest import largest_area, largest_video
-from model.families.qwen2.marks import Marks, read_marks
 from model.families.qwen2.positions import TimeScale, mrope_positions, single_block, vision_positions
+from model.marks import Marks, read_marks
 from tokenization.chat.errors import ChatError
-from tokenization.chat.options import MediaOptions
+from tokenization.chat.options import LOW_DETAIL_PIXELS, MediaOptions
 from tokenization.chat.parts import Chat, Kind
 from tokenization.media.frame_sampling import FRAME_FACTOR, UNBOUNDED, FrameRules
 from tokenization.media.smart_resize import held_resize, n_tokens
@@ -20,11 +20,11 @@ from tokenization.media.source import Source
 from tokenization.media.video_plan import VideoPlan
 from tokenization.messages import Reduced, ReducedBy
 from tokenization.pads import expand_pads, render_pads
-from tokenization.processor import Layout, Measure, StageClock
+from tokenization.processor import Feature, Layout, Measure, Modality, StageClock
 from tokenization.text.bpe import BPETokenizer
 from tokenization.text.template import ChatTemplate
 
-LOW_DETAIL_PIXELS = 512 * 512  # what `detail: low` leaves of a picture; `high` and `auto` change nothing
+MODALITIES: Mapping[Kind, Modality] = {"image": Modality(positions="grid"), "video": Modality(positions="grid")}
 
 
 def vision_marks(checkpoint: Checkpoint) -> Marks:
@@ -51,6 +51,7 @@ class Qwen2Processor:
         tokens_per_second: float | None = None,
         config: ConfigSection | None = None,
         marks: Marks | None = None,
+        modalities: Mapping[Kind, Modality] = MODALITIES,
         frames: FrameRules | None = None,
     ) -> None:
         """Raises CheckpointError for a damaged tokenizer, template or processor's file.
@@ -63,9 +64,8 @@ class Qwen2Processor:
         vision = config.child("vision_config")
         self.tokenizer = BPETokenizer.from_checkpoint(checkpoint, marks.said)
         self.pads: Mapping[Kind, int] = marks.pads
-        self.modalities: frozenset[Kind] = frozenset(self.pads)
-        self.takes_audio_in_video = False
-        self.supports_grounding = False
+        self.modalities = modalities
+        self.features: frozenset[Feature] = frozenset()
         self.stop_ids: tuple[int, ...] = ()
         self._template = ChatTemplate.from_checkpoint(checkpoint)
         self._tokens_per_second = tokens_per_second
@@ -132,14 +132,14 @@ class Qwen2Processor:
                 frames = read_video(source, measure.video, limits)
             with clock.stage("patch", measure.kind):
                 return video_patches(frames, patch=self._patch, merge=self._merge)
-        from tokenization.media.image import decode_rgb, resize, to_patches
+        from tokenization.media.image import decode, to_patches
 
         with clock.stage("decode", measure.kind):
-            image = decode_rgb(
+            picture = decode(
                 source.data, max_source_pixels=limits.max_source_pixels, param=source.param, check=source.check
             )
         with clock.stage("resize", measure.kind):
-            image = resize(image, width=measure.grid[2] * self._patch, height=measure.grid[1] * self._patch)
+            image = picture.resized(width=measure.grid[2] * self._patch, height=measure.grid[1] * self._patch)
         with clock.stage("patch", measure.kind):
             return to_patches(image, patch=self._patch, merge=self._merge)
 

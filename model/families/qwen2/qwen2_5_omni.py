@@ -1,6 +1,6 @@
 """Qwen2.5-Omni's thinker: text, pictures, videos and sounds in, text out; the talker is not served."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -10,7 +10,6 @@ from configs.checkpoint import Checkpoint, CheckpointError, ConfigSection
 from configs.serve import MediaConfig
 from model.families.qwen2.audio_features import FeatureExtractor
 from model.families.qwen2.bounds import frame_rules, pixel_bounds
-from model.families.qwen2.marks import Marks, read_marks
 from model.families.qwen2.positions import (
     Block,
     TimeScale,
@@ -23,11 +22,12 @@ from model.families.qwen2.positions import (
 )
 from model.families.qwen2.processor import Qwen2Processor
 from model.family import Family, PixelBounds
+from model.marks import Marks, read_marks
 from tokenization.chat.grounding import TAGS
 from tokenization.chat.parts import Kind
 from tokenization.media.frame_sampling import PUBLISHED, FrameRules
 from tokenization.media.source import Source
-from tokenization.processor import Layout, Measure, Spans, StageClock
+from tokenization.processor import Feature, Layout, Measure, Modality, Spans, StageClock
 
 if TYPE_CHECKING:
     from model.net.audio_tower import AudioTower
@@ -37,6 +37,14 @@ if TYPE_CHECKING:
 
 
 # ---- the host half
+
+
+MODALITIES: Mapping[Kind, Modality] = {
+    "image": Modality(positions="grid"),
+    "video": Modality(positions="time", expansion="turns"),
+    "audio": Modality(),
+}
+FEATURES: frozenset[Feature] = frozenset({"audio_in_video", "grounding"})
 
 
 def thinker_config(checkpoint: Checkpoint) -> ConfigSection:
@@ -85,7 +93,7 @@ class Qwen25OmniProcessor(Qwen2Processor):
         thinker = thinker_config(checkpoint)
         marks = omni_marks(checkpoint)
         frames = omni_frame_rules(checkpoint)
-        super().__init__(checkpoint, max_pixels, config=thinker, marks=marks, frames=frames)
+        super().__init__(checkpoint, max_pixels, config=thinker, marks=marks, modalities=MODALITIES, frames=frames)
         self._feature_extractor = FeatureExtractor(checkpoint, thinker.child("audio_config"))
         self.origins = {**self.origins, "sounds": self._feature_extractor.origin}
         self._sound_marks = [marks.others.get(key) for key in ("audio_start_token_id", "audio_end_token_id")]
@@ -96,10 +104,12 @@ class Qwen25OmniProcessor(Qwen2Processor):
         )
         if not (self._time_scale.per_second > 0 and self._time_scale.chunk >= 1):
             raise CheckpointError(f"{thinker.location}: position_id_per_seconds or seconds_per_chunk is not above 0")
-        self.takes_audio_in_video = None not in self._sound_marks  # we place them around a video with its sound
-        self.supports_grounding = all(
-            len(self.tokenizer.encode(tag)) == 1 for tag in TAGS
-        )  # as special tokens they would be spelled
+        has: Mapping[Feature, bool] = {
+            "audio_in_video": None not in self._sound_marks,  # we place them around a video with its sound
+            # As special tokens they would be spelled.
+            "grounding": all(len(self.tokenizer.encode(tag)) == 1 for tag in TAGS),
+        }
+        self.features = frozenset(feature for feature in FEATURES if has[feature])
 
     def measure(self, source: Source, limits: MediaConfig) -> Measure:
         return (
@@ -245,6 +255,14 @@ SKIPS = ("talker.", "token2wav.")  # what speaks
 
 
 FAMILY = Family(
-    name="qwen2_5_omni", processor=Qwen25OmniProcessor, build=build, renames=RENAMES, skips=SKIPS,
-    config=thinker_config, pixels=omni_pixel_bounds,
-)  # fmt: skip
+    name="qwen2_5_omni",
+    models="Qwen2.5-Omni, what reads, sees and hears of it",
+    modalities=MODALITIES,
+    features=FEATURES,
+    processor=Qwen25OmniProcessor,
+    build=build,
+    renames=RENAMES,
+    skips=SKIPS,
+    config=thinker_config,
+    pixels=omni_pixel_bounds,
+)

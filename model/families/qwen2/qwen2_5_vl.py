@@ -1,11 +1,14 @@
 """Qwen2.5-VL: videos keep time in seconds; a gated tower most of whose blocks see windows."""
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from configs.checkpoint import Checkpoint
 from model.families.qwen2.bounds import pixel_bounds
 from model.families.qwen2.processor import Qwen2Processor, vision_marks
 from model.family import Family
+from tokenization.chat.parts import Kind
+from tokenization.processor import Modality
 
 if TYPE_CHECKING:
     from model.net.multimodal import MultimodalLM
@@ -13,11 +16,14 @@ if TYPE_CHECKING:
     from model.weights import Weights
 
 
+MODALITIES: Mapping[Kind, Modality] = {"image": Modality(positions="grid"), "video": Modality(positions="time")}
+
+
 class Qwen25VLProcessor(Qwen2Processor):
     def __init__(self, checkpoint: Checkpoint, max_pixels: int) -> None:
         """max_pixels: the server's cap on one resized image. Raises CheckpointError."""
         rate = checkpoint.config.child("vision_config").read(float, "tokens_per_second", 4.0)
-        super().__init__(checkpoint, max_pixels, tokens_per_second=rate)
+        super().__init__(checkpoint, max_pixels, tokens_per_second=rate, modalities=MODALITIES)
 
 
 def build(checkpoint: Checkpoint, weights: "Weights", ops: "Ops") -> "MultimodalLM":
@@ -47,4 +53,12 @@ RENAMES = {  # transformers 5 on disk -> the hub's names, which `build` uses
 }
 
 
-FAMILY = Family(name="qwen2_5_vl", processor=Qwen25VLProcessor, build=build, renames=RENAMES, pixels=pixel_bounds)
+FAMILY = Family(
+    name="qwen2_5_vl",
+    models="Qwen2.5-VL, all sizes",
+    modalities=MODALITIES,
+    processor=Qwen25VLProcessor,
+    build=build,
+    renames=RENAMES,
+    pixels=pixel_bounds,
+)

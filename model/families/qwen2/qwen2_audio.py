@@ -8,13 +8,13 @@ import numpy as np
 from configs.checkpoint import Checkpoint
 from configs.serve import MediaConfig
 from model.families.qwen2.audio_features import FeatureExtractor
-from model.families.qwen2.marks import Marks, read_marks
 from model.family import Family
+from model.marks import Marks, read_marks
 from tokenization.chat.parts import Chat, Kind
 from tokenization.media.mel import CONTEXT_FRAMES
 from tokenization.media.source import Source
 from tokenization.pads import expand_pads, plain_positions, render_pads
-from tokenization.processor import Layout, Measure, StageClock
+from tokenization.processor import Feature, Layout, Measure, Modality, StageClock
 from tokenization.text.bpe import BPETokenizer
 from tokenization.text.template import ChatTemplate
 
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 # ---- the host half
 
 
+MODALITIES: Mapping[Kind, Modality] = {"audio": Modality()}
 # What the published processor's class renders. It never asks the tokenizer, whose file holds a template for text alone.
 TEMPLATE = (
     "{% set sounds = namespace(n=0) %}"
@@ -67,9 +68,8 @@ class Qwen2AudioProcessor:
         marks = audio_marks(checkpoint)
         self.tokenizer = BPETokenizer.from_checkpoint(checkpoint, marks.said)
         self.pads: Mapping[Kind, int] = marks.pads
-        self.modalities: frozenset[Kind] = frozenset(self.pads)
-        self.takes_audio_in_video = False
-        self.supports_grounding = False
+        self.modalities = MODALITIES
+        self.features: frozenset[Feature] = frozenset()
         self.stop_ids: tuple[int, ...] = ()
         self._template = ChatTemplate.from_checkpoint(checkpoint, TEMPLATE)
         audio = config.child("audio_config")
@@ -142,4 +142,11 @@ RENAMES = {  # hub, and transformers 5, on disk -> the names that `build` uses
 }
 
 
-FAMILY = Family(name="qwen2_audio", processor=Qwen2AudioProcessor, build=build, renames=RENAMES)
+FAMILY = Family(
+    name="qwen2_audio",
+    models="Qwen2-Audio",
+    modalities=MODALITIES,
+    processor=Qwen2AudioProcessor,
+    build=build,
+    renames=RENAMES,
+)

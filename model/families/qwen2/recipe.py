@@ -4,20 +4,18 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from configs.checkpoint import Checkpoint, CheckpointError, ConfigSection, text_config
-from model.families.qwen2.marks import Marks
+from model.marks import Marks
 from model.net.audio_tower import AudioTowerSpec
 from model.net.decoder import DecoderSpec, build_decoder
 from model.net.linear import take_embedding
 from model.net.multimodal import Encoder, MultimodalLM
-from model.net.rope import MRope
+from model.net.rope import MRope, read_theta, rope_section
 from model.net.rope_vit import FRAMES, RopeVitSpec
-from model.net.vision import PixelSpec
+from model.net.vision import PixelSpec, read_pixels
 from model.ops.base import Ops
 from model.weights import Weights
 from tokenization.chat.parts import Kind
 
-CLIP_MEAN = [0.48145466, 0.4578275, 0.40821073]
-CLIP_STD = [0.26862954, 0.26130258, 0.27577711]
 FULL_BLOCKS = [7, 15, 23, 31]  # of the tower with windows
 
 
@@ -161,27 +159,15 @@ def pixel_specs(checkpoint: Checkpoint) -> dict[Kind, PixelSpec]:
     """How raw pixels are normalised: of videos as of pictures where no file speaks of videos."""
     pictures = checkpoint.section("image_processor")
     videos = checkpoint.section("video_processor") or pictures
-    return {"image": _pixel_spec(pictures), "video": _pixel_spec(videos)}
-
-
-def _pixel_spec(pixels: ConfigSection) -> PixelSpec:
-    pixels.expect("do_rescale", (True,), True)
-    pixels.expect("do_normalize", (True,), True)
-    return PixelSpec(
-        rescale=pixels.read(float, "rescale_factor", 1 / 255),
-        mean=tuple(pixels.read(list, "image_mean", CLIP_MEAN)),
-        std=tuple(pixels.read(list, "image_std", CLIP_STD)),
-    )
+    return {"image": read_pixels(pictures), "video": read_pixels(videos)}
 
 
 def _rope(text: ConfigSection, head_dim: int, theta: float, *, mrope: bool) -> tuple[float, tuple[int, ...]]:
-    """(theta, sections), from `rope_theta` and `rope_scaling` (hub) or `rope_parameters` (transformers 5)."""
-    rope = text.child("rope_scaling").merged(text.child("rope_parameters"))
-    kind = "rope_type" if "rope_type" in rope else "type"
-    rope.expect(kind, ("mrope", "default") if mrope else ("default",), "default")
-    theta = rope.read(float, "rope_theta", text.read(float, "rope_theta", theta))
+    """(theta, sections)"""
+    theta = read_theta(text, theta, ("mrope", "default") if mrope else ("default",))
     if not mrope:
         return theta, (head_dim // 2,)
+    rope = rope_section(text)
     sections = tuple(rope.read(list, "mrope_section"))
     if len(sections) != 3 or sum(sections) != head_dim // 2:
         raise CheckpointError(

@@ -3,7 +3,7 @@
 from typing import TYPE_CHECKING
 
 from configs.checkpoint import Checkpoint
-from model.families.qwen_vl.processor import QwenVLProcessor
+from model.families.qwen_vl.processor import FEATURES, MODALITIES, QwenVLProcessor
 from model.family import Family
 
 if TYPE_CHECKING:
@@ -19,4 +19,12 @@ def build(checkpoint: Checkpoint, weights: "Weights", ops: "Ops") -> "Multimodal
     return recipe.build(checkpoint, weights, ops)
 
 
-FAMILY = Family(name="qwen_vl", processor=QwenVLProcessor, build=build, renames={})
+FAMILY = Family(
+    name="qwen_vl",
+    models="Qwen-VL, Qwen-VL-Chat; without `visual` in config.json Qwen, Qwen-Chat (first generation), text only",
+    modalities=MODALITIES,
+    features=FEATURES,
+    processor=QwenVLProcessor,
+    build=build,
+    renames={},
+)

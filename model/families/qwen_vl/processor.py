@@ -1,8 +1,6 @@
 """How Qwen-VL reads a chat: ids with pads, and patches of pictures. Also Qwen without a vision tower."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
-from typing import TYPE_CHECKING
 
 import msgspec
 import numpy as np
@@ -28,15 +26,16 @@ from model.families.qwen_vl.list_format import PICTURE_PREFIX, list_pieces
 from model.families.qwen_vl.vocabulary import END_OF_TEXT, IMG_PAD, QwenVLTokenizer
 from tokenization.chat.errors import ChatError
 from tokenization.chat.parts import Boxes, Chat, Kind, Media, Text, Turn
-from tokenization.chat.rendering import CONTINUE, MEDIA, VARIABLES
+from tokenization.chat.rendering import CONTINUE, VARIABLES
 from tokenization.chat.tools import refuse_tools
+from tokenization.fixed_pictures import FixedPictures
 from tokenization.media.source import Source
 from tokenization.pads import expand_pads, plain_positions
-from tokenization.processor import Layout, Measure, StageClock
+from tokenization.processor import Feature, Layout, Measure, Modality, StageClock
 from tokenization.text.template import BUILT_IN
 
-if TYPE_CHECKING:
-    pass
+MODALITIES: Mapping[Kind, Modality] = {"image": Modality(fixed=True)}
+FEATURES: frozenset[Feature] = frozenset({"grounding"})
 
 
 class QwenVLProcessor:
@@ -50,9 +49,8 @@ class QwenVLProcessor:
         # One published copy of the original's tokenizer writes no space after the colon; this key says so.
         self._prefix = checkpoint.file("tokenizer_config.json").read(str, "picture_prefix", PICTURE_PREFIX)
         self.tokenizer = QwenVLTokenizer.from_checkpoint(checkpoint)
-        self.modalities: frozenset[Kind] = frozenset({"image"}) if self._sees else frozenset()
-        self.takes_audio_in_video = False
-        self.supports_grounding = self._sees
+        self.modalities: Mapping[Kind, Modality] = MODALITIES if self._sees else {}
+        self.features: frozenset[Feature] = FEATURES if self._sees else frozenset()
         self.stop_ids = (self.tokenizer.special[END_OF_TEXT],) if self._raw else stop_ids(self.tokenizer)
         visual = checkpoint.config.child("visual")
         self.pads: Mapping[Kind, int] = {"image": self.tokenizer.special[IMG_PAD]} if self._sees else {}
@@ -60,12 +58,9 @@ class QwenVLProcessor:
             "chat template": BUILT_IN,
             **({"pictures": visual.origin()} if self._sees else {}),
         }
-        self._patch = visual.read(int, "patch_size", 14)
-        self._side = visual.read(int, "image_size", 448) // self._patch
-        self._picture = Measure(
-            kind="image", grid=(1, self._side, self._side), shape=(self._side**2, 3 * self._patch**2),
-            n_pads=PICTURE_PADS, fixed=True,
-        )  # fmt: skip
+        patch = visual.read(int, "patch_size", 14)
+        side = visual.read(int, "image_size", 448) // patch
+        self._pictures = FixedPictures(side=side, patch=patch, n_pads=PICTURE_PADS)
 
     def fit(self, chat: Chat) -> Chat:
         """Without the oldest exchanges, where system and history together do not fit into the model's window."""
@@ -91,32 +86,24 @@ class QwenVLProcessor:
         return encode_pieces([*context, *(begun or [])], self.tokenizer, pads=1)
 
     def measure(self, source: Source, limits: MediaConfig) -> Measure:
-        """Every picture has one size: [side * side, 3 * patch * patch]. Raises ChatError for bounds on pixels."""
-        if source.options.min_pixels is not None or source.options.max_pixels is not None:
-            pixels = self._side * self._patch
-            message = f"this model sees every picture at {pixels} x {pixels}: it takes no min_pixels or max_pixels"
-            raise ChatError(message, source.param)
-        from tokenization.media.image import read_header
-
-        header = read_header(source.data, max_source_pixels=limits.max_source_pixels, param=source.param)
-        return replace(self._picture, size=(header.width, header.height))
+        return self._pictures.measure(source, limits)
 
     def largest(self, limits: MediaConfig, max_tokens: int) -> tuple[Measure, ...]:
-        return (self._picture,) if self._sees and max_tokens >= PICTURE_PADS else ()
+        return self._pictures.largest(max_tokens) if self._sees else ()
 
     def load(self, source: Source, measure: Measure, limits: MediaConfig, clock: StageClock) -> np.ndarray:
         """uint8 [side * side, 3 * patch * patch], patches row by row, columns (channel, y, x)."""
-        from tokenization.media.image import decode_rgb, resize, to_patches
+        from tokenization.media.image import decode, to_patches
 
         with clock.stage("decode", measure.kind):
             most = limits.max_source_pixels
-            image = decode_rgb(
+            picture = decode(
                 source.data, max_source_pixels=most, param=source.param, on_white=False, check=source.check
             )
         with clock.stage("resize", measure.kind):
-            image = resize(image, width=self._side * self._patch, height=self._side * self._patch)
+            image = picture.resized(width=self._pictures.pixels, height=self._pictures.pixels)
         with clock.stage("patch", measure.kind):
-            return to_patches(image, patch=self._patch, merge=1)
+            return to_patches(image, patch=self._pictures.patch, merge=1)
 
     def expand(self, ids: Sequence[int], measures: Sequence[Measure]) -> Layout:
         return expand_pads(ids, self.pads, measures)
@@ -136,10 +123,7 @@ class QwenVLProcessor:
             raise ChatError(f"{VARIABLES}: this model has no chat template that could read them", VARIABLES)
         if self._raw and chat.continue_final_message:
             raise ChatError(f"{CONTINUE}: this is a base model; it continues the one list of parts anyway", CONTINUE)
-        said = chat.media_options
-        if chat.media and (said.min_pixels is not None or said.max_pixels is not None):
-            side = self._side * self._patch
-            raise ChatError(f"{MEDIA}: this model sees every picture at {side} x {side}: no bounds are taken", MEDIA)
+        self._pictures.refuse_bounds(chat)
 
     def _pieces(self, pairs: Sequence[Round]) -> list[tuple[list[Piece], list[Piece] | None]]:
         """Each exchange as pieces; pictures are counted through the conversation, and named within their turn."""
@@ -149,7 +133,7 @@ class QwenVLProcessor:
             pieces = self._user(user, n_pictures)
             n_pictures += sum(isinstance(part, Media) for part in user.parts)
             said = "" if answer is None else text_of(answer)
-            replied: list[Piece] = answer_pieces(said) if self.supports_grounding else [Words(said)]
+            replied: list[Piece] = answer_pieces(said) if self.features else [Words(said)]
             found.append((pieces, None if answer is None else replied))
         return found
 

@@ -8,12 +8,10 @@ from model.net.linear import take_embedding
 from model.net.multimodal import Encoder, MultimodalLM
 from model.net.resampler import ResamplerSpec, build_resampler
 from model.net.rope import LogN, NtkRope
-from model.net.vision import PixelSpec
+from model.net.vision import CLIP_MEAN, CLIP_STD, PixelSpec
 from model.ops.base import Ops
 from model.weights import Weights
 
-CLIP_MEAN = (0.48145466, 0.4578275, 0.40821073)
-CLIP_STD = (0.26862954, 0.26130258, 0.27577711)
 PAD_AFTER_START = 2  # <img>, </img>, <imgpad> have neighbouring ids
 
 

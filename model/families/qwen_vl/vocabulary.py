@@ -13,6 +13,7 @@ import tiktoken
 
 from configs.checkpoint import Checkpoint, CheckpointError
 from tokenization.chat.errors import ChatError
+from tokenization.chat.marks import refuse_long_runs
 
 FILE_NAME = "qwen.tiktoken"
 PATTERN = (
@@ -39,6 +40,9 @@ LONGEST_BLANK = 500_000
 class QwenVLTokenizer:
     """Calls as in tokenization.text.bpe.BPETokenizer. `encode` never gives a special id, whatever the text holds."""
 
+    opening: tuple[int, ...] = ()
+    leading_blanks = 0
+
     def __init__(self, ranks: Mapping[bytes, int]) -> None:
         """ranks: token bytes -> id 0..n-1, every single byte among the tokens; SPECIAL follows, in its order."""
         self._tokens = tuple(sorted(ranks, key=ranks.__getitem__))
@@ -60,7 +64,7 @@ class QwenVLTokenizer:
         return len(self._tokens) + len(SPECIAL)
 
     def encode(self, text: str) -> list[int]:
-        """Ordinary ids after NFC. Raises ChatError for a lone surrogate or a run of LONGEST_BLANK blanks."""
+        """Ordinary ids after NFC. Raises ChatError for a lone surrogate and for long runs of blanks or of marks."""
         try:
             text.encode("utf-8")
         except UnicodeEncodeError as error:
@@ -70,6 +74,7 @@ class QwenVLTokenizer:
             run.end() - run.start() >= LONGEST_BLANK for run in re.finditer(r"\s+", text)
         ):
             raise ChatError(f"the text holds {LONGEST_BLANK} or more blank characters in a row")
+        refuse_long_runs(text)  # parts that a template joins may make a run that none of them holds
         return self._encoding.encode_ordinary(unicodedata.normalize("NFC", text))
 
     def token_bytes(self, token_id: int) -> bytes:

@@ -3,7 +3,7 @@
 import base64
 import io
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -134,11 +134,8 @@ class EngineHarness:
 @contextmanager
 def engine_harness_at(checkpoint: Path, root: Path) -> Iterator[EngineHarness]:
     """A host whose segments lie under `root`."""
-    owner = Owner.claim(root)
-    try:
+    with closing(Owner.claim(root)) as owner:
         yield EngineHarness(checkpoint, owner)
-    finally:
-        owner.close()
 
 
 def engine_at(

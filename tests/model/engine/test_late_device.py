@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from model.engine import engine as engines
-from model.engine import runner
+from model.engine import kv_cache
 from model.engine.engine import Engine
 from model.engine.messages import SamplingParams
 from model.net.multimodal import MultimodalLM
@@ -62,7 +62,7 @@ def test_the_same_answers(
     limits: dict[str, Any] = {"tokens": tokens, "kv_tokens": kv_tokens, "max_model_len": min(kv_tokens, 1024)}
     expected = answers(harness, engine_at(model, harness.root, **limits), "cpu-")
     monkeypatch.setattr(engines, "open_streams", lambda device: Late())
-    monkeypatch.setattr(runner, "DEVICE_EMBEDDINGS", budget)
+    monkeypatch.setattr(kv_cache, "DEVICE_EMBEDDINGS", budget)
     engine = engine_at(model, harness.root, **limits)
     assert answers(harness, engine, "late-") == expected
     assert (engine.stats.preemptions > 0) == (kv_tokens < 4096)
@@ -83,6 +83,39 @@ def test_embeddings_are_on_the_device_until_their_prompt_is_computed(
             seen.append((media.on_device is not None, sequence.n_computed < sequence.n_prompt))
     assert seen.count((True, True)) > 2 and seen[-1] == (False, False) and (False, True) not in seen
     harness.run(engine)
+
+
+@pytest.mark.parametrize("tokens", [2048, 8], ids=["whole", "cut"])
+def test_a_device_never_holds_more_embeddings_than_its_budget(
+    model: MultimodalLM, harness: EngineHarness, late: Late, monkeypatch: pytest.MonkeyPatch, tokens: int
+) -> None:
+    """Whatever is encoded or computed; what a tower gives out next to it is in the peak that was measured of it."""
+    row = model.hidden_size * model.dtype.itemsize
+    budget = 30 * row
+    monkeypatch.setattr(kv_cache, "DEVICE_EMBEDDINGS", budget)
+    engine = engine_at(model, harness.root, tokens=tokens)
+    seen: list[tuple[int, int]] = []
+
+    def watch(method: str) -> None:
+        real = getattr(MultimodalLM, method)
+
+        def watched(self: MultimodalLM, *args: Any) -> object:
+            media = {id(one): one for answer in engine._scheduler._sequences.values() for one in answer.media}
+            here = [one.on_device for one in media.values() if one.on_device is not None]
+            seen.append((sum(part.nbytes for part in here), sum(one.embeddings is not None for one in media.values())))
+            return real(self, *args)
+
+        monkeypatch.setattr(MultimodalLM, method, watched)
+
+    watch("encode")
+    watch("forward")
+    for name, parts in (("a", [*TWO, *TWO]), ("b", PICTURE), ("c", TWO)):
+        harness.submit(engine, harness.prepare(name, parts, GREEDY))
+    harness.run(engine)
+    harness.assert_clean(engine)
+    assert max(nbytes for nbytes, _ in seen) <= budget
+    assert max(nbytes for nbytes, _ in seen) > budget // 2, "some stay"
+    assert max(n for _, n in seen) >= 5, "and all together are more"
 
 
 def test_a_step_waits_once(model: MultimodalLM, harness: EngineHarness, late: Late) -> None:

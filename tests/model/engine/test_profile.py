@@ -4,12 +4,13 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 import torch
 from torch.profiler import ProfilerActivity, profile
 
 from configs.checkpoint import Checkpoint
-from configs.serve import EngineConfig, MediaConfig
+from configs.serve import MIB, EngineConfig, MediaConfig
 from model.engine.kv_cache import CacheSize, cache_size
 from model.engine.messages import LargestItem, SamplingParams
 from model.engine.profile import (
@@ -62,7 +63,7 @@ def largest(path: Path, limits: MediaConfig) -> tuple[LargestItem, ...]:
     found = Checkpoint(path)
     prompt = family_of(found).processor(found, limits.max_pixels)
     return tuple(
-        LargestItem(kind=item.kind, grid=item.grid, n_tokens=item.n_pads, fixed=item.fixed)
+        LargestItem(kind=item.kind, grid=item.grid, n_tokens=item.n_pads, fixed=prompt.modalities[item.kind].fixed)
         for item in prompt.largest(limits, LENGTH)
     )
 
@@ -87,7 +88,7 @@ def really(run: Any) -> int:
 def test_every_family_can_be_asked(write: Any, tmp_path: Path) -> None:
     path = write(tmp_path / "tiny")
     items, checkpoint = largest(path, MediaConfig()), Checkpoint(path)
-    assert items and {item.kind for item in items} <= family_of(checkpoint).processor(checkpoint, 10**6).modalities
+    assert items and {item.kind for item in items} <= family_of(checkpoint).modalities.keys()
     found = profile_by_shapes(
         on_meta(path, torch.float32),
         CacheSize(n_blocks=200, block_size=16, nbytes=0, max_model_len=LENGTH),
@@ -203,6 +204,20 @@ def test_the_table_of_a_device_shows_what_is_kept_for_all_of_it() -> None:
         ("graphs of decodes", 5, "--max-seqs (measured)"),
     ]
     assert "graphs of decodes" not in {line for line, _, _ in memory_rows(77, size, CONFIG, replace(found, graphs=0))}
+
+
+@pytest.mark.parametrize(
+    ("asked", "here", "setting"), [(1024, 256, "fixed: what more there is lies in host memory"),
+                                   (256, 256, "--embedding-mib"), (3, 3, "--embedding-mib")],
+)  # fmt: skip
+def test_a_device_holds_a_part_of_the_embeddings(asked: int, here: int, setting: str) -> None:
+    size = CacheSize(n_blocks=1, block_size=16, nbytes=99, max_model_len=16)
+    config = msgspec.structs.replace(CONFIG, embedding_bytes=asked * MIB)
+    found = Profile(encoders={}, step=6, measured=True)
+    assert memory_rows(77, size, config, found)[-2:] == (
+        ("embeddings, at most", here * MIB, setting),
+        ("embeddings in host memory, at most", asked * MIB, "--embedding-mib"),
+    )
 
 
 @pytest.mark.parametrize(("image", "step", "held", "most"), [(9, 3, 2, 9), (3, 9, 2, 9), (3, 2, 9, 9)])

@@ -9,7 +9,7 @@ import torch
 
 from configs.serve import GIB, MIB, EngineConfig
 from model.device import DeviceError
-from model.engine import loop, profile
+from model.engine import kv_cache, loop, profile
 from model.engine.kv_cache import CacheSize, CacheTooLarge, CacheTooSmall
 from model.engine.messages import LargestItem, StartEngine
 from model.engine.profile import Profile
@@ -53,6 +53,16 @@ def test_the_cache_takes_its_share_of_what_is_left(model: MultimodalLM, card: Ca
     block = model.kv.bytes_per_token(2) * 128
     assert size.n_blocks == int(left * 0.9) // block and size.nbytes == size.n_blocks * block
     assert size.bound == f"--kv-cache-share 0.9 of {left / GIB:.4g} GiB left"
+
+
+def test_embeddings_beyond_what_a_device_holds_cost_it_nothing(
+    model: MultimodalLM, card: Card, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """--embedding-mib is of host memory, too; of a device only so much is kept for them as may lie there."""
+    few, _ = sized(model)
+    monkeypatch.setattr(kv_cache, "DEVICE_EMBEDDINGS", 5 * MIB)
+    counts = [sized(model, msgspec.structs.replace(CONFIG, embedding_bytes=n * MIB))[0].nbytes for n in (4, 5, 6, 600)]
+    assert few.nbytes > counts[0] > counts[1] == counts[2] == counts[3]
 
 
 def test_the_trial_is_gone_before_the_size_is_known(

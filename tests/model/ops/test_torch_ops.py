@@ -121,6 +121,15 @@ def test_layer_norm(ops: Ops) -> None:
     close(ops.layer_norm(x, weight, bias, 1e-6), normed * weight.double() + bias.double(), ops.dtype)
 
 
+def test_add_layer_norm(ops: Ops) -> None:
+    x, residual = randn(5, 24, dtype=ops.dtype), randn(5, 24, dtype=ops.dtype, seed=1)
+    weight, bias = randn(24, dtype=ops.dtype, seed=2), randn(24, dtype=ops.dtype, seed=3)
+    total = x + residual
+    normed, carried = ops.add_layer_norm(x.clone(), residual.clone(), weight, bias, 1e-5)
+    assert torch.equal(carried, total)
+    assert torch.equal(normed, ops.layer_norm(total, weight, bias, 1e-5))
+
+
 @pytest.mark.parametrize("own_dtype", [False, True])
 def test_rotary(ops: Ops, own_dtype: bool) -> None:
     angle_dtype = ops.dtype if own_dtype else torch.float32
@@ -149,6 +158,7 @@ def test_activations(ops: Ops) -> None:
     wide = x.double()
     close(ops.quick_gelu(x.clone()), wide * torch.sigmoid(1.702 * wide), ops.dtype)
     close(ops.gelu(x), wide * (1 + torch.erf(wide / 2**0.5)) / 2, ops.dtype)
+    close(ops.relu_squared(x.clone()), wide.clamp(min=0) ** 2, ops.dtype)
     gate, up = wide[:, :6], wide[:, 6:]
     close(ops.swiglu(x), gate * torch.sigmoid(gate) * up, ops.dtype)
     assert ops.swiglu(x).is_contiguous()

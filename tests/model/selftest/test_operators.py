@@ -22,7 +22,9 @@ NOT_COMPUTED = {  # of Ops: what is no operation on tensors
     "rotary_angles",
 }  # fmt: skip
 
-USERS = {"rms_norm": {"add_rms_norm"}, "write_kv": {"plan_attention"}}  # operations that take another's result
+USERS = {  # operations that take another's result
+    "rms_norm": {"add_rms_norm"}, "layer_norm": {"add_layer_norm"}, "write_kv": {"plan_attention"},
+}  # fmt: skip
 
 
 def rows_of(ops: Ops, reference: Ops, cases: Sequence[Case]) -> list[Row]:

@@ -12,6 +12,8 @@ from tests.npu.wheel.twins import Request
 from tests.parity.golden_qwen_vl import checkpoint_with
 from tests.samples.sounds import make_wav
 from tests.samples.soundtracks import film, tone
+from tests.tiny.fuyu import write_fuyu
+from tests.tiny.llava import write_llava
 from tests.tiny.qwen2_5_omni import write_qwen2_5_omni
 from tests.tiny.qwen2_5_vl import write_qwen2_5_vl
 from tests.tiny.qwen2_audio import write_qwen2_audio
@@ -35,6 +37,8 @@ FAMILIES = {
     "qwen2_5_vl": Family(write=write_qwen2_5_vl, media=("image", "video")),
     "qwen2_audio": Family(write=write_qwen2_audio, media=("audio",)),
     "qwen2_5_omni": Family(write=write_qwen2_5_omni, media=("image", "video", "audio")),
+    "llava": Family(write=write_llava, media=("image",)),
+    "fuyu": Family(write=write_fuyu, media=("image",)),
 }
 
 

@@ -1,20 +1,16 @@
 """What counts as hanging while a child loads: silence, unless it works, and a pulse that tells no progress."""
 
-import os
-import signal
-import subprocess
-import sys
-
 import pytest
 
-from server.children import load_watch
-from server.children.load_watch import LoadWatch, work_of
+from server.children import kernel_books
+from server.children.kernel_books import KernelBooks
+from server.children.load_watch import LoadWatch
 from shm import Loading
 
 
 def watch(pid: int = 0) -> LoadWatch:
     """Of nobody, unless a process is named: the kernel tells nothing. It begins at 100 s."""
-    return LoadWatch(pid, 100.0, pulse_seconds=20.0, load_seconds=600.0)
+    return LoadWatch(KernelBooks(pid, 100.0), 100.0, pulse_seconds=20.0, load_seconds=600.0)
 
 
 def test_silence_is_hanging() -> None:
@@ -52,24 +48,6 @@ def test_who_did_not_watch_excuses_as_much() -> None:
 def test_who_works_is_not_silent(monkeypatch: pytest.MonkeyPatch) -> None:
     """One import may hold the interpreter, and with it the pulse, for as long as a slow disk takes."""
     ticks = iter([(0, 0), (0, 0), (5, 0), (5, 1), (5, 1)])
-    monkeypatch.setattr(load_watch, "work_of", lambda pid: next(ticks))
+    monkeypatch.setattr(kernel_books, "work_of", lambda pid: next(ticks))
     loading = watch()
     assert [loading.hang_reason(now) is None for now in (115.0, 125.0, 140.0, 161.0)] == [True, True, True, False]
-
-
-def test_what_the_kernel_tells_of_a_process() -> None:
-    """It grows while the process works, and stands still while it is stopped."""
-    before = work_of(os.getpid())
-    assert before is not None and before[1] > 0
-    process = subprocess.Popen([sys.executable, "-ISc", "while True: pass"])
-    try:
-        while not (first := work_of(process.pid)) or first[1] < 3:
-            pass
-        os.kill(process.pid, signal.SIGSTOP)
-        os.waitid(os.P_PID, process.pid, os.WSTOPPED)
-        stopped = work_of(process.pid)
-        assert sum(range(3_000_000)) and work_of(process.pid) == stopped
-    finally:
-        process.kill()
-        process.wait()
-    assert work_of(process.pid) is None

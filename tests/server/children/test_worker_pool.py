@@ -96,7 +96,7 @@ def test_a_drawing_is_a_job_like_any_other(play: Play) -> None:
         slot, job = await drawing
         await until(lambda: told(scene) == ["a", "b"])
         slot.on_message(WorkerPulse(request_id="b", busy_seconds=60.0 + SECONDS_PER_MEDIUM))
-        assert slot.hang_reason() is None
+        assert slot.hang_reason(0.0) is None
         slot.on_message(Drawn(request_id="b", picture="data:x", notes=()))
         assert isinstance(await job.next(), Drawn) and job.ended.done() and slot.free
 
@@ -240,7 +240,7 @@ def test_a_video_and_a_sound_give_their_worker_more_time_than_a_picture(play: Pl
         for kind in ("text", "image", "audio", "video"):
             _, job = await scene.workers.begin("chat-1", chat_of(kind), "")
             slot._busy_seconds = 0.0
-            while slot.hang_reason() is None:
+            while slot.hang_reason(0.0) is None:
                 slot._busy_seconds += 5
             allowed[kind] = slot._busy_seconds
             slot.on_message(prepared("chat-1"))
@@ -256,9 +256,9 @@ def test_media_that_no_worker_opens_buy_no_time(play: Play) -> None:
         for kinds in (["video"] * 4, ["image"] * 1000 + ["video"] * 1000):
             await scene.workers.begin("chat-1", chat_of(*kinds), "")
             slot._busy_seconds = 60.0 + 4 * 180.0
-            assert slot.hang_reason() is None, "whichever of them are opened"
+            assert slot.hang_reason(0.0) is None, "whichever of them are opened"
             slot._busy_seconds += 0.1
-            assert slot.hang_reason() is not None
+            assert slot.hang_reason(0.0) is not None
             slot.on_message(prepared("chat-1"))
 
     play(scenario)

@@ -58,12 +58,12 @@ def test_a_worker_that_is_started_again_has_been_busy_with_nothing(play: Play) -
     async def scenario(scene: Scene) -> None:
         slot = scene.workers.slots[0]
         slot.on_message(WorkerPulse(request_id=None, busy_seconds=60.0))
-        assert slot.hang_reason() is None
+        assert slot.hang_reason(0.0) is None
         slot.on_message(WorkerPulse(request_id=None, busy_seconds=60.1))
-        assert slot.hang_reason() == "60 s on one job"
+        assert slot.hang_reason(0.0) == "60 s on one job"
         scene.kill_worker()
         scene.start_worker()
-        assert slot.hang_reason() is None
+        assert slot.hang_reason(0.0) is None
 
     play(scenario)
 
@@ -75,7 +75,7 @@ def test_whoever_waits_learns_whether_its_job_was_killed_for_its_time(
     async def scenario(scene: Scene) -> None:
         slot, job = await scene.workers.begin("a", chat_of("image"), "")
         slot.on_message(WorkerPulse(request_id="a", busy_seconds=busy))
-        slot.hang_reason()
+        slot.hang_reason(0.0)
         scene.kill_worker()
         with pytest.raises(WorkerDied) as caught:
             await job.next()
@@ -92,7 +92,7 @@ def test_the_time_of_a_job_that_ended_is_not_the_next_ones(play: Play) -> None:
         slot.on_message(WorkerPulse(request_id="a", busy_seconds=200.0))
         slot.on_message(prepared("a"))
         await scene.workers.begin("b", chat_of("text"), "")
-        assert slot.hang_reason() is None
+        assert slot.hang_reason(0.0) is None
         slot.on_message(prepared("b"))
 
     play(scenario)

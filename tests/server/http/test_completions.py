@@ -108,6 +108,11 @@ def test_neutral_and_foreign_fields_pass() -> None:
     assert read(best_of=2, n=2) == read(n=2)
 
 
+def test_what_a_vocabulary_puts_in_front_may_be_left_out() -> None:
+    assert read(prompt="Hi", add_special_tokens=False).requests[0].chat == RawPrompt(text="Hi", opens=False)
+    assert refused(add_special_tokens="no").param == "add_special_tokens"
+
+
 def test_the_number_of_logprobs_is_one_parameter() -> None:
     sampling = read(logprobs=0).requests[0].sampling
     assert sampling.logprobs and sampling.top_logprobs == 0

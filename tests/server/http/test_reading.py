@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from server.http import reading
-from server.http.bodies import Raw
+from server.http.long_texts import Raw
 from server.http.reading import (
     ENTRIES,
     LARGE_BYTES,

@@ -1,6 +1,7 @@
 """Work lives as long as its client: streams start, keep alive, fail and end as HTTP allows it."""
 
 import asyncio
+import time
 from collections.abc import Awaitable, Callable
 from typing import Any
 
@@ -106,12 +107,13 @@ def test_comments_keep_a_waiting_stream_alive(tokenizer: BPETokenizer, monkeypat
 
     async def scenario() -> None:
         async def run(emit: Emit) -> None:
-            await asyncio.sleep(0.18)
+            while client.body.count(": keep-alive") < 2:
+                await asyncio.sleep(0.01)
             raise invalid_request("no")
 
         client = Client()
         await stream(tokenizer, run, client)
-        assert client.status == 200 and 2 <= client.body.count(": keep-alive\n\n") <= 3
+        assert client.status == 200 and client.body.count(": keep-alive\n\n") >= 2
         assert client.body.count('data: {"error"') == 1
 
     asyncio.run(scenario())
@@ -121,14 +123,19 @@ def test_no_comments_while_events_flow(tokenizer: BPETokenizer, monkeypatch: pyt
     monkeypatch.setattr(exchange, "KEEP_ALIVE_SECONDS", 0.2)
 
     async def scenario() -> None:
+        waits: list[float] = []
+
         async def run(emit: Emit) -> None:
             for _ in range(10):
+                begun = time.monotonic()
                 await asyncio.sleep(0.04)
+                waits.append(time.monotonic() - begun)
                 await emit(ACCEPTED, Delta(text="a", tokens=()))
 
         client = Client()
         await stream(tokenizer, run, client)
-        assert "keep-alive" not in client.body and client.body.rstrip().endswith("data: [DONE]")
+        late = sum(wait > 0.15 for wait in waits)  # on a busy machine
+        assert client.body.count("keep-alive") <= late and client.body.rstrip().endswith("data: [DONE]")
 
     asyncio.run(scenario())
 
@@ -147,7 +154,8 @@ def test_a_client_that_leaves_cancels_the_work(tokenizer: BPETokenizer) -> None:
 
         client = Client()
         task = stream(tokenizer, run, client)
-        await asyncio.sleep(0.02)
+        while len(client.sent) < 2:
+            await asyncio.sleep(0)
         client.left.set()
         await task
         assert cancelled.is_set() and client.sent[-1]["more_body"]
@@ -167,7 +175,8 @@ def test_work_that_a_drain_cancelled_is_a_503() -> None:
 
         client = Client()
         outer = asyncio.create_task(run_while_connected(work(), client.receive))
-        await asyncio.sleep(0.01)
+        while not inner:
+            await asyncio.sleep(0)
         inner[0].cancel()
         with pytest.raises(Refusal) as caught:
             await outer

@@ -106,6 +106,8 @@ def test_a_text_is_counted_without_a_template() -> None:
     assert asked.request.chat == RawPrompt(text="Hi") and asked.request.chat_param == "prompt"
     assert asked.spelled and asked.model == "m" and asked.id == "r1"
     assert not tokenize.read_tokenize(body(prompt="Hi"), "r1").spelled
+    bare = tokenize.read_tokenize(body(prompt="Hi", add_special_tokens=False), "r1")
+    assert bare.request.chat == RawPrompt(text="Hi", opens=False)
     assert tokenize.read_tokenize(openai(return_token_strs=True), "r1").spelled
 
 
@@ -115,6 +117,7 @@ def test_a_text_is_counted_without_a_template() -> None:
         ({"prompt": ""}, "prompt"), ({"prompt": ["a"]}, "prompt"), ({"prompt": [1]}, "prompt"),
         ({"prompt": "a", "messages": []}, "prompt"), ({"prompt": "a", "return_token_strs": 1}, "return_token_strs"),
         ({"messages": [], "return_token_strs": "yes"}, "return_token_strs"),
+        ({"prompt": "a", "add_special_tokens": "yes"}, "add_special_tokens"),
         ({"prompt": "a", "truncate_prompt_tokens": 1}, "truncate_prompt_tokens"),
     ],
 )  # fmt: skip

@@ -37,7 +37,7 @@ def endpoint() -> Iterator[Endpoint]:
 
     thread = threading.Thread(target=lambda: uvloop.run(serve()))
     thread.start()
-    ready.wait(20)
+    ready.wait(60)
     yield found[0]
     loops[0].call_soon_threadsafe(stop.set)
     thread.join()

@@ -6,6 +6,7 @@ from model.engine.messages import Token, TokenEvent
 from server.requests.answer import Answer, Delta, push
 from server.requests.sampling import SamplingRequest
 from tests.server.http.answers import joined
+from tests.tiny.sentencepiece import trained_pieces
 from tokenization.text.bpe import BPETokenizer
 
 
@@ -35,6 +36,14 @@ def test_characters_are_whole_and_special_tokens_unseen(tokenizer: BPETokenizer)
         assert sum(len(delta.tokens) for delta in deltas) == len(ids)
         assert deltas[-1].finish == "stop" and all(delta.finish is None for delta in deltas[:-1])
         assert all("\ufffd" not in delta.text for delta in deltas)
+
+
+def test_the_blank_of_a_first_word_is_seen_where_the_answer_goes_on_with_a_text() -> None:
+    pieces = BPETokenizer(trained_pieces(), {"</s>": 2})
+    ids = [*pieces.encode("the fox"), 2]
+    for continues, text in ((False, "the fox"), (True, " the fox")):
+        answer = Answer(pieces, SamplingRequest(), continues=continues)
+        assert answer.push([event(i) for i in ids[:-1]] + [event(2, "stop")]).text == text
 
 
 def test_a_cut_character_is_shown_as_broken_at_the_end(tokenizer: BPETokenizer) -> None:

@@ -106,9 +106,9 @@ def test_an_engine_that_does_nothing_is_not_ready_and_then_hung(play: Play, cloc
             await clock.passes(lambda: told == ["late"])
             state, error = readiness(scene.service)
             assert state["status"] == "engine_stuck" and error is not None and error.kind == "unavailable"
-            assert scene.engine.hang_reason() is None
+            assert scene.engine.hang_reason(0.0) is None
             await clock.passes(lambda: len(told) == UNANSWERED)
-            assert "3 requests for one token" in str(scene.engine.hang_reason())
+            assert "3 requests for one token" in str(scene.engine.hang_reason(0.0))
             aborts = [said.request_id for said in scene.to_engine() if isinstance(said, Abort)]
             assert aborts[:2] == ["canary-1", "canary-2"], "what came too late is given up"
             scene.kill_engine()

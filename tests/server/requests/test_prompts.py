@@ -5,20 +5,15 @@ from collections.abc import Callable, Sequence
 
 import pytest
 
-from model.engine.messages import EngineReady, Generate
-from server.requests.prompts import check_ids, run_prompts
+from model.engine.messages import Generate
+from server.requests.prompts import run_prompts
 from server.requests.refusal import Refusal
 from server.requests.request import ChatRequest
 from server.requests.sampling import SamplingRequest
-from tests.server.doubles import EmitDouble, Scene, chat_of, prepared, until
+from tests.server.doubles import EmitDouble, Scene, prepared, until
 from tests.server.scenario import A, B, Play
 from tokenization.chat.parts import RawPrompt
 from tokenization.messages import Encode, Prepared, PrepareFailed
-
-INFO = EngineReady(
-    device="cpu", dtype="float32", vocab_size=400, kv_blocks=1, block_size=1, memory=(), media_ids=(7, 9),
-    max_media_tokens=1,
-)  # fmt: skip
 
 
 def prompts(*texts: str, n: int = 1) -> list[ChatRequest]:
@@ -46,7 +41,7 @@ def test_answers_of_all_prompts_go_one_way(play: Play) -> None:
             scene, prompts("Hi", "you", n=2), lambda found: seen.extend(len(one.input_ids) for one in found)
         )
         await until(lambda: len(scene.to_worker()) == 1)
-        assert isinstance(scene.to_worker()[0], Encode) and scene.to_worker()[0].text == "Hi"
+        assert scene.to_worker()[0] == Encode(request_id="r-0", text="Hi")
         scene.workers.slots[0].on_message(prepared("r-0", 3))
         await until(lambda: len(scene.to_worker()) == 2)
         await asyncio.sleep(0.01)
@@ -106,13 +101,3 @@ def test_a_drain_that_runs_out_of_time_is_said(play: Play) -> None:
         assert caught.value.code == "stopping"
 
     play(scenario)
-
-
-def test_ids_are_words_of_the_vocabulary() -> None:
-    check_ids(RawPrompt(ids=(0, 399)), INFO, "prompt")
-    check_ids(RawPrompt(text="a"), INFO, "prompt")
-    check_ids(chat_of("text"), INFO, "prompt")
-    for ids, said in (((0, 400), "ids 0 to 399, not 400"), ((1, 9, 7), "the token id 7 marks media")):
-        with pytest.raises(Refusal, match=said) as caught:
-            check_ids(RawPrompt(ids=ids), INFO, "prompt[1]")
-        assert caught.value.param == "prompt[1]"

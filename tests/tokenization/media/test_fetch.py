@@ -120,9 +120,9 @@ def test_the_size_cap_of_files_is_exact(root: Path) -> None:
 def test_a_sparse_giant_is_refused_unread(root: Path) -> None:
     with open(root / "giant", "wb") as file:
         file.truncate(1 << 40)
-    start = time.perf_counter()
+    start = time.process_time()
     assert "1000 bytes" in refused("giant", root)
-    assert time.perf_counter() - start < 0.1
+    assert time.process_time() - start < 1
 
 
 def test_an_empty_file_is_refused(root: Path) -> None:
@@ -144,9 +144,9 @@ def test_all_that_is_no_regular_file_under_a_root_looks_alike(root: Path) -> Non
         "/proc/self/environ", "/proc/self/root/etc/passwd", "a.bin\0.png", "x" * 5000, "a/" * 3000, "~/x",
         f"file://{root}/%2e%2e/secret.bin", f"file://{root}/..%2fsecret.bin", f"file://{root}/a.bin%00.png",
     ]  # fmt: skip
-    start = time.perf_counter()
+    start = time.process_time()
     messages = {attack: refused(attack, root) for attack in attacks if attack != "a.bin/"}
-    assert time.perf_counter() - start < 2
+    assert time.process_time() - start < 2
     wrong = {attack: said for attack, said in messages.items() if not said.startswith(ONE_MESSAGE)}
     assert not wrong
     assert not [said for said in messages.values() if str(root.parent) in said]

@@ -138,9 +138,9 @@ def test_a_bomb_is_refused_from_its_header(make: Callable[[int, int], bytes], si
     data = make(size, size)
     refused(make(100, 100), 1)  # whatever is loaded at first use is loaded
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    start = time.perf_counter()
+    start = time.process_time()
     refused(data, cap)
-    assert time.perf_counter() - start < 0.1
+    assert time.process_time() - start < 0.5
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 20_000  # KiB
 
 

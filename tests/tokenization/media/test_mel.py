@@ -94,12 +94,12 @@ def test_silence() -> None:
 
 def test_ten_minutes_take_little_memory_and_time() -> None:
     samples = make_samples("noise", 600 * 16000)
-    start = time.perf_counter()
+    start = time.process_time()
     tracemalloc.start()
     frames = log_mel(samples, MelSpec())
     _, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
-    assert time.perf_counter() - start < 20
+    assert time.process_time() - start < 20
     assert peak < samples.nbytes + frames.nbytes + (24 << 20)
 
 

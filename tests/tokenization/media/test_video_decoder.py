@@ -60,6 +60,17 @@ def test_too_much_decoding_is_refused_before_it_begins(plain: bytes, decoded: li
     assert len(decoded) == 2  # the key frame 12, twice
 
 
+def test_frames_that_grow_on_the_way_are_counted_where_they_are_decoded(plain: bytes, decoded: list[int]) -> None:
+    """No header tells of them: what was planned for small frames ends where it is passed."""
+    info, size = probe(plain, CAPS), 160 * 96
+    read_frames(plain, info, [0, 11], SIZE, CAPS, max_effort=3 * size)
+    for most, packets in ((2 * size - 1, 13), (0, 8)):
+        decoded.clear()
+        with pytest.raises(MediaError, match="grow on the way"):
+            read_frames(plain, info, [0, 11], SIZE, CAPS, max_effort=most)
+        assert len(decoded) <= packets
+
+
 @pytest.mark.parametrize(
     ("caps", "message"),
     [
@@ -80,10 +91,10 @@ def test_a_size_that_lies_in_the_header_is_refused_at_once(plain: bytes) -> None
     """The container says 65535 x 65535; nothing of that size is ever made."""
     entry = plain.index(b"avc1", plain.index(b"stsd"))
     lied = plain[: entry + 28] + b"\xff\xff" * 2 + plain[entry + 32 :]
-    begin = time.perf_counter()
+    begin = time.process_time()
     with pytest.raises(MediaError, match="65535 x 65535"):
         probe(lied, CAPS)
-    assert time.perf_counter() - begin < 0.1
+    assert time.process_time() - begin < 1
 
 
 def test_a_stream_that_is_larger_than_its_header_says_is_not_decoded(plain: bytes) -> None:

@@ -21,7 +21,7 @@ SIZE = (56, 112)
 
 def test_a_list_of_pictures_is_a_clip() -> None:
     pictures = [make_jpeg(1), make_jpeg(2, (48, 80)), make_png()]
-    assert probe_jpegs(pictures, CAPS) == (96, 160)
+    assert [(header.height, header.width) for header in probe_jpegs(pictures, CAPS)] == [(96, 160), (48, 80), (96, 160)]
     frames = frames_from_jpegs(pictures, (0, 1, 2, 2), SIZE, CAPS)
     assert frames.shape == (4, *SIZE, 3)
     assert read_numbers(frames) == [1, 2, 5, 5]
@@ -34,14 +34,15 @@ def test_pictures_of_a_list_are_turned_upright() -> None:
     exif = Image.Exif()
     exif[0x0112] = 6  # turn by 90 degrees clockwise
     turned = make_jpeg(3, exif=exif)
-    assert probe_jpegs([turned], CAPS) == (160, 96)
+    (header,) = probe_jpegs([turned], CAPS)
+    assert (header.height, header.width) == (160, 96)
     frames = frames_from_jpegs([turned], (0,), (160, 96), CAPS)
     assert read_number(np.rot90(frames[0])) == 3
 
 
 def test_a_list_goes_through_the_same_size_rule() -> None:
-    height, width = probe_jpegs([make_jpeg(1)] * 4, CAPS)
-    size = FrameSize(height=height, width=width, n=4, options=MediaOptions(), caps=CAPS).find()
+    header = probe_jpegs([make_jpeg(1)] * 4, CAPS)[0]
+    size = FrameSize(height=header.height, width=header.width, n=4, options=MediaOptions(), caps=CAPS).find()
     assert frames_from_jpegs([make_jpeg(1)] * 4, range(4), size, CAPS).shape == (4, 252, 420, 3)
 
 
@@ -73,7 +74,7 @@ def test_a_data_url_of_pictures_is_split() -> None:
 
 def test_too_many_pictures_are_refused_before_one_is_decoded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tokenization.media.source.pybase64.b64decode", None)
-    begin = time.perf_counter()
+    begin = time.process_time()
     with pytest.raises(MediaError, match="frames, at most 768"):
         split_jpegs("," * 10_000_000, CAPS)
-    assert time.perf_counter() - begin < 0.5
+    assert time.process_time() - begin < 0.5

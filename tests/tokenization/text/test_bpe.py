@@ -136,9 +136,9 @@ def test_token_bytes(tokenizer: BPETokenizer, tiny: Checkpoint) -> None:
 
 def test_a_hundred_thousand_typed_markers_cost_little(tokenizer: BPETokenizer) -> None:
     tokenizer.encode("x")
-    start = time.perf_counter()
+    start = time.process_time()
     ids = tokenizer.encode_pieces([("<|im_start|>", False), ("<|image_pad|>" * 20_000, True)])
-    assert time.perf_counter() - start < 5 and tokenizer.special["<|image_pad|>"] not in ids
+    assert time.process_time() - start < 5 and tokenizer.special["<|image_pad|>"] not in ids
 
 
 @pytest.mark.parametrize(

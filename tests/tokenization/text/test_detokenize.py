@@ -56,10 +56,10 @@ def test_the_cost_per_token_does_not_grow(tokenizer: BPETokenizer) -> None:
     ids = tokenizer.encode("the quick brown fox ") * 400
 
     def seconds(part: list[int]) -> float:
-        start = time.perf_counter()
+        start = time.thread_time()
         for i in part:
             stops.push(detokenizer.push(i))
-        return time.perf_counter() - start
+        return time.thread_time() - start
 
     rounds = [seconds(ids) for _ in range(10)]
     assert min(rounds[5:]) < 3 * min(rounds[:5])

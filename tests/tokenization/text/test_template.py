@@ -233,3 +233,21 @@ def test_a_variable_is_not_a_way_out_of_the_sandbox() -> None:
     chat = with_rendering(say("a"), {"chat_template_kwargs": {"x": {"y": "z"}}})
     with pytest.raises(ChatError, match="unsafe"):
         rendered("{{ x.__class__.__mro__ }}", chat)
+
+
+PARTS_ONLY = "{% for m in messages %}{% for p in m.content if p.type == 'text' %}[{{ p.text }}]{% endfor %}{% endfor %}"
+
+
+@pytest.mark.parametrize(
+    "source",
+    [PARTS_ONLY, "{% for m in messages %}[{{ m.content[0]['text'] }}]{% endfor %}"],
+)
+def test_a_template_that_cannot_read_a_string_gets_a_list(source: str) -> None:
+    """It would leave the text out, or end in an error."""
+    assert rendered(source, say("a", " b ")) == "[a][ b ]"
+    assert ("a", True) in ChatTemplate(source, {}, "here").render(say("a"))
+
+
+def test_a_template_that_reads_neither_is_taken_as_it_is() -> None:
+    assert rendered("{{ messages[0].content }}", say("a")) == "a"
+    assert rendered("never", say("a")) == "never"

@@ -88,9 +88,9 @@ def test_steps_are_multiplied_in_float32() -> None:
 
 def test_a_long_prompt_costs_milliseconds() -> None:
     def seconds() -> float:
-        start = time.perf_counter()
+        start = time.thread_time()
         laid_out(30_500, [10 + i * 1500 for i in range(20)], [(1, 76, 76)] * 20)  # 1444 tokens each
-        return time.perf_counter() - start
+        return time.thread_time() - start
 
     assert min(seconds() for _ in range(5)) < 0.05
 

@@ -89,7 +89,7 @@ def test_all_kinds_in_their_order(processor: Qwen25OmniProcessor) -> None:
         "<|im_start|>", ".", "<|audio_bos|>", "<|AUDIO|>", "<|audio_eos|>", ".", "<|vision_bos|>", "<|VIDEO|>",
         "<|vision_eos|>", "<|vision_bos|>", "<|IMAGE|>", "<|vision_eos|>",
     ]  # fmt: skip
-    assert processor.modalities == {"image", "video", "audio"} and processor.takes_audio_in_video
+    assert processor.modalities.keys() == {"image", "video", "audio"} and "audio_in_video" in processor.features
 
 
 def test_a_picture_keeps_its_own_size(processor: Qwen25OmniProcessor) -> None:
@@ -161,10 +161,10 @@ def test_the_largest_of_each_kind(processor: Qwen25OmniProcessor) -> None:
 
 
 def test_a_vocabulary_with_ordinary_tags_grounds(processor: Qwen25OmniProcessor, path: Path, tmp_path: Path) -> None:
-    assert not processor.supports_grounding
+    assert "grounding" not in processor.features
     add_tags(copy(path, tmp_path))
     pointing = of(tmp_path)
-    assert pointing.supports_grounding
+    assert "grounding" in pointing.features
     inputs: list[dict[str, Any]] = [{"image": "a"}, {"ref": "the cat", "box": [[1, 2, 30, 400], [5, 6, 7, 8]]}]
     ids = pointing.render(chat_from_native([*inputs, {"text": "what?"}]))
     typed = "<ref>the cat</ref><box>(1,2),(30,400)</box><box>(5,6),(7,8)</box>what?"
@@ -178,7 +178,7 @@ def test_a_vocabulary_with_ordinary_tags_grounds(processor: Qwen25OmniProcessor,
 
 def test_special_tags_and_missing_ones_do_not(path: Path, tmp_path: Path) -> None:
     add_tags(copy(path, tmp_path), special=True)
-    assert not of(tmp_path).supports_grounding
+    assert "grounding" not in of(tmp_path).features
 
 
 # ---- what the files say of videos

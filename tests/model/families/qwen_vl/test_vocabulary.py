@@ -3,6 +3,7 @@
 import base64
 import json
 import re
+import time
 import unicodedata
 from pathlib import Path
 from typing import Any, cast
@@ -25,6 +26,7 @@ from model.families.qwen_vl.vocabulary import (
     read_ranks,
 )
 from tokenization.chat.errors import ChatError
+from tokenization.chat.marks import LONGEST_RUN
 from tokenization.text.bpe import BPETokenizer
 from tokenization.text.detokenize import Detokenizer
 
@@ -119,6 +121,16 @@ def test_a_lone_surrogate_is_refused_and_named() -> None:
 def test_a_run_of_blanks_that_would_end_the_process_is_refused(text: str) -> None:
     with pytest.raises(ChatError, match="blank characters in a row"):
         TINY.encode(text)
+
+
+def test_a_run_of_marks_is_refused_before_it_is_sorted() -> None:
+    """Row 11 of the hostile reading: sorting these takes half a minute, in one call with the lock held."""
+    begun = time.process_time()
+    with pytest.raises(ChatError, match="combining marks in a row"):
+        TINY.encode("a" + "\u0301\u0327" * 100_000)
+    assert time.process_time() - begun < 5
+    text = ("a" + "\u0327\u0301" * (LONGEST_RUN // 2)) * 50
+    assert TINY.decode(TINY.encode(text)) == unicodedata.normalize("NFC", text)
 
 
 @pytest.mark.parametrize("text", [" " * (LONGEST_BLANK - 1) + "x", "x" * 600_000, "! " * 300_000, "x " * 300_000])

@@ -9,10 +9,10 @@ from server.loadtest.results.record import Record
 
 
 class Stage:
-    """Sends nothing; each request takes `seconds`."""
+    """Sends nothing; each request takes `seconds`, and ends when `together` have been under way at once."""
 
-    def __init__(self, seconds: float = 0.0) -> None:
-        self.seconds = seconds
+    def __init__(self, seconds: float = 0.0, together: int = 0) -> None:
+        self.seconds, self.together = seconds, together
         self.started = perf_counter()
         self.records: list[Record] = []
         self.under_way = self.most = 0
@@ -24,6 +24,8 @@ class Stage:
         self.most = max(self.most, self.under_way)
         try:
             await asyncio.sleep(self.seconds)
+            while self.most < self.together:
+                await asyncio.sleep(0.001)
         except asyncio.CancelledError:
             record.error = "unfinished"
         self.under_way -= 1
@@ -50,7 +52,7 @@ class Stage:
 
 
 def test_an_open_loop_waits_for_nobody() -> None:
-    stage = Stage(seconds=0.2)
+    stage = Stage(together=4)
     records = stage.open([0.0, 0.01, 0.02, 0.03])
     assert stage.most == 4
     assert sorted(record.due for record in records) == [0.0, 0.01, 0.02, 0.03]
@@ -95,7 +97,7 @@ def test_a_closed_loop_ends_with_its_time() -> None:
 
 
 def test_streams_of_a_ramp_begin_one_after_the_other() -> None:
-    records = Stage(seconds=0.5).closed(4, count=4, ramp=0.08)
+    records = Stage(together=4).closed(4, count=4, ramp=0.08)
     assert [round(record.due, 3) for record in sorted(records, key=lambda record: record.due)] == [
         0.0,
         0.02,

@@ -1,4 +1,4 @@
-"""A tiny checkpoint of every family, and what tests change in its files."""
+"""What tests change in the files of a tiny checkpoint."""
 
 import json
 from collections.abc import Callable
@@ -7,21 +7,7 @@ from typing import Any
 
 from safetensors.numpy import load_file, save_file
 
-from tests.tiny.qwen2_5_omni import write_qwen2_5_omni
-from tests.tiny.qwen2_5_vl import write_qwen2_5_vl
-from tests.tiny.qwen2_audio import write_qwen2_audio
-from tests.tiny.qwen2_vl import write_json, write_qwen2_vl
-from tests.tiny.qwen_vl import write_qwen_vl
-
-
-def write_qwen(path: Path) -> Path:
-    return write_qwen_vl(path, ["Hello", " there"])
-
-
-WRITERS: dict[str, Callable[..., Path]] = {
-    "qwen2_vl": write_qwen2_vl, "qwen2_5_vl": write_qwen2_5_vl, "qwen2_5_omni": write_qwen2_5_omni,
-    "qwen2_audio": write_qwen2_audio, "qwen_vl": write_qwen,
-}  # fmt: skip
+from tests.tiny.qwen2_vl import write_json
 
 
 def edit_json(path: Path, change: Callable[[dict[str, Any]], object], name: str = "config.json") -> Path:

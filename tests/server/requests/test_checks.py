@@ -1,18 +1,23 @@
-"""What a chat may hold and an answer may list, as multiples that a client can compute."""
+"""What a chat may hold and an answer may list, as multiples that a client can compute; and which ids a prompt has."""
 
 from dataclasses import replace
 from typing import Any
 
 import pytest
 
+from model.engine.messages import EngineReady
+from server.requests.checks import FEWEST_PIECES, MOST_MEDIA, check_ids, check_logprobs, check_pieces, room_for
 from server.requests.refusal import Refusal
 from server.requests.request import ChatRequest
 from server.requests.sampling import SamplingRequest
-from server.requests.sizes import FEWEST_PIECES, MOST_MEDIA, check_logprobs, check_pieces, room_for
 from tests.server.doubles import chat_of
 from tokenization.chat.parts import Chat, Media, Prompt, RawPrompt, Text, ToolCall, Turn
 
 MOST = 1 << 20
+INFO = EngineReady(
+    device="cpu", dtype="float32", vocab_size=400, kv_blocks=1, block_size=1, memory=(), media_ids=(7, 9),
+    max_media_tokens=1,
+)  # fmt: skip
 
 
 def turn(*parts: Any, calls: int = 0) -> Turn:
@@ -99,3 +104,13 @@ def test_a_prompt_leaves_room_for_a_token() -> None:
     with pytest.raises(Refusal) as caught:
         room_for(10, 10, "inputs")
     assert caught.value.code == "context_length_exceeded"
+
+
+def test_ids_are_words_of_the_vocabulary() -> None:
+    check_ids(RawPrompt(ids=(0, 399)), INFO, "prompt")
+    check_ids(RawPrompt(text="a"), INFO, "prompt")
+    check_ids(chat_of("text"), INFO, "prompt")
+    for ids, said in (((0, 400), "ids 0 to 399, not 400"), ((1, 9, 7), "the token id 7 marks media")):
+        with pytest.raises(Refusal, match=said) as caught:
+            check_ids(RawPrompt(ids=ids), INFO, "prompt[1]")
+        assert caught.value.param == "prompt[1]"

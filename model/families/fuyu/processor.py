@@ -1,0 +1,152 @@
+"""How Fuyu reads a chat: one picture first, a row of its patches after the other, then the words, then the answer."""
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from configs.checkpoint import Checkpoint, CheckpointError
+from configs.serve import MediaConfig
+from model.families.fuyu.sizes import IMAGE_TOKEN_ID, largest_grid, published_box, sized
+from tokenization.chat.errors import ChatError
+from tokenization.chat.options import LOW_DETAIL_PIXELS, MediaOptions
+from tokenization.chat.parts import Chat, Kind
+from tokenization.chat.rendering import MEDIA
+from tokenization.media.frame_sampling import UNBOUNDED
+from tokenization.media.source import Source
+from tokenization.messages import Reduced
+from tokenization.pads import plain_positions, render_pads
+from tokenization.processor import Feature, Layout, Measure, Modality, StageClock
+from tokenization.text.bpe import BPETokenizer
+from tokenization.text.template import ChatTemplate
+
+PATCH, ROW_END, TEXT, ANSWER = "|SPEAKER|", "|NEWLINE|", "<s>", "<0x04>"
+END = "|ENDOFTEXT|"  # what the model ends its answers with
+MODALITIES: Mapping[Kind, Modality] = {"image": Modality(most=1, expansion="rows")}
+_WHO = "the published processor"
+_NOT_ENLARGED = "this model enlarges no picture: it takes no min_pixels"
+
+# What the published processor's class writes round one text. The texts of several messages are lines, as vLLM has it:
+# the model was trained on single questions, which end with a line's end.
+TEMPLATE = (
+    "{% for message in messages %}{% if message.role == 'user' and message.content is not string %}"
+    "{% for part in message.content %}{% if part.type == 'image' %}{{ '|SPEAKER|' }}{% endif %}{% endfor %}"
+    "{% endif %}{% endfor %}{{ '<s>' }}"
+    "{% for message in messages %}"
+    "{% if message.content is string %}{% set text = message.content %}"
+    "{% else %}{% set text = message.content | selectattr('type', 'equalto', 'text') | map(attribute='text') | join %}"
+    "{% endif %}"
+    "{% if loop.last and message.role == 'assistant' %}{{ '<0x04>' }}{% endif %}"
+    "{{ text }}{% if text and not text.endswith('\\n') %}{{ '\\n' }}{% endif %}"
+    "{% endfor %}"
+    "{% if add_generation_prompt %}{{ '<0x04>' }}{% endif %}"
+)
+
+
+class FuyuProcessor:
+    """Defaults are those of the published processor's classes."""
+
+    def __init__(self, checkpoint: Checkpoint, max_pixels: int) -> None:
+        """max_pixels: the server's cap on one resized image. Raises CheckpointError for damaged or other files."""
+        self.tokenizer = BPETokenizer.from_checkpoint(
+            checkpoint, named_special=dict.fromkeys((PATCH, ROW_END, TEXT, ANSWER, END), _WHO)
+        )
+        special, config = self.tokenizer.special, checkpoint.config
+        if config.read(int, "image_token_id", IMAGE_TOKEN_ID) != special[PATCH]:
+            raise CheckpointError(
+                f"{config.location}: image_token_id {config.read(int, 'image_token_id', IMAGE_TOKEN_ID)} is not "
+                f"{special[PATCH]}, the id of {PATCH} in tokenizer.json"
+            )
+        self.pads: Mapping[Kind, int] = {"image": special[PATCH]}
+        self.modalities = MODALITIES
+        self.features: frozenset[Feature] = frozenset()
+        self.stop_ids: tuple[int, ...] = (special[END],)
+        self._row_end = special[ROW_END]
+        self._template = ChatTemplate.from_checkpoint(checkpoint, otherwise=TEMPLATE)
+        self._cap = max_pixels
+        pictures = checkpoint.section("image_processor")
+        for key in ("do_resize", "do_pad"):
+            pictures.expect(key, (True,), True)
+        pictures.expect("resample", (2,), 2)
+        pictures.expect("padding_mode", ("constant",), "constant")
+        pictures.expect("padding_value", range(256), 1.0)
+        self._padding = round(pictures.read(float, "padding_value", 1.0))
+        self._box = published_box(checkpoint)
+        self.origins: Mapping[str, str] = {
+            "chat template": self._template.location,
+            "pictures": pictures.origin(),
+        }
+
+    def fit(self, chat: Chat) -> Chat:
+        """The chat as it is. Raises ChatError for a size to which pictures would be enlarged."""
+        if chat.media_options.min_pixels is not None:
+            raise ChatError(f"{MEDIA}.min_pixels: {_NOT_ENLARGED}", f"{MEDIA}.min_pixels")
+        return chat
+
+    def render(self, chat: Chat) -> list[int]:
+        return render_pads(chat, self._template, self.tokenizer, self.pads, opens=False)
+
+    def measure(self, source: Source, limits: MediaConfig) -> Measure:
+        """Shape [patches, 3 * patch * patch]. Raises ChatError for min_pixels, and for a picture that is too narrow."""
+        if source.options.min_pixels is not None:
+            raise ChatError(_NOT_ENLARGED, source.param)
+        from tokenization.media.image import read_header
+
+        header = read_header(source.data, max_source_pixels=limits.max_source_pixels, param=source.param)
+        try:
+            found = self._sized(header.height, header.width, source.options, self._cap)
+            wanted = self._sized(header.height, header.width, source.options, UNBOUNDED)
+        except ValueError as error:
+            raise ChatError(f"the image cannot be used: {error}", source.param) from None
+        reduced = None if found == wanted else Reduced(limit="max_pixels", size=found[::-1], wanted=wanted[::-1])
+        return self._measure(self._box.grid(*found), size=(header.width, header.height), reduced=reduced)
+
+    def largest(self, limits: MediaConfig, max_tokens: int) -> tuple[Measure, ...]:
+        """The picture of most patches that the box, the server's cap and `max_tokens` let through."""
+        grid = largest_grid(self._box, self._cap, max_tokens)
+        return () if grid is None else (self._measure(grid),)
+
+    def load(self, source: Source, measure: Measure, limits: MediaConfig, clock: StageClock) -> np.ndarray:
+        """uint8 [patches, 3 * patch * patch], patches row by row, columns (channel, y, x)."""
+        from tokenization.media.image import decode_rgb, padded, resize, to_patches
+
+        patch, (_, rows, columns) = self._box.patch, measure.grid
+        with clock.stage("decode", measure.kind):
+            image = decode_rgb(
+                source.data, max_source_pixels=limits.max_source_pixels, param=source.param, check=source.check
+            )
+        with clock.stage("resize", measure.kind):
+            height, width = self._sized(image.height, image.width, source.options, self._cap)
+            image = resize(image, width=width, height=height, bilinear=True)
+        with clock.stage("patch", measure.kind):
+            image = padded(image, width=columns * patch, height=rows * patch, value=self._padding)
+            return to_patches(image, patch=patch, merge=1)
+
+    def expand(self, ids: Sequence[int], measures: Sequence[Measure]) -> Layout:
+        """The pad becomes rows of pads, each with an end of its own, so that the picture's spans are its rows."""
+        short = np.asarray(ids, np.int64)
+        if not measures:
+            return Layout(input_ids=short, spans=())
+        (measure,), pad = measures, self.pads["image"]
+        _, rows, columns = measure.grid
+        (place,) = np.flatnonzero(short == pad).tolist()
+        block = np.full((rows, columns + 1), pad, np.int64)
+        block[:, -1] = self._row_end
+        whole = np.concatenate([short[:place], block.reshape(-1), short[place + 1 :]])
+        return Layout(input_ids=whole, spans=(tuple((place + row * (columns + 1), columns) for row in range(rows)),))
+
+    def positions(self, layout: Layout, measures: Sequence[Measure]) -> tuple[np.ndarray, int]:
+        return plain_positions(len(layout.input_ids))
+
+    def _sized(self, height: int, width: int, options: MediaOptions, cap: int) -> tuple[int, int]:
+        """(height, width) after resizing, by the request's bound under `cap`. Raises ValueError as `sized` does."""
+        most = min(cap, options.max_pixels or cap)
+        return sized(height, width, self._box, min(most, LOW_DETAIL_PIXELS) if options.low_detail else most)
+
+    def _measure(
+        self, grid: tuple[int, int, int], size: tuple[int, int] | None = None, reduced: Reduced | None = None
+    ) -> Measure:
+        _, rows, columns = grid
+        return Measure(
+            kind="image", grid=grid, shape=(rows * columns, 3 * self._box.patch**2), n_pads=rows * columns,
+            n_marks=rows, size=size, reduced=reduced,
+        )  # fmt: skip

@@ -1,0 +1,113 @@
+"""How LLaVA-1.5 reads a chat: each picture is as many pads as its tower has patches, positions count on as text's."""
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from configs.checkpoint import Checkpoint, CheckpointError, ConfigSection
+from configs.serve import MediaConfig
+from model.families.llava.sizes import picture_marks, pictures_of
+from tokenization.chat.errors import ChatError
+from tokenization.chat.parts import Chat, Kind
+from tokenization.media.smart_resize import MAX_ASPECT
+from tokenization.media.source import Source
+from tokenization.pads import expand_pads, plain_positions, render_pads
+from tokenization.processor import Feature, Layout, Measure, Modality, StageClock
+from tokenization.text.bpe import BPETokenizer
+from tokenization.text.template import ChatTemplate
+
+MODALITIES: Mapping[Kind, Modality] = {"image": Modality(fixed=True)}
+DEFAULT_EDGE = 224  # of the published image processor's class
+# For directories of before there were chat templates: what the later ones render.
+TEMPLATE = (
+    "{% for message in messages %}"
+    "{% if message.role != 'system' %}{{ message.role.upper() + ': ' }}{% endif %}"
+    "{% if message.content is string %}{{ message.content + ' ' }}{% else %}"
+    "{% for part in message.content if part.type == 'image' %}{{ '<image>\\n' }}{% endfor %}"
+    "{% for part in message.content if part.type == 'text' %}{{ part.text + ' ' }}{% endfor %}"
+    "{% endif %}"
+    "{% endfor %}"
+    "{% if add_generation_prompt %}{{ 'ASSISTANT:' }}{% endif %}"
+)
+
+
+class LlavaProcessor:
+    """Pictures are resized by their shorter edge, and cut to the square in their centre."""
+
+    def __init__(self, checkpoint: Checkpoint, max_pixels: int) -> None:
+        """max_pixels is not used. Raises CheckpointError for a damaged tokenizer, template or processor's file."""
+        config, files = checkpoint.config, checkpoint.section("image_processor")
+        marks = picture_marks(checkpoint)
+        self.tokenizer = BPETokenizer.from_checkpoint(checkpoint, marks.said)
+        self.pads: Mapping[Kind, int] = marks.pads
+        self.modalities = MODALITIES
+        self.features: frozenset[Feature] = frozenset()
+        self.stop_ids: tuple[int, ...] = ()
+        self._template = ChatTemplate.from_checkpoint(checkpoint, otherwise=TEMPLATE)
+        self._pictures = pictures_of(config)
+        self._edge = _shorter_edge(files, self._pictures.pixels)
+        self.origins: Mapping[str, str] = {"chat template": self._template.location, "pictures": files.origin()}
+
+    def fit(self, chat: Chat) -> Chat:
+        self._pictures.refuse_bounds(chat)
+        return chat
+
+    def render(self, chat: Chat) -> list[int]:
+        return render_pads(chat, self._template, self.tokenizer, self.pads)
+
+    def measure(self, source: Source, limits: MediaConfig) -> Measure:
+        """Every picture has one size: [side * side, 3 * patch * patch]. Refuses strips: they grow before the cut."""
+        measure = self._pictures.measure(source, limits)
+        assert measure.size is not None
+        if max(measure.size) > MAX_ASPECT * min(measure.size):
+            raise ChatError(
+                f"the image cannot be used: one side is more than {MAX_ASPECT} times the other", source.param
+            )
+        return measure
+
+    def largest(self, limits: MediaConfig, max_tokens: int) -> tuple[Measure, ...]:
+        return self._pictures.largest(max_tokens)
+
+    def load(self, source: Source, measure: Measure, limits: MediaConfig, clock: StageClock) -> np.ndarray:
+        """uint8 [side * side, 3 * patch * patch], patches row by row, columns (channel, y, x)."""
+        from tokenization.media.image import cover, decode, to_patches
+
+        with clock.stage("decode", measure.kind):
+            picture = decode(
+                source.data, max_source_pixels=limits.max_source_pixels, param=source.param, check=source.check
+            )
+        with clock.stage("resize", measure.kind):
+            image = cover(picture, edge=self._edge, side=self._pictures.pixels)
+        with clock.stage("patch", measure.kind):
+            return to_patches(image, patch=self._pictures.patch, merge=1)
+
+    def expand(self, ids: Sequence[int], measures: Sequence[Measure]) -> Layout:
+        return expand_pads(ids, self.pads, measures)
+
+    def positions(self, layout: Layout, measures: Sequence[Measure]) -> tuple[np.ndarray, int]:
+        return plain_positions(len(layout.input_ids))
+
+
+def _shorter_edge(files: ConfigSection, side: int) -> int:
+    """To how many pixels a picture's shorter edge is resized, before a square of `side` is cut out of it."""
+    for key in ("do_resize", "do_center_crop", "do_convert_rgb"):
+        files.expect(key, (True,), True)
+    files.expect("do_pad", (False,), False)
+    files.expect("resample", (3,), 3)
+    edge, crop = _lengths(files, "size", ("shortest_edge",)), _lengths(files, "crop_size", ("height", "width"))
+    if crop != {side}:
+        raise CheckpointError(
+            f"{files.location}: crop_size is {sorted(crop)}, but the tower of config.json takes pictures of {side}"
+        )
+    if max(edge) < side:
+        raise CheckpointError(f"{files.location}: size is {max(edge)}, less than the {side} that are cut out of it")
+    return max(edge)
+
+
+def _lengths(files: ConfigSection, key: str, inner: tuple[str, ...]) -> set[int]:
+    """A number, or an object with numbers under `inner`; old files have the first form."""
+    if isinstance(files.read(object, key, None), int):
+        return {files.read(int, key)}
+    if key not in files:
+        return {DEFAULT_EDGE}
+    return {files.child(key).read(int, name) for name in inner}

@@ -1,0 +1,29 @@
+"""Pictures without a tower: each patch goes straight to one embedding of the decoder."""
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from model.net.vision import PatchEmbed
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PatchProjection:
+    embed: PatchEmbed  # 3 * patch^2 -> hidden
+    patch: int  # side of a patch in pixels
+
+    @property
+    def dtype(self) -> torch.dtype:
+        return torch.uint8
+
+    def input_shape(self, grid: tuple[int, int, int]) -> tuple[int, ...]:
+        """Of one picture of `grid` (1, h, w): patches row by row, columns (channel, y, x)."""
+        t, h, w = grid
+        return (t * h * w, 3 * self.patch**2)
+
+    def __call__(self, pixels: Tensor, grid: tuple[int, int, int]) -> Tensor:
+        """uint8 `input_shape`, grid (1, h, w) -> [h * w, hidden]. Raises ValueError for any other."""
+        if grid[0] != 1 or tuple(pixels.shape) != self.input_shape(grid):
+            raise ValueError(f"pixels {list(pixels.shape)} do not fit a picture of {grid} patches")
+        return self.embed(pixels)

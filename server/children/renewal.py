@@ -1,0 +1,30 @@
+"""How a worker that keeps too much memory is replaced: when others serve, when it has no job, and for that reason."""
+
+from collections.abc import Callable
+
+
+class Renewal:
+    """Of one place for workers, over all its incarnations."""
+
+    def __init__(self, others_serve: Callable[[], bool]) -> None:
+        self._others_serve = others_serve
+        self._kept: int | None = None
+        self.begun = False  # from here on it gets no further job
+
+    def started(self) -> None:
+        """A new incarnation."""
+        self._kept, self.begun = None, False
+
+    def wanted(self, nbytes: int) -> None:
+        """This one keeps so many bytes of earlier jobs. It may say so again."""
+        self._kept = nbytes
+
+    def due(self, *, at_rest: bool) -> str | None:
+        """Why it is to be ended now; None while it need not be, or has a job, or another one is about to be replaced.
+
+        To be asked again and again. One that is alone is replaced all the same: chats wait for the moment.
+        """
+        if self._kept is None:
+            return None
+        self.begun = self.begun or self._others_serve()
+        return f"it keeps {self._kept >> 20} MiB of earlier jobs" if self.begun and at_rest else None

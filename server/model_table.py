@@ -1,0 +1,60 @@
+"""What `pixelferry models` prints and docs/models.md shows: each family as it declares itself, medium by medium."""
+
+from collections.abc import Iterator, Sequence
+
+from model.family import BOUNDS, Family
+from model.registry import architectures, families
+from tokenization.processor import Expansion, Feature, Modality, Positions
+
+HEAD = ("family", "takes", "in a prompt", "largest item", "its pads", "its positions", "also takes", "devices")
+PADS: dict[Expansion, str] = {
+    "run": "one run",
+    "rows": "a run for each row, an id after each",
+    "turns": "one run; with its sound, runs in turns",
+}
+POSITIONS: dict[Positions, str] = {
+    "text": "as text",
+    "grid": "step, row, column",
+    "time": "time, row, column",
+}
+FEATURES: dict[Feature, str] = {"grounding": "boxes", "audio_in_video": "sound of videos"}
+
+Row = tuple[str, ...]
+
+
+def rows() -> Iterator[Row]:
+    """One for each medium of each family; what holds for the whole family stands in its first."""
+    for family, _ in families():
+        also = ", ".join(FEATURES[feature] for feature in sorted(family.features))
+        whole = (also, ", ".join(family.devices))
+        media = [_medium(kind, modality) for kind, modality in family.modalities.items()] or [("text", *[""] * 4)]
+        for i, medium in enumerate(media):
+            yield ("" if i else family.name, *medium, *(("", "") if i else whole))
+
+
+def as_text() -> str:
+    """The architectures, one a line, then the table with its columns aligned."""
+    table = [HEAD, *rows()]
+    widths = [max(map(len, column)) for column in zip(*table, strict=True)]
+    lines = ["  ".join(f"{cell:<{width}}" for cell, width in zip(row, widths, strict=True)).rstrip() for row in table]
+    return "\n".join([*architectures(), "", *lines])
+
+
+def as_markdown() -> str:
+    """Which models and architectures each family serves, and the same table."""
+    served = [_served(family, found) for family, found in families()]
+    return f"{_markdown(('family', 'models', 'architectures'), served)}\n\n{_markdown(HEAD, list(rows()))}"
+
+
+def _medium(kind: str, modality: Modality) -> Row:
+    most = "any number" if modality.most is None else f"at most {modality.most}"
+    largest = "all have one size" if modality.fixed else f"by {BOUNDS[kind]}"
+    return kind, most, largest, PADS[modality.expansion], POSITIONS[modality.positions]
+
+
+def _served(family: Family, found: Sequence[str]) -> Row:
+    return f"`{family.name}`", family.models, ", ".join(f"`{architecture}`" for architecture in found)
+
+
+def _markdown(head: Row, body: Sequence[Row]) -> str:
+    return "\n".join(f"| {' | '.join(row)} |" for row in [head, ("---",) * len(head), *body])

@@ -1,0 +1,94 @@
+"""Every family of the registry behind a running server: both routes, streams, what it lacks by name, nothing left."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from model.registry import families
+from tests.e2e.audio_chats import IMAGE, SILENT, SOUND, refused
+from tests.e2e.running import RunningServer, running
+from tests.e2e.test_chat import events
+from tests.tiny.families import NAMES, WRITERS
+from tokenization.chat.parts import Kind
+
+MEDIA: dict[Kind, dict[str, Any]] = {"image": IMAGE, "video": SILENT, "audio": SOUND}
+GREEDY: dict[str, Any] = {"max_tokens": 4, "temperature": 0, "ignore_eos": True}
+QUESTION = {"text": "What is it?"}
+SHARED = {"qwen2_vl": "server", "qwen2_5_omni": "omni_server"}  # servers that run for other tests, too
+NATIVE, OPENAI = "/chat", "/v1/chat/completions"
+
+
+@contextmanager
+def server_of(name: str, request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[RunningServer]:
+    """A server of its tiny checkpoint, of whose root nothing is left in the end."""
+    if name in SHARED:
+        yield request.getfixturevalue(SHARED[name])
+        return
+    root: Path = request.getfixturevalue("shm_root")
+    own = root.with_name(f"{root.name}-{name}")
+    with running(WRITERS[name](tmp_path / name), own, tmp_path / "logs", "--workers", "1") as server:
+        yield server
+    assert not own.exists()
+
+
+def parts_of(parts: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Parts of the native list as OpenAI's clients write them."""
+    found: list[dict[str, Any]] = []
+    for part in parts:
+        (kind, value), *options = part.items()
+        medium = {f"{kind}_url": {"url": value, **dict(options)}}
+        found.append({"type": "text", **part} if kind == "text" else {"type": f"{kind}_url", **medium})
+    return found
+
+
+def body_of(route: str, parts: list[dict[str, Any]], **fields: Any) -> dict[str, Any]:
+    """The same chat as each route spells it."""
+    if route == NATIVE:
+        return {"inputs": parts, "parameters": GREEDY, **fields}
+    return {"messages": [{"role": "user", "content": parts_of(parts)}], **GREEDY, **fields}
+
+
+def answer_of(server: RunningServer, route: str, parts: list[dict[str, Any]]) -> tuple[str, int]:
+    """Text of the answer, which is the same streamed, and tokens of the prompt."""
+    answer = server.http.post(route, json=body_of(route, parts))
+    assert answer.status_code == 200, answer.text
+    body = answer.json()
+    streamed = events(server.http.post(route, json=body_of(route, parts, stream=True)))
+    if route == NATIVE:
+        text, pieces = body["text"], [event.get("text") or "" for event in streamed]
+    else:
+        text = body["choices"][0]["message"]["content"]
+        pieces = [choice["delta"].get("content") or "" for event in streamed for choice in event["choices"]]
+    assert "".join(pieces) == text and len(streamed) > 1
+    assert body["usage"]["completion_tokens"] == GREEDY["max_tokens"]
+    return text, body["usage"]["prompt_tokens"]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_family_behind_a_server(name: str, request: pytest.FixtureRequest, tmp_path: Path) -> None:
+    (family,) = (family for family, _ in families() if family.name == name)
+    with server_of(name, request, tmp_path) as server:
+        card = server.http.get("/v1/models").json()["data"][0]["architecture"]
+        assert card == {"family": name, "input_modalities": ["text", *sorted(family.modalities)]}
+        lengths = []
+        for parts in ([QUESTION], *([MEDIA[kind], QUESTION] for kind in family.modalities)):
+            native, openai = (answer_of(server, route, parts) for route in (NATIVE, OPENAI))
+            assert native == openai
+            lengths.append(native[1])
+        assert all(n > lengths[0] for n in lengths[1:]), "each medium has tokens"
+        for kind in sorted(MEDIA.keys() - family.modalities.keys()):
+            words, code = f"does not take {kind} (it takes text", "unsupported_modality"
+            parts = [QUESTION, MEDIA[kind]]
+            for more in ({}, {"stream": True}):
+                refused(server.http.post(NATIVE, json=body_of(NATIVE, parts, **more)), f"inputs[1].{kind}", words, code)
+                answer = server.http.post(OPENAI, json=body_of(OPENAI, parts, **more))
+                refused(answer, "messages[0].content[1]", words, code)
+        for kind, modality in family.modalities.items():
+            if modality.most is not None:
+                parts = [*[MEDIA[kind]] * (modality.most + 1), QUESTION]
+                words = f"this model takes at most {modality.most}"
+                refused(server.http.post(NATIVE, json=body_of(NATIVE, parts)), f"inputs[{modality.most}].{kind}", words)
+        server.assert_nothing_held()

@@ -1,0 +1,96 @@
+"""A worker has a bound of memory: one job's peak, what is kept between jobs, a replacement that loses nothing."""
+
+import io
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+from PIL import Image
+
+from configs.serve import MIB, WorkerConfig
+from tests.e2e.conftest import Start
+from tests.e2e.faults import GREEDY, SMALL, in_order, later
+from tests.e2e.running import RunningServer, data_url, until
+from tests.e2e.worker_process import worker_process
+from tokenization.messages import Prepared, PrepareFailed
+from tokenization.worker_memory import TOO_LARGE
+
+Servers = Iterator[RunningServer]
+BOUND = 512  # MiB
+# A double of a leak, in workers alone: whenever memory is given back to the system, 32 MiB more are held for good.
+LEAK = """
+import gc, sys
+if "worker" in sys.orig_argv:
+    collect, held = gc.collect, []
+    def leaking(generation=2):
+        held.append(bytearray(b"x" * (32 << 20)))
+        return collect(generation)
+    gc.collect = leaking
+"""
+
+
+def flat(width: int, height: int, mode: str = "RGB") -> str:
+    """A PNG of one colour as clients send it."""
+    file = io.BytesIO()
+    Image.new(mode, (width, height)).save(file, "PNG", compress_level=1)
+    return data_url(file.getvalue())
+
+
+def test_a_large_picture_is_forgotten(tiny_model: Path, tmp_path: Path) -> None:
+    """42 megapixels: the most that a worker has is stated, and what it keeps is what it had before."""
+    with worker_process(tiny_model, tmp_path / "shm", WorkerConfig(memory_bytes=BOUND * MIB)) as worker:
+        assert isinstance(worker.ask({"image": SMALL}), Prepared)
+        first = worker.memory("RssAnon")
+        worker.forget_peak()
+        assert isinstance(worker.ask({"image": flat(7000, 6000)}), Prepared)
+        until("it has settled", lambda: worker.memory("RssAnon") < first + 48 * MIB, said=lambda: f"{first}")
+        assert 160 * MIB < worker.memory("VmHWM") - worker.memory("RssFile") < 320 * MIB
+        assert worker.memory("VmData") < BOUND * MIB and worker.grown == []
+
+
+def test_a_job_that_meets_the_bound_costs_no_other(tiny_model: Path, tmp_path: Path) -> None:
+    """It is refused by the field that is too large, and the same process answers the next one."""
+    with worker_process(tiny_model, tmp_path / "shm", WorkerConfig(memory_bytes=BOUND * MIB)) as worker:
+        for mode in ("RGB", "L"):
+            refused = worker.ask({"image": SMALL}, {"image": flat(13000, 12000, mode)})
+            assert isinstance(refused, PrepareFailed)
+            assert (refused.kind, refused.code, refused.param) == ("bad_request", TOO_LARGE, "inputs[1].image")
+            assert "512 MiB" in refused.message
+            assert isinstance(worker.ask({"image": SMALL}), Prepared)
+        assert worker.memory("VmHWM") - worker.memory("RssFile") < BOUND * MIB
+
+
+@pytest.fixture(scope="module")
+def leaking_server(start: Start, tmp_path_factory: pytest.TempPathFactory) -> Servers:
+    path = tmp_path_factory.mktemp("leak")
+    (path / "sitecustomize.py").write_text(LEAK)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PYTHONPATH", str(path))
+        with start("--workers", "1", "--worker-memory-mib", str(BOUND), "--worker-keep-mib", "16") as server:
+            yield server
+
+
+@pytest.fixture
+def leaking(leaking_server: RunningServer) -> Servers:
+    """One worker, which holds more for good with each large picture. Shared."""
+    yield from in_order(leaking_server)
+
+
+def test_a_worker_that_grew_is_replaced_and_no_chat_is_lost(leaking: RunningServer) -> None:
+    """Chats that come meanwhile wait for the next worker, and a refusal of the bound is the client's own."""
+    before = leaking.children("worker")
+    picture = flat(4000, 3000)
+    with ThreadPoolExecutor(8) as pool:
+        chats = [{"image": picture}, {"text": "Hi"}, {"image": SMALL}] * 2
+        answers = [later(pool, leaking, chat) for chat in chats]
+        too_large = later(pool, leaking, {"image": flat(13000, 12000)})
+        assert [answer.result().status_code for answer in answers] == [200] * len(answers)
+    error = too_large.result().json()["error"]
+    assert (too_large.result().status_code, error["code"], error["param"]) == (400, TOO_LARGE, "inputs[0].image")
+    until("it was replaced", lambda: leaking.metric('child_renewals_total{role="worker"}') >= 1)
+    until("the next one is up", lambda: leaking.ready() == 200)
+    assert leaking.children("worker") != before
+    assert leaking.chat({"image": SMALL}, **GREEDY).status_code == 200
+    assert leaking.metric('child_restarts_total{role="worker"}') == 0
+    assert "MiB of earlier jobs" in leaking.err and "ERROR" not in leaking.err

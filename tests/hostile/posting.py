@@ -1,0 +1,54 @@
+"""The same hostile body again and again, over some connections, as an attack whose cost for others is measured."""
+
+import contextlib
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+import httpx
+
+from tests.e2e.running import RunningServer
+from tests.hostile.measure import Attack
+
+MIB = 1 << 20
+SERVER_BYTES = 256 * MIB  # of a server without a large body
+BODY_BYTES = 3 * 64 * MIB  # what one body of 64 MiB is at most: as it came, parsed, packed for a worker
+ATTACKERS = 2
+JSON = {"content-type": "application/json"}
+
+
+def posting(
+    name: str,
+    url: str,
+    body: Callable[[], bytes],
+    expected: int,
+    headers: dict[str, str] | None = None,
+    n: int = ATTACKERS,
+) -> Attack:
+    """The same body again and again, over `n` connections; its answer is always `expected`."""
+
+    @contextmanager
+    def go(server: RunningServer, killed: set[int]) -> Iterator[None]:
+        over, seen, content = threading.Event(), list[int](), body()
+
+        def attack() -> None:
+            with httpx.Client(base_url=server.url, timeout=120) as http:
+                while not over.is_set():
+                    seen.append(http.post(url, content=content, headers=headers or JSON).status_code)
+
+        with attackers(attack, over, n):
+            yield
+        assert len(seen) >= n and set(seen) == {expected}, sorted(set(seen))
+
+    return Attack(name=name, go=go, memory_bytes=SERVER_BYTES + n * BODY_BYTES)
+
+
+@contextmanager
+def attackers(attack: Callable[[], None], over: threading.Event, n: int) -> Iterator[None]:
+    threads = [threading.Thread(target=attack) for _ in range(n)]
+    with contextlib.ExitStack() as stack:
+        for thread in threads:
+            thread.start()
+            stack.callback(thread.join)
+        stack.callback(over.set)
+        yield

@@ -1,0 +1,137 @@
+"""Every family of the registry is what it declares: its media, its features, its largest items, pads and positions."""
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from configs.checkpoint import Checkpoint, CheckpointError
+from configs.serve import MediaConfig
+from model.engine.messages import LargestItem
+from model.engine.profile import encode_dummy
+from model.family import Family
+from model.registry import families, family_of
+from tests.e2e.audio_chats import IMAGE, SILENT, SOUND, TALKIE
+from tests.e2e.running import data_url, picture
+from tests.npu.families import FAMILIES as ON_NPU
+from tests.parity.harness import load_ours
+from tests.tiny.families import NAMES, WRITERS
+from tests.tokenization.worker_harness import WorkerHarness, worker_harness_at
+from tokenization.chat.parts import Kind
+from tokenization.messages import Prepared
+from tokenization.pads import plain_positions
+from tokenization.processor import Modality
+
+SMALL = MediaConfig(max_pixels=56 * 84, max_video_pixels=200_704, max_frames=8, max_audio_seconds=2)
+LENGTH = 2048
+OTHER = {"image": data_url(picture(300, 40))}
+MEDIA: dict[Kind, dict[str, Any]] = {"image": IMAGE, "video": SILENT, "audio": SOUND}
+
+
+@pytest.fixture(scope="module", params=NAMES)
+def path(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return WRITERS[request.param](tmp_path_factory.mktemp(request.param))
+
+
+@pytest.fixture
+def family(path: Path) -> Family:
+    return family_of(Checkpoint(path))
+
+
+@pytest.fixture
+def harness(path: Path, family: Family, tmp_path: Path) -> Iterator[WorkerHarness]:
+    with worker_harness_at(tmp_path / "shm", family.host(Checkpoint(path), SMALL.max_pixels)) as harness:
+        yield harness
+
+
+@pytest.fixture
+def counted(harness: WorkerHarness) -> Callable[..., Prepared]:
+    """One medium and a question, as a worker lays them out."""
+    return lambda medium: harness.run([medium, {"text": "What is it?"}], count_only=True)
+
+
+def test_every_family_has_a_tiny_checkpoint_of_its_own() -> None:
+    assert tuple(WRITERS) == NAMES and len(set(NAMES)) == len(NAMES)
+
+
+def test_who_is_served_on_an_npu_was_proven_there() -> None:
+    assert set(ON_NPU) == {family.name for family, _ in families() if "npu" in family.devices}
+
+
+def test_a_device_that_is_not_declared_is_refused(family: Family) -> None:
+    family.check_device("cpu")
+    with pytest.raises(CheckpointError, match=r"--device npu: .* is not served there \(it is on cpu, cuda\)"):
+        replace(family, devices=("cpu", "cuda")).check_device("npu")
+
+
+def test_what_a_checkpoint_takes_is_what_its_family_declares(family: Family, harness: WorkerHarness) -> None:
+    host = harness.processor
+    assert host.modalities == family.modalities and host.pads.keys() == family.modalities.keys()
+    assert host.features <= family.features
+
+
+def test_the_largest_items_are_what_the_network_encodes(path: Path, harness: WorkerHarness) -> None:
+    model = load_ours(path)
+    found = {item.kind: item for item in harness.processor.largest(SMALL, LENGTH)}
+    assert found.keys() == harness.processor.modalities.keys() == model.pad_ids.keys()
+    for kind, item in found.items():
+        assert model.media_shape(kind, item.grid) == item.shape
+        assert str(model.media_dtype(kind)) == f"torch.{item.dtype}"
+        dummy = LargestItem(kind=kind, grid=item.grid, n_tokens=item.n_pads, fixed=False)
+        assert encode_dummy(model, dummy).shape == (item.n_pads, model.hidden_size)
+
+
+def test_one_size_for_all_where_that_is_declared(family: Family, counted: Callable[..., Prepared]) -> None:
+    for kind, modality in family.modalities.items():
+        if kind == "image":
+            grids = {counted(medium).media[0].grid for medium in (IMAGE, OTHER)}
+            assert modality.fixed == (len(grids) == 1)
+        else:
+            assert not modality.fixed, "no family has such"
+
+
+def test_pads_lie_as_declared(family: Family, harness: WorkerHarness, counted: Callable[..., Prepared]) -> None:
+    for kind, modality in family.modalities.items():
+        done = counted(MEDIA[kind])
+        (item,) = done.media
+        pads = np.flatnonzero(done.input_ids == harness.processor.pads[kind])
+        assert pads.tolist() == [at for start, n in item.spans for at in range(start, start + n)]
+        if modality.expansion == "rows":
+            assert [n for _, n in item.spans] == [item.grid[2]] * item.grid[1]
+            assert len({int(done.input_ids[start + n]) for start, n in item.spans}) == 1
+        else:
+            assert len(item.spans) == 1
+        assert (modality.expansion == "turns") == (kind == "video" and "audio_in_video" in family.features)
+        if modality.expansion == "turns":
+            seen, heard = counted(TALKIE).media
+            assert len(seen.spans) > 1 < len(heard.spans)
+
+
+def test_positions_are_as_declared(family: Family, counted: Callable[..., Prepared]) -> None:
+    for kind, modality in family.modalities.items():
+        done = counted(MEDIA[kind])
+        plain = np.array_equal(done.positions, plain_positions(len(done.input_ids))[0]) and done.position_delta == 0
+        assert plain == (modality.positions == "text")
+        if not plain:
+            steps = np.diff(np.unique(done.positions[0, slice_of(done)]))
+            assert modality.positions == ("grid" if (steps == 1).all() else "time")
+
+
+def slice_of(done: Prepared) -> slice:
+    ((start, n),) = done.media[0].spans
+    return slice(start, start + n)
+
+
+def test_more_items_than_a_family_takes(family: Family, harness: WorkerHarness) -> None:
+    """The item that is too much is named; a family without a bound of its own is given one."""
+    for kind, modality in family.modalities.items():
+        most = modality.most or 2
+        bounded: dict[Kind, Modality] = {**family.modalities, kind: replace(modality, most=most)}
+        harness.processor.modalities = bounded
+        error = harness.refused([{"text": "a"}, *[MEDIA[kind]] * (most + 1)])
+        assert error.param == f"inputs[{most + 1}].{kind}"
+        assert f"holds {most + 1} media items of kind {kind}, this model takes at most {most}" in error.message
+        harness.run([MEDIA[kind]] * most, count_only=True)

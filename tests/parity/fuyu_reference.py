@@ -1,0 +1,32 @@
+"""Fuyu's processor as transformers has it, made to work without torchvision."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from PIL import Image
+from transformers import FuyuProcessor
+from transformers.models.fuyu.image_processing_pil_fuyu import FuyuImageProcessorPil
+from transformers.tokenization_utils_tokenizers import TokenizersBackend
+
+
+class _Pictures(FuyuImageProcessorPil):  # type: ignore[misc]
+    """Its own patchify_image takes arrays, and is given tensors."""
+
+    def patchify_image(self, image: Any, patch_size: Any = None) -> torch.Tensor:
+        return torch.as_tensor(super().patchify_image(np.asarray(image), patch_size))
+
+
+def load_processor(path: Path) -> Any:
+    """The processor of the directory `path`."""
+    tokenizer: Any = TokenizersBackend.from_pretrained(str(path))
+    pictures: Any = _Pictures.from_pretrained(str(path))
+    return FuyuProcessor(image_processor=pictures, tokenizer=tokenizer)
+
+
+def their_prompt(processor: Any, text: str, image: Image.Image) -> tuple[list[int], torch.Tensor]:
+    """Ids, and patches float32 [n, (y, x, channel)]."""
+    out = processor(text=text, images=[image], return_tensors="pt", return_legacy_image_output=False)
+    patches: torch.Tensor = out["pixel_values"].reshape(-1, out["pixel_values"].shape[-1]).float()
+    return out["input_ids"][0].tolist(), patches

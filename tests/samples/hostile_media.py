@@ -1,0 +1,83 @@
+"""Media whose few bytes announce much work, and honest ones that are as flat: each as a file's bytes."""
+
+import io
+import re
+import struct
+import zlib
+
+import av
+import numpy as np
+from PIL import Image
+
+from tests.samples.pictures import png_chunk
+
+MARKER = re.compile(rb"\xff[^\x00\xff\xd0-\xd7]")
+
+
+def gif_canvas(width: int, height: int, n: int) -> bytes:
+    """An animation of `n` frames of one pixel on a large canvas: 22 bytes for each."""
+    head = b"GIF89a" + struct.pack("<HH", width, height) + b"\x80\0\0" + b"\0\0\0\xff\xff\xff"
+    frame = b"\x21\xf9\4\0\x32\0\0\0" + b",\0\0\0\0\1\0\1\0\0" + b"\2\2D\1\0"
+    return head + frame * n + b";"
+
+
+def padded_jpeg(width: int, height: int, scans: int = 1, nbytes: int = 0) -> bytes:
+    """A progressive JPEG of one grey block for each of its scans, which decoders fill up to any size.
+
+    nbytes: of the whole file; zeros in the last scan make it longer.
+    """
+    small = io.BytesIO()
+    Image.new("L", (8, 8), 90).save(small, "JPEG", progressive=True)
+    data = bytearray(small.getvalue())
+    frame = data.index(b"\xff\xc2")
+    struct.pack_into(">HH", data, frame + 5, height, width)
+    starts = [match.start() for match in re.finditer(rb"\xff\xda", data)]
+    head, first = bytes(data[: starts[0]]), bytes(data[starts[0] : starts[1]])
+    second = bytes(data[starts[1] : starts[2] if len(starts) > 2 else len(data) - 2])
+    body = head + first + second * (scans - 1)
+    return body + bytes(max(0, nbytes - len(body) - 2)) + b"\xff\xd9"
+
+
+def flat_png(width: int, height: int, *, bits: int = 8, colour: int = 0, level: int = 6) -> bytes:
+    """All zero. colour: as in IHDR, 0 grey, 2 RGB, 4 grey and opacity, 6 RGBA."""
+    n = {0: 1, 2: 3, 4: 2, 6: 4}[colour]
+    row = bytes(1 + -(-width * n * bits // 8))
+    packer = zlib.compressobj(level)
+    packed = b"".join(packer.compress(row * min(256, height - top)) for top in range(0, height, 256)) + packer.flush()
+    header = struct.pack(">IIBBBBB", width, height, bits, colour, 0, 0, 0)
+    return b"\x89PNG\r\n\x1a\n" + png_chunk(b"IHDR", header) + png_chunk(b"IDAT", packed) + png_chunk(b"IEND", b"")
+
+
+def flat_webp(width: int, height: int) -> bytes:
+    """One colour, lossless."""
+    out = io.BytesIO()
+    Image.new("RGB", (width, height), (20, 90, 160)).save(out, "WEBP", lossless=True, method=0)
+    return out.getvalue()
+
+
+def scanned_page(width: int = 4960, height: int = 7016) -> bytes:
+    """A page of A4 at 600 dpi with lines of letters, black and white, as a PNG of one bit a pixel."""
+    page = np.full((height, width), 255, np.uint8)
+    rng = np.random.default_rng(3)
+    for top in range(height // 12, height - height // 12, 140):
+        letters = rng.integers(0, 2, (10, width // 10)).astype(np.uint8).repeat(7, axis=0).repeat(8, axis=1)
+        page[top : top + 70, width // 10 : width // 10 + letters.shape[1]] = 255 * letters
+    out = io.BytesIO()
+    Image.fromarray(page).convert("1", dither=Image.Dither.NONE).save(out, "PNG")
+    return out.getvalue()
+
+
+def black_clip(seconds: int, *, width: int = 1920, height: int = 1080, rate: int = 30) -> bytes:
+    """H.264 in MP4, as encoders write it by default."""
+    sink = io.BytesIO()
+    with av.open(sink, "w", format="mp4") as output:
+        stream = output.add_stream("libx264", rate=rate, options={"preset": "ultrafast"})
+        assert isinstance(stream, av.VideoStream)
+        stream.width, stream.height, stream.pix_fmt = width, height, "yuv420p"
+        black = av.VideoFrame.from_ndarray(np.zeros((height, width, 3), np.uint8), format="rgb24")
+        frame = black.reformat(format="yuv420p")
+        for number in range(seconds * rate):
+            frame.pts = number
+            output.mux(stream.encode(frame))
+        output.mux(stream.encode())
+    return sink.getvalue()

@@ -1,0 +1,82 @@
+"""A worker that keeps too much is replaced between two jobs, one worker at a time, and no chat is lost by it."""
+
+import asyncio
+
+from server.children.renewal import Renewal
+from tests.server.doubles import Scene, chat_of, kill_in, prepared, start_in
+from tests.server.scenario import Play
+from tokenization.messages import WorkerGrown
+
+GROWN = WorkerGrown(nbytes=300 << 20)
+WHY = "it keeps 300 MiB of earlier jobs"
+
+
+def test_it_is_due_once_it_is_wanted_and_the_others_serve() -> None:
+    serve = [False]
+    renewal = Renewal(lambda: serve[0])
+    assert renewal.due(at_rest=True) is None
+    renewal.wanted(300 << 20)
+    assert (renewal.due(at_rest=True), renewal.begun) == (None, False), "the others are away"
+    serve[0] = True
+    assert (renewal.due(at_rest=False), renewal.begun) == (None, True), "it has a job, and gets no other one"
+    serve[0] = False
+    assert renewal.due(at_rest=True) == WHY, "it is too late to think better of it"
+    renewal.started()
+    assert (renewal.due(at_rest=True), renewal.begun) == (None, False)
+
+
+def test_a_worker_ends_its_job_first_and_gets_no_other(play: Play) -> None:
+    async def scenario(scene: Scene) -> None:
+        first, second = scene.workers.slots
+        scene.start_text_worker()
+        slot, _ = await scene.workers.begin("a", chat_of("image"), "")
+        assert slot is first
+        for worker in (first, second):
+            assert worker.on_message(GROWN) is False
+        assert [worker.renewal_reason() for worker in (first, second)] == [None, None]
+        assert [worker.serves for worker in (first, second)] == [False, True], "one at a time"
+        assert (await scene.workers.begin("b", chat_of("image"), ""))[0] is second
+        waiting = asyncio.create_task(scene.workers.begin("c", chat_of("image"), ""))
+        first.on_message(prepared("a"))
+        await asyncio.sleep(0)
+        assert first.renewal_reason() == WHY and not first.free and scene.workers.n_waiting == 1
+        scene.kill_worker(0)
+        assert (second.renewal_reason(), second.serves) == (None, True), "the first is not back yet"
+        scene.start_worker(0)
+        assert (await waiting)[0] is first and first.renewal_reason() is None
+        assert (second.renewal_reason(), second.serves) == (None, False)
+        second.on_message(prepared("b"))
+        assert second.renewal_reason() == WHY
+
+    play(scenario, workers=2)
+
+
+def test_a_worker_that_is_alone_is_replaced_all_the_same(play: Play) -> None:
+    async def scenario(scene: Scene) -> None:
+        (slot,) = scene.workers.slots
+        scene.start_text_worker()
+        slot.on_message(GROWN)
+        assert slot.renewal_reason() == WHY
+        waiting = asyncio.create_task(scene.workers.begin("a", chat_of("image"), ""))
+        await asyncio.sleep(0)
+        scene.kill_worker()
+        scene.start_worker()
+        assert (await waiting)[0] is slot
+
+    play(scenario)
+
+
+def test_the_worker_of_texts_is_one_of_them_and_another_takes_its_texts(play: Play) -> None:
+    async def scenario(scene: Scene) -> None:
+        (slot,), text = scene.workers.slots, scene.start_text_worker()
+        for worker in (text, slot):
+            worker.on_message(GROWN)
+        assert (text.renewal_reason(), slot.renewal_reason()) == (WHY, None), "one at a time"
+        assert (await scene.workers.begin("a", chat_of("text"), ""))[0] is slot
+        kill_in(text)
+        assert (slot.renewal_reason(), slot.serves) == (None, True), "that of texts is not back yet"
+        start_in(text)
+        assert (slot.renewal_reason(), slot.serves) == (None, False), "it has a job"
+        assert (await scene.workers.begin("b", chat_of("text"), ""))[0] is text
+
+    play(scenario)

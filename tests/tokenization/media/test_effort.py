@@ -1,0 +1,113 @@
+"""The work of decoding, told from lengths: scans are counted as a decoder reads them, and few bytes hold few pixels."""
+
+import io
+import random
+
+import pytest
+from PIL import Image
+
+from configs.serve import MEGA, MediaConfig
+from tests.samples.hostile_media import padded_jpeg
+from tests.samples.pictures import encoded, photo
+from tokenization.chat.errors import ChatError
+from tokenization.media.effort import (
+    CODE,
+    MOST_SCANS,
+    EffortBudget,
+    allowed_effort,
+    cannot_hold,
+    jpeg_scans,
+    picture_effort,
+    video_effort,
+)
+from tokenization.media.image import read_header
+
+
+def jpeg(image: Image.Image, **options: object) -> bytes:
+    out = io.BytesIO()
+    image.save(out, "JPEG", **options)
+    return out.getvalue()
+
+
+COLOUR, GREY = photo(70, 50), photo(70, 50).convert("L")
+THUMBNAIL = Image.Exif()
+THUMBNAIL[0x927C] = jpeg(COLOUR, progressive=True)  # a picture inside a segment: no scan of this one
+
+
+@pytest.mark.parametrize(
+    ("data", "scans"),
+    [
+        (jpeg(COLOUR), 1),
+        (jpeg(GREY), 1),
+        (jpeg(COLOUR.convert("CMYK")), 1),
+        (jpeg(COLOUR, restart_marker_rows=1), 1),
+        (jpeg(COLOUR, progressive=True), 10),  # libjpeg's own script
+        (jpeg(GREY, progressive=True), 6),
+        (jpeg(COLOUR, progressive=True, restart_marker_rows=1), 10),
+        (jpeg(COLOUR, progressive=True, exif=THUMBNAIL.tobytes()), 10),
+        (jpeg(COLOUR, progressive=True) + jpeg(COLOUR, progressive=True), 10),  # phones put more behind the end
+        (padded_jpeg(64, 64, 1), 1),
+        (padded_jpeg(64, 64, 300), 300),
+        (padded_jpeg(64, 64, MOST_SCANS + 9), MOST_SCANS),
+        (encoded(COLOUR, "PNG"), 1),
+        (b"", 1),
+        (b"\xff\xd8\xff", 1),
+        (b"\xff\xd8" + b"\xff" * 100_000, 1),
+    ],
+)
+def test_scans_are_counted(data: bytes, scans: int) -> None:
+    assert jpeg_scans(data) == scans
+
+
+def test_the_scans_of_one_component_each_are_counted_without_progression() -> None:
+    data = jpeg(COLOUR, progressive=True).replace(b"\xff\xc2", b"\xff\xc1", 1)
+    assert jpeg_scans(data) == 1, "the first of libjpeg's scans holds all three components"
+    grey_first = bytearray(data)
+    at = grey_first.index(b"\xff\xda")
+    grey_first[at + 4] = 1
+    assert jpeg_scans(bytes(grey_first)) == 10
+
+
+def test_damage_costs_no_more_than_a_wrong_count() -> None:
+    rng = random.Random(5)
+    data = jpeg(COLOUR, progressive=True)
+    for _ in range(300):
+        broken = bytearray(data)
+        for _ in range(6):
+            broken[rng.randrange(len(broken))] = rng.choice([0xFF, 0xDA, 0xC2, 0, rng.randrange(256)])
+        assert 1 <= jpeg_scans(bytes(broken[: rng.randrange(len(broken))])) <= len(broken)
+        cannot_hold(bytes(broken), 1 << 40)
+
+
+def test_pixels_that_are_passed_over_count_a_32nd() -> None:
+    assert picture_effort(jpeg(COLOUR), 3200) == 3200
+    assert picture_effort(padded_jpeg(64, 64, 33), 3200) == 6400
+    assert video_effort(3200, looked_at=2, decoded=64) == 4 * 3200
+
+
+def test_a_jpeg_that_holds_less_than_a_bit_a_block_is_incomplete() -> None:
+    for flat in (Image.new("L", (2000, 2000)), Image.new("RGB", (2000, 2000)), Image.new("RGB", (16, 16))):
+        for progressive in (False, True):
+            data = jpeg(flat, progressive=progressive, optimize=True, quality=5, subsampling=2)
+            assert not cannot_hold(data, flat.width * flat.height), len(data)
+            read_header(data, max_source_pixels=1 << 40, param="")
+    data = padded_jpeg(65500, 2700)
+    with pytest.raises(ChatError, match=f"incomplete: {len(data)} bytes hold no JPEG of 65500 x 2700") as caught:
+        read_header(data, max_source_pixels=178_956_970, param="inputs[0].image")
+    assert caught.value.param == "inputs[0].image"
+    arithmetic = data.replace(b"\xff\xc2", b"\xff\xca", 1)  # its bits may stand for any number of blocks
+    assert not cannot_hold(arithmetic, 65500 * 2700)
+
+
+def test_a_request_s_media_share_what_their_bytes_allow() -> None:
+    limits = MediaConfig(max_effort_pixels=100 * MEGA, free_effort_pixels=10 * MEGA)
+    assert [allowed_effort(n, limits) for n in (0, 1000, 1 << 30)] == [10 * MEGA, 14_096_000, 100 * MEGA]
+    budget = EffortBudget.of(1000, limits)
+    budget.spend(14_000_000, "inputs[0].image")
+    budget.spend(96_000, "inputs[1].image")
+    with pytest.raises(ChatError) as caught:
+        budget.spend(1, "inputs[2].image")
+    assert caught.value.message == (
+        "decoding the media up to this one takes 15 megapixels of work, at most 14 are allowed for media of 1000 bytes"
+    )
+    assert caught.value.param == "inputs[2].image" and caught.value.code == CODE == "media_too_costly"

@@ -1,0 +1,83 @@
+"""The memory of a worker's process: its bound, what is given back after a job, and what stays for good."""
+
+import ctypes
+import gc
+import resource
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from configs.checkpoint import CheckpointError
+from configs.serve import WorkerConfig
+from tokenization.chat.errors import ChatError
+
+PAGE = resource.getpagesize()
+TOO_LARGE = "worker_memory"  # the code of a request that met the bound
+
+
+def bound_memory(nbytes: int) -> None:
+    """Refuse this process more private memory than this; what it has already counts. A lower hard limit stays.
+
+    Raises CheckpointError where it has more already.
+
+    RLIMIT_DATA counts what is private and may be written (setrlimit(2), Linux 4.7 and later): heap, buffers, stacks of
+    threads. RLIMIT_AS would count the code of libraries, reserved addresses and shared memory, too.
+    """
+    has = int(Path("/proc/self/statm").read_text().split()[5]) * PAGE
+    if has > nbytes:
+        raise CheckpointError(
+            f"--worker-memory-mib is {nbytes >> 20}: a worker of this model takes {has >> 20} MiB before its first job"
+        )
+    _, hard = resource.getrlimit(resource.RLIMIT_DATA)
+    resource.setrlimit(resource.RLIMIT_DATA, (nbytes if hard == resource.RLIM_INFINITY else min(nbytes, hard), hard))
+
+
+@contextmanager
+def within_bound(param: str | None = None) -> Iterator[None]:
+    """Memory that is refused becomes a ChatError of the field `param`: the same request would meet the same bound."""
+    try:
+        yield
+    except MemoryError:
+        bound, _ = resource.getrlimit(resource.RLIMIT_DATA)
+        most = "there is" if bound == resource.RLIM_INFINITY else f"{bound >> 20} MiB, this server's bound"
+        raise ChatError(f"preparing this request takes more memory than {most}", param, TOO_LARGE) from None
+
+
+class WorkerMemory:
+    """What a process that is ready for jobs has in private memory, and what it keeps of them."""
+
+    def __init__(self, limits: WorkerConfig, resident: Callable[[], int] | None = None) -> None:
+        """`resident` tells the bytes of this process."""
+        # What one thread has freed and keeps is not there for another's buffers: most of the bound must stay.
+        self._keep = min(limits.keep_bytes, limits.memory_bytes // 4)
+        self._resident = resident or resident_bytes
+        self._first = self._resident()
+
+    def settle(self) -> int:
+        """To be called when no job runs. What is kept beyond the bound goes back to the system.
+
+        The bytes that stay all the same, where they are more than half of the bound (fragments between things that
+        live, a leak): the other half is for buffers that the next job uses again. Else 0.
+        """
+        if self._kept() <= self._keep:
+            return 0
+        give_back()
+        kept = self._kept()
+        return kept if kept > self._keep // 2 else 0
+
+    def _kept(self) -> int:
+        return self._resident() - self._first
+
+
+def resident_bytes() -> int:
+    """Private memory of this process that lies in RAM: what is resident and no file's."""
+    fields = Path("/proc/self/statm").read_text().split()
+    return (int(fields[1]) - int(fields[2])) * PAGE
+
+
+def give_back() -> None:
+    """Return the pages of all freed blocks to the system, where the C library can: glibc, on any processor."""
+    gc.collect()
+    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)  # glibc's; another C library has no such call
+    if trim is not None:
+        trim(ctypes.c_size_t(0))
