@@ -52,7 +52,7 @@ def test_a_large_picture_is_forgotten(tiny_model: Path, tmp_path: Path) -> None:
 def test_a_job_that_meets_the_bound_costs_no_other(tiny_model: Path, tmp_path: Path) -> None:
     """It is refused by the field that is too large, and the same process answers the next one."""
     with worker_process(tiny_model, tmp_path / "shm", WorkerConfig(memory_bytes=BOUND * MIB)) as worker:
-        for mode in ("RGB", "L"):
+        for mode in ("RGB", "RGBA"):
             refused = worker.ask({"image": SMALL}, {"image": flat(13000, 12000, mode)})
             assert isinstance(refused, PrepareFailed)
             assert (refused.kind, refused.code, refused.param) == ("bad_request", TOO_LARGE, "inputs[1].image")

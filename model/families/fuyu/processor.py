@@ -68,8 +68,10 @@ class FuyuProcessor:
             pictures.expect(key, (True,), True)
         pictures.expect("resample", (2,), 2)
         pictures.expect("padding_mode", ("constant",), "constant")
-        pictures.expect("padding_value", range(256), 1.0)
-        self._padding = round(pictures.read(float, "padding_value", 1.0))
+        padding = pictures.read(float, "padding_value", 1.0)
+        if padding not in range(256):
+            raise CheckpointError(f"{pictures.location}: padding_value {padding} is no whole number from 0 to 255")
+        self._padding = int(padding)
         self._box = published_box(checkpoint)
         self.origins: Mapping[str, str] = {
             "chat template": self._template.location,

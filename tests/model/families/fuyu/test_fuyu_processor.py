@@ -112,7 +112,7 @@ def test_a_template_of_the_checkpoint_counts(tmp_path: Path) -> None:
         ({"do_pad": False}, "do_pad = False"),
         ({"resample": 3}, "resample = 3"),
         ({"padding_mode": "edge"}, "padding_mode = 'edge'"),
-        ({"padding_value": 0.5}, "padding_value = 0.5"),
+        ({"padding_value": 0.5}, "padding_value 0.5 is no whole number"),
     ],
     ids=str,
 )
