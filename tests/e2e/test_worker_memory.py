@@ -93,4 +93,6 @@ def test_a_worker_that_grew_is_replaced_and_no_chat_is_lost(leaking: RunningServ
     assert leaking.children("worker") != before
     assert leaking.chat({"image": SMALL}, **GREEDY).status_code == 200
     assert leaking.metric('child_restarts_total{role="worker"}') == 0
-    assert "MiB of earlier jobs" in leaking.err and "ERROR" not in leaking.err
+    assert "MiB of earlier jobs" in leaking.err
+    # Readiness is a 503 while the only worker that takes pictures is away, and this test asked for it.
+    assert not [line for line in leaking.err.splitlines() if "ERROR" in line and "/health/ready" not in line]
