@@ -103,7 +103,7 @@ def odd_neighbours(server: RunningServer, killed: set[int]) -> Iterator[None]:
         with again_and_again(act, 5.0):
             yield
         until("the dead are swept", lambda: len(os.listdir(root)) < 1000, 60)
-        assert server.err.count(NO_OWNER) - said == 3
+        until("each odd entry is told of once", lambda: server.err.count(NO_OWNER) - said == 3)
     finally:
         remove_odd_entries(root)
         sweep(root)  # where this was interrupted
