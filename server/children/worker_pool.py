@@ -129,7 +129,7 @@ class WorkerPool:
             self._shares.arrive(ticket)
             try:
                 slot = await self._gate.enter(ticket)
-            except BaseException:
+            except BaseException:  # an interrupt too: who has gone must not stay in line
                 self._shares.end(ticket, 0.0)
                 raise
             if slot.up:

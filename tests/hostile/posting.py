@@ -2,7 +2,7 @@
 
 import contextlib
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 
 import httpx
@@ -36,7 +36,7 @@ def posting(
                 while not over.is_set():
                     seen.append(http.post(url, content=content, headers=headers or JSON).status_code)
 
-        with attackers(attack, over, n):
+        with until_over([attack] * n, over):
             yield
         assert len(seen) >= n and set(seen) == {expected}, sorted(set(seen))
 
@@ -44,8 +44,9 @@ def posting(
 
 
 @contextmanager
-def attackers(attack: Callable[[], None], over: threading.Event, n: int) -> Iterator[None]:
-    threads = [threading.Thread(target=attack) for _ in range(n)]
+def until_over(attacks: Iterable[Callable[[], None]], over: threading.Event) -> Iterator[None]:
+    """Each attack goes on in a thread of its own through the block; `over` ends it, and all are waited for."""
+    threads = [threading.Thread(target=attack) for attack in attacks]
     with contextlib.ExitStack() as stack:
         for thread in threads:
             thread.start()

@@ -6,6 +6,7 @@ import socket
 import threading
 import time
 from collections.abc import Iterator
+from functools import partial
 from typing import Any
 
 import httpx
@@ -17,6 +18,7 @@ from tests.e2e.running import RunningServer
 from tests.hostile.clients import all_but_one_byte, connected, crowd, head, posted, say
 from tests.hostile.conftest import Held
 from tests.hostile.measure import Attack
+from tests.hostile.posting import until_over
 
 pytestmark = pytest.mark.long
 MIB = 1 << 20
@@ -86,13 +88,8 @@ def test_row_4_answers_that_nobody_reads(start: Start, held: Held) -> None:
                     say(sock, asked)
                     over.wait(10.0)
 
-        thread = threading.Thread(target=flood)
-        thread.start()
-        try:
+        with until_over([flood], over):
             yield
-        finally:
-            over.set()
-            thread.join()
 
     with start("--max-unread-mib", "2") as server:
         held(server, Attack(name="row 4 unread answers", go=go, memory_bytes=BASE))
@@ -111,15 +108,8 @@ def test_row_5_heads_without_an_end(start: Start, held: Held) -> None:
                     say(sock, data)
                 over.wait(0.05)
 
-        threads = [threading.Thread(target=flood, args=(data,)) for data in heads * 2]
-        for thread in threads:
-            thread.start()
-        try:
+        with until_over([partial(flood, data) for data in heads * 2], over):
             yield
-        finally:
-            over.set()
-            for thread in threads:
-                thread.join()
 
     with start() as server:
         held(server, Attack(name="row 5 endless heads", go=go, memory_bytes=BASE))

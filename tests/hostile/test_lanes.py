@@ -5,6 +5,7 @@ import io
 import struct
 import threading
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -16,6 +17,7 @@ from tests.e2e.running import RunningServer, data_url, running
 from tests.hostile.clients import connected, posted, say
 from tests.hostile.conftest import Held
 from tests.hostile.measure import MORE_SECONDS, Attack
+from tests.hostile.posting import until_over
 from tests.tiny.qwen_vl import write_qwen_vl
 
 pytestmark = pytest.mark.long
@@ -45,15 +47,8 @@ def asked_and_left(server: RunningServer, bodies: list[bytes], stay: float) -> I
                 say(sock, body)
                 over.wait(stay)
 
-    threads = [threading.Thread(target=go, args=(body,)) for body in bodies]
-    for thread in threads:
-        thread.start()
-    try:
+    with until_over([partial(go, body) for body in bodies], over):
         yield
-    finally:
-        over.set()
-        for thread in threads:
-            thread.join()
 
 
 Go = Callable[[RunningServer, set[int]], contextlib.AbstractContextManager[None]]
