@@ -106,10 +106,9 @@ def _effort(media: MediaConfig) -> str:
 
 
 def _worst(config: ServeConfig) -> str:
-    """What one worker may take, and all of them together."""
-    each, n = config.worker.memory_bytes, config.workers
-    together = f"; {n} workers have at most {size(n * each)}" if n > 1 else ""
-    return f"{size(each)} of private memory of one worker{together}"
+    """What one worker may take, and all of them together with the one for texts."""
+    each, n = config.worker.memory_bytes, config.workers + 1
+    return f"{size(each)} of private memory of one worker; {n} with the one for texts have at most {size(n * each)}"
 
 
 def _keys(http: HttpConfig) -> str:

@@ -47,6 +47,11 @@ def test_a_checkout_that_nobody_installed_says_so(monkeypatch: pytest.MonkeyPatc
     assert version() == "not installed"
 
 
+def test_the_memory_of_all_workers_counts_the_one_for_texts(tokenizer: BPETokenizer) -> None:
+    text = said(tokenizer, ("image",), "--workers", "3", "--worker-memory-mib", "1024")
+    assert "1 GiB of private memory of one worker; 4 with the one for texts have at most 4 GiB" in text
+
+
 @pytest.mark.parametrize("setting", LIMITS, ids=lambda setting: setting.name)
 def test_every_limit_is_printed_with_its_value(tokenizer: BPETokenizer, setting: Any) -> None:
     value = 7919 if setting.high > 7919 else 63
