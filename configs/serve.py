@@ -89,7 +89,7 @@ class MediaConfig(msgspec.Struct, frozen=True, kw_only=True):
 class WorkerConfig(msgspec.Struct, frozen=True, kw_only=True):
     """What one tokenizer worker may take of the machine's memory. Goes to every worker."""
 
-    memory_bytes: int = 4 * GIB
+    memory_bytes: int = 3 * GIB
     keep_bytes: int = 256 * MIB
 
 

@@ -36,6 +36,7 @@ from tokenization.prepare import encode, prepare
 from tokenization.processor import Processor
 from tokenization.worker_memory import WorkerMemory, within_bound
 
+IDLE_SECONDS = 2.0  # without a job; then buffers for a next one go back to the system, too
 MAX_PNG_BYTES = 64 << 20  # a frame of the channel holds it with room to spare
 
 _log = logging.getLogger(__name__)
@@ -52,17 +53,23 @@ def run(channel: Channel[ToWorker], start: StartWorker, processor: Processor, pu
     inbox = _Inbox()
     threading.Thread(target=_read, args=(channel, inbox), name="worker-reader", daemon=True).start()
     memory = WorkerMemory(start.worker)
+
+    def settle(*, idle: bool) -> None:
+        if kept := memory.settle(idle=idle):
+            channel.send(WorkerGrown(nbytes=kept))
+
     try:
         channel.send(WorkerReady())
         pulse.say(inbox.pulse)
         while True:
+            if not inbox.has_job(within=IDLE_SECONDS):
+                settle(idle=True)
             job = inbox.next_job()
             answer = _answer(job, start, processor, channel, inbox)
             inbox.finished()
             channel.send(answer)
             del job, answer  # a chat holds its media as they were sent
-            if kept := memory.settle():
-                channel.send(WorkerGrown(nbytes=kept))
+            settle(idle=False)
     finally:
         pulse.stop()
 
@@ -170,6 +177,11 @@ class _Inbox:
         with self._changed:
             self._closed = reason
             self._changed.notify_all()
+
+    def has_job(self, *, within: float) -> bool:
+        """Whether there is one, at the latest after so many seconds, or the channel has ended."""
+        with self._changed:
+            return self._changed.wait_for(lambda: bool(self._jobs) or self._closed is not None, within)
 
     def next_job(self) -> Job:
         """Wait for the oldest job; it counts as running until `finished`."""

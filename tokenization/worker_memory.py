@@ -53,13 +53,13 @@ class WorkerMemory:
         self._resident = resident or resident_bytes
         self._first = self._resident()
 
-    def settle(self) -> int:
-        """To be called when no job runs. What is kept beyond the bound goes back to the system.
+    def settle(self, *, idle: bool = False) -> int:
+        """To be called when no job runs. What is kept beyond the bound, or when `idle` at all, goes back to the system.
 
         The bytes that stay all the same, where they are more than half of the bound (fragments between things that
         live, a leak): the other half is for buffers that the next job uses again. Else 0.
         """
-        if self._kept() <= self._keep:
+        if not idle and self._kept() <= self._keep:
             return 0
         give_back()
         kept = self._kept()

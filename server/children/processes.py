@@ -24,7 +24,7 @@ Role = Literal["worker", "text_worker", "engine"]
 END_SECONDS = 3.0  # how long a child that was told to end may take before it is killed
 
 # glibc keeps large blocks instead of returning them to the kernel: a picture's buffers are not faulted in again for
-# every picture: 17 to 23 % less processor time from a JPEG to patches (640x480 and 1600x1200, 2026-11-20).
+# every picture. A tenth of the page faults, and about 5 % less processor time (docs/log.md, 2026-11-22).
 KEEP_LARGE_BLOCKS = {
     "MALLOC_MMAP_THRESHOLD_": str(1 << 30),
     "MALLOC_TRIM_THRESHOLD_": str(1 << 32),

@@ -49,6 +49,19 @@ def test_a_large_picture_is_forgotten(tiny_model: Path, tmp_path: Path) -> None:
         assert worker.memory("VmData") < BOUND * MIB and worker.grown == []
 
 
+def test_a_worker_that_rests_gives_back_the_buffers_of_ordinary_pictures(tiny_model: Path, tmp_path: Path) -> None:
+    """They are far below what it may keep between jobs."""
+    with worker_process(tiny_model, tmp_path / "shm", WorkerConfig()) as worker:
+        assert isinstance(worker.ask({"image": SMALL}), Prepared)
+        until("it rests", lambda: worker.memory("RssAnon") < 64 * MIB)
+        first = worker.memory("RssAnon")
+        assert isinstance(worker.ask(*[{"image": flat(4000, 3000)}] * 2), Prepared)
+        kept = worker.memory("RssAnon")
+        assert kept > first + 24 * MIB
+        until("it rests", lambda: worker.memory("RssAnon") < first + 12 * MIB, said=lambda: f"{first} {kept}")
+        assert worker.grown == []
+
+
 def test_a_job_that_meets_the_bound_costs_no_other(tiny_model: Path, tmp_path: Path) -> None:
     """It is refused by the field that is too large, and the same process answers the next one."""
     with worker_process(tiny_model, tmp_path / "shm", WorkerConfig(memory_bytes=BOUND * MIB)) as worker:

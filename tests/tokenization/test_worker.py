@@ -19,6 +19,7 @@ from tests.samples.damaged_videos import mjpeg_clip
 from tests.tokenization.running_worker import Server, SlowPrompt
 from tests.tokenization.test_prepare import PHOTO, SMALL
 from tests.tokenization.worker_harness import url
+from tokenization import worker
 from tokenization.messages import (
     Cancel,
     FromWorker,
@@ -26,7 +27,9 @@ from tokenization.messages import (
     Measured,
     Prepared,
     PrepareFailed,
+    WorkerGrown,
 )
+from tokenization.worker_memory import WorkerMemory
 
 
 @pytest.fixture
@@ -173,6 +176,26 @@ def test_a_pulse_beats_while_a_job_is_stuck(server: Server) -> None:
     assert isinstance(server.recv(), Prepared)
     server.finish("r1")
     assert server.pulse(None).busy_seconds == 0
+
+
+def test_a_worker_without_a_job_gives_back_once_and_says_what_stays(
+    tiny: Checkpoint, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settled: list[bool] = []
+
+    def settle(memory: WorkerMemory, *, idle: bool) -> int:
+        settled.append(idle)
+        return 7 if idle else 0
+
+    monkeypatch.setattr(WorkerMemory, "settle", settle)
+    monkeypatch.setattr(worker, "IDLE_SECONDS", 0.1)
+    server = Server(tmp_path / "shm", SlowPrompt(tiny))
+    assert server.recv() == WorkerGrown(nbytes=7)
+    time.sleep(0.5)
+    server.prepare("r1", [{"text": "hello"}])
+    assert isinstance(server.recv(), Prepared) and server.recv() == WorkerGrown(nbytes=7)
+    assert settled == [True, False, True]
+    server.close()
 
 
 @pytest.mark.parametrize("moment", ["idle", "waiting", "decoding"])

@@ -39,6 +39,12 @@ def test_what_is_above_goes_back_and_what_stays_is_told(given_back: list[int]) -
     assert memory.settle() == 33 * MIB and len(given_back) == 2
 
 
+def test_without_a_job_for_a_while_nothing_is_kept_for_the_next(given_back: list[int]) -> None:
+    memory = of(WorkerConfig(keep_bytes=64 * MIB), 50, 51, 83)
+    assert memory.settle(idle=True) == 0 and len(given_back) == 1
+    assert memory.settle(idle=True) == 33 * MIB and len(given_back) == 2
+
+
 def test_most_of_the_whole_bound_is_left_to_the_next_job(given_back: list[int]) -> None:
     memory = of(WorkerConfig(memory_bytes=512 * MIB, keep_bytes=400 * MIB), 0, 128, 129, 0)
     assert memory.settle() == 0 and not given_back
