@@ -1,6 +1,7 @@
 """ViP-LLaVA against transformers, from the same files: ids, logits in chunks, greedy tokens of mixed batches."""
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -21,3 +22,16 @@ def setup(tmp_path_factory: pytest.TempPathFactory) -> Setup:
 def test_mixed_batches(setup: Setup, tokens: int, every: int, tmp_path: Path) -> None:
     with engine_harness_at(setup.path, tmp_path / "root") as harness:
         submit_all(setup, harness, engine_at(setup.model, harness.root, tokens=tokens), every)
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        {"vision_feature_layers": -2}, {"vision_feature_layer": [-1, 2, 2]},
+        {"vision_feature_layer": [1, 2], "vision_feature_layers": [3, 1], "projector_layernorm_eps": 0.5},
+    ],
+)  # fmt: skip
+def test_other_features_of_the_tower(values: dict[str, Any], tmp_path: Path) -> None:
+    """One; the last one, and another twice; both keys, and another epsilon: as `setup_at` compares."""
+    path = write_vip_llava(tmp_path / "tiny", values=values)
+    setup_at(path, tmp_path / "root", {"wide": MEMBERS["wide"]})

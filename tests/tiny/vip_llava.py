@@ -1,5 +1,6 @@
 """Tiny random checkpoints of ViP-LLaVA, with the keys and the tensor names of the hub's directory."""
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -23,11 +24,14 @@ TEMPLATE = (  # writes the turns of transformers' own example
     "{% if add_generation_prompt %}{{ '###Assistant:' }}{% endif %}"
 )
 # After which blocks features are taken: the published order of a tower of 24 is -2, -5, -8, -11, 6.
-LAYERS = [-2, -3, -4, -5, 1]
+LAYERS: dict[str, Any] = {"vision_feature_layers": [-2, -3, -4, -5, 1]}
 
 
-def write_vip_llava(path: Path, *, seed: int = 0) -> Path:
-    """A complete directory: five features of a tower of six blocks, of which the last is left out."""
+def write_vip_llava(path: Path, *, seed: int = 0, values: Mapping[str, Any] = LAYERS) -> Path:
+    """A complete directory: five features of a tower of six blocks, of which the last is left out.
+
+    values: of config.json; which features are taken, under the key that says it: the hub's is the older one.
+    """
     path.mkdir(parents=True, exist_ok=True)
     tokenizer = write_pieces(path, special=("<image>", "<pad>"), settings={"pad_token": "<pad>"})
     vocab = tokenizer.get_vocab_size() + 3
@@ -41,7 +45,7 @@ def write_vip_llava(path: Path, *, seed: int = 0) -> Path:
         "architectures": ["VipLlavaForConditionalGeneration"], "model_type": "vipllava", "torch_dtype": "float32",
         "ignore_index": -100, "image_token_index": image, "pad_token_id": pad, "projector_hidden_act": "gelu",
         "projector_layernorm_eps": 1e-5, "text_config": text, "vision_config": {**VISION, "num_hidden_layers": 6},
-        "vision_feature_layers": LAYERS, "tie_word_embeddings": False, "vocab_size": vocab,
+        "tie_word_embeddings": False, "vocab_size": vocab, **values,
     }  # fmt: skip
     write_json(path / "config.json", config)
     write_json(path / "generation_config.json", {"bos_token_id": 1, "eos_token_id": 2, "pad_token_id": pad})

@@ -147,17 +147,19 @@ def _block(config: ConfigSection, layer: int, key: str = "vision_feature_layer")
 
 
 def _projector(config: ConfigSection, weights: Weights, ops: Ops, width: int, hidden: int) -> Mlp:
-    config.expect("projector_hidden_act", ("gelu",), "gelu")
     bias = config.read(bool, "multimodal_projector_bias", True)
-    first = take_linear(ops, weights, "multi_modal_projector.linear_1", hidden, width, bias=bias)
-    second = take_linear(ops, weights, "multi_modal_projector.linear_2", hidden, hidden, bias=bias)
-    return lambda x: second(ops.gelu(first(x)))
+    return _two_linears(config, weights, ops, width, hidden, bias)
 
 
 def _normed_projector(config: ConfigSection, weights: Weights, ops: Ops, width: int, hidden: int) -> Mlp:
-    config.expect("projector_hidden_act", ("gelu",), "gelu")
     eps = config.read(float, "projector_layernorm_eps", 1e-5)
     norm = take_layer_norm(ops, weights, "multi_modal_projector.projector_layernorm", width, eps)
-    first = take_linear(ops, weights, "multi_modal_projector.linear_1", hidden, width, bias=True)
-    second = take_linear(ops, weights, "multi_modal_projector.linear_2", hidden, hidden, bias=True)
-    return lambda x: second(ops.gelu(first(norm(x))))
+    linears = _two_linears(config, weights, ops, width, hidden, True)
+    return lambda x: linears(norm(x))
+
+
+def _two_linears(config: ConfigSection, weights: Weights, ops: Ops, width: int, hidden: int, bias: bool) -> Mlp:
+    config.expect("projector_hidden_act", ("gelu",), "gelu")
+    first = take_linear(ops, weights, "multi_modal_projector.linear_1", hidden, width, bias=bias)
+    second = take_linear(ops, weights, "multi_modal_projector.linear_2", hidden, hidden, bias=bias)
+    return lambda x: second(ops.gelu(first(x)))

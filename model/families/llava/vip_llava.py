@@ -1,4 +1,4 @@
-"""ViP-LLaVA: its chats, and the record by which the registry finds it. The tower shows the outputs of several blocks."""
+"""ViP-LLaVA: its chats, and the record by which the registry finds it. Several blocks of its tower are seen."""
 
 from typing import TYPE_CHECKING, ClassVar
 
@@ -45,7 +45,6 @@ FAMILY = Family(
     name="vip_llava",
     models="ViP-LLaVA, all sizes",
     modalities=MODALITIES,
-    devices=("cpu", "cuda"),
     processor=VipLlavaProcessor,
     build=build,
     renames=RENAMES,
