@@ -26,6 +26,7 @@ class AbsoluteVitSpec:
     eps: float
     pixels: PixelSpec
     activation: Literal["gelu", "quick_gelu"] = "gelu"
+    features: tuple[int, ...] | None = None  # after how many blocks each is taken, side by side; None: after the last
     shows_class: bool = False  # the class token, where there is one, goes on to the connector, before the patches
 
 
@@ -54,7 +55,7 @@ class AbsoluteVit:
     positions: Tensor  # [side^2, width]
     norm: Norm  # before the first block; there is none after the last
     blocks: tuple[VisionBlock, ...]
-    connector: Callable[[Tensor], Tensor]  # [rows, width] -> [tokens, hidden]
+    connector: Callable[[Tensor], Tensor]  # [rows, features * width] -> [tokens, hidden]
 
     @property
     def dtype(self) -> torch.dtype:
@@ -73,10 +74,18 @@ class AbsoluteVit:
         x = self.embed(pixels) + self.positions
         if self.class_row is not None:
             x = torch.cat([self.class_row, x])
-        x = self.norm(x)
-        for block in self.blocks:
-            x = block(x, None, [x.shape[0]])
+        x = self._features(self.norm(x))
         return self.connector(x if self.class_row is None or self.spec.shows_class else x[1:])
+
+    def _features(self, x: Tensor) -> Tensor:
+        """[rows, width], before the first block -> [rows, features * width]"""
+        wanted = self.spec.features or (self.spec.depth,)
+        taken = {}
+        for n, block in enumerate(self.blocks, 1):
+            x = block(x, None, [x.shape[0]])
+            if n in wanted:
+                taken[n] = x
+        return x if wanted == (self.spec.depth,) else torch.cat([taken[n] for n in wanted], dim=-1)
 
 
 def build_absolute_vit(

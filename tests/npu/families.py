@@ -19,6 +19,7 @@ from tests.tiny.qwen2_5_omni import write_qwen2_5_omni
 from tests.tiny.qwen2_5_vl import write_qwen2_5_vl
 from tests.tiny.qwen2_audio import write_qwen2_audio
 from tests.tiny.qwen2_vl import write_qwen2_vl
+from tests.tiny.vip_llava import write_vip_llava
 
 BLOCK_SIZE = 128
 CLIP = Film(grid=(2, 4, 6), seconds=1.0)
@@ -32,6 +33,7 @@ _WRITERS: dict[str, Callable[[Path], Path]] = {
     "qwen2_5_omni": write_qwen2_5_omni,
     "llava": partial(write_llava, seed=1),
     "fuyu": write_fuyu,
+    "vip_llava": write_vip_llava,
 }
 _GOLDEN = ("seq64_image", "seq64_len80", "seq64_decode_across")
 _LAYOUTS: dict[str, Sequence[Layouts]] = {

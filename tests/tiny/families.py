@@ -11,6 +11,7 @@ from tests.tiny.qwen2_5_vl import write_qwen2_5_vl
 from tests.tiny.qwen2_audio import write_qwen2_audio
 from tests.tiny.qwen2_vl import write_qwen2_vl
 from tests.tiny.qwen_vl import write_qwen_vl
+from tests.tiny.vip_llava import write_vip_llava
 
 NAMES = tuple(family.name for family, _ in families())  # what tests of every family are parametrised by
 
@@ -27,4 +28,5 @@ WRITERS: dict[str, Callable[..., Path]] = {
     "qwen2_5_omni": write_qwen2_5_omni,
     "llava": write_llava,
     "fuyu": write_fuyu,
+    "vip_llava": write_vip_llava,
 }

@@ -1,6 +1,7 @@
 """How LLaVA-1.5 reads a chat: each picture is as many pads as its tower has patches, positions count on as text's."""
 
 from collections.abc import Mapping, Sequence
+from typing import ClassVar
 
 import numpy as np
 
@@ -34,6 +35,8 @@ TEMPLATE = (
 class LlavaProcessor:
     """Pictures are resized by their shorter edge, and cut to the square in their centre."""
 
+    otherwise: ClassVar[str] = TEMPLATE
+
     def __init__(self, checkpoint: Checkpoint, max_pixels: int) -> None:
         """max_pixels is not used. Raises CheckpointError for a damaged tokenizer, template or processor's file."""
         config, files = checkpoint.config, checkpoint.section("image_processor")
@@ -43,7 +46,7 @@ class LlavaProcessor:
         self.modalities = MODALITIES
         self.features: frozenset[Feature] = frozenset()
         self.stop_ids: tuple[int, ...] = ()
-        self._template = ChatTemplate.from_checkpoint(checkpoint, otherwise=TEMPLATE)
+        self._template = ChatTemplate.from_checkpoint(checkpoint, otherwise=self.otherwise)
         self._pictures = pictures_of(config)
         self._edge = _shorter_edge(files, self._pictures.pixels)
         self.origins: Mapping[str, str] = {"chat template": self._template.location, "pictures": files.origin()}

@@ -1,4 +1,7 @@
-"""LLaVA-1.5's networks, by the keys of a checkpoint; defaults are the published configuration classes'."""
+"""The line's networks, by the keys of a checkpoint; defaults are the published configuration classes'."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
 
 from configs.checkpoint import Checkpoint, CheckpointError, ConfigSection
 from model.families.llava.sizes import picture_marks, pictures_of, shows_class, vision_config
@@ -6,6 +9,7 @@ from model.net.absolute_vit import AbsoluteVit, AbsoluteVitNames, AbsoluteVitSpe
 from model.net.decoder import DecoderSpec, build_decoder
 from model.net.linear import take_embedding, take_linear
 from model.net.multimodal import MultimodalLM
+from model.net.norm import take_layer_norm
 from model.net.rope import MRope, read_theta
 from model.net.vision import Mlp, read_pixels
 from model.ops.base import Ops
@@ -27,7 +31,28 @@ NAMES = AbsoluteVitNames(
 )
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Between:
+    """What of the tower the decoder sees, and through what."""
+
+    features: tuple[int, ...]  # after how many blocks each is taken
+    projector: Callable[[ConfigSection, Weights, Ops, int, int], Mlp]  # of their width, to that of the decoder
+
+
 def build(checkpoint: Checkpoint, weights: Weights, ops: Ops) -> MultimodalLM:
+    """LLaVA-1.5: the output of one block. Raises CheckpointError as `compose` does."""
+    config = checkpoint.config
+    features = (_block(config, config.read(int, "vision_feature_layer", -2)),)
+    return compose(checkpoint, weights, ops, Between(features=features, projector=_projector))
+
+
+def build_vip(checkpoint: Checkpoint, weights: Weights, ops: Ops) -> MultimodalLM:
+    """ViP-LLaVA: the outputs of several blocks, normed together. Raises CheckpointError as `compose` does."""
+    features = _vip_features(checkpoint.config)
+    return compose(checkpoint, weights, ops, Between(features=features, projector=_normed_projector))
+
+
+def compose(checkpoint: Checkpoint, weights: Weights, ops: Ops, between: Between) -> MultimodalLM:
     """Compose tower, projector and decoder. Raises CheckpointError for what is missing, left over or not supported."""
     config = checkpoint.config
     text = config.child("text_config")
@@ -47,7 +72,7 @@ def build(checkpoint: Checkpoint, weights: Weights, ops: Ops) -> MultimodalLM:
         head=head,
         rope=MRope(head_dim=spec.head_dim, theta=theta, sections=sections, device=ops.device, dtype=ops.dtype),
         decoder=build_decoder(ops, weights, spec, "model."),
-        encoders={"image": _tower(checkpoint, weights, ops, spec.hidden)},
+        encoders={"image": _tower(checkpoint, weights, ops, spec.hidden, between)},
         pad_ids={"image": pad},
         media_token_ids=frozenset(marks.ids),
     )
@@ -74,13 +99,13 @@ def _decoder_spec(text: ConfigSection) -> DecoderSpec:
     )
 
 
-def _tower(checkpoint: Checkpoint, weights: Weights, ops: Ops, hidden: int) -> AbsoluteVit:
-    """Without the blocks after the one whose output is taken, and without the norm after the last."""
+def _tower(checkpoint: Checkpoint, weights: Weights, ops: Ops, hidden: int, between: Between) -> AbsoluteVit:
+    """Without the blocks after the last one whose output is taken, and without the norm after the last."""
     config, pictures = checkpoint.config, pictures_of(checkpoint.config)
     vision = vision_config(config)
     vision.expect("hidden_act", ("quick_gelu",), "quick_gelu")
     width, depth = vision.read(int, "hidden_size"), vision.read(int, "num_hidden_layers")
-    n_blocks = _n_blocks(config, depth)
+    n_blocks = max(between.features)
     spec = AbsoluteVitSpec(
         width=width,
         depth=n_blocks,
@@ -92,26 +117,49 @@ def _tower(checkpoint: Checkpoint, weights: Weights, ops: Ops, hidden: int) -> A
         eps=vision.read(float, "layer_norm_eps", 1e-5),
         pixels=read_pixels(checkpoint.section("image_processor")),
         activation="quick_gelu",
+        features=between.features,
         shows_class=shows_class(config),
     )
-    tower = build_absolute_vit(ops, weights, spec, TOWER, _projector(config, weights, ops, width, hidden), NAMES)
+    projector = between.projector(config, weights, ops, len(between.features) * width, hidden)
+    tower = build_absolute_vit(ops, weights, spec, TOWER, projector, NAMES)
     for unused in (*(f"{NAMES.blocks}.{i}." for i in range(n_blocks, depth)), "post_layernorm."):
         weights.drop_under(TOWER + unused)
     return tower
 
 
-def _n_blocks(config: ConfigSection, depth: int) -> int:
-    """How many blocks the tower's output has gone through: of -2 all but the last."""
-    layer = config.read(int, "vision_feature_layer", -2)
+def _vip_features(config: ConfigSection) -> tuple[int, ...]:
+    """The hub's directories have the key's older name, which wins in transformers, too; a number is a list of one."""
+    key = "vision_feature_layers" if "vision_feature_layers" in config else "vision_feature_layer"
+    found = config.read(object, key, [-2, -5, -8, -11, 6])
+    layers = [found] if isinstance(found, int) else found
+    if not isinstance(layers, list) or not layers or not all(type(layer) is int for layer in layers):
+        raise CheckpointError(f"{config.location}: {key!r} is {found!r}, expected a list of numbers")
+    return tuple(_block(config, layer, key) for layer in layers)
+
+
+def _block(config: ConfigSection, layer: int, key: str = "vision_feature_layer") -> int:
+    """How many blocks the tower's output `layer` has gone through: -2 all but the last."""
+    depth = vision_config(config).read(int, "num_hidden_layers")
     n = layer if layer >= 0 else depth + 1 + layer
     if not 1 <= n <= depth:
-        raise CheckpointError(f"{config.location}: vision_feature_layer {layer} is no output of {depth} blocks")
+        raise CheckpointError(f"{config.location}: {key} {layer} is no output of {depth} blocks")
     return n
 
 
 def _projector(config: ConfigSection, weights: Weights, ops: Ops, width: int, hidden: int) -> Mlp:
-    config.expect("projector_hidden_act", ("gelu",), "gelu")
     bias = config.read(bool, "multimodal_projector_bias", True)
+    return _two_linears(config, weights, ops, width, hidden, bias)
+
+
+def _normed_projector(config: ConfigSection, weights: Weights, ops: Ops, width: int, hidden: int) -> Mlp:
+    eps = config.read(float, "projector_layernorm_eps", 1e-5)
+    norm = take_layer_norm(ops, weights, "multi_modal_projector.projector_layernorm", width, eps)
+    linears = _two_linears(config, weights, ops, width, hidden, True)
+    return lambda x: linears(norm(x))
+
+
+def _two_linears(config: ConfigSection, weights: Weights, ops: Ops, width: int, hidden: int, bias: bool) -> Mlp:
+    config.expect("projector_hidden_act", ("gelu",), "gelu")
     first = take_linear(ops, weights, "multi_modal_projector.linear_1", hidden, width, bias=bias)
     second = take_linear(ops, weights, "multi_modal_projector.linear_2", hidden, hidden, bias=bias)
     return lambda x: second(ops.gelu(first(x)))
