@@ -16,6 +16,7 @@ _FAMILIES = {  # the first entry of config.json's `architectures` -> the module 
     "Qwen2_5OmniThinkerForConditionalGeneration": "model.families.qwen2.qwen2_5_omni",
     "LlavaForConditionalGeneration": "model.families.llava.family",
     "FuyuForCausalLM": "model.families.fuyu.family",
+    "Mistral3ForConditionalGeneration": "model.families.mistral3.family",
 }
 
 
