@@ -164,9 +164,7 @@ def _build_tower(
         spec=spec,
         frames=1,
         embed=embed,
-        rope=GridRope(
-            head_dim=head_dim, merge=spec.merge, device=ops.device, theta=spec.theta, apart=spec.apart
-        ),
+        rope=GridRope(head_dim=head_dim, merge=spec.merge, device=ops.device, theta=spec.theta, apart=spec.apart),
         first_norm=first_norm,
         blocks=tuple(_build_block(ops, weights, spec, block, names) for block in blocks),
         norm=norm,

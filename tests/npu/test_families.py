@@ -24,6 +24,7 @@ NETWORKS = {
     "qwen2_5_omni": 3,
     "llava": 2,
     "fuyu": 1,
+    "mistral3": 2,
 }  # with attention
 CLEAR = 0.6  # of the steps must have a leader that no error within the bar can change
 

@@ -31,9 +31,8 @@ RENAMES = {  # hub, and transformers 5, on disk -> the names that `build` uses
 
 FAMILY = Family(
     name="mistral3",
-    models="Mistral Small 3.1 and 3.2",
+    models="Mistral Small 3.1",
     modalities=MODALITIES,
-    devices=("cpu", "cuda"),
     processor=Mistral3Processor,
     build=build,
     renames=RENAMES,

@@ -1,9 +1,5 @@
 """Mistral Small 3.1's networks, by the keys of a checkpoint; defaults are the published configuration classes'."""
 
-from collections.abc import Callable
-
-from torch import Tensor
-
 from configs.checkpoint import Checkpoint, CheckpointError, ConfigSection
 from model.families.mistral3.sizes import picture_marks, pictures_of, text_section, vision_section
 from model.net.decoder import DecoderSpec, build_decoder
@@ -12,7 +8,7 @@ from model.net.multimodal import MultimodalLM
 from model.net.norm import take_rms_norm
 from model.net.rope import MRope, read_theta
 from model.net.rope_vit import RopeVit, RopeVitNames, RopeVitSpec, build_still_vit
-from model.net.vision import read_pixels
+from model.net.vision import Mlp, read_pixels
 from model.ops.base import Linear, Ops
 from model.weights import Weights
 
@@ -101,7 +97,7 @@ def _tower(checkpoint: Checkpoint, weights: Weights, ops: Ops, decoder: DecoderS
     return build_still_vit(ops, weights, spec, TOWER, NAMES, norm, merger)
 
 
-def _merger(config: ConfigSection, weights: Weights, ops: Ops, spec: RopeVitSpec) -> Callable[[Tensor], Tensor]:
+def _merger(config: ConfigSection, weights: Weights, ops: Ops, spec: RopeVitSpec) -> Mlp:
     """[tokens, merge^2 * width] -> [tokens, hidden]"""
     config.expect("projector_hidden_act", ("gelu",), "gelu")
     bias = config.read(bool, "multimodal_projector_bias", False)

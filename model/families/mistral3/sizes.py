@@ -42,8 +42,8 @@ def picture_marks(checkpoint: Checkpoint) -> Marks:
     files = checkpoint.file("processor_config.json")
     texts = {f"image_{name}_token": f"[IMG_{name.upper()}]" for name in ("break", "end")}
     texts = {key: files.read(str, key, text) for key, text in texts.items()}
-    pads = {"image": (("image_token_index", "image_token_id"), 10)}
-    found = read_marks(checkpoint, checkpoint.config, pads, {f"{key}_id": text for key, text in texts.items()})
+    keys, marks = ("image_token_index", "image_token_id"), {f"{key}_id": text for key, text in texts.items()}
+    found = read_marks(checkpoint, checkpoint.config, {"image": (keys, 10)}, marks)
     for key, text in texts.items():
         if f"{key}_id" not in found.others:
             raise CheckpointError(f"tokenizer.json has no added token {text!r}, which is the {key} of {files.location}")
