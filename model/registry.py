@@ -17,6 +17,7 @@ _FAMILIES = {  # the first entry of config.json's `architectures` -> the module 
     "LlavaForConditionalGeneration": "model.families.llava.family",
     "FuyuForCausalLM": "model.families.fuyu.family",
     "VipLlavaForConditionalGeneration": "model.families.llava.vip_llava",
+    "Mistral3ForConditionalGeneration": "model.families.mistral3.family",
 }
 
 

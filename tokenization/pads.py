@@ -74,6 +74,22 @@ def expand_pads(ids: Sequence[int], pads: Mapping[Kind, int], measures: Sequence
     return Layout(input_ids=np.repeat(short, repeats), spans=spans)
 
 
+def expand_rows(ids: Sequence[int], pad: int, pictures: Sequence[np.ndarray]) -> Layout:
+    """One pad for each picture -> rows of pads, an id of the model's own after each; a picture's spans are its rows.
+
+    pictures: int64 [rows, columns + 1], whose last column holds these ids.
+    """
+    short = np.asarray(ids, np.int64)
+    parts, spans, start, behind = [], [], 0, 0  # ids of the prompt, and of the expanded one, so far
+    for place, block in zip(np.flatnonzero(short == pad).tolist(), pictures, strict=True):
+        parts += [short[start:place], block.reshape(-1)]
+        rows, width = block.shape
+        first = behind + place - start
+        spans.append(tuple((first + row * width, width - 1) for row in range(rows)))
+        start, behind = place + 1, first + block.size
+    return Layout(input_ids=np.concatenate([*parts, short[start:]]), spans=tuple(spans))
+
+
 def plain_positions(n: int) -> tuple[np.ndarray, int]:
     """int32 [3, n], each index three times, and the delta 0: for prompts where media count on as text does."""
     return np.broadcast_to(np.arange(n, dtype=np.int32), (3, n)).copy(), 0

@@ -27,8 +27,8 @@ class Modality:
     """What a family declares of one kind of medium. A test holds every family to it.
 
     expansion: what one pad of the rendered prompt becomes. "run": as many pads as the medium has tokens, in a row;
-    "rows": a run for each row of patches, with an id of the model's own after each; "turns": as "run", but with its
-    sound a video becomes runs of both in turns.
+    "rows": a run for each row of tokens, with an id of the model's own after each, the last one's perhaps another;
+    "turns": as "run", but with its sound a video becomes runs of both in turns.
 
     positions: "text": its tokens count on as text does, and the delta is 0; "grid": on three axes, by time step, row
     and column; "time": the same, with time in seconds instead of steps.

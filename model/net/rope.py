@@ -120,11 +120,17 @@ class LogN:
 
 
 class GridRope:
-    def __init__(self, *, head_dim: int, merge: int, device: torch.device) -> None:
-        """head_dim: a multiple of 4; merge: side of a token in patches."""
+    def __init__(
+        self, *, head_dim: int, merge: int, device: torch.device, theta: float = 1e4, apart: bool = False
+    ) -> None:
+        """head_dim: a multiple of 4; merge: side of a token in patches.
+
+        apart: each frequency of the columns lies between two of the rows; else both have the same ones.
+        """
         half = head_dim // 2
-        exponents = torch.arange(0, half, 2, dtype=torch.float32) / half
-        self._inv_freq = (1.0 / 10000.0**exponents).to(device)  # float32 [head_dim / 4]
+        steps = torch.arange(0, half, 2, dtype=torch.float32)
+        exponents = torch.stack([steps, steps + apart]) / half
+        self._inv_freq = (1.0 / theta**exponents).to(device)  # float32 [2, head_dim / 4]: of rows, of columns
         self._merge = merge
 
     def angles(self, grid: tuple[int, int, int]) -> tuple[Tensor, Tensor]:

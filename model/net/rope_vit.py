@@ -1,7 +1,7 @@
 """A vision tower with 2-D rotary positions: any grid, windows, several patches to one token."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import torch
@@ -10,14 +10,13 @@ from torch import Tensor
 from model.net.linear import take_fused, take_linear
 from model.net.norm import Norm, take_layer_norm, take_rms_norm
 from model.net.rope import GridRope
-from model.net.vision import Mlp, PatchEmbed, PixelSpec, VisionBlock, take_patch_embeds
+from model.net.vision import Mlp, PatchEmbed, PixelSpec, VisionBlock, take_patch_embed, take_patch_embeds
 from model.ops.base import Linear, Ops
 from model.weights import Weights
 from tokenization.chat.parts import Kind
 
 FRAMES = 2  # of one temporal grid of a video
 MAX_ROWS = 8192  # patches that go through the tower at a time, unless one temporal grid has more
-_EPS = 1e-6
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,6 +33,24 @@ class RopeVitSpec:
     window: int | None = None  # side of a window in tokens; None: every block sees whole temporal grids
     full_blocks: frozenset[int] = frozenset()  # with windows: the blocks that see whole temporal grids all the same
     qkv: tuple[str, ...] = ("attn.qkv",)  # how queries, keys and values lie on disk: fused, or one by one
+    gate: Literal["silu", "gelu"] = "silu"  # of gated blocks
+    bias: bool = True  # of the linears of a block
+    eps: float = 1e-6
+    theta: float = 1e4
+    apart: bool = False  # the frequencies of columns lie between those of rows
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RopeVitNames:
+    """Tensor names on disk, those of a block after `blocks`.N."""
+
+    patch: str = "patch_embed.proj.weight"
+    first_norm: str | None = None  # before the first block; None: there is none
+    blocks: str = "blocks"
+    norm1: str = "norm1"
+    proj: str = "attn.proj"
+    norm2: str = "norm2"
+    mlp: str = "mlp"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,6 +62,7 @@ class RopeVit:
     frames: int  # in one row of patches: 1 of a still image, 2 of a video
     embed: PatchEmbed
     rope: GridRope
+    first_norm: Norm | None
     blocks: tuple[VisionBlock, ...]
     norm: Norm
     merger: Callable[[Tensor], Tensor]
@@ -74,6 +92,7 @@ class RopeVit:
         spec, t = self.spec, pixels.shape[0] // (h * w)
         cos, sin = self.rope.angles((1, h, w))  # [h * w, head_dim]
         x = self.embed(pixels)
+        x = x if self.first_norm is None else self.first_norm(x)
         whole = windows = [h * w] * t
         back: Tensor | None = None  # [tokens of a grid]: where each token of the grid went
         if spec.window is not None:
@@ -95,53 +114,102 @@ class RopeVit:
 
 def build_rope_vit(ops: Ops, weights: Weights, spec: RopeVitSpec, prefix: str) -> Mapping[str, RopeVit]:
     """Take a tower's tensors under `prefix` ("visual."): by kind, "image" and "video" over the same blocks."""
-    ops.check_heads(spec.heads, spec.heads, spec.width // spec.heads)
+    names = RopeVitNames()
     kernel = (spec.width, 3, FRAMES, spec.patch, spec.patch)
     wide = spec.merge**2 * spec.width
-    take_norm = take_layer_norm if spec.blocks == "plain" else take_rms_norm
     first = take_linear(ops, weights, f"{prefix}merger.mlp.0", wide, wide, bias=True)
     second = take_linear(ops, weights, f"{prefix}merger.mlp.2", spec.out, wide, bias=True)
-    name = f"{prefix}patch_embed.proj.weight"
+    name = f"{prefix}{names.patch}"
     still, moving = take_patch_embeds(ops, weights, name, kernel, spec.pixels["image"], spec.pixels["video"])
-    rope = GridRope(head_dim=spec.width // spec.heads, merge=spec.merge, device=ops.device)
-    blocks = tuple(_build_block(ops, weights, spec, f"{prefix}blocks.{i}.") for i in range(spec.depth))
-    norm = take_norm(ops, weights, f"{prefix}merger.ln_q", spec.width, _EPS)
+    norm = _taker(spec)(ops, weights, f"{prefix}merger.ln_q", spec.width, spec.eps)
     merger = _two_layers(first, ops.gelu, second)
-
-    def tower(frames: int, embed: PatchEmbed) -> RopeVit:
-        return RopeVit(
-            ops=ops, spec=spec, frames=frames, embed=embed, rope=rope, blocks=blocks, norm=norm, merger=merger
-        )
-
-    return {"image": tower(1, still), "video": tower(FRAMES, moving)}
+    tower = _build_tower(ops, weights, spec, prefix, names, still, norm, merger)
+    return {"image": tower, "video": replace(tower, frames=FRAMES, embed=moving)}
 
 
-def _build_block(ops: Ops, weights: Weights, spec: RopeVitSpec, prefix: str) -> VisionBlock:
-    take_norm = take_layer_norm if spec.blocks == "plain" else take_rms_norm
+def build_still_vit(
+    ops: Ops,
+    weights: Weights,
+    spec: RopeVitSpec,
+    prefix: str,
+    names: RopeVitNames,
+    norm: Norm,
+    merger: Callable[[Tensor], Tensor],
+) -> RopeVit:
+    """A tower for pictures alone, whose patches go through a Conv2d. norm, merger: what comes behind its blocks."""
+    kernel = (spec.width, 3, spec.patch, spec.patch)
+    embed = take_patch_embed(ops, weights, f"{prefix}{names.patch}", kernel, spec.pixels["image"])
+    return _build_tower(ops, weights, spec, prefix, names, embed, norm, merger)
+
+
+def _build_tower(
+    ops: Ops,
+    weights: Weights,
+    spec: RopeVitSpec,
+    prefix: str,
+    names: RopeVitNames,
+    embed: PatchEmbed,
+    norm: Norm,
+    merger: Callable[[Tensor], Tensor],
+) -> RopeVit:
+    """For still images."""
+    head_dim = spec.width // spec.heads
+    ops.check_heads(spec.heads, spec.heads, head_dim)
+    first_norm: Norm | None = None
+    if names.first_norm is not None:
+        first_norm = _taker(spec)(ops, weights, f"{prefix}{names.first_norm}", spec.width, spec.eps)
+    blocks = [f"{prefix}{names.blocks}.{i}." for i in range(spec.depth)]
+    return RopeVit(
+        ops=ops,
+        spec=spec,
+        frames=1,
+        embed=embed,
+        rope=GridRope(head_dim=head_dim, merge=spec.merge, device=ops.device, theta=spec.theta, apart=spec.apart),
+        first_norm=first_norm,
+        blocks=tuple(_build_block(ops, weights, spec, block, names) for block in blocks),
+        norm=norm,
+        merger=merger,
+    )
+
+
+def _taker(spec: RopeVitSpec) -> Callable[[Ops, Weights, str, int, float], Norm]:
+    return take_layer_norm if spec.blocks == "plain" else take_rms_norm
+
+
+def _build_block(ops: Ops, weights: Weights, spec: RopeVitSpec, prefix: str, names: RopeVitNames) -> VisionBlock:
+    take_norm = _taker(spec)
     take_mlp = _plain_mlp if spec.blocks == "plain" else _gated_mlp
     qkv = [(prefix + name, 3 * spec.width // len(spec.qkv)) for name in spec.qkv]
     return VisionBlock(
         ops=ops,
         heads=spec.heads,
-        norm1=take_norm(ops, weights, f"{prefix}norm1", spec.width, _EPS),
-        qkv=take_fused(ops, weights, qkv, spec.width, bias=True),
-        proj=take_linear(ops, weights, f"{prefix}attn.proj", spec.width, spec.width, bias=True),
-        norm2=take_norm(ops, weights, f"{prefix}norm2", spec.width, _EPS),
-        mlp=take_mlp(ops, weights, spec, f"{prefix}mlp."),
+        norm1=take_norm(ops, weights, f"{prefix}{names.norm1}", spec.width, spec.eps),
+        qkv=take_fused(ops, weights, qkv, spec.width, bias=spec.bias),
+        proj=take_linear(ops, weights, f"{prefix}{names.proj}", spec.width, spec.width, bias=spec.bias),
+        norm2=take_norm(ops, weights, f"{prefix}{names.norm2}", spec.width, spec.eps),
+        mlp=take_mlp(ops, weights, spec, f"{prefix}{names.mlp}."),
     )
 
 
 def _plain_mlp(ops: Ops, weights: Weights, spec: RopeVitSpec, prefix: str) -> Mlp:
-    first = take_linear(ops, weights, f"{prefix}fc1", spec.inter, spec.width, bias=True)
-    second = take_linear(ops, weights, f"{prefix}fc2", spec.width, spec.inter, bias=True)
+    first = take_linear(ops, weights, f"{prefix}fc1", spec.inter, spec.width, bias=spec.bias)
+    second = take_linear(ops, weights, f"{prefix}fc2", spec.width, spec.inter, bias=spec.bias)
     return _two_layers(first, ops.quick_gelu, second)
 
 
 def _gated_mlp(ops: Ops, weights: Weights, spec: RopeVitSpec, prefix: str) -> Mlp:
     parts = [(f"{prefix}gate_proj", spec.inter), (f"{prefix}up_proj", spec.inter)]
-    gate_up = take_fused(ops, weights, parts, spec.width, bias=True)
-    down = take_linear(ops, weights, f"{prefix}down_proj", spec.width, spec.inter, bias=True)
-    return _two_layers(gate_up, ops.swiglu, down)
+    gate_up = take_fused(ops, weights, parts, spec.width, bias=spec.bias)
+    down = take_linear(ops, weights, f"{prefix}down_proj", spec.width, spec.inter, bias=spec.bias)
+    return _two_layers(gate_up, ops.swiglu if spec.gate == "silu" else _gelu_gate(ops), down)
+
+
+def _gelu_gate(ops: Ops) -> Callable[[Tensor], Tensor]:
+    def gated(gate_up: Tensor) -> Tensor:
+        gate, up = gate_up.chunk(2, dim=-1)
+        return ops.gelu(gate) * up
+
+    return gated
 
 
 def _two_layers(first: Linear, activation: Callable[[Tensor], Tensor], second: Linear) -> Callable[[Tensor], Tensor]:

@@ -100,8 +100,10 @@ def test_pads_lie_as_declared(family: Family, harness: WorkerHarness, counted: C
         pads = np.flatnonzero(done.input_ids == harness.processor.pads[kind])
         assert pads.tolist() == [at for start, n in item.spans for at in range(start, start + n)]
         if modality.expansion == "rows":
-            assert [n for _, n in item.spans] == [item.grid[2]] * item.grid[1]
-            assert len({int(done.input_ids[start + n]) for start, n in item.spans}) == 1
+            _, rows, columns = item.grid  # of patches, of which a token may have several along each side
+            (n,), merge = {n for _, n in item.spans}, rows // len(item.spans)
+            assert (len(item.spans) * merge, n * merge) == (rows, columns)
+            assert len({int(done.input_ids[start + n]) for start, n in item.spans[:-1]}) == 1
         else:
             assert len(item.spans) == 1
         assert (modality.expansion == "turns") == (kind == "video" and "audio_in_video" in family.features)

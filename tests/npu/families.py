@@ -15,6 +15,7 @@ from tests.parity.in_rows import Rows
 from tests.parity.pictures import samples_at
 from tests.tiny.fuyu import write_fuyu
 from tests.tiny.llava import write_llava
+from tests.tiny.mistral3 import write_mistral3
 from tests.tiny.qwen2_5_omni import write_qwen2_5_omni
 from tests.tiny.qwen2_5_vl import write_qwen2_5_vl
 from tests.tiny.qwen2_audio import write_qwen2_audio
@@ -34,6 +35,7 @@ _WRITERS: dict[str, Callable[[Path], Path]] = {
     "llava": partial(write_llava, seed=1),
     "fuyu": write_fuyu,
     "vip_llava": write_vip_llava,
+    "mistral3": partial(write_mistral3, seed=1),
 }
 _GOLDEN = ("seq64_image", "seq64_len80", "seq64_decode_across")
 _LAYOUTS: dict[str, Sequence[Layouts]] = {

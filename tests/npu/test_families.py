@@ -25,6 +25,7 @@ NETWORKS = {
     "llava": 2,
     "fuyu": 1,
     "vip_llava": 2,
+    "mistral3": 2,
 }  # with attention
 CLEAR = 0.6  # of the steps must have a leader that no error within the bar can change
 

@@ -6,6 +6,7 @@ from pathlib import Path
 from model.registry import families
 from tests.tiny.fuyu import write_fuyu
 from tests.tiny.llava import write_llava
+from tests.tiny.mistral3 import write_mistral3
 from tests.tiny.qwen2_5_omni import write_qwen2_5_omni
 from tests.tiny.qwen2_5_vl import write_qwen2_5_vl
 from tests.tiny.qwen2_audio import write_qwen2_audio
@@ -29,4 +30,5 @@ WRITERS: dict[str, Callable[..., Path]] = {
     "llava": write_llava,
     "fuyu": write_fuyu,
     "vip_llava": write_vip_llava,
+    "mistral3": write_mistral3,
 }

@@ -14,7 +14,7 @@ from tokenization.chat.rendering import MEDIA
 from tokenization.media.frame_sampling import UNBOUNDED
 from tokenization.media.source import Source
 from tokenization.messages import Reduced
-from tokenization.pads import plain_positions, render_pads
+from tokenization.pads import expand_rows, plain_positions, render_pads
 from tokenization.processor import Feature, Layout, Measure, Modality, StageClock
 from tokenization.text.bpe import BPETokenizer
 from tokenization.text.template import ChatTemplate
@@ -125,16 +125,11 @@ class FuyuProcessor:
 
     def expand(self, ids: Sequence[int], measures: Sequence[Measure]) -> Layout:
         """The pad becomes rows of pads, each with an end of its own, so that the picture's spans are its rows."""
-        short = np.asarray(ids, np.int64)
-        if not measures:
-            return Layout(input_ids=short, spans=())
-        (measure,), pad = measures, self.pads["image"]
-        _, rows, columns = measure.grid
-        (place,) = np.flatnonzero(short == pad).tolist()
-        block = np.full((rows, columns + 1), pad, np.int64)
-        block[:, -1] = self._row_end
-        whole = np.concatenate([short[:place], block.reshape(-1), short[place + 1 :]])
-        return Layout(input_ids=whole, spans=(tuple((place + row * (columns + 1), columns) for row in range(rows)),))
+        pad, pictures = self.pads["image"], []
+        for _, rows, columns in (measure.grid for measure in measures):
+            pictures.append(np.full((rows, columns + 1), pad, np.int64))
+            pictures[-1][:, -1] = self._row_end
+        return expand_rows(ids, pad, pictures)
 
     def positions(self, layout: Layout, measures: Sequence[Measure]) -> tuple[np.ndarray, int]:
         return plain_positions(len(layout.input_ids))

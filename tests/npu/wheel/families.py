@@ -14,6 +14,7 @@ from tests.samples.sounds import make_wav
 from tests.samples.soundtracks import film, tone
 from tests.tiny.fuyu import write_fuyu
 from tests.tiny.llava import write_llava
+from tests.tiny.mistral3 import write_mistral3
 from tests.tiny.qwen2_5_omni import write_qwen2_5_omni
 from tests.tiny.qwen2_5_vl import write_qwen2_5_vl
 from tests.tiny.qwen2_audio import write_qwen2_audio
@@ -41,6 +42,7 @@ FAMILIES = {
     "llava": Family(write=write_llava, media=("image",)),
     "fuyu": Family(write=write_fuyu, media=("image",)),
     "vip_llava": Family(write=write_vip_llava, media=("image",)),
+    "mistral3": Family(write=write_mistral3, media=("image",)),
 }
 
 
