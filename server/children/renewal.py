@@ -10,10 +10,14 @@ class Renewal:
         self._others_serve = others_serve
         self._kept: int | None = None
         self.begun = False  # from here on it gets no further job
+        self.ended = False  # it was ended for that, and no next one has been ready since
 
     def started(self) -> None:
-        """A new incarnation."""
+        """A new incarnation, which is not ready yet."""
         self._kept, self.begun = None, False
+
+    def ready(self) -> None:
+        self.ended = False
 
     def wanted(self, nbytes: int) -> None:
         """This one keeps so many bytes of earlier jobs. It may say so again."""
@@ -27,4 +31,5 @@ class Renewal:
         if self._kept is None:
             return None
         self.begun = self.begun or self._others_serve()
-        return f"it keeps {self._kept >> 20} MiB of earlier jobs" if self.begun and at_rest else None
+        self.ended = self.begun and at_rest
+        return f"it keeps {self._kept >> 20} MiB of earlier jobs" if self.ended else None

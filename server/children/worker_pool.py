@@ -60,6 +60,11 @@ class WorkerPool:
         return sum(slot.up for slot in self.slots)
 
     @property
+    def serves(self) -> bool:
+        """Whether a job of any kind is done at once, or after those before it, or after a planned replacement."""
+        return any(slot.up or slot.being_replaced for slot in self.slots)
+
+    @property
     def n_waiting(self) -> int:
         """Jobs that wait for a worker."""
         return self._gate.n_waiting

@@ -26,6 +26,8 @@ from tokenization.messages import Job as WorkerJob
 
 log = logging.getLogger("pixelferry")
 
+REPLACE_SECONDS = 10.0  # a replacement that takes longer counts as a worker that is down
+
 Answer = Measured | Prepared | Drawn | PrepareFailed
 
 
@@ -109,6 +111,11 @@ class WorkerSlot:
         """Whether it takes jobs, now or after the one it has."""
         return self.up and not self._renewal.begun
 
+    @property
+    def being_replaced(self) -> bool:
+        """Whether it is away for a moment because it kept too much memory: who comes now waits for the next one."""
+        return self._renewal.ended and not self.up and self.seconds_down < REPLACE_SECONDS
+
     def on_started(self, child: Child) -> None:
         self._state.start(child)
         self._renewal.started()
@@ -118,6 +125,7 @@ class WorkerSlot:
         match message:
             case WorkerReady():
                 self._state.ready()
+                self._renewal.ready()
                 self._on_free()
                 return True
             case WorkerPulse():

@@ -16,7 +16,7 @@ def readiness(service: RequestService) -> tuple[dict[str, Any], Refusal | None]:
         error = unavailable("the model is still loading", "loading")
     elif not engine.up:
         error = unavailable("the engine is being started again", "engine_down")
-    elif not workers.n_up:
+    elif not workers.serves:
         error = unavailable("the workers are being started again", "workers_down")
     elif engine.unanswered:
         error = unavailable("the engine gave no token to a request of the server's own", "engine_stuck")
@@ -36,4 +36,5 @@ def readiness(service: RequestService) -> tuple[dict[str, Any], Refusal | None]:
 def busy(service: RequestService) -> bool:
     """Whether a request that comes now waits, or is turned away because too many are here."""
     engine, workers = service.engine, service.workers
-    return engine.full or engine.n_waiting + workers.n_waiting > 0 or service.admission.refusal() is not None
+    waits = engine.n_waiting + workers.n_waiting > 0 or not workers.n_up
+    return engine.full or waits or service.admission.refusal() is not None

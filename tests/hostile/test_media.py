@@ -10,8 +10,9 @@ import av
 import numpy as np
 import pytest
 
+from configs.settings import EMBEDDED_MODEL
 from tests.e2e.conftest import Start
-from tests.e2e.running import RunningServer
+from tests.e2e.running import RunningServer, running
 from tests.hostile.conftest import Held
 from tests.hostile.measure import Attack
 from tests.hostile.posting import posting
@@ -55,7 +56,7 @@ def test_others_are_answered(start: Start, held: Held, attack: Attack, workers: 
         held(server, attack)
 
 
-# ---- honest load: answered, or refused with the figure and its limit
+# ---- honest load on the embedded default: answered, or refused with the figure and its limit
 
 
 @pytest.fixture(scope="module")
@@ -64,9 +65,12 @@ def media(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def reading(start: Start, media: Path) -> Iterator[RunningServer]:
-    with start("--allow-media-root", str(media), "--max-file-mib", "256") as server:
+def demo(media: Path, shm_root: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningServer]:
+    root = shm_root.with_name(f"{shm_root.name}-honest")
+    flags = ["--allow-media-root", str(media), "--max-file-mib", "256"]
+    with running(EMBEDDED_MODEL, root, tmp_path_factory.mktemp("demo"), *flags) as server:
         yield server
+    assert not root.exists()
 
 
 def asked(server: RunningServer, what: str, *inputs: Mapping[str, object]) -> tuple[int, str]:
@@ -77,19 +81,19 @@ def asked(server: RunningServer, what: str, *inputs: Mapping[str, object]) -> tu
     return answer.status_code, answer.text
 
 
-def test_32_pictures_of_12_megapixels_by_path(reading: RunningServer, media: Path) -> None:
+def test_32_pictures_of_12_megapixels_by_path(demo: RunningServer, media: Path) -> None:
     picture = photo(4000, 3000)
     for number in range(32):
         (media / f"{number}.jpg").write_bytes(encoded(picture, "JPEG", quality=88 - number))
     inputs = [{"image": str(media / f"{number}.jpg"), **SMALL} for number in range(32)]
-    assert asked(reading, "32 photographs of 12 megapixels", *inputs)[0] == 200
+    assert asked(demo, "32 photographs of 12 megapixels", *inputs)[0] == 200
 
 
-def test_five_minutes_of_full_hd(reading: RunningServer, media: Path) -> None:
+def test_five_minutes_of_full_hd(demo: RunningServer, media: Path) -> None:
     write_film(media / "film.mp4", seconds=300)
     print(f"\n{(media / 'film.mp4').stat().st_size >> 20} MiB")
     video = {"video": str(media / "film.mp4"), "num_frames": 60, "total_pixels": 60 * 28 * 28 * 16}
-    assert asked(reading, "5 minutes of 1920 x 1080, 60 frames", video)[0] == 200
+    assert asked(demo, "5 minutes of 1920 x 1080, 60 frames", video)[0] == 200
 
 
 FLAT: dict[str, Callable[[], dict[str, object]]] = {
@@ -101,11 +105,11 @@ FLAT: dict[str, Callable[[], dict[str, object]]] = {
 
 
 @pytest.mark.parametrize("what", FLAT)
-def test_flat_media(reading: RunningServer, what: str) -> None:
-    assert asked(reading, what, FLAT[what]())[0] == 200
+def test_flat_media(demo: RunningServer, what: str) -> None:
+    assert asked(demo, what, FLAT[what]())[0] == 200
 
 
-def test_an_hour_of_podcast(omni_server: RunningServer, tmp_path: Path) -> None:
+def test_an_hour_of_podcast(demo: RunningServer, tmp_path: Path) -> None:
     sound = np.random.default_rng(0).integers(-9000, 9000, (1, 44_100), dtype=np.int16)
     path = tmp_path / "podcast.mp3"
     with av.open(str(path), "w", format="mp3") as output:
@@ -116,8 +120,9 @@ def test_an_hour_of_podcast(omni_server: RunningServer, tmp_path: Path) -> None:
             frame.sample_rate, frame.pts = 44_100, second * 44_100
             output.mux(stream.encode(frame))
         output.mux(stream.encode(None))
-    status, text = asked(omni_server, "an hour of podcast", {"audio": url(path.read_bytes())})
-    assert status == 400 and ": 3600 s, as its file says" in text and "inputs[0].audio" in text
+    status, text = asked(demo, "an hour of podcast", {"audio": url(path.read_bytes())})
+    assert status == 400 and "inputs[0].audio" in text
+    assert "hears at most 30 s" in text and ": 3600 s, as its file says" in text
 
 
 def write_film(path: Path, *, seconds: int) -> None:

@@ -41,7 +41,7 @@ def read_sound(
         if isinstance(error, AudioTooLong) and taken < limits.max_audio_seconds:
             message = (
                 f"the sound is too long: this model hears at most {model_seconds:g} s at once, and no more than "
-                f"{PADDING_SECONDS:g} s above that are taken for a container's padding and cut off"
+                f"{PADDING_SECONDS:g} s above that are taken for a container's padding and cut off{error.length}"
             )
             raise ChatError(message, param) from None
         raise ChatError(error.message, param) from None

@@ -35,7 +35,11 @@ _SAYS_LENGTH = ("mov", "flac", "ogg", "wav")  # containers whose length is no gu
 
 
 class AudioTooLong(MediaError):
-    """A sound that lasts longer than it may."""
+    """A sound that lasts longer than it may. `length` is the end of a message: what its file tells of it, or nothing."""
+
+    def __init__(self, max_seconds: float, told: float) -> None:
+        self.length = f": {told:.0f} s, as its file says" if told > max_seconds else ""
+        super().__init__(f"the sound lasts more than the allowed {max_seconds:g} s{self.length}")
 
 
 class SoundReader:
@@ -67,9 +71,7 @@ class SoundReader:
         # Sums of many lengths are off by a little.
         if seconds <= max_seconds + 1e-6:
             return
-        told = (self._source.duration or 0) / av.time_base
-        length = f": {told:.0f} s, as its file says" if told > max_seconds else ""
-        raise AudioTooLong(f"the sound lasts more than the allowed {max_seconds:g} s{length}")
+        raise AudioTooLong(max_seconds, (self._source.duration or 0) / av.time_base)
 
     def frames(self, max_seconds: float) -> Iterator[AudioFrame]:
         """All frames that decode, in order, of 1 to 64 channels (at most 7 planes) at 1 to 768,000 Hz, none empty.

@@ -2,7 +2,11 @@
 
 import asyncio
 
+import pytest
+
+from server.children import worker_slot
 from server.children.renewal import Renewal
+from server.http.health import readiness
 from tests.server.doubles import Scene, chat_of, kill_in, prepared, start_in
 from tests.server.scenario import Play
 from tokenization.messages import WorkerGrown
@@ -21,8 +25,11 @@ def test_it_is_due_once_it_is_wanted_and_the_others_serve() -> None:
     assert (renewal.due(at_rest=False), renewal.begun) == (None, True), "it has a job, and gets no other one"
     serve[0] = False
     assert renewal.due(at_rest=True) == WHY, "it is too late to think better of it"
+    assert renewal.ended
     renewal.started()
-    assert (renewal.due(at_rest=True), renewal.begun) == (None, False)
+    assert (renewal.due(at_rest=True), renewal.begun, renewal.ended) == (None, False, True)
+    renewal.ready()
+    assert not renewal.ended
 
 
 def test_a_worker_ends_its_job_first_and_gets_no_other(play: Play) -> None:
@@ -51,7 +58,9 @@ def test_a_worker_ends_its_job_first_and_gets_no_other(play: Play) -> None:
     play(scenario, workers=2)
 
 
-def test_a_worker_that_is_alone_is_replaced_all_the_same(play: Play) -> None:
+def test_a_worker_that_is_alone_is_replaced_all_the_same(play: Play, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A server stays ready meanwhile, and is so no longer where that takes long."""
+
     async def scenario(scene: Scene) -> None:
         (slot,) = scene.workers.slots
         scene.start_text_worker()
@@ -60,8 +69,16 @@ def test_a_worker_that_is_alone_is_replaced_all_the_same(play: Play) -> None:
         waiting = asyncio.create_task(scene.workers.begin("a", chat_of("image"), ""))
         await asyncio.sleep(0)
         scene.kill_worker()
+        state, error = readiness(scene.service)
+        assert (error, state["status"], state["workers_up"]) == (None, "busy", 0)
+        monkeypatch.setattr(worker_slot, "REPLACE_SECONDS", 0.0)
+        state, error = readiness(scene.service)
+        assert error is not None and state["status"] == "workers_down", "it takes too long"
         scene.start_worker()
         assert (await waiting)[0] is slot
+        monkeypatch.undo()
+        scene.kill_worker()
+        assert readiness(scene.service)[0]["status"] == "workers_down", "that one died by itself"
 
     play(scenario)
 
