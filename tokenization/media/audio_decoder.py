@@ -35,7 +35,7 @@ _SAYS_LENGTH = ("mov", "flac", "ogg", "wav")  # containers whose length is no gu
 
 
 class AudioTooLong(MediaError):
-    """A sound that lasts longer than it may. `length` is the end of a message: what its file tells of it, or nothing."""
+    """A sound that lasts longer than it may. `length` ends a message: what its file tells of it, or nothing."""
 
     def __init__(self, max_seconds: float, told: float) -> None:
         self.length = f": {told:.0f} s, as its file says" if told > max_seconds else ""
