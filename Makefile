@@ -7,13 +7,14 @@ PIP_ARGS ?=
 BIN := .venv/bin
 STAMP := .venv/.made
 
-.PHONY: help venv serve test test-npu layouts long check fmt docs wheels embedded media resaved bench-preprocess
+.PHONY: help venv serve test faults test-npu layouts long check fmt docs wheels embedded media resaved bench-preprocess
 .DEFAULT_GOAL := help
 
 help:
 	@echo "make venv                 .venv with the exact versions of constraints/cpu.txt (PYTHON=, PIP_ARGS=)"
 	@echo "make serve [MODEL=<dir or ORG/NAME>]  serve it on 127.0.0.1:8000; the embedded model without MODEL (ARGS=\"--port 9000\")"
 	@echo "make test                 every test that takes less than minutes"
+	@echo "make faults               running servers whose processes, files and clients are killed, stopped and removed"
 	@echo "make test-npu             the NPU operators on the real torch_npu, two versions, over a stub of the driver"
 	@echo "make layouts              a server of every published layout, against transformers"
 	@echo "make long                 the tests that take longer"
@@ -54,6 +55,9 @@ build/npu/%/.made: build/npu/%/.installed $(NPU_STUB)
 	@touch $@
 
 .PRECIOUS: build/npu/%/.installed
+
+faults: $(STAMP)
+	$(BIN)/python -m pytest -m faults --numprocesses 2 --dist loadfile $(ARGS)
 
 layouts: $(STAMP)
 	$(BIN)/python -m pytest -m served --numprocesses 2 --dist load $(ARGS)
