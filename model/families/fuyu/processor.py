@@ -7,15 +7,12 @@ import numpy as np
 from configs.checkpoint import Checkpoint, CheckpointError
 from configs.serve import MediaConfig
 from model.families.fuyu.sizes import IMAGE_TOKEN_ID, largest_grid, published_box, sized
-from tokenization.chat.errors import ChatError
-from tokenization.chat.options import LOW_DETAIL_PIXELS, MediaOptions
 from tokenization.chat.parts import Chat, Kind
-from tokenization.chat.rendering import MEDIA
-from tokenization.media.frame_sampling import UNBOUNDED
 from tokenization.media.source import Source
 from tokenization.messages import Reduced
 from tokenization.pads import expand_rows, plain_positions, render_pads
 from tokenization.processor import Feature, Layout, Measure, Modality, StageClock
+from tokenization.shrunk_pictures import ShrunkPictures
 from tokenization.text.bpe import BPETokenizer
 from tokenization.text.template import ChatTemplate
 
@@ -23,7 +20,6 @@ PATCH, ROW_END, TEXT, ANSWER = "|SPEAKER|", "|NEWLINE|", "<s>", "<0x04>"
 END = "|ENDOFTEXT|"  # what the model ends its answers with
 MODALITIES: Mapping[Kind, Modality] = {"image": Modality(most=1, expansion="rows")}
 _WHO = "the published processor"
-_NOT_ENLARGED = "this model enlarges no picture: it takes no min_pixels"
 
 # What the published processor's class writes round one text. The texts of several messages are lines, as vLLM has it:
 # the model was trained on single questions, which end with a line's end.
@@ -62,7 +58,6 @@ class FuyuProcessor:
         self.stop_ids: tuple[int, ...] = (special[END],)
         self._row_end = special[ROW_END]
         self._template = ChatTemplate.from_checkpoint(checkpoint, otherwise=TEMPLATE)
-        self._cap = max_pixels
         pictures = checkpoint.section("image_processor")
         for key in ("do_resize", "do_pad"):
             pictures.expect(key, (True,), True)
@@ -72,7 +67,8 @@ class FuyuProcessor:
         if padding not in range(256):
             raise CheckpointError(f"{pictures.location}: padding_value {padding} is no whole number from 0 to 255")
         self._padding = int(padding)
-        self._box = published_box(checkpoint)
+        self._box = box = published_box(checkpoint)
+        self._shrunk = ShrunkPictures(cap=max_pixels, sized=lambda height, width, most: sized(height, width, box, most))
         self.origins: Mapping[str, str] = {
             "chat template": self._template.location,
             "pictures": pictures.origin(),
@@ -80,8 +76,7 @@ class FuyuProcessor:
 
     def fit(self, chat: Chat) -> Chat:
         """The chat as it is. Raises ChatError for a size to which pictures would be enlarged."""
-        if chat.media_options.min_pixels is not None:
-            raise ChatError(f"{MEDIA}.min_pixels: {_NOT_ENLARGED}", f"{MEDIA}.min_pixels")
+        self._shrunk.refuse_bounds(chat)
         return chat
 
     def render(self, chat: Chat) -> list[int]:
@@ -89,22 +84,12 @@ class FuyuProcessor:
 
     def measure(self, source: Source, limits: MediaConfig) -> Measure:
         """Shape [patches, 3 * patch * patch]. Raises ChatError for min_pixels, and for a picture that is too narrow."""
-        if source.options.min_pixels is not None:
-            raise ChatError(_NOT_ENLARGED, source.param)
-        from tokenization.media.image import read_header
-
-        header = read_header(source.data, max_source_pixels=limits.max_source_pixels, param=source.param)
-        try:
-            found = self._sized(header.height, header.width, source.options, self._cap)
-            wanted = self._sized(header.height, header.width, source.options, UNBOUNDED)
-        except ValueError as error:
-            raise ChatError(f"the image cannot be used: {error}", source.param) from None
-        reduced = None if found == wanted else Reduced(limit="max_pixels", size=found[::-1], wanted=wanted[::-1])
-        return self._measure(self._box.grid(*found), size=(header.width, header.height), reduced=reduced)
+        seen = self._shrunk.see(source, limits)
+        return self._measure(self._box.grid(seen.height, seen.width), size=seen.size, reduced=seen.reduced)
 
     def largest(self, limits: MediaConfig, max_tokens: int) -> tuple[Measure, ...]:
         """The picture of most patches that the box, the server's cap and `max_tokens` let through."""
-        grid = largest_grid(self._box, self._cap, max_tokens)
+        grid = largest_grid(self._box, self._shrunk.cap, max_tokens)
         return () if grid is None else (self._measure(grid),)
 
     def load(self, source: Source, measure: Measure, limits: MediaConfig, clock: StageClock) -> np.ndarray:
@@ -117,7 +102,7 @@ class FuyuProcessor:
                 source.data, max_source_pixels=limits.max_source_pixels, param=source.param, check=source.check
             )
         with clock.stage("resize", measure.kind):
-            height, width = self._sized(image.height, image.width, source.options, self._cap)
+            height, width = self._shrunk.resized(image.height, image.width, source.options)
             image = resize(image, width=width, height=height, bilinear=True)
         with clock.stage("patch", measure.kind):
             image = padded(image, width=columns * patch, height=rows * patch, value=self._padding)
@@ -133,11 +118,6 @@ class FuyuProcessor:
 
     def positions(self, layout: Layout, measures: Sequence[Measure]) -> tuple[np.ndarray, int]:
         return plain_positions(len(layout.input_ids))
-
-    def _sized(self, height: int, width: int, options: MediaOptions, cap: int) -> tuple[int, int]:
-        """(height, width) after resizing, by the request's bound under `cap`. Raises ValueError as `sized` does."""
-        most = min(cap, options.max_pixels or cap)
-        return sized(height, width, self._box, min(most, LOW_DETAIL_PIXELS) if options.low_detail else most)
 
     def _measure(
         self, grid: tuple[int, int, int], size: tuple[int, int] | None = None, reduced: Reduced | None = None

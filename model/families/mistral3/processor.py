@@ -7,20 +7,16 @@ import numpy as np
 from configs.checkpoint import Checkpoint, CheckpointError
 from configs.serve import MediaConfig
 from model.families.mistral3.sizes import picture_marks, pictures_of
-from tokenization.chat.errors import ChatError
-from tokenization.chat.options import LOW_DETAIL_PIXELS, MediaOptions
 from tokenization.chat.parts import Chat, Kind
-from tokenization.chat.rendering import MEDIA
-from tokenization.media.frame_sampling import UNBOUNDED
 from tokenization.media.source import Source
 from tokenization.messages import Reduced
 from tokenization.pads import expand_rows, plain_positions, render_pads
 from tokenization.processor import Feature, Layout, Measure, Modality, StageClock
+from tokenization.shrunk_pictures import ShrunkPictures
 from tokenization.text.bpe import BPETokenizer
 from tokenization.text.template import ChatTemplate
 
 MODALITIES: Mapping[Kind, Modality] = {"image": Modality(expansion="rows")}
-_NOT_ENLARGED = "this model enlarges no picture: it takes no min_pixels"
 
 
 class Mistral3Processor:
@@ -42,8 +38,8 @@ class Mistral3Processor:
         self.stop_ids: tuple[int, ...] = ()
         self._break, self._end = (marks.others[f"image_{name}_token_id"] for name in ("break", "end"))
         self._template = ChatTemplate.from_checkpoint(checkpoint)
-        self._cap = max_pixels
         self._pictures = pictures_of(checkpoint)
+        self._shrunk = ShrunkPictures(cap=max_pixels, sized=self._pictures.sized)
         section = checkpoint.section("image_processor")
         for key in ("do_resize", "do_convert_rgb"):
             section.expect(key, (True,), True)
@@ -53,8 +49,7 @@ class Mistral3Processor:
 
     def fit(self, chat: Chat) -> Chat:
         """The chat as it is. Raises ChatError for a size to which pictures would be enlarged."""
-        if chat.media_options.min_pixels is not None:
-            raise ChatError(f"{MEDIA}.min_pixels: {_NOT_ENLARGED}", f"{MEDIA}.min_pixels")
+        self._shrunk.refuse_bounds(chat)
         return chat
 
     def render(self, chat: Chat) -> list[int]:
@@ -62,23 +57,12 @@ class Mistral3Processor:
 
     def measure(self, source: Source, limits: MediaConfig) -> Measure:
         """Shape [patches, 3 * patch * patch]. Raises ChatError for min_pixels, and for a picture that is too narrow."""
-        if source.options.min_pixels is not None:
-            raise ChatError(_NOT_ENLARGED, source.param)
-        from tokenization.media.image import read_header
-
-        header = read_header(source.data, max_source_pixels=limits.max_source_pixels, param=source.param)
-        try:
-            found = self._sized(header.height, header.width, source.options, self._cap)
-            wanted = self._sized(header.height, header.width, source.options, UNBOUNDED)
-        except ValueError as error:
-            raise ChatError(f"the image cannot be used: {error}", source.param) from None
-        reduced = None if found == wanted else Reduced(limit="max_pixels", size=found[::-1], wanted=wanted[::-1])
-        side = self._pictures.token
-        return self._measure(found[0] // side, found[1] // side, (header.width, header.height), reduced)
+        seen, side = self._shrunk.see(source, limits), self._pictures.token
+        return self._measure(seen.height // side, seen.width // side, seen.size, seen.reduced)
 
     def largest(self, limits: MediaConfig, max_tokens: int) -> tuple[Measure, ...]:
         """The picture of most tokens that its longest side, the server's cap and `max_tokens` let through."""
-        grid = self._pictures.largest(self._cap, max_tokens)
+        grid = self._pictures.largest(self._shrunk.cap, max_tokens)
         return () if grid is None else (self._measure(*grid),)
 
     def load(self, source: Source, measure: Measure, limits: MediaConfig, clock: StageClock) -> np.ndarray:
@@ -106,11 +90,6 @@ class Mistral3Processor:
 
     def positions(self, layout: Layout, measures: Sequence[Measure]) -> tuple[np.ndarray, int]:
         return plain_positions(len(layout.input_ids))
-
-    def _sized(self, height: int, width: int, options: MediaOptions, cap: int) -> tuple[int, int]:
-        """(height, width) after resizing, by the request's bound under `cap`. Raises ValueError as `sized` does."""
-        most = min(cap, options.max_pixels or cap)
-        return self._pictures.sized(height, width, min(most, LOW_DETAIL_PIXELS) if options.low_detail else most)
 
     def _measure(
         self, rows: int, columns: int, size: tuple[int, int] | None = None, reduced: Reduced | None = None
