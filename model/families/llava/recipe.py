@@ -4,13 +4,14 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from configs.checkpoint import Checkpoint, CheckpointError, ConfigSection
+from model.composition import MediaEncoders, compose
 from model.families.llava.sizes import picture_marks, pictures_of, shows_class, vision_config
 from model.net.absolute_vit import AbsoluteVit, AbsoluteVitNames, AbsoluteVitSpec, build_absolute_vit
-from model.net.decoder import DecoderSpec, build_decoder
-from model.net.linear import take_embedding, take_linear
+from model.net.decoder import DecoderSpec
+from model.net.linear import take_linear
 from model.net.multimodal import MultimodalLM
 from model.net.norm import take_layer_norm
-from model.net.rope import MRope, read_theta
+from model.net.rope import read_theta
 from model.net.vision import Mlp, read_pixels
 from model.ops.base import Ops
 from model.weights import Weights
@@ -40,44 +41,27 @@ class Between:
 
 
 def build(checkpoint: Checkpoint, weights: Weights, ops: Ops) -> MultimodalLM:
-    """LLaVA-1.5: the output of one block. Raises CheckpointError as `compose` does."""
+    """LLaVA-1.5: the output of one block. Raises CheckpointError as `_build` does."""
     config = checkpoint.config
     features = (_block(config, config.read(int, "vision_feature_layer", -2)),)
-    return compose(checkpoint, weights, ops, Between(features=features, projector=_projector))
+    return _build(checkpoint, weights, ops, Between(features=features, projector=_projector))
 
 
 def build_vip(checkpoint: Checkpoint, weights: Weights, ops: Ops) -> MultimodalLM:
-    """ViP-LLaVA: the outputs of several blocks, normed together. Raises CheckpointError as `compose` does."""
+    """ViP-LLaVA: the outputs of several blocks, normed together. Raises CheckpointError as `_build` does."""
     features = _vip_features(checkpoint.config)
-    return compose(checkpoint, weights, ops, Between(features=features, projector=_normed_projector))
+    return _build(checkpoint, weights, ops, Between(features=features, projector=_normed_projector))
 
 
-def compose(checkpoint: Checkpoint, weights: Weights, ops: Ops, between: Between) -> MultimodalLM:
+def _build(checkpoint: Checkpoint, weights: Weights, ops: Ops, between: Between) -> MultimodalLM:
     """Compose tower, projector and decoder. Raises CheckpointError for what is missing, left over or not supported."""
     config = checkpoint.config
     text = config.child("text_config")
     spec, marks = _decoder_spec(text), picture_marks(checkpoint)
-    vocab = text.read(int, "vocab_size", 32000)
-    pad = marks.pads["image"]
-    if pad >= vocab:
-        raise CheckpointError(f"{marks.said[pad]} is {pad}, for which vocab_size {vocab} leaves no embedding")
+    media = MediaEncoders(encoders={"image": _tower(checkpoint, weights, ops, spec.hidden, between)}, marks=marks)
+    vocab, theta = text.read(int, "vocab_size", 32000), read_theta(text, 1e4)
     tied = any(section.read(bool, "tie_word_embeddings", False) for section in (config, text))
-    shape = (vocab, spec.hidden)
-    embed, head = take_embedding(ops, weights, "model.embed_tokens.weight", "lm_head.weight", shape, tied)
-    sections = (spec.head_dim // 2,)
-    theta = read_theta(text, 1e4)
-    model = MultimodalLM(
-        ops=ops,
-        embed=embed,
-        head=head,
-        rope=MRope(head_dim=spec.head_dim, theta=theta, sections=sections, device=ops.device, dtype=ops.dtype),
-        decoder=build_decoder(ops, weights, spec, "model."),
-        encoders={"image": _tower(checkpoint, weights, ops, spec.hidden, between)},
-        pad_ids={"image": pad},
-        media_token_ids=frozenset(marks.ids),
-    )
-    weights.finish()
-    return model
+    return compose(ops, weights, spec, media, vocab=vocab, tied=tied, theta=theta)
 
 
 def _decoder_spec(text: ConfigSection) -> DecoderSpec:

@@ -1,12 +1,13 @@
 """Mistral Small 3.1's networks, by the keys of a checkpoint; defaults are the published configuration classes'."""
 
-from configs.checkpoint import Checkpoint, CheckpointError, ConfigSection
+from configs.checkpoint import Checkpoint, ConfigSection
+from model.composition import MediaEncoders, compose
 from model.families.mistral3.sizes import picture_marks, pictures_of, text_section, vision_section
-from model.net.decoder import DecoderSpec, build_decoder
-from model.net.linear import take_embedding, take_linear
+from model.net.decoder import DecoderSpec
+from model.net.linear import take_linear
 from model.net.multimodal import MultimodalLM
 from model.net.norm import take_rms_norm
-from model.net.rope import MRope, read_theta
+from model.net.rope import read_theta
 from model.net.rope_vit import RopeVit, RopeVitNames, RopeVitSpec, build_still_vit
 from model.net.vision import Mlp, read_pixels
 from model.ops.base import Linear, Ops
@@ -29,24 +30,10 @@ def build(checkpoint: Checkpoint, weights: Weights, ops: Ops) -> MultimodalLM:
     config = checkpoint.config
     text = text_section(config)
     spec, marks = _decoder_spec(text), picture_marks(checkpoint)
-    vocab, pad = text.read(int, "vocab_size"), marks.pads["image"]
-    if pad >= vocab:
-        raise CheckpointError(f"{marks.said[pad]} is {pad}, for which vocab_size {vocab} leaves no embedding")
-    tied, shape = config.read(bool, "tie_word_embeddings", True), (vocab, spec.hidden)
-    embed, head = take_embedding(ops, weights, "model.embed_tokens.weight", "lm_head.weight", shape, tied)
-    sections, theta = (spec.head_dim // 2,), read_theta(text, text.read(float, "rope_theta"))
-    model = MultimodalLM(
-        ops=ops,
-        embed=embed,
-        head=head,
-        rope=MRope(head_dim=spec.head_dim, theta=theta, sections=sections, device=ops.device, dtype=ops.dtype),
-        decoder=build_decoder(ops, weights, spec, "model."),
-        encoders={"image": _tower(checkpoint, weights, ops, spec)},
-        pad_ids={"image": pad},
-        media_token_ids=frozenset(marks.ids),
-    )
-    weights.finish()
-    return model
+    media = MediaEncoders(encoders={"image": _tower(checkpoint, weights, ops, spec)}, marks=marks)
+    vocab, theta = text.read(int, "vocab_size"), read_theta(text, text.read(float, "rope_theta"))
+    tied = config.read(bool, "tie_word_embeddings", True)
+    return compose(ops, weights, spec, media, vocab=vocab, tied=tied, theta=theta)
 
 
 def _decoder_spec(text: ConfigSection) -> DecoderSpec:

@@ -202,8 +202,8 @@ def _media(measures: Sequence[Measure]) -> Iterator[tuple[Measure, ...]]:
 
 def build(checkpoint: Checkpoint, weights: "Weights", ops: "Ops") -> "MultimodalLM":
     """Compose both towers and the decoder. Raises CheckpointError for what is missing, left over or not supported."""
+    from model.composition import MediaEncoders
     from model.families.qwen2.recipe import (
-        MediaEncoders,
         TextDefaults,
         build_language_model,
         decoder_spec,

@@ -28,8 +28,8 @@ class Qwen25VLProcessor(Qwen2Processor):
 
 def build(checkpoint: Checkpoint, weights: "Weights", ops: "Ops") -> "MultimodalLM":
     """Compose vision tower and decoder. Raises CheckpointError for what is missing, left over or not supported."""
+    from model.composition import MediaEncoders
     from model.families.qwen2.recipe import (
-        MediaEncoders,
         build_language_model,
         decoder_spec,
         pixel_specs,

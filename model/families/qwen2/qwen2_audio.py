@@ -111,7 +111,8 @@ class Qwen2AudioProcessor:
 
 def build(checkpoint: Checkpoint, weights: "Weights", ops: "Ops") -> "MultimodalLM":
     """Compose audio tower and decoder. Raises CheckpointError for what is missing, left over or not supported."""
-    from model.families.qwen2.recipe import MediaEncoders, TextDefaults, build_language_model, decoder_spec
+    from model.composition import MediaEncoders
+    from model.families.qwen2.recipe import TextDefaults, build_language_model, decoder_spec
 
     config = checkpoint.config
     defaults = TextDefaults(

@@ -16,7 +16,8 @@ if TYPE_CHECKING:
 
 def build(checkpoint: Checkpoint, weights: "Weights", ops: "Ops") -> "MultimodalLM":
     """Compose vision tower and decoder. Raises CheckpointError for what is missing, left over or not supported."""
-    from model.families.qwen2.recipe import MediaEncoders, build_language_model, tied_anywhere
+    from model.composition import MediaEncoders
+    from model.families.qwen2.recipe import build_language_model, tied_anywhere
     from model.net.rope_vit import build_rope_vit
 
     config = checkpoint.config

@@ -4,12 +4,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from configs.checkpoint import Checkpoint, CheckpointError, ConfigSection, text_config
-from model.marks import Marks
+from model.composition import MediaEncoders, compose
 from model.net.audio_tower import AudioTowerSpec
-from model.net.decoder import DecoderSpec, build_decoder
-from model.net.linear import take_embedding
-from model.net.multimodal import Encoder, MultimodalLM
-from model.net.rope import MRope, read_theta, rope_section
+from model.net.decoder import DecoderSpec
+from model.net.multimodal import MultimodalLM
+from model.net.rope import read_theta, rope_section
 from model.net.rope_vit import FRAMES, RopeVitSpec
 from model.net.vision import PixelSpec, read_pixels
 from model.ops.base import Ops
@@ -36,12 +35,6 @@ class TextDefaults:
 VISION_TEXT = TextDefaults()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MediaEncoders:
-    encoders: Mapping[str, Encoder]
-    marks: Marks
-
-
 def build_language_model(
     config: ConfigSection,
     weights: Weights,
@@ -54,26 +47,9 @@ def build_language_model(
 ) -> MultimodalLM:
     """Take every tensor by its hub name; config: the keys around `text_config`. Raises CheckpointError."""
     text, spec = text_config(config), decoder_spec(config, defaults)
-    vocab = text.read(int, "vocab_size", defaults.vocab)
-    for pad in media_encoders.marks.pads.values():
-        if pad >= vocab:
-            said = media_encoders.marks.said[pad]
-            raise CheckpointError(f"{said} is {pad}, for which vocab_size {vocab} leaves no embedding")
     theta, sections = _rope(text, spec.head_dim, defaults.theta, mrope=mrope)
-    shape = (vocab, spec.hidden)
-    embed, head = take_embedding(ops, weights, "model.embed_tokens.weight", "lm_head.weight", shape, tied)
-    model = MultimodalLM(
-        ops=ops,
-        embed=embed,
-        head=head,
-        rope=MRope(head_dim=spec.head_dim, theta=theta, sections=sections, device=ops.device, dtype=ops.dtype),
-        decoder=build_decoder(ops, weights, spec, "model."),
-        encoders=media_encoders.encoders,
-        pad_ids={str(kind): pad for kind, pad in media_encoders.marks.pads.items()},
-        media_token_ids=frozenset(media_encoders.marks.ids),
-    )
-    weights.finish()
-    return model
+    vocab = text.read(int, "vocab_size", defaults.vocab)
+    return compose(ops, weights, spec, media_encoders, vocab=vocab, tied=tied, theta=theta, sections=sections)
 
 
 def decoder_spec(config: ConfigSection, defaults: TextDefaults = VISION_TEXT) -> DecoderSpec:

@@ -1,0 +1,50 @@
+"""One model of a decoder with rotary positions, its head, and encoders for media that marks stand for."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from configs.checkpoint import CheckpointError
+from model.marks import Marks
+from model.net.decoder import DecoderSpec, build_decoder
+from model.net.linear import take_embedding
+from model.net.multimodal import Encoder, MultimodalLM
+from model.net.rope import MRope
+from model.ops.base import Ops
+from model.weights import Weights
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MediaEncoders:
+    encoders: Mapping[str, Encoder]  # by kind
+    marks: Marks
+
+
+def compose(
+    ops: Ops, weights: Weights, spec: DecoderSpec, media: MediaEncoders,
+    *, vocab: int, tied: bool, theta: float, sections: tuple[int, ...] | None = None,
+) -> MultimodalLM:  # fmt: skip
+    """Take what is left, under "model." and "lm_head.".
+
+    sections: as of MRope; None: one axis turns all of a head. Raises CheckpointError for
+    a pad without an embedding, and for tensors that are missing or left over.
+    """
+    for pad in media.marks.pads.values():
+        if pad >= vocab:
+            said = media.marks.said[pad]
+            raise CheckpointError(f"{said} is {pad}, for which vocab_size {vocab} leaves no embedding")
+    shape, head_dim = (vocab, spec.hidden), spec.head_dim
+    embed, head = take_embedding(ops, weights, "model.embed_tokens.weight", "lm_head.weight", shape, tied)
+    model = MultimodalLM(
+        ops=ops,
+        embed=embed,
+        head=head,
+        rope=MRope(
+            head_dim=head_dim, theta=theta, sections=sections or (head_dim // 2,), device=ops.device, dtype=ops.dtype
+        ),
+        decoder=build_decoder(ops, weights, spec, "model."),
+        encoders=media.encoders,
+        pad_ids={str(kind): pad for kind, pad in media.marks.pads.items()},
+        media_token_ids=frozenset(media.marks.ids),
+    )
+    weights.finish()
+    return model
