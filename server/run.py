@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
-import uvicorn
 
 from configs.serve import ServeConfig
 from configs.version import version
@@ -26,8 +25,7 @@ from server.descriptors import connections_at_once, raise_descriptor_limit
 from server.housekeeping import Housekeeping
 from server.http.app import create_app
 from server.http.connection.connections import Connections
-from server.http.connection.http_server import HttpServer
-from server.http.connection.protocol import Protocols
+from server.http.connection.http_server import LAST_BYTES_SECONDS, HttpServer
 from server.http.middleware.body_limits import BodyBudget
 from server.http.middleware.keys import ApiKeys
 from server.listening import (
@@ -55,13 +53,11 @@ from shm import Owner, Pool, room
 log = logging.getLogger("pixelferry")
 
 SETTLE_SECONDS = 3.0  # how long a drain waits for children to let go of memory that is removed anyhow
-KEEP_CONNECTION_SECONDS = 30
 OPEN_TO_ALL = (
     "ANYBODY who reaches %s may use this server: it has no API key. Set PIXELFERRY_API_KEY or --api-key-file, or "
     "listen on 127.0.0.1 (docs/behind-a-proxy.md)"
 )
 LET_GO_SECONDS = 1.0  # for requests that are ended, to give their memory back
-LAST_BYTES_SECONDS = 2  # for answers that are complete and not yet sent
 
 
 class Server:
@@ -203,23 +199,7 @@ class Server:
             self._service, config.max_body_bytes, BodyBudget(config.max_inflight_bytes), version=version(),
             keys=self._keys, origins=config.allowed_origins, hosts=hosts_of(config, sock), root_path=config.root_path,
         )  # fmt: skip
-        return HttpServer(
-            uvicorn.Config(
-                app,
-                loop="none",
-                http=Protocols(self._connections, self._metrics),  # type: ignore[arg-type]  # uvicorn calls it as it would a class
-                ws="none",
-                lifespan="off",
-                log_config=None,
-                access_log=False,
-                server_header=False,
-                timeout_keep_alive=KEEP_CONNECTION_SECONDS,
-                timeout_graceful_shutdown=LAST_BYTES_SECONDS,
-                ssl_certfile=config.ssl_certfile,
-                ssl_keyfile=config.ssl_keyfile,
-            ),
-            self._connections,
-        )
+        return HttpServer(app, config, self._connections, self._metrics)
 
 
 async def serve(config: ServeConfig, card: ModelCard, root: Path) -> None:

@@ -101,7 +101,6 @@ class EventStream(Response):
         self._started = False
         self._n_tokens = 0
         self._last = 0.0  # when something was written, by time.monotonic()
-        self._writing = asyncio.Lock()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         request_id: str = scope["state"]["request_id"]
@@ -140,13 +139,13 @@ class EventStream(Response):
         return KEEP_ALIVE_SECONDS
 
     async def _write(self, body: bytes, *, more: bool = True) -> None:
+        """Nothing comes between its two messages: to send never waits (see connection/outbox.py)."""
         assert self._send is not None
-        async with self._writing:
-            if not self._started:
-                self._started = True
-                await self._send({"type": "http.response.start", "status": 200, "headers": list(STREAM_HEADERS)})
-            self._last = time.monotonic()
-            await self._send({"type": "http.response.body", "body": body, "more_body": more})
+        if not self._started:
+            self._started = True
+            await self._send({"type": "http.response.start", "status": 200, "headers": list(STREAM_HEADERS)})
+        self._last = time.monotonic()
+        await self._send({"type": "http.response.body", "body": body, "more_body": more})
 
 
 async def whole_answer(

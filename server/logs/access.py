@@ -19,11 +19,12 @@ from server.stopwatch import Tally
 log = logging.getLogger(ACCESS)
 
 CLIENT_LEFT = 499  # as nginx writes it; nobody receives it
-RECEIVED = "received"  # in the state of a request's scope: when its first byte was read, by time.monotonic()
 UNKNOWN = "unknown"  # the route of a path that none has
 # Asked every few seconds by those who watch a server.
 QUIET = frozenset({"/health", "/health/live", "/health/ready", "/ping", "/metrics", "/version", "/load"})
-CLIENTS = frozenset({"unread", "unread_full", "head_too_large", "body_timeout"})  # cut off for what the client did
+CLIENTS = frozenset(
+    {"unread", "unread_full", "head_too_large", "body_timeout", "malformed"}
+)  # cut off for what the client did
 EXPECTED = frozenset({"loading", "stopping"})  # a probe's errors of every start and every end
 METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
 ADDRESS = re.compile(r"[0-9A-Fa-f:.]{2,45}")

@@ -1,17 +1,38 @@
-"""All connections of one server: how many there may be, which of them gives way, and whose time is up."""
+"""All connections of one server: how many there may be, which gives way, whose time is up, and whose turn it is."""
 
+import asyncio
+import heapq
+import logging
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Protocol
 
 from configs.serve import HttpConfig
+from server.http.connection.arrival import Arrival
 from server.http.connection.clock import Clock
 from server.http.connection.outbox import Unread
+
+log = logging.getLogger("pixelferry.http")
+
+READ = 1 << 16  # bytes read at once from one connection
+LEAST_READ = 1 << 12  # the same where much of others is read and not parsed yet
+MOST_UNPARSED = 1 << 26  # bytes of all connections that are much
+TURN_SECONDS = 0.005  # of parsing, before everything else has its turn again
+REST_SECONDS = 30.0  # how long a connection is kept that asks for nothing
+MADE_ROOM = 64  # connections that give way at once, so that looking for them is rare
 
 
 class Bounded(Protocol):
     """What a connection can be told."""
 
+    spent: float  # seconds that parsing it took, counted as `Connections` does
+
     def give_way(self) -> None:
-        """Close: it asks for nothing, and others need its place."""
+        """Close, or refuse the body that comes: others need its place."""
+
+    def rested(self) -> None:
+        """Close: it has asked for nothing for long enough."""
 
     def head_overdue(self) -> None:
         """Its head has not come in time."""
@@ -19,18 +40,36 @@ class Bounded(Protocol):
     def check_body(self) -> None:
         """See whether its body still comes."""
 
+    def turn(self) -> None:
+        """Parse one more piece of what was read."""
+
+    def abort(self) -> None:
+        """Close at once."""
+
 
 class Connections:
-    """Whoever asks for something keeps its place. A silent connection gives way to a new one, the oldest first."""
+    """Whoever asks for something keeps its place. A silent connection gives way to a new one, the oldest first; then
+    one that rests; then one whose body lags, the one furthest behind first.
+
+    What all have read and not parsed is parsed in turns, by start-time fair queueing: whose pieces took the least time
+    so far comes first, and whoever comes new begins where the others are.
+    """
 
     def __init__(self, config: HttpConfig, clock: Clock | None = None) -> None:
         self.config = config
         self.clock = clock or Clock()
         self.unread = Unread(config.max_unread_bytes, config.send_seconds, self.clock)
         self.n = 0
-        self._heads: dict[Bounded, float] = {}  # owe a head: by when it must be whole, in that order
-        self._idle: dict[Bounded, None] = {}  # have been answered: who rests longest stands first
-        self._bodies: dict[Bounded, None] = {}  # send one now
+        self.unparsed = 0  # bytes that were read and not parsed
+        self._buffer = memoryview(bytearray(READ))
+        self._heads: dict[Bounded, float] = {}  # owe a head, or the end of theirs: by when, in that order
+        self._idle: dict[Bounded, float] = {}  # have been answered: until when they may rest, in that order
+        self._bodies: dict[Bounded, Arrival] = {}  # send one now
+        self._queued: list[Bounded] = []  # since turns were last given
+        self._turns: list[tuple[float, int, Bounded]] = []  # a heap of those before: `spent`, number, connection
+        self._n_turns = 0
+        self._now = 0.0  # where the last turn began, in these seconds
+        self._running = False
 
     def enter(self, one: Bounded) -> bool:
         """A new connection. False when all the others are busy and it is one too many."""
@@ -50,35 +89,98 @@ class Connections:
             del self._idle[one]
             self._heads[one] = self.clock.now + self.config.receive_seconds
 
-    def asked(self, one: Bounded) -> None:
+    def asked(self, one: Bounded, body: Arrival) -> None:
         """Its head is whole, its body comes."""
         self._heads.pop(one, None)
         self._idle.pop(one, None)
-        self._bodies[one] = None
+        self._bodies[one] = body
 
     def sent(self, one: Bounded) -> None:
         """Its body is whole, or taken no further."""
         self._bodies.pop(one, None)
 
     def rest(self, one: Bounded) -> None:
-        """It asks for nothing now."""
-        self._idle[one] = None
+        """It asks for nothing now, and has taken its answer."""
+        if one not in self._heads:
+            self._idle.setdefault(one, self.clock.now + REST_SECONDS)
+
+    def closes(self, one: Bounded) -> None:
+        """Nothing more is read from it or written to it; it may still be there for a while."""
+        for group in (self._heads, self._idle, self._bodies):
+            group.pop(one, None)
+        self._heads[one] = self.clock.now + self.config.receive_seconds
 
     def tick(self) -> None:
-        """To be called every clock.TICK_SECONDS."""
+        """To be called every clock.TICK_SECONDS. What goes wrong with one connection ends that one alone."""
         self.clock.tick()
         for one in [one for one, due in self._heads.items() if due <= self.clock.now]:
             del self._heads[one]
-            one.head_overdue()
+            with only(one):
+                one.head_overdue()
+        for one in [one for one, due in self._idle.items() if due <= self.clock.now]:
+            del self._idle[one]
+            with only(one):
+                one.rested()
         for one in list(self._bodies):
-            one.check_body()
-        self.unread.tick()
+            with only(one):
+                one.check_body()
+        for outbox in self.unread.waiting():
+            with only(outbox):
+                outbox.check()
+
+    # ---- what is read, and parsed in turns
+
+    def buffer(self) -> memoryview:
+        """Where the next bytes of a connection are read to: one for all, since they are taken out at once."""
+        return self._buffer[: max(LEAST_READ, min(READ, MOST_UNPARSED - self.unparsed))]
+
+    def queue(self, one: Bounded) -> None:
+        """One turn, when it is this connection's."""
+        self._queued.append(one)
+        if not self._running:
+            self._running = True
+            asyncio.get_running_loop().call_soon(self._run_turns)
+
+    def _run_turns(self) -> None:
+        """Those that wait now, once each, for as long as the loop may be held."""
+        for self._n_turns, one in enumerate(self._queued, self._n_turns + 1):
+            heapq.heappush(self._turns, (max(self._now, one.spent), self._n_turns, one))
+        self._queued.clear()
+        begun = ended = time.perf_counter()
+        while self._turns and ended - begun < TURN_SECONDS:
+            self._now, _, one = heapq.heappop(self._turns)
+            with only(one):
+                one.turn()
+            started, ended = ended, time.perf_counter()
+            one.spent = self._now + ended - started
+        self._running = bool(self._turns or self._queued)
+        if self._running:
+            asyncio.get_running_loop().call_soon(self._run_turns)
 
     def _make_room(self) -> bool:
         silent = next(iter(self._heads), None) or next(iter(self._idle), None)
-        if silent is None:
-            return False
-        self._heads.pop(silent, None)
-        self._idle.pop(silent, None)
-        silent.give_way()
-        return True
+        if silent is not None:
+            gives_way = [silent]
+        else:
+            lagging = [(body.due, i, one) for i, (one, body) in enumerate(self._bodies.items()) if body.lags(0.0)]
+            gives_way = [one for _, _, one in heapq.nsmallest(MADE_ROOM, lagging)]
+        for one in gives_way:
+            for group in (self._heads, self._idle, self._bodies):
+                group.pop(one, None)
+            with only(one):
+                one.give_way()
+        return bool(gives_way)
+
+
+class Abortable(Protocol):
+    def abort(self) -> None: ...
+
+
+@contextmanager
+def only(one: Abortable) -> Iterator[None]:
+    """What goes wrong in the block is that connection's alone: it is logged, and the connection closed."""
+    try:
+        yield
+    except Exception:  # noqa: BLE001 - a defect of ours, whichever it is, must not reach the other connections
+        log.exception("a connection failed and is closed")
+        one.abort()

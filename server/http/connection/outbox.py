@@ -9,8 +9,7 @@ import fcntl
 import struct
 import termios
 from collections import deque
-from collections.abc import Callable
-from typing import Any
+from typing import Any, Protocol
 
 from server.http.connection.clock import Clock
 
@@ -44,13 +43,9 @@ class Unread:
     def forget(self, outbox: "Outbox") -> None:
         self._due.pop(outbox, None)
 
-    def tick(self) -> None:
-        """End the connections whose clients have taken nothing for too long."""
-        for outbox in [one for one, due in self._due.items() if due <= self._clock.now]:
-            if outbox.moved():
-                self.wait(outbox)
-            else:
-                outbox.give_up("unread")
+    def waiting(self) -> "list[Outbox]":
+        """Those whose clients seem to have taken nothing for too long."""
+        return [one for one, due in self._due.items() if due <= self._clock.now]
 
     async def drained(self) -> None:
         """Return when every client has taken what there is for it, or was given up."""
@@ -58,25 +53,40 @@ class Unread:
             await asyncio.sleep(0.1)
 
 
-class Outbox(asyncio.Transport):
-    """A connection's transport as its protocol sees it: write() keeps what the kernel does not take, close() waits."""
+class Guarded(Protocol):
+    """Whose outbox it is."""
 
-    def __init__(self, transport: asyncio.Transport, unread: Unread, on_give_up: Callable[[str], None]) -> None:
-        """on_give_up: told why, before the connection is cut."""
+    def read_on(self, wanted: bool | None = None) -> None:
+        """Everything is taken; or what whoever reads HTTP wants of its transport: more, or no more."""
+
+    def said_all(self) -> None:
+        """It is to close, and everything is written: what is left is the client's side of it."""
+
+    def cut(self, reason: str) -> None:
+        """The connection is closed at once."""
+
+
+class Outbox(asyncio.Transport):
+    """A connection's transport as uvicorn sees it: write() keeps what the kernel does not take, close() waits."""
+
+    def __init__(self, transport: asyncio.Transport, unread: Unread, guard: Guarded) -> None:
         super().__init__()
         self._transport = transport
         self._unread = unread
-        self._on_give_up = on_give_up
+        self._guard = guard
         self._pieces: deque[memoryview] = deque()
         self._kept = 0  # bytes of those
         self._below = 0  # bytes that the transport itself kept when it was last looked at
         self._behind = 0  # and those that the kernel kept
         self._full = False  # the kernel takes no more now
         self._ending = False
-        transport.set_write_buffer_limits(high=1)  # it says so at the first byte that is not taken
+
+    def open(self) -> None:
+        """From now on the transport says so at the first byte that is not taken, and may do so at once."""
+        self._transport.set_write_buffer_limits(high=1)
 
     def write(self, data: Any) -> None:
-        if self._ending:
+        if self._ending or not data:
             return
         if not self._full and len(data) <= PIECE:
             self._transport.write(data)
@@ -102,6 +112,9 @@ class Outbox(asyncio.Transport):
         self._pump()
         if self._ending and not self._pieces:  # later: the transport is in the middle of telling us
             asyncio.get_running_loop().call_soon(self._transport.close)
+            self._guard.said_all()
+        elif not self.held:
+            self._guard.read_on()
 
     @property
     def held(self) -> int:
@@ -121,15 +134,25 @@ class Outbox(asyncio.Transport):
 
     def close(self) -> None:
         """As soon as the client has taken everything; until then nothing more is read from it or written to it."""
+        if self._ending:
+            return
         self._ending = True
         if self._pieces:
             self._transport.pause_reading()
+            return
+        self._transport.close()
+        if not self._below:
+            self._guard.said_all()
+
+    def check(self) -> None:
+        """Its client seems to have taken nothing for too long."""
+        if self.moved():
+            self._unread.wait(self)
         else:
-            self._transport.close()
+            self.give_up("unread")
 
     def give_up(self, reason: str) -> None:
-        self._on_give_up(reason)
-        self.abort()
+        self._guard.cut(reason)
 
     def abort(self) -> None:
         self.drop()
@@ -150,16 +173,18 @@ class Outbox(asyncio.Transport):
         return self._transport.get_extra_info(name, default)
 
     def pause_reading(self) -> None:
-        self._transport.pause_reading()
+        self._guard.read_on(wanted=False)
 
     def resume_reading(self) -> None:
-        if not self._ending:
-            self._transport.resume_reading()
+        self._guard.read_on(wanted=True)
 
     def _in_kernel(self) -> int:
-        """Bytes that the client's side has not confirmed."""
+        """Bytes that the client's side has not confirmed; 0 of a socket that is closed."""
         sock = self._transport.get_extra_info("socket")
-        return 0 if sock is None else struct.unpack("i", fcntl.ioctl(sock.fileno(), termios.TIOCOUTQ, bytes(4)))[0]
+        if sock is None or sock.fileno() < 0:
+            return 0
+        unconfirmed: int = struct.unpack("i", fcntl.ioctl(sock.fileno(), termios.TIOCOUTQ, bytes(4)))[0]
+        return unconfirmed
 
     def _pump(self) -> None:
         while self._pieces and not self._full:

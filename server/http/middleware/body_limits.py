@@ -25,7 +25,7 @@ class BodyBudget:
     def take(self, body: Arrival, nbytes: int) -> bool:
         """Count `nbytes` more of `body`; False, and nothing counted, when they do not fit."""
         while self.held + nbytes > self.limit:
-            laggards = [one for one in self._bodies if one.lags and one is not body]
+            laggards = [one for one in self._bodies if one.lags() and one is not body]
             if not laggards:
                 return False
             slowest = min(laggards, key=lambda one: one.due)
@@ -68,9 +68,7 @@ class BodyLimits:
 
         async def counted() -> Message:
             nonlocal n
-            message = await receive()
-            if body.refusal is not None:
-                raise body.refusal
+            message = await body.next(receive)
             nbytes = len(message.get("body", b"")) if message["type"] == "http.request" else 0
             n += nbytes
             if n > self._max:

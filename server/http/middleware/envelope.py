@@ -9,15 +9,17 @@ import time
 from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from server.http.connection.guard import GUARD, Guard
 from server.http.errors import error_response
-from server.logs.access import RECEIVED, Exchange, finish, tell_error
+from server.logs.access import Exchange, finish, tell_error
 from server.metrics import Metrics
-from server.requests.refusal import internal
+from server.requests.refusal import internal, invalid_request
 from server.stopwatch import Tally
 from server.traces import Traces
 
 log = logging.getLogger("pixelferry.http")
 
+HTTP_VERSIONS = ("1.0", "1.1")
 TIMINGS = b"x-pixelferry-timings"
 ACCEPTED_ID = re.compile(rb"[A-Za-z0-9._-]{1,64}")
 
@@ -53,11 +55,14 @@ class Envelope:
             return
         request_id, theirs = secrets.token_hex(12), client_request_id(scope)
         state = scope.setdefault("state", {})
-        tally = Tally(received=state.get(RECEIVED, time.monotonic()), timed=wants_timings(scope))
+        guard: Guard | None = state.get(GUARD)  # none where another server runs the application, as in tests
+        tally = Tally(received=guard.received if guard else time.monotonic(), timed=wants_timings(scope))
         exchange = Exchange(request_id, theirs, tally)
         state.update(request_id=request_id, client_request_id=theirs, exchange=exchange)
         try:
-            await self._answer(scope, receive, send, exchange)
+            if guard is not None:
+                await guard.asked(scope)
+            await self._answer(scope, receive, send, exchange, guard)
         except asyncio.CancelledError:
             tell_error(scope, "cut_off")  # the server ends and waits no longer
             raise
@@ -66,7 +71,9 @@ class Envelope:
                 exchange.trace_id = self._traces.tell(scope, exchange)
             finish(scope, exchange, self._metrics)
 
-    async def _answer(self, scope: Scope, receive: Receive, send: Send, exchange: Exchange) -> None:
+    async def _answer(
+        self, scope: Scope, receive: Receive, send: Send, exchange: Exchange, guard: Guard | None
+    ) -> None:
         request_id, theirs = exchange.request_id, exchange.client_request_id
         shown = (theirs or request_id).encode("ascii")
         started = False
@@ -77,12 +84,22 @@ class Envelope:
                 started = True
                 exchange.status = message["status"]
                 message["headers"] = [*message.get("headers", ()), (b"x-request-id", shown)]
+                if guard is not None:
+                    message["headers"] += guard.begins()
             await send(message)
-            if message["type"] == "http.response.body" and not message.get("more_body", False):
+            if started and not message.get("more_body", message["type"] == "http.response.start"):
                 exchange.whole = True
+                if guard is not None:
+                    guard.ended()
 
         try:
-            await self._app(scope, receive, send_with_id)
+            if scope.get("http_version", "1.1") in HTTP_VERSIONS:
+                await self._app(scope, receive, send_with_id)
+            else:
+                error = invalid_request("this server speaks HTTP/1.1 and HTTP/1.0", code="http_version")
+                answer = error_response(error, request_id)
+                answer.headers["connection"] = "close"  # what follows is not HTTP as it is read here
+                await answer(scope, receive, send_with_id)
         except ClientDisconnect:
             return  # it left while it was sending its body
         except Exception:  # noqa: BLE001 - the HTTP handler: a defect of ours is a 500, and nothing internal goes out

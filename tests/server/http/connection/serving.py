@@ -8,23 +8,28 @@ import contextlib
 import gc
 import json
 import socket
+import ssl
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
-from typing import Any
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeVar
 
-import uvicorn
+import msgspec
+import uvloop
 
 from configs.serve import HttpConfig
 from server.http.connection.clock import Clock
 from server.http.connection.connections import Bounded, Connections
 from server.http.connection.http_server import HttpServer
-from server.http.connection.protocol import Protocols
 from server.http.errors import error_response
 from server.http.middleware.body_limits import BodyBudget, BodyLimits
 from server.http.middleware.envelope import Envelope
 from server.metrics import Metrics
 from server.requests.refusal import Refusal
 from tests.hostile.loop_block import own_loop
+
+T = TypeVar("T")
 
 GET = b"GET /length/2 HTTP/1.1\r\nhost: a\r\n\r\n"
 CHUNK = b"x" * 1000
@@ -71,26 +76,41 @@ class App:
 
 
 class Client:
-    """A socket that does what it is told; its receive buffer is small."""
+    """A socket that does what it is told, with TLS where it is given; its receive buffer is small."""
 
-    def __init__(self, port: int) -> None:
+    def __init__(self, port: int, tls: ssl.SSLContext | None = None) -> None:
         self.sock = socket.socket()
         self.sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
         self.sock.connect(("127.0.0.1", port))
         self.sock.setblocking(False)
+        if tls is not None:
+            self.sock = tls.wrap_socket(self.sock, server_hostname="localhost", do_handshake_on_connect=False)
         self.loop = asyncio.get_running_loop()
+
+    async def shake_hands(self) -> None:
+        if isinstance(self.sock, ssl.SSLSocket):
+            await self._ready(self.sock.do_handshake)
 
     async def say(self, data: bytes) -> None:
         await asyncio.sleep(0)  # what the client itself does is spread over turns of the loop
-        await self.loop.sock_sendall(self.sock, data)
+        while data:
+            data = data[await self._ready(lambda: self.sock.send(data[: 1 << 16])) :]  # noqa: B023 - called at once
 
     async def hear(self, nbytes: int = 1 << 16) -> bytes:
         """What comes next; b"" when the server has closed."""
         await asyncio.sleep(0)
         try:
-            return await self.loop.sock_recv(self.sock, nbytes)
-        except ConnectionResetError:
+            return await self._ready(lambda: self.sock.recv(nbytes))
+        except (ConnectionResetError, ssl.SSLEOFError, ssl.SSLZeroReturnError):
             return b""
+
+    async def _ready(self, act: Callable[[], T]) -> T:
+        """What `act` gives once the socket lets it."""
+        while True:
+            try:
+                return act()
+            except (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError):
+                await asyncio.sleep(0.0005)
 
     async def answer(self) -> tuple[int, Any]:
         """Status and JSON, or length, of one answer with a Content-Length."""
@@ -128,11 +148,15 @@ class Counted(Connections):
 class Serving:
     """What a test sees of the server."""
 
-    def __init__(self, config: HttpConfig, port: int, connections: Counted, app: App, metrics: Metrics) -> None:
+    def __init__(
+        self, config: HttpConfig, port: int, connections: Counted, app: App, metrics: Metrics,
+        tls: ssl.SSLContext | None,
+    ) -> None:  # fmt: skip
         self.config, self.port, self.connections, self.app, self.metrics = config, port, connections, app, metrics
         self.budget = BodyBudget(config.max_inflight_bytes)
         self.server: HttpServer
         self._clients: list[Client] = []
+        self._tls = tls
 
     @property
     def unread(self) -> int:
@@ -145,8 +169,9 @@ class Serving:
     async def client(self, *says: bytes) -> Client:
         """A new connection that the server knows of, and what it says first."""
         before = self.connections.entered
-        client = Client(self.port)
+        client = Client(self.port, self._tls)
         self._clients.append(client)
+        await client.shake_hands()
         await until(lambda: self.connections.entered > before)
         for data in says:
             await client.say(data)
@@ -177,16 +202,12 @@ async def settled() -> None:
 
 
 @contextlib.asynccontextmanager
-async def _running(config: HttpConfig, max_body: int) -> AsyncIterator[Serving]:
+async def _running(config: HttpConfig, max_body: int, tls: ssl.SSLContext | None) -> AsyncIterator[Serving]:
     metrics, connections, app = Metrics("tiny", "1"), Counted(config, Clock(lambda: 0.0)), App()
     with socket.create_server(("127.0.0.1", 0), backlog=2048) as sock:
-        serving = Serving(config, sock.getsockname()[1], connections, app, metrics)
+        serving = Serving(config, sock.getsockname()[1], connections, app, metrics, tls)
         whole: Any = Envelope(BodyLimits(app, max_body, serving.budget), metrics)
-        make: Any = Protocols(connections, metrics)
-        uvicorn_config = uvicorn.Config(
-            whole, http=make, lifespan="off", log_config=None, ws="none", loop="none", timeout_keep_alive=600
-        )
-        server = serving.server = HttpServer(uvicorn_config, connections)
+        server = serving.server = HttpServer(whole, config, connections, metrics)
         task = asyncio.create_task(server.serve(sockets=[sock]))
         await until(lambda: server.started)
         try:
@@ -197,17 +218,36 @@ async def _running(config: HttpConfig, max_body: int) -> AsyncIterator[Serving]:
             await asyncio.wait_for(task, 60)
 
 
-def serve(scenario: Callable[[Serving], Awaitable[None]], max_body: int = 1 << 24, **bounds: Any) -> None:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tls:
+    """What a server shows, and how a client of one version asks it."""
+
+    cert: Path
+    key: Path
+    version: ssl.TLSVersion
+
+    def client(self) -> ssl.SSLContext:
+        context = ssl.create_default_context(cafile=str(self.cert))
+        context.minimum_version = context.maximum_version = self.version
+        return context
+
+
+def serve(
+    scenario: Callable[[Serving], Awaitable[None]], max_body: int = 1 << 24, *, tls: Tls | None = None, **bounds: Any
+) -> None:
     """Run a scenario, in which nothing may block the loop for 50 ms of processor time."""
+    config = HttpConfig(**bounds)
+    if tls is not None:
+        config = msgspec.structs.replace(config, ssl_certfile=tls.cert, ssl_keyfile=tls.key)
 
     async def run() -> None:
-        async with _running(HttpConfig(**bounds), max_body) as serving, own_loop() as longest:
+        async with _running(config, max_body, tls.client() if tls else None) as serving, own_loop() as longest:
             await asyncio.wait_for(scenario(serving), 100)
         longest.assert_within(0.05)
 
     gc.collect()
     gc.freeze()  # what the tests themselves have loaded is no work of a server
     try:
-        asyncio.run(run())
+        uvloop.run(run())
     finally:
         gc.unfreeze()

@@ -13,7 +13,7 @@ def overdue(arrival: Arrival) -> bool:
 
 
 def lags(arrival: Arrival) -> bool:
-    return arrival.lags
+    return arrival.lags()
 
 
 def test_bytes_buy_time_and_never_more_than_the_slack() -> None:

@@ -1,14 +1,20 @@
 """Who gives way when there are too many, and whose time is up: the oldest first."""
 
+import asyncio
+
+import pytest
+
 from configs.serve import HttpConfig
-from server.http.connection.connections import Connections
+from server.http.connection.arrival import Arrival
+from server.http.connection.connections import LEAST_READ, MADE_ROOM, MOST_UNPARSED, READ, REST_SECONDS, Connections
 
 
 class One:
-    """A connection that notes what it is told."""
+    """A connection that notes what it is told, and fails where the test wants it to."""
 
-    def __init__(self, told: list[str], name: str) -> None:
-        self.told, self.name = told, name
+    def __init__(self, told: list[str], name: str, *, fails: bool = False) -> None:
+        self.told, self.name, self.fails = told, name, fails
+        self.spent = 0.0
 
     def give_way(self) -> None:
         self.told.append(f"{self.name} gives way")
@@ -16,8 +22,23 @@ class One:
     def head_overdue(self) -> None:
         self.told.append(f"{self.name} is overdue")
 
+    def rested(self) -> None:
+        self.told.append(f"{self.name} rested")
+
     def check_body(self) -> None:
         self.told.append(f"{self.name} sends")
+        assert not self.fails
+
+    def turn(self) -> None:
+        self.told.append(f"{self.name} has a turn")
+        assert not self.fails
+
+    def abort(self) -> None:
+        self.told.append(f"{self.name} is closed")
+
+
+def body(connections: Connections) -> Arrival:
+    return Arrival(connections.config, connections.clock)
 
 
 def some(names: str, **bounds: int) -> tuple[Connections, list[str], list[One]]:
@@ -29,19 +50,19 @@ def some(names: str, **bounds: int) -> tuple[Connections, list[str], list[One]]:
     return connections, told, ones
 
 
-def test_silent_ones_give_way_before_resting_ones_and_busy_ones_never() -> None:
+def test_silent_ones_give_way_before_resting_ones_and_those_on_time_never() -> None:
     connections, told, (a, b, c, d) = some("abcd", max_connections=4)
     for one in (a, b):
-        connections.asked(one)
+        connections.asked(one, body(connections))
         connections.sent(one)
     connections.rest(a)
     late = [One(told, name) for name in "efghi"]
     for one in late[:2]:
         assert connections.enter(one)
-        connections.asked(one)
+        connections.asked(one, body(connections))
     assert told == ["c gives way", "d gives way"]
     assert connections.enter(late[2]) and told[-1] == "a gives way"
-    connections.asked(late[2])
+    connections.asked(late[2], body(connections))
     assert not connections.enter(late[3]), "all are busy"
     assert connections.enter(late[4]) and told[-1] == "h gives way", "the one too many has asked for nothing yet"
     for one in (c, d, a):
@@ -52,7 +73,7 @@ def test_silent_ones_give_way_before_resting_ones_and_busy_ones_never() -> None:
 def test_a_head_has_its_time_from_the_first_byte_after_a_rest() -> None:
     connections, told, (a, b) = some("ab", receive_seconds=30)
     connections.clock.now = 20
-    connections.asked(a)
+    connections.asked(a, body(connections))
     connections.sent(a)
     connections.rest(a)
     connections.clock.now = 30
@@ -73,10 +94,101 @@ def test_a_head_has_its_time_from_the_first_byte_after_a_rest() -> None:
 
 def test_bodies_are_looked_at_while_they_come() -> None:
     connections, told, (a, b) = some("ab")
-    connections.asked(a)
+    connections.asked(a, body(connections))
     connections.tick()
     connections.sent(a)
-    connections.asked(b)
+    connections.asked(b, body(connections))
     connections.leave(b)
     connections.tick()
     assert told == ["a sends"]
+
+
+def test_whoever_rests_long_enough_is_closed() -> None:
+    connections, told, (a, _) = some("ab", receive_seconds=1000)
+    connections.asked(a, body(connections))
+    connections.sent(a)
+    connections.rest(a)
+    connections.clock.now = REST_SECONDS - 1
+    connections.rest(a)  # which is told again while it rests
+    connections.tick()
+    assert told == []
+    connections.clock.now = REST_SECONDS
+    connections.tick()
+    connections.tick()
+    assert told == ["a rested"]
+
+
+def test_bodies_that_lag_give_way_the_last_one_first() -> None:
+    connections, told, ones = some("abcd", max_connections=4)
+    bodies = [body(connections) for _ in ones]
+    for one, its in zip(ones, bodies, strict=True):
+        connections.asked(one, its)
+    assert not connections.enter(One(told, "e")), "none of them is late"
+    connections.clock.now = 2
+    bodies[0].renew()
+    bodies[2].took(1 << 13)
+    assert connections.enter(One(told, "f"))
+    assert told == ["e gives way"], "it has asked for nothing yet"
+    assert connections.enter(One(told, "g")) and connections.enter(late := One(told, "h"))
+    assert told[1:] == ["f gives way", "g gives way"]
+    connections.asked(late, body(connections))
+    assert connections.enter(One(told, "i"))
+    assert told[3:] == ["b gives way", "d gives way", "c gives way"], "all that lag, the one furthest behind first"
+
+
+def test_a_flood_of_stalled_bodies_is_looked_through_once_for_many() -> None:
+    connections, told, ones = some("x" * 1000, max_connections=1000)
+    for one in ones:
+        connections.asked(one, body(connections))
+    connections.clock.now = 5
+    assert connections.enter(One(told, "new")) and len(told) == MADE_ROOM
+
+
+def test_what_goes_wrong_with_one_ends_that_one(caplog: pytest.LogCaptureFixture) -> None:
+    connections, told, (a, b) = some("ab")
+    a.fails = True
+    for one in (a, b):
+        connections.asked(one, body(connections))
+    connections.tick()
+    assert told == ["a sends", "a is closed", "b sends"]
+    assert [record.getMessage() for record in caplog.records] == ["a connection failed and is closed"]
+
+
+def test_turns_go_to_whoever_has_taken_least(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A connection whose pieces are dear comes after all that are cheap; one that fails ends alone; nobody starves."""
+    now = 0.0
+    monkeypatch.setattr("server.http.connection.connections.time.perf_counter", lambda: now)
+    connections, told, (a, b, c, d) = some("abcd")
+
+    class Dear(One):
+        def turn(self) -> None:
+            nonlocal now
+            now += 0.010
+            super().turn()
+            connections.queue(self)
+
+    async def scenario() -> None:
+        dear = Dear(told, "dear")
+        a.fails = True
+        for one in (dear, a, b):
+            connections.queue(one)
+        await asyncio.sleep(0)
+        assert told == ["dear has a turn"], "its one turn took all of the time there is"
+        connections.queue(c)
+        await asyncio.sleep(0)
+        assert told[1:] == ["a has a turn", "a is closed", "b has a turn", "c has a turn", "dear has a turn"]
+        del told[:]
+        connections.queue(d)
+        await asyncio.sleep(0)
+        assert told == ["d has a turn", "dear has a turn"], "who comes new begins where the others are, and not before"
+
+    asyncio.run(scenario())
+
+
+def test_less_is_read_of_each_where_much_is_unparsed() -> None:
+    connections, _, _ = some("")
+    assert len(connections.buffer()) == READ
+    connections.unparsed = MOST_UNPARSED - 10_000
+    assert len(connections.buffer()) == 10_000
+    connections.unparsed = 2 * MOST_UNPARSED
+    assert len(connections.buffer()) == LEAST_READ

@@ -62,11 +62,35 @@ class Kernel(asyncio.Transport):
         return bool(self.ended)
 
 
+class Guard:
+    """Whose outbox it is: notes why it is cut, and when it may go on."""
+
+    def __init__(self, reasons: list[str]) -> None:
+        self.box: Outbox
+        self.reasons = reasons
+        self.went_on = 0
+
+    def cut(self, reason: str) -> None:
+        self.reasons.append(reason)
+        self.box.abort()
+
+    def said_all(self) -> None:
+        """It closes."""
+
+    def read_on(self, wanted: bool | None = None) -> None:
+        self.went_on += 1
+
+
 def outbox(unread: Unread, reasons: list[str] | None = None) -> tuple[Outbox, Kernel]:
-    kernel = Kernel()
-    box = Outbox(kernel, unread, (reasons if reasons is not None else []).append)
-    kernel.protocol = box
+    kernel, guard = Kernel(), Guard(reasons if reasons is not None else [])
+    box = guard.box = kernel.protocol = Outbox(kernel, unread, guard)
+    box.open()
     return box, kernel
+
+
+def look(unread: Unread) -> None:
+    for box in unread.waiting():
+        box.check()
 
 
 @pytest.mark.parametrize("seed", range(20))
@@ -133,11 +157,11 @@ def test_a_client_that_takes_nothing_in_time_is_given_up_and_a_slow_one_is_not()
     for now in (59, 60, 119, 120):
         clock.now = now
         kernel.take(1)
-        unread.tick()
+        look(unread)
         assert reasons == ([] if now < 60 else ["unread"])
     assert unread.total == 996 and not kernel.is_closing()
     clock.now = 181
-    unread.tick()
+    look(unread)
     assert kernel.is_closing() and unread.total == 0
 
 

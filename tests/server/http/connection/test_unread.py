@@ -109,7 +109,7 @@ def test_a_thousand_resting_connections_cost_the_busy_ones_nothing() -> None:
             for one in busy:
                 await one.say(GET)
             assert [await one.answer() for one in busy] == [(200, 2)] * 16
-            await s.wait(5)
+            await s.wait(2)
         assert s.connections.n == 1016
         for one in resting:
             await one.say(GET)

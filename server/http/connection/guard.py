@@ -1,0 +1,301 @@
+"""One connection: bounds on what its client sends, withholds and leaves unread, around uvicorn's reader of HTTP.
+
+A guard sees bytes, time, and what the application tells it of its request: that the head is read, the body, that the
+answer begins and ends. It parses nothing itself.
+"""
+
+import asyncio
+import logging
+import secrets
+import time
+
+import h11
+import msgspec
+from starlette.types import Scope
+
+from server.http.connection.arrival import ARRIVAL, Arrival
+from server.http.connection.connections import READ, Connections
+from server.http.connection.outbox import Outbox
+from server.http.errors import body_of, code_of, status_of
+from server.logs.access import address_of, tell_error
+from server.logs.bounded import Bound
+from server.metrics import Metrics
+from server.requests.refusal import Refusal, head_too_large, timed_out, unavailable
+
+log = logging.getLogger("pixelferry.http")
+
+CLOSE = (b"connection", b"close")
+GUARD = "guard"  # in the state of a request's scope
+PIECE = 1 << 15  # bytes parsed at once: at worst some 22 ms, for chunks of one byte each
+CHEAP_SECONDS = 0.0005  # of parsing, after which a connection waits for its next turn
+SMALL = 1 << 12  # bytes that are parsed as they come, without waiting for a turn
+
+
+class Guard(asyncio.BufferedProtocol):
+    """What asyncio calls for one connection. uvicorn's protocol gets its bytes from here and writes to the outbox."""
+
+    def __init__(self, connections: Connections, metrics: Metrics, bound: Bound) -> None:
+        self.http: asyncio.Protocol
+        self.outbox: Outbox
+        self.spent = 0.0
+        self.received = 0.0  # when the first byte of its request came, by time.monotonic()
+        self._transport: asyncio.Transport
+        self._of_server = connections
+        self._max_head = connections.config.max_head_bytes
+        self._metrics = metrics
+        self._bound = bound
+        self._fits = True
+        self._request: Scope | None = None  # that is not answered yet
+        self._begun = False  # its answer
+        self._closes = False  # and is the last one
+        self._body: Arrival | None = None  # of the last request
+        self._unparsed = b""  # the rest of what was read, at most twice what is read at once
+        self._queued = False  # for a turn
+        self._reads = True  # from its transport
+        self._wanted = True  # by whoever reads HTTP
+        self._head = 0  # bytes of a head that is not whole
+        self._emptied: asyncio.Event | None = None  # the outbox, or the connection is gone
+
+    # ---- the transport's side
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        self._transport = transport
+        self.outbox = Outbox(transport, self._of_server.unread, self)
+        self._fits = self._of_server.enter(self)
+        self.http.connection_made(self.outbox)
+        self.outbox.open()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._of_server.leave(self)
+        self._keep(b"")
+        self.outbox.drop()
+        if self._emptied is not None:
+            self._emptied.set()
+        self.http.connection_lost(exc)
+
+    def pause_writing(self) -> None:
+        """Nobody waits for a slow reader: see the outbox."""
+        self.outbox.pause_writing()
+
+    def resume_writing(self) -> None:
+        self.outbox.resume_writing()
+
+    def get_buffer(self, sizehint: int) -> memoryview:
+        return self._of_server.buffer()
+
+    def buffer_updated(self, nbytes: int) -> None:
+        if self.outbox.is_closing():
+            return
+        if self._request is None:
+            self._of_server.spoke(self)
+            if not self._head:
+                self.received = time.monotonic()
+        self._keep(self._unparsed + bytes(self._of_server.buffer()[:nbytes]))
+        if len(self._unparsed) <= SMALL and self._may_parse:
+            self._parse()
+        else:
+            self.read_on()
+
+    # ---- reading and parsing
+
+    @property
+    def _owes_head(self) -> bool:
+        return self._request is None and (self._body is None or self._body.whole)
+
+    @property
+    def _framing(self) -> int:
+        """Bytes in a row that belong to no body: of a head, of what surrounds a body and its chunks."""
+        return self._head if self._body is None or self._owes_head else self._body.overhead
+
+    @property
+    def _may_parse(self) -> bool:
+        """Nothing of a further request is parsed while one is answered, or before its answer is taken."""
+        busy = self._request is not None and (self._body is None or self._body.whole)
+        return self._wanted and not busy and not self.outbox.held and self._framing < self._max_head
+
+    def turn(self) -> None:
+        self._queued = False
+        if self.outbox.is_closing():
+            return
+        if self._framing >= self._max_head:
+            self._turn_away(head_too_large(self._max_head))
+        else:
+            self._parse()
+
+    def _parse(self) -> None:
+        """Pieces, until one of them was dear. What they make the application do is done before the next turn."""
+        ends = time.perf_counter() + CHEAP_SECONDS
+        while self._unparsed and self._may_parse and not self.outbox.is_closing():
+            n = min(PIECE, self._max_head - self._framing)
+            piece = self._unparsed[:n]
+            self._keep(self._unparsed[n:])
+            if self._body is None or self._owes_head:
+                self._head += len(piece)
+            else:
+                self._body.took(len(piece))
+            try:
+                self.http.data_received(piece)
+            except h11.ProtocolError:  # it would answer, and an answer is under way
+                self.cut("malformed")
+            if time.perf_counter() >= ends:
+                break
+        if self.outbox.is_closing():
+            self._metrics.malformed(400)
+            self._warn("not a valid HTTP request")
+        else:
+            self.read_on()
+
+    def read_on(self, wanted: bool | None = None) -> None:
+        """Go on with what was read, and read more once nothing of it is left. wanted: by uvicorn, from now on."""
+        if wanted is not None:
+            self._wanted = wanted
+        if self.outbox.is_closing():
+            return
+        if not self.outbox.held:
+            self._has_been_heard()
+        if (self._unparsed and self._may_parse) or self._framing >= self._max_head:
+            self._queue()
+        reads = self._wanted and (not self._unparsed or (self._may_parse and len(self._unparsed) <= READ))
+        if reads != self._reads:
+            self._reads = reads
+            (self._transport.resume_reading if reads else self._transport.pause_reading)()
+
+    def _queue(self) -> None:
+        if not self._queued:
+            self._queued = True
+            self._of_server.queue(self)
+
+    def _has_been_heard(self) -> None:
+        """The client has taken everything: the next request begins, or it owes the head of one, or rests."""
+        if self._emptied is not None:
+            self._emptied.set()
+        if self._owes_head and not self._head:
+            self._of_server.rest(self)
+            if self._unparsed:
+                self._of_server.spoke(self)
+
+    def _keep(self, data: bytes) -> None:
+        self._of_server.unparsed += len(data) - len(self._unparsed)
+        self._unparsed = data
+
+    def said_all(self) -> None:
+        """With TLS a client says that it has heard the end; it has as long for it as for a head."""
+        self._of_server.closes(self)
+
+    # ---- what the application tells
+
+    async def asked(self, scope: Scope) -> None:
+        """The head of a request is whole. Returns once the client has taken the answer before it."""
+        self._request, self._begun, self._head = scope, False, 0
+        body = self._body = Arrival(self._of_server.config, self._of_server.clock, self._on_body_end)
+        scope["state"][ARRIVAL] = body
+        if not self.outbox.is_closing():
+            self._of_server.asked(self, body)
+        if not self._fits:
+            body.refusal = unavailable("this server has as many connections as it takes", "connections_full")
+            self._closes = True
+        if not has_body(scope):
+            body.end()
+        while self.outbox.held and not self.outbox.is_closing():
+            self._emptied = asyncio.Event()
+            await self._emptied.wait()
+        self.read_on()
+
+    def begins(self) -> list[tuple[bytes, bytes]]:
+        """The first byte of the answer is about to be written; what its head must say besides."""
+        self._begun = True
+        return [CLOSE] if self._closes else []
+
+    def ended(self) -> None:
+        """The last byte of the answer is written."""
+        self._request, self._begun = None, False
+        self.received = time.monotonic()
+        self.read_on()
+
+    # ---- what all connections of a server tell this one
+
+    def give_way(self) -> None:
+        if self.outbox.is_closing():
+            self.abort()
+        elif self._request is None:
+            self.cut("connections_full")
+        else:
+            self._refuse_body(unavailable("others need this connection, whose body came slowly", "connections_full"))
+
+    def rested(self) -> None:
+        """It has asked for nothing for long enough."""
+        self.outbox.close()
+
+    def head_overdue(self) -> None:
+        if self.outbox.is_closing():
+            self.abort()
+        elif self._head:
+            self._turn_away(timed_out("the head of the request did not come in time", "head_timeout"))
+        else:
+            self.cut("head_timeout")
+
+    def check_body(self) -> None:
+        assert self._body is not None, "a body that comes has one"
+        if self._unparsed or not self._wanted:
+            self._body.renew()
+        elif self._body.overdue and self._request is None:
+            self.outbox.close()
+        elif self._body.overdue:
+            self._refuse_body(timed_out("the body of the request came too slowly", "body_timeout"))
+
+    def abort(self) -> None:
+        self._keep(b"")
+        self.outbox.abort()
+
+    def cut(self, reason: str) -> None:
+        """Close at once. It is counted with the request that is under way, or by itself."""
+        if self._request is None:
+            self._metrics.reject(reason)
+        else:
+            tell_error(self._request, reason)
+        self.abort()
+
+    # ---- what is refused
+
+    def _refuse_body(self, refusal: Refusal) -> None:
+        if self._request is None or self._begun:
+            self.cut(code_of(refusal))
+        elif self._body is not None:
+            self._body.refuse(refusal)
+
+    def _on_body_end(self) -> None:
+        assert self._body is not None
+        self._of_server.sent(self)
+        if self._body.refusal is not None:
+            self._closes = True
+            if self._begun:
+                self.cut(code_of(self._body.refusal))
+
+    def _turn_away(self, refusal: Refusal) -> None:
+        """Answer what never became a request, and close."""
+        self._warn(refusal.message)
+        if self._request is not None:
+            self._refuse_body(refusal)
+            return
+        status, request_id = status_of(refusal), secrets.token_hex(12)
+        body = msgspec.json.encode(body_of(refusal, request_id))
+        head = "HTTP/1.1 %d\r\ncontent-type: application/json\r\ncontent-length: %d\r\nx-request-id: %s\r\n"
+        self._metrics.malformed(status)
+        self._metrics.reject(code_of(refusal))
+        self.outbox.write((head % (status, len(body), request_id)).encode() + b"connection: close\r\n\r\n" + body)
+        self.outbox.close()
+
+    def _warn(self, what: str) -> None:
+        left_out = self._bound.take()
+        if left_out is not None:
+            others = f" ({left_out} such lines were left out before)" if left_out else ""
+            client = self._transport.get_extra_info("peername")
+            log.warning("%s%s", what, others, extra={"fields": {"client": address_of(client)}})
+
+
+def has_body(scope: Scope) -> bool:
+    """Whether the head announces one."""
+    return any(
+        (name == b"content-length" and value != b"0") or name == b"transfer-encoding"
+        for name, value in scope["headers"]
+    )
