@@ -6,12 +6,11 @@ import logging
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Protocol
 
 from configs.serve import HttpConfig
 from server.http.connection.arrival import Arrival
 from server.http.connection.clock import Clock
-from server.http.connection.outbox import Unread
+from server.http.connection.outbox import Guarded, Outbox, Unread
 
 log = logging.getLogger("pixelferry.http")
 
@@ -21,30 +20,6 @@ MOST_UNPARSED = 1 << 26  # bytes of all connections that are much
 TURN_SECONDS = 0.005  # of parsing, before everything else has its turn again
 REST_SECONDS = 30.0  # how long a connection is kept that asks for nothing
 MADE_ROOM = 64  # connections that give way at once, so that looking for them is rare
-
-
-class Bounded(Protocol):
-    """What a connection can be told."""
-
-    spent: float  # seconds that parsing it took, counted as `Connections` does
-
-    def give_way(self) -> None:
-        """Close, or refuse the body that comes: others need its place."""
-
-    def rested(self) -> None:
-        """Close: it has asked for nothing for long enough."""
-
-    def head_overdue(self) -> None:
-        """Its head has not come in time."""
-
-    def check_body(self) -> None:
-        """See whether its body still comes."""
-
-    def turn(self) -> None:
-        """Parse one more piece of what was read."""
-
-    def abort(self) -> None:
-        """Close at once."""
 
 
 class Connections:
@@ -62,49 +37,49 @@ class Connections:
         self.n = 0
         self.unparsed = 0  # bytes that were read and not parsed
         self._buffer = memoryview(bytearray(READ))
-        self._heads: dict[Bounded, float] = {}  # owe a head, or the end of theirs: by when, in that order
-        self._idle: dict[Bounded, float] = {}  # have been answered: until when they may rest, in that order
-        self._bodies: dict[Bounded, Arrival] = {}  # send one now
-        self._queued: list[Bounded] = []  # since turns were last given
-        self._turns: list[tuple[float, int, Bounded]] = []  # a heap of those before: `spent`, number, connection
+        self._heads: dict[Guarded, float] = {}  # owe a head, or the end of theirs: by when, in that order
+        self._idle: dict[Guarded, float] = {}  # have been answered: until when they may rest, in that order
+        self._bodies: dict[Guarded, Arrival] = {}  # send one now
+        self._queued: list[Guarded] = []  # since turns were last given
+        self._turns: list[tuple[float, int, Guarded]] = []  # a heap of those before: `spent`, number, connection
         self._n_turns = 0
         self._now = 0.0  # where the last turn began, in these seconds
         self._running = False
 
-    def enter(self, one: Bounded) -> bool:
+    def enter(self, one: Guarded) -> bool:
         """A new connection. False when all the others are busy and it is one too many."""
         fits = self.n < self.config.max_connections or self._make_room()
         self.n += 1
         self._heads[one] = self.clock.now + self.config.receive_seconds
         return fits
 
-    def leave(self, one: Bounded) -> None:
+    def leave(self, one: Guarded) -> None:
         self.n -= 1
         for group in (self._heads, self._idle, self._bodies):
             group.pop(one, None)
 
-    def spoke(self, one: Bounded) -> None:
+    def spoke(self, one: Guarded) -> None:
         """Bytes came: after a rest they begin a head."""
         if one in self._idle:
             del self._idle[one]
             self._heads[one] = self.clock.now + self.config.receive_seconds
 
-    def asked(self, one: Bounded, body: Arrival) -> None:
+    def asked(self, one: Guarded, body: Arrival) -> None:
         """Its head is whole, its body comes."""
         self._heads.pop(one, None)
         self._idle.pop(one, None)
         self._bodies[one] = body
 
-    def sent(self, one: Bounded) -> None:
+    def sent(self, one: Guarded) -> None:
         """Its body is whole, or taken no further."""
         self._bodies.pop(one, None)
 
-    def rest(self, one: Bounded) -> None:
+    def rest(self, one: Guarded) -> None:
         """It asks for nothing now, and has taken its answer."""
         if one not in self._heads:
             self._idle.setdefault(one, self.clock.now + REST_SECONDS)
 
-    def closes(self, one: Bounded) -> None:
+    def closes(self, one: Guarded) -> None:
         """Nothing more is read from it or written to it; it may still be there for a while."""
         for group in (self._heads, self._idle, self._bodies):
             group.pop(one, None)
@@ -134,7 +109,7 @@ class Connections:
         """Where the next bytes of a connection are read to: one for all, since they are taken out at once."""
         return self._buffer[: max(LEAST_READ, min(READ, MOST_UNPARSED - self.unparsed))]
 
-    def queue(self, one: Bounded) -> None:
+    def queue(self, one: Guarded) -> None:
         """One turn, when it is this connection's."""
         self._queued.append(one)
         if not self._running:
@@ -143,7 +118,8 @@ class Connections:
 
     def _run_turns(self) -> None:
         """Those that wait now, once each, for as long as the loop may be held."""
-        for self._n_turns, one in enumerate(self._queued, self._n_turns + 1):
+        for one in self._queued:
+            self._n_turns += 1
             heapq.heappush(self._turns, (max(self._now, one.spent), self._n_turns, one))
         self._queued.clear()
         begun = ended = time.perf_counter()
@@ -172,12 +148,8 @@ class Connections:
         return bool(gives_way)
 
 
-class Abortable(Protocol):
-    def abort(self) -> None: ...
-
-
 @contextmanager
-def only(one: Abortable) -> Iterator[None]:
+def only(one: Guarded | Outbox) -> Iterator[None]:
     """What goes wrong in the block is that connection's alone: it is logged, and the connection closed."""
     try:
         yield

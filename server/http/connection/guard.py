@@ -5,24 +5,18 @@ answer begins and ends. It parses nothing itself.
 """
 
 import asyncio
-import logging
-import secrets
 import time
 
 import h11
-import msgspec
 from starlette.types import Scope
 
 from server.http.connection.arrival import ARRIVAL, Arrival
 from server.http.connection.connections import READ, Connections
 from server.http.connection.outbox import Outbox
-from server.http.errors import body_of, code_of, status_of
-from server.logs.access import address_of, tell_error
-from server.logs.bounded import Bound
-from server.metrics import Metrics
+from server.http.connection.strays import Strays
+from server.http.errors import code_of
+from server.logs.access import tell_error
 from server.requests.refusal import Refusal, head_too_large, timed_out, unavailable
-
-log = logging.getLogger("pixelferry.http")
 
 CLOSE = (b"connection", b"close")
 GUARD = "guard"  # in the state of a request's scope
@@ -34,7 +28,7 @@ SMALL = 1 << 12  # bytes that are parsed as they come, without waiting for a tur
 class Guard(asyncio.BufferedProtocol):
     """What asyncio calls for one connection. uvicorn's protocol gets its bytes from here and writes to the outbox."""
 
-    def __init__(self, connections: Connections, metrics: Metrics, bound: Bound) -> None:
+    def __init__(self, connections: Connections, strays: Strays) -> None:
         self.http: asyncio.Protocol
         self.outbox: Outbox
         self.spent = 0.0
@@ -42,8 +36,7 @@ class Guard(asyncio.BufferedProtocol):
         self._transport: asyncio.Transport
         self._of_server = connections
         self._max_head = connections.config.max_head_bytes
-        self._metrics = metrics
-        self._bound = bound
+        self._strays = strays
         self._fits = True
         self._request: Scope | None = None  # that is not answered yet
         self._begun = False  # its answer
@@ -140,8 +133,7 @@ class Guard(asyncio.BufferedProtocol):
             if time.perf_counter() >= ends:
                 break
         if self.outbox.is_closing():
-            self._metrics.malformed(400)
-            self._warn("not a valid HTTP request")
+            self._strays.malformed(self._transport)
         else:
             self.read_on()
 
@@ -236,7 +228,7 @@ class Guard(asyncio.BufferedProtocol):
 
     def check_body(self) -> None:
         assert self._body is not None, "a body that comes has one"
-        if self._unparsed or not self._wanted:
+        if self._unparsed or not self._wanted or self.outbox.held:
             self._body.renew()
         elif self._body.overdue and self._request is None:
             self.outbox.close()
@@ -250,7 +242,7 @@ class Guard(asyncio.BufferedProtocol):
     def cut(self, reason: str) -> None:
         """Close at once. It is counted with the request that is under way, or by itself."""
         if self._request is None:
-            self._metrics.reject(reason)
+            self._strays.rejected(reason)
         else:
             tell_error(self._request, reason)
         self.abort()
@@ -273,24 +265,11 @@ class Guard(asyncio.BufferedProtocol):
 
     def _turn_away(self, refusal: Refusal) -> None:
         """Answer what never became a request, and close."""
-        self._warn(refusal.message)
         if self._request is not None:
             self._refuse_body(refusal)
             return
-        status, request_id = status_of(refusal), secrets.token_hex(12)
-        body = msgspec.json.encode(body_of(refusal, request_id))
-        head = "HTTP/1.1 %d\r\ncontent-type: application/json\r\ncontent-length: %d\r\nx-request-id: %s\r\n"
-        self._metrics.malformed(status)
-        self._metrics.reject(code_of(refusal))
-        self.outbox.write((head % (status, len(body), request_id)).encode() + b"connection: close\r\n\r\n" + body)
+        self.outbox.write(self._strays.answer(refusal, self._transport))
         self.outbox.close()
-
-    def _warn(self, what: str) -> None:
-        left_out = self._bound.take()
-        if left_out is not None:
-            others = f" ({left_out} such lines were left out before)" if left_out else ""
-            client = self._transport.get_extra_info("peername")
-            log.warning("%s%s", what, others, extra={"fields": {"client": address_of(client)}})
 
 
 def has_body(scope: Scope) -> bool:

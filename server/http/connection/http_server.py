@@ -15,13 +15,12 @@ from configs.serve import HttpConfig
 from server.http.connection.clock import TICK_SECONDS
 from server.http.connection.connections import Connections
 from server.http.connection.guard import GUARD, PIECE, Guard
-from server.logs.bounded import Bound
+from server.http.connection.strays import Strays
 from server.metrics import Metrics
 
 BACKLOG = 2048  # connections that the kernel keeps until they are accepted
 ACCEPTED_AT_ONCE = 64  # between two looks at everything else, so that the bound on connections is never far behind
 LAST_BYTES_SECONDS = 2  # for answers that are complete and not yet sent
-LINES, SECONDS = 10, 60.0  # about what is no HTTP, in so many seconds
 _TICKS = int(TICK_SECONDS / 0.1)  # uvicorn's are ten a second
 _NEVER = 86400  # seconds: a guard ends what rests, and counts from when an answer is taken
 
@@ -31,15 +30,14 @@ class Guards:
 
     def __init__(self, connections: Connections, metrics: Metrics) -> None:
         self._connections = connections
-        self._metrics = metrics
-        self._bound = Bound(LINES, SECONDS)
+        self._strays = Strays(metrics)
 
     def __call__(
         self, config: uvicorn.Config, server_state: ServerState, app_state: dict[str, Any],
         _loop: asyncio.AbstractEventLoop | None = None,
     ) -> Guard:  # fmt: skip
         """As uvicorn makes one of its own."""
-        guard = Guard(self._connections, self._metrics, self._bound)
+        guard = Guard(self._connections, self._strays)
         guard.http = H11Protocol(config, server_state, {**app_state, GUARD: guard}, _loop)
         return guard
 

@@ -20,8 +20,9 @@ import uvloop
 
 from configs.serve import HttpConfig
 from server.http.connection.clock import Clock
-from server.http.connection.connections import Bounded, Connections
+from server.http.connection.connections import Connections
 from server.http.connection.http_server import HttpServer
+from server.http.connection.outbox import Guarded
 from server.http.errors import error_response
 from server.http.middleware.body_limits import BodyBudget, BodyLimits
 from server.http.middleware.envelope import Envelope
@@ -140,7 +141,7 @@ class Counted(Connections):
 
     entered = 0
 
-    def enter(self, one: Bounded) -> bool:
+    def enter(self, one: Guarded) -> bool:
         self.entered += 1
         return super().enter(one)
 

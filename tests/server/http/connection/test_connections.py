@@ -1,6 +1,7 @@
 """Who gives way when there are too many, and whose time is up: the oldest first."""
 
 import asyncio
+from typing import Any
 
 import pytest
 
@@ -37,14 +38,19 @@ class One:
         self.told.append(f"{self.name} is closed")
 
 
+def stand_in(told: list[str], name: str) -> Any:
+    """A stand-in for a guard."""
+    return One(told, name)
+
+
 def body(connections: Connections) -> Arrival:
     return Arrival(connections.config, connections.clock)
 
 
-def some(names: str, **bounds: int) -> tuple[Connections, list[str], list[One]]:
+def some(names: str, **bounds: int) -> tuple[Connections, list[str], list[Any]]:
     connections = Connections(HttpConfig(**bounds))  # type: ignore[arg-type]
     told: list[str] = []
-    ones = [One(told, name) for name in names]
+    ones = [stand_in(told, name) for name in names]
     for one in ones:
         connections.enter(one)
     return connections, told, ones
@@ -56,7 +62,7 @@ def test_silent_ones_give_way_before_resting_ones_and_those_on_time_never() -> N
         connections.asked(one, body(connections))
         connections.sent(one)
     connections.rest(a)
-    late = [One(told, name) for name in "efghi"]
+    late = [stand_in(told, name) for name in "efghi"]
     for one in late[:2]:
         assert connections.enter(one)
         connections.asked(one, body(connections))
@@ -123,16 +129,16 @@ def test_bodies_that_lag_give_way_the_last_one_first() -> None:
     bodies = [body(connections) for _ in ones]
     for one, its in zip(ones, bodies, strict=True):
         connections.asked(one, its)
-    assert not connections.enter(One(told, "e")), "none of them is late"
+    assert not connections.enter(stand_in(told, "e")), "none of them is late"
     connections.clock.now = 2
     bodies[0].renew()
     bodies[2].took(1 << 13)
-    assert connections.enter(One(told, "f"))
+    assert connections.enter(stand_in(told, "f"))
     assert told == ["e gives way"], "it has asked for nothing yet"
-    assert connections.enter(One(told, "g")) and connections.enter(late := One(told, "h"))
+    assert connections.enter(stand_in(told, "g")) and connections.enter(late := stand_in(told, "h"))
     assert told[1:] == ["f gives way", "g gives way"]
     connections.asked(late, body(connections))
-    assert connections.enter(One(told, "i"))
+    assert connections.enter(stand_in(told, "i"))
     assert told[3:] == ["b gives way", "d gives way", "c gives way"], "all that lag, the one furthest behind first"
 
 
@@ -141,7 +147,7 @@ def test_a_flood_of_stalled_bodies_is_looked_through_once_for_many() -> None:
     for one in ones:
         connections.asked(one, body(connections))
     connections.clock.now = 5
-    assert connections.enter(One(told, "new")) and len(told) == MADE_ROOM
+    assert connections.enter(stand_in(told, "new")) and len(told) == MADE_ROOM
 
 
 def test_what_goes_wrong_with_one_ends_that_one(caplog: pytest.LogCaptureFixture) -> None:
@@ -165,10 +171,11 @@ def test_turns_go_to_whoever_has_taken_least(monkeypatch: pytest.MonkeyPatch) ->
             nonlocal now
             now += 0.010
             super().turn()
-            connections.queue(self)
+            connections.queue(dear)
+
+    dear: Any = Dear(told, "dear")
 
     async def scenario() -> None:
-        dear = Dear(told, "dear")
         a.fails = True
         for one in (dear, a, b):
             connections.queue(one)

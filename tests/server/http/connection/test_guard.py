@@ -10,7 +10,8 @@ import uvicorn
 
 from configs.serve import HttpConfig
 from server.http.connection.connections import Connections
-from server.http.connection.http_server import LINES, HttpServer
+from server.http.connection.http_server import HttpServer
+from server.http.connection.strays import LINES
 from server.http.middleware.envelope import Envelope
 from server.metrics import MALFORMED, Metrics
 

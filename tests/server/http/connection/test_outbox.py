@@ -83,7 +83,8 @@ class Guard:
 
 def outbox(unread: Unread, reasons: list[str] | None = None) -> tuple[Outbox, Kernel]:
     kernel, guard = Kernel(), Guard(reasons if reasons is not None else [])
-    box = guard.box = kernel.protocol = Outbox(kernel, unread, guard)
+    stand_in: Any = guard
+    box = guard.box = kernel.protocol = Outbox(kernel, unread, stand_in)
     box.open()
     return box, kernel
 
