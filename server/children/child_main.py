@@ -39,7 +39,7 @@ REFUSED = 1  # the exit code of a child that said why it cannot start
 
 
 def main(argv: list[str]) -> int:
-    """The exit code: 0 when told to end, 1 for a checkpoint or device that cannot be served: the server was told why."""
+    """The exit code: 0 when told to end, 1 for a checkpoint or device that is refused: the server was told why."""
     wake_at_server_death()
     role, channel_fd, lock_fd, root, owner_name = argv[0], int(argv[1]), int(argv[2]), Path(argv[3]), argv[4]
     set_up(msgspec.convert({"level": argv[5], "format": argv[6]}, LogConfig), role)

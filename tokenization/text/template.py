@@ -4,7 +4,7 @@ import json
 import re
 import secrets
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -56,9 +56,9 @@ class ChatTemplate:
             source = _in_file(checkpoint, file)
             if source is not None:
                 return cls(source, variables, file)
-        path = checkpoint.path / "chat_template.jinja"
-        if path.is_file():
-            return cls(path.read_text(encoding="utf-8"), variables, path.name)
+        source = checkpoint.text("chat_template.jinja")
+        if source is not None:
+            return cls(source, variables, "chat_template.jinja")
         if built_in is not None:
             return cls(built_in, variables, BUILT_IN)
         source = _in_file(checkpoint, "tokenizer_config.json")

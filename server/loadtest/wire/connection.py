@@ -14,7 +14,6 @@ from urllib.parse import urlsplit
 
 import httptools
 
-
 MOST_HEAD = 64 * 1024  # bytes of an answer's heads, and of what its chunks are framed by beyond FRAMING
 FRAMING = 8  # of these for each byte of a body: a chunk of one byte has five
 MOST_BODY = 16 << 20  # bytes of an answer

@@ -75,7 +75,9 @@ ABSURD: dict[str, tuple[list[bytes], str]] = {
 class Hostile:
     """Answers each POST, and each GET of a path, with pieces that may have no end."""
 
-    def __init__(self, post: Iterable[bytes], pages: dict[str, Iterable[bytes]] | None = None, pause: float = 0) -> None:
+    def __init__(
+        self, post: Iterable[bytes], pages: dict[str, Iterable[bytes]] | None = None, pause: float = 0
+    ) -> None:
         self.post, self.pause = post, pause
         self.pages = {"/v1/models": [whole(MODELS)], **(pages or {})}
         self.most = 0  # bytes of one answer

@@ -61,9 +61,7 @@ def test_what_was_read_is_named_with_its_file(tiny_checkpoint: Path) -> None:
     assert origins["chat template"] == "chat_template.json" and origins["pictures"] == "preprocessor_config.json"
 
 
-def test_no_template_is_compiled_in_the_process_that_faces_the_network(
-    tiny_checkpoint: Path, tmp_path: Path
-) -> None:
+def test_no_template_is_compiled_in_the_process_that_faces_the_network(tiny_checkpoint: Path, tmp_path: Path) -> None:
     """Jinja computes what is constant when it compiles: this took 9.6 GiB of the server's memory at start."""
     for file in tiny_checkpoint.glob("*.json"):
         (tmp_path / file.name).write_bytes(file.read_bytes())
