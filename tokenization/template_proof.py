@@ -9,7 +9,7 @@ from tokenization.pads import prove_pads
 from tokenization.processor import Processor
 from tokenization.worker_memory import bound_memory, private_bytes
 
-PROOF_SECONDS = 10  # of processor time; published templates take hundredths
+PROOF_SECONDS = 5  # of processor time; published templates take hundredths
 PROOF_BYTES = 512 << 20  # beyond what the process has; published templates take a few MiB
 
 

@@ -245,11 +245,8 @@ def test_odd_entries_are_told_and_left_alone(root: Path) -> None:
     shutil.rmtree(root)
 
 
-TEBIBYTE = 1 << 40
-
-
 @pytest.mark.parametrize("content", [b"", b"\xff\xfe" * 50_000, b"ab " * 3_000_000, b"q" * 9_000_000], ids=len)
-@pytest.mark.parametrize("length", [0, TEBIBYTE])
+@pytest.mark.parametrize("length", [0, 1 << 40])
 def test_files_of_any_size_and_content_in_the_place_of_lists_are_survived(
     root: Path, content: bytes, length: int
 ) -> None:
@@ -272,7 +269,7 @@ def test_files_of_any_size_and_content_in_the_place_of_lists_are_survived(
 def test_a_live_owner_whose_file_somebody_fills_closes_and_frees_all(root: Path) -> None:
     owner = Owner.claim(root)
     put(owner)
-    os.truncate(root / f"{owner.name}.owner", TEBIBYTE)
+    os.truncate(root / f"{owner.name}.owner", 1 << 40)
     owner.close()
     assert not root.exists()
 
