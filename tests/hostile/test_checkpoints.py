@@ -15,7 +15,7 @@ from tests.tokenization.test_template_proof import LOOP
 LIMIT_SECONDS = 120  # of three children with 5 s of processor time each, on a machine that others use
 SERVER_BYTES = 256 << 20
 PROVEN = "{% for m in messages %}{% for p in m.content %}{% if p.type == 'image' %}<|image_pad|>{% elif p.type == 'video' %}<|video_pad|>{% else %}{{ p.text }}{% endif %}{% endfor %}{% endfor %}"  # noqa: E501
-BOOM = "{% if messages | length > 1 %}" + LOOP + "{% endif %}"
+BOOM = "{% if messages | length == 2 %}" + LOOP + "{% endif %}"
 GROWS = "{% if messages | length > 2 %}{{ 'a' * 10 ** 10 }}{% endif %}"
 
 
@@ -57,16 +57,20 @@ def test_row_12_a_template_that_turns_on_a_request_costs_that_request_alone(
     start: Start, tiny_model: Path, tmp_path: Path
 ) -> None:
     """It passes its proof, and then loops for chats of two messages and grows for those of three."""
-    model = with_template(tiny_model, tmp_path / "model", PROVEN + BOOM + GROWS)
+    model = with_template(tiny_model, tmp_path / "tiny", PROVEN + BOOM + GROWS)
     say = [{"role": "user", "content": [{"type": "text", "text": "Hi"}]}]
     answer = {"role": "assistant", "content": [{"type": "text", "text": "Yes"}]}
     with start("--model", str(model), "--step-seconds", "2") as server:
-        loops = server.http.post("/v1/chat/completions", json={"model": "tiny", "messages": [*say, *say]}, timeout=60)
-        assert loops.status_code >= 400, loops.text
-        grows = server.http.post(
-            "/v1/chat/completions", json={"model": "tiny", "messages": [*say, answer, *say]}, timeout=60
+        loops = server.http.post(
+            "/v1/chat/completions", json={"model": "tiny", "max_tokens": 4, "messages": [*say, *say]}, timeout=60
         )
-        assert grows.status_code >= 400, grows.text
+        assert loops.status_code == 400 and loops.json()["error"]["code"] == "took_too_long", loops.text
+        grows = server.http.post(
+            "/v1/chat/completions",
+            json={"model": "tiny", "max_tokens": 4, "messages": [*say, answer, *say]},
+            timeout=60,
+        )
+        assert grows.status_code == 400 and grows.json()["error"]["code"] == "worker_memory", grows.text
         recovered(server)
         assert server.chat({"text": "Hi"}, **GREEDY).status_code == 200
         assert len(children_of(server.pid)) == 4
