@@ -1,13 +1,38 @@
 """What a checkpoint directory says about itself: typed reads of its JSON files."""
 
 import json
-from collections.abc import Collection
+import math
+import reprlib
+from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
 T = TypeVar("T")
 
 Section = Literal["image_processor", "video_processor", "feature_extractor"]
+
+# Bounds of what may be said, far beyond what any published checkpoint says: what a network or a table is made from is
+# refused before it is made.
+MOST_FILE_BYTES = 64 << 20  # of one text file; the largest tokenizer.json has half of it
+MOST_NESTED = 64  # objects and lists inside each other
+MOST = 1 << 20  # of a width, of heads, and of whatever count this table does not name
+_SIDE = 1 << 12  # of a picture, or of a part of one, in pixels
+_WORDS = 1 << 24  # of a vocabulary, and of a prompt
+_PIXELS = 1 << 40
+MOST_OF = {
+    **dict.fromkeys(("num_hidden_layers", "encoder_layers", "layers", "depth"), 1 << 10),
+    **dict.fromkeys(("vocab_size", "max_position_embeddings", "seq_length", "max_window_size"), _WORDS),
+    **dict.fromkeys(("image_size", "patch_size", "window_size"), _SIDE),
+    **dict.fromkeys(("min_pixels", "max_pixels", "shortest_edge", "longest_edge"), _PIXELS),
+    **dict.fromkeys(("max_source_positions", "n_window"), 1 << 16),
+    **dict.fromkeys(("num_mel_bins", "feature_size", "mlp_ratio"), 1 << 10),
+    "spatial_merge_size": 1 << 6,
+    "chunk_length": 3600,
+    "position_id_per_seconds": 10**6,
+    "seconds_per_chunk": 10**6,
+}
+_MOST_SAID = 1000  # characters of an error
+_MOST_NUMBER = 1 << 53  # of any other whole number, and so far a float counts
 
 PROCESSOR_CONFIG = "processor_config.json"
 # A section of it -> the keys under which it may stand there, and the file that held it before there were sections.
@@ -21,7 +46,29 @@ _SECTIONS: dict[Section, tuple[tuple[str, ...], str]] = {
 
 
 class CheckpointError(Exception):
-    """A checkpoint that cannot be served: the message names the file and the key."""
+    """A checkpoint that cannot be served: the message names the file and the key.
+
+    Names and values in it are the checkpoint's own words: they neither fill a log nor move a terminal's cursor.
+    """
+
+    def __init__(self, message: str) -> None:
+        if len(message) > _MOST_SAID:
+            message = f"{message[: _MOST_SAID * 3 // 4]} ... {message[-_MOST_SAID // 4 :]}"
+        super().__init__("".join(c if c.isprintable() else "?" for c in message))
+
+
+_shown = reprlib.Repr()
+_shown.maxstring = _shown.maxother = _shown.maxlong = 80
+
+
+def shown(value: object) -> str:
+    """A value of a file as an error message shows it: short, however large it is."""
+    return _shown.repr(value)
+
+
+def unquoted(value: object) -> str:
+    """The same of a value that is a word."""
+    return value[:80] if isinstance(value, str) else shown(value)
 
 
 class _Required:
@@ -50,17 +97,55 @@ class ConfigSection:
         return self.location if self else f"{otherwise} ({self.location} says nothing)"
 
     def read(self, kind: type[T], key: str, default: T | _Required = REQUIRED) -> T:
-        """A missing or null key takes `default`, a float takes an int. Raises CheckpointError, naming file and key."""
+        """A missing or null key takes `default`, a float takes an int. Raises CheckpointError, naming file and key.
+
+        Numbers are finite.
+        """
         value = self._values.get(key)
         if value is None:
             if isinstance(default, _Required):
                 raise CheckpointError(f"{self.location}: required key {key!r} is missing")
             return default
+        if isinstance(value, int) and not isinstance(value, bool) and abs(value) > _MOST_NUMBER:
+            raise self._error(key, f"a number up to {_MOST_NUMBER}")
         if kind is float and isinstance(value, int) and not isinstance(value, bool):
             return float(value)  # type: ignore[return-value]
         if not isinstance(value, kind) or (kind is int and isinstance(value, bool)):
-            raise CheckpointError(f"{self.location}: {key!r} is {value!r}, expected {kind.__name__}")
+            raise self._error(key, kind.__name__)
+        if isinstance(value, float) and not math.isfinite(value):
+            raise self._error(key, "a finite number")
         return value
+
+    def count(self, key: str, default: int | _Required = REQUIRED, *, least: int = 1) -> int:
+        """A whole number from `least` to what MOST_OF says, as `read`; `default` is not compared."""
+        value, most = self.read(int, key, default), MOST_OF.get(key, MOST)
+        if key in self and not least <= value <= most:
+            raise self._error(key, f"a whole number from {least} to {most}")
+        return value
+
+    def token_id(self, key: str, default: int | _Required = REQUIRED) -> int:
+        """The same of an id of a vocabulary."""
+        value = self.read(int, key, default)
+        if key in self and not 0 <= value < _WORDS:
+            raise self._error(key, f"an id from 0 to {_WORDS - 1}")
+        return value
+
+    def positive(self, key: str, default: float | _Required = REQUIRED) -> float:
+        """A number above 0 and up to what MOST_OF says, as `read`."""
+        value, most = self.read(float, key, default), MOST_OF.get(key)
+        if key in self and not 0 < value <= (most or _MOST_NUMBER):
+            raise self._error(key, "a number above 0" + (f" and up to {most}" if most else ""))
+        return value
+
+    def numbers(self, key: str, default: Sequence[float] | _Required = REQUIRED, *, n: int = 3) -> tuple[float, ...]:
+        """A list of `n` finite numbers, as `read`."""
+        values = self.read(list, key, default if isinstance(default, _Required) else list(default))
+        if len(values) != n or not all(type(value) in (int, float) and abs(value) <= _MOST_NUMBER for value in values):
+            raise self._error(key, f"a list of {n} numbers")
+        return tuple(values)
+
+    def _error(self, key: str, expected: str) -> CheckpointError:
+        return CheckpointError(f"{self.location}: {key!r} is {shown(self._values[key])}, expected {expected}")
 
     def expect(self, key: str, supported: Collection[object], default: object = REQUIRED) -> None:
         """Raises CheckpointError when `key` has a value that changes the mathematics and is not `supported`."""
@@ -69,10 +154,9 @@ class ConfigSection:
             value = default
         if value is REQUIRED:
             raise CheckpointError(f"{self.location}: required key {key!r} is missing")
-        if value not in supported:
-            raise CheckpointError(
-                f"{self.location}: {key} = {value!r} is not supported (supported: {', '.join(map(repr, supported))})"
-            )
+        if not any(value == one for one in supported):  # a list has no hash
+            taken = ", ".join(map(repr, supported))
+            raise CheckpointError(f"{self.location}: {key} = {shown(value)} is not supported (supported: {taken})")
 
     def child(self, key: str) -> "ConfigSection":
         """The object under `key`; an absent one reads as empty, so that class defaults apply."""
@@ -104,16 +188,35 @@ class Checkpoint:
 
     def file(self, name: str) -> ConfigSection:
         """The JSON object in file `name`; an absent file reads as empty."""
-        path = self.path / name
-        if not path.is_file():
+        text = self.text(name)
+        if text is None:
             return ConfigSection({}, name)
         try:
-            values = json.loads(path.read_text(encoding="utf-8"))
+            values = json.loads(text)
         except ValueError as error:
             raise CheckpointError(f"{name}: not valid JSON: {error}") from None
+        except RecursionError:
+            raise _nested(name) from None
         if not isinstance(values, dict):
             raise CheckpointError(f"{name}: not a JSON object")
+        _check_depth(values, name)
         return ConfigSection(values, name)
+
+    def text(self, name: str) -> str | None:
+        """What the text file `name` holds; None where there is none. Raises CheckpointError for a huge or torn one."""
+        path = self.path / name
+        if not path.is_file():
+            return None
+        try:
+            with path.open("rb") as file:
+                content = file.read(MOST_FILE_BYTES + 1)
+            if len(content) > MOST_FILE_BYTES:
+                raise CheckpointError(f"{name}: more than {MOST_FILE_BYTES >> 20} MiB, which no published one has")
+            return content.decode("utf-8")
+        except UnicodeDecodeError as error:
+            raise CheckpointError(f"{name}: not UTF-8 at byte {error.start}") from None
+        except OSError as error:
+            raise CheckpointError(f"{name}: cannot be read: {error.strerror}") from None
 
     def section(self, name: Section) -> ConfigSection:
         """How one kind of medium is prepared: processor_config.json's section, else the older file; never merged.
@@ -135,3 +238,22 @@ class Checkpoint:
         if not names or not isinstance(names[0], str):
             raise CheckpointError("config.json: 'architectures' is missing; it names the model class")
         return names[0]
+
+
+def _check_depth(values: dict[str, Any], name: str) -> None:
+    """Level by level: whoever walks through these values later may do so by calling itself."""
+    level: list[Any] = [values]
+    for _ in range(MOST_NESTED):
+        level = [
+            inner
+            for outer in level
+            for inner in (outer.values() if isinstance(outer, dict) else outer)
+            if isinstance(inner, dict | list)
+        ]
+        if not level:
+            return
+    raise _nested(name)
+
+
+def _nested(name: str) -> CheckpointError:
+    return CheckpointError(f"{name}: objects and lists lie more than {MOST_NESTED} deep inside each other")

@@ -2,7 +2,7 @@
 
 import re
 
-from configs.checkpoint import Checkpoint, CheckpointError, ConfigSection
+from configs.checkpoint import Checkpoint, CheckpointError, ConfigSection, unquoted
 
 # vLLM, compressed-tensors and transformers write the first two, ModelSlim of MindStudio the third.
 _KEYS = ("quantization_config", "compression_config", "quantize")
@@ -58,14 +58,14 @@ def _is_off(value: object) -> bool:
 def _method(value: object) -> str:
     """Method and width of what `quantization_config` holds, in brackets; nothing where neither is said."""
     if isinstance(value, str):
-        return f" ({value})"
+        return f" ({unquoted(value)})"
     if not isinstance(value, dict):
         return ""
     width = next((value[key] for key in _BITS if value.get(key) is not None), None)
     if width is None:
         width = next((n for n in (4, 8) if value.get(f"load_in_{n}bit")), None)
     named = value.get("quant_method")
-    said = [*([str(named)] if named else []), *([f"{width} bits"] if width is not None else [])]
+    said = [*([unquoted(named)] if named else []), *([f"{unquoted(width)} bits"] if width is not None else [])]
     return f" ({', '.join(said)})" if said else ""
 
 

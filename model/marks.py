@@ -34,7 +34,7 @@ def read_marks(
     placed = {kind: _pad(config, keys, default) for kind, (keys, default) in pads.items()}
     held = _added_tokens(checkpoint)
     ids = {text: token_id for token_id, text in held.items()}
-    named = {key: config.read(int, key, ids.get(text, -1)) for key, text in others.items()}
+    named = {key: config.token_id(key, ids.get(text, -1)) for key, text in others.items()}
     kept = {key: token_id for key, token_id in named.items() if token_id in held}
     said = {token_id: f"{config.location}: {key!r}" for key, token_id in kept.items()}
     return Marks(
@@ -46,7 +46,7 @@ def _pad(config: ConfigSection, keys: tuple[str, ...], default: int) -> tuple[in
     """The id, and who names it."""
     for key in keys:
         if key in config:
-            return config.read(int, key), f"{config.location}: {key!r}"
+            return config.token_id(key), f"{config.location}: {key!r}"
     return default, f"{config.location}: {keys[0]!r} is missing, and its class default"
 
 
@@ -54,7 +54,7 @@ def _added_tokens(checkpoint: Checkpoint) -> dict[int, str]:
     """Text by id, as tokenizer.json lists them."""
     found: dict[int, str] = {}
     for token in checkpoint.file("tokenizer.json").read(list, "added_tokens", []):
-        if not isinstance(token, dict) or not isinstance(token.get("id"), int):
+        if not isinstance(token, dict) or type(token.get("id")) is not int:
             raise CheckpointError("tokenizer.json: an entry of 'added_tokens' has no id")
         found[token["id"]] = str(token.get("content"))
     return found

@@ -2,7 +2,7 @@
 
 import importlib
 
-from configs.checkpoint import Checkpoint, CheckpointError
+from configs.checkpoint import Checkpoint, CheckpointError, shown
 from configs.quantised import refuse_quantised
 from model.family import Family
 
@@ -26,7 +26,7 @@ def family_of(checkpoint: Checkpoint) -> Family:
     module = _FAMILIES.get(checkpoint.architecture)
     if module is None:
         raise CheckpointError(
-            f"config.json: architecture {checkpoint.architecture!r} is not supported "
+            f"config.json: architecture {shown(checkpoint.architecture)} is not supported "
             f"(supported: {', '.join(sorted(_FAMILIES))})"
         )
     refuse_quantised(checkpoint)

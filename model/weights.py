@@ -148,6 +148,15 @@ class Weights:
         self.taken_bytes += tensor.nbytes
         return tensor
 
+    def check_blocks(self, prefix: str, n: int) -> None:
+        """Raises CheckpointError where fewer than `n` blocks lie under `prefix`N: before anything is made of the first.
+
+        What lies there beyond them is for `finish`.
+        """
+        held = {name[len(prefix) :].partition(".")[0] for name in self._entries if name.startswith(prefix)}
+        if n > len(held):
+            raise CheckpointError(f"config.json asks for {n} layers {prefix}N, and the weights hold {len(held)}")
+
     def equal(self, one: str, other: str) -> bool:
         """Whether two matrices on disk hold the same numbers in the dtype asked for; both may still be taken.
 
@@ -233,7 +242,7 @@ def _read_header(path: Path) -> list[_Entry]:
             header = json.loads(file.read(length))
             header.pop("__metadata__", None)
             return [_entry(path, name, fields, 8 + length, size) for name, fields in header.items()]
-        except (ValueError, TypeError, KeyError, AttributeError) as error:
+        except (ValueError, TypeError, KeyError, AttributeError, OverflowError, RecursionError) as error:
             raise CheckpointError(f"{path.name}: broken safetensors header: {error!r}") from None
 
 

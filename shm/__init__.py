@@ -4,7 +4,7 @@ from shm.channel import AsyncChannel, Channel, ChannelClosed, ChannelError, chan
 from shm.client import Segment, create_shm, get_data_from_shm, release_shared_memory
 from shm.owner import Owner
 from shm.pool import NeverFits, Pool, PoolFull, PoolStats
-from shm.pulse import Loading, Pulse
+from shm.pulse import Ending, Loading, Pulse
 from shm.root import OwnerError, default_root, private_root, room
 from shm.segment import (
     SegmentError,
@@ -29,6 +29,7 @@ __all__ = [
     "Channel",
     "ChannelClosed",
     "ChannelError",
+    "Ending",
     "Loading",
     "NeverFits",
     "Owner",

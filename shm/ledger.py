@@ -3,10 +3,11 @@
 import fcntl
 import os
 import re
+import stat
 from collections.abc import Sequence
 from pathlib import Path
 
-from shm.segment import SegmentError, SegmentFull, leads_to, open_file
+from shm.segment import MOST_LISTED, SegmentError, SegmentFull, leads_to, open_file, read_list
 from shm.words import NAME
 
 _TORN = re.compile(r"[0-9a-f]{0,10}")  # what a writer killed in mid-write leaves: that segment never came to be
@@ -39,7 +40,7 @@ class Ledger:
             try:
                 fcntl.flock(fd, fcntl.LOCK_EX)
                 if leads_to(path, fd):  # else it was released while this waited for the lock: begin again
-                    return cls(path, fd, _read_all(fd))
+                    return cls(path, fd, _whole(fd))
             except BaseException:  # an interrupt too: while the descriptor is open, the file stays locked
                 os.close(fd)
                 raise
@@ -83,14 +84,19 @@ def names_in(path: Path) -> tuple[str, ...]:
         fd = open_file(path, os.O_RDONLY)
     except OSError:
         return ()
-    with open(fd, encoding="ascii", errors="replace", newline="") as file:
-        text = file.read()
+    try:
+        text = read_list(fd)
+    finally:
+        os.close(fd)
     return tuple(line for line in text.split("\n") if NAME.fullmatch(line))
 
 
-def _read_all(fd: int) -> str:
-    with open(fd, encoding="ascii", errors="replace", newline="", closefd=False) as file:
-        return file.read()
+def _whole(fd: int) -> str:
+    """Raises SegmentError for what is no path file: a pipe, say, or more than one may hold."""
+    found = os.fstat(fd)
+    if not stat.S_ISREG(found.st_mode) or found.st_size > MOST_LISTED:
+        raise SegmentError(f"this is not a path file: it is no regular file of at most {MOST_LISTED} bytes")
+    return read_list(fd)
 
 
 def _parse(text: str) -> tuple[tuple[str, ...], str]:

@@ -9,7 +9,7 @@ import secrets
 from pathlib import Path
 
 from shm.root import OwnerError, check_root, leave, make_root
-from shm.segment import SegmentFull, is_full, leads_to
+from shm.segment import MOST_LISTED, SegmentFull, is_full, leads_to
 from shm.sweep import LISTED, free_all, path_files, try_lock
 
 _SLOT = 17  # bytes of one line: a name, blanks, a line end. Fixed, so that the line of a dead name is written again
@@ -72,6 +72,8 @@ class Owner:
             # Nobody could find the segment after a crash, and others may take this owner for dead.
             raise OwnerError("the owner file was removed by somebody: restart this process")
         slot = self._free.pop() if self._free else len(self._slot_of)
+        if (slot + 1) * _SLOT > MOST_LISTED:  # a sweep would not read it
+            raise SegmentFull(f"an owner lists at most {MOST_LISTED // _SLOT} segments")
         try:
             done = os.pwrite(self._fd, f"{name:<{_SLOT - 1}}\n".encode("ascii"), slot * _SLOT)
         except OSError as error:

@@ -18,6 +18,13 @@ class Loading(msgspec.Struct, frozen=True, tag=True):
     steps: int  # grows with each tensor that is read and each stage that is done; no measure of what is left
 
 
+class Ending(msgspec.Struct, frozen=True, tag=True):
+    """Why a child ends so before it is ready: it refuses, or the kernel may end it for what it begins now."""
+
+    code: int  # its return code; of a signal below 0
+    why: str
+
+
 class Pulse:
     """A thread that speaks beside whatever the process does. It ends with the channel, or by `stop`."""
 

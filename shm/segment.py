@@ -22,6 +22,9 @@ _MAGIC = b"PIXELFRY"
 _VERSION = 1
 _SAFE = os.O_NOFOLLOW | os.O_CLOEXEC
 _FULL = (errno.ENOSPC, errno.EDQUOT)
+# Bytes that are read of a file that lists names: a quarter of a million of them. Ours never write more, so what lies
+# behind is somebody else's, however much it is.
+MOST_LISTED = 4 << 20
 
 
 class SegmentError(Exception):
@@ -75,6 +78,11 @@ def open_file(path: Path, mode: int) -> int:
         return fd
     os.close(fd)
     raise OSError(errno.EINVAL, "not a regular file")
+
+
+def read_list(fd: int) -> str:
+    """What a file that lists names holds, from its start and of no more than MOST_LISTED bytes."""
+    return os.pread(fd, min(os.fstat(fd).st_size, MOST_LISTED), 0).decode("ascii", errors="replace")
 
 
 def create_file(path: Path, size: int) -> int:

@@ -16,10 +16,11 @@ from pathlib import Path
 
 from shm.ledger import names_in
 from shm.root import check_root, leave, listing
-from shm.segment import leads_to, open_file
+from shm.segment import leads_to, open_file, read_list
 
 _OWNER = re.compile(r"([0-9a-f]{16})\.owner")
-LISTED = re.compile(r"[0-9a-f]{11}(\.idle)?")  # a word can tell the first form only: no word leads to an idle segment
+_WORD = re.compile(r"\S+")
+LISTED = re.compile(r"[0-9a-f]{11}(?:\.idle)?")  # a word can tell the first form only: no word leads to an idle segment
 AT_ONCE = 128  # dead owners that are locked at once: the directory is listed once for all of them
 
 
@@ -162,8 +163,8 @@ def _locked(path: Path) -> Iterator[int | None]:
 
 
 def _names_of(fd: int, paths: Iterable[Path]) -> set[str]:
-    text = os.pread(fd, os.fstat(fd).st_size, 0).decode("ascii", errors="replace")
-    names = {name for name in text.split() if LISTED.fullmatch(name)}
+    # Word by word: a list of all words of a file full of letters would be twenty times as large as the file.
+    names = {word.group() for word in _WORD.finditer(read_list(fd)) if LISTED.fullmatch(word.group())}
     for path in paths:
         names.update(names_in(path))
     return names

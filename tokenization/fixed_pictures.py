@@ -2,12 +2,29 @@
 
 from dataclasses import dataclass, replace
 
+from configs.checkpoint import REQUIRED, CheckpointError, ConfigSection
 from configs.serve import MediaConfig
 from tokenization.chat.errors import ChatError
 from tokenization.chat.parts import Chat
 from tokenization.chat.rendering import MEDIA
 from tokenization.media.source import Source
 from tokenization.processor import Measure
+
+MOST_PATCHES = 128  # along a side; published towers have up to 40
+
+
+def read_sides(vision: ConfigSection, *, size: int | None = None, patch: int | None = None) -> tuple[int, int]:
+    """Of each picture in patches, and of a patch in pixels. size, patch: defaults in pixels; None: there is none.
+
+    Raises CheckpointError.
+    """
+    pixels = vision.count("image_size", REQUIRED if size is None else size)
+    one = vision.count("patch_size", REQUIRED if patch is None else patch)
+    if not 1 <= pixels // one <= MOST_PATCHES:
+        raise CheckpointError(
+            f"{vision.location}: image_size {pixels} is not 1 to {MOST_PATCHES} times patch_size {one}"
+        )
+    return pixels // one, one
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -23,13 +23,18 @@ def bound_memory(nbytes: int) -> None:
     RLIMIT_DATA counts what is private and may be written (setrlimit(2), Linux 4.7 and later): heap, buffers, stacks of
     threads. RLIMIT_AS would count the code of libraries, reserved addresses and shared memory, too.
     """
-    has = int(Path("/proc/self/statm").read_text().split()[5]) * PAGE
+    has = private_bytes()
     if has > nbytes:
         raise CheckpointError(
             f"--worker-memory-mib is {nbytes >> 20}: a worker of this model takes {has >> 20} MiB before its first job"
         )
     _, hard = resource.getrlimit(resource.RLIMIT_DATA)
     resource.setrlimit(resource.RLIMIT_DATA, (nbytes if hard == resource.RLIM_INFINITY else min(nbytes, hard), hard))
+
+
+def private_bytes() -> int:
+    """What RLIMIT_DATA counts of this process now."""
+    return int(Path("/proc/self/statm").read_text().split()[5]) * PAGE
 
 
 @contextmanager

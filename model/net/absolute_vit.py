@@ -9,7 +9,7 @@ from torch import Tensor
 
 from model.net.linear import per_head_rows, take_fused, take_linear
 from model.net.norm import Norm, take_layer_norm
-from model.net.vision import PatchEmbed, PixelSpec, VisionBlock, resample_positions, take_patch_embed
+from model.net.vision import PatchEmbed, PixelSpec, VisionBlock, head_dim_of, resample_positions, take_patch_embed
 from model.ops.base import Ops
 from model.weights import Weights
 
@@ -97,8 +97,9 @@ def build_absolute_vit(
     names: AbsoluteVitNames | None = None,
 ) -> AbsoluteVit:
     """Take a tower's tensors under `prefix` ("visual."); names None: those of OpenCLIP."""
-    ops.check_heads(spec.heads, spec.heads, spec.width // spec.heads)
+    ops.check_heads(spec.heads, spec.heads, head_dim_of(spec.width, spec.heads))
     names = names or AbsoluteVitNames()
+    weights.check_blocks(f"{prefix}{names.blocks}.", spec.depth)
     kernel = (spec.width, 3, spec.patch, spec.patch)
     n_before = 0 if names.class_token is None else 1
     table = weights.take(f"{prefix}{names.positions}", (n_before + spec.positions, spec.width), torch.float32)

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from model.net.linear import take_fused, take_linear
 from model.net.norm import Norm, take_layer_norm
-from model.net.vision import VisionBlock
+from model.net.vision import VisionBlock, head_dim_of
 from model.ops.base import Linear, Ops
 from model.weights import Weights
 
@@ -114,7 +114,8 @@ def build_audio_tower(
     ops: Ops, weights: Weights, spec: AudioTowerSpec, prefix: str, names: AudioTowerNames
 ) -> AudioTower:
     """Take a tower's tensors under `prefix` ("audio_tower."), and its projection under `names.proj`."""
-    ops.check_heads(spec.heads, spec.heads, spec.width // spec.heads)
+    ops.check_heads(spec.heads, spec.heads, head_dim_of(spec.width, spec.heads))
+    weights.check_blocks(f"{prefix}layers.", spec.depth)
     shape = (spec.positions, spec.width)
     table = _sinusoids(*shape) if names.positions is None else weights.take(f"{prefix}{names.positions}.weight", shape)
     return AudioTower(

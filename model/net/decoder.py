@@ -128,6 +128,7 @@ def build_decoder(
     """Take a decoder's tensors under `prefix` ("model."); names None: the usual ones."""
     ops.check_heads(spec.heads, spec.kv_heads, spec.head_dim)
     names = names or DecoderNames()
+    weights.check_blocks(f"{prefix}{names.layers}.", spec.layers)
     layers = [f"{prefix}{names.layers}.{i}." for i in range(spec.layers)]
     nexts = [*(f"{layer}{names.input_norm}" for layer in layers[1:]), f"{prefix}{names.norm}"]
     take_norm = take_rms_norm if spec.norm == "rms" else take_layer_norm

@@ -6,7 +6,7 @@ from torch import Tensor
 
 from model.net.linear import take_linear
 from model.net.norm import Norm, take_layer_norm
-from model.net.vision import resample_positions
+from model.net.vision import head_dim_of, resample_positions
 from model.ops.base import Linear, Ops
 from model.weights import Weights
 
@@ -48,7 +48,7 @@ class Resampler:
 
 def build_resampler(ops: Ops, weights: Weights, spec: ResamplerSpec, prefix: str) -> Resampler:
     """Take the tensors of `attn_pool` (one attention, its thirds fused), `ln_post` and `proj` under `prefix`."""
-    ops.check_heads(spec.heads, spec.heads, spec.out // spec.heads)
+    ops.check_heads(spec.heads, spec.heads, head_dim_of(spec.out, spec.heads))
     out, pool = spec.out, f"{prefix}attn_pool."
     attention = f"{pool}attn."
     positions = weights.take(f"{pool}pos_embed", (spec.queries, out))

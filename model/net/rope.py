@@ -18,7 +18,7 @@ def read_theta(text: ConfigSection, default: float, kinds: Collection[str] = ("d
     """By `rope_theta` and `rope_scaling` (hub) or `rope_parameters` (transformers 5). Raises CheckpointError."""
     rope = rope_section(text)
     rope.expect("rope_type" if "rope_type" in rope else "type", kinds, "default")
-    return rope.read(float, "rope_theta", text.read(float, "rope_theta", default))
+    return rope.positive("rope_theta", text.positive("rope_theta", default))
 
 
 def rope_section(text: ConfigSection) -> ConfigSection:

@@ -10,7 +10,7 @@ from torch import Tensor
 from model.net.linear import take_fused, take_linear
 from model.net.norm import Norm, take_layer_norm, take_rms_norm
 from model.net.rope import GridRope
-from model.net.vision import Mlp, PatchEmbed, PixelSpec, VisionBlock, take_patch_embed, take_patch_embeds
+from model.net.vision import Mlp, PatchEmbed, PixelSpec, VisionBlock, head_dim_of, take_patch_embed, take_patch_embeds
 from model.ops.base import Linear, Ops
 from model.weights import Weights
 from tokenization.chat.parts import Kind
@@ -153,8 +153,9 @@ def _build_tower(
     merger: Callable[[Tensor], Tensor],
 ) -> RopeVit:
     """For still images."""
-    head_dim = spec.width // spec.heads
+    head_dim = head_dim_of(spec.width, spec.heads)
     ops.check_heads(spec.heads, spec.heads, head_dim)
+    weights.check_blocks(f"{prefix}{names.blocks}.", spec.depth)
     first_norm: Norm | None = None
     if names.first_norm is not None:
         first_norm = _taker(spec)(ops, weights, f"{prefix}{names.first_norm}", spec.width, spec.eps)

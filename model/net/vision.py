@@ -8,7 +8,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from configs.checkpoint import ConfigSection
+from configs.checkpoint import CheckpointError, ConfigSection
 from model.net.norm import Norm
 from model.ops.base import Linear, Ops
 from model.weights import Weights
@@ -83,9 +83,9 @@ def read_pixels(pictures: ConfigSection) -> PixelSpec:
     pictures.expect("do_rescale", (True,), True)
     pictures.expect("do_normalize", (True,), True)
     return PixelSpec(
-        rescale=pictures.read(float, "rescale_factor", 1 / 255),
-        mean=tuple(pictures.read(list, "image_mean", list(CLIP_MEAN))),
-        std=tuple(pictures.read(list, "image_std", list(CLIP_STD))),
+        rescale=pictures.positive("rescale_factor", 1 / 255),
+        mean=pictures.numbers("image_mean", CLIP_MEAN),
+        std=pictures.numbers("image_std", CLIP_STD),
     )
 
 
@@ -107,6 +107,13 @@ class VisionBlock:
         mixed = ops.segment_attention(qk[:, :heads], qk[:, heads:], qkv[:, 2 * heads :], segments)
         x = self.proj(mixed.flatten(1)).add_(x)
         return self.mlp(self.norm2(x)).add_(x)
+
+
+def head_dim_of(width: int, heads: int) -> int:
+    """Raises CheckpointError where the heads do not share the width of a tower."""
+    if heads < 1 or width % heads:
+        raise CheckpointError(f"config.json: {heads} heads do not share a width of {width}")
+    return width // heads
 
 
 def resample_positions(table: Tensor, side: int) -> Tensor:

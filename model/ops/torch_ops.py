@@ -6,6 +6,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from configs.checkpoint import CheckpointError
 from model.ops.base import GraphAttention, Linear, PagedAttention
 from model.ops.paged import plan_paged_attention
 
@@ -63,7 +64,10 @@ class TorchOps:
         return x.mul_(x)
 
     def check_heads(self, heads: int, kv_heads: int, head_dim: int) -> None:
-        """Any heads will do."""
+        if heads % kv_heads or head_dim < 2 or head_dim % 2:
+            raise CheckpointError(
+                f"config.json: {heads} heads of {head_dim} over {kv_heads} of keys: they cannot turn in pairs, or share"
+            )
 
     def cache_head_dim(self, head_dim: int) -> int:
         return head_dim

@@ -13,16 +13,18 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
 from configs.checkpoint import Checkpoint, CheckpointError
 from configs.serve import LogConfig
 from server.children.stacks import offer_stacks
-from server.logs.setup import complain, complain_of_defect, set_up
-from shm import Channel, ChannelClosed, Pulse, sweep, sweep_if_last
+from server.logs.setup import complain_of_defect, set_up
+from shm import Channel, ChannelClosed, Ending, Pulse, sweep, sweep_if_last
 
 HANGUP_SECONDS = 10.0
 SWEEP_AGAIN_FOR_SECONDS = 2.0
@@ -37,11 +39,10 @@ REFUSED = 1  # the exit code of a child that said why it cannot start
 
 
 def main(argv: list[str]) -> int:
-    """The exit code: 0 when told to end, 1 after one clear line (a checkpoint or device that cannot be served)."""
+    """The exit code: 0 when told to end, 1 for a checkpoint or device that is refused: the server was told why."""
     wake_at_server_death()
     role, channel_fd, lock_fd, root, owner_name = argv[0], int(argv[1]), int(argv[2]), Path(argv[3]), argv[4]
-    log = msgspec.convert({"level": argv[5], "format": argv[6]}, LogConfig)
-    set_up(log, role)
+    set_up(msgspec.convert({"level": argv[5], "format": argv[6]}, LogConfig), role)
     for number in IGNORED:
         signal.signal(number, signal.SIG_IGN)
     faulthandler.enable()
@@ -58,9 +59,6 @@ def main(argv: list[str]) -> int:
             run_worker(channel_fd)
     except ChannelClosed:
         pass
-    except CheckpointError as error:
-        complain(error, log)
-        return REFUSED
     except Exception:  # noqa: BLE001 - a process main: the reason goes to the log, the exit code to the server
         complain_of_defect("this process failed")
         # Not by return: threads of a broken process (a device's, a pool's) must not keep it from ending.
@@ -118,6 +116,16 @@ def wait_for_hangup(channel_fd: int, on_hangup: Callable[[], None]) -> None:
     on_hangup()
 
 
+@contextmanager
+def refusals_told(channel: Channel[Any]) -> Iterator[None]:
+    """The server says what is refused here: once, however many children refuse it."""
+    try:
+        yield
+    except CheckpointError as error:
+        channel.send(Ending(code=REFUSED, why=str(error)))
+        raise SystemExit(REFUSED) from None
+
+
 def run_worker(channel_fd: int) -> None:
     """A tokenizer worker: never imports torch."""
     from tokenization.messages import StartWorker, ToWorker
@@ -126,13 +134,16 @@ def run_worker(channel_fd: int) -> None:
     pulse = Pulse(channel)
     from model.registry import family_of
     from tokenization import worker
+    from tokenization.template_proof import prove_template
     from tokenization.worker_memory import bound_memory
 
     start = channel.recv(None)
     assert isinstance(start, StartWorker)
-    checkpoint = Checkpoint(Path(start.checkpoint))
-    processor = family_of(checkpoint).host(checkpoint, start.media.max_pixels)
-    bound_memory(start.worker.memory_bytes)
+    with refusals_told(channel):
+        checkpoint = Checkpoint(Path(start.checkpoint))
+        processor = family_of(checkpoint).processor(checkpoint, start.media.max_pixels)
+        prove_template(processor, start.worker.memory_bytes, channel.send)
+        bound_memory(start.worker.memory_bytes)
     worker.run(channel, start, processor, pulse)
 
 
@@ -147,11 +158,12 @@ def run_engine(channel_fd: int) -> None:
     from model.device import DeviceError
     from model.engine import loop
 
-    try:
-        pulse.further()
-        loop.run(channel, start, pulse)
-    except DeviceError as error:
-        raise CheckpointError(str(error)) from None
+    with refusals_told(channel):
+        try:
+            pulse.further()
+            loop.run(channel, start, pulse)
+        except DeviceError as error:
+            raise CheckpointError(str(error)) from None
 
 
 if __name__ == "__main__":

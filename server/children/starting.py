@@ -11,7 +11,7 @@ from server.children.processes import Ownership, Role, launch
 from server.children.supervisor import ChildObserver, Supervisor
 from server.children.worker_pool import WorkerPool
 from server.metrics import Metrics
-from shm import Loading, Owner
+from shm import Ending, Loading, Owner
 from tokenization.messages import FromWorker, StartWorker
 
 
@@ -35,7 +35,7 @@ def supervisors_of(
     def supervisor(role: Role, first: StartWorker | StartEngine, observer: ChildObserver, receives: Any) -> Supervisor:
         return Supervisor(
             role,
-            lambda: launch(role, owned(), receives | Loading),
+            lambda: launch(role, owned(), receives | Loading | Ending),
             first,
             observer,
             pulse_seconds=config.pulse_seconds,

@@ -12,7 +12,7 @@ from server.children.kernel_books import KernelBooks
 from server.children.load_watch import LoadWatch
 from server.children.processes import END_SECONDS, Child, Role, died_of
 from server.children.stacks import stacks_of
-from shm import ChannelClosed, ChannelError, Loading
+from shm import ChannelClosed, ChannelError, Ending, Loading
 
 log = logging.getLogger("pixelferry")
 
@@ -128,6 +128,7 @@ class Supervisor:
         self._heard = 0.0
         self._ready_since: float | None = None
         self._renewal: str | None = None  # why this incarnation was ended although it was well
+        self._told: dict[int, str] = {}  # by return code: why it ends so before it is ready, in its own words
 
     async def run(self) -> None:
         """Never returns. Raises StartFailed when the first incarnation ends before it is ready."""
@@ -140,13 +141,14 @@ class Supervisor:
             self._observer.on_started(self.child)
             code = await self._attend(self.child)
             if not self.ready.is_set():
-                raise StartFailed(f"the {self.role} could not start: {died_of(code)}")
+                raise StartFailed(self._why_ended(code) or f"the {self.role} could not start: {died_of(code)}")
             if self._renewal is not None:
                 log.info("%s process %d is replaced: %s", self.role, self.child.pid, self._renewal)
                 self._counter.renewal(self.role)
                 continue
             self.failures = 0 if self._seconds_ready() > STABLE_SECONDS else self.failures + 1
-            log.error("%s process %d ended (%s); starting another", self.role, self.child.pid, died_of(code))
+            why = self._why_ended(code) or died_of(code)
+            log.error("%s process %d ended (%s); starting another", self.role, self.child.pid, why)
             self._counter.restart(self.role)
             await asyncio.sleep(backoff(self.failures))
 
@@ -163,7 +165,7 @@ class Supervisor:
             await self.child.end(grace)
 
     async def _attend(self, child: Child) -> int:
-        self._heard, self._ready_since, self._renewal = time.monotonic(), None, None
+        self._heard, self._ready_since, self._renewal, self._told = time.monotonic(), None, None, {}
         books = KernelBooks(child.pid, self._heard)
         loading = LoadWatch(books, self._heard, pulse_seconds=self._pulse_seconds, load_seconds=self._load_seconds)
         reading = asyncio.create_task(self._read(child, loading))
@@ -188,6 +190,9 @@ class Supervisor:
             if not child.alive:
                 child.channel.close()
 
+    def _why_ended(self, code: int) -> str | None:
+        return self._told.get(code) if self._ready_since is None else None
+
     def _seconds_ready(self) -> float:
         return 0.0 if self._ready_since is None else time.monotonic() - self._ready_since
 
@@ -199,6 +204,8 @@ class Supervisor:
                 self._heard = time.monotonic()
                 if isinstance(message, Loading):
                     loading.heard(message, self._heard)
+                elif isinstance(message, Ending):
+                    self._told[message.code] = message.why
                 elif self._observer.on_message(message):
                     self._ready_since = self._heard
                     self.ready.set()

@@ -14,7 +14,7 @@ from configs.version import version
 from server.loadtest.driving.own_watch import OwnWatch
 from server.loadtest.driving.pacing import Limits, Tasks, closed_loop, open_loop
 from server.loadtest.driving.progress import Progress
-from server.loadtest.driving.target import Target, TargetError
+from server.loadtest.driving.target import MOST_PAGE, Target, TargetError
 from server.loadtest.options import Options
 from server.loadtest.results.client_load import client_load
 from server.loadtest.results.leaks import Snapshot, judge, verdict
@@ -92,7 +92,7 @@ async def run_load(options: Options, plans: list[Plan], interrupt: asyncio.Event
     """The whole run. `interrupt` ends it early; what was found up to there is the result. Raises TargetError."""
     pool = Pool(address_of(options.url), tls_of(options))
     headers = {"Authorization": f"Bearer {options.key}"} if options.key else {}
-    watching = Pool(pool.address, tls_of(options))
+    watching = Pool(pool.address, tls_of(options), most_body=MOST_PAGE)
     target = Target(watching, headers=headers, metrics_path=options.metrics, shm_root=options.shm_root)
     model = await target.model()
     model = options.model or model

@@ -41,7 +41,7 @@ def read_model_card(config: ServeConfig) -> ModelCard:
     """Read what the server itself needs of the checkpoint. Raises CheckpointError."""
     checkpoint = Checkpoint(config.model.path)
     family = family_of(checkpoint)
-    processor = family.host(checkpoint, config.media.max_pixels)
+    processor = family.processor(checkpoint, config.media.max_pixels)  # its template is proven by workers
     own = family.config(checkpoint)
     defaults = Defaults.from_checkpoint(checkpoint, own)
     eos_ids = tuple(dict.fromkeys((*defaults.eos_ids, *processor.stop_ids)))

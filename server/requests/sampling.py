@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import pydantic_core
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
-from configs.checkpoint import Checkpoint, CheckpointError, ConfigSection, text_config
+from configs.checkpoint import Checkpoint, CheckpointError, ConfigSection, shown, text_config
 from model.engine.messages import SamplingParams
 from server.requests.refusal import listed
 from server.requests.unapplied import warn_of_unapplied
@@ -224,8 +224,8 @@ def read_ids(file: ConfigSection) -> tuple[int, ...]:
         return ()
     value = file.read(object, "eos_token_id")
     ids = value if isinstance(value, list) else [value]
-    if not all(isinstance(i, int) and not isinstance(i, bool) for i in ids):
-        raise CheckpointError(f"{file.location}: eos_token_id is {value!r}, expected an id or a list of ids")
+    if not all(type(i) is int and abs(i) < 1 << 31 for i in ids):
+        raise CheckpointError(f"{file.location}: eos_token_id is {shown(value)}, expected an id or a list of ids")
     return tuple(ids)
 
 
@@ -234,7 +234,7 @@ def model_length(config: ConfigSection, asked: int | None) -> int:
 
     Raises CheckpointError when `asked` is more than the model was made for.
     """
-    own = text_config(config).read(int, "max_position_embeddings", LONGEST_BY_DEFAULT)
+    own = text_config(config).count("max_position_embeddings", LONGEST_BY_DEFAULT)
     if asked is None:
         return min(own, LONGEST_BY_DEFAULT)
     if asked > own:

@@ -4,7 +4,7 @@ import logging
 from collections.abc import Mapping
 from typing import Any
 
-from configs.checkpoint import ConfigSection
+from configs.checkpoint import ConfigSection, unquoted
 
 log = logging.getLogger("pixelferry")
 
@@ -54,4 +54,6 @@ def warn_of_unapplied(file: ConfigSection) -> None:
         value = file.read(object, key, None)
         if value is None or value in ([], {}, "") or value in neutral:
             continue
-        log.warning("%s: %s = %s is not applied: %s", file.location, key, value, instead or "not supported yet")
+        log.warning(
+            "%s: %s = %s is not applied: %s", file.location, key, unquoted(value), instead or "not supported yet"
+        )

@@ -14,10 +14,9 @@ from transformers.utils.chat_template_utils import render_jinja_template
 from configs.checkpoint import CheckpointError
 from configs.serve import MediaConfig
 from model.families.qwen2.qwen2_audio import TEMPLATE
-from server.requests.model_card import read_model_card
 from tests.e2e.audio_chats import GREEDY, WAV, sound_url
 from tests.e2e.running import RunningServer, running
-from tests.published.layouts import TEXT_TEMPLATE, WRITERS, audio_as_published, change, config_of, host_of
+from tests.published.layouts import TEXT_TEMPLATE, WRITERS, audio_as_published, change, host_of
 from tests.samples.sounds import make_wav
 from tests.samples.soundtracks import tone
 from tests.tiny.qwen_vl import write_qwen_vl
@@ -149,7 +148,7 @@ def test_a_text_template_stops_the_start(tmp_path: Path, name: str) -> None:
     (path / "chat_template.json").unlink()
     (path / "chat_template.jinja").write_text(TEXT_TEMPLATE)
     with pytest.raises(CheckpointError, match=r"^chat_template.jinja: .* one (audio|image), which .*; put the pub"):
-        read_model_card(config_of(path))
+        host_of(path)
 
 
 @pytest.mark.parametrize(

@@ -100,3 +100,15 @@ def test_no_descriptor_is_left_after_an_error(path: Path) -> None:
     with pytest.raises(SegmentError):
         Ledger.open(path)
     assert len(os.listdir("/proc/self/fd")) == before
+
+
+def test_what_no_path_file_can_be_is_refused_unread(path: Path) -> None:
+    path.touch()
+    os.truncate(path, 1 << 40)
+    with pytest.raises(SegmentError, match="not a path file"):
+        Ledger.open(path)
+    assert path.stat().st_size == 1 << 40
+    path.unlink()
+    os.mkfifo(path)
+    with pytest.raises(SegmentError, match="not a path file"):
+        Ledger.open(path)

@@ -234,3 +234,15 @@ def test_a_directory_that_is_put_in_the_place_of_ours_later_gets_no_segment(shar
     shutil.rmtree(root)
     (shared / "taken-away").rename(root)
     owner.close()
+
+
+def test_an_owner_lists_no_more_than_a_sweep_reads(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("shm.owner.MOST_LISTED", 2 * 17)
+    owner = Owner.claim(root)
+    for name in ("00000000000", "00000000001"):
+        owner.record(name)
+    with pytest.raises(SegmentFull, match="at most 2 segments"):
+        owner.record("00000000002")
+    owner.forget("00000000000")
+    owner.record("00000000002")
+    owner.close()

@@ -6,6 +6,7 @@ import shutil
 import signal
 import socket
 import time
+import tracemalloc
 from pathlib import Path
 
 import pytest
@@ -242,6 +243,35 @@ def test_odd_entries_are_told_and_left_alone(root: Path) -> None:
     assert (report.owners, report.segments, sorted(report.odd)) == (1, 1, names)
     assert sorted(os.listdir(root)) == sorted([*names, f"{dead.name}.two.paths"])
     shutil.rmtree(root)
+
+
+@pytest.mark.parametrize("content", [b"", b"\xff\xfe" * 50_000, b"ab " * 3_000_000, b"q" * 9_000_000], ids=len)
+@pytest.mark.parametrize("length", [0, 1 << 40])
+def test_files_of_any_size_and_content_in_the_place_of_lists_are_survived(
+    root: Path, content: bytes, length: int
+) -> None:
+    """One of 1 TiB without blocks ended the server: its sweep asked for as much memory."""
+    dead = Owner.claim(root)
+    name = put(dead)
+    os.close(dead.fileno())
+    for path in (root / f"{dead.name}.one.paths", root / f"{'0' * 16}.owner"):
+        path.write_bytes(content)
+        os.truncate(path, max(length, len(content)))
+    os.truncate(root / f"{dead.name}.owner", max(length, 4096))
+    tracemalloc.start()
+    report = sweep(root)
+    _, most = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert (report.owners, report.segments, root.exists()) == (2, 1, False), name
+    assert most < 40 << 20
+
+
+def test_a_live_owner_whose_file_somebody_fills_closes_and_frees_all(root: Path) -> None:
+    owner = Owner.claim(root)
+    put(owner)
+    os.truncate(root / f"{owner.name}.owner", 1 << 40)
+    owner.close()
+    assert not root.exists()
 
 
 def test_many_dead_owners_cost_each_the_same(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -50,10 +50,9 @@ class BPETokenizer:
 
         Raises CheckpointError for a bad file, and for an id or a text that it does not hold.
         """
-        path = checkpoint.path / "tokenizer.json"
-        if not path.is_file():
+        text = checkpoint.text("tokenizer.json")
+        if text is None:
             raise CheckpointError(f"{checkpoint.path}: no tokenizer.json here")
-        text = path.read_text(encoding="utf-8")
         try:
             tokenizer = Tokenizer.from_str(text)
         except Exception as error:  # noqa: BLE001 - tokenizers raises Exception itself

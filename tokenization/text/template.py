@@ -4,15 +4,9 @@ import json
 import re
 import secrets
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
-from datetime import datetime
-from typing import Any
-
-import jinja2
-from jinja2 import nodes
-from jinja2.ext import Extension, loopcontrols
-from jinja2.parser import Parser
-from jinja2.sandbox import ImmutableSandboxedEnvironment
+from collections.abc import Callable, Mapping
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
 
 from configs.checkpoint import PROCESSOR_CONFIG, Checkpoint, CheckpointError
 from tokenization.chat.errors import ChatError, shortened
@@ -22,33 +16,30 @@ from tokenization.chat.rendering import CONTINUE
 from tokenization.chat.tools import refuse_tools
 from tokenization.text.named_tokens import named_tokens
 
+if TYPE_CHECKING:
+    from tokenization.text.sandbox import Program
+
 BUILT_IN = "the processor's class"  # where a template comes from that no file holds
 OUR_OWN = "our own (no file holds one)"
-
-_PROBE = "\ue0a1"  # a character for private use, which no template says by itself
 
 # (text, written by a user): in order, without loss
 Pieces = list[tuple[str, bool]]
 
-# What a template may raise besides Jinja's own errors when a conversation is not of the form it expects.
-_RENDER_ERRORS = (
-    jinja2.TemplateError, TypeError, ValueError, LookupError, ArithmeticError, AttributeError, RecursionError,
-)  # fmt: skip
-
 
 class ChatTemplate:
+    """A program that nobody has read: it is compiled and run only by who renders, in a process that may be ended."""
+
     def __init__(self, source: str, variables: Mapping[str, str], location: str) -> None:
-        """`variables` are the named tokens, `location` is the file that errors name. Raises CheckpointError."""
-        environment = _environment()
-        try:
-            self._template = environment.from_string(source)
-        except jinja2.TemplateSyntaxError as error:
-            raise CheckpointError(f"{location}: the chat template does not compile: {error}") from None
-        words = _words_of(environment.parse(source))
-        self._takes_calls, self._takes_answers = "tool_calls" in words, "tool" in words
+        """`variables` are the named tokens, `location` is the file that errors name."""
+        self._source = source
         self._variables = dict(variables)
         self.location = location
-        self._reads_strings = self._shows(_PROBE) or not self._shows([{"type": "text", "text": _PROBE}])
+
+    @cached_property
+    def _program(self) -> "Program":
+        from tokenization.text.sandbox import Program  # jinja2, in no process that only reads a checkpoint's files
+
+        return Program(self._source, self._variables, self.location)
 
     @classmethod
     def from_checkpoint(
@@ -65,9 +56,9 @@ class ChatTemplate:
             source = _in_file(checkpoint, file)
             if source is not None:
                 return cls(source, variables, file)
-        path = checkpoint.path / "chat_template.jinja"
-        if path.is_file():
-            return cls(path.read_text(encoding="utf-8"), variables, path.name)
+        source = checkpoint.text("chat_template.jinja")
+        if source is not None:
+            return cls(source, variables, "chat_template.jinja")
         if built_in is not None:
             return cls(built_in, variables, BUILT_IN)
         source = _in_file(checkpoint, "tokenizer_config.json")
@@ -81,18 +72,21 @@ class ChatTemplate:
         )
 
     def render(self, chat: Chat) -> Pieces:
-        """The prompt up to the answer; a text's outer blanks count as the template's. Raises ChatError if refused."""
-        refuse_tools(chat, calls=self._takes_calls, answers=self._takes_answers)
+        """The prompt up to the answer; a text's outer blanks count as the template's. Raises ChatError if refused.
+
+        Raises CheckpointError for one that does not compile, and MemoryError.
+        """
+        program = self._program
+        refuse_tools(chat, calls=program.takes_calls, answers=program.takes_answers)
         mark = secrets.token_hex(16)  # new for each chat: nobody can write it beforehand
         opening, closing, end = f"q{mark}b", f"q{mark}e", f"q{mark}f"
-        messages = [_message(turn, opening, closing, as_list=not self._reads_strings) for turn in chat.turns]
+        messages = [_message(turn, opening, closing, as_list=not program.reads_strings) for turn in chat.turns]
         if chat.continue_final_message:
             _mark_end(messages[-1], f"{end} ")
         try:
-            rendered = self._rendered(messages, chat.add_generation_prompt, chat.template_kwargs)
-        except _RENDER_ERRORS as error:
-            said = str(error) if isinstance(error, jinja2.TemplateRuntimeError | _Refused) else ""
-            said = shortened(re.sub(f"{opening}|{closing}|{end}", "", said), 200)
+            rendered = program.run(messages, chat.add_generation_prompt, chat.template_kwargs)
+        except ChatError as error:
+            said = shortened(re.sub(f"{opening}|{closing}|{end}", "", error.message), 200)
             raise ChatError(
                 "the model's chat template refuses this conversation" + (f": {said}" if said else "")
             ) from None
@@ -100,30 +94,6 @@ class ChatTemplate:
             rendered = _cut_at(rendered, end)
         _check_calls(chat, rendered, opening, closing)
         return _split(rendered, opening, closing)
-
-    def _rendered(self, messages: list[dict[str, Any]], opens: bool, given: Mapping[str, Any]) -> str:
-        variables = {
-            **given, **self._variables, "messages": messages, "tools": None, "documents": None,
-            "add_generation_prompt": opens,
-        }  # fmt: skip
-        return self._template.render(variables)
-
-    def _shows(self, content: Any) -> bool:
-        """Whether a user's message of this content is seen in the prompt: some templates pass over a plain string."""
-        try:
-            return _PROBE in self._rendered([{"role": "user", "content": content}], True, {})
-        except _RENDER_ERRORS:
-            return False
-
-
-class _Refused(jinja2.TemplateError):
-    """What a template says by raise_exception()."""
-
-
-def _words_of(tree: nodes.Template) -> set[str]:
-    """What a template compares with and which fields it reads, by name."""
-    constants = {node.value for node in tree.find_all(nodes.Const) if isinstance(node.value, str)}
-    return constants | {node.attr for node in tree.find_all(nodes.Getattr)}
 
 
 def _in_file(checkpoint: Checkpoint, file: str) -> str | None:
@@ -240,45 +210,3 @@ def _split(rendered: str, opening: str, closing: str) -> Pieces:
     if inside or any(fragment in text for text, _ in pieces for fragment in fragments):
         raise ChatError("the model's chat template tears this conversation's texts apart")
     return pieces
-
-
-# ---- the sandbox, as transformers furnishes it
-
-
-def _environment() -> ImmutableSandboxedEnvironment:
-    environment = ImmutableSandboxedEnvironment(
-        trim_blocks=True, lstrip_blocks=True, extensions=[loopcontrols, _Generation]
-    )
-    environment.filters["tojson"] = _to_json
-    environment.globals["raise_exception"] = _raise_exception
-    environment.globals["strftime_now"] = _strftime_now
-    return environment
-
-
-class _Generation(Extension):
-    """{% generation %}...{% endgeneration %} tells training code where answers stand; here it is only its body."""
-
-    tags = {"generation"}
-
-    def parse(self, parser: Parser) -> list[nodes.Node]:
-        next(parser.stream)
-        return parser.parse_statements(("name:endgeneration",), drop_needle=True)
-
-
-def _raise_exception(message: object) -> None:
-    raise _Refused(str(message))
-
-
-def _strftime_now(form: str) -> str:
-    return datetime.now().strftime(form)
-
-
-def _to_json(
-    value: object,
-    ensure_ascii: bool = False,
-    indent: int | None = None,
-    separators: Sequence[str] | None = None,
-    sort_keys: bool = False,
-) -> str:
-    pair = None if separators is None else (separators[0], separators[1])
-    return json.dumps(value, ensure_ascii=ensure_ascii, indent=indent, separators=pair, sort_keys=sort_keys)

@@ -47,9 +47,9 @@ class FuyuProcessor:
             checkpoint, named_special=dict.fromkeys((PATCH, ROW_END, TEXT, ANSWER, END), _WHO)
         )
         special, config = self.tokenizer.special, checkpoint.config
-        if config.read(int, "image_token_id", IMAGE_TOKEN_ID) != special[PATCH]:
+        if config.token_id("image_token_id", IMAGE_TOKEN_ID) != special[PATCH]:
             raise CheckpointError(
-                f"{config.location}: image_token_id {config.read(int, 'image_token_id', IMAGE_TOKEN_ID)} is not "
+                f"{config.location}: image_token_id {config.token_id('image_token_id', IMAGE_TOKEN_ID)} is not "
                 f"{special[PATCH]}, the id of {PATCH} in tokenizer.json"
             )
         self.pads: Mapping[Kind, int] = {"image": special[PATCH]}

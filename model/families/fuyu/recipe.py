@@ -28,7 +28,7 @@ def build(checkpoint: Checkpoint, weights: Weights, ops: Ops) -> MultimodalLM:
     text = text_config(config)
     theta, share = _rope(text)
     spec = _decoder_spec(text, share)
-    vocab, pad = text.read(int, "vocab_size", 262144), config.read(int, "image_token_id", IMAGE_TOKEN_ID)
+    vocab, pad = text.count("vocab_size", 262144), config.token_id("image_token_id", IMAGE_TOKEN_ID)
     if pad >= vocab:
         raise CheckpointError(f"{config.location}: image_token_id {pad} has no embedding: vocab_size is {vocab}")
     tied = config.read(bool, "tie_word_embeddings", False)
@@ -54,7 +54,7 @@ def build(checkpoint: Checkpoint, weights: Weights, ops: Ops) -> MultimodalLM:
 def _decoder_spec(text: ConfigSection, share: float) -> DecoderSpec:
     """share: of a head's dims that turn."""
     text.expect("hidden_act", ("relu2",), "relu2")
-    hidden, heads = text.read(int, "hidden_size", 4096), text.read(int, "num_attention_heads", 64)
+    hidden, heads = text.count("hidden_size", 4096), text.count("num_attention_heads", 64)
     head_dim = hidden // heads
     turned = int(head_dim * share)
     if hidden % heads or head_dim % 2 or turned % 2 or not 0 < turned <= head_dim:
@@ -64,12 +64,12 @@ def _decoder_spec(text: ConfigSection, share: float) -> DecoderSpec:
         )
     return DecoderSpec(
         hidden=hidden,
-        inter=text.read(int, "intermediate_size", 16384),
-        layers=text.read(int, "num_hidden_layers", 36),
+        inter=text.count("intermediate_size", 16384),
+        layers=text.count("num_hidden_layers", 36),
         heads=heads,
         kv_heads=heads,
         head_dim=head_dim,
-        eps=text.read(float, "layer_norm_eps", 1e-5),
+        eps=text.positive("layer_norm_eps", 1e-5),
         qkv_bias=True,
         bias=True,
         norm="layer",
@@ -83,8 +83,8 @@ def _rope(text: ConfigSection) -> tuple[float, float]:
     """(theta, share of a head that turns), from keys of their own (hub) or `rope_parameters` (transformers 5)."""
     rope = text.child("rope_scaling").merged(text.child("rope_parameters"))
     rope.expect("rope_type" if "rope_type" in rope else "type", ("default",), "default")
-    theta = rope.read(float, "rope_theta", text.read(float, "rope_theta", 25000.0))
-    return theta, rope.read(float, "partial_rotary_factor", text.read(float, "partial_rotary_factor", 0.5))
+    theta = rope.positive("rope_theta", text.positive("rope_theta", 25000.0))
+    return theta, rope.positive("partial_rotary_factor", text.positive("partial_rotary_factor", 0.5))
 
 
 def _projection(checkpoint: Checkpoint, weights: Weights, ops: Ops, hidden: int) -> PatchProjection:
@@ -93,11 +93,11 @@ def _projection(checkpoint: Checkpoint, weights: Weights, ops: Ops, hidden: int)
     for key in ("do_rescale", "do_normalize"):
         pictures.expect(key, (True,), True)
     pixels = PixelSpec(
-        rescale=pictures.read(float, "rescale_factor", 1 / 255),
+        rescale=pictures.positive("rescale_factor", 1 / 255),
         mean=_per_channel(pictures, "image_mean"),
         std=_per_channel(pictures, "image_std"),
     )
-    patch = config.read(int, "patch_size", PATCH)
+    patch = config.count("patch_size", PATCH)
     shape = (hidden, patch, patch, 3)
     return PatchProjection(embed=take_patch_linear(ops, weights, "vision_embed_tokens", shape, pixels), patch=patch)
 

@@ -43,11 +43,11 @@ def published_box(checkpoint: Checkpoint) -> Box:
     """By what the checkpoint says of pictures. Raises CheckpointError for a box that is not of whole patches."""
     file = checkpoint.section("image_processor")
     size, patches = file.child("size"), file.child("patch_size")
-    patch = checkpoint.config.read(int, "patch_size", PATCH)
+    patch = checkpoint.config.count("patch_size", PATCH)
     for key in ("height", "width"):
         patches.expect(key, (patch,), PATCH)
-    box = Box(height=size.read(int, "height", 1080), width=size.read(int, "width", 1920), patch=patch)
-    if patch < 1 or min(box.height, box.width) < patch or box.height % patch or box.width % patch:
+    box = Box(height=size.count("height", 1080), width=size.count("width", 1920), patch=patch)
+    if min(box.height, box.width) < patch or box.height % patch or box.width % patch:
         raise CheckpointError(f"{size.location}: {box.height} x {box.width} is not whole patches of {patch}")
     return box
 

@@ -110,7 +110,7 @@ def _shorter_edge(files: ConfigSection, side: int) -> int:
 def _lengths(files: ConfigSection, key: str, inner: tuple[str, ...]) -> set[int]:
     """A number, or an object with numbers under `inner`; old files have the first form."""
     if isinstance(files.read(object, key, None), int):
-        return {files.read(int, key)}
+        return {files.count(key)}
     if key not in files:
         return {DEFAULT_EDGE}
-    return {files.child(key).read(int, name) for name in inner}
+    return {files.child(key).count(name) for name in inner}

@@ -59,7 +59,7 @@ def _build(checkpoint: Checkpoint, weights: Weights, ops: Ops, between: Between)
     text = config.child("text_config")
     spec, marks = _decoder_spec(text), picture_marks(checkpoint)
     media = MediaEncoders(encoders={"image": _tower(checkpoint, weights, ops, spec.hidden, between)}, marks=marks)
-    vocab, theta = text.read(int, "vocab_size", 32000), read_theta(text, 1e4)
+    vocab, theta = text.count("vocab_size", 32000), read_theta(text, 1e4)
     tied = any(section.read(bool, "tie_word_embeddings", False) for section in (config, text))
     return compose(ops, weights, spec, media, vocab=vocab, tied=tied, theta=theta)
 
@@ -69,16 +69,16 @@ def _decoder_spec(text: ConfigSection) -> DecoderSpec:
     text.expect("hidden_act", ("silu",), "silu")
     for key in ("attention_bias", "mlp_bias"):
         text.expect(key, (False,), False)
-    hidden = text.read(int, "hidden_size", 4096)
-    heads = text.read(int, "num_attention_heads", 32)
+    hidden = text.count("hidden_size", 4096)
+    heads = text.count("num_attention_heads", 32)
     return DecoderSpec(
         hidden=hidden,
-        inter=text.read(int, "intermediate_size", 11008),
-        layers=text.read(int, "num_hidden_layers", 32),
+        inter=text.count("intermediate_size", 11008),
+        layers=text.count("num_hidden_layers", 32),
         heads=heads,
-        kv_heads=text.read(int, "num_key_value_heads", heads),
-        head_dim=text.read(int, "head_dim", hidden // heads),
-        eps=text.read(float, "rms_norm_eps", 1e-6),
+        kv_heads=text.count("num_key_value_heads", heads),
+        head_dim=text.count("head_dim", hidden // heads),
+        eps=text.positive("rms_norm_eps", 1e-6),
         qkv_bias=False,
     )
 
@@ -88,17 +88,17 @@ def _tower(checkpoint: Checkpoint, weights: Weights, ops: Ops, hidden: int, betw
     config, pictures = checkpoint.config, pictures_of(checkpoint.config)
     vision = vision_config(config)
     vision.expect("hidden_act", ("quick_gelu",), "quick_gelu")
-    width, depth = vision.read(int, "hidden_size"), vision.read(int, "num_hidden_layers")
+    width, depth = vision.count("hidden_size"), vision.count("num_hidden_layers")
     n_blocks = max(between.features)
     spec = AbsoluteVitSpec(
         width=width,
         depth=n_blocks,
-        heads=vision.read(int, "num_attention_heads"),
-        inter=vision.read(int, "intermediate_size"),
+        heads=vision.count("num_attention_heads"),
+        inter=vision.count("intermediate_size"),
         patch=pictures.patch,
         side=pictures.side,
         positions=pictures.side**2,
-        eps=vision.read(float, "layer_norm_eps", 1e-5),
+        eps=vision.positive("layer_norm_eps", 1e-5),
         pixels=read_pixels(checkpoint.section("image_processor")),
         activation="quick_gelu",
         features=between.features,
@@ -123,7 +123,7 @@ def _vip_features(config: ConfigSection) -> tuple[int, ...]:
 
 def _block(config: ConfigSection, layer: int, key: str = "vision_feature_layer") -> int:
     """How many blocks the tower's output `layer` has gone through: -2 all but the last."""
-    depth = vision_config(config).read(int, "num_hidden_layers")
+    depth = vision_config(config).count("num_hidden_layers")
     n = layer if layer >= 0 else depth + 1 + layer
     if not 1 <= n <= depth:
         raise CheckpointError(f"{config.location}: {key} {layer} is no output of {depth} blocks")
@@ -136,7 +136,7 @@ def _projector(config: ConfigSection, weights: Weights, ops: Ops, width: int, hi
 
 
 def _normed_projector(config: ConfigSection, weights: Weights, ops: Ops, width: int, hidden: int) -> Mlp:
-    eps = config.read(float, "projector_layernorm_eps", 1e-5)
+    eps = config.positive("projector_layernorm_eps", 1e-5)
     norm = take_layer_norm(ops, weights, "multi_modal_projector.projector_layernorm", width, eps)
     linears = _two_linears(config, weights, ops, width, hidden, True)
     return lambda x: linears(norm(x))

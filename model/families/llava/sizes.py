@@ -2,7 +2,7 @@
 
 from configs.checkpoint import Checkpoint, ConfigSection
 from model.marks import Marks, read_marks
-from tokenization.fixed_pictures import FixedPictures
+from tokenization.fixed_pictures import FixedPictures, read_sides
 
 _WHOLE = {  # what holds where config.json has no vision_config at all; else CLIP's own class fills the gaps
     "hidden_size": 1024, "intermediate_size": 4096, "num_hidden_layers": 24, "num_attention_heads": 16,
@@ -38,6 +38,5 @@ def picture_marks(checkpoint: Checkpoint) -> Marks:
 def pictures_of(config: ConfigSection) -> FixedPictures:
     """By the tower: what old processor files lack, and what newer ones repeat."""
     vision = vision_config(config)
-    patch = vision.read(int, "patch_size")
-    side = vision.read(int, "image_size") // patch
+    side, patch = read_sides(vision)
     return FixedPictures(side=side, patch=patch, n_pads=side**2 + shows_class(config))

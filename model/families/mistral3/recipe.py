@@ -31,7 +31,7 @@ def build(checkpoint: Checkpoint, weights: Weights, ops: Ops) -> MultimodalLM:
     text = text_section(config)
     spec, marks = _decoder_spec(text), picture_marks(checkpoint)
     media = MediaEncoders(encoders={"image": _tower(checkpoint, weights, ops, spec)}, marks=marks)
-    vocab, theta = text.read(int, "vocab_size"), read_theta(text, text.read(float, "rope_theta"))
+    vocab, theta = text.count("vocab_size"), read_theta(text, text.positive("rope_theta"))
     tied = config.read(bool, "tie_word_embeddings", True)
     return compose(ops, weights, spec, media, vocab=vocab, tied=tied, theta=theta)
 
@@ -40,15 +40,15 @@ def _decoder_spec(text: ConfigSection) -> DecoderSpec:
     text.expect("model_type", ("mistral",), "mistral")
     text.expect("hidden_act", ("silu",), "silu")
     text.expect("sliding_window", (None,), None)
-    hidden, heads = text.read(int, "hidden_size"), text.read(int, "num_attention_heads")
+    hidden, heads = text.count("hidden_size"), text.count("num_attention_heads")
     return DecoderSpec(
         hidden=hidden,
-        inter=text.read(int, "intermediate_size"),
-        layers=text.read(int, "num_hidden_layers"),
+        inter=text.count("intermediate_size"),
+        layers=text.count("num_hidden_layers"),
         heads=heads,
-        kv_heads=text.read(int, "num_key_value_heads"),
-        head_dim=text.read(int, "head_dim", hidden // heads),
-        eps=text.read(float, "rms_norm_eps"),
+        kv_heads=text.count("num_key_value_heads"),
+        head_dim=text.count("head_dim", hidden // heads),
+        eps=text.positive("rms_norm_eps"),
         qkv_bias=False,
     )
 
@@ -58,13 +58,13 @@ def _tower(checkpoint: Checkpoint, weights: Weights, ops: Ops, decoder: DecoderS
     vision = vision_section(config)
     vision.expect("hidden_act", ("silu", "gelu"), "gelu")
     config.expect("vision_feature_layer", (-1,), -1)
-    width, heads = vision.read(int, "hidden_size"), vision.read(int, "num_attention_heads")
+    width, heads = vision.count("hidden_size"), vision.count("num_attention_heads")
     vision.expect("head_dim", (width // heads,), width // heads)
     spec = RopeVitSpec(
         width=width,
-        depth=vision.read(int, "num_hidden_layers"),
+        depth=vision.count("num_hidden_layers"),
         heads=heads,
-        inter=vision.read(int, "intermediate_size"),
+        inter=vision.count("intermediate_size"),
         patch=pictures.patch,
         merge=pictures.merge,
         out=decoder.hidden,

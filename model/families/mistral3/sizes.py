@@ -107,14 +107,12 @@ class Pictures:
 def pictures_of(checkpoint: Checkpoint) -> Pictures:
     """Raises CheckpointError where the processor's tokens are not the network's."""
     vision, files = vision_section(checkpoint.config), checkpoint.file("processor_config.json")
-    patch, merge = vision.read(int, "patch_size"), checkpoint.config.read(int, "spatial_merge_size", 2)
+    patch, merge = vision.count("patch_size"), checkpoint.config.count("spatial_merge_size", 2)
     files.expect("patch_size", (patch,), 16)
     files.expect("spatial_merge_size", (merge,), 1)
     section = checkpoint.section("image_processor")
     size = section.child("size")
-    longest = size.read(int, "longest_edge") if size else LONGEST
-    if longest < 1:
-        raise CheckpointError(f"{size.location}: longest_edge is {longest}")
+    longest = size.count("longest_edge") if size else LONGEST
     return Pictures(longest=longest, patch=patch, merge=merge)
 
 

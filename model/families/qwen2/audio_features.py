@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from configs.checkpoint import Checkpoint, CheckpointError, ConfigSection
+from configs.checkpoint import Checkpoint, ConfigSection
 from configs.serve import MediaConfig
 from tokenization.chat.errors import ChatError
 from tokenization.media.mel import CONTEXT_FRAMES, MelSpec, log_mel
@@ -17,16 +17,14 @@ class FeatureExtractor:
         """positions: the encoder's, two frames each; None: no end. Raises CheckpointError for another extractor."""
         file = checkpoint.section("feature_extractor")
         self.origin = file.origin()
-        spec = MelSpec(n_mels=file.read(int, "feature_size", audio.read(int, "num_mel_bins", 128)))
+        spec = MelSpec(n_mels=file.count("feature_size", audio.count("num_mel_bins", 128)))
         for key, value in (("hop_length", spec.hop), ("n_fft", spec.n_fft), ("sampling_rate", spec.rate)):
             file.expect(key, (value,), value)
         for key in ("dither", "padding_value"):
             file.expect(key, (0.0,), 0.0)
         audio.expect("num_mel_bins", (spec.n_mels,), 128)
         self.spec = spec
-        seconds = file.read(int, "chunk_length", CHUNK_SECONDS)
-        if seconds < 1:
-            raise CheckpointError(f"{file.location}: chunk_length {seconds} is less than a second")
+        seconds = file.count("chunk_length", CHUNK_SECONDS)
         self._padded = seconds * spec.rate  # samples that the published extractor pads each sound to
         frames = self._padded // spec.hop
         self._frames = frames if positions is None else min(frames, 2 * positions)

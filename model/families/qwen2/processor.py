@@ -69,8 +69,8 @@ class Qwen2Processor:
         self.stop_ids: tuple[int, ...] = ()
         self._template = ChatTemplate.from_checkpoint(checkpoint)
         self._tokens_per_second = tokens_per_second
-        self._patch = vision.read(int, "patch_size", 14)
-        self._merge = vision.read(int, "spatial_merge_size", 2)
+        self._patch = vision.count("patch_size", 14)
+        self._merge = vision.count("spatial_merge_size", 2)
         self._cap = max_pixels
         pictures, videos = checkpoint.section("image_processor"), checkpoint.section("video_processor")
         for section in (pictures, videos):

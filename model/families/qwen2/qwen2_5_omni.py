@@ -98,8 +98,8 @@ class Qwen25OmniProcessor(Qwen2Processor):
         self.origins = {**self.origins, "sounds": self._feature_extractor.origin}
         self._sound_marks = [marks.others.get(key) for key in ("audio_start_token_id", "audio_end_token_id")]
         self._time_scale = TimeScale(
-            per_second=thinker.read(float, "position_id_per_seconds", 25.0),
-            chunk_seconds=thinker.read(float, "seconds_per_chunk", 2.0),
+            per_second=thinker.positive("position_id_per_seconds", 25.0),
+            chunk_seconds=thinker.positive("seconds_per_chunk", 2.0),
             merge=self._merge,
         )
         if not (self._time_scale.per_second > 0 and self._time_scale.chunk >= 1):
@@ -232,9 +232,9 @@ def _audio_tower(config: ConfigSection, weights: "Weights", ops: "Ops", hidden: 
 
     audio = config.child("audio_config")
     audio.expect("output_dim", (hidden,), 3584)
-    window = audio.read(int, "n_window", 100)
+    window = audio.count("n_window", 100)
     spec = audio_spec(audio, hidden, chunk=2 * window, context=0)
-    if not 1 <= window <= spec.positions:
+    if window > spec.positions:
         raise CheckpointError(f"{audio.location}: n_window {window} does not lie in 1 to {spec.positions} positions")
     weights.drop("audio_tower.audio_bos_eos_token.weight")  # of training; no published code reads it
     return build_audio_tower(

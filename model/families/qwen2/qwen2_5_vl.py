@@ -22,7 +22,7 @@ MODALITIES: Mapping[Kind, Modality] = {"image": Modality(positions="grid"), "vid
 class Qwen25VLProcessor(Qwen2Processor):
     def __init__(self, checkpoint: Checkpoint, max_pixels: int) -> None:
         """max_pixels: the server's cap on one resized image. Raises CheckpointError."""
-        rate = checkpoint.config.child("vision_config").read(float, "tokens_per_second", 4.0)
+        rate = checkpoint.config.child("vision_config").positive("tokens_per_second", 4.0)
         super().__init__(checkpoint, max_pixels, tokens_per_second=rate, modalities=MODALITIES)
 
 

@@ -74,7 +74,7 @@ class Qwen2AudioProcessor:
         self._template = ChatTemplate.from_checkpoint(checkpoint, TEMPLATE)
         audio = config.child("audio_config")
         self._feature_extractor = FeatureExtractor(
-            checkpoint, audio, positions=audio.read(int, "max_source_positions", 1500)
+            checkpoint, audio, positions=audio.count("max_source_positions", 1500)
         )
         self.origins: Mapping[str, str] = {
             "chat template": self._template.location,

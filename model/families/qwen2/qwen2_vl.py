@@ -36,14 +36,14 @@ def _vision_spec(checkpoint: Checkpoint) -> "RopeVitSpec":
     vision, hidden = vision_config(checkpoint.config), decoder_spec(checkpoint.config).hidden
     vision.expect("hidden_act", ("quick_gelu",), "quick_gelu")
     vision.expect("hidden_size", (hidden,), 3584)
-    width = vision.read(int, "embed_dim", 1280)
+    width = vision.count("embed_dim", 1280)
     return RopeVitSpec(
         width=width,
-        depth=vision.read(int, "depth", 32),
-        heads=vision.read(int, "num_heads", 16),
-        inter=int(width * vision.read(float, "mlp_ratio", 4.0)),
-        patch=vision.read(int, "patch_size", 14),
-        merge=vision.read(int, "spatial_merge_size", 2),
+        depth=vision.count("depth", 32),
+        heads=vision.count("num_heads", 16),
+        inter=int(width * vision.positive("mlp_ratio", 4.0)),
+        patch=vision.count("patch_size", 14),
+        merge=vision.count("spatial_merge_size", 2),
         out=hidden,
         pixels=pixel_specs(checkpoint),
     )

@@ -48,7 +48,7 @@ def build_language_model(
     """Take every tensor by its hub name; config: the keys around `text_config`. Raises CheckpointError."""
     text, spec = text_config(config), decoder_spec(config, defaults)
     theta, sections = _rope(text, spec.head_dim, defaults.theta, mrope=mrope)
-    vocab = text.read(int, "vocab_size", defaults.vocab)
+    vocab = text.count("vocab_size", defaults.vocab)
     return compose(ops, weights, spec, media_encoders, vocab=vocab, tied=tied, theta=theta, sections=sections)
 
 
@@ -56,16 +56,16 @@ def decoder_spec(config: ConfigSection, defaults: TextDefaults = VISION_TEXT) ->
     text = text_config(config)
     text.expect("hidden_act", ("silu",), "silu")
     text.expect("use_sliding_window", (False,), False)
-    hidden = text.read(int, "hidden_size", defaults.hidden)
-    heads = text.read(int, "num_attention_heads", defaults.heads)
+    hidden = text.count("hidden_size", defaults.hidden)
+    heads = text.count("num_attention_heads", defaults.heads)
     return DecoderSpec(
         hidden=hidden,
-        inter=text.read(int, "intermediate_size", defaults.inter),
-        layers=text.read(int, "num_hidden_layers", defaults.layers),
+        inter=text.count("intermediate_size", defaults.inter),
+        layers=text.count("num_hidden_layers", defaults.layers),
         heads=heads,
-        kv_heads=text.read(int, "num_key_value_heads", defaults.kv_heads),
+        kv_heads=text.count("num_key_value_heads", defaults.kv_heads),
         head_dim=hidden // heads,
-        eps=text.read(float, "rms_norm_eps", defaults.eps),
+        eps=text.positive("rms_norm_eps", defaults.eps),
         qkv_bias=True,
     )
 
@@ -93,18 +93,18 @@ def windowed_tower(
     vision = vision_config(config)
     vision.expect("hidden_act", ("silu",), "silu")
     vision.expect("out_hidden_size", (hidden,), 3584)
-    patch, merge = vision.read(int, "patch_size", 14), vision.read(int, "spatial_merge_size", 2)
-    window, depth = vision.read(int, "window_size", 112), vision.read(int, "depth", 32)
+    patch, merge = vision.count("patch_size", 14), vision.count("spatial_merge_size", 2)
+    window, depth = vision.count("window_size", 112), vision.count("depth", 32)
     full = vision.read(list, "fullatt_block_indexes", FULL_BLOCKS)
     if window < patch * merge:
         raise CheckpointError(f"{vision.location}: window_size {window} is less than a token of {patch * merge} pixels")
     if not all(isinstance(i, int) and 0 <= i < depth for i in full):
         raise CheckpointError(f"{vision.location}: fullatt_block_indexes {full} are not blocks of {depth}")
     return RopeVitSpec(
-        width=vision.read(int, "hidden_size", 3584),
+        width=vision.count("hidden_size", 3584),
         depth=depth,
-        heads=vision.read(int, "num_heads", 16),
-        inter=vision.read(int, "intermediate_size", 3420),
+        heads=vision.count("num_heads", 16),
+        inter=vision.count("intermediate_size", 3420),
         patch=patch,
         merge=merge,
         out=hidden,
@@ -119,13 +119,13 @@ def windowed_tower(
 def audio_spec(audio: ConfigSection, hidden: int, *, chunk: int | None, context: int) -> AudioTowerSpec:
     audio.expect("activation_function", ("gelu",), "gelu")
     return AudioTowerSpec(
-        mels=audio.read(int, "num_mel_bins", 128),
-        width=audio.read(int, "d_model", 1280),
-        depth=audio.read(int, "encoder_layers", 32),
-        heads=audio.read(int, "encoder_attention_heads", 20),
-        inter=audio.read(int, "encoder_ffn_dim", 5120),
+        mels=audio.count("num_mel_bins", 128),
+        width=audio.count("d_model", 1280),
+        depth=audio.count("encoder_layers", 32),
+        heads=audio.count("encoder_attention_heads", 20),
+        inter=audio.count("encoder_ffn_dim", 5120),
         out=hidden,
-        positions=audio.read(int, "max_source_positions", 1500),
+        positions=audio.count("max_source_positions", 1500),
         chunk=chunk,
         context=context,
     )
@@ -144,8 +144,8 @@ def _rope(text: ConfigSection, head_dim: int, theta: float, *, mrope: bool) -> t
     if not mrope:
         return theta, (head_dim // 2,)
     rope = rope_section(text)
-    sections = tuple(rope.read(list, "mrope_section"))
-    if len(sections) != 3 or sum(sections) != head_dim // 2:
+    sections = tuple(map(int, rope.numbers("mrope_section")))
+    if min(sections) < 0 or sum(sections) != head_dim // 2:
         raise CheckpointError(
             f"{rope.location}: mrope_section is {list(sections)}; three sections must add up to {head_dim // 2}"
         )

@@ -28,7 +28,7 @@ from tokenization.chat.errors import ChatError
 from tokenization.chat.parts import Boxes, Chat, Kind, Media, Text, Turn
 from tokenization.chat.rendering import CONTINUE, VARIABLES
 from tokenization.chat.tools import refuse_tools
-from tokenization.fixed_pictures import FixedPictures
+from tokenization.fixed_pictures import FixedPictures, read_sides
 from tokenization.media.source import Source
 from tokenization.pads import expand_pads, plain_positions
 from tokenization.processor import Feature, Layout, Measure, Modality, StageClock
@@ -45,7 +45,7 @@ class QwenVLProcessor:
         generation = checkpoint.file("generation_config.json")
         generation.expect("chat_format", ("chatml", "raw"), "chatml")
         self._raw = generation.read(str, "chat_format", "chatml") == "raw"
-        self._window = generation.read(int, "max_window_size", MAX_WINDOW_SIZE)
+        self._window = generation.count("max_window_size", MAX_WINDOW_SIZE)
         # One published copy of the original's tokenizer writes no space after the colon; this key says so.
         self._prefix = checkpoint.file("tokenizer_config.json").read(str, "picture_prefix", PICTURE_PREFIX)
         self.tokenizer = QwenVLTokenizer.from_checkpoint(checkpoint)
@@ -58,8 +58,7 @@ class QwenVLProcessor:
             "chat template": BUILT_IN,
             **({"pictures": visual.origin()} if self._sees else {}),
         }
-        patch = visual.read(int, "patch_size", 14)
-        side = visual.read(int, "image_size", 448) // patch
+        side, patch = read_sides(visual, size=448, patch=14)
         self._pictures = FixedPictures(side=side, patch=patch, n_pads=PICTURE_PADS)
 
     def fit(self, chat: Chat) -> Chat:

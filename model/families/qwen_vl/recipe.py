@@ -11,6 +11,7 @@ from model.net.rope import LogN, NtkRope
 from model.net.vision import CLIP_MEAN, CLIP_STD, PixelSpec
 from model.ops.base import Ops
 from model.weights import Weights
+from tokenization.fixed_pictures import read_sides
 
 PAD_AFTER_START = 2  # <img>, </img>, <imgpad> have neighbouring ids
 
@@ -19,11 +20,11 @@ def build(checkpoint: Checkpoint, weights: Weights, ops: Ops) -> MultimodalLM:
     """Compose tower, resampler and decoder. Raises CheckpointError for what is missing, left over or not supported."""
     config = checkpoint.config
     spec = _decoder_spec(config)
-    trained = config.read(int, "seq_length")
+    trained = config.count("seq_length", least=2)
     grows = trained if config.read(bool, "use_dynamic_ntk", True) else None
     logn = config.read(bool, "use_logn_attn", True)
-    theta = config.read(float, "rotary_emb_base", 10000.0)
-    shape = (config.read(int, "vocab_size", 151936), spec.hidden)
+    theta = config.positive("rotary_emb_base", 10000.0)
+    shape = (config.count("vocab_size", 151936), spec.hidden)
     tied = config.read(bool, "tie_word_embeddings", False)
     embed, head = take_embedding(ops, weights, "transformer.wte.weight", "lm_head.weight", shape, tied)
     names = DecoderNames(
@@ -35,10 +36,10 @@ def build(checkpoint: Checkpoint, weights: Weights, ops: Ops) -> MultimodalLM:
     marks: frozenset[int] = frozenset()
     if "visual" in config:
         encoders["image"] = _tower(config.child("visual"), weights, ops, spec.hidden)
-        start = config.child("visual").read(int, "image_start_id", 151857)
+        start = config.child("visual").token_id("image_start_id", 151857)
         pads["image"] = start + PAD_AFTER_START
         marks = frozenset(range(start, start + PAD_AFTER_START))
-    longest = max(32768, config.read(int, "max_position_embeddings", 8192))
+    longest = max(32768, config.count("max_position_embeddings", 8192))
     model = MultimodalLM(
         ops=ops,
         embed=embed,
@@ -58,17 +59,17 @@ def _decoder_spec(config: ConfigSection) -> DecoderSpec:
     config.expect("no_bias", (True,), True)
     config.expect("rotary_pct", (1.0,), 1.0)
     config.expect("scale_attn_weights", (True,), True)
-    hidden, heads = config.read(int, "hidden_size", 4096), config.read(int, "num_attention_heads", 32)
-    head_dim = config.read(int, "kv_channels", 128)
+    hidden, heads = config.count("hidden_size", 4096), config.count("num_attention_heads", 32)
+    head_dim = config.count("kv_channels", 128)
     config.expect("hidden_size", (heads * head_dim,), 4096)
     return DecoderSpec(
         hidden=hidden,
-        inter=config.read(int, "intermediate_size", 22016) // 2,  # the file counts gate and up together
-        layers=config.read(int, "num_hidden_layers", 32),
+        inter=config.count("intermediate_size", 22016) // 2,  # the file counts gate and up together
+        layers=config.count("num_hidden_layers", 32),
         heads=heads,
         kv_heads=heads,
         head_dim=head_dim,
-        eps=config.read(float, "layer_norm_epsilon", 1e-6),
+        eps=config.positive("layer_norm_epsilon", 1e-6),
         qkv_bias=True,
     )
 
@@ -77,14 +78,14 @@ def _tower(visual: ConfigSection, weights: Weights, ops: Ops, hidden: int) -> Ab
     eps, prefix = 1e-6, "transformer.visual."
     visual.expect("n_queries", (PICTURE_PADS,), PICTURE_PADS)
     visual.expect("output_dim", (hidden,), 512)
-    width, patch = visual.read(int, "width"), visual.read(int, "patch_size", 14)
-    side = visual.read(int, "image_size", 448) // patch
+    width = visual.count("width")
+    side, patch = read_sides(visual, size=448, patch=14)
     pool = ResamplerSpec(queries=PICTURE_PADS, width=width, out=hidden, heads=hidden // 128, side=side, eps=eps)
     spec = AbsoluteVitSpec(
         width=width,
-        depth=visual.read(int, "layers"),
-        heads=visual.read(int, "heads"),
-        inter=int(width * visual.read(float, "mlp_ratio")),
+        depth=visual.count("layers"),
+        heads=visual.count("heads"),
+        inter=int(width * visual.positive("mlp_ratio")),
         patch=patch,
         side=side,
         positions=256,

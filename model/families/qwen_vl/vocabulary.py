@@ -11,7 +11,7 @@ from types import MappingProxyType
 
 import tiktoken
 
-from configs.checkpoint import Checkpoint, CheckpointError
+from configs.checkpoint import MOST_FILE_BYTES, Checkpoint, CheckpointError
 from tokenization.chat.errors import ChatError
 from tokenization.chat.marks import refuse_long_runs
 
@@ -110,6 +110,8 @@ def read_ranks(path: Path) -> dict[bytes, int]:
     """Token bytes -> id from lines `base64 rank`. Raises CheckpointError, naming file and line."""
     if not path.is_file():
         raise CheckpointError(f"{path.name}: not in the checkpoint; it holds the vocabulary")
+    if path.stat().st_size > MOST_FILE_BYTES:
+        raise CheckpointError(f"{path.name}: more than {MOST_FILE_BYTES >> 20} MiB, which no published one has")
     ranks: dict[bytes, int] = {}
     for number, line in enumerate(path.read_bytes().splitlines(), start=1):
         if not line.strip():

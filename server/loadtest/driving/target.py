@@ -5,6 +5,7 @@ import re
 import stat
 from pathlib import Path
 from time import perf_counter
+from typing import Annotated
 
 import msgspec
 
@@ -14,8 +15,19 @@ from server.loadtest.wire.connection import Connection, ConnectionFailed, Pool, 
 LEASED = re.compile(r"[0-9a-f]{11}|.*\.paths")  # names in a pool's directory that a request holds
 
 
+MOST_PAGE = 4 << 20  # bytes of a page that is asked for besides answers
+
+
 class TargetError(Exception):
     """The target cannot be tested; the message is one line."""
+
+
+class _Listed(msgspec.Struct):
+    id: Annotated[str, msgspec.Meta(max_length=512)]
+
+
+class _Models(msgspec.Struct):
+    data: list[_Listed]
 
 
 class _Page:
@@ -73,8 +85,8 @@ class Target:
         if status in (401, 403):
             raise TargetError(f"the server wants a key: GET /v1/models is a {status} (--api-key, --api-key-file)")
         try:
-            return str(msgspec.json.decode(text)["data"][0]["id"]) if status == 200 else None
-        except (msgspec.MsgspecError, KeyError, IndexError, TypeError):
+            return msgspec.json.decode(text, type=_Models).data[0].id if status == 200 else None
+        except (msgspec.MsgspecError, RecursionError, IndexError):
             return None
 
     async def snapshot(self, started: float) -> Snapshot:

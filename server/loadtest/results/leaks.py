@@ -4,9 +4,10 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-SAMPLE = re.compile(r"^([A-Za-z_:][\w:]*)(\{[^}]*\})?\s+(\S+)", re.MULTILINE)
+SAMPLE = re.compile(r"^([A-Za-z_:][\w:]*)(\{[^}\n]*\})?[ \t]+(\S{1,40})", re.MULTILINE)
 LABEL = re.compile(r'(\w+)="([^"]*)"')
 MIB = 1024 * 1024
+MOST = 1e18
 
 
 @dataclass(slots=True)
@@ -60,9 +61,11 @@ def parse_metrics(text: str) -> dict[str, float]:
     found: dict[str, float] = {}
     for name, labels, value in SAMPLE.findall(text):
         try:
-            found[name.rpartition(":")[2] + (labels or "")] = float(value)
+            number = float(value)
         except ValueError:
             continue
+        if abs(number) <= MOST:  # nothing that a server counts: sums and plots of it would have no end
+            found[name.rpartition(":")[2] + (labels or "")] = number
     return found
 
 

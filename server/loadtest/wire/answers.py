@@ -1,11 +1,16 @@
 """What a server says, whichever of the known forms it speaks: text, how it ended, token counts, an error."""
 
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
+from msgspec import Meta
 
 DONE = b"[DONE]"
+Seconds = Annotated[float, Meta(ge=0, le=1e9)]  # what a server may say: sums of squares stay far from their end
+Word = Annotated[str, Meta(max_length=64)]
+Tokens = Annotated[int, Meta(ge=0, le=10**9)]
+Stages = Annotated[dict[Word, Seconds], Meta(max_length=256)]
 
 
 class Unreadable(ValueError):
@@ -25,13 +30,13 @@ class Choice(msgspec.Struct):
     delta: Delta | None = None
     message: Delta | None = None
     text: str | None = None
-    finish_reason: str | None = None
+    finish_reason: Word | None = None
 
 
 class Usage(msgspec.Struct):
-    prompt_tokens: int | None = None
-    completion_tokens: int | None = None
-    timings: dict[str, float] | None = None
+    prompt_tokens: Tokens | None = None
+    completion_tokens: Tokens | None = None
+    timings: Stages | None = None
 
 
 class Body(msgspec.Struct):
@@ -39,7 +44,7 @@ class Body(msgspec.Struct):
 
     choices: list[Choice] | None = None
     text: str | None = None
-    finish_reason: str | None = None
+    finish_reason: Word | None = None
     usage: Usage | None = None
     error: Any = None
 
@@ -67,10 +72,11 @@ def read_piece(data: bytes) -> Piece:
         return NOTHING
     try:
         body = _read(data)
-    except msgspec.MsgspecError as error:
-        raise Unreadable(f"unreadable answer: {error}") from None
-    if body.error is not None:
-        return Piece(error=error_code(body.error))
+        error = None if body.error is None else error_code(body.error)
+    except (msgspec.MsgspecError, RecursionError) as defect:
+        raise Unreadable(f"unreadable answer: {str(defect)[:120]}") from None
+    if error is not None:
+        return Piece(error=error)
     if not body.choices:
         text = body.text or ""
         return Piece(text, bool(text), body.finish_reason, body.usage)

@@ -14,6 +14,10 @@ from urllib.parse import urlsplit
 
 import httptools
 
+MOST_HEAD = 64 * 1024  # bytes of an answer's heads, and of what its chunks are framed by beyond FRAMING
+FRAMING = 8  # of these for each byte of a body: a chunk of one byte has five
+MOST_BODY = 16 << 20  # bytes of an answer
+
 
 class ConnectionFailed(Exception):
     """No connection, or one that broke; the message is short enough to be counted."""
@@ -54,7 +58,9 @@ def address_of(url: str) -> Address:
 class Connection(asyncio.Protocol):
     """One socket with one request on it at a time."""
 
-    def __init__(self) -> None:
+    def __init__(self, most_body: int = MOST_BODY) -> None:
+        self._most_body = most_body
+        self._taken = self._body = 0  # bytes of this answer: all that came, and of its body
         self._transport: asyncio.Transport | None = None
         self._parser: httptools.HttpResponseParser | None = None
         self._sink: Sink | None = None
@@ -88,6 +94,7 @@ class Connection(asyncio.Protocol):
         self._parser, self._sink = httptools.HttpResponseParser(self), sink
         self._done = asyncio.get_running_loop().create_future()
         self._began = self._headed = False
+        self._taken = self._body = 0
         self._transport.write(request)
         try:
             return await self._done
@@ -109,8 +116,12 @@ class Connection(asyncio.Protocol):
         try:
             self._parser.feed_data(data)
         except httptools.HttpParserError as error:
-            self._fail(str(error.__context__ or error)[:80])
-            self.abort()
+            self._end(str(error.__context__ or error)[:80])
+        self._taken += len(data)
+        if self._body > self._most_body:
+            self._end(f"an answer of more than {self._most_body >> 20} MiB")
+        elif self._taken > MOST_HEAD + (1 + FRAMING) * self._body:
+            self._end(f"more than {MOST_HEAD >> 10} KiB of headers or chunk framing")
 
     def eof_received(self) -> bool:
         return False
@@ -123,6 +134,10 @@ class Connection(asyncio.Protocol):
             self._done.set_result(False)  # such a body ends with its connection
         else:
             self._fail("connection closed" if exc is None else type(exc).__name__)
+
+    def _end(self, why: str) -> None:
+        self._fail(why)
+        self.abort()
 
     def _fail(self, why: str) -> None:
         if self._done is not None and not self._done.done():
@@ -144,8 +159,9 @@ class Connection(asyncio.Protocol):
             self._sink.head(status, self._headers, self._at)
 
     def on_body(self, data: bytes) -> None:
-        assert self._sink is not None
-        self._sink.body(data, self._at)
+        self._body += len(data)
+        if self._sink is not None and self._body <= self._most_body:
+            self._sink.body(data, self._at)
 
     def on_message_complete(self) -> None:
         assert self._parser is not None
@@ -156,8 +172,13 @@ class Connection(asyncio.Protocol):
 class Pool:
     """Connections to one address. What is idle is used first, the one that was used last before others."""
 
-    def __init__(self, address: Address, tls: ssl.SSLContext | None = None, connect_seconds: float = 30.0) -> None:
+    def __init__(
+        self, address: Address, tls: ssl.SSLContext | None = None, connect_seconds: float = 30.0,
+        most_body: int = MOST_BODY,
+    ) -> None:  # fmt: skip
+        """most_body: bytes of one answer; a longer one fails."""
         self.address = address
+        self._most_body = most_body
         self._tls = (tls or ssl.create_default_context()) if address.secure else None
         self._connect_seconds = connect_seconds
         self._idle: list[Connection] = []
@@ -194,7 +215,9 @@ class Pool:
             if connection.open:
                 return connection
         address = self.address
-        opening = asyncio.get_running_loop().create_connection(Connection, address.host, address.port, ssl=self._tls)
+        opening = asyncio.get_running_loop().create_connection(
+            lambda: Connection(self._most_body), address.host, address.port, ssl=self._tls
+        )
         try:
             _, connection = await asyncio.wait_for(opening, self._connect_seconds)
         except (OSError, asyncio.TimeoutError) as error:

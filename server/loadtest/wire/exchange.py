@@ -28,7 +28,7 @@ class Answer:
     _at: float = 0.0
 
     def head(self, status: int, headers: dict[str, str], at: float) -> None:
-        self.status, self.request_id = status, headers.get("x-request-id")
+        self.status, self.request_id = status, headers.get("x-request-id", "")[:128] or None
         if headers.get("content-type", "").startswith("text/event-stream"):
             self._events = Events()
 

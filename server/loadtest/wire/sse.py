@@ -5,7 +5,7 @@ class Events:
     """Collects bytes; gives the data of each event that they complete (the standard's rules, for UTF-8)."""
 
     def __init__(self) -> None:
-        self._rest = b""
+        self._rest: list[bytes] = []  # of a line that has not ended; joined once, however many pieces it came in
         self._data: list[bytes] = []
         self._after_cr = False
         self.comments = 0
@@ -17,8 +17,11 @@ class Events:
         self._after_cr = data[-1:] == b"\r" if data else self._after_cr
         if b"\r" in data:
             data = data.replace(b"\r\n", b"\n").replace(b"\r", b"\n")
-        lines = (self._rest + data).split(b"\n")
-        self._rest = lines.pop()
+        self._rest.append(data)
+        if b"\n" not in data:
+            return []
+        lines = b"".join(self._rest).split(b"\n")
+        self._rest = [lines.pop()]
         found: list[bytes] = []
         for line in lines:
             if not line:
@@ -34,5 +37,5 @@ class Events:
 
     def rest(self) -> bytes | None:
         """Data of a last event without the blank line behind it, which some servers leave out; None: there is none."""
-        found = self.feed(b"\n\n") if self._rest or self._data else []
+        found = self.feed(b"\n\n") if any(self._rest) or self._data else []
         return found[0] if found else None

@@ -9,7 +9,7 @@ from typing import Any
 
 from server.children.processes import Child
 from server.children.supervisor import Supervisor
-from shm import AsyncChannel, Loading, channel_pair
+from shm import AsyncChannel, Ending, Loading, channel_pair
 from tests.server.doubles import chat_of
 from tokenization.messages import FromWorker, Prepare, WorkerReady
 
@@ -90,7 +90,7 @@ def launcher(script: str) -> Callable[[], Child]:
         fd = theirs.fileno()
         process = subprocess.Popen([sys.executable, "-c", script, str(fd)], pass_fds=(fd,), cwd=REPO)
         theirs.close()
-        return Child("worker", process, AsyncChannel(ours, FromWorker | Loading))
+        return Child("worker", process, AsyncChannel(ours, FromWorker | Loading | Ending))
 
     return launch
 

@@ -65,6 +65,23 @@ def test_a_child_that_ends_before_it_was_ready_cannot_start() -> None:
     assert keep(BEGIN + "sys.exit(3)", scenario) == ["started", "down", "lost"]
 
 
+@pytest.mark.parametrize(
+    ("code", "end", "said"),
+    [
+        (1, "sys.exit(1)", "^a.json: no$"),
+        (-signal.SIGPROF, "os.kill(os.getpid(), signal.SIGPROF)", "^a.json: no$"),
+        (-signal.SIGPROF, "sys.exit(1)", "the worker could not start: exit code 1"),
+    ],
+)
+def test_a_child_tells_why_it_ends_so_and_not_why_it_ends_otherwise(code: int, end: str, said: str) -> None:
+    async def scenario(supervisor: Supervisor, observer: ObserverDouble, task: "asyncio.Task[None]") -> None:
+        with pytest.raises(StartFailed, match=said):
+            await asyncio.wait_for(task, 60)
+
+    told = f"import os, signal; from shm import Ending; channel.send(Ending(code={code}, why='a.json: no')); "
+    assert keep(BEGIN + told + end, scenario) == ["started", "down", "lost"]
+
+
 def test_one_that_stops_while_it_loads_is_killed_and_replaced() -> None:
     """Before its first line, and after it: in both cases nobody has heard anything that asks for patience."""
 

@@ -61,12 +61,12 @@ def test_what_was_read_is_named_with_its_file(tiny_checkpoint: Path) -> None:
     assert origins["chat template"] == "chat_template.json" and origins["pictures"] == "preprocessor_config.json"
 
 
-def test_a_template_without_places_for_media_stops_the_start(tiny_checkpoint: Path, tmp_path: Path) -> None:
+def test_no_template_is_compiled_in_the_process_that_faces_the_network(tiny_checkpoint: Path, tmp_path: Path) -> None:
+    """Jinja computes what is constant when it compiles: this took 9.6 GiB of the server's memory at start."""
     for file in tiny_checkpoint.glob("*.json"):
         (tmp_path / file.name).write_bytes(file.read_bytes())
-    write_json(tmp_path / "chat_template.json", {"chat_template": "{{ messages[0].role }}"})
-    with pytest.raises(CheckpointError, match="chat_template.json: the chat template has not exactly one place"):
-        read_model_card(config_of(tmp_path))
+    write_json(tmp_path / "chat_template.json", {"chat_template": "{% for %}"})
+    assert read_model_card(config_of(tmp_path)).origins["chat template"] == "chat_template.json"
 
 
 def test_a_shorter_length_may_be_asked_for_and_no_longer_one(tiny_checkpoint: Path) -> None:

@@ -160,9 +160,12 @@ def test_a_template_that_raises_is_a_chat_error(source: str, said: str) -> None:
     assert said in caught.value.message
 
 
-def test_a_template_that_does_not_compile_stops_the_load(tmp_path: Path) -> None:
-    with pytest.raises(CheckpointError, match=r"chat_template\.jinja.*does not compile"):
-        ChatTemplate.from_checkpoint(checkpoint(tmp_path, {"chat_template.jinja": "{% for %}"}))
+@pytest.mark.parametrize("source", ["{% for %}", "{{" + "(" * 100_000, "{{ a" + "[0" * 3000, "{{ x | " + "y" * 10**6])
+def test_a_template_that_does_not_compile_stops_the_load(tmp_path: Path, source: str) -> None:
+    template = ChatTemplate.from_checkpoint(checkpoint(tmp_path, {"chat_template.jinja": source}))
+    with pytest.raises(CheckpointError, match=r"chat_template\.jinja.*does not compile") as caught:
+        template.render(say("hello"))
+    assert len(str(caught.value)) < 400
 
 
 def test_null_content_is_an_empty_string_and_lists_stay_lists() -> None:

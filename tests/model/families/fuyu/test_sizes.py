@@ -63,7 +63,7 @@ def test_the_largest_has_most_patches(pixels: int, tokens: int) -> None:
     ("change", "said"),
     [
         ({"size": {"height": 1000, "width": 1920}}, "size: 1000 x 1920 is not whole patches of 30"),
-        ({"size": {"height": 0, "width": 1920}}, "size: 0 x 1920"),
+        ({"size": {"height": 0, "width": 1920}}, "size: 'height' is 0"),
         ({"patch_size": {"height": 30, "width": 20}}, "patch_size: width = 20"),
     ],
 )

@@ -97,7 +97,7 @@ def test_what_is_not_supported_stops_the_load(path: Path, change: Change, said: 
         (PICTURES, {"do_center_crop": True}, "do_center_crop = True"),
         (PICTURES, {"resample": 2}, "resample = 2"),
         (PICTURES, {"size": {"height": 56, "width": 56}}, "size: required key 'longest_edge' is missing"),
-        (PICTURES, {"size": {"longest_edge": 0}}, "size: longest_edge is 0"),
+        (PICTURES, {"size": {"longest_edge": 0}}, "size: 'longest_edge' is 0"),
         (WORDS, {"patch_size": 16}, "patch_size = 16"),
         (WORDS, {"patch_size": None}, "patch_size = 16"),
         (WORDS, {"spatial_merge_size": None}, "spatial_merge_size = 1"),

@@ -226,7 +226,7 @@ def test_the_server_s_caps_win(path: Path, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"fps": 0}, "no video fits fps 0"),
+        ({"fps": 0}, "'fps' is 0, expected a number above 0"),
         ({"min_frames": 9, "max_frames": 8}, "min_frames 9, max_frames 8"),
         ({"fps": "2"}, "fps"),
     ],

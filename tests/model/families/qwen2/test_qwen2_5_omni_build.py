@@ -46,7 +46,7 @@ def test_sizes(tmp_path: Path, layout: OmniLayout) -> None:
     [
         ("audio_config", "activation_function", "relu", "audio_config: activation_function = 'relu'"),
         ("audio_config", "output_dim", 32, "audio_config: output_dim = 32"),
-        ("audio_config", "n_window", 0, "n_window 0 does not lie in 1 to 150"),
+        ("audio_config", "n_window", 0, "'n_window' is 0, expected a whole number from 1"),
         ("audio_config", "n_window", 151, "n_window 151 does not lie in 1 to 150"),
         ("vision_config", "hidden_act", "gelu", "vision_config: hidden_act"),
         ("vision_config", "out_hidden_size", 32, "out_hidden_size"),

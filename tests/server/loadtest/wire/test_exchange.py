@@ -73,7 +73,9 @@ def test_every_failure_has_a_name(delays: Delays, error: str) -> None:
 
 def test_a_stream_that_just_ends_is_no_answer() -> None:
     record = sent(
-        replace(Delays(first=0, between=0), tokens=4), Ask(0, "text", "", "x", (), 1), extra={"max_tokens": -1}
+        replace(Delays(first=0, between=0), tokens=4, usage=False),
+        Ask(0, "text", "", "x", (), 1),
+        extra={"max_tokens": -1},
     )
     assert record.error == "empty answer"
 

@@ -1,0 +1,62 @@
+"""Hostile templates in a process of their own: the proof ends in time and in memory, whatever they do."""
+
+import json
+import resource
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.tiny.qwen2_vl import write_qwen2_vl
+
+PROVE = """
+import sys
+from pathlib import Path
+from configs.checkpoint import Checkpoint, CheckpointError
+from model.registry import family_of
+from tokenization import template_proof
+template_proof.PROOF_SECONDS = float(sys.argv[2])
+checkpoint = Checkpoint(Path(sys.argv[1]))
+processor = family_of(checkpoint).processor(checkpoint, 1 << 20)
+try:
+    template_proof.prove_template(processor, 3 << 30, lambda ending: print(ending.code, ending.why, flush=True))
+except CheckpointError as error:
+    print(error)
+"""
+LOOP = "{% for a in range(99999) %}{% for b in range(99999) %}{% endfor %}{% endfor %}"
+
+
+@pytest.fixture(scope="module")
+def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_qwen2_vl(tmp_path_factory.mktemp("model"))
+
+
+def proven(checkpoint: Path, template: str | None, seconds: float) -> tuple[int, list[str], int]:
+    """Return code, what it said, and the most bytes that any child of this process has had."""
+    if template is not None:
+        (checkpoint / "chat_template.json").write_text(json.dumps({"chat_template": template}))
+    command = [sys.executable, "-c", PROVE, str(checkpoint), str(seconds)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    assert not done.stderr
+    return done.returncode, done.stdout.splitlines(), resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss << 10
+
+
+@pytest.mark.parametrize("template", [LOOP, "{{ 3 ** (2 ** 26) }}"], ids=["a loop", "one call that holds the GIL"])
+def test_time_is_bounded_by_the_kernel(checkpoint: Path, template: str) -> None:
+    code, said, _ = proven(checkpoint, template, 0.5)
+    assert code == -signal.SIGPROF
+    assert said[0].startswith(f"{code} chat_template.json: the chat template takes more than 0.5 s of processor time")
+
+
+@pytest.mark.parametrize("template", ["{{ 'a' * 10 ** 10 }}", "{{ [1] * 10 ** 10 }}", "{{ ('a' * 2 ** 28) | list }}"])
+def test_memory_is_bounded(checkpoint: Path, template: str) -> None:
+    code, (_, said), most = proven(checkpoint, template, 30)
+    assert (code, said.startswith("chat_template.json: the chat template takes more than 512 MiB")) == (0, True)
+    assert most < 1 << 30
+
+
+def test_a_template_without_a_place_is_refused(checkpoint: Path) -> None:
+    code, (_, said), _ = proven(checkpoint, "{{ messages[0].role }}", 30)
+    assert code == 0 and said.startswith("chat_template.json: the chat template has not exactly one place for one")

@@ -1,0 +1,36 @@
+"""The proof of a chat template: it is a program that nobody has read, so its first runs are bounded by the kernel."""
+
+import signal
+from collections.abc import Callable
+
+from configs.checkpoint import CheckpointError
+from shm import Ending
+from tokenization.pads import prove_pads
+from tokenization.processor import Processor
+from tokenization.worker_memory import bound_memory, private_bytes
+
+PROOF_SECONDS = 5  # of processor time; published templates take hundredths
+PROOF_BYTES = 512 << 20  # beyond what the process has; published templates take a few MiB
+
+
+def prove_template(processor: Processor, memory_bytes: int, tell: Callable[[Ending], None]) -> None:
+    """`prove_pads` within bounds of time and memory; this process must be one that may be ended, in its main thread.
+
+    One call of Python's may take an hour and hold the interpreter (`3 ** (2 ** 26)`), so nothing but the kernel can
+    end it: SIGPROF does, and what `tell` was given before is then the reason. memory_bytes: what the process may have
+    for good. Raises CheckpointError.
+    """
+    most = f"{processor.origins['chat template']}: the chat template takes more than"
+    slow = f"{most} {PROOF_SECONDS} s of processor time for one short chat; put the published model's there"
+    tell(Ending(code=-signal.SIGPROF, why=slow))
+    signal.signal(signal.SIGPROF, signal.SIG_DFL)
+    signal.setitimer(signal.ITIMER_PROF, PROOF_SECONDS)
+    bound_memory(min(memory_bytes, private_bytes() + PROOF_BYTES))
+    try:
+        prove_pads(processor)
+    except MemoryError:
+        raise CheckpointError(
+            f"{most} {PROOF_BYTES >> 20} MiB for one short chat; put the published model's there"
+        ) from None
+    finally:
+        signal.setitimer(signal.ITIMER_PROF, 0)
