@@ -69,6 +69,12 @@ def head_too_large(limit: int) -> Refusal:
     return Refusal("head_too_large", message, code="head_too_large")
 
 
+def head_too_long(limit: int) -> Refusal:
+    """The head has more than `limit` fields."""
+    message = f"the head of the request has more fields than this server's limit of {limit}"
+    return Refusal("head_too_large", message, code="head_too_large")
+
+
 def timed_out(message: str, code: str) -> Refusal:
     """The client sent its request too slowly."""
     return Refusal("timed_out", message, code=code)

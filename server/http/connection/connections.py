@@ -6,6 +6,7 @@ import logging
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from itertools import islice
 
 from configs.serve import HttpConfig
 from server.http.connection.arrival import Arrival
@@ -23,8 +24,8 @@ MADE_ROOM = 64  # connections that give way at once, so that looking for them is
 
 
 class Connections:
-    """Whoever asks for something keeps its place. A silent connection gives way to a new one, the oldest first; then
-    one that rests; then one whose body lags, the one furthest behind first.
+    """Whoever asks for something keeps its place. A silent connection gives way to a new one, the oldest first; bodies
+    that lag, those furthest behind first; whoever has come this moment; whoever rests longest.
 
     What all have read and not parsed is parsed in turns, by start-time fair queueing: whose pieces took the least time
     so far comes first, and whoever comes new begins where the others are.
@@ -134,18 +135,20 @@ class Connections:
             asyncio.get_running_loop().call_soon(self._run_turns)
 
     def _make_room(self) -> bool:
-        silent = next(iter(self._heads), None) or next(iter(self._idle), None)
-        if silent is not None:
-            gives_way = [silent]
-        else:
-            lagging = [(body.due, i, one) for i, (one, body) in enumerate(self._bodies.items()) if body.lags(0.0)]
-            gives_way = [one for _, _, one in heapq.nsmallest(MADE_ROOM, lagging)]
+        silent, fresh = [*islice(self._heads, 1)], self.clock.now + self.config.receive_seconds
+        old = silent if silent and self._heads[silent[0]] < fresh else []  # it is no newcomer whose head is on its way
+        gives_way = old or self._lagging() or silent or [*islice(self._idle, 1)]
         for one in gives_way:
             for group in (self._heads, self._idle, self._bodies):
                 group.pop(one, None)
             with only(one):
                 one.give_way()
         return bool(gives_way)
+
+    def _lagging(self) -> list[Guarded]:
+        """Those whose bodies are behind, the furthest first."""
+        found = [(body.due, i, one) for i, (one, body) in enumerate(self._bodies.items()) if body.lags(0.0)]
+        return [one for _, _, one in heapq.nsmallest(MADE_ROOM, found)]
 
 
 @contextmanager

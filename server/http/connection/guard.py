@@ -16,13 +16,14 @@ from server.http.connection.outbox import Outbox
 from server.http.connection.strays import Strays
 from server.http.errors import code_of
 from server.logs.access import tell_error
-from server.requests.refusal import Refusal, head_too_large, timed_out, unavailable
+from server.requests.refusal import Refusal, head_too_large, head_too_long, timed_out, unavailable
 
 CLOSE = (b"connection", b"close")
 GUARD = "guard"  # in the state of a request's scope
-PIECE = 1 << 15  # bytes parsed at once: at worst some 22 ms, for chunks of one byte each
+PIECE = 1 << 15  # bytes parsed at once, where those before were cheap; at worst some 22 ms
+MOST_LINES = 512  # of a head: twice the fields that the application takes
+SMALL = 1 << 12  # the same at first, and after dear ones: at worst 3 ms, for chunks of one byte each
 CHEAP_SECONDS = 0.0005  # of parsing, after which a connection waits for its next turn
-SMALL = 1 << 12  # bytes that are parsed as they come, without waiting for a turn
 
 
 class Guard(asyncio.BufferedProtocol):
@@ -44,9 +45,10 @@ class Guard(asyncio.BufferedProtocol):
         self._body: Arrival | None = None  # of the last request
         self._unparsed = b""  # the rest of what was read, at most twice what is read at once
         self._queued = False  # for a turn
+        self._piece = SMALL  # bytes that are parsed next
         self._reads = True  # from its transport
         self._wanted = True  # by whoever reads HTTP
-        self._head = 0  # bytes of a head that is not whole
+        self._head = self._lines = 0  # bytes and line ends of a head that is not whole
         self._emptied: asyncio.Event | None = None  # the outbox, or the connection is gone
 
     # ---- the transport's side
@@ -101,36 +103,45 @@ class Guard(asyncio.BufferedProtocol):
         return self._head if self._body is None or self._owes_head else self._body.overhead
 
     @property
+    def _too_much(self) -> bool:
+        """Unless a head turns out to be whole: which the application tells before the next turn."""
+        return self._framing >= self._max_head or self._lines > MOST_LINES
+
+    @property
     def _may_parse(self) -> bool:
         """Nothing of a further request is parsed while one is answered, or before its answer is taken."""
         busy = self._request is not None and (self._body is None or self._body.whole)
-        return self._wanted and not busy and not self.outbox.held and self._framing < self._max_head
+        return self._wanted and not busy and not self.outbox.held and not self._too_much
 
     def turn(self) -> None:
         self._queued = False
         if self.outbox.is_closing():
             return
-        if self._framing >= self._max_head:
-            self._turn_away(head_too_large(self._max_head))
+        if self._too_much:
+            few = self._framing < self._max_head
+            self._turn_away(head_too_long(MOST_LINES) if few else head_too_large(self._max_head))
         else:
             self._parse()
 
     def _parse(self) -> None:
         """Pieces, until one of them was dear. What they make the application do is done before the next turn."""
-        ends = time.perf_counter() + CHEAP_SECONDS
+        begun = time.perf_counter()
         while self._unparsed and self._may_parse and not self.outbox.is_closing():
-            n = min(PIECE, self._max_head - self._framing)
+            n = min(self._piece, self._max_head - self._framing)
             piece = self._unparsed[:n]
             self._keep(self._unparsed[n:])
             if self._body is None or self._owes_head:
                 self._head += len(piece)
+                self._lines += piece.count(b"\n")
             else:
                 self._body.took(len(piece))
             try:
                 self.http.data_received(piece)
             except h11.ProtocolError:  # it would answer, and an answer is under way
                 self.cut("malformed")
-            if time.perf_counter() >= ends:
+            cheap = time.perf_counter() - begun < CHEAP_SECONDS
+            self._piece = min(PIECE, 4 * self._piece) if cheap else SMALL
+            if not cheap:
                 break
         if self.outbox.is_closing():
             self._strays.malformed(self._transport)
@@ -145,7 +156,7 @@ class Guard(asyncio.BufferedProtocol):
             return
         if not self.outbox.held:
             self._has_been_heard()
-        if (self._unparsed and self._may_parse) or self._framing >= self._max_head:
+        if (self._unparsed and self._may_parse) or self._too_much:
             self._queue()
         reads = self._wanted and (not self._unparsed or (self._may_parse and len(self._unparsed) <= READ))
         if reads != self._reads:
@@ -178,7 +189,7 @@ class Guard(asyncio.BufferedProtocol):
 
     async def asked(self, scope: Scope) -> None:
         """The head of a request is whole. Returns once the client has taken the answer before it."""
-        self._request, self._begun, self._head = scope, False, 0
+        self._request, self._begun, self._head, self._lines = scope, False, 0, 0
         body = self._body = Arrival(self._of_server.config, self._of_server.clock, self._on_body_end)
         scope["state"][ARRIVAL] = body
         if not self.outbox.is_closing():
@@ -228,7 +239,9 @@ class Guard(asyncio.BufferedProtocol):
 
     def check_body(self) -> None:
         assert self._body is not None, "a body that comes has one"
-        if self._unparsed or not self._wanted or self.outbox.held:
+        if self._unparsed and self.outbox.peer_left():
+            self.abort()  # before what it has sent is parsed to its end
+        elif self._unparsed or not self._wanted or self.outbox.held:
             self._body.renew()
         elif self._body.overdue and self._request is None:
             self.outbox.close()

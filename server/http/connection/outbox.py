@@ -6,6 +6,7 @@ costs is bytes in its outbox, which lie in no other place.
 
 import asyncio
 import fcntl
+import socket
 import struct
 import termios
 from collections import deque
@@ -13,6 +14,7 @@ from typing import Any, Protocol
 
 from server.http.connection.clock import Clock
 
+CLOSE, CLOSE_WAIT = 7, 8  # states of a TCP connection, as include/net/tcp_states.h of Linux numbers them
 PIECE = 1 << 16  # bytes handed to the kernel at once
 
 
@@ -180,6 +182,12 @@ class Outbox(asyncio.Transport):
 
     def resume_reading(self) -> None:
         self._guard.read_on(wanted=True)
+
+    def peer_left(self) -> bool:
+        """Whether its side has ended the connection, whatever of it is still to be read."""
+        sock = self._transport.get_extra_info("socket")
+        state = sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 1)[0] if sock.fileno() >= 0 else CLOSE
+        return state in (CLOSE, CLOSE_WAIT)
 
     def _in_kernel(self) -> int:
         """Bytes that the client's side has not confirmed; 0 of a socket that is closed."""

@@ -13,13 +13,14 @@ from server.http.connection.guard import GUARD, Guard
 from server.http.errors import error_response
 from server.logs.access import Exchange, finish, tell_error
 from server.metrics import Metrics
-from server.requests.refusal import internal, invalid_request
+from server.requests.refusal import Refusal, head_too_long, internal, invalid_request
 from server.stopwatch import Tally
 from server.traces import Traces
 
 log = logging.getLogger("pixelferry.http")
 
 HTTP_VERSIONS = ("1.0", "1.1")
+MOST_FIELDS = 256  # of a head
 TIMINGS = b"x-pixelferry-timings"
 ACCEPTED_ID = re.compile(rb"[A-Za-z0-9._-]{1,64}")
 
@@ -35,6 +36,15 @@ def client_request_id(scope: Scope) -> str | None:
 def wants_timings(scope: Scope) -> bool:
     """Whether the client asks for the seconds of its request's stages."""
     return any(name == TIMINGS and value == b"1" for name, value in scope["headers"])
+
+
+def not_spoken(scope: Scope) -> Refusal | None:
+    """Why a head is not looked into: another version of HTTP, or more fields than any client of ours sends."""
+    if scope.get("http_version", "1.1") not in HTTP_VERSIONS:
+        return invalid_request("this server speaks HTTP/1.1 and HTTP/1.0", code="http_version")
+    if len(scope["headers"]) > MOST_FIELDS:
+        return head_too_long(MOST_FIELDS)
+    return None
 
 
 class Envelope:
@@ -93,12 +103,11 @@ class Envelope:
                     guard.ended()
 
         try:
-            if scope.get("http_version", "1.1") in HTTP_VERSIONS:
+            if (error := not_spoken(scope)) is None:
                 await self._app(scope, receive, send_with_id)
             else:
-                error = invalid_request("this server speaks HTTP/1.1 and HTTP/1.0", code="http_version")
                 answer = error_response(error, request_id)
-                answer.headers["connection"] = "close"  # what follows is not HTTP as it is read here
+                answer.headers["connection"] = "close"
                 await answer(scope, receive, send_with_id)
         except ClientDisconnect:
             return  # it left while it was sending its body

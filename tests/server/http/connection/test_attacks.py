@@ -109,6 +109,18 @@ def test_another_version_of_http_is_refused(tls: Tls | None, preface: bytes) -> 
     serve(scenario, tls=tls)
 
 
+def test_a_head_has_few_fields(tls: Tls | None) -> None:
+    async def scenario(s: Serving) -> None:
+        for n, status in ((255, 200), (256, 431)):  # and one Host
+            client = await s.client(GET[:-2] + b"a: b\r\n" * n + b"\r\n")
+            assert (await client.answer())[0] == status
+        client = await s.client(GET[:-2] + b"a:\r\n" * 16000 + b"\r\n")
+        assert await client.code() == (431, "head_too_large")
+        assert s.app.ended == ["/length/2"]
+
+    serve(scenario, tls=tls)
+
+
 @pytest.mark.parametrize("encoding", [b"gzip, chunked", b"identity", b"chunked, chunked", b"x"])
 def test_only_chunked_is_chunked(tls: Tls | None, encoding: bytes) -> None:
     async def scenario(s: Serving) -> None:

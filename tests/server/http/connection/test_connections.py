@@ -133,13 +133,18 @@ def test_bodies_that_lag_give_way_the_last_one_first() -> None:
     connections.clock.now = 2
     bodies[0].renew()
     bodies[2].took(1 << 13)
-    assert connections.enter(stand_in(told, "f"))
-    assert told == ["e gives way"], "it has asked for nothing yet"
-    assert connections.enter(stand_in(told, "g")) and connections.enter(late := stand_in(told, "h"))
-    assert told[1:] == ["f gives way", "g gives way"]
-    connections.asked(late, body(connections))
+    assert connections.enter(fresh := stand_in(told, "f"))
+    assert told == ["e gives way"], "it has asked for nothing yet, and has had time"
+    assert connections.enter(stand_in(told, "g"))
+    assert told[1:] == ["b gives way", "d gives way", "c gives way"], "all that lag, the one furthest behind first"
+    connections.rest(ones[1])
+    assert connections.enter(late := stand_in(told, "h"))
+    assert told[4:] == ["f gives way"], "of those that have only just come, the first one"
+    for one in (fresh, late):
+        connections.asked(one, body(connections))
+    connections._heads.clear()
     assert connections.enter(stand_in(told, "i"))
-    assert told[3:] == ["b gives way", "d gives way", "c gives way"], "all that lag, the one furthest behind first"
+    assert told[5:] == ["b gives way"], "whoever rests, if nobody else is there"
 
 
 def test_a_flood_of_stalled_bodies_is_looked_through_once_for_many() -> None:
