@@ -15,7 +15,7 @@ from server.http.clients import client_of
 from server.http.completions import TextRequest, TextSerializer, read_completions
 from server.http.health import readiness
 from server.http.long_texts import Raw
-from server.http.middleware.body_limits import BodyBudget, BodyLimits
+from server.http.middleware.body_limits import KEEP, BodyBudget, BodyLimits, Keep
 from server.http.middleware.envelope import Envelope
 from server.http.middleware.hosts import OneHost
 from server.http.middleware.keys import ApiKeys, RequireKey
@@ -109,7 +109,9 @@ class Desk:
         require_json(http.headers.get("content-type"))
         request_id: str = http.state.request_id
         most = most_counts(self.service.max_model_len)
-        request = await self._reader.read(http.stream(), most, lambda raw: read(raw, request_id))
+        request, kept = await self._reader.read(http.stream(), most, lambda raw: read(raw, request_id))
+        keep: Keep = http.scope["state"][KEEP]
+        keep(kept)
         self.require_model(request.model)
         theirs = http.state.client_request_id or "none"
         log.debug("request %s: %s, x-request-id %s", request.id, http.url.path, theirs)
