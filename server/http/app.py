@@ -27,8 +27,6 @@ from server.http.responses import EventStream, Serializer, json_response, json_r
 from server.http.tokenize import detokenized, read_detokenize, read_tokenize, token_counts
 from server.logs.access import tell_error
 from server.requests.answer import Emit
-from server.requests.checks import check_logprobs
-from server.requests.prompts import run_prompts
 from server.requests.refusal import not_found
 from server.requests.request import ChatRequest
 from server.requests.service import RequestService
@@ -119,10 +117,6 @@ class Desk:
         tally.client = client_of(http.scope)
         return request.with_tally(tally)
 
-    def check_logprobs(self, requests: Sequence[ChatRequest]) -> None:
-        """Raise Refusal where the answer would list too many."""
-        check_logprobs(requests, self.service.card.max_logprobs, self.service.max_model_len)
-
     def require_model(self, name: str | None) -> None:
         """Raise Refusal (404) for a model that is not served here. Some load testers name it by its root."""
         card = self.service.card
@@ -153,11 +147,10 @@ def add_chat_routes(app: FastAPI, desk: Desk) -> None:
         http: Request, read: Read[ChatRequest], serializer_of: Callable[[ChatRequest], Serializer]
     ) -> Response:
         request = await desk.read(http, read)
-        desk.check_logprobs([request])
         serializer = serializer_of(request)
 
         async def run(emit: Emit) -> None:
-            await service.run(request, emit)
+            await service.run([request], emit)
 
         return EventStream(run, serializer) if request.stream else await whole_answer(run, serializer, http.receive)
 
@@ -177,11 +170,10 @@ def add_text_routes(app: FastAPI, desk: Desk) -> None:
     @app.post("/v1/completions")
     async def completions(http: Request) -> Response:
         request: TextRequest = await desk.read(http, read_completions)
-        desk.check_logprobs(request.requests)
         serializer = TextSerializer(request, card, fingerprint=desk.fingerprint)
 
         async def run(emit: Emit) -> None:
-            await run_prompts(service.run, request.requests, emit, serializer.accepted)
+            await service.run(request.requests, emit, serializer.accepted)
 
         return EventStream(run, serializer) if request.stream else await whole_answer(run, serializer, http.receive)
 

@@ -36,12 +36,12 @@ class ClientGone(Exception):
 
 
 class Serializer(Protocol):
-    """How one route writes one answer. Events are complete SSE events, or b"" for none."""
+    """How one route writes one answer. Events are complete SSE events, or b"" for none; of a long one, its object."""
 
     def whole(self, prepared: Prepared, answers: Sequence[Delta]) -> dict[str, Any]:
         """The plain answer: each of `answers` is whole, in order of index."""
 
-    def event(self, prepared: Prepared, delta: Delta) -> bytes:
+    def event(self, prepared: Prepared, delta: Delta) -> bytes | dict[str, Any]:
         """What the delta adds to a stream; before the first text of an answer stands all that opens it."""
 
     def closing(self, prepared: Prepared, n_tokens: int) -> bytes:
@@ -139,9 +139,11 @@ class EventStream(Response):
         await self._write(COMMENT)
         return KEEP_ALIVE_SECONDS
 
-    async def _write(self, body: bytes, *, more: bool = True) -> None:
+    async def _write(self, body: bytes | dict[str, Any], *, more: bool = True) -> None:
         assert self._send is not None
         async with self._writing:
+            if isinstance(body, dict):  # of all prompts one is written at a time, slice by slice, and sent whole
+                body = b"".join([b"data: ", *await written(body), b"\n\n"])
             if not self._started:
                 self._started = True
                 await self._send({"type": "http.response.start", "status": 200, "headers": list(STREAM_HEADERS)})
