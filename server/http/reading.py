@@ -16,7 +16,7 @@ R = TypeVar("R")
 Read = Callable[[Raw], R]
 
 LARGE_BYTES = 1 << 20
-LIGHT_BYTES = 1 << 16  # counted as it came for as long as its request lives: 768 of these are 48 MiB
+LIGHT_BYTES = 1 << 17  # counted as it came for as long as its request lives: 768 of these are 96 MiB
 SLICE = 1 << 20  # bytes that are counted in one call, while which no other thread runs
 MEMBERS_OF_A_PIECE = 4  # two objects or lists and two fields: a turn or a part, in either dialect
 MEMBERS_BESIDE = 4096  # parameters, and variables of a template

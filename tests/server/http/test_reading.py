@@ -127,11 +127,11 @@ def test_what_is_large_is_read_in_a_thread(raw: bytes, beside: bool) -> None:
 @pytest.mark.parametrize(
     ("body", "least", "most"),
     [
-        ({"prompt": "x" * 100_000}, 100_000, 103_000),
-        ({"prompt": ["é" * 50_000] * 2}, 100_000, 104_000),
-        ({"prompt": [[7] * 5000] * 8, "max_tokens": 1}, 8 * 5000 * 8, 8 * 5000 * 8 + 6000),
-        ({"prompt": "x", "user": "y" * 100_000}, 300, 3000),
-        ({"prompt": "x", "bad_words": ["w" * 256] * 128, "user": "y" * 100_000}, 128 * 256, 128 * 320 + 3000),
+        ({"prompt": "x" * 200_000}, 200_000, 203_000),
+        ({"prompt": ["é" * 100_000] * 2}, 200_000, 204_000),
+        ({"prompt": [[7] * 5000] * 10, "max_tokens": 1}, 10 * 5000 * 8, 10 * 5000 * 8 + 6000),
+        ({"prompt": "x", "user": "y" * 200_000}, 300, 3000),
+        ({"prompt": "x", "bad_words": ["w" * 256] * 128, "user": "y" * 200_000}, 128 * 256, 128 * 320 + 3000),
     ],
 )
 def test_what_a_request_holds_is_weighed(body: dict[str, Any], least: int, most: int) -> None:
