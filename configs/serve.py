@@ -55,7 +55,8 @@ class HttpConfig(msgspec.Struct, frozen=True, kw_only=True):
     send_seconds: float = 60.0
     max_requests: int = 768
     max_n: int = 8
-    max_answer_logprobs: int = 1 << 20
+    max_asked_tokens: int = 1 << 21
+    max_asked_bytes: int = 512 * MIB
     drain_seconds: float = 30.0
     api_keys: tuple[bytes, ...] = ()  # SHA-256 of each: a configuration that is printed shows no key
     api_key_file: Path | None = None

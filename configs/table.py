@@ -71,8 +71,13 @@ SETTINGS: tuple[Setting, ...] = (
         help="answers that one chat may ask for (`n`); each takes a place in the engine of its own",
     ),
     Setting(
-        name="max_answer_logprobs", section="http", field="max_answer_logprobs", kind="int", low=1, high=1 << 30,
-        help="log-probabilities that one answer may list: prompts x `n` x `max_tokens` x (`top_logprobs` + 1)",
+        name="max_asked_tokens", section="http", field="max_asked_tokens", kind="int", low=1, high=1 << 40,
+        help="tokens that one body may ask for: prompts + `n` x (answers + prompts with log-probabilities), each "
+        "twice for each log-probability that stands with it",
+    ),
+    Setting(
+        name="max_asked_mib", section="http", field="max_asked_bytes", kind="int", unit="MiB", scale=MIB, low=1,
+        high=1 << 20, help="bytes that one body may ask for: its answers as JSON, and its parameters for each prompt",
     ),
     Setting(
         name="drain_seconds", section="http", field="drain_seconds", kind="float", unit="seconds", low=0, high=3600,

@@ -15,7 +15,7 @@ from server.http.clients import client_of
 from server.http.completions import TextRequest, TextSerializer, read_completions
 from server.http.health import readiness
 from server.http.long_texts import Raw
-from server.http.middleware.body_limits import BodyBudget, BodyLimits
+from server.http.middleware.body_limits import KEEP, BodyBudget, BodyLimits, Keep
 from server.http.middleware.envelope import Envelope
 from server.http.middleware.hosts import OneHost
 from server.http.middleware.keys import ApiKeys, RequireKey
@@ -27,8 +27,6 @@ from server.http.responses import EventStream, Serializer, json_response, json_r
 from server.http.tokenize import detokenized, read_detokenize, read_tokenize, token_counts
 from server.logs.access import tell_error
 from server.requests.answer import Emit
-from server.requests.checks import check_logprobs
-from server.requests.prompts import run_prompts
 from server.requests.refusal import not_found
 from server.requests.request import ChatRequest
 from server.requests.service import RequestService
@@ -109,17 +107,15 @@ class Desk:
         require_json(http.headers.get("content-type"))
         request_id: str = http.state.request_id
         most = most_counts(self.service.max_model_len)
-        request = await self._reader.read(http.stream(), most, lambda raw: read(raw, request_id))
+        request, kept = await self._reader.read(http.stream(), most, lambda raw: read(raw, request_id))
+        keep: Keep = http.scope["state"][KEEP]
+        keep(kept)
         self.require_model(request.model)
         theirs = http.state.client_request_id or "none"
         log.debug("request %s: %s, x-request-id %s", request.id, http.url.path, theirs)
         tally: Tally = http.state.exchange.tally
         tally.client = client_of(http.scope)
         return request.with_tally(tally)
-
-    def check_logprobs(self, requests: Sequence[ChatRequest]) -> None:
-        """Raise Refusal where the answer would list too many."""
-        check_logprobs(requests, self.service.card.max_logprobs, self.service.max_model_len)
 
     def require_model(self, name: str | None) -> None:
         """Raise Refusal (404) for a model that is not served here. Some load testers name it by its root."""
@@ -151,11 +147,10 @@ def add_chat_routes(app: FastAPI, desk: Desk) -> None:
         http: Request, read: Read[ChatRequest], serializer_of: Callable[[ChatRequest], Serializer]
     ) -> Response:
         request = await desk.read(http, read)
-        desk.check_logprobs([request])
         serializer = serializer_of(request)
 
         async def run(emit: Emit) -> None:
-            await service.run(request, emit)
+            await service.run([request], emit)
 
         return EventStream(run, serializer) if request.stream else await whole_answer(run, serializer, http.receive)
 
@@ -175,11 +170,10 @@ def add_text_routes(app: FastAPI, desk: Desk) -> None:
     @app.post("/v1/completions")
     async def completions(http: Request) -> Response:
         request: TextRequest = await desk.read(http, read_completions)
-        desk.check_logprobs(request.requests)
         serializer = TextSerializer(request, card, fingerprint=desk.fingerprint)
 
         async def run(emit: Emit) -> None:
-            await run_prompts(service.run, request.requests, emit, serializer.accepted)
+            await service.run(request.requests, emit, serializer.accepted)
 
         return EventStream(run, serializer) if request.stream else await whole_answer(run, serializer, http.receive)
 

@@ -55,7 +55,6 @@ class TextRequest:
     id: str
     model: str | None
     requests: tuple[ChatRequest, ...]
-    echo: bool = False  # the prompt stands in front of each answer
     prompt_only: bool = False  # nothing is generated but what the prompt's own log-probabilities need
     stream: bool = False
 
@@ -87,13 +86,12 @@ def read_completions(raw: Raw, request_id: str) -> TextRequest:
             usage_so_far=options.usage_so_far,
             token_ids=bool(body.return_token_ids),
             tokens_as_ids=bool(body.return_tokens_as_token_ids),
-            scores_prompt=bool(body.echo) and body.logprobs,
+            echoes=bool(body.echo),
         )
         for i, prompt in enumerate(prompts)
     )
     return TextRequest(
-        id=request_id, model=body.model, requests=requests, echo=bool(body.echo), prompt_only=prompt_only,
-        stream=bool(body.stream),
+        id=request_id, model=body.model, requests=requests, prompt_only=prompt_only, stream=bool(body.stream),
     )  # fmt: skip
 
 
@@ -165,7 +163,7 @@ class TextSerializer:
             "system_fingerprint": fingerprint,
         }  # fmt: skip
         self._prompts: Sequence[Prepared] = ()
-        self._scores: dict[int, tuple[Token, ...]] = {}  # by prompt: what its tokens got, from the second on
+        self._scored: dict[int, tuple[tuple[Token, ...], int]] = {}  # by prompt: its tokens, and their characters
         self._lengths: dict[int, int] = {}  # by index of a begun choice: characters of its tokens so far
         self._n_tokens = 0  # of what a stream has brought
 
@@ -178,15 +176,18 @@ class TextSerializer:
         choices = Rows(lambda: (self._choice(answer) for answer in answers))
         return {**self._head, "choices": choices, "usage": self._usage(n_tokens)}
 
-    def event(self, prepared: Prepared, delta: Delta) -> bytes:
+    def event(self, prepared: Prepared, delta: Delta) -> bytes | dict[str, Any]:
         begins = delta.index not in self._lengths  # told even without text: a client's clock stops at the first token
         self._n_tokens += 0 if self._request.prompt_only else len(delta.tokens)
         if not (delta.text or delta.finish or begins or self._every_token):
             return b""
-        chunk = {**self._head, "choices": [self._choice(delta)]}
+        choice = self._choice(delta)
+        chunk: dict[str, Any] = {**self._head, "choices": [choice]}
         if self._asked.include_usage:
             chunk["usage"] = self._usage(self._n_tokens) if self._asked.usage_so_far else None
-        return data(chunk)
+        if not (begins and self._asked.scores_prompt):
+            return data(chunk)
+        return {**chunk, "choices": Rows(lambda: [choice])}  # the prompt's log-probabilities may be very many
 
     def closing(self, prepared: Prepared, n_tokens: int) -> bytes:
         if not self._asked.include_usage:
@@ -195,20 +196,23 @@ class TextSerializer:
 
     def _choice(self, delta: Delta) -> dict[str, Any]:
         """A whole answer, or what a delta adds to one; where echo is asked for, the prompt stands before the first."""
-        text, tokens = ("", ()) if self._request.prompt_only else (delta.text, delta.tokens)
-        ids = self._ids(delta.index, tokens) if self._asked.token_ids else {}
-        if self._request.echo and delta.index not in self._lengths:
+        text, own = ("", ()) if self._request.prompt_only else (delta.text, delta.tokens)
+        ids = self._ids(delta.index, own) if self._asked.token_ids else {}
+        tokens, n_before = own, 0
+        if self._asked.echoes and delta.index not in self._lengths:
             text = self._prompt_text(delta.index) + text
-            tokens = (*self._prompt_tokens(delta), *tokens)
-        logprobs = self._logprobs_of(delta.index, tokens)
+            if self._logprobs:
+                before, n_before = self._prompt_tokens(delta)
+                tokens = (*before, *own)
+        logprobs = self._logprobs_of(delta.index, tokens, n_before + self._characters(own))
         return {"index": delta.index, "text": text, "logprobs": logprobs, "finish_reason": delta.finish, **ids}
 
-    def _logprobs_of(self, index: int, tokens: Sequence[Token]) -> dict[str, Rows] | None:
-        """Of what lengthens a choice, which has begun from here on."""
+    def _logprobs_of(self, index: int, tokens: Sequence[Token], length: int) -> dict[str, Rows] | None:
+        """Of what lengthens a choice by so many characters, which has begun from here on."""
         offset = self._lengths.setdefault(index, 0)
         if not self._logprobs:
             return None
-        self._lengths[index] += sum(len(readable(token.id, self._tokenizer)) for token in tokens)
+        self._lengths[index] += length
         return legacy_logprobs(tokens, self._tokenizer, offset, as_ids=self._asked.tokens_as_ids)
 
     def _ids(self, index: int, tokens: Sequence[Token]) -> dict[str, list[int]]:
@@ -223,11 +227,19 @@ class TextSerializer:
         assert isinstance(prompt, RawPrompt)
         return prompt.text if prompt.ids is None else whole_text(self._tokenizer, prompt.ids)
 
-    def _prompt_tokens(self, delta: Delta) -> tuple[Token, ...]:
-        """Of the prompt of a choice that begins; its first answer brings them. Nothing predicts the first token."""
+    def _characters(self, tokens: Sequence[Token]) -> int:
+        return sum(len(readable(token.id, self._tokenizer)) for token in tokens) if self._logprobs else 0
+
+    def _prompt_tokens(self, delta: Delta) -> tuple[tuple[Token, ...], int]:
+        """Of the prompt of a choice that begins, and their characters; its first answer brings them.
+
+        Nothing predicts the first token.
+        """
         prompt = delta.index // self._n
-        scores = self._scores.setdefault(prompt, delta.prompt)
-        return (Token(id=int(self._prompts[prompt].input_ids[0])), *scores)
+        if prompt not in self._scored:
+            tokens = (Token(id=int(self._prompts[prompt].input_ids[0])), *delta.prompt)
+            self._scored[prompt] = tokens, self._characters(tokens)
+        return self._scored[prompt]
 
     def _usage(self, n_tokens: int) -> dict[str, Any]:
         return total(sum(len(prompt.input_ids) for prompt in self._prompts), n_tokens, {})

@@ -1,7 +1,8 @@
 """Reads a body: counted before an object is made of it, and what is large in a thread beside the loop."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+import sys
+from collections.abc import AsyncIterator, Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from typing import NamedTuple, TypeVar
 
@@ -15,11 +16,13 @@ R = TypeVar("R")
 Read = Callable[[Raw], R]
 
 LARGE_BYTES = 1 << 20
+LIGHT_BYTES = 1 << 17  # counted as it came for as long as its request lives: 768 of these are 96 MiB
 SLICE = 1 << 20  # bytes that are counted in one call, while which no other thread runs
 MEMBERS_OF_A_PIECE = 4  # two objects or lists and two fields: a turn or a part, in either dialect
 MEMBERS_BESIDE = 4096  # parameters, and variables of a template
 MOST_MEMBERS = 1 << 19
 ENTRIES = 1 << 19  # ids of up to 64 prompts, or of a whole vocabulary, with room to spare
+NUMBERS = (int, float, type(None))
 QUOTE, COMMA, COLON, LIST, OBJECT = b'",:[{'
 
 
@@ -48,21 +51,52 @@ class BodyReader:
     def __init__(self) -> None:
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="bodies")
 
-    async def read(self, pieces: AsyncIterator[bytes], most: Counts, read: Read[R]) -> R:
-        """What `read` makes of the whole body. Raises what it raises, and Refusal for one that holds too much."""
+    async def read(self, pieces: AsyncIterator[bytes], most: Counts, read: Read[R]) -> tuple[R, int]:
+        """What `read` makes of the whole body, and how many bytes of memory that holds.
+
+        Raises what it raises, and Refusal for one that holds too much.
+        """
         found = [piece async for piece in pieces]
         if sum(map(len, found)) <= LARGE_BYTES:
             raw = b"".join(found)
             if loose_counts(raw).within(LARGE):
-                return read(raw)
+                return (read(raw), len(raw)) if len(raw) <= LIGHT_BYTES else weighed(read(raw))
             found = [raw]
 
-        def read_large() -> R:
+        def read_large() -> tuple[R, int]:
             raw = joined(found)
             check_counts(raw, most)
-            return read(raw)
+            return weighed(read(raw))
 
         return await asyncio.get_running_loop().run_in_executor(self._thread, read_large)
+
+
+def weighed(value: R) -> tuple[R, int]:
+    """It, and the bytes of memory of all that it holds; what it holds twice counts once, a number as its place."""
+    nbytes, seen, left = 0, set[int](), list[object]([value])
+    while left:
+        one = left.pop()
+        if id(one) in seen:
+            continue
+        seen.add(id(one))
+        nbytes += sys.getsizeof(one)
+        if isinstance(one, dict):
+            inner: Iterable[object] = (*one, *one.values())
+        elif isinstance(one, list | tuple):
+            inner = one
+        else:
+            inner = [getattr(one, name) for name in _fields(one)]
+        left += [each for each in inner if not isinstance(each, NUMBERS)]
+    return value, nbytes
+
+
+def _fields(one: object) -> Iterable[str]:
+    """Of what a request consists of: dataclasses, and structures of msgspec and pydantic; a text has none."""
+    kind = type(one)
+    for names in ("__dataclass_fields__", "__struct_fields__", "model_fields"):
+        if (found := getattr(kind, names, None)) is not None:
+            return tuple(found)
+    return ()
 
 
 def joined(pieces: list[bytes]) -> bytearray:

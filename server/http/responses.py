@@ -36,12 +36,12 @@ class ClientGone(Exception):
 
 
 class Serializer(Protocol):
-    """How one route writes one answer. Events are complete SSE events, or b"" for none."""
+    """How one route writes one answer. Events are complete SSE events, or b"" for none; of a long one, its object."""
 
     def whole(self, prepared: Prepared, answers: Sequence[Delta]) -> dict[str, Any]:
         """The plain answer: each of `answers` is whole, in order of index."""
 
-    def event(self, prepared: Prepared, delta: Delta) -> bytes:
+    def event(self, prepared: Prepared, delta: Delta) -> bytes | dict[str, Any]:
         """What the delta adds to a stream; before the first text of an answer stands all that opens it."""
 
     def closing(self, prepared: Prepared, n_tokens: int) -> bytes:
@@ -101,6 +101,7 @@ class EventStream(Response):
         self._started = False
         self._n_tokens = 0
         self._last = 0.0  # when something was written, by time.monotonic()
+        self._slicing = asyncio.Lock()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         request_id: str = scope["state"]["request_id"]
@@ -138,9 +139,12 @@ class EventStream(Response):
         await self._write(COMMENT)
         return KEEP_ALIVE_SECONDS
 
-    async def _write(self, body: bytes, *, more: bool = True) -> None:
+    async def _write(self, body: bytes | dict[str, Any], *, more: bool = True) -> None:
         """Nothing comes between its two messages: to send never waits (see connection/outbox.py)."""
         assert self._send is not None
+        if isinstance(body, dict):
+            async with self._slicing:  # of all prompts one is made at a time
+                body = b"".join([b"data: ", *await written(body), b"\n\n"])
         if not self._started:
             self._started = True
             await self._send({"type": "http.response.start", "status": 200, "headers": list(STREAM_HEADERS)})

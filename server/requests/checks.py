@@ -1,6 +1,6 @@
 """What is refused before a worker or the engine hears of it: chats, ids and parameters that this server never takes."""
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping
 
 from model.engine.messages import EngineReady
 from server.requests.model_card import ModelCard
@@ -81,29 +81,3 @@ def room_for(n: int, max_model_len: int, param: str) -> int:
         message = f"the prompt has {n} tokens; with at least one token of answer this server takes {max_model_len}"
         raise invalid_request(message, param, "context_length_exceeded")
     return max_model_len - n
-
-
-def check_logprobs(requests: Sequence[ChatRequest], most: int, max_model_len: int) -> None:
-    """Raise Refusal where the answers to all prompts of one body may list more than `most` log-probabilities."""
-    asked = requests[0]
-    if not asked.sampling.logprobs:
-        return
-    n = sum(_tokens(request, max_model_len) for request in requests) * (asked.sampling.top_logprobs + 1)
-    if n > most:
-        name = asked.parameter("top_logprobs" if asked.sampling.max_tokens is None else "max_tokens")
-        prompts = "prompts x " if len(requests) > 1 else ""
-        raise invalid_request(
-            f"{name}: {prompts}n x max_tokens x (top_logprobs + 1) are up to {n} log-probabilities; this server gives "
-            f"{most} in one answer",
-            name,
-            "too_many_logprobs",
-        )
-
-
-def _tokens(request: ChatRequest, max_model_len: int) -> int:
-    """Of which log-probabilities may be told: of all answers, and of the prompt where they are wanted."""
-    sampling, prompt = request.sampling, request.chat
-    answers = sampling.n * min(sampling.max_tokens or max_model_len, max_model_len)
-    if not request.scores_prompt or not isinstance(prompt, RawPrompt):
-        return answers
-    return answers + min(len(prompt.text if prompt.ids is None else prompt.ids), max_model_len)

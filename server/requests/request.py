@@ -23,11 +23,16 @@ class ChatRequest:
     token_ids: bool = False  # the ids of prompt and answer are shown
     tokens_as_ids: bool = False  # log-probabilities name a token by its id
     grounding: Grounding = "none"
-    scores_prompt: bool = False  # the log-probabilities of the prompt's own tokens are wanted, too
+    echoes: bool = False  # the prompt stands in front of each answer
     tally: Tally = field(default_factory=Tally, compare=False)  # of the HTTP request that it came with
 
     def with_tally(self, tally: Tally) -> "ChatRequest":
         return replace(self, tally=tally)
+
+    @property
+    def scores_prompt(self) -> bool:
+        """The log-probabilities of the prompt's own tokens are wanted, too."""
+        return self.echoes and self.sampling.logprobs
 
     def parameter(self, name: str) -> str:
         """Where a parameter of sampling stands in the body."""

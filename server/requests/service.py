@@ -3,9 +3,10 @@
 import asyncio
 import functools
 import logging
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from model.engine.messages import Generate
+from model.engine.messages import Generate, SamplingParams
 from server.children.background import Background
 from server.children.engine_client import EngineClient, EngineDied, EngineFailed, Stream
 from server.children.gate import NobodyUp
@@ -15,13 +16,15 @@ from server.metrics import Metrics
 from server.requests.admission import Admission
 from server.requests.answer import Accept, Emit, answers_to, push
 from server.requests.answer_boxes import drawing_of, not_drawn
-from server.requests.bad_words import spellings
 from server.requests.checks import check_chat, check_ids, check_parameters, room_for
 from server.requests.grounded_deltas import with_boxes
 from server.requests.model_card import ModelCard
+from server.requests.prompts import Accepted, Speller, run_prompts
 from server.requests.refusal import Refusal, internal, invalid_request, took_too_long, unavailable
 from server.requests.request import ChatRequest
+from server.requests.sampling import within
 from server.requests.segments import LOST, Segments, check_media_tokens, media_lost, without_room
+from server.requests.sums import check_sums
 from server.stopwatch import Stopwatch
 from server.traces import Traces
 from shm import NeverFits, OwnerError, PoolFull
@@ -67,6 +70,7 @@ class RequestService:
         self.metrics = metrics
         self.traces = traces
         self._background = background
+        self._speller = Speller(card.tokenizer)
         self.admission = Admission(max_requests, self._why_not)
 
     @property
@@ -75,32 +79,47 @@ class RequestService:
         info, limit = self.engine.info, self.card.max_model_len
         return min(limit, info.max_model_len or limit) if info else limit
 
-    async def run(self, request: ChatRequest, emit: Emit, accept: Accept | None = None) -> None:
-        """Answer one prompt by `emit`. Raises Refusal. Cancelled when the client has left or the server stops.
+    async def run(self, requests: Sequence[ChatRequest], emit: Emit, accepted: Accepted = lambda _: None) -> None:
+        """Answer all prompts of one body, which are asked alike, by `emit`. Raises Refusal.
 
-        `accept` is awaited before anything is computed for a prompt that nothing speaks against.
+        Cancelled when the client has left or the server stops. `accepted` is called before anything is computed for
+        prompts that nothing speaks against. What they share is made once.
+        """
+        first, room, limits = requests[0], self.max_model_len, self.card.limits
+        check_parameters(first, self.card, self.engine.info)
+        check_sums(requests, room, limits)
+        bad_words = await self._speller.spell(first.sampling.bad_words, first.parameter("bad_words"))
+        sampling = self.card.defaults.sampling(first.sampling, room, bad_words)
+
+        def check_again(prepared: Sequence[Prepared]) -> None:
+            """Now that their lengths are known."""
+            lengths = [len(one.input_ids) for one in prepared]
+            check_sums(requests, room, limits, lengths, sum(map(len, bad_words)))
+            accepted(prepared)
+
+        await run_prompts(functools.partial(self._run, sampling), requests, emit, check_again)
+
+    async def _run(self, sampling: SamplingParams, request: ChatRequest, emit: Emit, accept: Accept) -> None:
+        """Answer one prompt. `accept` is awaited before anything is computed for it.
 
         However it ends, every segment of the request is retired before the next thing happens on the pool, and lent
         again once nobody has it open.
         """
         check_chat(request, self.card, self.max_model_len)
         check_ids(request.chat, self.engine.info, request.chat_param)
-        check_parameters(request, self.card, self.engine.info)
-        bad_words = spellings(request.sampling.bad_words, self.card.tokenizer, request.parameter("bad_words"))
         watch = Stopwatch(self.metrics, request.tally)
         resources = RequestResources(watch)
         try:
             with self.admission.enter():
                 prepared = await self._prepare(request, resources)
                 room = room_for(len(prepared.input_ids), self.max_model_len, request.chat_param)
-                if accept is not None:
-                    await accept(prepared)
+                await accept(prepared)
                 watch.prompt(prepared)
                 if request.grounding != "none" and self.card.supports_grounding:
                     draw = functools.partial(self._draw, request, resources)
                     emit = with_boxes(emit, request, draw)
-                sampling = self.card.defaults.sampling(request.sampling, room, bad_words)
-                generate = Generate(prepared=prepared, sampling=sampling, scores_prompt=request.scores_prompt)
+                own = within(sampling, room, request.sampling.seed)
+                generate = Generate(prepared=prepared, sampling=own, scores_prompt=request.scores_prompt)
                 await self._generate(request, generate, resources, emit, watch)
         except Refusal:
             watch.end("error")

@@ -9,11 +9,14 @@ from typing import Any
 import httpx
 import pytest
 
-from tests.e2e.running import RunningServer
+from tests.e2e.faults import LONG
+from tests.e2e.running import RunningServer, data_url, picture, until
 from tests.hostile.loop_block import loop_of
+from tests.hostile.posting import stops, words
 
 LOOP_SECONDS = 0.05
 JSON = {"content-type": "application/json"}
+PICTURE = data_url(picture(400, 300))
 EXCHANGE = b'{"inputs":[{"text":""}],"text":""},'
 
 
@@ -75,12 +78,49 @@ def test_arguments_of_tool_calls_are_counted_though_they_are_texts(server: Runni
     )
 
 
+@pytest.mark.parametrize(
+    ("body", "status"),
+    [
+        ({"prompt": ["a"] * 64, "bad_words": words(128, 256)}, 400),
+        ({"prompt": ["a"] * 30, "bad_words": words(128, 256)}, 200),
+        ({"prompt": ["a"] * 64, "stop": stops(16, 1024), "n": 8}, 200),
+        ({"prompt": ["🙂" * 380] * 64, "n": 8, "echo": True, "logprobs": 20}, 400),
+        ({"prompt": [[7] * 2500], "n": 8, "echo": True, "logprobs": 20}, 200),
+        ({"prompt": [[7] * 2500], "n": 8, "echo": True, "logprobs": 20, "stream": True}, 200),
+    ],
+    ids=["bad words", "fewer bad words", "stops", "scores", "fewer scores", "streamed scores"],
+)
+def test_a_body_that_asks_for_much_does_not_hold_the_loop(
+    server: RunningServer, body: dict[str, Any], status: int
+) -> None:
+    answer = post(server, json.dumps({"max_tokens": 1, **body}, ensure_ascii=False).encode(), "/v1/completions")
+    assert answer.status_code == status
+    if body.get("stream"):
+        chunks = [json.loads(line[6:]) for line in answer.text.splitlines() if line.startswith("data: {")]
+        for i in range(8):
+            scored = [c["choices"][0]["logprobs"]["token_logprobs"] for c in chunks if c["choices"][0]["index"] == i]
+            assert sum(map(len, scored)) == 2501
+
+
+@pytest.mark.parametrize("part", [{"text": "Hi"}, {"image": PICTURE}], ids=["text", "picture"])
+def test_blanks_are_given_back_once_a_body_is_read(server: RunningServer, part: dict[str, str]) -> None:
+    """What the request holds stays counted as long as it is answered."""
+    held = len(part.get("image", "Hi"))
+    body = json.dumps({"inputs": [part], "stream": True, "parameters": LONG})[:-1].encode() + b" " * (8 << 20) + b"}"
+    with httpx.stream("POST", f"{server.url}/chat", content=body, headers=JSON, timeout=60) as answer:
+        assert answer.status_code == 200, answer.read()
+        stream = answer.iter_raw()  # kept: with it the connection would close
+        next(stream)
+        assert held <= server.metric("mm_inflight_bytes") <= held + 4096
+    until("all is given back", lambda: server.metric("mm_inflight_bytes") == 0)
+
+
 def test_log_probabilities_are_bounded_before_anything_is_computed(server: RunningServer) -> None:
     body: dict[str, Any] = {"messages": [{"role": "user", "content": "x"}], "n": 8, "logprobs": True}
     answer = server.http.post("/v1/chat/completions", json={**body, "top_logprobs": 20, "max_tokens": 30000})
     assert (answer.status_code, answer.json()["error"]["param"]) == (400, "max_tokens")
     answer = server.http.post("/v1/completions", json={"prompt": ["x"] * 64, "n": 8, "logprobs": 5, "max_tokens": 400})
-    assert (answer.status_code, answer.json()["error"]["code"]) == (400, "too_many_logprobs")
+    assert (answer.status_code, answer.json()["error"]["code"]) == (400, "asks_too_much")
 
 
 def asked(server: RunningServer, *headers: str, method: str = "POST /chat") -> int:

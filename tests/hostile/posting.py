@@ -17,6 +17,15 @@ ATTACKERS = 2
 JSON = {"content-type": "application/json"}
 
 
+def words(n: int, length: int) -> list[str]:
+    """Of Chinese characters, no two alike."""
+    return [(chr(0x4E00 + i) + "".join(chr(0x4E00 + 7 * j % 9000) for j in range(length)))[:length] for i in range(n)]
+
+
+def stops(n: int, length: int) -> list[str]:
+    return [("ab" * length)[: length - 1] + chr(ord("A") + i) for i in range(n)]
+
+
 def posting(
     name: str,
     url: str,

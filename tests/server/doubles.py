@@ -29,6 +29,7 @@ from server.requests.model_card import ModelCard
 from server.requests.sampling import Defaults
 from server.requests.segments import Segments
 from server.requests.service import RequestService
+from server.requests.sums import Limits
 from shm import ChannelClosed, Owner, Pool, PoolStats
 from tokenization.chat.parts import Chat, Media, Text, Turn
 from tokenization.messages import MediaItem, Prepared, WorkerReady
@@ -205,7 +206,8 @@ def card(tokenizer: BPETokenizer) -> ModelCard:
     return ModelCard(
         name="tiny", root="/models/tiny", family="tiny", created=0, tokenizer=tokenizer,
         defaults=Defaults(temperature=0.0, top_p=1.0, top_k=0, eos_ids=(1000,)),
-        modalities=frozenset({"image"}), max_model_len=2000, max_n=8, max_logprobs=1 << 20,
+        modalities=frozenset({"image"}), max_model_len=2000, max_n=8,
+        limits=Limits(tokens=1 << 21, nbytes=1 << 29, text=32, spelled=128),
     )  # fmt: skip
 
 

@@ -26,7 +26,7 @@ def request(*kinds: str, name: str = "chat-1", **wishes: Any) -> ChatRequest:
 
 def start(scene: Scene, asked: ChatRequest) -> "tuple[asyncio.Task[None], EmitDouble]":
     sink = EmitDouble()
-    return asyncio.create_task(scene.service.run(asked, sink)), sink
+    return asyncio.create_task(scene.service.run([asked], sink)), sink
 
 
 def told_to_prepare(said: Any, request_id: str) -> bool:

@@ -56,50 +56,40 @@ class StopStrings:
             raise ValueError("a stop string is empty")
         self._stops = tuple(stops)
         self._shown = shown
-        self._tables = tuple(_fallbacks(stop) for stop in stops)
-        self._matched = [0] * len(stops)  # of each stop: how many of its characters end the text so far
+        self._begun = [0] * len(stops)  # of each stop: how many of its characters end the text so far
         self._held = ""
 
     def push(self, text: str) -> tuple[str, bool]:
         """(text safe to show, stop found): the first to end wins, then the longest. Nothing may be pushed after it."""
-        start = len(self._held)
-        self._held += text
-        for at in range(start, len(self._held)):
-            hit = self._advance(self._held[at])
-            if hit:
-                shown, self._held = self._held[: at + 1 - (0 if self._shown else hit)], ""
-                return shown, True
-        keep = max(self._matched, default=0)
-        cut = len(self._held) - keep
-        shown, self._held = self._held[:cut], self._held[cut:]
-        return shown, False
+        ends: list[tuple[int, int]] = []  # of each stop that is complete: how much of `text` it takes, -its length
+        for i, (stop, begun) in enumerate(zip(self._stops, self._begun, strict=True)):
+            since = stop[:begun] + text  # a stop that began before has not ended, and cannot
+            at = since.find(stop)
+            if at >= 0:
+                ends.append((at + len(stop) - begun, -len(stop)))
+            self._begun[i] = _begins(stop, since)
+        held = self._held + text
+        if ends:
+            taken, less = min(ends)
+            end, self._held = len(self._held) + taken, ""
+            return held[: end if self._shown else end + less], True
+        cut = len(held) - max(self._begun, default=0)
+        self._held = held[cut:]
+        return held[:cut], False
 
     def flush(self) -> str:
         """What was held back, at the end of a text without a stop string."""
         shown, self._held = self._held, ""
         return shown
 
-    def _advance(self, char: str) -> int:
-        """Take one character; the length of the longest stop that it completes, or 0."""
-        hit = 0
-        for i, (stop, table) in enumerate(zip(self._stops, self._tables, strict=True)):
-            matched = self._matched[i]
-            while matched and stop[matched] != char:
-                matched = table[matched - 1]
-            if stop[matched] == char:
-                matched += 1
-            self._matched[i] = matched
-            if matched == len(stop):
-                hit = max(hit, matched)
-        return hit
 
+def _begins(stop: str, text: str) -> int:
+    """Characters of the longest beginning of `stop`, short of all of it, that ends `text`.
 
-def _fallbacks(stop: str) -> tuple[int, ...]:
-    """Knuth, Morris and Pratt's table: for each prefix, the length of its longest border."""
-    table = [0] * len(stop)
-    for i in range(1, len(stop)):
-        length = table[i - 1]
-        while length and stop[i] != stop[length]:
-            length = table[length - 1]
-        table[i] = length + (stop[i] == stop[length])
-    return tuple(table)
+    `text` begins with what ended the one before, so that the places that are tried here are left behind for good:
+    over a whole answer there are no more of them than it has characters.
+    """
+    at = text.find(stop[0], max(0, len(text) - len(stop) + 1))
+    while at >= 0 and not stop.startswith(text[at:]):
+        at = text.find(stop[0], at + 1)
+    return len(text) - at if at >= 0 else 0

@@ -1,5 +1,8 @@
 """How many bytes of bodies are taken: from one client and from all at once. Pure ASGI; parses nothing."""
 
+import functools
+from collections.abc import Callable
+
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from configs.serve import HttpConfig
@@ -8,6 +11,9 @@ from server.http.connection.clock import Clock
 from server.http.errors import error_response
 from server.http.middleware.keys import OPEN_PATHS
 from server.requests.refusal import body_too_large, overloaded
+
+KEEP = "keep"  # in the state of a request's scope: what whoever has read the body says of it
+Keep = Callable[[int], None]  # so many bytes of it are still held
 
 
 class BodyBudget:
@@ -36,11 +42,17 @@ class BodyBudget:
         self._bodies[body] = None
         return True
 
+    def keep(self, body: Arrival, nbytes: int) -> None:
+        """Of a body that was read no more than so many bytes are still held; the rest is others' at once."""
+        kept = min(body.held, nbytes)
+        self.held -= body.held - kept
+        body.held = kept
+        if not kept:
+            self._bodies.pop(body, None)
+
     def give_back(self, body: Arrival) -> None:
         """All that is held of it."""
-        self.held -= body.held
-        body.held = 0
-        self._bodies.pop(body, None)
+        self.keep(body, 0)
 
 
 class BodyLimits:
@@ -64,6 +76,8 @@ class BodyLimits:
         if refusal is not None and scope["path"] not in OPEN_PATHS:
             await error_response(refusal, scope["state"]["request_id"])(scope, receive, send)
             return
+        keep: Keep = functools.partial(self._budget.keep, body)
+        scope["state"][KEEP] = keep
         n = 0
 
         async def counted() -> Message:

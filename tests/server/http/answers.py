@@ -44,8 +44,10 @@ def completion(tokenizer: BPETokenizer, *, n: int = 1, logprobs: bool = False, *
     return CompletionSerializer(request, model, fingerprint="fp_1")
 
 
-def parse(event: bytes) -> Any:
-    """The JSON of one event, which has the form of one."""
+def parse(event: bytes | dict[str, Any]) -> Any:
+    """The JSON of one event, which has the form of one; a long one is written in slices."""
+    if isinstance(event, dict):
+        return json.loads(b"".join(asyncio.run(written(event))))
     assert event.startswith(b"data: ") and event.endswith(b"\n\n") and event.count(b"\n") == 2
     return json.loads(event[6:])
 
@@ -69,6 +71,6 @@ def answered(serializer: Serializer, prepared: Prepared, answers: Sequence[Delta
     return json.loads(b"".join(asyncio.run(written(serializer.whole(prepared, answers)))))
 
 
-def parse_all(events: Iterable[bytes]) -> list[Any]:
+def parse_all(events: Iterable[Any]) -> list[Any]:
     """The JSON of each event of a stream, where one delta may be several events or none."""
     return [parse(event + b"\n\n") for event in b"".join(events).split(b"\n\n") if event]

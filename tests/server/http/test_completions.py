@@ -33,7 +33,7 @@ def serializer(tokenizer: BPETokenizer, **fields: Any) -> TextSerializer:
     return written
 
 
-def events(written: TextSerializer, deltas: Sequence[Delta]) -> list[bytes]:
+def events(written: TextSerializer, deltas: Sequence[Delta]) -> list[bytes | dict[str, Any]]:
     """What stands in a stream for these."""
     return [event for event in (written.event(prepared("r1", 3), delta) for delta in deltas) if event]
 

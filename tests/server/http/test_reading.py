@@ -3,6 +3,7 @@
 import asyncio
 import json
 import random
+import sys
 import threading
 from collections.abc import AsyncIterator
 from typing import Any
@@ -10,7 +11,9 @@ from typing import Any
 import pytest
 
 from server.http import reading
+from server.http.completions import read_completions
 from server.http.long_texts import Raw
+from server.http.openai import read_openai
 from server.http.reading import (
     ENTRIES,
     LARGE_BYTES,
@@ -116,8 +119,44 @@ def test_what_is_large_is_read_in_a_thread(raw: bytes, beside: bool) -> None:
         assert body == raw
         return threading.get_ident()
 
-    thread = asyncio.run(BodyReader().read(pieces(), MOST, read))
+    thread, held = asyncio.run(BodyReader().read(pieces(), MOST, read))
+    assert held == (len(raw) if len(raw) < 1000 else sys.getsizeof(thread))
     assert (thread != threading.get_ident()) == beside
+
+
+@pytest.mark.parametrize(
+    ("body", "least", "most"),
+    [
+        ({"prompt": "x" * 200_000}, 200_000, 203_000),
+        ({"prompt": ["é" * 100_000] * 2}, 200_000, 204_000),
+        ({"prompt": [[7] * 5000] * 10, "max_tokens": 1}, 10 * 5000 * 8, 10 * 5000 * 8 + 6000),
+        ({"prompt": "x", "user": "y" * 200_000}, 300, 3000),
+        ({"prompt": "x", "bad_words": ["w" * 256] * 128, "user": "y" * 200_000}, 128 * 256, 128 * 320 + 3000),
+    ],
+)
+def test_what_a_request_holds_is_weighed(body: dict[str, Any], least: int, most: int) -> None:
+    """Its texts and lists, each once; what was ignored is gone, and so are the blanks."""
+    for indent in (None, 100):
+        raw = json.dumps(body, indent=indent).encode()
+
+        async def pieces(raw: bytes = raw) -> AsyncIterator[bytes]:
+            yield raw
+
+        request, held = asyncio.run(BodyReader().read(pieces(), MOST, lambda raw: read_completions(raw, "r")))
+        assert request.requests and least <= held <= most
+
+
+def test_media_stay_counted_and_blanks_do_not() -> None:
+    picture = "data:image/png;base64," + "A" * 200_000
+    body = {"messages": [{"role": "user", "content": [{"type": "image_url", "image_url": {"url": picture}}]}]}
+    raw = json.dumps(body).encode()
+
+    async def pieces() -> AsyncIterator[bytes]:
+        yield raw[:-1]
+        yield b" " * (2 << 20) + b"}"
+
+    _, held = asyncio.run(BodyReader().read(pieces(), MOST, lambda raw: read_openai(raw, "r")))
+    assert len(picture) <= held <= len(picture) + 3000
 
 
 def test_what_a_reader_says_in_a_thread_is_heard() -> None:

@@ -1,19 +1,15 @@
-"""What a chat may hold and an answer may list, as multiples that a client can compute; and which ids a prompt has."""
+"""What a chat may hold, as multiples that a client can compute; and which ids a prompt has."""
 
-from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from model.engine.messages import EngineReady
-from server.requests.checks import FEWEST_PIECES, MOST_MEDIA, check_ids, check_logprobs, check_pieces, room_for
+from server.requests.checks import FEWEST_PIECES, MOST_MEDIA, check_ids, check_pieces, room_for
 from server.requests.refusal import Refusal
-from server.requests.request import ChatRequest
-from server.requests.sampling import SamplingRequest
 from tests.server.doubles import chat_of
 from tokenization.chat.parts import Chat, Media, Prompt, RawPrompt, Text, ToolCall, Turn
 
-MOST = 1 << 20
 INFO = EngineReady(
     device="cpu", dtype="float32", vocab_size=400, kv_blocks=1, block_size=1, memory=(), media_ids=(7, 9),
     max_media_tokens=1,
@@ -53,50 +49,6 @@ def test_media_have_a_bound_of_their_own() -> None:
     assert refused(Chat(turns=(turn(*media),)), 1 << 20).param == f"inputs[{MOST_MEDIA}]"
     check_pieces(Chat(turns=(turn(*media[1:]),)), "inputs", 1 << 20)
     check_pieces(RawPrompt(text="x"), "prompt", 16)
-
-
-def asked(**fields: Any) -> ChatRequest:
-    return ChatRequest(id="1", chat=chat_of("text"), chat_param="messages", sampling=SamplingRequest(**fields))
-
-
-@pytest.mark.parametrize(
-    ("fields", "param"),
-    [
-        ({"n": 8, "max_tokens": 30000, "top_logprobs": 20}, "max_tokens"),
-        ({"n": 8, "top_logprobs": 20}, "top_logprobs"),
-        ({"n": 8, "max_tokens": 6242, "top_logprobs": 20}, "max_tokens"),
-        ({"n": 8, "max_tokens": 6241, "top_logprobs": 20}, None),
-        ({"n": 1, "max_tokens": 1 << 30, "top_logprobs": 20}, None),  # no answer is longer than the model
-        ({"n": 8}, None),
-    ],
-)
-def test_the_field_is_named_that_asks_for_too_many(fields: dict[str, Any], param: str | None) -> None:
-    request = asked(logprobs=True, **fields)
-    if param is None:
-        check_logprobs([request], MOST, 32768)
-        return
-    with pytest.raises(Refusal) as caught:
-        check_logprobs([request], MOST, 32768)
-    assert (caught.value.param, caught.value.code) == (param, "too_many_logprobs")
-    native = replace(request, chat_param="inputs")
-    with pytest.raises(Refusal) as caught:
-        check_logprobs([native], MOST, 32768)
-    assert caught.value.param == f"parameters.{param}"
-
-
-def test_answers_without_log_probabilities_are_not_counted() -> None:
-    check_logprobs([asked(n=8)], 1, 32768)
-
-
-@pytest.mark.parametrize(("scores", "prompt"), [(True, RawPrompt(text="x" * 900)), (True, RawPrompt(ids=(7,) * 900))])
-def test_all_prompts_of_a_body_count_and_their_own_tokens_where_they_are_scored(scores: bool, prompt: Prompt) -> None:
-    one = replace(asked(logprobs=True, max_tokens=100), chat=prompt, chat_param="prompt[0]")
-    check_logprobs([one] * 64, 6400, 32768)
-    with pytest.raises(Refusal, match=r"prompts x n x max_tokens x \(top_logprobs \+ 1\) are up to 6500 "):
-        check_logprobs([one] * 65, 6400, 32768)
-    with pytest.raises(Refusal, match="64000"):
-        check_logprobs([replace(one, scores_prompt=scores)] * 64, 63999, 32768)
-    check_logprobs([replace(one, scores_prompt=scores)] * 64, 64000, 32768)
 
 
 def test_a_prompt_leaves_room_for_a_token() -> None:

@@ -86,7 +86,7 @@ def test_the_answer_is_good_whatever_becomes_of_the_picture(play: Play, tokenize
 def test_a_model_without_boxes_draws_none(play: Play) -> None:
     async def scenario(scene: Scene) -> None:
         with pytest.raises(Refusal) as caught:
-            await scene.service.run(asks("drawn"), EmitDouble())
+            await scene.service.run([asks("drawn")], EmitDouble())
         assert caught.value.kind == "invalid_request" and caught.value.param == "parameters.draw_boxes"
         task, sink = start(scene, replace(request("text"), grounding="boxes"))
         await generating(scene)

@@ -39,7 +39,7 @@ def test_the_first_token_counts_once_it_is_handed_over(play: Play) -> None:
         def counted() -> bool:
             return b'time_to_first_token_seconds_count{model_name="tiny"} 1.0' in scene.metrics.render()
 
-        task = asyncio.create_task(scene.service.run(request(), emit))
+        task = asyncio.create_task(scene.service.run([request()], emit))
         await generating(scene)
         scene.say("chat-1", A, finish="stop")
         await until(lambda: b'generation_tokens_total{model_name="tiny"} 1.0' in scene.metrics.render())

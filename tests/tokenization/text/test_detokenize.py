@@ -3,6 +3,7 @@
 import itertools
 import random
 import time
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -118,16 +119,65 @@ def test_an_empty_stop_is_refused() -> None:
 LETTERS = st.text(alphabet="ab", min_size=1, max_size=5)
 
 
-@given(st.lists(LETTERS, max_size=3), st.lists(st.text(alphabet="ab", max_size=6), max_size=8))
-def test_stops_against_a_search_character_by_character(stops: list[str], pieces: list[str]) -> None:
-    text = "".join(pieces)
-    expected = (text, False)
-    for end in range(1, len(text) + 1):
-        hits = [stop for stop in stops if text[:end].endswith(stop)]
-        if hits:
-            expected = (text[: end - max(map(len, hits))], True)
+def pushed_through(stops: list[str], pieces: list[str], shown: bool) -> list[tuple[str, bool]]:
+    """The simple search: after each piece the whole text is looked at again, character by character."""
+    text, told = "", 0
+    found: list[tuple[str, bool]] = []
+    for piece in pieces:
+        for _ in range(len(piece)):
+            text, piece = text + piece[0], piece[1:]
+            hits = [len(stop) for stop in stops if text.endswith(stop)]
+            if hits:
+                return [*found, (text[told : len(text) if shown else len(text) - max(hits)], True)]
+        begun = [n for stop in stops for n in range(1, len(stop)) if text.endswith(stop[:n])]
+        end = len(text) - max(begun, default=0)
+        found.append((text[told:end], False))
+        told = end
+    return [*found, (text[told:], False)]
+
+
+def compared(stops: list[str], pieces: list[str], shown: bool) -> None:
+    """Every push says what the search says, and holds no more back."""
+    finder = StopStrings(stops, shown=shown)
+    found: list[tuple[str, bool]] = []
+    for piece in pieces:
+        found.append(finder.push(piece))
+        if found[-1][1]:
             break
-    assert through(stops, pieces) == expected
+    else:
+        found.append((finder.flush(), False))
+    assert found == pushed_through(stops, pieces, shown)
+
+
+@given(st.lists(LETTERS, max_size=3), st.lists(st.text(alphabet="ab", max_size=6), max_size=8), st.booleans())
+def test_stops_against_a_search_character_by_character(stops: list[str], pieces: list[str], shown: bool) -> None:
+    compared(stops, pieces, shown)
+
+
+def test_many_random_stops_against_the_same_search() -> None:
+    rng = random.Random(0)
+    for _ in range(4000):
+        letters = rng.choice(["a", "ab", "abc", "abcdefgh"])
+        stops = ["".join(rng.choices(letters, k=rng.randint(1, 12))) for _ in range(rng.randint(1, 4))]
+        pieces = ["".join(rng.choices(letters, k=rng.choice([0, 1, 1, 2, 9]))) for _ in range(rng.randint(1, 12))]
+        compared(stops, pieces, rng.random() < 0.5)
+
+
+def test_no_push_takes_long_whatever_the_stops_are() -> None:
+    """Stops that nearly end, again and again: the places that are tried are no more than the text has characters."""
+    tried = 0
+
+    class Counted(str):
+        def startswith(self, *args: Any) -> bool:
+            nonlocal tried
+            tried += 1
+            return super().startswith(*args)
+
+    stops = [Counted(("abaababaabaab" * 90)[:1000] + chr(65 + i)) for i in range(4)]
+    finder, text = StopStrings(stops), (("abaababaabaab" * 90)[:999] + "x") * 5
+    for char in text:
+        assert not finder.push(char)[1]
+    assert len(text) < tried <= 2 * len(stops) * len(text)
 
 
 def test_special_tokens_stand_by_their_names_where_they_are_not_left_out(tokenizer: BPETokenizer) -> None:

@@ -8,7 +8,7 @@ from configs.serve import HttpConfig
 from server.http.connection.arrival import Arrival
 from server.http.connection.clock import Clock
 from server.http.errors import error_response
-from server.http.middleware.body_limits import BodyBudget, BodyLimits
+from server.http.middleware.body_limits import KEEP, BodyBudget, BodyLimits
 from server.http.middleware.envelope import Envelope
 from server.metrics import Metrics
 from server.requests.refusal import Refusal, overloaded
@@ -58,6 +58,28 @@ def test_a_larger_body_is_a_413_whatever_it_announces(headers: dict[bytes, bytes
     status, _, body = ask(limited(reader, 100), [b"x" * 60, b"y" * 41], headers)
     assert (status, body["error"]["code"]) == (413, "body_too_large")
     assert reader.held == [] and reader.budget.held == 0
+
+
+@pytest.mark.parametrize(("kept", "held"), [(0, 0), (7, 7), (90, 90), (91, 90), (1 << 40, 90)])
+def test_what_reading_let_go_of_is_others_at_once(kept: int, held: int) -> None:
+    """What is kept counts until the answer is written, and never for more than came."""
+    reader = Reader()
+    seen: list[int] = []
+
+    async def read(scope: Any, receive: Any, send: Any) -> None:
+        async def counted(message: Any) -> None:
+            seen.append(reader.budget.held)
+            await send(message)
+
+        await receive()
+        scope["state"][KEEP](kept)
+        scope["state"][KEEP](1 << 50)  # said again: nothing comes back
+        await error_response(overloaded("x", "ok"), "r")(scope, receive, counted)
+
+    other = Arrival(HttpConfig(), Clock())
+    assert reader.budget.take(other, 5)
+    ask(Envelope(BodyLimits(read, 100, reader.budget), METRICS), [b"x" * 90])
+    assert seen == [held + 5] * 2 and reader.budget.held == 5
 
 
 def test_a_body_without_room_is_a_429() -> None:
