@@ -1,8 +1,10 @@
 """One answer as it grows: tokens in, deltas of text and log-probabilities out."""
 
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass, replace
 from typing import Literal
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from model.engine.messages import Token, TokenEvent
 from server.requests.answer_boxes import Grounded
@@ -16,8 +18,7 @@ from tokenization.text.tokenizer import Tokenizer
 Finish = Literal["stop", "length"]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Delta:
+class Delta(Struct, frozen=True, kw_only=True):  # there is one for each token of a stream, and a Struct is made fast
     """What a few tokens added to an answer. `text` may be empty or lag behind `tokens`; all texts joined are whole."""
 
     text: str
@@ -113,8 +114,11 @@ def push(answers: Sequence[Answer], events: Sequence[TokenEvent], prompt: Sequen
 
     prompt: goes with the first one.
     """
-    found: dict[int, list[TokenEvent]] = {}
-    for event in events:
-        found.setdefault(event.index, []).append(event)
-    deltas = [answers[i].push(found[i]) for i in sorted(found) if answers[i].finish is None]
+    if len(answers) == 1:
+        deltas = [answers[0].push(events)] if answers[0].finish is None else []
+    else:
+        found: dict[int, list[TokenEvent]] = {}
+        for event in events:
+            found.setdefault(event.index, []).append(event)
+        deltas = [answers[i].push(found[i]) for i in sorted(found) if answers[i].finish is None]
     return [replace(deltas[0], prompt=tuple(prompt)), *deltas[1:]] if prompt and deltas else deltas

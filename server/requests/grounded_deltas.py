@@ -1,7 +1,8 @@
 """Puts boxes beside each finished answer, and on request the picture with them drawn: on the way of its deltas."""
 
 from collections.abc import Awaitable, Callable
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from server.requests.answer import Delta, Emit
 from server.requests.answer_boxes import Grounded, boxes_of

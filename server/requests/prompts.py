@@ -4,8 +4,9 @@ import asyncio
 import functools
 from collections.abc import Callable, Coroutine, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
 from typing import Any
+
+from msgspec.structs import replace
 
 from server.requests.admission import stopping
 from server.requests.answer import Accept, Delta, Emit

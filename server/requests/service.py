@@ -222,16 +222,18 @@ class RequestService:
         try:
             stream = resources.stream = await self.engine.submit(generate)
             watch.started()
-            while any(answer.finish is None for answer in answers):
+            n_left = len(answers)
+            while n_left:
                 events = await stream.next()
                 if not events:
                     raise internal("the engine ended this request before its last token")
                 deltas = push(answers, events, stream.prompt)
                 stream.prompt = []
-                watch.tokens(sum(len(delta.tokens) for delta in deltas))
+                watch.tokens(sum([len(delta.tokens) for delta in deltas]))
                 for delta in deltas:
                     if delta.finish is not None:
-                        if all(answer.finish is not None for answer in answers):
+                        n_left -= 1
+                        if not n_left:
                             watch.end(delta.finish)
                         elif delta.cut:
                             self.engine.drop(stream, delta.index)

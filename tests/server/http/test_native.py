@@ -1,9 +1,9 @@
 """POST /chat: what its body may hold, and its answer whole and as events."""
 
-from dataclasses import replace
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from server.http.native import NativeSerializer
 from server.http.responses import Serializer

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec import structs
 
 from configs.serve import HttpConfig
 from model.engine.messages import Token, TokenEvent
@@ -197,7 +198,7 @@ async def made(
             found.append((asked, whole))
             for k in range(n_tokens):
                 event = TokenEvent(request_id="r", token=token(), finish="length" if k == n_tokens - 1 else None)
-                whole.add(replace(answer.push([event]), prompt=scores if not i and not k else ()))
+                whole.add(structs.replace(answer.push([event]), prompt=scores if not i and not k else ()))
                 if answer.finish is not None:
                     break
     assert first is not None
