@@ -14,10 +14,9 @@ from tokenization.chat.errors import ChatError, MediaError
 from tokenization.media.effort import PASSING, video_effort
 from tokenization.media.frame_sampling import UNBOUNDED, VideoCaps
 from tokenization.media.image import ImageHeader, Picture, decode, read_header
-from tokenization.media.video_decoder import GROWING, UNDECODABLE, open_video
+from tokenization.media.video_decoder import GROWING, THREADS, UNDECODABLE, open_video
 from tokenization.media.video_plan import VideoInfo, plan_runs
 
-_THREADS = 4  # of one decoder; more would wait for each other on the few packets of a run
 _TURNS = {90: Image.Transpose.ROTATE_90, 180: Image.Transpose.ROTATE_180, 270: Image.Transpose.ROTATE_270}
 
 
@@ -42,20 +41,19 @@ def read_frames(
     missing = set(rows)
     rgb = VideoReformatter()
     # Among threads an error can take the frames around it with it; a second reading without them gets those back.
-    for threads in (_THREADS, 1):
-        runs = plan_runs(info.index, sorted(missing))
-        most = (max_effort - looked_at) * PASSING
-        with open_video(data, caps, threads=threads, study=True, max_decoded=most, check=check) as video:
-            for frame_number, frame in video.pick(info.index, runs):
-                check()  # some come out together, after the last packet
-                looked_at += frame.width * frame.height
-                if looked_at > max_effort:
-                    raise MediaError(GROWING)
-                picture = _to_picture(frame, info, rgb).resized(width=size[1], height=size[0])
-                out[rows[frame_number]] = np.asarray(picture)
-                missing.discard(frame_number)
-            if not missing or not video.errors:
-                break
+    for threads in (THREADS, 1):
+        video = info.reader if threads == THREADS else open_video(data, caps, threads=threads, check=check)
+        video.restart(check, max_decoded=(max_effort - looked_at) * PASSING)
+        for frame_number, frame in video.pick(info.index, plan_runs(info.index, sorted(missing))):
+            check()  # some come out together, after the last packet
+            looked_at += frame.width * frame.height
+            if looked_at > max_effort:
+                raise MediaError(GROWING)
+            picture = _to_picture(frame, info, rgb).resized(width=size[1], height=size[0])
+            out[rows[frame_number]] = np.asarray(picture)
+            missing.discard(frame_number)
+        if not missing or not video.errors:
+            break
     kept = [row for row, frame_number in enumerate(indices) if frame_number not in missing]
     if not kept:
         raise MediaError(UNDECODABLE)

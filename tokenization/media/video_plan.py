@@ -3,10 +3,14 @@
 from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from tokenization.media.frame_sampling import FrameSize
+
+if TYPE_CHECKING:
+    from tokenization.media.video_decoder import VideoReader  # PyAV, which a worker of texts does without
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -68,6 +72,7 @@ class VideoInfo:
     rotation: int  # degrees counter-clockwise that make a stored frame upright: 0, 90, 180, 270
     mirrored: bool  # a stored frame is flipped left-right before it is turned
     index: PacketIndex
+    reader: "VideoReader"  # of which this is known: it need not be opened again
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
