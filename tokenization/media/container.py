@@ -10,12 +10,13 @@ from tokenization.cancel import Check
 from tokenization.media.mp4_tables import check_tables, is_iso
 
 _ISO = "mov"  # FFmpeg's demuxer of MP4, QuickTime and their kin
+_MATROSKA = b"\x1aE\xdf\xa3"
 _BUFFER = 1 << 20  # bytes that are read at once
 
 
 def open_container(
     data: bytes | memoryview, formats: str, options: Mapping[str, str], check: Check
-) -> InputContainer:  # fmt: skip
+) -> InputContainer:
     """`formats`: demuxers that may run, by FFmpeg's names. Raises MediaError for tables, and av.FFmpegError.
 
     `check` is called between the boxes of an MP4.
@@ -33,3 +34,8 @@ def open_container(
         metadata_errors="replace",
         buffer_size=_BUFFER,
     )
+
+
+def says_times(data: bytes | memoryview) -> bool:
+    """Whether a container says when each packet is shown, so that nothing need be decoded to know it."""
+    return is_iso(memoryview(data)) or bytes(data[:4]) == _MATROSKA

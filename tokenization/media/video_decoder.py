@@ -12,7 +12,7 @@ from av.video.stream import VideoStream
 
 from tokenization.cancel import Check, go_on
 from tokenization.chat.errors import MediaError
-from tokenization.media.container import open_container
+from tokenization.media.container import open_container, says_times
 from tokenization.media.frame_sampling import UNBOUNDED, VideoCaps
 from tokenization.media.video_plan import PacketIndex, Run
 
@@ -28,15 +28,17 @@ UNDECODABLE = "no frame of the video can be decoded"
 GROWING = "the frames of the video grow on the way, and decoding them takes more work than its bytes allow"
 # Those that pass over a frame which no other depends on when told so packet by packet, and say truly which those are.
 _SKIPPING = ("h264", "hevc", "mpeg4", "mpeg2video", "mpeg1video")
+_MOST_STUDIED = "32"  # streams of a container in which FFmpeg decodes the first frames of each
 _NOT_MOVING = Disposition.attached_pic | Disposition.timed_thumbnails | Disposition.still_image
 
 
 class VideoReader:
     """An open video. Its packets are read from the file once, and kept: they may be gone through again."""
 
-    def __init__(self, container: InputContainer, stream: VideoStream, check: Check = go_on) -> None:
+    def __init__(self, container: InputContainer, stream: VideoStream, studied: bool, check: Check = go_on) -> None:
         self.container = container.format.name
         self.stream = stream
+        self.studied = studied  # FFmpeg has decoded some frames to know their order
         self.errors = 0  # packets that the decoder refused since `restart`
         self._left = UNBOUNDED  # pixels
         self._source = container
@@ -47,6 +49,15 @@ class VideoReader:
 
     def __del__(self) -> None:
         self._source.close()  # at once: what holds it may be garbage that nobody collects for long
+
+    @property
+    def codec(self) -> str:
+        """FFmpeg's name of the decoder."""
+        return self._context.name
+
+    def nbytes(self, run: Run) -> int:
+        """Of the packets of a run, once all have been read."""
+        return sum(packet.size for packet in self._kept[run.start : run.stop + 1])
 
     def restart(self, check: Check, max_decoded: int = UNBOUNDED) -> None:
         """Decode from nothing. More than `max_decoded` pixels of all frames raise a MediaError where they come out."""
@@ -155,12 +166,14 @@ def open_video(
 ) -> VideoReader:  # fmt: skip
     """Open without protocols, formats that name other files, or rare codecs. Raises MediaError by the header alone.
 
-    FFmpeg decodes the first frames, for what some headers do not say: the order and the times of packets. `check` is
+    Of containers that do not say the order and the times of their packets FFmpeg decodes the first frames. `check` is
     called between packets.
     """
     limits = {"max_pixels": str(caps.max_source_pixels), "codec_whitelist": DECODERS}
+    studied = not says_times(data)
+    study = {"max_streams": _MOST_STUDIED} if studied else {"codec_whitelist": "none"}
     try:
-        container = open_container(data, FORMATS, limits, check)
+        container = open_container(data, FORMATS, {**limits, **study}, check)
     except av.MemoryError:
         raise
     except av.FFmpegError:
@@ -170,10 +183,11 @@ def open_video(
     except BaseException:
         container.close()
         raise
-    stream.codec_context.options = limits
+    # An H.264 decoder that may only guess how far frames are out of order then waits for as long as any may be.
+    stream.codec_context.options = {**limits, "strict": "1"} if stream.codec_context.name == "h264" else limits
     stream.codec_context.thread_count = threads
     stream.thread_type = "AUTO" if threads > 1 else "NONE"
-    return VideoReader(container, stream, check)
+    return VideoReader(container, stream, studied, check)
 
 
 def _moving_stream(container: InputContainer, caps: VideoCaps) -> VideoStream:

@@ -89,12 +89,13 @@ def test_headers_over_the_caps_are_refused_before_decoding(
     assert not decoded
 
 
-def test_a_size_that_lies_in_the_header_is_not_made(plain: bytes) -> None:
-    """The container says 65535 x 65535; nothing of that size is ever made, and the stream's own size counts."""
+def test_a_size_that_lies_in_the_header_is_refused_at_once(plain: bytes) -> None:
+    """The container says 65535 x 65535; nothing of that size is ever made."""
     entry = plain.index(b"avc1", plain.index(b"stsd"))
     lied = plain[: entry + 28] + b"\xff\xff" * 2 + plain[entry + 32 :]
     begin = time.process_time()
-    assert probe(lied, CAPS).width == 160
+    with pytest.raises(MediaError, match="65535 x 65535"):
+        probe(lied, CAPS)
     assert time.process_time() - begin < 1
 
 
