@@ -77,7 +77,12 @@ class Server:
         self._pool_bytes = pool_bytes
         self._segments = Segments(Pool(owner, pool_bytes), self._background)
         self._workers = WorkerPool(
-            config.workers, config.step_seconds, self._background, config.media, wait_seconds=config.wait_seconds
+            config.workers,
+            config.step_seconds,
+            self._background,
+            config.media,
+            wait_seconds=config.wait_seconds,
+            still_seconds=config.pulse_seconds,
         )
         self._engine = EngineClient(
             config.engine.max_seqs,

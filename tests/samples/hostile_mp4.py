@@ -39,14 +39,16 @@ def edits(n: int, samples: int) -> bytes:
     """`n` entries of an edit list, each of which shows all of a clip's samples."""
     data = make_clip(samples, size=(16, 16))
     (duration,) = struct.unpack_from(">I", data, data.index(b"elst") + 12)
-    return with_table(data, b"edts", box(b"elst", struct.pack(">II", 0, n) + struct.pack(">III", duration, 0, 65536) * n))
+    return with_table(
+        data, b"edts", box(b"elst", struct.pack(">II", 0, n) + struct.pack(">III", duration, 0, 65536) * n)
+    )
 
 
 def fragments(samples: int, *, count: int | None = None) -> bytes:
     """A fragmented clip; `count`: what its first fragment claims, without a field for each sample."""
     sink = io.BytesIO()
     with av.open(sink, "w", format="mp4", options={"movflags": "frag_every_frame+empty_moov"}) as output:
-        source = av.open(io.BytesIO(make_clip(samples, size=(16, 16))))
+        source = av.open(io.BytesIO(make_clip(samples, size=(16, 16))), "r")
         stream = output.add_stream_from_template(source.streams.video[0])
         for packet in source.demux(source.streams.video[0]):
             if packet.dts is not None:

@@ -14,9 +14,7 @@ _MATROSKA = b"\x1aE\xdf\xa3"
 _BUFFER = 1 << 20  # bytes that are read at once
 
 
-def open_container(
-    data: bytes | memoryview, formats: str, options: Mapping[str, str], check: Check
-) -> InputContainer:
+def open_container(data: bytes | memoryview, formats: str, options: Mapping[str, str], check: Check) -> InputContainer:
     """`formats`: demuxers that may run, by FFmpeg's names. Raises MediaError for tables, and av.FFmpegError.
 
     `check` is called between the boxes of an MP4.

@@ -104,7 +104,7 @@ class _Walk:
             if kind in _CONTAINERS:
                 self._inside(data, begin, stop, depth)
             elif kind in (b"free", b"skip", b"hoov"):
-                if data[begin + 4 : begin + 8] in (b"mvhd", b"cmov"):  # some writers hide the header there
+                if bytes(data[begin + 4 : begin + 8]) in (b"mvhd", b"cmov"):  # some writers hide the header there
                     self._inside(data, begin, stop, depth)
             elif kind == b"meta":
                 self._inside(data, _children_of_meta(data, begin, stop), stop, depth)
@@ -158,7 +158,7 @@ class _Walk:
 
     def _unpacked(self, box: memoryview) -> memoryview:
         """The header of an old QuickTime file, which is compressed."""
-        if len(box) < 24 or box[4:12] != b"dcomzlib" or box[16:20] != b"cmvd":
+        if len(box) < 24 or bytes(box[4:12]) != b"dcomzlib" or bytes(box[16:20]) != b"cmvd":
             return memoryview(b"")
         most = min(int.from_bytes(box[20:24], "big"), self._nbytes + SLACK)
         try:
@@ -188,7 +188,7 @@ class _Walk:
             self._claim(_number(box, 5 + 8 * (_number(box, 0) & 1)))
         elif kind == b"sidx":
             self._fragments += _number(box, 22 if not box[:1] or box[0] == 0 else 30) >> 16
-        elif kind == b"sbgp" and box[4:8] == b"sync":
+        elif kind == b"sbgp" and bytes(box[4:8]) == b"sync":
             at = 8 if box[0] == 0 else 12
             n = self._count(kind, box, at, 8)
             self._claim(int(np.frombuffer(box, ">u4", count=2 * n, offset=at + 4)[::2].sum(dtype=np.int64)))
@@ -199,7 +199,7 @@ class _Walk:
     @staticmethod
     def _is_media(box: memoryview) -> bool:
         """Whether a handler is that of a track, and not of its data or of a tag."""
-        return box[8:12] in (b"soun", b"vide", b"text", b"subt", b"sbtl", b"clcp", b"m1a ", b"subp")
+        return bytes(box[8:12]) in (b"soun", b"vide", b"text", b"subt", b"sbtl", b"clcp", b"m1a ", b"subp")
 
     def _note(self, kind: bytes, box: memoryview, n: int) -> None:
         """n: entries that the box claims and holds."""
