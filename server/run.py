@@ -60,6 +60,9 @@ OPEN_TO_ALL = (
     "ANYBODY who reaches %s may use this server: it has no API key. Set PIXELFERRY_API_KEY or --api-key-file, or "
     "listen on 127.0.0.1 (docs/behind-a-proxy.md)"
 )
+# Times --pulse-seconds for which a worker's job may get no further: more than once, so that a worker that is stopped is
+# known for that first, and its job done by another.
+STILL_PULSES = 1.5
 LET_GO_SECONDS = 1.0  # for requests that are ended, to give their memory back
 LAST_BYTES_SECONDS = 2  # for answers that are complete and not yet sent
 
@@ -82,7 +85,7 @@ class Server:
             self._background,
             config.media,
             wait_seconds=config.wait_seconds,
-            still_seconds=config.pulse_seconds,
+            still_seconds=STILL_PULSES * config.pulse_seconds,
         )
         self._engine = EngineClient(
             config.engine.max_seqs,

@@ -1,4 +1,4 @@
-"""Rows 4 and 13: files of a kilobyte whose tables claim gigabytes, and pictures that cost more than their pixels say."""
+"""Rows 4 and 13: tables of a kilobyte that claim gigabytes, and pictures that cost more than their pixels say."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -22,13 +22,13 @@ def chat(inputs: Sequence[Mapping[str, object]]) -> bytes:
 
 
 def row_4() -> bytes:
-    """32 MP4s of 1.5 KB, each with a table of 60 million equal samples."""
-    return chat([{"video": data_url(equal_samples(60_000_000)).replace("image/png", "video/mp4")}] * 32)
+    """32 MP4s of 1.5 KB, each with a table of 38 million equal samples: 2.2 GiB, below what a worker may have."""
+    return chat([{"video": data_url(equal_samples(38_000_000)).replace("image/png", "video/mp4")}] * 32)
 
 
 def row_13() -> bytes:
-    """32 PNGs of 20 KB and 143 megapixels: a palette of one bit, see-through, interlaced, turned."""
-    return chat([{"image": data_url(turned_png(13_000, 11_000)), **SMALL}] * 32)
+    """32 PNGs of 20.7 KB and 86 megapixels: a palette of one bit, see-through, interlaced, turned."""
+    return chat([{"image": data_url(turned_png(9_300, 9_300, 20_700)), **SMALL}] * 32)
 
 
 def as_large_as_may_be() -> bytes:

@@ -50,8 +50,11 @@ def flat_png(width: int, height: int, *, bits: int = 8, colour: int = 0, level: 
     return b"\x89PNG\r\n\x1a\n" + png_chunk(b"IHDR", header) + png_chunk(b"IDAT", packed) + png_chunk(b"IEND", b"")
 
 
-def turned_png(width: int, height: int) -> bytes:
-    """Row 13: one bit a pixel by a palette that is half clear, interlaced, turned by EXIF; all of one colour."""
+def turned_png(width: int, height: int, nbytes: int = 0) -> bytes:
+    """Row 13: one bit a pixel by a palette that is half clear, interlaced, turned by EXIF; all of one colour.
+
+    nbytes: of the whole file, at least; a comment makes it longer.
+    """
     packer = zlib.compressobj(9)
     packed = b""
     for left, top, right, down in _PASSES:
@@ -67,6 +70,9 @@ def turned_png(width: int, height: int) -> bytes:
         b"IDAT": packed + packer.flush(),
         b"IEND": b"",
     }
+    size = sum(12 + len(content) for content in chunks.values()) + 8 + 12
+    chunks[b"tEXt"] = b"a\0" + b"x" * max(0, nbytes - size - 2)
+    chunks[b"IEND"] = chunks.pop(b"IEND")
     return b"\x89PNG\r\n\x1a\n" + b"".join(png_chunk(name, content) for name, content in chunks.items())
 
 

@@ -4,6 +4,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from configs.checkpoint import Checkpoint
@@ -23,6 +24,7 @@ from tests.tokenization.worker_harness import WorkerHarness, url, worker_harness
 from tokenization.chat.errors import ChatError
 from tokenization.media.effort import STUDIED
 from tokenization.messages import StartWorker
+from tokenization.prepare import NotShort
 
 CPU_SECONDS = 2.0  # far above what refusing takes, far below what decoding would: 14 to 46 s
 
@@ -55,7 +57,7 @@ def test_an_animation_of_a_pixel_on_a_large_canvas(harness: WorkerHarness, decod
     small = gif_canvas(1920, 1080, 2)
     n = (128 * MEGA + 4096 * 20 * len(small)) // gif_effort(2, 1920 * 1080, small)
     error = costly(harness, [{"video": url(small), "num_frames": 2}] * 20)
-    assert error.param == f"inputs[{n}].video" and n == 13 and len(decoded) == n + 1
+    assert error.param == f"inputs[{n}].video" and n == 12 and len(decoded) == n + 1
 
 
 def gif_effort(n: int, pixels: int, data: bytes) -> int:
@@ -100,6 +102,26 @@ def test_media_of_one_request_share_their_allowance(harness: WorkerHarness) -> N
 def test_counting_tokens_is_refused_alike(harness: WorkerHarness) -> None:
     with pytest.raises(ChatError, match="megapixels of work"):
         harness.run([{"video": url(gif_canvas(8191, 4319, 40)), "num_frames": 40}], count_only=True)
+
+
+def test_the_worker_of_pictures_hands_back_what_takes_long(
+    harness: WorkerHarness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By the work of all pictures together, before one is decoded."""
+    flat = {"image": url(flat_webp(4000, 3000))}  # 24 megapixels of work
+    pictures = msgspec.structs.replace(harness.start(), lane="picture")
+    assert len(harness.run([flat] * 4, pictures, count_only=True).media) == 4
+    monkeypatch.setattr("PIL.ImageFile.ImageFile.load", None)
+    with pytest.raises(NotShort):
+        harness.run([flat] * 5, pictures)
+    assert not harness.asked
+
+
+def test_what_loading_may_take_grows_with_the_work(harness: WorkerHarness) -> None:
+    for n in (1, 3):
+        harness.run([{"image": url(flat_webp(1000, 500))}] * n)
+    one, three = (measured.seconds for measured in harness.asked)
+    assert three == pytest.approx(3 * one, rel=1e-3) and one == pytest.approx(0.1, rel=0.01), "ten times 10 ms"
 
 
 FLAT = {

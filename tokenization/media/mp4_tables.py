@@ -34,10 +34,12 @@ _CONTAINERS = frozenset(
 # Where the number of entries stands, and the bytes of one. A sample of a `trun` has 4 for each of its flags.
 _TABLES = {
     b"stts": (4, 8), b"ctts": (4, 8), b"stsc": (4, 12), b"stco": (4, 4), b"co64": (4, 8), b"stss": (4, 4),
-    b"stps": (4, 4), b"iinf": (4, 8), b"senc": (4, 0),
+    b"stps": (4, 4), b"senc": (4, 0),
 }  # fmt: skip
+# Of tracks; others are of their data, or of tags.
+_HANDLERS = frozenset((b"soun", b"vide", b"m1a ", b"subp", b"clcp", b"text", b"subt", b"sbtl"))
 # Inside descriptions of a codec or a picture: there they are read over and over, and no muxer writes them.
-_HIDDEN = re.compile(b"stsz|stz2|trun|sbgp|sidx|saiz|" + b"|".join(_TABLES))
+_HIDDEN = re.compile(b"stsz|stz2|trun|sbgp|sidx|saiz|iinf|" + b"|".join(_TABLES))
 
 
 def is_iso(data: memoryview) -> bool:
@@ -174,8 +176,8 @@ class _Walk:
 
     def _table(self, kind: bytes, box: memoryview) -> None:
         track = self._track
-        if kind == b"hdlr":
-            track.handlers.add(bytes(box[8:12]) if self._is_media(box) else b"")
+        if kind == b"hdlr" and bytes(box[8:12]) in _HANDLERS:
+            track.handlers.add(bytes(box[8:12]))
         elif kind == b"elst":
             track.edits = max(track.edits, len(box) // 12)
         elif kind in (b"stsz", b"stz2"):
@@ -184,6 +186,9 @@ class _Walk:
             flags = _number(box, 0)
             fields = 4 * bin(flags & 0xF00).count("1")
             self._claim(self._count(kind, box, 4, fields))
+        elif kind == b"iinf":  # the number of its boxes has two bytes in an old one
+            if 8 * (_number(box, 4) >> (0 if _number(box, 0) >> 24 else 16)) > len(box):
+                raise _too_many(kind, _number(box, 4))
         elif kind == b"saiz":
             self._claim(_number(box, 5 + 8 * (_number(box, 0) & 1)))
         elif kind == b"sidx":
@@ -195,11 +200,6 @@ class _Walk:
         elif kind in _TABLES:
             at, nbytes = _TABLES[kind]
             self._note(kind, box, self._count(kind, box, at, nbytes))
-
-    @staticmethod
-    def _is_media(box: memoryview) -> bool:
-        """Whether a handler is that of a track, and not of its data or of a tag."""
-        return bytes(box[8:12]) in (b"soun", b"vide", b"text", b"subt", b"sbtl", b"clcp", b"m1a ", b"subp")
 
     def _note(self, kind: bytes, box: memoryview, n: int) -> None:
         """n: entries that the box claims and holds."""
