@@ -3,6 +3,7 @@
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
 import pytest
 
@@ -41,13 +42,14 @@ def server(start: Start, tmp_path_factory: pytest.TempPathFactory) -> Iterator[R
 def test_it_is_refused_once_and_its_neighbours_are_answered(server: RunningServer) -> None:
     """One holds the worker of all media, one that of pictures, and eight chats wait behind both."""
     endless = {"image": data_url(picture(SIDE, SIDE))}
+    video: Any = {"video": [SMALL] * 4}
     with ThreadPoolExecutor(12) as pool:
         begun = time.monotonic()
         stuck = [later(pool, server, endless) for _ in range(2)]
         until("both are taken", lambda: server.http.get("/health/ready").json()["requests"] == 2)
         time.sleep(0.5)
         behind = [later(pool, server, {"image": SMALL}) for _ in range(4)]
-        behind += [later(pool, server, {"video": [SMALL] * 4}) for _ in range(4)]
+        behind += [later(pool, server, video) for _ in range(4)]
         texts = [later(pool, server, {"text": "Hi"}) for _ in range(2)]
         answers = [one.result() for one in stuck]
         assert time.monotonic() - begun < 1.5 * PULSE_SECONDS + SLACK_SECONDS

@@ -9,6 +9,7 @@ import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 from urllib.parse import urlsplit
 
 from tests.e2e.faults import GREEDY, LARGE, SMALL, later
@@ -49,7 +50,7 @@ def test_texts_are_answered_while_every_worker_is_inside_a_video(server: Running
 
 def test_pictures_are_answered_while_every_worker_is_inside_a_video(server: RunningServer) -> None:
     """Those that are decoded in a second; others wait for a worker that has more time."""
-    long = {"image": data_url(turned_png(8500, 8500)), "max_pixels": 12544}
+    long: Any = {"image": data_url(turned_png(8500, 8500)), "max_pixels": 12544}
     with ThreadPoolExecutor(4) as pool, held(*server.children("worker")):
         videos = [later(pool, server, {"video": SMALL}) for _ in range(3)]
         until("one of them waits", lambda: server.metric('num_requests_waiting{place="worker"}') == 1)

@@ -22,8 +22,8 @@ def chat(inputs: Sequence[Mapping[str, object]]) -> bytes:
 
 
 def row_4() -> bytes:
-    """32 MP4s of 1.5 KB, each with a table of 38 million equal samples: 2.2 GiB, below what a worker may have."""
-    return chat([{"video": data_url(equal_samples(38_000_000)).replace("image/png", "video/mp4")}] * 32)
+    """32 of 1,100 bytes, each with a table of 60 million equal samples, and valid: 2.2 GiB in a worker."""
+    return chat([{"video": data_url(equal_samples(60_000_000)).replace("image/png", "video/mp4"), **SMALL}] * 32)
 
 
 def row_13() -> bytes:

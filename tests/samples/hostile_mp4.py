@@ -28,9 +28,10 @@ def with_table(data: bytes, kind: bytes, content: bytes) -> bytes:
     return bytes(changed)
 
 
-def equal_samples(n: int, size: int = 1) -> bytes:
-    """Row 4: a valid clip of two frames whose table of sizes claims `n` equal samples, all in one chunk."""
-    data = with_table(make_clip(2, size=(16, 16)), b"stsz", struct.pack(">III", 0, size, n))
+def equal_samples(n: int, size: int = 192) -> bytes:
+    """Row 4: a valid clip of two plain frames of 192 bytes; its table of sizes claims `n` samples, all in one chunk."""
+    data = make_clip(2, codec="rawvideo", container="mov", pixels="rgb24", size=(8, 8))
+    data = with_table(data, b"stsz", struct.pack(">III", 0, size, n))
     return with_table(data, b"stsc", struct.pack(">IIIII", 0, 1, 1, n, 1))
 
 

@@ -12,7 +12,7 @@ from av.stream import Disposition
 
 from tokenization.cancel import Check, go_on
 from tokenization.chat.errors import MediaError
-from tokenization.media.container import open_container
+from tokenization.media.containers.opening import open_container
 from tokenization.media.video_decoder import FORMATS as VIDEO_FORMATS
 
 # Demuxers and decoders that may run, by FFmpeg's names. Playlists are not among them: those open what they name.

@@ -12,9 +12,9 @@ from av.video.stream import VideoStream
 
 from tokenization.cancel import Check, go_on
 from tokenization.chat.errors import MediaError
-from tokenization.media.container import open_container, says_times
+from tokenization.media.containers.opening import open_container, says_times
+from tokenization.media.containers.packet_index import PacketIndex, Run
 from tokenization.media.frame_sampling import UNBOUNDED, VideoCaps
-from tokenization.media.video_plan import PacketIndex, Run
 
 # Demuxers and decoders that may run, by FFmpeg's names. Playlists are not among them: those open what they name.
 FORMATS = "mov,matroska,webm,avi,gif,apng,mpegts,mpeg,flv,asf,ogg,ivf,yuv4mpegpipe"

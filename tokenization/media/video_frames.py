@@ -11,11 +11,12 @@ from PIL import Image
 
 from tokenization.cancel import Check, go_on
 from tokenization.chat.errors import ChatError, MediaError
+from tokenization.media.containers.packet_index import plan_runs
 from tokenization.media.effort import STUDIED, video_effort, video_weight
 from tokenization.media.frame_sampling import UNBOUNDED, VideoCaps
 from tokenization.media.image import ImageHeader, Picture, decode, read_header
 from tokenization.media.video_decoder import GROWING, THREADS, UNDECODABLE, open_video
-from tokenization.media.video_plan import VideoInfo, plan_runs
+from tokenization.media.video_plan import VideoInfo
 
 _TURNS = {90: Image.Transpose.ROTATE_90, 180: Image.Transpose.ROTATE_180, 270: Image.Transpose.ROTATE_270}
 

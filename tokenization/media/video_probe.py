@@ -8,9 +8,10 @@ from av.video.frame import VideoFrame
 
 from tokenization.cancel import Check, go_on
 from tokenization.chat.errors import MediaError
+from tokenization.media.containers.packet_index import PacketIndex, plan_runs
 from tokenization.media.frame_sampling import FPS, VideoCaps
 from tokenization.media.video_decoder import UNDECODABLE, VideoReader, open_video
-from tokenization.media.video_plan import PacketIndex, VideoInfo, plan_runs
+from tokenization.media.video_plan import VideoInfo
 
 _FIRST_TRIES = 4  # key frames at which a first picture is looked for
 # Signs of (a, b, c, d) in a display matrix -> how a frame becomes upright: flip left-right first? turn by how much?

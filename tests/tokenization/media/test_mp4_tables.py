@@ -21,8 +21,8 @@ from tokenization.cancel import Cancelled, go_on
 from tokenization.chat.errors import ChatError, MediaError
 from tokenization.media.audio import read_sound
 from tokenization.media.audio_decoder import open_sound
+from tokenization.media.containers.mp4_tables import check_tables, is_iso
 from tokenization.media.frame_sampling import VideoCaps
-from tokenization.media.mp4_tables import check_tables, is_iso
 from tokenization.media.video_decoder import open_video
 from tokenization.media.video_probe import probe
 from tokenization.worker_memory import bound_memory

@@ -21,10 +21,11 @@ from tests.samples.videos import (
     read_numbers,
 )
 from tokenization.chat.errors import MediaError
+from tokenization.media.containers.packet_index import PacketIndex, Run
 from tokenization.media.frame_sampling import VideoCaps
 from tokenization.media.video_decoder import VideoReader
 from tokenization.media.video_frames import read_frames
-from tokenization.media.video_plan import PacketIndex, Run, VideoInfo
+from tokenization.media.video_plan import VideoInfo
 from tokenization.media.video_probe import probe
 
 CAPS = VideoCaps()

@@ -15,11 +15,11 @@ from tests.samples.videos import (
     read_numbers,
 )
 from tokenization.chat.errors import MediaError
-from tokenization.media.container import open_container
+from tokenization.media.containers.opening import open_container
+from tokenization.media.containers.packet_index import PacketIndex, plan_runs
 from tokenization.media.frame_sampling import VideoCaps
 from tokenization.media.video_decoder import VideoReader, open_video
 from tokenization.media.video_frames import read_frames
-from tokenization.media.video_plan import PacketIndex, plan_runs
 from tokenization.media.video_probe import probe
 
 CAPS = VideoCaps()

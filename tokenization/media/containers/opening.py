@@ -7,7 +7,7 @@ import av
 from av.container import InputContainer
 
 from tokenization.cancel import Check
-from tokenization.media.mp4_tables import check_tables, is_iso
+from tokenization.media.containers.mp4_tables import check_tables, is_iso
 
 _ISO = "mov"  # FFmpeg's demuxer of MP4, QuickTime and their kin
 _MATROSKA = b"\x1aE\xdf\xa3"
