@@ -11,7 +11,7 @@ from tests.e2e.running import data_url
 from tests.hostile.conftest import Held
 from tests.hostile.measure import MORE_SECONDS, SHORT, Attack, measure
 from tests.hostile.posting import posting
-from tests.samples.hostile_media import turned_png
+from tests.samples.hostile_media import flat_webp, turned_png
 from tests.samples.hostile_mp4 import equal_samples
 
 SMALL = {"max_pixels": 28 * 28 * 64}
@@ -36,10 +36,16 @@ def as_large_as_may_be() -> bytes:
     return chat([{"image": data_url(turned_png(11_000, 10_000)), **SMALL}])
 
 
+def as_long_as_short_may_be() -> bytes:
+    """A WebP of 49 megapixels in one colour: what the worker of pictures just takes."""
+    return chat([{"image": data_url(flat_webp(7000, 7000)), **SMALL}])
+
+
 ATTACKS: Sequence[Attack] = (
     posting("row 4 tables", "/chat", row_4, 400, late=MORE_SECONDS),
     posting("row 13 pictures", "/chat", row_13, 400, late=MORE_SECONDS),
     posting("row 13 allowance", "/chat", as_large_as_may_be, 200, late=MORE_SECONDS),
+    posting("short pictures", "/chat", as_long_as_short_may_be, 200, n=8, late=MORE_SECONDS),
 )
 
 
