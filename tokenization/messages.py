@@ -11,7 +11,7 @@ from tokenization.chat.parts import Chat, Kind, Media
 
 # What a worker is for: every job; texts alone; pictures that take no longer than SHORT_SECONDS.
 Lane = Literal["media", "text", "picture"]
-SHORT_SECONDS = 1.0  # of a core: by the weights of tokenization/media/effort.py
+SHORT_SECONDS = 0.5  # of a core: by the weights of tokenization/media/effort.py
 # The settings that make media smaller, by name; max_model_len also where the KV cache holds less than that.
 ReducedBy = Literal["max_pixels", "max_video_pixels", "max_model_len", "embedding_mib", "shm_mib"]
 

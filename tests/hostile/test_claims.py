@@ -37,15 +37,15 @@ def as_large_as_may_be() -> bytes:
 
 
 def as_long_as_short_may_be() -> bytes:
-    """A WebP of 49 megapixels in one colour: what the worker of pictures just takes."""
-    return chat([{"image": data_url(flat_webp(7000, 7000)), **SMALL}])
+    """A WebP of 24 megapixels in one colour: what the worker of pictures just takes."""
+    return chat([{"image": data_url(flat_webp(4900, 4900)), **SMALL}])
 
 
 ATTACKS: Sequence[Attack] = (
     posting("row 4 tables", "/chat", row_4, 400, late=MORE_SECONDS),
     posting("row 13 pictures", "/chat", row_13, 400, late=MORE_SECONDS),
     posting("row 13 allowance", "/chat", as_large_as_may_be, 200, late=MORE_SECONDS),
-    posting("short pictures", "/chat", as_long_as_short_may_be, 200, n=8, late=MORE_SECONDS),
+    posting("short pictures", "/chat", as_long_as_short_may_be, 200, late=MORE_SECONDS),
 )
 
 
