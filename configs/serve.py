@@ -83,8 +83,8 @@ class MediaConfig(msgspec.Struct, frozen=True, kw_only=True):
     max_decoded_frames: int = 18_000
     max_video_pixels: int = 90_316_800
     max_audio_seconds: float = 600.0
-    max_effort_pixels: int = 8192 * MEGA
-    free_effort_pixels: int = 64 * MEGA
+    max_effort_pixels: int = 12_288 * MEGA
+    free_effort_pixels: int = 128 * MEGA
 
 
 class WorkerConfig(msgspec.Struct, frozen=True, kw_only=True):

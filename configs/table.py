@@ -166,9 +166,8 @@ SETTINGS: tuple[Setting, ...] = (
     ),
     Setting(
         name="max_effort_mpixels", section="media", field="max_effort_pixels", kind="int", unit="megapixels",
-        scale=MEGA, low=1, high=1 << 20, help="work that decoding all media of one request may take, in pixels that "
-        "are decoded and resized (about 10 ns each); further scans of a JPEG and frames that are only passed over "
-        "count a 32nd",
+        scale=MEGA, low=1, high=1 << 20, help="work that decoding all media of one request may take, in pixels of "
+        "a photograph that are decoded and resized, 10 ns of a core each; other formats count by what they take",
     ),
     Setting(
         name="free_effort_mpixels", section="media", field="free_effort_pixels", kind="int", unit="megapixels",

@@ -113,10 +113,10 @@ class Metrics:
             self._canaries.labels(result)
         self._hangs = self._counter("child_hangs", "Child processes that hung and were killed.", ("role",))
         self._renewals = self._counter("child_renewals", "Child processes that were replaced though well.", ("role",))
-        for role in ("worker", "text_worker", "engine"):
+        for role in ("worker", "text_worker", "picture_worker", "engine"):
             self._restarts.labels(role)
             self._hangs.labels(role)
-        for role in ("worker", "text_worker"):
+        for role in ("worker", "text_worker", "picture_worker"):
             self._renewals.labels(role)
 
     def _add_memory(self) -> None:

@@ -67,7 +67,10 @@ def describe(config: ServeConfig, card: ModelCard, root: Path, pool_bytes: int, 
                     *((what, f"from {origin}") for what, origin in card.origins.items()),
                     ("sampling by default", drawn),
                     ("device, dtype", f"{config.engine.device}, {config.engine.dtype} (as asked for)"),
-                    ("threads, workers", f"at most {threads.n} ({threads.reason}), {config.workers} and one for texts"),
+                    (
+                        "threads, workers",
+                        f"at most {threads.n} ({threads.reason}), {config.workers}, one for texts, one for pictures",
+                    ),
                     ("shared memory", f"{root}, {pool_note(config.shm.pool_bytes, pool_bytes)}"),
                     ("media from", roots),
                     ("API keys", _keys(config.http)),
@@ -107,9 +110,10 @@ def _effort(media: MediaConfig) -> str:
 
 
 def _worst(config: ServeConfig) -> str:
-    """What one worker may take, and all of them together with the one for texts."""
-    each, n = config.worker.memory_bytes, config.workers + 1
-    return f"{size(each)} of private memory of one worker; {n} with the one for texts have at most {size(n * each)}"
+    """What one worker may take, and all of them together with those for texts and for pictures."""
+    each, n = config.worker.memory_bytes, config.workers + 2
+    most = f"{n} with those for texts and pictures have at most {size(n * each)}"
+    return f"{size(each)} of private memory of one worker; {most}"
 
 
 def _keys(http: HttpConfig) -> str:

@@ -57,6 +57,9 @@ OPEN_TO_ALL = (
     "ANYBODY who reaches %s may use this server: it has no API key. Set PIXELFERRY_API_KEY or --api-key-file, or "
     "listen on 127.0.0.1 (docs/behind-a-proxy.md)"
 )
+# Times --pulse-seconds for which a worker's job may get no further: more than once, so that a worker that is stopped is
+# known for that first, and its job done by another.
+STILL_PULSES = 1.5
 LET_GO_SECONDS = 1.0  # for requests that are ended, to give their memory back
 
 
@@ -73,7 +76,12 @@ class Server:
         self._pool_bytes = pool_bytes
         self._segments = Segments(Pool(owner, pool_bytes), self._background)
         self._workers = WorkerPool(
-            config.workers, config.step_seconds, self._background, config.media, wait_seconds=config.wait_seconds
+            config.workers,
+            config.step_seconds,
+            self._background,
+            config.media,
+            wait_seconds=config.wait_seconds,
+            still_seconds=STILL_PULSES * config.pulse_seconds,
         )
         self._engine = EngineClient(
             config.engine.max_seqs,

@@ -9,6 +9,9 @@ from configs.serve import MediaConfig, WorkerConfig
 from tokenization.chat.grounding import Box
 from tokenization.chat.parts import Chat, Kind, Media
 
+# What a worker is for: every job; texts alone; pictures that take no longer than SHORT_SECONDS.
+Lane = Literal["media", "text", "picture"]
+SHORT_SECONDS = 0.5  # of a core: by the weights of tokenization/media/effort.py
 # The settings that make media smaller, by name; max_model_len also where the KV cache holds less than that.
 ReducedBy = Literal["max_pixels", "max_video_pixels", "max_model_len", "embedding_mib", "shm_mib"]
 
@@ -44,7 +47,7 @@ class StartWorker(msgspec.Struct, frozen=True, kw_only=True, tag=True):
     max_model_len: int
     shm_root: str  # the directory that holds the leases
     worker: WorkerConfig = WorkerConfig()
-    text_only: bool = False  # it gets no job with media, and loads nothing that opens them
+    lane: Lane = "media"  # one of texts gets no job with media, and loads nothing that opens them
 
 
 class Room(msgspec.Struct, frozen=True, kw_only=True):
@@ -107,6 +110,7 @@ class Measured(msgspec.Struct, frozen=True, kw_only=True, tag=True):
     nbytes: tuple[int, ...]
     params: tuple[str, ...]
     n_pads: tuple[int, ...]  # tokens of each item, as many as the model will have embeddings for
+    seconds: float = 0.0  # that loading them may take, on a busy machine: by their sizes and lengths
 
 
 class Prepared(msgspec.Struct, frozen=True, kw_only=True, tag=True):
@@ -127,20 +131,24 @@ class Drawn(msgspec.Struct, frozen=True, kw_only=True, tag=True):
 
 
 class PrepareFailed(msgspec.Struct, frozen=True, kw_only=True, tag=True):
-    """This job ended without a result; the worker lives on. `param` names the offending field, `code` the error."""
+    """This job ended without a result; the worker lives on. `param` names the offending field, `code` the error.
+
+    "long": pictures that the worker of pictures does not take; they are good, and another one takes them.
+    """
 
     request_id: str
-    kind: Literal["bad_request", "internal", "cancelled"]
+    kind: Literal["bad_request", "internal", "cancelled", "long"]
     message: str
     param: str | None = None
     code: str | None = None
 
 
 class WorkerPulse(msgspec.Struct, frozen=True, kw_only=True, tag=True):
-    """Sent every half second by a thread of its own: alive, and since when on which job."""
+    """Sent every half second by a thread of its own: alive, since when on which job, and since when no further."""
 
     request_id: str | None
     busy_seconds: float
+    still_seconds: float = 0.0  # since the job last began a packet, a block, a picture; 0 while it waits for leases
 
 
 class WorkerGrown(msgspec.Struct, frozen=True, kw_only=True, tag=True):

@@ -13,10 +13,10 @@ from tokenization.chat.errors import ChatError
 from tokenization.chat.marks import refuse_long_runs
 from tokenization.chat.parts import Boxes, Chat, Media, Text
 from tokenization.chat.rendering import MEDIA
-from tokenization.media.effort import EffortBudget, picture_effort
+from tokenization.media.effort import SECONDS, EffortBudget, picture_effort
 from tokenization.media.frame_sampling import UNBOUNDED
 from tokenization.media.source import Source, fetch_source, tracks
-from tokenization.messages import Encode, Measured, MediaItem, Prepare, Prepared, Room, StartWorker
+from tokenization.messages import SHORT_SECONDS, Encode, Measured, MediaItem, Prepare, Prepared, Room, StartWorker
 from tokenization.pads import text_only
 from tokenization.processor import Layout, Measure, Processor, Spans, StageClock
 from tokenization.video_budget import gives_way, least, shared
@@ -24,8 +24,16 @@ from tokenization.worker_memory import within_bound
 
 TOO_LONG = "context_length_exceeded"  # the code of a prompt that leaves no room for an answer
 
+SLOWER = 10.0  # how much longer loading may take than its work does on an idle core
+SOUND_RATE = 16_000  # samples a second of what is heard, whatever the file's
+SOUND_SECONDS = 0.1  # that loading may take for each second of a sound, which is decoded by then
+
 # Asks the server for one lease per item and waits; raises Cancelled when the request has ended.
 AskLeases = Callable[[Measured], Sequence[str]]
+
+
+class NotShort(Exception):
+    """These pictures take longer than what is left to this worker."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,12 +44,19 @@ class _Draft:
     layout: Layout
     positions: np.ndarray  # int32 [3, n]
     delta: int
+    effort: int  # units of work that loading takes
+
+    @property
+    def seconds(self) -> float:
+        """That loading may take."""
+        sounds = sum(len(measure.sound) for measure in self.measures if measure.sound is not None)
+        return SLOWER * SECONDS * self.effort + SOUND_SECONDS * sounds / SOUND_RATE
 
 
 def prepare(job: Prepare, start: StartWorker, processor: Processor, ask: AskLeases, check: Check) -> Prepared:
     """`check` is called again and again while media are read.
 
-    Raises ChatError, SegmentError, and Cancelled from `check` and `ask`.
+    Raises ChatError, SegmentError, NotShort, and Cancelled from `check` and `ask`.
     """
     clock = StageClock()
     _check_media(job.chat, processor)
@@ -105,13 +120,17 @@ def _draft(chat: Chat, room: Room, start: StartWorker, processor: Processor, che
         check()
         with clock.stage("fetch", media.kind):
             sources += tracks(fetch_source(media, limits, check))
-    measures = _measure(len(ids), sources, room, start, processor, clock)
-    return _laid_out(ids, tuple(sources), measures, processor, clock)
+    effort = EffortBudget.of(sum(source.nbytes for source in sources if not source.of_video), start.media)
+    measures = _measure(len(ids), sources, room, start, processor, clock, effort)
+    if start.lane == "picture" and effort.spent * SECONDS > SHORT_SECONDS:
+        raise NotShort
+    return _laid_out(ids, tuple(sources), measures, processor, clock, effort.spent)
 
 
 def _measure(
-    n_ids: int, sources: Sequence[Source], room: Room, start: StartWorker, processor: Processor, clock: StageClock
-) -> tuple[Measure, ...]:
+    n_ids: int, sources: Sequence[Source], room: Room, start: StartWorker, processor: Processor, clock: StageClock,
+    effort: EffortBudget,
+) -> tuple[Measure, ...]:  # fmt: skip
     """Ends at the first track that is too much: decoded sounds are kept, and many of them could be gigabytes.
 
     Too much is more than the model's length, or more work than the bytes of the media allow. How large a video is that
@@ -120,7 +139,6 @@ def _measure(
     measures: list[Measure] = []
     _check_length(n_ids, measures, len(sources), room)
     n = n_ids
-    effort = EffortBudget.of(sum(source.nbytes for source in sources if not source.of_video), start.media)
     for source in sources:
         source.check()
         with clock.stage("measure", source.kind), within_bound(source.param):
@@ -133,7 +151,7 @@ def _measure(
 
 
 def _effort(source: Source, measure: Measure) -> int:
-    """Pixels of work that loading it takes; sounds have bounds of their own."""
+    """Units of work that loading it takes; sounds have bounds of their own."""
     if measure.video is not None:
         return measure.video.effort
     if source.kind != "image":
@@ -159,8 +177,9 @@ def _check_length(n: int, measures: Sequence[Measure], n_tracks: int, room: Room
 
 
 def _laid_out(
-    ids: list[int], sources: tuple[Source, ...], measures: tuple[Measure, ...], processor: Processor, clock: StageClock
-) -> _Draft:
+    ids: list[int], sources: tuple[Source, ...], measures: tuple[Measure, ...], processor: Processor, clock: StageClock,
+    effort: int,
+) -> _Draft:  # fmt: skip
     for source, measure in zip(sources, measures, strict=True):
         if measure.n_pads < 2:
             small = "short" if source.kind == "audio" else "small"
@@ -169,7 +188,9 @@ def _laid_out(
     with clock.stage("layout"):
         layout = processor.expand(ids, measures)
         positions, delta = processor.positions(layout, measures)
-    return _Draft(ids=ids, sources=sources, measures=measures, layout=layout, positions=positions, delta=delta)
+    return _Draft(
+        ids=ids, sources=sources, measures=measures, layout=layout, positions=positions, delta=delta, effort=effort
+    )
 
 
 def _fill(
@@ -183,7 +204,9 @@ def _fill(
         sizes = tuple(measure.nbytes for measure in draft.measures)
         pads = tuple(measure.n_pads for measure in draft.measures)
         with clock.stage("lease"):
-            names = ask(Measured(request_id=request_id, nbytes=sizes, params=params, n_pads=pads))
+            names = ask(
+                Measured(request_id=request_id, nbytes=sizes, params=params, n_pads=pads, seconds=draft.seconds)
+            )
         measures = list(draft.measures)
         for i, (name, measure) in enumerate(zip(names, draft.measures, strict=True)):
             check()
@@ -199,7 +222,7 @@ def _fill(
             write_words(draft.layout.input_ids, draft.layout.spans[i], name, measure.shape)
         if measures == list(draft.measures):
             return draft
-        draft = _laid_out(draft.ids, draft.sources, tuple(measures), processor, clock)
+        draft = _laid_out(draft.ids, draft.sources, tuple(measures), processor, clock, draft.effort)
 
 
 def _check_media(chat: Chat, processor: Processor) -> None:

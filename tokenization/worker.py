@@ -25,6 +25,7 @@ from tokenization.messages import (
     Leases,
     Measured,
     Prepare,
+    Prepared,
     PrepareFailed,
     StartWorker,
     ToWorker,
@@ -32,7 +33,7 @@ from tokenization.messages import (
     WorkerPulse,
     WorkerReady,
 )
-from tokenization.prepare import encode, prepare
+from tokenization.prepare import AskLeases, NotShort, encode, prepare
 from tokenization.processor import Processor
 from tokenization.worker_memory import WorkerMemory, within_bound
 
@@ -48,7 +49,7 @@ def run(channel: Channel[ToWorker], start: StartWorker, processor: Processor, pu
     StartWorker has been read. A Prepare or Encode is answered by Prepared, a Draw by Drawn, and each of
     them by PrepareFailed where there is nothing to give.
     """
-    if not start.text_only:
+    if start.lane != "text":
         load_decoders(processor.modalities)
     inbox = _Inbox()
     threading.Thread(target=_read, args=(channel, inbox), name="worker-reader", daemon=True).start()
@@ -109,7 +110,7 @@ def _answer(
                 case Encode():
                     return encode(job, start, processor)
                 case Prepare():
-                    return prepare(job, start, processor, ask, check)
+                    return _prepared(job, start, processor, ask, check)
     except ChatError as error:
         return failed("bad_request", error.message, error.param, error.code)
     except Cancelled:
@@ -122,6 +123,15 @@ def _answer(
     except Exception:  # noqa: BLE001 - a process main: one job's trouble must not end the others
         _log.exception("preparing request %s failed", job.request_id)
         return failed("internal", "the request could not be prepared")
+
+
+def _prepared(
+    job: Prepare, start: StartWorker, processor: Processor, ask: AskLeases, check: Check
+) -> Prepared | PrepareFailed:
+    try:
+        return prepare(job, start, processor, ask, check)
+    except NotShort:
+        return PrepareFailed(request_id=job.request_id, kind="long", message="another worker has the time for it")
 
 
 def draw(job: Draw, start: StartWorker, check: Check = go_on) -> Drawn:
@@ -160,6 +170,7 @@ class _Inbox:
         self._replies: dict[str, Leases | Cancel] = {}  # of queued and running jobs only
         self._closed: Exception | None = None
         self.running: tuple[str | None, float] = (None, 0.0)  # request and since when (monotonic)
+        self._moved: float | None = None  # when the running job last got further; None while it waits for the server
 
     def put(self, message: ToWorker) -> None:
         """An answer to a job that is no longer here is dropped."""
@@ -191,14 +202,17 @@ class _Inbox:
             if self._closed is not None:
                 raise self._closed
             job = self._jobs.popleft()
-            self.running = (job.request_id, time.monotonic())
+            self._moved = time.monotonic()
+            self.running = (job.request_id, self._moved)
             return job
 
     def pulse(self) -> WorkerPulse:
-        """How long the running job has taken."""
-        request_id, since = self.running
-        busy = 0.0 if request_id is None else time.monotonic() - since
-        return WorkerPulse(request_id=request_id, busy_seconds=busy)
+        """How long the running job has taken, and for how long it has not got further."""
+        (request_id, since), moved, now = self.running, self._moved, time.monotonic()
+        if request_id is None:
+            return WorkerPulse(request_id=None, busy_seconds=0.0)
+        still = 0.0 if moved is None else now - moved
+        return WorkerPulse(request_id=request_id, busy_seconds=now - since, still_seconds=still)
 
     def finished(self) -> None:
         with self._changed:
@@ -210,8 +224,10 @@ class _Inbox:
     def leases(self, request_id: str) -> Sequence[str]:
         """Wait for the names leased to this request. Raises Cancelled."""
         with self._changed:
+            self._moved = None
             while request_id not in self._replies and self._closed is None:
                 self._changed.wait()
+            self._moved = time.monotonic()
             if self._closed is not None:
                 raise self._closed
             reply = self._replies[request_id]
@@ -221,8 +237,12 @@ class _Inbox:
             return reply.names
 
     def check_cancelled(self, request_id: str) -> None:
-        """Raises Cancelled when the server has said so, and what closed the channel when it is closed."""
+        """Raises Cancelled when the server has said so, and what closed the channel when it is closed.
+
+        Whoever asks has got further.
+        """
         with self._changed:
+            self._moved = time.monotonic()
             if self._closed is not None:
                 raise self._closed
             if isinstance(self._replies.get(request_id), Cancel):

@@ -1,7 +1,7 @@
 """The process main of workers and engine: takes its channel, looks the family up, runs its room.
 
 Run as `python -m server.children.child_main ROLE CHANNEL_FD LOCK_FD SHM_ROOT OWNER_NAME LOG_LEVEL LOG_FORMAT`, where
-ROLE is worker, text_worker or engine, by server/children/processes.py only.
+ROLE is worker, text_worker, picture_worker or engine, by server/children/processes.py only.
 """
 
 import ctypes

@@ -3,6 +3,8 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from tokenization.messages import Lane
+
 
 @dataclass(slots=True, kw_only=True, eq=False)
 class Ticket:
@@ -10,7 +12,7 @@ class Ticket:
 
     client: str
     seconds: float  # that it is expected to take; what it took counts in the end
-    quick: bool = False  # a text that the worker of texts may take
+    lane: Lane = "media"  # "text", "picture": the worker of such may take it, and so may any other
     charged: bool = False  # its client has paid for it in advance
 
 

@@ -20,7 +20,7 @@ from shm import AsyncChannel, channel_pair
 
 log = logging.getLogger("pixelferry")
 
-Role = Literal["worker", "text_worker", "engine"]
+Role = Literal["worker", "text_worker", "picture_worker", "engine"]
 END_SECONDS = 3.0  # how long a child that was told to end may take before it is killed
 
 # glibc keeps large blocks instead of returning them to the kernel: a picture's buffers are not faulted in again for
@@ -35,6 +35,7 @@ OF_WORKERS = {"TORCH_DEVICE_BACKEND_AUTOLOAD": "0", "OMP_NUM_THREADS": "1"}
 ENVIRONMENT: Mapping[Role, Mapping[str, str]] = {
     "worker": {**OF_WORKERS, **KEEP_LARGE_BLOCKS},
     "text_worker": OF_WORKERS,
+    "picture_worker": {**OF_WORKERS, **KEEP_LARGE_BLOCKS},
     # The engine loads a device's plugin by itself and says what is missing; torch would end it with a trace.
     "engine": {"TORCH_DEVICE_BACKEND_AUTOLOAD": "0"},
 }

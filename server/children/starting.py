@@ -19,7 +19,7 @@ def supervisors_of(
     config: ServeConfig, owner: Owner, metrics: Metrics, workers: WorkerPool, engine: EngineClient,
     max_model_len: int, largest: tuple[LargestItem, ...],
 ) -> list[Supervisor]:  # fmt: skip
-    """Those of the workers, that of texts last, then that of the engine. Nothing runs before their `run`."""
+    """Those of the workers, of texts and of pictures last, then that of the engine. Nothing runs before their `run`."""
     root, path = str(owner.root), str(config.model.path)
     worker = StartWorker(
         checkpoint=path, media=config.media, max_model_len=max_model_len, shm_root=root, worker=config.worker
@@ -45,6 +45,7 @@ def supervisors_of(
 
     return [
         *(supervisor("worker", worker, slot, FromWorker) for slot in workers.slots),
-        supervisor("text_worker", replace(worker, text_only=True), workers.text, FromWorker),
+        supervisor("text_worker", replace(worker, lane="text"), workers.text, FromWorker),
+        supervisor("picture_worker", replace(worker, lane="picture"), workers.picture, FromWorker),
         supervisor("engine", start, engine, FromEngine),
     ]

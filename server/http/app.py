@@ -263,13 +263,15 @@ async def refresh(service: RequestService, bodies: BodyBudget) -> None:
         log.error("the shared memory could not be looked at: %s", error.strerror)
     metrics.set_server(
         waiting=[
-            ("worker", service.workers.n_waiting - service.workers.n_texts_waiting),
-            ("text_worker", service.workers.n_texts_waiting),
+            ("worker", service.workers.n_waiting_in("media")),
+            ("text_worker", service.workers.n_waiting_in("text")),
+            ("picture_worker", service.workers.n_waiting_in("picture")),
             ("place", service.engine.n_waiting),
         ],
         children=[
             ("worker", service.workers.n_up, len(service.workers.slots)),
             ("text_worker", int(service.workers.text.up), 1),
+            ("picture_worker", int(service.workers.picture.up), 1),
             ("engine", int(service.engine.up), 1),
         ],
         body_bytes=bodies.held,

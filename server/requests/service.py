@@ -11,7 +11,7 @@ from server.children.background import Background
 from server.children.engine_client import EngineClient, EngineDied, EngineFailed, Stream
 from server.children.gate import NobodyUp
 from server.children.worker_pool import WorkerPool
-from server.children.worker_slot import Job, TookTooLong, WorkerDied, WorkerSlot
+from server.children.worker_slot import Job, NotShort, TookTooLong, WorkerDied, WorkerSlot
 from server.metrics import Metrics
 from server.requests.admission import Admission
 from server.requests.answer import Accept, Emit, answers_to, push
@@ -148,15 +148,19 @@ class RequestService:
         """A worker's answer; a second worker is asked when the first one dies. Ids need none. Raises Refusal."""
         if isinstance(request.chat, RawPrompt) and request.chat.ids is not None:
             return text_only(request.id, request.chat.ids)
-        for _ in range(ATTEMPTS):
+        attempts, short = ATTEMPTS, True
+        while attempts:
+            attempts -= 1
             try:
-                slot, job = await self._begin(request, count_only)
+                slot, job = await self._begin(request, count_only, short)
                 resources.jobs.append((slot, job))
                 if resources.watch is not None:
                     resources.watch.worker()
                 return await self._converse(slot, job, request, resources)
             except NobodyUp:
                 raise unavailable("no worker came up in time", "workers_down", retry_after=10) from None
+            except NotShort:  # pictures that take long: now a worker that has time for them
+                attempts, short = attempts + 1, False
             except TookTooLong as error:
                 raise took_too_long(error.seconds, request.chat_param) from None
             except WorkerDied:
@@ -166,11 +170,12 @@ class RequestService:
                     await self.segments.settle(request.id)
         raise internal("the request could not be prepared: two workers died of it", "worker_died")
 
-    async def _begin(self, request: ChatRequest, count_only: bool) -> tuple[WorkerSlot, Job]:
+    async def _begin(self, request: ChatRequest, count_only: bool, short: bool) -> tuple[WorkerSlot, Job]:
         chat, client = request.chat, request.tally.client
         if isinstance(chat, RawPrompt):
             return await self.workers.encode(Encode(request_id=request.id, text=chat.text, opens=chat.opens), client)
-        return await self.workers.begin(request.id, chat, client, room=self._room_now(), count_only=count_only)
+        room = self._room_now()
+        return await self.workers.begin(request.id, chat, client, room=room, count_only=count_only, short=short)
 
     def _room_now(self) -> Room:
         """What a video of this request may fill, so that it is not refused further on."""
@@ -181,7 +186,7 @@ class RequestService:
     async def _converse(
         self, slot: WorkerSlot, job: Job, request: ChatRequest, resources: RequestResources
     ) -> Prepared:
-        """Measured -> Leases -> Prepared. Raises Refusal, WorkerDied."""
+        """Measured -> Leases -> Prepared. Raises Refusal, WorkerDied, NotShort."""
         while True:
             match await job.next():
                 case Measured() as measured:
@@ -192,6 +197,8 @@ class RequestService:
                 case PrepareFailed() as failed:
                     if failed.kind == "bad_request":
                         raise invalid_request(failed.message, failed.param or request.chat_param, failed.code)
+                    if failed.kind == "long":
+                        raise NotShort
                     log.error("%s: a worker failed: %s", job.request_id, failed.message)
                     if failed.code == LOST:
                         raise media_lost()

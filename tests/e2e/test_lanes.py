@@ -9,10 +9,12 @@ import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 from urllib.parse import urlsplit
 
 from tests.e2e.faults import GREEDY, LARGE, SMALL, later
-from tests.e2e.running import RunningServer, until
+from tests.e2e.running import RunningServer, data_url, until
+from tests.samples.hostile_media import turned_png
 
 TICK = os.sysconf("SC_CLK_TCK")
 PICTURES = 40  # of one video
@@ -43,6 +45,22 @@ def test_texts_are_answered_while_every_worker_is_inside_a_video(server: Running
         assert server.metric('num_requests_waiting{place="worker"}') == 2
     assert [video.result().status_code for video in videos] == [400] * 4
     assert server.children("worker") == workers
+    server.assert_nothing_held()
+
+
+def test_pictures_are_answered_while_every_worker_is_inside_a_video(server: RunningServer) -> None:
+    """Those that are decoded in a second; others wait for a worker that has more time."""
+    long: Any = {"image": data_url(turned_png(8500, 8500)), "max_pixels": 12544}
+    with ThreadPoolExecutor(4) as pool, held(*server.children("worker")):
+        videos = [later(pool, server, {"video": SMALL}) for _ in range(3)]
+        until("one of them waits", lambda: server.metric('num_requests_waiting{place="worker"}') == 1)
+        assert server.chat({"image": SMALL}, **GREEDY).status_code == 200
+        picture = later(pool, server, long)
+        until("it waits, too", lambda: server.metric('num_requests_waiting{place="worker"}') == 2)
+        assert server.chat({"image": SMALL}, **GREEDY).status_code == 200
+        assert not picture.done() and server.metric('num_requests_waiting{place="picture_worker"}') == 0
+    assert picture.result().status_code == 200
+    assert [video.result().status_code for video in videos] == [400] * 3
     server.assert_nothing_held()
 
 

@@ -33,6 +33,7 @@ def posting(
     expected: int,
     headers: dict[str, str] | None = None,
     n: int = ATTACKERS,
+    late: float | None = None,
 ) -> Attack:
     """The same body again and again, over `n` connections; its answer is always `expected`."""
 
@@ -49,7 +50,7 @@ def posting(
             yield
         assert len(seen) >= n and set(seen) == {expected}, sorted(set(seen))
 
-    return Attack(name=name, go=go, memory_bytes=SERVER_BYTES + n * BODY_BYTES)
+    return Attack(name=name, go=go, memory_bytes=SERVER_BYTES + n * BODY_BYTES, late=late)
 
 
 @contextmanager

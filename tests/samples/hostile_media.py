@@ -7,10 +7,12 @@ import zlib
 
 import av
 import numpy as np
-from PIL import Image
+from PIL import ExifTags, Image
 
 from tests.samples.pictures import png_chunk
 
+# Of an interlaced PNG: its first column and row, and the steps to the next ones.
+_PASSES = ((0, 0, 8, 8), (4, 0, 8, 8), (0, 4, 4, 8), (2, 0, 4, 4), (0, 2, 2, 4), (1, 0, 2, 2), (0, 1, 1, 2))
 MARKER = re.compile(rb"\xff[^\x00\xff\xd0-\xd7]")
 
 
@@ -46,6 +48,32 @@ def flat_png(width: int, height: int, *, bits: int = 8, colour: int = 0, level: 
     packed = b"".join(packer.compress(row * min(256, height - top)) for top in range(0, height, 256)) + packer.flush()
     header = struct.pack(">IIBBBBB", width, height, bits, colour, 0, 0, 0)
     return b"\x89PNG\r\n\x1a\n" + png_chunk(b"IHDR", header) + png_chunk(b"IDAT", packed) + png_chunk(b"IEND", b"")
+
+
+def turned_png(width: int, height: int, nbytes: int = 0) -> bytes:
+    """Row 13: one bit a pixel by a palette that is half clear, interlaced, turned by EXIF; all of one colour.
+
+    nbytes: of the whole file, at least; a comment makes it longer.
+    """
+    packer = zlib.compressobj(9)
+    packed = b""
+    for left, top, right, down in _PASSES:
+        columns, rows = -(-(width - left) // right), -(-(height - top) // down)
+        packed += packer.compress(bytes(1 + -(-columns // 8)) * rows)
+    turned = Image.Exif()
+    turned[ExifTags.Base.Orientation] = 6
+    chunks = {
+        b"IHDR": struct.pack(">IIBBBBB", width, height, 1, 3, 0, 0, 1),
+        b"PLTE": bytes(6),
+        b"tRNS": b"\x80\x00",
+        b"eXIf": turned.tobytes().removeprefix(b"Exif\0\0"),
+        b"IDAT": packed + packer.flush(),
+        b"IEND": b"",
+    }
+    size = sum(12 + len(content) for content in chunks.values()) + 8 + 12
+    chunks[b"tEXt"] = b"a\0" + b"x" * max(0, nbytes - size - 2)
+    chunks[b"IEND"] = chunks.pop(b"IEND")
+    return b"\x89PNG\r\n\x1a\n" + b"".join(png_chunk(name, content) for name, content in chunks.items())
 
 
 def flat_webp(width: int, height: int) -> bytes:

@@ -86,7 +86,9 @@ class Scene:
         self.owner = Owner.claim(root)
         self.pool = Pool(self.owner, capacity)
         self.segments = Segments(self.pool, self.background)
-        self.workers = WorkerPool(workers, 60.0, self.background, MediaConfig(max_items=4), wait_seconds=wait)
+        self.workers = WorkerPool(
+            workers, 60.0, self.background, MediaConfig(max_items=4), wait_seconds=wait, still_seconds=20.0
+        )
         self.metrics = Metrics("tiny", "1.2.3")
         self.engine = EngineClient(
             seqs,
@@ -111,6 +113,11 @@ class Scene:
 
     def start_worker(self, index: int = 0, *, ready: bool = True) -> None:
         start_in(self.workers.slots[index], ready=ready)
+
+    def start_picture_worker(self) -> WorkerSlot:
+        """None of the other doubles has one: pictures then take the workers of all media."""
+        start_in(self.workers.picture)
+        return self.workers.picture
 
     def start_text_worker(self) -> WorkerSlot:
         """Until then texts, too, go to the others."""

@@ -40,7 +40,7 @@ def test_a_child_is_started_once_there_is_room(
         errors = list(NO_ROOM)
         monkeypatch.setattr(starting, "launch", failing(errors, vars(starting)["launch"]))
         running.children[0].kill()
-        await until(lambda: len(running.children) == 4)
+        await until(lambda: len(running.children) == 6)
         await running.ready()
         assert not errors
         running.signal()

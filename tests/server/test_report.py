@@ -49,7 +49,7 @@ def test_a_checkout_that_nobody_installed_says_so(monkeypatch: pytest.MonkeyPatc
 
 def test_the_memory_of_all_workers_counts_the_one_for_texts(tokenizer: BPETokenizer) -> None:
     text = said(tokenizer, ("image",), "--workers", "3", "--worker-memory-mib", "1024")
-    assert "1 GiB of private memory of one worker; 4 with the one for texts have at most 4 GiB" in text
+    assert "1 GiB of private memory of one worker; 5 with those for texts and pictures have at most 5 GiB" in text
 
 
 @pytest.mark.parametrize("setting", LIMITS, ids=lambda setting: setting.name)

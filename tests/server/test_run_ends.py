@@ -145,14 +145,15 @@ def live(tokenizer: BPETokenizer, tmp_path: Path, monkeypatch: pytest.MonkeyPatc
 def test_it_starts_its_children_says_so_and_ends_at_a_signal(live: Live, capsys: pytest.CaptureFixture[str]) -> None:
     async def scenario(running: RunningServer) -> None:
         await running.ready()
-        assert [child.role for child in running.children] == ["worker", "worker", "text_worker", "engine"]
+        roles = ["worker", "worker", "text_worker", "picture_worker", "engine"]
+        assert [child.role for child in running.children] == roles
         starts = [child.channel.said[0] for child in running.children]
-        assert [type(start) for start in starts] == [StartWorker, StartWorker, StartWorker, StartEngine]
-        assert [start.text_only for start in starts[:3]] == [False, False, True]
+        assert [type(start) for start in starts] == [*[StartWorker] * 4, StartEngine]
+        assert [start.lane for start in starts[:4]] == ["media", "media", "text", "picture"]
         assert {start.max_model_len for start in starts} == {2000} and starts[-1].engine == EngineConfig()
         running.signal()
         await running.task
-        assert len(running.graces) == 4 and all(grace > 0 for grace in running.graces)
+        assert len(running.graces) == 5 and all(grace > 0 for grace in running.graces)
         assert capsys.readouterr().out.rstrip().endswith(f"Pixelferry ready on {running.url}")
 
     live(scenario)
@@ -194,7 +195,7 @@ def test_a_second_signal_ends_it_at_once(live: Live) -> None:
         await until(lambda: running.service.admission.draining)
         running.signal()
         await running.task
-        assert running.graces == [0.0] * 4, "its children are not waited for"
+        assert running.graces == [0.0] * 5, "its children are not waited for"
         inside.cancel()
 
     live(scenario)
@@ -202,7 +203,7 @@ def test_a_second_signal_ends_it_at_once(live: Live) -> None:
 
 def test_a_signal_while_the_model_loads_ends_it(live: Live) -> None:
     async def scenario(running: RunningServer) -> None:
-        await until(lambda: len(running.children) == 4)
+        await until(lambda: len(running.children) == 5)
         running.signal()
         await running.task
 
@@ -211,8 +212,8 @@ def test_a_signal_while_the_model_loads_ends_it(live: Live) -> None:
 
 def test_a_child_that_cannot_start_ends_it(live: Live) -> None:
     async def scenario(running: RunningServer) -> None:
-        await until(lambda: len(running.children) == 4)
-        running.children[3].die(1)
+        await until(lambda: len(running.children) == 5)
+        running.children[4].die(1)
         with pytest.raises(StartFailed, match="the engine could not start: exit code 1"):
             await running.task
 
@@ -225,7 +226,7 @@ def test_a_child_that_dies_later_is_started_again(live: Live) -> None:
         running.children[0].kill()
         await until(lambda: len(running.children) == 5)
         await running.ready()
-        assert running.children[4].role == "worker" and not running.task.done()
+        assert running.children[5].role == "worker" and not running.task.done()
         async with httpx.AsyncClient() as client:
             metrics = (await client.get(running.url + "/metrics")).text
         assert 'child_restarts_total{role="worker"} 1.0' in metrics

@@ -4,6 +4,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from configs.checkpoint import Checkpoint
@@ -21,7 +22,9 @@ from tests.samples.pictures import encoded, photo
 from tests.samples.videos import make_jpeg
 from tests.tokenization.worker_harness import WorkerHarness, url, worker_harness_at
 from tokenization.chat.errors import ChatError
+from tokenization.media.effort import STUDIED
 from tokenization.messages import StartWorker
+from tokenization.prepare import NotShort
 
 CPU_SECONDS = 2.0  # far above what refusing takes, far below what decoding would: 14 to 46 s
 
@@ -46,15 +49,20 @@ def test_an_animation_of_a_pixel_on_a_large_canvas(harness: WorkerHarness, decod
         data = gif_canvas(8191, 4319, n)
         error = costly(harness, [{"video": url(data), "num_frames": n}])
         assert error.code == "media_too_costly" and error.param == "inputs[0].video"
-        effort, allowed = n * 8191 * 4319 * 33 // 32, 64 * MEGA + 4096 * len(data)
+        effort, allowed = gif_effort(n, 8191 * 4319, data), 128 * MEGA + 4096 * len(data)
         assert f"takes {-(-effort // MEGA)} megapixels of work, at most {allowed // MEGA} are" in error.message
         assert f"media of {len(data)} bytes" in error.message
     assert len(decoded) <= 4
     decoded.clear()
     small = gif_canvas(1920, 1080, 2)
-    n = (64 * MEGA + 4096 * 20 * len(small)) // (2 * 1920 * 1080 * 33 // 32)
+    n = (128 * MEGA + 4096 * 20 * len(small)) // gif_effort(2, 1920 * 1080, small)
     error = costly(harness, [{"video": url(small), "num_frames": 2}] * 20)
-    assert error.param == f"inputs[{n}].video" and n == 16 and len(decoded) == 17
+    assert error.param == f"inputs[{n}].video" and n == 12 and len(decoded) == n + 1
+
+
+def gif_effort(n: int, pixels: int, data: bytes) -> int:
+    """Of `n` frames that are decoded and looked at, beside those that FFmpeg decodes to know the file."""
+    return round(n * pixels * 1.5 + (n + min(n, STUDIED)) * pixels * 0.5 + 18 * len(data))
 
 
 @pytest.mark.parametrize("scans", [1, 1700])
@@ -65,7 +73,7 @@ def test_a_jpeg_of_empty_scans(harness: WorkerHarness, scans: int, monkeypatch: 
     assert "incomplete" in error.message and error.param == "inputs[0].image"
     if scans > 1:
         error = costly(harness, [{"image": url(padded_jpeg(65500, 2700, scans, nbytes=413_208))}])
-        assert error.code == "media_too_costly" and "takes 9567 megapixels of work, at most 1756" in error.message
+        assert error.code == "media_too_costly" and "takes 9568 megapixels of work, at most 1820" in error.message
 
 
 def test_a_list_of_frames_has_one_budget(harness: WorkerHarness, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -80,18 +88,40 @@ def test_a_list_of_frames_has_one_budget(harness: WorkerHarness, monkeypatch: py
 
 def test_media_of_one_request_share_their_allowance(harness: WorkerHarness) -> None:
     start = harness.start(free_effort_pixels=10_000)
-    still, clip = {"image": url(flat_webp(64, 64))}, {"video": [url(make_jpeg(1))] * 4}
-    n = 10_000 // 64**2 + 1
-    error = costly(harness, [clip, *[still] * 9], harness.start(free_effort_pixels=0, max_effort_pixels=70_000))
-    assert error.param == "inputs[3].image", "61,440 of the clip, 4,096 of each picture"
-    assert harness.run([still] * n, start, count_only=True).media
-    error = costly(harness, [still], harness.start(max_effort_pixels=4095))
+    webp, jpeg = flat_webp(64, 64), make_jpeg(1)
+    still, clip = {"image": url(webp)}, {"video": [url(jpeg)] * 4}
+    of_still, of_clip = 2 * 64**2 + 4 * len(webp), 4 * round(96 * 160 + 0.6 * len(jpeg))
+    most = of_clip + 2 * of_still
+    error = costly(harness, [clip, *[still] * 9], harness.start(free_effort_pixels=0, max_effort_pixels=most))
+    assert error.param == "inputs[3].image"
+    assert harness.run([still] * (10_000 // of_still + 1), start, count_only=True).media
+    error = costly(harness, [still], harness.start(max_effort_pixels=of_still - 1))
     assert error.code == "media_too_costly" and "takes 1 megapixels of work, at most 0" in error.message
 
 
 def test_counting_tokens_is_refused_alike(harness: WorkerHarness) -> None:
     with pytest.raises(ChatError, match="megapixels of work"):
         harness.run([{"video": url(gif_canvas(8191, 4319, 40)), "num_frames": 40}], count_only=True)
+
+
+def test_the_worker_of_pictures_hands_back_what_takes_long(
+    harness: WorkerHarness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By the work of all pictures together, before one is decoded."""
+    flat = {"image": url(flat_webp(4000, 3000))}  # 24 megapixels of work
+    pictures = msgspec.structs.replace(harness.start(), lane="picture")
+    assert len(harness.run([flat] * 2, pictures, count_only=True).media) == 2
+    monkeypatch.setattr("PIL.ImageFile.ImageFile.load", None)
+    with pytest.raises(NotShort):
+        harness.run([flat] * 3, pictures)
+    assert not harness.asked
+
+
+def test_what_loading_may_take_grows_with_the_work(harness: WorkerHarness) -> None:
+    for n in (1, 3):
+        harness.run([{"image": url(flat_webp(1000, 500))}] * n)
+    one, three = (measured.seconds for measured in harness.asked)
+    assert three == pytest.approx(3 * one, rel=1e-3) and one == pytest.approx(0.1, rel=0.01), "ten times 10 ms"
 
 
 FLAT = {

@@ -1,6 +1,5 @@
 """One sound opened by a restrained FFmpeg, and the frames that decode of it."""
 
-import io
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -13,6 +12,7 @@ from av.stream import Disposition
 
 from tokenization.cancel import Check, go_on
 from tokenization.chat.errors import MediaError
+from tokenization.media.containers.opening import open_container
 from tokenization.media.video_decoder import FORMATS as VIDEO_FORMATS
 
 # Demuxers and decoders that may run, by FFmpeg's names. Playlists are not among them: those open what they name.
@@ -157,9 +157,10 @@ def open_sound(data: bytes | memoryview, check: Check = go_on) -> Iterator[Sound
     `check` is called between packets.
     """
     limits = {"codec_whitelist": DECODERS, "max_samples": str(_MAX_FRAME)}
-    options = {"format_whitelist": FORMATS, "protocol_whitelist": "", "codec_whitelist": "none"}
     try:
-        container = av.open(io.BytesIO(data), mode="r", options=options, metadata_errors="replace", buffer_size=1 << 20)
+        container = open_container(data, FORMATS, {"codec_whitelist": "none"}, check)
+    except av.MemoryError:
+        raise
     except av.FFmpegError:
         raise MediaError("this is not a sound that the server reads, or its header is damaged") from None
     with container:

@@ -1,7 +1,7 @@
 """How much work it is to decode media, told by sizes and lengths before a pixel is made, and what their bytes may ask.
 
-One unit: a pixel that is decoded, made RGB and resized (about 10 ns). What bytes may ask for grows with them; beside it
-there is an allowance for what is honestly flat, whose bytes tell nothing.
+One unit for all: 10 ns of a core, as much as a pixel of a photograph takes that is decoded, made RGB and resized. What
+bytes may ask for grows with them; beside it there is an allowance for what is honestly flat, whose bytes tell nothing.
 """
 
 import re
@@ -12,8 +12,9 @@ from configs.serve import MediaConfig
 from tokenization.chat.errors import ChatError
 
 CODE = "media_too_costly"
-PER_BYTE = 4096  # pixels of work that one byte may ask for: a still film of full HD holds some 3,500 for each
-# Pixels that are passed over are cheap: a scan of a progressive JPEG, a frame of a video that nobody looks at.
+SECONDS = 1e-8  # of a core for each unit, on the machine that the weights were measured on
+PER_BYTE = 4096  # units of work that one byte may ask for: a still film of full HD holds up to 3,900 for each
+# Pixels that are passed over are cheap: a further scan of a progressive JPEG.
 PASSING = 32
 # Of a JPEG: each block of 8 x 8 takes at least a bit of its first scan, whatever its picture.
 _JPEG_PIXELS_PER_BYTE = 1024
@@ -23,6 +24,41 @@ _EOI, _SOS = 0xD9, 0xDA
 _FRAMES = frozenset(range(0xC0, 0xD0)) - {0xC4, 0xC8, 0xCC}  # of these
 _ARITHMETIC = frozenset(range(0xC9, 0xD0))  # those whose data have no least length
 _MEGA = 10**6
+
+
+@dataclass(frozen=True, slots=True)
+class Weight:
+    """Units of work, by the worst file of a kind that was found (docs/log.md, 2026-11-23)."""
+
+    pixel: float  # for each pixel that is decoded; of a picture also made upright, RGB and small
+    byte: float = 0.5  # for each byte of what is decoded
+
+
+JPEG, PROGRESSIVE, FOUR_INKS = Weight(1.0, 0.6), Weight(1.0, 2.6), Weight(1.5, 2.6)
+# By colour type and whether samples have 16 bits. What is see-through is laid on white.
+_PNG = {
+    (0, False): Weight(0.7), (0, True): Weight(1.0), (2, False): Weight(1.3), (2, True): Weight(2.0),
+    (3, False): Weight(1.0), (4, False): Weight(1.5), (4, True): Weight(2.0),
+}  # fmt: skip
+_PNG_CLEAR = {False: Weight(2.0), True: Weight(2.7)}
+WEBP, GIF = Weight(2.0, 4.0), Weight(1.0)
+BMP, BMP_PACKED = Weight(1.0), Weight(1.0, 26.0)
+_OTHERS = Weight(2.7, 4.0)
+
+LOOKED_AT, LOOKED_AT_CLEAR = 1.0, 1.5  # for each pixel of a frame that is made RGB and resized; where it may be clear
+STUDIED = 20  # frames that FFmpeg decodes at most when a file is opened, to know their order
+_LOSSY = Weight(0.125, 18.0)
+VIDEO = {
+    "h264": Weight(0.25, 18.0), "hevc": Weight(0.25, 25.0), "svq3": Weight(0.25, 18.0), "vc1": Weight(0.25, 18.0),
+    "wmv3": Weight(0.25, 18.0), "libdav1d": Weight(0.05, 18.0), "av1": Weight(0.05, 18.0), "vvc": Weight(1.0, 25.0),
+    **dict.fromkeys(
+        ("vp8", "vp9", "mpeg1video", "mpeg2video", "mpegvideo", "mpeg4", "msmpeg4v1", "msmpeg4v2", "msmpeg4", "h261",
+         "h263", "h263p", "flv", "vp6", "vp6f", "theora", "wmv1", "wmv2", "mjpeg", "rv10", "rv20", "rv30", "rv40",
+         "svq1", "dvvideo", "cinepak"), _LOSSY,
+    ),
+}  # fmt: skip
+_CLEAR = {"png": Weight(1.2), "apng": Weight(1.2)}  # codecs whose pixels may be clear; others are as _CLEAR_DEFAULT
+_CLEAR_DEFAULT = Weight(0.5, 18.0)
 
 
 @dataclass(slots=True, kw_only=True)
@@ -56,12 +92,40 @@ def allowed_effort(nbytes: int, limits: MediaConfig) -> int:
 
 def picture_effort(data: bytes, pixels: int) -> int:
     """Of an encoded picture with so many pixels."""
-    return pixels + (jpeg_scans(data) - 1) * pixels // PASSING
+    weight = weight_of(data)
+    scans = (jpeg_scans(data) - 1) * pixels // PASSING
+    return round(weight.pixel * pixels + weight.byte * len(data)) + scans
 
 
-def video_effort(pixels: int, *, looked_at: int, decoded: int) -> int:
-    """Of a video whose frames have so many pixels."""
-    return looked_at * pixels + decoded * pixels // PASSING
+def video_effort(codec: str, pixels: int, *, looked_at: int, decoded: int, nbytes: int) -> int:
+    """Of a video whose frames have so many pixels; nbytes: of the packets that are decoded."""
+    weight = video_weight(codec)
+    see = LOOKED_AT if codec in VIDEO else LOOKED_AT_CLEAR
+    return round(see * looked_at * pixels + weight.pixel * decoded * pixels + weight.byte * nbytes)
+
+
+def video_weight(codec: str) -> Weight:
+    """Of a frame that is decoded, by FFmpeg's name of its decoder."""
+    return VIDEO.get(codec) or _CLEAR.get(codec, _CLEAR_DEFAULT)
+
+
+def weight_of(data: bytes) -> Weight:
+    """Of an encoded picture, by its first bytes."""
+    if data.startswith(b"\xff\xd8"):
+        return _jpeg_weight(data)
+    if data.startswith(b"\x89PNG\r\n\x1a\n"):
+        deep, colour = data[24:25] == b"\x10", data[25] if len(data) > 25 else 6
+        clear = data.find(b"tRNS", 33, max(data.find(b"IDAT", 33), 33)) >= 0
+        if clear and colour == 3:
+            return Weight(1.6)
+        return _PNG_CLEAR[deep] if clear else _PNG.get((colour, deep), _PNG_CLEAR[deep])
+    if data[:4] == b"RIFF":
+        return WEBP
+    if data[:3] == b"GIF":
+        return GIF
+    if data[:2] == b"BM":
+        return BMP_PACKED if data[30:34] in (b"\1\0\0\0", b"\2\0\0\0") else BMP
+    return _OTHERS
 
 
 def jpeg_scans(data: bytes) -> int:
@@ -90,6 +154,15 @@ def cannot_hold(data: bytes, pixels: int) -> bool:
 
 
 # ---- details
+
+
+def _jpeg_weight(data: bytes) -> Weight:
+    for kind, at in _segments(data):
+        if kind in _FRAMES:
+            if data[at + 7 : at + 8] == b"\4":
+                return FOUR_INKS
+            return JPEG if kind & 3 != 2 else PROGRESSIVE
+    return PROGRESSIVE
 
 
 def _segments(data: bytes) -> Iterator[tuple[int, int]]:

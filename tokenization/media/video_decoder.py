@@ -1,9 +1,7 @@
 """One video opened by a restrained FFmpeg, its packets, and the decoding of some of its frames."""
 
-import io
 from collections import deque
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 
 import av
 from av.container import InputContainer
@@ -14,43 +12,79 @@ from av.video.stream import VideoStream
 
 from tokenization.cancel import Check, go_on
 from tokenization.chat.errors import MediaError
+from tokenization.media.containers.opening import open_container, says_times
+from tokenization.media.containers.packet_index import PacketIndex, Run
 from tokenization.media.frame_sampling import UNBOUNDED, VideoCaps
-from tokenization.media.video_plan import PacketIndex, Run
 
 # Demuxers and decoders that may run, by FFmpeg's names. Playlists are not among them: those open what they name.
-FORMATS = "mov,matroska,webm,avi,gif,apng,mpegts,mpeg,flv,asf,ogg,ivf,nut,mxf,dv,rm,wtv,yuv4mpegpipe"
+FORMATS = "mov,matroska,webm,avi,gif,apng,mpegts,mpeg,flv,asf,ogg,ivf,yuv4mpegpipe"
 DECODERS = (
     "h264,hevc,vvc,vp8,vp9,libdav1d,av1,mpeg1video,mpeg2video,mpegvideo,mpeg4,msmpeg4v1,msmpeg4v2,msmpeg4,h261,h263,"
     "h263p,flv,vp6,vp6a,vp6f,theora,wmv1,wmv2,wmv3,vc1,mjpeg,gif,apng,png,prores,dnxhd,ffv1,huffyuv,ffvhuff,utvideo,"
     "rawvideo,qtrle,dvvideo,cinepak,svq1,svq3,rv10,rv20,rv30,rv40,cfhd"
 )
+THREADS = 4  # of one decoder; more would wait for each other on the few packets of a run
 UNDECODABLE = "no frame of the video can be decoded"
 GROWING = "the frames of the video grow on the way, and decoding them takes more work than its bytes allow"
 # Those that pass over a frame which no other depends on when told so packet by packet, and say truly which those are.
 _SKIPPING = ("h264", "hevc", "mpeg4", "mpeg2video", "mpeg1video")
+_MOST_STUDIED = "32"  # streams of a container in which FFmpeg decodes the first frames of each
 _NOT_MOVING = Disposition.attached_pic | Disposition.timed_thumbnails | Disposition.still_image
 
 
 class VideoReader:
-    def __init__(self, container: InputContainer, stream: VideoStream, max_decoded: int, check: Check = go_on) -> None:
+    """An open video. Its packets are read from the file once, and kept: they may be gone through again."""
+
+    def __init__(self, container: InputContainer, stream: VideoStream, studied: bool, check: Check = go_on) -> None:
         self.container = container.format.name
         self.stream = stream
-        self.errors = 0  # packets that the decoder refused
-        self._left = max_decoded  # pixels
+        self.studied = studied  # FFmpeg has decoded some frames to know their order
+        self.errors = 0  # packets that the decoder refused since `restart`
+        self._left = UNBOUNDED  # pixels
         self._source = container
         self._context = stream.codec_context
         self._check = check
+        self._kept: list[Packet[VideoStream]] = []
+        self._whole = False  # all packets are kept
+
+    def __del__(self) -> None:
+        self._source.close()  # at once: what holds it may be garbage that nobody collects for long
+
+    @property
+    def codec(self) -> str:
+        """FFmpeg's name of the decoder."""
+        return self._context.name
+
+    def nbytes(self, run: Run) -> int:
+        """Of the packets of a run, once all have been read."""
+        return sum(packet.size for packet in self._kept[run.start : run.stop + 1])
+
+    def restart(self, check: Check, max_decoded: int = UNBOUNDED) -> None:
+        """Decode from nothing. More than `max_decoded` pixels of all frames raise a MediaError where they come out."""
+        self.errors, self._left, self._check = 0, max_decoded, check
+        if self._context.is_open:
+            self._context.flush_buffers()
 
     def packets(self) -> "Iterator[Packet[VideoStream]]":
         """Packets that hold something, in file order. A file that breaks off ends there."""
+        if not self._whole:
+            yield from self._demux()
+            return
+        for packet in self._kept:
+            self._check()
+            yield packet
+
+    def _demux(self) -> "Iterator[Packet[VideoStream]]":
         # IndexError: PyAV has no object for a stream that a damaged file seems to gain on the way.
         try:
             for packet in self._source.demux(self.stream):
                 self._check()
                 if packet.size:
+                    self._kept.append(packet)
                     yield packet
         except (av.FFmpegError, IndexError):
-            return
+            pass
+        self._whole = True
 
     def decode(self, index: PacketIndex, runs: Sequence[Run]) -> Iterator[VideoFrame]:
         """Frames as they are shown, the packet's number as `pts`; some that no wanted one needs are left out."""
@@ -127,36 +161,33 @@ class VideoReader:
         return frames
 
 
-@contextmanager
 def open_video(
-    data: bytes | memoryview,
-    caps: VideoCaps,
-    *,
-    threads: int = 1,
-    study: bool = False,
-    max_decoded: int = UNBOUNDED,
-    check: Check = go_on,
-) -> Iterator[VideoReader]:
+    data: bytes | memoryview, caps: VideoCaps, *, threads: int = THREADS, check: Check = go_on
+) -> VideoReader:  # fmt: skip
     """Open without protocols, formats that name other files, or rare codecs. Raises MediaError by the header alone.
 
-    `study` lets FFmpeg decode the first frames, for what some headers do not say: the order and the times of packets.
-    More than `max_decoded` pixels of all frames raise a MediaError where they are decoded. `check` is called between
-    packets.
+    Of containers that do not say the order and the times of their packets FFmpeg decodes the first frames. `check` is
+    called between packets.
     """
     limits = {"max_pixels": str(caps.max_source_pixels), "codec_whitelist": DECODERS}
-    options = {"format_whitelist": FORMATS, "protocol_whitelist": "", **limits}
-    if not study:
-        options["codec_whitelist"] = "none"
+    studied = not says_times(data)
+    study = {"max_streams": _MOST_STUDIED} if studied else {"codec_whitelist": "none"}
     try:
-        container = av.open(io.BytesIO(data), mode="r", options=options, metadata_errors="replace", buffer_size=1 << 20)
+        container = open_container(data, FORMATS, {**limits, **study}, check)
+    except av.MemoryError:
+        raise
     except av.FFmpegError:
         raise MediaError("this is not a video that the server reads, or its header is damaged") from None
-    with container:
+    try:
         stream = _moving_stream(container, caps)
-        stream.codec_context.options = limits
-        stream.codec_context.thread_count = threads
-        stream.thread_type = "AUTO" if threads > 1 else "NONE"
-        yield VideoReader(container, stream, max_decoded, check)
+    except BaseException:
+        container.close()
+        raise
+    # An H.264 decoder that may only guess how far frames are out of order then waits for as long as any may be.
+    stream.codec_context.options = {**limits, "strict": "1"} if stream.codec_context.name == "h264" else limits
+    stream.codec_context.thread_count = threads
+    stream.thread_type = "AUTO" if threads > 1 else "NONE"
+    return VideoReader(container, stream, studied, check)
 
 
 def _moving_stream(container: InputContainer, caps: VideoCaps) -> VideoStream:

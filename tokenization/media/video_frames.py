@@ -11,13 +11,13 @@ from PIL import Image
 
 from tokenization.cancel import Check, go_on
 from tokenization.chat.errors import ChatError, MediaError
-from tokenization.media.effort import PASSING, video_effort
+from tokenization.media.containers.packet_index import plan_runs
+from tokenization.media.effort import STUDIED, video_effort, video_weight
 from tokenization.media.frame_sampling import UNBOUNDED, VideoCaps
 from tokenization.media.image import ImageHeader, Picture, decode, read_header
-from tokenization.media.video_decoder import GROWING, UNDECODABLE, open_video
-from tokenization.media.video_plan import VideoInfo, plan_runs
+from tokenization.media.video_decoder import GROWING, THREADS, UNDECODABLE, open_video
+from tokenization.media.video_plan import VideoInfo
 
-_THREADS = 4  # of one decoder; more would wait for each other on the few packets of a run
 _TURNS = {90: Image.Transpose.ROTATE_90, 180: Image.Transpose.ROTATE_180, 270: Image.Transpose.ROTATE_270}
 
 
@@ -42,20 +42,19 @@ def read_frames(
     missing = set(rows)
     rgb = VideoReformatter()
     # Among threads an error can take the frames around it with it; a second reading without them gets those back.
-    for threads in (_THREADS, 1):
-        runs = plan_runs(info.index, sorted(missing))
-        most = (max_effort - looked_at) * PASSING
-        with open_video(data, caps, threads=threads, study=True, max_decoded=most, check=check) as video:
-            for frame_number, frame in video.pick(info.index, runs):
-                check()  # some come out together, after the last packet
-                looked_at += frame.width * frame.height
-                if looked_at > max_effort:
-                    raise MediaError(GROWING)
-                picture = _to_picture(frame, info, rgb).resized(width=size[1], height=size[0])
-                out[rows[frame_number]] = np.asarray(picture)
-                missing.discard(frame_number)
-            if not missing or not video.errors:
-                break
+    for threads in (THREADS, 1):
+        video = info.reader if threads == THREADS else open_video(data, caps, threads=threads, check=check)
+        video.restart(check, max_decoded=int((max_effort - looked_at) / video_weight(video.codec).pixel))
+        for frame_number, frame in video.pick(info.index, plan_runs(info.index, sorted(missing))):
+            check()  # some come out together, after the last packet
+            looked_at += frame.width * frame.height
+            if looked_at > max_effort:
+                raise MediaError(GROWING)
+            picture = _to_picture(frame, info, rgb).resized(width=size[1], height=size[0])
+            out[rows[frame_number]] = np.asarray(picture)
+            missing.discard(frame_number)
+        if not missing or not video.errors:
+            break
     kept = [row for row, frame_number in enumerate(indices) if frame_number not in missing]
     if not kept:
         raise MediaError(UNDECODABLE)
@@ -63,13 +62,17 @@ def read_frames(
 
 
 def count_effort(info: VideoInfo, indices: Sequence[int], caps: VideoCaps) -> int:
-    """Pixels of work to read these frames. Raises MediaError where too many would be decoded for them."""
+    """Units of work to read these frames. Raises MediaError where too many would be decoded for them."""
     pixels = info.width * info.height
-    decoded = sum(run.stop - run.start + 1 for run in plan_runs(info.index, indices))
+    runs = plan_runs(info.index, indices)
+    decoded = sum(run.stop - run.start + 1 for run in runs)
     most = min(caps.max_decoded_frames, caps.max_decoded_pixels // pixels)
     if decoded > most:
         raise MediaError(f"{decoded} frames of the video would have to be decoded, at most {most} are allowed")
-    return video_effort(pixels, looked_at=len(set(indices)), decoded=decoded)
+    if info.reader.studied:
+        decoded += min(STUDIED, info.n_frames)
+    nbytes = sum(map(info.reader.nbytes, runs))
+    return video_effort(info.reader.codec, pixels, looked_at=len(set(indices)), decoded=decoded, nbytes=nbytes)
 
 
 # ---- a video that is a list of pictures

@@ -8,11 +8,11 @@ from av.video.frame import VideoFrame
 
 from tokenization.cancel import Check, go_on
 from tokenization.chat.errors import MediaError
+from tokenization.media.containers.packet_index import PacketIndex, plan_runs
 from tokenization.media.frame_sampling import FPS, VideoCaps
 from tokenization.media.video_decoder import UNDECODABLE, VideoReader, open_video
-from tokenization.media.video_plan import PacketIndex, VideoInfo, plan_runs
+from tokenization.media.video_plan import VideoInfo
 
-_EXPLICIT = ("mov", "matroska")  # containers that say when each packet is shown
 _FIRST_TRIES = 4  # key frames at which a first picture is looked for
 # Signs of (a, b, c, d) in a display matrix -> how a frame becomes upright: flip left-right first? turn by how much?
 _UPRIGHT = {
@@ -32,10 +32,11 @@ def probe(data: bytes | memoryview, caps: VideoCaps, check: Check = go_on) -> Vi
 
     `check` is called between packets.
     """
-    index, seconds, duration, fps = _read_packets(data, caps, check)
+    reader = open_video(data, caps, check=check)
+    index, seconds, duration, fps = _read_index(reader, caps)
     if duration > caps.max_duration_s:
         raise MediaError(f"the video lasts {duration:.0f} s, at most {caps.max_duration_s:.0f} s are allowed")
-    frame = _first_picture(data, index, caps, check)
+    frame = _first_picture(reader, index, check)
     mirrored, rotation = _upright(frame)
     turned = rotation in (90, 270)
     return VideoInfo(
@@ -48,21 +49,12 @@ def probe(data: bytes | memoryview, caps: VideoCaps, check: Check = go_on) -> Vi
         rotation=rotation,
         mirrored=mirrored,
         index=replace(index, interlaced=bool(frame.interlaced_frame)),
+        reader=reader,
     )
 
 
-def _read_packets(
-    data: bytes | memoryview, caps: VideoCaps, check: Check
-) -> tuple[PacketIndex, np.ndarray, float, float]:
-    """The index, the seconds at which frames are shown (float64, from 0), the duration and the frames per second."""
-    with open_video(data, caps, check=check) as video:
-        if video.container.startswith(_EXPLICIT):
-            return _read_index(video, caps)
-    with open_video(data, caps, study=True, check=check) as video:
-        return _read_index(video, caps)
-
-
 def _read_index(video: VideoReader, caps: VideoCaps) -> tuple[PacketIndex, np.ndarray, float, float]:
+    """The index, the seconds at which frames are shown (float64, from 0), the duration and the frames per second."""
     codec = video.stream.codec_context.name
     counted = video.container == "avi" and codec in ("h264", "hevc")  # their packets have no times, only places
     pts: list[int] = []
@@ -111,12 +103,12 @@ def _timing(seconds: np.ndarray, last: float, rate: float) -> tuple[float, float
     return n / (rate or FPS), rate or FPS
 
 
-def _first_picture(data: bytes | memoryview, index: PacketIndex, caps: VideoCaps, check: Check) -> VideoFrame:
+def _first_picture(video: VideoReader, index: PacketIndex, check: Check) -> VideoFrame:
     with_keys = [0, *(frame for frame in index.key_frames[:_FIRST_TRIES] if 0 < frame < len(index.packets))]
     for number in with_keys:
-        with open_video(data, caps, check=check) as video:
-            for _, frame in video.pick(index, plan_runs(index, [number])):
-                return frame
+        video.restart(check)
+        for _, frame in video.pick(index, plan_runs(index, [number])):
+            return frame
     raise MediaError(UNDECODABLE)
 
 

@@ -22,7 +22,7 @@ CLOSE = (b"connection", b"close")
 GUARD = "guard"  # in the state of a request's scope
 PIECE = 1 << 15  # bytes parsed at once, where those before were cheap; at worst some 22 ms
 MOST_LINES = 512  # of a head: twice the fields that the application takes
-SMALL = 1 << 12  # the same at first, and after dear ones: at worst 3 ms, for chunks of one byte each
+SMALL = 1 << 12  # the same after dear ones: at worst 3 ms, for chunks of one byte each
 CHEAP_SECONDS = 0.0005  # of parsing, after which a connection waits for its next turn
 
 
@@ -45,7 +45,7 @@ class Guard(asyncio.BufferedProtocol):
         self._body: Arrival | None = None  # of the last request
         self._unparsed = b""  # the rest of what was read, at most twice what is read at once
         self._queued = False  # for a turn
-        self._piece = SMALL  # bytes that are parsed next
+        self._piece = PIECE // 2  # bytes that are parsed next
         self._reads = True  # from its transport
         self._wanted = True  # by whoever reads HTTP
         self._head = self._lines = 0  # bytes and line ends of a head that is not whole

@@ -36,6 +36,7 @@ def test_a_worker_ends_its_job_first_and_gets_no_other(play: Play) -> None:
     async def scenario(scene: Scene) -> None:
         first, second = scene.workers.slots
         scene.start_text_worker()
+        scene.start_picture_worker().taken = True
         slot, _ = await scene.workers.begin("a", chat_of("image"), "")
         assert slot is first
         for worker in (first, second):
@@ -64,6 +65,7 @@ def test_a_worker_that_is_alone_is_replaced_all_the_same(play: Play, monkeypatch
     async def scenario(scene: Scene) -> None:
         (slot,) = scene.workers.slots
         scene.start_text_worker()
+        scene.start_picture_worker().taken = True
         slot.on_message(GROWN)
         assert slot.renewal_reason() == WHY
         waiting = asyncio.create_task(scene.workers.begin("a", chat_of("image"), ""))
@@ -86,6 +88,7 @@ def test_a_worker_that_is_alone_is_replaced_all_the_same(play: Play, monkeypatch
 def test_the_worker_of_texts_is_one_of_them_and_another_takes_its_texts(play: Play) -> None:
     async def scenario(scene: Scene) -> None:
         (slot,), text = scene.workers.slots, scene.start_text_worker()
+        scene.start_picture_worker()
         for worker in (text, slot):
             worker.on_message(GROWN)
         assert (text.renewal_reason(), slot.renewal_reason()) == (WHY, None), "one at a time"

@@ -34,19 +34,20 @@ def test_each_child_has_its_first_message_and_the_owner_as_it_is(
         try:
             metrics = Metrics("tiny", "1")
             found = starting.supervisors_of(config, owner, metrics, scene.workers, scene.engine, 77, LARGEST)
-            assert [one.role for one in found] == ["worker", "text_worker", "engine"]
-            worker, text, engine = (one._start for one in found)
+            assert [one.role for one in found] == ["worker", "text_worker", "picture_worker", "engine"]
+            worker, text, pictures, engine = (one._start for one in found)
             assert worker == StartWorker(
                 checkpoint="/models/tiny", media=config.media, max_model_len=77, shm_root=str(owner.root)
             )
-            assert text == msgspec.structs.replace(worker, text_only=True)
+            assert text == msgspec.structs.replace(worker, lane="text")
+            assert pictures == msgspec.structs.replace(worker, lane="picture")
             assert engine == StartEngine(
                 checkpoint="/models/tiny", engine=config.engine, shm_root=str(owner.root), max_model_len=77,
                 largest=LARGEST,
             )  # fmt: skip
             for one in found:
                 one._launch()
-            assert [role for role, _, _ in launched] == ["worker", "text_worker", "engine"]
+            assert [role for role, _, _ in launched] == ["worker", "text_worker", "picture_worker", "engine"]
             for _, owned, _ in launched:
                 assert (owned.owner_name, owned.shm_root, owned.log) == (owner.name, owner.root, config.log)
         finally:

@@ -35,9 +35,9 @@ def test_texts_do_not_wait_for_media(play: Play) -> None:
             assert slot is text
             slot.on_message(prepared(name))
         slot, _ = await scene.workers.encode(Encode(request_id="raw", text="Hi"), "")
-        assert slot is text and scene.workers.n_texts_waiting == 0 and scene.workers.n_waiting == 9
+        assert slot is text and scene.workers.n_waiting_in("text") == 0 and scene.workers.n_waiting == 9
         begin(scene, "another", "text")
-        await until(lambda: scene.workers.n_texts_waiting == 1)
+        await until(lambda: scene.workers.n_waiting_in("text") == 1)
         assert told(scene) == ["video0"], "no other medium went there"
         text.on_message(prepared("raw"))
         await until(lambda: [said.request_id for said in told_in(text)] == ["text", "count", "raw", "another"])
@@ -56,7 +56,7 @@ def test_a_text_takes_a_free_worker_while_its_own_is_busy_or_down(play: Play) ->
         third, _ = await begin(scene, "c", "text")
         assert third is scene.workers.slots[0]
         waiting = begin(scene, "d", "text")
-        await until(lambda: scene.workers.n_texts_waiting == 1)
+        await until(lambda: scene.workers.n_waiting_in("text") == 1)
         start_in(text)
         assert (await waiting)[0] is text
 
@@ -73,7 +73,7 @@ def test_a_text_of_megabytes_does_not_hold_up_the_others(play: Play) -> None:
         assert slot is scene.workers.slots[0]
         waiting = asyncio.create_task(scene.workers.encode(msgspec.structs.replace(long, request_id="b"), ""))
         await until(lambda: scene.workers.n_waiting == 1)
-        assert scene.workers.n_texts_waiting == 0 and text.free
+        assert scene.workers.n_waiting_in("text") == 0 and text.free
         assert (await begin(scene, "c", "text"))[0] is text
         slot.on_message(prepared("long"))
         assert (await waiting)[0] is slot
@@ -114,5 +114,56 @@ def test_a_client_with_videos_gives_way_to_one_with_a_picture_and_to_its_own_thu
             await until(lambda n=n: told(scene) == order[:n])  # type: ignore[misc]
             scene.workers.slots[0].on_message(prepared(name))
         assert scene.workers._shares._clients == {}, "nobody is owed anything"
+
+    play(scenario)
+
+
+# ---- pictures
+
+
+def test_a_picture_does_not_wait_for_videos(play: Play) -> None:
+    """The only worker has a video and nine more wait: the one for pictures takes pictures alone."""
+
+    async def scenario(scene: Scene) -> None:
+        own = scene.start_picture_worker()
+        for number in range(10):
+            begin(scene, f"video{number}", "text", "video")
+        await until(lambda: scene.workers.n_waiting == 9)
+        both = begin(scene, "both", "image", "video")
+        await until(lambda: scene.workers.n_waiting == 10)
+        for name in ("a", "b"):
+            slot, _ = await begin(scene, name, "text", "image")
+            assert slot is own
+            waiting = begin(scene, f"next to {name}", "image")
+            await until(lambda: scene.workers.n_waiting_in("picture") == 1)
+            slot.on_message(prepared(name))
+            assert (await waiting)[0] is own
+            own.on_message(prepared(f"next to {name}"))
+        assert not both.done() and own.free and told(scene) == ["video0"]
+
+    play(scenario)
+
+
+def test_a_picture_takes_the_worker_of_all_media_while_that_is_free(play: Play) -> None:
+    """So the one for pictures is free for whoever comes while a video runs."""
+
+    async def scenario(scene: Scene) -> None:
+        own = scene.start_picture_worker()
+        first, _ = await begin(scene, "a", "image")
+        second, _ = await begin(scene, "b", "image")
+        assert (first, second) == (scene.workers.slots[0], own)
+
+    play(scenario)
+
+
+def test_pictures_that_take_long_wait_for_another_worker(play: Play) -> None:
+    async def scenario(scene: Scene) -> None:
+        own = scene.start_picture_worker()
+        slot, _ = await begin(scene, "video", "video")
+        again = asyncio.create_task(scene.workers.begin("long", chat_of("image"), "", short=False))
+        await until(lambda: scene.workers.n_waiting_in("media") == 1)
+        assert own.free and scene.workers.n_waiting_in("picture") == 0
+        slot.on_message(prepared("video"))
+        assert (await again)[0] is slot
 
     play(scenario)

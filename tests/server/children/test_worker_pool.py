@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from server.children.worker_pool import SECONDS_PER_MEDIUM
+from server.children.worker_pool import DRAW_SECONDS
 from server.children.worker_slot import Job, WorkerDied, WorkerSlot
 from tests.server.doubles import ChannelDouble, Scene, chat_of, prepared, until
 from tests.server.scenario import Play
@@ -95,7 +95,7 @@ def test_a_drawing_is_a_job_like_any_other(play: Play) -> None:
         scene.workers.slots[0].on_message(prepared("a"))
         slot, job = await drawing
         await until(lambda: told(scene) == ["a", "b"])
-        slot.on_message(WorkerPulse(request_id="b", busy_seconds=60.0 + SECONDS_PER_MEDIUM))
+        slot.on_message(WorkerPulse(request_id="b", busy_seconds=60.0 + DRAW_SECONDS))
         assert slot.hang_reason(0.0) is None
         slot.on_message(Drawn(request_id="b", picture="data:x", notes=()))
         assert isinstance(await job.next(), Drawn) and job.ended.done() and slot.free
@@ -227,38 +227,5 @@ def test_a_job_that_ended_is_not_cancelled(play: Play) -> None:
         slot.on_message(prepared("a"))
         await scene.background.idle()
         assert not any(isinstance(said, Cancel) for said in scene.to_worker())
-
-    play(scenario)
-
-
-# ---- how long a job may take
-
-
-def test_a_video_and_a_sound_give_their_worker_more_time_than_a_picture(play: Play) -> None:
-    async def scenario(scene: Scene) -> None:
-        slot, allowed = scene.workers.slots[0], {}
-        for kind in ("text", "image", "audio", "video"):
-            _, job = await scene.workers.begin("chat-1", chat_of(kind), "")
-            slot._busy_seconds = 0.0
-            while slot.hang_reason(0.0) is None:
-                slot._busy_seconds += 5
-            allowed[kind] = slot._busy_seconds
-            slot.on_message(prepared("chat-1"))
-            assert job.ended.done()
-        assert allowed["text"] < allowed["image"] < allowed["audio"] < allowed["video"] <= 300
-
-    play(scenario)
-
-
-def test_media_that_no_worker_opens_buy_no_time(play: Play) -> None:
-    async def scenario(scene: Scene) -> None:  # its workers open at most 4 media
-        slot = scene.workers.slots[0]
-        for kinds in (["video"] * 4, ["image"] * 1000 + ["video"] * 1000):
-            await scene.workers.begin("chat-1", chat_of(*kinds), "")
-            slot._busy_seconds = 60.0 + 4 * 180.0
-            assert slot.hang_reason(0.0) is None, "whichever of them are opened"
-            slot._busy_seconds += 0.1
-            assert slot.hang_reason(0.0) is not None
-            slot.on_message(prepared("chat-1"))
 
     play(scenario)

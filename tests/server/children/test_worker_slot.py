@@ -68,7 +68,7 @@ def test_a_worker_that_is_started_again_has_been_busy_with_nothing(play: Play) -
     play(scenario)
 
 
-@pytest.mark.parametrize(("busy", "error"), [(69.9, WorkerDied), (70.1, TookTooLong)])
+@pytest.mark.parametrize(("busy", "error"), [(59.9, WorkerDied), (60.1, TookTooLong)])
 def test_whoever_waits_learns_whether_its_job_was_killed_for_its_time(
     play: Play, busy: float, error: type[Exception]
 ) -> None:

@@ -11,16 +11,25 @@ from tests.samples.hostile_media import padded_jpeg
 from tests.samples.pictures import encoded, photo
 from tokenization.chat.errors import ChatError
 from tokenization.media.effort import (
+    BMP,
+    BMP_PACKED,
     CODE,
+    FOUR_INKS,
+    GIF,
+    JPEG,
     MOST_SCANS,
+    PROGRESSIVE,
+    WEBP,
     EffortBudget,
     allowed_effort,
     cannot_hold,
     jpeg_scans,
     picture_effort,
     video_effort,
+    weight_of,
 )
 from tokenization.media.image import read_header
+from tokenization.media.video_decoder import DECODERS
 
 
 def jpeg(image: Image.Image, **options: object) -> bytes:
@@ -79,10 +88,41 @@ def test_damage_costs_no_more_than_a_wrong_count() -> None:
         cannot_hold(bytes(broken), 1 << 40)
 
 
-def test_pixels_that_are_passed_over_count_a_32nd() -> None:
-    assert picture_effort(jpeg(COLOUR), 3200) == 3200
-    assert picture_effort(padded_jpeg(64, 64, 33), 3200) == 6400
-    assert video_effort(3200, looked_at=2, decoded=64) == 4 * 3200
+def test_a_further_scan_counts_a_32nd() -> None:
+    data = padded_jpeg(64, 64, 33)
+    assert picture_effort(data, 3200) == 3200 + 32 * 3200 // 32 + round(2.6 * len(data))
+
+
+PNGS = [("L", 0.7), ("I;16", 1.0), ("RGB", 1.3), ("P", 1.0), ("LA", 1.5), ("RGBA", 2.0), ("1", 0.7)]
+
+
+@pytest.mark.parametrize(("mode", "weight"), PNGS)
+def test_a_png_counts_by_what_it_holds(mode: str, weight: float) -> None:
+    data = encoded(Image.new(mode, (8, 8)), "PNG")
+    assert picture_effort(data, 10**6) == round(weight * 10**6 + 0.5 * len(data))
+    if mode in ("L", "RGB", "P"):
+        clear = encoded(Image.new(mode, (8, 8)), "PNG", transparency=(0, 0, 0) if mode == "RGB" else 0)
+        assert weight_of(clear).pixel == (1.6 if mode == "P" else 2.0)
+
+
+def test_other_pictures_count_by_their_format() -> None:
+    assert weight_of(jpeg(COLOUR)) == JPEG and weight_of(jpeg(COLOUR, progressive=True)) == PROGRESSIVE
+    assert weight_of(jpeg(COLOUR.convert("CMYK"))) == FOUR_INKS
+    formats = (("WEBP", WEBP), ("GIF", GIF), ("BMP", BMP))
+    assert all(weight_of(encoded(COLOUR, name)) == weight for name, weight in formats)
+    packed = bytearray(encoded(GREY, "BMP"))
+    packed[30] = 1
+    assert weight_of(bytes(packed)) == BMP_PACKED
+    assert weight_of(b"").pixel == max(weight_of(b"").pixel, BMP.pixel, WEBP.pixel)
+
+
+def test_a_video_counts_by_its_codec() -> None:
+    """Every decoder that may run; one that is not named counts as what may be clear, and is not cheap."""
+    counted = {codec: video_effort(codec, 1000, looked_at=2, decoded=40, nbytes=100) for codec in DECODERS.split(",")}
+    assert counted["h264"] == 2 * 1000 + 40 * 250 + 18 * 100
+    assert counted["ffv1"] == counted["gif"] == 2 * 1500 + 40 * 500 + 18 * 100
+    assert counted["png"] == 2 * 1500 + 40 * 1200 + 50
+    assert min(counted.values()) >= 2 * 1000 + 40 * 50
 
 
 def test_a_jpeg_that_holds_less_than_a_bit_a_block_is_incomplete() -> None:

@@ -1,6 +1,7 @@
 """Videos of every form become planned, read and patched frames, also where some of them do not decode."""
 
 import base64
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -15,6 +16,7 @@ from tokenization.chat.parts import Media
 from tokenization.media.frame_sampling import VideoCaps
 from tokenization.media.source import Source, fetch_source, video_caps
 from tokenization.media.video import plan_video, read_video, video_patches
+from tokenization.media.video_decoder import open_video
 from tokenization.media.video_plan import VideoPlan
 
 LIMITS = MediaConfig()
@@ -133,13 +135,19 @@ def test_frames_that_do_not_decode(empty: range, shown: list[int]) -> None:
     found = plan(whole)
     assert found.indices == (0, 12, 24, 35, 47, 59)
     damaged = source(mjpeg_clip(empty=empty), num_frames=6)
-    assert read_numbers(read_video(damaged, found, LIMITS)) == shown
+    assert read_numbers(read_video(damaged, of(damaged, found), LIMITS)) == shown
+
+
+def of(damaged: Source, found: VideoPlan) -> VideoPlan:
+    """What was planned of a whole file, with the packets of a damaged one."""
+    assert found.info is not None
+    return replace(found, info=replace(found.info, reader=open_video(damaged.data, VideoCaps())))
 
 
 def test_a_video_without_one_good_frame_is_refused() -> None:
-    clip = source(mjpeg_clip())
+    clip, damaged = source(mjpeg_clip()), source(mjpeg_clip(empty=range(60)))
     with pytest.raises(ChatError, match="no frame of the video can be decoded"):
-        read_video(source(mjpeg_clip(empty=range(60))), plan(clip), LIMITS)
+        read_video(damaged, of(damaged, plan(clip)), LIMITS)
 
 
 # ---- patches

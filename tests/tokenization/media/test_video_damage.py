@@ -21,10 +21,11 @@ from tests.samples.videos import (
     read_numbers,
 )
 from tokenization.chat.errors import MediaError
+from tokenization.media.containers.packet_index import PacketIndex, Run
 from tokenization.media.frame_sampling import VideoCaps
 from tokenization.media.video_decoder import VideoReader
 from tokenization.media.video_frames import read_frames
-from tokenization.media.video_plan import PacketIndex, Run, VideoInfo
+from tokenization.media.video_plan import VideoInfo
 from tokenization.media.video_probe import probe
 
 CAPS = VideoCaps()
@@ -78,7 +79,7 @@ def test_a_tail_that_does_not_decode_is_left_out() -> None:
         assert read_numbers(frames) == list(got)
     assert info.n_frames == 60
     with pytest.raises(MediaError, match="no frame of the video can be decoded"):
-        read_frames(bytes(broken), info, [45, 50], SIZE, CAPS)
+        read_frames(bytes(broken), probe(bytes(broken), CAPS), [45, 50], SIZE, CAPS)
 
 
 def test_frames_lost_among_threads_are_read_again(plain: bytes, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,11 +1,13 @@
 """Only what is needed of a clip is decoded."""
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from typing import Any
 
 import av
 import numpy as np
 import pytest
+from av.container import InputContainer
 
 from tests.samples.videos import (
     B_FRAMES,
@@ -13,10 +15,11 @@ from tests.samples.videos import (
     read_numbers,
 )
 from tokenization.chat.errors import MediaError
+from tokenization.media.containers.opening import open_container
+from tokenization.media.containers.packet_index import PacketIndex, plan_runs
 from tokenization.media.frame_sampling import VideoCaps
 from tokenization.media.video_decoder import VideoReader, open_video
 from tokenization.media.video_frames import read_frames
-from tokenization.media.video_plan import PacketIndex, plan_runs
 from tokenization.media.video_probe import probe
 
 CAPS = VideoCaps()
@@ -44,8 +47,7 @@ def test_frames_that_nothing_depends_on_are_not_decoded() -> None:
     data = make_clip(60, options=B_FRAMES, key_every=60)
     index = probe(data, CAPS).index
     runs = plan_runs(index, [50])
-    with open_video(data, CAPS, study=True) as clip:
-        frames = list(clip.decode(index, runs))
+    frames = list(open_video(data, CAPS).decode(index, runs))
     assert runs[0].stop - runs[0].start > 40
     assert len(frames) < 30
 
@@ -116,15 +118,15 @@ def test_a_packet_without_a_picture_shows_the_one_before_it(plain: bytes, monkey
         pictures[number] = av.VideoFrame(16, 16, "rgb24")
         pictures[number].pts = number
     monkeypatch.setattr(VideoReader, "decode", lambda self, index, runs: iter(pictures.values()))
-    with open_video(plain, CAPS) as clip:
-        assert list(clip.pick(index, runs)) == [
-            (1, pictures[0]),
-            (3, pictures[3]),
-            (17, pictures[17]),
-            (26, pictures[25]),
-        ]
-        clip.errors = 1
-        assert [number for number, _ in clip.pick(index, runs)] == [1, 3, 17]
+    clip = open_video(plain, CAPS)
+    assert list(clip.pick(index, runs)) == [
+        (1, pictures[0]),
+        (3, pictures[3]),
+        (17, pictures[17]),
+        (26, pictures[25]),
+    ]
+    clip.errors = 1
+    assert [number for number, _ in clip.pick(index, runs)] == [1, 3, 17]
 
 
 def test_a_file_that_breaks_in_the_library_ends_there(plain: bytes) -> None:
@@ -133,10 +135,36 @@ def test_a_file_that_breaks_in_the_library_ends_there(plain: bytes) -> None:
             yield from packets[:2]
             raise IndexError("list index out of range")
 
-    with open_video(plain, CAPS) as clip:
-        packets = list(clip.packets())
-        clip._source = Broken()  # type: ignore[assignment]
-        assert list(clip.packets()) == packets[:2]
+        def close(self) -> None:
+            """Nothing is open."""
+
+    packets = list(open_video(plain, CAPS).packets())
+    clip = open_video(plain, CAPS)
+    clip._source = Broken()  # type: ignore[assignment]
+    assert list(clip.packets()) == packets[:2] == list(clip.packets())
+
+
+def test_packets_are_read_from_the_file_once(plain: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
+    """To measure a video and to decode it are one opening, and another one only after an error among threads."""
+    opened: list[int] = []
+    monkeypatch.setattr("tokenization.media.video_decoder.open_container", counted(opened))
+    info = probe(plain, CAPS)
+    read_frames(plain, info, range(60), SIZE, CAPS)
+    assert len(opened) == 1
+    broken = bytearray(plain)
+    start = plain.index(b"mdat") + 900
+    broken[start : start + 200] = bytes(200)
+    info = probe(bytes(broken), CAPS)
+    read_frames(bytes(broken), info, range(60), SIZE, CAPS)
+    assert len(opened) <= 3
+
+
+def counted(opened: list[int]) -> Callable[..., InputContainer]:
+    def opens(*args: Any) -> InputContainer:
+        opened.append(len(args[0]))
+        return open_container(*args)
+
+    return opens
 
 
 def test_memory_that_runs_out_is_no_damage(plain: bytes) -> None:
@@ -149,12 +177,7 @@ def test_memory_that_runs_out_is_no_damage(plain: bytes) -> None:
         def flush_buffers(self) -> None:
             """Nothing is inside."""
 
-    with open_video(plain, CAPS) as clip:
-        clip._context = Full()  # type: ignore[assignment]
-        with pytest.raises(MemoryError):
-            clip._feed(None)
-
-
-def test_what_goes_wrong_outside_ffmpeg_is_not_the_video_s(plain: bytes) -> None:
-    with pytest.raises(av.FFmpegError, match="ours"), open_video(plain, CAPS):
-        raise av.FFmpegError(22, "ours")
+    clip = open_video(plain, CAPS)
+    clip._context = Full()  # type: ignore[assignment]
+    with pytest.raises(MemoryError):
+        clip._feed(None)
