@@ -45,7 +45,7 @@ class LongStream:
         return [json.loads(line[6:]) for line in self.text.split("\n") if line.startswith("data: {")]
 
 
-def later(pool: ThreadPoolExecutor, server: RunningServer, *inputs: dict[str, str]) -> "Future[httpx.Response]":
+def later(pool: ThreadPoolExecutor, server: RunningServer, *inputs: dict[str, Any]) -> "Future[httpx.Response]":
     """Over connections that are there: to make a client for each request takes longer than its answer."""
     return pool.submit(server.chat, *inputs, **GREEDY)
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from configs.serve import MediaConfig, WorkerConfig
 from server.children.processes import Ownership, _exec
-from shm import Channel, Loading, Owner, Pool, channel_pair
+from shm import Channel, Ending, Loading, Owner, Pool, channel_pair
 from tokenization.chat.dialects import chat_from_native
 from tokenization.messages import (
     FromWorker,
@@ -35,7 +35,7 @@ class WorkerProcess:
         owned = Ownership(lock_fd=self._owner.fileno(), owner_name=self._owner.name, shm_root=root)
         self._process = _exec("worker", owned, theirs)
         theirs.close()
-        self._channel: Channel[FromWorker | Loading] = Channel(ours, FromWorker | Loading)
+        self._channel: Channel[FromWorker | Loading | Ending] = Channel(ours, FromWorker | Loading | Ending)
         self._n = 0
         self.grown: list[int] = []  # what it said of its own memory
         start = StartWorker(checkpoint=str(model), media=media, max_model_len=32768, shm_root=str(root), worker=worker)
@@ -73,14 +73,14 @@ class WorkerProcess:
         self._owner.close()
         return code
 
-    def _next(self) -> FromWorker | Loading:
+    def _next(self) -> FromWorker:
         """What it says, beside pulses."""
         while True:
             message = self._channel.recv(PATIENCE)
             assert message is not None, "it says nothing"
             if isinstance(message, WorkerGrown):
                 self.grown.append(message.nbytes)
-            elif not isinstance(message, WorkerPulse | Loading):
+            elif not isinstance(message, WorkerPulse | Loading | Ending):
                 return message
 
 

@@ -45,11 +45,11 @@ def lone(lone_server: RunningServer) -> Servers:
 
 
 def test_row_8_who_waits_for_a_child_that_hangs_is_told(lone: RunningServer) -> None:
-    """It is killed for its silence, and the next one answers."""
+    """It is killed for its silence, and the next one answers. Pictures alone have a worker beside it."""
     killed: set[int] = set()
     with loop_of(lone.url, lone.pid) as block, ThreadPoolExecutor(CHATS) as pool:
         hung = hang_successor(lone, "worker", killed)
-        answers = [later(pool, lone, {"image": SMALL}) for _ in range(CHATS)]
+        answers = [later(pool, lone, {"video": [SMALL, SMALL]}) for _ in range(CHATS)]
         seen = [answer.result() for answer in answers]
         until("it is killed", lambda: is_gone(hung))
         recovered(lone)

@@ -45,7 +45,7 @@ class QwenVLProcessor:
         generation = checkpoint.file("generation_config.json")
         generation.expect("chat_format", ("chatml", "raw"), "chatml")
         self._raw = generation.read(str, "chat_format", "chatml") == "raw"
-        self._window = generation.count("max_window_size", MAX_WINDOW_SIZE)
+        self._window = generation.count("max_window_size", MAX_WINDOW_SIZE, least=0)
         # One published copy of the original's tokenizer writes no space after the colon; this key says so.
         self._prefix = checkpoint.file("tokenizer_config.json").read(str, "picture_prefix", PICTURE_PREFIX)
         self.tokenizer = QwenVLTokenizer.from_checkpoint(checkpoint)
