@@ -73,5 +73,5 @@ def test_row_12_a_template_that_turns_on_a_request_costs_that_request_alone(
         assert grows.status_code == 400 and grows.json()["error"]["code"] == "worker_memory", grows.text
         recovered(server)
         assert server.chat({"text": "Hi"}, **GREEDY).status_code == 200
-        assert len(children_of(server.pid)) == 4
+        assert len(children_of(server.pid)) == 5
     print(loops.status_code, loops.json()["error"]["message"], grows.status_code, grows.json()["error"]["message"])
