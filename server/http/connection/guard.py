@@ -104,7 +104,7 @@ class Guard(asyncio.BufferedProtocol):
 
     @property
     def _too_much(self) -> bool:
-        """Unless a head turns out to be whole: which the application tells before the next turn."""
+        """Unless a head turns out to be whole: the application tells so a moment later."""
         return self._framing >= self._max_head or self._lines > MOST_LINES
 
     @property
@@ -115,16 +115,11 @@ class Guard(asyncio.BufferedProtocol):
 
     def turn(self) -> None:
         self._queued = False
-        if self.outbox.is_closing():
-            return
-        if self._too_much:
-            few = self._framing < self._max_head
-            self._turn_away(head_too_long(MOST_LINES) if few else head_too_large(self._max_head))
-        else:
+        if not self.outbox.is_closing():
             self._parse()
 
     def _parse(self) -> None:
-        """Pieces, until one of them was dear. What they make the application do is done before the next turn."""
+        """Pieces, until one of them was dear."""
         begun = time.perf_counter()
         while self._unparsed and self._may_parse and not self.outbox.is_closing():
             n = min(self._piece, self._max_head - self._framing)
@@ -145,8 +140,10 @@ class Guard(asyncio.BufferedProtocol):
                 break
         if self.outbox.is_closing():
             self._strays.malformed(self._transport)
-        else:
-            self.read_on()
+            return
+        if self._too_much:  # it is looked at after whatever the pieces have woken
+            asyncio.get_running_loop().call_soon(self._check_head)
+        self.read_on()
 
     def read_on(self, wanted: bool | None = None) -> None:
         """Go on with what was read, and read more once nothing of it is left. wanted: by uvicorn, from now on."""
@@ -156,17 +153,20 @@ class Guard(asyncio.BufferedProtocol):
             return
         if not self.outbox.held:
             self._has_been_heard()
-        if (self._unparsed and self._may_parse) or self._too_much:
-            self._queue()
+        if self._unparsed and self._may_parse and not self._queued:
+            self._queued = True
+            self._of_server.queue(self)
         reads = self._wanted and (not self._unparsed or (self._may_parse and len(self._unparsed) <= READ))
         if reads != self._reads:
             self._reads = reads
             (self._transport.resume_reading if reads else self._transport.pause_reading)()
 
-    def _queue(self) -> None:
-        if not self._queued:
-            self._queued = True
-            self._of_server.queue(self)
+    def _check_head(self) -> None:
+        if not self._too_much:
+            self.read_on()
+        elif not self.outbox.is_closing():
+            few = self._framing < self._max_head
+            self._turn_away(head_too_long(MOST_LINES) if few else head_too_large(self._max_head))
 
     def _has_been_heard(self) -> None:
         """The client has taken everything: the next request begins, or it owes the head of one, or rests."""

@@ -221,3 +221,21 @@ def test_a_large_body_is_parsed_in_pieces(tls: Tls | None) -> None:
         assert await client.answer() == (200, n)
 
     serve(scenario, tls=tls)
+
+
+def test_a_body_of_lines_is_no_head_whoever_has_a_turn_meanwhile(tls: Tls | None) -> None:
+    """Head and body come in one packet, in the same moment as bytes of others that wait for a turn."""
+
+    async def scenario(s: Serving) -> None:
+        others = [await s.client(post(1 << 20)) for _ in range(3)]
+        for size in (3000, 40_000):
+            client = await s.client()
+            for _ in range(10):
+                for one in others:
+                    one.sock.send(b"x" * 5000)
+                client.sock.send(post(size) + b"\n" * size)
+                for one in others:
+                    one.sock.send(b"x" * 5000)
+                assert await client.answer() == (200, size)
+
+    serve(scenario, tls=tls)
