@@ -27,6 +27,7 @@ class Arrival:
         self.due = clock.now + self._slack  # when it is too late, if nothing more comes
         self.held = 0  # bytes that the budget counts
         self.overhead = 0  # bytes that came since somebody waits for more of it, and brought none
+        self.begun = False  # something of it has come
         self.whole = False
         self.refusal: Refusal | None = None
 
@@ -42,7 +43,7 @@ class Arrival:
         if self.refusal is not None:
             raise self.refusal
         if message.get("body"):
-            self.overhead = 0
+            self.overhead, self.begun = 0, True
         if not message.get("more_body", False):
             self.end()
         return message
@@ -54,6 +55,7 @@ class Arrival:
 
     def took(self, nbytes: int) -> None:
         """Bytes came, of the body or of what surrounds it."""
+        self.begun = True
         self.overhead += nbytes if self.wanted else 0
         self.due = min(self.due + nbytes / self._rate, self._clock.now + self._slack)
 

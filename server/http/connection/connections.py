@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from itertools import islice
 
 from configs.serve import HttpConfig
-from server.http.connection.arrival import Arrival
+from server.http.connection.arrival import LAG_SECONDS, Arrival
 from server.http.connection.clock import Clock
 from server.http.connection.outbox import Guarded, Outbox, Unread
 
@@ -25,7 +25,7 @@ MADE_ROOM = 64  # connections that give way at once, so that looking for them is
 
 class Connections:
     """Whoever asks for something keeps its place. A silent connection gives way to a new one, the oldest first; bodies
-    that lag, those furthest behind first; whoever has come this moment; whoever rests longest.
+    that lag, those furthest behind first, or have not begun; whoever has come this moment; whoever rests longest.
 
     What all have read and not parsed is parsed in turns, by start-time fair queueing: whose pieces took the least time
     so far comes first, and whoever comes new begins where the others are.
@@ -41,6 +41,7 @@ class Connections:
         self._heads: dict[Guarded, float] = {}  # owe a head, or the end of theirs: by when, in that order
         self._idle: dict[Guarded, float] = {}  # have been answered: until when they may rest, in that order
         self._bodies: dict[Guarded, Arrival] = {}  # send one now
+        self._evicted: set[Guarded] = set()  # have been told to give way, and are not gone yet
         self._queued: list[Guarded] = []  # since turns were last given
         self._turns: list[tuple[float, int, Guarded]] = []  # a heap of those before: `spent`, number, connection
         self._n_turns = 0
@@ -49,13 +50,16 @@ class Connections:
 
     def enter(self, one: Guarded) -> bool:
         """A new connection. False when all the others are busy and it is one too many."""
-        fits = self.n < self.config.max_connections or self._make_room()
+        most = self.config.max_connections
+        leave = min(len(self._evicted), MADE_ROOM - 1)
+        fits = self.n - leave < most or self._make_room()
         self.n += 1
         self._heads[one] = self.clock.now + self.config.receive_seconds
         return fits
 
     def leave(self, one: Guarded) -> None:
         self.n -= 1
+        self._evicted.discard(one)
         for group in (self._heads, self._idle, self._bodies):
             group.pop(one, None)
 
@@ -135,12 +139,13 @@ class Connections:
             asyncio.get_running_loop().call_soon(self._run_turns)
 
     def _make_room(self) -> bool:
-        silent, fresh = [*islice(self._heads, 1)], self.clock.now + self.config.receive_seconds
-        old = silent if silent and self._heads[silent[0]] < fresh else []  # it is no newcomer whose head is on its way
-        gives_way = old or self._lagging() or silent or [*islice(self._idle, 1)]
+        silent, fresh = [*islice(self._heads, 1)], self.clock.now + self.config.receive_seconds - LAG_SECONDS
+        old = silent if silent and self._heads[silent[0]] <= fresh else []  # it is no newcomer whose head is on its way
+        gives_way = old or self._lagging() or self._stalled() or silent or [*islice(self._idle, 1)]
         for one in gives_way:
             for group in (self._heads, self._idle, self._bodies):
                 group.pop(one, None)
+            self._evicted.add(one)
             with only(one):
                 one.give_way()
         return bool(gives_way)
@@ -149,6 +154,10 @@ class Connections:
         """Those whose bodies are behind, the furthest first."""
         found = [(body.due, i, one) for i, (one, body) in enumerate(self._bodies.items()) if body.lags(0.0)]
         return [one for _, _, one in heapq.nsmallest(MADE_ROOM, found)]
+
+    def _stalled(self) -> list[Guarded]:
+        """Of the bodies whose heads came first one of which nothing has come, however short a time ago."""
+        return [one for one, body in islice(self._bodies.items(), MADE_ROOM) if not body.begun][:1]
 
 
 @contextmanager

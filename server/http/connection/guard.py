@@ -5,10 +5,12 @@ answer begins and ends. It parses nothing itself.
 """
 
 import asyncio
+import contextlib
 import time
 
 import h11
-from starlette.types import Scope
+from starlette.requests import ClientDisconnect
+from starlette.types import Receive, Scope
 
 from server.http.connection.arrival import ARRIVAL, Arrival
 from server.http.connection.connections import READ, Connections
@@ -50,6 +52,7 @@ class Guard(asyncio.BufferedProtocol):
         self._wanted = True  # by whoever reads HTTP
         self._head = self._lines = 0  # bytes and line ends of a head that is not whole
         self._emptied: asyncio.Event | None = None  # the outbox, or the connection is gone
+        self._gone = asyncio.Event()
 
     # ---- the transport's side
 
@@ -64,9 +67,10 @@ class Guard(asyncio.BufferedProtocol):
         self._of_server.leave(self)
         self._keep(b"")
         self.outbox.drop()
+        self.http.connection_lost(exc)
+        self._gone.set()
         if self._emptied is not None:
             self._emptied.set()
-        self.http.connection_lost(exc)
 
     def pause_writing(self) -> None:
         """Nobody waits for a slow reader: see the outbox."""
@@ -94,13 +98,9 @@ class Guard(asyncio.BufferedProtocol):
     # ---- reading and parsing
 
     @property
-    def _owes_head(self) -> bool:
-        return self._request is None and (self._body is None or self._body.whole)
-
-    @property
     def _framing(self) -> int:
         """Bytes in a row that belong to no body: of a head, of what surrounds a body and its chunks."""
-        return self._head if self._body is None or self._owes_head else self._body.overhead
+        return self._head if self._request is None or self._body is None else self._body.overhead
 
     @property
     def _too_much(self) -> bool:
@@ -125,7 +125,7 @@ class Guard(asyncio.BufferedProtocol):
             n = min(self._piece, self._max_head - self._framing)
             piece = self._unparsed[:n]
             self._keep(self._unparsed[n:])
-            if self._body is None or self._owes_head:
+            if self._request is None or self._body is None:
                 self._head += len(piece)
                 self._lines += piece.count(b"\n")
             else:
@@ -172,7 +172,7 @@ class Guard(asyncio.BufferedProtocol):
         """The client has taken everything: the next request begins, or it owes the head of one, or rests."""
         if self._emptied is not None:
             self._emptied.set()
-        if self._owes_head and not self._head:
+        if self._request is None and not self._head:
             self._of_server.rest(self)
             if self._unparsed:
                 self._of_server.spoke(self)
@@ -187,27 +187,44 @@ class Guard(asyncio.BufferedProtocol):
 
     # ---- what the application tells
 
-    async def asked(self, scope: Scope) -> None:
-        """The head of a request is whole. Returns once the client has taken the answer before it."""
+    async def asked(self, scope: Scope, *, has_body: bool) -> None:
+        """The head of a request is whole. Returns once the client has taken the answer before it.
+
+        Raises ClientDisconnect where what followed the head has ended the connection.
+        """
+        if self.outbox.is_closing():
+            await self._gone.wait()  # or uvicorn would miss an answer
+            raise ClientDisconnect
         self._request, self._begun, self._head, self._lines = scope, False, 0, 0
         body = self._body = Arrival(self._of_server.config, self._of_server.clock, self._on_body_end)
         scope["state"][ARRIVAL] = body
-        if not self.outbox.is_closing():
-            self._of_server.asked(self, body)
+        self._of_server.asked(self, body)
         if not self._fits:
             body.refusal = unavailable("this server has as many connections as it takes", "connections_full")
             self._closes = True
-        if not has_body(scope):
+        if not has_body:
             body.end()
         while self.outbox.held and not self.outbox.is_closing():
             self._emptied = asyncio.Event()
             await self._emptied.wait()
         self.read_on()
 
+    @property
+    def owes_body(self) -> bool:
+        """Whether something of the request's body is left."""
+        return self._body is not None and not self._body.whole
+
     def begins(self) -> list[tuple[bytes, bytes]]:
         """The first byte of the answer is about to be written; what its head must say besides."""
         self._begun = True
         return [CLOSE] if self._closes else []
+
+    async def drain(self, receive: Receive) -> None:
+        """Before the end of an answer: read what is left of the request's body, and drop it."""
+        body = self._body
+        with contextlib.suppress(Refusal):  # the connection is cut then
+            while body is not None and not (body.whole or body.refusal or self._closes):
+                await body.next(receive)
 
     def ended(self) -> None:
         """The last byte of the answer is written."""
@@ -243,8 +260,6 @@ class Guard(asyncio.BufferedProtocol):
             self.abort()  # before what it has sent is parsed to its end
         elif self._unparsed or not self._wanted or self.outbox.held:
             self._body.renew()
-        elif self._body.overdue and self._request is None:
-            self.outbox.close()
         elif self._body.overdue:
             self._refuse_body(timed_out("the body of the request came too slowly", "body_timeout"))
 
@@ -283,11 +298,3 @@ class Guard(asyncio.BufferedProtocol):
             return
         self.outbox.write(self._strays.answer(refusal, self._transport))
         self.outbox.close()
-
-
-def has_body(scope: Scope) -> bool:
-    """Whether the head announces one."""
-    return any(
-        (name == b"content-length" and value != b"0") or name == b"transfer-encoding"
-        for name, value in scope["headers"]
-    )

@@ -10,6 +10,7 @@ from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from server.http.connection.guard import GUARD, Guard
+from server.http.connection.telling import begin, telling
 from server.http.errors import error_response
 from server.logs.access import Exchange, finish, tell_error
 from server.metrics import Metrics
@@ -71,8 +72,11 @@ class Envelope:
         state.update(request_id=request_id, client_request_id=theirs, exchange=exchange)
         try:
             if guard is not None:
-                await guard.asked(scope)
-            await self._answer(scope, receive, send, exchange, guard)
+                await begin(guard, scope)
+                send = telling(guard, receive, send)
+            await self._answer(scope, receive, send, exchange)
+        except ClientDisconnect:
+            return  # it left while it was sending
         except asyncio.CancelledError:
             tell_error(scope, "cut_off")  # the server ends and waits no longer
             raise
@@ -81,9 +85,7 @@ class Envelope:
                 exchange.trace_id = self._traces.tell(scope, exchange)
             finish(scope, exchange, self._metrics)
 
-    async def _answer(
-        self, scope: Scope, receive: Receive, send: Send, exchange: Exchange, guard: Guard | None
-    ) -> None:
+    async def _answer(self, scope: Scope, receive: Receive, send: Send, exchange: Exchange) -> None:
         request_id, theirs = exchange.request_id, exchange.client_request_id
         shown = (theirs or request_id).encode("ascii")
         started = False
@@ -94,13 +96,9 @@ class Envelope:
                 started = True
                 exchange.status = message["status"]
                 message["headers"] = [*message.get("headers", ()), (b"x-request-id", shown)]
-                if guard is not None:
-                    message["headers"] += guard.begins()
             await send(message)
             if started and not message.get("more_body", message["type"] == "http.response.start"):
                 exchange.whole = True
-                if guard is not None:
-                    guard.ended()
 
         try:
             if (error := not_spoken(scope)) is None:
@@ -110,7 +108,7 @@ class Envelope:
                 answer.headers["connection"] = "close"
                 await answer(scope, receive, send_with_id)
         except ClientDisconnect:
-            return  # it left while it was sending its body
+            raise
         except Exception:  # noqa: BLE001 - the HTTP handler: a defect of ours is a 500, and nothing internal goes out
             log.exception("request %s (x-request-id %s) failed", request_id, theirs)
             tell_error(scope, "internal")

@@ -1,6 +1,7 @@
 """What hostile clients tried at the edge: none ends the server, smuggles a request, or makes another client wait."""
 
 import asyncio
+import contextlib
 import time
 
 import pytest
@@ -239,3 +240,58 @@ def test_a_body_of_lines_is_no_head_whoever_has_a_turn_meanwhile(tls: Tls | None
                 assert await client.answer() == (200, size)
 
     serve(scenario, tls=tls)
+
+
+EARLY = b"POST /length/2 HTTP/1.1\r\nhost: a\r\n"  # is answered before its body is read
+
+
+@pytest.mark.parametrize(
+    "body", [b"content-length: 1\r\n\r\nx", b"transfer-encoding: chunked\r\n\r\n0\r\n\r\n"], ids=len
+)
+@pytest.mark.parametrize("apart", [False, True], ids=["one packet", "two packets"])
+@pytest.mark.parametrize("head", [b"GET / HTTP/1.1\r\n" + b"a:\r\n" * 23000, b"GET /" + b"a" * 95_000], ids=len)
+def test_a_head_has_its_bounds_behind_a_body_that_nobody_read(apart: bool, body: bytes, head: bytes) -> None:
+    async def scenario(s: Serving) -> None:
+        announced, end, sent = body.partition(b"\r\n\r\n")
+        client = await s.client(*([EARLY + announced + end, sent] if apart else [EARLY + body]))
+        assert await client.answer() == (200, 2)
+        with contextlib.suppress(ConnectionError):
+            await client.say(head)
+        assert (await client.hear())[:12] in (b"HTTP/1.1 431", b"")
+        await until(lambda: s.connections.n == 0)
+        assert s.rejected("head_too_large") == 1
+
+    serve(scenario)
+
+
+@pytest.mark.parametrize("version", [b"1.0", b"1.1"])
+def test_a_client_that_still_sends_hears_an_early_answer(tls: Tls | None, version: bytes) -> None:
+    """Also one after which the connection closes."""
+
+    async def scenario(s: Serving) -> None:
+        head = EARLY.replace(b"1.1", version) + b"connection: close\r\ncontent-length: 900000\r\n\r\n"
+        client = await s.client(head)
+        for _ in range(900):
+            await client.say(CHUNK)
+        assert await client.answer() == (200, 2) and await client.hear() == b""
+
+    serve(scenario, tls=tls)
+
+
+@pytest.mark.parametrize("path", [b"/length/2", b"/read", b"/stream/50", b"/wait"])
+@pytest.mark.parametrize("apart", [False, True], ids=["one packet", "two packets"])
+def test_garbage_for_a_body_is_no_defect_of_ours(
+    tls: Tls | None, path: bytes, apart: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def scenario(s: Serving) -> None:
+        head = b"POST " + path + b" HTTP/1.1\r\nhost: a\r\ntransfer-encoding: chunked\r\n\r\n"
+        client = await s.client(*([head, b"zz\r\n"] if apart else [head + b"zz\r\n"]))
+        while await client.hear():
+            pass
+        s.app.waiting.set()
+        await s.wait(31)
+        await until(lambda: s.connections.n == 0)
+
+    serve(scenario, tls=tls)
+    assert not [record for record in caplog.records if record.levelname == "ERROR" and record.exc_info]
+    assert "Exception in ASGI" not in caplog.text and "without" not in caplog.text

@@ -65,10 +65,12 @@ def test_silent_ones_give_way_before_resting_ones_and_those_on_time_never() -> N
     late = [stand_in(told, name) for name in "efghi"]
     for one in late[:2]:
         assert connections.enter(one)
-        connections.asked(one, body(connections))
+        connections.asked(one, its := body(connections))
+        its.took(1)
     assert told == ["c gives way", "d gives way"]
     assert connections.enter(late[2]) and told[-1] == "a gives way"
-    connections.asked(late[2], body(connections))
+    connections.asked(late[2], its := body(connections))
+    its.took(1)
     assert not connections.enter(late[3]), "all are busy"
     assert connections.enter(late[4]) and told[-1] == "h gives way", "the one too many has asked for nothing yet"
     for one in (c, d, a):
@@ -129,22 +131,36 @@ def test_bodies_that_lag_give_way_the_last_one_first() -> None:
     bodies = [body(connections) for _ in ones]
     for one, its in zip(ones, bodies, strict=True):
         connections.asked(one, its)
+    for its in bodies:
+        its.took(1)
     assert not connections.enter(stand_in(told, "e")), "none of them is late"
     connections.clock.now = 2
     bodies[0].renew()
     bodies[2].took(1 << 13)
-    assert connections.enter(fresh := stand_in(told, "f"))
+    assert connections.enter(stand_in(told, "f"))
     assert told == ["e gives way"], "it has asked for nothing yet, and has had time"
     assert connections.enter(stand_in(told, "g"))
     assert told[1:] == ["b gives way", "d gives way", "c gives way"], "all that lag, the one furthest behind first"
-    connections.rest(ones[1])
-    assert connections.enter(late := stand_in(told, "h"))
-    assert told[4:] == ["f gives way"], "of those that have only just come, the first one"
-    for one in (fresh, late):
-        connections.asked(one, body(connections))
-    connections._heads.clear()
-    assert connections.enter(stand_in(told, "i"))
-    assert told[5:] == ["b gives way"], "whoever rests, if nobody else is there"
+    assert connections.enter(stand_in(told, "h")) and len(told) == 4, "those are on their way out"
+
+
+def test_whoever_has_only_just_come_gives_way_before_whoever_rests() -> None:
+    connections, told, (a, b) = some("ab", max_connections=2)
+    connections.asked(a, body(connections))
+    connections.sent(a)
+    connections.rest(a)
+    assert connections.enter(c := stand_in(told, "c")) and told == ["b gives way"]
+    connections.leave(b)
+    connections.clock.now = 0.5
+    assert connections.enter(d := stand_in(told, "d")) and told[1:] == ["c gives way"]
+    connections.asked(d, body(connections))
+    assert connections.enter(e := stand_in(told, "e")) and told[2:] == ["d gives way"], "nothing of its body has come"
+    for one in (c, d):
+        connections.leave(one)
+    its = body(connections)
+    connections.asked(e, its)
+    its.took(1)
+    assert connections.enter(stand_in(told, "f")) and told[3:] == ["a gives way"]
 
 
 def test_a_flood_of_stalled_bodies_is_looked_through_once_for_many() -> None:
