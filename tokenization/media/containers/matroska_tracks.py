@@ -1,0 +1,84 @@
+"""A track of Matroska or WebM whose frames are packed, so that few bytes stand for many, is refused unread.
+
+FFmpeg unpacks every frame of every track while it opens a file. The elements are those of RFC 9559 (ContentEncodings),
+written as RFC 8794 has it. A list of tracks counts wherever it stands: FFmpeg goes where an index points, and after
+damage to the next one that it finds.
+"""
+
+import re
+
+from tokenization.cancel import Check
+from tokenization.chat.errors import MediaError
+
+MATROSKA = b"\x1aE\xdf\xa3"
+MOST_STRIPPED = 16  # bytes that stand before each frame of a track: those of a codec's sync word are one to four
+_MOST_ELEMENTS = 1 << 16  # of all lists of tracks
+_TRACKS = re.compile(rb"\x16\x54\xae\x6b")
+_ENTRY, _ENCODINGS, _ENCODING, _COMPRESSION = 0xAE, 0x6D80, 0x6240, 0x5034
+_HOLDERS = frozenset((_ENTRY, _ENCODINGS, _ENCODING, _COMPRESSION))
+_ALGORITHM, _SETTINGS = 0x4254, 0x4255
+_STRIPPED = 3  # the algorithm that only puts the same bytes before each frame; without a word of it, it is zlib
+
+
+def check_tracks(data: memoryview, check: Check) -> None:
+    """Raise MediaError for compressed or encrypted frames, and for more than MOST_STRIPPED bytes before each."""
+    walk = _Walk(data, check)
+    for found in _TRACKS.finditer(data):
+        walk.elements(*walk.content(found.end(), len(data)))
+
+
+class _Walk:
+    def __init__(self, data: memoryview, check: Check) -> None:
+        self._data = data
+        self._check = check
+        self._left = _MOST_ELEMENTS
+
+    def content(self, at: int, end: int) -> tuple[int, int]:
+        """Where the content of an element begins and ends whose size stands at `at`; (end, end) for no size."""
+        size, length = self._number(at, end, keeps_mark=False)
+        if not length:
+            return end, end
+        unknown = size == (1 << 7 * length) - 1
+        return at + length, end if unknown else min(end, at + length + size)
+
+    def elements(self, at: int, end: int) -> set[int]:
+        """The ids of the elements between, and of those inside holders."""
+        seen: set[int] = set()
+        while at < end:
+            self._left -= 1
+            if self._left < 0:
+                raise MediaError("the file has more elements that describe its tracks than any file needs")
+            if self._left % 256 == 0:
+                self._check()
+            kind, length = self._number(at, min(end, at + 4), keeps_mark=True)
+            if not length:
+                break  # what follows is no element, and ends the list for FFmpeg, too
+            begins, at = self.content(at + length, end)
+            seen.add(kind)
+            if kind in _HOLDERS:
+                inner = self.elements(begins, at)
+                seen |= inner
+                if kind == _ENCODING and _ALGORITHM not in inner:
+                    raise _packed()
+            elif kind == _ALGORITHM and int.from_bytes(self._data[begins:at][:8], "big") != _STRIPPED:
+                raise _packed()
+            elif kind == _SETTINGS and at - begins > MOST_STRIPPED:
+                raise MediaError(f"a track of the file puts {at - begins} bytes before each frame: remux it without")
+        return seen
+
+    def _number(self, at: int, end: int, *, keeps_mark: bool) -> tuple[int, int]:
+        """A number of variable length and its bytes; 0 bytes for none. An id keeps the bit that marks its length."""
+        if at >= end or not self._data[at]:
+            return 0, 0
+        length = 9 - self._data[at].bit_length()
+        if at + length > end:
+            return 0, 0
+        value = int.from_bytes(self._data[at : at + length], "big")
+        return value if keeps_mark else value - (1 << 7 * length), length
+
+
+def _packed() -> MediaError:
+    return MediaError(
+        "frames of a track are compressed or encrypted in the container, which the server does not read: remux the "
+        "file without (mkvmerge --compression -1:none)"
+    )
