@@ -11,7 +11,8 @@ import pydantic_core
 import pytest
 
 from server.http import long_texts
-from server.http.long_texts import from_json
+from server.http.long_texts import LARGE, LESS_LONG, MOST_REST, from_json
+from server.requests.refusal import Refusal
 
 # Whole characters and torn ones: escapes, surrogate pairs and halves of them, UTF-8 and what is none.
 WHOLE = [b"a", b"\\\\", b'\\"', b"\\n", b"\\u0041", b"\\ud83d\\ude00", b"\\/", "é漢😀".encode(), b"A" * 24]
@@ -75,3 +76,19 @@ def test_memory_is_the_text_twice_at_most() -> None:
         assert tracemalloc.get_traced_memory()[1] < 2.5 * len(body)
     finally:
         tracemalloc.stop()
+
+
+@pytest.mark.parametrize("unit", [b"9" * 4300, b'"' + b"\\u00e9" * 600 + b'"', b"1", b'""'], ids=len)
+def test_what_is_no_long_text_is_bounded(unit: bytes) -> None:
+    """Or one call would hold the interpreter for a third of a second; blanks count for nothing."""
+    n = MOST_REST // (len(unit) + 1) - 2
+    some = b"[" + (unit + b",") * (n - 1) + unit
+    assert len(from_json(some + b" " * MOST_REST + b"]")) == n
+    with pytest.raises(Refusal, match="16 MiB of numbers, names and short texts"):
+        from_json(some + b"," + unit + b", 1" * 9000 + b"]")
+
+
+def test_texts_of_a_large_body_are_short_sooner() -> None:
+    texts = [f"{n}é" + "a" * (LESS_LONG + n) for n in range(2 * LARGE // LESS_LONG)]
+    raw = json.dumps(texts, ensure_ascii=False).encode()
+    assert len(raw) > LARGE and len(list(long_texts.long_texts(raw))) == len(texts) and from_json(raw) == texts
