@@ -1,7 +1,7 @@
 """HTTP/1.1 over asyncio and httptools: connections that are kept, and the time at which each piece of an answer came.
 
-The load test must not be what is measured. httptools is the parser that the server itself stands on, in C; a client
-library between it and the socket takes many times as long for each chunk, and tells no times of its own.
+The load test must not be what is measured. httptools is a parser in C; a client library between it and the socket
+takes many times as long for each chunk, and tells no times of its own.
 """
 
 import asyncio
