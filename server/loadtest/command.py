@@ -2,6 +2,7 @@
 
 import argparse
 import asyncio
+import math
 import signal
 import sys
 from pathlib import Path
@@ -10,31 +11,32 @@ import uvloop
 
 from server.loadtest.driving.target import TargetError
 from server.loadtest.options import Options, read_options
+from server.loadtest.plans import LoadPlan, plans_of
 from server.loadtest.results.compare import compare, compare_text
 from server.loadtest.results.page import write_page
-from server.loadtest.results.result import Result, ResultError, read_json, write_json
+from server.loadtest.results.result import RunResult, read_json, write_json
 from server.loadtest.results.table import result_text, write_csv
-from server.loadtest.run import run_load
-from server.loadtest.steps import Plan, plans_of
-from server.loadtest.traffic.arrivals import TraceError
-from server.loadtest.traffic.library import NoMedia
+from server.loadtest.run import LoadTest
 from server.loadtest.values import share
 
 GOOD, FAILED, USAGE, INTERRUPTED = 0, 1, 2, 130
 
 
 def loadtest(argv: list[str]) -> int:
-    """Run what the arguments say; the exit code."""
-    if argv[:1] == ["compare"]:
-        return compare_runs(argv[1:])
+    """Do what the arguments say; the exit code."""
     try:
-        options = read_options(argv)
-        say(options, "preparing requests ...")
-        plans = plans_of(options)
+        return compare_runs(argv[1:]) if argv[:1] == ["compare"] else run(argv)
     except SystemExit as end:
         return int(end.code or 0)
-    except (TraceError, NoMedia, OSError, ValueError) as error:
+    except (OSError, ValueError) as error:
         return complain(error, USAGE)
+
+
+def run(argv: list[str]) -> int:
+    """One run. Raises OSError and ValueError where it cannot begin, SystemExit as argparse does."""
+    options = read_options(argv)
+    say(options, "preparing requests ...")
+    plans = plans_of(options)
     if options.dry_run:
         print(plan_text(plans))
         return GOOD
@@ -48,7 +50,7 @@ def loadtest(argv: list[str]) -> int:
     return code if written else FAILED
 
 
-async def interruptible(options: Options, plans: list[Plan]) -> Result:
+async def interruptible(options: Options, plans: list[LoadPlan]) -> RunResult:
     """A run that the first Ctrl-C or SIGTERM ends in order; the second one ends the process."""
     interrupt = asyncio.Event()
     loop = asyncio.get_running_loop()
@@ -60,10 +62,10 @@ async def interruptible(options: Options, plans: list[Plan]) -> Result:
 
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, stop)
-    return await run_load(options, plans, interrupt)
+    return await LoadTest(options, plans).run(interrupt)
 
 
-def write_files(result: Result, options: Options) -> bool:
+def write_files(result: RunResult, options: Options) -> bool:
     """All that were asked for; whether all could be written."""
     writers = ((options.json, write_json), (options.csv, write_csv), (options.html, write_page))
     good = True
@@ -80,12 +82,12 @@ def write_files(result: Result, options: Options) -> bool:
     return good
 
 
-def plan_text(plans: list[Plan]) -> str:
+def plan_text(plans: list[LoadPlan]) -> str:
     """What would be sent."""
     lines = []
     for plan in plans:
-        kinds = sorted({f"{ask.kind} ({ask.bucket})" for ask in plan.drawn})
-        nbytes = sum(medium.nbytes for ask in plan.drawn for medium in ask.media)
+        kinds = sorted({f"{one.kind} ({one.bucket})" for one in plan.drawn})
+        nbytes = sum(medium.nbytes for one in plan.drawn for medium in one.media)
         lines.append(f"{plan.label}: {len(plan.drawn)} requests drawn, {nbytes / 1e6:.1f} MB of media in them")
         lines += [f"  {kind}" for kind in kinds]
         if plan.dues:
@@ -94,28 +96,19 @@ def plan_text(plans: list[Plan]) -> str:
 
 
 def compare_runs(argv: list[str]) -> int:
-    """`loadtest compare A.json B.json`."""
+    """`loadtest compare A.json B.json`. Raises OSError, ValueError, SystemExit."""
     parser = argparse.ArgumentParser(prog="pixelferry loadtest compare", description="Two runs that --json wrote.")
     parser.add_argument("a", type=Path)
     parser.add_argument("b", type=Path)
     parser.add_argument("--worse-than", type=share, metavar="SHARE",
                         help="exit code 1 where B is certainly slower by more than that, such as 5%%")  # fmt: skip
-    try:
-        given = parser.parse_args(argv)
-        found = compare(read_json(given.a), read_json(given.b))
-    except SystemExit as end:
-        return int(end.code or 0)
-    except (ResultError, OSError, ValueError) as error:
-        return complain(error, USAGE)
+    given = parser.parse_args(argv)
+    found = compare(read_json(given.a), read_json(given.b))
     print(compare_text(found))
-    worse = [
-        f"{label}: {one.name}"
-        for label, rows in found.items()
-        for one in rows
-        if given.worse_than is not None and one.worse_than(given.worse_than)
-    ]
+    bound = math.inf if given.worse_than is None else given.worse_than
+    worse = [f"{label}: {one.name}" for label, rows in found.items() for one in rows if one.worse_than(bound)]
     for line in worse:
-        print(f"FAILED: slower by more than {given.worse_than:.0%}: {line}")
+        print(f"FAILED: slower by more than {bound:.0%}: {line}")
     return FAILED if worse else GOOD
 
 

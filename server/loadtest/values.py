@@ -1,23 +1,36 @@
 """How values are written on the command line: `500ms`, `1280x720`, `text:60,image:40`, and lists."""
 
 import json
+import random
 import re
 from collections.abc import Callable
-from typing import Any, TypeVar
+from dataclasses import dataclass
+from typing import Any, Generic, TypeVar
 
 from server.loadtest.results.measures import LATENCIES
-from server.loadtest.traffic.mixes import KINDS, Shares
-from server.loadtest.traffic.pictures import FORMATS
 
 T = TypeVar("T")
 
 SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "": 1.0}
-DURATION = re.compile(r"([0-9]*\.?[0-9]+)(ms|s|m|h|)")
+KINDS = ("text", "image", "video", "audio", "demo")  # `demo`: a drawing whose answer the demo model was taught
+IMAGE_FORMATS = ("jpeg", "png", "webp")
+
+
+@dataclass(frozen=True, slots=True)
+class Shares(Generic[T]):
+    """Values and their weights."""
+
+    values: tuple[T, ...]
+    weights: tuple[float, ...]
+
+    def draw(self, rng: random.Random) -> T:
+        """One value, with a chance in proportion to its weight."""
+        return rng.choices(self.values, self.weights)[0] if len(self.values) > 1 else self.values[0]
 
 
 def duration(text: str) -> float:
     """Seconds, of `500ms`, `30`, `30s`, `5m`, `1h`. Raises ValueError."""
-    match = DURATION.fullmatch(text.strip())
+    match = re.fullmatch(r"([0-9]*\.?[0-9]+)(ms|s|m|h|)", text.strip())
     if match is None:
         raise ValueError(f"{text!r} is no time such as 500ms, 30s or 5m")
     return float(match[1]) * SECONDS[match[2]]
@@ -26,7 +39,7 @@ def duration(text: str) -> float:
 def size(text: str) -> tuple[int, int]:
     """Width and height in pixels, of `1280x720`. Raises ValueError."""
     match = re.fullmatch(r"([0-9]{1,5})x([0-9]{1,5})", text.strip())
-    if match is None or not 8 <= int(match[1]) <= 16_384 or not 8 <= int(match[2]) <= 16_384:
+    if match is None or not all(8 <= int(side) <= 16_384 for side in match.groups()):
         raise ValueError(f"{text!r} is no size such as 1280x720, from 8 to 16384 a side")
     return int(match[1]), int(match[2])
 
@@ -65,8 +78,8 @@ def kind(text: str) -> str:
 
 def image_format(text: str) -> str:
     """Raises ValueError."""
-    if text not in FORMATS:
-        raise ValueError(f"{text!r} is none of {', '.join(FORMATS)}")
+    if text not in IMAGE_FORMATS:
+        raise ValueError(f"{text!r} is none of {', '.join(IMAGE_FORMATS)}")
     return text
 
 

@@ -3,6 +3,7 @@
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -41,11 +42,17 @@ PLANTS = [  # (contract, who imports, what it must not import)
     ("server: http -> requests -> children", "server.report", "server.hub.client"),
     ("server: http -> requests -> children", "server.metrics", "server.children.supervisor"),
     ("server: http -> requests -> children", "server.run", "server.loadtest.run"),
+    ("server: http -> requests -> children", "server.http.app", "server.doctor.command"),
+    ("server: http -> requests -> children", "server.housekeeping", "server.selftest.command"),
     ("server: only a child's own main runs a room", "server.http.app", "tokenization.worker"),
-    ("loadtest: command -> run", "server.loadtest.wire.sse", "server.loadtest.driving.pacing"),
+    ("loadtest: command -> run", "server.loadtest.wire.answers", "server.loadtest.driving.pacing"),
     ("loadtest: command -> run", "server.loadtest.results.page", "server.loadtest.traffic.mixes"),
-    ("loadtest: a program of its own", "server.loadtest.traffic.asks", "server.http.openai"),
+    ("loadtest: a program of its own", "server.loadtest.traffic.requests", "server.http.openai"),
     ("loadtest: a program of its own", "server.loadtest.driving.target", "shm"),
+    ("doctor: a program of its own", "server.doctor.limits", "server.http.health"),
+    ("doctor: a program of its own", "server.doctor.machine", "model.device"),
+    ("selftest: a program of its own", "server.selftest.children", "server.children.supervisor"),
+    ("selftest: a program of its own", "server.selftest.report", "server.report"),
     ("doctor: command -> what it looks at", "server.doctor.machine", "server.doctor.devices"),
     ("tokenization: worker -> prepare", "tokenization.chat.parts", "tokenization.text.bpe"),
     ("tokenization: worker -> prepare", "tokenization.media.image", "tokenization.text.template"),
@@ -90,11 +97,36 @@ def test_a_planted_import_is_seen(contract: str, importer: str, imported: str, b
     assert f"{importer} -> {imported} " in broken_contracts
 
 
+def contracts() -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = tomllib.loads((REPO / "pyproject.toml").read_text())["tool"]["importlinter"][
+        "contracts"
+    ]
+    return found
+
+
+PROGRAMS: dict[str, set[str]] = {
+    "loadtest": set(),
+    "doctor": {"descriptors", "logs"},
+    "selftest": {"children.processes"},
+}
+
+
+@pytest.mark.parametrize("program", PROGRAMS)
+def test_a_program_beside_the_service_may_import_these_modules_of_the_server_alone(program: str) -> None:
+    """A module that is new in the server is named in the list, or allowed here."""
+    (forbidden,) = (
+        set(one["forbidden_modules"]) for one in contracts() if one["name"] == f"{program}: a program of its own"
+    )
+    paths = [*(REPO / "server").glob("[!_]*"), *(REPO / "server" / "children").glob("[!_]*.py")]
+    names = {".".join(path.relative_to(REPO).with_suffix("").parts) for path in paths} - {f"server.{program}"}
+    free = {name for name in names if name not in forbidden and name.rpartition(".")[0] not in forbidden}
+    assert free - {"server.children"} == {f"server.{name}" for name in PROGRAMS[program]}
+
+
 def test_every_contract_has_a_plant() -> None:
-    contracts = tomllib.loads((REPO / "pyproject.toml").read_text())["tool"]["importlinter"]["contracts"]
     without = [
         contract["name"]
-        for contract in contracts
+        for contract in contracts()
         if not any(contract["name"].startswith(planted) for planted, _, _ in PLANTS)
     ]
     assert without == []

@@ -2,24 +2,23 @@
 
 import asyncio
 from collections import deque
+from statistics import median
 from time import perf_counter
 from typing import TextIO
 
-from server.loadtest.results.measures import percentile
-from server.loadtest.results.record import Record
+from server.loadtest.results.measures import Record
 
 ON_TERMINAL, ELSEWHERE = 0.5, 10.0  # seconds between two lines
 WINDOW = 5.0  # seconds that rates look back
 LATEST = 200  # requests that the median looks back
 
 
-class Progress:
+class ProgressLine:
     """Counts what happens and shows it."""
 
     def __init__(self, out: TextIO, *, quiet: bool = False) -> None:
         self._out = out
         self._quiet = quiet
-        self._moves = out.isatty()
         self._sent = self._ended = self._errors = 0
         self._tokens: deque[tuple[float, int]] = deque()
         self._ttfts: deque[float] = deque(maxlen=LATEST)
@@ -42,7 +41,7 @@ class Progress:
             self._tokens.popleft()
         seconds = max(0.001, min(WINDOW, elapsed))
         rate, tokens = len(self._tokens) / seconds, sum(n for _, n in self._tokens) / seconds
-        ttft = f", ttft p50 {percentile(sorted(self._ttfts), 50) * 1000:.0f} ms" if self._ttfts else ""
+        ttft = f", ttft p50 {median(self._ttfts) * 1000:.0f} ms" if self._ttfts else ""
         return (
             f"{self.label}{elapsed:6.1f} s  {self._ended} done, {self._sent - self._ended} in flight, "
             f"{self._errors} errors, {rate:.1f} req/s, {tokens:.0f} tok/s{ttft}"
@@ -52,17 +51,11 @@ class Progress:
         """Show it until it is cancelled."""
         if self._quiet:
             return
-        began = perf_counter()
+        began, moves = perf_counter(), self._out.isatty()
+        start, end = ("\r\x1b[2K", "") if moves else ("", "\n")
         try:
             while True:
-                await asyncio.sleep(ON_TERMINAL if self._moves else ELSEWHERE)
-                self._show(self.line(perf_counter() - began))
+                await asyncio.sleep(ON_TERMINAL if moves else ELSEWHERE)
+                print(f"{start}{self.line(perf_counter() - began)}", end=end, file=self._out, flush=True)
         finally:
-            self._show(self.line(perf_counter() - began), last=True)
-
-    def _show(self, line: str, *, last: bool = False) -> None:
-        if self._moves:
-            self._out.write(f"\r\x1b[2K{line}" + ("\n" if last else ""))
-        else:
-            self._out.write(line + "\n")
-        self._out.flush()
+            print(f"{start}{self.line(perf_counter() - began)}", file=self._out, flush=True)

@@ -1,13 +1,21 @@
 """Whether this client was the bottleneck: its processor time, how late its loop and its requests were."""
 
+import asyncio
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
+from time import perf_counter, process_time
 
-from server.loadtest.results.measures import percentile
+import numpy as np
 
 BUSY = 0.8  # of one core: beyond it answers wait to be read
 LATE = 0.02  # seconds: a delay that shows in latencies
 STARVED = 0.1  # share of the time
+TICK = 0.02  # seconds between two looks at the loop
+EVERY = 1.0  # seconds of a sample
+SCHEDSTAT = Path("/proc/self/schedstat")
+STATM = Path("/proc/self/statm")
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,24 +46,40 @@ class ClientLoad:
     samples: list[ClientSample] = field(default_factory=list)
 
 
-def client_load(samples: Sequence[ClientSample], lags: Sequence[float], waits: Sequence[float]) -> ClientLoad:
-    """lags: how late each tick of the loop was; waits: how late requests left that only this client held back."""
-    n = len(samples) or 1
-    ordered = sorted(lags) or [0.0]
-    load = ClientLoad(
-        cpu_mean=sum(sample.cpu for sample in samples) / n,
-        cpu_max=max((sample.cpu for sample in samples), default=0.0),
-        lag_p50=percentile(ordered, 50),
-        lag_p99=percentile(ordered, 99),
-        lag_max=ordered[-1],
-        wait_p99=percentile(sorted(waits), 99) if waits else 0.0,
-        starved=sum(sample.starved for sample in samples) / n,
-        resident_first=samples[0].resident if samples else 0,
-        resident_last=samples[-1].resident if samples else 0,
-        samples=list(samples),
-    )
-    load.warnings.extend(warnings_of(load))
-    return load
+class ClientWatch:
+    """Watches this process while a run goes on: collects samples, and how late each of its ticks came."""
+
+    def __init__(self, started: float) -> None:
+        self._started = started
+        self.lags: list[float] = []
+        self.samples: list[ClientSample] = []
+
+    async def run(self) -> None:
+        """Until it is cancelled."""
+        wall, cpu, delayed, seen = perf_counter(), process_time(), run_delay(), 0
+        while True:
+            expected = perf_counter() + TICK
+            await asyncio.sleep(TICK)
+            now = perf_counter()
+            self.lags.append(max(0.0, now - expected))
+            if now - wall >= EVERY:
+                late = float(np.percentile(self.lags[seen:], 99))
+                used, starved = (process_time() - cpu) / (now - wall), (run_delay() - delayed) / (now - wall)
+                self.samples.append(ClientSample(now - self._started, used, late, starved, resident_bytes()))
+                wall, cpu, delayed, seen = now, process_time(), run_delay(), len(self.lags)
+
+    def load(self, waits: Sequence[float]) -> ClientLoad:
+        """The whole run. waits: how late requests left that only this client held back, in seconds."""
+        cpu, starved = ([getattr(one, name) for one in self.samples] or [0.0] for name in ("cpu", "starved"))
+        lag_p50, lag_p99, lag_max = np.percentile(self.lags or [0.0], [50, 99, 100]).tolist()
+        load = ClientLoad(
+            cpu_mean=sum(cpu) / len(cpu), cpu_max=max(cpu), lag_p50=lag_p50, lag_p99=lag_p99, lag_max=lag_max,
+            wait_p99=float(np.percentile(waits or [0.0], 99)), starved=sum(starved) / len(starved),
+            resident_first=self.samples[0].resident if self.samples else 0,
+            resident_last=self.samples[-1].resident if self.samples else 0, samples=self.samples,
+        )  # fmt: skip
+        load.warnings.extend(warnings_of(load))
+        return load
 
 
 def warnings_of(load: ClientLoad) -> list[str]:
@@ -70,3 +94,20 @@ def warnings_of(load: ClientLoad) -> list[str]:
     if load.starved > STARVED:
         found.append(f"the client was ready to run and had no core {load.starved:.0%} of the time")
     return found
+
+
+def run_delay() -> float:
+    """Seconds that this process's main thread was ready to run and did not; 0 where the kernel does not count them."""
+    return _second_number(SCHEDSTAT) / 1e9
+
+
+def resident_bytes() -> int:
+    """Of this process; 0 where there is no /proc."""
+    return _second_number(STATM) * os.sysconf("SC_PAGE_SIZE")
+
+
+def _second_number(path: Path) -> int:
+    try:
+        return int(path.read_text().split()[1])
+    except (OSError, IndexError, ValueError):
+        return 0

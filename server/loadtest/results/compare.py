@@ -4,15 +4,14 @@ Requests that follow one another are alike: they meet the same queue. So blocks 
 requests (the moving block bootstrap, Kuensch 1989), as long as the cube root of their number.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 
-from server.loadtest.results.measures import LATENCIES
-from server.loadtest.results.record import Record
-from server.loadtest.results.result import Result, Step
+from server.loadtest.results.measures import LATENCIES, Record
+from server.loadtest.results.result import RunResult, StepResult
 from server.loadtest.results.table import aligned, milliseconds
 
 METHOD = (
@@ -22,16 +21,12 @@ METHOD = (
     "server: repeat both, taking turns"
 )
 DRAWS = 2000
-CONFIDENCE = 95.0
+INTERVAL = (2.5, 97.5)  # percentiles
 MAX_VALUES = 2_000_000  # that are held at once
 AT_LEAST = 8  # values of each run, or nothing is said
+STATISTICS = ("p50", "p99", "mean")
 
 Values = npt.NDArray[np.float64]
-STATISTICS: dict[str, Callable[[Values], Values]] = {
-    "p50": lambda values: np.percentile(values, 50, axis=-1),
-    "p99": lambda values: np.percentile(values, 99, axis=-1),
-    "mean": lambda values: values.mean(axis=-1),
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +52,7 @@ class Difference:
         return self.low > share * self.a
 
 
-def compare(a: Result, b: Result, seed: int = 0) -> dict[str, list[Difference]]:
+def compare(a: RunResult, b: RunResult) -> dict[str, list[Difference]]:
     """By step: steps of the same label, or the only step of each. Raises ValueError where no steps belong together."""
     ours = {step.label: step for step in a.steps}
     pairs = [(ours[step.label], step) for step in b.steps if step.label in ours]
@@ -65,47 +60,48 @@ def compare(a: Result, b: Result, seed: int = 0) -> dict[str, list[Difference]]:
         pairs = [(a.steps[0], b.steps[0])]
     if not pairs:
         raise ValueError("the runs have no step in common")
-    return {second.label: differences(first, second, seed) for first, second in pairs}
+    return {second.label: differences(first, second) for first, second in pairs}
 
 
-def differences(a: Step, b: Step, seed: int) -> list[Difference]:
+def differences(a: StepResult, b: StepResult) -> list[Difference]:
     """Of every latency that both have, by every statistic."""
-    rng = np.random.default_rng(seed)
+    rng = np.random.default_rng(0)
     found = []
     for name in LATENCIES:
         first, second = values_in_order(a.records, name), values_in_order(b.records, name)
-        if len(first) < AT_LEAST or len(second) < AT_LEAST or name == "wait":
+        if min(len(first), len(second)) < AT_LEAST or name == "wait":
             continue
-        draws_a, draws_b = redrawn(rng, first), redrawn(rng, second)
-        for statistic, of in STATISTICS.items():
-            tail = (100 - CONFIDENCE) / 2
-            low, high = np.percentile(draws_b[statistic] - draws_a[statistic], [tail, 100 - tail])
-            found.append(
-                Difference(f"{name} {statistic}", float(of(first)), float(of(second)), float(low), float(high))
-            )
+        drawn = redrawn(rng, first)
+        ends = np.percentile(redrawn(rng, second) - drawn, INTERVAL, axis=-1)
+        rows = np.stack([statistics_of(first), statistics_of(second), *ends], axis=-1).tolist()
+        found += [Difference(f"{name} {statistic}", *row) for statistic, row in zip(STATISTICS, rows, strict=True)]
     return found
 
 
 def values_in_order(records: Sequence[Record], name: str) -> Values:
     """One value for each measured, answered request, in the order of their sending; of several its mean."""
     measured = sorted((one for one in records if one.measured and one.answered), key=lambda one: one.sent)
-    values = [LATENCIES[name].values(one) for one in measured]
+    values = [one.values(name) for one in measured]
     return np.array([sum(some) / len(some) for some in values if some])
 
 
-def redrawn(rng: np.random.Generator, values: Values) -> dict[str, Values]:
-    """Each statistic of DRAWS samples of the size of `values`, made out of blocks of neighbours."""
+def statistics_of(values: Values) -> Values:
+    """STATISTICS over the last axis: [3, ...]."""
+    return np.concatenate([np.percentile(values, [50, 99], axis=-1), values.mean(axis=-1)[None]])
+
+
+def redrawn(rng: np.random.Generator, values: Values) -> Values:
+    """STATISTICS of DRAWS samples of the size of `values`, made out of blocks of neighbours: [3, DRAWS]."""
     n = len(values)
     length = max(1, round(n ** (1 / 3)))
     blocks = -(-n // length)
     at_once = max(1, MAX_VALUES // n)
-    found: dict[str, list[Values]] = {name: [] for name in STATISTICS}
+    found = []
     for first in range(0, DRAWS, at_once):
         starts = rng.integers(0, n - length + 1, (min(at_once, DRAWS - first), blocks, 1))
         places = (starts + np.arange(length)).reshape(len(starts), blocks * length)[:, :n]
-        for name, of in STATISTICS.items():
-            found[name].append(of(values[places]))
-    return {name: np.concatenate(some) for name, some in found.items()}
+        found.append(statistics_of(values[places]))
+    return np.concatenate(found, axis=-1)
 
 
 def compare_text(found: dict[str, list[Difference]]) -> str:

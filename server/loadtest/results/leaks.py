@@ -21,7 +21,7 @@ class Snapshot:
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
+class LeakCheck:
     """One thing: `clean`, `leaked`, or `unknown` where the server does not tell."""
 
     name: str
@@ -32,7 +32,7 @@ class Finding:
 
 
 @dataclass(frozen=True, slots=True)
-class Held:
+class HeldGauge:
     """A gauge that must come back. slack: how much more may be there afterwards."""
 
     name: str
@@ -43,14 +43,14 @@ class Held:
 
 
 HELD = (
-    Held("requests in the engine", "num_requests_running", ours=False),
-    Held("requests that wait", "num_requests_waiting", ours=False),
-    Held("bytes of request bodies", "mm_inflight_bytes"),
-    Held("leased shared memory, bytes", "shm_bytes", {"state": "leased"}),
-    Held("leased segments", "shm_segments", {"state": "leased"}),
-    Held("path files", "shm_path_files"),
-    Held("KV cache in use, share", "kv_cache_usage_perc", slack=1e-9),
-    Held("open descriptors", "process_open_fds", slack=4, ours=False),
+    HeldGauge("requests in the engine", "num_requests_running", ours=False),
+    HeldGauge("requests that wait", "num_requests_waiting", ours=False),
+    HeldGauge("bytes of request bodies", "mm_inflight_bytes"),
+    HeldGauge("leased shared memory, bytes", "shm_bytes", {"state": "leased"}),
+    HeldGauge("leased segments", "shm_segments", {"state": "leased"}),
+    HeldGauge("path files", "shm_path_files"),
+    HeldGauge("KV cache in use, share", "kv_cache_usage_perc", slack=1e-9),
+    HeldGauge("open descriptors", "process_open_fds", slack=4, ours=False),
 )
 RESIDENT = "process_resident_memory_bytes"
 WATCHED = frozenset({RESIDENT, *(held.metric for held in HELD)})  # what is kept of each look while a run goes on
@@ -91,43 +91,43 @@ def idle(snapshot: Snapshot) -> bool:
     return all(not value_of(snapshot.metrics, name) for name in names)
 
 
-def judge(before: Snapshot, after: Snapshot, timeline: Sequence[Snapshot], resident_slack: float) -> list[Finding]:
+def judge(before: Snapshot, after: Snapshot, timeline: Sequence[Snapshot], resident_slack: float) -> list[LeakCheck]:
     """One finding for each thing. resident_slack: bytes that the server's memory may grow by."""
     if not after.metrics:
-        return [Finding("everything", "unknown", None, None, "the target shows no metrics")]
+        return [LeakCheck("everything", "unknown", None, None, "the target shows no metrics")]
     found = []
     for held in HELD:
         first, last = (value_of(snapshot.metrics, held.metric, held.labels) for snapshot in (before, after))
         if first is None or last is None:
             if held.ours:
-                found.append(Finding(held.name, "unknown", first, last, f"no metric {held.metric}"))
+                found.append(LeakCheck(held.name, "unknown", first, last, f"no metric {held.metric}"))
             continue
         grown = last - first > held.slack
         says = f"{last - first:g} more than before" if grown else "came back"
-        found.append(Finding(held.name, "leaked" if grown else "clean", first, last, says))
+        found.append(LeakCheck(held.name, "leaked" if grown else "clean", first, last, says))
     if before.files is not None and after.files is not None:
         grown = after.files > before.files
         says = f"{after.files - before.files} files, {after.file_bytes or 0:,} bytes" if grown else "came back"
         verdict = "leaked" if grown else "clean"
-        found.append(Finding("files in shared memory", verdict, before.files, after.files, says))
+        found.append(LeakCheck("files in shared memory", verdict, before.files, after.files, says))
     found.append(resident(before, after, timeline, resident_slack))
     return found
 
 
-def resident(before: Snapshot, after: Snapshot, timeline: Sequence[Snapshot], slack: float) -> Finding:
+def resident(before: Snapshot, after: Snapshot, timeline: Sequence[Snapshot], slack: float) -> LeakCheck:
     """The server process's memory. It may grow at first; what counts is how much it grew in the second half."""
     name, metric = "memory of the server process, bytes", RESIDENT
     first, last = value_of(before.metrics, metric), value_of(after.metrics, metric)
     if first is None or last is None:
-        return Finding(name, "unknown", first, last, f"no metric {metric}")
+        return LeakCheck(name, "unknown", first, last, f"no metric {metric}")
     half = [one for one in timeline if one.at <= (before.at + after.at) / 2]
     middle = next((value for one in reversed(half) if (value := value_of(one.metrics, metric)) is not None), first)
     grown = last - middle
     says = f"{(last - first) / MIB:+.1f} MiB in all, {grown / MIB:+.1f} in the second half"
-    return Finding(name, "leaked" if grown > slack else "clean", first, last, says)
+    return LeakCheck(name, "leaked" if grown > slack else "clean", first, last, says)
 
 
-def verdict(findings: Sequence[Finding]) -> str:
+def verdict(findings: Sequence[LeakCheck]) -> str:
     """Of all of them: one leak is a leak; where nothing could be seen nothing is said."""
     verdicts = {finding.verdict for finding in findings}
     return "leaked" if "leaked" in verdicts else "clean" if "clean" in verdicts else "unknown"

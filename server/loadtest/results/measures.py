@@ -1,50 +1,94 @@
-"""What many records say together: latencies, rates, the share that kept its objectives; and the formula of each."""
+"""What is known of one request when it is over, and what many say together: latencies, rates, and their formulas."""
 
-import math
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from server.loadtest.results.record import Record
+import numpy as np
+
+
+@dataclass(slots=True, kw_only=True)
+class Record:
+    """Times are seconds since the start of the run, by one monotonic clock; None where the thing never happened."""
+
+    index: int
+    step: int = 0  # of a sweep
+    kind: str = "text"  # of its media, such as `image` or `image+audio`
+    bucket: str = ""  # sizes
+    measured: bool = True  # False: sent while the load was still rising
+    due: float = 0.0  # when the arrival process, or the end of the stream's last request, wanted it sent
+    sent: float = 0.0  # body ready, before a connection was taken
+    first: float | None = None  # first event that carries content
+    last: float | None = None  # last event that carries content or says how the answer ended
+    ended: float = 0.0
+    events: int = 0  # that carry content
+    gaps: list[float] = field(default_factory=list)  # seconds between such events
+    prompt_tokens: int | None = None
+    output_tokens: int | None = None
+    tokens_by_events: bool = False  # the server sent no usage: output_tokens counts events
+    status: int = 0  # of HTTP; 0: there was no answer
+    finish: str | None = None
+    error: str | None = None
+    cancelled: bool = False  # by us, on purpose
+    correct: bool | None = None  # None: nobody knows the answer
+    answer: str | None = None  # kept where it was checked
+    sent_bytes: int = 0
+    request_id: str | None = None  # the server's, for its log
+    stages: dict[str, float] = field(default_factory=dict)  # seconds, as the server tells them
+
+    @property
+    def answered(self) -> bool:
+        """It counts for latencies: whole, and without an error."""
+        return self.error is None and not self.cancelled
+
+    @property
+    def wait(self) -> float:
+        return self.sent - self.due
+
+    @property
+    def ttft(self) -> float | None:
+        return None if self.first is None else self.first - self.sent
+
+    @property
+    def e2el(self) -> float | None:
+        return None if self.last is None else self.last - self.sent
+
+    @property
+    def tpot(self) -> float | None:
+        """None where there is no second token."""
+        if self.first is None or self.last is None or (self.output_tokens or 0) < 2:
+            return None
+        return (self.last - self.first) / ((self.output_tokens or 0) - 1)
+
+    def values(self, latency: str) -> Sequence[float]:
+        """Of one of LATENCIES, in seconds: none where it never happened, several of `itl`."""
+        if latency == "itl":
+            return self.gaps
+        value: float | None = self.stages.get("queue") if latency == "queue" else getattr(self, latency)
+        return () if value is None else (value,)
+
 
 QUANTILES = (1, 5, 10, 25, 50, 75, 90, 95, 99, 99.9)
-PERCENTILE_FORMULA = (
-    "pQ: of n sorted values x[0..n-1] the one at place Q/100*(n-1), with a straight line between two neighbours "
-    "(numpy's default, Hyndman and Fan's type 7)"
-)
-
-
-@dataclass(frozen=True, slots=True)
-class Measure:
-    """One latency of a request, in seconds: how it is called, computed, and taken from a record."""
-
-    name: str
-    formula: str
-    values: Callable[[Record], Sequence[float]]
-
-
-def _one(value: float | None) -> tuple[float, ...]:
-    return () if value is None else (value,)
-
-
-def _stage(name: str) -> Callable[[Record], Sequence[float]]:
-    return lambda record: _one(record.stages.get(name))
-
-
-MEASURES = (
-    Measure("ttft", "first event that carries content - sent; chunks with a role alone and comments do not count",
-            lambda record: _one(record.ttft)),
-    Measure("tpot", "(last event - first content) / (output tokens - 1), of answers of two tokens and more",
-            lambda record: _one(record.tpot)),
-    Measure("itl", "between two events that carry content; an event may hold several tokens, so this is not tpot",
-            lambda record: record.gaps),
-    Measure("e2el", "last event that carries content or a finish reason - sent; usage and [DONE] do not count",
-            lambda record: _one(record.e2el)),
-    Measure("wait", "sent - due: how late this client was, or how long a bound on its requests in flight held it back",
-            lambda record: (record.wait,)),
-    Measure("queue", "the server's own word: from a prepared prompt to a place in the engine", _stage("queue")),
-)  # fmt: skip
-LATENCIES = {measure.name: measure for measure in MEASURES}
+# The latencies of a request, in seconds, by their names; `Record.values` has their values.
+LATENCIES = {
+    "ttft": "first event that carries content - sent; chunks with a role alone and comments do not count",
+    "tpot": "(last event - first content) / (output tokens - 1), of answers of two tokens and more",
+    "itl": "between two events that carry content; an event may hold several tokens, so this is not tpot",
+    "e2el": "last event that carries content or a finish reason - sent; usage and [DONE] do not count",
+    "wait": "sent - due: how late this client was, or how long a bound on its requests in flight held it back",
+    "queue": "the server's own word: from a prepared prompt to a place in the engine",
+}
+FORMULAS = {
+    **LATENCIES,
+    "seconds": "from the sending of the first measured request to the end of the last",
+    "request_rate": "answered / seconds",
+    "output_rate": "output tokens of answered requests / seconds",
+    "concurrency": "sum of e2el / seconds",
+    "goodput": "answered requests that keep every objective (--slo) / seconds",
+    "good_share": "the same, as a share of all measured requests that were not cancelled on purpose",
+    "percentiles": "pQ: of n sorted values x[0..n-1] the one at place Q/100*(n-1), with a straight line between two "
+    "neighbours (numpy's default, Hyndman and Fan's type 7)",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +101,11 @@ class Spread:
     min: float
     max: float
     percentiles: dict[str, float]
+
+    def statistic(self, name: str) -> float:
+        """By the name that requirements have for it: `mean`, `p99.9`."""
+        value: float = self.percentiles[name] if name in self.percentiles else getattr(self, name)
+        return value
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,46 +134,23 @@ class Summary:
     stages: dict[str, Spread] = field(default_factory=dict)
 
 
-RATE_FORMULAS = {
-    "seconds": "from the sending of the first measured request to the end of the last",
-    "request_rate": "answered / seconds",
-    "output_rate": "output tokens of answered requests / seconds",
-    "concurrency": "sum of e2el / seconds",
-    "goodput": "answered requests that keep every objective (--slo) / seconds",
-    "good_share": "the same, as a share of all measured requests that were not cancelled on purpose",
-}
+def spread(values: Sequence[float]) -> Spread:
+    """Of one value or more."""
+    array = np.sort(np.asarray(values, np.float64))
+    percentiles = {f"p{q:g}": float(value) for q, value in zip(QUANTILES, np.percentile(array, QUANTILES), strict=True)}
+    std = float(array.std(ddof=1)) if len(array) > 1 else 0.0
+    return Spread(len(array), float(array.mean()), std, float(array[0]), float(array[-1]), percentiles)
 
 
-def percentile(ordered: Sequence[float], quantile: float) -> float:
-    """By PERCENTILE_FORMULA. Raises ValueError where there are no values."""
-    if not ordered:
-        raise ValueError("no values")
-    place = quantile / 100 * (len(ordered) - 1)
-    below = math.floor(place)
-    above = min(below + 1, len(ordered) - 1)
-    return ordered[below] + (ordered[above] - ordered[below]) * (place - below)
-
-
-def spread(values: Sequence[float]) -> Spread | None:
-    """None where there are no values."""
-    if not values:
-        return None
-    ordered = sorted(values)
-    n = len(ordered)
-    mean = math.fsum(ordered) / n
-    std = math.sqrt(math.fsum((value - mean) ** 2 for value in ordered) / (n - 1)) if n > 1 else 0.0
-    return Spread(n, mean, std, ordered[0], ordered[-1], {f"p{q:g}": percentile(ordered, q) for q in QUANTILES})
-
-
-def values_of(measure: str, records: Sequence[Record]) -> list[float]:
+def values_of(name: str, records: Sequence[Record]) -> list[float]:
     """Of all measured, answered requests; of `wait` of every measured request: those that failed were sent, too."""
-    chosen = (one for one in records if one.measured and (one.answered or measure == "wait"))
-    return [value for one in chosen for value in LATENCIES[measure].values(one)]
+    chosen = (one for one in records if one.measured and (one.answered or name == "wait"))
+    return [value for one in chosen for value in one.values(name)]
 
 
 def keeps(record: Record, objectives: Mapping[str, float]) -> bool:
-    """Answered, and every value that an objective (measure: seconds) bounds is at most that."""
-    bounded = ((value, limit) for name, limit in objectives.items() for value in LATENCIES[name].values(record))
+    """Answered, and every value that an objective (latency: seconds) bounds is at most that."""
+    bounded = ((value, limit) for name, limit in objectives.items() for value in record.values(name))
     return record.answered and all(value <= limit for value, limit in bounded)
 
 
@@ -134,14 +160,12 @@ def summarise(records: Sequence[Record], objectives: Mapping[str, float]) -> Sum
     answered = [one for one in measured if one.answered]
     failed = [one for one in measured if one.error is not None]
     cancelled = sum(one.cancelled for one in measured)
-    if not measured:
-        return Summary(requests=0, answered=0, cancelled=0, failed=0)
-    seconds = max(one.ended for one in measured) - min(one.sent for one in measured)
+    seconds = max((one.ended for one in measured), default=0.0) - min((one.sent for one in measured), default=0.0)
     per_second = 1 / seconds if seconds > 0 else 0.0
     output = sum(one.output_tokens or 0 for one in answered)
     prompt = sum(one.prompt_tokens or 0 for one in answered)
     good = sum(keeps(one, objectives) for one in answered)
-    spreads = {name: spread(values_of(name, measured)) for name in LATENCIES}
+    latencies = {name: values_of(name, measured) for name in LATENCIES}
     return Summary(
         requests=len(measured), answered=len(answered), cancelled=cancelled, failed=len(failed),
         errors=dict(Counter(one.error or "" for one in failed).most_common()),
@@ -149,9 +173,9 @@ def summarise(records: Sequence[Record], objectives: Mapping[str, float]) -> Sum
         seconds=seconds, prompt_tokens=prompt, output_tokens=output,
         tokens_by_events=any(one.tokens_by_events for one in answered),
         request_rate=len(answered) * per_second, prompt_rate=prompt * per_second, output_rate=output * per_second,
-        concurrency=math.fsum(one.e2el or 0.0 for one in answered) * per_second,
+        concurrency=sum(one.e2el or 0.0 for one in answered) * per_second,
         good=good, goodput=good * per_second, good_share=good / max(1, len(measured) - cancelled),
-        latencies={name: found for name, found in spreads.items() if found is not None},
+        latencies={name: spread(values) for name, values in latencies.items() if values},
         stages=stage_spreads(answered),
     )  # fmt: skip
 
@@ -159,6 +183,5 @@ def summarise(records: Sequence[Record], objectives: Mapping[str, float]) -> Sum
 def stage_spreads(records: Sequence[Record]) -> dict[str, Spread]:
     """Of each stage that the server told, over the requests that had it."""
     names = dict.fromkeys(name for one in records for name in one.stages)
-    names = dict.fromkeys(sorted(names, key=lambda name: "." in name))  # parts of stages stand behind the stages
-    found = {name: spread([one.stages[name] for one in records if name in one.stages]) for name in names}
-    return {name: value for name, value in found.items() if value is not None}
+    in_order = sorted(names, key=lambda name: "." in name)  # parts of stages stand behind the stages
+    return {name: spread([one.stages[name] for one in records if name in one.stages]) for name in in_order}

@@ -4,10 +4,12 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from html import escape
+from itertools import accumulate
 
 WIDTH, HEIGHT = 640, 260
 LEFT, RIGHT, TOP, BOTTOM = 58, 12, 10, 38
 MAX_POINTS = 1500  # of a series; more say nothing more
+NOTHING = '<p class="none">nothing to show</p>'
 PLOT_WIDTH, PLOT_HEIGHT = WIDTH - LEFT - RIGHT, HEIGHT - TOP - BOTTOM
 
 Point = tuple[float, float]
@@ -58,48 +60,48 @@ def plot(series: Sequence[Series], x_title: str, y_title: str, *, x_from_zero: b
     """One plot with a legend below its title; a sentence where there is nothing to show."""
     shown = [one for one in series if one.points]
     if not shown:
-        return '<p class="none">nothing to show</p>'
+        return NOTHING
     x = axis_of([point[0] for one in shown for point in one.points], from_zero=x_from_zero)
     y = axis_of([point[1] for one in shown for point in one.points])
-    parts = [_frame(x, y, x_title, y_title)]
-    parts += [_series(one, place % 6, x, y) for place, one in enumerate(shown)]
-    return legend([one.name for one in shown]) + _svg("".join(parts), f"{y_title} over {x_title}")
+    parts = _x_axis(x, x_title, LEFT, HEIGHT)
+    for mark in y.marks:
+        at = TOP + PLOT_HEIGHT * (1 - y.share(mark))
+        parts.append(f'<path class="grid" d="M{LEFT} {at:.1f}H{WIDTH - RIGHT}"/>')
+        parts.append(f'<text x="{LEFT - 6}" y="{at + 4:.1f}" text-anchor="end">{number(mark)}</text>')
+    turned = f'transform="translate(12 {TOP + PLOT_HEIGHT / 2:.0f}) rotate(-90)"'
+    parts.append(f'<text {turned} text-anchor="middle">{escape(y_title)}</text>')
+    for colour, one in enumerate(shown):
+        points = thinned(one.points)
+        places = [(LEFT + PLOT_WIDTH * x.share(a), TOP + PLOT_HEIGHT * (1 - y.share(b))) for a, b in points]
+        parts.append(_drawn(places, one.style, colour % 6))
+    return _figure([one.name for one in shown], parts, f"{y_title} over {x_title}", HEIGHT)
 
 
 def stacked_bars(bars: Sequence[tuple[str, Sequence[float]]], names: Sequence[str], x_title: str) -> str:
     """Lying bars, each a label and one length for each name."""
     if not bars:
-        return '<p class="none">nothing to show</p>'
-    high = max(sum(lengths) for _, lengths in bars)
-    x = axis_of([high])
-    row = 26
+        return NOTHING
+    left, row = 130, 26
     height = TOP + row * len(bars) + BOTTOM
-    left = 130
+    x = axis_of([sum(lengths) for _, lengths in bars])
     scale = (WIDTH - left - RIGHT) / x.high
-    parts = []
-    for mark in x.marks:
-        at = left + mark * scale
-        parts.append(f'<path class="grid" d="M{at:.1f} {TOP}V{height - BOTTOM}"/>')
-        parts.append(f'<text x="{at:.1f}" y="{height - BOTTOM + 14}" text-anchor="middle">{number(mark)}</text>')
-    for place, (label, lengths) in enumerate(bars):
-        top, start = TOP + place * row + 4, 0.0
+    parts = _x_axis(x, x_title, left, height)
+    for top, (label, lengths) in zip(range(TOP + 4, height, row), bars, strict=False):
         parts.append(f'<text x="{left - 8}" y="{top + 13}" text-anchor="end">{escape(label)}</text>')
-        for index, length in enumerate(lengths):
-            title = f"<title>{escape(names[index])}: {length:.2f}</title>"
+        starts = accumulate(lengths, initial=0.0)
+        for index, (name, start, length) in enumerate(zip(names, starts, lengths, strict=False)):
             parts.append(
-                f'<rect class="f{index % 6}" x="{left + start * scale:.1f}" y="{top}" '
-                f'width="{max(0.0, length * scale):.1f}" height="18">{title}</rect>'
+                f'<rect class="f{index % 6}" x="{left + start * scale:.1f}" y="{top}" width="{length * scale:.1f}" '
+                f'height="18"><title>{escape(name)}: {length:.2f}</title></rect>'
             )
-            start += length
-    parts.append(f'<text x="{WIDTH - RIGHT}" y="{height - 6}" text-anchor="end">{escape(x_title)}</text>')
-    return legend(names) + _svg("".join(parts), x_title, height)
+    return _figure(names, parts, x_title, height)
 
 
 def cumulative(values: Sequence[float]) -> list[Point]:
     """Points of the share of values that are at most x, in percent."""
     ordered = sorted(values)
     n = len(ordered)
-    places = range(n) if n <= 400 else sorted({round(step * (n - 1) / 400) for step in range(401)})
+    places = sorted({round(step * (n - 1) / 400) for step in range(401)}) if n else []
     return [(ordered[place], 100 * (place + 1) / n) for place in places]
 
 
@@ -111,52 +113,36 @@ def thinned(points: Sequence[Point]) -> Sequence[Point]:
     kept: list[Point] = []
     for start in range(0, len(points), size):
         some = points[start : start + size]
-        places = {min(range(len(some)), key=lambda n: some[n][1]), max(range(len(some)), key=lambda n: some[n][1])}
-        kept += [some[place] for place in sorted(places)]
+        ends = {min(some, key=lambda point: point[1]), max(some, key=lambda point: point[1])}
+        kept += [point for point in some if point in ends]
     return kept
 
 
-def legend(names: Sequence[str]) -> str:
-    """A coloured square and a name for each series; nothing for a single one."""
-    if len(names) < 2:
-        return ""
-    items = "".join(f'<span><i class="b{place % 6}"></i>{escape(name)}</span>' for place, name in enumerate(names))
-    return f'<div class="legend">{items}</div>'
-
-
-def _svg(content: str, label: str, height: int = HEIGHT) -> str:
-    return f'<svg viewBox="0 0 {WIDTH} {height}" role="img" aria-label="{escape(label)}">{content}</svg>'
-
-
-def _frame(x: Axis, y: Axis, x_title: str, y_title: str) -> str:
-    parts = []
-    for mark in y.marks:
-        at = TOP + PLOT_HEIGHT * (1 - y.share(mark))
-        parts.append(f'<path class="grid" d="M{LEFT} {at:.1f}H{WIDTH - RIGHT}"/>')
-        parts.append(f'<text x="{LEFT - 6}" y="{at + 4:.1f}" text-anchor="end">{number(mark)}</text>')
+def _x_axis(x: Axis, title: str, left: int, height: int) -> list[str]:
+    """Its lines, numbers and title, in a figure of this height."""
+    parts = [f'<text x="{WIDTH - RIGHT}" y="{height - 6}" text-anchor="end">{escape(title)}</text>']
     for mark in x.marks:
-        at = LEFT + PLOT_WIDTH * x.share(mark)
-        parts.append(f'<path class="grid" d="M{at:.1f} {TOP}V{HEIGHT - BOTTOM}"/>')
-        parts.append(f'<text x="{at:.1f}" y="{HEIGHT - BOTTOM + 14}" text-anchor="middle">{number(mark)}</text>')
-    parts.append(f'<text x="{WIDTH - RIGHT}" y="{HEIGHT - 6}" text-anchor="end">{escape(x_title)}</text>')
-    middle = TOP + PLOT_HEIGHT / 2
-    parts.append(
-        f'<text transform="translate(12 {middle:.0f}) rotate(-90)" text-anchor="middle">{escape(y_title)}</text>'
-    )
-    return "".join(parts)
+        at = left + (WIDTH - left - RIGHT) * x.share(mark)
+        parts.append(f'<path class="grid" d="M{at:.1f} {TOP}V{height - BOTTOM}"/>')
+        parts.append(f'<text x="{at:.1f}" y="{height - BOTTOM + 14}" text-anchor="middle">{number(mark)}</text>')
+    return parts
 
 
-def _series(series: Series, colour: int, x: Axis, y: Axis) -> str:
-    places = [(LEFT + PLOT_WIDTH * x.share(a), TOP + PLOT_HEIGHT * (1 - y.share(b))) for a, b in thinned(series.points)]
-    if series.style == "dots":
+def _drawn(places: Sequence[Point], style: str, colour: int) -> str:
+    if style == "dots":
         dots = "".join(f'<circle cx="{a:.1f}" cy="{b:.1f}" r="2.2"/>' for a, b in places)
         return f'<g class="f{colour} dots">{dots}</g>'
-    if series.style == "steps":
-        path = f"M{places[0][0]:.1f} {places[0][1]:.1f}" + "".join(f"H{a:.1f}V{b:.1f}" for a, b in places[1:])
-    else:
-        path = "M" + "L".join(f"{a:.1f} {b:.1f}" for a, b in places)
-    marks = "".join(
-        f'<circle class="f{colour}" cx="{a:.1f}" cy="{b:.1f}" r="3"/>'
-        for a, b in places[: 20 if len(places) <= 20 else 0]
-    )
+    first, *others = (f"{a:.1f} {b:.1f}" for a, b in places)
+    steps = "".join(f"H{a:.1f}V{b:.1f}" for a, b in places[1:])
+    path = f"M{first}{steps}" if style == "steps" else "M" + "L".join([first, *others])
+    marked = places if len(places) <= 20 else []
+    marks = "".join(f'<circle class="f{colour}" cx="{a:.1f}" cy="{b:.1f}" r="3"/>' for a, b in marked)
     return f'<path class="s{colour}" d="{path}"/>{marks}'
+
+
+def _figure(names: Sequence[str], parts: Sequence[str], label: str, height: int) -> str:
+    """A legend where there is more than one name, and the drawing."""
+    items = "".join(f'<span><i class="b{place % 6}"></i>{escape(name)}</span>' for place, name in enumerate(names))
+    legend = f'<div class="legend">{items}</div>' if len(names) > 1 else ""
+    head = f'<svg viewBox="0 0 {WIDTH} {height}" role="img" aria-label="{escape(label)}">'
+    return f"{legend}{head}{''.join(parts)}</svg>"

@@ -1,6 +1,8 @@
 """What a run must reach for exit code 0: `ttft.p99<=500ms`, `errors<=1%`, `goodput>=5`."""
 
+import operator
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from server.loadtest.results.measures import LATENCIES, QUANTILES, Summary
@@ -12,10 +14,7 @@ SCALARS = (
 )  # fmt: skip
 FORM = re.compile(r"([a-z][a-z0-9_]*)(?:\.([a-z0-9.]+?))?\s*(<=|>=|<|>)\s*([0-9.eE+-]+)\s*(ms|s|%)?")
 UNITS = {"ms": 0.001, "s": 1.0, "%": 0.01, None: 1.0}
-
-
-class RequirementError(ValueError):
-    """A requirement or an objective that cannot be read."""
+SIGNS = {"<": operator.lt, "<=": operator.le, ">": operator.gt, ">=": operator.ge}
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,24 +31,15 @@ class Requirement:
         """None where the run has no such figure."""
         if self.statistic is not None:
             spread = summary.latencies.get(self.name)
-            if spread is None:
-                return None
-            return spread.percentiles[self.statistic] if self.statistic[0] == "p" else getattr(spread, self.statistic)
+            return None if spread is None else spread.statistic(self.statistic)
         if self.name == "errors":
             return summary.failed / summary.requests if summary.requests else None
         return float(getattr(summary, self.name))
 
-    def met(self, value: float | None) -> bool:
-        """A figure that does not exist meets nothing."""
-        if value is None:
-            return False
-        bound = self.bound
-        return {"<": value < bound, "<=": value <= bound, ">": value > bound, ">=": value >= bound}[self.sign]
-
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
-    """A requirement after a step."""
+class RequirementResult:
+    """A requirement after a step. A figure that does not exist meets nothing."""
 
     text: str
     step: str
@@ -58,26 +48,27 @@ class Outcome:
 
 
 def read_requirement(text: str) -> Requirement:
-    """Raises RequirementError."""
+    """Raises ValueError."""
+    latencies = f"{', '.join(LATENCIES)}, each with .{', .'.join(STATISTICS)}"
     match = FORM.fullmatch(text.strip())
     if match is None:
-        raise RequirementError(f"{text!r}: wanted is something like ttft.p99<=500ms, errors<=1% or goodput>=5")
+        raise ValueError(f"{text!r}: wanted is something like ttft.p99<=500ms, errors<=1% or goodput>=5")
     name, statistic, sign, number, unit = match.groups()
     if statistic is None and name not in SCALARS:
-        raise RequirementError(f"{text!r}: {name!r} is none of {', '.join(SCALARS)}; latencies are {_latencies()}")
+        raise ValueError(f"{text!r}: {name!r} is none of {', '.join(SCALARS)}; latencies are {latencies}")
     if statistic is not None and (name not in LATENCIES or statistic not in STATISTICS):
-        raise RequirementError(f"{text!r}: latencies are {_latencies()}")
+        raise ValueError(f"{text!r}: latencies are {latencies}")
     try:
         return Requirement(text.strip(), name, statistic, sign, float(number) * UNITS[unit])
     except ValueError:
-        raise RequirementError(f"{text!r}: {number!r} is no number") from None
+        raise ValueError(f"{text!r}: {number!r} is no number") from None
 
 
-def _latencies() -> str:
-    return f"{', '.join(LATENCIES)}, each with .{', .'.join(STATISTICS)}"
-
-
-def outcomes(requirements: tuple[Requirement, ...], step: str, summary: Summary) -> list[Outcome]:
+def outcomes(requirements: Sequence[Requirement], step: str, summary: Summary) -> list[RequirementResult]:
     """How one step did."""
-    values = [(requirement, requirement.value(summary)) for requirement in requirements]
-    return [Outcome(requirement.text, step, value, requirement.met(value)) for requirement, value in values]
+    found = []
+    for one in requirements:
+        value = one.value(summary)
+        met = value is not None and SIGNS[one.sign](value, one.bound)
+        found.append(RequirementResult(one.text, step, value, met))
+    return found

@@ -7,21 +7,16 @@ from typing import Any
 import msgspec
 
 from server.loadtest.results.client_load import ClientLoad
-from server.loadtest.results.leaks import Finding, Snapshot
-from server.loadtest.results.measures import MEASURES, PERCENTILE_FORMULA, RATE_FORMULAS, Summary
-from server.loadtest.results.record import Record
-from server.loadtest.results.requirements import Outcome
+from server.loadtest.results.leaks import LeakCheck, Snapshot
+from server.loadtest.results.measures import FORMULAS, Record, Summary
+from server.loadtest.results.requirements import RequirementResult
 
 FORMAT = 1
 GOOD_SHARE = 0.99  # of a step's requests that must keep the objectives for its load to count as carried
 
 
-class ResultError(ValueError):
-    """A file that holds no result of a run."""
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Step:
+class StepResult:
     """One load of a run. `load` is requests a second of an open loop, or streams of a closed one."""
 
     label: str
@@ -31,7 +26,7 @@ class Step:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Result:
+class RunResult:
     """One run."""
 
     format: int = FORMAT
@@ -41,9 +36,9 @@ class Result:
     model: str | None = None
     options: dict[str, Any] = field(default_factory=dict)
     objectives: dict[str, float] = field(default_factory=dict)  # seconds, by measure
-    steps: list[Step] = field(default_factory=list)
-    outcomes: list[Outcome] = field(default_factory=list)
-    findings: list[Finding] = field(default_factory=list)
+    steps: list[StepResult] = field(default_factory=list)
+    outcomes: list[RequirementResult] = field(default_factory=list)
+    findings: list[LeakCheck] = field(default_factory=list)
     leak: str = "unknown"
     client: ClientLoad = field(default_factory=ClientLoad)
     timeline: list[Snapshot] = field(default_factory=list)
@@ -51,13 +46,7 @@ class Result:
     media_repeated: float = 0.0  # the share of them that had been sent before
     notes: list[str] = field(default_factory=list)
     interrupted: bool = False
-    formulas: dict[str, str] = field(
-        default_factory=lambda: {
-            **{measure.name: measure.formula for measure in MEASURES},
-            **RATE_FORMULAS,
-            "percentiles": PERCENTILE_FORMULA,
-        }
-    )
+    formulas: dict[str, str] = field(default_factory=lambda: FORMULAS)
 
     @property
     def failures(self) -> list[str]:
@@ -72,23 +61,23 @@ class Result:
         return found
 
     @property
-    def knee(self) -> Step | None:
+    def knee(self) -> StepResult | None:
         """The highest load that was carried: nearly all of its requests were answered and kept the objectives."""
         carried = [step for step in self.steps if step.summary.good_share >= GOOD_SHARE]
         return max(carried, key=lambda step: step.load, default=None)
 
 
-def write_json(result: Result, path: Path) -> None:
+def write_json(result: RunResult, path: Path) -> None:
     """The whole of it, every record included."""
     path.write_bytes(msgspec.json.format(msgspec.json.encode(result), indent=1))
 
 
-def read_json(path: Path) -> Result:
-    """Raises ResultError, OSError."""
+def read_json(path: Path) -> RunResult:
+    """Raises ValueError, OSError."""
     try:
-        result = msgspec.json.decode(path.read_bytes(), type=Result)
+        result = msgspec.json.decode(path.read_bytes(), type=RunResult)
     except msgspec.MsgspecError as error:
-        raise ResultError(f"{path}: {error}") from None
+        raise ValueError(f"{path}: {error}") from None
     if result.format != FORMAT:
-        raise ResultError(f"{path}: written in format {result.format}; this version reads {FORMAT}")
+        raise ValueError(f"{path}: written in format {result.format}; this version reads {FORMAT}")
     return result

@@ -5,19 +5,12 @@ from collections.abc import Mapping
 from dataclasses import fields
 from pathlib import Path
 
-from server.loadtest.results.measures import Spread
-from server.loadtest.results.record import Record
-from server.loadtest.results.result import Result, Step
+from server.loadtest.results.measures import Record, Spread
+from server.loadtest.results.result import RunResult, StepResult
 
 SHOWN = ("mean", "p50", "p90", "p95", "p99", "max")
 DERIVED = ("wait", "ttft", "tpot", "e2el")
 LEFT_OUT = {"gaps", "stages", "answer"}
-
-
-def statistic(spread: Spread, name: str) -> float:
-    """By the name that requirements have for it."""
-    value: float = spread.percentiles[name] if name.startswith("p") else getattr(spread, name)
-    return value
 
 
 def milliseconds(seconds: float) -> str:
@@ -28,10 +21,10 @@ def milliseconds(seconds: float) -> str:
 
 def latency_rows(latencies: Mapping[str, Spread]) -> list[list[str]]:
     """A row for each, in milliseconds."""
-    return [[name, str(one.n), *(milliseconds(statistic(one, s)) for s in SHOWN)] for name, one in latencies.items()]
+    return [[name, str(one.n), *(milliseconds(one.statistic(s)) for s in SHOWN)] for name, one in latencies.items()]
 
 
-def step_text(step: Step, *, objectives: bool) -> str:
+def step_text(step: StepResult, *, objectives: bool) -> str:
     """One step as lines. objectives: there were some to keep."""
     found = step.summary
     share = f", {found.good_share:.1%} within the objectives ({found.goodput:.2f} req/s)" if objectives else ""
@@ -61,7 +54,7 @@ def aligned(rows: list[list[str]]) -> list[str]:
     ]
 
 
-def result_text(result: Result, *, formulas: bool = True) -> str:
+def result_text(result: RunResult) -> str:
     """A whole run as lines."""
     lines = [f"{result.target}, model {result.model or 'not named'}", ""]
     lines += [step_text(step, objectives=bool(result.objectives)) + "\n" for step in result.steps]
@@ -77,14 +70,13 @@ def result_text(result: Result, *, formulas: bool = True) -> str:
     )
     lines += [f"  WARNING: {warning}" for warning in client.warnings]
     lines += [f"note: {note}" for note in result.notes]
-    if formulas:
-        lines += ["", "how it is computed:", *(f"  {name}: {text}" for name, text in result.formulas.items())]
+    lines += ["", "how it is computed:", *(f"  {name}: {text}" for name, text in result.formulas.items())]
     if result.failures:
         lines += ["", *(f"FAILED: {failure}" for failure in result.failures)]
     return "\n".join(lines)
 
 
-def write_csv(result: Result, path: Path) -> None:
+def write_csv(result: RunResult, path: Path) -> None:
     """A line for each request of all steps; stages in columns of their own."""
     names = [field.name for field in fields(Record) if field.name not in LEFT_OUT]
     records = [record for step in result.steps for record in step.records]

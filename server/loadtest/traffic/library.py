@@ -1,54 +1,45 @@
 """The media of a run, made or read before its clock starts: generated ones by size, or real ones out of a folder."""
 
-from collections.abc import Iterator
-from itertools import cycle
+from collections import Counter
 from pathlib import Path
 
 import numpy as np
 
-from server.loadtest.traffic.asks import Medium, medium_of
-from server.loadtest.traffic.clips import sound, video
-from server.loadtest.traffic.pictures import FORMATS, QUESTION, drawing, encoded, photo
+from server.loadtest.traffic.generated import QUESTION, drawing, encoded, photo, sound, video
+from server.loadtest.traffic.requests import Medium, medium_of
 
 TYPES = {
-    ".jpg": ("image", "image/jpeg"), ".jpeg": ("image", "image/jpeg"), ".png": ("image", "image/png"),
-    ".webp": ("image", "image/webp"), ".gif": ("image", "image/gif"), ".bmp": ("image", "image/bmp"),
-    ".mp4": ("video", "video/mp4"), ".mov": ("video", "video/quicktime"), ".webm": ("video", "video/webm"),
-    ".mkv": ("video", "video/x-matroska"), ".wav": ("audio", "audio/wav"), ".mp3": ("audio", "audio/mpeg"),
-    ".flac": ("audio", "audio/flac"), ".ogg": ("audio", "audio/ogg"), ".m4a": ("audio", "audio/mp4"),
+    ".jpg": "image/jpeg", ".jpeg": "image/jpeg", ".png": "image/png", ".webp": "image/webp", ".gif": "image/gif",
+    ".bmp": "image/bmp", ".mp4": "video/mp4", ".mov": "video/quicktime", ".webm": "video/webm",
+    ".mkv": "video/x-matroska", ".wav": "audio/wav", ".mp3": "audio/mpeg", ".flac": "audio/flac", ".ogg": "audio/ogg",
+    ".m4a": "audio/mp4",
 }  # fmt: skip
 
 
-class NoMedia(ValueError):
-    """A folder holds nothing of a kind that the mix asks for."""
-
-
-class Library:
+class MediaLibrary:
     """Makes at most `distinct` media of each kind and size, then gives them out again in turn."""
 
     def __init__(self, seed: int, distinct: int, folder: Path | None = None) -> None:
+        """Raises ValueError where the folder holds no media, OSError."""
         self._rng = np.random.default_rng(seed)
         self._distinct = distinct
         self._folder = None if folder is None else read_folder(folder)
-        self._made: dict[tuple[str, str], list[Medium]] = {}
-        self._turns: dict[tuple[str, str], Iterator[Medium]] = {}
+        self._made: dict[str, list[Medium]] = {}
+        self._taken: Counter[str] = Counter()
 
     def fresh(self, kind: str, bucket: str) -> Medium:
-        """A new one of that size while there may be more. Raises NoMedia."""
-        key = (kind, "") if self._folder is not None else (kind, bucket)
-        if key in self._turns:
-            return next(self._turns[key])
+        """One that was not given before, as long as there are more. Raises ValueError where there is none."""
         if self._folder is not None:
-            found = self._folder.get(kind)
-            if not found:
-                raise NoMedia(f"the folder of media holds no {kind}")
-            self._turns[key] = cycle(found)
-            return next(self._turns[key])
-        made = self._made.setdefault(key, [])
-        made.append(generate(self._rng, kind, bucket))
-        if len(made) >= self._distinct:
-            self._turns[key] = cycle(made)
-        return made[-1]
+            key, media = kind, self._folder.get(kind, [])
+            if not media:
+                raise ValueError(f"the folder of media holds no {kind}")
+        else:
+            key = f"{kind} {bucket}"
+            media = self._made.setdefault(key, [])
+            if len(media) < self._distinct:
+                media.append(generate(self._rng, kind, bucket))
+        self._taken[key] += 1
+        return media[(self._taken[key] - 1) % len(media)]
 
     def known(self) -> tuple[Medium, str, str]:
         """A drawing, a question and the answer that the demo model gives to it."""
@@ -61,21 +52,28 @@ def generate(rng: np.random.Generator, kind: str, bucket: str) -> Medium:
     words = bucket.split()
     if kind == "image":
         width, height = (int(side) for side in words[0].split("x"))
-        content = encoded(photo(rng, width, height), words[1])
-        return medium_of(kind, bucket, FORMATS[words[1]][1], content)
+        return medium_of(kind, bucket, f"image/{words[1]}", encoded(photo(rng, width, height), words[1]))
     if kind == "video":
         width, height = (int(side) for side in words[2].split("x"))
         return medium_of(kind, bucket, "video/mp4", video(rng, float(words[0]), width, height))
     return medium_of(kind, bucket, "audio/wav", sound(rng, float(words[0])))
 
 
+def read_medium(path: Path) -> Medium:
+    """A file; its suffix tells what it is. Raises ValueError, OSError."""
+    media_type = TYPES.get(path.suffix.lower())
+    if media_type is None:
+        raise ValueError(f"{path.name} is no picture, video or sound that is known by its suffix")
+    return medium_of(media_type.partition("/")[0], path.name, media_type, path.read_bytes())
+
+
 def read_folder(folder: Path) -> dict[str, list[Medium]]:
-    """All media under a folder, by kind, in the order of their names. Raises NoMedia, OSError."""
+    """All media under a folder, by kind, in the order of their names. Raises ValueError, OSError."""
     found: dict[str, list[Medium]] = {}
     for path in sorted(folder.rglob("*")):
         if path.suffix.lower() in TYPES and path.is_file():
-            kind, media_type = TYPES[path.suffix.lower()]
-            found.setdefault(kind, []).append(medium_of(kind, path.name, media_type, path.read_bytes()))
+            medium = read_medium(path)
+            found.setdefault(medium.kind, []).append(medium)
     if not found:
-        raise NoMedia(f"{folder} holds no picture, video or sound that is known by its suffix")
+        raise ValueError(f"{folder} holds no picture, video or sound that is known by its suffix")
     return found

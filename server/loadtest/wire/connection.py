@@ -6,10 +6,9 @@ takes many times as long for each chunk, and tells no times of its own.
 
 import asyncio
 import ssl
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
 from time import perf_counter
-from typing import Protocol, cast
+from typing import cast
 from urllib.parse import urlsplit
 
 import httptools
@@ -17,42 +16,26 @@ import httptools
 MOST_HEAD = 64 * 1024  # bytes of an answer's heads, and of what its chunks are framed by beyond FRAMING
 FRAMING = 8  # of these for each byte of a body: a chunk of one byte has five
 MOST_BODY = 16 << 20  # bytes of an answer
+CONNECT_SECONDS = 30.0
 
 
 class ConnectionFailed(Exception):
     """No connection, or one that broke; the message is short enough to be counted."""
 
 
-class Sink(Protocol):
-    """Takes an answer as it comes; `at` is by perf_counter."""
+class Response:
+    """An answer that is kept as it comes. Who reads it piece by piece, or looks at its headers, extends it."""
 
-    def head(self, status: int, headers: dict[str, str], at: float) -> None: ...
+    def __init__(self) -> None:
+        self.status = 0
+        self.parts: list[bytes] = []  # of the body
 
-    def body(self, data: bytes, at: float) -> None: ...
+    def head(self, status: int, headers: dict[str, str]) -> None:
+        self.status = status
 
-
-@dataclass(frozen=True, slots=True)
-class Address:
-    """Where requests go."""
-
-    host: str
-    port: int
-    secure: bool
-    prefix: str  # of every path
-
-    @property
-    def host_header(self) -> str:
-        host = f"[{self.host}]" if ":" in self.host else self.host
-        return host if self.port == (443 if self.secure else 80) else f"{host}:{self.port}"
-
-
-def address_of(url: str) -> Address:
-    """Of `http://host:port/prefix`. Raises ValueError."""
-    parts = urlsplit(url)
-    if parts.scheme not in ("http", "https") or not parts.hostname:
-        raise ValueError(f"{url!r} is no http:// or https:// address")
-    secure = parts.scheme == "https"
-    return Address(parts.hostname, parts.port or (443 if secure else 80), secure, parts.path.rstrip("/"))
+    def body(self, data: bytes, at: float) -> None:
+        """A piece of the body, which came `at`, by perf_counter."""
+        self.parts.append(data)
 
 
 class Connection(asyncio.Protocol):
@@ -63,12 +46,12 @@ class Connection(asyncio.Protocol):
         self._taken = self._body = 0  # bytes of this answer: all that came, and of its body
         self._transport: asyncio.Transport | None = None
         self._parser: httptools.HttpResponseParser | None = None
-        self._sink: Sink | None = None
+        self._response: Response | None = None
         self._done: asyncio.Future[bool] | None = None
         self._headers: dict[str, str] = {}
         self._at = 0.0
-        self._began = False  # a byte of the answer came
-        self._headed = False
+        self._endless = False  # its body ends with the connection
+        self.began = False  # a byte of the answer came
         self.used = False  # it has had an answer before
         self.left = False  # we closed it
 
@@ -79,27 +62,22 @@ class Connection(asyncio.Protocol):
     def open(self) -> bool:
         return self._transport is not None and not self._transport.is_closing()
 
-    @property
-    def fresh_answer(self) -> bool:
-        """Nothing of the answer has come."""
-        return not self._began
-
-    async def exchange(self, request: bytes, sink: Sink) -> bool:
-        """Send a request and hand its answer to the sink; whether the connection may be used again.
+    async def exchange(self, request: bytes, response: Response) -> bool:
+        """Send a request and hand its answer to the response; whether the connection may be used again.
 
         Raises ConnectionFailed.
         """
         if self._transport is None or not self.open:
             raise ConnectionFailed("connection closed")
-        self._parser, self._sink = httptools.HttpResponseParser(self), sink
+        self._parser, self._response = httptools.HttpResponseParser(self), response
         self._done = asyncio.get_running_loop().create_future()
-        self._began = self._headed = False
+        self.began = self._endless = False
         self._taken = self._body = 0
         self._transport.write(request)
         try:
             return await self._done
         finally:
-            self._sink = self._done = None
+            self._response = self._done = None
             self.used = True
 
     def abort(self) -> None:
@@ -112,7 +90,7 @@ class Connection(asyncio.Protocol):
         if self._parser is None or self._done is None or self._done.done():
             self.abort()  # bytes that nobody asked for
             return
-        self._at, self._began = perf_counter(), True
+        self._at, self.began = perf_counter(), True
         try:
             self._parser.feed_data(data)
         except httptools.HttpParserError as error:
@@ -123,15 +101,11 @@ class Connection(asyncio.Protocol):
         elif self._taken > MOST_HEAD + (1 + FRAMING) * self._body:
             self._end(f"more than {MOST_HEAD >> 10} KiB of headers or chunk framing")
 
-    def eof_received(self) -> bool:
-        return False
-
     def connection_lost(self, exc: Exception | None) -> None:
         if self._done is None or self._done.done():
             return
-        endless = not {"content-length", "transfer-encoding"} & set(self._headers)
-        if self._headed and endless and exc is None:
-            self._done.set_result(False)  # such a body ends with its connection
+        if self._endless and exc is None:
+            self._done.set_result(False)
         else:
             self._fail("connection closed" if exc is None else type(exc).__name__)
 
@@ -152,16 +126,16 @@ class Connection(asyncio.Protocol):
         self._headers[name.decode("latin-1").lower()] = value.decode("latin-1")
 
     def on_headers_complete(self) -> None:
-        assert self._parser is not None and self._sink is not None
+        assert self._parser is not None and self._response is not None
         status = self._parser.get_status_code()
         if status >= 200:
-            self._headed = True
-            self._sink.head(status, self._headers, self._at)
+            self._endless = not {"content-length", "transfer-encoding"} & set(self._headers)
+            self._response.head(status, self._headers)
 
     def on_body(self, data: bytes) -> None:
         self._body += len(data)
-        if self._sink is not None and self._body <= self._most_body:
-            self._sink.body(data, self._at)
+        if self._response is not None and self._body <= self._most_body:
+            self._response.body(data, self._at)
 
     def on_message_complete(self) -> None:
         assert self._parser is not None
@@ -169,34 +143,50 @@ class Connection(asyncio.Protocol):
             self._done.set_result(self._parser.should_keep_alive())
 
 
-class Pool:
+class ConnectionPool:
     """Connections to one address. What is idle is used first, the one that was used last before others."""
 
-    def __init__(
-        self, address: Address, tls: ssl.SSLContext | None = None, connect_seconds: float = 30.0,
-        most_body: int = MOST_BODY,
-    ) -> None:  # fmt: skip
-        """most_body: bytes of one answer; a longer one fails."""
-        self.address = address
+    def __init__(self, url: str, *, insecure: bool = False, most_body: int = MOST_BODY) -> None:
+        """url: http://host:port/prefix; most_body: bytes of one answer; a longer one fails. Raises ValueError."""
+        parts = urlsplit(url)
+        if parts.scheme not in ("http", "https") or not parts.hostname:
+            raise ValueError(f"{url!r} is no http:// or https:// address")
+        secure = parts.scheme == "https"
+        self.host, self.port = parts.hostname, parts.port or (443 if secure else 80)
+        self._prefix = parts.path.rstrip("/")
         self._most_body = most_body
-        self._tls = (tls or ssl.create_default_context()) if address.secure else None
-        self._connect_seconds = connect_seconds
+        self._tls = ssl.create_default_context() if secure else None
+        if self._tls is not None and insecure:
+            self._tls.check_hostname, self._tls.verify_mode = False, ssl.CERT_NONE
         self._idle: list[Connection] = []
         self.opened = 0
 
-    async def exchange(self, request: bytes, sink: Sink, holding: Callable[[Connection], None]) -> None:
+    def request(self, method: str, path: str, headers: Mapping[str, str], body: bytes = b"") -> bytes:
+        """The bytes of a request; a body is JSON."""
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        host = host if self.port == (443 if self._tls else 80) else f"{host}:{self.port}"
+        lines = [f"{method} {self._prefix}{path} HTTP/1.1", f"Host: {host}"]
+        lines += [f"{name}: {value}" for name, value in headers.items()]
+        if body:
+            lines += ["Content-Type: application/json", f"Content-Length: {len(body)}"]
+        return "\r\n".join([*lines, "\r\n"]).encode("latin-1") + body
+
+    async def exchange(
+        self, request: bytes, response: Response, holding: Callable[[Connection], None] | None = None
+    ) -> None:
         """One request and its answer. `holding` is told the connection that has it. Raises ConnectionFailed.
 
         A kept connection that the server had closed meanwhile gave no answer: then a new one is tried, once.
         """
         while True:
             connection = await self._take()
-            holding(connection)
+            if holding is not None:
+                holding(connection)
             stale_is_possible = connection.used
             try:
-                keep = await connection.exchange(request, sink)
+                keep = await connection.exchange(request, response)
             except ConnectionFailed:
-                if stale_is_possible and connection.fresh_answer and not connection.left:
+                if stale_is_possible and not connection.began and not connection.left:
                     continue
                 connection.abort()
                 raise
@@ -214,12 +204,11 @@ class Pool:
             connection = self._idle.pop()
             if connection.open:
                 return connection
-        address = self.address
         opening = asyncio.get_running_loop().create_connection(
-            lambda: Connection(self._most_body), address.host, address.port, ssl=self._tls
+            lambda: Connection(self._most_body), self.host, self.port, ssl=self._tls
         )
         try:
-            _, connection = await asyncio.wait_for(opening, self._connect_seconds)
+            _, connection = await asyncio.wait_for(opening, CONNECT_SECONDS)
         except (OSError, asyncio.TimeoutError) as error:
             raise ConnectionFailed(f"cannot connect: {type(error).__name__}") from None
         self.opened += 1
@@ -229,14 +218,3 @@ class Pool:
         """Close all that are idle."""
         while self._idle:
             self._idle.pop().abort()
-
-
-def request_bytes(
-    address: Address, method: str, path: str, body: bytes = b"", headers: dict[str, str] | None = None
-) -> bytes:
-    """The bytes of a request; with a body it is JSON."""
-    lines = [f"{method} {address.prefix}{path} HTTP/1.1", f"Host: {address.host_header}"]
-    lines += [f"{name}: {value}" for name, value in (headers or {}).items()]
-    if body:
-        lines += ["Content-Type: application/json", f"Content-Length: {len(body)}"]
-    return "\r\n".join([*lines, "\r\n"]).encode("latin-1") + body

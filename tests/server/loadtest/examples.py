@@ -4,9 +4,8 @@ import random
 from collections.abc import Sequence
 
 from server.loadtest.results.leaks import Snapshot, judge, verdict
-from server.loadtest.results.measures import summarise
-from server.loadtest.results.record import Record
-from server.loadtest.results.result import Result, Step
+from server.loadtest.results.measures import Record, summarise
+from server.loadtest.results.result import RunResult, StepResult
 
 IDLE = {
     "num_requests_running": 0.0, 'num_requests_waiting{place="worker"}': 0.0, "mm_inflight_bytes": 0.0,
@@ -47,15 +46,17 @@ def drawn(n: int, seed: int = 0, *, slower: float = 1.0, kind: str = "text") -> 
     return records
 
 
-def result_of(steps: Sequence[tuple[str, float, list[Record]]], objectives: dict[str, float] | None = None) -> Result:
+def result_of(
+    steps: Sequence[tuple[str, float, list[Record]]], objectives: dict[str, float] | None = None
+) -> RunResult:
     """A run of these steps whose server came back to what it was."""
     kept = [
-        Step(label=label, load=load, summary=summarise(records, objectives or {}), records=records)
+        StepResult(label=label, load=load, summary=summarise(records, objectives or {}), records=records)
         for label, load, records in steps
     ]
     before, after = Snapshot(0.0, dict(IDLE)), Snapshot(10.0, dict(IDLE))
     findings = judge(before, after, [before, after], 1e6)
-    return Result(
+    return RunResult(
         version="1", began="2026-11-22T08:00:00+00:00", target="http://x", model="m", options={"rate": "10"},
         objectives=objectives or {}, steps=kept, findings=findings, leak=verdict(findings), timeline=[before, after],
     )  # fmt: skip

@@ -8,11 +8,11 @@ import pytest
 
 from server.loadtest.driving.target import MOST_PAGE, TargetError
 from server.loadtest.options import read_options
+from server.loadtest.plans import plans_of
 from server.loadtest.results.page import page
-from server.loadtest.results.result import Result
+from server.loadtest.results.result import RunResult
 from server.loadtest.results.table import result_text
-from server.loadtest.run import run_load
-from server.loadtest.steps import plans_of
+from server.loadtest.run import LoadTest
 from server.loadtest.wire.connection import MOST_BODY
 
 PIECE = b"a" * 60_000
@@ -103,22 +103,22 @@ class Hostile:
             writer.close()
 
 
-def run(hostile: Hostile, *flags: str) -> Result:
-    async def go() -> Result:
+def run(hostile: Hostile, *flags: str) -> RunResult:
+    async def go() -> RunResult:
         server = await asyncio.start_server(hostile.serve, "127.0.0.1", 0)
         try:
             url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
             options = read_options(
                 ["--quiet", "--url", url, "--settle", "100ms", "--warmup", "0", "--requests", "3", *flags]
             )
-            return await asyncio.wait_for(run_load(options, plans_of(options), asyncio.Event()), 60)
+            return await asyncio.wait_for(LoadTest(options, plans_of(options)).run(asyncio.Event()), 60)
         finally:
             server.close()
 
     return asyncio.run(go())
 
 
-def reported(result: Result) -> list[str]:
+def reported(result: RunResult) -> list[str]:
     """What the requests failed by; both reports can be written."""
     assert "requests" in result_text(result) and page(result)
     (step,) = result.steps

@@ -11,14 +11,14 @@ Captured = pytest.CaptureFixture[str]
 
 def test_without_a_flag_it_is_a_hundred_requests_on_four_streams() -> None:
     options = read_options([])
-    assert (options.streams, options.count, options.rates, options.seconds) == ((4,), 100, (), None)
+    assert (options.concurrency, options.requests, options.rate, options.seconds) == ((4,), 100, None, None)
     assert options.url == "http://127.0.0.1:8000" and options.api == "openai" and options.metrics == "/metrics"
 
 
 def test_a_rate_is_an_open_loop_and_several_are_a_sweep() -> None:
-    assert read_options(["--rate", "1,2.5"]).rates == (1.0, 2.5) and read_options(["--rate", "1"]).streams == ()
-    assert read_options(["--concurrency", "1,8", "--seconds", "1m"]).streams == (1, 8)
-    assert read_options(["--seconds", "1m"]).count is None
+    assert read_options(["--rate", "1,2.5"]).rate == (1.0, 2.5) and read_options(["--rate", "1"]).concurrency is None
+    assert read_options(["--concurrency", "1,8", "--seconds", "1m"]).concurrency == (1, 8)
+    assert read_options(["--seconds", "1m"]).requests is None
 
 
 def test_flags_reach_their_places(tmp_path: Path) -> None:
@@ -28,14 +28,16 @@ def test_flags_reach_their_places(tmp_path: Path) -> None:
         ["--api-key-file", str(key), "--slo", "ttft=1s", "--require", "errors<=1%", "--require", "goodput>=2",
          "--mix", "image:1,text:3", "--repeat", "30%", "--temperature", "-1", "--metrics", "none", "--no-stream"]
     )  # fmt: skip
-    assert options.key == "secret" and options.objectives == {"ttft": 1.0} and len(options.requirements) == 2
-    assert options.mix.kinds.values == ("image", "text") and options.mix.repeated == 0.3
-    assert options.temperature is None and options.metrics is None and not options.stream
+    assert options.api_key == "secret" and options.slo == {"ttft": 1.0} and len(options.require or ()) == 2
+    assert options.mix.values == ("image", "text") and options.repeat == 0.3
+    assert options.headers() == {"Authorization": "Bearer secret"} and options.no_stream and not options.no_usage
 
 
 def test_no_key_stands_in_what_is_written() -> None:
     options = read_options(["--api-key", "secret", "--json", "x.json"])
-    assert options.key == "secret" and "secret" not in str(options.given) and options.given["json"] == "x.json"
+    assert (
+        options.api_key == "secret" and "secret" not in str(options.written()) and options.written()["json"] == "x.json"
+    )
 
 
 @pytest.mark.parametrize(

@@ -7,19 +7,19 @@ import pytest
 
 from server.loadtest.driving.target import TargetError
 from server.loadtest.options import read_options
-from server.loadtest.results.result import Result
-from server.loadtest.run import run_load
-from server.loadtest.steps import plans_of
+from server.loadtest.plans import plans_of
+from server.loadtest.results.result import RunResult
+from server.loadtest.run import LoadTest
 from tests.server.loadtest.examples import IDLE
 from tests.server.loadtest.fixed_delays import Delays, running
 
 FAST: dict[str, Any] = {"first": 0.002, "between": 0.001}
 
 
-def run(delays: Delays, *flags: str, interrupt_after: int | None = None) -> Result:
+def run(delays: Delays, *flags: str, interrupt_after: int | None = None) -> RunResult:
     """interrupt_after: so many requests have come."""
 
-    async def go() -> Result:
+    async def go() -> RunResult:
         async with running(delays) as endpoint:
             options = read_options(["--quiet", "--url", endpoint.url, "--settle", "100ms", *flags])
             interrupt = asyncio.Event()
@@ -31,7 +31,7 @@ def run(delays: Delays, *flags: str, interrupt_after: int | None = None) -> Resu
 
             watching = asyncio.create_task(interrupting())
             try:
-                return await run_load(options, plans_of(options), interrupt)
+                return await LoadTest(options, plans_of(options)).run(interrupt)
             finally:
                 watching.cancel()
 

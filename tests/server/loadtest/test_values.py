@@ -1,5 +1,6 @@
 """Values as they are written on the command line."""
 
+import random
 from collections.abc import Callable
 from typing import Any
 
@@ -17,6 +18,11 @@ def test_shares_have_weights_and_one_is_the_default() -> None:
     found = values.shares(values.size)("1280x720:3, 64x32")
     assert found.values == ((1280, 720), (64, 32)) and found.weights == (3.0, 1.0)
     assert values.shares(values.kind)("text:60,image+audio:40").values == ("text", "image+audio")
+
+
+def test_a_share_of_nothing_is_never_drawn() -> None:
+    shares = values.Shares(("a", "b"), (1.0, 0.0))
+    assert {shares.draw(random.Random(seed)) for seed in range(50)} == {"a"}
 
 
 def test_the_others() -> None:

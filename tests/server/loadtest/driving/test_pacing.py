@@ -4,8 +4,9 @@ import asyncio
 from itertools import pairwise
 from time import perf_counter
 
-from server.loadtest.driving.pacing import Limits, Tasks, closed_loop, open_loop
-from server.loadtest.results.record import Record
+from server.loadtest.driving.pacing import Pacer
+from server.loadtest.options import read_options
+from server.loadtest.results.measures import Record
 
 
 class Stage:
@@ -16,7 +17,6 @@ class Stage:
         self.started = perf_counter()
         self.records: list[Record] = []
         self.under_way = self.most = 0
-        self.tasks = Tasks(self.records.append)
 
     async def send(self, number: int, due: float, measured: bool) -> Record:
         record = Record(index=number, due=due, measured=measured, sent=perf_counter() - self.started)
@@ -32,20 +32,20 @@ class Stage:
         record.ended = perf_counter() - self.started
         return record
 
-    def open(self, dues: list[float], cap: int | None = None, **limits: float) -> list[Record]:
+    def pacer(self, flags: tuple[str, ...]) -> Pacer:
+        self.started = perf_counter()
+        return Pacer(read_options(list(flags)), self.send, self.records.append, started=self.started, now=0.0)
+
+    def open(self, dues: list[float], *flags: str) -> list[Record]:
         async def run() -> None:
-            self.started = perf_counter()
-            bounds = Limits(**limits)  # type: ignore[arg-type]
-            await open_loop(dues, self.send, self.tasks, bounds, started=self.started, now=0.0, cap=cap)
+            await self.pacer(flags).open_loop(dues)
 
         asyncio.run(run())
         return self.records
 
-    def closed(self, streams: int, **limits: float) -> list[Record]:
+    def closed(self, streams: int, *flags: str) -> list[Record]:
         async def run() -> None:
-            self.started = perf_counter()
-            bounds = Limits(**limits)  # type: ignore[arg-type]
-            await closed_loop(streams, self.send, self.tasks, bounds, started=self.started, now=0.0)
+            await self.pacer(flags).closed_loop(streams)
 
         asyncio.run(run())
         return self.records
@@ -61,43 +61,43 @@ def test_an_open_loop_waits_for_nobody() -> None:
 
 def test_a_cap_holds_an_open_loop_back_and_the_wait_shows() -> None:
     stage = Stage(seconds=0.02)
-    records = sorted(stage.open([0.0] * 6, cap=2), key=lambda record: record.sent)
+    records = sorted(stage.open([0.0] * 6, "--max-in-flight", "2"), key=lambda record: record.sent)
     assert stage.most == 2 and len(records) == 6
     assert records[-1].wait >= 0.04
 
 
 def test_requests_of_a_ramp_are_not_measured() -> None:
-    records = Stage().open([0.0, 0.01, 0.02, 0.03], ramp=0.02)
+    records = Stage().open([0.0, 0.01, 0.02, 0.03], "--ramp", "20ms")
     assert [record.measured for record in sorted(records, key=lambda record: record.due)] == [False, False, True, True]
 
 
 def test_what_outlives_the_grace_is_cut_off_and_told() -> None:
-    records = Stage(seconds=30).open([0.0, 0.0], grace=0.05)
+    records = Stage(seconds=30).open([0.0, 0.0], "--grace", "50ms")
     assert [record.error for record in records] == ["unfinished"] * 2
 
 
 def test_a_closed_loop_keeps_so_many_under_way_and_sends_so_many() -> None:
     stage = Stage(seconds=0.005)
-    records = stage.closed(3, count=10)
+    records = stage.closed(3, "--requests", "10")
     assert stage.most == 3
     assert sorted(record.index for record in records) == list(range(10))
 
 
 def test_a_stream_sends_when_its_last_answer_ended() -> None:
-    records = Stage(seconds=0.01).closed(1, count=4)
+    records = Stage(seconds=0.01).closed(1, "--requests", "4")
     for before, after in pairwise(records):
         assert after.due == before.ended and after.sent >= before.ended
 
 
 def test_a_closed_loop_ends_with_its_time() -> None:
     stage = Stage(seconds=0.01)
-    records = stage.closed(2, seconds=0.1)
+    records = stage.closed(2, "--seconds", "100ms")
     assert records and all(record.due < 0.1 for record in records)
     assert stage.under_way == 0
 
 
 def test_streams_of_a_ramp_begin_one_after_the_other() -> None:
-    records = Stage(together=4).closed(4, count=4, ramp=0.08)
+    records = Stage(together=4).closed(4, "--requests", "4", "--ramp", "80ms")
     assert [round(record.due, 3) for record in sorted(records, key=lambda record: record.due)] == [
         0.0,
         0.02,
@@ -108,5 +108,5 @@ def test_streams_of_a_ramp_begin_one_after_the_other() -> None:
 
 
 def test_a_closed_loop_does_not_wait_for_ever() -> None:
-    records = Stage(seconds=30).closed(2, seconds=0.02, grace=0.05)
+    records = Stage(seconds=30).closed(2, "--seconds", "20ms", "--grace", "50ms")
     assert [record.error for record in records] == ["unfinished"] * 2

@@ -3,8 +3,8 @@
 import asyncio
 import io
 
-from server.loadtest.driving.progress import Progress
-from server.loadtest.results.record import Record
+from server.loadtest.driving.progress import ProgressLine
+from server.loadtest.results.measures import Record
 
 
 class Terminal(io.StringIO):
@@ -13,7 +13,7 @@ class Terminal(io.StringIO):
 
 
 def shown(out: io.StringIO, *, quiet: bool = False) -> str:
-    progress = Progress(out, quiet=quiet)
+    progress = ProgressLine(out, quiet=quiet)
     for index in range(3):
         progress.sent()
         error = "timeout" if index == 1 else None

@@ -4,11 +4,11 @@ import numpy as np
 import pytest
 
 from server.loadtest.results.compare import compare, compare_text, redrawn
-from server.loadtest.results.result import Result
+from server.loadtest.results.result import RunResult
 from tests.server.loadtest.examples import drawn, result_of
 
 
-def one_step(seed: int, slower: float = 1.0, n: int = 200, label: str = "x") -> Result:
+def one_step(seed: int, slower: float = 1.0, n: int = 200, label: str = "x") -> RunResult:
     return result_of([(label, 1.0, drawn(n, seed, slower=slower))])
 
 
@@ -26,7 +26,7 @@ def test_a_slower_run_is_seen_by_every_figure() -> None:
 def test_the_interval_of_a_mean_is_that_of_its_standard_error() -> None:
     """For independent values: against s / sqrt(n), within the noise of 2,000 draws and of short blocks."""
     values = np.random.default_rng(5).normal(10, 2, 400)
-    means = redrawn(np.random.default_rng(0), values)["mean"]
+    means = redrawn(np.random.default_rng(0), values)[2]
     assert means.std() == pytest.approx(values.std(ddof=1) / 20, rel=0.25)
 
 
@@ -34,7 +34,7 @@ def test_neighbours_that_are_alike_widen_the_interval() -> None:
     rng = np.random.default_rng(1)
     noise = rng.normal(0, 1, 1000)
     alike = np.array([noise[max(0, i - 9) : i + 1].mean() for i in range(1000)]) + 10
-    spread = redrawn(np.random.default_rng(0), alike)["mean"].std()
+    spread = redrawn(np.random.default_rng(0), alike)[2].std()
     assert spread > 1.8 * alike.std(ddof=1) / np.sqrt(1000), "single requests drawn would say so and be wrong"
 
 

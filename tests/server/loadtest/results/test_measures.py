@@ -1,4 +1,4 @@
-"""The arithmetic of a run, against numpy and against sums that are written out."""
+"""The times of one request, and the arithmetic of a run against numpy and against sums that are written out."""
 
 import random
 import statistics
@@ -6,8 +6,7 @@ import statistics
 import numpy as np
 import pytest
 
-from server.loadtest.results.measures import QUANTILES, keeps, percentile, spread, summarise, values_of
-from server.loadtest.results.record import Record
+from server.loadtest.results.measures import QUANTILES, Record, keeps, spread, summarise, values_of
 
 
 def record(
@@ -25,27 +24,26 @@ def record(
 
 @pytest.mark.parametrize("n", [1, 2, 3, 7, 100, 1001])
 def test_percentiles_are_numpys(n: int) -> None:
-    values = sorted(random.Random(n).lognormvariate(0, 1) for _ in range(n))
-    ours = [percentile(values, q) for q in QUANTILES]
+    rng = random.Random(n)
+    values = [rng.lognormvariate(0, 1) for _ in range(n)]
+    ours = [spread(values).statistic(f"p{q:g}") for q in QUANTILES]
     assert ours == pytest.approx(np.percentile(values, QUANTILES).tolist(), rel=1e-12)
 
 
-def test_no_values_have_no_percentile_and_no_spread() -> None:
-    assert spread([]) is None
-    with pytest.raises(ValueError, match="no values"):
-        percentile([], 50)
+def test_a_percentile_is_on_the_line_between_two_values() -> None:
+    """What the report says of its formula, type 7, written out."""
+    assert spread([4.0, 1.0, 2.0, 3.0]).statistic("p25") == pytest.approx(1 + 0.25 * 3)
 
 
 def test_a_spread_is_that_of_the_statistics_module() -> None:
     values = [3.0, 1.0, 4.0, 1.0, 5.0, 9.0, 2.0, 6.0]
     found = spread(values)
-    assert found is not None
     assert (found.n, found.min, found.max) == (8, 1.0, 9.0)
     assert found.mean == pytest.approx(statistics.fmean(values))
     assert found.std == pytest.approx(statistics.stdev(values))
     assert found.percentiles["p50"] == statistics.median(values)
     alone = spread([2.0])
-    assert alone is not None and (alone.std, alone.percentiles["p99.9"]) == (0.0, 2.0)
+    assert (alone.std, alone.percentiles["p99.9"]) == (0.0, 2.0)
 
 
 def test_a_summary_counts_each_kind_of_end_once() -> None:
@@ -101,3 +99,16 @@ def test_nothing_measured_is_an_empty_summary() -> None:
     found = summarise([record(measured=False)], {})
     assert (found.requests, found.answered, found.request_rate, found.latencies) == (0, 0, 0.0, {})
     assert values_of("ttft", []) == []
+
+
+def test_latencies_of_one_request() -> None:
+    one = record(sent=2.0, first=0.25, last=1.0, tokens=4, due=1.5)
+    assert (one.wait, one.ttft, one.e2el) == (0.5, 0.25, 1.0)
+    assert one.tpot == pytest.approx(0.75 / 3)
+
+
+def test_who_has_no_second_token_has_no_time_per_token() -> None:
+    assert record(tokens=1, last=0.1).tpot is None
+    assert record(first=0.1, output_tokens=None).tpot is None
+    silent = Record(index=0)
+    assert (silent.ttft, silent.tpot, silent.e2el) == (None, None, None)

@@ -6,9 +6,9 @@ from html.parser import HTMLParser
 from pathlib import Path
 
 from server.loadtest.results.client_load import ClientLoad, ClientSample
+from server.loadtest.results.measures import Record
 from server.loadtest.results.page import page, write_page
-from server.loadtest.results.record import Record
-from server.loadtest.results.requirements import Outcome
+from server.loadtest.results.requirements import RequirementResult
 from tests.server.loadtest.examples import drawn, result_of
 
 VOID = {"meta", "br", "img", "link", "path", "circle", "rect"}
@@ -40,7 +40,7 @@ def test_a_page_is_whole_and_loads_nothing(tmp_path: Path) -> None:
     result = replace(
         result_of([("4 streams", 4.0, records)], {"ttft": 0.5}),
         client=ClientLoad(warnings=["busy <b>"], samples=[ClientSample(1.0, 0.5, 0.01, 0.0, 5)]), model="<m>",
-        outcomes=[Outcome("ttft.p99<1ms", "4 streams", 0.5, False)],
+        outcomes=[RequirementResult("ttft.p99<1ms", "4 streams", 0.5, False)],
     )  # fmt: skip
     write_page(result, tmp_path / "report.html")
     text = (tmp_path / "report.html").read_text()

@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from server.loadtest.results.leaks import Finding
-from server.loadtest.results.requirements import Outcome
-from server.loadtest.results.result import ResultError, read_json, write_json
+from server.loadtest.results.leaks import LeakCheck
+from server.loadtest.results.requirements import RequirementResult
+from server.loadtest.results.result import read_json, write_json
 from tests.server.loadtest.examples import drawn, result_of
 
 GOOD = result_of([("1 req/s", 1.0, drawn(20))])
@@ -22,7 +22,7 @@ def test_json_gives_the_same_run_back(tmp_path: Path) -> None:
 def test_what_is_no_run_is_told(text: str, tmp_path: Path) -> None:
     path = tmp_path / "x.json"
     path.write_text(text)
-    with pytest.raises(ResultError, match=r"x\.json"):
+    with pytest.raises(ValueError, match=r"x\.json"):
         read_json(path)
 
 
@@ -33,9 +33,9 @@ def test_a_good_run_does_not_fail() -> None:
 @pytest.mark.parametrize(
     ("change", "said"),
     [
-        ({"outcomes": [Outcome("errors<=1%", "1 req/s", 0.5, False)]}, "missed in 1 req/s: errors<=1%"),
+        ({"outcomes": [RequirementResult("errors<=1%", "1 req/s", 0.5, False)]}, "missed in 1 req/s: errors<=1%"),
         (
-            {"findings": [Finding("path files", "leaked", 0, 1, "1 more than before")]},
+            {"findings": [LeakCheck("path files", "leaked", 0, 1, "1 more than before")]},
             "leak: path files: 1 more than before",
         ),
         ({"steps": []}, "no request was answered"),

@@ -5,35 +5,19 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
-from server.loadtest.wire.connection import Address, Connection, ConnectionFailed, Pool, address_of, request_bytes
+from server.loadtest.wire.connection import Connection, ConnectionFailed, ConnectionPool, Response
 
 Handler = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
 
 
-class Kept:
-    """An answer as it came."""
-
-    def __init__(self) -> None:
-        self.status = 0
-        self.headers: dict[str, str] = {}
-        self.data = b""
-        self.times: list[float] = []
-
-    def head(self, status: int, headers: dict[str, str], at: float) -> None:
-        self.status, self.headers = status, headers
-
-    def body(self, data: bytes, at: float) -> None:
-        self.data += data
-        self.times.append(at)
+async def asked(pool: ConnectionPool) -> tuple[int, bytes]:
+    """Status and body of an answer."""
+    response = Response()
+    await pool.exchange(pool.request("GET", "/x", {}), response)
+    return response.status, b"".join(response.parts)
 
 
-async def asked(pool: Pool) -> Kept:
-    kept = Kept()
-    await pool.exchange(request_bytes(pool.address, "GET", "/x"), kept, lambda connection: None)
-    return kept
-
-
-def play(handler: Handler, scene: Callable[[Pool], Awaitable[None]]) -> None:
+def play(handler: Handler, scene: Callable[[ConnectionPool], Awaitable[None]]) -> None:
     """A server that does what the handler says with each connection, and a pool that asks it."""
 
     async def run() -> None:
@@ -46,7 +30,7 @@ def play(handler: Handler, scene: Callable[[Pool], Awaitable[None]]) -> None:
                 writer.close()
 
         server = await asyncio.start_server(closing, "127.0.0.1", 0)
-        pool = Pool(Address("127.0.0.1", server.sockets[0].getsockname()[1], False, ""))
+        pool = ConnectionPool(f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}")
         try:
             await asyncio.wait_for(scene(pool), 20)
         finally:
@@ -78,10 +62,9 @@ FRAMINGS = {
 
 @pytest.mark.parametrize("framing", FRAMINGS)
 def test_a_connection_is_used_again(framing: str) -> None:
-    async def scene(pool: Pool) -> None:
+    async def scene(pool: ConnectionPool) -> None:
         for _ in range(3):
-            kept = await asked(pool)
-            assert (kept.status, kept.data) == (200, b"hi")
+            assert await asked(pool) == (200, b"hi")
         assert pool.opened == 1
 
     play(says(FRAMINGS[framing]), scene)
@@ -91,17 +74,17 @@ def test_a_connection_is_used_again(framing: str) -> None:
     "answer", [b"HTTP/1.1 200 OK\r\n\r\nhi", b"HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: 2\r\n\r\nhi"]
 )
 def test_an_answer_may_end_with_its_connection(answer: bytes) -> None:
-    async def scene(pool: Pool) -> None:
+    async def scene(pool: ConnectionPool) -> None:
         for _ in range(2):
-            assert (await asked(pool)).data == b"hi"
+            assert await asked(pool) == (200, b"hi")
         assert pool.opened == 2
 
     play(says(answer, times=1), scene)
 
 
 def test_requests_at_the_same_time_have_connections_of_their_own() -> None:
-    async def scene(pool: Pool) -> None:
-        assert [kept.data for kept in await asyncio.gather(*(asked(pool) for _ in range(4)))] == [b"hi"] * 4
+    async def scene(pool: ConnectionPool) -> None:
+        assert await asyncio.gather(*(asked(pool) for _ in range(4))) == [(200, b"hi")] * 4
         assert pool.opened == 4
 
     play(says(LENGTH), scene)
@@ -113,9 +96,9 @@ def test_a_kept_connection_that_the_server_closed_is_replaced() -> None:
         writer.write(LENGTH)
         await reader.readuntil(b"\r\n\r\n")  # the second request of a connection gets no byte
 
-    async def scene(pool: Pool) -> None:
-        assert (await asked(pool)).data == b"hi"
-        assert (await asked(pool)).data == b"hi"
+    async def scene(pool: ConnectionPool) -> None:
+        assert await asked(pool) == (200, b"hi")
+        assert await asked(pool) == (200, b"hi")
         assert pool.opened == 2
 
     play(handler, scene)
@@ -131,7 +114,7 @@ def test_a_kept_connection_that_the_server_closed_is_replaced() -> None:
     ],
 )
 def test_a_broken_answer_is_told_and_not_tried_again(answer: bytes, said: str) -> None:
-    async def scene(pool: Pool) -> None:
+    async def scene(pool: ConnectionPool) -> None:
         with pytest.raises(ConnectionFailed, match=said):
             await asked(pool)
         assert pool.opened == 1
@@ -140,8 +123,8 @@ def test_a_broken_answer_is_told_and_not_tried_again(answer: bytes, said: str) -
 
 
 def test_nobody_there_is_told() -> None:
-    async def scene(pool: Pool) -> None:
-        nobody = Pool(Address("127.0.0.1", 1, False, ""))
+    async def scene(pool: ConnectionPool) -> None:
+        nobody = ConnectionPool("http://127.0.0.1:1")
         with pytest.raises(ConnectionFailed, match="cannot connect: ConnectionRefusedError"):
             await asked(nobody)
 
@@ -154,12 +137,12 @@ def test_what_we_left_ourselves_is_not_asked_again() -> None:
         writer.write(LENGTH)
         await reader.read()
 
-    async def scene(pool: Pool) -> None:
+    async def scene(pool: ConnectionPool) -> None:
         await asked(pool)
         holding: list[Connection] = []
 
         async def second() -> None:
-            await pool.exchange(request_bytes(pool.address, "GET", "/x"), Kept(), holding.append)
+            await pool.exchange(pool.request("GET", "/x", {}), Response(), holding.append)
 
         asking = asyncio.create_task(second())
         while not holding:
@@ -173,17 +156,29 @@ def test_what_we_left_ourselves_is_not_asked_again() -> None:
     play(handler, scene)
 
 
-def test_addresses() -> None:
-    assert address_of("http://host:81/llm/") == Address("host", 81, False, "/llm")
-    assert address_of("https://host") == Address("host", 443, True, "")
-    assert address_of("http://[::1]:80").host_header == "[::1]"
-    for wrong in ("host:80", "ftp://host", "http://", "http://host:word"):
-        with pytest.raises(ValueError, match="."):
-            address_of(wrong)
+@pytest.mark.parametrize(
+    ("url", "where", "said"),
+    [
+        ("http://host:81/llm/", ("host", 81), ["GET /llm/x HTTP/1.1", "Host: host:81"]),
+        ("https://host", ("host", 443), ["GET /x HTTP/1.1", "Host: host"]),
+        ("http://[::1]:80", ("::1", 80), ["GET /x HTTP/1.1", "Host: [::1]"]),
+        ("http://[::1]:81", ("::1", 81), ["GET /x HTTP/1.1", "Host: [::1]:81"]),
+    ],
+)
+def test_addresses(url: str, where: tuple[str, int], said: list[str]) -> None:
+    pool = ConnectionPool(url)
+    assert (pool.host, pool.port) == where
+    assert pool.request("GET", "/x", {}).decode().split("\r\n") == [*said, "", ""]
+
+
+@pytest.mark.parametrize("url", ["host:80", "ftp://host", "http://", "http://host:word"])
+def test_what_is_no_address_is_told(url: str) -> None:
+    with pytest.raises(ValueError, match="."):
+        ConnectionPool(url)
 
 
 def test_a_request_names_its_host_prefix_and_length() -> None:
-    said = request_bytes(Address("host", 81, False, "/llm"), "POST", "/chat", b"{}", {"Authorization": "Bearer k"})
+    said = ConnectionPool("http://host:81/llm").request("POST", "/chat", {"Authorization": "Bearer k"}, b"{}")
     head, _, body = said.partition(b"\r\n\r\n")
     assert body == b"{}"
     assert head.decode().split("\r\n") == [

@@ -3,27 +3,27 @@
 import asyncio
 from dataclasses import replace
 from time import perf_counter
-from typing import Any
 
 import pytest
 
-from server.loadtest.results.record import Record
-from server.loadtest.traffic.asks import Ask, Form
-from server.loadtest.wire.connection import Pool, address_of
-from server.loadtest.wire.exchange import Client, normal
+from server.loadtest.options import read_options
+from server.loadtest.results.measures import Record
+from server.loadtest.traffic.requests import SampleRequest
+from server.loadtest.wire.connection import ConnectionPool
+from server.loadtest.wire.exchange import Client
 from tests.server.loadtest.fixed_delays import Delays, running
 
-ASK = Ask(3, "text", "2 words", "one two", (), 4)
+ASK = SampleRequest(3, "text", "2 words", "one two", (), 4)
 
 
-def sent(delays: Delays, ask: Ask = ASK, *, timeout: float = 20.0, **form: Any) -> Record:
+def sent(delays: Delays, request: SampleRequest = ASK, *flags: str) -> Record:
     """One request; its record."""
 
     async def run() -> Record:
         async with running(delays) as endpoint:
-            pool = Pool(address_of(endpoint.url))
-            client = Client(pool, Form(**form), started=perf_counter(), timeout=timeout)
-            record = await client.send(ask, 0.0)
+            pool = ConnectionPool(endpoint.url)
+            client = Client(pool, read_options(["--timeout", "20s", *flags]), started=perf_counter())
+            record = await client.send(request, 0.0)
             pool.close()
             return record
 
@@ -33,7 +33,8 @@ def sent(delays: Delays, ask: Ask = ASK, *, timeout: float = 20.0, **form: Any) 
 @pytest.mark.parametrize("dialect", ["vllm", "openai", "llama", "native"])
 def test_the_first_token_is_the_first_that_carries_content(dialect: str) -> None:
     """openai and llama send comments and a role at once; no answer can have content before its delay."""
-    record = sent(Delays(first=0.05, between=0.01, dialect=dialect), api="native" if dialect == "native" else "openai")
+    api = "native" if dialect == "native" else "openai"
+    record = sent(Delays(first=0.05, between=0.01, dialect=dialect), ASK, "--api", api)
     assert record.error is None and record.finish == "length"
     assert record.ttft is not None and record.ttft >= 0.05
     assert record.e2el is not None and record.e2el >= 0.05 + 3 * 0.01
@@ -46,12 +47,12 @@ def test_the_first_token_is_the_first_that_carries_content(dialect: str) -> None
 
 
 def test_without_usage_events_are_counted() -> None:
-    record = sent(Delays(first=0, between=0, usage=False), usage=False)
+    record = sent(Delays(first=0, between=0, usage=False), ASK, "--no-usage")
     assert (record.prompt_tokens, record.output_tokens, record.tokens_by_events) == (None, 4, True)
 
 
 def test_an_answer_in_one_piece_has_no_first_token() -> None:
-    record = sent(Delays(first=0.02), stream=False)
+    record = sent(Delays(first=0.02), ASK, "--no-stream")
     assert (record.error, record.ttft, record.tpot, record.gaps, record.output_tokens) == (None, None, None, [], 4)
     assert record.e2el is not None and record.e2el >= 0.02
 
@@ -74,14 +75,15 @@ def test_every_failure_has_a_name(delays: Delays, error: str) -> None:
 def test_a_stream_that_just_ends_is_no_answer() -> None:
     record = sent(
         replace(Delays(first=0, between=0), tokens=4, usage=False),
-        Ask(0, "text", "", "x", (), 1),
-        extra={"max_tokens": -1},
+        SampleRequest(0, "text", "", "x", (), 1),
+        "--extra",
+        '{"max_tokens": -1}',
     )
     assert record.error == "empty answer"
 
 
 def test_what_takes_too_long_is_a_timeout() -> None:
-    record = sent(Delays(first=30), timeout=0.05)
+    record = sent(Delays(first=30), ASK, "--timeout", "50ms")
     assert (record.error, record.cancelled, record.first) == ("timeout", False, None)
 
 
@@ -98,7 +100,10 @@ def test_an_answer_that_is_over_before_it_would_be_left_counts() -> None:
     assert record.answered and not record.cancelled
 
 
-@pytest.mark.parametrize(("text", "correct"), [("Red circle.", True), (" red circle ", True), ("red square", False)])
+@pytest.mark.parametrize(
+    ("text", "correct"),
+    [("Red circle.", True), (" red circle ", True), ("red square", False), (" Red CIRCLE.\n", True)],
+)
 def test_known_answers_are_checked(text: str, correct: bool) -> None:
     ask = replace(ASK, max_tokens=1, expect="red circle")
     record = sent(Delays(first=0, text=text), ask)
@@ -107,4 +112,3 @@ def test_known_answers_are_checked(text: str, correct: bool) -> None:
 
 def test_what_failed_is_not_called_wrong() -> None:
     assert sent(Delays(status=500), replace(ASK, expect="x")).correct is None
-    assert normal(" Red.\n") == "red"

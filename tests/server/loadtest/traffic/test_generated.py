@@ -1,12 +1,24 @@
-"""Photo-like pictures weigh what photographs weigh, and drawings are what they are said to be."""
+"""Generated media weigh what real ones weigh, have the size and length asked for, and are what they are said to be."""
 
 import io
+import wave
 
+import av
 import numpy as np
 import pytest
 from PIL import Image
 
-from server.loadtest.traffic.pictures import COLOURS, SHAPES, drawing, encoded, photo
+from server.loadtest.traffic.generated import (
+    COLOURS,
+    FRAMES_A_SECOND,
+    SAMPLES_A_SECOND,
+    SHAPES,
+    drawing,
+    encoded,
+    photo,
+    sound,
+    video,
+)
 
 
 def bytes_a_pixel(picture: Image.Image, name: str) -> float:
@@ -51,3 +63,32 @@ def test_a_drawing_shows_the_colour_that_it_is_called_by() -> None:
         filled = shown.sum() / (rows * columns)
         assert filled == pytest.approx({"circle": np.pi / 4, "square": 1.0, "triangle": 0.5}[shape], abs=0.04)
     assert len(seen) > len(SHAPES) * len(COLOURS) / 2
+
+
+def test_a_video_has_its_size_its_length_and_motion() -> None:
+    with av.open(io.BytesIO(video(np.random.default_rng(0), 1.5, 97, 64)), "r") as container:
+        frames = [frame.to_ndarray(format="gray") for frame in container.decode(video=0)]
+    assert len(frames) == round(1.5 * FRAMES_A_SECOND)
+    assert frames[0].shape == (64, 96), "sides are even"
+    assert np.abs(frames[0].astype(int) - frames[-1].astype(int)).mean() > 5
+
+
+def test_a_sound_has_its_length_and_is_heard() -> None:
+    content = sound(np.random.default_rng(0), 0.75)
+    with wave.open(io.BytesIO(content)) as reader:
+        samples = np.frombuffer(reader.readframes(reader.getnframes()), "<i2") / 32_768
+        assert (reader.getframerate(), reader.getnchannels()) == (SAMPLES_A_SECOND, 1)
+    assert len(samples) == 12_000
+    assert 0.02 < np.sqrt((samples**2).mean()) < 0.5 and np.abs(samples).max() <= 1
+
+
+def test_a_seed_gives_the_same_sound() -> None:
+    first, again, other = (sound(np.random.default_rng(seed), 0.1) for seed in (1, 1, 2))
+    assert first == again != other
+    assert video(np.random.default_rng(1), 0.2, 32, 32) == video(np.random.default_rng(1), 0.2, 32, 32)
+
+
+@pytest.mark.parametrize("seconds", [0.05, 0.1])
+def test_the_shortest_video_has_two_frames(seconds: float) -> None:
+    with av.open(io.BytesIO(video(np.random.default_rng(0), seconds, 32, 32)), "r") as container:
+        assert len(list(container.decode(video=0))) == 2

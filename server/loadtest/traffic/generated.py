@@ -1,20 +1,23 @@
-"""Pictures that cost what photographs cost to send and to decode, and drawings whose description is known.
+"""Pictures, videos and sounds that cost what real ones cost to send and to decode, and drawings that are known.
 
 Plain noise is five times as large as a JPEG of a photograph, and one flat colour is nothing at all.
 """
 
 import io
+import wave
 
+import av
 import numpy as np
 import numpy.typing as npt
 from PIL import Image, ImageDraw
 
 Pixels = npt.NDArray[np.float32]
 
+FRAMES_A_SECOND = 10
+SAMPLES_A_SECOND = 16_000
 ROUGHNESS = 0.6  # of an octave's amplitude by its size: 1 is as smooth as clouds
 GRAIN = 4.0  # a sensor's noise, of 255
 QUALITY = 90
-FORMATS = {"jpeg": ("JPEG", "image/jpeg"), "png": ("PNG", "image/png"), "webp": ("WEBP", "image/webp")}
 
 # What the embedded demo model names without a fault when it is drawn large on a plain ground.
 SHAPES = ("circle", "square", "triangle")
@@ -57,9 +60,9 @@ def things(rng: np.random.Generator, picture: Image.Image, count: int = 14) -> N
 
 
 def encoded(picture: Image.Image, name: str) -> bytes:
-    """As one of FORMATS, at a photographer's quality."""
+    """As `jpeg`, `png` or `webp`, at a photographer's quality."""
     file = io.BytesIO()
-    picture.save(file, FORMATS[name][0], quality=QUALITY)
+    picture.save(file, name, quality=QUALITY)
     return file.getvalue()
 
 
@@ -81,3 +84,43 @@ def drawing(rng: np.random.Generator) -> tuple[Image.Image, str]:
     else:
         draw.polygon([(x, y - reach), (x - reach, y + reach), (x + reach, y + reach)], fill=COLOURS[name])
     return picture, f"{name} {shape}"
+
+
+def video(rng: np.random.Generator, seconds: float, width: int, height: int) -> bytes:
+    """An MP4 in H.264: a view of even sizes that pans over a larger picture."""
+    width, height = width - width % 2, height - height % 2
+    scene = photo(rng, width * 3 // 2, height * 3 // 2)
+    count = max(2, round(seconds * FRAMES_A_SECOND))
+    file = io.BytesIO()
+    with av.open(file, "w", format="mp4") as container:
+        stream = container.add_stream("libx264", rate=FRAMES_A_SECOND, options={"preset": "veryfast"})
+        stream.width, stream.height, stream.pix_fmt = width, height, "yuv420p"
+        stream.thread_count = 1
+        for number in range(count):
+            share = number / (count - 1)
+            left, top = int(share * (scene.width - width)), int(share * (scene.height - height))
+            view = scene.crop((left, top, left + width, top + height))
+            container.mux(stream.encode(av.VideoFrame.from_ndarray(np.asarray(view), format="rgb24")))
+        container.mux(stream.encode(None))
+    return file.getvalue()
+
+
+def sound(rng: np.random.Generator, seconds: float) -> bytes:
+    """A mono WAV of 16 bits at 16 kHz: syllables of a low tone with its harmonics, and a breath of noise."""
+    times = np.arange(round(seconds * SAMPLES_A_SECOND)) / SAMPLES_A_SECOND
+    pitch = rng.uniform(90, 220) * (1 + 0.05 * np.sin(2 * np.pi * rng.uniform(0.3, 0.8) * times))
+    phase = 2 * np.pi * np.cumsum(pitch) / SAMPLES_A_SECOND
+    tone = sum(np.sin(phase * harmonic) * rng.uniform(0.3, 1) / harmonic for harmonic in range(1, 9))
+    syllables = np.clip(np.sin(2 * np.pi * rng.uniform(2, 4) * times), 0, None) ** 0.5
+    return wav(0.25 * np.asarray(tone) * syllables + 0.004 * rng.standard_normal(len(times)))
+
+
+def wav(samples: npt.NDArray[np.float64]) -> bytes:
+    """Samples from -1 to 1 as a WAV."""
+    file = io.BytesIO()
+    with wave.open(file, "wb") as writer:
+        writer.setnchannels(1)
+        writer.setsampwidth(2)
+        writer.setframerate(SAMPLES_A_SECOND)
+        writer.writeframes((np.clip(samples, -1, 1) * 32_767).astype("<i2").tobytes())
+    return file.getvalue()

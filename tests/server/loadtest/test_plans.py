@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from server.loadtest.options import read_options
-from server.loadtest.steps import AHEAD, plans_of
+from server.loadtest.plans import AHEAD, plans_of
 
 
 def test_a_sweep_of_rates_has_a_plan_for_each() -> None:
@@ -24,10 +24,10 @@ def test_a_ramp_begins_with_nothing() -> None:
 
 def test_a_closed_loop_has_streams_and_a_count() -> None:
     (plan,) = plans_of(read_options(["--concurrency", "3", "--requests", "7"]))
-    assert (plan.streams, plan.count, plan.dues, len(plan.drawn)) == (3, 7, None, 7)
+    assert (plan.streams, plan.dues, len(plan.drawn)) == (3, None, 7)
     (endless,) = plans_of(read_options(["--concurrency", "3", "--seconds", "60"]))
-    assert endless.count is None and len(endless.drawn) == AHEAD
-    first, again = endless.ask(0), endless.ask(AHEAD)
+    assert len(endless.drawn) == AHEAD
+    first, again = endless.request(0), endless.request(AHEAD)
     assert again.index == AHEAD and again.prompt != first.prompt
 
 

@@ -1,8 +1,11 @@
-"""The style sheet: whole rules, no address, and a colour for each series in both modes."""
+"""The page's style sheet: whole rules, no address, and a colour for each series in both modes."""
 
 import re
 
-from server.loadtest.results.style import STYLE
+from server.loadtest.results.page import page
+from tests.server.loadtest.examples import result_of
+
+STYLE = page(result_of([])).partition("<style>")[2].partition("</style>")[0]
 
 
 def test_every_brace_is_closed_and_nothing_is_fetched() -> None:

@@ -1,0 +1,77 @@
+"""One request as data, and its body in the two forms that servers take: OpenAI's messages and native lists."""
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import msgspec
+import pybase64
+
+from server.loadtest.options import Options
+
+AUDIO_FORMATS = {"audio/wav": "wav", "audio/mpeg": "mp3"}  # what input_audio may be called everywhere
+
+
+@dataclass(frozen=True, slots=True)
+class Medium:
+    """One picture, video or sound, encoded. `url` and `data` are JSON strings, quotes included, written once."""
+
+    kind: str
+    bucket: str  # its size, as reports name it
+    type: str  # of its bytes, such as image/jpeg
+    nbytes: int
+    url: msgspec.Raw
+    data: msgspec.Raw
+
+
+def medium_of(kind: str, bucket: str, media_type: str, content: bytes) -> Medium:
+    """A medium from its bytes."""
+    text = pybase64.b64encode(content).decode("ascii")
+    url, data = f'"data:{media_type};base64,{text}"', f'"{text}"'
+    return Medium(kind, bucket, media_type, len(content), msgspec.Raw(url.encode()), msgspec.Raw(data.encode()))
+
+
+@dataclass(frozen=True, slots=True)
+class SampleRequest:
+    """One request, in no server's words."""
+
+    index: int
+    kind: str
+    bucket: str
+    prompt: str
+    media: tuple[Medium, ...]
+    max_tokens: int
+    expect: str | None = None  # the right answer, where it is known
+    cancel_after: float | None = None  # seconds after the sending; None: it is waited for
+
+    def again(self, index: int) -> "SampleRequest":
+        """The same media and a prompt of its own: the number stands in front of it."""
+        return replace(self, index=index, prompt=self.prompt if self.expect is not None else f"{index} {self.prompt}")
+
+
+def body_of(request: SampleRequest, options: Options, model: str | None) -> bytes:
+    """The JSON body of a request."""
+    said: dict[str, Any] = {"max_tokens": request.max_tokens}
+    if options.temperature >= 0:
+        said["temperature"] = options.temperature
+    if options.ignore_eos:
+        said |= {"ignore_eos": True, "min_tokens": request.max_tokens}
+    said |= options.extra or {}
+    stream = not options.no_stream
+    if options.api == "native":
+        inputs = [*({medium.kind: medium.url} for medium in request.media), {"text": request.prompt}]
+        return msgspec.json.encode({"inputs": inputs, "parameters": said, "stream": stream})
+    parts = [_openai_part(medium) for medium in request.media]
+    content: Any = [*parts, {"type": "text", "text": request.prompt}] if parts else request.prompt
+    body: dict[str, Any] = {"messages": [{"role": "user", "content": content}], "stream": stream}
+    if model is not None:
+        body["model"] = model
+    if stream and not options.no_usage:
+        body["stream_options"] = {"include_usage": True}
+    return msgspec.json.encode(body | said)
+
+
+def _openai_part(medium: Medium) -> dict[str, Any]:
+    if medium.type in AUDIO_FORMATS:
+        return {"type": "input_audio", "input_audio": {"data": medium.data, "format": AUDIO_FORMATS[medium.type]}}
+    name = f"{medium.kind}_url"
+    return {"type": name, name: {"url": medium.url}}
