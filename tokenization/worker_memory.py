@@ -12,6 +12,7 @@ from configs.serve import WorkerConfig
 from tokenization.chat.errors import ChatError
 
 PAGE = resource.getpagesize()
+NEAR = 128 << 20  # bytes below the bound where the stacks of a decoder's threads, or a packet, are refused
 TOO_LARGE = "worker_memory"  # the code of a request that met the bound
 
 
@@ -37,6 +38,17 @@ def private_bytes() -> int:
     return int(Path("/proc/self/statm").read_text().split()[5]) * PAGE
 
 
+def raise_if_memory(error: Exception, *, claims: bool = False) -> None:
+    """Raises MemoryError where `error` of a library is a lack of memory: it says so, or comes so close to the bound.
+
+    claims: a damaged header may ask for any memory, so that to be refused it says nothing by itself.
+    """
+    bound, _ = resource.getrlimit(resource.RLIMIT_DATA)
+    near = bound != resource.RLIM_INFINITY and private_bytes() > bound - NEAR
+    if near or (isinstance(error, MemoryError) and not claims):
+        raise MemoryError from error
+
+
 @contextmanager
 def within_bound(param: str | None = None) -> Iterator[None]:
     """Memory that is refused becomes a ChatError of the field `param`: the same request would meet the same bound."""
@@ -51,27 +63,37 @@ def within_bound(param: str | None = None) -> Iterator[None]:
 class WorkerMemory:
     """What a process that is ready for jobs has in private memory, and what it keeps of them."""
 
-    def __init__(self, limits: WorkerConfig, resident: Callable[[], int] | None = None) -> None:
-        """`resident` tells the bytes of this process."""
+    def __init__(
+        self, limits: WorkerConfig, resident: Callable[[], int] | None = None, mapped: Callable[[], int] | None = None
+    ) -> None:
+        """`resident` tells the bytes of this process, `mapped` those that count, of which freed ones are a part."""
         # What one thread has freed and keeps is not there for another's buffers: most of the bound must stay.
         self._keep = min(limits.keep_bytes, limits.memory_bytes // 4)
-        self._resident = resident or resident_bytes
-        self._first = self._resident()
+        # Freed blocks stay mapped below one that lives. The next job's buffers go there, and no thread's stack.
+        self._most_mapped = limits.memory_bytes // 2
+        self._resident, self._mapped = resident or resident_bytes, mapped or private_bytes
+        self._first, self._first_mapped = self._resident(), self._mapped()
 
     def settle(self, *, idle: bool = False) -> int:
-        """To be called when no job runs. What is kept beyond the bound, or when `idle` at all, goes back to the system.
+        """To be called when no job runs. What is kept above a bound, or when `idle` at all, goes back to the system.
 
-        The bytes that stay all the same, where they are more than half of the bound (fragments between things that
-        live, a leak): the other half is for buffers that the next job uses again. Else 0.
+        The bytes that stay all the same, where they are more than half of what may be resident (fragments between
+        things that live, a leak), for the other half is for buffers that the next job uses again; or more than may be
+        mapped. Else 0.
         """
-        if not idle and self._kept() <= self._keep:
+        if not idle and self._kept() <= self._keep and self._kept_mapped() <= self._most_mapped:
             return 0
         give_back()
+        if (mapped := self._kept_mapped()) > self._most_mapped:
+            return mapped
         kept = self._kept()
         return kept if kept > self._keep // 2 else 0
 
     def _kept(self) -> int:
         return self._resident() - self._first
+
+    def _kept_mapped(self) -> int:
+        return self._mapped() - self._first_mapped
 
 
 def resident_bytes() -> int:

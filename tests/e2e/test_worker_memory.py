@@ -1,18 +1,21 @@
 """A worker has a bound of memory: one job's peak, what is kept between jobs, a replacement that loses nothing."""
 
+import base64
 import io
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+import numpy as np
 import pytest
 from PIL import Image
 
-from configs.serve import MIB, WorkerConfig
+from configs.serve import MIB, MediaConfig, WorkerConfig
 from tests.e2e.conftest import Start
 from tests.e2e.faults import GREEDY, SMALL, in_order, later
 from tests.e2e.running import RunningServer, data_url, until
 from tests.e2e.worker_process import worker_process
+from tests.samples.videos import make_clip
 from tokenization.messages import Prepared, PrepareFailed
 from tokenization.worker_memory import TOO_LARGE
 
@@ -35,6 +38,11 @@ def flat(width: int, height: int, mode: str = "RGB") -> str:
     file = io.BytesIO()
     Image.new(mode, (width, height)).save(file, "PNG", compress_level=1)
     return data_url(file.getvalue())
+
+
+def draw_dust(number: int, width: int, height: int) -> np.ndarray:
+    """uint8 [height, width, 3] that no codec makes small."""
+    return np.random.default_rng(number).integers(0, 256, (height, width, 3), np.uint8)
 
 
 def test_a_large_picture_is_forgotten(tiny_model: Path, tmp_path: Path) -> None:
@@ -72,6 +80,33 @@ def test_a_job_that_meets_the_bound_costs_no_other(tiny_model: Path, tmp_path: P
             assert "512 MiB" in refused.message
             assert isinstance(worker.ask({"image": SMALL}), Prepared)
         assert worker.memory("VmHWM") - worker.memory("RssFile") < BOUND * MIB
+
+
+def test_films_leave_nothing_in_arenas_of_threads(tiny_model: Path, tmp_path: Path) -> None:
+    """Their decoders' threads come and go with each film. A chat of a few is prepared, and the worker may stay."""
+    clip = base64.b64encode(make_clip(8, size=(1080, 1920), options={"preset": "ultrafast"})).decode()
+    with worker_process(tiny_model, tmp_path / "shm", WorkerConfig(keep_bytes=64 * MIB)) as worker:
+        for _ in range(2):
+            assert isinstance(worker.ask(*[{"video": f"data:video/mp4;base64,{clip}", "num_frames": 2}] * 8), Prepared)
+        assert worker.grown == []
+
+
+def test_a_job_that_met_the_bound_costs_no_honest_film(tiny_model: Path, tmp_path: Path) -> None:
+    """What it freed stays mapped, and leaves no room for a decoder's threads. The server hears of it first."""
+    best = {"qmin": "1", "qmax": "1"}
+    clip = make_clip(
+        12, codec="mjpeg", container="mov", pixels="yuvj444p", size=(720, 1280), options=best, draw=draw_dust
+    )
+    path = tmp_path / "large.mov"
+    path.write_bytes(clip)
+    small = tmp_path / "small.mp4"
+    small.write_bytes(make_clip(12))
+    media = MediaConfig(roots=(tmp_path,))
+    with worker_process(tiny_model, tmp_path / "shm", WorkerConfig(memory_bytes=BOUND * MIB), media) as worker:
+        refused = worker.ask(*[{"video": str(path), "num_frames": 2}] * 8)
+        assert isinstance(refused, PrepareFailed) and refused.code == TOO_LARGE, refused
+        honest = worker.ask({"video": str(small), "num_frames": 2})
+        assert worker.grown or isinstance(honest, Prepared), "it refuses others' films, and says nothing"
 
 
 @pytest.fixture(scope="module")

@@ -5,7 +5,7 @@ import struct
 
 import av
 
-from tests.samples.videos import make_clip
+from tests.samples.videos import B_FRAMES, make_clip
 
 
 def box(kind: bytes, content: bytes) -> bytes:
@@ -33,6 +33,22 @@ def equal_samples(n: int, size: int = 192) -> bytes:
     data = make_clip(2, codec="rawvideo", container="mov", pixels="rgb24", size=(8, 8))
     data = with_table(data, b"stsz", struct.pack(">III", 0, size, n))
     return with_table(data, b"stsc", struct.pack(">IIIII", 0, 1, 1, n, 1))
+
+
+def shared_samples(n: int) -> bytes:
+    """A valid clip of two plain frames of 12 KiB; its tables name the first of them `n` times."""
+    data = make_clip(2, codec="rawvideo", container="mov", pixels="rgb24", size=(64, 64)).replace(b"edts", b"free")
+    (first,) = struct.unpack_from(">I", data, data.index(b"stco") + 12)
+    data = with_table(data, b"stsz", struct.pack(">III", 0, 3 * 64 * 64, n))
+    data = with_table(data, b"stsc", struct.pack(">IIIII", 0, 1, 1, 1, 1))
+    data = with_table(data, b"stts", struct.pack(">IIII", 0, 1, n, 512))
+    return with_table(data, b"stco", struct.pack(f">II{n}I", 0, n, *[first] * n))
+
+
+def shown_last_to_first(n: int) -> bytes:
+    """H.264 with one key, of which the last packet is the frame that is shown first."""
+    data = make_clip(n, key_every=n, options=B_FRAMES).replace(b"edts", b"free")
+    return with_table(data, b"ctts", struct.pack(">IIIiIi", 1 << 24, 2, n - 1, 0, 1, -600 * n))
 
 
 def edits(n: int, samples: int) -> bytes:

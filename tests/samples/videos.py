@@ -35,7 +35,6 @@ KINDS: dict[str, dict[str, Any]] = {
     "mpeg-ps mpeg2": {"codec": "mpeg2video", "container": "mpeg", "options": {"bf": "2"}},
     "flv h264": {"container": "flv", "options": B_FRAMES},
     "gif": {"codec": "gif", "container": "gif", "pixels": "rgb8"},
-    "apng": {"codec": "apng", "container": "apng", "pixels": "rgb24"},
 }
 BITS = 10  # of the number that a frame shows, as columns that are black or white
 
@@ -98,7 +97,7 @@ def make_clip(
         stream = output.add_stream(codec, rate=rate, options=dict(options or {}))
         assert isinstance(stream, av.VideoStream)
         stream.width, stream.height, stream.pix_fmt = width, height, pixels
-        if codec not in ("gif", "apng"):
+        if codec != "gif":
             stream.gop_size = key_every
         if times_ms is not None:
             stream.codec_context.time_base = Fraction(1, 1000)

@@ -1,7 +1,7 @@
 """What a worker may have, what it gives back when no job runs, and what it says of the rest."""
 
 import resource
-from collections.abc import Iterator
+from collections.abc import Iterable
 
 import av
 import pytest
@@ -10,7 +10,14 @@ from configs.checkpoint import CheckpointError
 from configs.serve import MIB, WorkerConfig
 from tokenization import worker_memory
 from tokenization.chat.errors import ChatError
-from tokenization.worker_memory import TOO_LARGE, WorkerMemory, bound_memory, resident_bytes, within_bound
+from tokenization.worker_memory import (
+    TOO_LARGE,
+    WorkerMemory,
+    bound_memory,
+    raise_if_memory,
+    resident_bytes,
+    within_bound,
+)
 
 
 @pytest.fixture
@@ -21,10 +28,10 @@ def given_back(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     return calls
 
 
-def of(limits: WorkerConfig, *resident: int) -> WorkerMemory:
+def of(limits: WorkerConfig, *resident: int, mapped: Iterable[int] = ()) -> WorkerMemory:
     """A worker that finds so many MiB, first when it is ready and then whenever it looks."""
-    looks: Iterator[int] = iter(resident)
-    return WorkerMemory(limits, lambda: next(looks) * MIB)
+    looks, looks_mapped = iter(resident), iter(mapped)
+    return WorkerMemory(limits, lambda: next(looks) * MIB, lambda: next(looks_mapped, 0) * MIB)
 
 
 def test_what_is_within_the_bound_is_kept(given_back: list[int]) -> None:
@@ -49,6 +56,31 @@ def test_most_of_the_whole_bound_is_left_to_the_next_job(given_back: list[int]) 
     memory = of(WorkerConfig(memory_bytes=512 * MIB, keep_bytes=400 * MIB), 0, 128, 129, 0)
     assert memory.settle() == 0 and not given_back
     assert memory.settle() == 0 and given_back
+
+
+def test_what_stays_mapped_is_told_too(given_back: list[int]) -> None:
+    """It counts for the bound, though no page of it lies in RAM: a decoder's threads find no room for their stacks."""
+    memory = of(WorkerConfig(memory_bytes=512 * MIB), 0, 0, 0, 0, 0, mapped=(100, 356, 357, 356, 357, 357))
+    assert memory.settle() == 0 and not given_back
+    assert memory.settle() == 0 and len(given_back) == 1
+    assert memory.settle() == 257 * MIB and len(given_back) == 2
+
+
+def test_an_error_of_a_library_close_to_the_bound_is_lack_of_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A thread that cannot be started is EAGAIN to FFmpeg, and what a decoder makes of that is anything."""
+    error, infinite = av.FFmpegError(11, "Resource temporarily unavailable"), resource.RLIM_INFINITY
+    monkeypatch.setattr(resource, "getrlimit", lambda which: (512 * MIB, infinite))
+    monkeypatch.setattr(worker_memory, "private_bytes", lambda: 384 * MIB)
+    raise_if_memory(error)
+    refused = av.MemoryError(12, "Cannot allocate memory")
+    raise_if_memory(refused, claims=True)
+    with pytest.raises(MemoryError):
+        raise_if_memory(refused)
+    monkeypatch.setattr(worker_memory, "private_bytes", lambda: 385 * MIB)
+    with pytest.raises(MemoryError):
+        raise_if_memory(error, claims=True)
+    monkeypatch.setattr(resource, "getrlimit", lambda which: (infinite, infinite))
+    raise_if_memory(error)
 
 
 def test_freed_blocks_go_back_to_the_system() -> None:

@@ -14,6 +14,7 @@ from tokenization.cancel import Check, go_on
 from tokenization.chat.errors import MediaError
 from tokenization.media.containers.opening import open_container
 from tokenization.media.video_decoder import FORMATS as VIDEO_FORMATS
+from tokenization.worker_memory import raise_if_memory
 
 # Demuxers and decoders that may run, by FFmpeg's names. Playlists are not among them: those open what they name.
 FORMATS = "wav,w64,aiff,caf,au,flac,mp3,aac,amr,ac3," + VIDEO_FORMATS
@@ -104,20 +105,18 @@ class SoundReader:
             yield from (frame for frame in self._feed(packet) if frame.samples > 0)
 
     def _demux(self) -> "Iterator[av.Packet[AudioStream]]":
-        # IndexError: PyAV has no object for a stream that a damaged file seems to gain on the way. Memory that a
-        # demuxer lacks is no other error: it asks for as much as a damaged header says.
+        # IndexError: PyAV has no object for a stream that a damaged file seems to gain on the way.
         try:
             yield from self._source.demux(self._stream)
-        except (av.FFmpegError, IndexError):
-            return
+        except (av.FFmpegError, IndexError) as error:
+            raise_if_memory(error, claims=True)
 
     def _feed(self, packet: "av.Packet[AudioStream]") -> list[AudioFrame]:
         self._packets += packet.size > 0
         try:
             return self._context.decode(packet)
-        except av.MemoryError:
-            raise
-        except av.FFmpegError:
+        except av.FFmpegError as error:
+            raise_if_memory(error)
             self._errors += 1
             return []
 
@@ -131,9 +130,8 @@ class SoundReader:
             self._packer = shape, AudioResampler(format="flt")
         try:
             return self._packer[1].resample(frame)
-        except av.MemoryError:
-            raise
-        except av.FFmpegError:
+        except av.FFmpegError as error:
+            raise_if_memory(error)
             raise MediaError("the channels of the sound cannot be told apart") from None
 
     def _count_change(self) -> None:
@@ -159,9 +157,8 @@ def open_sound(data: bytes | memoryview, check: Check = go_on) -> Iterator[Sound
     limits = {"codec_whitelist": DECODERS, "max_samples": str(_MAX_FRAME)}
     try:
         container = open_container(data, FORMATS, {"codec_whitelist": "none"}, check)
-    except av.MemoryError:
-        raise
-    except av.FFmpegError:
+    except av.FFmpegError as error:
+        raise_if_memory(error)
         raise MediaError("this is not a sound that the server reads, or its header is damaged") from None
     with container:
         stream = _sounding_stream(container)

@@ -13,7 +13,8 @@ from tokenization.chat.errors import ChatError
 
 CODE = "media_too_costly"
 SECONDS = 1e-8  # of a core for each unit, on the machine that the weights were measured on
-PER_BYTE = 4096  # units of work that one byte may ask for: a still film of full HD holds up to 3,900 for each
+PER_BYTE = 4096  # units of work that one byte may ask for
+OF_FILMS = 8192  # and further ones for each of a video: a still film of full HD holds up to 11,100 for each
 # Pixels that are passed over are cheap: a further scan of a progressive JPEG.
 PASSING = 32
 # Of a JPEG: each block of 8 x 8 takes at least a bit of its first scan, whatever its picture.
@@ -57,8 +58,7 @@ VIDEO = {
          "svq1", "dvvideo", "cinepak"), _LOSSY,
     ),
 }  # fmt: skip
-_CLEAR = {"png": Weight(1.2), "apng": Weight(1.2)}  # codecs whose pixels may be clear; others are as _CLEAR_DEFAULT
-_CLEAR_DEFAULT = Weight(0.5, 18.0)
+_CLEAR = Weight(0.5, 18.0)  # of others, whose pixels may be clear
 
 
 @dataclass(slots=True, kw_only=True)
@@ -70,8 +70,8 @@ class EffortBudget:
     spent: int = 0
 
     @classmethod
-    def of(cls, nbytes: int, limits: MediaConfig) -> "EffortBudget":
-        return cls(nbytes=nbytes, allowed=allowed_effort(nbytes, limits))
+    def of(cls, nbytes: int, limits: MediaConfig, *, films: int) -> "EffortBudget":
+        return cls(nbytes=nbytes, allowed=allowed_effort(nbytes, limits, films=films))
 
     def spend(self, effort: int, param: str) -> None:
         """Raises ChatError with `param` where it is too much."""
@@ -85,9 +85,9 @@ class EffortBudget:
             )
 
 
-def allowed_effort(nbytes: int, limits: MediaConfig) -> int:
-    """Pixels of work that media of so many bytes may ask for."""
-    return min(limits.max_effort_pixels, limits.free_effort_pixels + PER_BYTE * nbytes)
+def allowed_effort(nbytes: int, limits: MediaConfig, *, films: int) -> int:
+    """Pixels of work that media of so many bytes may ask for; films: those of videos among them."""
+    return min(limits.max_effort_pixels, limits.free_effort_pixels + PER_BYTE * nbytes + OF_FILMS * films)
 
 
 def picture_effort(data: bytes, pixels: int) -> int:
@@ -106,7 +106,7 @@ def video_effort(codec: str, pixels: int, *, looked_at: int, decoded: int, nbyte
 
 def video_weight(codec: str) -> Weight:
     """Of a frame that is decoded, by FFmpeg's name of its decoder."""
-    return VIDEO.get(codec) or _CLEAR.get(codec, _CLEAR_DEFAULT)
+    return VIDEO.get(codec, _CLEAR)
 
 
 def weight_of(data: bytes) -> Weight:

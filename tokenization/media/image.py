@@ -1,5 +1,6 @@
 """Encoded images become RGB pixels and uint8 patches; Pillow is the specification."""
 
+import itertools
 import struct
 import warnings
 import zlib
@@ -8,10 +9,11 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 import numpy as np
-from PIL import BmpImagePlugin, ExifTags, GifImagePlugin, Image, JpegImagePlugin, PngImagePlugin, WebPImagePlugin
+from PIL import BmpImagePlugin, GifImagePlugin, Image, JpegImagePlugin, PngImagePlugin, WebPImagePlugin
 
 from tokenization.cancel import Check, CheckedFile, go_on
 from tokenization.chat.errors import ChatError
+from tokenization.media.containers.exif import orientation_of
 from tokenization.media.effort import cannot_hold
 
 # By content, never by suffix; importing the plugins registers them, so that opening never loads any other one.
@@ -27,6 +29,9 @@ _PILLOW_ERRORS: tuple[type[Exception], ...] = (
 )  # fmt: skip
 MAX_SIDE = 65_535  # pixels, as in JPEG and GIF: what resizing makes on its way is as high as the picture itself
 MAX_DECODE_BYTES = 1 << 30  # of memory, while a picture is decoded
+_PARTS = 1 << 11  # of any picture that are read one by one: each takes a microsecond or two
+_BYTES_OF_A_PART = 128  # a further one for so many bytes; the chunks of a PNG's pixels have 8,192
+_MOST_PROFILES = 8  # a PNG has one, which may hold a megabyte packed into one kilobyte; pixels may look like its name
 _WEBP_BYTES = 16  # for each pixel: libwebp's two canvases, the answer and Pillow's copy of it
 _BAND = 1 << 20  # pixels of a picture that are made RGB at once
 _TURNED = 1 << 24  # pixels of a picture that is turned as a whole, which is faster: a telephone's photograph
@@ -178,12 +183,24 @@ def to_patches(image: Image.Image, *, patch: int, merge: int) -> np.ndarray:
 
 
 def _open(data: bytes, max_source_pixels: int, param: str, check: Check = go_on) -> tuple[Image.Image, ImageHeader]:
+    parts, n = _PARTS + len(data) // _BYTES_OF_A_PART, itertools.count()
+
+    def counted() -> None:  # Pillow reads markers and fill bytes of a JPEG, chunks and blocks one by one
+        if next(n) >= parts:
+            raise ChatError("the image is cut into more parts than its bytes need", param)
+        check()
+
     with _pillow(_NOT_AN_IMAGE, param):
-        image = Image.open(CheckedFile(data, check), formats=FORMATS)
+        if data.count(b"iCCP") > _MOST_PROFILES:
+            raise ChatError("the image has more than one colour profile", param)
+        image = Image.open(CheckedFile(data, counted), formats=FORMATS)
         if image.format == "JPEG":  # a small file may hold many scans of a large picture
             image.decodermaxblock = _JPEG_BLOCK
         width, height = image.size
-        orientation = _orientation(image, data)
+        try:
+            orientation = orientation_of(image, data, parts)
+        except _PILLOW_ERRORS:  # a damaged tag spoils no picture
+            orientation = 1
     if width < 1 or height < 1:
         raise ChatError(_NOT_AN_IMAGE, param)
     if width * height > max_source_pixels:
@@ -267,28 +284,3 @@ def _stored_box(box: tuple[int, int, int, int], size: tuple[int, int], orientati
     if orientation in (3, 4, 7, 8):  # and along y
         top, bottom = height - bottom, height - top
     return (top, left, bottom, right) if orientation >= 5 else (left, top, right, bottom)
-
-
-def _orientation(image: Image.Image, data: bytes) -> int:
-    """The EXIF orientation, 1 where there is none or it cannot be read: a damaged tag spoils no picture."""
-    if image.format == "PNG" and "exif" not in image.info:
-        late = _late_png_exif(data)
-        if late is not None:
-            image.info["exif"] = b"Exif\0\0" + late
-    try:
-        # The base class's getexif reads what the header holds; PNG's own would decode the whole image.
-        value = Image.Image.getexif(image).get(ExifTags.Base.Orientation, 1)
-    except _PILLOW_ERRORS:
-        return 1
-    return value if isinstance(value, int) and value in _TRANSPOSE else 1
-
-
-def _late_png_exif(data: bytes) -> bytes | None:
-    """The eXIf chunk of a PNG, which may also follow the pixels, where opening does not look."""
-    at = 8
-    while at + 8 <= len(data):
-        length, name = struct.unpack_from(">I4s", data, at)
-        if name == b"eXIf":
-            return data[at + 8 : at + 8 + length]
-        at += 12 + length
-    return None

@@ -61,7 +61,7 @@ def read_video(source: Source, plan: VideoPlan, limits: MediaConfig) -> np.ndarr
         if plan.info is None:
             return frames_from_jpegs(source.frames, plan.indices, plan.size, caps, source.check)
         # Frames may grow on the way, which no header tells: not beyond what the plan counted and the bytes allow.
-        most = plan.effort + allowed_effort(len(source.data), limits)
+        most = plan.effort + allowed_effort(len(source.data), limits, films=len(source.data))
         frames, kept = read_frames(source.data, plan.info, plan.indices, plan.size, caps, source.check, max_effort=most)
     return frames if len(kept) == len(plan.indices) else _bridged(frames, kept, plan.indices)
 

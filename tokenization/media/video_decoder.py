@@ -2,6 +2,7 @@
 
 from collections import deque
 from collections.abc import Iterator, Sequence
+from typing import cast
 
 import av
 from av.container import InputContainer
@@ -15,15 +16,19 @@ from tokenization.chat.errors import MediaError
 from tokenization.media.containers.opening import open_container, says_times
 from tokenization.media.containers.packet_index import PacketIndex, Run
 from tokenization.media.frame_sampling import UNBOUNDED, VideoCaps
+from tokenization.worker_memory import raise_if_memory
 
-# Demuxers and decoders that may run, by FFmpeg's names. Playlists are not among them: those open what they name.
-FORMATS = "mov,matroska,webm,avi,gif,apng,mpegts,mpeg,flv,asf,ogg,ivf,yuv4mpegpipe"
+# Demuxers and decoders that may run, by FFmpeg's names. Playlists are not among them: those open what they name. PNG
+# is not, as frames: its decoder unpacks texts and colour profiles, of which a kilobyte holds a megabyte, in each frame.
+FORMATS = "mov,matroska,webm,avi,gif,mpegts,mpeg,flv,asf,ogg,ivf,yuv4mpegpipe"
 DECODERS = (
     "h264,hevc,vvc,vp8,vp9,libdav1d,av1,mpeg1video,mpeg2video,mpegvideo,mpeg4,msmpeg4v1,msmpeg4v2,msmpeg4,h261,h263,"
-    "h263p,flv,vp6,vp6a,vp6f,theora,wmv1,wmv2,wmv3,vc1,mjpeg,gif,apng,png,prores,dnxhd,ffv1,huffyuv,ffvhuff,utvideo,"
+    "h263p,flv,vp6,vp6a,vp6f,theora,wmv1,wmv2,wmv3,vc1,mjpeg,gif,prores,dnxhd,ffv1,huffyuv,ffvhuff,utvideo,"
     "rawvideo,qtrle,dvvideo,cinepak,svq1,svq3,rv10,rv20,rv30,rv40,cfhd"
 )
+PACKET_SLACK = 1 << 20  # bytes: Matroska lets up to 16 of each packet stand once in the header
 THREADS = 4  # of one decoder; more would wait for each other on the few packets of a run
+SHARED = "the packets of the video hold more bytes than its file: packets share them"
 UNDECODABLE = "no frame of the video can be decoded"
 GROWING = "the frames of the video grow on the way, and decoding them takes more work than its bytes allow"
 # Those that pass over a frame which no other depends on when told so packet by packet, and say truly which those are.
@@ -35,12 +40,16 @@ _NOT_MOVING = Disposition.attached_pic | Disposition.timed_thumbnails | Disposit
 class VideoReader:
     """An open video. Its packets are read from the file once, and kept: they may be gone through again."""
 
-    def __init__(self, container: InputContainer, stream: VideoStream, studied: bool, check: Check = go_on) -> None:
+    def __init__(
+        self, container: InputContainer, stream: VideoStream, studied: bool, max_bytes: int, check: Check = go_on
+    ) -> None:
+        """max_bytes: of all its packets, which are kept."""
         self.container = container.format.name
         self.stream = stream
         self.studied = studied  # FFmpeg has decoded some frames to know their order
         self.errors = 0  # packets that the decoder refused since `restart`
         self._left = UNBOUNDED  # pixels
+        self._left_bytes = max_bytes  # of packets that are not read yet
         self._source = container
         self._context = stream.codec_context
         self._check = check
@@ -80,10 +89,13 @@ class VideoReader:
             for packet in self._source.demux(self.stream):
                 self._check()
                 if packet.size:
+                    self._left_bytes -= packet.size
+                    if self._left_bytes < 0:
+                        raise MediaError(SHARED)
                     self._kept.append(packet)
                     yield packet
-        except (av.FFmpegError, IndexError):
-            pass
+        except (av.FFmpegError, IndexError) as error:
+            raise_if_memory(error, claims=True)
         self._whole = True
 
     def decode(self, index: PacketIndex, runs: Sequence[Run]) -> Iterator[VideoFrame]:
@@ -105,6 +117,13 @@ class VideoReader:
                 yield from self._feed(None)
         if index.all_keys:
             yield from self._feed(None)
+
+    def alone(self, start: int, n: int) -> Iterator[VideoFrame]:
+        """Of `n` packets and none before them, once all have been read; also of those that an edit list cuts off."""
+        self._context.skip_frame = "DEFAULT"
+        for packet in self._kept[start : start + n]:
+            yield from self._feed(cast("Packet[VideoStream]", Packet(bytes(packet))))
+        yield from self._feed(None)
 
     def pick(self, index: PacketIndex, runs: Sequence[Run]) -> Iterator[tuple[int, VideoFrame]]:
         """(frame number, frame) for each frame that the runs are for and that decodes.
@@ -147,9 +166,8 @@ class VideoReader:
         """None instead of a packet: what is still inside, after which the decoder starts from nothing."""
         try:
             frames = self._context.decode(packet)
-        except av.MemoryError:
-            raise
-        except av.FFmpegError:
+        except av.FFmpegError as error:
+            raise_if_memory(error)
             self.errors += 1
             return []
         finally:
@@ -174,9 +192,8 @@ def open_video(
     study = {"max_streams": _MOST_STUDIED} if studied else {"codec_whitelist": "none"}
     try:
         container = open_container(data, FORMATS, {**limits, **study}, check)
-    except av.MemoryError:
-        raise
-    except av.FFmpegError:
+    except av.FFmpegError as error:
+        raise_if_memory(error)
         raise MediaError("this is not a video that the server reads, or its header is damaged") from None
     try:
         stream = _moving_stream(container, caps)
@@ -187,7 +204,7 @@ def open_video(
     stream.codec_context.options = {**limits, "strict": "1"} if stream.codec_context.name == "h264" else limits
     stream.codec_context.thread_count = threads
     stream.thread_type = "AUTO" if threads > 1 else "NONE"
-    return VideoReader(container, stream, studied, check)
+    return VideoReader(container, stream, studied, len(data) + PACKET_SLACK, check)
 
 
 def _moving_stream(container: InputContainer, caps: VideoCaps) -> VideoStream:

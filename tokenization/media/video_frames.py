@@ -17,6 +17,7 @@ from tokenization.media.frame_sampling import UNBOUNDED, VideoCaps
 from tokenization.media.image import ImageHeader, Picture, decode, read_header
 from tokenization.media.video_decoder import GROWING, THREADS, UNDECODABLE, open_video
 from tokenization.media.video_plan import VideoInfo
+from tokenization.worker_memory import raise_if_memory
 
 _TURNS = {90: Image.Transpose.ROTATE_90, 180: Image.Transpose.ROTATE_180, 270: Image.Transpose.ROTATE_270}
 
@@ -124,9 +125,8 @@ def _to_picture(frame: VideoFrame, info: VideoInfo, rgb: VideoReformatter) -> Pi
     pixels = "rgba" if has_alpha else "rgb24"
     try:
         image = Image.fromarray(rgb.reformat(frame, format=pixels).to_ndarray())
-    except av.MemoryError:
-        raise
-    except av.FFmpegError:
+    except av.FFmpegError as error:
+        raise_if_memory(error)
         raise MediaError(f"the pixels of the video ({frame.format.name}) cannot be read") from None
     if info.mirrored:
         image = image.transpose(Image.Transpose.FLIP_LEFT_RIGHT)

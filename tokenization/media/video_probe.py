@@ -8,12 +8,15 @@ from av.video.frame import VideoFrame
 
 from tokenization.cancel import Check, go_on
 from tokenization.chat.errors import MediaError
-from tokenization.media.containers.packet_index import PacketIndex, plan_runs
+from tokenization.media.containers.packet_index import PacketIndex
 from tokenization.media.frame_sampling import FPS, VideoCaps
 from tokenization.media.video_decoder import UNDECODABLE, VideoReader, open_video
 from tokenization.media.video_plan import VideoInfo
 
-_FIRST_TRIES = 4  # key frames at which a first picture is looked for
+_AV1 = ("libdav1d", "av1")
+_MOST_FRAMES = 32  # of AV1 in one packet, those that are only referred to included: encoders write up to seven
+_MOST_UNITS = 1 << 12
+_FIRST_TRIES = 4  # keys at which a first picture is looked for
 # Signs of (a, b, c, d) in a display matrix -> how a frame becomes upright: flip left-right first? turn by how much?
 _UPRIGHT = {
     (1, 0, 0, 1): (False, 0),
@@ -70,6 +73,8 @@ def _read_index(video: VideoReader, caps: VideoCaps) -> tuple[PacketIndex, np.nd
         lengths.append(packet.duration or 0)
         if packet.is_keyframe:
             keys.append(number)
+        if codec in _AV1:
+            _check_units(memoryview(packet))
         # Cut off by an edit list; broken off by the end of the file; VP8's frames that are only referred to.
         hidden = codec == "vp8" and not memoryview(packet)[0] & 0x10
         shown.append(not (packet.is_discard or packet.is_corrupt or hidden))
@@ -92,6 +97,32 @@ def _read_index(video: VideoReader, caps: VideoCaps) -> tuple[PacketIndex, np.nd
     return index, seconds, duration, fps
 
 
+def _check_units(packet: memoryview) -> None:
+    """Raises MediaError for a packet of AV1 with many frames: a decoder gives all at once, and they are not counted.
+
+    The units are those of the specification's section 5.3 (open_bitstream_unit).
+    """
+    at = frames = 0
+    for _ in range(_MOST_UNITS):
+        if at >= len(packet) or frames > _MOST_FRAMES:
+            break
+        head, size = packet[at], 0
+        at += 1 + (head >> 2 & 1)
+        if not head & 2:  # it has no size, and is the last one
+            return
+        frames += head >> 3 & 15 in (3, 6)
+        for i, seven in enumerate(packet[at : at + 8]):
+            size |= (seven & 0x7F) << 7 * i
+            at += 1
+            if seven < 0x80:
+                break
+        at += size
+    else:
+        frames = _MOST_FRAMES + 1
+    if frames > _MOST_FRAMES:
+        raise MediaError(f"a packet of the video holds more than {_MOST_FRAMES} frames")
+
+
 def _timing(seconds: np.ndarray, last: float, rate: float) -> tuple[float, float]:
     """(duration, frames per second). The file's rate is taken where it fits: times in milliseconds do not give it."""
     n = len(seconds)
@@ -104,11 +135,15 @@ def _timing(seconds: np.ndarray, last: float, rate: float) -> tuple[float, float
 
 
 def _first_picture(video: VideoReader, index: PacketIndex, check: Check) -> VideoFrame:
-    with_keys = [0, *(frame for frame in index.key_frames[:_FIRST_TRIES] if 0 < frame < len(index.packets))]
-    for number in with_keys:
-        video.restart(check)
-        for _, frame in video.pick(index, plan_runs(index, [number])):
-            return frame
+    """Of the first packet, or a key, and not of the frame that is shown first: all packets may come before that one.
+
+    Any frame tells what is asked for here. Nothing has been counted yet.
+    """
+    for start in dict.fromkeys((0, *index.keys[:_FIRST_TRIES])):
+        for n in (1, 2):  # a second field may be needed
+            video.restart(check)
+            for frame in video.alone(start, n):
+                return frame
     raise MediaError(UNDECODABLE)
 
 

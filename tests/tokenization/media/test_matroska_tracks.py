@@ -104,3 +104,32 @@ def test_a_cut_list_ends(cut: int) -> None:
     data = matroska(encodings(3, b"\0"))
     with contextlib.suppress(MediaError):  # where the algorithm is what is missing
         check_tracks(memoryview(data[: len(data) - cut]), go_on)
+
+
+MANY = 20_000
+LISTS = {
+    "tags": element("1254c367", element("7373", element("67c8", element("45a3", b"a") + element("4487", b"b")) * MANY)),
+    "chapters": element("1043a770", element("45b9", element("b6", number("73c4", 1)) * MANY)),
+    "many lists": element("1254c367", element("7373", element("67c8", element("45a3", b"a")))) * MANY,
+}
+
+
+@pytest.mark.parametrize("name", LISTS)
+def test_more_tags_and_chapters_than_any_file_needs_are_refused(name: str) -> None:
+    with pytest.raises(MediaError, match="tags or chapters"):
+        check_tracks(memoryview(matroska(b"") + LISTS[name]), go_on)
+
+
+def test_the_header_of_a_flac_in_a_track_is_looked_into() -> None:
+    comments = b"fLaC\4\0\0\0" + b"".join(b"\5\0\0\0%03d=" % (i % 1000) for i in range(MANY))
+    check_tracks(memoryview(matroska(element("63a2", comments[:8000]))), go_on)
+    with pytest.raises(MediaError, match="more comments"):
+        check_tracks(memoryview(matroska(element("63a2", comments))), go_on)
+
+
+def test_no_list_is_deep() -> None:
+    deep = b""
+    for _ in range(2000):
+        deep = element("67c8", deep)
+    with pytest.raises(MediaError, match="tags or chapters"):
+        check_tracks(memoryview(matroska(b"") + element("1254c367", element("7373", deep))), go_on)

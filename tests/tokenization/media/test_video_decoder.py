@@ -1,7 +1,10 @@
 """Only what is needed of a clip is decoded."""
 
+import resource
+import struct
 import time
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import av
@@ -9,11 +12,10 @@ import numpy as np
 import pytest
 from av.container import InputContainer
 
-from tests.samples.videos import (
-    B_FRAMES,
-    make_clip,
-    read_numbers,
-)
+from tests.samples.hostile_mp4 import shared_samples, shown_last_to_first
+from tests.samples.videos import B_FRAMES, make_clip, read_numbers
+from tests.tokenization.media.test_matroska_tracks import element, number
+from tokenization import worker_memory
 from tokenization.chat.errors import MediaError
 from tokenization.media.containers.opening import open_container
 from tokenization.media.containers.packet_index import PacketIndex, plan_runs
@@ -32,6 +34,35 @@ SIZE = (56, 112)
 def test_a_probe_decodes_one_frame(plain: bytes, decoded: list[int]) -> None:
     probe(plain, CAPS)
     assert len(decoded) == 1
+
+
+def test_a_probe_does_not_go_to_the_frame_that_is_shown_first(decoded: list[int]) -> None:
+    data = shown_last_to_first(60)
+    info = probe(data, CAPS)
+    assert info.index.packets[0] == 59 and len(decoded) == 1
+
+
+def test_packets_that_share_their_bytes_are_refused(decoded: list[int]) -> None:
+    """A film of 26 KB whose packets hold more than a megabyte above that."""
+    assert probe(shared_samples(80), CAPS).n_frames == 80
+    decoded.clear()
+    with pytest.raises(MediaError, match="more bytes than its file"):
+        probe(shared_samples(100), CAPS)
+    assert not decoded
+
+
+@pytest.mark.parametrize("n", [32, 33])
+def test_a_packet_of_many_frames_is_refused(n: int) -> None:
+    """AV1: a decoder gives all of them at once. 29 KB took 9 s and 5.6 GiB."""
+    stored = Path(__file__).with_name("av1.mkv").read_bytes()
+    key = bytes(next(iter(open_video(stored, CAPS).packets())))
+    cluster = element("1f43b675", number("e7", 0) + element("a3", b"\x81" + struct.pack(">hB", 0, 0x80) + key * n))
+    data = stored[: stored.index(bytes.fromhex("1f43b675"))] + cluster
+    if n == 32:
+        assert probe(data, CAPS).n_frames == 1
+    else:
+        with pytest.raises(MediaError, match="more than 32 frames"):
+            probe(data, CAPS)
 
 
 def test_only_the_way_to_the_wanted_frames_is_decoded(plain: bytes, decoded: list[int]) -> None:
@@ -114,9 +145,9 @@ def test_a_packet_without_a_picture_shows_the_one_before_it(plain: bytes, monkey
     runs = plan_runs(index, [1, 3, 15, 17, 26])
     assert len(runs) == 3
     pictures = {}
-    for number in (0, 2, 3, 17, 25):  # none of packet 1; none at all in run 2 before 17; none of packet 26
-        pictures[number] = av.VideoFrame(16, 16, "rgb24")
-        pictures[number].pts = number
+    for packet in (0, 2, 3, 17, 25):  # none of packet 1; none at all in run 2 before 17; none of packet 26
+        pictures[packet] = av.VideoFrame(16, 16, "rgb24")
+        pictures[packet].pts = packet
     monkeypatch.setattr(VideoReader, "decode", lambda self, index, runs: iter(pictures.values()))
     clip = open_video(plain, CAPS)
     assert list(clip.pick(index, runs)) == [
@@ -181,3 +212,30 @@ def test_memory_that_runs_out_is_no_damage(plain: bytes) -> None:
     clip._context = Full()  # type: ignore[assignment]
     with pytest.raises(MemoryError):
         clip._feed(None)
+
+
+def test_no_error_close_to_the_bound_is_the_video_s(plain: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A decoder whose threads find no room for their stacks refuses every packet, and a demuxer ends."""
+
+    class Full:
+        """In place of a decoder and a file."""
+
+        def refuse(self, *_: object) -> list[object]:
+            raise av.FFmpegError(11, "Resource temporarily unavailable")
+
+        decode = demux = refuse
+
+        def flush_buffers(self) -> None:
+            """Nothing is inside."""
+
+        def close(self) -> None:
+            """Nothing is open."""
+
+    clip = open_video(plain, CAPS)
+    clip._context = clip._source = Full()  # type: ignore[assignment]
+    assert clip._feed(None) == [] and clip.errors == 1
+    monkeypatch.setattr(worker_memory, "private_bytes", lambda: 1 << 62)
+    monkeypatch.setattr(resource, "getrlimit", lambda which: (1 << 30, resource.RLIM_INFINITY))
+    for meets_it in (lambda: clip._feed(None), lambda: list(clip.packets()), lambda: open_video(plain[:64], CAPS)):
+        with pytest.raises(MemoryError):
+            meets_it()

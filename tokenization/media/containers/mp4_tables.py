@@ -7,6 +7,7 @@ one would not read is not looked at, and what it reads in an odd place counts as
 import re
 import struct
 import zlib
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
@@ -17,6 +18,7 @@ from tokenization.chat.errors import MediaError
 
 SLACK = 1 << 16  # samples that any file may claim: 2.6 MB
 EDIT_SLACK = 1 << 20  # samples that the edit lists of any file may name
+_MOST_CHAPTERS = 1 << 13  # for each of a further track all that there are are looked through
 _MOST_PROPERTIES = 1 << 14  # bytes of the properties of still pictures: each may be read once for every byte
 _BYTES_PER_BOX = 32  # of which a file has at most so many; a fragment of one frame has 7 boxes
 _FEW_BOXES = 1 << 12
@@ -62,6 +64,7 @@ def check_tables(data: memoryview, check: Check) -> None:
     walk = _Walk(data, check)
     walk.boxes(data, 0, len(data), 0)
     walk.end_track()
+    walk.end_chapters()
 
 
 @dataclass(slots=True)
@@ -72,6 +75,7 @@ class _Track:
     runs: list[tuple[np.ndarray, np.ndarray]] = field(default_factory=list)  # (first chunk, samples in a chunk)
     chunks: int = 0
     edits: int = 0
+    numbers: set[int] = field(default_factory=set)  # its own, as headers say
 
     @property
     def entries(self) -> int:
@@ -96,6 +100,9 @@ class _Walk:
         self._left = len(data) // _BYTES_PER_BOX + _FEW_BOXES  # boxes
         self._claimed = self._edited = self._tracks = self._fragments = self._properties = 0
         self._track = _Track()
+        self._fragment = 0  # number of the track that it is of
+        self._samples: Counter[int] = Counter()  # by number of a track
+        self._chapters: list[int] = []  # numbers of tracks
 
     def boxes(self, data: memoryview, at: int, end: int, depth: int) -> None:
         """All of data[at:end], whatever they hold."""
@@ -117,6 +124,8 @@ class _Walk:
                 self._inside(header, 0, len(header), depth)
             elif kind in (b"stsd", b"iprp"):
                 self._described(kind, data[begin:stop])
+            elif kind in (b"tkhd", b"tfhd", b"chap"):
+                self._numbered(kind, data[begin:stop])
             else:
                 self._table(kind, data[begin:stop])
 
@@ -125,12 +134,18 @@ class _Walk:
         track, self._track = self._track, _Track()
         self._tracks += 1
         self._claim(track.entries)
+        self._samples.update(dict.fromkeys(track.numbers, track.entries))
         if track.edits > 1:
             self._edited += track.edits * track.entries
         if self._edited > self._nbytes + EDIT_SLACK:
             raise MediaError("the edit lists of the file name more samples than its bytes hold")
         if self._fragments * self._tracks > self._nbytes + SLACK:
             raise MediaError("the file has more tracks and fragments than its bytes hold")
+
+    def end_chapters(self) -> None:
+        """What all tracks claim that others name as their chapters."""
+        if len(self._chapters) > 1 and sum(self._samples[number] for number in self._chapters) > _MOST_CHAPTERS:
+            raise MediaError("the file has more chapters than any file needs")
 
     # ---- details
 
@@ -174,6 +189,15 @@ class _Walk:
         if self._properties > _MOST_PROPERTIES or _HIDDEN.search(box):
             raise MediaError("the file describes its codecs or pictures in a way that the server does not read")
 
+    def _numbered(self, kind: bytes, box: memoryview) -> None:
+        """Boxes that name tracks by their numbers."""
+        if kind == b"tkhd":
+            self._track.numbers.add(_number(box, 20 if box[:1] and box[0] == 1 else 12))
+        elif kind == b"tfhd":
+            self._fragment = _number(box, 4)
+        else:
+            self._chapters += np.frombuffer(box[: len(box) // 4 * 4], ">u4").tolist()
+
     def _table(self, kind: bytes, box: memoryview) -> None:
         track = self._track
         if kind == b"hdlr" and bytes(box[8:12]) in _HANDLERS:
@@ -185,7 +209,9 @@ class _Walk:
         elif kind == b"trun":
             flags = _number(box, 0)
             fields = 4 * bin(flags & 0xF00).count("1")
-            self._claim(self._count(kind, box, 4, fields))
+            n = self._count(kind, box, 4, fields)
+            self._claim(n)
+            self._samples[self._fragment] += n
         elif kind == b"iinf":  # the number of its boxes has two bytes in an old one
             if 8 * (_number(box, 4) >> (0 if _number(box, 0) >> 24 else 16)) > len(box):
                 raise _too_many(kind, _number(box, 4))
