@@ -11,7 +11,7 @@ from shm import encode_shape_to_int64, encode_shm_name_to_int64, write_segment
 from tokenization.cancel import Check
 from tokenization.chat.errors import ChatError
 from tokenization.chat.marks import refuse_long_runs
-from tokenization.chat.parts import Boxes, Chat, Media, Text
+from tokenization.chat.parts import Boxes, Chat, Text
 from tokenization.chat.rendering import MEDIA
 from tokenization.media.effort import SECONDS, EffortBudget, picture_effort
 from tokenization.media.frame_sampling import UNBOUNDED
@@ -24,6 +24,8 @@ from tokenization.worker_memory import within_bound
 
 TOO_LONG = "context_length_exceeded"  # the code of a prompt that leaves no room for an answer
 
+_CHARACTERS = 4  # for each token of the model's length, which most texts have: a longer one is encoded in part first
+_MOST_TOKENS = 4  # for each of those: /tokenize counts prompts that are longer than the model takes
 SLOWER = 10.0  # how much longer loading may take than its work does on an idle core
 SOUND_RATE = 16_000  # samples a second of what is heard, whatever the file's
 SOUND_SECONDS = 0.1  # that loading may take for each second of a sound, which is decoded by then
@@ -90,6 +92,7 @@ def encode(job: Encode, start: StartWorker, processor: Processor) -> Prepared:
     clock = StageClock()
     _check_characters(len(job.text), start, processor)
     refuse_long_runs(job.text)
+    _check_beginning(job.text, start, processor)
     with clock.stage("render"):
         tokenizer = processor.tokenizer
         ids = [*(tokenizer.opening if job.opens else ()), *tokenizer.encode(job.text)]
@@ -120,7 +123,9 @@ def _draft(chat: Chat, room: Room, start: StartWorker, processor: Processor, che
         check()
         with clock.stage("fetch", media.kind):
             sources += tracks(fetch_source(media, limits, check))
-    effort = EffortBudget.of(sum(source.nbytes for source in sources if not source.of_video), start.media)
+    nbytes = [(source.kind, source.nbytes) for source in sources if not source.of_video]
+    films = sum(n for kind, n in nbytes if kind == "video")
+    effort = EffortBudget.of(sum(n for _, n in nbytes), start.media, films=films)
     measures = _measure(len(ids), sources, room, start, processor, clock, effort)
     if start.lane == "picture" and effort.spent * SECONDS > SHORT_SECONDS:
         raise NotShort
@@ -257,8 +262,10 @@ def _check_count(chat: Chat, start: StartWorker, processor: Processor) -> None:
 
 
 def _check_text(chat: Chat, start: StartWorker, processor: Processor) -> None:
-    """Refuse by length alone what cannot fit: encoding it would take minutes."""
-    _check_characters(sum(_length(part) for turn in chat.turns for part in turn.parts), start, processor)
+    """Refuse what cannot fit before all of it is encoded: that would take minutes, and memory by the token."""
+    _check_characters(chat.characters, start, processor)
+    parts = (part.text for turn in chat.turns for part in turn.parts if isinstance(part, Text))
+    _check_beginning("\n".join(parts), start, processor)
 
 
 def _check_characters(characters: int, start: StartWorker, processor: Processor) -> None:
@@ -272,11 +279,18 @@ def _check_characters(characters: int, start: StartWorker, processor: Processor)
         )
 
 
-def _length(part: Text | Media | Boxes) -> int:
-    """Characters that become tokens."""
-    if isinstance(part, Text):
-        return len(part.text)
-    return len(part.ref or "") if isinstance(part, Boxes) else 0
+def _check_beginning(text: str, start: StartWorker, processor: Processor) -> None:
+    """Encode longer and longer beginnings of a long text. Where it is cut alone a token more or less may be counted."""
+    n = _CHARACTERS * start.max_model_len
+    while n < len(text):
+        found = len(processor.tokenizer.encode(text[:n]))
+        if found > _MOST_TOKENS * start.max_model_len:
+            raise ChatError(
+                f"the first {n} characters of the prompt's text are {found} tokens, more than fit into the model's "
+                f"{start.max_model_len}",
+                code=TOO_LONG,
+            )
+        n *= 2
 
 
 def _places(spans: Spans, count: int) -> Iterator[int]:

@@ -23,6 +23,9 @@ def prove_template(processor: Processor, memory_bytes: int, tell: Callable[[Endi
     most = f"{processor.origins['chat template']}: the chat template takes more than"
     slow = f"{most} {PROOF_SECONDS} s of processor time for one short chat; put the published model's there"
     tell(Ending(code=-signal.SIGPROF, why=slow))
+    # Rust code that is refused memory aborts.
+    large = f"tokenizer.json: to split one short chat takes more than {PROOF_BYTES >> 20} MiB"
+    tell(Ending(code=-signal.SIGABRT, why=large))
     signal.signal(signal.SIGPROF, signal.SIG_DFL)
     signal.setitimer(signal.ITIMER_PROF, PROOF_SECONDS)
     bound_memory(min(memory_bytes, private_bytes() + PROOF_BYTES))

@@ -35,7 +35,7 @@ from tokenization.messages import (
 )
 from tokenization.prepare import AskLeases, NotShort, encode, prepare
 from tokenization.processor import Processor
-from tokenization.worker_memory import WorkerMemory, within_bound
+from tokenization.worker_memory import TOO_LARGE, WorkerMemory, within_bound
 
 IDLE_SECONDS = 2.0  # without a job; then buffers for a next one go back to the system, too
 MAX_PNG_BYTES = 64 << 20  # a frame of the channel holds it with room to spare
@@ -68,9 +68,15 @@ def run(channel: Channel[ToWorker], start: StartWorker, processor: Processor, pu
             job = inbox.next_job()
             answer = _answer(job, start, processor, channel, inbox)
             inbox.finished()
+            del job  # a chat holds its media as they were sent
+            # What met the bound may have left no room for any other: the server is told before it sends the next one.
+            met_bound = isinstance(answer, PrepareFailed) and answer.code == TOO_LARGE
+            if met_bound:
+                settle(idle=False)
             channel.send(answer)
-            del job, answer  # a chat holds its media as they were sent
-            settle(idle=False)
+            del answer
+            if not met_bound:
+                settle(idle=False)
     finally:
         pulse.stop()
 

@@ -252,10 +252,11 @@ def test_text_behind_a_long_video_follows_its_greatest_position(host: Processor,
 def test_a_template_without_a_place_for_images_is_refused(qwen2: Checkpoint, tmp_path: Path) -> None:
     for path in qwen2.path.glob("*.json"):
         (tmp_path / path.name).write_bytes(path.read_bytes())
+    words = "{{ messages[0].content[0].text }}"
     cases = [
-        ("{{ messages[0].content[0].text }}", "0 of the chat's 1 media"),
-        ("<|image_pad|>" * 3, "3 of the chat's 1 media"),
-        ("<|video_pad|>", "in another order"),
+        (words, "0 of the chat's 1 media"),
+        ("<|image_pad|>" * 3 + words, "3 of the chat's 1 media"),
+        ("<|video_pad|>" + words, "in another order"),
     ]
     for source, message in cases:
         write_json(tmp_path / "chat_template.json", {"chat_template": source})

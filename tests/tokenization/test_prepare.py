@@ -1,7 +1,8 @@
 """One job of a worker: what is refused and when, where the words stand, what is written into the leases."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -55,6 +56,31 @@ def test_a_text_that_cannot_fit_is_refused_unread(harness: WorkerHarness, proces
     with pytest.raises(ChatError, match="characters of text, more than fit") as caught:
         encode(Encode(request_id="r", text="a" * 100_000_000), harness.start(), processor)
     assert caught.value.code == "context_length_exceeded"
+
+
+def test_a_text_of_too_many_tokens_is_not_encoded_to_its_end(
+    harness: WorkerHarness, processor: Processor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Eight million characters, of which each is a token, took more memory than a worker has."""
+    start, seen = harness.start(), list[int]()
+    encoded = type(processor.tokenizer).encode
+
+    def noted(self: Any, text: str) -> list[int]:
+        seen.append(len(text))
+        return encoded(self, text)
+
+    monkeypatch.setattr(type(processor.tokenizer), "encode", noted)
+    words = "q z " * (4 * start.max_model_len)
+    asks: tuple[Callable[[], object], ...] = (
+        lambda: encode(Encode(request_id="r", text=words), start, processor),
+        lambda: harness.run([{"text": words[: len(words) // 2]}, {"text": words[len(words) // 2 :]}]),
+    )
+    for ask in asks:
+        seen.clear()
+        with pytest.raises(ChatError, match="more than fit into the model's") as caught:
+            ask()
+        assert caught.value.code == "context_length_exceeded"
+        assert 2 <= len(seen) and max(seen) < len(words)
 
 
 def test_pixels_lie_where_the_words_lead(harness: WorkerHarness, processor: Processor) -> None:

@@ -45,7 +45,7 @@ def chat_from_native(body: dict[str, Any] | list[Any]) -> Chat:
     turns: list[Turn] = []
     system = body.get("system")
     if system is not None:
-        turns.append(_plain_turn("system", _text(system, "system")))
+        turns.append(_plain_turn("system", system, "system"))
     history = body.get("history")
     if history is None:
         history = []
@@ -80,7 +80,7 @@ def _history_entry(entry: Any, param: str) -> tuple[Turn, Turn]:
     if "text" not in entry:
         raise ChatError("'text', the assistant's answer to these inputs, is missing", f"{param}.text")
     question = _inputs_turn(entry.get("inputs"), f"{param}.inputs")
-    return question, _plain_turn("assistant", _text(entry["text"], f"{param}.text"))
+    return question, _plain_turn("assistant", entry["text"], f"{param}.text")
 
 
 def _inputs_turn(inputs: Any, param: str) -> Turn:
@@ -89,7 +89,7 @@ def _inputs_turn(inputs: Any, param: str) -> Turn:
     if not inputs:
         raise ChatError("at least one part is needed", param)
     parts = tuple(_native_part(part, f"{param}[{i}]") for i, part in enumerate(inputs))
-    return Turn(role="user", parts=parts, plain=False)
+    return Turn(role="user", parts=parts, plain=False, param=param)
 
 
 def _native_part(part: Any, param: str) -> Part:
@@ -154,7 +154,7 @@ def _openai_turn(message: Any, param: str) -> Turn:
         name=_text_or_none(message, "name", param),
         tool_calls=read_tool_calls(message.get("tool_calls"), role, f"{param}.tool_calls", _text),
         tool_call_id=_text_or_none(message, "tool_call_id", param) if role == "tool" else None,
-        param=param if role == "tool" else "",
+        param=param,
     )
 
 
@@ -226,8 +226,8 @@ def _openai_input_audio(part: dict[str, Any], param: str) -> Media:
 # ---- both
 
 
-def _plain_turn(role: Role, text: str) -> Turn:
-    return Turn(role=role, parts=(Text(text=text),), plain=True)
+def _plain_turn(role: Role, text: Any, param: str) -> Turn:
+    return Turn(role=role, parts=(Text(text=_text(text, param)),), plain=True, param=param)
 
 
 def _text(value: Any, param: str) -> str:

@@ -22,6 +22,11 @@ class Media(msgspec.Struct, frozen=True, kw_only=True, tag="media"):
     frames: tuple[str, ...] = ()  # of a video that is a list of pictures: the source of each
     options: MediaOptions = MediaOptions()  # what stood beside it; of these a picture has its pixel bounds and detail
 
+    @property
+    def size(self) -> int:
+        """Characters of its sources."""
+        return len(self.source) + sum(map(len, self.frames))
+
 
 class Boxes(msgspec.Struct, frozen=True, kw_only=True, tag="boxes"):
     """Regions that a user points at, 0 to 1000 on either side of a picture."""
@@ -37,6 +42,7 @@ class ToolCall(msgspec.Struct, frozen=True, kw_only=True):
     id: str | None
     name: str
     arguments: dict[str, Any]  # JSON
+    size: int  # characters of all its texts, and one for each other value
     param: str
 
 
@@ -47,7 +53,13 @@ class Turn(msgspec.Struct, frozen=True, kw_only=True):
     name: str | None = None  # of who speaks
     tool_calls: tuple[ToolCall, ...] = ()  # of an assistant
     tool_call_id: str | None = None  # of a tool's answer: which call it is to
-    param: str = ""  # of a tool's answer: the field that it came from
+    param: str = ""  # the field that it came from
+
+    @property
+    def characters(self) -> int:
+        """Of all that a template may write of it."""
+        texts = (self.name, self.tool_call_id, *(_words(part) for part in self.parts))
+        return sum(len(text or "") for text in texts) + sum(call.size for call in self.tool_calls)
 
 
 class Chat(msgspec.Struct, frozen=True, kw_only=True):
@@ -59,8 +71,13 @@ class Chat(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def size(self) -> int:
-        """Characters of its texts and sources."""
-        return sum(_size(part) for turn in self.turns for part in turn.parts)
+        """Characters of all that clients wrote: what may become tokens, and the sources of media."""
+        return self.characters + sum(part.size for turn in self.turns for part in turn.parts if isinstance(part, Media))
+
+    @property
+    def characters(self) -> int:
+        """Those that may become tokens."""
+        return sum(turn.characters for turn in self.turns)
 
     @property
     def media(self) -> tuple[Media, ...]:
@@ -90,10 +107,10 @@ class RawPrompt(msgspec.Struct, frozen=True, kw_only=True):
         return ()
 
 
-def _size(part: Text | Media | Boxes) -> int:
-    if isinstance(part, Text):
-        return len(part.text)
-    return len(part.source) + sum(map(len, part.frames)) if isinstance(part, Media) else 0
+def _words(part: Text | Media | Boxes) -> str | None:
+    if isinstance(part, Media):
+        return None
+    return part.text if isinstance(part, Text) else part.ref
 
 
 Prompt = Chat | RawPrompt

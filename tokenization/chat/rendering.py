@@ -85,7 +85,8 @@ def _variables(value: Any) -> dict[str, Any]:
         if not re.fullmatch(r"[A-Za-z][A-Za-z0-9_]*", name):
             raise ChatError(f"{param}: no template can read a variable of this name", param)
         _check_value(value[name], param, 1)
-    size = len(msgspec.json.encode(value))
+    size = sum(map(len, _texts(value)))  # before it is written in one call
+    size = size if size > MAX_BYTES else len(msgspec.json.encode(value))
     if size > MAX_BYTES:
         raise ChatError(f"{VARIABLES}: {size} bytes as JSON; at most {MAX_BYTES} are taken", VARIABLES)
     return value

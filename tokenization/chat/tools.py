@@ -1,5 +1,6 @@
 """Tool calls in a history, as OpenAI's messages hold them: an assistant's calls, and what the tools answered."""
 
+import functools
 import json
 import math
 from collections.abc import Callable
@@ -9,8 +10,11 @@ from tokenization.chat.errors import ChatError, type_name
 from tokenization.chat.parts import Chat, ToolCall
 
 MAX_DEPTH = 32  # of lists and objects in a call's arguments
+MAX_DIGITS = 20  # of a whole number: with a sign, none of 64 bits has more
+MAX_CHARACTERS = 1 << 22  # of the arguments of all calls of a chat, while they are texts of JSON
+MAX_MARKS = 1 << 18  # brackets, commas and colons in them
 
-MAX_MARKS = 1 << 18  # brackets, commas and colons in the arguments of all calls of a chat, while they are texts of JSON
+TOO_LARGE = "a whole number must fit into 64 bits"
 
 ReadText = Callable[[Any, str], str]  # a text of the client's and its path; raises ChatError
 
@@ -27,19 +31,24 @@ def read_tool_calls(value: Any, role: str, param: str, text: ReadText) -> tuple[
 
 
 def check_arguments(messages: list[Any]) -> None:
-    """Raise ChatError for arguments that would become too many objects: no count of the body looks into texts."""
-    left = MAX_MARKS
+    """Raise ChatError for arguments that would take long to read: no count of the body looks into texts."""
+    characters, marks = MAX_CHARACTERS, MAX_MARKS
     for i, message in enumerate(messages):
         calls = message.get("tool_calls") if isinstance(message, dict) else None
         for k, call in enumerate(calls if isinstance(calls, list) else ()):
             function = call.get("function") if isinstance(call, dict) else None
             arguments = function.get("arguments") if isinstance(function, dict) else None
-            if isinstance(arguments, str):
-                left -= sum(arguments.count(mark) for mark in "{[,:")
-            if left < 0:
+            if not isinstance(arguments, str):
+                continue
+            param = f"messages[{i}].tool_calls[{k}].function.arguments"
+            characters -= len(arguments)
+            if characters < 0:
+                raise ChatError(f"the arguments of all tool calls have more than {MAX_CHARACTERS} characters", param)
+            marks -= sum(arguments.count(mark) for mark in "{[,:")
+            if marks < 0:
                 raise ChatError(
                     f"the arguments of all tool calls together hold more than {MAX_MARKS} brackets, commas and colons",
-                    f"messages[{i}].tool_calls[{k}].function.arguments",
+                    param,
                 )
 
 
@@ -71,42 +80,54 @@ def _call(call: Any, param: str, text: ReadText) -> ToolCall:
     name = text(function.get("name"), f"{param}.function.name")
     if not name.strip():
         raise ChatError("the name of a function is needed", f"{param}.function.name")
-    arguments = _arguments(function.get("arguments"), f"{param}.function.arguments", text)
-    number = call.get("id")
-    return ToolCall(
-        id=None if number is None else text(number, f"{param}.id"), name=name, arguments=arguments, param=param
-    )
+    arguments, size = _arguments(function.get("arguments"), f"{param}.function.arguments", text)
+    number = None if call.get("id") is None else text(call["id"], f"{param}.id")
+    size += len(name) + len(number or "")
+    return ToolCall(id=number, name=name, arguments=arguments, size=size, param=param)
 
 
-def _arguments(value: Any, param: str, text: ReadText) -> dict[str, Any]:
-    """As templates take them, an object; OpenAI has it as a string of JSON, where none at all is an empty one."""
+def _arguments(value: Any, param: str, text: ReadText) -> tuple[dict[str, Any], int]:
+    """As templates take them, an object; OpenAI has it as a string of JSON, where none at all is an empty one.
+
+    And how much of it there is, as in ToolCall.
+    """
     if value is None or (isinstance(value, str) and not value.strip()):
-        return {}
+        return {}, 0
     if isinstance(value, str):
         try:
-            value = json.loads(value)
+            value = json.loads(value, parse_int=functools.partial(_whole, param))
+        except ChatError:
+            raise
         except (ValueError, RecursionError):
             raise ChatError("the arguments of a tool call must be a JSON object, this is no JSON", param) from None
     if not isinstance(value, dict):
         raise ChatError(f"the arguments of a tool call must be a JSON object, got {type_name(value)}", param)
-    _check(value, param, text, MAX_DEPTH)
-    return value
+    return value, _checked(value, param, text, MAX_DEPTH)
 
 
-def _check(value: Any, param: str, text: ReadText, depth: int) -> None:
-    """Whether it can travel and be rendered: neither too deep nor a number or a text that JSON has no bytes for."""
+def _whole(param: str, digits: str) -> int:
+    """Reading takes time by the square of the digits."""
+    if len(digits) > MAX_DIGITS:
+        raise ChatError(TOO_LARGE, param)
+    return int(digits)
+
+
+def _checked(value: Any, param: str, text: ReadText, depth: int) -> int:
+    """How much of it there is; it can travel and be rendered.
+
+    Raises ChatError where it is too deep or holds a number or a text that JSON has no bytes for.
+    """
     if depth < 0:
         raise ChatError(f"lists and objects lie in each other more than {MAX_DEPTH} deep", param)
     if isinstance(value, str):
-        text(value, param)
-    elif isinstance(value, float) and not math.isfinite(value):
+        return 1 + len(text(value, param))
+    if isinstance(value, float) and not math.isfinite(value):
         raise ChatError("a number must be finite", param)
-    elif isinstance(value, int) and not -(1 << 63) <= value < 1 << 63:
-        raise ChatError("a whole number must fit into 64 bits", param)
-    elif isinstance(value, dict):
-        for key, inner in value.items():
-            text(key, param)
-            _check(inner, param, text, depth - 1)
-    elif isinstance(value, list):
-        for inner in value:
-            _check(inner, param, text, depth - 1)
+    if isinstance(value, int) and not -(1 << 63) <= value < 1 << 63:
+        raise ChatError(TOO_LARGE, param)
+    if isinstance(value, dict):
+        inner = (len(text(key, param)) + _checked(value[key], param, text, depth - 1) for key in value)
+        return 1 + sum(inner)
+    if isinstance(value, list):
+        return 1 + sum(_checked(inner, param, text, depth - 1) for inner in value)
+    return 1

@@ -3,7 +3,8 @@
 import json
 import re
 import secrets
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from types import MappingProxyType
 from typing import Any
 
@@ -11,10 +12,11 @@ from tokenizers import Tokenizer
 from tokenizers.models import Unigram
 
 from configs.checkpoint import Checkpoint, CheckpointError
-from tokenization.chat.errors import ChatError
+from tokenization.chat.errors import ChatError, shortened
 from tokenization.text.named_tokens import named_tokens
 from tokenization.text.spelling import read_spelling
 
+MOST_ADDED = 1 << 16  # entries; the most that is published has a tenth of them
 _BLANK_AT_START = re.compile(r'"prepend_scheme":\s*"first"')
 
 
@@ -54,9 +56,12 @@ class BPETokenizer:
         if text is None:
             raise CheckpointError(f"{checkpoint.path}: no tokenizer.json here")
         try:
-            tokenizer = Tokenizer.from_str(text)
+            with _panics_told(ValueError, "it cannot be read"):
+                tokenizer = Tokenizer.from_str(text)
         except Exception as error:  # noqa: BLE001 - tokenizers raises Exception itself
             raise CheckpointError(f"tokenizer.json: not a tokenizer: {error}") from None
+        if (n_added := len(tokenizer.get_added_tokens_decoder())) > MOST_ADDED:
+            raise CheckpointError(f"tokenizer.json: 'added_tokens' has {n_added} entries, expected up to {MOST_ADDED}")
         special = _special_tokens(tokenizer, checkpoint)
         for token_id, said in extra_special.items():
             content = tokenizer.id_to_token(token_id) if token_id >= 0 else None
@@ -111,10 +116,25 @@ class BPETokenizer:
             ids.extend(self._encode(text, self._inside if ids else self._at_start))
 
     def _encode(self, text: str, tokenizer: Tokenizer) -> list[int]:
-        ids: list[int] = tokenizer.encode(text, add_special_tokens=False).ids
+        with _panics_told(ChatError, "the text cannot be split by this model's tokenizer.json"):
+            ids: list[int] = tokenizer.encode(text, add_special_tokens=False).ids
         if not self._marks.isdisjoint(ids):
             raise ChatError("the text holds a word that this model's vocabulary keeps for marks")
         return ids
+
+
+@contextmanager
+def _panics_told(refusal: type[Exception], message: str) -> Iterator[None]:
+    """A panic of tokenizers' Rust code, on a regular expression that tries too much for one, becomes a `refusal`.
+
+    pyo3's PanicException is no Exception, and no module holds it.
+    """
+    try:
+        yield
+    except BaseException as error:
+        if type(error).__name__ != "PanicException":
+            raise
+        raise refusal(f"{message}: {shortened(str(error), 100)}") from None
 
 
 def _plain(tokenizer: Tokenizer) -> Tokenizer:
@@ -138,8 +158,9 @@ def _opening(tokenizer: Tokenizer, checkpoint: Checkpoint) -> tuple[int, ...]:
     """Ids in front of every prompt: by tokenizer_config.json, and where that is silent by tokenizer.json."""
     config = checkpoint.file("tokenizer_config.json")
     if "add_bos_token" not in config and "add_eos_token" not in config:
-        bare = tokenizer.encode("a", add_special_tokens=False).ids
-        whole = tokenizer.encode("a", add_special_tokens=True).ids
+        with _panics_told(CheckpointError, "tokenizer.json: the text 'a' cannot be split by it"):
+            bare = tokenizer.encode("a", add_special_tokens=False).ids
+            whole = tokenizer.encode("a", add_special_tokens=True).ids
         n = len(whole) - len(bare)
         if whole[n:] != bare:
             raise CheckpointError("tokenizer.json: a post-processor that puts tokens behind a text is not supported")

@@ -8,8 +8,9 @@ from typing import Any
 
 from tokenizers import Tokenizer
 
-from configs.checkpoint import CheckpointError
+from configs.checkpoint import CheckpointError, unquoted
 
+MOST_HOLES = 1 << 20  # ids without an entry; published vocabularies have thousands
 BLANK = "▁"  # how a piece writes a blank
 _BYTE = re.compile("<0x([0-9A-Fa-f]{2})>")  # how a byte is written for which there is no piece
 _BLANKS = {"type": "Replace", "pattern": {"String": BLANK}, "content": " "}
@@ -22,11 +23,12 @@ class Spelling:
 
 
 def read_spelling(tokenizer: Tokenizer) -> Spelling:
-    """Raises CheckpointError for a decoder that joins entries in another way."""
+    """Raises CheckpointError for a decoder that joins entries in another way, and for an id far beyond the entries."""
     steps = list(_steps(json.loads(tokenizer.decoder.__getstate__()) if tokenizer.decoder else {}))
     kinds = [str(step.get("type")) for step in steps]
     vocabulary = tokenizer.get_vocab(with_added_tokens=True)
     added = {entry.content: token_id for token_id, entry in tokenizer.get_added_tokens_decoder().items()}
+    _check_ids(vocabulary | added)
     if "ByteLevel" in kinds:
         return Spelling(table=_byte_level_table(vocabulary, added))
     no_strip: dict[str, Any] = {"content": " ", "start": 0, "stop": 0}
@@ -39,6 +41,16 @@ def read_spelling(tokenizer: Tokenizer) -> Spelling:
         )
     table = _piece_table(vocabulary | added, with_bytes="ByteFallback" in kinds)
     return Spelling(table=table, leading_blanks=strip["start"])
+
+
+def _check_ids(ids: dict[str, int]) -> None:
+    """Before a table is made that has a row for each id."""
+    last, most = max(ids, key=ids.__getitem__), len(ids) + MOST_HOLES
+    if ids[last] >= most:
+        raise CheckpointError(
+            f"tokenizer.json: 'vocab' or 'added_tokens' gives {unquoted(last)!r} the id {ids[last]}, "
+            f"and with {len(ids)} entries ids are below {most}"
+        )
 
 
 def _steps(decoder: Any) -> Iterator[dict[str, Any]]:

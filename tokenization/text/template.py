@@ -4,9 +4,11 @@ import json
 import re
 import secrets
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
+
+import msgspec
 
 from configs.checkpoint import PROCESSOR_CONFIG, Checkpoint, CheckpointError
 from tokenization.chat.errors import ChatError, shortened
@@ -24,6 +26,8 @@ OUR_OWN = "our own (no file holds one)"
 
 # (text, written by a user): in order, without loss
 Pieces = list[tuple[str, bool]]
+# each turn, and whether its content is a list even where it is one string
+Form = list[tuple[Turn, bool]]
 
 
 class ChatTemplate:
@@ -76,15 +80,23 @@ class ChatTemplate:
 
         Raises CheckpointError for one that does not compile, and MemoryError.
         """
-        program = self._program
-        refuse_tools(chat, calls=program.takes_calls, answers=program.takes_answers)
-        mark = secrets.token_hex(16)  # new for each chat: nobody can write it beforehand
+        refuse_tools(chat, calls=self._program.takes_calls, answers=self._program.takes_answers)
+        refused: list[ChatError] = []
+        for form in _forms(chat, as_list=not self._program.reads_strings):
+            try:
+                return self._rendered(chat, form)
+            except ChatError as error:
+                refused.append(error)
+        raise refused[0]
+
+    def _rendered(self, chat: Chat, form: Form) -> Pieces:
+        mark = secrets.token_hex(16)  # new for each: nobody can write it beforehand
         opening, closing, end = f"q{mark}b", f"q{mark}e", f"q{mark}f"
-        messages = [_message(turn, opening, closing, as_list=not program.reads_strings) for turn in chat.turns]
+        messages = [_message(turn, opening, closing, as_list=as_list) for turn, as_list in form]
         if chat.continue_final_message:
             _mark_end(messages[-1], f"{end} ")
         try:
-            rendered = program.run(messages, chat.add_generation_prompt, chat.template_kwargs)
+            rendered = self._program.run(messages, chat.add_generation_prompt, chat.template_kwargs)
         except ChatError as error:
             said = shortened(re.sub(f"{opening}|{closing}|{end}", "", error.message), 200)
             raise ChatError(
@@ -92,8 +104,9 @@ class ChatTemplate:
             ) from None
         if chat.continue_final_message:
             rendered = _cut_at(rendered, end)
-        _check_calls(chat, rendered, opening, closing)
-        return _split(rendered, opening, closing)
+        pieces = _split(rendered, opening, closing)
+        _check_words([turn for turn, _ in form], pieces)
+        return pieces
 
 
 def _in_file(checkpoint: Checkpoint, file: str) -> str | None:
@@ -104,6 +117,33 @@ def _in_file(checkpoint: Checkpoint, file: str) -> str | None:
     if isinstance(value, dict):
         value = value.get("default")
     return value if isinstance(value, str) and value else None
+
+
+def _forms(chat: Chat, *, as_list: bool) -> Iterator[Form]:
+    """The ways in which templates want a chat.
+
+    as_list: what a user's string must be. Some templates read the first text of a message alone, or take a system
+    message as a string where a user's must be a list.
+    """
+    joined = [msgspec.structs.replace(turn, parts=_joined(turn.parts)) for turn in chat.turns]
+    form = [(turn, as_list) for turn in chat.turns]
+    yield form
+    if joined != list(chat.turns):
+        yield [(turn, as_list) for turn in joined]
+    if any(turn.plain and turn.role != "user" for turn in joined):
+        yield [(turn, turn.role == "user") for turn in joined]
+
+
+def _joined(parts: tuple[Text | Media | Boxes, ...]) -> tuple[Text | Media | Boxes, ...]:
+    """Neighbouring texts as one."""
+    found: list[Text | Media | Boxes] = []
+    for part in parts:
+        last = found[-1] if found else None
+        if isinstance(part, Text) and isinstance(last, Text):
+            found[-1] = Text(text=last.text + part.text)
+        else:
+            found.append(part)
+    return tuple(found)
 
 
 def _message(turn: Turn, opening: str, closing: str, *, as_list: bool) -> dict[str, Any]:
@@ -154,15 +194,18 @@ def _call(call: ToolCall, marked: Callable[[str], str]) -> dict[str, Any]:
     return {"type": "function", "function": function} | ({} if call.id is None else {"id": marked(call.id)})
 
 
-def _check_calls(chat: Chat, rendered: str, opening: str, closing: str) -> None:
-    """Raise ChatError where a template that knows tool calls leaves one of these out all the same."""
-    calls = [call for turn in chat.turns for call in turn.tool_calls]
-    n_written = Counter(re.findall(f"{opening}(.*?){closing}", rendered, re.DOTALL)) if calls else Counter[str]()
-    for call in calls:
-        name = call.name.strip()
-        spellings = {name, json.dumps(name)[1:-1], json.dumps(name, ensure_ascii=False)[1:-1]}
-        if sum(n_written[spelling] for spelling in spellings) < sum(other.name.strip() == name for other in calls):
-            raise ChatError("the model's chat template leaves this tool call out", call.param)
+def _check_words(turns: Sequence[Turn], pieces: Pieces) -> None:
+    """Raise ChatError where a template leaves out a text, or a tool call though it knows them."""
+    n_written = Counter(text for text, by_user in pieces if by_user)
+    asked = [(call.name, call.param, "tool call") for turn in turns for call in turn.tool_calls]
+    for turn in turns:
+        asked += [(_words(part), turn.param, "text") for part in turn.parts if not isinstance(part, Media)]
+    first = {words.strip(): (param, what) for words, param, what in reversed(asked)}
+    for words, n in Counter(words.strip() for words, _, _ in asked).items():
+        spellings = {words, json.dumps(words)[1:-1], json.dumps(words, ensure_ascii=False)[1:-1]}
+        if words and sum(n_written[spelling] for spelling in spellings) < n:
+            param, what = first[words]
+            raise ChatError(f"the model's chat template leaves this {what} out", param)
 
 
 def _mark_end(message: dict[str, Any], end: str) -> None:

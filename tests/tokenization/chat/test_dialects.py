@@ -13,8 +13,8 @@ def text(value: str) -> Text:
     return Text(text=value)
 
 
-def user(*parts: Text | Media, plain: bool = False) -> Turn:
-    return Turn(role="user", parts=parts, plain=plain)
+def user(param: str, *parts: Text | Media) -> Turn:
+    return Turn(role="user", parts=parts, plain=False, param=param)
 
 
 def test_native_with_history_and_system() -> None:
@@ -25,11 +25,16 @@ def test_native_with_history_and_system() -> None:
             "inputs": [{"text": "and here?"}, {"image": "data:image/png;base64,AA=="}],
         }
     )
+    what = text("what?")
     assert chat.turns == (
-        Turn(role="system", parts=(text("Be brief."),), plain=True),
-        user(Media(kind="image", source="a.png", param="history[0].inputs[0].image"), text("what?")),
-        Turn(role="assistant", parts=(text("a cat"),), plain=True),
-        user(text("and here?"), Media(kind="image", source="data:image/png;base64,AA==", param="inputs[1].image")),
+        Turn(role="system", parts=(text("Be brief."),), plain=True, param="system"),
+        user("history[0].inputs", Media(kind="image", source="a.png", param="history[0].inputs[0].image"), what),
+        Turn(role="assistant", parts=(text("a cat"),), plain=True, param="history[0].text"),
+        user(
+            "inputs",
+            text("and here?"),
+            Media(kind="image", source="data:image/png;base64,AA==", param="inputs[1].image"),
+        ),
     )
     assert [media.source for media in chat.media] == ["a.png", "data:image/png;base64,AA=="]
 
@@ -63,10 +68,11 @@ def test_openai_roles_and_contents() -> None:
         ]
     )
     assert chat.turns == (
-        Turn(role="system", parts=(text("Be brief."),), plain=True),
-        Turn(role="user", parts=(text(""),), plain=True, name="ann"),
-        Turn(role="assistant", parts=(), plain=True),
+        Turn(role="system", parts=(text("Be brief."),), plain=True, param="messages[0]"),
+        Turn(role="user", parts=(text(""),), plain=True, name="ann", param="messages[1]"),
+        Turn(role="assistant", parts=(), plain=True, param="messages[2]"),
         user(
+            "messages[3]",
             text("two"),
             Media(kind="image", source="a.png", param="messages[3].content[1]"),
             Media(kind="image", source="b", param="messages[3].content[2]"),

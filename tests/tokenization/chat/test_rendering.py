@@ -8,7 +8,7 @@ from tokenization.chat.dialects import chat_from_openai
 from tokenization.chat.errors import ChatError
 from tokenization.chat.options import MediaOptions
 from tokenization.chat.parts import Chat
-from tokenization.chat.rendering import MAX_DEPTH, RESERVED, refuse_special, with_rendering
+from tokenization.chat.rendering import MAX_BYTES, MAX_DEPTH, RESERVED, refuse_special, with_rendering
 from tokenization.text.named_tokens import NAMES
 
 ASKED: list[Any] = [{"role": "user", "content": "Hi"}]
@@ -104,6 +104,12 @@ def test_every_named_token_is_reserved() -> None:
 )
 def test_variables_that_are_refused(value: Any, param: str) -> None:
     assert refused(chat_template_kwargs=value).param == param
+
+
+def test_long_variables_are_not_written_to_be_measured(monkeypatch: pytest.MonkeyPatch) -> None:
+    """60 MB of them held the interpreter for half a second."""
+    monkeypatch.setattr("msgspec.json.encode", None)
+    assert f"{MAX_BYTES + 2} bytes" in refused(chat_template_kwargs={"a": ["x" * MAX_BYTES, {"b": 1}]}).message
 
 
 def test_variables_within_their_bounds() -> None:

@@ -7,7 +7,7 @@ import pytest
 from tokenization.chat.dialects import chat_from_openai
 from tokenization.chat.errors import ChatError
 from tokenization.chat.parts import Chat, Text, ToolCall, Turn
-from tokenization.chat.tools import MAX_DEPTH, refuse_tools
+from tokenization.chat.tools import MAX_CHARACTERS, MAX_DEPTH, refuse_tools
 
 
 def call(arguments: Any = '{"city": "Oslo"}', name: Any = "weather", **fields: Any) -> dict[str, Any]:
@@ -38,11 +38,11 @@ def test_calls_and_answers_are_turns() -> None:
         ]
     )
     both = (
-        ToolCall(id="c1", name="weather", arguments={"city": "Oslo"}, param="messages[0].tool_calls[0]"),
-        ToolCall(id=None, name="weather", arguments={"city": "Oslo"}, param="messages[0].tool_calls[1]"),
+        ToolCall(id="c1", name="weather", arguments={"city": "Oslo"}, size=19, param="messages[0].tool_calls[0]"),
+        ToolCall(id=None, name="weather", arguments={"city": "Oslo"}, size=17, param="messages[0].tool_calls[1]"),
     )
     assert chat.turns == (
-        Turn(role="assistant", parts=(Text(text="Let me look."),), plain=True, tool_calls=both),
+        Turn(role="assistant", parts=(Text(text="Let me look."),), plain=True, tool_calls=both, param="messages[0]"),
         Turn(
             role="tool", parts=(Text(text="rain"),), plain=True, name="weather", tool_call_id="c1", param="messages[1]"
         ),
@@ -105,3 +105,35 @@ def test_a_template_without_a_place_for_tools_refuses_them_by_field() -> None:
         with pytest.raises(ChatError, match="has no place for") as caught:
             refuse_tools(chat_from_openai(messages), **kinds)
         assert caught.value.param == param
+
+
+def test_all_that_a_template_may_write_counts_as_characters() -> None:
+    """What is in no count is tokenized whole before it is found too long."""
+    few = asked(call("{}", "f", id="c"))
+    assert few.characters == few.size == 1 + 1 + 1
+    much = "x" * 1000
+    for more in (call({"a": much}, "f"), call({much: 1}, "f"), call({"a": ["b", {"c": much}]}, "f"), call("{}", much)):
+        assert 1000 < asked(more).characters < 1020
+    assert 1000 < asked(call("{}", "f", id=much)).characters < 1020
+    answer = {"role": "tool", "tool_call_id": much, "name": much, "content": much}
+    assert chat_from_openai([answer]).characters == 3000
+    box = {"role": "user", "content": [{"type": "image_url", "image_url": {"url": "data:,abc"}}]}
+    assert (chat_from_openai([box]).characters, chat_from_openai([box]).size) == (0, 9)
+
+
+def test_a_long_number_in_arguments_is_not_read() -> None:
+    """Fourteen thousand of these held the loop for three seconds."""
+    assert asked(call('{"a": -9223372036854775808, "b": 1}')).turns[0].tool_calls[0].arguments["b"] == 1
+    error = refused(call('{"a": [1, ' + "9" * 4300 + "]}"))
+    assert (
+        error.message == "a whole number must fit into 64 bits"
+        and error.param == "messages[0].tool_calls[0].function.arguments"
+    )
+
+
+def test_arguments_have_so_many_characters_together() -> None:
+    half = '{"a": "' + "x" * (MAX_CHARACTERS // 2 - 9) + '"}'
+    assert asked(call(half), call(half)).characters > MAX_CHARACTERS - 100
+    error = refused(call(half), call(half), call("{}"))
+    assert f"more than {MAX_CHARACTERS} characters" in error.message
+    assert error.param == "messages[0].tool_calls[2].function.arguments"

@@ -12,6 +12,7 @@ from tokenizers import Tokenizer
 from configs.checkpoint import Checkpoint, CheckpointError
 from tests.tiny.qwen2_vl import SPECIAL
 from tokenization.chat.errors import ChatError
+from tokenization.text import bpe
 from tokenization.text.bpe import BPETokenizer
 
 TEXTS = [
@@ -170,3 +171,32 @@ def test_a_mark_outside_the_vocabulary_stops_the_load(tiny: Checkpoint, token_id
         CheckpointError, match=f"config.json: .image_token_id. is {token_id}, an id that tokenizer.json does not hold"
     ):
         BPETokenizer.from_checkpoint(tiny, {token_id: "config.json: 'image_token_id'"})
+
+
+# ---- files that nobody has looked at
+
+
+def test_an_id_far_beyond_the_entries_is_refused_before_a_table_is_made(tiny: Checkpoint, tmp_path: Path) -> None:
+    """A table with a row for each id took 16 GiB of the server."""
+    model = json.loads((tiny.path / "tokenizer.json").read_text())["model"]
+    model["vocab"]["zz"] = 2**31 - 1
+    made = changed(tiny, tmp_path, "tokenizer.json", model=model)
+    with pytest.raises(CheckpointError, match=r"tokenizer.json: 'vocab'.* gives 'zz' the id 2147483647, and with"):
+        BPETokenizer.from_checkpoint(made)
+
+
+def test_added_tokens_are_bounded(tiny: Checkpoint, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    BPETokenizer.from_checkpoint(tiny)
+    monkeypatch.setattr(bpe, "MOST_ADDED", 3)
+    with pytest.raises(CheckpointError, match=r"tokenizer.json: 'added_tokens' has \d+ entries, expected up to 3"):
+        BPETokenizer.from_checkpoint(tiny)
+
+
+def test_a_text_on_which_the_tokenizer_panics_is_refused_alone(tiny: Checkpoint, tmp_path: Path) -> None:
+    splits = {"type": "Split", "pattern": {"Regex": "(x+x+)+y"}, "behavior": "Isolated", "invert": False}
+    levels = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": False}
+    both = {"type": "Sequence", "pretokenizers": [splits, levels]}
+    made = BPETokenizer.from_checkpoint(changed(tiny, tmp_path, "tokenizer.json", pre_tokenizer=both))
+    with pytest.raises(ChatError, match="cannot be split by this model's tokenizer.json: Onig"):
+        made.encode("x" * 40)
+    assert made.encode("Hello") == made.encode("Hello")

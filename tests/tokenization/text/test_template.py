@@ -64,14 +64,14 @@ def test_the_first_file_that_holds_a_template(tmp_path: Path, files: dict[str, A
             ChatTemplate.from_checkpoint(checkpoint(tmp_path, files))
     else:
         template = ChatTemplate.from_checkpoint(checkpoint(tmp_path, files))
-        assert template.render(say("x")) == [(expected, False)]
+        assert template.render(say("")) == [(expected, False)]
 
 
 def test_a_template_that_a_class_brings_stands_before_the_tokenizers_alone(tmp_path: Path) -> None:
     own = checkpoint(tmp_path, {"tokenizer_config.json": {"chat_template": "C"}})
-    assert ChatTemplate.from_checkpoint(own, "built in").render(say("x")) == [("built in", False)]
+    assert ChatTemplate.from_checkpoint(own, "built in").render(say("")) == [("built in", False)]
     (tmp_path / "chat_template.jinja").write_text("A")
-    assert ChatTemplate.from_checkpoint(own, "built in").render(say("x")) == [("A", False)]
+    assert ChatTemplate.from_checkpoint(own, "built in").render(say("")) == [("A", False)]
 
 
 def test_named_tokens_reach_the_template(tmp_path: Path) -> None:
@@ -79,7 +79,7 @@ def test_named_tokens_reach_the_template(tmp_path: Path) -> None:
     template = ChatTemplate.from_checkpoint(
         checkpoint(tmp_path, {"tokenizer_config.json": {**config, "bos_token": "<b>"}})
     )
-    assert template.render(say("x")) == [("<b>|<e>||", False)]
+    assert template.render(say("")) == [("<b>|<e>||", False)]
 
 
 def test_pieces_say_who_wrote_them() -> None:
@@ -108,8 +108,34 @@ def test_trimming_and_json_keep_the_marks_apart() -> None:
     assert rendered("{{ messages | tojson }}", say('a"ü')) == '[{"role": "user", "content": "a\\"ü"}]'
 
 
-def test_a_template_may_drop_or_repeat_texts() -> None:
-    assert rendered("{{ messages[-1].content }}{{ messages[-1].content }}", say("a", "b", "c")) == "cc"
+def test_a_template_may_repeat_a_text_and_leaves_none_out() -> None:
+    last = "{{ messages[-1].content }}{{ messages[-1].content }}"
+    assert rendered(last, say("c")) == rendered(last, say(" ", "", "c")) == "cc"
+    with pytest.raises(ChatError, match="leaves this text out") as caught:
+        rendered(last, say("a", "b", "c"))
+    assert caught.value.param == "messages[0]"
+
+
+FIRST_ALONE = "{% for m in messages %}[{{ m.content[0].text }}]{% endfor %}"
+SYSTEM_IS_STRING = (
+    "{% if messages[0].content is not string %}{{ raise_exception('system') }}{% endif %}{{ messages[0].content }}"
+    "{% for m in messages[1:] %}{% for p in m.content if p.type == 'text' %}[{{ p.text }}]{% endfor %}{% endfor %}"
+)
+
+
+def test_neighbouring_texts_are_joined_where_a_template_reads_the_first_alone() -> None:
+    """Mistral's template reads content[0] of all but users: the rest was lost, with status 200."""
+    two = [{"type": "text", "text": "Be"}, {"type": "text", "text": " brief."}]
+    assert rendered(FIRST_ALONE, say(two, two)) == "[Be brief.][Be brief.]"
+    both = "{% for m in messages %}{% for p in m.content %}{{ p.text }} {% endfor %}{% endfor %}"
+    assert rendered(both, say(two)) == "Be  brief. ", "a template that reads all has its own way of joining them"
+    pieces = ChatTemplate(FIRST_ALONE, {}, "here").render(say(two))
+    assert pieces == [("[", False), ("Be brief.", True), ("]", False)]
+
+
+def test_a_system_message_may_have_to_be_a_string_where_a_users_is_a_list() -> None:
+    chat = chat_from_openai([{"role": "system", "content": "S"}, {"role": "user", "content": "U"}])
+    assert rendered(SYSTEM_IS_STRING, chat) == "S[U]"
 
 
 @pytest.mark.parametrize(
@@ -121,21 +147,21 @@ def test_a_template_that_cuts_a_text_is_refused(cut: str) -> None:
 
 
 def test_marks_are_new_for_each_chat() -> None:
-    spy = ChatTemplate("{{ messages[0].content | list | join('.') }}", {}, "here")
-    seen = {spy.render(say("hi"))[0][0] for _ in range(3)}  # the marks, torn into letters, are not recognised
+    spy = ChatTemplate("{{ messages[0].content }}{{ messages[0].content[1:8] }}", {}, "here")
+    seen = {spy.render(say("hi"))[1][0] for _ in range(3)}  # so little of a mark is not recognised
     assert len(seen) == 3
 
 
 def test_environment_is_that_of_transformers() -> None:
     assert (
-        rendered("{% for i in [1,2,3] %}{% if i == 2 %}{% continue %}{% endif %}{{ i }}{% endfor %}", say("x")) == "13"
+        rendered("{% for i in [1,2,3] %}{% if i == 2 %}{% continue %}{% endif %}{{ i }}{% endfor %}", say("")) == "13"
     )
-    assert rendered("a\n  {% if true %}\nb\n  {% endif %}\nc", say("x")) == "a\nb\nc"  # trim_blocks, lstrip_blocks
-    assert rendered("{% generation %}g{% endgeneration %}{{ strftime_now('%Y')|length }}", say("x")) == "g4"
-    assert rendered("{{ tools is none }}{{ documents is none }}{{ add_generation_prompt }}", say("x")) == "TrueTrueTrue"
-    assert rendered("{{ nothing }}|", say("x")) == "|"
+    assert rendered("a\n  {% if true %}\nb\n  {% endif %}\nc", say("")) == "a\nb\nc"  # trim_blocks, lstrip_blocks
+    assert rendered("{% generation %}g{% endgeneration %}{{ strftime_now('%Y')|length }}", say("")) == "g4"
+    assert rendered("{{ tools is none }}{{ documents is none }}{{ add_generation_prompt }}", say("")) == "TrueTrueTrue"
+    assert rendered("{{ nothing }}|", say("")) == "|"
     assert (
-        rendered("{{ {'b': '<ü>', 'a': 1} | tojson(indent=1, sort_keys=true) }}", say("x"))
+        rendered("{{ {'b': '<ü>', 'a': 1} | tojson(indent=1, sort_keys=true) }}", say(""))
         == '{\n "a": 1,\n "b": "<ü>"\n}'
     )
 
@@ -170,7 +196,7 @@ def test_a_template_that_does_not_compile_stops_the_load(tmp_path: Path, source:
 
 def test_null_content_is_an_empty_string_and_lists_stay_lists() -> None:
     source = "{% for m in messages %}{{ m.content is string }}{{ m.content | length }},{% endfor %}"
-    assert rendered(source, say("a", None, [{"type": "text", "text": ""}])).split(",")[1:3] == ["True0", "False1"]
+    assert rendered(source, say(" ", None, [{"type": "text", "text": ""}])).split(",")[1:3] == ["True0", "False1"]
 
 
 # ---- prompts that end inside an answer, and variables of the client's
@@ -187,9 +213,9 @@ def continued(*contents: Any) -> Chat:
     ("source", "last", "expected"),
     [
         (OPEN, "b", "<a>\n<b"), (OPEN, "b ", "<a>\n<b "), (OPEN, " b\n\n", "<a>\n< b\n\n"), (OPEN, "", "<a>\n<"),
-        (TRIM, "b", "<a ><b"), (TRIM, "b  ", "<a ><b  "), ("{{ messages[1].content | trim }}.", "b \n", "b"),
+        (TRIM, "b", "<a ><b"), (TRIM, "b  ", "<a ><b  "),
+        ("{{ messages[0].content }}{{ messages[1].content | trim }}.", "b \n", "ab"),
         ("{{ messages | tojson }}", "b ", '[{"role": "user", "content": "a"}, {"role": "assistant", "content": "b '),
-        ("{{ messages[1].content }}{{ messages[0].content }}", "b", "b"),
     ],
 )  # fmt: skip
 def test_a_prompt_ends_with_the_answer_that_is_continued(source: str, last: str, expected: str) -> None:
@@ -202,9 +228,9 @@ def test_the_begun_answer_stays_its_writers() -> None:
 
 
 def test_the_last_text_of_a_list_is_continued() -> None:
-    source = "{% for p in messages[1].content %}[{{ p.text }}]{% endfor %}"
+    source = "{{ messages[0].content }}{% for p in messages[1].content %}[{{ p.text }}]{% endfor %}"
     parts = [{"type": "text", "text": "b"}, {"type": "text", "text": "c"}]
-    assert rendered(source, continued("a", parts)) == "[b][c"
+    assert rendered(source, continued("a", parts)) == "a[b][c"
 
 
 @pytest.mark.parametrize("source", ["{{ messages[0].content }}", "{{ messages[1].content[:-4] }}"])
@@ -224,7 +250,7 @@ def test_a_prompt_may_end_without_an_opening() -> None:
 
 
 def test_variables_reach_the_template_and_never_hide_ours() -> None:
-    chat = with_rendering(say("a"), {"chat_template_kwargs": {"style": "x", "deep": {"k": [1, None, True]}}})
+    chat = with_rendering(say(""), {"chat_template_kwargs": {"style": "x", "deep": {"k": [1, None, True]}}})
     assert rendered("{{ style }}{{ deep.k }}{{ other }}{{ eos_token }}", chat, eos_token="E") == "x[1, None, True]E"
     hidden = msgspec.structs.replace(chat, template_kwargs={"messages": 1, "eos_token": 2, "add_generation_prompt": 3})
     assert (
@@ -253,4 +279,4 @@ def test_a_template_that_cannot_read_a_string_gets_a_list(source: str) -> None:
 
 def test_a_template_that_reads_neither_is_taken_as_it_is() -> None:
     assert rendered("{{ messages[0].content }}", say("a")) == "a"
-    assert rendered("never", say("a")) == "never"
+    assert rendered("never", say("")) == "never"

@@ -1,5 +1,6 @@
 """Tool calls, tools' answers and pictures outside users' messages: as the template places them, or refused."""
 
+import time
 from typing import Any
 
 import pytest
@@ -102,11 +103,21 @@ def test_templates_that_know_no_tools_refuse_them(source: str) -> None:
 
 def test_a_call_that_a_template_drops_is_refused() -> None:
     """It knows tool calls, but writes the first one alone; a call of the same name does not stand in for another."""
-    source = "{% for m in messages %}{% if m.tool_calls %}{{ m.tool_calls[0].function.name }}{% endif %}{% endfor %}"
-    assert "".join(text for text, _ in pieces(source, [USER, calls({}, name='a"b')])) == 'a"b'
+    first = "{% if m.tool_calls %}{{ m.tool_calls[0].function.name }}{% endif %}"
+    source = "{% for m in messages %}{{ m.content }}" + first + "{% endfor %}"
+    assert "".join(text for text, _ in pieces(source, [USER, calls({}, name='a"b')])) == 'xa"b'
     error = refused(source, [USER, calls({}, {})])
     assert error.param == "messages[1].tool_calls[0]" and "leaves this tool call out" in error.message
     pieces("{{ messages | tojson }}{{ messages[0].tool_calls }}", [USER, calls({}, name='a"ü')])
+
+
+def test_thousands_of_calls_are_looked_at_once_each() -> None:
+    """Each beside each took 3 s for 4,000."""
+    begun = time.process_time()
+    many: list[Any] = [{}] * 4000
+    written = pieces("{{ messages | tojson }}{{ messages[0].tool_calls }}", [USER, calls(*many)])
+    assert sum(text == "look" for text, _ in written) == 4000
+    assert time.process_time() - begun < 1
 
 
 def test_an_answer_with_a_call_is_not_continued() -> None:
@@ -122,7 +133,8 @@ def test_pictures_stand_where_the_template_has_places(tokenizer: BPETokenizer) -
         return encoded(tokenizer, source, messages).count(tokenizer.special["<|image_pad|>"])
 
     assert placed(VISION, "system") == placed(VISION, "assistant") == placed(TOOLS, "tool") == 2
-    users = "{% for m in messages if m.role == 'user' %}<|image_pad|>{% endfor %}"
+    words = "{{ (m.content | selectattr('type', 'equalto', 'text') | first).text }}"
+    users = "{% for m in messages %}" + words + "{% if m.role == 'user' %}<|image_pad|>{% endif %}{% endfor %}"
     with pytest.raises(ChatError, match="places for 1 of the chat's 2 media") as caught:
         placed(users, "system")
     assert caught.value.param == "messages[0].content[1]"

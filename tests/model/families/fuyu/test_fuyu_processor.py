@@ -96,11 +96,12 @@ def test_a_picture_of_which_nothing_is_left(path: Path) -> None:
 def test_a_template_of_the_checkpoint_counts(tmp_path: Path) -> None:
     path = write_fuyu(tmp_path)
     assert host_of(path).origins["chat template"] == OUR_OWN
-    template = "{% for part in messages[0].content %}{% if part.type == 'image' %}|SPEAKER|{% endif %}{% endfor %}<s>Q"
+    part = "{% if part.type == 'image' %}|SPEAKER|{% else %}{{ part.text }}{% endif %}"
+    template = "{% for part in messages[0].content %}" + part + "{% endfor %}<s>Q"
     (path / "chat_template.jinja").write_text(template)
     host = host_of(path)
-    ids = host.render(chat_from_native([{"text": "unread"}, {"image": "x"}]))
-    assert ids == [host.pads["image"], 1, *host.tokenizer.encode("Q")]
+    ids = host.render(chat_from_native([{"image": "x"}, {"text": "read"}]))
+    assert ids == [host.pads["image"], *host.tokenizer.encode("read"), 1, *host.tokenizer.encode("Q")]
     (path / "chat_template.jinja").write_text("{{ messages[0].content }}")
     with pytest.raises(CheckpointError, match="not exactly one place"):
         host_of(path)
