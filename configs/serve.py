@@ -84,7 +84,7 @@ class MediaConfig(msgspec.Struct, frozen=True, kw_only=True):
     max_video_pixels: int = 90_316_800
     max_audio_seconds: float = 600.0
     max_effort_pixels: int = 12_288 * MEGA
-    free_effort_pixels: int = 128 * MEGA
+    free_effort_pixels: int = 256 * MEGA
 
 
 class WorkerConfig(msgspec.Struct, frozen=True, kw_only=True):

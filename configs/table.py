@@ -172,7 +172,7 @@ SETTINGS: tuple[Setting, ...] = (
     Setting(
         name="free_effort_mpixels", section="media", field="free_effort_pixels", kind="int", unit="megapixels",
         scale=MEGA, low=0, high=1 << 20, help="work that the media of one request may take however few bytes they "
-        "have; each byte allows 4,096 pixels more",
+        "have; each byte allows 4,096 pixels more, one of a video 12,288",
     ),
     Setting(
         name="shm_root", section="shm", field="root", kind="path",

@@ -167,12 +167,18 @@ class Server:
     async def _drain(self, http: HttpServer, serving: "asyncio.Task[None]") -> None:
         ends = time.monotonic() + self._drain_seconds
         await self._service.admission.drain(self._drain_seconds)
-        with contextlib.suppress(asyncio.TimeoutError):  # slow readers have what is left of the time
-            await asyncio.wait_for(self._connections.unread.drained(), max(0.0, ends - time.monotonic()))
+        with contextlib.suppress(asyncio.TimeoutError):  # long answers and slow readers have what is left of the time
+            await asyncio.wait_for(self._answered(http), max(0.0, ends - time.monotonic()))
         http.should_exit = True
         await asyncio.wait({serving}, timeout=LAST_BYTES_SECONDS + 1)
         with contextlib.suppress(asyncio.TimeoutError):
             await asyncio.wait_for(self._background.idle(), SETTLE_SECONDS)
+
+    async def _answered(self, http: HttpServer) -> None:
+        """Return when no answer is being written, as a long one is after its last token, and each is taken."""
+        while len(http.server_state.tasks) > self._connections.n_sending:
+            await asyncio.sleep(0.05)
+        await self._connections.unread.drained()
 
     @property
     def _drain_seconds(self) -> float:

@@ -28,9 +28,7 @@ def seconds_of_text(characters: int) -> float:
 
 def seconds_of_chat(chat: Chat) -> float:
     """Right within a factor of some: it orders the jobs of one client, and holds until the job has told the truth."""
-    media = chat.media
-    sources = sum(map(_characters, media))
-    return seconds_of_text(chat.size - sources) + sum(map(seconds_of_medium, media))
+    return seconds_of_text(chat.characters) + sum(map(seconds_of_medium, chat.media))
 
 
 def seconds_of_medium(medium: Media) -> float:
@@ -52,7 +50,7 @@ def may_take(chat: Chat, limits: MediaConfig) -> float:
 
 def may_take_text(chat: Chat) -> float:
     """The part of it that one call may take in which nothing is heard of the job."""
-    return MAY_TEXT * (chat.size - sum(map(_characters, chat.media)))
+    return MAY_TEXT * chat.characters
 
 
 def _may_take_medium(medium: Media, limits: MediaConfig) -> float:
@@ -66,10 +64,6 @@ def _may_take_medium(medium: Media, limits: MediaConfig) -> float:
 def _most(source: str, limits: MediaConfig) -> int:
     """Characters, or bytes that a path may lead to."""
     return len(source) if source[:5].lower() == "data:" else limits.max_file_bytes
-
-
-def _characters(medium: Media) -> int:
-    return len(medium.source) + sum(map(len, medium.frames))
 
 
 def _size(source: str) -> int:

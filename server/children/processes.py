@@ -24,8 +24,10 @@ Role = Literal["worker", "text_worker", "picture_worker", "engine"]
 END_SECONDS = 3.0  # how long a child that was told to end may take before it is killed
 
 # glibc keeps large blocks instead of returning them to the kernel: a picture's buffers are not faulted in again for
-# every picture. A tenth of the page faults, and about 5 % less processor time (docs/log.md, 2026-11-22).
+# every picture. A tenth of the page faults, and about 5 % less processor time (docs/log.md, 2026-11-22). Threads share
+# one arena: what a decoder's threads have freed in arenas of their own is there for nobody, and does not go back.
 KEEP_LARGE_BLOCKS = {
+    "MALLOC_ARENA_MAX": "1",
     "MALLOC_MMAP_THRESHOLD_": str(1 << 30),
     "MALLOC_TRIM_THRESHOLD_": str(1 << 32),
     "MALLOC_TOP_PAD_": str(1 << 24),

@@ -20,8 +20,9 @@ class Renewal:
         self.ended = False
 
     def wanted(self, nbytes: int) -> None:
-        """This one keeps so many bytes of earlier jobs. It may say so again."""
+        """This one keeps so many bytes of earlier jobs. It may say so again. It gets no further job if others serve."""
         self._kept = nbytes
+        self.begun = self.begun or self._others_serve()
 
     def due(self, *, at_rest: bool) -> str | None:
         """Why it is to be ended now; None while it need not be, or has a job, or another one is about to be replaced.

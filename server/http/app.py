@@ -13,7 +13,8 @@ from server.http.answer_fields import system_fingerprint
 from server.http.bodies import require_json
 from server.http.clients import client_of
 from server.http.completions import TextRequest, TextSerializer, read_completions
-from server.http.health import readiness
+from server.http.connection.arrival import ARRIVAL, Arrival
+from server.http.health import MetricsPage, readiness
 from server.http.long_texts import Raw
 from server.http.middleware.body_limits import KEEP, BodyBudget, BodyLimits, Keep
 from server.http.middleware.envelope import Envelope
@@ -107,7 +108,10 @@ class Desk:
         require_json(http.headers.get("content-type"))
         request_id: str = http.state.request_id
         most = most_counts(self.service.max_model_len)
-        request, kept = await self._reader.read(http.stream(), most, lambda raw: read(raw, request_id))
+        body: Arrival = http.scope["state"][ARRIVAL]
+        request, kept = await self._reader.read(
+            http.stream(), most, lambda raw: read(raw, request_id), lambda: body.left
+        )
         keep: Keep = http.scope["state"][KEEP]
         keep(kept)
         self.require_model(request.model)
@@ -236,10 +240,11 @@ def add_health_routes(app: FastAPI, service: RequestService, bodies: BodyBudget)
         answer.headers.update(errors.headers_of(error))
         return answer
 
+    page = MetricsPage(service, bodies)
+
     @app.api_route("/metrics", methods=LOOK)
     async def metrics() -> Response:
-        await refresh(service, bodies)
-        return Response(service.metrics.render(), media_type="text/plain; version=0.0.4; charset=utf-8")
+        return Response(await page.made(), media_type="text/plain; version=0.0.4; charset=utf-8")
 
 
 def add_probe_routes(app: FastAPI, service: RequestService, version: str) -> None:
@@ -252,28 +257,3 @@ def add_probe_routes(app: FastAPI, service: RequestService, version: str) -> Non
     @app.api_route("/load", methods=LOOK)
     async def load() -> Response:
         return json_response({"server_load": service.admission.n_active})
-
-
-async def refresh(service: RequestService, bodies: BodyBudget) -> None:
-    metrics = service.metrics
-    metrics.set_engine(service.engine.stats if service.engine.up else None)
-    try:
-        metrics.set_pool(await service.segments.stats())
-    except OSError as error:  # no descriptor left now: the rest is worth more than a 500
-        log.error("the shared memory could not be looked at: %s", error.strerror)
-    metrics.set_server(
-        waiting=[
-            ("worker", service.workers.n_waiting_in("media")),
-            ("text_worker", service.workers.n_waiting_in("text")),
-            ("picture_worker", service.workers.n_waiting_in("picture")),
-            ("place", service.engine.n_waiting),
-        ],
-        children=[
-            ("worker", service.workers.n_up, len(service.workers.slots)),
-            ("text_worker", int(service.workers.text.up), 1),
-            ("picture_worker", int(service.workers.picture.up), 1),
-            ("engine", int(service.engine.up), 1),
-        ],
-        body_bytes=bodies.held,
-        ready=readiness(service)[1] is None,
-    )

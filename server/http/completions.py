@@ -138,6 +138,8 @@ def token_ids(value: Any, param: str) -> tuple[int, ...]:
     """At least one id. Raises Refusal; what the vocabulary holds is not known here."""
     if not isinstance(value, list) or not value:
         raise invalid_request(f"{param}: must be a list of token ids that is not empty", param)
+    if set(map(type, value)) == {int} and 0 <= min(value) <= max(value) <= INT32_MAX:  # in C: there may be many
+        return tuple(value)
     for i, entry in enumerate(value):
         if not _is_int(entry) or not 0 <= entry <= INT32_MAX:
             raise invalid_request(f"{param}[{i}]: must be a token id, 0 or more", f"{param}[{i}]")

@@ -14,7 +14,8 @@ LISTED = 2  # what a log-probability counts: so one limit holds 64 prompts of 32
 # Bytes; what they stand for is at most so large.
 CHAR = 6  # of JSON, of one character: a control character
 IN_MEMORY = 4  # of a character of a stop string
-TOKEN = 24  # that a token takes beside its text: its id in the answer, its share of a box
+TOKEN = 120  # that a token of an answer takes beside its text: its object, id and places in lists, until it is written
+PROMPT_TOKEN = 24  # the same of a token of a prompt: its id, its share of a box
 ENTRY = 112  # that a token in a list of log-probabilities takes beside its text and its bytes
 ANSWER = 512  # beside its tokens
 BODY = 16384  # beside its answers
@@ -88,7 +89,7 @@ class Sums:
         entries = self.listed + (self.legacy and self.listed > 0)
         shown = BODY
         for prompt, answer, scored in self._lengths():
-            text = answer * (limits.text + TOKEN) + prompt * (limits.text * self.echoed + TOKEN)
+            text = answer * (limits.text + TOKEN) + prompt * (limits.text * self.echoed + PROMPT_TOKEN)
             shown += self.n * (ANSWER + text + (answer + scored) * entries * entry)
         shown += self.n * CHAR * self.chars * self.echoed
         return shown + len(self.prompts) * (ID * sum(self.ids.values()) + self.n * IN_MEMORY * self.stops)

@@ -202,6 +202,18 @@ def test_sigterm_drains(start: Start) -> None:
         assert server.process.wait(60) == 0
 
 
+def test_an_answer_is_written_to_its_end_in_a_drain(start: Start) -> None:
+    """Its last token is made: eight times the log-probabilities of a long prompt take a while to write."""
+    prompt = [5 + n % 200 for n in range(1000)]
+    body = {"prompt": prompt, "echo": True, "logprobs": 20, "max_tokens": 1, "n": 8}
+    with start(*DRAINS_LONG) as server, ThreadPoolExecutor(1) as pool:
+        answer = pool.submit(lambda: httpx.post(f"{server.url}/v1/completions", json=body, timeout=60))
+        until("it is computed", lambda: server.metric("iteration_tokens_sum") >= 1000)
+        os.kill(server.pid, signal.SIGTERM)
+        assert answer.result().status_code == 200 and len(answer.result().json()["choices"]) == 8
+        assert server.process.wait(60) == 0
+
+
 def test_a_drain_that_runs_out_of_time_tells_the_client_and_the_log(start: Start) -> None:
     with start("--drain-seconds", "0.3") as server, ThreadPoolExecutor(2) as pool:
         streams = [LongStream(server) for _ in range(3)]

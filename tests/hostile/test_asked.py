@@ -1,4 +1,4 @@
-"""Bodies that ask for much in few bytes, and bodies of blanks: a second client is answered beside them all."""
+"""Bodies that ask for much in few bytes, and bodies of padding: a second client is answered beside them all."""
 
 import contextlib
 import json
@@ -49,13 +49,14 @@ def test_a_body_that_asks_for_much_keeps_nobody_waiting(start: Start, held: Held
 
 
 def padded() -> bytes:
-    """A chat with a long answer in 64 MiB, all but some hundred bytes of them blanks."""
-    body = {"inputs": [{"text": "Hi"}], "parameters": {**GREEDY, "max_tokens": 3000}, "stream": True}
-    return json.dumps(body)[:-1].encode().ljust(64 * MIB - 1) + b"}"
+    """A chat with a long answer in 64 MiB, all but some hundred bytes of them in a field that nobody reads."""
+    chat = {"messages": [{"role": "user", "content": "Hi"}], **GREEDY, "max_tokens": 3000}
+    body = {**chat, "stream": True, "user": ""}
+    return json.dumps(body)[:-2].encode().ljust(64 * MIB - 2, b"A") + b'"}'
 
 
 @contextlib.contextmanager
-def blanks(server: RunningServer, killed: set[int]) -> Iterator[None]:
+def padding(server: RunningServer, killed: set[int]) -> Iterator[None]:
     """Sixteen such chats are being answered all the time; of those that follow one is sent at a time."""
     body, over, sending, answered = padded(), threading.Event(), threading.Lock(), [0] * PADDED
 
@@ -64,7 +65,7 @@ def blanks(server: RunningServer, killed: set[int]) -> Iterator[None]:
             with contextlib.closing(connected(server.url)) as sock:
                 sock.settimeout(120)  # the cache has no room for all of these answers at once
                 with sending:
-                    sock.sendall(head("/chat", len(body)))
+                    sock.sendall(head("/v1/chat/completions", len(body)))
                     sock.sendall(body)
                     assert sock.recv(1 << 16).startswith(b"HTTP/1.1 200")
                 answered[i] += 1
@@ -77,6 +78,6 @@ def blanks(server: RunningServer, killed: set[int]) -> Iterator[None]:
 
 
 @pytest.mark.parametrize("scale", SCALES)
-def test_row_8_bodies_of_blanks_leave_room_for_others(start: Start, held: Held, scale: Scale) -> None:
+def test_row_8_bodies_of_padding_leave_room_for_others(start: Start, held: Held, scale: Scale) -> None:
     with start("--max-seqs", str(PADDED + 8)) as server:  # their places are not what this is about
-        held(server, Attack(name="row 8 blanks", go=blanks, memory_bytes=SERVER_BYTES + 3 * 64 * MIB), scale)
+        held(server, Attack(name="row 8 padding", go=padding, memory_bytes=SERVER_BYTES + 3 * 64 * MIB), scale)

@@ -29,6 +29,7 @@ class Arrival:
         self.overhead = 0  # bytes that came since somebody waits for more of it, and brought none
         self.begun = False  # something of it has come
         self.whole = False
+        self.left = False  # its client has
         self.refusal: Refusal | None = None
 
     async def next(self, receive: Receive) -> Message:

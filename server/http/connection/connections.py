@@ -19,6 +19,7 @@ READ = 1 << 16  # bytes read at once from one connection
 LEAST_READ = 1 << 12  # the same where much of others is read and not parsed yet
 MOST_UNPARSED = 1 << 26  # bytes of all connections that are much
 TURN_SECONDS = 0.005  # of parsing, before everything else has its turn again
+AT_ONCE = 8  # pieces that are parsed before that, too: each may be a request that the application begins to answer
 REST_SECONDS = 30.0  # how long a connection is kept that asks for nothing
 MADE_ROOM = 64  # connections that give way at once, so that looking for them is rare
 
@@ -47,6 +48,7 @@ class Connections:
         self._n_turns = 0
         self._now = 0.0  # where the last turn began, in these seconds
         self._running = False
+        self._n_at_once = 0  # pieces that were parsed since everything else had its turn
 
     def enter(self, one: Guarded) -> bool:
         """A new connection. False when all the others are busy and it is one too many."""
@@ -62,6 +64,11 @@ class Connections:
         self._evicted.discard(one)
         for group in (self._heads, self._idle, self._bodies):
             group.pop(one, None)
+
+    @property
+    def n_sending(self) -> int:
+        """Connections whose request's body is still on its way."""
+        return len(self._bodies)
 
     def spoke(self, one: Guarded) -> None:
         """Bytes came: after a rest they begin a head."""
@@ -114,9 +121,19 @@ class Connections:
         """Where the next bytes of a connection are read to: one for all, since they are taken out at once."""
         return self._buffer[: max(LEAST_READ, min(READ, MOST_UNPARSED - self.unparsed))]
 
+    @property
+    def at_leisure(self) -> bool:
+        """Whether one more piece may be parsed where it came in, without a turn."""
+        self._n_at_once += 1
+        self._run()
+        return self._n_at_once <= AT_ONCE and not self._turns and not self._queued
+
     def queue(self, one: Guarded) -> None:
         """One turn, when it is this connection's."""
         self._queued.append(one)
+        self._run()
+
+    def _run(self) -> None:
         if not self._running:
             self._running = True
             asyncio.get_running_loop().call_soon(self._run_turns)
@@ -128,12 +145,14 @@ class Connections:
             heapq.heappush(self._turns, (max(self._now, one.spent), self._n_turns, one))
         self._queued.clear()
         begun = ended = time.perf_counter()
-        while self._turns and ended - begun < TURN_SECONDS:
+        while self._turns and ended - begun < TURN_SECONDS and self._n_at_once < AT_ONCE:
+            self._n_at_once += 1
             self._now, _, one = heapq.heappop(self._turns)
             with only(one):
                 one.turn()
             started, ended = ended, time.perf_counter()
             one.spent = self._now + ended - started
+        self._n_at_once = 0
         self._running = bool(self._turns or self._queued)
         if self._running:
             asyncio.get_running_loop().call_soon(self._run_turns)

@@ -34,13 +34,13 @@ class Guard(asyncio.BufferedProtocol):
     def __init__(self, connections: Connections, strays: Strays) -> None:
         self.http: asyncio.Protocol
         self.outbox: Outbox
+        self.fits: bool | None = None  # False: it is one too many; None: it is not counted yet
         self.spent = 0.0
         self.received = 0.0  # when the first byte of its request came, by time.monotonic()
         self._transport: asyncio.Transport
         self._of_server = connections
         self._max_head = connections.config.max_head_bytes
         self._strays = strays
-        self._fits = True
         self._request: Scope | None = None  # that is not answered yet
         self._begun = False  # its answer
         self._closes = False  # and is the last one
@@ -51,7 +51,7 @@ class Guard(asyncio.BufferedProtocol):
         self._reads = True  # from its transport
         self._wanted = True  # by whoever reads HTTP
         self._head = self._lines = 0  # bytes and line ends of a head that is not whole
-        self._emptied: asyncio.Event | None = None  # the outbox, or the connection is gone
+        self._emptied = asyncio.Event()  # the outbox, or the connection is gone
         self._gone = asyncio.Event()
 
     # ---- the transport's side
@@ -59,7 +59,8 @@ class Guard(asyncio.BufferedProtocol):
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         self._transport = transport
         self.outbox = Outbox(transport, self._of_server.unread, self)
-        self._fits = self._of_server.enter(self)
+        if self.fits is None:
+            self.fits = self._of_server.enter(self)
         self.http.connection_made(self.outbox)
         self.outbox.open()
 
@@ -67,13 +68,13 @@ class Guard(asyncio.BufferedProtocol):
         self._of_server.leave(self)
         self._keep(b"")
         self.outbox.drop()
-        self.http.connection_lost(exc)
+        self.http.connection_lost(None)  # after an error uvicorn would leave a timer that holds the connection
         self._gone.set()
-        if self._emptied is not None:
-            self._emptied.set()
+        if self._body is not None:
+            self._body.left = True
+        self._emptied.set()
 
-    def pause_writing(self) -> None:
-        """Nobody waits for a slow reader: see the outbox."""
+    def pause_writing(self) -> None:  # nobody waits for a slow reader: see the outbox
         self.outbox.pause_writing()
 
     def resume_writing(self) -> None:
@@ -90,7 +91,7 @@ class Guard(asyncio.BufferedProtocol):
             if not self._head:
                 self.received = time.monotonic()
         self._keep(self._unparsed + bytes(self._of_server.buffer()[:nbytes]))
-        if len(self._unparsed) <= SMALL and self._may_parse:
+        if len(self._unparsed) <= SMALL and self._may_parse and self._of_server.at_leisure:
             self._parse()
         else:
             self.read_on()
@@ -170,8 +171,7 @@ class Guard(asyncio.BufferedProtocol):
 
     def _has_been_heard(self) -> None:
         """The client has taken everything: the next request begins, or it owes the head of one, or rests."""
-        if self._emptied is not None:
-            self._emptied.set()
+        self._emptied.set()
         if self._request is None and not self._head:
             self._of_server.rest(self)
             if self._unparsed:
@@ -199,13 +199,13 @@ class Guard(asyncio.BufferedProtocol):
         body = self._body = Arrival(self._of_server.config, self._of_server.clock, self._on_body_end)
         scope["state"][ARRIVAL] = body
         self._of_server.asked(self, body)
-        if not self._fits:
+        if self.fits is False:
             body.refusal = unavailable("this server has as many connections as it takes", "connections_full")
             self._closes = True
         if not has_body:
             body.end()
         while self.outbox.held and not self.outbox.is_closing():
-            self._emptied = asyncio.Event()
+            self._emptied.clear()
             await self._emptied.wait()
         self.read_on()
 

@@ -2,6 +2,8 @@
 
 import asyncio
 import contextlib
+import itertools
+import logging
 import socket
 from collections.abc import Iterator
 from typing import Any
@@ -15,11 +17,15 @@ from configs.serve import HttpConfig
 from server.http.connection.clock import TICK_SECONDS
 from server.http.connection.connections import Connections
 from server.http.connection.guard import GUARD, PIECE, Guard
+from server.http.connection.outbox import Outbox
 from server.http.connection.strays import Strays
 from server.metrics import Metrics
 
+log = logging.getLogger("pixelferry.http")
+
 BACKLOG = 2048  # connections that the kernel keeps until they are accepted
 ACCEPTED_AT_ONCE = 64  # between two looks at everything else, so that the bound on connections is never far behind
+AGAIN_SECONDS = 0.5  # after a connection could not be accepted
 LAST_BYTES_SECONDS = 2  # for answers that are complete and not yet sent
 _TICKS = int(TICK_SECONDS / 0.1)  # uvicorn's are ten a second
 _NEVER = 86400  # seconds: a guard ends what rests, and counts from when an answer is taken
@@ -42,6 +48,23 @@ class Guards:
         return guard
 
 
+class Opening(asyncio.Transport):
+    """A connection whose TLS is not agreed yet: it can be closed."""
+
+    def __init__(self, sock: socket.socket) -> None:
+        super().__init__()
+        self._sock = sock
+        self._closing = False
+
+    def is_closing(self) -> bool:
+        return self._closing
+
+    def abort(self) -> None:
+        self._closing = True
+        with contextlib.suppress(OSError):
+            self._sock.shutdown(socket.SHUT_RDWR)  # whoever waits for it hears so
+
+
 class HttpServer(uvicorn.Server):
     """uvicorn without its signal handlers: what a signal means is decided by whoever runs it."""
 
@@ -56,24 +79,59 @@ class HttpServer(uvicorn.Server):
                 log_config=None,
                 access_log=False,
                 server_header=False,
-                backlog=ACCEPTED_AT_ONCE,  # asyncio's number of connections in a row, too
                 timeout_keep_alive=_NEVER,
                 timeout_graceful_shutdown=LAST_BYTES_SECONDS,
                 h11_max_incomplete_event_size=config.max_head_bytes + PIECE,  # the guard's own bound comes first
+                backlog=ACCEPTED_AT_ONCE,  # asyncio's number of connections in a row, too
                 ssl_certfile=config.ssl_certfile,
                 ssl_keyfile=config.ssl_keyfile,
             )
         )
         self._connections = connections
+        self._accepting: list[asyncio.Task[None]] = []
+        self._opening: set[asyncio.Task[None]] = set()
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
         yield
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        await super().startup(sockets)
+        await super().startup([] if self.config.is_ssl else sockets)
         for sock in sockets or []:
             sock.listen(BACKLOG)
+            if self.config.is_ssl:
+                sock.setblocking(False)
+                self._accepting.append(asyncio.create_task(self._accept(sock)))
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        for task in [*self._accepting, *self._opening]:
+            task.cancel()
+        await super().shutdown(sockets)
+
+    async def _accept(self, listener: socket.socket) -> None:
+        """With TLS: asyncio tells of a connection once that is agreed, and it counts from here on."""
+        for n in itertools.count(1):
+            try:
+                sock, _ = await asyncio.get_running_loop().sock_accept(listener)
+            except OSError as error:
+                log.error("a connection could not be accepted: %s", error.strerror)
+                await asyncio.sleep(AGAIN_SECONDS)
+                continue
+            task = asyncio.create_task(self._open(sock))
+            self._opening.add(task)
+            task.add_done_callback(self._opening.discard)
+            if n % ACCEPTED_AT_ONCE == 0:
+                await asyncio.sleep(0)
+
+    async def _open(self, sock: socket.socket) -> None:
+        make: Any = self.config.http_protocol_class
+        guard: Guard = make(config=self.config, server_state=self.server_state, app_state=self.lifespan.state)
+        guard.outbox = Outbox(Opening(sock), self._connections.unread, guard)
+        guard.fits = self._connections.enter(guard)
+        try:
+            await asyncio.get_running_loop().connect_accepted_socket(lambda: guard, sock, ssl=self.config.ssl)
+        except OSError:  # nothing was agreed, or the client is gone
+            self._connections.leave(guard)
 
     async def on_tick(self, counter: int) -> bool:
         if counter % _TICKS == 0:

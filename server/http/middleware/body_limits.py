@@ -71,7 +71,7 @@ class BodyLimits:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        body: Arrival = scope["state"].get(ARRIVAL) or Arrival(HttpConfig(), Clock())
+        body: Arrival = scope["state"].setdefault(ARRIVAL, Arrival(HttpConfig(), Clock()))
         refusal = body_too_large(self._max) if announced(scope) > self._max else body.refusal
         if refusal is not None and scope["path"] not in OPEN_PATHS:
             await error_response(refusal, scope["state"]["request_id"])(scope, receive, send)

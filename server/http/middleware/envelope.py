@@ -14,6 +14,7 @@ from server.http.connection.telling import begin, telling
 from server.http.errors import error_response
 from server.logs.access import Exchange, finish, tell_error
 from server.metrics import Metrics
+from server.requests.admission import stopping
 from server.requests.refusal import Refusal, head_too_long, internal, invalid_request
 from server.stopwatch import Tally
 from server.traces import Traces
@@ -77,9 +78,6 @@ class Envelope:
             await self._answer(scope, receive, send, exchange)
         except ClientDisconnect:
             return  # it left while it was sending
-        except asyncio.CancelledError:
-            tell_error(scope, "cut_off")  # the server ends and waits no longer
-            raise
         finally:
             if self._traces is not None:
                 exchange.trace_id = self._traces.tell(scope, exchange)
@@ -109,6 +107,11 @@ class Envelope:
                 await answer(scope, receive, send_with_id)
         except ClientDisconnect:
             raise
+        except asyncio.CancelledError:  # the server ends and waits no longer
+            tell_error(scope, "cut_off")
+            if started:
+                raise
+            await error_response(stopping(), request_id)(scope, receive, send_with_id)
         except Exception:  # noqa: BLE001 - the HTTP handler: a defect of ours is a 500, and nothing internal goes out
             log.exception("request %s (x-request-id %s) failed", request_id, theirs)
             tell_error(scope, "internal")

@@ -32,6 +32,13 @@ def test_it_is_due_once_it_is_wanted_and_the_others_serve() -> None:
     assert not renewal.ended
 
 
+def test_where_others_serve_it_gets_no_further_job_at_once() -> None:
+    """What it keeps may leave no room for one."""
+    renewal = Renewal(lambda: True)
+    renewal.wanted(300 << 20)
+    assert renewal.begun
+
+
 def test_a_worker_ends_its_job_first_and_gets_no_other(play: Play) -> None:
     async def scenario(scene: Scene) -> None:
         first, second = scene.workers.slots

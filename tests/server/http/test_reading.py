@@ -9,6 +9,7 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
+from starlette.requests import ClientDisconnect
 
 from server.http import reading
 from server.http.completions import read_completions
@@ -91,6 +92,15 @@ def test_what_fits_into_a_model_is_taken(value: Any) -> None:
     check_counts(json.dumps(value).encode(), MOST)
 
 
+@pytest.mark.parametrize("before", [0, reading.SLICE - 1, reading.SLICE, 3 * reading.SLICE])
+def test_a_number_has_so_many_digits(before: int) -> None:
+    """16 MB of whole numbers of 4,300 digits held the interpreter for a third of a second; a text may have as many."""
+    text = b'"' + b"1" * before + b'",' + b" " * reading.MOST_SHORT
+    check_counts(b"[" + text + b"1" * reading.MOST_DIGITS + b"]", MOST)
+    with pytest.raises(Refusal, match="a number of more than 640 digits"):
+        check_counts(b"[" + text + b"1" * 2 * (reading.MOST_DIGITS + 1) + b"]", MOST)
+
+
 def test_the_count_ends_where_it_is_too_much() -> None:
     raw = b"[" * (8 << 20)
     assert reading.SLICE <= exact_counts(raw, Counts(1000, 1000)).members < 2 * reading.SLICE + 2
@@ -122,6 +132,35 @@ def test_what_is_large_is_read_in_a_thread(raw: bytes, beside: bool) -> None:
     thread, held = asyncio.run(BodyReader().read(pieces(), MOST, read))
     assert held == (len(raw) if len(raw) < 1000 else sys.getsizeof(thread))
     assert (thread != threading.get_ident()) == beside
+
+
+def test_a_body_whose_client_has_left_is_not_read() -> None:
+    """One thread reads all that are large, in the order in which they came."""
+    first, let_go = threading.Event(), threading.Event()
+    read: list[int] = []
+
+    async def pieces() -> AsyncIterator[bytes]:
+        yield b'"' + b"A" * LARGE_BYTES + b'"'
+
+    def slowly(raw: Raw) -> int:
+        first.set()
+        assert let_go.wait(60)
+        read.append(len(raw))
+        return len(raw)
+
+    async def scenario() -> None:
+        reader = BodyReader()
+        stays = asyncio.create_task(reader.read(pieces(), MOST, slowly))
+        await asyncio.to_thread(first.wait, 60)
+        leaves = asyncio.create_task(reader.read(pieces(), MOST, slowly, lambda: True))
+        await asyncio.sleep(0)
+        let_go.set()
+        assert (await stays)[0] == LARGE_BYTES + 2
+        with pytest.raises(ClientDisconnect):
+            await leaves
+        assert len(read) == 1
+
+    asyncio.run(scenario())
 
 
 @pytest.mark.parametrize(

@@ -191,10 +191,12 @@ def test_how_a_stream_ended(messages: Any, code: str | None, line: str, caplog: 
 
 
 def test_an_answer_that_the_servers_end_cuts_off(caplog: Caplog) -> None:
+    """One that has begun breaks off; who was not answered yet is told."""
     with pytest.raises(asyncio.CancelledError):
         exchange(surrounded(START, PIECE, error=asyncio.CancelledError()), [b"x"])
-    ((level, _, fields),) = lines(caplog)
-    assert (level, fields["error"]) == ("ERROR", "cut_off")
+    exchange(surrounded(error=asyncio.CancelledError()), [b"x"])
+    begun, told = ((level, message, fields["error"]) for level, message, fields in lines(caplog))
+    assert (begun, told) == (("ERROR", "POST /x 200", "cut_off"), ("ERROR", "POST /x 503", "stopping"))
 
 
 def test_an_answer_of_a_defect(caplog: Caplog) -> None:

@@ -262,5 +262,5 @@ def test_the_formulas_as_they_are_written() -> None:
     assert replace(sums, max_tokens=None, scored=False, listed=0).tokens == (10 + 3 * 90) + (20 + 3 * 80)
     limits = Limits(tokens=1, nbytes=1, text=7, spelled=11)
     for legacy, entries in ((False, 2 * (11 + 112)), (True, 3 * (7 + 112))):
-        shown = sum(3 * (512 + 50 * (7 + 24) + p * 24 + (50 + p) * entries) for p in (10, 20))
+        shown = sum(3 * (512 + 50 * (7 + 120) + p * 24 + (50 + p) * entries) for p in (10, 20))
         assert replace(sums, legacy=legacy).nbytes(limits) == 16384 + shown + 2 * (64 * 4 + 3 * 4 * 5)

@@ -7,7 +7,15 @@ import pytest
 
 from configs.serve import HttpConfig
 from server.http.connection.arrival import Arrival
-from server.http.connection.connections import LEAST_READ, MADE_ROOM, MOST_UNPARSED, READ, REST_SECONDS, Connections
+from server.http.connection.connections import (
+    AT_ONCE,
+    LEAST_READ,
+    MADE_ROOM,
+    MOST_UNPARSED,
+    READ,
+    REST_SECONDS,
+    Connections,
+)
 
 
 class One:
@@ -209,6 +217,27 @@ def test_turns_go_to_whoever_has_taken_least(monkeypatch: pytest.MonkeyPatch) ->
         connections.queue(d)
         await asyncio.sleep(0)
         assert told == ["d has a turn", "dear has a turn"], "who comes new begins where the others are, and not before"
+
+    asyncio.run(scenario())
+
+
+def test_few_requests_are_begun_before_everything_else_has_its_turn() -> None:
+    """What the application does for each comes on top: with 400 at once a text waited for ten seconds."""
+    connections, told, ones = some("a" * 4 * AT_ONCE)
+
+    async def scenario() -> None:
+        assert [connections.at_leisure for _ in range(2 * AT_ONCE)] == [True] * AT_ONCE + [False] * AT_ONCE
+        await asyncio.sleep(0)
+        for one in ones:
+            connections.queue(one)
+        assert not connections.at_leisure, "whoever comes now waits behind them"
+        for n in (7, 15, 23):  # the one that was just refused counted, too
+            await asyncio.sleep(0)
+            assert len(told) == n
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        assert len(told) == 32
+        assert connections.at_leisure
 
     asyncio.run(scenario())
 

@@ -9,7 +9,7 @@ import pytest
 import uvicorn
 
 from configs.serve import HttpConfig
-from server.http.connection.connections import Connections
+from server.http.connection.connections import AT_ONCE, Connections
 from server.http.connection.http_server import HttpServer
 from server.http.connection.strays import LINES
 from server.http.middleware.envelope import Envelope
@@ -58,7 +58,7 @@ def spoken(metrics: Metrics, *connections: bytes, app: Any = app, busy: float = 
             protocol.get_buffer(-1)[: len(data)] = data
             protocol.buffer_updated(len(data))
         time.sleep(busy)
-        for _ in range(3):
+        for _ in range(3 + len(connections) // AT_ONCE):
             await asyncio.sleep(0)
         while state.tasks:
             await asyncio.sleep(0)

@@ -2,10 +2,12 @@
 
 import asyncio
 import socket
+import ssl
+from pathlib import Path
 
 from server.http.connection.clock import TICK_SECONDS
 from server.http.connection.http_server import ACCEPTED_AT_ONCE, BACKLOG
-from tests.server.http.connection.serving import GET, Serving, serve, until
+from tests.server.http.connection.serving import GET, Serving, Tls, serve, until
 
 
 def test_the_clock_ticks_as_often_as_it_says() -> None:
@@ -22,6 +24,30 @@ def test_the_clock_ticks_as_often_as_it_says() -> None:
         assert ticks == 50 * 0.1 / TICK_SECONDS
 
     serve(scenario)
+
+
+def test_who_agrees_on_no_tls_is_counted_gives_way_and_has_its_time(certificate: tuple[Path, Path]) -> None:
+    """3,000 of them took every descriptor, beside a bound of 100."""
+    part = b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03"  # of a ClientHello
+
+    async def scenario(s: Serving) -> None:
+        silent = [socket.create_connection(("127.0.0.1", s.port)) for _ in range(20)]
+        silent[-1].sendall(part)
+        await until(lambda: s.connections.entered == 20)
+        await until(lambda: s.connections.n <= 5)
+        assert s.rejected("connections_full") == 15
+        honest = await s.client(GET)
+        assert await honest.answer() == (200, 2)
+        await s.wait(20)
+        await honest.say(GET)
+        assert await honest.answer() == (200, 2)
+        await s.wait(10)
+        await until(lambda: s.connections.n == 1)
+        assert s.rejected("head_timeout") == 4 and s.rejected("connections_full") == 16
+        for sock in silent:
+            sock.close()
+
+    serve(scenario, tls=Tls(cert=certificate[0], key=certificate[1], version=ssl.TLSVersion.TLSv1_3), max_connections=5)
 
 
 def test_more_than_are_taken_at_once_wait_in_the_kernel() -> None:
