@@ -127,14 +127,14 @@ def role(command: list[str]) -> str:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("trees", nargs="*", type=Path, default=[REPO])
-    parser.add_argument("--list", action="store_true", help="print each function of the server process")
+    parser.add_argument("--list", metavar="ROLE", help="print each function of that process, such as server or engine")
     args = parser.parse_args()
     for tree in args.trees:
         for of, functions in sorted(traced(tree.resolve()).items()):
             print(
                 f"{tree}: {of}: {len(functions)} functions in {len({path for path, *_ in functions})} files", flush=True
             )
-            if args.list and of == "server":
+            if args.list in (of, "all"):
                 print("\n".join(f"    {path}:{line} {name}" for path, line, name in sorted(functions)))
 
 
