@@ -79,17 +79,16 @@ def served(tree: Path, folder: Path) -> Iterator[str]:
     root.mkdir(mode=0o700)
     own = {"PYTHONPATH": str(folder), "TRACED_TREE": str(tree), "TRACED_MARKS": str(folder), "PYTHONSAFEPATH": ""}
     command = [sys.executable, "-m", "server", "serve", "--shm-root", str(root), *FLAGS]
-    process = subprocess.Popen(command, cwd=tree, stdout=subprocess.PIPE, text=True, env={**os.environ, **own})
-    assert process.stdout is not None
-    try:
-        for line in process.stdout:
-            if line.startswith(READY):
-                yield line.split()[3]
-                return
-        raise SystemExit(f"{tree}: the server ended before it was ready")
-    finally:
-        process.terminate()
-        process.wait()
+    with subprocess.Popen(command, cwd=tree, stdout=subprocess.PIPE, text=True, env={**os.environ, **own}) as process:
+        assert process.stdout is not None
+        try:
+            for line in process.stdout:
+                if line.startswith(READY):
+                    yield line.split()[3]
+                    return
+            raise SystemExit(f"{tree}: the server ended before it was ready")
+        finally:
+            process.terminate()
 
 
 def traced(tree: Path) -> dict[str, set[tuple[str, int, str]]]:
