@@ -17,6 +17,7 @@ from server.doctor.command import doctor
 from server.hub.client import HubError
 from server.hub.fetch import with_checkpoint
 from server.logs.setup import complain, set_up
+from server.logs.stderr import queued_stderr
 from server.requests.model_card import read_model_card
 from server.run import serve
 from server.selftest.command import selftest
@@ -67,16 +68,17 @@ def run_server(argv: list[str]) -> int:
     except SettingsError as error:
         complain(error, LogConfig())
         return 2
-    set_up(config.log, "server")
-    try:
-        config = with_own_pixels(with_checkpoint(config))
-        root = default_root() if config.shm.root is None else private_root(config.shm.root)
-        uvloop.run(serve(config, read_model_card(config), root))
-    except (CheckpointError, HubError, OwnerError, StartFailed) as error:
-        complain(error, config.log)
-        return 1
-    except KeyboardInterrupt:  # before the server decides itself what a signal means
-        return 128 + signal.SIGINT
+    with queued_stderr() as stderr:
+        set_up(config.log, "server")
+        try:
+            config = with_own_pixels(with_checkpoint(config))
+            root = default_root() if config.shm.root is None else private_root(config.shm.root)
+            uvloop.run(serve(config, read_model_card(config), root, lambda: stderr.dropped))
+        except (CheckpointError, HubError, OwnerError, StartFailed) as error:
+            complain(error, config.log)
+            return 1
+        except KeyboardInterrupt:  # before the server decides itself what a signal means
+            return 128 + signal.SIGINT
     return 0
 
 

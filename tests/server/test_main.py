@@ -2,6 +2,7 @@
 
 import json
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +27,7 @@ def served(monkeypatch: pytest.MonkeyPatch, failure: BaseException | None = None
     """Put a server that ends at once in the place of the real one; what it was given."""
     given: list[Any] = []
 
-    async def serve(config: ServeConfig, card: ModelCard, root: Path) -> None:
+    async def serve(config: ServeConfig, card: ModelCard, root: Path, lines_dropped: Callable[[], int]) -> None:
         given.extend((config, card, root))
         if failure is not None:
             raise failure
@@ -98,29 +99,29 @@ def test_a_setting_that_is_wrong_is_one_line_and_wrong_usage(capsys: Captured, m
     assert shown.out == "" and given == []
 
 
-def test_in_a_log_of_json_it_is_json(capsys: Captured, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_in_a_log_of_json_it_is_json(capfd: Captured, monkeypatch: pytest.MonkeyPatch) -> None:
     served(monkeypatch, StartFailed("it is not there"))
     assert program.main(["serve", "--log-format", "json"]) == 1
-    told = json.loads(capsys.readouterr().err)
+    told = json.loads(capfd.readouterr().err)
     assert (told["level"], told["process"], told["message"]) == ("critical", "server", "it is not there")
 
 
-def test_a_checkpoint_of_nobody_is_one_line(tmp_path: Path, capsys: Captured, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_checkpoint_of_nobody_is_one_line(tmp_path: Path, capfd: Captured, monkeypatch: pytest.MonkeyPatch) -> None:
     given = served(monkeypatch)
     write_json(tmp_path / "config.json", {"architectures": ["Other"]})
     assert program.main(["serve", "--model", str(tmp_path)]) == 1
-    shown = capsys.readouterr().err
+    shown = capfd.readouterr().err
     assert shown.startswith("error: config.json: architecture 'Other'") and shown.count("\n") == 1
     assert given == []
 
 
 @pytest.mark.parametrize("error", [CheckpointError, OwnerError, StartFailed])
 def test_what_keeps_a_server_from_starting_is_one_line(
-    error: type[Exception], capsys: Captured, monkeypatch: pytest.MonkeyPatch
+    error: type[Exception], capfd: Captured, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     served(monkeypatch, error("it is not there"))
     assert program.main(["serve"]) == 1
-    assert capsys.readouterr().err == "error: it is not there\n"
+    assert capfd.readouterr().err == "error: it is not there\n"
 
 
 def test_a_defect_is_shown_whole(monkeypatch: pytest.MonkeyPatch) -> None:
