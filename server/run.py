@@ -7,7 +7,7 @@ import logging
 import signal
 import socket
 import time
-from collections.abc import Coroutine, Iterator
+from collections.abc import Callable, Coroutine, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -65,8 +65,10 @@ LET_GO_SECONDS = 1.0  # for requests that are ended, to give their memory back
 
 class Server:
     def __init__(
-        self, config: ServeConfig, card: ModelCard, owner: Owner, pool_bytes: int, keys: ApiKeys | None = None
-    ) -> None:
+        self, config: ServeConfig, card: ModelCard, owner: Owner, pool_bytes: int,
+        lines_dropped: Callable[[], int],
+        keys: ApiKeys | None = None,
+    ) -> None:  # fmt: skip
         self._config = config
         self._keys = keys
         self._owner = owner
@@ -106,6 +108,7 @@ class Server:
         )
         self._connections = Connections(config.http)
         self._metrics.look_at_connections(lambda: self._connections.n, lambda: self._connections.unread.total)
+        self._metrics.look_at_log(lines_dropped)
         self._stop = asyncio.Event()
         self._stop_now = asyncio.Event()
 
@@ -216,8 +219,10 @@ class Server:
         return HttpServer(app, config, self._connections, self._metrics)
 
 
-async def serve(config: ServeConfig, card: ModelCard, root: Path) -> None:
+async def serve(config: ServeConfig, card: ModelCard, root: Path, lines_dropped: Callable[[], int]) -> None:
     """Run one server under `root` until a signal ends it. Whatever happens, nothing of it stays in shared memory.
+
+    lines_dropped: of its log, since the start.
 
     Raises StartFailed, and shm.owner.OwnerError for a root that is not ours.
     """
@@ -242,6 +247,6 @@ async def serve(config: ServeConfig, card: ModelCard, root: Path) -> None:
             if keys is None and exposed(sock):
                 log.warning(OPEN_TO_ALL, config.http.host)
             with url_in(config.http.url_file, url_of(sock, scheme_of(config.http))):
-                await Server(config, card, owner, pool_bytes, keys).run(sock)
+                await Server(config, card, owner, pool_bytes, lines_dropped, keys).run(sock)
         finally:
             owner.close()

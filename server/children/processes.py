@@ -16,6 +16,7 @@ from typing import Any, Literal
 
 from configs.serve import LogConfig
 from configs.settings import REPO, child_env
+from server.children.relay import StderrRelay
 from shm import AsyncChannel, channel_pair
 
 log = logging.getLogger("pixelferry")
@@ -66,6 +67,8 @@ class Child:
     """
 
     def __init__(self, role: Role, process: "subprocess.Popen[bytes]", channel: AsyncChannel[Any]) -> None:
+        """`process` has a pipe for its stderr, which is read from now on."""
+        assert process.stderr is not None
         self.role = role
         self.pid = process.pid
         self.channel = channel
@@ -73,6 +76,7 @@ class Child:
         self._loop = asyncio.get_running_loop()
         self.exited: asyncio.Future[int] = self._loop.create_future()  # the return code; the process is reaped
         threading.Thread(target=self._wait, name=f"wait-{role}-{self.pid}", daemon=True).start()
+        self._stderr = StderrRelay(process.stderr, self._loop)
 
     @property
     def alive(self) -> bool:
@@ -97,6 +101,7 @@ class Child:
 
     def _reap(self) -> None:
         code = self._process.wait()
+        self._stderr.close()
         if not self.exited.done():
             self.exited.set_result(code)
 
@@ -121,7 +126,7 @@ def launch(role: Role, owned: Ownership, receives: Any) -> Child:
     except RuntimeError:  # no thread could be started
         ours.close()
         process.kill()
-        process.wait()
+        process.communicate()
         raise OSError(errno.EAGAIN, os.strerror(errno.EAGAIN)) from None
 
 
@@ -133,6 +138,8 @@ def _exec(role: Role, owned: Ownership, channel: socket.socket) -> "subprocess.P
             str(owned.shm_root), owned.owner_name, owned.log.level, owned.log.format,
         ],
         stdin=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        bufsize=0,
         cwd=REPO,
         env=child_env(ENVIRONMENT[role]),
         pass_fds=fds,

@@ -125,7 +125,9 @@ def live(tokenizer: BPETokenizer, tmp_path: Path, monkeypatch: pytest.MonkeyPatc
         async def run() -> None:
             owner = Owner.claim(tmp_path / "shm")
             with listen("127.0.0.1", 0) as sock:
-                running = RunningServer(Server(config, card(tokenizer), owner, 1 << 20), sock, children, graces)
+                running = RunningServer(
+                    Server(config, card(tokenizer), owner, 1 << 20, lambda: 0), sock, children, graces
+                )
                 try:
                     await asyncio.wait_for(scenario(running), 100)
                     assert running.task.done()

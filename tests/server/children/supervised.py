@@ -88,7 +88,9 @@ def launcher(script: str) -> Callable[[], Child]:
     def launch() -> Child:
         ours, theirs = channel_pair()
         fd = theirs.fileno()
-        process = subprocess.Popen([sys.executable, "-c", script, str(fd)], pass_fds=(fd,), cwd=REPO)
+        process = subprocess.Popen(
+            [sys.executable, "-c", script, str(fd)], pass_fds=(fd,), cwd=REPO, stderr=subprocess.PIPE, bufsize=0
+        )
         theirs.close()
         return Child("worker", process, AsyncChannel(ours, FromWorker | Loading | Ending))
 

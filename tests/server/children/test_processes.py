@@ -76,7 +76,9 @@ def child_of(script: str) -> Child:
     """A child that runs `script`, whose first argument is its end of the channel."""
     ours, theirs = channel_pair()
     fd = str(theirs.fileno())
-    process = subprocess.Popen([sys.executable, "-ISc", script, fd], pass_fds=[theirs.fileno()])
+    process = subprocess.Popen(
+        [sys.executable, "-ISc", script, fd], pass_fds=[theirs.fileno()], stderr=subprocess.PIPE, bufsize=0
+    )
     theirs.close()
     return Child("worker", process, AsyncChannel(ours, FromWorker))
 
@@ -243,7 +245,7 @@ def test_a_process_without_a_thread_to_watch_it_does_not_stay(tmp_path: Path, mo
     real = subprocess.Popen
 
     def popen(*args: Any, **kwargs: Any) -> "subprocess.Popen[bytes]":
-        started.append(real([sys.executable, "-c", "input()"], stdin=subprocess.PIPE))
+        started.append(real([sys.executable, "-c", "input()"], stdin=subprocess.PIPE, stderr=subprocess.PIPE))
         return started[0]
 
     def no_room(thread: threading.Thread) -> None:
