@@ -21,7 +21,7 @@ from shm import AsyncChannel, channel_pair
 
 log = logging.getLogger("pixelferry")
 
-Role = Literal["worker", "text_worker", "picture_worker", "engine"]
+ChildRole = Literal["worker", "text_worker", "picture_worker", "engine"]
 END_SECONDS = 3.0  # how long a child that was told to end may take before it is killed
 
 # glibc keeps large blocks instead of returning them to the kernel: a picture's buffers are not faulted in again for
@@ -35,7 +35,7 @@ KEEP_LARGE_BLOCKS = {
 }
 # A worker never imports torch; should a dependency ever do, no device plugin may open a context in it.
 OF_WORKERS = {"TORCH_DEVICE_BACKEND_AUTOLOAD": "0", "OMP_NUM_THREADS": "1"}
-ENVIRONMENT: Mapping[Role, Mapping[str, str]] = {
+ENVIRONMENT: Mapping[ChildRole, Mapping[str, str]] = {
     "worker": {**OF_WORKERS, **KEEP_LARGE_BLOCKS},
     "text_worker": OF_WORKERS,
     "picture_worker": {**OF_WORKERS, **KEEP_LARGE_BLOCKS},
@@ -66,7 +66,7 @@ class Child:
     kernel, and reaping and killing both happen on the event loop: a signal can never reach somebody else's process.
     """
 
-    def __init__(self, role: Role, process: "subprocess.Popen[bytes]", channel: AsyncChannel[Any]) -> None:
+    def __init__(self, role: ChildRole, process: "subprocess.Popen[bytes]", channel: AsyncChannel[Any]) -> None:
         """`process` has a pipe for its stderr, which is read from now on."""
         assert process.stderr is not None
         self.role = role
@@ -106,7 +106,7 @@ class Child:
             self.exited.set_result(code)
 
 
-def launch(role: Role, owned: Ownership, receives: Any) -> Child:
+def launch(role: ChildRole, owned: Ownership, receives: Any) -> Child:
     """Start `python -m server.children.child_main` with one end of a new channel and the owner's lock.
 
     Must run on the event loop. Raises OSError while the machine has no room for a process. `receives` is the union of
@@ -130,7 +130,7 @@ def launch(role: Role, owned: Ownership, receives: Any) -> Child:
         raise OSError(errno.EAGAIN, os.strerror(errno.EAGAIN)) from None
 
 
-def _exec(role: Role, owned: Ownership, channel: socket.socket) -> "subprocess.Popen[bytes]":
+def _exec(role: ChildRole, owned: Ownership, channel: socket.socket) -> "subprocess.Popen[bytes]":
     fds = (channel.fileno(), owned.lock_fd)
     return subprocess.Popen(
         [

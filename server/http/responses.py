@@ -13,7 +13,7 @@ from server.http.errors import body_of, code_of, error_response
 from server.http.json_slices import SlicedJson, encoded, written
 from server.logs.access import tell_error
 from server.requests.admission import stopping
-from server.requests.answer import Delta, Emit, Whole
+from server.requests.answer import Delta, Emit
 from server.requests.refusal import Refusal, internal
 from tokenization.messages import Prepared
 
@@ -157,17 +157,17 @@ async def whole_answer(
 ) -> Response:
     """All that `run` emits, as one JSON object. Raises Refusal."""
     answered: Prepared | None = None
-    answers: dict[int, Whole] = {}
+    answers: dict[int, Delta] = {}
 
     async def emit(prepared: Prepared, delta: Delta) -> None:
         nonlocal answered
         answered = answered or prepared
-        answers.setdefault(delta.index, Whole()).add(delta)
+        answers[delta.index] = delta
 
     async def work() -> dict[str, Any]:
         await run(emit)
         assert answered is not None, "what ends without an error has been answered"
-        return serializer.whole(answered, [answers[index].delta() for index in sorted(answers)])
+        return serializer.whole(answered, [answers[index] for index in sorted(answers)])
 
     return await json_result(work, receive)
 

@@ -16,7 +16,7 @@ import pytest
 
 from configs.settings import REPO
 from server.children import processes
-from server.children.processes import Child, Ownership, Role, died_of, launch
+from server.children.processes import Child, ChildRole, Ownership, died_of, launch
 from shm import AsyncChannel, channel_pair
 from tests.e2e.running import is_gone, stat_of
 from tests.e2e.running import until as wait_until
@@ -83,7 +83,7 @@ def child_of(script: str) -> Child:
     return Child("worker", process, AsyncChannel(ours, FromWorker))
 
 
-def launched(role: Role, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[dict[str, Any], int, int]:
+def launched(role: ChildRole, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[dict[str, Any], int, int]:
     """What a child of that role reports of its start; its process id, and the lock's descriptor."""
     python = tmp_path / "python"
     python.write_text(f"#!{sys.executable} -IS\n{REPORTS}")
@@ -145,7 +145,7 @@ def test_a_child_stopped_in_its_first_moment_ends_with_its_server(tmp_path: Path
 
 @pytest.mark.parametrize("role", ["worker", "engine"])
 def test_no_plugin_of_torch_loads_by_itself_and_a_worker_is_kept_from_threads(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, role: Role
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, role: ChildRole
 ) -> None:
     monkeypatch.setenv("TORCH_DEVICE_BACKEND_AUTOLOAD", "1")
     monkeypatch.setenv("OMP_NUM_THREADS", "3")
