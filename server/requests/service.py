@@ -121,11 +121,11 @@ class RequestService:
                 own = within(sampling, room, request.sampling.seed)
                 generate = Generate(prepared=prepared, sampling=own, scores_prompt=request.scores_prompt)
                 await self._generate(request, generate, resources, emit, watch)
-        except Refusal:
-            watch.end("error")
-            raise
         except asyncio.CancelledError:
             watch.end("abort")
+            raise
+        except Exception:
+            watch.end("error")
             raise
         finally:
             self._release(request.id, resources)
