@@ -13,6 +13,7 @@ from server.children.gate import NobodyUp
 from server.children.worker_pool import WorkerPool
 from server.children.worker_slot import Job, NotShort, TookTooLong, WorkerDied, WorkerSlot
 from server.metrics import Metrics
+from server.request_context import ModelTimings
 from server.requests.admission import Admission
 from server.requests.answer import Accept, Emit, answers_to, push
 from server.requests.answer_boxes import drawing_of, not_drawn
@@ -25,7 +26,6 @@ from server.requests.request import ChatRequest
 from server.requests.sampling import within
 from server.requests.segments import LOST, Segments, check_media_tokens, media_lost, without_room
 from server.requests.sums import check_sums
-from server.stopwatch import Stopwatch
 from server.traces import Traces
 from shm import NeverFits, OwnerError, PoolFull
 from tokenization.chat.grounding import Box
@@ -42,7 +42,7 @@ ATTEMPTS = 2  # a chat whose worker died is tried once more: it may not have bee
 class RequestResources:
     """What a request has out: whoever may still touch its segments."""
 
-    watch: Stopwatch | None = None  # of a request that is answered
+    timings: ModelTimings | None = None  # of a request that is answered
     leased: bool = False
     jobs: list[tuple[WorkerSlot, Job]] = field(default_factory=list)
     stream: Stream | None = None
@@ -107,25 +107,25 @@ class RequestService:
         """
         check_chat(request, self.card, self.max_model_len)
         check_ids(request.chat, self.engine.info, request.chat_param)
-        watch = Stopwatch(self.metrics, request.tally)
-        resources = RequestResources(watch)
+        timings = ModelTimings(self.metrics, request.context)
+        resources = RequestResources(timings)
         try:
             with self.admission.enter():
                 prepared = await self._prepare(request, resources)
                 room = room_for(len(prepared.input_ids), self.max_model_len, request.chat_param)
                 await accept(prepared)
-                watch.prompt(prepared)
+                timings.prompt(prepared)
                 if request.grounding != "none" and self.card.supports_grounding:
                     draw = functools.partial(self._draw, request, resources)
                     emit = with_boxes(emit, request, draw)
                 own = within(sampling, room, request.sampling.seed)
                 generate = Generate(prepared=prepared, sampling=own, scores_prompt=request.scores_prompt)
-                await self._generate(request, generate, resources, emit, watch)
+                await self._generate(request, generate, resources, emit, timings)
         except asyncio.CancelledError:
-            watch.end("abort")
+            timings.end("abort")
             raise
         except Exception:
-            watch.end("error")
+            timings.end("error")
             raise
         finally:
             self._release(request.id, resources)
@@ -154,8 +154,8 @@ class RequestService:
             try:
                 slot, job = await self._begin(request, count_only, short)
                 resources.jobs.append((slot, job))
-                if resources.watch is not None:
-                    resources.watch.worker()
+                if resources.timings is not None:
+                    resources.timings.worker()
                 return await self._converse(slot, job, request, resources)
             except NobodyUp:
                 raise unavailable("no worker came up in time", "workers_down", retry_after=10) from None
@@ -171,7 +171,7 @@ class RequestService:
         raise internal("the request could not be prepared: two workers died of it", "worker_died")
 
     async def _begin(self, request: ChatRequest, count_only: bool, short: bool) -> tuple[WorkerSlot, Job]:
-        chat, client = request.chat, request.tally.client
+        chat, client = request.chat, request.context.client
         if isinstance(chat, RawPrompt):
             return await self.workers.encode(Encode(request_id=request.id, text=chat.text, opens=chat.opens), client)
         room = self._room_now()
@@ -223,12 +223,12 @@ class RequestService:
             raise without_room(error, measured) from None
 
     async def _generate(
-        self, request: ChatRequest, generate: Generate, resources: RequestResources, emit: Emit, watch: Stopwatch
+        self, request: ChatRequest, generate: Generate, resources: RequestResources, emit: Emit, timings: ModelTimings
     ) -> None:
         answers = answers_to(request, self.card.tokenizer)
         try:
             stream = resources.stream = await self.engine.submit(generate)
-            watch.started()
+            timings.started()
             n_left = len(answers)
             while n_left:
                 events = await stream.next()
@@ -236,16 +236,16 @@ class RequestService:
                     raise internal("the engine ended this request before its last token")
                 deltas = push(answers, events, stream.prompt)
                 stream.prompt = []
-                watch.tokens(sum([len(delta.tokens) for delta in deltas]))
+                timings.tokens(sum([len(delta.tokens) for delta in deltas]))
                 for delta in deltas:
                     if delta.finish is not None:
                         n_left -= 1
                         if not n_left:
-                            watch.end(delta.finish)
+                            timings.end(delta.finish)
                         elif delta.cut:
                             self.engine.drop(stream, delta.index)
                     await emit(generate.prepared, delta)
-                    watch.delivered()
+                    timings.delivered()
         except NobodyUp:
             raise unavailable("the engine did not come up in time", "engine_down", retry_after=10) from None
         except EngineDied:
@@ -262,7 +262,7 @@ class RequestService:
     async def _draw(self, request: ChatRequest, resources: RequestResources, boxes: tuple[Box, ...]) -> Drawn:
         """The picture with its boxes, by a worker. What cannot be drawn is a note: the answer itself is good."""
         try:
-            slot, job = await self.workers.draw(drawing_of(request.id, request.chat, boxes), request.tally.client)
+            slot, job = await self.workers.draw(drawing_of(request.id, request.chat, boxes), request.context.client)
             resources.jobs.append((slot, job))
             drawn = await job.next()
         except (NobodyUp, WorkerDied):
