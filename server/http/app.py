@@ -65,8 +65,8 @@ def create_app(
         origins=origins, root_path=root_path,
     )  # fmt: skip
     requests = RequestReader(service, version)
-    add_probe_routes(app, service, bodies, version)
     add_chat_routes(app, requests)
+    add_probe_routes(app, service, bodies, version)
     add_text_routes(app, requests)
     add_model_routes(app, requests)
     return app
@@ -187,7 +187,7 @@ def add_model_routes(app: FastAPI, requests: RequestReader) -> None:
 
 
 def add_probe_routes(app: FastAPI, service: RequestService, bodies: BodyBudget, version: str) -> None:
-    """What gateways and monitors ask, some of it as vLLM has it: more often than all else, so it is looked up first."""
+    """What gateways and monitors ask every few seconds, some of it as vLLM has it; routes are looked up in order."""
 
     @app.api_route("/health", methods=LOOK)
     @app.api_route("/health/live", methods=LOOK)

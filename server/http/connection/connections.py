@@ -4,8 +4,7 @@ import asyncio
 import heapq
 import logging
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from itertools import islice
 from typing import Any, Protocol
 
@@ -119,18 +118,14 @@ class Connections:
         self.clock.tick()
         for one in [one for one, due in self._heads.items() if due <= self.clock.now]:
             self.works(one)
-            with only(one):
-                one.head_overdue()
+            alone(one, one.head_overdue)
         for one in [one for one, due in self._idle.items() if due <= self.clock.now]:
             self.works(one)
-            with only(one):
-                one.rested()
+            alone(one, one.rested)
         for one in list(self._bodies):
-            with only(one):
-                one.check_body()
+            alone(one, one.check_body)
         for unread in self.unread.waiting():
-            with only(unread):
-                unread.check()
+            alone(unread, unread.check)
 
     # ---- what is read, and parsed in turns
 
@@ -165,8 +160,7 @@ class Connections:
         while self._turns and ended - begun < TURN_SECONDS and self._n_at_once < AT_ONCE:
             self._n_at_once += 1
             self._now, _, one = heapq.heappop(self._turns)
-            with only(one):
-                one.turn()
+            alone(one, one.turn)
             started, ended = ended, time.perf_counter()
             one.spent = self._now + ended - started
         self._n_at_once = 0
@@ -181,8 +175,7 @@ class Connections:
         for one in gives_way:
             self.works(one)
             self._evicted.add(one)
-            with only(one):
-                one.give_way()
+            alone(one, one.give_way)
         return bool(gives_way)
 
     def _lagging(self) -> list[Guarded]:
@@ -195,11 +188,10 @@ class Connections:
         return [one for one, body in islice(self._bodies.items(), MADE_ROOM) if not body.begun][:1]
 
 
-@contextmanager
-def only(one: Guarded | SendBuffer) -> Iterator[None]:
-    """What goes wrong in the block is that connection's alone: it is logged, and the connection closed."""
+def alone(one: Guarded | SendBuffer, act: Callable[[], None]) -> None:
+    """What goes wrong with one connection is that connection's alone: it is logged, and the connection closed."""
     try:
-        yield
+        act()
     except Exception:  # noqa: BLE001 - a defect of ours, whichever it is, must not reach the other connections
         log.exception("a connection failed and is closed")
         one.abort()

@@ -49,18 +49,13 @@ class Guards:
 
 
 class Opening(asyncio.Transport):
-    """A connection whose TLS is not agreed yet: it can be closed."""
+    """A connection whose TLS is not agreed yet: it can be closed, and nothing else is done with it."""
 
     def __init__(self, sock: socket.socket) -> None:
         super().__init__()
         self._sock = sock
-        self._closing = False
-
-    def is_closing(self) -> bool:
-        return self._closing
 
     def abort(self) -> None:
-        self._closing = True
         with contextlib.suppress(OSError):
             self._sock.shutdown(socket.SHUT_RDWR)  # whoever waits for it hears so
 

@@ -191,13 +191,15 @@ def has_body(fields: Fields) -> bool:
 
 def announced(fields: Fields) -> int:
     """Content-Length, 0 where there is none (uvicorn has refused what is no number)."""
-    return next((int(value) for value in fields.get(LENGTH, ())), 0)
+    return int(fields[LENGTH][0]) if LENGTH in fields else 0
 
 
 def client_request_id(fields: Fields) -> str | None:
     """The client's X-Request-Id where it is short and harmless."""
-    found = (value for value in fields.get(ID, ()) if ACCEPTED_ID.fullmatch(value))
-    return next((value.decode("ascii") for value in found), None)
+    for value in fields.get(ID, ()):
+        if ACCEPTED_ID.fullmatch(value):
+            return value.decode("ascii")
+    return None
 
 
 def head_refused(scope: Scope) -> Refusal | None:
