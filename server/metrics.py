@@ -38,7 +38,7 @@ class _Counted(Collector):
 class Metrics:
     """Counters and histograms that requests feed, and gauges that are set when somebody looks.
 
-    Those of one request to the model are fed by its Stopwatch.
+    Those of one request to the model are fed by its ModelTimings.
 
     What vLLM labels with the model's name is labelled with it here.
     """
@@ -48,6 +48,7 @@ class Metrics:
         self.registry = CollectorRegistry()
         self.model_name = model_name
         self._preemptions_seen = 0  # of the engine that runs
+        self._series: dict[tuple[str, str, str], tuple[Counter, Histogram]] = {}  # of answers, by their labels
         ProcessCollector(registry=self.registry)
         build = self._gauge("build_info", "1; which build runs is in the labels.", ("version", "python_version"))
         build.labels(version, platform.python_version()).set(1)
@@ -141,8 +142,11 @@ class Metrics:
     def answered(self, method: str, route: str, status: int, seconds: float) -> None:
         """An HTTP request ended. `route` is a template, and `method` one of a few: both become labels."""
         labels = (method, route, str(status))
-        self._answers.labels(*labels).inc()
-        self._answer_seconds.labels(*labels).observe(seconds)
+        series = self._series.get(labels)
+        if series is None:
+            series = self._series[labels] = (self._answers.labels(*labels), self._answer_seconds.labels(*labels))
+        series[0].inc()
+        series[1].observe(seconds)
 
     def malformed(self, status: int) -> None:
         """Bytes came that are no HTTP request, or never became one; they were answered with `status`."""

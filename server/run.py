@@ -25,7 +25,7 @@ from server.housekeeping import Housekeeping
 from server.http.app import create_app
 from server.http.connection.connections import Connections
 from server.http.connection.http_server import LAST_BYTES_SECONDS, HttpServer
-from server.http.middleware.body_limits import BodyBudget
+from server.http.connection.request_body import BodyBudget
 from server.http.middleware.keys import ApiKeys
 from server.listening import (
     check_temporary_directory,
@@ -191,8 +191,8 @@ class Server:
     def _http(self, sock: socket.socket) -> HttpServer:
         config = self._config.http
         app = create_app(
-            self._service, config.max_body_bytes, BodyBudget(config.max_inflight_bytes), version=version(),
-            keys=self._keys, origins=config.allowed_origins, hosts=hosts_of(config, sock), root_path=config.root_path,
+            self._service, BodyBudget(config, self._connections.clock), version=version(), keys=self._keys,
+            origins=config.allowed_origins, hosts=hosts_of(config, sock), root_path=config.root_path,
         )  # fmt: skip
         return HttpServer(app, config, self._connections, self._metrics)
 

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 from starlette.types import Scope
 
 from configs.traces import TraceConfig
-from server.logs.access import QUIET, Exchange, method_of, route_of
-from server.stopwatch import Stopwatch
+from server.logs.access import QUIET, level_of, method_of, route_of
+from server.request_context import ModelTimings, RequestContext
 
 if TYPE_CHECKING:
     from opentelemetry.sdk.trace import TracerProvider
@@ -39,7 +39,7 @@ class Traces:
         self._api = trace
         self._model_name = model_name
 
-    def tell(self, scope: Scope, exchange: Exchange) -> str | None:
+    def tell(self, scope: Scope, request: RequestContext) -> str | None:
         """Make the spans of a request that is over; the trace's id, None where none is kept.
 
         The trace of the caller goes on, where its headers name one.
@@ -50,22 +50,21 @@ class Traces:
         now = time.monotonic()
         clock = time.time_ns() - int(now * 1e9)  # what takes a monotonic moment to the time of day
         headers = {name.decode("latin-1"): text.decode("latin-1") for name, text in scope["headers"]}
-        tally = exchange.tally
         root = self._tracer.start_span(
             f"{method_of(scope)} {route}",
             context=self._propagator.extract(headers),
             kind=self._api.SpanKind.SERVER,
-            attributes=self._attributes(scope, exchange, route),
-            start_time=nanoseconds(clock, tally.received),
+            attributes=self._attributes(scope, request, route),
+            start_time=nanoseconds(clock, request.received),
         )
         found = root.get_span_context()
         if not root.is_recording():
             return None
-        if exchange.level >= logging.ERROR:
-            root.set_status(self._api.StatusCode.ERROR, exchange.error or "")
+        if level_of(request) >= logging.ERROR:
+            root.set_status(self._api.StatusCode.ERROR, request.error or "")
         context = self._api.set_span_in_context(root)
-        for watch in tally.watches:
-            for name, begin, end, attributes in stages_of(watch, now):
+        for timings in request.timings:
+            for name, begin, end, attributes in stages_of(timings, now):
                 if begin is not None:
                     begun, ended = nanoseconds(clock, begin), nanoseconds(clock, now if end is None else end)
                     span = self._tracer.start_span(name, context=context, start_time=begun, attributes=attributes)
@@ -73,23 +72,22 @@ class Traces:
         root.end(nanoseconds(clock, now))
         return self._api.format_trace_id(found.trace_id)
 
-    def _attributes(self, scope: Scope, exchange: Exchange, route: str) -> dict[str, Any]:
+    def _attributes(self, scope: Scope, request: RequestContext, route: str) -> dict[str, Any]:
         """By OpenTelemetry's conventions for HTTP servers and for generative models, as far as they name it."""
-        tally = exchange.tally
         found = {
             "http.request.method": method_of(scope),
             "http.route": route,
-            "http.response.status_code": exchange.status,
-            "error.type": exchange.error,
-            "pixelferry.request_id": exchange.request_id,
+            "http.response.status_code": request.status,
+            "error.type": request.error,
+            "pixelferry.request_id": request.id,
         }
-        if tally.watches:
+        if request.timings:
             found["gen_ai.request.model"] = self._model_name
-            found["gen_ai.usage.input_tokens"] = tally.prompt_tokens
-            found["gen_ai.usage.output_tokens"] = tally.generation_tokens
-            found["gen_ai.response.finish_reasons"] = [watch.reason or "error" for watch in tally.watches]
-        if tally.first_token is not None:
-            found["gen_ai.response.time_to_first_chunk"] = tally.first_token - tally.received
+            found["gen_ai.usage.input_tokens"] = request.prompt_tokens
+            found["gen_ai.usage.output_tokens"] = request.generation_tokens
+            found["gen_ai.response.finish_reasons"] = [one.reason or "error" for one in request.timings]
+        if request.first_token is not None:
+            found["gen_ai.response.time_to_first_chunk"] = request.first_token - request.received
         return {name: value for name, value in found.items() if value is not None}
 
     async def close(self) -> None:
@@ -107,20 +105,20 @@ class Traces:
         await asyncio.wait({done}, timeout=LAST_SPANS_SECONDS)
 
 
-def stages_of(watch: Stopwatch, now: float) -> Iterator[Stage]:
+def stages_of(timings: ModelTimings, now: float) -> Iterator[Stage]:
     """What one request to the model went through, stage by stage; the one that it ended in has no end but now."""
-    end = watch.ended or now
-    taken = watch.taken or watch.prepared  # a prompt of ids needs no worker
+    end = timings.ended or now
+    taken = timings.taken or timings.prepared  # a prompt of ids needs no worker
     spent = {
         f"pixelferry.preprocess.{modality}.{stage}": seconds
-        for modality, stages in watch.seconds.items()
+        for modality, stages in timings.seconds.items()
         for stage, seconds in stages.items()
     }
-    yield "queue", watch.entered, taken or end, {"pixelferry.queue": "worker"}
-    yield "preprocess", watch.taken, watch.prepared or end, spent
-    yield "queue", watch.prepared, watch.placed or end, {"pixelferry.queue": "engine"}
-    yield "prefill", watch.placed, watch.first or end, {"gen_ai.usage.input_tokens": watch.n_prompt}
-    yield "decode", watch.first, end, {"gen_ai.usage.output_tokens": watch.n_tokens or 0}
+    yield "queue", timings.entered, taken or end, {"pixelferry.queue": "worker"}
+    yield "preprocess", timings.taken, timings.prepared or end, spent
+    yield "queue", timings.prepared, timings.placed or end, {"pixelferry.queue": "engine"}
+    yield "prefill", timings.placed, timings.first or end, {"gen_ai.usage.input_tokens": timings.n_prompt}
+    yield "decode", timings.first, end, {"gen_ai.usage.output_tokens": timings.n_tokens or 0}
 
 
 def nanoseconds(clock: int, moment: float) -> int:

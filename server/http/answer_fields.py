@@ -5,8 +5,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from model.engine.messages import Token
-from server.http.json_slices import Rows
-from server.stopwatch import Tally
+from server.http.json_slices import LazyList
+from server.request_context import RequestContext
 from tokenization.chat.parts import Kind
 from tokenization.messages import Prepared, Reduced
 from tokenization.text.tokenizer import Tokenizer
@@ -31,11 +31,12 @@ def usage(prepared: Prepared, n_tokens: int) -> dict[str, Any]:
     return total(len(prepared.input_ids), n_tokens, details) | ({"reduced_media": reduced} if reduced else {})
 
 
-def timed_usage(prepared: Prepared, n_tokens: int, tally: Tally) -> dict[str, Any]:
+def timed_usage(prepared: Prepared, n_tokens: int, context: RequestContext) -> dict[str, Any]:
     """Token counts of a whole answer, with the seconds of its stages where the client asked for them."""
-    if not tally.timed:
+    if not context.wants_timings:
         return usage(prepared, n_tokens)
-    return usage(prepared, n_tokens) | {"timings": {name: round(s, 6) for name, s in tally.watches[-1].stages.items()}}
+    stages = context.timings[-1].stages
+    return usage(prepared, n_tokens) | {"timings": {name: round(seconds, 6) for name, seconds in stages.items()}}
 
 
 def total(n_prompt: int, n_tokens: int, details: Mapping[str, int]) -> dict[str, Any]:
@@ -65,7 +66,7 @@ def prompt_ids(prepared: Prepared, pads: Mapping[Kind, int]) -> list[int]:
     return found
 
 
-def logprob_entries(tokens: Sequence[Token], tokenizer: Tokenizer, *, as_ids: bool = False) -> Rows:
+def logprob_entries(tokens: Sequence[Token], tokenizer: Tokenizer, *, as_ids: bool = False) -> LazyList:
     """One entry for each sampled token. `token` is readable, `bytes` exact: [] for an id without a vocabulary entry.
 
     With `as_ids` `token` is "token_id:" and the id.
@@ -75,7 +76,7 @@ def logprob_entries(tokens: Sequence[Token], tokenizer: Tokenizer, *, as_ids: bo
         top = [_spelled(i, p, tokenizer, as_ids) for i, p in token.top]
         return {**_spelled(token.id, token.logprob, tokenizer, as_ids), "top_logprobs": top}
 
-    return Rows(lambda: map(entry, tokens))
+    return LazyList(lambda: map(entry, tokens))
 
 
 def _spelled(token_id: int, logprob: float | None, tokenizer: Tokenizer, as_ids: bool) -> dict[str, Any]:
@@ -85,7 +86,7 @@ def _spelled(token_id: int, logprob: float | None, tokenizer: Tokenizer, as_ids:
 
 def legacy_logprobs(
     tokens: Sequence[Token], tokenizer: Tokenizer, offset: int, *, as_ids: bool = False
-) -> dict[str, Rows]:
+) -> dict[str, LazyList]:
     """Four lists with an entry for each token, as OpenAI's completions have them.
 
     offset: characters of the tokens before. The likeliest tokens of a place always have the token itself beside them.
@@ -99,10 +100,10 @@ def legacy_logprobs(
             at += len(readable(token.id, tokenizer))
 
     return {
-        "tokens": Rows(lambda: (readable(token.id, tokenizer, as_ids=as_ids) for token in tokens)),
-        "token_logprobs": Rows(lambda: (_finite(token.logprob) for token in tokens)),
-        "top_logprobs": Rows(lambda: (_likeliest(token, tokenizer, as_ids) for token in tokens)),
-        "text_offset": Rows(offsets),
+        "tokens": LazyList(lambda: (readable(token.id, tokenizer, as_ids=as_ids) for token in tokens)),
+        "token_logprobs": LazyList(lambda: (_finite(token.logprob) for token in tokens)),
+        "top_logprobs": LazyList(lambda: (_likeliest(token, tokenizer, as_ids) for token in tokens)),
+        "text_offset": LazyList(offsets),
     }
 
 

@@ -2,20 +2,16 @@
 
 import ipaddress
 
-from starlette.types import Scope
-
-KEY = "key"  # in the state of a request's scope: the digest of the key that it came with; only where keys are asked for
 UNKNOWN = "unknown"
 NETWORK_BITS = 64  # of an IPv6 address: what one client is given, and may choose from
 
 
-def client_of(scope: Scope) -> str:
-    """The same for all requests of one client. It is shown to nobody."""
-    key: str | None = scope["state"].get(KEY)
-    return f"key {key}" if key else _network(scope.get("client"))
+def client_of_key(digest: str) -> str:
+    """The same for all requests of one client, as is the other name. It is shown to nobody."""
+    return f"key {digest}"
 
 
-def _network(client: tuple[str, int] | None) -> str:
+def client_of_address(client: tuple[str, int] | None) -> str:
     """A proxy's header may have named it, so it may be anything."""
     try:
         address = ipaddress.ip_address((client or ("",))[0].partition("%")[0])

@@ -10,17 +10,17 @@ from pydantic import ConfigDict
 from model.engine.messages import Token
 from server.http.answer_fields import legacy_logprobs, readable, total
 from server.http.bodies import parsed, validated
-from server.http.json_slices import Rows
+from server.http.json_slices import LazyList
 from server.http.long_texts import Raw
 from server.http.openai import StreamOptions, read_options
 from server.http.responses import data
 from server.http.vllm_fields import COMPLETION_FIELDS, refuse_unsupported
+from server.request_context import RequestContext
 from server.requests.answer import Delta
 from server.requests.model_card import ModelCard
 from server.requests.refusal import invalid_request
 from server.requests.request import ChatRequest
 from server.requests.sampling import INT32_MAX, MAX_LOGPROBS, SamplingRequest
-from server.stopwatch import Tally
 from tokenization.chat.parts import RawPrompt
 from tokenization.messages import Prepared
 from tokenization.text.detokenize import whole_text
@@ -58,8 +58,8 @@ class TextRequest:
     prompt_only: bool = False  # nothing is generated but what the prompt's own log-probabilities need
     stream: bool = False
 
-    def with_tally(self, tally: Tally) -> "TextRequest":
-        return replace(self, requests=tuple(request.with_tally(tally) for request in self.requests))
+    def with_context(self, context: RequestContext) -> "TextRequest":
+        return replace(self, requests=tuple(request.with_context(context) for request in self.requests))
 
 
 def read_completions(raw: Raw, request_id: str) -> TextRequest:
@@ -176,7 +176,7 @@ class TextSerializer:
 
     def whole(self, prepared: Prepared, answers: Sequence[Delta]) -> dict[str, Any]:
         n_tokens = 0 if self._request.prompt_only else sum(len(answer.tokens) for answer in answers)
-        choices = Rows(lambda: (self._choice(answer) for answer in answers))
+        choices = LazyList(lambda: (self._choice(answer) for answer in answers))
         return {**self._head, "choices": choices, "usage": self._usage(n_tokens)}
 
     def event(self, prepared: Prepared, delta: Delta) -> bytes | dict[str, Any]:
@@ -190,7 +190,7 @@ class TextSerializer:
             chunk["usage"] = self._usage(self._n_tokens) if self._asked.usage_so_far else None
         if not (begins and self._asked.scores_prompt):
             return data(chunk)
-        return {**chunk, "choices": Rows(lambda: [choice])}  # the prompt's log-probabilities may be very many
+        return {**chunk, "choices": LazyList(lambda: [choice])}  # the prompt's log-probabilities may be very many
 
     def closing(self, prepared: Prepared, n_tokens: int) -> bytes:
         if not self._asked.include_usage:
@@ -210,7 +210,7 @@ class TextSerializer:
         logprobs = self._logprobs_of(delta.index, tokens, n_before + self._characters(own))
         return {"index": delta.index, "text": text, "logprobs": logprobs, "finish_reason": delta.finish, **ids}
 
-    def _logprobs_of(self, index: int, tokens: Sequence[Token], length: int) -> dict[str, Rows] | None:
+    def _logprobs_of(self, index: int, tokens: Sequence[Token], length: int) -> dict[str, LazyList] | None:
         """Of what lengthens a choice by so many characters, which has begun from here on."""
         offset = self._lengths.setdefault(index, 0)
         if not self._logprobs:

@@ -5,13 +5,12 @@ from collections.abc import Mapping
 from typing import Any
 
 from fastapi import FastAPI
-from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.types import Receive, Scope, Send
 
-from server.logs.access import tell_error
+from server.request_context import context_of
 from server.requests.refusal import Refusal, RefusalKind, invalid_request
 from tokenization.chat.errors import ChatError, shortened
 
@@ -59,7 +58,7 @@ class ErrorResponse(JSONResponse):
         self._code = code
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        tell_error(scope, self._code)
+        context_of(scope).error = self._code
         await super().__call__(scope, receive, send)
 
 
@@ -94,15 +93,16 @@ def param_of(loc: tuple[str | int, ...]) -> str:
 
 
 def install(app: FastAPI) -> None:
-    """One form for everything that ends with an error inside the routes; what escapes them is the envelope's."""
+    """One form for everything that ends with an error inside the routes; what escapes them is the middleware's."""
 
     async def on_refusal(request: Request, error: Exception) -> Response:
         assert isinstance(error, Refusal)
-        return error_response(error, request.state.request_id)
+        return error_response(error, context_of(request.scope).id)
 
     async def on_chat_error(request: Request, error: Exception) -> Response:
         assert isinstance(error, ChatError)
-        return error_response(invalid_request(error.message, error.param, error.code), request.state.request_id)
+        refusal = invalid_request(error.message, error.param, error.code)
+        return error_response(refusal, context_of(request.scope).id)
 
     async def on_http_error(request: Request, error: Exception) -> Response:
         assert isinstance(error, HTTPException)
@@ -111,17 +111,9 @@ def install(app: FastAPI) -> None:
         codes = {404: "route_not_found", 405: "method_not_allowed"}
         message = texts.get(status, str(error.detail))
         code = codes.get(status)
-        body = _body(status, message, request.state.request_id, code=code)
+        body = _body(status, message, context_of(request.scope).id, code=code)
         return ErrorResponse(body, status, code or f"http_{status}", error.headers)
-
-    async def on_validation_error(request: Request, error: Exception) -> Response:
-        assert isinstance(error, RequestValidationError)
-        param = param_of(error.errors()[0]["loc"])
-        return error_response(
-            invalid_request(f"{param}: has a value that is not taken", param), request.state.request_id
-        )
 
     app.add_exception_handler(Refusal, on_refusal)
     app.add_exception_handler(ChatError, on_chat_error)
     app.add_exception_handler(HTTPException, on_http_error)
-    app.add_exception_handler(RequestValidationError, on_validation_error)

@@ -5,7 +5,7 @@ import logging
 import time
 from typing import Any
 
-from server.http.middleware.body_limits import BodyBudget
+from server.http.connection.request_body import BodyBudget
 from server.requests.refusal import Refusal, unavailable
 from server.requests.service import RequestService
 

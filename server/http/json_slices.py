@@ -11,7 +11,7 @@ from starlette.types import Receive, Scope, Send
 SLICE = 32768  # bytes; about a millisecond of making and writing log-probabilities
 
 
-class Rows:
+class LazyList:
     """A list whose entries are made as they are written, and each time that they are."""
 
     def __init__(self, make: Callable[[], Iterable[Any]]) -> None:
@@ -23,11 +23,11 @@ class Rows:
 
 def encoded(value: Any) -> bytes:
     """All of it at once: what is known to be short."""
-    return msgspec.json.encode(value, enc_hook=list)  # nothing of ours but Rows is unknown to it
+    return msgspec.json.encode(value, enc_hook=list)  # nothing of ours but LazyList is unknown to it
 
 
 async def written(value: Any) -> list[bytes]:
-    """The JSON of `value`, whose long lists are Rows. Between two slices others have their turn."""
+    """The JSON of `value`, whose long lists are LazyList. Between two slices others have their turn."""
     slices: list[bytes] = []
     found = bytearray()
     for piece in _pieces(value):
@@ -40,15 +40,15 @@ async def written(value: Any) -> list[bytes]:
 
 
 def _pieces(value: Any) -> Iterator[bytes]:
-    """An object that holds no other and no Rows is one piece, as is any other list."""
-    if isinstance(value, Rows):
+    """An object that holds no other and no LazyList is one piece, as is any other list."""
+    if isinstance(value, LazyList):
         opening = b"["
         for entry in value:
             yield opening
             yield from _pieces(entry)
             opening = b","
         yield b"[]" if opening == b"[" else b"]"
-    elif isinstance(value, dict) and any(isinstance(inner, dict | Rows) for inner in value.values()):
+    elif isinstance(value, dict) and any(isinstance(inner, dict | LazyList) for inner in value.values()):
         opening = b"{"
         for key, inner in value.items():
             yield opening + encoded(key) + b":"

@@ -5,15 +5,15 @@ from typing import Any
 
 from server.http.answer_fields import logprob_entries, timed_usage
 from server.http.bodies import model_of, object_or_inputs, parsed, validated
-from server.http.json_slices import Rows
+from server.http.json_slices import LazyList
 from server.http.long_texts import Raw
 from server.http.responses import data
+from server.request_context import RequestContext
 from server.requests.answer import Delta, FinishReason
 from server.requests.answer_boxes import Grounded
 from server.requests.refusal import invalid_request
 from server.requests.request import ChatRequest
 from server.requests.sampling import SamplingRequest
-from server.stopwatch import Tally
 from tokenization.chat.dialects import chat_from_native
 from tokenization.chat.errors import shortened
 from tokenization.messages import Prepared
@@ -73,11 +73,10 @@ class NativeSerializer:
     """
 
     def __init__(
-        self, answer_id: str, tokenizer: Tokenizer, *, logprobs: bool, n: int = 1, tally: Tally | None = None
+        self, answer_id: str, tokenizer: Tokenizer, context: RequestContext, *, logprobs: bool, n: int = 1
     ) -> None:
-        """tally: of the HTTP request."""
         self._id = answer_id
-        self._tally = tally or Tally()
+        self._context = context
         self._tokenizer = tokenizer
         self._logprobs = logprobs
         self._several = n > 1
@@ -85,10 +84,10 @@ class NativeSerializer:
         self._grounded: Grounded | None = None
 
     def whole(self, prepared: Prepared, answers: Sequence[Delta]) -> dict[str, Any]:
-        counts = timed_usage(prepared, sum(len(answer.tokens) for answer in answers), self._tally)
+        counts = timed_usage(prepared, sum(len(answer.tokens) for answer in answers), self._context)
         if not self._several:
             return {"id": self._id, **self._body(answers[0]), "usage": counts}
-        bodies = Rows(lambda: ({"index": i, **self._body(whole)} for i, whole in enumerate(answers)))
+        bodies = LazyList(lambda: ({"index": i, **self._body(whole)} for i, whole in enumerate(answers)))
         return {"id": self._id, "answers": bodies, "usage": counts}
 
     def _body(self, whole: Delta) -> dict[str, Any]:
@@ -111,7 +110,7 @@ class NativeSerializer:
 
     def closing(self, prepared: Prepared, n_tokens: int) -> bytes:
         body: dict[str, Any] = {"id": self._id, "text": "", "finish_reason": None}
-        body["usage"] = timed_usage(prepared, n_tokens, self._tally)
+        body["usage"] = timed_usage(prepared, n_tokens, self._context)
         if self._several:
             return data(body)
         return data({**body, "finish_reason": self._finish} | _beside(self._grounded))

@@ -9,7 +9,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from server.http.answer_fields import logprob_entries, prompt_ids, timed_usage, usage
 from server.http.bodies import parsed, validated
-from server.http.json_slices import Rows
+from server.http.json_slices import LazyList
 from server.http.long_texts import Raw
 from server.http.responses import data
 from server.http.vllm_fields import refuse_unsupported
@@ -108,8 +108,8 @@ class CompletionSerializer:
         self._n_tokens: dict[int, int] = {}  # by answer: how many were written
 
     def whole(self, prepared: Prepared, answers: Sequence[Delta]) -> dict[str, Any]:
-        choices = Rows(lambda: (self._choice(index, whole) for index, whole in enumerate(answers)))
-        counts = timed_usage(prepared, sum(len(answer.tokens) for answer in answers), self._asked.tally)
+        choices = LazyList(lambda: (self._choice(index, whole) for index, whole in enumerate(answers)))
+        counts = timed_usage(prepared, sum(len(answer.tokens) for answer in answers), self._asked.context)
         return {**self._head, "object": "chat.completion", "choices": choices, "usage": counts} | self._ids_of(prepared)
 
     def _choice(self, index: int, whole: Delta) -> dict[str, Any]:
@@ -158,5 +158,5 @@ class CompletionSerializer:
     def closing(self, prepared: Prepared, n_tokens: int) -> bytes:
         if not self._asked.include_usage:
             return b""
-        counts = timed_usage(prepared, n_tokens, self._asked.tally)
+        counts = timed_usage(prepared, n_tokens, self._asked.context)
         return data({**self._head, "object": CHUNK, "choices": [], "usage": counts})

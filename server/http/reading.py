@@ -17,7 +17,6 @@ from server.requests.checks import most_pieces
 from server.requests.refusal import invalid_request
 
 R = TypeVar("R")
-Read = Callable[[Raw], R]
 
 LARGE_BYTES = 1 << 20
 LIGHT_BYTES = 1 << 17  # counted as it came for as long as its request lives: 768 of these are 96 MiB
@@ -66,7 +65,11 @@ class BodyReader:
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="bodies")
 
     async def read(
-        self, pieces: AsyncIterator[bytes], most: Counts, read: Read[R], left: Callable[[], bool] = lambda: False
+        self,
+        pieces: AsyncIterator[bytes],
+        most: Counts,
+        read: Callable[[Raw], R],
+        left: Callable[[], bool] = lambda: False,
     ) -> tuple[R, int]:
         """What `read` makes of the whole body, and how many bytes of memory that holds.
 

@@ -11,7 +11,7 @@ from starlette.types import Receive, Scope, Send
 
 from server.http.errors import body_of, code_of, error_response
 from server.http.json_slices import SlicedJson, encoded, written
-from server.logs.access import tell_error
+from server.request_context import CLIENT_LEFT, context_of
 from server.requests.admission import stopping
 from server.requests.answer import Delta, Emit
 from server.requests.refusal import Refusal, internal
@@ -20,6 +20,7 @@ from tokenization.messages import Prepared
 log = logging.getLogger("pixelferry.http")
 
 T = TypeVar("T")
+Run = Callable[[Emit], Coroutine[Any, Any, None]]  # a request to the model, which emits its answer
 
 KEEP_ALIVE_SECONDS = 15.0
 DONE = b"data: [DONE]\n\n"
@@ -92,7 +93,7 @@ class EventStream(Response):
     before the first token was computed, so that a client's time to it is true, but comments after KEEP_ALIVE_SECONDS.
     """
 
-    def __init__(self, run: Callable[[Emit], Coroutine[Any, Any, None]], serializer: Serializer) -> None:
+    def __init__(self, run: Run, serializer: Serializer) -> None:
         super().__init__()
         self._run = run
         self._serializer = serializer
@@ -104,7 +105,7 @@ class EventStream(Response):
         self._slicing = asyncio.Lock()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        request_id: str = scope["state"]["request_id"]
+        context = context_of(scope)
         self._send, self._last = send, time.monotonic()
         try:
             await run_while_connected(self._run(self._emit), receive, self._keep_alive)
@@ -116,13 +117,13 @@ class EventStream(Response):
         except Refusal as caught:
             error = caught
         except Exception:  # noqa: BLE001 - the HTTP handler: once events flow, only an event can tell the client
-            log.exception("request %s failed", request_id)
+            log.exception("request %s failed", context.id)
             error = internal("the server failed")
         if self._started:
-            tell_error(scope, code_of(error))
-            await self._write(data(body_of(error, request_id)), more=False)
+            context.error = code_of(error)
+            await self._write(data(body_of(error, context.id)), more=False)
         else:
-            await error_response(error, request_id)(scope, receive, send)
+            await error_response(error, context.id)(scope, receive, send)
 
     async def _emit(self, prepared: Prepared, delta: Delta) -> None:
         self._prepared = prepared
@@ -140,7 +141,7 @@ class EventStream(Response):
         return KEEP_ALIVE_SECONDS
 
     async def _write(self, body: bytes | dict[str, Any], *, more: bool = True) -> None:
-        """Nothing comes between its two messages: to send never waits (see connection/outbox.py)."""
+        """Nothing comes between its two messages: to send never waits (see connection/send_buffer.py)."""
         assert self._send is not None
         if isinstance(body, dict):
             async with self._slicing:  # of all prompts one is made at a time
@@ -152,36 +153,44 @@ class EventStream(Response):
         await self._send({"type": "http.response.body", "body": body, "more_body": more})
 
 
-async def whole_answer(
-    run: Callable[[Emit], Coroutine[Any, Any, None]], serializer: Serializer, receive: Receive
-) -> Response:
-    """All that `run` emits, as one JSON object. Raises Refusal."""
-    answered: Prepared | None = None
-    answers: dict[int, Delta] = {}
+class WholeAnswer:
+    """All that a request emits, as one JSON object."""
 
-    async def emit(prepared: Prepared, delta: Delta) -> None:
-        nonlocal answered
-        answered = answered or prepared
-        answers[delta.index] = delta
+    def __init__(self, run: Run, serializer: Serializer) -> None:
+        self._run = run
+        self._serializer = serializer
+        self._prepared: Prepared | None = None
+        self._answers: dict[int, Delta] = {}
 
-    async def work() -> dict[str, Any]:
-        await run(emit)
-        assert answered is not None, "what ends without an error has been answered"
-        return serializer.whole(answered, [answers[index] for index in sorted(answers)])
+    async def json(self) -> dict[str, Any]:
+        """Raises Refusal."""
+        await self._run(self._emit)
+        assert self._prepared is not None, "what ends without an error has been answered"
+        answers = [self._answers[index] for index in sorted(self._answers)]
+        return self._serializer.whole(self._prepared, answers)
 
-    return await json_result(work, receive)
+    async def _emit(self, prepared: Prepared, delta: Delta) -> None:
+        self._prepared = self._prepared or prepared
+        self._answers[delta.index] = delta
 
 
-async def json_result(work: Callable[[], Coroutine[Any, Any, Any]], receive: Receive) -> Response:
+async def model_response(run: Run, serializer: Serializer, receive: Receive, *, stream: bool) -> Response:
+    """What `run` emits, as a stream or in one piece. Raises Refusal."""
+    if stream:
+        return EventStream(run, serializer)
+    return await json_result(WholeAnswer(run, serializer).json(), receive)
+
+
+async def json_result(work: Coroutine[Any, Any, Any], receive: Receive) -> Response:
     """The JSON of what `work` gives. Raises Refusal."""
-
-    async def slices() -> list[bytes]:
-        return await written(await work())
-
     try:
-        return SlicedJson(await run_while_connected(slices(), receive))
+        return SlicedJson(await run_while_connected(_slices(work), receive))
     except ClientGone:
-        return Response(status_code=499)  # nobody reads it
+        return Response(status_code=CLIENT_LEFT)  # nobody reads it
+
+
+async def _slices(work: Coroutine[Any, Any, Any]) -> list[bytes]:
+    return await written(await work)
 
 
 def json_response(value: Any) -> Response:

@@ -1,18 +1,17 @@
 """POST /tokenize and /detokenize: a chat or a text becomes its ids and counts, and ids become text again."""
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 from server.http.answer_fields import readable, reduced_json
 from server.http.bodies import model_of, object_or_inputs, parsed
 from server.http.completions import token_ids
-from server.http.json_slices import Rows
+from server.http.json_slices import LazyList
 from server.http.long_texts import Raw
 from server.http.native import native_chat
 from server.http.vllm_fields import COMPLETION_FIELDS, refuse_unsupported
 from server.requests.refusal import invalid_request
 from server.requests.request import ChatRequest
-from server.stopwatch import Tally
 from tokenization.chat.dialects import chat_from_openai
 from tokenization.chat.parts import RawPrompt
 from tokenization.chat.rendering import with_rendering
@@ -38,9 +37,6 @@ class CountRequest:
     def model(self) -> str | None:
         return self.request.model
 
-    def with_tally(self, tally: Tally) -> "CountRequest":
-        return replace(self, request=self.request.with_tally(tally))
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IdsRequest:
@@ -49,9 +45,6 @@ class IdsRequest:
     id: str
     model: str | None
     ids: tuple[int, ...]
-
-    def with_tally(self, tally: Tally) -> "IdsRequest":
-        return self  # no model reads them
 
 
 def read_tokenize(raw: Raw, request_id: str) -> CountRequest:
@@ -103,7 +96,7 @@ def token_counts(prepared: Prepared, max_model_len: int, tokenizer: Tokenizer | 
         "media": media,
         "max_model_len": max_model_len,
         "tokens": ids,
-        "token_strs": None if tokenizer is None else Rows(lambda: (readable(i, tokenizer) for i in ids)),
+        "token_strs": None if tokenizer is None else LazyList(lambda: (readable(i, tokenizer) for i in ids)),
     }
 
 

@@ -6,7 +6,6 @@ The id of ours stands in the answer; it leads to the line.
 import logging
 import re
 import time
-from dataclasses import dataclass, field
 from typing import Any
 
 from starlette.routing import Match
@@ -14,11 +13,10 @@ from starlette.types import Scope
 
 from server.logs.setup import ACCESS
 from server.metrics import Metrics
-from server.stopwatch import Tally
+from server.request_context import CLIENT_LEFT, RequestContext
 
 log = logging.getLogger(ACCESS)
 
-CLIENT_LEFT = 499  # as nginx writes it; nobody receives it
 UNKNOWN = "unknown"  # the route of a path that none has
 # Asked every few seconds by those who watch a server.
 QUIET = frozenset({"/health", "/health/live", "/health/ready", "/ping", "/metrics", "/version", "/load"})
@@ -32,68 +30,44 @@ PLAIN_SEGMENT = re.compile(r"[A-Za-z0-9_.-]{0,32}")
 MAX_SEGMENTS = 6
 
 
-@dataclass(slots=True)
-class Exchange:
-    """What is known of one HTTP request. Lies in the scope's state as `exchange`."""
-
-    request_id: str  # ours
-    client_request_id: str | None
-    tally: Tally = field(default_factory=Tally)
-    status: int = CLIENT_LEFT  # until an answer begins
-    error: str | None = None  # the code of what it ended with, also of a stream whose status was 200
-    whole: bool = False  # the last byte was handed over
-    trace_id: str | None = None
-
-    @property
-    def level(self) -> int:
-        unanswered = self.status < 400 or self.status == CLIENT_LEFT
-        if self.status >= 500 or (self.error is not None and unanswered and self.error not in CLIENTS):
-            return logging.ERROR
-        return logging.INFO if unanswered and self.error is None else logging.WARNING
-
-    @property
-    def left(self) -> bool:
-        """The client went before it had its whole answer."""
-        return self.error is None and (not self.whole or self.status == CLIENT_LEFT)
+def level_of(context: RequestContext) -> int:
+    """Of the line of a request that is over: an error where the server is at fault."""
+    no_error_status = context.status < 400 or context.status == CLIENT_LEFT
+    if context.status >= 500 or (context.error is not None and no_error_status and context.error not in CLIENTS):
+        return logging.ERROR
+    return logging.INFO if no_error_status and context.error is None else logging.WARNING
 
 
-def tell_error(scope: Scope, code: str) -> None:
-    """This request ends with an error of that code; nothing where nobody keeps an account of it."""
-    exchange = scope.get("state", {}).get("exchange")
-    if exchange is not None:
-        exchange.error = code
-
-
-def finish(scope: Scope, exchange: Exchange, metrics: Metrics) -> None:
+def log_answer(scope: Scope, context: RequestContext, metrics: Metrics) -> None:
     """Count and log an answer that is over, however it ended."""
-    seconds = time.monotonic() - exchange.tally.received
+    seconds = time.monotonic() - context.received
     route = route_of(scope)
     method = method_of(scope)
-    metrics.answered(method, route, exchange.status, seconds)
-    if exchange.error is not None and route not in QUIET:
-        metrics.reject(exchange.error)
-    level = exchange.level
-    told = route not in QUIET or (level > logging.INFO and exchange.error not in EXPECTED)
+    metrics.answered(method, route, context.status, seconds)
+    if context.error is not None and route not in QUIET:
+        metrics.reject(context.error)
+    level = level_of(context)
+    told = route not in QUIET or (level > logging.INFO and context.error not in EXPECTED)
     if told and log.isEnabledFor(level):
         path = plain_path(scope["path"]) if route == UNKNOWN else route
-        fields = fields_of(scope, exchange, seconds)
-        log.log(level, "%s %s %d", method, path, exchange.status, extra={"fields": fields})
+        fields = fields_of(scope, context, seconds)
+        log.log(level, "%s %s %d", method, path, context.status, extra={"fields": fields})
 
 
-def fields_of(scope: Scope, exchange: Exchange, seconds: float) -> dict[str, Any]:
+def fields_of(scope: Scope, context: RequestContext, seconds: float) -> dict[str, Any]:
     """Ids, client, times in seconds, tokens and error, each where there is one."""
-    tally = exchange.tally
+    first_token = context.first_token
     fields = {
-        "request_id": exchange.request_id,
-        "x_request_id": exchange.client_request_id,
-        "trace_id": exchange.trace_id,
+        "request_id": context.id,
+        "x_request_id": context.client_request_id,
+        "trace_id": context.trace_id,
         "client": address_of(scope.get("client")),
         "seconds": round(seconds, 4),
-        "first_token_seconds": None if tally.first_token is None else round(tally.first_token - tally.received, 4),
-        "prompt_tokens": tally.prompt_tokens or None,
-        "generation_tokens": tally.generation_tokens if tally.prompt_tokens else None,
-        "error": exchange.error,
-        "ended": "client_left" if exchange.left else None,
+        "first_token_seconds": None if first_token is None else round(first_token - context.received, 4),
+        "prompt_tokens": context.prompt_tokens or None,
+        "generation_tokens": context.generation_tokens if context.prompt_tokens else None,
+        "error": context.error,
+        "ended": "client_left" if context.left else None,
     }
     return {key: value for key, value in fields.items() if value is not None}
 

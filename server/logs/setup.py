@@ -42,7 +42,7 @@ def set_up(config: LogConfig, process: str) -> None:
     root.setLevel(logging.ERROR if config.level == "error" else logging.WARNING)
     # Without access lines, those of errors remain.
     logging.getLogger(ACCESS).setLevel(logging.NOTSET if config.access else max(logging.WARNING, log.level))
-    # What it warns of names no client and comes as often as a client likes: server/http/protocol.py says it instead.
+    # What it warns of names no client and comes as often as a client likes: bad_requests.py says it instead.
     logging.getLogger("uvicorn").setLevel(logging.ERROR)
     logging.getLogger("uvicorn.error").addFilter(not_cut_off)
     logging.captureWarnings(True)

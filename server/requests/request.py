@@ -2,9 +2,9 @@
 
 from dataclasses import dataclass, field, replace
 
+from server.request_context import RequestContext
 from server.requests.answer_boxes import Grounding
 from server.requests.sampling import SamplingRequest
-from server.stopwatch import Tally
 from tokenization.chat.parts import Prompt
 
 
@@ -24,10 +24,12 @@ class ChatRequest:
     tokens_as_ids: bool = False  # log-probabilities name a token by its id
     grounding: Grounding = "none"
     echoes: bool = False  # the prompt stands in front of each answer
-    tally: Tally = field(default_factory=Tally, compare=False)  # of the HTTP request that it came with
+    context: RequestContext = field(
+        default_factory=RequestContext, compare=False
+    )  # of the HTTP request that it came with
 
-    def with_tally(self, tally: Tally) -> "ChatRequest":
-        return replace(self, tally=tally)
+    def with_context(self, context: RequestContext) -> "ChatRequest":
+        return replace(self, context=context)
 
     @property
     def scores_prompt(self) -> bool:

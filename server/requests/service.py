@@ -11,6 +11,7 @@ from server.children.engine_client import EngineClient, EngineDied, EngineFailed
 from server.children.replies import NobodyUp
 from server.children.workers import WorkerDied, WorkerJob, WorkerPool
 from server.metrics import Metrics
+from server.request_context import ModelTimings
 from server.requests.admission import Admission
 from server.requests.answer import Answers, Emit
 from server.requests.answer_boxes import Grounded, boxes_of, drawing_of, not_drawn
@@ -24,7 +25,6 @@ from server.requests.resources import RequestResources
 from server.requests.sampling import within
 from server.requests.segments import LOST, Segments, check_media_tokens, media_lost
 from server.requests.sums import check_sums
-from server.stopwatch import Stopwatch
 from server.traces import Traces
 from tokenization.chat.parts import RawPrompt
 from tokenization.messages import Drawn, Encode, Job, Measured, Prepare, Prepared, Room
@@ -104,23 +104,23 @@ class RequestService:
         again once nobody has it open.
         """
         check_chat(request, self.card, self.max_model_len, self.ready_engine)
-        watch = Stopwatch(self.metrics, request.tally)
+        timings = ModelTimings(self.metrics, request.context)
         resources = self._resources(request)
         try:
             with self.admission.enter():
-                prepared = await self._prepare(request, resources, watch)
+                prepared = await self._prepare(request, resources, timings)
                 room = room_for(len(prepared.input_ids), self.max_model_len, request.chat_param)
                 await others.wait(i, prepared)
-                watch.prompt(prepared)
+                timings.prompt(prepared)
                 own = within(sampling, room, request.sampling.seed)
                 generate = Generate(prepared=prepared, sampling=own, scores_prompt=request.scores_prompt)
                 answers = Answers(request, self.card.tokenizer, i * sampling.n)
-                await self._generate(request, generate, resources, answers, emit, watch)
+                await self._generate(request, generate, resources, answers, emit, timings)
         except asyncio.CancelledError:
-            watch.end("abort")
+            timings.end("abort")
             raise
         except BaseException:  # a defect of ours, too
-            watch.end("error")
+            timings.end("error")
             raise
         finally:
             resources.release()
@@ -138,7 +138,7 @@ class RequestService:
     # ---- the stages of one request
 
     async def _prepare(
-        self, request: ChatRequest, resources: RequestResources, watch: Stopwatch | None = None, *,
+        self, request: ChatRequest, resources: RequestResources, timings: ModelTimings | None = None, *,
         count_only: bool = False,
     ) -> Prepared:  # fmt: skip
         """A worker's answer; a second worker is asked when the first one dies. Ids need none. Raises Refusal."""
@@ -154,9 +154,9 @@ class RequestService:
             else:
                 message = Prepare(request_id=request.id, chat=chat, count_only=count_only, room=self._room_now())
             try:
-                job = await resources.job(message, request.tally.client, short=short)
-                if watch is not None:
-                    watch.worker()
+                job = await resources.job(message, request.context.client, short=short)
+                if timings is not None:
+                    timings.worker()
                 prepared = await self._converse(job, request, resources)
                 if prepared is not None:
                     return prepared
@@ -192,21 +192,21 @@ class RequestService:
 
     async def _generate(
         self, request: ChatRequest, generate: Generate, resources: RequestResources, answers: Answers, emit: Emit,
-        watch: Stopwatch,
+        timings: ModelTimings,
     ) -> None:  # fmt: skip
         """From the engine's tokens to what `emit` is given: a delta for each of a stream, else one for each answer."""
         stream = resources.stream = await self._submit(generate)
-        watch.started()
+        timings.started()
         while answers.n_unfinished > 0:
             events = await self._next(stream, request, resources)
             n_before = answers.n_tokens
             deltas = answers.push(events, stream.prompt)
             stream.prompt = []
-            watch.tokens(answers.n_tokens - n_before)
+            timings.tokens(answers.n_tokens - n_before)
             for delta in deltas:
                 if delta.finish is not None:
                     if answers.n_unfinished == 0 and delta is deltas[-1]:
-                        watch.end(delta.finish)
+                        timings.end(delta.finish)
                     elif delta.cut:
                         self.engine.drop(stream, delta.index - answers.first)
                     if request.grounding != "none" and self.card.supports_grounding:
@@ -215,9 +215,9 @@ class RequestService:
                             delta, grounded=await self._grounded(text, request, resources, generate.prepared)
                         )
                 await emit(generate.prepared, delta)
-                watch.delivered()
+                timings.delivered()
             if not deltas:  # laid by, of an answer in one piece
-                watch.delivered()
+                timings.delivered()
 
     async def _submit(self, generate: Generate) -> Stream:
         try:
@@ -261,7 +261,7 @@ class RequestService:
         if not boxes:
             return Grounded(boxes=boxes, drawn=Drawn(request_id=request.id, picture="", notes=()))
         try:
-            job = await resources.job(drawing_of(request.id, request.chat, boxes), request.tally.client)
+            job = await resources.job(drawing_of(request.id, request.chat, boxes), request.context.client)
             answer = await job.next()
         except (NobodyUp, WorkerDied):
             answer = None

@@ -97,7 +97,7 @@ def test_bodies_that_stop_one_byte_before_their_end(bounded: RunningServer, sock
 
 
 def test_streams_that_nobody_reads(bounded: RunningServer, socks: list[socket.socket]) -> None:
-    """They have both places; kernel and outbox take what the engine says, and then they are ended."""
+    """They have both places; kernel and send buffer take what the engine says, and then they are ended."""
     parameters = {"max_tokens": 30000, "temperature": 0, "ignore_eos": True, "logprobs": True, "top_logprobs": 20}
     body = {"inputs": [{"text": "Hi"}], "parameters": parameters, "stream": True}
     for _ in range(2):

@@ -14,18 +14,18 @@ import httpx
 import pytest
 
 from server.http.app import create_app
-from server.http.middleware.body_limits import BodyBudget
-from server.http.middleware.keys import OPEN_PATHS
+from server.http.middleware.request_middleware import OPEN_PATHS
 from tests.certificates import write_certificate
 from tests.e2e.conftest import Start
 from tests.e2e.running import RunningServer, children_of, until
+from tests.server.http.exchanges import bodies
 
 KEYS = ("sk-first-geheim", "sk-second-geheim", "sk-variable-geheim")
 
 
 def table() -> list[tuple[str, str]]:
     """Method and path of every route that the app has, whoever added it."""
-    routes: list[Any] = list(create_app(MagicMock(), 1, BodyBudget(1)).routes)
+    routes: list[Any] = list(create_app(MagicMock(), bodies()).routes)
     return [
         (method, re.sub(r"{[^}]*}", "tiny", route.path)) for route in routes for method in sorted(route.methods or ())
     ]

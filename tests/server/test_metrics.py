@@ -8,7 +8,7 @@ import msgspec
 from model.engine.messages import EngineStats, StepDone
 from server.metrics import PREFIX, Metrics
 from server.report import describe_engine, pool_note, size
-from server.stopwatch import Stopwatch, Tally
+from server.request_context import ModelTimings, RequestContext
 from shm import PoolStats
 from tests.server.doubles import STATS, value_of
 
@@ -62,7 +62,7 @@ def test_no_series_tells_when_it_was_created() -> None:
 
 def test_errors_and_refusals() -> None:
     metrics = Metrics("tiny", "1.2.3")
-    Stopwatch(metrics, Tally()).end("error")
+    ModelTimings(metrics, RequestContext()).end("error")
     metrics.reject("memory_full")
     assert value_of(metrics, 'request_success_total{finished_reason="error"}') == 1
     assert value_of(metrics, 'mm_rejected_total{reason="memory_full"}') == 1

@@ -15,9 +15,8 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 from opentelemetry.trace import SpanKind, StatusCode
 
 from configs.traces import TraceConfig
-from server.logs.access import Exchange
 from server.metrics import Metrics
-from server.stopwatch import Stopwatch, Tally
+from server.request_context import ModelTimings, RequestContext
 from server.traces import Traces, traces_of
 from tests.server.doubles import prepared
 
@@ -45,21 +44,21 @@ def kept() -> Kept:
     return Traces(provider, "tiny"), exporter
 
 
-def exchange(**fields: Any) -> Exchange:
-    return Exchange("our-id", None, **{"tally": Tally(), "status": 200, "whole": True, **fields})
+def request(**fields: Any) -> RequestContext:
+    return RequestContext("our-id", **{"status": 200, "whole": True, **fields})
 
 
-def answered(tally: Tally, *, worker: bool = True) -> None:
+def answered(context: RequestContext, *, worker: bool = True) -> None:
     """A request that went through every stage."""
-    watch = Stopwatch(Metrics("tiny", "1"), tally)
+    timings = ModelTimings(Metrics("tiny", "1"), context)
     if worker:
-        watch.worker()
-    watch.prompt(prepared("chat-1", 12))
-    watch.started()
-    watch.tokens(1)
-    watch.delivered()
-    watch.tokens(2)
-    watch.end("stop")
+        timings.worker()
+    timings.prompt(prepared("chat-1", 12))
+    timings.started()
+    timings.tokens(1)
+    timings.delivered()
+    timings.tokens(2)
+    timings.end("stop")
 
 
 def spans_of(exporter: InMemorySpanExporter) -> tuple[ReadableSpan, list[ReadableSpan]]:
@@ -72,8 +71,8 @@ def spans_of(exporter: InMemorySpanExporter) -> tuple[ReadableSpan, list[Readabl
 
 def test_the_stages_follow_each_other_in_the_callers_trace(kept: Kept) -> None:
     traces, exporter = kept
-    done = exchange()
-    answered(done.tally)
+    done = request()
+    answered(done)
     before = time.time_ns()
     assert traces.tell(scope_of(flags="01"), done) == TRACE
     root, stages = spans_of(exporter)
@@ -93,8 +92,8 @@ def test_the_stages_follow_each_other_in_the_callers_trace(kept: Kept) -> None:
 
 def test_a_prompt_of_ids_waits_for_no_worker(kept: Kept) -> None:
     traces, exporter = kept
-    done = exchange()
-    answered(done.tally, worker=False)
+    done = request()
+    answered(done, worker=False)
     traces.tell(scope_of(), done)
     stages = spans_of(exporter)[1]
     assert [span.name for span in stages] == ["queue", "queue", "prefill", "decode"]
@@ -103,12 +102,12 @@ def test_a_prompt_of_ids_waits_for_no_worker(kept: Kept) -> None:
 
 def test_what_ended_early_ends_in_the_stage_that_it_was_in(kept: Kept) -> None:
     traces, exporter = kept
-    failed = exchange(status=503, error="engine_died")
-    watch = Stopwatch(Metrics("tiny", "1"), failed.tally)
-    watch.worker()
-    watch.prompt(prepared("chat-1"))
-    watch.started()
-    watch.end("error")
+    failed = request(status=503, error="engine_died")
+    timings = ModelTimings(Metrics("tiny", "1"), failed)
+    timings.worker()
+    timings.prompt(prepared("chat-1"))
+    timings.started()
+    timings.end("error")
     traces.tell(scope_of(), failed)
     root, stages = spans_of(exporter)
     assert [span.name for span in stages] == ["queue", "preprocess", "queue", "prefill"]
@@ -117,10 +116,10 @@ def test_what_ended_early_ends_in_the_stage_that_it_was_in(kept: Kept) -> None:
 
 def test_what_the_caller_does_not_keep_is_not_kept_and_probes_never_are(kept: Kept) -> None:
     traces, exporter = kept
-    assert traces.tell(scope_of(flags="00"), exchange()) is None
-    assert traces.tell(scope_of("/metrics", "01"), exchange()) is None
+    assert traces.tell(scope_of(flags="00"), request()) is None
+    assert traces.tell(scope_of("/metrics", "01"), request()) is None
     assert not exporter.get_finished_spans()
-    alone = traces.tell(scope_of(), exchange(status=400, error="invalid_json"))
+    alone = traces.tell(scope_of(), request(status=400, error="invalid_json"))
     assert alone not in (None, TRACE) and spans_of(exporter)[1] == [], "it never became a request to the model"
 
 

@@ -4,14 +4,14 @@ import asyncio
 import heapq
 import logging
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from itertools import islice
+from typing import Any, Protocol
 
 from configs.serve import HttpConfig
-from server.http.connection.arrival import LAG_SECONDS, Arrival
 from server.http.connection.clock import Clock
-from server.http.connection.outbox import Guarded, Outbox, Unread
+from server.http.connection.request_body import LAG_SECONDS, RequestBody
+from server.http.connection.send_buffer import SendBuffer, Unread
 
 log = logging.getLogger("pixelferry.http")
 
@@ -22,6 +22,20 @@ TURN_SECONDS = 0.005  # of parsing, before everything else has its turn again
 AT_ONCE = 8  # pieces that are parsed before that, too: each may be a request that the application begins to answer
 REST_SECONDS = 30.0  # how long a connection is kept that asks for nothing
 MADE_ROOM = 64  # connections that give way at once, so that looking for them is rare
+
+
+class Guarded(Protocol):
+    """What a connection is told by all connections of its server."""
+
+    spent: float  # seconds that parsing it took, as those count
+    place: "dict[Any, Any] | None"  # the group of connections in which it waits, None while it is served
+
+    def abort(self) -> None: ...
+    def give_way(self) -> None: ...
+    def rested(self) -> None: ...
+    def head_overdue(self) -> None: ...
+    def check_body(self) -> None: ...
+    def turn(self) -> None: ...
 
 
 class Connections:
@@ -41,7 +55,7 @@ class Connections:
         self._buffer = memoryview(bytearray(READ))
         self._heads: dict[Guarded, float] = {}  # owe a head, or the end of theirs: by when, in that order
         self._idle: dict[Guarded, float] = {}  # have been answered: until when they may rest, in that order
-        self._bodies: dict[Guarded, Arrival] = {}  # send one now
+        self._bodies: dict[Guarded, RequestBody] = {}  # send one now
         self._evicted: set[Guarded] = set()  # have been told to give way, and are not gone yet
         self._queued: list[Guarded] = []  # since turns were last given
         self._turns: list[tuple[float, int, Guarded]] = []  # a heap of those before: `spent`, number, connection
@@ -56,64 +70,62 @@ class Connections:
         leave = min(len(self._evicted), MADE_ROOM - 1)
         fits = self.n - leave < most or self._make_room()
         self.n += 1
-        self._heads[one] = self.clock.now + self.config.receive_seconds
+        self.owes_head(one)
         return fits
 
     def leave(self, one: Guarded) -> None:
         self.n -= 1
         self._evicted.discard(one)
-        for group in (self._heads, self._idle, self._bodies):
-            group.pop(one, None)
+        self.works(one)
 
     @property
     def n_sending(self) -> int:
         """Connections whose request's body is still on its way."""
         return len(self._bodies)
 
+    def works(self, one: Guarded) -> None:
+        """Its request is whole, and answered now: it waits in no group."""
+        if one.place is not None:
+            one.place.pop(one, None)
+            one.place = None
+
+    def owes_head(self, one: Guarded) -> None:
+        """The head of a request, or the end of its connection, of which nothing more is read or written."""
+        self.works(one)
+        one.place = self._heads
+        self._heads[one] = self.clock.now + self.config.receive_seconds
+
     def spoke(self, one: Guarded) -> None:
         """Bytes came: after a rest they begin a head."""
-        if one in self._idle:
-            del self._idle[one]
-            self._heads[one] = self.clock.now + self.config.receive_seconds
+        if one.place is self._idle:
+            self.owes_head(one)
 
-    def asked(self, one: Guarded, body: Arrival) -> None:
+    def sends(self, one: Guarded, body: RequestBody) -> None:
         """Its head is whole, its body comes."""
-        self._heads.pop(one, None)
-        self._idle.pop(one, None)
+        self.works(one)
+        one.place = self._bodies
         self._bodies[one] = body
 
-    def sent(self, one: Guarded) -> None:
-        """Its body is whole, or taken no further."""
-        self._bodies.pop(one, None)
-
-    def rest(self, one: Guarded) -> None:
+    def rests(self, one: Guarded) -> None:
         """It asks for nothing now, and has taken its answer."""
-        if one not in self._heads:
-            self._idle.setdefault(one, self.clock.now + REST_SECONDS)
-
-    def closes(self, one: Guarded) -> None:
-        """Nothing more is read from it or written to it; it may still be there for a while."""
-        for group in (self._heads, self._idle, self._bodies):
-            group.pop(one, None)
-        self._heads[one] = self.clock.now + self.config.receive_seconds
+        if one.place is not self._heads and one.place is not self._idle:
+            self.works(one)
+            one.place = self._idle
+            self._idle[one] = self.clock.now + REST_SECONDS
 
     def tick(self) -> None:
         """To be called every clock.TICK_SECONDS. What goes wrong with one connection ends that one alone."""
         self.clock.tick()
         for one in [one for one, due in self._heads.items() if due <= self.clock.now]:
-            del self._heads[one]
-            with only(one):
-                one.head_overdue()
+            self.works(one)
+            alone(one, one.head_overdue)
         for one in [one for one, due in self._idle.items() if due <= self.clock.now]:
-            del self._idle[one]
-            with only(one):
-                one.rested()
+            self.works(one)
+            alone(one, one.rested)
         for one in list(self._bodies):
-            with only(one):
-                one.check_body()
-        for outbox in self.unread.waiting():
-            with only(outbox):
-                outbox.check()
+            alone(one, one.check_body)
+        for unread in self.unread.waiting():
+            alone(unread, unread.check)
 
     # ---- what is read, and parsed in turns
 
@@ -148,8 +160,7 @@ class Connections:
         while self._turns and ended - begun < TURN_SECONDS and self._n_at_once < AT_ONCE:
             self._n_at_once += 1
             self._now, _, one = heapq.heappop(self._turns)
-            with only(one):
-                one.turn()
+            alone(one, one.turn)
             started, ended = ended, time.perf_counter()
             one.spent = self._now + ended - started
         self._n_at_once = 0
@@ -162,11 +173,9 @@ class Connections:
         old = silent if silent and self._heads[silent[0]] <= fresh else []  # it is no newcomer whose head is on its way
         gives_way = old or self._lagging() or self._stalled() or silent or [*islice(self._idle, 1)]
         for one in gives_way:
-            for group in (self._heads, self._idle, self._bodies):
-                group.pop(one, None)
+            self.works(one)
             self._evicted.add(one)
-            with only(one):
-                one.give_way()
+            alone(one, one.give_way)
         return bool(gives_way)
 
     def _lagging(self) -> list[Guarded]:
@@ -179,11 +188,10 @@ class Connections:
         return [one for one, body in islice(self._bodies.items(), MADE_ROOM) if not body.begun][:1]
 
 
-@contextmanager
-def only(one: Guarded | Outbox) -> Iterator[None]:
-    """What goes wrong in the block is that connection's alone: it is logged, and the connection closed."""
+def alone(one: Guarded | SendBuffer, act: Callable[[], None]) -> None:
+    """What goes wrong with one connection is that connection's alone: it is logged, and the connection closed."""
     try:
-        yield
+        act()
     except Exception:  # noqa: BLE001 - a defect of ours, whichever it is, must not reach the other connections
         log.exception("a connection failed and is closed")
         one.abort()

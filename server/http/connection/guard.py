@@ -7,21 +7,19 @@ answer begins and ends. It parses nothing itself.
 import asyncio
 import contextlib
 import time
+from typing import Any
 
 import h11
 from starlette.requests import ClientDisconnect
-from starlette.types import Receive, Scope
 
-from server.http.connection.arrival import ARRIVAL, Arrival
+from server.http.connection.bad_requests import BadRequests
 from server.http.connection.connections import READ, Connections
-from server.http.connection.outbox import Outbox
-from server.http.connection.strays import Strays
+from server.http.connection.request_body import RequestBody
+from server.http.connection.send_buffer import SendBuffer
 from server.http.errors import code_of
-from server.logs.access import tell_error
+from server.request_context import RequestContext
 from server.requests.refusal import Refusal, head_too_large, head_too_long, timed_out, unavailable
 
-CLOSE = (b"connection", b"close")
-GUARD = "guard"  # in the state of a request's scope
 PIECE = 1 << 15  # bytes parsed at once, where those before were cheap; at worst some 22 ms
 MOST_LINES = 512  # of a head: twice the fields that the application takes
 SMALL = 1 << 12  # the same after dear ones: at worst 3 ms, for chunks of one byte each
@@ -29,104 +27,106 @@ CHEAP_SECONDS = 0.0005  # of parsing, after which a connection waits for its nex
 
 
 class Guard(asyncio.BufferedProtocol):
-    """What asyncio calls for one connection. uvicorn's protocol gets its bytes from here and writes to the outbox."""
+    """What asyncio calls for one connection. uvicorn's protocol gets its bytes from here, and writes to `sends`."""
 
-    def __init__(self, connections: Connections, strays: Strays) -> None:
+    def __init__(self, connections: Connections, bad_requests: BadRequests) -> None:
         self.http: asyncio.Protocol
-        self.outbox: Outbox
+        self.sends: SendBuffer
         self.fits: bool | None = None  # False: it is one too many; None: it is not counted yet
         self.spent = 0.0
+        self.place: dict[Any, Any] | None = None
         self.received = 0.0  # when the first byte of its request came, by time.monotonic()
         self._transport: asyncio.Transport
-        self._of_server = connections
+        self._connections = connections
         self._max_head = connections.config.max_head_bytes
-        self._strays = strays
-        self._request: Scope | None = None  # that is not answered yet
+        self._bad_requests = bad_requests
+        self._request: RequestContext | None = None  # that is not answered yet
+        self._body: RequestBody  # of the last one
         self._begun = False  # its answer
         self._closes = False  # and is the last one
-        self._body: Arrival | None = None  # of the last request
         self._unparsed = b""  # the rest of what was read, at most twice what is read at once
         self._queued = False  # for a turn
         self._piece = PIECE // 2  # bytes that are parsed next
         self._reads = True  # from its transport
         self._wanted = True  # by whoever reads HTTP
         self._head = self._lines = 0  # bytes and line ends of a head that is not whole
-        self._emptied = asyncio.Event()  # the outbox, or the connection is gone
+        self._heard = asyncio.Event()  # the client has taken everything, or the connection is gone
         self._gone = asyncio.Event()
 
     # ---- the transport's side
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         self._transport = transport
-        self.outbox = Outbox(transport, self._of_server.unread, self)
+        self.sends = SendBuffer(transport, self._connections.unread, self)
         if self.fits is None:
-            self.fits = self._of_server.enter(self)
-        self.http.connection_made(self.outbox)
-        self.outbox.open()
+            self.fits = self._connections.enter(self)
+        self.http.connection_made(self.sends)
+        self.sends.open()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self._of_server.leave(self)
+        self._connections.leave(self)
         self._keep(b"")
-        self.outbox.drop()
+        self.sends.drop()
         self.http.connection_lost(None)  # after an error uvicorn would leave a timer that holds the connection
         self._gone.set()
-        if self._body is not None:
+        if self._request is not None:
             self._body.left = True
-        self._emptied.set()
+        self._heard.set()
 
-    def pause_writing(self) -> None:  # nobody waits for a slow reader: see the outbox
-        self.outbox.pause_writing()
+    def pause_writing(self) -> None:  # nobody waits for a slow reader: see the send buffer
+        self.sends.pause_writing()
 
     def resume_writing(self) -> None:
-        self.outbox.resume_writing()
+        self.sends.resume_writing()
 
     def get_buffer(self, sizehint: int) -> memoryview:
-        return self._of_server.buffer()
+        return self._connections.buffer()
 
     def buffer_updated(self, nbytes: int) -> None:
-        if self.outbox.is_closing():
+        if self.sends.ending:
             return
         if self._request is None:
-            self._of_server.spoke(self)
+            self._connections.spoke(self)
             if not self._head:
                 self.received = time.monotonic()
-        self._keep(self._unparsed + bytes(self._of_server.buffer()[:nbytes]))
-        if len(self._unparsed) <= SMALL and self._may_parse and self._of_server.at_leisure:
+        self._keep(self._unparsed + bytes(self._connections.buffer()[:nbytes]))
+        if len(self._unparsed) <= SMALL and self._may_parse() and self._connections.at_leisure:
             self._parse()
         else:
             self.read_on()
 
     # ---- reading and parsing
 
-    @property
-    def _framing(self) -> int:
-        """Bytes in a row that belong to no body: of a head, of what surrounds a body and its chunks."""
-        return self._head if self._request is None or self._body is None else self._body.overhead
+    def _head_room(self) -> int:
+        """How many more bytes in a row may belong to no body: to a head, or to what surrounds a body and its chunks.
 
-    @property
-    def _too_much(self) -> bool:
-        """Unless a head turns out to be whole: the application tells so a moment later."""
-        return self._framing >= self._max_head or self._lines > MOST_LINES
+        None, unless a head turns out to be whole: the application tells so a moment later.
+        """
+        if self._lines > MOST_LINES:
+            return 0
+        return self._max_head - (self._head if self._request is None else self._body.overhead)
 
-    @property
-    def _may_parse(self) -> bool:
-        """Nothing of a further request is parsed while one is answered, or before its answer is taken."""
-        busy = self._request is not None and (self._body is None or self._body.whole)
-        return self._wanted and not busy and not self.outbox.held and not self._too_much
+    def _may_parse(self) -> int:
+        """How many bytes of what was read.
+
+        Nothing of a further request is parsed while one is answered, or before its answer is taken.
+        """
+        answers = self._request is not None and self._body.whole
+        if answers or not self._wanted or self.sends.held or self.sends.ending:
+            return 0
+        return max(0, min(self._piece, self._head_room()))
 
     def turn(self) -> None:
         self._queued = False
-        if not self.outbox.is_closing():
-            self._parse()
+        self._parse()
 
     def _parse(self) -> None:
         """Pieces, until one of them was dear."""
         begun = time.perf_counter()
-        while self._unparsed and self._may_parse and not self.outbox.is_closing():
-            n = min(self._piece, self._max_head - self._framing)
+        while self._unparsed and (n := self._may_parse()):
             piece = self._unparsed[:n]
             self._keep(self._unparsed[n:])
-            if self._request is None or self._body is None:
+            if self._request is None:
                 self._head += len(piece)
                 self._lines += piece.count(b"\n")
             else:
@@ -135,14 +135,14 @@ class Guard(asyncio.BufferedProtocol):
                 self.http.data_received(piece)
             except h11.ProtocolError:  # it would answer, and an answer is under way
                 self.cut("malformed")
-            cheap = time.perf_counter() - begun < CHEAP_SECONDS
-            self._piece = min(PIECE, 4 * self._piece) if cheap else SMALL
-            if not cheap:
+            if self.sends.ending:
+                self._bad_requests.malformed(self._transport)
+                return
+            if time.perf_counter() - begun >= CHEAP_SECONDS:
+                self._piece = SMALL
                 break
-        if self.outbox.is_closing():
-            self._strays.malformed(self._transport)
-            return
-        if self._too_much:  # it is looked at after whatever the pieces have woken
+            self._piece = min(PIECE, 4 * self._piece)
+        if self._head_room() <= 0:  # it is looked at after whatever the pieces have woken
             asyncio.get_running_loop().call_soon(self._check_head)
         self.read_on()
 
@@ -150,92 +150,101 @@ class Guard(asyncio.BufferedProtocol):
         """Go on with what was read, and read more once nothing of it is left. wanted: by uvicorn, from now on."""
         if wanted is not None:
             self._wanted = wanted
-        if self.outbox.is_closing():
+        if self.sends.ending:
             return
-        if not self.outbox.held:
-            self._has_been_heard()
-        if self._unparsed and self._may_parse and not self._queued:
-            self._queued = True
-            self._of_server.queue(self)
-        reads = self._wanted and (not self._unparsed or (self._may_parse and len(self._unparsed) <= READ))
+        reads = self._wanted
+        if self._unparsed:
+            may_parse = self._may_parse() > 0
+            if may_parse and not self._queued:
+                self._queued = True
+                self._connections.queue(self)
+            reads = may_parse and len(self._unparsed) <= READ
         if reads != self._reads:
             self._reads = reads
             (self._transport.resume_reading if reads else self._transport.pause_reading)()
 
-    def _check_head(self) -> None:
-        if not self._too_much:
-            self.read_on()
-        elif not self.outbox.is_closing():
-            few = self._framing < self._max_head
-            self._turn_away(head_too_long(MOST_LINES) if few else head_too_large(self._max_head))
-
-    def _has_been_heard(self) -> None:
+    def was_heard(self) -> None:
         """The client has taken everything: the next request begins, or it owes the head of one, or rests."""
-        self._emptied.set()
-        if self._request is None and not self._head:
-            self._of_server.rest(self)
+        self._heard.set()
+        if self._request is None and not self._head and not self.sends.ending:
+            self._connections.rests(self)
             if self._unparsed:
-                self._of_server.spoke(self)
+                self._connections.spoke(self)
+        self.read_on()
+
+    def _check_head(self) -> None:
+        if self._head_room() > 0:
+            self.read_on()
+        elif not self.sends.ending:
+            long = self._lines > MOST_LINES
+            self._turn_away(head_too_long(MOST_LINES) if long else head_too_large(self._max_head))
 
     def _keep(self, data: bytes) -> None:
-        self._of_server.unparsed += len(data) - len(self._unparsed)
+        self._connections.unparsed += len(data) - len(self._unparsed)
         self._unparsed = data
 
-    def said_all(self) -> None:
+    def closes(self) -> None:
         """With TLS a client says that it has heard the end; it has as long for it as for a head."""
-        self._of_server.closes(self)
+        self._connections.owes_head(self)
 
     # ---- what the application tells
 
-    async def asked(self, scope: Scope, *, has_body: bool) -> None:
+    async def asked(self, request: RequestContext, body: RequestBody) -> None:
         """The head of a request is whole. Returns once the client has taken the answer before it.
 
         Raises ClientDisconnect where what followed the head has ended the connection.
         """
-        if self.outbox.is_closing():
+        if self.sends.is_closing():
             await self._gone.wait()  # or uvicorn would miss an answer
             raise ClientDisconnect
-        self._request, self._begun, self._head, self._lines = scope, False, 0, 0
-        body = self._body = Arrival(self._of_server.config, self._of_server.clock, self._on_body_end)
-        scope["state"][ARRIVAL] = body
-        self._of_server.asked(self, body)
+        self._request, self._body = request, body
+        self._begun, self._head, self._lines = False, 0, 0
+        if body.whole:
+            self._connections.works(self)
+        else:
+            self._connections.sends(self, body)
         if self.fits is False:
             body.refusal = unavailable("this server has as many connections as it takes", "connections_full")
             self._closes = True
-        if not has_body:
-            body.end()
-        while self.outbox.held and not self.outbox.is_closing():
-            self._emptied.clear()
-            await self._emptied.wait()
+        while self.sends.held and not self.sends.ending:
+            self._heard.clear()
+            await self._heard.wait()
         self.read_on()
 
-    @property
-    def owes_body(self) -> bool:
-        """Whether something of the request's body is left."""
-        return self._body is not None and not self._body.whole
-
-    def begins(self) -> list[tuple[bytes, bytes]]:
-        """The first byte of the answer is about to be written; what its head must say besides."""
+    def begins(self) -> bool:
+        """The first byte of the answer is about to be written. Returns whether it is the connection's last answer."""
         self._begun = True
-        return [CLOSE] if self._closes else []
+        return self._closes
 
-    async def drain(self, receive: Receive) -> None:
+    async def drain(self) -> None:
         """Before the end of an answer: read what is left of the request's body, and drop it."""
         body = self._body
         with contextlib.suppress(Refusal):  # the connection is cut then
-            while body is not None and not (body.whole or body.refusal or self._closes):
-                await body.next(receive)
+            while not (body.whole or body.refusal or self._closes):
+                await body.next()
 
     def ended(self) -> None:
         """The last byte of the answer is written."""
         self._request, self._begun = None, False
         self.received = time.monotonic()
-        self.read_on()
+        if self.sends.held:
+            self.read_on()
+        else:
+            self.was_heard()
+
+    def body_ended(self) -> None:
+        """It is whole, or refused."""
+        if not self.sends.ending:
+            self._connections.works(self)
+        if self._body.refusal is not None:
+            self._closes = True
+            if self._begun:
+                self.cut(code_of(self._body.refusal))
 
     # ---- what all connections of a server tell this one
 
     def give_way(self) -> None:
-        if self.outbox.is_closing():
+        if self.sends.ending:
             self.abort()
         elif self._request is None:
             self.cut("connections_full")
@@ -244,10 +253,10 @@ class Guard(asyncio.BufferedProtocol):
 
     def rested(self) -> None:
         """It has asked for nothing for long enough."""
-        self.outbox.close()
+        self.sends.close()
 
     def head_overdue(self) -> None:
-        if self.outbox.is_closing():
+        if self.sends.ending:
             self.abort()
         elif self._head:
             self._turn_away(timed_out("the head of the request did not come in time", "head_timeout"))
@@ -255,24 +264,23 @@ class Guard(asyncio.BufferedProtocol):
             self.cut("head_timeout")
 
     def check_body(self) -> None:
-        assert self._body is not None, "a body that comes has one"
-        if self._unparsed and self.outbox.peer_left():
+        if self._unparsed and self.sends.peer_left():
             self.abort()  # before what it has sent is parsed to its end
-        elif self._unparsed or not self._wanted or self.outbox.held:
+        elif self._unparsed or not self._wanted or self.sends.held:
             self._body.renew()
         elif self._body.overdue:
             self._refuse_body(timed_out("the body of the request came too slowly", "body_timeout"))
 
     def abort(self) -> None:
         self._keep(b"")
-        self.outbox.abort()
+        self.sends.abort()
 
     def cut(self, reason: str) -> None:
         """Close at once. It is counted with the request that is under way, or by itself."""
         if self._request is None:
-            self._strays.rejected(reason)
+            self._bad_requests.rejected(reason)
         else:
-            tell_error(self._request, reason)
+            self._request.error = reason
         self.abort()
 
     # ---- what is refused
@@ -280,21 +288,13 @@ class Guard(asyncio.BufferedProtocol):
     def _refuse_body(self, refusal: Refusal) -> None:
         if self._request is None or self._begun:
             self.cut(code_of(refusal))
-        elif self._body is not None:
+        else:
             self._body.refuse(refusal)
-
-    def _on_body_end(self) -> None:
-        assert self._body is not None
-        self._of_server.sent(self)
-        if self._body.refusal is not None:
-            self._closes = True
-            if self._begun:
-                self.cut(code_of(self._body.refusal))
 
     def _turn_away(self, refusal: Refusal) -> None:
         """Answer what never became a request, and close."""
         if self._request is not None:
             self._refuse_body(refusal)
             return
-        self.outbox.write(self._strays.answer(refusal, self._transport))
-        self.outbox.close()
+        self.sends.write(self._bad_requests.answer(refusal, self._transport))
+        self.sends.close()

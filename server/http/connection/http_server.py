@@ -14,11 +14,11 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 from uvicorn.server import ServerState
 
 from configs.serve import HttpConfig
+from server.http.connection.bad_requests import BadRequests
 from server.http.connection.clock import TICK_SECONDS
 from server.http.connection.connections import Connections
-from server.http.connection.guard import GUARD, PIECE, Guard
-from server.http.connection.outbox import Outbox
-from server.http.connection.strays import Strays
+from server.http.connection.guard import PIECE, Guard
+from server.http.connection.send_buffer import SendBuffer
 from server.metrics import Metrics
 
 log = logging.getLogger("pixelferry.http")
@@ -36,31 +36,26 @@ class Guards:
 
     def __init__(self, connections: Connections, metrics: Metrics) -> None:
         self._connections = connections
-        self._strays = Strays(metrics)
+        self._bad_requests = BadRequests(metrics)
 
     def __call__(
         self, config: uvicorn.Config, server_state: ServerState, app_state: dict[str, Any],
         _loop: asyncio.AbstractEventLoop | None = None,
     ) -> Guard:  # fmt: skip
         """As uvicorn makes one of its own."""
-        guard = Guard(self._connections, self._strays)
-        guard.http = H11Protocol(config, server_state, {**app_state, GUARD: guard}, _loop)
+        guard = Guard(self._connections, self._bad_requests)
+        guard.http = H11Protocol(config, server_state, {**app_state, "guard": guard}, _loop)
         return guard
 
 
 class Opening(asyncio.Transport):
-    """A connection whose TLS is not agreed yet: it can be closed."""
+    """A connection whose TLS is not agreed yet: it can be closed, and nothing else is done with it."""
 
     def __init__(self, sock: socket.socket) -> None:
         super().__init__()
         self._sock = sock
-        self._closing = False
-
-    def is_closing(self) -> bool:
-        return self._closing
 
     def abort(self) -> None:
-        self._closing = True
         with contextlib.suppress(OSError):
             self._sock.shutdown(socket.SHUT_RDWR)  # whoever waits for it hears so
 
@@ -126,7 +121,7 @@ class HttpServer(uvicorn.Server):
     async def _open(self, sock: socket.socket) -> None:
         make: Any = self.config.http_protocol_class
         guard: Guard = make(config=self.config, server_state=self.server_state, app_state=self.lifespan.state)
-        guard.outbox = Outbox(Opening(sock), self._connections.unread, guard)
+        guard.sends = SendBuffer(Opening(sock), self._connections.unread, guard)
         guard.fits = self._connections.enter(guard)
         try:
             await asyncio.get_running_loop().connect_accepted_socket(lambda: guard, sock, ssl=self.config.ssl)

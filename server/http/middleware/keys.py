@@ -4,19 +4,14 @@ import hashlib
 import hmac
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from starlette.types import ASGIApp, Receive, Scope, Send
-
 from configs.setting import SECRET
-from server.http.clients import KEY
-from server.http.errors import error_response
 from server.requests.refusal import unauthorized
 
 log = logging.getLogger("pixelferry.http")
 
-OPEN_PATHS = frozenset({"/health", "/health/live", "/health/ready", "/ping"})  # what probes ask, which hold no keys
 REREAD_SECONDS = 1.0  # how long a key that was taken out of the file may still pass
 _MAX_FILE_BYTES = 1 << 20
 
@@ -97,26 +92,10 @@ def digest_of(key: str) -> bytes:
     return hashlib.sha256(key.strip().encode("latin-1")).digest()
 
 
-class RequireKey:
-    """Pure ASGI: a 401 for every request without a key, whatever its route, but probes' and OPTIONS.
-
-    Nothing of a body is read for it.
-    """
-
-    def __init__(self, app: ASGIApp, keys: ApiKeys) -> None:
-        self._app = app
-        self._keys = keys
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        # OPTIONS is how a browser asks whether it may send a header at all: it comes without one, and runs no route.
-        if scope["type"] != "http" or scope["method"] == "OPTIONS" or scope["path"] in OPEN_PATHS:
-            await self._app(scope, receive, send)
-            return
-        given = [value.decode("latin-1") for name, value in scope["headers"] if name == b"authorization"]
-        if len(given) == 1 and self._keys.allow(given[0]):
-            scope["state"][KEY] = digest_of(given[0].partition(" ")[2]).hex()
-            await self._app(scope, receive, send)
-            return
-        how = "no key of this server" if given else "no key"
-        error = unauthorized(f"{how} came with the request: send one as `Authorization: Bearer KEY`")
-        await error_response(error, scope["state"]["request_id"])(scope, receive, send)
+def check_key(given: Sequence[bytes], keys: ApiKeys) -> str:
+    """The digest of the key in these Authorization headers. Raises Refusal (401)."""
+    headers = [value.decode("latin-1") for value in given]
+    if len(headers) == 1 and keys.allow(headers[0]):
+        return digest_of(headers[0].partition(" ")[2]).hex()
+    how = "no key of this server" if headers else "no key"
+    raise unauthorized(f"{how} came with the request: send one as `Authorization: Bearer KEY`")

@@ -2,12 +2,61 @@
 
 import asyncio
 import json
+import time
 from typing import Any
+
+from configs.serve import HttpConfig
+from server.http.connection.clock import Clock
+from server.http.connection.request_body import BodyBudget
+from server.http.middleware.request_middleware import RequestMiddleware
+from server.metrics import Metrics
+
+
+class Guard:
+    """That of a connection which never ends."""
+
+    def __init__(self) -> None:
+        self.received = time.monotonic()
+        self.sends = self
+
+    async def asked(self, request: Any, body: Any) -> None: ...
+
+    async def drain(self) -> None: ...
+
+    def begins(self) -> bool:
+        return False
+
+    def ended(self) -> None: ...
+
+    def body_ended(self) -> None: ...
+
+    def is_closing(self) -> bool:
+        return False
+
+
+def behind_guard(app: Any) -> Any:
+    """`app`, whose requests come as over a connection."""
+
+    async def guarded(scope: Any, receive: Any, send: Any) -> None:
+        scope.setdefault("state", {})["guard"] = Guard()
+        await app(scope, receive, send)
+
+    return guarded
+
+
+def bodies(max_body: int = 1 << 20, inflight: int = 1 << 20) -> BodyBudget:
+    return BodyBudget(HttpConfig(max_body_bytes=max_body, max_inflight_bytes=inflight), Clock())
+
+
+def surrounded(app: Any, metrics: Metrics | None = None, budget: BodyBudget | None = None, **options: Any) -> Any:
+    """`app` behind all that surrounds a route."""
+    return behind_guard(RequestMiddleware(app, metrics or Metrics("tiny", "1"), budget or bodies(), **options))
 
 
 def exchange(app: Any, chunks: list[bytes], headers: dict[bytes, bytes] | None = None, *, whole: bool = True) -> Any:
     """The messages that `app` sent. A body that is not whole ends with its client's leaving, as every request does."""
-    return messages_of(app, chunks, list((headers or {}).items()), whole=whole)
+    framing = {b"host": b"a", b"transfer-encoding": b"chunked"}
+    return messages_of(app, chunks, list((framing | (headers or {})).items()), whole=whole)
 
 
 def messages_of(
@@ -24,7 +73,7 @@ def messages_of(
     async def send(message: Any) -> None:
         sent.append(message)
 
-    scope = {"type": "http", "method": "POST", "path": "/x", "headers": headers, **said}
+    scope = {"type": "http", "http_version": "1.1", "method": "POST", "path": "/x", "headers": headers, **said}
     asyncio.run(app(scope, receive, send))
     return sent
 

@@ -5,8 +5,8 @@ import json
 from typing import Any
 
 from server.http.app import create_app
-from server.http.middleware.body_limits import BodyBudget
 from tests.server.doubles import Scene, prepared, until
+from tests.server.http.exchanges import behind_guard, bodies
 from tests.server.scenario import Play
 
 
@@ -17,7 +17,7 @@ class Round:
         self.sent: list[Any] = []
         self.left = asyncio.Event()
         self._asked = False
-        app = create_app(scene.service, 1 << 20, BodyBudget(1 << 20))
+        app = behind_guard(create_app(scene.service, bodies()))
         scope: dict[str, Any] = {
             "type": "http", "method": "POST", "path": "/tokenize", "raw_path": b"/tokenize", "query_string": b"",
             "headers": [(b"host", b"test"), (b"content-type", b"application/json")], "scheme": "http",

@@ -1,14 +1,12 @@
 """Whose share of the workers' time a request takes."""
 
-from typing import Any
-
 import pytest
 
-from server.http.clients import client_of
+from server.http.clients import client_of_address, client_of_key
 
 
-def scope(address: str | None, **state: Any) -> dict[str, Any]:
-    return {"type": "http", "client": None if address is None else (address, 1234), "state": state}
+def client(address: str | None) -> str:
+    return client_of_address(None if address is None else (address, 1234))
 
 
 @pytest.mark.parametrize(
@@ -26,12 +24,9 @@ def scope(address: str | None, **state: Any) -> dict[str, Any]:
     ],
 )
 def test_clients_are_told_apart_by_their_address(one: str | None, other: str, same: bool) -> None:
-    assert (client_of(scope(one)) == client_of(scope(other))) is same
+    assert (client(one) == client(other)) is same
 
 
-def test_a_key_says_it_wherever_it_comes_from() -> None:
-    assert client_of(scope("10.0.0.1", key="ab")) == client_of(scope("10.0.0.2", key="ab"))
-    assert client_of(scope("10.0.0.1", key="ab")) != client_of(scope("10.0.0.1", key="cd"))
-    assert client_of(scope("10.0.0.1", key="10.0.0.2")) != client_of(scope("10.0.0.2")), (
-        "no key is taken for an address"
-    )
+def test_no_key_is_taken_for_an_address() -> None:
+    assert client_of_key("ab") != client_of_key("cd")
+    assert client_of_key("10.0.0.2") != client("10.0.0.2")

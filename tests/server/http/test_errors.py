@@ -10,8 +10,6 @@ from fastapi import FastAPI, HTTPException
 
 from server.http import errors
 from server.http.errors import body_of, error_response, headers_of, param_of, status_of
-from server.http.middleware.envelope import Envelope
-from server.metrics import Metrics
 from server.requests.refusal import (
     Refusal,
     RefusalKind,
@@ -26,6 +24,7 @@ from server.requests.refusal import (
     unauthorized,
     unavailable,
 )
+from tests.server.http.exchanges import surrounded
 from tokenization.chat.errors import ChatError
 
 CLIENTS: list[tuple[Refusal, int, str]] = [
@@ -57,15 +56,12 @@ def ask(method: str, path: str) -> httpx.Response:
     async def chat_error() -> None:
         raise ChatError("a path is needed", "inputs[1].image")
 
-    @app.get("/number/{n}")
-    async def number(n: int) -> None: ...
-
     @app.get("/http/{status}")
     async def http(status: int) -> None:
         raise HTTPException(status, "a word", {"x-own": "kept"})
 
     async def send() -> httpx.Response:
-        transport = httpx.ASGITransport(app=Envelope(app, Metrics("tiny", "1")))
+        transport = httpx.ASGITransport(app=surrounded(app))
         async with httpx.AsyncClient(transport=transport, base_url="http://test") as client:
             return await client.request(method, path, headers={"x-request-id": "mine"})
 
@@ -157,13 +153,6 @@ def test_other_errors_of_the_framework_have_our_form(status: int, message: str, 
     error = answer.json()["error"]
     assert re.fullmatch(message, error.pop("message"))
     assert error == {"type": kind, "param": None, "code": None}
-
-
-def test_what_the_framework_finds_wrong_names_its_field() -> None:
-    answer = ask("GET", "/number/many")
-    error = answer.json()["error"]
-    assert (answer.status_code, error["type"], error["param"]) == (400, "invalid_request_error", "path.n")
-    assert error["message"] == "path.n: has a value that is not taken"
 
 
 def test_a_401_says_how_to_log_in() -> None:

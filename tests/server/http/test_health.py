@@ -8,19 +8,17 @@ import pytest
 
 from server.http.app import create_app
 from server.http.health import MetricsPage
-from server.http.middleware.body_limits import BodyBudget
 from server.http.middleware.keys import ApiKeys
 from tests.server.doubles import Scene
+from tests.server.http.exchanges import behind_guard, bodies
 from tests.server.scenario import Play
 
 
 def client_of(
     scene: Scene, *origins: str, keys: ApiKeys | None = None, hosts: tuple[str, ...] | None = None
 ) -> httpx.AsyncClient:
-    app = create_app(
-        scene.service, 1 << 20, BodyBudget(1 << 20), version="1.2.3", origins=origins, keys=keys, hosts=hosts
-    )
-    return httpx.AsyncClient(transport=httpx.ASGITransport(app=app), base_url="http://test")
+    app = create_app(scene.service, bodies(), version="1.2.3", origins=origins, keys=keys, hosts=hosts)
+    return httpx.AsyncClient(transport=httpx.ASGITransport(app=behind_guard(app)), base_url="http://test")
 
 
 def test_every_503_says_when_to_come_back(play: Play) -> None:
@@ -137,7 +135,7 @@ def test_many_who_ask_at_once_share_a_page_that_is_no_older_than_the_question(
             return render()
 
         monkeypatch.setattr(metrics, "render", counted)
-        page = MetricsPage(scene.service, BodyBudget(1 << 20))
+        page = MetricsPage(scene.service, bodies())
         pages = await asyncio.gather(*(page.made() for _ in range(400)))
         assert made == 1 and len(set(pages)) == 1
         metrics.reject("unread")

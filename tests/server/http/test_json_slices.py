@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from model.engine.messages import Token
-from server.http.json_slices import SLICE, Rows, SlicedJson, encoded, written
+from server.http.json_slices import SLICE, LazyList, SlicedJson, encoded, written
 from server.http.openai import CompletionSerializer
-from server.http.responses import whole_answer
+from server.http.responses import model_response
 from server.requests.answer import Delta, Emit
 from server.requests.request import ChatRequest
 from server.requests.sampling import SamplingRequest
@@ -27,8 +27,8 @@ N, TOKENS, TOP = 8, 1000, 20
         ({}, {}),
         (7, 7),
         ({"a": {"b": {}}, "é\n": [1, {"c": 2}]}, {"a": {"b": {}}, "é\n": [1, {"c": 2}]}),
-        ({"a": Rows(lambda: [])}, {"a": []}),
-        (Rows(lambda: [{"i": Rows(lambda: range(3))}, None]), [{"i": [0, 1, 2]}, None]),
+        ({"a": LazyList(lambda: [])}, {"a": []}),
+        (LazyList(lambda: [{"i": LazyList(lambda: range(3))}, None]), [{"i": [0, 1, 2]}, None]),
     ],
 )
 def test_what_is_written_is_the_json_of_the_value(value: Any, plain: Any) -> None:
@@ -47,7 +47,7 @@ def test_others_have_their_turn_between_two_slices() -> None:
                 await asyncio.sleep(0)
 
         task = asyncio.create_task(other())
-        slices = await written({"rows": Rows(lambda: ({"n": "x" * 100} for _ in range(4000)))})
+        slices = await written({"rows": LazyList(lambda: ({"n": "x" * 100} for _ in range(4000)))})
         task.cancel()
         assert max(map(len, slices)) < SLICE + 200
         return turns, len(slices)
@@ -84,7 +84,7 @@ def test_a_large_answer_leaves_the_loop_its_turns(tokenizer: BPETokenizer) -> No
         client = Client()
         serializer = CompletionSerializer(request, card(tokenizer), fingerprint="fp")
         async with own_loop() as longest:
-            answer = await whole_answer(run, serializer, client.receive)
+            answer = await model_response(run, serializer, client.receive, stream=False)
             assert isinstance(answer, SlicedJson)
             await answer({"type": "http"}, client.receive, client.send)
         longest.assert_within(0.05)

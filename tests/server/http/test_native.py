@@ -7,6 +7,7 @@ from msgspec.structs import replace
 
 from server.http.native import NativeSerializer
 from server.http.responses import Serializer
+from server.request_context import RequestContext
 from server.requests.answer import Delta
 from server.requests.answer_boxes import Grounded
 from server.requests.sampling import SamplingRequest
@@ -31,7 +32,7 @@ BESIDE: dict[str, Any] = {
 
 @pytest.mark.parametrize("logprobs", [False, True])
 def test_native_events_join_to_the_answer(tokenizer: BPETokenizer, logprobs: bool) -> None:
-    serializer: Serializer = NativeSerializer("chat-1", tokenizer, logprobs=logprobs)
+    serializer: Serializer = NativeSerializer("chat-1", tokenizer, RequestContext(), logprobs=logprobs)
     whole = answered(serializer, ACCEPTED, collected(DELTAS))
     events = parse_all([*(serializer.event(ACCEPTED, delta) for delta in DELTAS), serializer.closing(ACCEPTED, 3)])
     assert events[0]["text"] == DELTAS[0].text, "nothing goes before the first text"
@@ -45,7 +46,7 @@ def test_native_events_join_to_the_answer(tokenizer: BPETokenizer, logprobs: boo
 
 @pytest.mark.parametrize("logprobs", [False, True])
 def test_several_answers_natively(tokenizer: BPETokenizer, logprobs: bool) -> None:
-    serializer = NativeSerializer("chat-1", tokenizer, logprobs=logprobs, n=2)
+    serializer = NativeSerializer("chat-1", tokenizer, RequestContext(), logprobs=logprobs, n=2)
     whole = answered(serializer, ACCEPTED, collected(SEVERAL))
     assert "text" not in whole and whole["usage"]["completion_tokens"] == 4
     assert [(a["index"], a["text"], a["finish_reason"]) for a in whole["answers"]] == [
@@ -68,7 +69,7 @@ def grounded(deltas: list[Delta]) -> list[Delta]:
 
 def test_boxes_stand_beside_the_text(tokenizer: BPETokenizer) -> None:
     """In a stream only the last event has them."""
-    serializer = NativeSerializer("chat-1", tokenizer, logprobs=False)
+    serializer = NativeSerializer("chat-1", tokenizer, RequestContext(), logprobs=False)
     plain, deltas = answered(serializer, ACCEPTED, collected(DELTAS)), grounded(DELTAS)
     assert not set(BESIDE) & set(plain)
     assert answered(serializer, ACCEPTED, collected(deltas)) == {**plain, **BESIDE}
@@ -79,7 +80,7 @@ def test_boxes_stand_beside_the_text(tokenizer: BPETokenizer) -> None:
 
 
 def test_boxes_of_several_answers_stand_in_each(tokenizer: BPETokenizer) -> None:
-    serializer = NativeSerializer("chat-1", tokenizer, logprobs=False, n=2)
+    serializer = NativeSerializer("chat-1", tokenizer, RequestContext(), logprobs=False, n=2)
     deltas = grounded(SEVERAL)
     answers = answered(serializer, ACCEPTED, collected(deltas))["answers"]
     assert [{key: answer[key] for key in BESIDE} for answer in answers] == [BESIDE, BESIDE]

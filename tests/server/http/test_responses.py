@@ -10,6 +10,7 @@ import pytest
 from server.http import responses as exchange
 from server.http.native import NativeSerializer
 from server.http.responses import ClientGone, EventStream, run_while_connected
+from server.request_context import RequestContext
 from server.requests.answer import Delta, Emit
 from server.requests.refusal import Refusal, invalid_request
 from tests.server.doubles import prepared
@@ -44,8 +45,8 @@ class Client:
 
 
 def stream(tokenizer: BPETokenizer, run: Any, client: Client) -> "asyncio.Task[None]":
-    response = EventStream(run, NativeSerializer("chat-1", tokenizer, logprobs=False))
-    scope = {"type": "http", "state": {"request_id": "r1"}}
+    response = EventStream(run, NativeSerializer("chat-1", tokenizer, RequestContext(), logprobs=False))
+    scope = {"type": "http", "state": {"context": RequestContext("r1")}}
     return asyncio.create_task(response(scope, client.receive, client.send))
 
 

@@ -10,14 +10,13 @@ from starlette.middleware import Middleware
 from starlette.responses import Response
 
 from server.http.app import create_app
-from server.http.middleware.body_limits import BodyBudget
-from server.http.middleware.envelope import Envelope
 from server.http.responses import data
-from server.logs.access import Exchange, address_of, plain_path, tell_error
+from server.logs.access import address_of, level_of, plain_path
 from server.logs.setup import ACCESS
-from server.metrics import Metrics
+from server.request_context import RequestContext, context_of
 from tests.server.doubles import Scene
-from tests.server.http.exchanges import exchange
+from tests.server.http.exchanges import behind_guard, bodies, exchange
+from tests.server.http.exchanges import surrounded as behind_middleware
 from tests.server.scenario import Play
 
 Caplog = pytest.LogCaptureFixture
@@ -45,7 +44,7 @@ class Turned:
     def __init__(self, app: Any) -> None: ...
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
-        tell_error(scope, "invalid_api_key")
+        context_of(scope).error = "invalid_api_key"
         await Response(status_code=401)(scope, receive, send)
 
 
@@ -66,7 +65,9 @@ def test_each_answer_has_its_line_and_its_count(
     method: str, url: str, body: bytes, line: str, error: str | None, play: Play, caplog: Caplog
 ) -> None:
     async def scenario(scene: Scene) -> None:
-        transport = httpx.ASGITransport(app=create_app(scene.service, 100, BodyBudget(1000)), client=("192.0.2.1", 77))
+        transport = httpx.ASGITransport(
+            app=behind_guard(create_app(scene.service, bodies(100, 1000))), client=("192.0.2.1", 77)
+        )
         async with httpx.AsyncClient(transport=transport, base_url="http://test") as client:
             answer = await client.request(
                 method,
@@ -90,7 +91,7 @@ def test_each_answer_has_its_line_and_its_count(
 
 def test_probes_are_counted_and_leave_a_line_only_with_an_error(play: Play, caplog: Caplog) -> None:
     async def scenario(scene: Scene) -> None:
-        transport = httpx.ASGITransport(app=create_app(scene.service, 100, BodyBudget(1000)))
+        transport = httpx.ASGITransport(app=behind_guard(create_app(scene.service, bodies(100, 1000))))
         async with httpx.AsyncClient(transport=transport, base_url="http://test") as client:
             for url in PROBES:
                 assert (await client.get(url)).status_code == 200
@@ -119,7 +120,7 @@ def test_a_probe_that_hears_of_a_start_or_an_end_leaves_no_line_and_a_request_do
             scene.engine.info = None  # of an engine that was never ready
         else:
             scene.service.admission.draining = True
-        transport = httpx.ASGITransport(app=create_app(scene.service, 100, BodyBudget(1000)))
+        transport = httpx.ASGITransport(app=behind_guard(create_app(scene.service, bodies(100, 1000))))
         async with httpx.AsyncClient(transport=transport, base_url="http://test") as client:
             for url in ("/health/ready", "/ping"):
                 answer = await client.get(url)
@@ -134,9 +135,9 @@ def test_a_probe_that_hears_of_a_start_or_an_end_leaves_no_line_and_a_request_do
 
 def test_what_is_turned_away_before_the_routes_has_its_route(play: Play, caplog: Caplog) -> None:
     async def scenario(scene: Scene) -> None:
-        app = create_app(scene.service, 100, BodyBudget(1000))
+        app = create_app(scene.service, bodies(100, 1000))
         app.user_middleware.insert(1, Middleware(Turned))
-        transport = httpx.ASGITransport(app=app)
+        transport = httpx.ASGITransport(app=behind_guard(app))
         async with httpx.AsyncClient(transport=transport, base_url="http://test") as client:
             await client.post("/chat", headers={"x-request-id": "mine-1"})
         ((level, message, fields),) = lines(caplog)
@@ -146,19 +147,19 @@ def test_what_is_turned_away_before_the_routes_has_its_route(play: Play, caplog:
     play(scenario)
 
 
-def surrounded(*messages: dict[str, Any], error: BaseException | None = None, code: str | None = None) -> Envelope:
+def surrounded(*messages: dict[str, Any], error: BaseException | None = None, code: str | None = None) -> Any:
     async def app(scope: Any, receive: Any, send: Any) -> None:
         await receive()
-        tally = scope["state"]["exchange"].tally
-        tally.prompt_tokens, tally.generation_tokens, tally.first_token = 12, 3, tally.received + 0.25
+        context = context_of(scope)
+        context.prompt_tokens, context.generation_tokens, context.first_token = 12, 3, context.received + 0.25
         for message in messages:
             await send(message)
         if code is not None:
-            tell_error(scope, code)
+            context_of(scope).error = code
         if error is not None:
             raise error
 
-    return Envelope(app, Metrics("tiny", "1"))
+    return behind_middleware(app)
 
 
 START = {"type": "http.response.start", "status": 200, "headers": []}
@@ -205,11 +206,6 @@ def test_an_answer_of_a_defect(caplog: Caplog) -> None:
     assert (level, message, fields["error"]) == ("ERROR", "POST /x 500", "internal")
 
 
-def test_errors_of_which_nobody_keeps_an_account_are_no_trouble() -> None:
-    tell_error({}, "stopping")
-    tell_error({"state": {}}, "stopping")
-
-
 @pytest.mark.parametrize(
     ("path", "shown"),
     [
@@ -241,4 +237,4 @@ def test_an_address_is_one(client: Any, shown: str) -> None:
 
 
 def test_a_request_without_an_answer_was_left() -> None:
-    assert Exchange("a", None).status == 499 and Exchange("a", None).level == logging.INFO
+    assert RequestContext("a").status == 499 and level_of(RequestContext("a")) == logging.INFO

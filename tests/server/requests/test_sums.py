@@ -18,6 +18,7 @@ from server.http.json_slices import written
 from server.http.native import NativeSerializer, read_native
 from server.http.openai import CompletionSerializer, read_openai
 from server.http.responses import Serializer
+from server.request_context import RequestContext
 from server.requests.answer import Answer, Delta
 from server.requests.refusal import Refusal
 from server.requests.request import ChatRequest
@@ -228,7 +229,7 @@ def test_an_answer_never_holds_more_than_was_counted(
         lengths = [rng.randint(1, room - 1)]
         if kind == "native":
             n = requests[0].sampling.n
-            serializer = NativeSerializer("chat-r", tokenizer, logprobs=top is not None, n=n)
+            serializer = NativeSerializer("chat-r", tokenizer, RequestContext(), logprobs=top is not None, n=n)
         else:
             serializer = CompletionSerializer(requests[0], model, fingerprint="fp_1")
     answer = asyncio.run(made(serializer, requests, lengths, room, tokenizer, rng))

@@ -19,15 +19,14 @@ import msgspec
 import uvloop
 
 from configs.serve import HttpConfig
-from server.http.connection.arrival import ARRIVAL
 from server.http.connection.clock import Clock
-from server.http.connection.connections import Connections
+from server.http.connection.connections import Connections, Guarded
 from server.http.connection.http_server import HttpServer
-from server.http.connection.outbox import Guarded
+from server.http.connection.request_body import BodyBudget
 from server.http.errors import error_response
-from server.http.middleware.body_limits import BodyBudget, BodyLimits
-from server.http.middleware.envelope import Envelope
+from server.http.middleware.request_middleware import RequestMiddleware
 from server.metrics import Metrics
+from server.request_context import context_of
 from server.requests.refusal import Refusal
 from tests.hostile.loop_block import own_loop
 
@@ -48,18 +47,18 @@ class App:
     def __init__(self) -> None:
         self.ended: list[str] = []  # paths of requests whose work is done
         self.headers: dict[bytes, bytes] = {}  # of the last of them
-        self.arrival: Any = None  # of the body of the last one that came
+        self.body: Any = None  # of the body of the last one that came
         self.waiting = asyncio.Event()  # `/wait` answers when it is set
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
         _, what, *rest = scope["path"].split("/")
-        self.arrival = scope["state"][ARRIVAL]
+        self.body = context_of(scope).body
         try:
             if what == "wait":
                 await self.waiting.wait()
             n = await self._read(receive) if what == "read" else int(rest[0]) if rest else 2
         except Refusal as error:
-            await error_response(error, scope["state"]["request_id"])(scope, receive, send)
+            await error_response(error, context_of(scope).id)(scope, receive, send)
             return
         head = [] if what == "stream" else [(b"content-length", b"%d" % n)]
         await send({"type": "http.response.start", "status": 200, "headers": head})
@@ -160,7 +159,7 @@ class Serving:
         tls: ssl.SSLContext | None,
     ) -> None:  # fmt: skip
         self.config, self.port, self.connections, self.app, self.metrics = config, port, connections, app, metrics
-        self.budget = BodyBudget(config.max_inflight_bytes)
+        self.budget = BodyBudget(config, connections.clock)
         self.server: HttpServer
         self._clients: list[Client] = []
         self._tls = tls
@@ -209,11 +208,11 @@ async def settled() -> None:
 
 
 @contextlib.asynccontextmanager
-async def _running(config: HttpConfig, max_body: int, tls: ssl.SSLContext | None) -> AsyncIterator[Serving]:
+async def _running(config: HttpConfig, tls: ssl.SSLContext | None) -> AsyncIterator[Serving]:
     metrics, connections, app = Metrics("tiny", "1"), Counted(config, Clock(lambda: 0.0)), App()
     with socket.create_server(("127.0.0.1", 0), backlog=2048) as sock:
         serving = Serving(config, sock.getsockname()[1], connections, app, metrics, tls)
-        whole: Any = Envelope(BodyLimits(app, max_body, serving.budget), metrics)
+        whole: Any = RequestMiddleware(app, metrics, serving.budget)
         server = serving.server = HttpServer(whole, config, connections, metrics)
         task = asyncio.create_task(server.serve(sockets=[sock]))
         await until(lambda: server.started)
@@ -244,12 +243,12 @@ def serve(
     block: float = 0.05, **bounds: Any,
 ) -> None:  # fmt: skip
     """Run a scenario, in which nothing may block the loop for `block` seconds of processor time."""
-    config = HttpConfig(**bounds)
+    config = HttpConfig(max_body_bytes=max_body, **bounds)
     if tls is not None:
         config = msgspec.structs.replace(config, ssl_certfile=tls.cert, ssl_keyfile=tls.key)
 
     async def run() -> None:
-        async with _running(config, max_body, tls.client() if tls else None) as serving, own_loop() as longest:
+        async with _running(config, tls.client() if tls else None) as serving, own_loop() as longest:
             await asyncio.wait_for(scenario(serving), 100)
         longest.assert_within(block)
 

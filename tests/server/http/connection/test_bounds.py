@@ -87,10 +87,10 @@ def test_a_resting_connection_is_asked_again_until_it_has_rested_long_enough(tls
 def test_a_body_knows_that_its_client_has_left(tls: Tls | None) -> None:
     async def scenario(s: Serving) -> None:
         client = await s.client(b"POST /wait HTTP/1.1\r\nhost: a\r\ncontent-length: 2\r\n\r\nab")
-        await until(lambda: s.app.arrival)
-        assert not s.app.arrival.left
+        await until(lambda: s.app.body)
+        assert not s.app.body.left
         client.sock.close()
-        await until(lambda: s.app.arrival.left)
+        await until(lambda: s.app.body.left)
         s.app.waiting.set()
 
     serve(scenario, tls=tls)
@@ -107,7 +107,7 @@ def test_nothing_is_kept_of_a_connection_that_was_reset(tls: Tls | None) -> None
             client.sock.close()
         await until(lambda: s.connections.n == 0)
         await settled()
-        s.app.arrival = None
+        s.app.body = None
         gc.collect()
         assert not [one for one in gc.get_objects() if isinstance(one, Guard)]
 

@@ -6,7 +6,6 @@ from typing import Any
 import pytest
 
 from configs.serve import HttpConfig
-from server.http.connection.arrival import Arrival
 from server.http.connection.connections import (
     AT_ONCE,
     LEAST_READ,
@@ -16,6 +15,7 @@ from server.http.connection.connections import (
     REST_SECONDS,
     Connections,
 )
+from server.http.connection.request_body import BodyBudget, RequestBody
 
 
 class One:
@@ -24,6 +24,7 @@ class One:
     def __init__(self, told: list[str], name: str, *, fails: bool = False) -> None:
         self.told, self.name, self.fails = told, name, fails
         self.spent = 0.0
+        self.place: dict[Any, Any] | None = None
 
     def give_way(self) -> None:
         self.told.append(f"{self.name} gives way")
@@ -51,8 +52,11 @@ def stand_in(told: list[str], name: str) -> Any:
     return One(told, name)
 
 
-def body(connections: Connections) -> Arrival:
-    return Arrival(connections.config, connections.clock)
+async def nothing() -> Any: ...
+
+
+def body(connections: Connections) -> RequestBody:
+    return RequestBody(nothing, BodyBudget(connections.config, connections.clock), lambda: None, whole=False)
 
 
 def some(names: str, **bounds: int) -> tuple[Connections, list[str], list[Any]]:
@@ -67,17 +71,17 @@ def some(names: str, **bounds: int) -> tuple[Connections, list[str], list[Any]]:
 def test_silent_ones_give_way_before_resting_ones_and_those_on_time_never() -> None:
     connections, told, (a, b, c, d) = some("abcd", max_connections=4)
     for one in (a, b):
-        connections.asked(one, body(connections))
-        connections.sent(one)
-    connections.rest(a)
+        connections.sends(one, body(connections))
+        connections.works(one)
+    connections.rests(a)
     late = [stand_in(told, name) for name in "efghi"]
     for one in late[:2]:
         assert connections.enter(one)
-        connections.asked(one, its := body(connections))
+        connections.sends(one, its := body(connections))
         its.took(1)
     assert told == ["c gives way", "d gives way"]
     assert connections.enter(late[2]) and told[-1] == "a gives way"
-    connections.asked(late[2], its := body(connections))
+    connections.sends(late[2], its := body(connections))
     its.took(1)
     assert not connections.enter(late[3]), "all are busy"
     assert connections.enter(late[4]) and told[-1] == "h gives way", "the one too many has asked for nothing yet"
@@ -89,9 +93,9 @@ def test_silent_ones_give_way_before_resting_ones_and_those_on_time_never() -> N
 def test_a_head_has_its_time_from_the_first_byte_after_a_rest() -> None:
     connections, told, (a, b) = some("ab", receive_seconds=30)
     connections.clock.now = 20
-    connections.asked(a, body(connections))
-    connections.sent(a)
-    connections.rest(a)
+    connections.sends(a, body(connections))
+    connections.works(a)
+    connections.rests(a)
     connections.clock.now = 30
     connections.spoke(b)
     connections.tick()
@@ -110,10 +114,10 @@ def test_a_head_has_its_time_from_the_first_byte_after_a_rest() -> None:
 
 def test_bodies_are_looked_at_while_they_come() -> None:
     connections, told, (a, b) = some("ab")
-    connections.asked(a, body(connections))
+    connections.sends(a, body(connections))
     connections.tick()
-    connections.sent(a)
-    connections.asked(b, body(connections))
+    connections.works(a)
+    connections.sends(b, body(connections))
     connections.leave(b)
     connections.tick()
     assert told == ["a sends"]
@@ -121,11 +125,11 @@ def test_bodies_are_looked_at_while_they_come() -> None:
 
 def test_whoever_rests_long_enough_is_closed() -> None:
     connections, told, (a, _) = some("ab", receive_seconds=1000)
-    connections.asked(a, body(connections))
-    connections.sent(a)
-    connections.rest(a)
+    connections.sends(a, body(connections))
+    connections.works(a)
+    connections.rests(a)
     connections.clock.now = REST_SECONDS - 1
-    connections.rest(a)  # which is told again while it rests
+    connections.rests(a)  # which is told again while it rests
     connections.tick()
     assert told == []
     connections.clock.now = REST_SECONDS
@@ -138,7 +142,7 @@ def test_bodies_that_lag_give_way_the_last_one_first() -> None:
     connections, told, ones = some("abcd", max_connections=4)
     bodies = [body(connections) for _ in ones]
     for one, its in zip(ones, bodies, strict=True):
-        connections.asked(one, its)
+        connections.sends(one, its)
     for its in bodies:
         its.took(1)
     assert not connections.enter(stand_in(told, "e")), "none of them is late"
@@ -154,19 +158,19 @@ def test_bodies_that_lag_give_way_the_last_one_first() -> None:
 
 def test_whoever_has_only_just_come_gives_way_before_whoever_rests() -> None:
     connections, told, (a, b) = some("ab", max_connections=2)
-    connections.asked(a, body(connections))
-    connections.sent(a)
-    connections.rest(a)
+    connections.sends(a, body(connections))
+    connections.works(a)
+    connections.rests(a)
     assert connections.enter(c := stand_in(told, "c")) and told == ["b gives way"]
     connections.leave(b)
     connections.clock.now = 0.5
     assert connections.enter(d := stand_in(told, "d")) and told[1:] == ["c gives way"]
-    connections.asked(d, body(connections))
+    connections.sends(d, body(connections))
     assert connections.enter(e := stand_in(told, "e")) and told[2:] == ["d gives way"], "nothing of its body has come"
     for one in (c, d):
         connections.leave(one)
     its = body(connections)
-    connections.asked(e, its)
+    connections.sends(e, its)
     its.took(1)
     assert connections.enter(stand_in(told, "f")) and told[3:] == ["a gives way"]
 
@@ -174,7 +178,7 @@ def test_whoever_has_only_just_come_gives_way_before_whoever_rests() -> None:
 def test_a_flood_of_stalled_bodies_is_looked_through_once_for_many() -> None:
     connections, told, ones = some("x" * 1000, max_connections=1000)
     for one in ones:
-        connections.asked(one, body(connections))
+        connections.sends(one, body(connections))
     connections.clock.now = 5
     assert connections.enter(stand_in(told, "new")) and len(told) == MADE_ROOM
 
@@ -183,7 +187,7 @@ def test_what_goes_wrong_with_one_ends_that_one(caplog: pytest.LogCaptureFixture
     connections, told, (a, b) = some("ab")
     a.fails = True
     for one in (a, b):
-        connections.asked(one, body(connections))
+        connections.sends(one, body(connections))
     connections.tick()
     assert told == ["a sends", "a is closed", "b sends"]
     assert [record.getMessage() for record in caplog.records] == ["a connection failed and is closed"]

@@ -9,11 +9,13 @@ import pytest
 import uvicorn
 
 from configs.serve import HttpConfig
+from server.http.connection.bad_requests import LINES
 from server.http.connection.connections import AT_ONCE, Connections
 from server.http.connection.http_server import HttpServer
-from server.http.connection.strays import LINES
-from server.http.middleware.envelope import Envelope
+from server.http.connection.request_body import BodyBudget
+from server.http.middleware.request_middleware import RequestMiddleware
 from server.metrics import MALFORMED, Metrics
+from server.request_context import context_of
 
 
 async def app(scope: Any, receive: Any, send: Any) -> None:
@@ -46,7 +48,9 @@ def spoken(metrics: Metrics, *connections: bytes, app: Any = app, busy: float = 
     """What connections that begin with these bytes are answered; the loop is busy for so long once it has read them."""
 
     async def scenario() -> list[Transport]:
-        config = HttpServer(app, HttpConfig(), Connections(HttpConfig()), metrics).config
+        all_of_them = Connections(HttpConfig())
+        whole = RequestMiddleware(app, metrics, BodyBudget(HttpConfig(), all_of_them.clock))
+        config = HttpServer(whole, HttpConfig(), all_of_them, metrics).config
         config.load()
         state = uvicorn.server.ServerState()
         make: Any = config.http_protocol_class
@@ -96,13 +100,13 @@ def test_a_request_begins_with_its_first_byte() -> None:
     ages: list[float] = []
 
     async def timed(scope: Any, receive: Any, send: Any) -> None:
-        ages.append(time.monotonic() - scope["state"]["exchange"].tally.received)
+        ages.append(time.monotonic() - context_of(scope).received)
         await app(scope, receive, send)
 
-    spoken(Metrics("tiny", "1"), b"GET / HTTP/1.1\r\n", app=Envelope(timed, Metrics("tiny", "1")))
+    spoken(Metrics("tiny", "1"), b"GET / HTTP/1.1\r\n", app=timed)
     assert ages == [], "half a head is no request"
     get = b"GET / HTTP/1.1\r\nhost: a\r\n\r\n"
-    spoken(Metrics("tiny", "1"), get, app=Envelope(timed, Metrics("tiny", "1")), busy=0.02)
+    spoken(Metrics("tiny", "1"), get, app=timed, busy=0.02)
     assert len(ages) == 1 and ages[0] >= 0.02
 
 

@@ -10,11 +10,12 @@ from typing import Any
 
 import pytest
 
-from server.http.clients import client_of
 from server.http.middleware import keys as module
-from server.http.middleware.envelope import Envelope
-from server.http.middleware.keys import OPEN_PATHS, ApiKeys, KeyFileError, RequireKey, read_key_file
+from server.http.middleware.keys import ApiKeys, KeyFileError, read_key_file
+from server.http.middleware.request_middleware import OPEN_PATHS
 from server.metrics import Metrics
+from server.request_context import context_of
+from tests.server.http.exchanges import exchange, surrounded
 
 
 def digest(key: str) -> bytes:
@@ -158,12 +159,13 @@ def asked(method: str, path: str, *authorization: bytes) -> tuple[int, dict[str,
     async def send(message: Any) -> None:
         sent.append(message)
 
-    scope = {"type": "http", "method": method, "path": path, "headers": [(b"authorization", v) for v in authorization]}
-    guarded = Envelope(RequireKey(app, ApiKeys((digest("one"),), None)), metrics)
+    headers = [(b"host", b"a"), *((b"authorization", value) for value in authorization)]
+    scope = {"type": "http", "http_version": "1.1", "method": method, "path": path, "headers": headers}
+    guarded = surrounded(app, metrics, keys=ApiKeys((digest("one"),), None))
     asyncio.run(guarded(scope, receive, send))
-    headers = {name.decode(): value.decode() for name, value in sent[0]["headers"]} if sent else {}
+    answered = {name.decode(): value.decode() for name, value in sent[0]["headers"]} if sent else {}
     counted = b'mm_rejected_total{reason="invalid_api_key"} 1.0' in metrics.render()
-    return (sent[0]["status"] if sent else 0), headers, seen, counted
+    return (sent[0]["status"] if sent else 0), answered, seen, counted
 
 
 @pytest.mark.parametrize("given", [(), (b"Bearer two",), (b"Bearer one", b"Bearer one"), (b"Basic b25lOm9uZQ==",)])
@@ -180,15 +182,11 @@ def test_what_tells_clients_apart_is_no_key() -> None:
     seen: list[str] = []
 
     async def app(scope: Any, receive: Any, send: Any) -> None:
-        seen.append(client_of(scope))
+        seen.append(context_of(scope).client)
 
-    async def nothing(*args: Any) -> Any:
-        return None
-
-    guarded = RequireKey(app, ApiKeys((digest("one"), digest("two")), None))
+    guarded = surrounded(app, keys=ApiKeys((digest("one"), digest("two")), None))
     for value in (b"Bearer one", b"bearer  one ", b"Bearer two"):
-        scope = {"type": "http", "method": "POST", "path": "/chat", "headers": [(b"authorization", value)], "state": {}}
-        asyncio.run(guarded(scope, nothing, nothing))
+        exchange(guarded, [b""], {b"authorization": value})
     assert seen[0] == seen[1] != seen[2] and not any("one" in name or "two" in name for name in seen)
 
 

@@ -21,7 +21,7 @@ HEAD = (
 )
 
 
-class Strays:
+class BadRequests:
     """Of all connections of one server."""
 
     def __init__(self, metrics: Metrics) -> None:

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from server.http.connection.strays import Strays
+from server.http.connection.bad_requests import BadRequests
 from server.metrics import MALFORMED, Metrics
 from server.requests.refusal import head_too_large
 
@@ -17,7 +17,7 @@ class Transport:
 
 def test_a_refusal_is_a_whole_answer_that_is_counted_and_logged(caplog: pytest.LogCaptureFixture) -> None:
     metrics, transport = Metrics("tiny", "1"), Transport()
-    head, _, body = Strays(metrics).answer(head_too_large(100), transport).partition(b"\r\n\r\n")  # type: ignore[arg-type]
+    head, _, body = BadRequests(metrics).answer(head_too_large(100), transport).partition(b"\r\n\r\n")  # type: ignore[arg-type]
     lines = head.decode().split("\r\n")
     assert lines[0] == "HTTP/1.1 431" and "connection: close" in lines and f"content-length: {len(body)}" in lines
     assert json.loads(body)["error"]["code"] == "head_too_large"

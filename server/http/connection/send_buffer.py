@@ -1,7 +1,7 @@
 """What a connection has to say and its client has not taken: kept without waiting, counted, bounded and timed.
 
 Whoever writes an answer never waits for its reader. So a request ends when its work is done, and what a slow reader
-costs is bytes in its outbox, which lie in no other place.
+costs is bytes in its send buffer, which lie in no other place.
 """
 
 import asyncio
@@ -19,7 +19,7 @@ PIECE = 1 << 16  # bytes handed to the kernel at once
 
 
 class Unread:
-    """The bytes in all outboxes of one server. The client that has taken nothing for longest gives way to others."""
+    """The bytes in all send buffers of one server. Whose client has taken nothing for longest gives way to others."""
 
     def __init__(self, limit: int, seconds: float, clock: Clock) -> None:
         """limit: bytes of all together; seconds: how long a client may take nothing of what there is for it."""
@@ -27,25 +27,22 @@ class Unread:
         self._limit = limit
         self._seconds = seconds
         self._clock = clock
-        self._due: dict[Outbox, float] = {}  # of those that wait for their client, in the order of these times
+        self._due: dict[SendBuffer, float] = {}  # of those that wait for their client, in the order of these times
 
     def add(self, nbytes: int) -> None:
         self.total += nbytes
         while self.total > self._limit and self._due:
-            next(iter(self._due)).give_up("unread_full")
+            next(iter(self._due)).connection.cut("unread_full")
 
-    def remove(self, nbytes: int) -> None:
-        self.total -= nbytes
-
-    def wait(self, outbox: "Outbox") -> None:
+    def wait(self, one: "SendBuffer") -> None:
         """Its client has just taken something, or the first bytes begin to wait."""
-        self._due.pop(outbox, None)
-        self._due[outbox] = self._clock.now + self._seconds
+        self._due.pop(one, None)
+        self._due[one] = self._clock.now + self._seconds
 
-    def forget(self, outbox: "Outbox") -> None:
-        self._due.pop(outbox, None)
+    def forget(self, one: "SendBuffer") -> None:
+        self._due.pop(one, None)
 
-    def waiting(self) -> "list[Outbox]":
+    def waiting(self) -> "list[SendBuffer]":
         """Those whose clients seem to have taken nothing for too long."""
         return [one for one, due in self._due.items() if due <= self._clock.now]
 
@@ -55,50 +52,42 @@ class Unread:
             await asyncio.sleep(0.1)
 
 
-class Guarded(Protocol):
-    """What a connection can be told: by its outbox, and by all connections of its server."""
-
-    spent: float  # seconds that parsing it took, as those count
+class Connection(Protocol):
+    """What a send buffer tells its connection."""
 
     def read_on(self, wanted: bool | None = None) -> None: ...
-    def said_all(self) -> None: ...
+    def was_heard(self) -> None: ...
+    def closes(self) -> None: ...
     def cut(self, reason: str) -> None: ...
-    def abort(self) -> None: ...
-    def give_way(self) -> None: ...
-    def rested(self) -> None: ...
-    def head_overdue(self) -> None: ...
-    def check_body(self) -> None: ...
-    def turn(self) -> None: ...
 
 
-class Outbox(asyncio.Transport):
+class SendBuffer(asyncio.Transport):
     """A connection's transport as uvicorn sees it: write() keeps what the kernel does not take, close() waits."""
 
-    def __init__(self, transport: asyncio.Transport, unread: Unread, guard: Guarded) -> None:
+    def __init__(self, transport: asyncio.Transport, unread: Unread, connection: Connection) -> None:
         super().__init__()
+        self.connection = connection
+        self.held = 0  # bytes that the kernel has not taken
+        self.ending = False  # nothing more is read from it or written to it
         self._transport = transport
         self._unread = unread
-        self._guard = guard
         self._pieces: deque[memoryview] = deque()
-        self._kept = 0  # bytes of those
         self._below = 0  # bytes that the transport itself kept when it was last looked at
         self._behind = 0  # and those that the kernel kept
         self._full = False  # the kernel takes no more now
-        self._ending = False
 
     def open(self) -> None:
         """From now on the transport says so at the first byte that is not taken, and may do so at once."""
         self._transport.set_write_buffer_limits(high=1)
 
     def write(self, data: Any) -> None:
-        if self._ending or not data:
+        if self.ending or not data:
             return
         if not self._full and len(data) <= PIECE:
             self._transport.write(data)
             return
         self._pieces.append(memoryview(data))
-        self._kept += len(data)
-        self._unread.add(len(data))
+        self._hold(len(data))
         self._pump()
 
     def pause_writing(self) -> None:
@@ -106,25 +95,39 @@ class Outbox(asyncio.Transport):
         self._full, self._below = True, self._transport.get_write_buffer_size()
         self._behind = self._in_kernel()
         self._unread.wait(self)
-        self._unread.add(self._below)
+        self._hold(self._below)
 
     def resume_writing(self) -> None:
         """It keeps none any more."""
         self._full = False
-        self._unread.remove(self._below)
+        self._hold(-self._below)
         self._below = 0
         self._unread.forget(self)
         self._pump()
-        if self._ending and not self._pieces:  # later: the transport is in the middle of telling us
+        if self.ending and not self._pieces:  # later: the transport is in the middle of saying so
             asyncio.get_running_loop().call_soon(self._transport.close)
-            self._guard.said_all()
+            self.connection.closes()
         elif not self.held:
-            self._guard.read_on()
+            self.connection.was_heard()
 
-    @property
-    def held(self) -> int:
-        """Bytes that the kernel has not taken."""
-        return self._kept + self._below
+    def close(self) -> None:
+        """As soon as the client has taken everything."""
+        if self.ending:
+            return
+        self.ending = True
+        if self._pieces:
+            self._transport.pause_reading()
+            return
+        self._transport.close()
+        if not self._below:
+            self.connection.closes()
+
+    def check(self) -> None:
+        """Its client seems to have taken nothing for too long."""
+        if self.moved():
+            self._unread.wait(self)
+        else:
+            self.connection.cut("unread")
 
     def moved(self) -> bool:
         """Whether the client has taken anything since this was asked, or since the transport began to keep bytes.
@@ -133,31 +136,9 @@ class Outbox(asyncio.Transport):
         """
         below, behind = self._transport.get_write_buffer_size(), self._in_kernel()
         moved = below + behind < self._below + self._behind
-        self._unread.remove(self._below - below)
+        self._hold(below - self._below)
         self._below, self._behind = below, behind
         return moved
-
-    def close(self) -> None:
-        """As soon as the client has taken everything; until then nothing more is read from it or written to it."""
-        if self._ending:
-            return
-        self._ending = True
-        if self._pieces:
-            self._transport.pause_reading()
-            return
-        self._transport.close()
-        if not self._below:
-            self._guard.said_all()
-
-    def check(self) -> None:
-        """Its client seems to have taken nothing for too long."""
-        if self.moved():
-            self._unread.wait(self)
-        else:
-            self.give_up("unread")
-
-    def give_up(self, reason: str) -> None:
-        self._guard.cut(reason)
 
     def abort(self) -> None:
         self.drop()
@@ -165,23 +146,23 @@ class Outbox(asyncio.Transport):
 
     def drop(self) -> None:
         """Nothing of it will ever be taken."""
-        self._ending = True
+        self.ending = True
         self._unread.forget(self)
-        self._unread.remove(self.held)
-        self._kept = self._below = 0
+        self._hold(-self.held)
+        self._below = 0
         self._pieces.clear()
 
     def is_closing(self) -> bool:
-        return self._ending or self._transport.is_closing()
+        return self.ending or self._transport.is_closing()
 
     def get_extra_info(self, name: str, default: Any = None) -> Any:
         return self._transport.get_extra_info(name, default)
 
     def pause_reading(self) -> None:
-        self._guard.read_on(wanted=False)
+        self.connection.read_on(wanted=False)
 
     def resume_reading(self) -> None:
-        self._guard.read_on(wanted=True)
+        self.connection.read_on(wanted=True)
 
     def peer_left(self) -> bool:
         """Whether its side has ended the connection, whatever of it is still to be read."""
@@ -197,11 +178,14 @@ class Outbox(asyncio.Transport):
         unconfirmed: int = struct.unpack("i", fcntl.ioctl(sock.fileno(), termios.TIOCOUTQ, bytes(4)))[0]
         return unconfirmed
 
+    def _hold(self, nbytes: int) -> None:
+        self.held += nbytes
+        self._unread.add(nbytes)
+
     def _pump(self) -> None:
         while self._pieces and not self._full:
             piece = self._pieces.popleft()
             if len(piece) > PIECE:
                 self._pieces.appendleft(piece[PIECE:])
-            self._kept -= len(piece[:PIECE])
-            self._unread.remove(len(piece[:PIECE]))
+            self._hold(-len(piece[:PIECE]))
             self._transport.write(piece[:PIECE])

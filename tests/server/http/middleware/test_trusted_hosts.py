@@ -4,11 +4,9 @@ from typing import Any
 
 import pytest
 
-from server.http.middleware.envelope import Envelope
-from server.http.middleware.hosts import OneHost, host_name, is_local
-from server.http.middleware.keys import OPEN_PATHS
-from server.metrics import Metrics
-from tests.server.http.exchanges import messages_of
+from server.http.middleware.request_middleware import OPEN_PATHS
+from server.http.middleware.trusted_hosts import host_name, is_local
+from tests.server.http.exchanges import messages_of, surrounded
 
 
 async def answers(scope: Any, receive: Any, send: Any) -> None:
@@ -18,7 +16,7 @@ async def answers(scope: Any, receive: Any, send: Any) -> None:
 
 def status(hosts: list[bytes], allowed: tuple[str, ...] | None = (), **scope: Any) -> tuple[int, bytes]:
     """Of a request with these Host lines."""
-    app = Envelope(OneHost(answers, allowed), Metrics("tiny", "1"))
+    app = surrounded(answers, hosts=allowed)
     start, *rest = messages_of(app, [b""], [(b"host", host) for host in hosts], **scope)
     return start["status"], b"".join(message.get("body", b"") for message in rest)
 

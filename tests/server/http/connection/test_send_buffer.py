@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from server.http.connection.clock import Clock
-from server.http.connection.outbox import PIECE, Outbox, Unread
+from server.http.connection.send_buffer import PIECE, SendBuffer, Unread
 
 
 class Kernel(asyncio.Transport):
@@ -63,10 +63,10 @@ class Kernel(asyncio.Transport):
 
 
 class Guard:
-    """Whose outbox it is: notes why it is cut, and when it may go on."""
+    """Whose send buffer it is: notes why it is cut, and when it may go on."""
 
     def __init__(self, reasons: list[str]) -> None:
-        self.box: Outbox
+        self.box: SendBuffer
         self.reasons = reasons
         self.went_on = 0
 
@@ -74,17 +74,17 @@ class Guard:
         self.reasons.append(reason)
         self.box.abort()
 
-    def said_all(self) -> None:
+    def closes(self) -> None:
         """It closes."""
 
-    def read_on(self, wanted: bool | None = None) -> None:
+    def was_heard(self) -> None:
         self.went_on += 1
 
 
-def outbox(unread: Unread, reasons: list[str] | None = None) -> tuple[Outbox, Kernel]:
+def send_buffer(unread: Unread, reasons: list[str] | None = None) -> tuple[SendBuffer, Kernel]:
     kernel, guard = Kernel(), Guard(reasons if reasons is not None else [])
     stand_in: Any = guard
-    box = guard.box = kernel.protocol = Outbox(kernel, unread, stand_in)
+    box = guard.box = kernel.protocol = SendBuffer(kernel, unread, stand_in)
     box.open()
     return box, kernel
 
@@ -101,7 +101,7 @@ def test_every_byte_arrives_in_order_and_is_counted_until_then(seed: int) -> Non
     async def scenario() -> None:
         rng = random.Random(seed)
         unread = Unread(1 << 40, 60, Clock())
-        boxes = [outbox(unread) for _ in range(3)]
+        boxes = [send_buffer(unread) for _ in range(3)]
         said = [b""] * 3
         for _ in range(100):
             i = rng.randrange(3)
@@ -130,8 +130,8 @@ def test_every_byte_arrives_in_order_and_is_counted_until_then(seed: int) -> Non
 def test_whoever_took_nothing_for_longest_gives_way() -> None:
     reasons: list[str] = []
     unread = Unread(1000, 60, Clock())
-    first, kernel = outbox(unread, reasons)
-    second, other = outbox(unread, reasons)
+    first, kernel = send_buffer(unread, reasons)
+    second, other = send_buffer(unread, reasons)
     first.write(b"a" * 400)
     second.write(b"b" * 400)
     kernel.take(400)
@@ -151,8 +151,8 @@ def test_whoever_took_nothing_for_longest_gives_way() -> None:
 def test_a_client_that_takes_nothing_in_time_is_given_up_and_a_slow_one_is_not() -> None:
     clock, reasons = Clock(), []  # type: ignore[var-annotated]
     unread = Unread(1 << 20, 60, clock)
-    still, _ = outbox(unread, reasons)
-    slow, kernel = outbox(unread)
+    still, _ = send_buffer(unread, reasons)
+    slow, kernel = send_buffer(unread)
     still.write(b"a" * 1000)
     slow.write(b"b" * 1000)
     for now in (59, 60, 119, 120):
@@ -169,7 +169,7 @@ def test_a_client_that_takes_nothing_in_time_is_given_up_and_a_slow_one_is_not()
 def test_drained_waits_for_the_last_one() -> None:
     async def scenario() -> None:
         unread = Unread(1 << 20, 60, Clock())
-        box, kernel = outbox(unread)
+        box, kernel = send_buffer(unread)
         box.write(b"a" * 10)
         waiting = asyncio.create_task(unread.drained())
         await asyncio.sleep(0)

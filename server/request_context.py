@@ -1,36 +1,70 @@
-"""When things happened to one HTTP request and to its requests to the model: for metrics, log lines and traces."""
+"""One HTTP request: when it came, who asks, its id, its times, its outcome. Metrics, access log and traces read it.
+
+Moments are of time.monotonic(), None as long as nothing has come so far.
+"""
 
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Protocol
+
+from starlette.types import Scope
 
 from server.metrics import Metrics
 from tokenization.messages import Prepared
 
+CLIENT_LEFT = 499  # as nginx writes it; nobody receives it
+
+
+class Body(Protocol):
+    """What a request is told of its body."""
+
+    @property
+    def left(self) -> bool:
+        """Its client has."""
+
+    def keep(self, nbytes: int) -> None:
+        """It was read, and so many bytes of it are still held."""
+
 
 @dataclass(slots=True)
-class Tally:
-    """When one HTTP request came, by time.monotonic(), and what it has had of the model since."""
+class RequestContext:
+    """Lies in the scope of its request: `context_of`."""
 
+    id: str = ""  # ours
+    client_request_id: str | None = None  # its X-Request-Id, where that is short and harmless
     received: float = field(default_factory=time.monotonic)  # the first byte of its head
+    body: Body | None = None  # None of a request that did not come over HTTP
+    wants_timings: bool = False  # the client asks for the seconds of its stages
+    refusal: Exception | None = None  # why it is turned away before a route sees it
+    client: str = ""  # who asks, as far as the workers' time is shared: known by its key or, once it is read, address
     prompt_tokens: int = 0
     generation_tokens: int = 0
     first_token: float | None = None  # when it was handed to the connection; of an answer in one piece, when it came
-    watches: "list[Stopwatch]" = field(default_factory=list)  # of its requests to the model
-    timed: bool = False  # the client wants to know the seconds of its stages
-    client: str = ""  # who asks, as far as the workers' time is shared
+    timings: "tuple[ModelTimings, ...]" = ()  # of its requests to the model
+    status: int = CLIENT_LEFT  # until an answer begins
+    error: str | None = None  # the code of what it ended with, also of a stream whose status was 200
+    whole: bool = False  # the last byte was handed over
+    trace_id: str | None = None
+
+    @property
+    def left(self) -> bool:
+        """The client went before it had its whole answer."""
+        return self.error is None and (not self.whole or self.status == CLIENT_LEFT)
 
 
-class Stopwatch:
-    """When things happened to one request to the model, told to the metrics and kept for its trace.
+def context_of(scope: Scope) -> RequestContext:
+    context: RequestContext = scope["state"]["context"]
+    return context
 
-    Moments are of time.monotonic(), None as long as nothing has come so far.
-    """
 
-    def __init__(self, metrics: Metrics, tally: Tally) -> None:
+class ModelTimings:
+    """When things happened to one request to the model, told to the metrics and kept for its trace."""
+
+    def __init__(self, metrics: Metrics, context: RequestContext) -> None:
         self._metrics = metrics
-        self._tally = tally
-        tally.watches.append(self)
+        self._context = context
+        context.timings += (self,)
         self.entered = time.monotonic()
         self.taken: float | None = None  # by a worker
         self.prepared: float | None = None
@@ -52,7 +86,7 @@ class Stopwatch:
         }
         moments = {"prepare": self.prepared, "queue": self.placed, "prefill": self.first, "decode": self.last}
         found: dict[str, float] = {}
-        before = self._tally.received
+        before = self._context.received
         for name, moment in moments.items():
             if moment is None:
                 break
@@ -70,7 +104,7 @@ class Stopwatch:
     def prompt(self, prepared: Prepared) -> None:
         self.prepared = time.monotonic()
         self.n_prompt, self.n_tokens, self.seconds = len(prepared.input_ids), 0, prepared.seconds
-        self._tally.prompt_tokens += self.n_prompt
+        self._context.prompt_tokens += self.n_prompt
         self._metrics.prompt_tokens.inc(self.n_prompt)
         self._metrics.request_prompt_tokens.observe(self.n_prompt)
         for modality, stages in prepared.seconds.items():
@@ -90,7 +124,7 @@ class Stopwatch:
             self._metrics.itl.observe(now - self.last)
         self.last = now
         self.n_tokens = (self.n_tokens or 0) + n
-        self._tally.generation_tokens += n
+        self._context.generation_tokens += n
         self._metrics.generation_tokens.inc(n)
 
     def delivered(self) -> None:
@@ -99,9 +133,9 @@ class Stopwatch:
             return
         self._delivered = True
         now = time.monotonic()
-        self._metrics.ttft.observe(now - self._tally.received)
-        if self._tally.first_token is None:
-            self._tally.first_token = now
+        self._metrics.ttft.observe(now - self._context.received)
+        if self._context.first_token is None:
+            self._context.first_token = now
 
     def end(self, reason: str) -> None:
         """The request ended; only the first call counts."""
@@ -113,6 +147,6 @@ class Stopwatch:
         if self.n_tokens is not None:
             metrics.request_generation_tokens.observe(self.n_tokens)
         if reason in ("stop", "length"):
-            metrics.e2e.observe(now - self._tally.received)
+            metrics.e2e.observe(now - self._context.received)
             if self.first is not None:
                 metrics.decode.observe(now - self.first)

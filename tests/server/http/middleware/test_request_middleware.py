@@ -7,15 +7,16 @@ from typing import Any
 
 import httpx
 import pytest
+from h11 import LocalProtocolError
 from starlette.requests import Request
 from starlette.responses import Response
 
 from server.http.app import create_app
-from server.http.middleware.body_limits import BodyBudget
-from server.http.middleware.envelope import Envelope
-from server.metrics import Metrics
+from server.http.connection.request_body import RequestBody
+from server.http.middleware.request_middleware import Answer, fields_of, has_body
+from server.request_context import RequestContext, context_of
 from tests.server.doubles import Scene
-from tests.server.http.exchanges import ask, exchange
+from tests.server.http.exchanges import Guard, ask, behind_guard, bodies, exchange, messages_of, surrounded
 from tests.server.scenario import Play
 
 
@@ -36,11 +37,7 @@ class Failing:
 async def echo(scope: Any, receive: Any, send: Any) -> None:
     """Answers with the id that routes are told, and with a header of its own."""
     await Request(scope, receive).body()
-    await Response(scope["state"]["request_id"], headers={"x-own": "kept"})(scope, receive, send)
-
-
-def surrounded(app: Any) -> Envelope:
-    return Envelope(app, Metrics("tiny", "1"))
+    await Response(context_of(scope).id, headers={"x-own": "kept"})(scope, receive, send)
 
 
 def ids_of(*headers: tuple[bytes, bytes]) -> tuple[str, str]:
@@ -77,7 +74,7 @@ def test_requests_without_an_id_get_one_each() -> None:
 def test_stages_are_timed_for_who_asks(header: dict[bytes, bytes], wanted: bool) -> None:
     async def stages(scope: Any, receive: Any, send: Any) -> None:
         await Request(scope, receive).body()
-        await Response(str(scope["state"]["exchange"].tally.timed))(scope, receive, send)
+        await Response(str(context_of(scope).wants_timings))(scope, receive, send)
 
     _, body = exchange(surrounded(stages), [b"x"], header)
     assert body["body"].decode() == str(wanted)
@@ -86,20 +83,6 @@ def test_stages_are_timed_for_who_asks(header: dict[bytes, bytes], wanted: bool)
 def test_headers_of_the_answer_are_kept() -> None:
     start, _ = exchange(surrounded(echo), [b"x"])
     assert [name for name, _ in start["headers"]] == [b"x-own", b"content-length", b"x-request-id"]
-
-
-def test_what_is_no_request_passes_untouched() -> None:
-    seen: list[Any] = []
-
-    async def app(scope: Any, receive: Any, send: Any) -> None:
-        seen.extend((scope, receive, send))
-
-    async def receive() -> Any: ...
-
-    async def send(message: Any) -> None: ...
-
-    asyncio.run(surrounded(app)({"type": "lifespan"}, receive, send))
-    assert seen == [{"type": "lifespan"}, receive, send]
 
 
 @pytest.mark.parametrize(
@@ -115,8 +98,8 @@ def test_what_is_no_request_passes_untouched() -> None:
 )
 def test_every_answer_of_the_server_has_an_id(play: Play, method: str, url: str, body: bytes, status: int) -> None:
     async def scenario(scene: Scene) -> None:
-        budget = BodyBudget(0 if status == 429 else 1000)
-        transport = httpx.ASGITransport(app=create_app(scene.service, 100, budget))
+        app = create_app(scene.service, bodies(100, 0 if status == 429 else 1000))
+        transport = httpx.ASGITransport(app=behind_guard(app))
         async with httpx.AsyncClient(transport=transport, base_url="http://test") as client:
             answer = await client.request(
                 method, url, content=body, headers={"x-request-id": "mine", "content-type": "application/json"}
@@ -159,3 +142,92 @@ def test_an_answer_that_has_begun_breaks_off(caplog: pytest.LogCaptureFixture) -
 def test_a_client_that_leaves_while_it_sends_is_no_error(caplog: pytest.LogCaptureFixture) -> None:
     assert exchange(surrounded(echo), [b"half a"], whole=False) == []
     assert caplog.records == []
+
+
+@pytest.mark.parametrize(
+    ("path", "seen"),
+    [
+        ("/llm/v1/models", "/v1/models"), ("/v1/models", "/v1/models"), ("/llm/", "/"), ("/llm", "/llm"),
+        ("/llmx/v1", "/llmx/v1"), ("/llm/llm/x", "/llm/x"), ("/x/llm/y", "/x/llm/y"),
+    ],
+)  # fmt: skip
+def test_a_proxys_prefix_is_taken_off_where_it_stands_in_front_of_a_route(path: str, seen: str) -> None:
+    paths: list[str] = []
+
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        paths.append(scope["path"])
+
+    messages_of(surrounded(app, root_path="/llm"), [b""], [(b"host", b"a")], path=path)
+    assert paths == [seen]
+
+
+class Noting(Guard):
+    """A stand-in that notes what it is told."""
+
+    def __init__(self, told: list[Any], *, closing: bool = False) -> None:
+        super().__init__()
+        self.told, self.closing = told, closing
+
+    def begins(self) -> bool:
+        return True
+
+    async def drain(self) -> None:
+        self.told.append("drained")
+
+    def ended(self) -> None:
+        self.told.append("ended")
+
+    def is_closing(self) -> bool:
+        return self.closing
+
+
+def told_of(*messages: dict[str, Any], whole: bool = True, closing: bool = False, fails: bool = False) -> list[Any]:
+    told: list[Any] = []
+    guard: Any = Noting(told, closing=closing)
+
+    async def send(message: Any) -> None:
+        told.append((message["type"].rpartition(".")[2], message.get("body"), message.get("more_body", False)))
+        if message["type"] == "http.response.start":
+            assert message["headers"] == [(b"a", b"b"), (b"x-request-id", b"id"), (b"connection", b"close")]
+        if fails:
+            raise LocalProtocolError("it has ended")
+
+    async def receive() -> Any:
+        raise AssertionError("the guard reads")
+
+    async def scenario() -> None:
+        body = RequestBody(receive, bodies(), lambda: None, whole=whole)
+        answer = Answer(guard, body, RequestContext("id"), send)
+        for message in messages:
+            await answer.send(dict(message))
+
+    asyncio.run(scenario())
+    return told
+
+
+START = {"type": "http.response.start", "status": 200, "headers": [(b"a", b"b")]}
+
+
+def test_the_last_byte_ends_an_answer() -> None:
+    body = {"type": "http.response.body", "body": b"x", "more_body": True}
+    seen = told_of(START, body, {**body, "more_body": False})
+    assert seen == [("start", None, False), ("body", b"x", True), ("body", b"x", False), "ended"]
+
+
+def test_a_body_that_nobody_read_is_read_before_the_end() -> None:
+    seen = told_of(START, {"type": "http.response.body", "body": b"x"}, whole=False)
+    assert seen == [("start", None, False), ("body", b"x", True), "drained", ("body", b"", False), "ended"]
+
+
+def test_what_the_client_ended_is_no_defect_and_all_else_is() -> None:
+    assert told_of(START, closing=True, fails=True) == [("start", None, False)]
+    with pytest.raises(LocalProtocolError):
+        told_of(START, fails=True)
+
+
+@pytest.mark.parametrize(
+    ("field", "found"),
+    [((b"content-length", b"0"), False), ((b"content-length", b"1"), True), ((b"transfer-encoding", b"x"), True)],
+)
+def test_a_head_announces_a_body(field: tuple[bytes, bytes], found: bool) -> None:
+    assert has_body(fields_of({"headers": [(b"host", b"a"), field]})) is found

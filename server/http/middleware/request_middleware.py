@@ -1,0 +1,209 @@
+"""What surrounds every route: a request's context, whether it may ask, each message of its answer, the last resort."""
+
+import asyncio
+import logging
+import os
+import re
+from collections.abc import Collection, Sequence
+
+from h11 import LocalProtocolError
+from starlette.middleware.cors import CORSMiddleware
+from starlette.requests import ClientDisconnect
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from server.http.clients import client_of_key
+from server.http.connection.guard import Guard
+from server.http.connection.request_body import BodyBudget, RequestBody
+from server.http.errors import error_response
+from server.http.middleware.keys import ApiKeys, check_key
+from server.http.middleware.trusted_hosts import check_host
+from server.logs.access import log_answer
+from server.metrics import Metrics
+from server.request_context import RequestContext, context_of
+from server.requests.admission import stopping
+from server.requests.refusal import Refusal, body_too_large, head_too_long, internal, invalid_request
+from server.traces import Traces
+
+log = logging.getLogger("pixelferry.http")
+
+HTTP_VERSIONS = ("1.0", "1.1")
+MOST_FIELDS = 256  # of a head
+ACCEPTED_ID = re.compile(rb"[A-Za-z0-9._-]{1,64}")
+OPEN_PATHS = frozenset({"/health", "/health/live", "/health/ready", "/ping"})  # what probes ask, which hold no keys
+CLOSE = (b"connection", b"close")
+HOST, AUTHORIZATION, ID = b"host", b"authorization", b"x-request-id"
+LENGTH, ENCODING, TIMINGS = b"content-length", b"transfer-encoding", b"x-pixelferry-timings"
+LOOKED_AT = frozenset({HOST, AUTHORIZATION, ID, LENGTH, ENCODING, TIMINGS})
+Fields = dict[bytes, list[bytes]]  # of a head: by name in lower case, each value that came
+LAST: Message = {"type": "http.response.body", "body": b""}
+
+
+class RequestMiddleware:
+    """Outside of everything else: what it does not see is not counted and not logged.
+
+    Gives each request its context with an id of ours, each answer its X-Request-Id (the client's own where it sent a
+    harmless one), each escaped exception a 500. Whom it turns away is answered before a byte of a body is read.
+    """
+
+    def __init__(
+        self, app: ASGIApp, metrics: Metrics, bodies: BodyBudget, *, traces: Traces | None = None,
+        keys: ApiKeys | None = None, hosts: Collection[str] | None = None, origins: Sequence[str] = (),
+        root_path: str | None = None,
+    ) -> None:  # fmt: skip
+        """keys: None: all may ask; hosts: as check_host takes them; origins: of pages whose scripts may read answers;
+        root_path: what a proxy leaves in front of a path, with a slash before it and none behind.
+        """
+        self._app = app
+        self._metrics = metrics
+        self._traces = traces
+        self._bodies = bodies
+        self._keys = keys
+        self._hosts = None if hosts is None else frozenset(hosts)
+        self._prefix = root_path
+        self._checked: ASGIApp = self._check
+        if origins:  # around the checks, so that a page can read their answers
+            self._checked = CORSMiddleware(
+                self._check, allow_origins=list(origins), allow_methods=["GET", "POST"], allow_headers=["*"],
+                expose_headers=["X-Request-Id", "Retry-After"],
+            )  # fmt: skip
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        guard: Guard = scope["state"]["guard"]
+        if self._prefix is not None and scope["path"].startswith(f"{self._prefix}/"):
+            scope["path"] = scope["path"].removeprefix(self._prefix)
+        fields = fields_of(scope)
+        body = RequestBody(receive, self._bodies, guard.body_ended, whole=not has_body(fields))
+        context = scope["state"]["context"] = RequestContext(
+            os.urandom(12).hex(),
+            client_request_id=client_request_id(fields),
+            received=guard.received,
+            body=body,
+            wants_timings=b"1" in fields.get(TIMINGS, ()),
+        )
+        answer = Answer(guard, body, context, send)
+        try:
+            await guard.asked(context, body)
+            context.refusal = self._refusal(scope, fields, context, body)
+            await self._answer(scope, answer)
+        except ClientDisconnect:
+            return  # it left while it was sending
+        finally:
+            body.keep(0)
+            if self._traces is not None:
+                context.trace_id = self._traces.tell(scope, context)
+            log_answer(scope, context, self._metrics)
+
+    async def _answer(self, scope: Scope, answer: "Answer") -> None:
+        context, receive = answer.context, answer.body.receive
+        try:
+            if (error := head_refused(scope)) is None:
+                await self._checked(scope, receive, answer.send)
+            else:
+                response = error_response(error, context.id)
+                response.headers["connection"] = "close"
+                await response(scope, receive, answer.send)
+        except ClientDisconnect:
+            raise
+        except asyncio.CancelledError:  # the server ends and waits no longer
+            context.error = "cut_off"
+            if answer.begun:
+                raise
+            await error_response(stopping(), context.id)(scope, receive, answer.send)
+        except Exception:  # noqa: BLE001 - the HTTP handler: a defect of ours is a 500, and nothing internal goes out
+            log.exception("request %s (x-request-id %s) failed", context.id, context.client_request_id)
+            context.error = "internal"
+            if not answer.begun:  # else it breaks off: the HTTP server closes a connection whose answer is not whole
+                await error_response(internal("the server failed"), context.id)(scope, receive, answer.send)
+
+    async def _check(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Whom the server turns away is answered here, before a byte of a body is read."""
+        context = context_of(scope)
+        refusal = context.refusal
+        app = error_response(refusal, context.id) if isinstance(refusal, Refusal) else self._app
+        await app(scope, receive, send)
+
+    def _refusal(self, scope: Scope, fields: Fields, context: RequestContext, body: RequestBody) -> Refusal | None:
+        """Why it is turned away. Probes need no key and no name, and have no body; no route runs for OPTIONS."""
+        is_open, most = scope["path"] in OPEN_PATHS, self._bodies.config.max_body_bytes
+        try:
+            check_host(fields.get(HOST, ()), None if is_open else self._hosts, scope["http_version"])
+            if is_open:
+                return None
+            if self._keys is not None and scope["method"] != "OPTIONS":
+                context.client = client_of_key(check_key(fields.get(AUTHORIZATION, ()), self._keys))
+        except Refusal as error:
+            return error
+        return body_too_large(most) if announced(fields) > most else body.refusal
+
+
+class Answer:
+    """The answer to one request on its way out: what each message tells its connection and its context."""
+
+    def __init__(self, guard: Guard, body: RequestBody, context: RequestContext, send: Send) -> None:
+        self.body = body
+        self.context = context
+        self.begun = False
+        self._guard = guard
+        self._send = send
+
+    async def send(self, message: Message) -> None:
+        """As ASGI has it. What is left of a body is read before its answer ends.
+
+        So a client that still sends hears its answer, and what it sends is never taken for a request.
+        """
+        context, guard = self.context, self._guard
+        if message["type"] == "http.response.start":
+            self.begun, context.status = True, message["status"]
+            shown = (ID, (context.client_request_id or context.id).encode("ascii"))
+            message["headers"] = [*message.get("headers", ()), shown, *([CLOSE] if guard.begins() else [])]
+            await self._write(message)
+            return
+        last = not message.get("more_body", False)
+        if last and not self.body.whole:
+            await self._write({**message, "more_body": True})
+            await guard.drain()
+            message = LAST
+        await self._write(message)
+        if last:
+            context.whole = True
+            guard.ended()
+
+    async def _write(self, message: Message) -> None:
+        try:
+            await self._send(message)
+        except LocalProtocolError:
+            if not self._guard.sends.is_closing():  # else the client said something that ended the connection
+                raise
+
+
+def fields_of(scope: Scope) -> Fields:
+    """What the server itself looks at of a head."""
+    found: Fields = {}
+    for name, value in scope["headers"]:
+        if name in LOOKED_AT:
+            found.setdefault(name, []).append(value)
+    return found
+
+
+def has_body(fields: Fields) -> bool:
+    return ENCODING in fields or announced(fields) > 0
+
+
+def announced(fields: Fields) -> int:
+    """Content-Length, 0 where there is none (uvicorn has refused what is no number)."""
+    return int(fields[LENGTH][0]) if LENGTH in fields else 0
+
+
+def client_request_id(fields: Fields) -> str | None:
+    """The client's X-Request-Id where it is short and harmless."""
+    for value in fields.get(ID, ()):
+        if ACCEPTED_ID.fullmatch(value):
+            return value.decode("ascii")
+    return None
+
+
+def head_refused(scope: Scope) -> Refusal | None:
+    """Why a head is not looked into: another version of HTTP, or more fields than any client of ours sends."""
+    if scope["http_version"] not in HTTP_VERSIONS:
+        return invalid_request("this server speaks HTTP/1.1 and HTTP/1.0", code="http_version")
+    return head_too_long(MOST_FIELDS) if len(scope["headers"]) > MOST_FIELDS else None
