@@ -69,9 +69,10 @@ class WorkerProcess:
     def end(self) -> int:
         """The exit code."""
         self._channel.close()
-        code = self._process.wait(PATIENCE)
+        _, said = self._process.communicate(timeout=PATIENCE)
+        print(said.decode())
         self._owner.close()
-        return code
+        return self._process.returncode
 
     def _next(self) -> FromWorker:
         """What it says, beside pulses."""
