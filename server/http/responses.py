@@ -20,7 +20,7 @@ from tokenization.messages import Prepared
 log = logging.getLogger("pixelferry.http")
 
 T = TypeVar("T")
-Run = Callable[[Emit], Coroutine[Any, Any, None]]  # a request to the model, which emits its answer
+RunRequest = Callable[[Emit], Coroutine[Any, Any, None]]  # a request to the model, which emits its answer
 
 KEEP_ALIVE_SECONDS = 15.0
 DONE = b"data: [DONE]\n\n"
@@ -93,7 +93,7 @@ class EventStream(Response):
     before the first token was computed, so that a client's time to it is true, but comments after KEEP_ALIVE_SECONDS.
     """
 
-    def __init__(self, run: Run, serializer: Serializer) -> None:
+    def __init__(self, run: RunRequest, serializer: Serializer) -> None:
         super().__init__()
         self._run = run
         self._serializer = serializer
@@ -181,7 +181,7 @@ class JsonAnswer(Response):
 class WholeAnswer(JsonAnswer):
     """All that a request emits, as one JSON object."""
 
-    def __init__(self, run: Run, serializer: Serializer) -> None:
+    def __init__(self, run: RunRequest, serializer: Serializer) -> None:
         super().__init__(self._whole)
         self._run = run
         self._serializer = serializer
@@ -201,7 +201,7 @@ class WholeAnswer(JsonAnswer):
         self._answers[delta.index].add(delta)
 
 
-def model_response(run: Run, serializer: Serializer, *, stream: bool) -> Response:
+def model_response(run: RunRequest, serializer: Serializer, *, stream: bool) -> Response:
     """What `run` emits, as a stream or in one piece."""
     return EventStream(run, serializer) if stream else WholeAnswer(run, serializer)
 

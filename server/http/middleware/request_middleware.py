@@ -90,7 +90,7 @@ class RequestMiddleware:
             body=body,
             wants_timings=head.wants_timings,
         )
-        answer = Answer(guard, body, context, send)
+        answer = AnswerSender(guard, body, context, send)
         try:
             await guard.asked(context, body)
             context.refusal = self._refusal(scope, head, context, body)
@@ -103,7 +103,7 @@ class RequestMiddleware:
                 context.trace_id = self._traces.tell(scope, context)
             log_answer(scope, context, self._metrics)
 
-    async def _answer(self, scope: Scope, answer: "Answer") -> None:
+    async def _answer(self, scope: Scope, answer: "AnswerSender") -> None:
         context, receive = answer.context, answer.body.receive
         try:
             if (error := head_refused(scope)) is None:
@@ -146,7 +146,7 @@ class RequestMiddleware:
         return body_too_large(most) if head.length > most else body.refusal
 
 
-class Answer:
+class AnswerSender:
     """The answer to one request on its way out: what each message tells its connection and its context."""
 
     def __init__(self, guard: Guard, body: RequestBody, context: RequestContext, send: Send) -> None:
