@@ -3,50 +3,64 @@
 import hashlib
 import os
 import re
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Literal
+from types import NoneType
+from typing import Any, Literal, get_args, get_origin, get_type_hints
 
-from configs.serve import HubModel, ModelConfig, ServeConfig
+import msgspec
 
-Kind = Literal[
+SettingKind = Literal[
     "text", "int", "float", "choice", "switch", "checkpoint", "path", "paths", "file", "written", "prefix", "secrets",
     "origins", "hosts",
 ]  # fmt: skip
-METAVARS = {
-    "text": "NAME", "int": "N", "float": "N", "choice": "X", "checkpoint": "DIR|ORG/NAME", "path": "DIR",
-    "paths": "DIR", "file": "FILE", "written": "FILE", "prefix": "PATH", "secrets": "KEY",
-    "origins": "ORIGIN,...", "hosts": "NAME",
+METAVARS: dict[SettingKind, str] = {
+    "text": "NAME", "int": "N", "float": "N", "checkpoint": "DIR|ORG/NAME", "path": "DIR", "paths": "DIR",
+    "file": "FILE", "written": "FILE", "prefix": "PATH", "secrets": "KEY", "origins": "ORIGIN,...", "hosts": "NAME",
 }  # fmt: skip
-REPEATABLE: tuple[Kind, ...] = ("paths", "secrets", "hosts")
+OF_TYPE: dict[type, SettingKind] = {str: "text", int: "int", float: "float", bool: "switch"}
+UNITS = {"KiB": 1 << 10, "KiB/s": 1 << 10, "MiB": 1 << 20, "megapixels": 10**6}  # those that fields do not count in
+REPEATABLE: dict[SettingKind, str | None] = {"paths": os.pathsep, "secrets": None, "hosts": None}  # a variable's split
 SECRET = re.compile(r"[\x21-\x7e]+")  # what a header can carry as one word
 _ORIGIN = re.compile(r"[a-z][a-z0-9+.-]*://[^\s/?#@]+")
 _HOST = re.compile(r"[a-z0-9_]([a-z0-9._-]*[a-z0-9_])?|\[[0-9a-f:.]+\]")
 _PREFIX = re.compile(r"(/[A-Za-z0-9._~-]+)+")
 # No path that is written out as one (/x, ./x, ../x, ~/x) has this form, and no component of it is "..".
 _HUB_NAME = re.compile(r"([A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*)(?:@(\w[\w.-]*(?:/\w[\w.-]*)*))?", re.ASCII)
-SWITCH = {"true": True, "false": False}  # as variables and TOML write them
-
-DEFAULTS = ServeConfig(model=ModelConfig(path=Path(), served_name=""))
+_SWITCH = {"true": True, "false": False}  # as variables and TOML write them
 
 
 class SettingsError(ValueError):
     """A setting that cannot be taken: the message names the flag, variable or profile key and what is expected."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Setting:
-    """`max_pixels` is --max-pixels, PIXELFERRY_MAX_PIXELS and the profile key max_pixels."""
+class HubModel(msgspec.Struct, frozen=True):
+    """A model by its name on a hub."""
 
-    name: str
-    section: str  # the attribute of ServeConfig; "" for ServeConfig itself
-    field: str
-    kind: Kind
+    name: str  # ORG/NAME
+    revision: str | None = None  # branch, tag or commit; None: the hub's default branch
+
+    def __str__(self) -> str:
+        return f"{self.name}@{self.revision}" if self.revision else self.name
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """`max_pixels` is --max-pixels, PIXELFERRY_MAX_PIXELS and the profile key max_pixels.
+
+    A field of a configuration is one by this annotation; `declared` adds what the field itself tells.
+    """
+
     help: str
-    unit: str = ""
-    scale: int = 1  # what one unit is in the field's own unit
     low: float | None = None
     high: float | None = None
+    unit: str = ""
+    name: str = ""  # the field's own when empty
+    kind: SettingKind = "text"  # else that of the field's type
+    section: str = ""  # the attribute of ServeConfig; "" for ServeConfig itself
+    field: str = ""
+    default: Any = None  # in this setting's unit; None where the field has none
     choices: tuple[str, ...] = ()
 
     @property
@@ -58,12 +72,9 @@ class Setting:
         return "|".join(self.choices) if self.choices else (self.unit or METAVARS[self.kind])
 
     @property
-    def default(self) -> Any:
-        """In this setting's unit; None where ServeConfig has none."""
-        value = getattr(getattr(DEFAULTS, self.section) if self.section else DEFAULTS, self.field)
-        if value in (DEFAULTS.model.path, DEFAULTS.model.served_name):
-            return None
-        return value // self.scale if self.kind == "int" and value is not None else value
+    def scale(self) -> int:
+        """What one unit is in the field's own."""
+        return UNITS.get(self.unit, 1)
 
     @property
     def shown_default(self) -> str:
@@ -79,80 +90,14 @@ class Setting:
         """The field's value from text or from a TOML value. Raises SettingsError that begins with `source`."""
         if self.kind in ("int", "float"):
             return self._number(raw, source)
-        if self.kind == "switch":
-            return self._switch(raw, source)
-        if self.kind in ("paths", "hosts"):
-            read = self._directory if self.kind == "paths" else self._host
-            return tuple(read(entry, source) for entry in (raw if isinstance(raw, list) else [raw]))
-        if self.kind == "checkpoint":
-            return self._checkpoint(raw, source)
-        if self.kind == "secrets":
-            return self._digests(raw if isinstance(raw, list) else [raw], source)
-        if self.kind == "origins":
-            entries = raw if isinstance(raw, list) else self._text(raw, source).split(",")
-            return tuple(self._origin(entry, source) for entry in entries)
-        text = self._text(raw, source)
-        if self.kind in ("path", "written"):
-            return Path(os.path.abspath(text))
-        if self.kind == "file" and not os.path.isfile(text):
-            raise SettingsError(f"{source}: {os.path.abspath(text)} is not a file that can be found")
-        if self.kind == "file":
-            return Path(os.path.abspath(text))
-        if self.kind == "prefix" and not _PREFIX.fullmatch(text):
-            raise SettingsError(f"{source}: expected a path as /llm, without a slash at its end, got {text!r}")
-        if self.choices and text not in self.choices:
-            raise SettingsError(f"{source}: {text!r} is none of {', '.join(self.choices)}")
-        return text
-
-    def _text(self, raw: object, source: str) -> str:
-        if not isinstance(raw, str) or not raw.strip() or "\0" in raw:
-            raise SettingsError(f"{source}: expected a text that is not empty, got {raw!r}")
-        return raw
-
-    def _digests(self, keys: list[object], source: str) -> tuple[bytes, ...]:
-        """SHA-256 of each key. Nothing that was given is shown: it may be a key with a slip in it."""
-        if not keys or not all(isinstance(key, str) and SECRET.fullmatch(key) for key in keys):
-            raise SettingsError(f"{source}: expected a key, which is printable ASCII without blanks, and not empty")
-        return tuple(hashlib.sha256(str(key).encode("ascii")).digest() for key in keys)
-
-    def _origin(self, raw: object, source: str) -> str:
-        """As a browser sends it: a scheme and a host, and nothing after the port; or "*"."""
-        text = self._text(raw, source).strip()
-        if text == "*" or _ORIGIN.fullmatch(text):
-            return text
-        raise SettingsError(f"{source}: {text!r} is no origin, such as https://app.example or http://localhost:3000")
-
-    def _host(self, raw: object, source: str) -> str:
-        """As it stands in a URL, without a port; an IPv6 address in brackets."""
-        text = self._text(raw, source).strip().lower().removesuffix(".")
-        if _HOST.fullmatch(text):
-            return text
-        raise SettingsError(f"{source}: {text!r} is no host name, such as llm.example.com, without scheme and port")
-
-    def _directory(self, raw: object, source: str) -> Path:
-        path = Path(os.path.abspath(self._text(raw, source)))
-        if not path.is_dir():
-            raise SettingsError(f"{source}: {path} is not a directory")
-        return path
-
-    def _checkpoint(self, raw: object, source: str) -> Path | HubModel:
-        """A directory, else a name of a hub: what lies here wins."""
-        text = self._text(raw, source)
-        path = Path(os.path.abspath(text))
-        if path.is_dir():
-            return path
-        named = _HUB_NAME.fullmatch(text)
-        if named is None or path.exists():
-            raise SettingsError(
-                f"{source}: {path} is not a directory, and a model on a hub is named ORG/NAME or ORG/NAME@REVISION"
-            )
-        return HubModel(named[1], named[2])
-
-    def _switch(self, raw: object, source: str) -> bool:
-        """A flag and TOML give a bool, a variable the text of one."""
-        value = raw if isinstance(raw, bool) else SWITCH.get(raw) if isinstance(raw, str) else None
-        if value is None:
-            raise SettingsError(f"{source}: expected true or false, got {raw!r}")
+        if self.kind in _ENTRIES:
+            entries = raw.split(",") if self.kind == "origins" and isinstance(raw, str) else raw
+            if not isinstance(entries, list) or (self.kind == "secrets" and not entries):  # no key is a wrong one
+                entries = [entries]
+            return tuple(_ENTRIES[self.kind](entry, source) for entry in entries)
+        value = _READERS.get(self.kind, _text)(raw, source)
+        if self.choices and value not in self.choices:
+            raise SettingsError(f"{source}: {value!r} is none of {', '.join(self.choices)}")
         return value
 
     def _number(self, raw: object, source: str) -> int | float:
@@ -169,3 +114,105 @@ class Setting:
             unit = f" {self.unit}" if self.unit else ""
             raise SettingsError(f"{source}: {raw} is outside {self.low:,} to {self.high:,}{unit}")
         return value * self.scale
+
+
+def declared(owner: type[msgspec.Struct], section: str = "") -> Iterator[Setting]:
+    """The settings of a configuration in the order of its fields, those of its sections in their places."""
+    hints = get_type_hints(owner, include_extras=True)
+    for one in msgspec.structs.fields(owner):
+        hint = hints[one.name]
+        if isinstance(hint, type) and issubclass(hint, msgspec.Struct):
+            yield from declared(hint, one.name)
+        for setting in (found for found in getattr(hint, "__metadata__", ()) if isinstance(found, Setting)):
+            base = next(kind for kind in (*get_args(hint.__origin__), hint.__origin__) if kind is not NoneType)
+            choices = get_args(hint.__origin__) if get_origin(hint.__origin__) is Literal else ()
+            kind = "choice" if choices else setting.kind if setting.kind != "text" else OF_TYPE[base]
+            default = None if one.required else one.default
+            if setting.unit in UNITS and default is not None:
+                default //= setting.scale
+            yield replace(
+                setting, name=setting.name or one.name, kind=kind, section=section, field=one.name, default=default,
+                choices=choices,
+            )  # fmt: skip
+
+
+def _text(raw: object, source: str) -> str:
+    if not isinstance(raw, str) or not raw.strip() or "\0" in raw:
+        raise SettingsError(f"{source}: expected a text that is not empty, got {raw!r}")
+    return raw
+
+
+def _path(raw: object, source: str) -> Path:
+    return Path(os.path.abspath(_text(raw, source)))
+
+
+def _directory(raw: object, source: str) -> Path:
+    path = _path(raw, source)
+    if not path.is_dir():
+        raise SettingsError(f"{source}: {path} is not a directory")
+    return path
+
+
+def _file(raw: object, source: str) -> Path:
+    path = _path(raw, source)
+    if not path.is_file():
+        raise SettingsError(f"{source}: {path} is not a file that can be found")
+    return path
+
+
+def _prefix(raw: object, source: str) -> str:
+    text = _text(raw, source)
+    if not _PREFIX.fullmatch(text):
+        raise SettingsError(f"{source}: expected a path as /llm, without a slash at its end, got {text!r}")
+    return text
+
+
+def _checkpoint(raw: object, source: str) -> Path | HubModel:
+    """A directory, else a name of a hub: what lies here wins."""
+    path, named = _path(raw, source), _HUB_NAME.fullmatch(_text(raw, source))
+    if path.is_dir():
+        return path
+    if named is None or path.exists():
+        raise SettingsError(
+            f"{source}: {path} is not a directory, and a model on a hub is named ORG/NAME or ORG/NAME@REVISION"
+        )
+    return HubModel(named[1], named[2])
+
+
+def _switch(raw: object, source: str) -> bool:
+    """A flag and TOML give a bool, a variable the text of one."""
+    value = raw if isinstance(raw, bool) else _SWITCH.get(raw) if isinstance(raw, str) else None
+    if value is None:
+        raise SettingsError(f"{source}: expected true or false, got {raw!r}")
+    return value
+
+
+def _digest(raw: object, source: str) -> bytes:
+    """SHA-256 of a key. Nothing that was given is shown: it may be a key with a slip in it."""
+    if not isinstance(raw, str) or not SECRET.fullmatch(raw):
+        raise SettingsError(f"{source}: expected a key, which is printable ASCII without blanks, and not empty")
+    return hashlib.sha256(raw.encode("ascii")).digest()
+
+
+def _origin(raw: object, source: str) -> str:
+    """As a browser sends it: a scheme and a host, and nothing after the port; or "*"."""
+    text = _text(raw, source).strip()
+    if text == "*" or _ORIGIN.fullmatch(text):
+        return text
+    raise SettingsError(f"{source}: {text!r} is no origin, such as https://app.example or http://localhost:3000")
+
+
+def _host(raw: object, source: str) -> str:
+    """As it stands in a URL, without a port; an IPv6 address in brackets."""
+    text = _text(raw, source).strip().lower().removesuffix(".")
+    if _HOST.fullmatch(text):
+        return text
+    raise SettingsError(f"{source}: {text!r} is no host name, such as llm.example.com, without scheme and port")
+
+
+_READERS: dict[SettingKind, Callable[[object, str], Any]] = {
+    "switch": _switch, "checkpoint": _checkpoint, "path": _path, "file": _file, "written": _path, "prefix": _prefix,
+}  # fmt: skip
+_ENTRIES: dict[SettingKind, Callable[[object, str], Any]] = {  # of tuples
+    "paths": _directory, "secrets": _digest, "origins": _origin, "hosts": _host,
+}  # fmt: skip

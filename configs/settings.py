@@ -4,23 +4,15 @@ import argparse
 import os
 import re
 import sys
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
-from configs.serve import (
-    EngineConfig,
-    HttpConfig,
-    HubModel,
-    LogConfig,
-    MediaConfig,
-    ModelConfig,
-    ServeConfig,
-    ShmConfig,
-    WorkerConfig,
-)
-from configs.setting import REPEATABLE, Setting, SettingsError
-from configs.table import SETTINGS
+from msgspec.structs import replace
+
+from configs.serve import ModelConfig, ServeConfig
+from configs.setting import REPEATABLE, HubModel, Setting, SettingsError, declared
 from configs.traces import TraceConfig, traces_asked
 from configs.version import version
 
@@ -29,6 +21,7 @@ if sys.version_info >= (3, 11):
 else:
     import tomli as tomllib
 
+SETTINGS = tuple(declared(ServeConfig))
 REPO = Path(__file__).resolve().parent.parent
 PROFILES = REPO / "configs" / "profiles"
 EMBEDDED_NAME = "pixelferry-demo"
@@ -115,9 +108,9 @@ def _from_env(env: Mapping[str, str]) -> dict[str, Any]:
 
 def _split(setting: Setting, text: str) -> str | list[str]:
     """A variable's text; of a setting that may be repeated, its parts."""
-    if setting.kind in ("secrets", "hosts"):
-        return text.split()
-    return [part for part in text.split(os.pathsep) if part] if setting.kind == "paths" else text
+    if setting.kind not in REPEATABLE:
+        return text
+    return [part for part in text.split(REPEATABLE[setting.kind]) if part]
 
 
 def _without_values(words: Sequence[str], argv: Sequence[str]) -> str:
@@ -148,32 +141,15 @@ def _from_profile(name: str) -> dict[str, Any]:
 
 def _build(values: dict[str, Any], traces: TraceConfig) -> ServeConfig:
     """What is absent keeps the default of ServeConfig."""
-    sections: dict[str, dict[str, Any]] = {
-        "model": {},
-        "http": {},
-        "media": {},
-        "worker": {},
-        "shm": {},
-        "engine": {},
-        "log": {},
-        "": {},
-    }
+    sections: defaultdict[str, dict[str, Any]] = defaultdict(dict)
     for setting in SETTINGS:
         if setting.name in values:
             sections[setting.section][setting.field] = values[setting.name]
     if "max_pixels" not in values and sections["engine"].get("device") in FAST_DEVICES:
         sections["media"]["own_pixels"] = True
-    return ServeConfig(
-        model=_model(**sections["model"]),
-        http=HttpConfig(**sections["http"]),
-        media=MediaConfig(**sections["media"]),
-        worker=WorkerConfig(**sections["worker"]),
-        shm=ShmConfig(**sections["shm"]),
-        engine=EngineConfig(**sections["engine"]),
-        log=LogConfig(**sections["log"]),
-        traces=traces,
-        **sections[""],
-    )
+    config = ServeConfig(model=_model(**sections.pop("model", {})), traces=traces, **sections.pop("", {}))
+    parts = {name: replace(getattr(config, name), **given) for name, given in sections.items()}
+    return replace(config, **parts)
 
 
 def _model(path: Path | HubModel = EMBEDDED_MODEL, served_name: str | None = None, **rest: Any) -> ModelConfig:

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from configs.setting import Setting
-from configs.table import SETTINGS
+from configs.settings import SETTINGS
 from server import model_table
 from server.http.vllm_fields import FIELDS
 

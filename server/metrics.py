@@ -1,7 +1,7 @@
 """Everything /metrics shows, in a registry of its own; names stay close to vLLM's. Measures and decides nothing."""
 
 import platform
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 
 from prometheus_client import (
     CollectorRegistry,
@@ -12,6 +12,8 @@ from prometheus_client import (
     disable_created_metrics,
     generate_latest,
 )
+from prometheus_client.core import CounterMetricFamily
+from prometheus_client.registry import Collector
 
 from model.engine.messages import EngineStats, StepDone
 from server.buckets import ANSWERS, FAST, FIRST_TOKEN, SLOW, STEP, STEP_TOKENS, TOKENS
@@ -21,6 +23,16 @@ PREFIX = "pixelferry:"
 FINISHED = ("stop", "length", "abort", "error")
 MODEL = "model_name"
 MALFORMED = "malformed"  # the route of bytes that are no HTTP
+
+
+class _Counted(Collector):
+    """A counter that somebody else counts."""
+
+    def __init__(self, name: str, text: str, n: Callable[[], int]) -> None:
+        self._name, self._text, self._n = PREFIX + name, text, n
+
+    def collect(self) -> Iterator[CounterMetricFamily]:
+        yield CounterMetricFamily(self._name, self._text, value=self._n())
 
 
 class Metrics:
@@ -176,6 +188,10 @@ class Metrics:
         """Asked whenever somebody looks."""
         self._connections.set_function(n)
         self._unread.set_function(unread_bytes)
+
+    def look_at_log(self, dropped: Callable[[], int]) -> None:
+        """Lines since the start; asked whenever somebody looks."""
+        self.registry.register(_Counted("log_lines_dropped", "Log lines that nobody read in time.", dropped))
 
     def set_engine(self, stats: EngineStats | None) -> None:
         """The engine's latest snapshot; None while it is down."""

@@ -19,10 +19,10 @@ POSITIONS: dict[Positions, str] = {
 }
 FEATURES: dict[Feature, str] = {"grounding": "boxes", "audio_in_video": "sound of videos"}
 
-Row = tuple[str, ...]
+TableRow = tuple[str, ...]
 
 
-def rows() -> Iterator[Row]:
+def rows() -> Iterator[TableRow]:
     """One for each medium of each family; what holds for the whole family stands in its first."""
     for family, _ in families():
         also = ", ".join(FEATURES[feature] for feature in sorted(family.features))
@@ -46,15 +46,15 @@ def as_markdown() -> str:
     return f"{_markdown(('family', 'models', 'architectures'), served)}\n\n{_markdown(HEAD, list(rows()))}"
 
 
-def _medium(kind: str, modality: Modality) -> Row:
+def _medium(kind: str, modality: Modality) -> TableRow:
     most = "any number" if modality.most is None else f"at most {modality.most}"
     largest = "all have one size" if modality.fixed else f"by {BOUNDS[kind]}"
     return kind, most, largest, PADS[modality.expansion], POSITIONS[modality.positions]
 
 
-def _served(family: Family, found: Sequence[str]) -> Row:
+def _served(family: Family, found: Sequence[str]) -> TableRow:
     return f"`{family.name}`", family.models, ", ".join(f"`{architecture}`" for architecture in found)
 
 
-def _markdown(head: Row, body: Sequence[Row]) -> str:
+def _markdown(head: TableRow, body: Sequence[TableRow]) -> str:
     return "\n".join(f"| {' | '.join(row)} |" for row in [head, ("---",) * len(head), *body])

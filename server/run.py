@@ -7,7 +7,7 @@ import logging
 import signal
 import socket
 import time
-from collections.abc import Coroutine, Iterator
+from collections.abc import Callable, Coroutine, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -16,11 +16,10 @@ import msgspec
 
 from configs.serve import ServeConfig
 from configs.version import version
-from server.children.background import Background
+from server.children.canary import Canary
 from server.children.engine_client import EngineClient
 from server.children.processes import END_SECONDS
-from server.children.starting import supervisors_of
-from server.children.worker_pool import WorkerPool
+from server.children.workers import WorkerPool
 from server.descriptors import connections_at_once, raise_descriptor_limit
 from server.housekeeping import Housekeeping
 from server.http.app import create_app
@@ -42,7 +41,7 @@ from server.listening import (
 from server.logs.setup import tell
 from server.metrics import Metrics
 from server.report import describe, describe_engine
-from server.requests.canary import Canary
+from server.requests.background import Background
 from server.requests.model_card import ModelCard
 from server.requests.segments import Segments
 from server.requests.service import RequestService
@@ -57,16 +56,15 @@ OPEN_TO_ALL = (
     "ANYBODY who reaches %s may use this server: it has no API key. Set PIXELFERRY_API_KEY or --api-key-file, or "
     "listen on 127.0.0.1 (docs/behind-a-proxy.md)"
 )
-# Times --pulse-seconds for which a worker's job may get no further: more than once, so that a worker that is stopped is
-# known for that first, and its job done by another.
-STILL_PULSES = 1.5
 LET_GO_SECONDS = 1.0  # for requests that are ended, to give their memory back
 
 
 class Server:
     def __init__(
-        self, config: ServeConfig, card: ModelCard, owner: Owner, pool_bytes: int, keys: ApiKeys | None = None
-    ) -> None:
+        self, config: ServeConfig, card: ModelCard, owner: Owner, pool_bytes: int,
+        lines_dropped: Callable[[], int],
+        keys: ApiKeys | None = None,
+    ) -> None:  # fmt: skip
         self._config = config
         self._keys = keys
         self._owner = owner
@@ -75,22 +73,9 @@ class Server:
         self._traces = traces_of(config.traces, card.name, version())
         self._pool_bytes = pool_bytes
         self._segments = Segments(Pool(owner, pool_bytes), self._background)
-        self._workers = WorkerPool(
-            config.workers,
-            config.step_seconds,
-            self._background,
-            config.media,
-            wait_seconds=config.wait_seconds,
-            still_seconds=STILL_PULSES * config.pulse_seconds,
-        )
-        self._engine = EngineClient(
-            config.engine.max_seqs,
-            config.step_seconds,
-            self._background,
-            wait_seconds=config.wait_seconds,
-            on_media_read=self._segments.give_back,
-            on_step=self._metrics.step,
-        )
+        self._workers = WorkerPool(config, owner, self._metrics, card.max_model_len)
+        self._engine = EngineClient(config, owner, self._metrics, card.max_model_len, card.largest)
+        self._children = (*self._workers.all, self._engine)
         self._service = RequestService(
             card,
             workers=self._workers,
@@ -101,11 +86,9 @@ class Server:
             max_requests=config.http.max_requests,
             traces=self._traces,
         )
-        self._supervisors = supervisors_of(
-            config, owner, self._metrics, self._workers, self._engine, card.max_model_len, card.largest
-        )
         self._connections = Connections(config.http)
         self._metrics.look_at_connections(lambda: self._connections.n, lambda: self._connections.unread.total)
+        self._metrics.look_at_log(lines_dropped)
         self._stop = asyncio.Event()
         self._stop_now = asyncio.Event()
 
@@ -116,22 +99,22 @@ class Server:
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self._on_signal)
         parts = [
-            *(supervisor.run() for supervisor in self._supervisors),
-            http.serve(sockets=[sock]),
+            *(child.run() for child in self._children),
             self._announce(sock),
             Housekeeping(self._owner.root, self._segments, self._metrics).run(),
             *self._canaries(),
         ]
-        tasks = [asyncio.create_task(part) for part in parts]
+        serving = asyncio.create_task(http.serve(sockets=[sock]))
+        tasks = [*(asyncio.create_task(part) for part in parts), serving]
         try:
             await self._watch(tasks)
-            await self._end_gracefully(http, tasks[len(self._supervisors)])
+            await self._end_gracefully(http, serving)
         finally:
             await self._service.admission.end(LET_GO_SECONDS)
             for task in tasks:
                 task.cancel()
             grace = 0.0 if self._stop_now.is_set() else END_SECONDS
-            await asyncio.gather(*(supervisor.end(grace) for supervisor in self._supervisors))
+            await asyncio.gather(*(child.end(grace) for child in self._children))
             await asyncio.wait(tasks, timeout=1)
             for task in tasks:
                 if task.done() and not task.cancelled():
@@ -192,11 +175,9 @@ class Server:
 
     async def _announce(self, sock: socket.socket) -> None:
         """Say when everything is up; stays, because a part that ends is a failure."""
-        for supervisor in self._supervisors:
-            await supervisor.ready.wait()
-        assert self._engine.info is not None
-        limit = self._service.card.max_model_len
-        tell(describe_engine(self._engine.info, limit, self._pool_bytes))
+        for child in self._children:
+            await child.ready.wait()
+        tell(describe_engine(self._service.ready_engine, self._service.card.max_model_len, self._pool_bytes))
         gc.collect()
         gc.freeze()  # what is there stays: a collection looks at what requests make alone, a few milliseconds
         tell(f"Pixelferry ready on {url_of(sock, scheme_of(self._config.http))}")
@@ -205,7 +186,7 @@ class Server:
     def _canaries(self) -> Iterator[Coroutine[Any, Any, None]]:
         every, deadline = self._config.canary_seconds, self._config.canary_deadline_seconds
         if every:
-            yield Canary(self._engine, every, deadline, self._metrics.canary).run()
+            yield Canary(self._engine, every, deadline, self._metrics).run()
 
     def _http(self, sock: socket.socket) -> HttpServer:
         config = self._config.http
@@ -216,8 +197,10 @@ class Server:
         return HttpServer(app, config, self._connections, self._metrics)
 
 
-async def serve(config: ServeConfig, card: ModelCard, root: Path) -> None:
+async def serve(config: ServeConfig, card: ModelCard, root: Path, lines_dropped: Callable[[], int]) -> None:
     """Run one server under `root` until a signal ends it. Whatever happens, nothing of it stays in shared memory.
+
+    lines_dropped: of its log, since the start.
 
     Raises StartFailed, and shm.owner.OwnerError for a root that is not ours.
     """
@@ -242,6 +225,6 @@ async def serve(config: ServeConfig, card: ModelCard, root: Path) -> None:
             if keys is None and exposed(sock):
                 log.warning(OPEN_TO_ALL, config.http.host)
             with url_in(config.http.url_file, url_of(sock, scheme_of(config.http))):
-                await Server(config, card, owner, pool_bytes, keys).run(sock)
+                await Server(config, card, owner, pool_bytes, lines_dropped, keys).run(sock)
         finally:
             owner.close()

@@ -1,19 +1,26 @@
-"""Who is served next: clients share the workers' time evenly, and a client's small jobs pass its large ones."""
+"""Who is served next: clients share the time of those who serve evenly, and a client's small jobs pass its large ones.
 
-from collections.abc import Sequence
+It knows neither workers nor engine, and measures no time itself. Whoever serves several clients keeps the line of those
+who wait in a FairQueue, asks it for the next one, and tells it how long each took.
+"""
+
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Generic, Protocol, TypeVar
 
-from tokenization.messages import Lane
+
+class Share(Protocol):
+    """One job as far as its turn depends on it."""
+
+    @property
+    def client(self) -> str: ...
+
+    @property
+    def seconds(self) -> float:
+        """That it is expected to take; what it took counts in the end."""
 
 
-@dataclass(slots=True, kw_only=True, eq=False)
-class Ticket:
-    """One job on its way through the workers."""
-
-    client: str
-    seconds: float  # that it is expected to take; what it took counts in the end
-    lane: Lane = "media"  # "text", "picture": the worker of such may take it, and so may any other
-    charged: bool = False  # its client has paid for it in advance
+S = TypeVar("S", bound=Share)
 
 
 @dataclass(slots=True)
@@ -23,8 +30,8 @@ class _Client:
     credit: float = 0.0  # seconds by which its small jobs may still pass the others
 
 
-class FairShares:
-    """The seconds that each client was given, and the choice that follows from them. It measures no time itself.
+class FairQueue(Generic[S]):
+    """Those who wait, the seconds that each client was given, and the choice that follows from them.
 
     Among clients (start-time fair queueing): whoever was given least goes next. A client is charged the expected
     seconds when its job begins, and what the job really took when it ends: a small file that decodes for long is paid
@@ -36,43 +43,54 @@ class FairShares:
     """
 
     def __init__(self) -> None:
+        self._waiting: list[S] = []
         self._clients: dict[str, _Client] = {}
         self._now = 0.0  # the clock that a newcomer gets
 
-    def arrive(self, ticket: Ticket) -> None:
-        ticket.charged = False
-        self._clients.setdefault(ticket.client, _Client(self._now)).jobs += 1
+    @property
+    def waiting(self) -> Sequence[S]:
+        """In the order in which they came."""
+        return self._waiting
 
-    def pick(self, waiting: Sequence[Ticket]) -> Ticket | None:
-        """Which of those who wait, in the order in which they came, is to be begun; None where nobody waits."""
-        if not waiting:
+    def join(self, job: S) -> None:
+        self._waiting.append(job)
+        self._clients.setdefault(job.client, _Client(self._now)).jobs += 1
+
+    def next(self, fits: Callable[[S], bool]) -> S | None:
+        """Whose turn it is among those that fit: it waits no longer, and its client is charged. None: nobody's."""
+        line = [job for job in self._waiting if fits(job)]
+        if not line:
             return None
-        name = min((ticket.client for ticket in waiting), key=lambda name: self._clients[name].clock)
-        own = [ticket for ticket in waiting if ticket.client == name]
-        return own[0] if self._clients[name].credit < 0 else min(own, key=lambda ticket: ticket.seconds)
-
-    def begin(self, ticket: Ticket, waiting: Sequence[Ticket]) -> None:
-        """It was picked among `waiting`, and a worker takes it."""
-        client = self._clients[ticket.client]
-        own = [other for other in waiting if other.client == ticket.client]
-        if own[0] is not ticket:
-            client.credit -= ticket.seconds
-        elif any(other.seconds < ticket.seconds for other in own):
-            client.credit += ticket.seconds
-        ticket.charged = True
+        name = min((job.client for job in line), key=lambda name: self._clients[name].clock)
+        client = self._clients[name]
+        own = [job for job in line if job.client == name]
+        smallest = min(own, key=lambda job: job.seconds)
+        job = own[0] if client.credit < 0 else smallest
+        if job is not own[0]:
+            client.credit -= job.seconds
+        elif smallest.seconds < job.seconds:
+            client.credit += job.seconds
         self._now = max(self._now, client.clock)
-        client.clock += ticket.seconds
+        client.clock += job.seconds
+        self._waiting.remove(job)
+        return job
 
-    def end(self, ticket: Ticket, seconds: float) -> None:
-        """It took so long: 0 for one that never had a worker."""
-        client = self._clients[ticket.client]
-        if ticket.charged:
-            client.clock += seconds - ticket.seconds
-            # All have come nearer to their next turn, or ever new clients would keep the others waiting for good.
-            self._now += seconds / sum(client.jobs > 0 for client in self._clients.values())
-        client.jobs -= 1
+    def leave(self, job: S) -> None:
+        """It waits no longer, and was never begun."""
+        self._waiting.remove(job)
+        self._over(job)
+
+    def done(self, job: S, seconds: float) -> None:
+        """It took so long since it was begun: 0 for one that was not served after all."""
+        self._clients[job.client].clock += seconds - job.seconds
+        # All have come nearer to their next turn, or ever new clients would keep the others waiting for good.
+        self._now += seconds / sum(client.jobs > 0 for client in self._clients.values())
+        self._over(job)
+
+    def _over(self, job: S) -> None:
+        self._clients[job.client].jobs -= 1
         if not any(client.jobs for client in self._clients.values()):
-            self._clients, self._now = {}, 0.0  # nobody waited: nobody owes anybody anything
+            self._clients, self._now = {}, 0.0  # nobody waits: nobody owes anybody anything
         else:
             for name in [n for n, one in self._clients.items() if not one.jobs and one.clock <= self._now]:
                 del self._clients[name]

@@ -1,10 +1,12 @@
-"""How long a worker is expected to take for a job, by what can be known of it without opening anything."""
+"""What a worker is expected to take for a job, and what it may take: known without opening anything."""
 
 import heapq
+from dataclasses import dataclass
 from itertools import repeat
 
 from configs.serve import MediaConfig
-from tokenization.chat.parts import Chat, Media
+from tokenization.chat.parts import Media
+from tokenization.messages import Draw, Encode, Job, Lane
 
 # Seconds of a worker: of each job, of each character of text, of each medium and of each character of its source.
 # Measured on 2026-11-22: a BPE tokenizer on prose, JPEGs of 640 x 480 to 12 megapixels, 10 s of 720p.
@@ -20,15 +22,45 @@ MAY_TEXT = 1e-5  # for each character; one call of the tokenizer, too
 MAY_CHARACTER = 2e-6  # for each of a source
 MAY_SOUND_CHARACTER = 5e-5  # the same of a sound: 750 bytes hold a second of speech
 MAY_SOUND_SECOND = 0.1  # and no more than this for each second that it may last
+DRAW_SECONDS = 40.0  # the same of drawing on a picture: a PNG is written in one call
+QUICK_SECONDS = 0.5  # a text that is expected to take longer would hold up the others: its turn is among the media
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobCost:
+    """Of one job."""
+
+    seconds: float  # right within a factor of some: they order jobs, and hold until the job has told the truth
+    may_take: float  # seconds beside --step-seconds, until the worker has measured all
+    one_call: float  # the part of them in which nothing is heard of the job
+    size: int  # characters that are sent
+    lane: Lane  # "text", "picture": the worker of such may take it, and so may any other
+
+
+def cost_of(job: Job, limits: MediaConfig, *, short: bool = True) -> JobCost:
+    """short: the worker of pictures has not handed it back."""
+    if isinstance(job, Draw):
+        seconds = seconds_of_medium(job.media)
+        size = len(job.media.source)
+        return JobCost(seconds=seconds, may_take=DRAW_SECONDS, one_call=DRAW_SECONDS, size=size, lane="media")
+    if isinstance(job, Encode):
+        n = len(job.text)
+        seconds, of_text = seconds_of_text(n), MAY_TEXT * n
+        return JobCost(seconds=seconds, may_take=of_text, one_call=of_text, size=n, lane=_lane_of_text(seconds))
+    media, characters = job.chat.media, job.chat.characters
+    kinds = {medium.kind for medium in media}
+    seconds = seconds_of_text(characters) + sum(map(seconds_of_medium, media))
+    of_text = MAY_TEXT * characters
+    of_media = heapq.nlargest(limits.max_items, map(_may_take_medium, media, repeat(limits)))
+    lane: Lane = "picture" if kinds == {"image"} and short else "media"
+    return JobCost(
+        seconds=seconds, may_take=of_text + sum(of_media), one_call=of_text, size=job.chat.size,
+        lane=lane if kinds else _lane_of_text(seconds),
+    )  # fmt: skip
 
 
 def seconds_of_text(characters: int) -> float:
     return JOB + TEXT * characters
-
-
-def seconds_of_chat(chat: Chat) -> float:
-    """Right within a factor of some: it orders the jobs of one client, and holds until the job has told the truth."""
-    return seconds_of_text(chat.characters) + sum(map(seconds_of_medium, chat.media))
 
 
 def seconds_of_medium(medium: Media) -> float:
@@ -42,30 +74,18 @@ def seconds_of_medium(medium: Media) -> float:
     return VIDEO + VIDEO_CHARACTER * size
 
 
-def may_take(chat: Chat, limits: MediaConfig) -> float:
-    """Seconds beside --step-seconds, until the worker has measured all: by bytes alone. What comes then it says."""
-    media = heapq.nlargest(limits.max_items, (_may_take_medium(medium, limits) for medium in chat.media))
-    return may_take_text(chat) + sum(media)
-
-
-def may_take_text(chat: Chat) -> float:
-    """The part of it that one call may take in which nothing is heard of the job."""
-    return MAY_TEXT * chat.characters
+def _lane_of_text(seconds: float) -> Lane:
+    return "text" if seconds <= QUICK_SECONDS else "media"
 
 
 def _may_take_medium(medium: Media, limits: MediaConfig) -> float:
-    size = sum(map(_most, medium.frames, repeat(limits))) if medium.frames else _most(medium.source, limits)
+    size = sum(_size(source, limits.max_file_bytes) for source in medium.frames or (medium.source,))
     if medium.kind != "audio" and not medium.options.use_audio:
         return MAY_CHARACTER * size
     heard = min(MAY_SOUND_CHARACTER * size, MAY_SOUND_SECOND * limits.max_audio_seconds)
     return MAY_CHARACTER * size + heard
 
 
-def _most(source: str, limits: MediaConfig) -> int:
-    """Characters, or bytes that a path may lead to."""
-    return len(source) if source[:5].lower() == "data:" else limits.max_file_bytes
-
-
-def _size(source: str) -> int:
+def _size(source: str, of_file: int = FILE_CHARACTERS) -> int:
     """A data: URL holds what it says; a path does not."""
-    return len(source) if source[:5].lower() == "data:" else FILE_CHARACTERS
+    return len(source) if source[:5].lower() == "data:" else of_file

@@ -16,11 +16,12 @@ from typing import Any, Literal
 
 from configs.serve import LogConfig
 from configs.settings import REPO, child_env
+from server.children.relay import StderrRelay
 from shm import AsyncChannel, channel_pair
 
 log = logging.getLogger("pixelferry")
 
-Role = Literal["worker", "text_worker", "picture_worker", "engine"]
+ChildRole = Literal["worker", "text_worker", "picture_worker", "engine"]
 END_SECONDS = 3.0  # how long a child that was told to end may take before it is killed
 
 # glibc keeps large blocks instead of returning them to the kernel: a picture's buffers are not faulted in again for
@@ -34,7 +35,7 @@ KEEP_LARGE_BLOCKS = {
 }
 # A worker never imports torch; should a dependency ever do, no device plugin may open a context in it.
 OF_WORKERS = {"TORCH_DEVICE_BACKEND_AUTOLOAD": "0", "OMP_NUM_THREADS": "1"}
-ENVIRONMENT: Mapping[Role, Mapping[str, str]] = {
+ENVIRONMENT: Mapping[ChildRole, Mapping[str, str]] = {
     "worker": {**OF_WORKERS, **KEEP_LARGE_BLOCKS},
     "text_worker": OF_WORKERS,
     "picture_worker": {**OF_WORKERS, **KEEP_LARGE_BLOCKS},
@@ -65,7 +66,9 @@ class Child:
     kernel, and reaping and killing both happen on the event loop: a signal can never reach somebody else's process.
     """
 
-    def __init__(self, role: Role, process: "subprocess.Popen[bytes]", channel: AsyncChannel[Any]) -> None:
+    def __init__(self, role: ChildRole, process: "subprocess.Popen[bytes]", channel: AsyncChannel[Any]) -> None:
+        """`process` has a pipe for its stderr, which is read from now on."""
+        assert process.stderr is not None
         self.role = role
         self.pid = process.pid
         self.channel = channel
@@ -73,6 +76,7 @@ class Child:
         self._loop = asyncio.get_running_loop()
         self.exited: asyncio.Future[int] = self._loop.create_future()  # the return code; the process is reaped
         threading.Thread(target=self._wait, name=f"wait-{role}-{self.pid}", daemon=True).start()
+        self._stderr = StderrRelay(process.stderr, self._loop)
 
     @property
     def alive(self) -> bool:
@@ -97,11 +101,12 @@ class Child:
 
     def _reap(self) -> None:
         code = self._process.wait()
+        self._stderr.close()
         if not self.exited.done():
             self.exited.set_result(code)
 
 
-def launch(role: Role, owned: Ownership, receives: Any) -> Child:
+def launch(role: ChildRole, owned: Ownership, receives: Any) -> Child:
     """Start `python -m server.children.child_main` with one end of a new channel and the owner's lock.
 
     Must run on the event loop. Raises OSError while the machine has no room for a process. `receives` is the union of
@@ -121,11 +126,11 @@ def launch(role: Role, owned: Ownership, receives: Any) -> Child:
     except RuntimeError:  # no thread could be started
         ours.close()
         process.kill()
-        process.wait()
+        process.communicate()
         raise OSError(errno.EAGAIN, os.strerror(errno.EAGAIN)) from None
 
 
-def _exec(role: Role, owned: Ownership, channel: socket.socket) -> "subprocess.Popen[bytes]":
+def _exec(role: ChildRole, owned: Ownership, channel: socket.socket) -> "subprocess.Popen[bytes]":
     fds = (channel.fileno(), owned.lock_fd)
     return subprocess.Popen(
         [
@@ -133,6 +138,8 @@ def _exec(role: Role, owned: Ownership, channel: socket.socket) -> "subprocess.P
             str(owned.shm_root), owned.owner_name, owned.log.level, owned.log.format,
         ],
         stdin=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        bufsize=0,
         cwd=REPO,
         env=child_env(ENVIRONMENT[role]),
         pass_fds=fds,

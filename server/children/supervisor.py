@@ -1,18 +1,19 @@
-"""Keeps one child alive: starts it, listens to it, kills it when it hangs, starts it again."""
+"""Keeps one child alive: starts it, talks with it, kills it when it hangs, starts it again."""
 
 import asyncio
 import logging
 import time
-from collections.abc import Callable
-from typing import Any, Protocol
+from abc import ABC, abstractmethod
+from typing import Any
 
 import msgspec
 
-from server.children.kernel_books import KernelBooks
-from server.children.load_watch import LoadWatch
-from server.children.processes import END_SECONDS, Child, Role, died_of
+from configs.serve import ServeConfig
+from server.children.health import Health
+from server.children.processes import END_SECONDS, Child, ChildRole, Ownership, died_of, launch
 from server.children.stacks import stacks_of
-from shm import ChannelClosed, ChannelError, Ending, Loading
+from server.metrics import Metrics
+from shm import ChannelClosed, ChannelError, Ending, Loading, Owner
 
 log = logging.getLogger("pixelferry")
 
@@ -28,129 +29,139 @@ class StartFailed(Exception):
     """A child ended before it was ready for the first time: the server cannot start."""
 
 
-class ChildObserver(Protocol):
-    """What a supervisor tells about its child to those who work with it. All are called on the event loop."""
+class SupervisedChild(ABC):
+    """One child over all its incarnations. Who works with it adds what it is told, and what follows from its death.
 
-    def on_started(self, child: Child) -> None:
-        """A new incarnation runs; it is not ready yet."""
+    What it is told goes through `tell`, in that order; what it says comes to `handle`.
+    """
 
-    def on_message(self, message: Any) -> bool:
-        """One message that is not Loading. True: the child says with it that it is ready for work."""
-
-    def on_unavailable(self) -> None:
-        """The child is dying or dead: give it nothing more. Called as soon as anybody notices, perhaps twice."""
-
-    def on_reaped(self) -> None:
-        """The child is reaped and everything it sent was delivered: nothing of it runs any more."""
-
-    def hang_reason(self, silent: float) -> str | None:
-        """Why the child counts as hung although it lives, or None. It was last heard `silent` seconds ago."""
-
-    def renewal_reason(self) -> str | None:
-        """Why a child that is well is to be replaced now, or None. It has no work then, and is given none any more."""
-
-
-class ChildCounter(Protocol):
-    """Who counts what befalls children, by their role."""
-
-    def restart(self, role: str) -> None:
-        """One ended by itself, or hung, and is started again."""
-
-    def hang(self, role: str) -> None:
-        """One hung and is killed."""
-
-    def renewal(self, role: str) -> None:
-        """One was replaced although it was well."""
-
-
-class ChildState:
-    """What an observer keeps of its child: the latest incarnation, whether it can take work, whether any ever will."""
-
-    def __init__(self) -> None:
-        self.child: Child | None = None
-        self._ready = False
-        self._was_ready = False  # this incarnation, though it may be down by now
-        self._failures = 0  # incarnations in a row that ended before they were ready
+    def __init__(
+        self, role: ChildRole, start: msgspec.Struct, receives: Any, health: Health, config: ServeConfig, owner: Owner,
+        metrics: Metrics,
+    ) -> None:  # fmt: skip
+        """start: its first message; receives: the union of what it says."""
+        self.role = role
+        self.child: Child | None = None  # the latest incarnation
+        self.ready = asyncio.Event()  # set for good once the first incarnation was ready
+        self.failures = 0  # incarnations in a row that were not ready for STABLE_SECONDS
+        self._start = start
+        self._receives = receives | Loading | Ending
+        self._health = health
+        self._config = config
+        self._owner = owner
+        self._metrics = metrics
+        self._up = False  # this incarnation can take work
+        self._ready_since: float | None = None  # of this incarnation, though it may be down by now
         self._down_since = time.monotonic()
+        self._failed_starts = 0  # incarnations in a row that ended before they were ready
+        self._replacement: str | None = None  # why this incarnation is ended although it is well
+        self._told: dict[int, str] = {}  # by return code: why it ends so before it is ready, in its own words
+
+    # ---- for those who work with it
 
     @property
     def up(self) -> bool:
-        return self._ready and self.child is not None and self.child.alive
+        return self._up and self.child is not None and self.child.alive
 
     @property
     def crash_looping(self) -> bool:
-        return self._failures >= CRASH_LOOP_STARTS
+        return self._failed_starts >= CRASH_LOOP_STARTS
 
     @property
     def seconds_down(self) -> float:
         """Since when no incarnation has been ready for work; 0 while one is."""
-        return 0.0 if self._ready else time.monotonic() - self._down_since
+        return 0.0 if self._up else time.monotonic() - self._down_since
 
-    def start(self, child: Child) -> None:
-        self.down()
-        self.child, self._was_ready = child, False
+    def tell(self, message: msgspec.Struct, *, large: bool = False) -> None:
+        """Send it after all that was told before. What a dead child was told is reported by on_reaped, not here."""
+        self._outbox.put_nowait((message, large))
 
-    def ready(self) -> None:
-        self._ready, self._was_ready, self._failures = True, True, 0
+    # ---- what befalls it, on the event loop
 
-    def down(self) -> None:
-        if self._ready:
-            self._ready, self._down_since = False, time.monotonic()
+    def on_started(self, child: Child) -> None:
+        """A new incarnation runs; it is not ready yet."""
+        self.on_unavailable()
+        self.child = child
+        self._ready_since = self._replacement = None
+        self._told = {}
+        self._health.begin(child.pid, time.monotonic())
+        self._outbox: asyncio.Queue[tuple[msgspec.Struct, bool]] = asyncio.Queue()
+        self._writing = asyncio.create_task(self._write(child, self._outbox))
 
-    def lost(self) -> None:
-        """It is reaped. To be called once for each incarnation."""
-        if not self._was_ready:
-            self._failures += 1
+    def on_message(self, message: Any) -> None:
+        self._health.hear(message, time.monotonic())
+        if isinstance(message, Ending):
+            self._told[message.code] = message.why
+        elif not isinstance(message, Loading):
+            self.handle(message)
 
+    def on_ready(self) -> None:
+        """It can take work from now on."""
+        self._up, self._ready_since, self._failed_starts = True, time.monotonic(), 0
+        self._health.ready()
+        self.ready.set()
 
-class Supervisor:
-    def __init__(
-        self,
-        role: Role,
-        launch: Callable[[], Child],
-        start: msgspec.Struct,
-        observer: ChildObserver,
-        *,
-        pulse_seconds: float,
-        load_seconds: float,
-        counter: ChildCounter,
-    ) -> None:
-        self.role = role
-        self._launch = launch
-        self._start = start
-        self._observer = observer
-        self._pulse_seconds = pulse_seconds
-        self._load_seconds = load_seconds
-        self._counter = counter
-        self.child: Child | None = None
-        self.ready = asyncio.Event()  # set for good once the first incarnation was ready
-        self.failures = 0  # incarnations in a row that were not ready for STABLE_SECONDS
-        self._heard = 0.0
-        self._ready_since: float | None = None
-        self._renewal: str | None = None  # why this incarnation was ended although it was well
-        self._told: dict[int, str] = {}  # by return code: why it ends so before it is ready, in its own words
+    def on_unavailable(self) -> None:
+        """It is dying or dead: it is given nothing more. Called as soon as anybody notices, perhaps twice."""
+        if self._up:
+            self._up, self._down_since = False, time.monotonic()
+
+    def on_reaped(self) -> None:
+        """It is reaped and everything it sent was handled: nothing of it runs any more."""
+        self._writing.cancel()
+        if self._ready_since is None:
+            self._failed_starts += 1
+
+    # ---- what each kind of child adds
+
+    @abstractmethod
+    def handle(self, message: Any) -> None:
+        """One of its messages. It calls on_ready() for the one that says so."""
+
+    def on_unsendable(self, message: Any, error: ChannelError) -> None:
+        """What it was to be told is longer than a frame may be."""
+        raise error
+
+    def replacement_reason(self) -> str | None:
+        """Why one that is well is to be replaced now, or None. It has no work then, and is given none any more."""
+        return None
+
+    # ---- its life
+
+    def launch(self) -> Child:
+        """Raises OSError while the machine has no room. The owner's name changes when its file was removed."""
+        owned = Ownership(
+            lock_fd=self._owner.fileno(), owner_name=self._owner.name, shm_root=self._owner.root, log=self._config.log
+        )
+        return launch(self.role, owned, self._receives)
 
     async def run(self) -> None:
         """Never returns. Raises StartFailed when the first incarnation ends before it is ready."""
         while True:
             try:
-                self.child = self._launch()
+                child = self.launch()
             except OSError as error:  # no process, descriptor or memory left now
                 await self._not_launched(error)
                 continue
-            self._observer.on_started(self.child)
-            code = await self._attend(self.child)
+            self.on_started(child)
+            self.tell(self._start)
+            code = await self._attend(child)
+            told = self._told.get(code) if self._ready_since is None else None
             if not self.ready.is_set():
-                raise StartFailed(self._why_ended(code) or f"the {self.role} could not start: {died_of(code)}")
-            if self._renewal is not None:
-                log.info("%s process %d is replaced: %s", self.role, self.child.pid, self._renewal)
-                self._counter.renewal(self.role)
+                raise StartFailed(told or f"the {self.role} could not start: {died_of(code)}")
+            if self._replacement is not None:
+                log.info("%s process %d is replaced: %s", self.role, child.pid, self._replacement)
+                self._metrics.renewal(self.role)
                 continue
             self.failures = 0 if self._seconds_ready() > STABLE_SECONDS else self.failures + 1
-            why = self._why_ended(code) or died_of(code)
-            log.error("%s process %d ended (%s); starting another", self.role, self.child.pid, why)
-            self._counter.restart(self.role)
+            log.error("%s process %d ended (%s); starting another", self.role, child.pid, told or died_of(code))
+            self._metrics.restart(self.role)
             await asyncio.sleep(backoff(self.failures))
+
+    async def end(self, grace: float = END_SECONDS) -> None:
+        """End the child, by force after `grace` seconds. run() must have been cancelled."""
+        if self.child is not None:
+            await self.child.end(grace)
 
     async def _not_launched(self, error: OSError) -> None:
         if not self.ready.is_set():
@@ -159,94 +170,74 @@ class Supervisor:
         log.error("a %s cannot be started now (%s); it is tried again", self.role, error.strerror)
         await asyncio.sleep(max(backoff(self.failures), RELAUNCH_SECONDS))
 
-    async def end(self, grace: float = END_SECONDS) -> None:
-        """End the child, by force after `grace` seconds. run() must have been cancelled."""
-        if self.child is not None:
-            await self.child.end(grace)
+    def _seconds_ready(self) -> float:
+        return 0.0 if self._ready_since is None else time.monotonic() - self._ready_since
 
     async def _attend(self, child: Child) -> int:
-        self._heard, self._ready_since, self._renewal, self._told = time.monotonic(), None, None, {}
-        books = KernelBooks(child.pid, self._heard)
-        loading = LoadWatch(books, self._heard, pulse_seconds=self._pulse_seconds, load_seconds=self._load_seconds)
-        reading = asyncio.create_task(self._read(child, loading))
-        watching = asyncio.create_task(self._watch(child, loading, books))
+        """To the end of one incarnation; its return code."""
+        reading = asyncio.create_task(self._read(child))
+        watching = asyncio.create_task(self._watch(child))
+        ours = (reading, watching, self._writing)
+        ends: set[asyncio.Future[Any]] = {child.exited, *ours}
         try:
-            ends: set[asyncio.Future[Any]] = {child.exited, reading, watching}
             await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
-            self._observer.on_unavailable()
-            if reading.done():  # a process that ends closes its channel first: let it end with its own exit code
+            self.on_unavailable()
+            if reading.done() or self._writing.done():  # a process that ends closes its channel first: let it end
                 await asyncio.wait({child.exited}, timeout=LAST_WORDS_SECONDS)
             child.kill()
             code = await asyncio.shield(child.exited)
             await asyncio.wait({reading}, timeout=LAST_WORDS_SECONDS)
-            for task in (reading, watching):
+            for task in ours:
                 if task.done():
-                    task.result()  # a defect in the observer ends the server, it must not pass for a dead child
-            self._observer.on_reaped()
+                    task.result()  # a defect of ours ends the server, it must not pass for a dead child
+            self.on_reaped()
             return code
         finally:
-            reading.cancel()
-            watching.cancel()
+            for task in ours:
+                task.cancel()
             if not child.alive:
                 child.channel.close()
 
-    def _why_ended(self, code: int) -> str | None:
-        return self._told.get(code) if self._ready_since is None else None
-
-    def _seconds_ready(self) -> float:
-        return 0.0 if self._ready_since is None else time.monotonic() - self._ready_since
-
-    async def _read(self, child: Child, loading: LoadWatch) -> None:
+    async def _read(self, child: Child) -> None:
         try:
-            await child.channel.send(self._start)
             while True:
-                message = await child.channel.recv()
-                self._heard = time.monotonic()
-                if isinstance(message, Loading):
-                    loading.heard(message, self._heard)
-                elif isinstance(message, Ending):
-                    self._told[message.code] = message.why
-                elif self._observer.on_message(message):
-                    self._ready_since = self._heard
-                    self.ready.set()
+                self.on_message(await child.channel.recv())
         except ChannelClosed:
             return
         except ChannelError as error:
             log.error("%s process %d sent what cannot be read: %s", self.role, child.pid, error)
 
-    async def _watch(self, child: Child, loading: LoadWatch, books: KernelBooks) -> None:
+    async def _write(self, child: Child, outbox: "asyncio.Queue[tuple[msgspec.Struct, bool]]") -> None:
+        """A task of its own: a client that leaves in the middle of a large frame must not tear it."""
+        while True:
+            message, large = await outbox.get()
+            try:
+                await child.channel.send(message, large=large)
+            except ChannelClosed:
+                return
+            except ChannelError as error:
+                self.on_unsendable(message, error)
+
+    async def _watch(self, child: Child) -> None:
         """Return when the child counts as hung, or is to be replaced."""
         last = time.monotonic()
         while True:
             await asyncio.sleep(WATCH_SECONDS)
             now = time.monotonic()
-            if now - last > self._pulse_seconds / 2:
-                # This process itself was stopped or starved: what was sent meanwhile is unread.
-                self._heard = now
-                loading.excuse(now - last)
+            if now - last > self._config.pulse_seconds / 2:
+                self._health.excuse(now - last)
             last = now
-            why = loading.hang_reason(now) if self._ready_since is None else self._why_hung(now, books)
-            if why:
+            if why := self._health.hang_reason(now):
                 await self._tell_hang(child, why)
                 return
-            if self._ready_since is not None and (renewal := self._observer.renewal_reason()):
-                self._renewal = renewal
+            if self._ready_since is not None and (why := self.replacement_reason()):
+                self._replacement = why
                 return
-
-    def _why_hung(self, now: float, books: KernelBooks) -> str | None:
-        """One call into C may hold the interpreter, and with it the pulse: then the time of the job is what bounds it.
-
-        A child that is stopped, or waits for itself, does nothing that the kernel would count.
-        """
-        idle = now - max(self._heard, books.last_work(now))
-        if idle > self._pulse_seconds:
-            return f"silent for {idle:.1f} s"
-        return self._observer.hang_reason(now - self._heard)
 
     async def _tell_hang(self, child: Child, why: str) -> None:
         """Say where it hangs while it can still be asked."""
-        self._observer.on_unavailable()
-        self._counter.hang(self.role)
+        self.on_unavailable()
+        self._metrics.hang(self.role)
         log.error("%s process %d hangs (%s) and is killed", self.role, child.pid, why)
         stacks = await stacks_of(child.pid)
         log.error("where %s process %d hangs", self.role, child.pid, extra={"stacks": stacks})

@@ -17,7 +17,7 @@ from configs.setting import SettingsError
 from configs.settings import child_env, load_config
 from server.doctor import ascend, card, devices, limits, variables
 from server.doctor.finding import Finding, skip
-from server.doctor.machine import Machine, Room
+from server.doctor.machine import DiskSpace, Machine
 from server.doctor.report import as_json, as_lines, as_table
 from server.logs.setup import complain
 
@@ -83,12 +83,12 @@ def _softened(finding: Finding) -> Finding:
 
 def this_machine() -> Machine:
     env = child_env({})
-    return Machine(root=Path("/"), variables=env, package=_package, room=_room, card=lambda: card.ask(env))
+    return Machine(root=Path("/"), variables=env, package=_package, disk_space=_disk_space, card=lambda: card.ask(env))
 
 
 def tree(root: Path, env: Mapping[str, str]) -> Machine:
     """Files of a machine below `root`, which runs nothing; variables, packages and room are those of this one."""
-    return Machine(root=root, variables=env, package=_package, room=_room, card=None)
+    return Machine(root=root, variables=env, package=_package, disk_space=_disk_space, card=None)
 
 
 def _package(name: str) -> str | None:
@@ -98,6 +98,6 @@ def _package(name: str) -> str | None:
         return None
 
 
-def _room(path: Path) -> Room:
+def _disk_space(path: Path) -> DiskSpace:
     found = shutil.disk_usage(path)
-    return Room(total=found.total, free=found.free)
+    return DiskSpace(total=found.total, free=found.free)

@@ -4,14 +4,12 @@ from typing import Literal
 
 import msgspec
 
-Verdict = Literal["ok", "warn", "fail", "skip"]
-
 
 class Finding(msgspec.Struct, frozen=True, kw_only=True):
     """`warn` serves, though worse than it could; `fail` does not serve; `skip` could not be looked at."""
 
     check: str
-    verdict: Verdict
+    verdict: Literal["ok", "warn", "fail", "skip"]
     found: str
     remedy: str = ""
 

@@ -29,7 +29,7 @@ def _shared_memory(machine: Machine, config: ServeConfig) -> Finding:
             f"{Path('/', path.relative_to(machine.root)).parent} is missing",
             f"Mount a tmpfs there: docker run --shm-size {_gib(wanted)}, or an emptyDir with medium: Memory.",
         )
-    room = machine.room(lies)
+    room = machine.disk_space(lies)
     remedy = (
         f"Give it room: docker run --shm-size {_gib(wanted)}, sizeLimit of the emptyDir in Kubernetes; or lower "
         "--shm-mib."

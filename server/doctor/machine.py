@@ -9,7 +9,7 @@ _MAY_OPEN_ALL = 1 << 1  # CAP_DAC_OVERRIDE
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Room:
+class DiskSpace:
     """Bytes of a file system."""
 
     total: int
@@ -51,7 +51,7 @@ class Machine:
     root: Path
     variables: Mapping[str, str]
     package: Callable[[str], str | None]  # the version of an installed distribution
-    room: Callable[[Path], Room]  # raises OSError
+    disk_space: Callable[[Path], DiskSpace]  # raises OSError
     card: Callable[[], Card] | None  # None: nothing runs on this tree of files
 
     def path(self, name: str) -> Path:

@@ -9,7 +9,7 @@ INSTALL = "pip install --extra-index-url https://download.pytorch.org/whl/cpu -c
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Row:
+class VersionSet:
     """Source: Ascend/pytorch COMPATIBILITY.en.md of 2026-08 and the wheels' own metadata."""
 
     torch_npu: str  # without .post
@@ -18,11 +18,11 @@ class Row:
 
 
 ROWS = (
-    Row(torch_npu="2.10.0", cann="9.1.0", tried="2.10.0.post4"),
-    Row(torch_npu="2.11.0", cann="9.1.0", tried=""),
-    Row(torch_npu="2.12.0", cann="9.1.0", tried=""),
-    Row(torch_npu="2.13.0", cann="9.1.0", tried="2.13.0"),
-    Row(torch_npu="2.14.0", cann="9.1.0", tried=""),
+    VersionSet(torch_npu="2.10.0", cann="9.1.0", tried="2.10.0.post4"),
+    VersionSet(torch_npu="2.11.0", cann="9.1.0", tried=""),
+    VersionSet(torch_npu="2.12.0", cann="9.1.0", tried=""),
+    VersionSet(torch_npu="2.13.0", cann="9.1.0", tried="2.13.0"),
+    VersionSet(torch_npu="2.14.0", cann="9.1.0", tried=""),
 )
 _PINNED = ROWS[0]
 

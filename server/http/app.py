@@ -108,9 +108,7 @@ class RequestReader:
     @property
     def fingerprint(self) -> str:
         """Of what is served now; asked for a request that was admitted."""
-        info = self.service.engine.info
-        assert info is not None, "nothing is admitted before the first engine was ready"
-        return system_fingerprint(self.version, self.service.card.name, info.dtype)
+        return system_fingerprint(self.version, self.service.card.name, self.service.ready_engine.dtype)
 
 
 def add_chat_routes(app: FastAPI, requests: RequestReader) -> None:
@@ -158,8 +156,8 @@ def add_text_routes(app: FastAPI, requests: RequestReader) -> None:
     @app.post("/detokenize")
     async def detokenize(http: Request) -> Response:
         asked, _ = await requests.read(http, read_detokenize)
-        assert service.engine.info is not None, "nothing is admitted before the first engine was ready"
-        return json_response(detokenized(asked, card.tokenizer, service.engine.info.vocab_size, service.max_model_len))
+        vocab_size = service.ready_engine.vocab_size
+        return json_response(detokenized(asked, card.tokenizer, vocab_size, service.max_model_len))
 
 
 def add_model_routes(app: FastAPI, requests: RequestReader) -> None:

@@ -82,6 +82,7 @@ def read_completions(raw: Raw, request_id: str) -> TextRequest:
             chat_param="prompt" if one else f"prompt[{i}]",
             model=body.model,
             sampling=sampling,
+            stream=bool(body.stream),
             include_usage=bool(options.include_usage),
             usage_so_far=options.usage_so_far,
             token_ids=bool(body.return_token_ids),

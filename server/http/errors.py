@@ -11,10 +11,10 @@ from starlette.responses import JSONResponse, Response
 from starlette.types import Receive, Scope, Send
 
 from server.request_context import context_of
-from server.requests.refusal import Kind, Refusal, invalid_request
+from server.requests.refusal import Refusal, RefusalKind, invalid_request
 from tokenization.chat.errors import ChatError, shortened
 
-STATUS: Mapping[Kind, int] = {
+STATUS: Mapping[RefusalKind, int] = {
     "invalid_request": 400,
     "unauthorized": 401,
     "forbidden": 403,

@@ -9,7 +9,7 @@ from server.http.json_slices import LazyList
 from server.http.long_texts import Raw
 from server.http.responses import data
 from server.request_context import RequestContext
-from server.requests.answer import Delta, Finish
+from server.requests.answer import Delta, FinishReason
 from server.requests.answer_boxes import Grounded
 from server.requests.refusal import invalid_request
 from server.requests.request import ChatRequest
@@ -80,7 +80,7 @@ class NativeSerializer:
         self._tokenizer = tokenizer
         self._logprobs = logprobs
         self._several = n > 1
-        self._finish: Finish | None = None
+        self._finish: FinishReason | None = None
         self._grounded: Grounded | None = None
 
     def whole(self, prepared: Prepared, answers: Sequence[Delta]) -> dict[str, Any]:

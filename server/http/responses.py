@@ -13,7 +13,7 @@ from server.http.errors import body_of, code_of, error_response
 from server.http.json_slices import encoded, written
 from server.request_context import context_of
 from server.requests.admission import stopping
-from server.requests.answer import Delta, Emit, Whole
+from server.requests.answer import Delta, Emit
 from server.requests.refusal import Refusal, internal
 from tokenization.messages import Prepared
 
@@ -186,19 +186,17 @@ class WholeAnswer(JsonAnswer):
         self._run = run
         self._serializer = serializer
         self._prepared: Prepared | None = None
-        self._answers: dict[int, Whole] = {}
+        self._answers: dict[int, Delta] = {}
 
     async def _whole(self) -> dict[str, Any]:
         await self._run(self._emit)
         assert self._prepared is not None, "what ends without an error has been answered"
-        answers = [self._answers[index].delta() for index in sorted(self._answers)]
+        answers = [self._answers[index] for index in sorted(self._answers)]
         return self._serializer.whole(self._prepared, answers)
 
     async def _emit(self, prepared: Prepared, delta: Delta) -> None:
         self._prepared = self._prepared or prepared
-        if delta.index not in self._answers:
-            self._answers[delta.index] = Whole()
-        self._answers[delta.index].add(delta)
+        self._answers[delta.index] = delta
 
 
 def model_response(run: RunRequest, serializer: Serializer, *, stream: bool) -> Response:

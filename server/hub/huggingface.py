@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from configs.serve import HubModel
+from configs.setting import HubModel
 from server.hub.client import HubError, not_installed, one_line, told
 
 # Headers of a file of which the library makes paths in its cache, without a look at what stands there.

@@ -10,7 +10,7 @@ from contextlib import contextmanager, nullcontext, redirect_stderr
 from pathlib import Path
 from typing import Any
 
-from configs.serve import HubModel
+from configs.setting import HubModel
 from server.hub.client import HubError, not_installed, one_line, told
 
 DEFAULT_REVISION = "master"

@@ -11,7 +11,7 @@ from model.engine.messages import LargestItem
 from model.family import PixelBounds
 from model.registry import family_of
 from server.requests.sampling import Defaults, model_length
-from server.requests.sums import Limits, widest
+from server.requests.sums import RequestLimits, widest
 from tokenization.chat.parts import Kind
 from tokenization.text.named_tokens import named_tokens
 from tokenization.text.tokenizer import Tokenizer
@@ -30,7 +30,7 @@ class ModelCard:
     modalities: frozenset[Kind]
     max_model_len: int  # as asked for; the engine's cache may allow less
     max_n: int  # answers to one chat
-    limits: Limits  # of one body
+    limits: RequestLimits  # of one body
     largest: tuple[LargestItem, ...] = ()  # one for each modality
     pixels: PixelBounds | None = None  # the checkpoint's own; the settings may lower them
     pads: Mapping[Kind, int] = field(default_factory=dict)  # the id of each token of a medium in a prompt
@@ -57,7 +57,7 @@ def read_model_card(config: ServeConfig) -> ModelCard:
         defaults=replace(defaults, eos_ids=eos_ids or tokenizers_end(checkpoint, processor.tokenizer)),
         modalities=frozenset(processor.modalities),
         max_n=config.http.max_n,
-        limits=Limits(
+        limits=RequestLimits(
             tokens=config.http.max_asked_tokens, nbytes=config.http.max_asked_bytes, text=text, spelled=spelled
         ),
         max_model_len=length,

@@ -1,43 +1,30 @@
 """The prompts of one body: what they share is made once, and they are answered together."""
 
 import asyncio
-import functools
 from collections.abc import Callable, Coroutine, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
-from msgspec.structs import replace
-
 from server.requests.admission import stopping
-from server.requests.answer import Accept, Delta, Emit
 from server.requests.refusal import invalid_request
-from server.requests.request import ChatRequest
 from tokenization.messages import Prepared
 from tokenization.text.tokenizer import Tokenizer
 
-Run = Callable[[ChatRequest, Emit, Accept], Coroutine[Any, Any, None]]
 Accepted = Callable[[Sequence[Prepared]], None]  # all prompts of a body, in their order
 Spellings = tuple[tuple[int, ...], ...]
 
 AT_A_TIME = 8  # bad words of one body; then those of another one have their turn
 
 
-async def run_prompts(run: Run, requests: Sequence[ChatRequest], emit: Emit, accepted: Accepted) -> None:
-    """Run all of them at once; the answers of the i-th have the indices from n i on. Raises Refusal.
+async def run_together(runs: Sequence[Coroutine[Any, Any, None]]) -> None:
+    """One of each prompt, all at once. The first one that fails ends the others.
 
-    `accepted` is called before any delta, when no prompt is left that could be refused for what it is. The first one
-    that fails ends the others. One that somebody else cancelled (a drain that ran out of time) is a Refusal.
+    One that somebody else cancelled (a drain that ran out of time) is a Refusal.
     """
-    if len(requests) == 1:
-        await run(requests[0], emit, functools.partial(_alone, accepted))
+    if len(runs) == 1:
+        await runs[0]
         return
-    together = _Together(len(requests), accepted)
-    tasks = [
-        asyncio.create_task(
-            run(request, _numbered(emit, i * request.sampling.n), functools.partial(together.accept, i))
-        )
-        for i, request in enumerate(requests)
-    ]
+    tasks = [asyncio.create_task(run) for run in runs]
     try:
         left = set(tasks)
         while left:
@@ -55,21 +42,8 @@ async def run_prompts(run: Run, requests: Sequence[ChatRequest], emit: Emit, acc
                 task.exception()  # seen: the first one's error is enough
 
 
-async def _alone(accepted: Accepted, prepared: Prepared) -> None:
-    accepted([prepared])
-
-
-def _numbered(emit: Emit, first: int) -> Emit:
-    """For one prompt, whose answers have the indices from `first` on."""
-
-    async def write(prepared: Prepared, delta: Delta) -> None:
-        await emit(prepared, replace(delta, index=first + delta.index))
-
-    return write
-
-
-class _Together:
-    """Holds every prompt back until all are prepared."""
+class AllPrepared:
+    """Holds every prompt back until all are prepared, and calls `accepted` then: before any delta."""
 
     def __init__(self, n: int, accepted: Accepted) -> None:
         self._n = n
@@ -77,7 +51,8 @@ class _Together:
         self._prepared: dict[int, Prepared] = {}
         self._all = asyncio.Event()
 
-    async def accept(self, index: int, prepared: Prepared) -> None:
+    async def wait(self, index: int, prepared: Prepared) -> None:
+        """Raises what `accepted` raises, to the one that came last."""
         self._prepared[index] = prepared
         if len(self._prepared) == self._n:
             self._accepted([self._prepared[i] for i in range(self._n)])

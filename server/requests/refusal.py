@@ -5,7 +5,7 @@ from typing import Literal
 
 from tokenization.chat.errors import shortened
 
-Kind = Literal[
+RefusalKind = Literal[
     "invalid_request", "unauthorized", "forbidden", "not_found", "timed_out", "body_too_large", "head_too_large",
     "overloaded", "unavailable", "internal",
 ]  # fmt: skip
@@ -15,7 +15,7 @@ class Refusal(Exception):
     """A request that ends without an answer. Its message goes to the client: no paths, segment names or addresses."""
 
     def __init__(
-        self, kind: Kind, message: str, *, param: str | None = None, code: str | None = None,
+        self, kind: RefusalKind, message: str, *, param: str | None = None, code: str | None = None,
         retry_after: float | None = None,
     ) -> None:  # fmt: skip
         super().__init__(message)

@@ -3,16 +3,17 @@
 import asyncio
 import logging
 from collections.abc import Callable, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
-from typing import TypeVar
+from concurrent.futures import ThreadPoolExecutor
+from typing import ParamSpec, TypeVar
 
-from server.children.background import Background
+from server.requests.background import Background
 from server.requests.refusal import Refusal, invalid_request, overloaded, unavailable
 from shm import NeverFits, OwnerError, Pool, PoolFull, PoolStats
 from tokenization.messages import Measured
 
 log = logging.getLogger("pixelferry")
 
+P = ParamSpec("P")
 T = TypeVar("T")
 TOO_LARGE = "media_too_large"
 LOST = "media_unavailable"
@@ -39,7 +40,7 @@ class Segments:
     async def lease(self, request_id: str, nbytes: Sequence[int]) -> tuple[str, ...]:
         """Names for that many bytes each. Raises shm.pool's PoolFull and NeverFits, and OwnerError while it is gone."""
         # Shielded: a cancelled caller must not cancel a call that retire() relies on having run or not begun.
-        names = await asyncio.shield(self._submit(lambda: self._pool.lease(request_id, nbytes)))
+        names = await asyncio.shield(self._submit(self._pool.lease, request_id, nbytes))
         if self.gone:
             await self.look_after()
         return names
@@ -59,15 +60,15 @@ class Segments:
 
     def give_back(self, request_id: str, names: Sequence[str]) -> None:
         """A reader has its copy of these."""
-        self._background.spawn(_finish(self._submit(lambda: self._pool.give_back(request_id, names))))
+        self._background.spawn(self._submit(self._pool.give_back, request_id, names))
 
     def retire(self, request_id: str) -> None:
         """The request ended: its names lead nowhere from now on."""
-        self._background.spawn(_finish(self._submit(lambda: self._pool.retire(request_id))))
+        self._background.spawn(self._submit(self._pool.retire, request_id))
 
     async def settle(self, request_id: str) -> None:
         """Nobody has the request's segments open any more."""
-        await self._submit(lambda: self._pool.settle(request_id))
+        await self._submit(self._pool.settle, request_id)
 
     async def stats(self) -> PoolStats:
         return await self._submit(self._pool.stats)
@@ -75,13 +76,8 @@ class Segments:
     def close(self) -> None:
         self._thread.shutdown()
 
-    def _submit(self, call: Callable[[], T]) -> "asyncio.Future[T]":
-        done: Future[T] = self._thread.submit(call)
-        return asyncio.wrap_future(done)
-
-
-async def _finish(call: "asyncio.Future[None]") -> None:
-    await call
+    def _submit(self, call: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> "asyncio.Future[T]":
+        return asyncio.wrap_future(self._thread.submit(call, *args, **kwargs))
 
 
 # ---- media for which there is no room

@@ -1,51 +1,38 @@
 """RequestService.run(): one function owns a request from its id to its released segments."""
 
 import asyncio
-import functools
 import logging
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 
-from model.engine.messages import Generate, SamplingParams
-from server.children.background import Background
+from msgspec.structs import replace
+
+from model.engine.messages import EngineReady, Generate, SamplingParams, TokenEvent
 from server.children.engine_client import EngineClient, EngineDied, EngineFailed, Stream
-from server.children.gate import NobodyUp
-from server.children.worker_pool import WorkerPool
-from server.children.worker_slot import Job, NotShort, TookTooLong, WorkerDied, WorkerSlot
+from server.children.replies import NobodyUp
+from server.children.workers import WorkerDied, WorkerJob, WorkerPool
 from server.metrics import Metrics
 from server.request_context import ModelTimings
 from server.requests.admission import Admission
-from server.requests.answer import Accept, Emit, answers_to, push
-from server.requests.answer_boxes import drawing_of, not_drawn
-from server.requests.checks import check_chat, check_ids, check_parameters, room_for
-from server.requests.grounded_deltas import with_boxes
+from server.requests.answer import Answers, Emit
+from server.requests.answer_boxes import Grounded, boxes_of, drawing_of, not_drawn
+from server.requests.background import Background
+from server.requests.checks import check_chat, check_parameters, room_for
 from server.requests.model_card import ModelCard
-from server.requests.prompts import Accepted, Speller, run_prompts
+from server.requests.prompts import Accepted, AllPrepared, Speller, run_together
 from server.requests.refusal import Refusal, internal, invalid_request, took_too_long, unavailable
 from server.requests.request import ChatRequest
+from server.requests.resources import RequestResources
 from server.requests.sampling import within
-from server.requests.segments import LOST, Segments, check_media_tokens, media_lost, without_room
+from server.requests.segments import LOST, Segments, check_media_tokens, media_lost
 from server.requests.sums import check_sums
 from server.traces import Traces
-from shm import NeverFits, OwnerError, PoolFull
-from tokenization.chat.grounding import Box
 from tokenization.chat.parts import RawPrompt
-from tokenization.messages import Drawn, Encode, Measured, Prepared, PrepareFailed, Room
+from tokenization.messages import Drawn, Encode, Job, Measured, Prepare, Prepared, Room
 from tokenization.pads import text_only
 
 log = logging.getLogger("pixelferry")
 
 ATTEMPTS = 2  # a chat whose worker died is tried once more: it may not have been the chat's fault
-
-
-@dataclass(slots=True)
-class RequestResources:
-    """What a request has out: whoever may still touch its segments."""
-
-    timings: ModelTimings | None = None  # of a request that is answered
-    leased: bool = False
-    jobs: list[tuple[WorkerSlot, Job]] = field(default_factory=list)
-    stream: Stream | None = None
 
 
 class RequestService:
@@ -79,14 +66,22 @@ class RequestService:
         info, limit = self.engine.info, self.card.max_model_len
         return min(limit, info.max_model_len or limit) if info else limit
 
+    @property
+    def ready_engine(self) -> EngineReady:
+        """What the latest engine that was ready said of itself. Raises Refusal before the first one was."""
+        if self.engine.info is None:
+            raise loading()
+        return self.engine.info
+
     async def run(self, requests: Sequence[ChatRequest], emit: Emit, accepted: Accepted = lambda _: None) -> None:
         """Answer all prompts of one body, which are asked alike, by `emit`. Raises Refusal.
 
-        Cancelled when the client has left or the server stops. `accepted` is called before anything is computed for
-        prompts that nothing speaks against. What they share is made once.
+        The answers of the i-th have the indices from n i on. Cancelled when the client has left or the server stops.
+        `accepted` is called before anything is computed for prompts that nothing speaks against. What they share is
+        made once.
         """
         first, room, limits = requests[0], self.max_model_len, self.card.limits
-        check_parameters(first, self.card, self.engine.info)
+        check_parameters(first, self.card, self.ready_engine)
         check_sums(requests, room, limits)
         bad_words = await self._speller.spell(first.sampling.bad_words, first.parameter("bad_words"))
         sampling = self.card.defaults.sampling(first.sampling, room, bad_words)
@@ -97,159 +92,153 @@ class RequestService:
             check_sums(requests, room, limits, lengths, sum(map(len, bad_words)))
             accepted(prepared)
 
-        await run_prompts(functools.partial(self._run, sampling), requests, emit, check_again)
+        others = AllPrepared(len(requests), check_again)
+        await run_together([self._run(request, i, sampling, others, emit) for i, request in enumerate(requests)])
 
-    async def _run(self, sampling: SamplingParams, request: ChatRequest, emit: Emit, accept: Accept) -> None:
-        """Answer one prompt. `accept` is awaited before anything is computed for it.
+    async def _run(
+        self, request: ChatRequest, i: int, sampling: SamplingParams, others: AllPrepared, emit: Emit
+    ) -> None:
+        """Answer the i-th prompt of a body. The `others` are waited for before anything is computed for it.
 
         However it ends, every segment of the request is retired before the next thing happens on the pool, and lent
         again once nobody has it open.
         """
-        check_chat(request, self.card, self.max_model_len)
-        check_ids(request.chat, self.engine.info, request.chat_param)
+        check_chat(request, self.card, self.max_model_len, self.ready_engine)
         timings = ModelTimings(self.metrics, request.context)
-        resources = RequestResources(timings)
+        resources = self._resources(request)
         try:
             with self.admission.enter():
-                prepared = await self._prepare(request, resources)
+                prepared = await self._prepare(request, resources, timings)
                 room = room_for(len(prepared.input_ids), self.max_model_len, request.chat_param)
-                await accept(prepared)
+                await others.wait(i, prepared)
                 timings.prompt(prepared)
-                if request.grounding != "none" and self.card.supports_grounding:
-                    draw = functools.partial(self._draw, request, resources)
-                    emit = with_boxes(emit, request, draw)
                 own = within(sampling, room, request.sampling.seed)
                 generate = Generate(prepared=prepared, sampling=own, scores_prompt=request.scores_prompt)
-                await self._generate(request, generate, resources, emit, timings)
+                answers = Answers(request, self.card.tokenizer, i * sampling.n)
+                await self._generate(request, generate, resources, answers, emit, timings)
         except asyncio.CancelledError:
             timings.end("abort")
             raise
-        except Exception:
+        except BaseException:  # a defect of ours, too
             timings.end("error")
             raise
         finally:
-            self._release(request.id, resources)
+            resources.release()
 
     async def count(self, request: ChatRequest) -> Prepared:
         """The ids of a prompt: nothing is leased, or decoded but sounds and a frame of each video. Raises Refusal."""
-        check_chat(request, self.card, self.max_model_len)
-        resources = RequestResources()
+        check_chat(request, self.card, self.max_model_len, self.ready_engine)
+        resources = self._resources(request)
         try:
             with self.admission.enter():
                 return await self._prepare(request, resources, count_only=True)
         finally:
-            self._release(request.id, resources)
+            resources.release()
 
     # ---- the stages of one request
 
     async def _prepare(
-        self, request: ChatRequest, resources: RequestResources, *, count_only: bool = False
-    ) -> Prepared:
+        self, request: ChatRequest, resources: RequestResources, timings: ModelTimings | None = None, *,
+        count_only: bool = False,
+    ) -> Prepared:  # fmt: skip
         """A worker's answer; a second worker is asked when the first one dies. Ids need none. Raises Refusal."""
-        if isinstance(request.chat, RawPrompt) and request.chat.ids is not None:
-            return text_only(request.id, request.chat.ids)
+        chat = request.chat
+        if isinstance(chat, RawPrompt) and chat.ids is not None:
+            return text_only(request.id, chat.ids)
         attempts, short = ATTEMPTS, True
         while attempts:
             attempts -= 1
+            message: Job
+            if isinstance(chat, RawPrompt):
+                message = Encode(request_id=request.id, text=chat.text, opens=chat.opens)
+            else:
+                message = Prepare(request_id=request.id, chat=chat, count_only=count_only, room=self._room_now())
             try:
-                slot, job = await self._begin(request, count_only, short)
-                resources.jobs.append((slot, job))
-                if resources.timings is not None:
-                    resources.timings.worker()
-                return await self._converse(slot, job, request, resources)
+                job = await resources.job(message, request.context.client, short=short)
+                if timings is not None:
+                    timings.worker()
+                prepared = await self._converse(job, request, resources)
+                if prepared is not None:
+                    return prepared
+                attempts, short = attempts + 1, False  # pictures that take long: now a worker that has time for them
             except NobodyUp:
                 raise unavailable("no worker came up in time", "workers_down", retry_after=10) from None
-            except NotShort:  # pictures that take long: now a worker that has time for them
-                attempts, short = attempts + 1, False
-            except TookTooLong as error:
-                raise took_too_long(error.seconds, request.chat_param) from None
-            except WorkerDied:
+            except WorkerDied as died:
+                if died.exceeded is not None:  # another would fare no better
+                    raise took_too_long(died.exceeded, request.chat_param) from None
                 log.warning("%s: its worker ended", request.id)
-                if resources.leased:  # the writer is reaped, so its leases can be lent again at once
-                    self.segments.retire(request.id)
-                    await self.segments.settle(request.id)
+                await resources.free_leases()
         raise internal("the request could not be prepared: two workers died of it", "worker_died")
-
-    async def _begin(self, request: ChatRequest, count_only: bool, short: bool) -> tuple[WorkerSlot, Job]:
-        chat, client = request.chat, request.context.client
-        if isinstance(chat, RawPrompt):
-            return await self.workers.encode(Encode(request_id=request.id, text=chat.text, opens=chat.opens), client)
-        room = self._room_now()
-        return await self.workers.begin(request.id, chat, client, room=room, count_only=count_only, short=short)
 
     def _room_now(self) -> Room:
         """What a video of this request may fill, so that it is not refused further on."""
-        info = self.engine.info
-        assert info is not None, "nothing is admitted before the first engine was ready"
-        return Room(tokens=self.max_model_len, media_tokens=info.max_media_tokens, media_bytes=self.segments.capacity)
+        media_tokens = self.ready_engine.max_media_tokens
+        return Room(tokens=self.max_model_len, media_tokens=media_tokens, media_bytes=self.segments.capacity)
 
-    async def _converse(
-        self, slot: WorkerSlot, job: Job, request: ChatRequest, resources: RequestResources
-    ) -> Prepared:
-        """Measured -> Leases -> Prepared. Raises Refusal, WorkerDied, NotShort."""
-        while True:
-            match await job.next():
-                case Measured() as measured:
-                    names = await self._lease(job.request_id, measured, resources)
-                    await self.workers.lease(slot, job, names)
-                case Prepared() as prepared:
-                    return prepared
-                case PrepareFailed() as failed:
-                    if failed.kind == "bad_request":
-                        raise invalid_request(failed.message, failed.param or request.chat_param, failed.code)
-                    if failed.kind == "long":
-                        raise NotShort
-                    log.error("%s: a worker failed: %s", job.request_id, failed.message)
-                    if failed.code == LOST:
-                        raise media_lost()
-                    raise internal("the request could not be prepared")
-
-    async def _lease(self, request_id: str, measured: Measured, resources: RequestResources) -> tuple[str, ...]:
-        if not measured.nbytes:
-            return ()
-        info = self.engine.info
-        assert info is not None, "nothing is admitted before the first engine was ready"
-        check_media_tokens(measured, info.max_media_tokens)
-        if resources.leased:  # measured again: whoever wrote to the earlier leases has let go of them
-            self.segments.retire(request_id)
-            await self.segments.settle(request_id)
-        resources.leased = True
-        try:
-            return await self.segments.lease(request_id, measured.nbytes)
-        except OwnerError as error:
-            await self.segments.look_after()
-            raise without_room(error, measured) from None
-        except (PoolFull, NeverFits) as error:
-            raise without_room(error, measured) from None
+    async def _converse(self, job: WorkerJob, request: ChatRequest, resources: RequestResources) -> Prepared | None:
+        """Measured -> Leases -> Prepared. None: the worker of pictures hands it back. Raises Refusal, WorkerDied."""
+        while isinstance(answer := await job.next(), Measured):
+            check_media_tokens(answer, self.ready_engine.max_media_tokens)
+            job.lease(await resources.lease(answer))
+        if isinstance(answer, Prepared):
+            return answer
+        assert not isinstance(answer, Drawn)
+        if answer.kind == "bad_request":
+            raise invalid_request(answer.message, answer.param or request.chat_param, answer.code)
+        if answer.kind == "long":
+            return None
+        log.error("%s: a worker failed: %s", job.request_id, answer.message)
+        raise media_lost() if answer.code == LOST else internal("the request could not be prepared")
 
     async def _generate(
-        self, request: ChatRequest, generate: Generate, resources: RequestResources, emit: Emit, timings: ModelTimings
-    ) -> None:
-        answers = answers_to(request, self.card.tokenizer)
+        self, request: ChatRequest, generate: Generate, resources: RequestResources, answers: Answers, emit: Emit,
+        timings: ModelTimings,
+    ) -> None:  # fmt: skip
+        """From the engine's tokens to what `emit` is given: a delta for each of a stream, else one for each answer."""
+        stream = resources.stream = await self._submit(generate)
+        timings.started()
+        while answers.n_unfinished > 0:
+            events = await self._next(stream, request, resources)
+            n_before = answers.n_tokens
+            deltas = answers.push(events, stream.prompt)
+            stream.prompt = []
+            timings.tokens(answers.n_tokens - n_before)
+            for delta in deltas:
+                if delta.finish is not None:
+                    if answers.n_unfinished == 0 and delta is deltas[-1]:
+                        timings.end(delta.finish)
+                    elif delta.cut:
+                        self.engine.drop(stream, delta.index - answers.first)
+                    if request.grounding != "none" and self.card.supports_grounding:
+                        text = answers.text(delta)
+                        delta = replace(
+                            delta, grounded=await self._grounded(text, request, resources, generate.prepared)
+                        )
+                await emit(generate.prepared, delta)
+                timings.delivered()
+            if not deltas:  # laid by, of an answer in one piece
+                timings.delivered()
+
+    async def _submit(self, generate: Generate) -> Stream:
         try:
-            stream = resources.stream = await self.engine.submit(generate)
-            timings.started()
-            n_left = len(answers)
-            while n_left:
-                events = await stream.next()
-                if not events:
-                    raise internal("the engine ended this request before its last token")
-                deltas = push(answers, events, stream.prompt)
-                stream.prompt = []
-                timings.tokens(sum([len(delta.tokens) for delta in deltas]))
-                for delta in deltas:
-                    if delta.finish is not None:
-                        n_left -= 1
-                        if not n_left:
-                            timings.end(delta.finish)
-                        elif delta.cut:
-                            self.engine.drop(stream, delta.index)
-                    await emit(generate.prepared, delta)
-                    timings.delivered()
+            return await self.engine.submit(generate)
         except NobodyUp:
             raise unavailable("the engine did not come up in time", "engine_down", retry_after=10) from None
         except EngineDied:
-            raise unavailable("the engine ended while it answered this request", "engine_died") from None
+            raise engine_died() from None
+
+    async def _next(self, stream: Stream, request: ChatRequest, resources: RequestResources) -> Sequence[TokenEvent]:
+        """The next tokens. Segments that the engine has read meanwhile go back to the pool. Raises Refusal."""
+        try:
+            while True:
+                events = await stream.next()
+                resources.media_read(stream)
+                if events:
+                    return events
+                if stream.ended.done():
+                    raise internal("the engine ended this request before its last token")
+        except EngineDied:
+            raise engine_died() from None
         except EngineFailed as error:
             if error.code == "nothing_allowed":
                 message = "no token is left that may be drawn: allowed_token_ids and the other rules exclude each other"
@@ -259,39 +248,41 @@ class RequestService:
                 raise media_lost() from None
             raise internal("the engine could not answer this request") from None
 
-    async def _draw(self, request: ChatRequest, resources: RequestResources, boxes: tuple[Box, ...]) -> Drawn:
-        """The picture with its boxes, by a worker. What cannot be drawn is a note: the answer itself is good."""
+    async def _grounded(
+        self, text: str, request: ChatRequest, resources: RequestResources, prepared: Prepared
+    ) -> Grounded:
+        """The boxes beside a whole answer, and on request the picture with them drawn, by a worker.
+
+        What cannot be drawn is a note: the answer itself is good.
+        """
+        boxes = boxes_of(text, request.chat, prepared)
+        if request.grounding != "drawn":
+            return Grounded(boxes=boxes)
+        if not boxes:
+            return Grounded(boxes=boxes, drawn=Drawn(request_id=request.id, picture="", notes=()))
         try:
-            slot, job = await self.workers.draw(drawing_of(request.id, request.chat, boxes), request.context.client)
-            resources.jobs.append((slot, job))
-            drawn = await job.next()
+            job = await resources.job(drawing_of(request.id, request.chat, boxes), request.context.client)
+            answer = await job.next()
         except (NobodyUp, WorkerDied):
-            return not_drawn(request.id, None)
-        return drawn if isinstance(drawn, Drawn) else not_drawn(request.id, drawn)
+            answer = None
+        drawn = answer if isinstance(answer, Drawn) else not_drawn(request.id, answer)
+        return Grounded(boxes=boxes, drawn=drawn)
 
-    def _release(self, request_id: str, resources: RequestResources) -> None:
-        """Let go of everything. Nothing is awaited here, so that nothing can come between."""
-        for slot, job in resources.jobs:
-            if not job.ended.done():
-                self.workers.abandon(slot, job)
-        if resources.stream is not None:
-            self.engine.leave(resources.stream)
-        if resources.leased:
-            self.segments.retire(request_id)
-            self._background.spawn(self._settle(request_id, resources))
-
-    async def _settle(self, request_id: str, resources: RequestResources) -> None:
-        """Wait until writer and reader have let go, or are reaped; then the memory is free."""
-        for _, job in resources.jobs:
-            await job.ended
-        if resources.stream is not None:
-            await resources.stream.ended
-        await self.segments.settle(request_id)
+    def _resources(self, request: ChatRequest) -> RequestResources:
+        return RequestResources(request.id, self.workers, self.engine, self.segments, self._background)
 
     def _why_not(self) -> Refusal | None:
         """Nothing is taken before the first engine was ready; later a dead one is waited for, unless it fails again."""
         if self.engine.info is None:
-            return unavailable("the model is still loading", "loading", retry_after=2)
+            return loading()
         if self.engine.crash_looping or self.workers.crash_looping:
             return unavailable("a process that this server needs fails again and again", "broken", retry_after=10)
         return None
+
+
+def loading() -> Refusal:
+    return unavailable("the model is still loading", "loading", retry_after=2)
+
+
+def engine_died() -> Refusal:
+    return unavailable("the engine ended while it answered this request", "engine_died")

@@ -23,7 +23,7 @@ ID = 64  # of the parameters: in a message to the engine, and there an integer a
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Limits:
+class RequestLimits:
     """What one body may ask for, and how many bytes of JSON a token of the vocabulary may become."""
 
     tokens: int
@@ -33,7 +33,7 @@ class Limits:
 
 
 def widest(tokenizer: Tokenizer) -> tuple[int, int]:
-    """`Limits.text` and `Limits.spelled` of a vocabulary."""
+    """`RequestLimits.text` and `RequestLimits.spelled` of a vocabulary."""
     text = spelled = 1
     for token in map(tokenizer.token_bytes, range(tokenizer.vocab_size)):
         if CHAR * len(token) > text or (CHAR + 4) * len(token) > spelled:  # else it cannot be the widest
@@ -79,7 +79,7 @@ class Sums:
         known = sum(prompt + self.n * (answer + scored) * weight for prompt, answer, scored in self._lengths())
         return known + self.n * self.supposed * weight
 
-    def nbytes(self, limits: Limits) -> int:
+    def nbytes(self, limits: RequestLimits) -> int:
         """n x (texts and lists of the answers, with prompts that are shown) + prompts x (ids of parameters + n x stops)
 
         What stands in an answer is counted as JSON, as wide as the vocabulary allows.
@@ -155,7 +155,7 @@ def _most_ids(words: Sequence[str]) -> int:
 def check_sums(
     requests: Sequence[ChatRequest],
     room: int,
-    limits: Limits,
+    limits: RequestLimits,
     lengths: Sequence[int] | None = None,
     bad_ids: int | None = None,
 ) -> None:

@@ -20,6 +20,13 @@ _ENTRY = re.compile(
     r'^ +"(?P<architecture>\w+)": "model\.families\.(?P<package>\w+)\.\w+",$', re.MULTILINE
 )  # of an architecture: the one place outside the packages where a model is named
 _FAMILY_NAME = re.compile(r'\bFamily\(\s*name="(\w+)"')
+_ALIAS = re.compile(r"_?[A-Z](?=.*[a-z])[A-Za-z0-9]+")
+TWICE = {
+    # Of the decode loop, whose steps and rows are being made anew.
+    "Finish", "Limits", "Room", "Row", "Rows", "Turn",
+    # Of the service, and of what its children take and tell.
+    "Answer", "Box", "Job", "Kind", "NotShort", "Picture", "Pieces", "Read", "Role", "Run", "_Walk",
+}  # fmt: skip
 _MARKER = re.compile(r"\s*(?:[-*+>]|\d+\.)\s+")  # of an item or a quotation
 
 
@@ -78,6 +85,26 @@ def names_without_meaning(root: Path) -> list[str]:
     """Modules and folders called by names that say nothing."""
     banned = {"utils", "util", "common", "helper", "helpers", "manager", "misc"}
     return [name for name, _ in sources(root, CODE) if banned & set(re.split(r"[/_.]", name))]
+
+
+def names_twice(root: Path) -> list[str]:
+    """Classes and aliases of types in the rooms whose name another module has given, too."""
+    homes: dict[str, list[str]] = {}
+    for path, text in sources(root, ROOMS):
+        for name in {name for node in ast.parse(text).body for name in _type_names(node)} - TWICE:
+            homes.setdefault(name, []).append(path)
+    return [f"{name}: {', '.join(paths)}" for name, paths in sorted(homes.items()) if len(paths) > 1]
+
+
+def _type_names(node: ast.stmt) -> Iterator[str]:
+    """The class that a statement makes; or the alias, which is written as a class is, and is no TypeVar."""
+    if isinstance(node, ast.ClassDef):
+        yield node.name
+    elif isinstance(node, ast.Assign | ast.AnnAssign) and node.value is not None:
+        made_by = getattr(node.value.func, "id", "") if isinstance(node.value, ast.Call) else ""
+        for target in node.targets if isinstance(node, ast.Assign) else [node.target]:
+            if isinstance(target, ast.Name) and _ALIAS.fullmatch(target.id) and made_by not in ("TypeVar", "NewType"):
+                yield target.id
 
 
 def mentions_of_models(root: Path) -> list[str]:

@@ -9,8 +9,7 @@ from pathlib import Path
 import pytest
 from tokenizers import Tokenizer
 
-from configs.settings import EMBEDDED_MODEL
-from configs.table import SETTINGS
+from configs.settings import EMBEDDED_MODEL, SETTINGS
 from demo.checkpoint import write_files
 from demo.sizes import Sizes
 from docs import generate

@@ -107,7 +107,7 @@ def contracts() -> list[dict[str, Any]]:
 PROGRAMS: dict[str, set[str]] = {
     "loadtest": set(),
     "doctor": {"descriptors", "logs"},
-    "selftest": {"children.processes"},
+    "selftest": {"children.processes", "children.relay"},
 }
 
 
@@ -145,7 +145,7 @@ def test_the_host_never_loads_torch() -> None:
 
 HTTP_PROCESS = """
 import sys
-from server.__main__ import main
+from server.commands import main
 from configs.settings import load_config
 from server.requests.model_card import read_model_card
 read_model_card(load_config([]))

@@ -2,8 +2,7 @@
 
 import sys
 
-from configs.settings import PROFILES, load_config
-from configs.table import SETTINGS
+from configs.settings import PROFILES, SETTINGS, load_config
 
 if sys.version_info >= (3, 11):
     import tomllib

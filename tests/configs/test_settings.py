@@ -8,10 +8,9 @@ from typing import Any
 import msgspec
 import pytest
 
-from configs.serve import HubModel, ModelConfig, ServeConfig
-from configs.setting import Setting, SettingsError
-from configs.settings import EMBEDDED_MODEL, EMBEDDED_NAME, child_env, load_config
-from configs.table import SETTINGS
+from configs.serve import ModelConfig, ServeConfig
+from configs.setting import HubModel, Setting, SettingsError
+from configs.settings import EMBEDDED_MODEL, EMBEDDED_NAME, SETTINGS, child_env, load_config
 
 
 @pytest.fixture

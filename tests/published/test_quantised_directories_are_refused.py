@@ -12,7 +12,7 @@ import torch
 import transformers
 
 from configs.checkpoint import CheckpointError
-from server import __main__ as program
+from server import commands as program
 from tests.parity.harness import OurRun, hf_logits, load_hf, load_ours, make_sample
 from tests.published.edits import edit_json, edit_tensors
 from tests.tiny.families import WRITERS

@@ -10,7 +10,7 @@ import msgspec
 import numpy as np
 
 from configs.checkpoint import Checkpoint
-from configs.serve import MediaConfig
+from configs.serve import EngineConfig, MediaConfig, ModelConfig, ServeConfig
 from model.engine.messages import (
     EngineReady,
     EngineStats,
@@ -19,17 +19,18 @@ from model.engine.messages import (
     Token,
     TokenEvent,
 )
-from server.children.background import Background
 from server.children.engine_client import EngineClient
-from server.children.worker_pool import WorkerPool
-from server.children.worker_slot import WorkerSlot
+from server.children.health import STILL_PULSES
+from server.children.supervisor import SupervisedChild
+from server.children.workers import Worker, WorkerPool
 from server.metrics import PREFIX, Metrics
 from server.requests.answer import Delta
+from server.requests.background import Background
 from server.requests.model_card import ModelCard
 from server.requests.sampling import Defaults
 from server.requests.segments import Segments
 from server.requests.service import RequestService
-from server.requests.sums import Limits
+from server.requests.sums import RequestLimits
 from shm import ChannelClosed, Owner, Pool, PoolStats
 from tokenization.chat.parts import Chat, Media, Text, Turn
 from tokenization.messages import MediaItem, Prepared, WorkerReady
@@ -86,18 +87,13 @@ class Scene:
         self.owner = Owner.claim(root)
         self.pool = Pool(self.owner, capacity)
         self.segments = Segments(self.pool, self.background)
-        self.workers = WorkerPool(
-            workers, 60.0, self.background, MediaConfig(max_items=4), wait_seconds=wait, still_seconds=20.0
-        )
         self.metrics = Metrics("tiny", "1.2.3")
-        self.engine = EngineClient(
-            seqs,
-            60.0,
-            self.background,
-            wait_seconds=wait,
-            on_media_read=self.segments.give_back,
-            on_step=self.metrics.step,
-        )
+        config = config_of(
+            media=MediaConfig(max_items=4), engine=EngineConfig(max_seqs=seqs), workers=workers, wait_seconds=wait,
+            pulse_seconds=20.0 / STILL_PULSES,
+        )  # fmt: skip
+        self.workers = WorkerPool(config, self.owner, self.metrics, 2000)
+        self.engine = EngineClient(config, self.owner, self.metrics, 2000)
         self.service = RequestService(
             card(tokenizer),
             workers=self.workers,
@@ -114,12 +110,12 @@ class Scene:
     def start_worker(self, index: int = 0, *, ready: bool = True) -> None:
         start_in(self.workers.slots[index], ready=ready)
 
-    def start_picture_worker(self) -> WorkerSlot:
+    def start_picture_worker(self) -> Worker:
         """None of the other doubles has one: pictures then take the workers of all media."""
         start_in(self.workers.picture)
         return self.workers.picture
 
-    def start_text_worker(self) -> WorkerSlot:
+    def start_text_worker(self) -> Worker:
         """Until then texts, too, go to the others."""
         start_in(self.workers.text)
         return self.workers.text
@@ -141,17 +137,13 @@ class Scene:
 
     def to_engine(self) -> list[Any]:
         """What the engine has been told."""
-        channel: Any = self.engine._state.child.channel  # type: ignore[union-attr]
-        said: list[Any] = channel.said
-        return said
+        return told_in(self.engine)
 
     def kill_worker(self, index: int = 0) -> None:
         kill_in(self.workers.slots[index])
 
     def kill_engine(self) -> None:
-        self.engine._state.child.exited.set_result(-9)  # type: ignore[union-attr]
-        self.engine.on_unavailable()
-        self.engine.on_reaped()
+        kill_in(self.engine)
 
     def say(self, request_id: str, *ids: int, finish: Any = None) -> None:
         """The engine samples these tokens; the last one has the finish."""
@@ -165,6 +157,13 @@ class Scene:
     def finished(self, request_id: str, reason: Any, **fields: Any) -> None:
         self.engine.on_message(Finished(request_id=request_id, reason=reason, **fields))
 
+    async def idle(self) -> None:
+        """All that was said to children is sent, and nothing is left in the background."""
+        for child in (*self.workers.all, self.engine):
+            while child.child is not None and not child._outbox.empty():
+                await asyncio.sleep(0)
+        await self.background.idle()
+
     async def stats(self) -> PoolStats:
         return await self.segments.stats()
 
@@ -173,21 +172,24 @@ class Scene:
         self.owner.close()
 
 
-def start_in(slot: WorkerSlot, *, ready: bool = True) -> None:
+def start_in(worker: Worker, *, ready: bool = True) -> None:
     child: Any = ChildDouble()
-    slot.on_started(child)
+    worker.on_started(child)
     if ready:
-        slot.on_message(WorkerReady())
+        worker.on_message(WorkerReady())
 
 
-def kill_in(slot: WorkerSlot) -> None:
-    slot._state.child.exited.set_result(-9)  # type: ignore[union-attr]
-    slot.on_unavailable()
-    slot.on_reaped()
+def kill_in(child: SupervisedChild) -> None:
+    assert child.child is not None
+    child.child.exited.set_result(-9)
+    child.on_unavailable()
+    child.on_reaped()
 
 
-def told_in(slot: WorkerSlot) -> list[Any]:
-    channel: Any = slot._state.child.channel  # type: ignore[union-attr]
+def told_in(child: SupervisedChild) -> list[Any]:
+    """What it has been told."""
+    assert child.child is not None
+    channel: Any = child.child.channel
     said: list[Any] = channel.said
     return said
 
@@ -208,13 +210,17 @@ class EmitDouble:
         return "".join(delta.text for delta in self.deltas)
 
 
+def config_of(**fields: Any) -> ServeConfig:
+    return ServeConfig(model=ModelConfig(path=Path("/models/tiny"), served_name="tiny"), **fields)
+
+
 def card(tokenizer: BPETokenizer) -> ModelCard:
     """A model whose answers end with id 1000."""
     return ModelCard(
         name="tiny", root="/models/tiny", family="tiny", created=0, tokenizer=tokenizer,
         defaults=Defaults(temperature=0.0, top_p=1.0, top_k=0, eos_ids=(1000,)),
         modalities=frozenset({"image"}), max_model_len=2000, max_n=8,
-        limits=Limits(tokens=1 << 21, nbytes=1 << 29, text=32, spelled=128),
+        limits=RequestLimits(tokens=1 << 21, nbytes=1 << 29, text=32, spelled=128),
     )  # fmt: skip
 
 

@@ -7,10 +7,12 @@ from typing import Any
 import pytest
 
 from model.engine.messages import Generate, SamplingParams
+from server.children.workers import WorkerJob
 from server.requests.refusal import Refusal
 from server.requests.request import ChatRequest
 from server.requests.sampling import SamplingRequest
 from tests.server.doubles import EmitDouble, Scene, chat_of, prepared, until
+from tokenization.chat.parts import Chat
 from tokenization.messages import Leases, Measured, Prepare
 from tokenization.text.bpe import BPETokenizer
 
@@ -19,14 +21,21 @@ A, B, C = 65, 66, 67  # ids of a byte-level vocabulary's letters
 
 
 def request(*kinds: str, name: str = "chat-1", **wishes: Any) -> ChatRequest:
-    return ChatRequest(
-        id=name, chat=chat_of(*(kinds or ("text",))), chat_param="inputs", sampling=SamplingRequest(**wishes)
-    )
+    chat, sampling = chat_of(*(kinds or ("text",))), SamplingRequest(**wishes)
+    return ChatRequest(id=name, chat=chat, chat_param="inputs", sampling=sampling, stream=True)
 
 
 def start(scene: Scene, asked: ChatRequest) -> "tuple[asyncio.Task[None], EmitDouble]":
     sink = EmitDouble()
     return asyncio.create_task(scene.service.run([asked], sink)), sink
+
+
+async def begun(
+    scene: Scene, name: str, chat: Chat, client: str = "", *, count_only: bool = False, short: bool = True
+) -> WorkerJob:
+    """A chat that a worker has begun."""
+    prepare = Prepare(request_id=name, chat=chat, count_only=count_only)
+    return await scene.workers.begin(prepare, client, short=short)
 
 
 def told_to_prepare(said: Any, request_id: str) -> bool:

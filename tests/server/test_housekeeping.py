@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from server import housekeeping
-from server.children.background import Background
 from server.housekeeping import MOST_LINES, Housekeeping
 from server.metrics import Metrics
+from server.requests.background import Background
 from server.requests.segments import Segments
 from shm import Owner, Pool
 

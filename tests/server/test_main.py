@@ -1,129 +1,60 @@
-"""The command line: what it prints where, and the code that it ends with."""
+"""A SIGTERM that comes before anything is served ends the process, also as PID 1."""
 
-import json
+import os
+import signal
+import subprocess
 import sys
+import time
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from configs.checkpoint import CheckpointError
-from configs.serve import ServeConfig
-from configs.settings import EMBEDDED_NAME
-from model.registry import architectures
-from server import __main__ as program
-from server.children.supervisor import StartFailed
-from server.requests.model_card import ModelCard
-from shm import OwnerError, default_root, private_root
-from tests.tiny.qwen2_vl import write_json
+from configs.settings import REPO
+from tests.e2e.running import children_of, until
 
-pytestmark = pytest.mark.usefixtures("kept_logging")
-
-Captured = pytest.CaptureFixture[str]
+COMMAND = [sys.executable, "-m", "server"]
 
 
-def served(monkeypatch: pytest.MonkeyPatch, failure: BaseException | None = None) -> list[Any]:
-    """Put a server that ends at once in the place of the real one; what it was given."""
-    given: list[Any] = []
-
-    async def serve(config: ServeConfig, card: ModelCard, root: Path) -> None:
-        given.extend((config, card, root))
-        if failure is not None:
-            raise failure
-
-    monkeypatch.setattr(program, "serve", serve)
-    return given
+def test_the_command_line_reaches_the_subcommands() -> None:
+    done = subprocess.run([*COMMAND, "--version"], cwd=REPO, capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (0, "") and done.stdout.startswith("pixelferry ")
+    assert subprocess.run([*COMMAND, "nonsense"], cwd=REPO, capture_output=True).returncode == 2
 
 
-@pytest.mark.parametrize("args", [["-h"], ["--help"], ["help"]])
-def test_who_asks_for_the_usage_gets_it(args: list[str], capsys: Captured) -> None:
-    assert program.main(args) == 0
-    shown = capsys.readouterr()
-    assert shown.out.startswith("usage: pixelferry COMMAND\n") and shown.err == ""
-    assert all(word in shown.out for word in ("serve", "models", "loadtest", "doctor", "--version"))
+def test_a_signal_that_was_held_back_counts() -> None:
+    """As deploy/entrypoint.sh holds it."""
+    held = (
+        "import os, signal, sys\n"
+        "signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})\n"
+        "os.kill(os.getpid(), signal.SIGTERM)\n"
+        "os.execv(sys.argv[1], sys.argv[1:])"
+    )
+    done = subprocess.run([sys.executable, "-c", held, *COMMAND, "models"], cwd=REPO, capture_output=True)
+    assert (done.returncode, done.stdout, done.stderr) == (128 + signal.SIGTERM, b"", b"")
 
 
-@pytest.mark.parametrize("args", [[], ["nonsense"], ["models", "too", "much"], ["--port", "80"], ["--version", "x"]])
-def test_wrong_usage_is_told_on_stderr(args: list[str], capsys: Captured) -> None:
-    assert program.main(args) == 2
-    shown = capsys.readouterr()
-    assert shown.err.startswith("usage: ") and shown.out == ""
+def can_unshare() -> bool:
+    return subprocess.run(["unshare", "--pid", "--fork", "--mount-proc", "true"], capture_output=True).returncode == 0
 
 
-def test_the_doctor_is_a_command_of_its_own(capsys: Captured) -> None:
-    assert program.main(["doctor", "--device", "cpu", "--shm-mib", "1", "--json"]) == 0
-    assert json.loads(capsys.readouterr().out)["device"] == "cpu"
-
-
-def test_the_version_is_that_of_the_project(capsys: Captured) -> None:
-    project = (Path(__file__).resolve().parents[2] / "pyproject.toml").read_text(encoding="utf-8")
-    assert program.main(["--version"]) == 0
-    line = capsys.readouterr().out.split()
-    assert line[0] == "pixelferry" and f'\nversion = "{line[1]}"\n' in project and len(line) == 2
-
-
-def test_the_processs_own_arguments_are_taken_when_none_are_given(
-    capsys: Captured, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(sys, "argv", ["pixelferry", "models"])
-    assert program.main() == 0 and "usage" not in capsys.readouterr().out
-
-
-def test_what_can_be_served_is_listed_line_by_line(capsys: Captured) -> None:
-    assert program.main(["models"]) == 0
-    lines = capsys.readouterr().out.splitlines()
-    assert tuple(lines[: lines.index("")]) == architectures() and "Qwen2VLForConditionalGeneration" in lines
-    assert any(line.startswith("qwen2_vl ") for line in lines)
-
-
-def test_settings_cards_and_root_reach_the_server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    given = served(monkeypatch)
-    assert program.main(["serve", "--port", "8123", "--shm-root", str(tmp_path)]) == 0
-    config, card, root = given
-    assert (config.http.port, card.name, root) == (8123, EMBEDDED_NAME, private_root(tmp_path))
-
-
-def test_the_users_own_root_is_taken_where_none_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv("PIXELFERRY_SHM_ROOT", raising=False)
-    given = served(monkeypatch)
-    assert program.main(["serve"]) == 0
-    assert given[2] == default_root()
-
-
-def test_a_setting_that_is_wrong_is_one_line_and_wrong_usage(capsys: Captured, monkeypatch: pytest.MonkeyPatch) -> None:
-    given = served(monkeypatch)
-    assert program.main(["serve", "--port", "99999"]) == 2
-    shown = capsys.readouterr()
-    assert shown.err.startswith("error: ") and "--port" in shown.err and shown.err.count("\n") == 1
-    assert shown.out == "" and given == []
-
-
-def test_in_a_log_of_json_it_is_json(capsys: Captured, monkeypatch: pytest.MonkeyPatch) -> None:
-    served(monkeypatch, StartFailed("it is not there"))
-    assert program.main(["serve", "--log-format", "json"]) == 1
-    told = json.loads(capsys.readouterr().err)
-    assert (told["level"], told["process"], told["message"]) == ("critical", "server", "it is not there")
-
-
-def test_a_checkpoint_of_nobody_is_one_line(tmp_path: Path, capsys: Captured, monkeypatch: pytest.MonkeyPatch) -> None:
-    given = served(monkeypatch)
-    write_json(tmp_path / "config.json", {"architectures": ["Other"]})
-    assert program.main(["serve", "--model", str(tmp_path)]) == 1
-    shown = capsys.readouterr().err
-    assert shown.startswith("error: config.json: architecture 'Other'") and shown.count("\n") == 1
-    assert given == []
-
-
-@pytest.mark.parametrize("error", [CheckpointError, OwnerError, StartFailed])
-def test_what_keeps_a_server_from_starting_is_one_line(
-    error: type[Exception], capsys: Captured, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    served(monkeypatch, error("it is not there"))
-    assert program.main(["serve"]) == 1
-    assert capsys.readouterr().err == "error: it is not there\n"
-
-
-def test_a_defect_is_shown_whole(monkeypatch: pytest.MonkeyPatch) -> None:
-    served(monkeypatch, ZeroDivisionError("a defect"))
-    with pytest.raises(ZeroDivisionError):
-        program.main(["serve"])
+@pytest.mark.faults
+@pytest.mark.skipif(not can_unshare(), reason="this user may not make a namespace of process ids")
+@pytest.mark.parametrize("seconds", [0.01, 0.1, 0.3, 0.6, 1.0, 1.8, 2.6, 4.0])
+def test_a_container_ends_when_it_is_told_to(seconds: float, tmp_path: Path) -> None:
+    """PID 1 is the entry point, then the server. Signals of the first three seconds were lost."""
+    path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
+    own = {"PATH": path, "PYTHONPATH": str(REPO), "PIXELFERRY_HOST": "127.0.0.1"}
+    flags = ["--port", "0", "--device", "cpu", "--kv-cache-mib", "64", "--shm-root", str(tmp_path / "shm")]
+    command = ["unshare", "--pid", "--fork", "--mount-proc", "--kill-child", str(REPO / "deploy/entrypoint.sh"), *flags]
+    with (tmp_path / "out.txt").open("wb") as out:
+        process = subprocess.Popen(command, env=os.environ | own, stdout=out, stderr=out)
+    try:
+        (first,) = until("PID 1 runs", lambda: children_of(process.pid))
+        until("it is the entry point", lambda: b"entrypoint" in Path(f"/proc/{first}/cmdline").read_bytes())
+        time.sleep(seconds)
+        os.kill(first, signal.SIGTERM)
+        assert process.wait(60) in (0, 128 + signal.SIGTERM), (tmp_path / "out.txt").read_text()
+        assert not (tmp_path / "shm").exists()
+    finally:
+        process.kill()
+        process.wait()

@@ -7,7 +7,7 @@ from typing import Any
 import httpx
 import pytest
 
-from server.children import starting, supervisor
+from server.children import supervisor
 from server.children.supervisor import StartFailed
 from shm import Pool
 from tests.server.doubles import until
@@ -38,7 +38,7 @@ def test_a_child_is_started_once_there_is_room(
     async def scenario(running: RunningServer) -> None:
         await running.ready()
         errors = list(NO_ROOM)
-        monkeypatch.setattr(starting, "launch", failing(errors, vars(starting)["launch"]))
+        monkeypatch.setattr(supervisor, "launch", failing(errors, vars(supervisor)["launch"]))
         running.children[0].kill()
         await until(lambda: len(running.children) == 6)
         await running.ready()
@@ -53,7 +53,7 @@ def test_a_child_is_started_once_there_is_room(
 
 def test_the_first_child_that_cannot_be_started_ends_it(live: Live, monkeypatch: pytest.MonkeyPatch) -> None:
     async def scenario(running: RunningServer) -> None:
-        monkeypatch.setattr(starting, "launch", failing([errno.EAGAIN], vars(starting)["launch"]))
+        monkeypatch.setattr(supervisor, "launch", failing([errno.EAGAIN], vars(supervisor)["launch"]))
         with pytest.raises(StartFailed, match="the worker could not start: Resource temporarily unavailable"):
             await running.task
 

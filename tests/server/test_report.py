@@ -7,8 +7,7 @@ from typing import Any
 
 import pytest
 
-from configs.settings import load_config
-from configs.table import SETTINGS
+from configs.settings import SETTINGS, load_config
 from configs.version import version
 from server.report import describe
 from server.threads import Threads

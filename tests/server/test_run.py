@@ -31,7 +31,7 @@ def test_nothing_is_taken_where_the_address_is_not_free(tokenizer: BPETokenizer,
     with listen("127.0.0.1", 0) as sock:
         config = ServeConfig(model=settings().model, http=HttpConfig(port=sock.getsockname()[1]))
         with pytest.raises(StartFailed, match="Address already in use"):
-            asyncio.run(serve(config, card(tokenizer), tmp_path / "shm"))
+            asyncio.run(serve(config, card(tokenizer), tmp_path / "shm", lambda: 0))
     assert not (tmp_path / "shm").exists()
 
 
@@ -46,7 +46,9 @@ def test_the_pool_is_cut_to_what_there_is_and_nothing_stays(
     class ServerDouble:
         """Notes what it is given, and fails."""
 
-        def __init__(self, config: ServeConfig, card: Any, owner: Owner, pool_bytes: int, keys: Any) -> None:
+        def __init__(
+            self, config: ServeConfig, card: Any, owner: Owner, pool_bytes: int, dropped: Any, keys: Any
+        ) -> None:
             made.append(pool_bytes)
             assert (owner.root / f"{owner.name}.owner").exists()
 
@@ -57,7 +59,7 @@ def test_the_pool_is_cut_to_what_there_is_and_nothing_stays(
     monkeypatch.setattr(program, "room", lambda root: has)
     monkeypatch.setattr(program, "Server", ServerDouble)
     with pytest.raises(ZeroDivisionError):
-        asyncio.run(serve(settings(shm=ShmConfig(pool_bytes=asked)), card(tokenizer), tmp_path / "shm"))
+        asyncio.run(serve(settings(shm=ShmConfig(pool_bytes=asked)), card(tokenizer), tmp_path / "shm", lambda: 0))
     assert made == [expected] and socks[0].fileno() == -1 and not (tmp_path / "shm").exists()
     assert ("instead of --shm-mib" in capsys.readouterr().out) == (has < asked)
 
@@ -77,7 +79,9 @@ def test_a_server_that_others_reach_says_so_and_shows_them_no_path(
     class ServerDouble:
         """Notes its keys and ends."""
 
-        def __init__(self, config: ServeConfig, card: Any, owner: Owner, pool_bytes: int, keys: Any) -> None:
+        def __init__(
+            self, config: ServeConfig, card: Any, owner: Owner, pool_bytes: int, dropped: Any, keys: Any
+        ) -> None:
             given.append(keys)
             roots.append(card.root)
 
@@ -88,7 +92,9 @@ def test_a_server_that_others_reach_says_so_and_shows_them_no_path(
     http = HttpConfig(port=0, url_file=tmp_path / "url", **fields)
     shown = msgspec.structs.replace(http, show_model_root=True)
     for config in (http, shown):
-        asyncio.run(serve(ServeConfig(model=settings().model, http=config), card(tokenizer), tmp_path / "shm"))
+        asyncio.run(
+            serve(ServeConfig(model=settings().model, http=config), card(tokenizer), tmp_path / "shm", lambda: 0)
+        )
     assert roots == ["tiny" if "host" in fields else "/models/tiny", "/models/tiny"]
     assert ("ANYBODY who reaches 0.0.0.0" in caplog.text) == warned
     assert isinstance(given[0], ApiKeys) == ("api_keys" in fields)

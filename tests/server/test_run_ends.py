@@ -13,8 +13,8 @@ import pytest
 
 from configs.serve import EngineConfig, HttpConfig, ModelConfig, ServeConfig
 from model.engine.messages import EngineReady, StartEngine
-from server.children import starting
-from server.children.processes import Ownership, Role
+from server.children import supervisor
+from server.children.processes import ChildRole, Ownership
 from server.children.supervisor import StartFailed
 from server.listening import listen, url_of
 from server.run import Server
@@ -50,7 +50,7 @@ class FewWords(ChannelDouble):
 class Pretender(ChildDouble):
     """A child that gets ready if it `loads`, and ends when it is told to; `graces` notes how long it was given."""
 
-    def __init__(self, role: Role, graces: list[float], *, loads: bool) -> None:
+    def __init__(self, role: ChildRole, graces: list[float], *, loads: bool) -> None:
         super().__init__()
         self.role = role
         self.channel = FewWords([READY if role == "engine" else WorkerReady()] if loads else [])
@@ -118,14 +118,16 @@ def live(tokenizer: BPETokenizer, tmp_path: Path, monkeypatch: pytest.MonkeyPatc
         children: list[Pretender] = []
         graces: list[float] = []
 
-        def launch(role: Role, owned: Ownership, receives: Any) -> Pretender:
+        def launch(role: ChildRole, owned: Ownership, receives: Any) -> Pretender:
             children.append(Pretender(role, graces, loads=loads))
             return children[-1]
 
         async def run() -> None:
             owner = Owner.claim(tmp_path / "shm")
             with listen("127.0.0.1", 0) as sock:
-                running = RunningServer(Server(config, card(tokenizer), owner, 1 << 20), sock, children, graces)
+                running = RunningServer(
+                    Server(config, card(tokenizer), owner, 1 << 20, lambda: 0), sock, children, graces
+                )
                 try:
                     await asyncio.wait_for(scenario(running), 100)
                     assert running.task.done()
@@ -135,7 +137,7 @@ def live(tokenizer: BPETokenizer, tmp_path: Path, monkeypatch: pytest.MonkeyPatc
                     owner.close()
             assert not any(child.alive for child in children)
 
-        monkeypatch.setattr(starting, "launch", launch)
+        monkeypatch.setattr(supervisor, "launch", launch)
         asyncio.run(run())
         assert not (tmp_path / "shm").exists()
 

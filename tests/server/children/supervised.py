@@ -1,4 +1,4 @@
-"""A supervisor with children of a few lines each, and a double of who observes them."""
+"""A supervised child of a few lines, that keeps what befalls it."""
 
 import asyncio
 import subprocess
@@ -7,10 +7,11 @@ from collections.abc import Callable, Coroutine
 from pathlib import Path
 from typing import Any
 
+from server.children.health import Health
 from server.children.processes import Child
-from server.children.supervisor import Supervisor
+from server.children.supervisor import SupervisedChild
 from shm import AsyncChannel, Ending, Loading, channel_pair
-from tests.server.doubles import chat_of
+from tests.server.doubles import chat_of, config_of
 from tokenization.messages import FromWorker, Prepare, WorkerReady
 
 REPO = Path(__file__).resolve().parents[3]
@@ -31,45 +32,67 @@ OFFERS_STACKS = "from server.children.stacks import offer_stacks; offer_stacks()
 GOOD = OFFERS_STACKS + BEGIN + "channel.send(WorkerReady())" + PULSE + "threading.Event().wait()"
 
 
-class ObserverDouble:
-    """Keeps what the supervisor tells."""
+class HealthDouble(Health):
+    """That of a child whose work counts as hung when the test says so."""
 
-    def __init__(self) -> None:
+    why: str | None = None
+
+    def overdue(self, silent: float) -> str | None:
+        return self.why
+
+
+class Supervised(SupervisedChild):
+    """Runs a script, and keeps what befalls it."""
+
+    def __init__(self, script: str, *, pulse_seconds: float, load_seconds: float) -> None:
+        self.health = HealthDouble(config := config_of(pulse_seconds=pulse_seconds, load_seconds=load_seconds))
+        self.counter = CounterDouble()
+        owner: Any = None  # only its own launch() would ask it
+        metrics: Any = self.counter
+        start = Prepare(request_id="start", chat=chat_of("text"))
+        super().__init__("worker", start, FromWorker, self.health, config, owner, metrics)
+        self._script = script
         self.children: list[Child] = []
         self.told: list[str] = []
-        self.why: str | None = None
         self.renewal: str | None = None
-        self.counter = CounterDouble()
         self.on: Callable[[Any], None] = lambda message: None
 
+    def launch(self) -> Child:
+        ours, theirs = channel_pair()
+        fd = theirs.fileno()
+        process = subprocess.Popen(
+            [sys.executable, "-c", self._script, str(fd)], pass_fds=(fd,), cwd=REPO, stderr=subprocess.PIPE, bufsize=0
+        )
+        theirs.close()
+        return Child("worker", process, AsyncChannel(ours, FromWorker | Loading | Ending))
+
     def on_started(self, child: Child) -> None:
+        super().on_started(child)
         self.children.append(child)
         self.told.append("started")
 
-    def on_message(self, message: Any) -> bool:
+    def handle(self, message: Any) -> None:
         self.on(message)
         if isinstance(message, WorkerReady):
             self.told.append("ready")
-            return True
-        return False
+            self.on_ready()
 
     def on_unavailable(self) -> None:
-        if self.told[-1] != "down":
+        super().on_unavailable()
+        if self.told and self.told[-1] in ("started", "ready"):
             self.told.append("down")
 
     def on_reaped(self) -> None:
+        super().on_reaped()
         assert not self.children[-1].alive, "it is reaped by now"
         self.told.append("lost")
 
-    def hang_reason(self, silent: float) -> str | None:
-        return self.why
-
-    def renewal_reason(self) -> str | None:
+    def replacement_reason(self) -> str | None:
         return self.renewal
 
 
 class CounterDouble:
-    """Keeps what the supervisor counts."""
+    """Keeps what is counted."""
 
     def __init__(self) -> None:
         self.counted: list[str] = []
@@ -84,51 +107,32 @@ class CounterDouble:
         self.counted.append("renewal")
 
 
-def launcher(script: str) -> Callable[[], Child]:
-    def launch() -> Child:
-        ours, theirs = channel_pair()
-        fd = theirs.fileno()
-        process = subprocess.Popen([sys.executable, "-c", script, str(fd)], pass_fds=(fd,), cwd=REPO)
-        theirs.close()
-        return Child("worker", process, AsyncChannel(ours, FromWorker | Loading | Ending))
-
-    return launch
-
-
 def keep(
     script: str,
-    scenario: Callable[[Supervisor, ObserverDouble, "asyncio.Task[None]"], Coroutine[Any, Any, None]],
+    scenario: Callable[[Supervised, "asyncio.Task[None]"], Coroutine[Any, Any, None]],
     *,
     pulse_seconds: float = 60.0,
     load_seconds: float = 60.0,
 ) -> list[str]:
-    """Run a scenario with a supervisor of children that run `script`; what the observer was told."""
-    observer = ObserverDouble()
+    """Run a scenario with a child that runs `script`; what befell it."""
+    found: list[Supervised] = []
 
     async def run() -> None:
-        start = Prepare(request_id="start", chat=chat_of("text"))
-        supervisor = Supervisor(
-            "worker",
-            launcher(script),
-            start,
-            observer,
-            pulse_seconds=pulse_seconds,
-            load_seconds=load_seconds,
-            counter=observer.counter,
-        )
-        task = asyncio.create_task(supervisor.run())
+        supervised = Supervised(script, pulse_seconds=pulse_seconds, load_seconds=load_seconds)
+        found.append(supervised)
+        task = asyncio.create_task(supervised.run())
         try:
-            await scenario(supervisor, observer, task)
+            await scenario(supervised, task)
         finally:
             task.cancel()
             await asyncio.wait({task})
-            await supervisor.end(2.0)
-            assert all(not child.alive for child in observer.children)
+            await supervised.end(2.0)
+            assert all(not child.alive for child in supervised.children)
 
     asyncio.run(run())
-    again = [what for what in observer.counter.counted if what != "hang"]
-    assert len(again) == max(0, observer.told.count("started") - 1)
-    return observer.told
+    again = [what for what in found[0].counter.counted if what != "hang"]
+    assert len(again) == max(0, found[0].told.count("started") - 1)
+    return found[0].told
 
 
 async def eventually(true: Callable[[], bool]) -> None:

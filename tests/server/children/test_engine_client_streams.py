@@ -1,7 +1,6 @@
 """What the engine says: tokens and ends to the streams inside, media that were read, and what it says of itself."""
 
 import asyncio
-from typing import Any
 
 import msgspec
 import pytest
@@ -16,7 +15,8 @@ from model.engine.messages import (
     Token,
     TokenEvent,
 )  # fmt: skip
-from server.children.engine_client import SECONDS_PER_PAIR, SECONDS_PER_PATCH, SECONDS_PER_TOKEN, EngineDied, Stream
+from server.children.engine_client import EngineDied, Stream
+from server.children.health import SECONDS_PER_PAIR, SECONDS_PER_PATCH, SECONDS_PER_TOKEN
 from tests.server.doubles import STATS, Scene
 from tests.server.scenario import A, B, Play, generate
 
@@ -46,13 +46,13 @@ def test_only_who_leaves_before_the_last_answers_end_is_aborted(play: Play, last
         tokens = tuple(event("a", index=index, last=True) for index in last)
         scene.engine.on_message(StepDone(tokens=tokens, stats=STATS, seconds={}))
         scene.engine.leave(stream)
-        await scene.background.idle()
+        await scene.idle()
         assert (Abort(request_id="a") in scene.to_engine()) == (len(last) < 2)
         assert not stream.ended.done() and len(scene.engine._inside) == 1
         scene.finished("a", "abort")
         assert stream.ended.done()
         scene.engine.leave(stream)
-        await scene.background.idle()
+        await scene.idle()
         assert len(scene.to_engine()) <= 2
 
     play(scenario)
@@ -62,7 +62,7 @@ def test_one_answer_may_be_dropped_alone(play: Play) -> None:
     async def scenario(scene: Scene) -> None:
         stream = await scene.engine.submit(generate("a", n=3))
         scene.engine.drop(stream, 2)
-        await scene.background.idle()
+        await scene.idle()
         assert scene.to_engine()[1:] == [Abort(request_id="a", index=2)]
         scene.finished("a", "done")
 
@@ -74,14 +74,14 @@ def test_one_answer_may_be_dropped_alone(play: Play) -> None:
 
 def test_only_who_is_inside_has_media_that_can_be_read(play: Play) -> None:
     async def scenario(scene: Scene) -> None:
-        read: list[Any] = []
-        engine: Any = scene.engine
-        engine._on_media_read = lambda *what: read.append(what)
-        await scene.engine.submit(generate("a"))
+        stream = await scene.engine.submit(generate("a"))
+        reading = asyncio.create_task(stream.next())
         scene.engine.on_message(MediaRead(request_id="b", names=("x",)))
         scene.engine.on_message(StepDone(tokens=(event("b"),), stats=STATS, seconds={}))
+        await asyncio.sleep(0)
+        assert not reading.done()
         scene.engine.on_message(MediaRead(request_id="a", names=("y", "z")))
-        assert read == [("a", ("y", "z"))]
+        assert not await reading and stream.media_read == ["y", "z"] and not stream.ended.done()
         scene.finished("a", "done")
 
     play(scenario)
@@ -92,12 +92,12 @@ def test_a_step_may_take_longer_the_more_it_has_to_do(play: Play) -> None:
         scene.engine.on_message(
             EnginePulse(step_seconds=seconds, step_tokens=tokens, step_patches=patches, step_pairs=pairs)
         )
-        return scene.engine.hang_reason(0.0) is not None
+        return scene.engine.health.overdue(0.0) is not None
 
     async def scenario(scene: Scene) -> None:  # its steps may take 60 s
-        assert scene.engine.hang_reason(0.0) is None, "it has said nothing yet"
+        assert scene.engine.health.overdue(0.0) is None, "it has said nothing yet"
         assert not hangs(scene, 60.0) and hangs(scene, 60.1)
-        assert scene.engine.hang_reason(0.0) == "60 s in one step"
+        assert scene.engine.health.overdue(0.0) == "60 s in one step"
         more = 60.0 + 100 * SECONDS_PER_TOKEN
         assert not hangs(scene, more, tokens=100) and hangs(scene, more + 0.1, tokens=100)
         most = more + 1000 * SECONDS_PER_PATCH
@@ -108,7 +108,7 @@ def test_a_step_may_take_longer_the_more_it_has_to_do(play: Play) -> None:
         assert 60 + 65_536 * SECONDS_PER_PATCH + 65_536**2 * SECONDS_PER_PAIR > 2 * 32 * 479, "12.8 MP on two cores"
         scene.kill_engine()
         scene.start_engine()
-        assert scene.engine.hang_reason(0.0) is None, "it was another process that hung"
+        assert scene.engine.health.overdue(0.0) is None, "it was another process that hung"
 
     play(scenario)
 

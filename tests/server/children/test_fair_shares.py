@@ -6,17 +6,18 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from server.children.fair_shares import FairShares, Ticket
+from server.children.fair_shares import FairQueue
 
 VIDEO, PICTURE = 2.0, 0.05
 
 
-@dataclass
+@dataclass(eq=False)
 class Served:
     """One job as it went."""
 
     name: str
-    ticket: Ticket
+    client: str
+    seconds: float  # that are expected
     came: float
     begun: float = -1.0
     real: float = 0.0
@@ -28,10 +29,10 @@ class Served:
 
 @dataclass
 class Workers:
-    """So many workers, that serve whomever FairShares picks."""
+    """So many workers, that serve whomever FairQueue picks."""
 
     n: int = 1
-    shares: FairShares = field(default_factory=FairShares)
+    shares: FairQueue[Served] = field(default_factory=FairQueue)
     returns: str = ""  # a client that asks again soon after each of its jobs
 
     def serve(self, jobs: Iterable[tuple[float, str, float, float]], until: float = 1e9) -> list[Served]:
@@ -40,29 +41,21 @@ class Workers:
         jobs: (when it comes, client, seconds that are expected, seconds that it takes).
         """
         coming = [
-            Served(f"{client}{i}", Ticket(client=client, seconds=expected), came, real=real)
+            Served(f"{client}{i}", client, expected, came, real=real)
             for i, (came, client, expected, real) in enumerate(sorted(jobs, key=lambda job: job[0]))
         ]
-        waiting: list[Served] = []
         begun: list[Served] = []
         running: list[tuple[float, int, Served]] = []  # by when they end
         while coming or running:
             if coming and (not running or coming[0].came < running[0][0]):
                 now = coming[0].came
-                self.shares.arrive(coming[0].ticket)
-                waiting.append(coming.pop(0))
+                self.shares.join(coming.pop(0))
             else:
                 now, _, over = heapq.heappop(running)
-                self.shares.end(over.ticket, over.real)
-                if over.ticket.client == self.returns and now < until:
-                    ticket = Ticket(client=self.returns, seconds=over.ticket.seconds)
-                    coming.insert(0, Served("again", ticket, now + 0.01, real=over.real))
-            while waiting and len(running) < self.n and now < until:
-                line = [one.ticket for one in waiting]
-                chosen = self.shares.pick(line)
-                job = next(one for one in waiting if one.ticket is chosen)
-                self.shares.begin(job.ticket, line)
-                waiting.remove(job)
+                self.shares.done(over, over.real)
+                if over.client == self.returns and now < until:
+                    coming.insert(0, Served("again", self.returns, over.seconds, now + 0.01, real=over.real))
+            while len(running) < self.n and now < until and (job := self.shares.next(lambda job: True)):
                 job.begun = now
                 begun.append(job)
                 heapq.heappush(running, (now + job.real, len(begun), job))
@@ -74,7 +67,7 @@ def backlog(client: str, n: int, seconds: float, came: float = 0.0) -> list[tupl
 
 
 def waits(served: Iterable[Served], client: str) -> list[float]:
-    return [job.waited for job in served if job.ticket.client == client]
+    return [job.waited for job in served if job.client == client]
 
 
 @pytest.mark.parametrize("workers", [1, 2])
@@ -91,7 +84,7 @@ def given(served: Iterable[Served], since: float = 0.0) -> dict[str, float]:
     found: dict[str, float] = {}
     for job in served:
         if job.begun >= since:
-            found[job.ticket.client] = found.get(job.ticket.client, 0.0) + job.real
+            found[job.client] = found.get(job.client, 0.0) + job.real
     return found
 
 
@@ -128,23 +121,23 @@ def test_ever_new_clients_do_not_keep_the_others_waiting_for_good() -> None:
     """They alone are as much as the worker can do, so more and more of them wait, and share with the old one."""
     jobs = backlog("old", 100, 1.0) + [(0.5 * i, f"new{i}", 0.5, 0.5) for i in range(400)]
     served = Workers().serve(jobs, until=200.0)
-    begun = [job.begun for job in served if job.ticket.client == "old"]
+    begun = [job.begun for job in served if job.client == "old"]
     assert len(begun) >= 10 and begun[-1] >= 150.0
 
 
 def test_a_thumbnail_does_not_wait_for_ten_videos_of_its_own_client() -> None:
     served = Workers().serve([*backlog("a", 10, VIDEO), (0.5, "a", PICTURE, PICTURE)])
-    assert [job.ticket.seconds for job in served[:3]] == [VIDEO, PICTURE, VIDEO]
+    assert [job.seconds for job in served[:3]] == [VIDEO, PICTURE, VIDEO]
 
 
 def test_thumbnails_without_end_do_not_keep_a_video_waiting_for_good() -> None:
     """They have half of their client's time, and each waits for one video at most."""
     jobs = [*backlog("a", 20, VIDEO), *((0.05 * i, "a", PICTURE, PICTURE) for i in range(800))]
     served = Workers().serve(jobs, until=40.0)
-    videos = sum(job.ticket.seconds == VIDEO for job in served)
+    videos = sum(job.seconds == VIDEO for job in served)
     assert 9 <= videos <= 11
     few = [*backlog("a", 20, VIDEO), *((1.0 * i, "a", PICTURE, PICTURE) for i in range(40))]
-    pictures = [job.waited for job in Workers().serve(few) if job.ticket.seconds == PICTURE]
+    pictures = [job.waited for job in Workers().serve(few) if job.seconds == PICTURE]
     assert max(pictures) <= 2 * VIDEO
 
 
@@ -163,12 +156,22 @@ def test_nothing_is_kept_of_clients_that_are_served() -> None:
 
 
 def test_who_never_got_a_worker_is_charged_nothing() -> None:
-    shares = FairShares()
-    gone, left, other = (Ticket(client=name, seconds=5.0) for name in ("a", "a", "b"))
-    for ticket in (gone, left, other):
-        shares.arrive(ticket)
-    shares.begin(gone, [gone, left, other])
-    shares.end(gone, 0.0)
-    assert shares.pick([left, other]) is left
-    shares.end(left, 0.0)
-    assert shares.pick([other]) is other and shares.pick([]) is None
+    shares: FairQueue[Served] = FairQueue()
+    gone, left, other = (Served(name, name, 5.0, 0.0) for name in ("a", "a", "b"))
+    for job in (gone, left, other):
+        shares.join(job)
+    assert shares.next(lambda job: True) is gone
+    shares.done(gone, 0.0)
+    assert shares.next(lambda job: True) is left
+    shares.done(left, 5.0)
+    shares.leave(other)
+    assert not shares.waiting and not shares._clients and shares.next(lambda job: True) is None
+
+
+def test_whose_turn_it_is_among_those_that_fit() -> None:
+    shares: FairQueue[Served] = FairQueue()
+    jobs = [Served(str(i), "a", 5.0, 0.0) for i in range(3)]
+    for job in jobs:
+        shares.join(job)
+    assert shares.next(lambda job: job.name == "3") is None
+    assert shares.next(lambda job: job.name != "0") is jobs[1] and shares.waiting == [jobs[0], jobs[2]]

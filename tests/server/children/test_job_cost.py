@@ -2,9 +2,11 @@
 
 import pytest
 
-from server.children.job_cost import seconds_of_chat, seconds_of_medium, seconds_of_text
+from configs.serve import MediaConfig
+from server.children.job_cost import cost_of, seconds_of_medium, seconds_of_text
 from tests.server.doubles import chat_of
 from tokenization.chat.parts import Chat, Kind, Media, Text, Turn
+from tokenization.messages import Prepare
 
 MIB = 1 << 20
 
@@ -12,6 +14,10 @@ MIB = 1 << 20
 def medium(kind: Kind, size: int, frames: int = 0) -> Media:
     source = "data:," + "x" * (size - 6)
     return Media(kind=kind, source="" if frames else source, frames=(source,) * frames, param="x")
+
+
+def seconds_of_chat(chat: Chat) -> float:
+    return cost_of(Prepare(request_id="a", chat=chat), MediaConfig()).seconds
 
 
 def chat(*parts: Text | Media) -> Chat:

@@ -2,21 +2,21 @@
 
 import pytest
 
-from server.children.worker_slot import TookTooLong, WorkerSlot
+from server.children.workers import Worker, WorkerDied
 from tests.server.doubles import Scene, chat_of, prepared
-from tests.server.scenario import Play
+from tests.server.scenario import Play, begun
 from tokenization.chat.options import MediaOptions
 from tokenization.chat.parts import Chat, Kind, Media, Turn
 from tokenization.messages import Encode, Measured, WorkerPulse
 
 
-def limit(slot: WorkerSlot, request_id: str) -> float:
+def limit(slot: Worker, request_id: str) -> float:
     """Seconds that its job may take, to a tenth."""
     low, high = 0.0, 10_000.0
     while high - low > 0.1:
         middle = (low + high) / 2
         slot.on_message(WorkerPulse(request_id=request_id, busy_seconds=middle))
-        low, high = (middle, high) if slot.hang_reason(0.0) is None else (low, middle)
+        low, high = (middle, high) if slot.health.overdue(0.0) is None else (low, middle)
     return high
 
 
@@ -40,7 +40,8 @@ def sent(kind: Kind, size: int, *, use_audio: bool = False) -> Chat:
 )
 def test_the_time_of_a_job_grows_with_its_bytes(play: Play, chat: Chat, seconds: float) -> None:
     async def scenario(scene: Scene) -> None:
-        slot, _ = await scene.workers.begin("a", chat, "")
+        slot = (await begun(scene, "a", chat)).worker
+        assert slot is not None
         assert limit(slot, "a") == pytest.approx(seconds, abs=0.2)
         slot.on_message(prepared("a"))
 
@@ -51,7 +52,8 @@ def test_what_a_worker_has_measured_gives_it_time(play: Play) -> None:
     """By the work of decoding, which is known then; measured again, it counts once."""
 
     async def scenario(scene: Scene) -> None:
-        slot, _ = await scene.workers.begin("a", sent("video", 1000), "")
+        slot = (await begun(scene, "a", sent("video", 1000))).worker
+        assert slot is not None
         for _ in range(2):
             slot.on_message(Measured(request_id="a", nbytes=(1,), params=("m",), n_pads=(2,), seconds=300.0))
             assert limit(slot, "a") == pytest.approx(360.0, abs=0.2)
@@ -63,7 +65,8 @@ def test_what_a_worker_has_measured_gives_it_time(play: Play) -> None:
 def test_media_that_no_worker_opens_buy_no_time(play: Play) -> None:
     async def scenario(scene: Scene) -> None:  # its workers open at most 4 media
         media = tuple(part for size in (10**6,) * 40 for turn in sent("video", size).turns for part in turn.parts)
-        slot, _ = await scene.workers.begin("a", Chat(turns=(Turn(role="user", parts=media, plain=False),)), "")
+        slot = (await begun(scene, "a", Chat(turns=(Turn(role="user", parts=media, plain=False),)))).worker
+        assert slot is not None
         assert limit(slot, "a") == pytest.approx(60.0 + 4 * 2.0, abs=0.2)
         slot.on_message(prepared("a"))
 
@@ -76,27 +79,29 @@ def test_a_job_that_gets_no_further_is_ended_though_its_worker_pulses(play: Play
 
     async def scenario(scene: Scene) -> None:
         chat = chat_of(kind)
-        slot, job = await scene.workers.begin("a", chat, "")
+        job = await begun(scene, "a", chat)
+        slot = scene.workers.slots[0]
         most = 20.0 - silent
         slot.on_message(WorkerPulse(request_id="a", busy_seconds=21.0, still_seconds=most))
-        assert slot.hang_reason(silent) is None
+        assert slot.health.overdue(silent) is None
         slot.on_message(WorkerPulse(request_id="a", busy_seconds=21.5, still_seconds=most + 0.5))
-        assert slot.hang_reason(silent) == "20 s in one call of a job"
+        assert slot.health.overdue(silent) == "20 s in one call of a job"
         scene.kill_worker()
-        with pytest.raises(TookTooLong) as caught:
+        with pytest.raises(WorkerDied) as caught:
             await job.next()
-        assert round(caught.value.seconds) == 20
+        assert caught.value.exceeded is not None and round(caught.value.exceeded) == 20
 
     play(scenario)
 
 
 def test_a_long_text_may_be_one_call_for_longer(play: Play) -> None:
     async def scenario(scene: Scene) -> None:
-        slot, _ = await scene.workers.encode(Encode(request_id="a", text="x" * 4_000_000), "")
+        await scene.workers.begin(Encode(request_id="a", text="x" * 4_000_000), "")
+        slot = scene.workers.slots[0]
         slot.on_message(WorkerPulse(request_id="a", busy_seconds=59.0, still_seconds=59.0))
-        assert slot.hang_reason(0.0) is None
+        assert slot.health.overdue(0.0) is None
         slot.on_message(WorkerPulse(request_id="a", busy_seconds=61.0, still_seconds=61.0))
-        assert slot.hang_reason(0.0) is not None
+        assert slot.health.overdue(0.0) is not None
         slot.on_message(prepared("a"))
 
     play(scenario)

@@ -16,7 +16,7 @@ import pytest
 
 from configs.settings import REPO
 from server.children import processes
-from server.children.processes import Child, Ownership, Role, died_of, launch
+from server.children.processes import Child, ChildRole, Ownership, died_of, launch
 from shm import AsyncChannel, channel_pair
 from tests.e2e.running import is_gone, stat_of
 from tests.e2e.running import until as wait_until
@@ -76,12 +76,14 @@ def child_of(script: str) -> Child:
     """A child that runs `script`, whose first argument is its end of the channel."""
     ours, theirs = channel_pair()
     fd = str(theirs.fileno())
-    process = subprocess.Popen([sys.executable, "-ISc", script, fd], pass_fds=[theirs.fileno()])
+    process = subprocess.Popen(
+        [sys.executable, "-ISc", script, fd], pass_fds=[theirs.fileno()], stderr=subprocess.PIPE, bufsize=0
+    )
     theirs.close()
     return Child("worker", process, AsyncChannel(ours, FromWorker))
 
 
-def launched(role: Role, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[dict[str, Any], int, int]:
+def launched(role: ChildRole, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[dict[str, Any], int, int]:
     """What a child of that role reports of its start; its process id, and the lock's descriptor."""
     python = tmp_path / "python"
     python.write_text(f"#!{sys.executable} -IS\n{REPORTS}")
@@ -143,7 +145,7 @@ def test_a_child_stopped_in_its_first_moment_ends_with_its_server(tmp_path: Path
 
 @pytest.mark.parametrize("role", ["worker", "engine"])
 def test_no_plugin_of_torch_loads_by_itself_and_a_worker_is_kept_from_threads(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, role: Role
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, role: ChildRole
 ) -> None:
     monkeypatch.setenv("TORCH_DEVICE_BACKEND_AUTOLOAD", "1")
     monkeypatch.setenv("OMP_NUM_THREADS", "3")
@@ -243,7 +245,7 @@ def test_a_process_without_a_thread_to_watch_it_does_not_stay(tmp_path: Path, mo
     real = subprocess.Popen
 
     def popen(*args: Any, **kwargs: Any) -> "subprocess.Popen[bytes]":
-        started.append(real([sys.executable, "-c", "input()"], stdin=subprocess.PIPE))
+        started.append(real([sys.executable, "-c", "input()"], stdin=subprocess.PIPE, stderr=subprocess.PIPE))
         return started[0]
 
     def no_room(thread: threading.Thread) -> None:

@@ -4,10 +4,9 @@ import asyncio
 
 import pytest
 
-from server.children.supervisor import Supervisor
-from tests.server.children.supervised import BEGIN, GOOD, PULSE, ObserverDouble, eventually, keep
+from tests.server.children.supervised import BEGIN, GOOD, PULSE, Supervised, eventually, keep
 from tests.server.doubles import Scene, chat_of, prepared
-from tests.server.scenario import Play
+from tests.server.scenario import Play, begun
 from tokenization.messages import WorkerPulse
 
 PULSE_SECONDS = 1.0
@@ -35,10 +34,10 @@ def test_one_that_holds_the_lock_in_one_call_and_works_is_left_alone() -> None:
     """It is silent for longer than it may be, and says so itself afterwards."""
     heard: list[WorkerPulse] = []
 
-    async def scenario(supervisor: Supervisor, observer: ObserverDouble, task: "asyncio.Task[None]") -> None:
-        observer.on = lambda message: heard.append(message) if isinstance(message, WorkerPulse) else None
+    async def scenario(child: Supervised, task: "asyncio.Task[None]") -> None:
+        child.on = lambda message: heard.append(message) if isinstance(message, WorkerPulse) else None
         await asyncio.wait_for(eventually(lambda: any(pulse.request_id for pulse in heard)), 60)
-        assert observer.told == ["started", "ready"]
+        assert child.told == ["started", "ready"]
 
     keep(BEGIN + READY + PULSE + ONE_CALL_THAT_WORKS % (2 * PULSE_SECONDS), scenario, pulse_seconds=PULSE_SECONDS)
     (through,) = (pulse for pulse in heard if pulse.request_id == "through")
@@ -46,8 +45,8 @@ def test_one_that_holds_the_lock_in_one_call_and_works_is_left_alone() -> None:
 
 
 def test_one_that_holds_the_lock_and_waits_is_killed(caplog: pytest.LogCaptureFixture) -> None:
-    async def scenario(supervisor: Supervisor, observer: ObserverDouble, task: "asyncio.Task[None]") -> None:
-        await asyncio.wait_for(eventually(lambda: "lost" in observer.told), 60)
+    async def scenario(child: Supervised, task: "asyncio.Task[None]") -> None:
+        await asyncio.wait_for(eventually(lambda: "lost" in child.told), 60)
 
     script = BEGIN + READY + PULSE + ONE_CALL_THAT_WAITS
     assert keep(script, scenario, pulse_seconds=PULSE_SECONDS)[:4] == ["started", "ready", "down", "lost"]
@@ -58,31 +57,31 @@ def test_the_time_of_its_job_bounds_one_that_holds_the_lock(caplog: pytest.LogCa
     """The supervisor hands the silence on: whoever knows the job adds it to what the last pulse told."""
     silences: list[float] = []
 
-    async def scenario(supervisor: Supervisor, observer: ObserverDouble, task: "asyncio.Task[None]") -> None:
-        def hang_reason(silent: float) -> str | None:
+    async def scenario(child: Supervised, task: "asyncio.Task[None]") -> None:
+        def overdue(silent: float) -> str | None:
             silences.append(silent)
             return "as long as it may on one job" if silent > 1.5 * PULSE_SECONDS else None
 
-        observer.hang_reason = hang_reason  # type: ignore[method-assign]
-        await asyncio.wait_for(eventually(lambda: "lost" in observer.told), 60)
-        assert observer.counter.counted[0] == "hang"
+        child.health.overdue = overdue  # type: ignore[method-assign]
+        await asyncio.wait_for(eventually(lambda: "lost" in child.told), 60)
+        assert child.counter.counted[0] == "hang"
 
     script = BEGIN + READY + PULSE + ONE_CALL_THAT_WORKS % (4 * PULSE_SECONDS)
     keep(script, scenario, pulse_seconds=PULSE_SECONDS)
     assert silences[0] < PULSE_SECONDS and "hangs (as long as it may on one job)" in caplog.text
 
 
-def test_one_that_is_well_is_replaced_when_its_observer_says_so(caplog: pytest.LogCaptureFixture) -> None:
+def test_one_that_is_well_is_replaced_when_who_works_with_it_says_so(caplog: pytest.LogCaptureFixture) -> None:
     """It is neither a hang nor a failure: another follows at once, and the log says why."""
 
-    async def scenario(supervisor: Supervisor, observer: ObserverDouble, task: "asyncio.Task[None]") -> None:
-        await asyncio.wait_for(supervisor.ready.wait(), 60)
-        supervisor.failures = 1
-        observer.renewal = "it keeps 300 MiB of earlier jobs"
-        await asyncio.wait_for(eventually(lambda: "lost" in observer.told), 60)
-        observer.renewal = None
-        await asyncio.wait_for(eventually(lambda: observer.told.count("ready") == 2), 60)
-        assert observer.counter.counted == ["renewal"] and supervisor.failures == 1
+    async def scenario(child: Supervised, task: "asyncio.Task[None]") -> None:
+        await asyncio.wait_for(child.ready.wait(), 60)
+        child.failures = 1
+        child.renewal = "it keeps 300 MiB of earlier jobs"
+        await asyncio.wait_for(eventually(lambda: "lost" in child.told), 60)
+        child.renewal = None
+        await asyncio.wait_for(eventually(lambda: child.told.count("ready") == 2), 60)
+        assert child.counter.counted == ["renewal"] and child.failures == 1
 
     caplog.set_level("INFO", "pixelferry")
     assert keep(GOOD, scenario) == ["started", "ready", "down", "lost", "started", "ready"]
@@ -95,14 +94,14 @@ def test_silence_counts_as_time_on_the_job_and_not_on_the_next_one(play: Play) -
 
     async def scenario(scene: Scene) -> None:
         slot = scene.workers.slots[0]
-        await scene.workers.begin("a", chat_of("text"), "")
+        await begun(scene, "a", chat_of("text"))
         slot.on_message(WorkerPulse(request_id="a", busy_seconds=50.0))
-        assert slot.hang_reason(10.0) is None
-        assert slot.hang_reason(10.1) == "60 s on one job"
+        assert slot.health.overdue(10.0) is None
+        assert slot.health.overdue(10.1) == "60 s on one job"
         slot.on_message(prepared("a"))
-        await scene.workers.begin("b", chat_of("text"), "")
-        assert slot.hang_reason(10.1) is None
+        await begun(scene, "b", chat_of("text"))
+        assert slot.health.overdue(10.1) is None
         slot.on_message(WorkerPulse(request_id="a", busy_seconds=70.0))  # it was sent before the answer, and read after
-        assert slot.hang_reason(10.1) is None
+        assert slot.health.overdue(10.1) is None
 
     play(scenario)

@@ -4,15 +4,24 @@ import asyncio
 import os
 import signal
 import time
+from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
-from server.children.supervisor import StartFailed, Supervisor, backoff
-from tests.server.children.supervised import BEGIN, GOOD, ObserverDouble, eventually, keep
-from tests.server.doubles import Scene
+from configs.serve import EngineConfig, LogConfig, MediaConfig
+from model.engine.messages import LargestItem, StartEngine
+from server.children import supervisor
+from server.children.engine_client import EngineClient
+from server.children.processes import Ownership
+from server.children.supervisor import StartFailed, backoff
+from server.children.workers import WorkerPool
+from shm import Owner
+from tests.server.children.supervised import BEGIN, GOOD, Supervised, eventually, keep
+from tests.server.doubles import Scene, config_of
 from tests.server.scenario import Play
-from tokenization.messages import WorkerPulse
+from tokenization.messages import StartWorker, WorkerPulse
 
 STUCK = """
 import sys, threading
@@ -23,33 +32,33 @@ threading.Event().wait()
 
 
 def test_a_death_is_seen_at_once_and_another_is_started() -> None:
-    async def scenario(supervisor: Supervisor, observer: ObserverDouble, task: "asyncio.Task[None]") -> None:
-        await asyncio.wait_for(supervisor.ready.wait(), 60)
-        os.kill(observer.children[0].pid, signal.SIGKILL)
-        await asyncio.wait_for(eventually(lambda: "down" in observer.told), 30)  # and not by its silence
-        await asyncio.wait_for(eventually(lambda: observer.told.count("ready") == 2), 60)
+    async def scenario(child: Supervised, task: "asyncio.Task[None]") -> None:
+        await asyncio.wait_for(child.ready.wait(), 60)
+        os.kill(child.children[0].pid, signal.SIGKILL)
+        await asyncio.wait_for(eventually(lambda: "down" in child.told), 30)  # and not by its silence
+        await asyncio.wait_for(eventually(lambda: child.told.count("ready") == 2), 60)
 
     assert keep(GOOD, scenario) == ["started", "ready", "down", "lost", "started", "ready"]
 
 
 def test_a_stopped_child_is_killed_and_replaced() -> None:
-    async def scenario(supervisor: Supervisor, observer: ObserverDouble, task: "asyncio.Task[None]") -> None:
-        await asyncio.wait_for(supervisor.ready.wait(), 60)
+    async def scenario(child: Supervised, task: "asyncio.Task[None]") -> None:
+        await asyncio.wait_for(child.ready.wait(), 60)
         await asyncio.sleep(1.3)
-        assert observer.told == ["started", "ready"], "one that pulses is left alone"
-        os.kill(observer.children[0].pid, signal.SIGSTOP)
-        await asyncio.wait_for(eventually(lambda: observer.told.count("ready") == 2), 60)
+        assert child.told == ["started", "ready"], "one that pulses is left alone"
+        os.kill(child.children[0].pid, signal.SIGSTOP)
+        await asyncio.wait_for(eventually(lambda: child.told.count("ready") == 2), 60)
 
     assert keep(GOOD, scenario, pulse_seconds=1.0)[:4] == ["started", "ready", "down", "lost"]
 
 
 def test_one_that_pulses_and_makes_no_progress_is_killed(caplog: pytest.LogCaptureFixture) -> None:
-    async def scenario(supervisor: Supervisor, observer: ObserverDouble, task: "asyncio.Task[None]") -> None:
-        await asyncio.wait_for(supervisor.ready.wait(), 60)
-        observer.why = "9 s in one step"
-        await asyncio.wait_for(eventually(lambda: "lost" in observer.told), 60)
-        observer.why = None
-        assert observer.counter.counted[0] == "hang"
+    async def scenario(child: Supervised, task: "asyncio.Task[None]") -> None:
+        await asyncio.wait_for(child.ready.wait(), 60)
+        child.health.why = "9 s in one step"
+        await asyncio.wait_for(eventually(lambda: "lost" in child.told), 60)
+        child.health.why = None
+        assert child.counter.counted[0] == "hang"
 
     keep(GOOD, scenario)
     hangs, where = (record for record in caplog.records if "hangs" in record.getMessage())
@@ -58,7 +67,7 @@ def test_one_that_pulses_and_makes_no_progress_is_killed(caplog: pytest.LogCaptu
 
 
 def test_a_child_that_ends_before_it_was_ready_cannot_start() -> None:
-    async def scenario(supervisor: Supervisor, observer: ObserverDouble, task: "asyncio.Task[None]") -> None:
+    async def scenario(child: Supervised, task: "asyncio.Task[None]") -> None:
         with pytest.raises(StartFailed, match="the worker could not start: exit code 3"):
             await asyncio.wait_for(task, 60)
 
@@ -74,7 +83,7 @@ def test_a_child_that_ends_before_it_was_ready_cannot_start() -> None:
     ],
 )
 def test_a_child_tells_why_it_ends_so_and_not_why_it_ends_otherwise(code: int, end: str, said: str) -> None:
-    async def scenario(supervisor: Supervisor, observer: ObserverDouble, task: "asyncio.Task[None]") -> None:
+    async def scenario(child: Supervised, task: "asyncio.Task[None]") -> None:
         with pytest.raises(StartFailed, match=said):
             await asyncio.wait_for(task, 60)
 
@@ -85,13 +94,13 @@ def test_a_child_tells_why_it_ends_so_and_not_why_it_ends_otherwise(code: int, e
 def test_one_that_stops_while_it_loads_is_killed_and_replaced() -> None:
     """Before its first line, and after it: in both cases nobody has heard anything that asks for patience."""
 
-    async def scenario(supervisor: Supervisor, observer: ObserverDouble, task: "asyncio.Task[None]") -> None:
-        await asyncio.wait_for(supervisor.ready.wait(), 60)
-        os.kill(observer.children[0].pid, signal.SIGKILL)
-        await asyncio.wait_for(eventually(lambda: len(observer.children) == 2), 60)
-        os.kill(observer.children[1].pid, signal.SIGSTOP)
-        await asyncio.wait_for(eventually(lambda: observer.told.count("ready") == 2), 60)
-        assert observer.children[1].exited.result() == -signal.SIGKILL
+    async def scenario(child: Supervised, task: "asyncio.Task[None]") -> None:
+        await asyncio.wait_for(child.ready.wait(), 60)
+        os.kill(child.children[0].pid, signal.SIGKILL)
+        await asyncio.wait_for(eventually(lambda: len(child.children) == 2), 60)
+        os.kill(child.children[1].pid, signal.SIGSTOP)
+        await asyncio.wait_for(eventually(lambda: child.told.count("ready") == 2), 60)
+        assert child.children[1].exited.result() == -signal.SIGKILL
 
     expected = ["started", "ready", "down", "lost", "started", "down", "lost", "started", "ready"]
     assert keep(GOOD, scenario, pulse_seconds=1.0) == expected
@@ -100,7 +109,7 @@ def test_one_that_stops_while_it_loads_is_killed_and_replaced() -> None:
 def test_one_that_gets_no_further_with_loading_is_killed(caplog: pytest.LogCaptureFixture) -> None:
     """It pulses all the time: what it says of its steps decides."""
 
-    async def scenario(supervisor: Supervisor, observer: ObserverDouble, task: "asyncio.Task[None]") -> None:
+    async def scenario(child: Supervised, task: "asyncio.Task[None]") -> None:
         with pytest.raises(StartFailed, match="the worker could not start: SIGKILL"):
             await asyncio.wait_for(task, 60)
 
@@ -109,8 +118,8 @@ def test_one_that_gets_no_further_with_loading_is_killed(caplog: pytest.LogCaptu
 
 
 def test_garbage_ends_the_child_and_not_the_server() -> None:
-    async def scenario(supervisor: Supervisor, observer: ObserverDouble, task: "asyncio.Task[None]") -> None:
-        await asyncio.wait_for(eventually(lambda: observer.told.count("lost") == 1), 60)
+    async def scenario(child: Supervised, task: "asyncio.Task[None]") -> None:
+        await asyncio.wait_for(eventually(lambda: child.told.count("lost") == 1), 60)
         assert not task.done()
 
     script = BEGIN + "channel.send(WorkerReady()); channel._sock.sendall(b'\\x02\\0\\0\\0\\xff\\xff'); time.sleep(9)"
@@ -120,21 +129,21 @@ def test_garbage_ends_the_child_and_not_the_server() -> None:
 def test_last_words_are_heard() -> None:
     heard = []
 
-    async def scenario(supervisor: Supervisor, observer: ObserverDouble, task: "asyncio.Task[None]") -> None:
-        observer.on = lambda message: heard.append(message) if isinstance(message, WorkerPulse) else None
-        await asyncio.wait_for(eventually(lambda: "lost" in observer.told), 60)
+    async def scenario(child: Supervised, task: "asyncio.Task[None]") -> None:
+        child.on = lambda message: heard.append(message) if isinstance(message, WorkerPulse) else None
+        await asyncio.wait_for(eventually(lambda: "lost" in child.told), 60)
         assert len(heard) == 2000
 
     says = "for _ in range(2000): channel.send(WorkerPulse(request_id=None, busy_seconds=0.0))\n"
     keep(BEGIN + "channel.send(WorkerReady())\n" + says, scenario)
 
 
-def test_a_defect_of_the_observer_is_not_taken_for_a_dead_child() -> None:
+def test_a_defect_of_ours_is_not_taken_for_a_dead_child() -> None:
     def broken(message: Any) -> None:
         raise ZeroDivisionError
 
-    async def scenario(supervisor: Supervisor, observer: ObserverDouble, task: "asyncio.Task[None]") -> None:
-        observer.on = broken
+    async def scenario(child: Supervised, task: "asyncio.Task[None]") -> None:
+        child.on = broken
         with pytest.raises(ZeroDivisionError):
             await asyncio.wait_for(task, 60)
 
@@ -142,13 +151,13 @@ def test_a_defect_of_the_observer_is_not_taken_for_a_dead_child() -> None:
 
 
 def test_a_child_that_does_not_end_is_killed() -> None:
-    async def scenario(supervisor: Supervisor, observer: ObserverDouble, task: "asyncio.Task[None]") -> None:
-        await asyncio.wait_for(supervisor.ready.wait(), 60)
+    async def scenario(child: Supervised, task: "asyncio.Task[None]") -> None:
+        await asyncio.wait_for(child.ready.wait(), 60)
         task.cancel()
         begun = time.monotonic()
-        await asyncio.wait_for(supervisor.end(0.2), 60)
-        assert 0.2 <= time.monotonic() - begun and not observer.children[0].alive
-        assert observer.children[0].exited.result() == -signal.SIGKILL
+        await asyncio.wait_for(child.end(0.2), 60)
+        assert 0.2 <= time.monotonic() - begun and not child.children[0].alive
+        assert child.children[0].exited.result() == -signal.SIGKILL
 
     keep(BEGIN + "channel.send(WorkerReady())\nthreading.Event().wait()", scenario)
 
@@ -186,5 +195,43 @@ def test_the_third_start_in_a_row_may_still_succeed(play: Play, role: str) -> No
             kill()
             begin()
         assert not crash_looping()
+
+    play(scenario)
+
+
+def test_each_child_has_its_first_message_and_the_owner_as_it_is(
+    play: Play, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = config_of(
+        media=MediaConfig(max_items=3), engine=EngineConfig(max_seqs=5), log=LogConfig(level="debug"), workers=1
+    )
+    largest = (LargestItem(kind="image", grid=(1, 2, 2), n_tokens=1, fixed=False),)
+    launched: list[tuple[str, Ownership, Any]] = []
+    monkeypatch.setattr(supervisor, "launch", lambda *args: launched.append(args))
+
+    async def scenario(scene: Scene) -> None:
+        owner = Owner.claim(tmp_path / "own")
+        try:
+            workers = WorkerPool(config, owner, scene.metrics, 77)
+            children = [*workers.all, EngineClient(config, owner, scene.metrics, 77, largest)]
+            roles = ["worker", "text_worker", "picture_worker", "engine"]
+            assert [one.role for one in children] == roles
+            worker, text, pictures, engine = (one._start for one in children)
+            assert worker == StartWorker(
+                checkpoint="/models/tiny", media=config.media, max_model_len=77, shm_root=str(owner.root)
+            )
+            assert text == msgspec.structs.replace(worker, lane="text")
+            assert pictures == msgspec.structs.replace(worker, lane="picture")
+            assert engine == StartEngine(
+                checkpoint="/models/tiny", engine=config.engine, shm_root=str(owner.root), max_model_len=77,
+                largest=largest,
+            )  # fmt: skip
+            for one in children:
+                one.launch()
+            assert [role for role, _, _ in launched] == roles
+            for _, owned, _ in launched:
+                assert (owned.owner_name, owned.shm_root, owned.log) == (owner.name, owner.root, config.log)
+        finally:
+            owner.close()
 
     play(scenario)

@@ -5,12 +5,10 @@ import asyncio
 import msgspec
 import pytest
 
-from server.children.worker_slot import Job, WorkerDied, WorkerSlot
+from server.children.workers import WorkerDied, WorkerJob
 from tests.server.doubles import Scene, chat_of, kill_in, prepared, start_in, told_in, until
-from tests.server.scenario import Play
+from tests.server.scenario import Play, begun
 from tokenization.messages import Encode, Prepare
-
-Begun = tuple[WorkerSlot, Job]
 
 
 def told(scene: Scene) -> list[str]:
@@ -18,8 +16,8 @@ def told(scene: Scene) -> list[str]:
     return [said.request_id for said in scene.to_worker() if isinstance(said, Prepare)]
 
 
-def begin(scene: Scene, name: str, *kinds: str, client: str = "") -> "asyncio.Task[Begun]":
-    return asyncio.create_task(scene.workers.begin(name, chat_of(*kinds), client))
+def begin(scene: Scene, name: str, *kinds: str, client: str = "") -> "asyncio.Task[WorkerJob]":
+    return asyncio.create_task(begun(scene, name, chat_of(*kinds), client))
 
 
 def test_texts_do_not_wait_for_media(play: Play) -> None:
@@ -31,11 +29,11 @@ def test_texts_do_not_wait_for_media(play: Play) -> None:
             begin(scene, f"video{number}", "text", "video")
         await until(lambda: scene.workers.n_waiting == 9)
         for name in ("text", "count"):
-            slot, _ = await scene.workers.begin(name, chat_of("text"), "", count_only=name == "count")
-            assert slot is text
-            slot.on_message(prepared(name))
-        slot, _ = await scene.workers.encode(Encode(request_id="raw", text="Hi"), "")
-        assert slot is text and scene.workers.n_waiting_in("text") == 0 and scene.workers.n_waiting == 9
+            job = await begun(scene, name, chat_of("text"), count_only=name == "count")
+            assert job.worker is text
+            text.on_message(prepared(name))
+        raw = await scene.workers.begin(Encode(request_id="raw", text="Hi"), "")
+        assert raw.worker is text and scene.workers.n_waiting_in("text") == 0 and scene.workers.n_waiting == 9
         begin(scene, "another", "text")
         await until(lambda: scene.workers.n_waiting_in("text") == 1)
         assert told(scene) == ["video0"], "no other medium went there"
@@ -48,17 +46,17 @@ def test_texts_do_not_wait_for_media(play: Play) -> None:
 def test_a_text_takes_a_free_worker_while_its_own_is_busy_or_down(play: Play) -> None:
     async def scenario(scene: Scene) -> None:
         text = scene.start_text_worker()
-        first, _ = await begin(scene, "long", "text")
-        second, _ = await begin(scene, "b", "text")
+        first = (await begin(scene, "long", "text")).worker
+        second = (await begin(scene, "b", "text")).worker
         assert (first, second) == (text, scene.workers.slots[0])
-        second.on_message(prepared("b"))
+        scene.workers.slots[0].on_message(prepared("b"))
         kill_in(text)
-        third, _ = await begin(scene, "c", "text")
+        third = (await begin(scene, "c", "text")).worker
         assert third is scene.workers.slots[0]
         waiting = begin(scene, "d", "text")
         await until(lambda: scene.workers.n_waiting_in("text") == 1)
         start_in(text)
-        assert (await waiting)[0] is text
+        assert (await waiting).worker is text
 
     play(scenario)
 
@@ -69,14 +67,14 @@ def test_a_text_of_megabytes_does_not_hold_up_the_others(play: Play) -> None:
     async def scenario(scene: Scene) -> None:
         text = scene.start_text_worker()
         long = Encode(request_id="long", text="x" * 4_000_000)
-        slot, _ = await scene.workers.encode(long, "")
-        assert slot is scene.workers.slots[0]
-        waiting = asyncio.create_task(scene.workers.encode(msgspec.structs.replace(long, request_id="b"), ""))
+        slot = scene.workers.slots[0]
+        assert (await scene.workers.begin(long, "")).worker is slot
+        waiting = asyncio.create_task(scene.workers.begin(msgspec.structs.replace(long, request_id="b"), ""))
         await until(lambda: scene.workers.n_waiting == 1)
         assert scene.workers.n_waiting_in("text") == 0 and text.free
-        assert (await begin(scene, "c", "text"))[0] is text
+        assert (await begin(scene, "c", "text")).worker is text
         slot.on_message(prepared("long"))
-        assert (await waiting)[0] is slot
+        assert (await waiting).worker is slot
 
     play(scenario)
 
@@ -95,7 +93,7 @@ def test_texts_go_on_where_no_worker_for_media_can_be_started(play: Play) -> Non
         with pytest.raises(WorkerDied):
             await waiting[1]
         text.on_message(prepared("a"))
-        assert (await waiting[0])[0] is text
+        assert (await waiting[0]).worker is text
 
     play(scenario)
 
@@ -113,7 +111,7 @@ def test_a_client_with_videos_gives_way_to_one_with_a_picture_and_to_its_own_thu
         for n, name in enumerate(order, 1):
             await until(lambda n=n: told(scene) == order[:n])  # type: ignore[misc]
             scene.workers.slots[0].on_message(prepared(name))
-        assert scene.workers._shares._clients == {}, "nobody is owed anything"
+        assert scene.workers._line._clients == {}, "nobody is owed anything"
 
     play(scenario)
 
@@ -132,12 +130,11 @@ def test_a_picture_does_not_wait_for_videos(play: Play) -> None:
         both = begin(scene, "both", "image", "video")
         await until(lambda: scene.workers.n_waiting == 10)
         for name in ("a", "b"):
-            slot, _ = await begin(scene, name, "text", "image")
-            assert slot is own
+            assert (await begin(scene, name, "text", "image")).worker is own
             waiting = begin(scene, f"next to {name}", "image")
             await until(lambda: scene.workers.n_waiting_in("picture") == 1)
-            slot.on_message(prepared(name))
-            assert (await waiting)[0] is own
+            own.on_message(prepared(name))
+            assert (await waiting).worker is own
             own.on_message(prepared(f"next to {name}"))
         assert not both.done() and own.free and told(scene) == ["video0"]
 
@@ -149,8 +146,8 @@ def test_a_picture_takes_the_worker_of_all_media_while_that_is_free(play: Play) 
 
     async def scenario(scene: Scene) -> None:
         own = scene.start_picture_worker()
-        first, _ = await begin(scene, "a", "image")
-        second, _ = await begin(scene, "b", "image")
+        first = (await begin(scene, "a", "image")).worker
+        second = (await begin(scene, "b", "image")).worker
         assert (first, second) == (scene.workers.slots[0], own)
 
     play(scenario)
@@ -159,11 +156,12 @@ def test_a_picture_takes_the_worker_of_all_media_while_that_is_free(play: Play) 
 def test_pictures_that_take_long_wait_for_another_worker(play: Play) -> None:
     async def scenario(scene: Scene) -> None:
         own = scene.start_picture_worker()
-        slot, _ = await begin(scene, "video", "video")
-        again = asyncio.create_task(scene.workers.begin("long", chat_of("image"), "", short=False))
+        slot = scene.workers.slots[0]
+        assert (await begin(scene, "video", "video")).worker is slot
+        again = asyncio.create_task(begun(scene, "long", chat_of("image"), short=False))
         await until(lambda: scene.workers.n_waiting_in("media") == 1)
         assert own.free and scene.workers.n_waiting_in("picture") == 0
         slot.on_message(prepared("video"))
-        assert (await again)[0] is slot
+        assert (await again).worker is slot
 
     play(scenario)

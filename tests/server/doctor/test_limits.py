@@ -7,7 +7,7 @@ from pathlib import Path
 from configs.serve import GIB, MIB
 from server.descriptors import OWN
 from server.doctor import limits
-from server.doctor.machine import Machine, Room
+from server.doctor.machine import DiskSpace, Machine
 from tests.server.doctor.trees import CONFIG, whole, write
 
 LIMITS = "Max open files {} {} files\nMax locked memory {} 9 bytes\n"
@@ -25,19 +25,19 @@ def test_a_whole_machine_has_no_fault(tmp_path: Path) -> None:
         "open files": "65,536",
         "locked memory": "unlimited",
     }
-    unlimited = replace(whole(tmp_path), room=lambda path: Room(total=0, free=0))
+    unlimited = replace(whole(tmp_path), disk_space=lambda path: DiskSpace(total=0, free=0))
     assert next(iter(limits.findings(unlimited, CONFIG, True))).found.startswith("/dev/shm, without a limit")
 
 
 def test_dockers_own_shared_memory_is_too_small(tmp_path: Path) -> None:
-    machine = replace(whole(tmp_path), room=lambda path: Room(total=64 * MIB, free=64 * MIB))
+    machine = replace(whole(tmp_path), disk_space=lambda path: DiskSpace(total=64 * MIB, free=64 * MIB))
     [(verdict, check, found, remedy)] = faults(machine)
     assert (verdict, check) == ("warn", "shared memory") and "--shm-size 2g" in remedy
     assert found == "/dev/shm holds 64 MiB of the 1,024 MiB of --shm-mib"
 
 
 def test_shared_memory_that_somebody_fills(tmp_path: Path) -> None:
-    machine = replace(whole(tmp_path), room=lambda path: Room(total=2 * GIB, free=100 * MIB))
+    machine = replace(whole(tmp_path), disk_space=lambda path: DiskSpace(total=2 * GIB, free=100 * MIB))
     [(verdict, check, found, _)] = faults(machine)
     assert (verdict, check) == ("warn", "shared memory") and "100 MiB free" in found
 

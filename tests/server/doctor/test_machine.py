@@ -17,7 +17,7 @@ def test_this_machine_is_the_one_that_we_run_on(tmp_path: Path) -> None:
     assert machine.limits("Max open files") == tuple(None if n == resource.RLIM_INFINITY else n for n in limits)
     assert machine.package("pixelferry") and machine.package("no-such-package") is None
     found = os.statvfs(tmp_path)
-    assert machine.room(tmp_path).total == found.f_blocks * found.f_frsize
+    assert machine.disk_space(tmp_path).total == found.f_blocks * found.f_frsize
 
 
 def test_a_file_is_open_to_its_owner_its_group_or_all(tmp_path: Path) -> None:

@@ -6,7 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from configs.serve import GIB, ModelConfig, ServeConfig
-from server.doctor.machine import Card, Machine, Room
+from server.doctor.machine import Card, DiskSpace, Machine
 
 CONFIG = ServeConfig(model=ModelConfig(path=Path(), served_name=""))
 PACKAGES = {"torch": "2.10.0+cpu", "torch_npu": "2.10.0.post4"}
@@ -54,7 +54,7 @@ def whole(root: Path) -> Machine:
         root=root,
         variables=dict(VARIABLES),
         package=PACKAGES.get,
-        room=lambda path: Room(total=2 * GIB, free=2 * GIB),
+        disk_space=lambda path: DiskSpace(total=2 * GIB, free=2 * GIB),
         card=lambda: CARD,
     )
 

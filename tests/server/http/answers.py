@@ -6,11 +6,13 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Any
 
+import msgspec
+
 from model.engine.messages import Token
 from server.http.json_slices import written
 from server.http.openai import CompletionSerializer
 from server.http.responses import Serializer
-from server.requests.answer import Delta, Whole
+from server.requests.answer import Delta
 from server.requests.request import ChatRequest
 from server.requests.sampling import SamplingRequest
 from tests.server.doubles import card, chat_of, prepared
@@ -54,10 +56,10 @@ def parse(event: bytes | dict[str, Any]) -> Any:
 
 def joined(deltas: Iterable[Delta]) -> Delta:
     """One answer whole."""
-    whole = Whole()
-    for delta in deltas:
-        whole.add(delta)
-    return whole.delta()
+    found = list(deltas)
+    tokens = tuple(token for delta in found for token in delta.tokens)
+    text = "".join(delta.text for delta in found)
+    return msgspec.structs.replace(found[-1], text=text, tokens=tokens, prompt=found[0].prompt)
 
 
 def collected(deltas: list[Delta]) -> list[Delta]:

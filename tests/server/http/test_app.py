@@ -53,7 +53,7 @@ def test_a_count_is_answered(play: Play) -> None:
     async def scenario(scene: Scene) -> None:
         exchange, name = await counting(scene)
         job = scene.workers.slots[0].job
-        assert job is not None and job.ticket.client == "10.0.0.1" and job.ticket.lane == "text"
+        assert job is not None and job.client == "10.0.0.1" and job.cost.lane == "text"
         scene.workers.slots[0].on_message(prepared(name, 3))
         await exchange.task
         expected = {"ids": [0, 1, 2], "count": 3, "media": [], "max_model_len": 1000, "tokens": [0, 1, 2]}

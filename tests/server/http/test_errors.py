@@ -11,8 +11,8 @@ from fastapi import FastAPI, HTTPException
 from server.http import errors
 from server.http.errors import body_of, error_response, headers_of, param_of, status_of
 from server.requests.refusal import (
-    Kind,
     Refusal,
+    RefusalKind,
     body_too_large,
     forbidden,
     head_too_large,
@@ -69,7 +69,7 @@ def ask(method: str, path: str) -> httpx.Response:
 
 
 def test_every_kind_of_refusal_is_tried_here() -> None:
-    assert {error.kind for error, _, _ in CLIENTS + OURS} == set(get_args(Kind))
+    assert {error.kind for error, _, _ in CLIENTS + OURS} == set(get_args(RefusalKind))
 
 
 @pytest.mark.parametrize(("error", "status", "kind"), CLIENTS)

@@ -75,11 +75,9 @@ def test_a_large_answer_leaves_the_loop_its_turns(tokenizer: BPETokenizer) -> No
     accepted = prepared("1", 3)
 
     async def run(emit: Emit) -> None:
-        for at in range(TOKENS):
-            for index in range(N):
-                token = Token(id=65 + at % 20, logprob=-1.0, top=top)
-                finish = "length" if at == TOKENS - 1 else None
-                await emit(accepted, Delta(text="x", tokens=(token,), index=index, finish=finish))  # type: ignore[arg-type]
+        tokens = tuple(Token(id=65 + at % 20, logprob=-1.0, top=top) for at in range(TOKENS))
+        for index in range(N):
+            await emit(accepted, Delta(text="x" * TOKENS, tokens=tokens, index=index, finish="length"))
             await asyncio.sleep(0)
 
     async def ask() -> Client:

@@ -8,9 +8,9 @@ from pathlib import Path
 REPO = Path(__file__).resolve().parents[3]
 PROGRAM = """
 import logging, sys
-from server import __main__ as program
+from server import commands as program
 from configs.settings import load_config
-async def serve(config, card, root):
+async def serve(config, card, root, lines_dropped):
     model = config.model
     print(model.path, model.wanted, model.served_name, card.name, "torch" in sys.modules, sep="\\n")
 program.serve = serve

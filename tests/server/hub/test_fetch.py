@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 
 from configs.checkpoint import CheckpointError
-from configs.serve import HubModel, ModelConfig, ServeConfig
+from configs.serve import ModelConfig, ServeConfig
+from configs.setting import HubModel
 from server.hub import fetch as module
 from server.hub.client import HubError, told
 from server.hub.fetch import fetch, with_checkpoint

@@ -8,7 +8,7 @@ import pytest
 from huggingface_hub import constants, set_client_factory
 from huggingface_hub.utils._http import default_client_factory
 
-from configs.serve import HubModel
+from configs.setting import HubModel
 from server.hub.client import HubError
 from server.hub.fetch import fetch as fetch_with
 from server.hub.huggingface import HuggingFace

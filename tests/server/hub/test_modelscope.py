@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from configs.serve import HubModel
+from configs.setting import HubModel
 from server.hub.client import HubError
 from server.hub.modelscope import ModelScope
 from tests.server.hub.fetching import error_of, fetch, files_under

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 import uvloop
 
-from server.__main__ import main
+from server.commands import main
 from server.loadtest.command import FAILED, GOOD, INTERRUPTED, USAGE, loadtest
 from server.loadtest.results.result import write_json
 from tests.server.loadtest.examples import drawn, result_of

@@ -1,14 +1,18 @@
 """What a chat may hold, as multiples that a client can compute; and which ids a prompt has."""
 
+from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from model.engine.messages import EngineReady
-from server.requests.checks import FEWEST_PIECES, MOST_MEDIA, check_ids, check_pieces, room_for
+from server.requests.checks import FEWEST_PIECES, MOST_MEDIA, check_chat, room_for
 from server.requests.refusal import Refusal
-from tests.server.doubles import chat_of
+from server.requests.request import ChatRequest
+from tests.server.doubles import card, chat_of
 from tokenization.chat.parts import Chat, Media, Prompt, RawPrompt, Text, ToolCall, Turn
+from tokenization.text.bpe import BPETokenizer
 
 INFO = EngineReady(
     device="cpu", dtype="float32", vocab_size=400, kv_blocks=1, block_size=1, memory=(), media_ids=(7, 9),
@@ -16,14 +20,28 @@ INFO = EngineReady(
 )  # fmt: skip
 
 
+Check = Callable[..., None]
+
+
 def turn(*parts: Any, calls: int = 0) -> Turn:
     call = ToolCall(id=None, name="f", arguments={}, size=0, param="")
     return Turn(role="user", parts=parts, plain=False, tool_calls=(call,) * calls)
 
 
-def refused(chat: Prompt, max_model_len: int = 16) -> Refusal:
+@pytest.fixture
+def check(tokenizer: BPETokenizer) -> Check:
+    """A chat of a model that takes pictures and videos, as a body's `inputs`."""
+    model = replace(card(tokenizer), modalities=frozenset({"image", "video"}))
+
+    def check(chat: Prompt, max_model_len: int = 16, param: str = "inputs") -> None:
+        check_chat(ChatRequest(id="r", chat=chat, chat_param=param), model, max_model_len, INFO)
+
+    return check
+
+
+def refused(check: Check, chat: Prompt, max_model_len: int = 16) -> Refusal:
     with pytest.raises(Refusal) as caught:
-        check_pieces(chat, "inputs", max_model_len)
+        check(chat, max_model_len)
     assert caught.value.code == "too_many_parts"
     return caught.value
 
@@ -37,18 +55,18 @@ def refused(chat: Prompt, max_model_len: int = 16) -> Refusal:
         (turn(Media(kind="video", source="", param="", frames=("data:,",) * FEWEST_PIECES)),),
     ],
 )
-def test_turns_parts_calls_and_frames_are_counted_together(turns: tuple[Turn, ...]) -> None:
-    assert refused(Chat(turns=turns)).param == "inputs"
-    check_pieces(Chat(turns=turns), "inputs", FEWEST_PIECES * 2)
+def test_turns_parts_calls_and_frames_are_counted_together(check: Check, turns: tuple[Turn, ...]) -> None:
+    assert refused(check, Chat(turns=turns)).param == "inputs"
+    check(Chat(turns=turns), FEWEST_PIECES * 2)
     fewer = turns[:-1] if len(turns) > 1 else (turn(Text(text="x")),)
-    check_pieces(Chat(turns=fewer), "inputs", 16)
+    check(Chat(turns=fewer))
 
 
-def test_media_have_a_bound_of_their_own() -> None:
+def test_media_have_a_bound_of_their_own(check: Check) -> None:
     media = tuple(Media(kind="image", source="a", param=f"inputs[{i}]") for i in range(MOST_MEDIA + 1))
-    assert refused(Chat(turns=(turn(*media),)), 1 << 20).param == f"inputs[{MOST_MEDIA}]"
-    check_pieces(Chat(turns=(turn(*media[1:]),)), "inputs", 1 << 20)
-    check_pieces(RawPrompt(text="x"), "prompt", 16)
+    assert refused(check, Chat(turns=(turn(*media),)), 1 << 20).param == f"inputs[{MOST_MEDIA}]"
+    check(Chat(turns=(turn(*media[1:]),)), 1 << 20)
+    check(RawPrompt(text="x"))
 
 
 def test_a_prompt_leaves_room_for_a_token() -> None:
@@ -58,11 +76,11 @@ def test_a_prompt_leaves_room_for_a_token() -> None:
     assert caught.value.code == "context_length_exceeded"
 
 
-def test_ids_are_words_of_the_vocabulary() -> None:
-    check_ids(RawPrompt(ids=(0, 399)), INFO, "prompt")
-    check_ids(RawPrompt(text="a"), INFO, "prompt")
-    check_ids(chat_of("text"), INFO, "prompt")
+def test_ids_are_words_of_the_vocabulary(check: Check) -> None:
+    check(RawPrompt(ids=(0, 399)))
+    check(RawPrompt(text="a"))
+    check(chat_of("text"))
     for ids, said in (((0, 400), "ids 0 to 399, not 400"), ((1, 9, 7), "the token id 7 marks media")):
         with pytest.raises(Refusal, match=said) as caught:
-            check_ids(RawPrompt(ids=ids), INFO, "prompt[1]")
+            check(RawPrompt(ids=ids), param="prompt[1]")
         assert caught.value.param == "prompt[1]"

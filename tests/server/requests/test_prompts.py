@@ -22,7 +22,13 @@ from tokenization.text.bpe import BPETokenizer
 
 def prompts(*texts: str, n: int = 1) -> list[ChatRequest]:
     return [
-        ChatRequest(id=f"r-{i}", chat=RawPrompt(text=text), chat_param=f"prompt[{i}]", sampling=SamplingRequest(n=n))
+        ChatRequest(
+            id=f"r-{i}",
+            chat=RawPrompt(text=text),
+            chat_param=f"prompt[{i}]",
+            sampling=SamplingRequest(n=n),
+            stream=True,
+        )
         for i, text in enumerate(texts)
     ]
 

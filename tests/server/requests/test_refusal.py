@@ -5,8 +5,8 @@ from typing import get_args
 import pytest
 
 from server.requests.refusal import (
-    Kind,
     Refusal,
+    RefusalKind,
     body_too_large,
     forbidden,
     head_too_large,
@@ -64,7 +64,7 @@ def test_a_refusal_is_raised_and_shown_by_its_message() -> None:
 def test_every_kind_has_a_name_to_make_it_by() -> None:
     made = [invalid_request("x"), not_found("x"), body_too_large(1), overloaded("x", "c"), unavailable("x", "c")]
     made += [internal("x"), unauthorized("x"), forbidden("x", "c"), timed_out("x", "c"), head_too_large(1)]
-    assert {found.kind for found in made} == set(get_args(Kind))
+    assert {found.kind for found in made} == set(get_args(RefusalKind))
 
 
 def test_a_clients_words_are_listed_short_and_few() -> None:

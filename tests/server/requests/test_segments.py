@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from server.children.background import Background
+from server.requests.background import Background
 from server.requests.refusal import Refusal
 from server.requests.segments import Segments, check_media_tokens, without_room
 from shm import NeverFits, Owner, Pool, PoolFull

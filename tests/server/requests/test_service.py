@@ -6,7 +6,7 @@ import pytest
 
 from model.engine.messages import Abort, MediaRead, StepDone, Token, TokenEvent
 from server.requests.refusal import Refusal
-from tests.server.doubles import STATS, Scene, prepared, until
+from tests.server.doubles import STATS, Scene, prepared, until, value_of
 from tests.server.scenario import A, B, C, Play, fails, generating, leased, request, start, text_of
 from tokenization.messages import Cancel, Measured, Prepare, PrepareFailed
 from tokenization.text.bpe import BPETokenizer
@@ -51,6 +51,22 @@ def test_the_first_token_counts_once_it_is_handed_over(play: Play) -> None:
     play(scenario)
 
 
+def test_a_defect_of_ours_is_counted_as_an_error(play: Play) -> None:
+    async def scenario(scene: Scene) -> None:
+        async def emit(*_: object) -> None:
+            raise ZeroDivisionError
+
+        task = asyncio.create_task(scene.service.run([request()], emit))
+        await generating(scene)
+        scene.say("chat-1", A)
+        with pytest.raises(ZeroDivisionError):
+            await task
+        assert value_of(scene.metrics, 'request_success_total{finished_reason="error"}') == 1
+        scene.finished("chat-1", "abort")
+
+    play(scenario)
+
+
 def test_max_tokens_is_what_is_left(play: Play) -> None:
     async def scenario(scene: Scene) -> None:
         for wish in (None, 10**6):
@@ -82,6 +98,8 @@ def test_media_are_leased_given_back_and_released(play: Play) -> None:
         assert len(names) == 2 and (await scene.stats()).leases == 2
         await generating(scene, media=2)
         scene.engine.on_message(MediaRead(request_id="chat-1", names=names[:1]))
+        while (await scene.stats()).leases == 2:
+            await asyncio.sleep(0.001)
         assert (await scene.stats()).leases == 1
         scene.say("chat-1", A, finish="stop")
         await task

@@ -72,7 +72,7 @@ def test_a_chat_that_was_killed_for_its_time_is_not_tried_again(play: Play) -> N
         task, _ = start(scene, asked)
         await leased(scene, asked)
         scene.workers.slots[0].on_message(WorkerPulse(request_id="chat-1", busy_seconds=70.1))
-        assert scene.workers.slots[0].hang_reason(0.0) is not None
+        assert scene.workers.slots[0].health.overdue(0.0) is not None
         scene.kill_worker()
         await fails(task, "invalid_request", "took_too_long", "inputs")
         scene.start_worker()
@@ -88,9 +88,9 @@ def test_a_client_that_leaves_while_it_is_measured(play: Play) -> None:
         task.cancel()
         await asyncio.wait({task})
         await until(lambda: scene.to_worker()[-1] == Cancel(request_id="chat-1"))
-        assert scene.workers.slots[0].taken
+        assert not scene.workers.slots[0].free
         scene.workers.slots[0].on_message(PrepareFailed(request_id="chat-1", kind="cancelled", message=""))
-        assert [slot.taken for slot in scene.workers.slots] == [False]
+        assert [slot.free for slot in scene.workers.slots] == [True]
         assert (await scene.stats()).segments == 0
 
     play(scenario)

@@ -19,19 +19,18 @@ from server.http.native import NativeSerializer, read_native
 from server.http.openai import CompletionSerializer, read_openai
 from server.http.responses import Serializer
 from server.request_context import RequestContext
-from server.requests.answer import Answer, Whole
+from server.requests.answer import Answer, Delta
 from server.requests.refusal import Refusal
 from server.requests.request import ChatRequest
 from server.requests.sampling import MAX_ALLOWED, MAX_BAD_WORDS, MAX_WORD_CHARS
-from server.requests.sums import Limits, Sums, check_sums, sums_of, widest
+from server.requests.sums import RequestLimits, Sums, check_sums, sums_of, widest
 from tests.server.doubles import card, prepared
 from tokenization.chat.parts import RawPrompt
-from tokenization.messages import Prepared
 from tokenization.text.bpe import BPETokenizer
 
 ROOM = 32768
 DEFAULTS = HttpConfig()
-WIDE = Limits(
+WIDE = RequestLimits(
     tokens=DEFAULTS.max_asked_tokens, nbytes=DEFAULTS.max_asked_bytes, text=128, spelled=511
 )  # 128 blanks are a token of Qwen2's
 
@@ -48,7 +47,7 @@ def native(**fields: Any) -> list[ChatRequest]:
     return [read_native(json.dumps({"inputs": [{"text": "x"}], "parameters": fields}).encode(), "r")]
 
 
-def refused(requests: Any, room: int = ROOM, limits: Limits = WIDE, **known: Any) -> Refusal:
+def refused(requests: Any, room: int = ROOM, limits: RequestLimits = WIDE, **known: Any) -> Refusal:
     with pytest.raises(Refusal) as caught:
         check_sums(requests, room, limits, **known)
     assert (caught.value.kind, caught.value.code) == ("invalid_request", "asks_too_much")
@@ -182,7 +181,7 @@ async def made(
     serializer: Serializer, requests: Any, lengths: list[int], room: int, tokenizer: BPETokenizer, rng: random.Random
 ) -> bytes:
     """A plain answer of as many tokens as may be, from the widest vocabulary's point of view at random."""
-    sampling, found, first = requests[0].sampling, list[tuple[Prepared, Whole]](), None
+    sampling, found, first = requests[0].sampling, list[Delta](), None
 
     def token() -> Token:
         ids = [rng.randrange(tokenizer.vocab_size + 2) for _ in range(sampling.top_logprobs)]
@@ -190,20 +189,19 @@ async def made(
         return Token(id=rng.randrange(tokenizer.vocab_size + 2), logprob=-rng.random(), top=top)
 
     for p, (request, length) in enumerate(zip(requests, lengths, strict=True)):
-        asked, first = prepared(request.id, length), first or prepared(request.id, length)
+        first = first or prepared(request.id, length)
         n_tokens = min(sampling.max_tokens or room, room - length)
         scores = tuple(token() for _ in range(length - 1)) if request.scores_prompt else ()
         for i in range(sampling.n):
-            answer = Answer(tokenizer, sampling, p * sampling.n + i, continues=isinstance(request.chat, RawPrompt))
-            whole = Whole()
-            found.append((asked, whole))
+            continues = isinstance(request.chat, RawPrompt)
+            answer = Answer(tokenizer, sampling, p * sampling.n + i, continues=continues, streamed=False)
             for k in range(n_tokens):
                 event = TokenEvent(request_id="r", token=token(), finish="length" if k == n_tokens - 1 else None)
-                whole.add(structs.replace(answer.push([event]), prompt=scores if not i and not k else ()))
-                if answer.finish is not None:
+                if (delta := answer.push([event])) is not None:
+                    found.append(structs.replace(delta, prompt=() if i else scores))
                     break
     assert first is not None
-    return b"".join(await written(serializer.whole(first, [whole.delta() for _, whole in found])))
+    return b"".join(await written(serializer.whole(first, found)))
 
 
 @settings(max_examples=120, deadline=None)
@@ -217,7 +215,7 @@ def test_an_answer_never_holds_more_than_was_counted(
 ) -> None:  # fmt: skip
     rng, room, model = random.Random(seed), 30, card(tokenizer)
     text, spelled = widest(tokenizer)
-    limits = Limits(tokens=1 << 40, nbytes=1 << 60, text=text, spelled=spelled)
+    limits = RequestLimits(tokens=1 << 40, nbytes=1 << 60, text=text, spelled=spelled)
     serializer: Serializer
     if kind == "completions":
         fields = {**body, **route, "prompt": prompts, "echo": echo, **({} if top is None else {"logprobs": top})}
@@ -261,7 +259,7 @@ def test_the_formulas_as_they_are_written() -> None:
     assert sums.tokens == (10 + 3 * (50 + 10) * 4) + (20 + 3 * (50 + 20) * 4)
     assert replace(sums, listed=0, scored=False).tokens == (10 + 3 * 50) + (20 + 3 * 50)
     assert replace(sums, max_tokens=None, scored=False, listed=0).tokens == (10 + 3 * 90) + (20 + 3 * 80)
-    limits = Limits(tokens=1, nbytes=1, text=7, spelled=11)
+    limits = RequestLimits(tokens=1, nbytes=1, text=7, spelled=11)
     for legacy, entries in ((False, 2 * (11 + 112)), (True, 3 * (7 + 112))):
         shown = sum(3 * (512 + 50 * (7 + 120) + p * 24 + (50 + p) * entries) for p in (10, 20))
         assert replace(sums, legacy=legacy).nbytes(limits) == 16384 + shown + 2 * (64 * 4 + 3 * 4 * 5)

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from server import __main__ as program
+from server import commands as program
 from server.selftest import command
 
 Captured = pytest.CaptureFixture[str]

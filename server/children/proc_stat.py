@@ -1,9 +1,9 @@
-"""What the kernel's books say of a process, whatever its threads and its interpreter's lock are at."""
+"""What the kernel counts of a process, whatever its threads and its interpreter's lock are at: /proc/PID/stat."""
 
 from pathlib import Path
 
 
-class KernelBooks:
+class ProcStat:
     """When a process last worked. Times are monotonic seconds."""
 
     def __init__(self, pid: int, now: float) -> None:

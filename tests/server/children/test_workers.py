@@ -5,10 +5,10 @@ from typing import Any
 
 import pytest
 
-from server.children.worker_pool import DRAW_SECONDS
-from server.children.worker_slot import Job, WorkerDied, WorkerSlot
+from server.children.job_cost import DRAW_SECONDS
+from server.children.workers import WorkerDied, WorkerJob
 from tests.server.doubles import ChannelDouble, Scene, chat_of, prepared, until
-from tests.server.scenario import Play
+from tests.server.scenario import Play, begun
 from tokenization.chat.grounding import Box
 from tokenization.messages import (
     Cancel,
@@ -20,11 +20,9 @@ from tokenization.messages import (
     WorkerPulse,
 )
 
-Begun = tuple[WorkerSlot, Job]
 
-
-def ask(scene: Scene, *names: str) -> "list[asyncio.Task[Begun]]":
-    return [asyncio.create_task(scene.workers.begin(name, chat_of("image"), "")) for name in names]
+def ask(scene: Scene, *names: str) -> "list[asyncio.Task[WorkerJob]]":
+    return [asyncio.create_task(begun(scene, name, chat_of("image"))) for name in names]
 
 
 def measured(name: str) -> Measured:
@@ -89,14 +87,14 @@ def test_a_drawing_is_a_job_like_any_other(play: Play) -> None:
         await chat
         box = Box(ref="", kind="box", points=((0, 0), (1, 1)), picture=0)
         drawing = asyncio.create_task(
-            scene.workers.draw(Draw(request_id="b", media=chat_of("image").media[0], boxes=(box,)), "")
+            scene.workers.begin(Draw(request_id="b", media=chat_of("image").media[0], boxes=(box,)), "")
         )
         await until(lambda: scene.workers.n_waiting == 1)
         scene.workers.slots[0].on_message(prepared("a"))
-        slot, job = await drawing
+        job, slot = await drawing, scene.workers.slots[0]
         await until(lambda: told(scene) == ["a", "b"])
         slot.on_message(WorkerPulse(request_id="b", busy_seconds=60.0 + DRAW_SECONDS))
-        assert slot.hang_reason(0.0) is None
+        assert slot.health.overdue(0.0) is None
         slot.on_message(Drawn(request_id="b", picture="data:x", notes=()))
         assert isinstance(await job.next(), Drawn) and job.ended.done() and slot.free
 
@@ -109,7 +107,7 @@ def test_a_drawing_is_a_job_like_any_other(play: Play) -> None:
 def test_a_death_ends_the_job_and_those_who_wait_get_the_next_worker(play: Play) -> None:
     async def scenario(scene: Scene) -> None:
         first, waiting = ask(scene, "a", "b")
-        slot, job = await first
+        job, slot = await first, scene.workers.slots[0]
         reading = asyncio.create_task(job.next())
         await until(lambda: scene.workers.n_waiting == 1)
         scene.kill_worker()
@@ -118,7 +116,7 @@ def test_a_death_ends_the_job_and_those_who_wait_get_the_next_worker(play: Play)
         assert job.ended.done() and slot.job is None and not slot.free
         assert not waiting.done() and scene.workers.n_waiting == 1
         scene.start_worker()
-        _, job = await waiting
+        job = await waiting
         await until(lambda: told(scene) == ["b"])
         slot.on_message(prepared("b"))
         assert await job.next() is not None and slot.free
@@ -135,7 +133,7 @@ def test_a_worker_that_died_before_its_job_came_is_waited_for_again(play: Play) 
         await until(lambda: scene.workers.n_waiting == 1)
         assert not waiting.done()
         scene.start_worker()
-        slot, _ = await waiting
+        assert (slot := (await waiting).worker) is not None
         await until(lambda: told(scene) == ["b"])
         slot.on_message(prepared("b"))
 
@@ -170,16 +168,17 @@ def test_a_job_that_nobody_wants_is_cancelled_at_once_wherever_it_is(play: Play,
     """Once. The worker stays taken until it has let go."""
 
     async def scenario(scene: Scene) -> None:
-        slot, job = await scene.workers.begin("a", chat_of("image"), "")
+        job = await begun(scene, "a", chat_of("image"))
+        slot = scene.workers.slots[0]
         if moment != "handed over":
             slot.on_message(measured("a"))
         if moment == "leased":
-            await scene.workers.lease(slot, job, ["x"])
-        scene.workers.abandon(slot, job)
-        await scene.background.idle()
+            job.lease(("x",))
+        scene.workers.cancel(job)
+        await scene.idle()
         assert [said for said in scene.to_worker() if isinstance(said, Cancel)] == [Cancel(request_id="a")]
         assert isinstance(scene.to_worker()[-1], Cancel), "after whatever else it was told"
-        assert not job.ended.done() and slot.taken
+        assert not job.ended.done() and not slot.free
         slot.on_message(failed("a"))
         assert job.ended.done() and slot.free
 
@@ -190,14 +189,15 @@ def test_a_cancel_follows_a_large_chat_that_is_still_on_its_way(play: Play) -> N
     """A worker would forget one that came first."""
 
     async def scenario(scene: Scene) -> None:
-        state: Any = scene.workers.slots[0]._state
-        state.child.channel = slow = SlowToSend()
-        slot, job = await scene.workers.begin("a", chat_of("image"), "")
-        scene.workers.abandon(slot, job)
+        child: Any = scene.workers.slots[0].child
+        child.channel = slow = SlowToSend()
+        job = await begun(scene, "a", chat_of("image"))
+        slot = scene.workers.slots[0]
+        scene.workers.cancel(job)
         await asyncio.sleep(0.01)
         assert slow.said == []
         slow.go_on.set()
-        await scene.background.idle()
+        await scene.idle()
         assert [type(said) for said in slow.said] == [Prepare, Cancel]
         slot.on_message(failed("a"))
 
@@ -221,11 +221,11 @@ def test_a_job_that_ended_is_not_cancelled(play: Play) -> None:
     """The worker may have the next one by then."""
 
     async def scenario(scene: Scene) -> None:
-        slot, job = await scene.workers.begin("a", chat_of("image"), "")
-        await scene.background.idle()
-        scene.workers.abandon(slot, job)
+        job = await begun(scene, "a", chat_of("image"))
+        slot = scene.workers.slots[0]
         slot.on_message(prepared("a"))
-        await scene.background.idle()
+        scene.workers.cancel(job)
+        await scene.idle()
         assert not any(isinstance(said, Cancel) for said in scene.to_worker())
 
     play(scenario)

@@ -4,16 +4,16 @@ import asyncio
 import itertools
 from collections.abc import Callable
 from contextlib import asynccontextmanager
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from model.engine.messages import Abort, EnginePulse, Generate, StepDone
-from server.children import engine_client
-from server.children.engine_client import UNANSWERED
+from server.children import canary, supervisor
+from server.children.canary import Canary
+from server.children.health import UNANSWERED
 from server.http.health import readiness
-from server.requests import canary
-from server.requests.canary import Canary
 from tests.server.doubles import STATS, Scene, until
 from tests.server.scenario import A, Play, generate
 
@@ -45,7 +45,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> ClockDouble:
     double = ClockDouble()
     monkeypatch.setattr(canary, "LOOK_SECONDS", 0.005)
     monkeypatch.setattr(canary, "time", double)
-    monkeypatch.setattr(engine_client, "time", double)
+    monkeypatch.setattr(supervisor, "time", double)
     return double
 
 
@@ -53,7 +53,8 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> ClockDouble:
 async def watched(scene: Scene) -> Any:
     """A canary that runs; what it told comes out as a list."""
     told: list[str] = []
-    task = asyncio.create_task(Canary(scene.engine, EVERY, DEADLINE, told.append).run())
+    metrics: Any = SimpleNamespace(canary=told.append)
+    task = asyncio.create_task(Canary(scene.engine, EVERY, DEADLINE, metrics).run())
     try:
         yield told
     finally:
@@ -83,7 +84,7 @@ def test_an_idle_engine_is_asked_and_answers(play: Play, clock: ClockDouble) -> 
                 assert request.sampling.max_tokens == 1 and len(request.prepared.input_ids) == 1
                 scene.say(request.request_id, A, finish="length")
                 await clock.passes(lambda n=n: told == ["answered"] * n)  # type: ignore[misc]
-        assert scene.engine.unanswered == 0 and readiness(scene.service)[0]["status"] == "ready"
+        assert scene.engine.health.unanswered == 0 and readiness(scene.service)[0]["status"] == "ready"
 
     play(scenario)
 
@@ -106,9 +107,9 @@ def test_an_engine_that_does_nothing_is_not_ready_and_then_hung(play: Play, cloc
             await clock.passes(lambda: told == ["late"])
             state, error = readiness(scene.service)
             assert state["status"] == "engine_stuck" and error is not None and error.kind == "unavailable"
-            assert scene.engine.hang_reason(0.0) is None
+            assert scene.engine.health.overdue(0.0) is None
             await clock.passes(lambda: len(told) == UNANSWERED)
-            assert "3 requests for one token" in str(scene.engine.hang_reason(0.0))
+            assert "3 requests for one token" in str(scene.engine.health.overdue(0.0))
             aborts = [said.request_id for said in scene.to_engine() if isinstance(said, Abort)]
             assert aborts[:2] == ["canary-1", "canary-2"], "what came too late is given up"
             scene.kill_engine()
@@ -170,6 +171,6 @@ def test_the_engines_death_is_no_verdict(play: Play, clock: ClockDouble) -> None
             await clock.passes(lambda: len(asked(scene)) == 1)
             scene.kill_engine()
             await four_deadlines(clock)
-            assert told == [] and scene.engine.unanswered == 0, "a dead engine is not asked"
+            assert told == [] and scene.engine.health.unanswered == 0, "a dead engine is not asked"
 
     play(scenario)

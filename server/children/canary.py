@@ -3,11 +3,11 @@
 import asyncio
 import logging
 import time
-from collections.abc import Callable
 from typing import Literal
 
-from model.engine.messages import Generate, SamplingParams
+from model.engine.messages import EngineReady, Generate, SamplingParams
 from server.children.engine_client import EngineClient, EngineDied, EngineFailed, Stream
+from server.metrics import Metrics
 from tokenization.pads import text_only
 
 log = logging.getLogger("pixelferry")
@@ -20,32 +20,33 @@ class Canary:
     """Asks while the engine gives no tokens to anybody: where tokens come, they prove the same.
 
     It takes nobody's place. An engine that works on something else, however long, is not late: only one that neither
-    is inside a step nor ends one while this request waits.
+    is inside a step nor ends one while this request waits. What follows from it stands in health.py.
     """
 
-    def __init__(self, engine: EngineClient, every: float, deadline: float, tell: Callable[[Result], None]) -> None:
+    def __init__(self, engine: EngineClient, every: float, deadline: float, metrics: Metrics) -> None:
         """every: seconds without a token after which it asks; deadline: seconds without work that it waits."""
         self._engine = engine
         self._every = every
         self._deadline = deadline
-        self._tell = tell
+        self._metrics = metrics
         self._n = 0
 
     async def run(self) -> None:
         """Never returns."""
         while True:
             await asyncio.sleep(min(LOOK_SECONDS, self._every))
-            if self._due():
-                await self._ask()
+            engine, info = self._engine, self._engine.info
+            if engine.up and info is not None and engine.health.canary_due(self._every, time.monotonic()):
+                await self._ask(info)
 
-    def _due(self) -> bool:
-        engine = self._engine
-        silent = time.monotonic() - engine.last_token
-        return engine.up and (silent >= self._every or engine.unanswered > 0)
-
-    async def _ask(self) -> None:
+    async def _ask(self, info: EngineReady) -> None:
         self._n += 1
-        stream = self._engine.enter(self._request())
+        word = next(i for i in range(info.vocab_size) if i not in info.media_ids)
+        prepared, sampling = (
+            text_only(f"canary-{self._n}", [word]),
+            SamplingParams(max_tokens=1, temperature=0.0, seed=0),
+        )
+        stream = self._engine.submit_at_once(Generate(prepared=prepared, sampling=sampling))
         try:
             result: Result = "answered" if await self._answered(stream) else "late"
         except EngineFailed as error:
@@ -55,17 +56,10 @@ class Canary:
             return  # its supervisor has seen it, too
         finally:
             self._engine.leave(stream)
-        self._engine.unanswered = 0 if result == "answered" else self._engine.unanswered + 1
+        self._engine.health.canary_ended(answered=result == "answered")
         if result == "late":
             log.error("canary-%d: the engine does nothing and gave no token within %g s", self._n, self._deadline)
-        self._tell(result)
-
-    def _request(self) -> Generate:
-        info = self._engine.info
-        assert info is not None, "an engine that is up has said so"
-        word = next(i for i in range(info.vocab_size) if i not in info.media_ids)
-        sampling = SamplingParams(max_tokens=1, temperature=0.0, seed=0)
-        return Generate(prepared=text_only(f"canary-{self._n}", [word]), sampling=sampling)
+        self._metrics.canary(result)
 
     async def _answered(self, stream: Stream) -> bool:
         """Whether a token came in time. Raises EngineDied, EngineFailed."""
@@ -78,7 +72,7 @@ class Canary:
                 if now - looked > LOOK_SECONDS + self._deadline / 2:
                     asked = now  # this process itself was stopped or starved: what was sent meanwhile is unread
                 looked = now
-                if now - max(asked, self._engine.last_work) > self._deadline:
+                if now - max(asked, self._engine.health.last_work) > self._deadline:
                     break
             return answer.done() and bool(answer.result())
         finally:

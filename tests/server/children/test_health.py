@@ -2,22 +2,24 @@
 
 import pytest
 
-from server.children import kernel_books
-from server.children.kernel_books import KernelBooks
-from server.children.load_watch import LoadWatch
+from server.children import proc_stat
+from server.children.health import WorkerHealth
 from shm import Loading
+from tests.server.doubles import config_of
 
 
-def watch(pid: int = 0) -> LoadWatch:
+def watch(pid: int = 0) -> WorkerHealth:
     """Of nobody, unless a process is named: the kernel tells nothing. It begins at 100 s."""
-    return LoadWatch(KernelBooks(pid, 100.0), 100.0, pulse_seconds=20.0, load_seconds=600.0)
+    health = WorkerHealth(config_of(pulse_seconds=20.0, load_seconds=600.0))
+    health.begin(pid, 100.0)
+    return health
 
 
 def test_silence_is_hanging() -> None:
     loading = watch()
     assert loading.hang_reason(120.0) is None
     assert loading.hang_reason(120.5) == "silent for 20.5 s while it loads"
-    loading.heard(Loading(steps=0), 120.6)
+    loading.hear(Loading(steps=0), 120.6)
     assert loading.hang_reason(140.5) is None
     assert loading.hang_reason(141.0) == "silent for 20.4 s while it loads"
 
@@ -29,13 +31,13 @@ def test_a_pulse_without_progress_is_hanging_later() -> None:
     for step in range(1, 60):
         for _ in range(60):
             now += 9.9
-            loading.heard(Loading(steps=step), now)
+            loading.hear(Loading(steps=step), now)
             assert loading.hang_reason(now) is None
     for _ in range(2):
         now += 15.0
-        loading.heard(Loading(steps=59), now)
+        loading.hear(Loading(steps=59), now)
     assert loading.hang_reason(now) == "no further for 614 s while it loads"
-    loading.heard(Loading(steps=60), now)
+    loading.hear(Loading(steps=60), now)
     assert loading.hang_reason(now) is None
 
 
@@ -45,9 +47,17 @@ def test_who_did_not_watch_excuses_as_much() -> None:
     assert loading.hang_reason(170.0) is None and loading.hang_reason(170.5) is not None
 
 
+def test_one_that_is_ready_need_not_get_further_and_is_silent_for_as_long() -> None:
+    health = watch()
+    health.ready()
+    health.hear(Loading(steps=0), 5000.0)
+    assert health.hang_reason(5020.0) is None
+    assert health.hang_reason(5020.5) == "silent for 20.5 s"
+
+
 def test_who_works_is_not_silent(monkeypatch: pytest.MonkeyPatch) -> None:
     """One import may hold the interpreter, and with it the pulse, for as long as a slow disk takes."""
-    ticks = iter([(0, 0), (0, 0), (5, 0), (5, 1), (5, 1)])
-    monkeypatch.setattr(kernel_books, "work_of", lambda pid: next(ticks))
+    ticks = iter([(0, 0), (0, 0), (0, 0), (5, 0), (5, 1), (5, 1)])
+    monkeypatch.setattr(proc_stat, "work_of", lambda pid: next(ticks))
     loading = watch()
     assert [loading.hang_reason(now) is None for now in (115.0, 125.0, 140.0, 161.0)] == [True, True, True, False]

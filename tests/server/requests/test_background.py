@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from server.children.background import Background
+from server.requests.background import Background
 
 
 def test_the_first_error_is_kept_and_idle_waits_for_all() -> None:

@@ -5,10 +5,10 @@ from typing import Any
 
 import pytest
 
-from server.children.worker_slot import TookTooLong, WorkerDied
+from server.children.workers import WorkerDied
 from shm import ChannelError
 from tests.server.doubles import ChannelDouble, Scene, chat_of, prepared, until
-from tests.server.scenario import Play
+from tests.server.scenario import Play, begun
 from tokenization.messages import Prepare, PrepareFailed, WorkerPulse
 
 
@@ -23,16 +23,15 @@ class TooLong(ChannelDouble):
 
 def test_a_chat_that_cannot_be_sent_fails_alone(play: Play) -> None:
     async def scenario(scene: Scene) -> None:
-        state: Any = scene.workers.slots[0]._state
-        state.child.channel = TooLong()
-        first, following = (
-            asyncio.create_task(scene.workers.begin(name, chat_of("image"), "")) for name in ("long", "b")
-        )
-        _, job = await first
+        child: Any = scene.workers.slots[0].child
+        child.channel = TooLong()
+        first, following = (asyncio.create_task(begun(scene, name, chat_of("image"))) for name in ("long", "b"))
+        job = await first
         answer = await job.next()
         assert isinstance(answer, PrepareFailed) and answer.kind == "bad_request"
         assert "exceeds the limit" in answer.message and job.ended.done()
-        slot, _ = await following
+        slot = (await following).worker
+        assert slot is not None
         await until(lambda: any(isinstance(said, Prepare) for said in scene.to_worker()))
         assert slot.up
         slot.on_message(prepared("b"))
@@ -42,7 +41,8 @@ def test_a_chat_that_cannot_be_sent_fails_alone(play: Play) -> None:
 
 def test_an_answer_to_nobody_is_not_taken_for_the_jobs(play: Play, caplog: pytest.LogCaptureFixture) -> None:
     async def scenario(scene: Scene) -> None:
-        slot, job = await scene.workers.begin("a", chat_of("text"), "")
+        job = await begun(scene, "a", chat_of("text"))
+        slot = scene.workers.slots[0]
         slot.on_message(prepared("b"))
         assert not job.ended.done() and slot.job is job
         slot.on_message(prepared("a"))
@@ -58,28 +58,27 @@ def test_a_worker_that_is_started_again_has_been_busy_with_nothing(play: Play) -
     async def scenario(scene: Scene) -> None:
         slot = scene.workers.slots[0]
         slot.on_message(WorkerPulse(request_id=None, busy_seconds=60.0))
-        assert slot.hang_reason(0.0) is None
+        assert slot.health.overdue(0.0) is None
         slot.on_message(WorkerPulse(request_id=None, busy_seconds=60.1))
-        assert slot.hang_reason(0.0) == "60 s on one job"
+        assert slot.health.overdue(0.0) == "60 s on one job"
         scene.kill_worker()
         scene.start_worker()
-        assert slot.hang_reason(0.0) is None
+        assert slot.health.overdue(0.0) is None
 
     play(scenario)
 
 
-@pytest.mark.parametrize(("busy", "error"), [(59.9, WorkerDied), (60.1, TookTooLong)])
-def test_whoever_waits_learns_whether_its_job_was_killed_for_its_time(
-    play: Play, busy: float, error: type[Exception]
-) -> None:
+@pytest.mark.parametrize(("busy", "killed"), [(59.9, False), (60.1, True)])
+def test_whoever_waits_learns_whether_its_job_was_killed_for_its_time(play: Play, busy: float, killed: bool) -> None:
     async def scenario(scene: Scene) -> None:
-        slot, job = await scene.workers.begin("a", chat_of("image"), "")
+        job = await begun(scene, "a", chat_of("image"))
+        slot = scene.workers.slots[0]
         slot.on_message(WorkerPulse(request_id="a", busy_seconds=busy))
-        slot.hang_reason(0.0)
+        slot.health.overdue(0.0)
         scene.kill_worker()
         with pytest.raises(WorkerDied) as caught:
             await job.next()
-        assert type(caught.value) is error
+        assert (caught.value.exceeded is not None) == killed
 
     play(scenario)
 
@@ -88,11 +87,12 @@ def test_the_time_of_a_job_that_ended_is_not_the_next_ones(play: Play) -> None:
     """A text gets a worker right after a video that took long: the last pulse was about the video."""
 
     async def scenario(scene: Scene) -> None:
-        slot, _ = await scene.workers.begin("a", chat_of("video"), "")
+        slot = (await begun(scene, "a", chat_of("video"))).worker
+        assert slot is not None
         slot.on_message(WorkerPulse(request_id="a", busy_seconds=200.0))
         slot.on_message(prepared("a"))
-        await scene.workers.begin("b", chat_of("text"), "")
-        assert slot.hang_reason(0.0) is None
+        await begun(scene, "b", chat_of("text"))
+        assert slot.health.overdue(0.0) is None
         slot.on_message(prepared("b"))
 
     play(scenario)

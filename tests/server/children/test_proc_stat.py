@@ -1,4 +1,4 @@
-"""The kernel's books go on while a process works, and stand still while it is stopped or waits for itself."""
+"""What the kernel counts goes on while a process works, and stands still while it is stopped or waits for itself."""
 
 import os
 import signal
@@ -7,8 +7,8 @@ import sys
 
 import pytest
 
-from server.children import kernel_books
-from server.children.kernel_books import KernelBooks, work_of
+from server.children import proc_stat
+from server.children.proc_stat import ProcStat, work_of
 
 
 def test_what_the_kernel_tells_of_a_process() -> None:
@@ -29,11 +29,11 @@ def test_what_the_kernel_tells_of_a_process() -> None:
     assert work_of(process.pid) is None
 
 
-def test_it_has_worked_when_the_books_have_moved(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_it_has_worked_when_the_counts_have_moved(monkeypatch: pytest.MonkeyPatch) -> None:
     ticks = iter([(0, 0), (0, 0), (0, 1), (0, 1), (1, 1), None, None])
-    monkeypatch.setattr(kernel_books, "work_of", lambda pid: next(ticks))
-    books = KernelBooks(0, 10.0)
-    assert [books.last_work(now) for now in (11.0, 12.0, 13.0, 14.0, 15.0, 16.0)] == [
+    monkeypatch.setattr(proc_stat, "work_of", lambda pid: next(ticks))
+    stat = ProcStat(0, 10.0)
+    assert [stat.last_work(now) for now in (11.0, 12.0, 13.0, 14.0, 15.0, 16.0)] == [
         10.0,
         12.0,
         12.0,

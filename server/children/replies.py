@@ -1,0 +1,66 @@
+"""What a child says about one request: read by the request as it comes, after the wait for its turn at the child."""
+
+import asyncio
+import time
+from collections.abc import Callable
+from typing import Generic, TypeVar
+
+R = TypeVar("R")
+
+
+class NobodyUp(Exception):
+    """No child that could have taken the request was up for as long as one may wait for it."""
+
+
+class Replies(Generic[R]):
+    """Of one request, from its wait for a child to the moment when the child holds nothing of it any more."""
+
+    def __init__(self, request_id: str) -> None:
+        self.request_id = request_id
+        self.ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()  # the child has let go of it
+        self._unread: list[R] = []
+        self._failure: Exception | None = None
+        self._waiter: asyncio.Future[None] | None = None
+
+    async def wait_for_turn(
+        self, may_begin: Callable[[], bool], seconds_down: Callable[[], float], most_seconds: float
+    ) -> None:
+        """Return when `may_begin`, which is asked whenever somebody calls `wake`. Raises NobodyUp, and what it raises.
+
+        `seconds_down`: for how long no child has been there that could begin it; 0 while one is. As long as there is
+        one, a request waits without limit. Otherwise it waits for `most_seconds`, counted from when it came at the
+        earliest.
+        """
+        came = time.monotonic()
+        while not may_begin():
+            without = min(seconds_down(), time.monotonic() - came)
+            if without >= most_seconds:
+                raise NobodyUp
+            self._waiter = asyncio.get_running_loop().create_future()
+            await asyncio.wait({self._waiter}, timeout=most_seconds - without)
+
+    async def wait(self) -> None:
+        """Return when there is something to read, when it has ended, or when somebody calls `wake`.
+
+        Raises what it ended with, once all that came before is read.
+        """
+        if not self._unread and not self.ended.done():
+            self._waiter = asyncio.get_running_loop().create_future()
+            await self._waiter
+        if not self._unread and self._failure is not None:
+            raise self._failure
+
+    def put(self, reply: R) -> None:
+        self._unread.append(reply)
+        self.wake()
+
+    def end(self, failure: Exception | None = None) -> None:
+        """The child holds nothing of it any more. `failure` is for a reader who waits for more."""
+        self._failure = failure
+        if not self.ended.done():
+            self.ended.set_result(None)
+        self.wake()
+
+    def wake(self) -> None:
+        if self._waiter is not None and not self._waiter.done():
+            self._waiter.set_result(None)

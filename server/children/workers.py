@@ -1,0 +1,299 @@
+"""The tokenizer workers: what each is doing, and the line of jobs that wait for a free one.
+
+A job from the request to the socket and back: `WorkerPool.begin` puts it into the line; `dispatch` gives it to a free
+`Worker`, whose turn it is says fair_shares.py; `begin` tells that worker its message (supervisor.py writes it to the
+socket). What the worker says comes to `Worker.handle` and is read by the request from the job itself.
+"""
+
+import logging
+import time
+from typing import Literal
+
+from msgspec.structs import replace
+
+from configs.serve import ServeConfig
+from server.children.fair_shares import FairQueue
+from server.children.health import WorkerHealth
+from server.children.job_cost import JobCost, cost_of
+from server.children.processes import Child, ChildRole
+from server.children.replies import Replies
+from server.children.supervisor import SupervisedChild
+from server.metrics import Metrics
+from shm import ChannelError, Owner
+from tokenization.messages import (
+    Cancel,
+    Drawn,
+    FromWorker,
+    Job,
+    Lane,
+    Leases,
+    Measured,
+    Prepared,
+    PrepareFailed,
+    StartWorker,
+    WorkerGrown,
+    WorkerPulse,
+    WorkerReady,
+)
+
+log = logging.getLogger("pixelferry")
+
+REPLACE_SECONDS = 10.0  # a replacement that takes longer counts as a worker that is down
+LARGE = 1 << 20  # characters of a job from which on it is sent beside the loop's other work
+
+WorkerState = Literal["starting", "free", "busy", "replacing", "down"]
+WorkerReply = Measured | Prepared | Drawn | PrepareFailed
+
+
+class WorkerDied(Exception):
+    """The worker ended in mid-job. It is reaped: nothing writes to the job's leases any more."""
+
+    def __init__(self, exceeded: float | None = None) -> None:
+        """exceeded: the seconds that the job might take, in all or in one call, where it was killed for them."""
+        super().__init__()
+        self.exceeded = exceeded
+
+
+class WorkerJob(Replies[WorkerReply]):
+    """One chat, text or drawing, from its place in the line to its worker's last word."""
+
+    def __init__(self, message: Job, client: str, cost: JobCost) -> None:
+        super().__init__(message.request_id)
+        self.message = message
+        self.client = client  # whose share of the workers' time it takes
+        self.cost = cost
+        self.seconds = cost.seconds
+        self.worker: Worker | None = None  # from its turn on
+        self.begun: float | None = None  # when it was told to its worker
+
+    async def next(self) -> WorkerReply:
+        """The worker's next answer. Raises WorkerDied."""
+        await self.wait()
+        return self._unread.pop(0)
+
+    def lease(self, names: tuple[str, ...]) -> None:
+        """The answer to Measured. A worker that died meanwhile is reported by `next`."""
+        assert self.worker is not None
+        self.worker.tell(Leases(request_id=self.request_id, names=names))
+
+
+class Worker(SupervisedChild):
+    """One place for a worker process, over all its incarnations, and the one job that it has.
+
+    starting   its process is not ready
+    free       it takes a job
+    busy       it has one
+    replacing  it keeps too much memory: it gets no further job, ends between two, and the next one is not ready yet
+    down       its process is dying or dead
+    """
+
+    def __init__(
+        self, role: ChildRole, start: StartWorker, pool: "WorkerPool", config: ServeConfig, owner: Owner,
+        metrics: Metrics,
+    ) -> None:  # fmt: skip
+        self.health = WorkerHealth(config)
+        super().__init__(role, start, FromWorker, self.health, config, owner, metrics)
+        self._lane = start.lane
+        self._pool = pool
+        self.state: WorkerState = "down"
+        self.job: WorkerJob | None = None
+
+    @property
+    def free(self) -> bool:
+        return self.up and self.state == "free"
+
+    @property
+    def serves(self) -> bool:
+        """Whether it takes jobs, now or after the one it has."""
+        return self.up and self.state in ("free", "busy")
+
+    @property
+    def being_replaced(self) -> bool:
+        """Whether it is away for a moment because it kept too much memory: who comes now waits for the next one."""
+        return self.state == "replacing" and not self.up and self.seconds_down < REPLACE_SECONDS
+
+    def takes(self, job: WorkerJob) -> bool:
+        return self._lane in ("media", job.cost.lane)
+
+    def begin(self, job: WorkerJob) -> None:
+        """It is this job's turn. The pool tells it the message once the request has seen that."""
+        self.job, job.worker, self.state = job, self, "busy"
+        self.health.begin_job(job.request_id, job.cost)
+        job.wake()
+
+    def rest(self) -> WorkerJob | None:
+        """It has no job from now on; the one that it had."""
+        job, self.job = self.job, None
+        if self.state == "busy":
+            self.state = "free"
+        self.health.begin_job(None)
+        return job
+
+    def on_started(self, child: Child) -> None:
+        super().on_started(child)
+        if self.state != "replacing":
+            self.state = "starting"
+
+    def handle(self, message: FromWorker) -> None:
+        match message:
+            case WorkerReady():
+                self.state = "free"
+                self.on_ready()
+                self._pool.dispatch()
+            case WorkerGrown():
+                self._stop_if_others_serve()
+            case WorkerPulse():
+                pass  # its health has heard it
+            case _ if self.job is None or self.job.request_id != message.request_id:
+                log.error("a worker answered a request that it does not have")
+            case Measured():
+                self.health.measured(message.seconds)
+                self.job.put(message)
+            case _:
+                self.job.put(message)
+                self._pool.over(self)
+                self._pool.dispatch()
+
+    def on_unsendable(self, message: Job | Leases | Cancel, error: ChannelError) -> None:
+        """The chat is longer than a frame may be."""
+        self.handle(PrepareFailed(request_id=message.request_id, kind="bad_request", message=str(error)))
+
+    def replacement_reason(self) -> str | None:
+        """One that is alone is replaced all the same: chats wait for the moment."""
+        self._stop_if_others_serve()
+        kept = self.health.kept_bytes
+        if kept is None or self.state != "replacing" or self.job is not None:
+            return None
+        self._replacement = f"it keeps {kept >> 20} MiB of earlier jobs"
+        return self._replacement
+
+    def on_unavailable(self) -> None:
+        super().on_unavailable()
+        if self._replacement is None:
+            self.state = "down"
+
+    def on_reaped(self) -> None:
+        super().on_reaped()
+        if self.job is not None:
+            self._pool.over(self, WorkerDied(self.health.exceeded))
+        self._pool.look_again()
+
+    def _stop_if_others_serve(self) -> None:
+        if self.health.kept_bytes is not None and self.serves and self._pool.others_serve(self):
+            self.state = "replacing"
+
+
+class WorkerPool:
+    """All workers: `slots` take every job, `text` takes texts alone, which so never wait for a medium.
+
+    `picture` takes chats whose media are pictures while all others are busy, and hands those back that are not short:
+    so a picture waits for no video. A job waits in one line, whatever it holds. A text that finds `text` busy may take
+    a free one of the others.
+    """
+
+    def __init__(self, config: ServeConfig, owner: Owner, metrics: Metrics, max_model_len: int) -> None:
+        self._limits = config.media
+        self._wait_seconds = config.wait_seconds
+        self._line: FairQueue[WorkerJob] = FairQueue()
+        start = StartWorker(
+            checkpoint=str(config.model.path), media=config.media, max_model_len=max_model_len,
+            shm_root=str(owner.root), worker=config.worker,
+        )  # fmt: skip
+        self.slots = tuple(Worker("worker", start, self, config, owner, metrics) for _ in range(config.workers))
+        self.text = Worker("text_worker", replace(start, lane="text"), self, config, owner, metrics)
+        self.picture = Worker("picture_worker", replace(start, lane="picture"), self, config, owner, metrics)
+        self.all = (*self.slots, self.text, self.picture)
+
+    @property
+    def crash_looping(self) -> bool:
+        return all(slot.crash_looping for slot in self.slots)
+
+    @property
+    def n_up(self) -> int:
+        """Of those that take every job."""
+        return sum(slot.up for slot in self.slots)
+
+    @property
+    def serves(self) -> bool:
+        """Whether a job of any kind is done at once, or after those before it, or after a planned replacement."""
+        return any(slot.up or slot.being_replaced for slot in self.slots)
+
+    @property
+    def n_waiting(self) -> int:
+        """Jobs that wait for a worker."""
+        return len(self._line.waiting)
+
+    def n_waiting_in(self, lane: Lane) -> int:
+        """Of these, those for the worker of texts, of pictures, or for neither."""
+        return sum(job.cost.lane == lane for job in self._line.waiting)
+
+    def others_serve(self, worker: Worker) -> bool:
+        """Whether it may be replaced: one worker at a time, whatever it is for."""
+        return all(other.serves for other in self.all if other is not worker)
+
+    async def begin(self, message: Job, client: str, *, short: bool = True) -> WorkerJob:
+        """Wait for a free worker and tell it the job. The caller must read it to its end, or cancel() it.
+
+        `client`: whose share of the workers' time it takes; `short`: the worker of pictures has not handed it back.
+        Raises NobodyUp, and WorkerDied when no worker can be started any more.
+        """
+        job = WorkerJob(message, client, cost_of(message, self._limits, short=short))
+        self._line.join(job)
+        self.dispatch()
+        try:
+            await job.wait_for_turn(lambda: self._may_begin(job), lambda: self._seconds_down(job), self._wait_seconds)
+        except BaseException:  # an interrupt too: who has gone must not stay in line, nor keep a worker
+            self.cancel(job)
+            raise
+        assert job.worker is not None
+        job.begun = time.monotonic()
+        job.worker.tell(message, large=job.cost.size > LARGE)
+        return job
+
+    def cancel(self, job: WorkerJob) -> None:
+        """Nobody wants its answers any more. `job.ended` says when its worker has let go of it."""
+        if job.ended.done():
+            return
+        if job.worker is None:
+            self._line.leave(job)
+            job.end()
+        elif job.begun is None:
+            self.over(job.worker)
+            self.dispatch()
+        else:
+            job.worker.tell(Cancel(request_id=job.request_id))
+
+    def dispatch(self) -> None:
+        """Give free workers to those whose turn it is.
+
+        The one for texts comes first, so that the others stay free; the one for pictures last, so that it does.
+        """
+        for worker in (self.text, *self.slots, self.picture):
+            job = self._line.next(worker.takes) if worker.free else None
+            if job is not None:
+                worker.begin(job)
+
+    def over(self, worker: Worker, failure: WorkerDied | None = None) -> None:
+        """The worker has let go of its job: by its last answer, or by its death."""
+        job = worker.rest()
+        assert job is not None
+        self._line.done(job, 0.0 if job.begun is None else time.monotonic() - job.begun)
+        if job.begun is None and failure is not None:  # it was never told to the dead one
+            job.worker = None
+            self._line.join(job)
+        else:
+            job.end(failure)
+
+    def look_again(self) -> None:
+        """A worker is gone: when none can be started any more, nobody is kept waiting."""
+        self.dispatch()
+        for job in self._line.waiting:
+            job.wake()
+
+    def _may_begin(self, job: WorkerJob) -> bool:
+        if job.worker is None and self.crash_looping and not any(one.up for one in self.all if one.takes(job)):
+            raise WorkerDied
+        return job.worker is not None
+
+    def _seconds_down(self, job: WorkerJob) -> float:
+        return min(worker.seconds_down for worker in self.all if worker.takes(job))

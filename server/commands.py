@@ -1,0 +1,81 @@
+"""The subcommands of `pixelferry`: a server, what it can serve, tests of a machine and of load."""
+
+import signal
+import sys
+
+import uvloop
+
+from configs.checkpoint import CheckpointError
+from configs.serve import LogConfig
+from configs.setting import SettingsError
+from configs.settings import load_config
+from configs.version import version
+from server import model_table
+from server.children.supervisor import StartFailed
+from server.defaults import with_own_pixels
+from server.doctor.command import doctor
+from server.hub.client import HubError
+from server.hub.fetch import with_checkpoint
+from server.logs.setup import complain, set_up
+from server.logs.stderr import queued_stderr
+from server.requests.model_card import read_model_card
+from server.run import serve
+from server.selftest.command import selftest
+from shm import OwnerError, default_root, private_root
+
+USAGE = """usage: pixelferry COMMAND
+
+  serve     serve one checkpoint over HTTP (serve --help lists its settings)
+  models    list the architectures that can be served, by config.json's first entry of "architectures", and the
+            families that serve them: what each takes, and on which devices
+  selftest  try a device without a model: right or wrong, how fast, a file to send back (selftest --help)
+  loadtest  send requests to a server and measure its answers (loadtest --help lists its flags)
+  doctor    say what this machine lacks for `serve` with the same settings (doctor --help)
+
+  --version   print the version of Pixelferry
+"""
+
+
+def main(args: list[str]) -> int:
+    """Run one subcommand; its exit code: 0 good, 1 could not start or failed, 2 wrong usage."""
+    command, rest = (args[0], args[1:]) if args else ("", [])
+    if command == "serve":
+        return run_server(rest)
+    if command == "selftest":
+        return selftest(rest)
+    if command == "loadtest":
+        from server.loadtest.command import loadtest  # it draws pictures; the process that serves must not
+
+        return loadtest(rest)
+    if command == "doctor":
+        return doctor(rest)
+    if command == "models" and not rest:
+        print(model_table.as_text())
+        return 0
+    if command == "--version" and not rest:
+        print(f"pixelferry {version()}")
+        return 0
+    asked_for = command in ("-h", "--help", "help")
+    print(USAGE, end="", file=sys.stdout if asked_for else sys.stderr)
+    return 0 if asked_for else 2
+
+
+def run_server(argv: list[str]) -> int:
+    """`serve`: everything that a user can put right is one line on stderr."""
+    try:
+        config = load_config(argv)
+    except SettingsError as error:
+        complain(error, LogConfig())
+        return 2
+    with queued_stderr() as stderr:
+        set_up(config.log, "server")
+        try:
+            config = with_own_pixels(with_checkpoint(config))
+            root = default_root() if config.shm.root is None else private_root(config.shm.root)
+            uvloop.run(serve(config, read_model_card(config), root, lambda: stderr.dropped))
+        except (CheckpointError, HubError, OwnerError, StartFailed) as error:
+            complain(error, config.log)
+            return 1
+        except KeyboardInterrupt:  # before the server decides itself what a signal means
+            return 128 + signal.SIGINT
+    return 0

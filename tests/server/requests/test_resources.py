@@ -1,0 +1,66 @@
+"""Whatever a request has out, its release tells everybody, and its memory is lent again when all have let go."""
+
+import asyncio
+
+import pytest
+
+from server.requests.refusal import Refusal
+from server.requests.resources import RequestResources
+from tests.server.doubles import Scene, chat_of, prepared, until
+from tests.server.scenario import Play, generate
+from tokenization.messages import Cancel, Measured, Prepare, PrepareFailed
+
+
+def resources_of(scene: Scene) -> RequestResources:
+    return RequestResources("chat-1", scene.workers, scene.engine, scene.segments, scene.background)
+
+
+def measured(*nbytes: int) -> Measured:
+    n = len(nbytes)
+    return Measured(request_id="chat-1", nbytes=nbytes, params=("inputs[0]",) * n, n_pads=(4,) * n)
+
+
+def test_memory_is_free_when_worker_and_engine_have_let_go(play: Play) -> None:
+    async def scenario(scene: Scene) -> None:
+        resources = resources_of(scene)
+        await resources.job(Prepare(request_id="chat-1", chat=chat_of("image")), "")
+        (name,) = await resources.lease(measured(100))
+        resources.stream = await scene.engine.submit(generate("chat-1"))
+        resources.release()
+        await until(lambda: Cancel(request_id="chat-1") in scene.to_worker())
+        assert not (scene.owner.root / name).exists() and (await scene.stats()).leases == 1
+        scene.workers.slots[0].on_message(PrepareFailed(request_id="chat-1", kind="cancelled", message=""))
+        await asyncio.sleep(0.01)
+        assert (await scene.stats()).leases == 1, "the engine may still read it"
+        scene.finished("chat-1", "abort")
+        await scene.idle()
+        assert (await scene.stats()).leases == 0
+
+    play(scenario)
+
+
+def test_what_is_measured_again_is_leased_again(play: Play) -> None:
+    async def scenario(scene: Scene) -> None:
+        resources = resources_of(scene)
+        first = await resources.lease(measured(600_000))
+        second = await resources.lease(measured(600_000))
+        assert first != second and (await scene.stats()).leases == 1
+        assert await resources.lease(measured()) == ()
+        with pytest.raises(Refusal) as caught:
+            await resources.lease(measured(1 << 21))
+        assert caught.value.code == "media_too_large"
+        resources.release()
+
+    play(scenario)
+
+
+def test_a_job_that_ended_is_told_nothing(play: Play) -> None:
+    async def scenario(scene: Scene) -> None:
+        resources = resources_of(scene)
+        await resources.job(Prepare(request_id="chat-1", chat=chat_of("image")), "")
+        scene.workers.slots[0].on_message(prepared("chat-1"))
+        resources.release()
+        await scene.idle()
+        assert not any(isinstance(said, Cancel) for said in scene.to_worker())
+
+    play(scenario)

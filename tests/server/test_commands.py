@@ -1,0 +1,122 @@
+"""The command line: what it prints where, and the code that it ends with."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from configs.checkpoint import CheckpointError
+from configs.serve import ServeConfig
+from configs.settings import EMBEDDED_NAME
+from model.registry import architectures
+from server import commands as program
+from server.children.supervisor import StartFailed
+from server.requests.model_card import ModelCard
+from shm import OwnerError, default_root, private_root
+from tests.tiny.qwen2_vl import write_json
+
+pytestmark = pytest.mark.usefixtures("kept_logging")
+
+Captured = pytest.CaptureFixture[str]
+
+
+def served(monkeypatch: pytest.MonkeyPatch, failure: BaseException | None = None) -> list[Any]:
+    """Put a server that ends at once in the place of the real one; what it was given."""
+    given: list[Any] = []
+
+    async def serve(config: ServeConfig, card: ModelCard, root: Path, lines_dropped: Callable[[], int]) -> None:
+        given.extend((config, card, root))
+        if failure is not None:
+            raise failure
+
+    monkeypatch.setattr(program, "serve", serve)
+    return given
+
+
+@pytest.mark.parametrize("args", [["-h"], ["--help"], ["help"]])
+def test_who_asks_for_the_usage_gets_it(args: list[str], capsys: Captured) -> None:
+    assert program.main(args) == 0
+    shown = capsys.readouterr()
+    assert shown.out.startswith("usage: pixelferry COMMAND\n") and shown.err == ""
+    assert all(word in shown.out for word in ("serve", "models", "loadtest", "doctor", "--version"))
+
+
+@pytest.mark.parametrize("args", [[], ["nonsense"], ["models", "too", "much"], ["--port", "80"], ["--version", "x"]])
+def test_wrong_usage_is_told_on_stderr(args: list[str], capsys: Captured) -> None:
+    assert program.main(args) == 2
+    shown = capsys.readouterr()
+    assert shown.err.startswith("usage: ") and shown.out == ""
+
+
+def test_the_doctor_is_a_command_of_its_own(capsys: Captured) -> None:
+    assert program.main(["doctor", "--device", "cpu", "--shm-mib", "1", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["device"] == "cpu"
+
+
+def test_the_version_is_that_of_the_project(capsys: Captured) -> None:
+    project = (Path(__file__).resolve().parents[2] / "pyproject.toml").read_text(encoding="utf-8")
+    assert program.main(["--version"]) == 0
+    line = capsys.readouterr().out.split()
+    assert line[0] == "pixelferry" and f'\nversion = "{line[1]}"\n' in project and len(line) == 2
+
+
+def test_what_can_be_served_is_listed_line_by_line(capsys: Captured) -> None:
+    assert program.main(["models"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert tuple(lines[: lines.index("")]) == architectures() and "Qwen2VLForConditionalGeneration" in lines
+    assert any(line.startswith("qwen2_vl ") for line in lines)
+
+
+def test_settings_cards_and_root_reach_the_server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    given = served(monkeypatch)
+    assert program.main(["serve", "--port", "8123", "--shm-root", str(tmp_path)]) == 0
+    config, card, root = given
+    assert (config.http.port, card.name, root) == (8123, EMBEDDED_NAME, private_root(tmp_path))
+
+
+def test_the_users_own_root_is_taken_where_none_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("PIXELFERRY_SHM_ROOT", raising=False)
+    given = served(monkeypatch)
+    assert program.main(["serve"]) == 0
+    assert given[2] == default_root()
+
+
+def test_a_setting_that_is_wrong_is_one_line_and_wrong_usage(capsys: Captured, monkeypatch: pytest.MonkeyPatch) -> None:
+    given = served(monkeypatch)
+    assert program.main(["serve", "--port", "99999"]) == 2
+    shown = capsys.readouterr()
+    assert shown.err.startswith("error: ") and "--port" in shown.err and shown.err.count("\n") == 1
+    assert shown.out == "" and given == []
+
+
+def test_in_a_log_of_json_it_is_json(capfd: Captured, monkeypatch: pytest.MonkeyPatch) -> None:
+    served(monkeypatch, StartFailed("it is not there"))
+    assert program.main(["serve", "--log-format", "json"]) == 1
+    told = json.loads(capfd.readouterr().err)
+    assert (told["level"], told["process"], told["message"]) == ("critical", "server", "it is not there")
+
+
+def test_a_checkpoint_of_nobody_is_one_line(tmp_path: Path, capfd: Captured, monkeypatch: pytest.MonkeyPatch) -> None:
+    given = served(monkeypatch)
+    write_json(tmp_path / "config.json", {"architectures": ["Other"]})
+    assert program.main(["serve", "--model", str(tmp_path)]) == 1
+    shown = capfd.readouterr().err
+    assert shown.startswith("error: config.json: architecture 'Other'") and shown.count("\n") == 1
+    assert given == []
+
+
+@pytest.mark.parametrize("error", [CheckpointError, OwnerError, StartFailed])
+def test_what_keeps_a_server_from_starting_is_one_line(
+    error: type[Exception], capfd: Captured, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    served(monkeypatch, error("it is not there"))
+    assert program.main(["serve"]) == 1
+    assert capfd.readouterr().err == "error: it is not there\n"
+
+
+def test_a_defect_is_shown_whole(monkeypatch: pytest.MonkeyPatch) -> None:
+    served(monkeypatch, ZeroDivisionError("a defect"))
+    with pytest.raises(ZeroDivisionError):
+        program.main(["serve"])
