@@ -16,7 +16,7 @@ from tokenization.messages import Prepared
 CLIENT_LEFT = 499  # as nginx writes it; nobody receives it
 
 
-class Body(Protocol):
+class HeldBody(Protocol):
     """What a request is told of its body."""
 
     @property
@@ -34,7 +34,7 @@ class RequestContext:
     id: str = ""  # ours
     client_request_id: str | None = None  # its X-Request-Id, where that is short and harmless
     received: float = field(default_factory=time.monotonic)  # the first byte of its head
-    body: Body | None = None  # None of a request that did not come over HTTP
+    body: HeldBody | None = None  # None of a request that did not come over HTTP
     wants_timings: bool = False  # the client asks for the seconds of its stages
     refusal: Exception | None = None  # why it is turned away before a route sees it
     client: str = ""  # who asks, as far as the workers' time is shared: known by its key or, once it is read, address

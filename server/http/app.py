@@ -21,7 +21,7 @@ from server.http.middleware.request_middleware import RequestMiddleware
 from server.http.native import NativeSerializer, read_native
 from server.http.openai import CompletionSerializer, read_openai
 from server.http.reading import BodyReader, most_counts
-from server.http.responses import json_response, json_result, model_response
+from server.http.responses import JsonAnswer, json_response, model_response
 from server.http.tokenize import detokenized, read_detokenize, read_tokenize, token_counts
 from server.request_context import RequestContext, context_of
 from server.requests.refusal import not_found
@@ -122,14 +122,14 @@ def add_chat_routes(app: FastAPI, requests: RequestReader) -> None:
         serializer = NativeSerializer(
             f"chat-{request.id}", card.tokenizer, context, logprobs=sampling.logprobs, n=sampling.n
         )
-        return await model_response(partial(service.run, [request]), serializer, http.receive, stream=request.stream)
+        return model_response(partial(service.run, [request]), serializer, stream=request.stream)
 
     @app.post("/v1/chat/completions")
     async def completions(http: Request) -> Response:
         read, context = await requests.read(http, read_openai)
         request = read.with_context(context)
         serializer = CompletionSerializer(request, card, fingerprint=requests.fingerprint)
-        return await model_response(partial(service.run, [request]), serializer, http.receive, stream=request.stream)
+        return model_response(partial(service.run, [request]), serializer, stream=request.stream)
 
 
 def add_text_routes(app: FastAPI, requests: RequestReader) -> None:
@@ -142,12 +142,12 @@ def add_text_routes(app: FastAPI, requests: RequestReader) -> None:
         request = read.with_context(context)
         serializer = TextSerializer(request, card, fingerprint=requests.fingerprint)
         run = partial(service.run, request.requests, accepted=serializer.accepted)
-        return await model_response(run, serializer, http.receive, stream=request.stream)
+        return model_response(run, serializer, stream=request.stream)
 
     @app.post("/tokenize")
     async def tokenize(http: Request) -> Response:
         asked, context = await requests.read(http, read_tokenize)
-        return await json_result(count(asked.request.with_context(context), asked.spelled), http.receive)
+        return JsonAnswer(partial(count, asked.request.with_context(context), asked.spelled))
 
     async def count(request: ChatRequest, spelled: bool) -> dict[str, Any]:
         tokenizer = card.tokenizer if spelled else None

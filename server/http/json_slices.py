@@ -5,8 +5,6 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import msgspec
-from starlette.responses import Response
-from starlette.types import Receive, Scope, Send
 
 SLICE = 32768  # bytes; about a millisecond of making and writing log-probabilities
 
@@ -57,22 +55,3 @@ def _pieces(value: Any) -> Iterator[bytes]:
         yield b"}"
     else:
         yield encoded(value)
-
-
-class SlicedJson(Response):
-    """A JSON answer of known length, handed to the connection slice by slice; others have their turn in between."""
-
-    media_type = "application/json"
-
-    def __init__(self, slices: list[bytes]) -> None:
-        super().__init__(headers={"content-length": str(sum(map(len, slices)))})
-        self._slices = slices
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
-        left = self._slices[::-1]
-        self._slices.clear()
-        while left:
-            body = left.pop()
-            await send({"type": "http.response.body", "body": body, "more_body": bool(left)})
-            await asyncio.sleep(0)  # the connection takes everything without waiting

@@ -10,8 +10,8 @@ from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from server.http.errors import body_of, code_of, error_response
-from server.http.json_slices import SlicedJson, encoded, written
-from server.request_context import CLIENT_LEFT, context_of
+from server.http.json_slices import encoded, written
+from server.request_context import context_of
 from server.requests.admission import stopping
 from server.requests.answer import Delta, Emit
 from server.requests.refusal import Refusal, internal
@@ -20,7 +20,7 @@ from tokenization.messages import Prepared
 log = logging.getLogger("pixelferry.http")
 
 T = TypeVar("T")
-Run = Callable[[Emit], Coroutine[Any, Any, None]]  # a request to the model, which emits its answer
+RunRequest = Callable[[Emit], Coroutine[Any, Any, None]]  # a request to the model, which emits its answer
 
 KEEP_ALIVE_SECONDS = 15.0
 DONE = b"data: [DONE]\n\n"
@@ -93,7 +93,7 @@ class EventStream(Response):
     before the first token was computed, so that a client's time to it is true, but comments after KEEP_ALIVE_SECONDS.
     """
 
-    def __init__(self, run: Run, serializer: Serializer) -> None:
+    def __init__(self, run: RunRequest, serializer: Serializer) -> None:
         super().__init__()
         self._run = run
         self._serializer = serializer
@@ -153,17 +153,42 @@ class EventStream(Response):
         await self._send({"type": "http.response.body", "body": body, "more_body": more})
 
 
-class WholeAnswer:
+class JsonAnswer(Response):
+    """The JSON of what `work` gives, slice by slice, so that others have their turn in between. May raise Refusal."""
+
+    def __init__(self, work: Callable[[], Coroutine[Any, Any, Any]]) -> None:
+        super().__init__()
+        self._work = work
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        try:
+            slices = await run_while_connected(self._slices(), receive)
+        except ClientGone:
+            return
+        length = str(sum(map(len, slices))).encode("ascii")
+        headers = [(b"content-length", length), (b"content-type", b"application/json")]
+        await send({"type": "http.response.start", "status": 200, "headers": headers})
+        slices.reverse()
+        while slices:
+            body = slices.pop()
+            await send({"type": "http.response.body", "body": body, "more_body": bool(slices)})
+            await asyncio.sleep(0)  # the connection takes everything without waiting
+
+    async def _slices(self) -> list[bytes]:
+        return await written(await self._work())
+
+
+class WholeAnswer(JsonAnswer):
     """All that a request emits, as one JSON object."""
 
-    def __init__(self, run: Run, serializer: Serializer) -> None:
+    def __init__(self, run: RunRequest, serializer: Serializer) -> None:
+        super().__init__(self._whole)
         self._run = run
         self._serializer = serializer
         self._prepared: Prepared | None = None
         self._answers: dict[int, Delta] = {}
 
-    async def json(self) -> dict[str, Any]:
-        """Raises Refusal."""
+    async def _whole(self) -> dict[str, Any]:
         await self._run(self._emit)
         assert self._prepared is not None, "what ends without an error has been answered"
         answers = [self._answers[index] for index in sorted(self._answers)]
@@ -174,23 +199,9 @@ class WholeAnswer:
         self._answers[delta.index] = delta
 
 
-async def model_response(run: Run, serializer: Serializer, receive: Receive, *, stream: bool) -> Response:
-    """What `run` emits, as a stream or in one piece. Raises Refusal."""
-    if stream:
-        return EventStream(run, serializer)
-    return await json_result(WholeAnswer(run, serializer).json(), receive)
-
-
-async def json_result(work: Coroutine[Any, Any, Any], receive: Receive) -> Response:
-    """The JSON of what `work` gives. Raises Refusal."""
-    try:
-        return SlicedJson(await run_while_connected(_slices(work), receive))
-    except ClientGone:
-        return Response(status_code=CLIENT_LEFT)  # nobody reads it
-
-
-async def _slices(work: Coroutine[Any, Any, Any]) -> list[bytes]:
-    return await written(await work)
+def model_response(run: RunRequest, serializer: Serializer, *, stream: bool) -> Response:
+    """What `run` emits, as a stream or in one piece."""
+    return EventStream(run, serializer) if stream else WholeAnswer(run, serializer)
 
 
 def json_response(value: Any) -> Response:

@@ -116,16 +116,22 @@ class Connections:
     def tick(self) -> None:
         """To be called every clock.TICK_SECONDS. What goes wrong with one connection ends that one alone."""
         self.clock.tick()
-        for one in [one for one, due in self._heads.items() if due <= self.clock.now]:
-            self.works(one)
+        while (one := self._first_due(self._heads)) is not None:
             alone(one, one.head_overdue)
-        for one in [one for one, due in self._idle.items() if due <= self.clock.now]:
-            self.works(one)
+        while (one := self._first_due(self._idle)) is not None:
             alone(one, one.rested)
         for one in list(self._bodies):
             alone(one, one.check_body)
         for unread in self.unread.waiting():
             alone(unread, unread.check)
+
+    def _first_due(self, group: dict[Guarded, float]) -> Guarded | None:
+        """The first one of a group whose time is up; it waits there no longer."""
+        one = next(iter(group), None)
+        if one is None or group[one] > self.clock.now:
+            return None
+        self.works(one)
+        return one
 
     # ---- what is read, and parsed in turns
 

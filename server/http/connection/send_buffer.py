@@ -52,7 +52,7 @@ class Unread:
             await asyncio.sleep(0.1)
 
 
-class Connection(Protocol):
+class BufferedConnection(Protocol):
     """What a send buffer tells its connection."""
 
     def read_on(self, wanted: bool | None = None) -> None: ...
@@ -64,7 +64,7 @@ class Connection(Protocol):
 class SendBuffer(asyncio.Transport):
     """A connection's transport as uvicorn sees it: write() keeps what the kernel does not take, close() waits."""
 
-    def __init__(self, transport: asyncio.Transport, unread: Unread, connection: Connection) -> None:
+    def __init__(self, transport: asyncio.Transport, unread: Unread, connection: BufferedConnection) -> None:
         super().__init__()
         self.connection = connection
         self.held = 0  # bytes that the kernel has not taken

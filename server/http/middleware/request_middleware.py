@@ -5,6 +5,7 @@ import logging
 import os
 import re
 from collections.abc import Collection, Sequence
+from dataclasses import dataclass, field
 
 from h11 import LocalProtocolError
 from starlette.middleware.cors import CORSMiddleware
@@ -31,11 +32,20 @@ MOST_FIELDS = 256  # of a head
 ACCEPTED_ID = re.compile(rb"[A-Za-z0-9._-]{1,64}")
 OPEN_PATHS = frozenset({"/health", "/health/live", "/health/ready", "/ping"})  # what probes ask, which hold no keys
 CLOSE = (b"connection", b"close")
-HOST, AUTHORIZATION, ID = b"host", b"authorization", b"x-request-id"
-LENGTH, ENCODING, TIMINGS = b"content-length", b"transfer-encoding", b"x-pixelferry-timings"
-LOOKED_AT = frozenset({HOST, AUTHORIZATION, ID, LENGTH, ENCODING, TIMINGS})
-Fields = dict[bytes, list[bytes]]  # of a head: by name in lower case, each value that came
+REQUEST_ID = b"x-request-id"
 LAST: Message = {"type": "http.response.body", "body": b""}
+
+
+@dataclass(slots=True)
+class Head:
+    """What the server itself looks at of a request's head."""
+
+    hosts: list[bytes] = field(default_factory=list)
+    authorizations: list[bytes] = field(default_factory=list)
+    length: int = 0  # of the body, as the client announces it
+    chunked: bool = False  # the body ends where it says so
+    client_request_id: str | None = None  # where it is short and harmless
+    wants_timings: bool = False
 
 
 class RequestMiddleware:
@@ -71,19 +81,19 @@ class RequestMiddleware:
         guard: Guard = scope["state"]["guard"]
         if self._prefix is not None and scope["path"].startswith(f"{self._prefix}/"):
             scope["path"] = scope["path"].removeprefix(self._prefix)
-        fields = fields_of(scope)
-        body = RequestBody(receive, self._bodies, guard.body_ended, whole=not has_body(fields))
+        head = read_head(scope)
+        body = RequestBody(receive, self._bodies, guard.body_ended, whole=not (head.chunked or head.length))
         context = scope["state"]["context"] = RequestContext(
             os.urandom(12).hex(),
-            client_request_id=client_request_id(fields),
+            client_request_id=head.client_request_id,
             received=guard.received,
             body=body,
-            wants_timings=b"1" in fields.get(TIMINGS, ()),
+            wants_timings=head.wants_timings,
         )
-        answer = Answer(guard, body, context, send)
+        answer = AnswerSender(guard, body, context, send)
         try:
             await guard.asked(context, body)
-            context.refusal = self._refusal(scope, fields, context, body)
+            context.refusal = self._refusal(scope, head, context, body)
             await self._answer(scope, answer)
         except ClientDisconnect:
             return  # it left while it was sending
@@ -93,7 +103,7 @@ class RequestMiddleware:
                 context.trace_id = self._traces.tell(scope, context)
             log_answer(scope, context, self._metrics)
 
-    async def _answer(self, scope: Scope, answer: "Answer") -> None:
+    async def _answer(self, scope: Scope, answer: "AnswerSender") -> None:
         context, receive = answer.context, answer.body.receive
         try:
             if (error := head_refused(scope)) is None:
@@ -122,21 +132,21 @@ class RequestMiddleware:
         app = error_response(refusal, context.id) if isinstance(refusal, Refusal) else self._app
         await app(scope, receive, send)
 
-    def _refusal(self, scope: Scope, fields: Fields, context: RequestContext, body: RequestBody) -> Refusal | None:
+    def _refusal(self, scope: Scope, head: Head, context: RequestContext, body: RequestBody) -> Refusal | None:
         """Why it is turned away. Probes need no key and no name, and have no body; no route runs for OPTIONS."""
         is_open, most = scope["path"] in OPEN_PATHS, self._bodies.config.max_body_bytes
         try:
-            check_host(fields.get(HOST, ()), None if is_open else self._hosts, scope["http_version"])
+            check_host(head.hosts, None if is_open else self._hosts, scope["http_version"])
             if is_open:
                 return None
             if self._keys is not None and scope["method"] != "OPTIONS":
-                context.client = client_of_key(check_key(fields.get(AUTHORIZATION, ()), self._keys))
+                context.client = client_of_key(check_key(head.authorizations, self._keys))
         except Refusal as error:
             return error
-        return body_too_large(most) if announced(fields) > most else body.refusal
+        return body_too_large(most) if head.length > most else body.refusal
 
 
-class Answer:
+class AnswerSender:
     """The answer to one request on its way out: what each message tells its connection and its context."""
 
     def __init__(self, guard: Guard, body: RequestBody, context: RequestContext, send: Send) -> None:
@@ -154,7 +164,7 @@ class Answer:
         context, guard = self.context, self._guard
         if message["type"] == "http.response.start":
             self.begun, context.status = True, message["status"]
-            shown = (ID, (context.client_request_id or context.id).encode("ascii"))
+            shown = (REQUEST_ID, (context.client_request_id or context.id).encode("ascii"))
             message["headers"] = [*message.get("headers", ()), shown, *([CLOSE] if guard.begins() else [])]
             await self._write(message)
             return
@@ -176,30 +186,23 @@ class Answer:
                 raise
 
 
-def fields_of(scope: Scope) -> Fields:
-    """What the server itself looks at of a head."""
-    found: Fields = {}
+def read_head(scope: Scope) -> Head:
+    """One pass over all fields."""
+    head = Head()
     for name, value in scope["headers"]:
-        if name in LOOKED_AT:
-            found.setdefault(name, []).append(value)
-    return found
-
-
-def has_body(fields: Fields) -> bool:
-    return ENCODING in fields or announced(fields) > 0
-
-
-def announced(fields: Fields) -> int:
-    """Content-Length, 0 where there is none (uvicorn has refused what is no number)."""
-    return int(fields[LENGTH][0]) if LENGTH in fields else 0
-
-
-def client_request_id(fields: Fields) -> str | None:
-    """The client's X-Request-Id where it is short and harmless."""
-    for value in fields.get(ID, ()):
-        if ACCEPTED_ID.fullmatch(value):
-            return value.decode("ascii")
-    return None
+        if name == b"host":
+            head.hosts.append(value)
+        elif name == b"authorization":
+            head.authorizations.append(value)
+        elif name == b"content-length":
+            head.length = int(value)  # uvicorn has refused what is no number
+        elif name == b"transfer-encoding":
+            head.chunked = True
+        elif name == REQUEST_ID and ACCEPTED_ID.fullmatch(value):
+            head.client_request_id = value.decode("ascii")
+        elif name == b"x-pixelferry-timings":
+            head.wants_timings = value == b"1"
+    return head
 
 
 def head_refused(scope: Scope) -> Refusal | None:
