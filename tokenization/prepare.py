@@ -231,7 +231,7 @@ def _fill(
 
 
 def _check_media(chat: Chat, processor: Processor) -> None:
-    """A server has looked at the kinds already; `prepare` is also called without one."""
+    """The server has looked at the kinds of media (server/requests/checks.py)."""
     hears = "audio_in_video" in processor.features or all(media.kind != "video" for media in chat.media)
     if chat.media_options.use_audio and not hears:
         param = f"{MEDIA}.use_audio_in_video"
@@ -240,9 +240,6 @@ def _check_media(chat: Chat, processor: Processor) -> None:
     if boxes and "grounding" not in processor.features:
         raise ChatError("this model takes no boxes", boxes[0].param)
     for media in chat.media:
-        if media.kind not in processor.modalities:
-            taken = ", ".join(["text", *sorted(processor.modalities)])
-            raise ChatError(f"this model takes no {media.kind} (it takes {taken})", media.param)
         if media.options.use_audio and "audio_in_video" not in processor.features:
             raise ChatError("this model does not hear videos: it takes no use_audio_in_video", media.param)
 

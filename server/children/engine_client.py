@@ -112,9 +112,7 @@ class EngineClient(SupervisedChild):
         stream = Stream(generate.request_id, generate.sampling.n)
         self._line.append(stream)
         try:
-            await stream.wait_for_turn(
-                lambda: self._may_begin(stream), lambda: self.seconds_down, self._config.wait_seconds
-            )
+            await stream.wait_for_turn(self, self._config.wait_seconds)
             self._begin(stream, generate)
         finally:
             self._line.remove(stream)
@@ -183,11 +181,14 @@ class EngineClient(SupervisedChild):
         self.tell(generate)
         return stream
 
-    def _may_begin(self, stream: Stream) -> bool:
+    def may_begin(self, stream: Stream) -> bool:
         """The first who came is the next."""
         if self.crash_looping:
             raise EngineDied
         return self.up and not self.full and self._line[0] is stream
+
+    def seconds_down_for(self, stream: Stream) -> float:
+        return self.seconds_down
 
     def _wake_first(self) -> None:
         if self._line:

@@ -6,6 +6,7 @@ who wait in a FairQueue, asks it for the next one, and tells it how long each to
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from operator import attrgetter
 from typing import Generic, Protocol, TypeVar
 
 
@@ -58,13 +59,13 @@ class FairQueue(Generic[S]):
 
     def next(self, fits: Callable[[S], bool]) -> S | None:
         """Whose turn it is among those that fit: it waits no longer, and its client is charged. None: nobody's."""
-        line = [job for job in self._waiting if fits(job)]
+        line = list(filter(fits, self._waiting))
         if not line:
             return None
-        name = min((job.client for job in line), key=lambda name: self._clients[name].clock)
+        name = min(line, key=lambda job: self._clients[job.client].clock).client
         client = self._clients[name]
         own = [job for job in line if job.client == name]
-        smallest = min(own, key=lambda job: job.seconds)
+        smallest = min(own, key=attrgetter("seconds"))
         job = own[0] if client.credit < 0 else smallest
         if job is not own[0]:
             client.credit -= job.seconds

@@ -2,14 +2,23 @@
 
 import asyncio
 import time
-from collections.abc import Callable
-from typing import Generic, TypeVar
+from typing import Any, Generic, Protocol, TypeVar
 
 R = TypeVar("R")
 
 
 class NobodyUp(Exception):
     """No child that could have taken the request was up for as long as one may wait for it."""
+
+
+class GivesTurns(Protocol):
+    """Who says whose turn it is at a child."""
+
+    def may_begin(self, request: Any, /) -> bool:
+        """Whether it is its turn. Raises what is to be told where there will never be one."""
+
+    def seconds_down_for(self, request: Any, /) -> float:
+        """For how long no child has been there that could begin it; 0 while one is."""
 
 
 class Replies(Generic[R]):
@@ -22,18 +31,15 @@ class Replies(Generic[R]):
         self._failure: Exception | None = None
         self._waiter: asyncio.Future[None] | None = None
 
-    async def wait_for_turn(
-        self, may_begin: Callable[[], bool], seconds_down: Callable[[], float], most_seconds: float
-    ) -> None:
-        """Return when `may_begin`, which is asked whenever somebody calls `wake`. Raises NobodyUp, and what it raises.
+    async def wait_for_turn(self, givers: "GivesTurns", most_seconds: float) -> None:
+        """Return when it may begin, which is asked whenever somebody calls `wake`. Raises NobodyUp.
 
-        `seconds_down`: for how long no child has been there that could begin it; 0 while one is. As long as there is
-        one, a request waits without limit. Otherwise it waits for `most_seconds`, counted from when it came at the
-        earliest.
+        As long as there is a child that could begin it, a request waits without limit. Otherwise it waits for
+        `most_seconds`, counted from when it came at the earliest.
         """
         came = time.monotonic()
-        while not may_begin():
-            without = min(seconds_down(), time.monotonic() - came)
+        while not givers.may_begin(self):
+            without = min(givers.seconds_down_for(self), time.monotonic() - came)
             if without >= most_seconds:
                 raise NobodyUp
             self._waiter = asyncio.get_running_loop().create_future()

@@ -141,7 +141,7 @@ class Worker(SupervisedChild):
                 self.on_ready()
                 self._pool.dispatch()
             case WorkerGrown():
-                self._stop_if_others_serve()
+                self.replacement_reason()  # it gets no further job from now on, if others serve
             case WorkerPulse():
                 pass  # its health has heard it
             case _ if self.job is None or self.job.request_id != message.request_id:
@@ -160,8 +160,9 @@ class Worker(SupervisedChild):
 
     def replacement_reason(self) -> str | None:
         """One that is alone is replaced all the same: chats wait for the moment."""
-        self._stop_if_others_serve()
         kept = self.health.kept_bytes
+        if kept is not None and self.serves and self._pool.others_serve(self):
+            self.state = "replacing"
         if kept is None or self.state != "replacing" or self.job is not None:
             return None
         self._replacement = f"it keeps {kept >> 20} MiB of earlier jobs"
@@ -177,10 +178,6 @@ class Worker(SupervisedChild):
         if self.job is not None:
             self._pool.over(self, WorkerDied(self.health.exceeded))
         self._pool.look_again()
-
-    def _stop_if_others_serve(self) -> None:
-        if self.health.kept_bytes is not None and self.serves and self._pool.others_serve(self):
-            self.state = "replacing"
 
 
 class WorkerPool:
@@ -241,7 +238,7 @@ class WorkerPool:
         self._line.join(job)
         self.dispatch()
         try:
-            await job.wait_for_turn(lambda: self._may_begin(job), lambda: self._seconds_down(job), self._wait_seconds)
+            await job.wait_for_turn(self, self._wait_seconds)
         except BaseException:  # an interrupt too: who has gone must not stay in line, nor keep a worker
             self.cancel(job)
             raise
@@ -290,10 +287,10 @@ class WorkerPool:
         for job in self._line.waiting:
             job.wake()
 
-    def _may_begin(self, job: WorkerJob) -> bool:
+    def may_begin(self, job: WorkerJob) -> bool:
         if job.worker is None and self.crash_looping and not any(one.up for one in self.all if one.takes(job)):
             raise WorkerDied
         return job.worker is not None
 
-    def _seconds_down(self, job: WorkerJob) -> float:
+    def seconds_down_for(self, job: WorkerJob) -> float:
         return min(worker.seconds_down for worker in self.all if worker.takes(job))

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from pydantic import ConfigDict
+from pydantic import BaseModel, ConfigDict
 
 from model.engine.messages import Token
 from server.http.answer_fields import legacy_logprobs, readable, total
@@ -29,10 +29,10 @@ MAX_PROMPTS = 64  # each is a request of its own, with a place of its own
 SHORT = 16  # max_tokens where a body names none, as OpenAI and vLLM have it
 
 
-class TextBody(SamplingRequest):
-    """What is honoured of OpenAI's completion request; others are ignored."""
+class TextBody(BaseModel):
+    """What is honoured of OpenAI's completion request beside SamplingRequest; others are ignored."""
 
-    model_config = ConfigDict(extra="ignore")
+    model_config = ConfigDict(strict=True, extra="ignore")
 
     prompt: Any = None
     model: str | None = None
@@ -42,10 +42,6 @@ class TextBody(SamplingRequest):
     stream_options: StreamOptions | None = None
     return_token_ids: bool | None = None
     return_tokens_as_token_ids: bool | None = None
-
-    @property
-    def longest(self) -> int:
-        return SHORT if self.max_tokens is None else self.max_tokens
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,9 +67,10 @@ def read_completions(raw: Raw, request_id: str) -> TextRequest:
     found = _chat_names({**found, "max_tokens": 1} if prompt_only else found)
     refuse_unsupported(found, COMPLETION_FIELDS)
     body = validated(lambda: TextBody.model_validate(found))
+    longest = SHORT if found.get("max_tokens") is None else found["max_tokens"]
+    sampling = validated(lambda: SamplingRequest.model_validate({**found, "max_tokens": longest}))
     options = read_options(found, body.stream_options)
     prompts = read_prompts(body.prompt, opens=body.add_special_tokens is not False)
-    sampling = body.alone()
     one = len(prompts) == 1
     requests = tuple(
         ChatRequest(

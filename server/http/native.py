@@ -20,10 +20,7 @@ from tokenization.messages import Prepared
 from tokenization.text.tokenizer import Tokenizer
 
 KEYS = ("inputs", "history", "system")
-
-
-class NativeParameters(SamplingRequest):
-    draw_boxes: bool | None = None
+DRAW_BOXES = "draw_boxes"
 
 
 def read_native(raw: Raw, request_id: str) -> ChatRequest:
@@ -43,23 +40,27 @@ def native_chat(body: dict[str, Any], request_id: str) -> ChatRequest:
     model = model_of(body)
     parameters = {} if body.get("parameters") is None else body["parameters"]
     _refuse_unknown(parameters)
-    fields = validated(lambda: NativeParameters.model_validate(parameters), "parameters")
+    sampling = validated(lambda: SamplingRequest.model_validate(parameters), "parameters")
+    draws = parameters.get(DRAW_BOXES)
+    if draws is not None and not isinstance(draws, bool):
+        raise invalid_request(f"parameters.{DRAW_BOXES}: must be true or false", f"parameters.{DRAW_BOXES}")
     chat = chat_from_native({key: body[key] for key in KEYS if key in body})
     return ChatRequest(
         id=request_id,
         chat=chat,
         chat_param="inputs",
         model=model,
-        sampling=fields.alone(),
+        sampling=sampling,
         stream=bool(stream),
         include_usage=True,
-        grounding="drawn" if fields.draw_boxes else "boxes",
+        grounding="drawn" if draws else "boxes",
     )
 
 
 def _refuse_unknown(parameters: Any) -> None:
     """The first one by name; pydantic would make a complaint of each before one is told."""
-    unknown = set(parameters if isinstance(parameters, dict) else ()) - NativeParameters.model_fields.keys()
+    known = {*SamplingRequest.model_fields, DRAW_BOXES}
+    unknown = set(parameters if isinstance(parameters, dict) else ()) - known
     if unknown:
         param = f"parameters.{shortened(min(unknown))}"
         raise invalid_request(f"{param}: there is no such parameter", param, "unknown_parameter")

@@ -38,23 +38,19 @@ class StreamOptions(BaseModel):
         return bool(self.include_usage and self.continuous_usage_stats)
 
 
-class CompletionBody(SamplingRequest):
-    """What is honoured of OpenAI's chat completion request, but for the prompt's form. Others are ignored."""
+class CompletionBody(BaseModel):
+    """What is honoured of OpenAI's chat completion request beside SamplingRequest. Others are ignored."""
 
-    model_config = ConfigDict(extra="ignore")
+    model_config = ConfigDict(strict=True, extra="ignore")
 
     messages: list[Any]
     model: str | None = None
+    max_tokens: Annotated[int, Field(ge=1, le=INT32_MAX)] | None = None
     max_completion_tokens: Annotated[int, Field(ge=1, le=INT32_MAX)] | None = None
     stream: bool | None = None
     stream_options: StreamOptions | None = None
     return_token_ids: bool | None = None
     return_tokens_as_token_ids: bool | None = None
-
-    @property
-    def longest(self) -> int | None:
-        """`max_completion_tokens` is the newer name and wins."""
-        return self.max_completion_tokens or self.max_tokens
 
 
 def read_openai(raw: Raw, request_id: str) -> ChatRequest:
@@ -64,13 +60,15 @@ def read_openai(raw: Raw, request_id: str) -> ChatRequest:
         raise invalid_request("the body must be a JSON object", code="invalid_json")
     refuse_unsupported(found)
     body = validated(lambda: CompletionBody.model_validate(found))
+    longest = body.max_completion_tokens or body.max_tokens  # the newer name wins
+    sampling = validated(lambda: SamplingRequest.model_validate({**found, "max_tokens": longest}))
     options = read_options(found, body.stream_options)
     return ChatRequest(
         id=request_id,
         chat=with_rendering(chat_from_openai(body.messages), found),
         chat_param="messages",
         model=body.model,
-        sampling=body.alone(),
+        sampling=sampling,
         stream=bool(body.stream),
         include_usage=bool(options.include_usage),
         usage_so_far=options.usage_so_far,

@@ -105,18 +105,12 @@ class Answers:
         self._streamed = request.stream
         self.first = first
         self._prompt: tuple[Token, ...] = ()
+        self.n_unfinished = request.sampling.n
+        self.n_tokens = 0
         self._answers = [
             Answer(tokenizer, request.sampling, first + i, continues=continues, streamed=request.stream)
             for i in range(request.sampling.n)
         ]
-
-    @property
-    def n_unfinished(self) -> int:
-        return sum([answer.finish is None for answer in self._answers])
-
-    @property
-    def n_tokens(self) -> int:
-        return sum([answer.n_tokens for answer in self._answers])
 
     def text(self, delta: Delta) -> str:
         """All that was shown of the answer that it ended."""
@@ -127,15 +121,19 @@ class Answers:
 
         prompt: goes with the first one.
         """
-        answers = self._answers
-        if len(answers) == 1:
-            pushed = [answers[0].push(events)] if answers[0].finish is None else []
-        else:
-            found: dict[int, list[TokenEvent]] = {}
-            for event in events:
-                found.setdefault(event.index, []).append(event)
-            pushed = [answers[i].push(found[i]) for i in sorted(found) if answers[i].finish is None]
-        deltas = [delta for delta in pushed if delta is not None]
+        found: dict[int, list[TokenEvent]] = {}
+        for event in events:
+            found.setdefault(event.index, []).append(event)
+        deltas: list[Delta] = []
+        for i in sorted(found):
+            answer = self._answers[i]
+            if answer.finish is not None:
+                continue
+            n_before = answer.n_tokens
+            if (delta := answer.push(found[i])) is not None:
+                deltas.append(delta)
+            self.n_tokens += answer.n_tokens - n_before
+            self.n_unfinished -= answer.finish is not None
         self._prompt += tuple(prompt)
         if self._prompt and deltas and (self._streamed or deltas[0].index == self.first):
             deltas[0], self._prompt = replace(deltas[0], prompt=self._prompt), ()

@@ -7,6 +7,8 @@ from typing import Any
 
 from server.requests.admission import stopping
 from server.requests.refusal import invalid_request
+from server.requests.request import ChatRequest
+from server.requests.sums import RequestLimits, check_sums
 from tokenization.messages import Prepared
 from tokenization.text.tokenizer import Tokenizer
 
@@ -43,19 +45,29 @@ async def run_together(runs: Sequence[Coroutine[Any, Any, None]]) -> None:
 
 
 class AllPrepared:
-    """Holds every prompt back until all are prepared, and calls `accepted` then: before any delta."""
+    """Holds every prompt back until all are prepared and their sums are known; calls `accepted` then."""
 
-    def __init__(self, n: int, accepted: Accepted) -> None:
-        self._n = n
+    def __init__(
+        self, requests: Sequence[ChatRequest], room: int, limits: RequestLimits, bad_words: Spellings,
+        accepted: Accepted | None,
+    ) -> None:  # fmt: skip
+        """room: tokens of one prompt with its answer."""
+        self._requests = requests
+        self._room = room
+        self._limits = limits
+        self._n_bad_ids = sum(map(len, bad_words))
         self._accepted = accepted
         self._prepared: dict[int, Prepared] = {}
         self._all = asyncio.Event()
 
     async def wait(self, index: int, prepared: Prepared) -> None:
-        """Raises what `accepted` raises, to the one that came last."""
+        """Raises Refusal, and what `accepted` raises, to the one that came last."""
         self._prepared[index] = prepared
-        if len(self._prepared) == self._n:
-            self._accepted([self._prepared[i] for i in range(self._n)])
+        if len(self._prepared) == len(self._requests):
+            found = [self._prepared[i] for i in range(len(self._requests))]
+            check_sums(self._requests, self._room, self._limits, [len(one.input_ids) for one in found], self._n_bad_ids)
+            if self._accepted is not None:
+                self._accepted(found)
             self._all.set()
         await self._all.wait()
 

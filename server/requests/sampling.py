@@ -32,12 +32,13 @@ GREEDY_BELOW = 1e-5  # dividing logits by less overflows float32
 
 
 class SamplingRequest(BaseModel):
-    """The parameters of sampling as a client writes them, the same on both routes; null says nothing.
+    """The parameters of sampling as a client writes them, the same on all routes; null says nothing.
 
-    None stands where the checkpoint's default holds. Raises pydantic.ValidationError.
+    They are read from a body, whose other fields are each route's own. None stands where the checkpoint's default
+    holds. Raises pydantic.ValidationError.
     """
 
-    model_config = ConfigDict(strict=True, allow_inf_nan=False, frozen=True, extra="forbid")
+    model_config = ConfigDict(strict=True, allow_inf_nan=False, frozen=True, extra="ignore")
 
     max_tokens: Annotated[int, Field(ge=1, le=INT32_MAX)] | None = None
     min_tokens: Annotated[int, Field(ge=0, le=INT32_MAX)] = 0
@@ -128,18 +129,9 @@ class SamplingRequest(BaseModel):
         """Alternatives are part of logprobs; asking for them alone is a mistake, as is more at least than at most."""
         if self.top_logprobs and not self.logprobs:
             raise pydantic_core.PydanticCustomError("top_logprobs", "top_logprobs needs logprobs: true")
-        if self.longest is not None and self.min_tokens > self.longest:
+        if self.max_tokens is not None and self.min_tokens > self.max_tokens:
             raise pydantic_core.PydanticCustomError("min_tokens", "min_tokens must not be larger than max_tokens")
         return self
-
-    @property
-    def longest(self) -> int | None:
-        return self.max_tokens
-
-    def alone(self) -> "SamplingRequest":
-        """These parameters without what a body has beside them."""
-        values = {name: getattr(self, name) for name in SamplingRequest.model_fields}
-        return SamplingRequest.model_construct(**{**values, "max_tokens": self.longest})
 
 
 def _is_id(key: str) -> bool:

@@ -73,7 +73,7 @@ class RequestService:
             raise loading()
         return self.engine.info
 
-    async def run(self, requests: Sequence[ChatRequest], emit: Emit, accepted: Accepted = lambda _: None) -> None:
+    async def run(self, requests: Sequence[ChatRequest], emit: Emit, accepted: Accepted | None = None) -> None:
         """Answer all prompts of one body, which are asked alike, by `emit`. Raises Refusal.
 
         The answers of the i-th have the indices from n i on. Cancelled when the client has left or the server stops.
@@ -85,14 +85,7 @@ class RequestService:
         check_sums(requests, room, limits)
         bad_words = await self._speller.spell(first.sampling.bad_words, first.parameter("bad_words"))
         sampling = self.card.defaults.sampling(first.sampling, room, bad_words)
-
-        def check_again(prepared: Sequence[Prepared]) -> None:
-            """Now that their lengths are known."""
-            lengths = [len(one.input_ids) for one in prepared]
-            check_sums(requests, room, limits, lengths, sum(map(len, bad_words)))
-            accepted(prepared)
-
-        others = AllPrepared(len(requests), check_again)
+        others = AllPrepared(requests, room, limits, bad_words, accepted)
         await run_together([self._run(request, i, sampling, others, emit) for i, request in enumerate(requests)])
 
     async def _run(
@@ -105,7 +98,7 @@ class RequestService:
         """
         check_chat(request, self.card, self.max_model_len, self.ready_engine)
         timings = ModelTimings(self.metrics, request.context)
-        resources = self._resources(request)
+        resources = RequestResources(request.id, self.workers, self.engine, self.segments, self._background)
         try:
             with self.admission.enter():
                 prepared = await self._prepare(request, resources, timings)
@@ -128,7 +121,7 @@ class RequestService:
     async def count(self, request: ChatRequest) -> Prepared:
         """The ids of a prompt: nothing is leased, or decoded but sounds and a frame of each video. Raises Refusal."""
         check_chat(request, self.card, self.max_model_len, self.ready_engine)
-        resources = self._resources(request)
+        resources = RequestResources(request.id, self.workers, self.engine, self.segments, self._background)
         try:
             with self.admission.enter():
                 return await self._prepare(request, resources, count_only=True)
@@ -267,9 +260,6 @@ class RequestService:
             answer = None
         drawn = answer if isinstance(answer, Drawn) else not_drawn(request.id, answer)
         return Grounded(boxes=boxes, drawn=drawn)
-
-    def _resources(self, request: ChatRequest) -> RequestResources:
-        return RequestResources(request.id, self.workers, self.engine, self.segments, self._background)
 
     def _why_not(self) -> Refusal | None:
         """Nothing is taken before the first engine was ready; later a dead one is waited for, unless it fails again."""

@@ -118,12 +118,6 @@ def test_counting_decodes_and_writes_nothing(harness: WorkerHarness, processor: 
     assert np.array_equal(done.input_ids[~pads], counted.input_ids[~pads])
 
 
-def test_a_modality_that_the_model_lacks(harness: WorkerHarness) -> None:
-    error = harness.refused([{"image": PHOTO}, {"audio": "x.bin"}])
-    assert error.param == "inputs[1].audio"
-    assert error.message == "this model takes no audio (it takes text, image, video)"
-
-
 def test_too_many_items(harness: WorkerHarness) -> None:
     error = harness.refused([{"image": SMALL}] * 5, harness.start(max_items=3))
     assert error.param == "inputs[3].image" and "5" in error.message and "3" in error.message

@@ -17,9 +17,18 @@ class Place:
     def __init__(self) -> None:
         self.free = False
         self.seconds_down = 0.0
+        self.gone = False
+
+    def may_begin(self, request: object) -> bool:
+        if self.gone:
+            raise LookupError("gone")
+        return self.free
+
+    def seconds_down_for(self, request: object) -> float:
+        return self.seconds_down
 
     async def wait(self, request: Replies[str]) -> None:
-        await request.wait_for_turn(lambda: self.free, lambda: self.seconds_down, WAIT_SECONDS)
+        await request.wait_for_turn(self, WAIT_SECONDS)
 
 
 def play(scenario: Callable[[Place, Replies[str]], Awaitable[None]]) -> None:
@@ -78,11 +87,12 @@ def test_who_waits_behind_others_waits_for_as_long_as_it_takes() -> None:
 
 def test_what_says_that_no_turn_will_come_is_raised_to_who_waits() -> None:
     async def scenario(place: Place, request: Replies[str]) -> None:
-        def gone() -> bool:
-            raise LookupError("gone")
-
+        waiting = asyncio.create_task(place.wait(request))
+        await asyncio.sleep(0.001)
+        place.gone = True
+        request.wake()
         with pytest.raises(LookupError):
-            await request.wait_for_turn(gone, lambda: 0.0, WAIT_SECONDS)
+            await waiting
 
     play(scenario)
 

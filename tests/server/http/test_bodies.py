@@ -11,6 +11,7 @@ from server.http.bodies import require_json
 from server.http.openai import CompletionBody
 from server.requests.refusal import Refusal
 from server.requests.request import ChatRequest
+from server.requests.sampling import SamplingRequest
 from tests.server.http.request_bodies import native, openai, read_native, read_openai, read_tokenize, refusal
 from tokenization.chat.errors import ChatError
 
@@ -85,7 +86,7 @@ PYDANTIC = re.compile(
 )
 
 
-@pytest.mark.parametrize("name", [*CompletionBody.model_fields, "zz"])
+@pytest.mark.parametrize("name", [*(CompletionBody.model_fields | SamplingRequest.model_fields), "zz"])
 def test_no_words_of_pydantic_reach_a_client(name: str) -> None:
     for value in ANYTHING:
         for read, raw in (

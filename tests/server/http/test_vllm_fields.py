@@ -8,6 +8,7 @@ import pytest
 
 from server.http.openai import CompletionBody
 from server.http.vllm_fields import FIELDS, VllmField
+from server.requests.sampling import SamplingRequest
 from tests.server.http.request_bodies import openai, read_openai, read_tokenize, refusal
 from tokenization.chat.rendering import CONTINUE, GENERATION, MEDIA, VARIABLES
 
@@ -52,7 +53,7 @@ def test_what_has_no_effect_may_be_anything() -> None:
 
 def test_honoured_fields_are_those_that_are_read() -> None:
     honoured = {field.name for field in FIELDS if field.treatment == "honoured"}
-    read = {*CompletionBody.model_fields, CONTINUE, GENERATION, MEDIA, VARIABLES}
+    read = {*CompletionBody.model_fields, *SamplingRequest.model_fields, CONTINUE, GENERATION, MEDIA, VARIABLES}
     assert honoured <= read and not read & (BY_NAME.keys() - honoured)
 
 

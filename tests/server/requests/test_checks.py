@@ -69,6 +69,15 @@ def test_media_have_a_bound_of_their_own(check: Check) -> None:
     check(RawPrompt(text="x"))
 
 
+def test_a_modality_that_the_model_lacks_is_named_with_those_that_it_takes(check: Check) -> None:
+    """In one place, before a worker hears of it: none opens a file."""
+    check(chat_of("image", "text", "video"))
+    with pytest.raises(Refusal) as caught:
+        check(chat_of("image", "audio"))
+    assert (caught.value.param, caught.value.code) == ("inputs[1]", "unsupported_modality")
+    assert caught.value.message == "this model does not take audio (it takes text, image, video)"
+
+
 def test_a_prompt_leaves_room_for_a_token() -> None:
     assert room_for(9, 10, "inputs") == 1
     with pytest.raises(Refusal) as caught:
