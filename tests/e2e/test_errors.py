@@ -63,14 +63,17 @@ PARAMETERS = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("name", "value"), PARAMETERS)
-def test_a_bad_parameter_is_named_on_both_routes(server: RunningServer, name: str, value: Any) -> None:
-    for url, body, param in (
-        (NATIVE, native(**{name: value}), f"parameters.{name}"),
-        (OPENAI, messages(**{name: value}), name),
-    ):
+@pytest.mark.parametrize("name", dict(PARAMETERS))
+def test_a_bad_parameter_is_named(server: RunningServer, name: str) -> None:
+    """The first value on both routes, the others by turns: both have their parameters read by one model."""
+    values = [value for known, value in PARAMETERS if known == name]
+    for i, value in enumerate([values[0], *values]):
+        url, body, param = (
+            (NATIVE, native(**{name: value}), f"parameters.{name}"),
+            (OPENAI, messages(**{name: value}), name),
+        )[i % 2]
         found = refused(server.http.post(url, json=body), 400)["param"]
-        assert found in (param, f"{param}[0]")  # of a list the place is named too
+        assert found in (param, f"{param}[0]"), value  # of a list the place is named too
 
 
 @pytest.mark.parametrize("number", ["NaN", "Infinity", "-Infinity", "1e999"])

@@ -2,7 +2,7 @@
 
 import json
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -49,6 +49,12 @@ TENSORS = [
 ]  # fmt: skip
 
 
+def each_once(cases: Iterable[str]) -> list[tuple[str, str]]:
+    """Each family and each case, in as few pairs: the refusal stands in front of all families."""
+    families, found = list(WRITERS), list(cases)
+    return [(families[n % len(families)], found[n % len(found)]) for n in range(max(len(families), len(found)))]
+
+
 @pytest.fixture(scope="module")
 def originals(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     return {family: write(tmp_path_factory.mktemp(family)) for family, write in WRITERS.items()}
@@ -93,8 +99,7 @@ def refused(path: Path, capsys: pytest.CaptureFixture[str]) -> str:
     return shown.err
 
 
-@pytest.mark.parametrize("family", WRITERS)
-@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize(("family", "method"), each_once(METHODS))
 def test_by_config_json(copy_of: Copy, family: str, method: str, capsys: pytest.CaptureFixture[str]) -> None:
     path = quantised(copy_of(family), method)
     line = refused(path, capsys)
@@ -108,8 +113,7 @@ def test_inside_a_section(copy_of: Copy, section: str, capsys: pytest.CaptureFix
     assert f"config.json: {section.replace('.', ': ')}: quantization_config: the weights are quantised (awq" in line
 
 
-@pytest.mark.parametrize("family", WRITERS)
-@pytest.mark.parametrize("name", FILES)
+@pytest.mark.parametrize(("family", "name"), each_once(FILES))
 def test_by_a_file_beside(copy_of: Copy, family: str, name: str, capsys: pytest.CaptureFixture[str]) -> None:
     path = copy_of(family)
     values, said = FILES[name]
@@ -118,8 +122,7 @@ def test_by_a_file_beside(copy_of: Copy, family: str, name: str, capsys: pytest.
     assert line.startswith(f"error: {name}: the weights are quantised {said};") and "remove this file" in line
 
 
-@pytest.mark.parametrize("family", WRITERS)
-@pytest.mark.parametrize("suffix", TENSORS)
+@pytest.mark.parametrize(("family", "suffix"), each_once(TENSORS))
 def test_by_a_tensor_alone(copy_of: Copy, family: str, suffix: str) -> None:
     """Where the JSON files keep silent the engine says it, before it reads a tensor."""
     path = copy_of(family)

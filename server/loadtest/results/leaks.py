@@ -104,12 +104,11 @@ def judge(before: Snapshot, after: Snapshot, timeline: Sequence[Snapshot], resid
             continue
         grown = last - first > held.slack
         says = f"{last - first:g} more than before" if grown else "came back"
-        found.append(LeakCheck(held.name, "leaked" if grown else "clean", first, last, says))
+        found.append(LeakCheck(held.name, _word(grown), first, last, says))
     if before.files is not None and after.files is not None:
         grown = after.files > before.files
         says = f"{after.files - before.files} files, {after.file_bytes or 0:,} bytes" if grown else "came back"
-        verdict = "leaked" if grown else "clean"
-        found.append(LeakCheck("files in shared memory", verdict, before.files, after.files, says))
+        found.append(LeakCheck("files in shared memory", _word(grown), before.files, after.files, says))
     found.append(resident(before, after, timeline, resident_slack))
     return found
 
@@ -124,7 +123,11 @@ def resident(before: Snapshot, after: Snapshot, timeline: Sequence[Snapshot], sl
     middle = next((value for one in reversed(half) if (value := value_of(one.metrics, metric)) is not None), first)
     grown = last - middle
     says = f"{(last - first) / MIB:+.1f} MiB in all, {grown / MIB:+.1f} in the second half"
-    return LeakCheck(name, "leaked" if grown > slack else "clean", first, last, says)
+    return LeakCheck(name, _word(grown > slack), first, last, says)
+
+
+def _word(grown: bool) -> str:
+    return "leaked" if grown else "clean"
 
 
 def verdict(findings: Sequence[LeakCheck]) -> str:

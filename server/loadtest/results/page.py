@@ -13,8 +13,8 @@ from server.loadtest.results.measures import Record, values_of
 from server.loadtest.results.plots import Point, Series, cumulative, plot, stacked_bars
 from server.loadtest.results.result import RunResult, StepResult
 from server.loadtest.results.table import SHOWN, latency_rows
-from server.loadtest.results.template import PAGE
 
+TEMPLATE = Path(__file__).with_name("report.html.jinja")
 RUN_SECONDS = "seconds of the run"
 Plot = tuple[str, str]  # its title, and SVG
 
@@ -28,7 +28,7 @@ def page(result: RunResult) -> str:
     """The whole file. Whatever a server or a file said is escaped by the template."""
     return (
         Environment(autoescape=True)
-        .from_string(PAGE)
+        .from_string(TEMPLATE.read_text(encoding="utf-8"))
         .render(
             result=result,
             met=list(dict.fromkeys(one.text for one in result.outcomes if one.met)),

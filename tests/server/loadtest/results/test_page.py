@@ -71,3 +71,17 @@ def test_a_run_without_an_answer_has_a_page_too() -> None:
     text = page(result_of([("x", 1.0, [Record(index=0, error="timeout")])]))
     assert "no request was answered" in text
     assert "no request was answered" in page(result_of([]))
+
+
+STYLE = page(result_of([])).partition("<style>")[2].partition("</style>")[0]
+
+
+def test_every_brace_is_closed_and_nothing_is_fetched() -> None:
+    assert STYLE.count("{") == STYLE.count("}") and "url(" not in STYLE and "@import" not in STYLE
+
+
+def test_every_variable_that_is_used_is_set_in_both_modes() -> None:
+    used = set(re.findall(r"var\((--\w+)\)", STYLE))
+    light, dark = STYLE.split("prefers-color-scheme:dark")
+    for mode in (light, dark):
+        assert used <= set(re.findall(r"(--\w+):", mode))
