@@ -50,10 +50,10 @@ class FixedPictures:
         if source.options.min_pixels is not None or source.options.max_pixels is not None:
             size = f"{self.pixels} x {self.pixels}"
             message = f"this model sees every picture at {size}: it takes no min_pixels or max_pixels"
-            raise ChatError(message, source.param)
+            raise ChatError(message)
         from tokenization.media.image import read_header
 
-        header = read_header(source.data, max_source_pixels=limits.max_source_pixels, param=source.param)
+        header = read_header(source.data, max_source_pixels=limits.max_source_pixels)
         return replace(self._picture, size=(header.width, header.height))
 
     def largest(self, max_tokens: int) -> tuple[Measure, ...]:

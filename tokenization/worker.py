@@ -12,7 +12,7 @@ import pybase64
 
 from shm import Channel, ChannelClosed, Pulse, SegmentError
 from tokenization.cancel import Cancelled, Check, go_on
-from tokenization.chat.errors import ChatError
+from tokenization.chat.errors import ChatError, in_field
 from tokenization.chat.parts import Kind
 from tokenization.media.fetch import fetch
 from tokenization.messages import (
@@ -24,8 +24,6 @@ from tokenization.messages import (
     Job,
     Leases,
     Measured,
-    Prepare,
-    Prepared,
     PrepareFailed,
     StartWorker,
     ToWorker,
@@ -33,7 +31,7 @@ from tokenization.messages import (
     WorkerPulse,
     WorkerReady,
 )
-from tokenization.prepare import AskLeases, NotShort, encode, prepare
+from tokenization.prepare import NotShort, encode, prepare
 from tokenization.processor import Processor
 from tokenization.worker_memory import TOO_LARGE, WorkerMemory, within_bound
 
@@ -102,7 +100,7 @@ def _answer(
         inbox.check_cancelled(job.request_id)
 
     def failed(
-        kind: Literal["bad_request", "internal", "cancelled"], message: str, param: str | None = None,
+        kind: Literal["bad_request", "internal", "cancelled", "long"], message: str, param: str | None = None,
         code: str | None = None,
     ) -> PrepareFailed:  # fmt: skip
         return PrepareFailed(request_id=job.request_id, kind=kind, message=message, param=param, code=code)
@@ -110,15 +108,15 @@ def _answer(
     try:
         check()
         with within_bound():
-            match job:
-                case Draw():
-                    return draw(job, start, check)
-                case Encode():
-                    return encode(job, start, processor)
-                case Prepare():
-                    return _prepared(job, start, processor, ask, check)
+            if isinstance(job, Draw):
+                return draw(job, start, check)
+            return (
+                encode(job, start, processor) if isinstance(job, Encode) else prepare(job, start, processor, ask, check)
+            )
     except ChatError as error:
         return failed("bad_request", error.message, error.param, error.code)
+    except NotShort:
+        return failed("long", "another worker has the time for it")
     except Cancelled:
         return failed("cancelled", "the request ended while it was prepared")
     except SegmentError as error:  # most often the request has ended, and its leases with it
@@ -131,25 +129,16 @@ def _answer(
         return failed("internal", "the request could not be prepared")
 
 
-def _prepared(
-    job: Prepare, start: StartWorker, processor: Processor, ask: AskLeases, check: Check
-) -> Prepared | PrepareFailed:
-    try:
-        return prepare(job, start, processor, ask, check)
-    except NotShort:
-        return PrepareFailed(request_id=job.request_id, kind="long", message="another worker has the time for it")
-
-
 def draw(job: Draw, start: StartWorker, check: Check = go_on) -> Drawn:
     """Raises ChatError when the picture is gone, is no picture, or is too large to send when drawn."""
     from tokenization.media.draw import draw_boxes  # Pillow, which a worker of texts does without
 
     limits = start.media
-    param = job.media.param
-    data = fetch(job.media.source, roots=limits.roots, max_bytes=limits.max_file_bytes, param=param)
-    drawing = draw_boxes(data, job.boxes, max_source_pixels=limits.max_source_pixels, check=check)
-    if len(drawing.png) > MAX_PNG_BYTES:
-        raise ChatError(f"the drawn picture would have {len(drawing.png)} bytes, more than {MAX_PNG_BYTES}", param)
+    with in_field(job.media.param):
+        data = fetch(job.media.source, roots=limits.roots, max_bytes=limits.max_file_bytes)
+        drawing = draw_boxes(data, job.boxes, max_source_pixels=limits.max_source_pixels, check=check)
+        if len(drawing.png) > MAX_PNG_BYTES:
+            raise ChatError(f"the drawn picture would have {len(drawing.png)} bytes, more than {MAX_PNG_BYTES}")
     url = "data:image/png;base64," + pybase64.b64encode(drawing.png).decode("ascii")
     return Drawn(request_id=job.request_id, picture=url, notes=drawing.notes)
 

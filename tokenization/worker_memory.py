@@ -50,14 +50,14 @@ def raise_if_memory(error: Exception, *, claims: bool = False) -> None:
 
 
 @contextmanager
-def within_bound(param: str | None = None) -> Iterator[None]:
-    """Memory that is refused becomes a ChatError of the field `param`: the same request would meet the same bound."""
+def within_bound() -> Iterator[None]:
+    """Memory that is refused becomes a ChatError: the same request would meet the same bound."""
     try:
         yield
     except MemoryError:
         bound, _ = resource.getrlimit(resource.RLIMIT_DATA)
         most = "there is" if bound == resource.RLIM_INFINITY else f"{bound >> 20} MiB, this server's bound"
-        raise ChatError(f"preparing this request takes more memory than {most}", param, TOO_LARGE) from None
+        raise ChatError(f"preparing this request takes more memory than {most}", code=TOO_LARGE) from None
 
 
 class WorkerMemory:

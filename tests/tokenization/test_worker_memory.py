@@ -9,7 +9,7 @@ import pytest
 from configs.checkpoint import CheckpointError
 from configs.serve import MIB, WorkerConfig
 from tokenization import worker_memory
-from tokenization.chat.errors import ChatError
+from tokenization.chat.errors import ChatError, in_field
 from tokenization.worker_memory import (
     TOO_LARGE,
     WorkerMemory,
@@ -98,7 +98,8 @@ def test_freed_blocks_go_back_to_the_system() -> None:
 def test_a_job_that_meets_the_bound_is_refused_by_its_field(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(resource, "getrlimit", lambda which: (512 * MIB, resource.RLIM_INFINITY))
     for error in (MemoryError(), av.MemoryError(12, "Cannot allocate memory")):
-        with pytest.raises(ChatError, match="more memory than 512 MiB") as caught, within_bound("inputs[0].image"):
+        refused = pytest.raises(ChatError, match="more memory than 512 MiB")
+        with refused as caught, in_field("inputs[0].image"), within_bound():
             raise error
         assert (caught.value.param, caught.value.code) == ("inputs[0].image", TOO_LARGE)
 

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping
 from typing import Any, Literal
 
-from tokenization.chat.errors import ChatError, MediaError, shortened, type_name
+from tokenization.chat.errors import ChatError, shortened, type_name
 from tokenization.chat.grounding import FULL
 from tokenization.chat.marks import refuse_long_runs
 from tokenization.chat.options import KEYS, MediaOptions
@@ -262,7 +262,7 @@ def _sources(kind: Kind, value: Any, param: str) -> tuple[str, tuple[str, ...]]:
 def _options(kind: Kind, values: dict[str, Any], param: str) -> MediaOptions:
     try:
         return MediaOptions.read({key: values.get(key) for key in KEYS[kind]})
-    except MediaError as error:
+    except ChatError as error:
         raise ChatError(error.message, f"{param}.{error.param}" if error.param else param) from None
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 
-from tokenization.chat.errors import ChatError, MediaError, shortened, type_name
+from tokenization.chat.errors import ChatError, shortened, type_name
 from tokenization.chat.options import MediaOptions
 from tokenization.chat.parts import Chat
 
@@ -133,7 +133,7 @@ def _media_options(value: Any) -> MediaOptions:
     found |= {key: option for key, option in value.items() if key != "size" and option is not None}
     try:
         return MediaOptions.read(found)
-    except MediaError as error:
+    except ChatError as error:
         param = f"{MEDIA}.{error.param}" if error.param else MEDIA
         raise ChatError(f"{param}: {error.message}", param) from None
 

@@ -52,7 +52,7 @@ def draw_boxes(
     Boxes with the same `ref` have one colour; those without one have no label. A label that no font on this system can
     draw becomes `#` and the box's number from 1, and a note says so. Raises ChatError for bytes that are no picture.
     """
-    canvas = decode_rgb(image, max_source_pixels=max_source_pixels, param="image", check=check)
+    canvas = decode_rgb(image, max_source_pixels=max_source_pixels, check=check)
     draw = ImageDraw.Draw(canvas)
     short = min(canvas.size)
     line = max(2, round(short / 150))

@@ -73,15 +73,14 @@ class EffortBudget:
     def of(cls, nbytes: int, limits: MediaConfig, *, films: int) -> "EffortBudget":
         return cls(nbytes=nbytes, allowed=allowed_effort(nbytes, limits, films=films))
 
-    def spend(self, effort: int, param: str) -> None:
-        """Raises ChatError with `param` where it is too much."""
+    def spend(self, effort: int) -> None:
+        """Raises ChatError where it is too much."""
         self.spent += effort
         if self.spent > self.allowed:
             raise ChatError(
                 f"decoding the media up to this one takes {-(-self.spent // _MEGA)} megapixels of work, at most "
                 f"{self.allowed // _MEGA} are allowed for media of {self.nbytes} bytes",
-                param,
-                CODE,
+                code=CODE,
             )
 
 

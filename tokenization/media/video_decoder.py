@@ -12,7 +12,7 @@ from av.video.frame import VideoFrame
 from av.video.stream import VideoStream
 
 from tokenization.cancel import Check, go_on
-from tokenization.chat.errors import MediaError
+from tokenization.chat.errors import ChatError
 from tokenization.media.containers.opening import open_container, says_times
 from tokenization.media.containers.packet_index import PacketIndex, Run
 from tokenization.media.frame_sampling import UNBOUNDED, VideoCaps
@@ -69,7 +69,7 @@ class VideoReader:
         return sum(packet.size for packet in self._kept[run.start : run.stop + 1])
 
     def restart(self, check: Check, max_decoded: int = UNBOUNDED) -> None:
-        """Decode from nothing. More than `max_decoded` pixels of all frames raise a MediaError where they come out."""
+        """Decode from nothing. More than `max_decoded` pixels of all frames raise a ChatError where they come out."""
         self.errors, self._left, self._check = 0, max_decoded, check
         if self._context.is_open:
             self._context.flush_buffers()
@@ -91,7 +91,7 @@ class VideoReader:
                 if packet.size:
                     self._left_bytes -= packet.size
                     if self._left_bytes < 0:
-                        raise MediaError(SHARED)
+                        raise ChatError(SHARED)
                     self._kept.append(packet)
                     yield packet
         except (av.FFmpegError, IndexError) as error:
@@ -175,14 +175,14 @@ class VideoReader:
                 self._context.flush_buffers()
         self._left -= sum(frame.width * frame.height for frame in frames)
         if self._left < 0:
-            raise MediaError(GROWING)
+            raise ChatError(GROWING)
         return frames
 
 
 def open_video(
     data: bytes | memoryview, caps: VideoCaps, *, threads: int = THREADS, check: Check = go_on
 ) -> VideoReader:  # fmt: skip
-    """Open without protocols, formats that name other files, or rare codecs. Raises MediaError by the header alone.
+    """Open without protocols, formats that name other files, or rare codecs. Raises ChatError by the header alone.
 
     Of containers that do not say the order and the times of their packets FFmpeg decodes the first frames. `check` is
     called between packets.
@@ -194,7 +194,7 @@ def open_video(
         container = open_container(data, FORMATS, {**limits, **study}, check)
     except av.FFmpegError as error:
         raise_if_memory(error)
-        raise MediaError("this is not a video that the server reads, or its header is damaged") from None
+        raise ChatError("this is not a video that the server reads, or its header is damaged") from None
     try:
         stream = _moving_stream(container, caps)
     except BaseException:
@@ -208,17 +208,17 @@ def open_video(
 
 
 def _moving_stream(container: InputContainer, caps: VideoCaps) -> VideoStream:
-    """The default stream, else the first that moves. Raises MediaError when there is none that may be decoded."""
+    """The default stream, else the first that moves. Raises ChatError when there is none that may be decoded."""
     streams = [stream for stream in container.streams.video if not stream.disposition & _NOT_MOVING]
     if not streams:
-        raise MediaError("the file holds no video stream")
+        raise ChatError("the file holds no video stream")
     # Not FFmpeg's own choice of the best one: that depends on what it has decoded so far.
     stream = next((stream for stream in streams if stream.disposition & Disposition.default), streams[0])
     if stream.codec_context is None or stream.codec_context.name not in DECODERS.split(","):
-        raise MediaError("the codec of the video is not supported")
+        raise ChatError("the codec of the video is not supported")
     width, height = stream.width, stream.height
     if width * height > caps.max_source_pixels:
-        raise MediaError(
+        raise ChatError(
             f"the video has {width} x {height} = {width * height} pixels a frame, "
             f"at most {caps.max_source_pixels} are allowed"
         )

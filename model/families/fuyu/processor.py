@@ -98,9 +98,7 @@ class FuyuProcessor:
 
         patch, (_, rows, columns) = self._box.patch, measure.grid
         with clock.stage("decode", measure.kind):
-            image = decode_rgb(
-                source.data, max_source_pixels=limits.max_source_pixels, param=source.param, check=source.check
-            )
+            image = decode_rgb(source.data, max_source_pixels=limits.max_source_pixels, check=source.check)
         with clock.stage("resize", measure.kind):
             height, width = self._shrunk.resized(image.height, image.width, source.options)
             image = resize(image, width=width, height=height, bilinear=True)

@@ -63,9 +63,7 @@ class LlavaProcessor:
         measure = self._pictures.measure(source, limits)
         assert measure.size is not None
         if max(measure.size) > MAX_ASPECT * min(measure.size):
-            raise ChatError(
-                f"the image cannot be used: one side is more than {MAX_ASPECT} times the other", source.param
-            )
+            raise ChatError(f"the image cannot be used: one side is more than {MAX_ASPECT} times the other")
         return measure
 
     def largest(self, limits: MediaConfig, max_tokens: int) -> tuple[Measure, ...]:
@@ -76,9 +74,7 @@ class LlavaProcessor:
         from tokenization.media.image import cover, decode, to_patches
 
         with clock.stage("decode", measure.kind):
-            picture = decode(
-                source.data, max_source_pixels=limits.max_source_pixels, param=source.param, check=source.check
-            )
+            picture = decode(source.data, max_source_pixels=limits.max_source_pixels, check=source.check)
         with clock.stage("resize", measure.kind):
             image = cover(picture, edge=self._edge, side=self._pictures.pixels)
         with clock.stage("patch", measure.kind):

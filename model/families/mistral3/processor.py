@@ -71,9 +71,7 @@ class Mistral3Processor:
 
         patch, (_, rows, columns) = self._pictures.patch, measure.grid
         with clock.stage("decode", measure.kind):
-            picture = decode(
-                source.data, max_source_pixels=limits.max_source_pixels, param=source.param, check=source.check
-            )
+            picture = decode(source.data, max_source_pixels=limits.max_source_pixels, check=source.check)
         with clock.stage("resize", measure.kind):
             image = picture.resized(width=columns * patch, height=rows * patch)
         with clock.stage("patch", measure.kind):

@@ -40,7 +40,7 @@ class FeatureExtractor:
 
         # The published processor cuts off every longer sound: an answer about half looks like one about the whole.
         try:
-            sound = read_sound(source.data, limits, source.param, model_seconds=self.max_seconds, check=source.check)
+            sound = read_sound(source.data, limits, model_seconds=self.max_seconds, check=source.check)
         except ChatError as error:
             if not source.of_video:
                 raise

@@ -95,12 +95,12 @@ class Qwen2Processor:
             return self._measure_video(source, limits)
         from tokenization.media.image import read_header
 
-        header = read_header(source.data, max_source_pixels=limits.max_source_pixels, param=source.param)
+        header = read_header(source.data, max_source_pixels=limits.max_source_pixels)
         try:
             height, width = self._image_size(header.height, header.width, source.options, self._cap)
             wanted = self._image_size(header.height, header.width, source.options, UNBOUNDED)
         except ValueError as error:
-            raise ChatError(f"the image cannot be used: {error}", source.param) from None
+            raise ChatError(f"the image cannot be used: {error}") from None
         grid = (1, height // self._patch, width // self._patch)
         return Measure(
             kind=source.kind,
@@ -135,9 +135,7 @@ class Qwen2Processor:
         from tokenization.media.image import decode, to_patches
 
         with clock.stage("decode", measure.kind):
-            picture = decode(
-                source.data, max_source_pixels=limits.max_source_pixels, param=source.param, check=source.check
-            )
+            picture = decode(source.data, max_source_pixels=limits.max_source_pixels, check=source.check)
         with clock.stage("resize", measure.kind):
             image = picture.resized(width=measure.grid[2] * self._patch, height=measure.grid[1] * self._patch)
         with clock.stage("patch", measure.kind):

@@ -96,9 +96,7 @@ class QwenVLProcessor:
 
         with clock.stage("decode", measure.kind):
             most = limits.max_source_pixels
-            picture = decode(
-                source.data, max_source_pixels=most, param=source.param, on_white=False, check=source.check
-            )
+            picture = decode(source.data, max_source_pixels=most, on_white=False, check=source.check)
         with clock.stage("resize", measure.kind):
             image = picture.resized(width=self._pictures.pixels, height=self._pictures.pixels)
         with clock.stage("patch", measure.kind):

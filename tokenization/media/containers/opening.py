@@ -7,7 +7,7 @@ import av
 from av.container import InputContainer
 
 from tokenization.cancel import Check, CheckedFile
-from tokenization.chat.errors import MediaError
+from tokenization.chat.errors import ChatError
 from tokenization.media.containers.matroska_tracks import MATROSKA, check_tracks
 from tokenization.media.containers.mp4_tables import check_tables, is_iso
 from tokenization.media.containers.tags import check_comments, without_id3
@@ -18,7 +18,7 @@ _MOST_SECONDS = 2.0  # of this thread's processor time, while a file is opened
 
 
 def open_container(data: bytes | memoryview, formats: str, options: Mapping[str, str], check: Check) -> InputContainer:
-    """`formats`: demuxers that may run, by FFmpeg's names. Raises MediaError for headers that claim more than they hold
+    """`formats`: demuxers that may run, by FFmpeg's names. Raises ChatError for headers that claim more than they hold
     or take _MOST_SECONDS to read, and av.FFmpegError.
 
     `check` is called between the boxes of an MP4, the elements of a Matroska file, and reads of 64 KiB, later, too.
@@ -39,7 +39,7 @@ def open_container(data: bytes | memoryview, formats: str, options: Mapping[str,
         check()
         # A header in n pieces may take n x n steps; no reader of ours knows all tags of all formats.
         if not opened and time.thread_time() - begun > _MOST_SECONDS:
-            raise MediaError("the header of the file takes too long to read: remux it without its tags")
+            raise ChatError("the header of the file takes too long to read: remux it without its tags")
 
     container = av.open(
         CheckedFile(data, watched),

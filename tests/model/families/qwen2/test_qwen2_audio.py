@@ -92,7 +92,7 @@ def test_a_sound_that_is_too_long_is_refused_and_only_padding_is_cut(processor: 
     assert processor.measure(source(most), LIMITS).n_pads == 75
     with pytest.raises(ChatError, match="the sound is too long: this model hears at most 3 s at once") as caught:
         processor.measure(source(most + 1), LIMITS)
-    assert caught.value.param == "inputs[0].audio"
+    assert caught.value.param is None
     with pytest.raises(ChatError, match="more than the allowed 1 s"):
         processor.measure(source(32000), MediaConfig(max_audio_seconds=1))
 
@@ -127,7 +127,7 @@ def test_rates_that_change_are_rounded_to_the_model_s_length(
 def test_what_is_no_sound_is_named(processor: Qwen2AudioProcessor) -> None:
     with pytest.raises(ChatError) as caught:
         processor.measure(Source(kind="audio", param="inputs[3].audio", data=b"no sound"), LIMITS)
-    assert caught.value.param == "inputs[3].audio" and "use_audio" not in caught.value.message
+    assert caught.value.param is None and "use_audio" not in caught.value.message
 
 
 @pytest.mark.parametrize(
