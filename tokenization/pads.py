@@ -1,17 +1,24 @@
 """Pads: the template writes one for each medium, and it becomes a run of as many as the medium has tokens."""
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
-from configs.checkpoint import CheckpointError
 from tokenization.chat.errors import ChatError
-from tokenization.chat.parts import Chat, Kind, Media, Text, Turn
+from tokenization.chat.parts import Chat, Kind, Media
 from tokenization.chat.rendering import refuse_special
 from tokenization.messages import Prepared
-from tokenization.processor import Layout, Measure, Processor
 from tokenization.text.bpe import BPETokenizer
 from tokenization.text.template import ChatTemplate
+
+Spans = tuple[tuple[int, int], ...]  # (start, length) runs of pads
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Layout:
+    input_ids: np.ndarray  # int64 [n]; every pad holds its ordinary pad id
+    spans: tuple[Spans, ...]  # of each measure, in order
 
 
 def render_pads(
@@ -46,27 +53,11 @@ def kinds_of(ids: Iterable[int], pads: Mapping[Kind, int]) -> list[Kind]:
     return [kinds[token_id] for token_id in ids if token_id in kinds]
 
 
-def prove_pads(processor: Processor) -> None:
-    """Render a chat with one medium for each kind. Raises CheckpointError where its prompt has not exactly one pad."""
-    for kind in sorted(processor.modalities):
-        medium = Media(kind=kind, source="", param="")
-        chat = Chat(turns=(Turn(role="user", parts=(medium, Text(text="What is this?")), plain=False),))
-        try:
-            written = kinds_of(processor.render(processor.fit(chat)), processor.pads)
-            why = f"it has {len(written)} places" if len(written) != 1 else f"it has its place for {written[0]}"
-        except ChatError as error:
-            written, why = [], error.message
-        if written != [kind]:
-            raise CheckpointError(
-                f"{processor.origins['chat template']}: the chat template has not exactly one place for one {kind}, "
-                f"which the model takes ({why}); put the published model's template there"
-            )
-
-
-def expand_pads(ids: Sequence[int], pads: Mapping[Kind, int], measures: Sequence[Measure]) -> Layout:
+def expand_pads(ids: Sequence[int], pads: Mapping[Kind, int], counts: Sequence[int]) -> Layout:
+    """One pad for each medium -> a run of as many as `counts` says."""
     short = np.asarray(ids, np.int64)
     places = np.flatnonzero(np.isin(short, list(pads.values())))
-    runs = np.array([measure.n_pads for measure in measures], np.int64)
+    runs = np.array(counts, np.int64)
     repeats = np.ones(len(short), np.int64)
     repeats[places] = runs
     starts = places + np.cumsum(runs) - runs - np.arange(len(runs))

@@ -16,8 +16,8 @@ from tokenization.media.effort import SECONDS, EffortBudget, picture_effort
 from tokenization.media.frame_sampling import UNBOUNDED
 from tokenization.media.source import Source, fetch_source, tracks
 from tokenization.messages import SHORT_SECONDS, Encode, Measured, MediaItem, Prepare, Prepared, Room, StartWorker
-from tokenization.pads import text_only
-from tokenization.processor import Layout, Measure, Processor, Spans, StageClock
+from tokenization.pads import Layout, Spans, text_only
+from tokenization.processor import Measure, Processor, StageClock
 from tokenization.video_budget import gives_way, least, shared
 from tokenization.worker_memory import within_bound
 

@@ -1,22 +1,26 @@
-"""What a family declares of its media, and the protocol of its host half: how a chat reads, what media become."""
+"""What a family declares of its media, and the base of its host half: how a chat reads, what media become."""
 
 import math
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from typing import Literal, Protocol
+from typing import Literal
 
 import numpy as np
 
+from configs.checkpoint import Checkpoint
 from configs.serve import MediaConfig
 from tokenization.chat.parts import Chat, Kind
 from tokenization.media.source import Source
 from tokenization.media.video_plan import VideoPlan
 from tokenization.messages import Reduced, ReducedBy
+from tokenization.pads import Layout, expand_pads, plain_positions, render_pads
+from tokenization.text.bpe import BPETokenizer
+from tokenization.text.template import ChatTemplate
 from tokenization.text.tokenizer import Tokenizer
 
-Spans = tuple[tuple[int, int], ...]  # (start, length) runs of pads
 Expansion = Literal["run", "rows", "turns"]
 Positions = Literal["text", "grid", "time"]
 Feature = Literal["grounding", "audio_in_video"]
@@ -96,12 +100,6 @@ class Measure:
         )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Layout:
-    input_ids: np.ndarray  # int64 [n]; every pad holds its ordinary pad id
-    spans: tuple[Spans, ...]  # of each measure, in order
-
-
 class StageClock:
     """Seconds that one job spent; a stage may be entered many times, but not within itself."""
 
@@ -118,40 +116,63 @@ class StageClock:
             spent[name] = spent.get(name, 0.0) + time.perf_counter() - start
 
 
-class Processor(Protocol):
-    """The host half of a family; made once per worker from the checkpoint's files. numpy only."""
+class Processor(ABC):
+    """The host half of a family; made once per worker from the checkpoint's files. numpy only.
 
-    modalities: Mapping[Kind, Modality]  # of the family's those that this checkpoint takes
-    features: frozenset[Feature]  # "grounding": it takes boxes, and its answers point at pictures with <ref>, <box> and
-    # <quad>; "audio_in_video": the sound of a video may come along with it
+    What is not abstract holds for most families: one pad becomes one run, and positions count on as text does.
+    """
+
+    tokenizer: Tokenizer
+    modalities: Mapping[Kind, Modality]  # of the class: the family's; of an object: those that its checkpoint takes
+    # The same of these. "grounding": it takes boxes, and its answers point at pictures with <ref>, <box> and <quad>;
+    # "audio_in_video": the sound of a video may come along with it.
+    features: frozenset[Feature] = frozenset()
     pads: Mapping[Kind, int]  # what stands in the prompt for each token of a medium
     origins: Mapping[str, str]  # for people: "chat template", "pictures", "videos", "sounds" -> the file that says how
-    stop_ids: tuple[int, ...]  # ids that end an answer besides those of generation_config.json
+    stop_ids: tuple[int, ...] = ()  # ids that end an answer besides those of generation_config.json
 
-    @property
-    def tokenizer(self) -> Tokenizer:
-        """The vocabulary."""
+    @abstractmethod
+    def __init__(self, checkpoint: Checkpoint, max_pixels: int) -> None:
+        """max_pixels: the server's cap on one resized image. Raises CheckpointError for damaged or other files."""
 
     def fit(self, chat: Chat) -> Chat:
         """The chat without the oldest turns that the model's window drops. Raises ChatError if it cannot be read."""
+        return chat
 
+    @abstractmethod
     def render(self, chat: Chat) -> list[int]:
         """Ids with one pad for each medium. Raises ChatError when the template refuses the chat or has other pads."""
 
+    @abstractmethod
     def measure(self, source: Source, limits: MediaConfig) -> Measure:
-        """Reads a picture's header, a video's packets and one frame; decodes a sound. Raises ChatError with `param`."""
+        """Reads a picture's header, a video's packets and one frame; decodes a sound. Raises ChatError."""
 
+    @abstractmethod
     def largest(self, limits: MediaConfig, max_tokens: int) -> tuple[Measure, ...]:
         """For each modality the item that needs most memory within `limits` and `max_tokens`.
 
         The memory profile encodes a dummy of each: an array of zeros of its `shape` and `dtype`.
         """
 
+    @abstractmethod
     def load(self, source: Source, measure: Measure, limits: MediaConfig, clock: StageClock) -> np.ndarray:
-        """The array as measured; fewer rows where the end of a video is damaged. Raises ChatError with `param`."""
+        """The array as measured; fewer rows where the end of a video is damaged. Raises ChatError."""
 
     def expand(self, ids: Sequence[int], measures: Sequence[Measure]) -> Layout:
         """One pad for each medium -> runs of pads; a video and its sound share one pad."""
+        return expand_pads(ids, self.pads, [measure.n_pads for measure in measures])
 
     def positions(self, layout: Layout, measures: Sequence[Measure]) -> tuple[np.ndarray, int]:
         """int32 [3, n] and the delta, for one request alone."""
+        return plain_positions(len(layout.input_ids))
+
+
+class TemplateProcessor(Processor):
+    """Of a family whose chats a checkpoint's own template writes."""
+
+    tokenizer: BPETokenizer
+    template: ChatTemplate
+    opens = True  # the prompt begins with what the vocabulary puts in front of every text
+
+    def render(self, chat: Chat) -> list[int]:
+        return render_pads(chat, self.template, self.tokenizer, self.pads, opens=self.opens)

@@ -5,7 +5,9 @@ from collections.abc import Callable
 
 from configs.checkpoint import CheckpointError
 from shm import Ending
-from tokenization.pads import prove_pads
+from tokenization.chat.errors import ChatError
+from tokenization.chat.parts import Chat, Media, Text, Turn
+from tokenization.pads import kinds_of
 from tokenization.processor import Processor
 from tokenization.worker_memory import bound_memory, private_bytes
 
@@ -37,3 +39,20 @@ def prove_template(processor: Processor, memory_bytes: int, tell: Callable[[Endi
         ) from None
     finally:
         signal.setitimer(signal.ITIMER_PROF, 0)
+
+
+def prove_pads(processor: Processor) -> None:
+    """Render a chat with one medium for each kind. Raises CheckpointError where its prompt has not exactly one pad."""
+    for kind in sorted(processor.modalities):
+        medium = Media(kind=kind, source="", param="")
+        chat = Chat(turns=(Turn(role="user", parts=(medium, Text(text="What is this?")), plain=False),))
+        try:
+            written = kinds_of(processor.render(processor.fit(chat)), processor.pads)
+            why = f"it has {len(written)} places" if len(written) != 1 else f"it has its place for {written[0]}"
+        except ChatError as error:
+            written, why = [], error.message
+        if written != [kind]:
+            raise CheckpointError(
+                f"{processor.origins['chat template']}: the chat template has not exactly one place for one {kind}, "
+                f"which the model takes ({why}); put the published model's template there"
+            )

@@ -42,7 +42,8 @@ from tokenization.chat.dialects import chat_from_native, chat_from_openai
 from tokenization.chat.options import MediaOptions
 from tokenization.media.mel import CONTEXT_FRAMES
 from tokenization.media.source import Source, tracks
-from tokenization.processor import Layout, Measure, Processor, StageClock
+from tokenization.pads import Layout
+from tokenization.processor import Measure, Processor, StageClock
 
 LIMITS = MediaConfig()
 MEL_BAR = 2e-4  # float64 against the extractor's own arithmetic

@@ -24,7 +24,7 @@ from model.registry import family_of
 from server.requests.model_card import read_model_card
 from server.requests.unapplied import NOT_APPLIED
 from tests.tiny.families import WRITERS
-from tokenization.pads import prove_pads
+from tokenization.template_proof import prove_pads
 from tokenization.worker_memory import private_bytes
 
 BYTES = 1 << 30  # beyond what the process has, with torch and a good start behind it

@@ -22,7 +22,7 @@ from tests.samples.soundtracks import tone
 from tests.tiny.qwen_vl import write_qwen_vl
 from tokenization.chat.dialects import chat_from_openai
 from tokenization.media.source import Source
-from tokenization.pads import prove_pads
+from tokenization.template_proof import prove_pads
 
 WORDS = ("the quick", " brown fox", "", "\n", "你好", "Audio 1: ", "a  b ", "<b>", "7")
 

@@ -10,34 +10,31 @@ from model.families.mistral3.sizes import picture_marks, pictures_of
 from tokenization.chat.parts import Chat, Kind
 from tokenization.media.source import Source
 from tokenization.messages import Reduced
-from tokenization.pads import expand_rows, plain_positions, render_pads
-from tokenization.processor import Feature, Layout, Measure, Modality, StageClock
+from tokenization.pads import Layout, expand_rows
+from tokenization.processor import Measure, Modality, StageClock, TemplateProcessor
 from tokenization.shrunk_pictures import ShrunkPictures
 from tokenization.text.bpe import BPETokenizer
 from tokenization.text.template import ChatTemplate
 
-MODALITIES: Mapping[Kind, Modality] = {"image": Modality(expansion="rows")}
 
-
-class Mistral3Processor:
+class Mistral3Processor(TemplateProcessor):
     """Pictures are scaled down to a longest side, and stretched to whole tokens."""
+
+    modalities: Mapping[Kind, Modality] = {"image": Modality(expansion="rows")}
 
     def __init__(self, checkpoint: Checkpoint, max_pixels: int) -> None:
         """max_pixels: the server's cap on one resized image. Raises CheckpointError for damaged or other files."""
         marks, files = picture_marks(checkpoint), checkpoint.file("processor_config.json")
         self.tokenizer = BPETokenizer.from_checkpoint(checkpoint, marks.said)
-        self.pads: Mapping[Kind, int] = marks.pads
+        self.pads = marks.pads
         written = files.read(str, "image_token", "[IMG]")
         if self.tokenizer.special.get(written) != self.pads["image"]:
             said = marks.said[self.pads["image"]]
             raise CheckpointError(
                 f"{said} is {self.pads['image']}, not the id of {written!r}, the image_token of {files.location}"
             )
-        self.modalities = MODALITIES
-        self.features: frozenset[Feature] = frozenset()
-        self.stop_ids: tuple[int, ...] = ()
         self._break, self._end = (marks.others[f"image_{name}_token_id"] for name in ("break", "end"))
-        self._template = ChatTemplate.from_checkpoint(checkpoint)
+        self.template = ChatTemplate.from_checkpoint(checkpoint)
         self._pictures = pictures_of(checkpoint)
         self._shrunk = ShrunkPictures(cap=max_pixels, sized=self._pictures.sized)
         section = checkpoint.section("image_processor")
@@ -45,15 +42,12 @@ class Mistral3Processor:
             section.expect(key, (True,), True)
         section.expect("do_center_crop", (False,), False)
         section.expect("resample", (3,), 3)
-        self.origins: Mapping[str, str] = {"chat template": self._template.location, "pictures": section.origin()}
+        self.origins = {"chat template": self.template.location, "pictures": section.origin()}
 
     def fit(self, chat: Chat) -> Chat:
         """The chat as it is. Raises ChatError for a size to which pictures would be enlarged."""
         self._shrunk.refuse_bounds(chat)
         return chat
-
-    def render(self, chat: Chat) -> list[int]:
-        return render_pads(chat, self._template, self.tokenizer, self.pads)
 
     def measure(self, source: Source, limits: MediaConfig) -> Measure:
         """Shape [patches, 3 * patch * patch]. Raises ChatError for min_pixels, and for a picture that is too narrow."""
@@ -85,9 +79,6 @@ class Mistral3Processor:
             block[-1, -1] = self._end
             pictures.append(block)
         return expand_rows(ids, pad, pictures)
-
-    def positions(self, layout: Layout, measures: Sequence[Measure]) -> tuple[np.ndarray, int]:
-        return plain_positions(len(layout.input_ids))
 
     def _measure(
         self, rows: int, columns: int, size: tuple[int, int] | None = None, reduced: Reduced | None = None

@@ -13,18 +13,16 @@ from model.families.qwen2.positions import TimeScale, mrope_positions, single_bl
 from model.marks import Marks, read_marks
 from tokenization.chat.errors import ChatError
 from tokenization.chat.options import LOW_DETAIL_PIXELS, MediaOptions
-from tokenization.chat.parts import Chat, Kind
+from tokenization.chat.parts import Kind
 from tokenization.media.frame_sampling import FRAME_FACTOR, UNBOUNDED, FrameRules
 from tokenization.media.smart_resize import held_resize, n_tokens
 from tokenization.media.source import Source
 from tokenization.media.video_plan import VideoPlan
 from tokenization.messages import Reduced, ReducedBy
-from tokenization.pads import expand_pads, render_pads
-from tokenization.processor import Feature, Layout, Measure, Modality, StageClock
+from tokenization.pads import Layout
+from tokenization.processor import Measure, Modality, StageClock, TemplateProcessor
 from tokenization.text.bpe import BPETokenizer
 from tokenization.text.template import ChatTemplate
-
-MODALITIES: Mapping[Kind, Modality] = {"image": Modality(positions="grid"), "video": Modality(positions="grid")}
 
 
 def vision_marks(checkpoint: Checkpoint) -> Marks:
@@ -40,8 +38,10 @@ def vision_marks(checkpoint: Checkpoint) -> Marks:
     )
 
 
-class Qwen2Processor:
+class Qwen2Processor(TemplateProcessor):
     """Defaults are those of the published configuration classes."""
+
+    modalities: Mapping[Kind, Modality] = {"image": Modality(positions="grid"), "video": Modality(positions="grid")}
 
     def __init__(
         self,
@@ -51,7 +51,6 @@ class Qwen2Processor:
         tokens_per_second: float | None = None,
         config: ConfigSection | None = None,
         marks: Marks | None = None,
-        modalities: Mapping[Kind, Modality] = MODALITIES,
         frames: FrameRules | None = None,
     ) -> None:
         """Raises CheckpointError for a damaged tokenizer, template or processor's file.
@@ -63,11 +62,8 @@ class Qwen2Processor:
         marks = vision_marks(checkpoint) if marks is None else marks
         vision = config.child("vision_config")
         self.tokenizer = BPETokenizer.from_checkpoint(checkpoint, marks.said)
-        self.pads: Mapping[Kind, int] = marks.pads
-        self.modalities = modalities
-        self.features: frozenset[Feature] = frozenset()
-        self.stop_ids: tuple[int, ...] = ()
-        self._template = ChatTemplate.from_checkpoint(checkpoint)
+        self.pads = marks.pads
+        self.template = ChatTemplate.from_checkpoint(checkpoint)
         self._tokens_per_second = tokens_per_second
         self._patch = vision.count("patch_size", 14)
         self._merge = vision.count("spatial_merge_size", 2)
@@ -77,17 +73,11 @@ class Qwen2Processor:
             self._check_patches(section)
         self._frames = frame_rules(checkpoint) if frames is None else frames
         self._min_pixels, self._max_pixels = image_bounds(checkpoint)
-        self.origins: Mapping[str, str] = {
-            "chat template": self._template.location,
+        self.origins = {
+            "chat template": self.template.location,
             "pictures": pictures.origin(),
             "videos": videos.origin("rules of qwen-vl-utils"),
         }
-
-    def fit(self, chat: Chat) -> Chat:
-        return chat
-
-    def render(self, chat: Chat) -> list[int]:
-        return render_pads(chat, self._template, self.tokenizer, self.pads)
 
     def measure(self, source: Source, limits: MediaConfig) -> Measure:
         """Shape [patches, 3 * patch * patch], of a video with two frames a row."""
@@ -140,9 +130,6 @@ class Qwen2Processor:
             image = picture.resized(width=measure.grid[2] * self._patch, height=measure.grid[1] * self._patch)
         with clock.stage("patch", measure.kind):
             return to_patches(image, patch=self._patch, merge=self._merge)
-
-    def expand(self, ids: Sequence[int], measures: Sequence[Measure]) -> Layout:
-        return expand_pads(ids, self.pads, measures)
 
     def positions(self, layout: Layout, measures: Sequence[Measure]) -> tuple[np.ndarray, int]:
         """m-rope: text counts on all three axes, a picture stands still in time, a video follows its own clock."""

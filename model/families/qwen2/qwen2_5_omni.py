@@ -27,7 +27,8 @@ from tokenization.chat.grounding import TAGS
 from tokenization.chat.parts import Kind
 from tokenization.media.frame_sampling import PUBLISHED, FrameRules
 from tokenization.media.source import Source
-from tokenization.processor import Feature, Layout, Measure, Modality, Spans, StageClock
+from tokenization.pads import Layout, Spans
+from tokenization.processor import Feature, Measure, Modality, StageClock
 
 if TYPE_CHECKING:
     from model.net.audio_tower import AudioTower
@@ -37,14 +38,6 @@ if TYPE_CHECKING:
 
 
 # ---- the host half
-
-
-MODALITIES: Mapping[Kind, Modality] = {
-    "image": Modality(positions="grid"),
-    "video": Modality(positions="time", expansion="turns"),
-    "audio": Modality(),
-}
-FEATURES: frozenset[Feature] = frozenset({"audio_in_video", "grounding"})
 
 
 def thinker_config(checkpoint: Checkpoint) -> ConfigSection:
@@ -88,12 +81,19 @@ def omni_pixel_bounds(checkpoint: Checkpoint) -> PixelBounds:
 class Qwen25OmniProcessor(Qwen2Processor):
     """A video keeps its own time, also where the published processor takes two frames a second for granted."""
 
+    modalities: Mapping[Kind, Modality] = {
+        "image": Modality(positions="grid"),
+        "video": Modality(positions="time", expansion="turns"),
+        "audio": Modality(),
+    }
+    features: frozenset[Feature] = frozenset({"audio_in_video", "grounding"})
+
     def __init__(self, checkpoint: Checkpoint, max_pixels: int) -> None:
         """max_pixels: the server's cap on one resized image. Raises CheckpointError."""
         thinker = thinker_config(checkpoint)
         marks = omni_marks(checkpoint)
         frames = omni_frame_rules(checkpoint)
-        super().__init__(checkpoint, max_pixels, config=thinker, marks=marks, modalities=MODALITIES, frames=frames)
+        super().__init__(checkpoint, max_pixels, config=thinker, marks=marks, frames=frames)
         self._feature_extractor = FeatureExtractor(checkpoint, thinker.child("audio_config"))
         self.origins = {**self.origins, "sounds": self._feature_extractor.origin}
         self._sound_marks = [marks.others.get(key) for key in ("audio_start_token_id", "audio_end_token_id")]
@@ -109,7 +109,7 @@ class Qwen25OmniProcessor(Qwen2Processor):
             # As special tokens they would be spelled.
             "grounding": all(len(self.tokenizer.encode(tag)) == 1 for tag in TAGS),
         }
-        self.features = frozenset(feature for feature in FEATURES if has[feature])
+        self.features = frozenset(feature for feature in self.features if has[feature])
 
     def measure(self, source: Source, limits: MediaConfig) -> Measure:
         return (
@@ -257,8 +257,6 @@ SKIPS = ("talker.", "token2wav.")  # what speaks
 FAMILY = Family(
     name="qwen2_5_omni",
     models="Qwen2.5-Omni, what reads, sees and hears of it",
-    modalities=MODALITIES,
-    features=FEATURES,
     processor=Qwen25OmniProcessor,
     build=build,
     renames=RENAMES,

@@ -16,14 +16,13 @@ if TYPE_CHECKING:
     from model.weights import Weights
 
 
-MODALITIES: Mapping[Kind, Modality] = {"image": Modality(positions="grid"), "video": Modality(positions="time")}
-
-
 class Qwen25VLProcessor(Qwen2Processor):
+    modalities: Mapping[Kind, Modality] = {"image": Modality(positions="grid"), "video": Modality(positions="time")}
+
     def __init__(self, checkpoint: Checkpoint, max_pixels: int) -> None:
         """max_pixels: the server's cap on one resized image. Raises CheckpointError."""
         rate = checkpoint.config.child("vision_config").positive("tokens_per_second", 4.0)
-        super().__init__(checkpoint, max_pixels, tokens_per_second=rate, modalities=MODALITIES)
+        super().__init__(checkpoint, max_pixels, tokens_per_second=rate)
 
 
 def build(checkpoint: Checkpoint, weights: "Weights", ops: "Ops") -> "MultimodalLM":
@@ -56,7 +55,6 @@ RENAMES = {  # transformers 5 on disk -> the hub's names, which `build` uses
 FAMILY = Family(
     name="qwen2_5_vl",
     models="Qwen2.5-VL, all sizes",
-    modalities=MODALITIES,
     processor=Qwen25VLProcessor,
     build=build,
     renames=RENAMES,

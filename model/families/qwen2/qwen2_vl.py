@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING
 
 from configs.checkpoint import Checkpoint
 from model.families.qwen2.bounds import pixel_bounds
-from model.families.qwen2.processor import MODALITIES, Qwen2Processor, vision_marks
+from model.families.qwen2.processor import Qwen2Processor, vision_marks
 from model.family import Family
 
 if TYPE_CHECKING:
@@ -58,7 +58,6 @@ RENAMES = {  # transformers 5 on disk -> the hub's names, which `build` uses
 FAMILY = Family(
     name="qwen2_vl",
     models="Qwen2-VL, all sizes",
-    modalities=MODALITIES,
     processor=Qwen2Processor,
     build=build,
     renames=RENAMES,

@@ -30,15 +30,15 @@ from tokenization.chat.rendering import CONTINUE, VARIABLES
 from tokenization.chat.tools import refuse_tools
 from tokenization.fixed_pictures import FixedPictures, read_sides
 from tokenization.media.source import Source
-from tokenization.pads import expand_pads, plain_positions
-from tokenization.processor import Feature, Layout, Measure, Modality, StageClock
+from tokenization.processor import Feature, Measure, Modality, Processor, StageClock
 from tokenization.text.template import BUILT_IN
 
-MODALITIES: Mapping[Kind, Modality] = {"image": Modality(fixed=True)}
-FEATURES: frozenset[Feature] = frozenset({"grounding"})
 
+class QwenVLProcessor(Processor):
+    tokenizer: QwenVLTokenizer
+    modalities: Mapping[Kind, Modality] = {"image": Modality(fixed=True)}
+    features: frozenset[Feature] = frozenset({"grounding"})
 
-class QwenVLProcessor:
     def __init__(self, checkpoint: Checkpoint, max_pixels: int) -> None:
         """max_pixels is not used. Raises CheckpointError for damaged files."""
         self._sees = "visual" in checkpoint.config
@@ -49,12 +49,12 @@ class QwenVLProcessor:
         # One published copy of the original's tokenizer writes no space after the colon; this key says so.
         self._prefix = checkpoint.file("tokenizer_config.json").read(str, "picture_prefix", PICTURE_PREFIX)
         self.tokenizer = QwenVLTokenizer.from_checkpoint(checkpoint)
-        self.modalities: Mapping[Kind, Modality] = MODALITIES if self._sees else {}
-        self.features: frozenset[Feature] = FEATURES if self._sees else frozenset()
+        if not self._sees:
+            self.modalities, self.features = {}, frozenset()
         self.stop_ids = (self.tokenizer.special[END_OF_TEXT],) if self._raw else stop_ids(self.tokenizer)
         visual = checkpoint.config.child("visual")
-        self.pads: Mapping[Kind, int] = {"image": self.tokenizer.special[IMG_PAD]} if self._sees else {}
-        self.origins: Mapping[str, str] = {
+        self.pads = {"image": self.tokenizer.special[IMG_PAD]} if self._sees else {}
+        self.origins = {
             "chat template": BUILT_IN,
             **({"pictures": visual.origin()} if self._sees else {}),
         }
@@ -101,12 +101,6 @@ class QwenVLProcessor:
             image = picture.resized(width=self._pictures.pixels, height=self._pictures.pixels)
         with clock.stage("patch", measure.kind):
             return to_patches(image, patch=self._pictures.patch, merge=1)
-
-    def expand(self, ids: Sequence[int], measures: Sequence[Measure]) -> Layout:
-        return expand_pads(ids, self.pads, measures)
-
-    def positions(self, layout: Layout, measures: Sequence[Measure]) -> tuple[np.ndarray, int]:
-        return plain_positions(len(layout.input_ids))
 
     def _refuse_unknown(self, chat: Chat) -> None:
         refuse_tools(chat, calls=False, answers=False)
