@@ -113,7 +113,7 @@ class _Preparation:
         """
         nbytes = [(source.kind, source.nbytes) for source in self._sources if not source.of_video]
         films = sum(n for kind, n in nbytes if kind == "video")
-        budget = EffortBudget.of(sum(n for _, n in nbytes), self._start.media, films=films)
+        budget = EffortBudget(sum(n for _, n in nbytes), self._start.media, films=films)
         n = len(self._ids)
         self._check_length(n)
         for source in self._sources:

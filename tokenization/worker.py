@@ -136,11 +136,11 @@ def draw(job: Draw, start: StartWorker, check: Check = go_on) -> Drawn:
     limits = start.media
     with in_field(job.media.param):
         data = fetch(job.media.source, roots=limits.roots, max_bytes=limits.max_file_bytes)
-        drawing = draw_boxes(data, job.boxes, max_source_pixels=limits.max_source_pixels, check=check)
-        if len(drawing.png) > MAX_PNG_BYTES:
-            raise ChatError(f"the drawn picture would have {len(drawing.png)} bytes, more than {MAX_PNG_BYTES}")
-    url = "data:image/png;base64," + pybase64.b64encode(drawing.png).decode("ascii")
-    return Drawn(request_id=job.request_id, picture=url, notes=drawing.notes)
+        png, notes = draw_boxes(data, job.boxes, max_source_pixels=limits.max_source_pixels, check=check)
+        if len(png) > MAX_PNG_BYTES:
+            raise ChatError(f"the drawn picture would have {len(png)} bytes, more than {MAX_PNG_BYTES}")
+    url = "data:image/png;base64," + pybase64.b64encode(png).decode("ascii")
+    return Drawn(request_id=job.request_id, picture=url, notes=notes)
 
 
 def _read(channel: Channel[ToWorker], inbox: "_Inbox") -> None:
@@ -192,10 +192,8 @@ class _Inbox:
     def next_job(self) -> Job:
         """Wait for the oldest job; it counts as running until `finished`."""
         with self._changed:
-            while not self._jobs and self._closed is None:
-                self._changed.wait()
-            if self._closed is not None:
-                raise self._closed
+            self._changed.wait_for(lambda: bool(self._jobs) or self._closed is not None)
+            self._raise_if_closed()
             job = self._jobs.popleft()
             self._moved = time.monotonic()
             self.running = (job.request_id, self._moved)
@@ -220,11 +218,9 @@ class _Inbox:
         """Wait for the names leased to this request. Raises Cancelled."""
         with self._changed:
             self._moved = None
-            while request_id not in self._replies and self._closed is None:
-                self._changed.wait()
+            self._changed.wait_for(lambda: request_id in self._replies or self._closed is not None)
             self._moved = time.monotonic()
-            if self._closed is not None:
-                raise self._closed
+            self._raise_if_closed()
             reply = self._replies[request_id]
             if isinstance(reply, Cancel):
                 raise Cancelled
@@ -238,7 +234,10 @@ class _Inbox:
         """
         with self._changed:
             self._moved = time.monotonic()
-            if self._closed is not None:
-                raise self._closed
+            self._raise_if_closed()
             if isinstance(self._replies.get(request_id), Cancel):
                 raise Cancelled
+
+    def _raise_if_closed(self) -> None:
+        if self._closed is not None:
+            raise self._closed

@@ -8,11 +8,10 @@ from av.audio.frame import AudioFrame
 from av.audio.resampler import AudioResampler
 from av.audio.stream import AudioStream
 from av.container import InputContainer
-from av.stream import Disposition
 
 from tokenization.cancel import Check, go_on
 from tokenization.chat.errors import ChatError
-from tokenization.media.containers.opening import open_container
+from tokenization.media.containers.opening import default_stream, open_container, read_packets
 from tokenization.media.video_decoder import FORMATS as VIDEO_FORMATS
 from tokenization.worker_memory import raise_if_memory
 
@@ -98,18 +97,11 @@ class SoundReader:
             raise ChatError("the sound is damaged: less than half of it can be decoded")
 
     def _decode(self, max_packets: int) -> Iterator[AudioFrame]:
-        for number, packet in enumerate(self._demux()):
+        for number, packet in enumerate(read_packets(self._source, self._stream)):
             self._check()
             if number > max_packets:
                 raise ChatError("the sound is split into too many packets")
             yield from (frame for frame in self._feed(packet) if frame.samples > 0)
-
-    def _demux(self) -> "Iterator[av.Packet[AudioStream]]":
-        # IndexError: PyAV has no object for a stream that a damaged file seems to gain on the way.
-        try:
-            yield from self._source.demux(self._stream)
-        except (av.FFmpegError, IndexError) as error:
-            raise_if_memory(error, claims=True)
 
     def _feed(self, packet: "av.Packet[AudioStream]") -> list[AudioFrame]:
         self._packets += packet.size > 0
@@ -154,29 +146,11 @@ def open_sound(data: bytes | memoryview, check: Check = go_on) -> Iterator[Sound
 
     `check` is called between packets.
     """
-    limits = {"codec_whitelist": DECODERS, "max_samples": str(_MAX_FRAME)}
-    try:
-        container = open_container(data, FORMATS, {"codec_whitelist": "none"}, check)
-    except av.FFmpegError as error:
-        raise_if_memory(error)
-        raise ChatError("this is not a sound that the server reads, or its header is damaged") from None
-    with container:
-        stream = _sounding_stream(container)
-        stream.codec_context.options = limits
+    with open_container(data, "sound", FORMATS, {"codec_whitelist": "none"}, check) as container:
+        stream = default_stream(container.streams.audio, "sound track", DECODERS)
+        # 0: only decoding tells.
+        check_shape(stream.codec_context.sample_rate or 1, stream.codec_context.channels or 1)
+        stream.codec_context.options = {"codec_whitelist": DECODERS, "max_samples": str(_MAX_FRAME)}
         stream.codec_context.thread_count = 1
         stream.codec_context.thread_type = "NONE"
         yield SoundReader(container, stream, len(data), check)
-
-
-def _sounding_stream(container: InputContainer) -> AudioStream:
-    """The default track, else the first. Raises ChatError when there is none that may be decoded."""
-    streams = list(container.streams.audio)
-    if not streams:
-        raise ChatError("the file holds no sound track")
-    stream = next((stream for stream in streams if stream.disposition & Disposition.default), streams[0])
-    context = stream.codec_context
-    if context is None or context.name not in DECODERS.split(","):
-        raise ChatError("the codec of the sound is not supported")
-    # 0: only decoding tells.
-    check_shape(context.sample_rate or 1, context.channels or 1)
-    return stream

@@ -61,17 +61,14 @@ VIDEO = {
 _CLEAR = Weight(0.5, 18.0)  # of others, whose pixels may be clear
 
 
-@dataclass(slots=True, kw_only=True)
 class EffortBudget:
     """What the media of one request have asked for so far; one object for each request."""
 
-    nbytes: int  # of all of them, as encoded
-    allowed: int
-    spent: int = 0
-
-    @classmethod
-    def of(cls, nbytes: int, limits: MediaConfig, *, films: int) -> "EffortBudget":
-        return cls(nbytes=nbytes, allowed=allowed_effort(nbytes, limits, films=films))
+    def __init__(self, nbytes: int, limits: MediaConfig, *, films: int) -> None:
+        """nbytes: of all media, as encoded; films: those of videos among them."""
+        self.nbytes = nbytes
+        self.allowed = allowed_effort(nbytes, limits, films=films)
+        self.spent = 0
 
     def spend(self, effort: int) -> None:
         """Raises ChatError where it is too much."""

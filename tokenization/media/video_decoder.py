@@ -13,7 +13,7 @@ from av.video.stream import VideoStream
 
 from tokenization.cancel import Check, go_on
 from tokenization.chat.errors import ChatError
-from tokenization.media.containers.opening import open_container, says_times
+from tokenization.media.containers.opening import default_stream, open_container, read_packets, says_times
 from tokenization.media.containers.packet_index import PacketIndex, Run
 from tokenization.media.frame_sampling import UNBOUNDED, VideoCaps
 from tokenization.worker_memory import raise_if_memory
@@ -84,18 +84,14 @@ class VideoReader:
             yield packet
 
     def _demux(self) -> "Iterator[Packet[VideoStream]]":
-        # IndexError: PyAV has no object for a stream that a damaged file seems to gain on the way.
-        try:
-            for packet in self._source.demux(self.stream):
-                self._check()
-                if packet.size:
-                    self._left_bytes -= packet.size
-                    if self._left_bytes < 0:
-                        raise ChatError(SHARED)
-                    self._kept.append(packet)
-                    yield packet
-        except (av.FFmpegError, IndexError) as error:
-            raise_if_memory(error, claims=True)
+        for packet in read_packets(self._source, self.stream):
+            self._check()
+            if packet.size:
+                self._left_bytes -= packet.size
+                if self._left_bytes < 0:
+                    raise ChatError(SHARED)
+                self._kept.append(packet)
+                yield packet
         self._whole = True
 
     def decode(self, index: PacketIndex, runs: Sequence[Run]) -> Iterator[VideoFrame]:
@@ -190,11 +186,7 @@ def open_video(
     limits = {"max_pixels": str(caps.max_source_pixels), "codec_whitelist": DECODERS}
     studied = not says_times(data)
     study = {"max_streams": _MOST_STUDIED} if studied else {"codec_whitelist": "none"}
-    try:
-        container = open_container(data, FORMATS, {**limits, **study}, check)
-    except av.FFmpegError as error:
-        raise_if_memory(error)
-        raise ChatError("this is not a video that the server reads, or its header is damaged") from None
+    container = open_container(data, "video", FORMATS, {**limits, **study}, check)
     try:
         stream = _moving_stream(container, caps)
     except BaseException:
@@ -208,14 +200,9 @@ def open_video(
 
 
 def _moving_stream(container: InputContainer, caps: VideoCaps) -> VideoStream:
-    """The default stream, else the first that moves. Raises ChatError when there is none that may be decoded."""
+    """The default one of those that move, else the first. Raises ChatError, also above the caps."""
     streams = [stream for stream in container.streams.video if not stream.disposition & _NOT_MOVING]
-    if not streams:
-        raise ChatError("the file holds no video stream")
-    # Not FFmpeg's own choice of the best one: that depends on what it has decoded so far.
-    stream = next((stream for stream in streams if stream.disposition & Disposition.default), streams[0])
-    if stream.codec_context is None or stream.codec_context.name not in DECODERS.split(","):
-        raise ChatError("the codec of the video is not supported")
+    stream = default_stream(streams, "video stream", DECODERS)
     width, height = stream.width, stream.height
     if width * height > caps.max_source_pixels:
         raise ChatError(

@@ -49,6 +49,7 @@ class QwenVLTokenizer:
         self._encoding = tiktoken.Encoding("qwen", pat_str=PATTERN, mergeable_ranks=dict(ranks), special_tokens={})
         self.longest_token = max(map(len, (*self._tokens, *SPECIAL)))  # bytes
         first = len(self._tokens)
+        self.vocab_size = first + len(SPECIAL)
         self.special: Mapping[str, int] = MappingProxyType({name: first + i for i, name in enumerate(SPECIAL)})
         # Tags of grounding are words of an answer: its reader sees them, as in the original.
         self._shown = frozenset(self.special[name] for name in GROUNDING_TAGS)
@@ -57,11 +58,6 @@ class QwenVLTokenizer:
     def from_checkpoint(cls, checkpoint: Checkpoint) -> "QwenVLTokenizer":
         """Raises CheckpointError when qwen.tiktoken is missing or broken."""
         return cls(read_ranks(checkpoint.path / FILE_NAME))
-
-    @property
-    def vocab_size(self) -> int:
-        """Ids in use, the special ones included; the model may have more rows."""
-        return len(self._tokens) + len(SPECIAL)
 
     def encode(self, text: str) -> list[int]:
         """Ordinary ids after NFC. Raises ChatError for a lone surrogate and for long runs of blanks or of marks."""

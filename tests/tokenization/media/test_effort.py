@@ -142,7 +142,7 @@ def test_a_request_s_media_share_what_their_bytes_allow() -> None:
     limits = MediaConfig(max_effort_pixels=100 * MEGA, free_effort_pixels=10 * MEGA)
     assert [allowed_effort(n, limits, films=0) for n in (0, 1000, 1 << 30)] == [10 * MEGA, 14_096_000, 100 * MEGA]
     assert allowed_effort(1000, limits, films=500) == 18_192_000
-    budget = EffortBudget.of(1000, limits, films=0)
+    budget = EffortBudget(1000, limits, films=0)
     budget.spend(14_000_000)
     budget.spend(96_000)
     with pytest.raises(ChatError) as caught:
