@@ -37,7 +37,7 @@ class FrameRules(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class VideoCaps(msgspec.Struct, frozen=True, kw_only=True):
-    """What the server looks at in one video, whatever a request says. Raises ValueError when no video could fit."""
+    """What the server looks at in one video, whatever a request says; at least two frames."""
 
     max_frames: int = 768  # frames that reach the model; also the longest list of frames
     max_fps: float = 30.0  # frames looked at per second of a file, where `fps` chooses them
@@ -48,10 +48,6 @@ class VideoCaps(msgspec.Struct, frozen=True, kw_only=True):
     max_decoded_pixels: int = 36_000 * 1920 * 1080  # the same in pixels, so that large frames cost their share
     max_pixels: int = UNBOUNDED  # of one frame after resizing
     max_total_pixels: int = TOTAL_PIXELS  # of all temporal grids: frames / 2 * height * width
-
-    def __post_init__(self) -> None:
-        if self.max_frames < FRAME_FACTOR or not self.max_fps > 0 or min(self.max_pixels, self.max_total_pixels) < 1:
-            raise ValueError("max_frames must be at least 2; max_fps, max_pixels and max_total_pixels greater than 0")
 
 
 PUBLISHED = FrameRules()

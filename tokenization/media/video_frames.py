@@ -30,10 +30,8 @@ def read_frames(
 
     `info` is `probe`'s of the same bytes. A frame that does not decode is left out; an index without a picture shows
     the one before. `check` is called between packets. Raises ChatError when none decodes, too many would be, or frames
-    that grow on the way take more than `max_effort` pixels of work; ValueError for an index out of range.
+    that grow on the way take more than `max_effort` pixels of work.
     """
-    if not indices or min(indices) < 0 or max(indices) >= info.n_frames:
-        raise ValueError(f"frame indices must lie in 0 .. {info.n_frames - 1}")
     rows: dict[int, list[int]] = {}
     for row, frame_number in enumerate(indices):
         rows.setdefault(frame_number, []).append(row)

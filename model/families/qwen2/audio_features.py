@@ -51,8 +51,7 @@ class FeatureExtractor:
 
     def load(self, measure: Measure) -> np.ndarray:
         """float32 `measure.shape`: the frames of the sound, and of the padding what the encoder sees."""
-        if measure.sound is None:
-            raise RuntimeError("this measure is of no sound")
+        assert measure.sound is not None, "a sound was decoded when it was measured"
         return log_mel(measure.sound, self.spec, self._padded, self._context)
 
     def largest(self, limits: MediaConfig, max_tokens: int) -> Measure | None:

@@ -40,20 +40,17 @@ class Words:
 
 
 @dataclass(frozen=True, slots=True)
-class Picture:
-    """With both its tags; `index` counts the pictures of the conversation from 0."""
-
-    index: int
+class TaggedPicture:
+    """One picture's pads, between both its tags."""
 
 
 Round = tuple[Turn, Turn | None]
-Piece = Tag | Words | Picture
-Pieces = Sequence[Piece]
+Piece = Tag | Words | TaggedPicture
 
 
 def make_context(
-    query: Pieces,
-    history: Sequence[tuple[Pieces, Pieces | None]],
+    query: Sequence[Piece],
+    history: Sequence[tuple[Sequence[Piece], Sequence[Piece] | None]],
     tokenizer: QwenVLTokenizer,
     *,
     system: str = DEFAULT_SYSTEM,
@@ -72,7 +69,7 @@ def make_context(
 
 
 def n_kept(
-    history: Sequence[tuple[Pieces, Pieces | None]],
+    history: Sequence[tuple[Sequence[Piece], Sequence[Piece] | None]],
     tokenizer: QwenVLTokenizer,
     *,
     system: str = DEFAULT_SYSTEM,
@@ -87,16 +84,16 @@ def n_kept(
     return len(history)
 
 
-def _exchange(user: Pieces, assistant: Pieces | None) -> list[Piece]:
+def _exchange(user: Sequence[Piece], assistant: Sequence[Piece] | None) -> list[Piece]:
     answer = [] if assistant is None else _turn("assistant", assistant)
     return [Words("\n"), *_turn("user", user), Words("\n"), *answer]
 
 
-def _turn(role: str, content: Pieces) -> list[Piece]:
+def _turn(role: str, content: Sequence[Piece]) -> list[Piece]:
     return [Tag(IM_START), Words(role), Words("\n"), *content, Tag(IM_END)]
 
 
-def encode_pieces(pieces: Pieces, tokenizer: QwenVLTokenizer, *, pads: int = PICTURE_PADS) -> list[int]:
+def encode_pieces(pieces: Sequence[Piece], tokenizer: QwenVLTokenizer, *, pads: int = PICTURE_PADS) -> list[int]:
     """A picture becomes `<img>`, `pads` times `<imgpad>`, `</img>`. Raises ChatError as the tokenizer does."""
     special = tokenizer.special
     picture = [special[IMG], *[special[IMG_PAD]] * pads, special[IMG_END]]
@@ -111,7 +108,7 @@ def encode_pieces(pieces: Pieces, tokenizer: QwenVLTokenizer, *, pads: int = PIC
     return ids
 
 
-def count(pieces: Pieces, tokenizer: QwenVLTokenizer) -> int:
+def count(pieces: Sequence[Piece], tokenizer: QwenVLTokenizer) -> int:
     return len(encode_pieces(pieces, tokenizer))
 
 

@@ -25,7 +25,7 @@ from model.families.qwen_vl.chatml import (
 from model.families.qwen_vl.list_format import PICTURE_PREFIX, list_pieces
 from model.families.qwen_vl.vocabulary import END_OF_TEXT, IMG_PAD, QwenVLTokenizer
 from tokenization.chat.errors import ChatError
-from tokenization.chat.parts import Boxes, Chat, Kind, Media, Text, Turn
+from tokenization.chat.parts import Chat, Kind, Media, Turn
 from tokenization.chat.rendering import CONTINUE, VARIABLES
 from tokenization.chat.tools import refuse_tools
 from tokenization.fixed_pictures import FixedPictures, read_sides
@@ -117,32 +117,14 @@ class QwenVLProcessor(Processor):
         self._pictures.refuse_bounds(chat)
 
     def _pieces(self, pairs: Sequence[Round]) -> list[tuple[list[Piece], list[Piece] | None]]:
-        """Each exchange as pieces; pictures are counted through the conversation, and named within their turn."""
+        """Each exchange as pieces; pictures are counted within their turn."""
         found: list[tuple[list[Piece], list[Piece] | None]] = []
-        n_pictures = 0
         for user, answer in pairs:
-            pieces = self._user(user, n_pictures)
-            n_pictures += sum(isinstance(part, Media) for part in user.parts)
             said = "" if answer is None else text_of(answer)
             replied: list[Piece] = answer_pieces(said) if self.features else [Words(said)]
-            found.append((pieces, None if answer is None else replied))
+            found.append((list_pieces(user.parts, self._prefix), None if answer is None else replied))
         return found
-
-    def _user(self, turn: Turn, first_picture: int) -> list[Piece]:
-        try:
-            return list_pieces([_item(part) for part in turn.parts], self._prefix, first_picture=first_picture)
-        except ValueError as error:
-            raise ChatError(str(error)) from None
 
 
 def _said(system: Turn | None) -> str:
     return DEFAULT_SYSTEM if system is None else text_of(system)
-
-
-def _item(part: Text | Media | Boxes) -> Mapping[str, object]:
-    """The part as the list format has it; the name of a picture's source never reaches the prompt."""
-    if isinstance(part, Text):
-        return {"text": part.text}
-    if isinstance(part, Media):
-        return {"image": ""}
-    return {"box": part.boxes} if part.ref is None else {"box": part.boxes, "ref": part.ref}

@@ -2,10 +2,9 @@
 
 import base64
 import binascii
-import itertools
 import re
 import unicodedata
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from types import MappingProxyType
 
@@ -83,23 +82,6 @@ class QwenVLTokenizer:
     def is_special(self, token_id: int) -> bool:
         """Whether an answer's text leaves this id out: turns, pads, pictures. `<ref>`, `<box>`, `<quad>` are shown."""
         return len(self._tokens) <= token_id < self.vocab_size and token_id not in self._shown
-
-    def decode(self, ids: Sequence[int], *, skip_special: bool = False) -> str:
-        """All of `ids` as text, U+FFFD for broken UTF-8; `skip_special` leaves out every special id, tags too."""
-        start, end = self.special[IMG], self.special[IMG_END]
-        out: list[bytes] = []
-        at = 0
-        while at < len(ids):
-            if not (skip_special and ids[at] >= len(self._tokens)):
-                out.append(self.token_bytes(ids[at]))
-            at += 1
-            if ids[at - 1] == start and end in ids[at:]:
-                # Here an id is a byte of the picture's name, up to the first pad, as the original wrote its prompts.
-                close = ids.index(end, at)
-                name = itertools.takewhile(lambda token_id: 0 <= token_id < 256, ids[at:close])
-                out.append(bytes(name))
-                at = close
-        return b"".join(out).decode("utf-8", errors="replace")
 
 
 def read_ranks(path: Path) -> dict[bytes, int]:

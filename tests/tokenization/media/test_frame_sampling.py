@@ -237,11 +237,6 @@ def test_options_travel() -> None:
         msgspec.msgpack.decode(msgspec.msgpack.encode({"fps": -1.0}), type=MediaOptions)
 
 
-def test_caps_that_no_clip_could_pass_are_refused() -> None:
-    with pytest.raises(ValueError, match="at least 2"):
-        VideoCaps(max_frames=1)
-
-
 @given(
     n_frames=st.integers(1, 5000),
     video_fps=st.floats(0.1, 240),
