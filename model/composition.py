@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from configs.checkpoint import CheckpointError
-from model.marks import Marks
+from model.media_tokens import Marks
 from model.net.decoder import DecoderSpec, build_decoder
 from model.net.linear import take_embedding
 from model.net.multimodal import Encoder, MultimodalLM

@@ -8,15 +8,15 @@ import numpy as np
 
 from shm import encode_shape_to_int64, encode_shm_name_to_int64, write_segment
 from tokenization.cancel import Check
+from tokenization.chat.combining_marks import refuse_long_runs
 from tokenization.chat.errors import ChatError, in_field
-from tokenization.chat.marks import refuse_long_runs
 from tokenization.chat.parts import Boxes, Chat, Text
 from tokenization.chat.rendering import MEDIA
 from tokenization.media.effort import SECONDS, EffortBudget, picture_effort
 from tokenization.media.frame_sampling import UNBOUNDED
 from tokenization.media.source import Source, fetch_source, tracks
 from tokenization.messages import SHORT_SECONDS, Encode, Measured, MediaItem, Prepare, Prepared, Room, StartWorker
-from tokenization.pads import Layout, Spans, text_only
+from tokenization.placeholders import Layout, Spans, text_only
 from tokenization.processor import Measure, Processor, StageClock
 from tokenization.video_budget import gives_way, least, shared
 from tokenization.worker_memory import within_bound

@@ -16,7 +16,7 @@ from tokenization.chat.parts import Chat, Kind
 from tokenization.media.source import Source
 from tokenization.media.video_plan import VideoPlan
 from tokenization.messages import Reduced, ReducedBy
-from tokenization.pads import Layout, expand_pads, plain_positions, render_pads
+from tokenization.placeholders import Layout, expand_pads, plain_positions, render_pads
 from tokenization.text.bpe import BPETokenizer
 from tokenization.text.template import ChatTemplate
 from tokenization.text.tokenizer import Tokenizer

@@ -7,7 +7,7 @@ from configs.checkpoint import CheckpointError
 from shm import Ending
 from tokenization.chat.errors import ChatError
 from tokenization.chat.parts import Chat, Media, Text, Turn
-from tokenization.pads import kinds_of
+from tokenization.placeholders import kinds_of
 from tokenization.processor import Processor
 from tokenization.worker_memory import bound_memory, private_bytes
 

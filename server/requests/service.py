@@ -31,7 +31,7 @@ from shm import NeverFits, OwnerError, PoolFull
 from tokenization.chat.grounding import Box
 from tokenization.chat.parts import RawPrompt
 from tokenization.messages import Drawn, Encode, Measured, Prepared, PrepareFailed, Room
-from tokenization.pads import text_only
+from tokenization.placeholders import text_only
 
 log = logging.getLogger("pixelferry")
 

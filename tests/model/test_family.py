@@ -22,7 +22,7 @@ from tests.tiny.families import NAMES, WRITERS
 from tests.tokenization.worker_harness import WorkerHarness, worker_harness_at
 from tokenization.chat.parts import Kind
 from tokenization.messages import Prepared
-from tokenization.pads import plain_positions
+from tokenization.placeholders import plain_positions
 from tokenization.processor import Modality
 
 SMALL = MediaConfig(max_pixels=56 * 84, max_video_pixels=200_704, max_frames=8, max_audio_seconds=2)

@@ -32,7 +32,7 @@ from tests.parity.engine_check import (
     prepared_one_by_one,
 )
 from tests.parity.harness import OurRun, Sample, load_hf, load_ours
-from tokenization.pads import plain_positions
+from tokenization.placeholders import plain_positions
 
 QUESTION = "what is in this image?"
 MEMBERS: dict[str, Parts] = {  # a text first, then pictures of several sizes and shapes

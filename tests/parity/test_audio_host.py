@@ -42,7 +42,7 @@ from tokenization.chat.dialects import chat_from_native, chat_from_openai
 from tokenization.chat.options import MediaOptions
 from tokenization.media.mel import CONTEXT_FRAMES
 from tokenization.media.source import Source, tracks
-from tokenization.pads import Layout
+from tokenization.placeholders import Layout
 from tokenization.processor import Measure, Processor, StageClock
 
 LIMITS = MediaConfig()

@@ -16,7 +16,7 @@ from tokenization.cancel import Cancelled
 from tokenization.chat.dialects import chat_from_openai
 from tokenization.chat.errors import ChatError
 from tokenization.messages import Encode, Measured, Prepare
-from tokenization.pads import Layout
+from tokenization.placeholders import Layout
 from tokenization.prepare import encode, prepare, write_words
 from tokenization.processor import Processor
 from tokenization.text.detokenize import whole_text

@@ -1,7 +1,7 @@
 """What a checkpoint says of pictures: patches, tokens and the id that stands for one."""
 
 from configs.checkpoint import Checkpoint, ConfigSection
-from model.marks import Marks, read_marks
+from model.media_tokens import Marks, read_marks
 from tokenization.fixed_pictures import FixedPictures, read_sides
 
 _WHOLE = {  # what holds where config.json has no vision_config at all; else CLIP's own class fills the gaps

@@ -10,7 +10,7 @@ from model.families.mistral3.sizes import picture_marks, pictures_of
 from tokenization.chat.parts import Chat, Kind
 from tokenization.media.source import Source
 from tokenization.messages import Reduced
-from tokenization.pads import Layout, expand_rows
+from tokenization.placeholders import Layout, expand_rows
 from tokenization.processor import Measure, Modality, StageClock, TemplateProcessor
 from tokenization.shrunk_pictures import ShrunkPictures
 from tokenization.text.bpe import BPETokenizer

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from configs.checkpoint import Checkpoint, CheckpointError, ConfigSection
 from model.family import PixelBounds
-from model.marks import Marks, read_marks
+from model.media_tokens import Marks, read_marks
 
 # What holds where config.json lacks a whole section; else the section's own class fills the gaps.
 _WHOLE_TEXT = {

@@ -10,7 +10,7 @@ from configs.serve import MediaConfig
 from model.families.qwen2.bounds import frame_rules, image_bounds
 from model.families.qwen2.largest import largest_area, largest_video
 from model.families.qwen2.positions import TimeScale, mrope_positions, single_block, vision_positions
-from model.marks import Marks, read_marks
+from model.media_tokens import Marks, read_marks
 from tokenization.chat.errors import ChatError
 from tokenization.chat.options import LOW_DETAIL_PIXELS, MediaOptions
 from tokenization.chat.parts import Kind
@@ -19,7 +19,7 @@ from tokenization.media.smart_resize import held_resize, n_tokens
 from tokenization.media.source import Source
 from tokenization.media.video_plan import VideoPlan
 from tokenization.messages import Reduced, ReducedBy
-from tokenization.pads import Layout
+from tokenization.placeholders import Layout
 from tokenization.processor import Measure, Modality, StageClock, TemplateProcessor
 from tokenization.text.bpe import BPETokenizer
 from tokenization.text.template import ChatTemplate

@@ -22,12 +22,12 @@ from model.families.qwen2.positions import (
 )
 from model.families.qwen2.processor import Qwen2Processor
 from model.family import Family, PixelBounds
-from model.marks import Marks, read_marks
+from model.media_tokens import Marks, read_marks
 from tokenization.chat.grounding import TAGS
 from tokenization.chat.parts import Kind
 from tokenization.media.frame_sampling import PUBLISHED, FrameRules
 from tokenization.media.source import Source
-from tokenization.pads import Layout, Spans
+from tokenization.placeholders import Layout, Spans
 from tokenization.processor import Feature, Measure, Modality, StageClock
 
 if TYPE_CHECKING:

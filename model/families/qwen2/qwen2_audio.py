@@ -9,7 +9,7 @@ from configs.checkpoint import Checkpoint
 from configs.serve import MediaConfig
 from model.families.qwen2.audio_features import FeatureExtractor
 from model.family import Family
-from model.marks import Marks, read_marks
+from model.media_tokens import Marks, read_marks
 from tokenization.chat.parts import Kind
 from tokenization.media.mel import CONTEXT_FRAMES
 from tokenization.media.source import Source

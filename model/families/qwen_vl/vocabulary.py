@@ -11,8 +11,8 @@ from types import MappingProxyType
 import tiktoken
 
 from configs.checkpoint import MOST_FILE_BYTES, Checkpoint, CheckpointError
+from tokenization.chat.combining_marks import refuse_long_runs
 from tokenization.chat.errors import ChatError
-from tokenization.chat.marks import refuse_long_runs
 
 FILE_NAME = "qwen.tiktoken"
 PATTERN = (

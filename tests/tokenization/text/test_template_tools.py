@@ -12,7 +12,7 @@ from tests.tiny.qwen2_vl import TEMPLATE, write_qwen2_vl
 from tokenization.chat.dialects import chat_from_openai
 from tokenization.chat.errors import ChatError
 from tokenization.chat.rendering import with_rendering
-from tokenization.pads import render_pads
+from tokenization.placeholders import render_pads
 from tokenization.text.bpe import BPETokenizer
 from tokenization.text.template import ChatTemplate
 

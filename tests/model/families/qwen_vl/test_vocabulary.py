@@ -25,8 +25,8 @@ from model.families.qwen_vl.vocabulary import (
     QwenVLTokenizer,
     read_ranks,
 )
+from tokenization.chat.combining_marks import LONGEST_RUN
 from tokenization.chat.errors import ChatError
-from tokenization.chat.marks import LONGEST_RUN
 from tokenization.text.bpe import BPETokenizer
 from tokenization.text.detokenize import Detokenizer, whole_text
 

@@ -8,7 +8,7 @@ import pytest
 from configs.checkpoint import CheckpointError
 from tokenization.chat.errors import ChatError
 from tokenization.chat.parts import Chat
-from tokenization.pads import kinds_of
+from tokenization.placeholders import kinds_of
 from tokenization.template_proof import prove_pads
 
 PADS: dict[Any, int] = {"image": 7, "audio": 8}
