@@ -8,7 +8,7 @@ from configs.checkpoint import Checkpoint, CheckpointError, ConfigSection
 from configs.serve import Device
 from tokenization.chat.parts import Kind
 from tokenization.processor import Feature, Modality, Processor
-from tokenization.template_proof import prove_pads
+from tokenization.template_proof import prove_placeholders
 
 if TYPE_CHECKING:
     from model.net.multimodal import MultimodalLM
@@ -80,5 +80,5 @@ class Family:
         max_pixels: the server's cap on pixels of one image.
         """
         found = self.processor(checkpoint, max_pixels)
-        prove_pads(found)
+        prove_placeholders(found)
         return found

@@ -31,7 +31,7 @@ def read_sides(vision: ConfigSection, *, size: int | None = None, patch: int | N
 class FixedPictures:
     side: int  # of every picture in patches
     patch: int  # side of a patch in pixels
-    n_pads: int  # of every picture
+    n_tokens: int  # of every picture
 
     @property
     def pixels(self) -> int:
@@ -58,9 +58,9 @@ class FixedPictures:
 
     def largest(self, max_tokens: int) -> tuple[Measure, ...]:
         """The one there is, where a prompt of `max_tokens` holds it."""
-        return (self._picture,) if max_tokens >= self.n_pads else ()
+        return (self._picture,) if max_tokens >= self.n_tokens else ()
 
     @property
     def _picture(self) -> Measure:
         shape = (self.side**2, 3 * self.patch**2)
-        return Measure(kind="image", grid=(1, self.side, self.side), shape=shape, n_pads=self.n_pads)
+        return Measure(kind="image", grid=(1, self.side, self.side), shape=shape, n_tokens=self.n_tokens)

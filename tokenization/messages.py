@@ -28,7 +28,7 @@ class MediaItem(msgspec.Struct, frozen=True, kw_only=True):
     """What the bytes of one medium mean; two words inside the ids say where they are."""
 
     kind: Kind
-    spans: tuple[tuple[int, int], ...]  # (start, length) runs of pads in input_ids
+    spans: tuple[tuple[int, int], ...]  # (start, length) runs of placeholders in input_ids
     grid: tuple[int, int, int]  # (t, h, w) in patches; of an audio (1, 1, frames)
     size: tuple[int, int] | None = None  # (width, height) of a picture as it was sent, upright, in pixels
     seconds_per_grid: float | None = None  # of a video: between two temporal grids
@@ -109,12 +109,12 @@ class Measured(msgspec.Struct, frozen=True, kw_only=True, tag=True):
     request_id: str
     nbytes: tuple[int, ...]
     params: tuple[str, ...]
-    n_pads: tuple[int, ...]  # tokens of each item, as many as the model will have embeddings for
+    n_tokens: tuple[int, ...]  # tokens of each item, as many as the model will have embeddings for
     seconds: float = 0.0  # that loading them may take, on a busy machine: by their sizes and lengths
 
 
 class Prepared(msgspec.Struct, frozen=True, kw_only=True, tag=True):
-    """All of one request, computed for it alone. In a `count_only` answer no pad holds a word."""
+    """All of one request, computed for it alone. In a `count_only` answer no placeholder holds a word."""
 
     request_id: str
     input_ids: np.ndarray  # int64 [n]; two words per media item are negative

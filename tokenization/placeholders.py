@@ -12,19 +12,19 @@ from tokenization.messages import Prepared
 from tokenization.text.bpe import BPETokenizer
 from tokenization.text.template import ChatTemplate
 
-Spans = tuple[tuple[int, int], ...]  # (start, length) runs of pads
+Spans = tuple[tuple[int, int], ...]  # (start, length) runs of placeholders
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Layout:
-    input_ids: np.ndarray  # int64 [n]; every pad holds its ordinary pad id
+    input_ids: np.ndarray  # int64 [n]; every placeholder holds its ordinary placeholder id
     spans: tuple[Spans, ...]  # of each measure, in order
 
 
-def render_pads(
-    chat: Chat, template: ChatTemplate, tokenizer: BPETokenizer, pads: Mapping[Kind, int], *, opens: bool = True
+def render_prompt(
+    chat: Chat, template: ChatTemplate, tokenizer: BPETokenizer, placeholders: Mapping[Kind, int], *, opens: bool = True
 ) -> list[int]:
-    """Ids with one pad for each medium, by the chat template. Raises ChatError where its pads are not the chat's.
+    """Ids with one placeholder for each medium, by the chat template. Raises ChatError where it has others.
 
     opens: the prompt begins with what the vocabulary puts in front of every text.
     """
@@ -32,7 +32,7 @@ def render_pads(
     ids = tokenizer.encode_pieces(template.render(chat))
     if opens and tuple(ids[: len(tokenizer.opening)]) != tokenizer.opening:  # some templates write it themselves
         ids[:0] = tokenizer.opening
-    written = kinds_of(ids, pads)
+    written = kinds_of(ids, placeholders)
     given = [medium.kind for medium in chat.media]
     if len(written) != len(given):
         elsewhere = [
@@ -47,16 +47,16 @@ def render_pads(
     return ids
 
 
-def kinds_of(ids: Iterable[int], pads: Mapping[Kind, int]) -> list[Kind]:
-    """The kind of each pad among `ids`, in order."""
-    kinds = {token_id: kind for kind, token_id in pads.items()}
+def kinds_of(ids: Iterable[int], placeholders: Mapping[Kind, int]) -> list[Kind]:
+    """The kind of each placeholder among `ids`, in order."""
+    kinds = {token_id: kind for kind, token_id in placeholders.items()}
     return [kinds[token_id] for token_id in ids if token_id in kinds]
 
 
-def expand_pads(ids: Sequence[int], pads: Mapping[Kind, int], counts: Sequence[int]) -> Layout:
-    """One pad for each medium -> a run of as many as `counts` says."""
+def expand_placeholders(ids: Sequence[int], placeholders: Mapping[Kind, int], counts: Sequence[int]) -> Layout:
+    """One placeholder for each medium -> a run of as many as `counts` says."""
     short = np.asarray(ids, np.int64)
-    places = np.flatnonzero(np.isin(short, list(pads.values())))
+    places = np.flatnonzero(np.isin(short, list(placeholders.values())))
     runs = np.array(counts, np.int64)
     repeats = np.ones(len(short), np.int64)
     repeats[places] = runs
@@ -65,14 +65,14 @@ def expand_pads(ids: Sequence[int], pads: Mapping[Kind, int], counts: Sequence[i
     return Layout(input_ids=np.repeat(short, repeats), spans=spans)
 
 
-def expand_rows(ids: Sequence[int], pad: int, pictures: Sequence[np.ndarray]) -> Layout:
-    """One pad for each picture -> rows of pads, an id of the model's own after each; a picture's spans are its rows.
+def expand_rows(ids: Sequence[int], placeholder: int, pictures: Sequence[np.ndarray]) -> Layout:
+    """One placeholder for each picture -> rows of them, each with an id of the model's own; its spans are its rows.
 
     pictures: int64 [rows, columns + 1], whose last column holds these ids.
     """
     short = np.asarray(ids, np.int64)
     parts, spans, start, behind = [], [], 0, 0  # ids of the prompt, and of the expanded one, so far
-    for place, block in zip(np.flatnonzero(short == pad).tolist(), pictures, strict=True):
+    for place, block in zip(np.flatnonzero(short == placeholder).tolist(), pictures, strict=True):
         parts += [short[start:place], block.reshape(-1)]
         rows, width = block.shape
         first = behind + place - start

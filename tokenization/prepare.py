@@ -66,7 +66,7 @@ def encode(job: Encode, start: StartWorker, processor: Processor) -> Prepared:
 
 
 def write_words(input_ids: np.ndarray, spans: Spans, name: str, shape: tuple[int, ...]) -> None:
-    """Put the two words of one medium into its first two pads."""
+    """Put the two words of one medium into its first two placeholders."""
     first, second = list(_places(spans, 2))
     input_ids[first] = encode_shm_name_to_int64(name)
     input_ids[second] = encode_shape_to_int64(shape)
@@ -83,7 +83,7 @@ class _Preparation:
         self._clock = StageClock()
         length = start.max_model_len
         self._room = job.room or Room(tokens=length, media_tokens=length, media_bytes=UNBOUNDED)
-        self._ids: list[int] = []  # with one pad for each medium
+        self._ids: list[int] = []  # with one placeholder for each medium
         self._sources: list[Source] = []  # one for each track: a video and its sound are two
         self._measures: list[Measure] = []
         self._effort = 0  # units of work that loading takes
@@ -130,9 +130,9 @@ class _Preparation:
             raise NotShort
 
     def lay_out(self) -> Layout:
-        """The prompt with all pads. Raises ChatError for a medium that has no place for both words."""
+        """The prompt with all placeholders. Raises ChatError for a medium that has no place for both words."""
         for source, measure in zip(self._sources, self._measures, strict=True):
-            if measure.n_pads < 2:
+            if measure.n_tokens < 2:
                 small = "short" if source.kind == "audio" else "small"
                 message = f"this {source.kind} is too {small} for the model: it has fewer than two tokens"
                 raise ChatError(message, source.param)
@@ -184,7 +184,7 @@ class _Preparation:
                     request_id=self._job.request_id,
                     nbytes=tuple(measure.nbytes for measure in self._measures),
                     params=tuple(source.param for source in self._sources),
-                    n_pads=tuple(measure.n_pads for measure in self._measures),
+                    n_tokens=tuple(measure.n_tokens for measure in self._measures),
                     seconds=SLOWER * SECONDS * self._effort + SOUND_SECONDS * sounds / SOUND_RATE,
                 )
             )
@@ -198,7 +198,7 @@ class _Preparation:
         """Raises ChatError where `n` tokens, of the text and of what is measured so far, leave none for an answer."""
         if n < self._room.tokens:
             return
-        of_media = sum(least(measure) if gives_way(measure) else measure.n_pads for measure in self._measures)
+        of_media = sum(least(measure) if gives_way(measure) else measure.n_tokens for measure in self._measures)
         raise ChatError(
             f"the prompt has {'' if len(self._measures) == len(self._sources) else 'at least '}{n} tokens "
             f"({n - of_media} of text, {of_media} of media); with at least one token of answer the model takes "

@@ -16,7 +16,7 @@ from tokenization.chat.parts import Chat, Kind
 from tokenization.media.source import Source
 from tokenization.media.video_plan import VideoPlan
 from tokenization.messages import Reduced, ReducedBy
-from tokenization.placeholders import Layout, expand_pads, plain_positions, render_pads
+from tokenization.placeholders import Layout, expand_placeholders, plain_positions, render_prompt
 from tokenization.text.bpe import BPETokenizer
 from tokenization.text.template import ChatTemplate
 from tokenization.text.tokenizer import Tokenizer
@@ -30,7 +30,7 @@ Feature = Literal["grounding", "audio_in_video"]
 class Modality:
     """What a family declares of one kind of medium. A test holds every family to it.
 
-    expansion: what one pad of the rendered prompt becomes. "run": as many pads as the medium has tokens, in a row;
+    expansion: what one placeholder of the rendered prompt becomes. "run": as many as the medium has tokens;
     "rows": a run for each row of tokens, with an id of the model's own after each, the last one's perhaps another;
     "turns": as "run", but with its sound a video becomes runs of both in turns.
 
@@ -51,14 +51,14 @@ class Measure:
     kind: Kind
     grid: tuple[int, int, int]  # (t, h, w) in patches; of an audio (1, 1, frames)
     shape: tuple[int, ...]  # of the array that crosses in shared memory
-    n_pads: int
+    n_tokens: int
     dtype: Literal["uint8", "float32"] = "uint8"  # of that array
     size: tuple[int, int] | None = None  # (width, height) of a picture as it was sent, upright, in pixels
     video: VideoPlan | None = None  # of a video: which frames, and how far apart
     # Of an audio: float32 [n], mono at 16 kHz. Only decoding tells how long a sound is, so it is done by then.
     sound: np.ndarray | None = field(default=None, compare=False, repr=False)
     of_video: bool = False  # the sound of the video before it, whose place in the prompt it shares
-    n_marks: int = 0  # ids that its pads bring with them, such as the end of each row of a picture
+    n_delimiters: int = 0  # ids that its placeholders bring with them, such as the end of each row of a picture
     reduced: Reduced | None = None  # what a bound of the server made of it
 
     @property
@@ -67,15 +67,15 @@ class Measure:
 
     @property
     def n_added(self) -> int:
-        """How many ids it adds to what `render` gives, where one pad stands for all but the sound of a video."""
-        return self.n_pads + self.n_marks - (0 if self.of_video else 1)
+        """How many ids it adds to what `render` gives, where one placeholder stands for each medium."""
+        return self.n_tokens + self.n_delimiters - (0 if self.of_video else 1)
 
     def cut(self, rows: int) -> "Measure":
         """The same video with only the first `rows` rows of the array: whole temporal grids."""
         t, h, w = self.grid
         n = rows * t // self.shape[0]
         return replace(
-            self, grid=(n, h, w), shape=(self.shape[0] // t * n, *self.shape[1:]), n_pads=self.n_pads // t * n
+            self, grid=(n, h, w), shape=(self.shape[0] // t * n, *self.shape[1:]), n_tokens=self.n_tokens // t * n
         )
 
     def shrunk(self, max_tokens: int, limit: ReducedBy) -> "Measure":
@@ -94,7 +94,7 @@ class Measure:
             self,
             grid=grid,
             shape=(math.prod(grid), *self.shape[1:]),
-            n_pads=math.prod(grid) * self.n_pads // (t * h * w),
+            n_tokens=math.prod(grid) * self.n_tokens // (t * h * w),
             video=replace(self.video, size=(height, width)),
             reduced=Reduced(limit=limit, size=(width, height), wanted=wanted),
         )
@@ -119,7 +119,7 @@ class StageClock:
 class Processor(ABC):
     """The host half of a family; made once per worker from the checkpoint's files. numpy only.
 
-    What is not abstract holds for most families: one pad becomes one run, and positions count on as text does.
+    What is not abstract holds for most families: one placeholder becomes one run, and positions count on as text does.
     """
 
     tokenizer: Tokenizer
@@ -127,7 +127,7 @@ class Processor(ABC):
     # The same of these. "grounding": it takes boxes, and its answers point at pictures with <ref>, <box> and <quad>;
     # "audio_in_video": the sound of a video may come along with it.
     features: frozenset[Feature] = frozenset()
-    pads: Mapping[Kind, int]  # what stands in the prompt for each token of a medium
+    placeholders: Mapping[Kind, int]  # what stands in the prompt for each token of a medium
     origins: Mapping[str, str]  # for people: "chat template", "pictures", "videos", "sounds" -> the file that says how
     stop_ids: tuple[int, ...] = ()  # ids that end an answer besides those of generation_config.json
 
@@ -141,7 +141,10 @@ class Processor(ABC):
 
     @abstractmethod
     def render(self, chat: Chat) -> list[int]:
-        """Ids with one pad for each medium. Raises ChatError when the template refuses the chat or has other pads."""
+        """Ids with one placeholder for each medium.
+
+        Raises ChatError where the template refuses the chat, or has no place for each medium.
+        """
 
     @abstractmethod
     def measure(self, source: Source, limits: MediaConfig) -> Measure:
@@ -159,8 +162,8 @@ class Processor(ABC):
         """The array as measured; fewer rows where the end of a video is damaged. Raises ChatError."""
 
     def expand(self, ids: Sequence[int], measures: Sequence[Measure]) -> Layout:
-        """One pad for each medium -> runs of pads; a video and its sound share one pad."""
-        return expand_pads(ids, self.pads, [measure.n_pads for measure in measures])
+        """One placeholder for each medium -> runs of placeholders; a video and its sound share one placeholder."""
+        return expand_placeholders(ids, self.placeholders, [measure.n_tokens for measure in measures])
 
     def positions(self, layout: Layout, measures: Sequence[Measure]) -> tuple[np.ndarray, int]:
         """int32 [3, n] and the delta, for one request alone."""
@@ -175,4 +178,4 @@ class TemplateProcessor(Processor):
     opens = True  # the prompt begins with what the vocabulary puts in front of every text
 
     def render(self, chat: Chat) -> list[int]:
-        return render_pads(chat, self.template, self.tokenizer, self.pads, opens=self.opens)
+        return render_prompt(chat, self.template, self.tokenizer, self.placeholders, opens=self.opens)

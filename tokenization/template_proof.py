@@ -16,7 +16,7 @@ PROOF_BYTES = 512 << 20  # beyond what the process has; published templates take
 
 
 def prove_template(processor: Processor, memory_bytes: int, tell: Callable[[Ending], None]) -> None:
-    """`prove_pads` within bounds of time and memory; this process must be one that may be ended, in its main thread.
+    """`prove_placeholders` within bounds of time and memory, in the main thread of a process that may be ended.
 
     One call of Python's may take an hour and hold the interpreter (`3 ** (2 ** 26)`), so nothing but the kernel can
     end it: SIGPROF does, and what `tell` was given before is then the reason. memory_bytes: what the process may have
@@ -32,7 +32,7 @@ def prove_template(processor: Processor, memory_bytes: int, tell: Callable[[Endi
     signal.setitimer(signal.ITIMER_PROF, PROOF_SECONDS)
     bound_memory(min(memory_bytes, private_bytes() + PROOF_BYTES))
     try:
-        prove_pads(processor)
+        prove_placeholders(processor)
     except MemoryError:
         raise CheckpointError(
             f"{most} {PROOF_BYTES >> 20} MiB for one short chat; put the published model's there"
@@ -41,13 +41,13 @@ def prove_template(processor: Processor, memory_bytes: int, tell: Callable[[Endi
         signal.setitimer(signal.ITIMER_PROF, 0)
 
 
-def prove_pads(processor: Processor) -> None:
-    """Render a chat with one medium for each kind. Raises CheckpointError where its prompt has not exactly one pad."""
+def prove_placeholders(processor: Processor) -> None:
+    """Render a chat for each kind of medium. Raises CheckpointError where a prompt has not exactly one placeholder."""
     for kind in sorted(processor.modalities):
         medium = Media(kind=kind, source="", param="")
         chat = Chat(turns=(Turn(role="user", parts=(medium, Text(text="What is this?")), plain=False),))
         try:
-            written = kinds_of(processor.render(processor.fit(chat)), processor.pads)
+            written = kinds_of(processor.render(processor.fit(chat)), processor.placeholders)
             why = f"it has {len(written)} places" if len(written) != 1 else f"it has its place for {written[0]}"
         except ChatError as error:
             written, why = [], error.message

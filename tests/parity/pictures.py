@@ -117,7 +117,7 @@ def sample_of(path: Path, generate: Generate, root: Path) -> Sample:
         name, shape = prepared.input_ids[places[:2]].tolist()
         found = read_segment(root, decode_shm_name_from_int64(name), decode_shape_from_int64(shape), np.uint8)
         arrays.append(torch.from_numpy(found))
-        ids[places[:2]] = host.pads[item.kind]
+        ids[places[:2]] = host.placeholders[item.kind]
         rows += places
     return Sample(
         ids=ids,

@@ -58,7 +58,7 @@ def test_pixels_and_sizes(setup: Setup, theirs: Theirs, size: tuple[int, int], m
     host, source = host_of(setup.path), Source(kind="image", param="", data=encoded(image, "PNG"))
     measure = host.measure(source, MediaConfig())
     found = host.load(source, measure, MediaConfig(), StageClock())
-    assert found.shape == measure.shape and measure.n_pads * 4 == len(found)
+    assert found.shape == measure.shape and measure.n_tokens * 4 == len(found)
     patches = {"patch_size": {"height": 28, "width": 28}}
     raw = theirs.processor.image_processor(image, do_rescale=False, do_normalize=False, **patches)["pixel_values"][0]
     _, rows, columns = measure.grid
@@ -91,7 +91,7 @@ def test_ids_of_a_longer_chat(setup: Setup, theirs: Theirs) -> None:
     assert layout.input_ids.tolist() == list(expected)
     ends = [[int(layout.input_ids[start + n]) for start, n in spans] for spans in layout.spans]
     special = host.tokenizer.special
-    assert ends == [[special["[IMG_BREAK]"]] * (m.n_marks - 1) + [special["[IMG_END]"]] for m in measures]
+    assert ends == [[special["[IMG_BREAK]"]] * (m.n_delimiters - 1) + [special["[IMG_END]"]] for m in measures]
 
 
 @pytest.mark.parametrize(

@@ -72,7 +72,7 @@ def test_it_is_heard_as_the_published_extractor_hears_its_first_30_s(listener: P
     )
     frames = int(theirs["attention_mask"].sum())
     assert measure.grid == (1, 1, frames) == (1, 1, 3000)
-    assert measure.n_pads == ((frames - 1) // 2 + 1 - 2) // 2 + 1 == 750  # the published processor's own count
+    assert measure.n_tokens == ((frames - 1) // 2 + 1 - 2) // 2 + 1 == 750  # the published processor's own count
     # Two more frames of silence travel with a sound; the extractor has none after 30 s.
     assert np.abs(mel[:frames] - theirs["input_features"][0].T[: len(mel)]).max() < 2e-4
 
@@ -103,7 +103,7 @@ def test_the_same_of_omni_at_300_s(tmp_path: Path) -> None:
     data = encode_sound(make_tone(300, rate=16000), rate=16000, codec="aac", container="adts")
     assert len(read_sound(data, LIMITS)) > 300 * RATE
     measure = host.measure(Source(kind="audio", param="a", data=data), LIMITS)
-    assert (measure.grid, measure.n_pads) == ((1, 1, 30_000), 7500)
+    assert (measure.grid, measure.n_tokens) == ((1, 1, 30_000), 7500)
     long = make_wav(np.zeros(300 * RATE + int(PADDING_SECONDS * RATE) + 1, np.int16))
     with pytest.raises(ChatError, match="at most 300 s at once"):
         host.measure(Source(kind="audio", param="a", data=long), LIMITS)

@@ -54,7 +54,7 @@ class FuyuProcessor(TemplateProcessor):
                 f"{config.location}: image_token_id {config.token_id('image_token_id', IMAGE_TOKEN_ID)} is not "
                 f"{special[PATCH]}, the id of {PATCH} in tokenizer.json"
             )
-        self.pads = {"image": special[PATCH]}
+        self.placeholders = {"image": special[PATCH]}
         self.stop_ids = (special[END],)
         self._row_end = special[ROW_END]
         self.template = ChatTemplate.from_checkpoint(checkpoint, otherwise=TEMPLATE)
@@ -104,18 +104,18 @@ class FuyuProcessor(TemplateProcessor):
             return to_patches(image, patch=patch, merge=1)
 
     def expand(self, ids: Sequence[int], measures: Sequence[Measure]) -> Layout:
-        """The pad becomes rows of pads, each with an end of its own, so that the picture's spans are its rows."""
-        pad, pictures = self.pads["image"], []
+        """The placeholder becomes rows of them, each with an end of its own: the picture's spans are its rows."""
+        placeholder, pictures = self.placeholders["image"], []
         for _, rows, columns in (measure.grid for measure in measures):
-            pictures.append(np.full((rows, columns + 1), pad, np.int64))
+            pictures.append(np.full((rows, columns + 1), placeholder, np.int64))
             pictures[-1][:, -1] = self._row_end
-        return expand_rows(ids, pad, pictures)
+        return expand_rows(ids, placeholder, pictures)
 
     def _measure(
         self, grid: tuple[int, int, int], size: tuple[int, int] | None = None, reduced: Reduced | None = None
     ) -> Measure:
         _, rows, columns = grid
         return Measure(
-            kind="image", grid=grid, shape=(rows * columns, 3 * self._box.patch**2), n_pads=rows * columns,
-            n_marks=rows, size=size, reduced=reduced,
+            kind="image", grid=grid, shape=(rows * columns, 3 * self._box.patch**2), n_tokens=rows * columns,
+            n_delimiters=rows, size=size, reduced=reduced,
         )  # fmt: skip

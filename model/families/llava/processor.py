@@ -1,4 +1,4 @@
-"""How LLaVA-1.5 reads a chat: each picture is as many pads as its tower has patches, positions count on as text's."""
+"""How LLaVA-1.5 reads a chat: a picture has as many placeholders as its tower has patches."""
 
 from collections.abc import Mapping
 from typing import ClassVar
@@ -7,7 +7,7 @@ import numpy as np
 
 from configs.checkpoint import Checkpoint, CheckpointError, ConfigSection
 from configs.serve import MediaConfig
-from model.families.llava.sizes import picture_marks, pictures_of
+from model.families.llava.sizes import picture_tokens, pictures_of
 from tokenization.chat.errors import ChatError
 from tokenization.chat.parts import Chat, Kind
 from tokenization.media.smart_resize import MAX_ASPECT
@@ -39,9 +39,9 @@ class LlavaProcessor(TemplateProcessor):
     def __init__(self, checkpoint: Checkpoint, max_pixels: int) -> None:
         """max_pixels is not used. Raises CheckpointError for a damaged tokenizer, template or processor's file."""
         config, files = checkpoint.config, checkpoint.section("image_processor")
-        marks = picture_marks(checkpoint)
-        self.tokenizer = BPETokenizer.from_checkpoint(checkpoint, marks.said)
-        self.pads = marks.pads
+        tokens = picture_tokens(checkpoint)
+        self.tokenizer = BPETokenizer.from_checkpoint(checkpoint, tokens.said)
+        self.placeholders = tokens.placeholders
         self.template = ChatTemplate.from_checkpoint(checkpoint, otherwise=self.otherwise)
         self._pictures = pictures_of(config)
         self._edge = _shorter_edge(files, self._pictures.pixels)

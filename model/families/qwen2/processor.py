@@ -1,4 +1,4 @@
-"""How the Qwen models with dynamic resolution read a chat: pads for pictures and videos, 3-axis positions."""
+"""How the Qwen models with dynamic resolution read a chat: placeholders for pictures and videos, 3-axis positions."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -10,7 +10,7 @@ from configs.serve import MediaConfig
 from model.families.qwen2.bounds import frame_rules, image_bounds
 from model.families.qwen2.largest import largest_area, largest_video
 from model.families.qwen2.positions import TimeScale, mrope_positions, single_block, vision_positions
-from model.media_tokens import Marks, read_marks
+from model.media_tokens import MediaTokens, read_media_tokens
 from tokenization.chat.errors import ChatError
 from tokenization.chat.options import LOW_DETAIL_PIXELS, MediaOptions
 from tokenization.chat.parts import Kind
@@ -25,8 +25,8 @@ from tokenization.text.bpe import BPETokenizer
 from tokenization.text.template import ChatTemplate
 
 
-def vision_marks(checkpoint: Checkpoint) -> Marks:
-    return read_marks(
+def vision_tokens(checkpoint: Checkpoint) -> MediaTokens:
+    return read_media_tokens(
         checkpoint,
         checkpoint.config,
         {"image": (("image_token_id",), 151655), "video": (("video_token_id",), 151656)},
@@ -50,19 +50,20 @@ class Qwen2Processor(TemplateProcessor):
         *,
         tokens_per_second: float | None = None,
         config: ConfigSection | None = None,
-        marks: Marks | None = None,
+        tokens: MediaTokens | None = None,
         frames: FrameRules | None = None,
     ) -> None:
         """Raises CheckpointError for a damaged tokenizer, template or processor's file.
 
         max_pixels: the server's cap on one resized image; tokens_per_second: of video, None: one for each temporal
-        grid; config: the model's own keys, None: config.json; marks: None: `vision_marks`; frames: None: `frame_rules`.
+        grid; config: the model's own keys, None: config.json; tokens: None: `vision_tokens`; frames: None:
+        `frame_rules`.
         """
         config = checkpoint.config if config is None else config
-        marks = vision_marks(checkpoint) if marks is None else marks
+        tokens = vision_tokens(checkpoint) if tokens is None else tokens
         vision = config.child("vision_config")
-        self.tokenizer = BPETokenizer.from_checkpoint(checkpoint, marks.said)
-        self.pads = marks.pads
+        self.tokenizer = BPETokenizer.from_checkpoint(checkpoint, tokens.said)
+        self.placeholders = tokens.placeholders
         self.template = ChatTemplate.from_checkpoint(checkpoint)
         self._tokens_per_second = tokens_per_second
         self._patch = vision.count("patch_size", 14)
@@ -96,7 +97,7 @@ class Qwen2Processor(TemplateProcessor):
             kind=source.kind,
             grid=grid,
             shape=(grid[1] * grid[2], 3 * self._patch * self._patch),
-            n_pads=n_tokens(grid, self._merge),
+            n_tokens=n_tokens(grid, self._merge),
             size=(header.width, header.height),
             reduced=_reduced("max_pixels", (height, width), wanted),
         )
@@ -144,7 +145,7 @@ class Qwen2Processor(TemplateProcessor):
 
     def _largest(self, kind: Kind, grid: tuple[int, int, int], *, frames: int) -> Measure:
         shape = (math.prod(grid), 3 * frames * self._patch**2)
-        return Measure(kind=kind, grid=grid, shape=shape, n_pads=n_tokens(grid, self._merge))
+        return Measure(kind=kind, grid=grid, shape=shape, n_tokens=n_tokens(grid, self._merge))
 
     def _step(self, measure: Measure) -> float:
         """Positions from one temporal grid to the next."""
@@ -162,7 +163,7 @@ class Qwen2Processor(TemplateProcessor):
             kind=source.kind,
             grid=grid,
             shape=(grid[0] * grid[1] * grid[2], 3 * FRAME_FACTOR * self._patch * self._patch),
-            n_pads=n_tokens(grid, self._merge),
+            n_tokens=n_tokens(grid, self._merge),
             video=plan,
             reduced=_frame_reduced(plan),
         )

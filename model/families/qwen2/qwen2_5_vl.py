@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 from configs.checkpoint import Checkpoint
 from model.families.qwen2.bounds import pixel_bounds
-from model.families.qwen2.processor import Qwen2Processor, vision_marks
+from model.families.qwen2.processor import Qwen2Processor, vision_tokens
 from model.family import Family
 from tokenization.chat.parts import Kind
 from tokenization.processor import Modality
@@ -41,7 +41,7 @@ def build(checkpoint: Checkpoint, weights: "Weights", ops: "Ops") -> "Multimodal
     tower = windowed_tower(config, pixel_specs(checkpoint), decoder_spec(config).hidden, ("attn.qkv",))
     media_encoders = MediaEncoders(
         encoders=build_rope_vit(ops, weights, tower, "visual."),
-        marks=vision_marks(checkpoint),
+        tokens=vision_tokens(checkpoint),
     )
     return build_language_model(config, weights, ops, media_encoders, tied=tied_anywhere(config))
 

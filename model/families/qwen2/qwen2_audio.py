@@ -9,7 +9,7 @@ from configs.checkpoint import Checkpoint
 from configs.serve import MediaConfig
 from model.families.qwen2.audio_features import FeatureExtractor
 from model.family import Family
-from model.media_tokens import Marks, read_marks
+from model.media_tokens import MediaTokens, read_media_tokens
 from tokenization.chat.parts import Kind
 from tokenization.media.mel import CONTEXT_FRAMES
 from tokenization.media.source import Source
@@ -47,9 +47,9 @@ TEMPLATE = (
 )
 
 
-def audio_marks(checkpoint: Checkpoint) -> Marks:
-    """The pad under its old key or its new one; for the marks around it config.json has no keys."""
-    return read_marks(
+def sound_tokens(checkpoint: Checkpoint) -> MediaTokens:
+    """The placeholder under its old key or its new one; for the marks around it config.json has no keys."""
+    return read_media_tokens(
         checkpoint,
         checkpoint.config,
         {"audio": (("audio_token_id", "audio_token_index"), 151646)},
@@ -65,9 +65,9 @@ class Qwen2AudioProcessor(TemplateProcessor):
     def __init__(self, checkpoint: Checkpoint, max_pixels: int) -> None:
         """max_pixels is not used. Raises CheckpointError for a damaged tokenizer, template or preprocessor config."""
         config = checkpoint.config
-        marks = audio_marks(checkpoint)
-        self.tokenizer = BPETokenizer.from_checkpoint(checkpoint, marks.said)
-        self.pads = marks.pads
+        tokens = sound_tokens(checkpoint)
+        self.tokenizer = BPETokenizer.from_checkpoint(checkpoint, tokens.said)
+        self.placeholders = tokens.placeholders
         self.template = ChatTemplate.from_checkpoint(checkpoint, TEMPLATE)
         audio = config.child("audio_config")
         self._feature_extractor = FeatureExtractor(
@@ -104,7 +104,7 @@ def build(checkpoint: Checkpoint, weights: "Weights", ops: "Ops") -> "Multimodal
         vocab=151936, hidden=4096, inter=22016, layers=32, heads=32, kv_heads=32, eps=1e-6, theta=1e4
     )
     tower = _tower(checkpoint, weights, ops, decoder_spec(config, defaults).hidden)
-    media_encoders = MediaEncoders(encoders={"audio": tower}, marks=audio_marks(checkpoint))
+    media_encoders = MediaEncoders(encoders={"audio": tower}, tokens=sound_tokens(checkpoint))
     return build_language_model(config, weights, ops, media_encoders, tied=False, defaults=defaults, mrope=False)
 
 

@@ -1,4 +1,4 @@
-"""How Qwen-VL reads a chat: ids with pads, and patches of pictures. Also Qwen without a vision tower."""
+"""How Qwen-VL reads a chat: ids with placeholders, and patches of pictures. Also Qwen without a vision tower."""
 
 from collections.abc import Mapping, Sequence
 
@@ -10,7 +10,7 @@ from configs.serve import MediaConfig
 from model.families.qwen_vl.chatml import (
     DEFAULT_SYSTEM,
     MAX_WINDOW_SIZE,
-    PICTURE_PADS,
+    PICTURE_TOKENS,
     Piece,
     Round,
     Words,
@@ -53,13 +53,13 @@ class QwenVLProcessor(Processor):
             self.modalities, self.features = {}, frozenset()
         self.stop_ids = (self.tokenizer.special[END_OF_TEXT],) if self._raw else stop_ids(self.tokenizer)
         visual = checkpoint.config.child("visual")
-        self.pads = {"image": self.tokenizer.special[IMG_PAD]} if self._sees else {}
+        self.placeholders = {"image": self.tokenizer.special[IMG_PAD]} if self._sees else {}
         self.origins = {
             "chat template": BUILT_IN,
             **({"pictures": visual.origin()} if self._sees else {}),
         }
         side, patch = read_sides(visual, size=448, patch=14)
-        self._pictures = FixedPictures(side=side, patch=patch, n_pads=PICTURE_PADS)
+        self._pictures = FixedPictures(side=side, patch=patch, n_tokens=PICTURE_TOKENS)
 
     def fit(self, chat: Chat) -> Chat:
         """Without the oldest exchanges, where system and history together do not fit into the model's window."""
@@ -76,13 +76,13 @@ class QwenVLProcessor(Processor):
         if self._raw:
             if system or len(pairs) > 1:
                 raise ChatError("this is a base model: it continues one list of parts, without history or system text")
-            return encode_pieces(self._pieces(pairs)[0][0], self.tokenizer, pads=1)
+            return encode_pieces(self._pieces(pairs)[0][0], self.tokenizer, placeholders=1)
         *history, (query, begun) = self._pieces(pairs)
         opens = chat.add_generation_prompt or begun is not None
         context = make_context(
             query, history, self.tokenizer, system=_said(system), max_window_size=self._window, opens=opens
         )
-        return encode_pieces([*context, *(begun or [])], self.tokenizer, pads=1)
+        return encode_pieces([*context, *(begun or [])], self.tokenizer, placeholders=1)
 
     def measure(self, source: Source, limits: MediaConfig) -> Measure:
         return self._pictures.measure(source, limits)

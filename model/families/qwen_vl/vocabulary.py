@@ -80,7 +80,7 @@ class QwenVLTokenizer:
         return SPECIAL[index].encode("ascii") if 0 <= index < len(SPECIAL) else b""
 
     def is_special(self, token_id: int) -> bool:
-        """Whether an answer's text leaves this id out: turns, pads, pictures. `<ref>`, `<box>`, `<quad>` are shown."""
+        """Whether an answer's text leaves this id out: turns and pictures. `<ref>`, `<box>`, `<quad>` are shown."""
         return len(self._tokens) <= token_id < self.vocab_size and token_id not in self._shown
 
 

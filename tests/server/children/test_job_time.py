@@ -53,7 +53,7 @@ def test_what_a_worker_has_measured_gives_it_time(play: Play) -> None:
     async def scenario(scene: Scene) -> None:
         slot, _ = await scene.workers.begin("a", sent("video", 1000), "")
         for _ in range(2):
-            slot.on_message(Measured(request_id="a", nbytes=(1,), params=("m",), n_pads=(2,), seconds=300.0))
+            slot.on_message(Measured(request_id="a", nbytes=(1,), params=("m",), n_tokens=(2,), seconds=300.0))
             assert limit(slot, "a") == pytest.approx(360.0, abs=0.2)
         slot.on_message(prepared("a"))
 

@@ -57,8 +57,8 @@ def test_sparse_files_take_the_defaults_of_the_published_classes() -> None:
     assert hub.eps == 1e-5 and not hub.qkv_bias
     assert _decoder_spec(ConfigSection({}, "empty")).eps == 1e-6
     whole = pictures_of(ConfigSection({}, "empty"))
-    assert (whole.pixels, whole.patch, whole.n_pads) == (336, 14, 576)
-    assert pictures_of(ConfigSection({"vision_feature_select_strategy": "full"}, "full")).n_pads == 577
+    assert (whole.pixels, whole.patch, whole.n_tokens) == (336, 14, 576)
+    assert pictures_of(ConfigSection({"vision_feature_select_strategy": "full"}, "full")).n_tokens == 577
     clip = vision_config(ConfigSection({"vision_config": {"model_type": "clip_vision_model"}}, "sparse"))
     assert (clip.read(int, "image_size"), clip.read(int, "patch_size"), clip.read(int, "hidden_size")) == (224, 32, 768)
 

@@ -170,7 +170,7 @@ def test_an_answer_brings_back_only_tags_of_grounding() -> None:
 
 
 def test_one_placeholder_for_a_picture() -> None:
-    ids = encode_pieces([TaggedPicture(), TaggedPicture()], TINY, pads=1)
+    ids = encode_pieces([TaggedPicture(), TaggedPicture()], TINY, placeholders=1)
     assert [TINY.token_bytes(token_id) for token_id in ids] == [b"<img>", b"<imgpad>", b"</img>"] * 2
     assert count([TaggedPicture()], TINY) == 258
 
