@@ -53,8 +53,8 @@ def run(channel: Channel[ToWorker], start: StartWorker, processor: Processor, pu
     threading.Thread(target=_read, args=(channel, inbox), name="worker-reader", daemon=True).start()
     memory = WorkerMemory(start.worker)
 
-    def settle(*, idle: bool) -> None:
-        if kept := memory.settle(idle=idle):
+    def trim(*, idle: bool) -> None:
+        if kept := memory.trim(idle=idle):
             channel.send(WorkerGrown(nbytes=kept))
 
     try:
@@ -62,7 +62,7 @@ def run(channel: Channel[ToWorker], start: StartWorker, processor: Processor, pu
         pulse.say(inbox.pulse)
         while True:
             if not inbox.has_job(within=IDLE_SECONDS):
-                settle(idle=True)
+                trim(idle=True)
             job = inbox.next_job()
             answer = _answer(job, start, processor, channel, inbox)
             inbox.finished()
@@ -70,11 +70,11 @@ def run(channel: Channel[ToWorker], start: StartWorker, processor: Processor, pu
             # What met the bound may have left no room for any other: the server is told before it sends the next one.
             met_bound = isinstance(answer, PrepareFailed) and answer.code == TOO_LARGE
             if met_bound:
-                settle(idle=False)
+                trim(idle=False)
             channel.send(answer)
             del answer
             if not met_bound:
-                settle(idle=False)
+                trim(idle=False)
     finally:
         pulse.stop()
 

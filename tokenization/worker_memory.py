@@ -74,7 +74,7 @@ class WorkerMemory:
         self._resident, self._mapped = resident or resident_bytes, mapped or private_bytes
         self._first, self._first_mapped = self._resident(), self._mapped()
 
-    def settle(self, *, idle: bool = False) -> int:
+    def trim(self, *, idle: bool = False) -> int:
         """To be called when no job runs. What is kept above a bound, or when `idle` at all, goes back to the system.
 
         The bytes that stay all the same, where they are more than half of what may be resident (fragments between
@@ -83,7 +83,7 @@ class WorkerMemory:
         """
         if not idle and self._kept() <= self._keep and self._kept_mapped() <= self._most_mapped:
             return 0
-        give_back()
+        trim_heap()
         if (mapped := self._kept_mapped()) > self._most_mapped:
             return mapped
         kept = self._kept()
@@ -102,7 +102,7 @@ def resident_bytes() -> int:
     return (int(fields[1]) - int(fields[2])) * PAGE
 
 
-def give_back() -> None:
+def trim_heap() -> None:
     """Return the pages of all freed blocks to the system, where the C library can: glibc, on any processor."""
     gc.collect()
     trim = getattr(ctypes.CDLL(None), "malloc_trim", None)  # glibc's; another C library has no such call

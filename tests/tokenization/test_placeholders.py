@@ -24,7 +24,11 @@ def processor(said: dict[str, list[int] | str]) -> Any:
         return found
 
     return SimpleNamespace(
-        modalities=frozenset(said), placeholders=PADS, origins={"chat template": "a.json"}, fit=lambda chat: chat, render=render
+        modalities=frozenset(said),
+        placeholders=PADS,
+        origins={"chat template": "a.json"},
+        fit=lambda chat: chat,
+        render=render,
     )
 
 

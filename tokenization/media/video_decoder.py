@@ -14,7 +14,7 @@ from av.video.stream import VideoStream
 from tokenization.cancel import Check, go_on
 from tokenization.chat.errors import ChatError
 from tokenization.media.containers.opening import default_stream, open_container, read_packets, says_times
-from tokenization.media.containers.packet_index import PacketIndex, Run
+from tokenization.media.containers.packet_index import PacketIndex, PacketRun
 from tokenization.media.frame_sampling import UNBOUNDED, VideoCaps
 from tokenization.worker_memory import raise_if_memory
 
@@ -64,7 +64,7 @@ class VideoReader:
         """FFmpeg's name of the decoder."""
         return self._context.name
 
-    def nbytes(self, run: Run) -> int:
+    def nbytes(self, run: PacketRun) -> int:
         """Of the packets of a run, once all have been read."""
         return sum(packet.size for packet in self._kept[run.start : run.stop + 1])
 
@@ -94,7 +94,7 @@ class VideoReader:
                 yield packet
         self._whole = True
 
-    def decode(self, index: PacketIndex, runs: Sequence[Run]) -> Iterator[VideoFrame]:
+    def decode(self, index: PacketIndex, runs: Sequence[PacketRun]) -> Iterator[VideoFrame]:
         """Frames as they are shown, the packet's number as `pts`; some that no wanted one needs are left out."""
         wanted = {int(index.packets[frame]) for run in runs for frame in run.frames}
         skips = self._context.name in _SKIPPING and not (index.interlaced or index.counted)
@@ -121,7 +121,7 @@ class VideoReader:
             yield from self._feed(cast("Packet[VideoStream]", Packet(bytes(packet))))
         yield from self._feed(None)
 
-    def pick(self, index: PacketIndex, runs: Sequence[Run]) -> Iterator[tuple[int, VideoFrame]]:
+    def pick(self, index: PacketIndex, runs: Sequence[PacketRun]) -> Iterator[tuple[int, VideoFrame]]:
         """(frame number, frame) for each frame that the runs are for and that decodes.
 
         A packet without a picture (a second field, a repeat) gives the frame before it, at the end only without errors.
@@ -149,7 +149,7 @@ class VideoReader:
             if last is not None and last[0] >= start and not self.errors:
                 yield missed, last[1]
 
-    def _count(self, index: PacketIndex, runs: Sequence[Run]) -> Iterator[tuple[int, VideoFrame]]:
+    def _count(self, index: PacketIndex, runs: Sequence[PacketRun]) -> Iterator[tuple[int, VideoFrame]]:
         wanted = {frame for run in runs for frame in run.frames}
         for number, frame in enumerate(self.decode(index, runs)):
             if number in wanted:

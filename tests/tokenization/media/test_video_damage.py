@@ -21,7 +21,7 @@ from tests.samples.videos import (
     read_numbers,
 )
 from tokenization.chat.errors import ChatError
-from tokenization.media.containers.packet_index import PacketIndex, Run
+from tokenization.media.containers.packet_index import PacketIndex, PacketRun
 from tokenization.media.frame_sampling import VideoCaps
 from tokenization.media.video_decoder import VideoReader
 from tokenization.media.video_frames import read_frames
@@ -86,7 +86,7 @@ def test_frames_lost_among_threads_are_read_again(plain: bytes, monkeypatch: pyt
     pick = VideoReader.pick
     asked: list[int] = []
 
-    def losing(self: VideoReader, index: PacketIndex, runs: Sequence[Run]) -> Iterator[tuple[int, av.VideoFrame]]:
+    def losing(self: VideoReader, index: PacketIndex, runs: Sequence[PacketRun]) -> Iterator[tuple[int, av.VideoFrame]]:
         asked.extend(frame for run in runs for frame in run.frames)
         threads = self.stream.codec_context.thread_count
         for number, frame in pick(self, index, runs):

@@ -27,12 +27,12 @@ _STRIPPED = 3  # the algorithm that only puts the same bytes before each frame; 
 
 def check_tracks(data: memoryview, check: Check) -> None:
     """Raise ChatError for compressed or encrypted frames, and for more than MOST_STRIPPED bytes before each."""
-    walk = _Walk(data, check)
+    walk = _ElementWalk(data, check)
     for found in chain.from_iterable(name.finditer(data) for name in _LISTS):
         walk.elements(*walk.content(found.end(), len(data)))
 
 
-class _Walk:
+class _ElementWalk:
     def __init__(self, data: memoryview, check: Check) -> None:
         self._data = data
         self._check = check

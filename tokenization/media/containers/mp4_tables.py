@@ -61,7 +61,7 @@ def is_iso(data: memoryview) -> bool:
 
 def check_tables(data: memoryview, check: Check) -> None:
     """Raises ChatError where tables claim more samples than there are bytes. `check` is called between boxes."""
-    walk = _Walk(data, check)
+    walk = _BoxWalk(data, check)
     walk.boxes(data, 0, len(data), 0)
     walk.end_track()
     walk.end_chapters()
@@ -93,7 +93,7 @@ class _Track:
         return int((chunks.astype(np.float64) * (samples // _LEAST_FRAME + 1)).sum())
 
 
-class _Walk:
+class _BoxWalk:
     def __init__(self, data: memoryview, check: Check) -> None:
         self._check = check
         self._nbytes = len(data)
