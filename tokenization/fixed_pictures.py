@@ -1,4 +1,4 @@
-"""Pictures of a model that sees each of them at one size."""
+"""Pictures of a model that resizes all of them to one size."""
 
 from dataclasses import dataclass, replace
 

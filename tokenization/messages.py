@@ -1,4 +1,4 @@
-"""All that may be said to a tokenizer worker and all that it answers, with the objects that travel."""
+"""The messages between the server and a tokenizer worker."""
 
 from typing import Literal
 
@@ -25,7 +25,7 @@ class Reduced(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class MediaItem(msgspec.Struct, frozen=True, kw_only=True):
-    """What the bytes of one medium mean; two words inside the ids say where they are."""
+    """What the bytes of one medium mean; two words in input_ids say where they lie."""
 
     kind: Kind
     spans: tuple[tuple[int, int], ...]  # (start, length) runs of placeholders in input_ids
@@ -40,7 +40,7 @@ class MediaItem(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class StartWorker(msgspec.Struct, frozen=True, kw_only=True, tag=True):
-    """The first message."""
+    """The first message: what a worker needs to start."""
 
     checkpoint: str  # directory
     media: MediaConfig
@@ -51,7 +51,7 @@ class StartWorker(msgspec.Struct, frozen=True, kw_only=True, tag=True):
 
 
 class Room(msgspec.Struct, frozen=True, kw_only=True):
-    """What the rest of the server takes of one prompt now, while it may have less than StartWorker says."""
+    """What the server has room for in one prompt now, which may be less than StartWorker says."""
 
     tokens: int  # prompt and answer
     media_tokens: int  # of all media
@@ -144,7 +144,7 @@ class PrepareFailed(msgspec.Struct, frozen=True, kw_only=True, tag=True):
 
 
 class WorkerPulse(msgspec.Struct, frozen=True, kw_only=True, tag=True):
-    """Sent every half second by a thread of its own: alive, since when on which job, and since when no further."""
+    """Sent every half second by a thread of its own: which job runs, for how long, and how long without progress."""
 
     request_id: str | None
     busy_seconds: float
@@ -152,7 +152,7 @@ class WorkerPulse(msgspec.Struct, frozen=True, kw_only=True, tag=True):
 
 
 class WorkerGrown(msgspec.Struct, frozen=True, kw_only=True, tag=True):
-    """After an answer: the process keeps more of earlier jobs than it should. It goes on until it is replaced."""
+    """Sent after an answer when the process keeps too much memory of earlier jobs. It works on until it is replaced."""
 
     nbytes: int
 

@@ -1,4 +1,4 @@
-"""Pads: the template writes one for each medium, and it becomes a run of as many as the medium has tokens."""
+"""Placeholders: a template writes one for each medium, which becomes as many as the medium has tokens."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass

@@ -34,7 +34,7 @@ AskLeases = Callable[[Measured], Sequence[str]]
 
 
 class NotShort(Exception):
-    """These pictures take longer than what is left to this worker."""
+    """These pictures take longer than a worker of short jobs may."""
 
 
 def prepare(job: Prepare, start: StartWorker, processor: Processor, ask: AskLeases, check: Check) -> Prepared:
@@ -223,7 +223,7 @@ def _check_some(ids: Sequence[int]) -> None:
 
 
 def _check_media(chat: Chat, processor: Processor) -> None:
-    """A server has looked at the kinds already; `prepare` is also called without one."""
+    """The server refuses unknown kinds already; `prepare` is also called without a server."""
     hears = "audio_in_video" in processor.features or all(media.kind != "video" for media in chat.media)
     if chat.media_options.use_audio and not hears:
         param = f"{MEDIA}.use_audio_in_video"
@@ -240,7 +240,7 @@ def _check_media(chat: Chat, processor: Processor) -> None:
 
 
 def _check_count(chat: Chat, start: StartWorker, processor: Processor) -> None:
-    """What the model's window drops does not count."""
+    """Media in turns that the model's window drops do not count."""
     media, most = chat.media, start.media.max_items
     if len(media) > most:
         raise ChatError(f"the chat holds {len(media)} media items, at most {most} are allowed", media[most].param)
@@ -272,7 +272,7 @@ def _check_characters(characters: int, start: StartWorker, processor: Processor)
 
 
 def _check_beginning(text: str, start: StartWorker, processor: Processor) -> None:
-    """Encode longer and longer beginnings of a long text. Where it is cut alone a token more or less may be counted."""
+    """Encode longer and longer beginnings of a long text; each cut may add or lose one token."""
     n = _CHARACTERS * start.max_model_len
     while n < len(text):
         found = len(processor.tokenizer.encode(text[:n]))

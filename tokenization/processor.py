@@ -1,4 +1,4 @@
-"""What a family declares of its media, and the base of its host half: how a chat reads, what media become."""
+"""The base of a family's processor, and what it declares and measures of media."""
 
 import math
 import time

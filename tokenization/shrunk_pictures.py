@@ -1,4 +1,4 @@
-"""Pictures of a model that scales them down where they are too large, and enlarges none."""
+"""Pictures of a model that scales large ones down and enlarges none."""
 
 from collections.abc import Callable
 from dataclasses import dataclass

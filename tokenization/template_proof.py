@@ -1,4 +1,4 @@
-"""The proof of a chat template: it is a program that nobody has read, so its first runs are bounded by the kernel."""
+"""Tests a chat template at start, within kernel bounds of time and memory: it is a program that nobody has read."""
 
 import signal
 from collections.abc import Callable

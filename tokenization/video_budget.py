@@ -1,8 +1,8 @@
-"""How the videos of one prompt share what the model's length leaves to them.
+"""Videos of one prompt share the tokens that the model's length leaves.
 
-A video whose request names no `total_pixels` gives way: all such videos of a prompt together have three quarters of the
-tokens that text, other media and other videos leave, and the rest is for the answer. Small ones keep what they want,
-the others share evenly. So no video is refused for its length unless one token for each pair of frames is too much.
+A video whose request names no `total_pixels` may be made smaller: all such videos together get three quarters of the
+tokens that text and other media leave, and the answer gets the rest. Small videos keep their size, the others share
+evenly. So no video is refused for its length unless one token for each pair of frames is too much.
 """
 
 from collections.abc import Sequence

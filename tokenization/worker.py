@@ -67,7 +67,7 @@ def run(channel: Channel[ToWorker], start: StartWorker, processor: Processor, pu
             answer = _answer(job, start, processor, channel, inbox)
             inbox.finished()
             del job  # a chat holds its media as they were sent
-            # What met the bound may have left no room for any other: the server is told before it sends the next one.
+            # A job that met the bound may leave no room for the next: the server is told before it sends that one.
             met_bound = isinstance(answer, PrepareFailed) and answer.code == TOO_LARGE
             if met_bound:
                 trim(idle=False)
@@ -149,7 +149,7 @@ def _read(channel: Channel[ToWorker], inbox: "_Inbox") -> None:
             message = channel.recv(None)
             if message is not None:
                 inbox.put(message)
-            del message  # what this thread waits for next may come in hours
+            del message  # the next one may come in hours
     except ChannelClosed as error:
         inbox.close(error)
     except Exception as error:  # noqa: BLE001 - a thread's main: what broke it is raised again where the jobs are done
@@ -157,7 +157,7 @@ def _read(channel: Channel[ToWorker], inbox: "_Inbox") -> None:
 
 
 class _Inbox:
-    """What the server has sent and no job has taken; filled by the reader thread, emptied by the job thread."""
+    """Messages from the server: the reader thread puts them in, the job thread takes them out."""
 
     def __init__(self) -> None:
         self._changed = threading.Condition()
@@ -165,7 +165,7 @@ class _Inbox:
         self._replies: dict[str, Leases | Cancel] = {}  # of queued and running jobs only
         self._closed: Exception | None = None
         self.running: tuple[str | None, float] = (None, 0.0)  # request and since when (monotonic)
-        self._moved: float | None = None  # when the running job last got further; None while it waits for the server
+        self._moved: float | None = None  # when the running job last made progress; None while it waits for the server
 
     def put(self, message: ToWorker) -> None:
         """An answer to a job that is no longer here is dropped."""
@@ -200,7 +200,7 @@ class _Inbox:
             return job
 
     def pulse(self) -> WorkerPulse:
-        """How long the running job has taken, and for how long it has not got further."""
+        """How long the running job has taken, and how long it has made no progress."""
         (request_id, since), moved, now = self.running, self._moved, time.monotonic()
         if request_id is None:
             return WorkerPulse(request_id=None, busy_seconds=0.0)
@@ -230,7 +230,7 @@ class _Inbox:
     def check_cancelled(self, request_id: str) -> None:
         """Raises Cancelled when the server has said so, and what closed the channel when it is closed.
 
-        Whoever asks has got further.
+        A job that asks has made progress.
         """
         with self._changed:
             self._moved = time.monotonic()

@@ -1,4 +1,4 @@
-"""The memory of a worker's process: its bound, what is given back after a job, and what stays for good."""
+"""The memory of a worker process: its bound, and what goes back to the system after a job."""
 
 import ctypes
 import gc
@@ -61,13 +61,13 @@ def within_bound() -> Iterator[None]:
 
 
 class WorkerMemory:
-    """What a process that is ready for jobs has in private memory, and what it keeps of them."""
+    """The private memory of a process since it became ready, and how much of it jobs left behind."""
 
     def __init__(
         self, limits: WorkerConfig, resident: Callable[[], int] | None = None, mapped: Callable[[], int] | None = None
     ) -> None:
         """`resident` tells the bytes of this process, `mapped` those that count, of which freed ones are a part."""
-        # What one thread has freed and keeps is not there for another's buffers: most of the bound must stay.
+        # Memory that one thread has freed and keeps is no use to another: most of the bound must stay free.
         self._keep = min(limits.keep_bytes, limits.memory_bytes // 4)
         # Freed blocks stay mapped below one that lives. The next job's buffers go there, and no thread's stack.
         self._most_mapped = limits.memory_bytes // 2
@@ -77,9 +77,8 @@ class WorkerMemory:
     def trim(self, *, idle: bool = False) -> int:
         """To be called when no job runs. What is kept above a bound, or when `idle` at all, goes back to the system.
 
-        The bytes that stay all the same, where they are more than half of what may be resident (fragments between
-        things that live, a leak), for the other half is for buffers that the next job uses again; or more than may be
-        mapped. Else 0.
+        Returns the bytes that stay all the same (fragmentation, a leak), where they are more than half of what may be
+        resident, since the other half is for buffers of the next job, or more than may be mapped; else 0.
         """
         if not idle and self._kept() <= self._keep and self._kept_mapped() <= self._most_mapped:
             return 0

@@ -1,4 +1,4 @@
-"""Every dialect of a chat (native lists, OpenAI messages) becomes one Chat."""
+"""Native lists and OpenAI messages become a Chat."""
 
 from collections.abc import Callable, Mapping
 from typing import Any, Literal

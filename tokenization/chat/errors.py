@@ -1,4 +1,4 @@
-"""What a client's own chat can be refused for: the whole of it, or one medium."""
+"""The error for a chat that is refused: the whole of it, or one field."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager

@@ -1,4 +1,4 @@
-"""Boxes in an answer (`<ref>`, `<box>`, `<quad>`) become pixels; a model writes 0 to 1000 from edge to edge."""
+"""Boxes in an answer (`<ref>`, `<box>`, `<quad>`) become pixels; models write 0 to 1000 along each side."""
 
 import re
 from collections.abc import Sequence

@@ -1,4 +1,4 @@
-"""What a client may say beside a medium: how many frames, how many pixels, in how much detail."""
+"""The options of one medium: how many frames, how many pixels, in how much detail."""
 
 from collections.abc import Mapping
 from typing import Any

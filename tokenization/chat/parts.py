@@ -1,4 +1,4 @@
-"""A conversation as data: turns of text, media and boxes, which every dialect becomes; or a text to continue."""
+"""The data of a prompt: a chat of turns with text, media and boxes, or a text to continue."""
 
 from typing import Any, Literal
 

@@ -1,4 +1,4 @@
-"""What a client may say about how its chat becomes a prompt, besides the chat itself."""
+"""The fields of a request that say how its chat is rendered: prompt ending, template variables, media options."""
 
 import re
 from collections.abc import Collection, Iterator, Mapping

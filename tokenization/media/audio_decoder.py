@@ -1,4 +1,4 @@
-"""One sound opened by a restrained FFmpeg, and the frames that decode of it."""
+"""Opens one sound with a restricted FFmpeg and decodes its frames."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager

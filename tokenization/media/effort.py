@@ -1,7 +1,7 @@
-"""How much work it is to decode media, told by sizes and lengths before a pixel is made, and what their bytes may ask.
+"""The cost of decoding media, estimated before a pixel is decoded, and how much of it their bytes may ask for.
 
-One unit for all: 10 ns of a core, as much as a pixel of a photograph takes that is decoded, made RGB and resized. What
-bytes may ask for grows with them; beside it there is an allowance for what is honestly flat, whose bytes tell nothing.
+The unit is 10 ns of a core: what one pixel of a photograph takes to be decoded, made RGB and resized. The allowed cost
+grows with the bytes; a fixed allowance comes on top for honest flat pictures, which have few bytes.
 """
 
 import re

@@ -1,4 +1,4 @@
-"""A medium's source, as the client wrote it, becomes bytes."""
+"""Reads the bytes of a medium from its data: URL or path."""
 
 import os
 import re

@@ -116,7 +116,7 @@ class Picture:
 
 
 def decode(data: bytes, *, max_source_pixels: int, on_white: bool = True, check: Check = go_on) -> Picture:
-    """The first frame, of the size in `read_header`. Raises ChatError, also for damaged data.
+    """Decode the first frame, of the size in `read_header`. Raises ChatError, also for damaged data.
 
     `check` is called between blocks of the file.
     """

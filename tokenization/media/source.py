@@ -1,4 +1,4 @@
-"""One medium fetched and not yet opened: bytes, or the bytes of each picture of a video."""
+"""One medium, fetched and not yet opened: its bytes, or those of each picture of a video."""
 
 from dataclasses import dataclass, field, replace
 

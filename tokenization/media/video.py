@@ -58,7 +58,7 @@ def read_video(source: Source, plan: VideoPlan, limits: MediaConfig) -> np.ndarr
     caps = video_caps(limits)
     if plan.info is None:
         return frames_from_jpegs(source.frames, plan.indices, plan.size, caps, source.check)
-    # Frames may grow on the way, which no header tells: not beyond what the plan counted and the bytes allow.
+    # Frames may grow in mid-file, which no header tells: the plan's cost and what the bytes allow bound them.
     most = plan.effort + allowed_effort(len(source.data), limits, films=len(source.data))
     frames, kept = read_frames(source.data, plan.info, plan.indices, plan.size, caps, source.check, max_effort=most)
     return frames if len(kept) == len(plan.indices) else _bridged(frames, kept, plan.indices)

@@ -1,4 +1,4 @@
-"""One video opened by a restrained FFmpeg, its packets, and the decoding of some of its frames."""
+"""Opens one video with a restricted FFmpeg, reads its packets and decodes some of its frames."""
 
 from collections import deque
 from collections.abc import Iterator, Sequence

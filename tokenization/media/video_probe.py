@@ -1,4 +1,4 @@
-"""What the packets and one decoded frame of a video tell: its size, its frames and when each is shown."""
+"""Reads a video's size, frames and timestamps from its packets and one decoded frame."""
 
 from dataclasses import replace
 

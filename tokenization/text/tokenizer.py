@@ -1,4 +1,4 @@
-"""What everybody may ask of a vocabulary, whatever file it came from."""
+"""The protocol of a tokenizer, whatever file it was made from."""
 
 from collections.abc import Mapping
 from typing import Protocol

@@ -1,4 +1,4 @@
-"""How Fuyu reads a chat: one picture first, a row of its patches after the other, then the words, then the answer."""
+"""How Fuyu reads a chat: one picture first, row by row of its patches, then the text, then the answer."""
 
 from collections.abc import Mapping, Sequence
 

@@ -1,4 +1,4 @@
-"""How large a picture is seen: scaled down where it is larger than a box, then cut into rows of patches."""
+"""The size of a picture: scaled down to a limit, then cut into rows of patches."""
 
 import math
 from collections.abc import Iterator

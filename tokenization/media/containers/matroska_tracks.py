@@ -1,8 +1,8 @@
-"""A track of Matroska or WebM whose frames are packed, so that few bytes stand for many, is refused unread.
+"""Tracks of Matroska or WebM with compressed frames are refused before FFmpeg unpacks them.
 
 FFmpeg unpacks every frame of every track while it opens a file. The elements are those of RFC 9559 (ContentEncodings),
-written as RFC 8794 has it. A list counts wherever it stands: FFmpeg goes where an index points, and after damage to the
-next one that it finds. Lists of tags and chapters are counted with those of tracks: it takes n x n steps for n of them.
+written as RFC 8794 has it. A list counts wherever it stands: FFmpeg follows an index, and after damage
+continues at the next list. Tags and chapters are counted with tracks: FFmpeg takes n x n steps for n of them.
 """
 
 import re

@@ -1,7 +1,7 @@
-"""What the tables of an MP4 claim is bounded by the bytes of the file, before a library makes room for it.
+"""The tables of an MP4 may claim no more than its bytes hold: checked before a library allocates for them.
 
-The boxes are found where FFmpeg's demuxer finds them (libavformat/mov.c of FFmpeg 8), and in no other way: what that
-one would not read is not looked at, and what it reads in an odd place counts as well.
+Boxes are found exactly where FFmpeg's demuxer finds them (libavformat/mov.c of FFmpeg 8): those that it skips are
+skipped, and those that it reads in an odd place count.
 """
 
 import re

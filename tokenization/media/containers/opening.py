@@ -1,4 +1,4 @@
-"""A container opened by a restrained FFmpeg: no protocols, no format that names other files, no claims beyond bytes."""
+"""Opens a container with a restricted FFmpeg: no protocols, no playlists, no headers that claim too much."""
 
 import time
 from collections.abc import Iterator, Mapping, Sequence

@@ -1,7 +1,7 @@
-"""Tags of sounds that FFmpeg reads in one call, bounded before it does.
+"""Bounds the tags of sounds that FFmpeg reads in one call.
 
-Its dictionary is a list that it passes over for each further key: 40,000 keys of 8 bytes take 11 s. Where it reads tags
-piece by piece the time of opening is looked at meanwhile (`opening.py`). Vorbis comments are one piece.
+FFmpeg's dictionary is a list that it searches for each new key: 40,000 keys of 8 bytes take 11 s. Vorbis comments are
+read in one call; for tags that it reads piece by piece, `opening.py` bounds the time.
 """
 
 import re
