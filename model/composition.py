@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from configs.checkpoint import CheckpointError
-from model.marks import Marks
+from model.media_tokens import MediaTokens
 from model.net.decoder import DecoderSpec, build_decoder
 from model.net.linear import take_embedding
 from model.net.multimodal import Encoder, MultimodalLM
@@ -16,7 +16,7 @@ from model.weights import Weights
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MediaEncoders:
     encoders: Mapping[str, Encoder]  # by kind
-    marks: Marks
+    tokens: MediaTokens
 
 
 def compose(
@@ -26,12 +26,12 @@ def compose(
     """Take what is left, under "model." and "lm_head.".
 
     sections: as of MRope; None: one axis turns all of a head. Raises CheckpointError for
-    a pad without an embedding, and for tensors that are missing or left over.
+    a placeholder without an embedding, and for tensors that are missing or left over.
     """
-    for pad in media.marks.pads.values():
-        if pad >= vocab:
-            said = media.marks.said[pad]
-            raise CheckpointError(f"{said} is {pad}, for which vocab_size {vocab} leaves no embedding")
+    for placeholder in media.tokens.placeholders.values():
+        if placeholder >= vocab:
+            said = media.tokens.said[placeholder]
+            raise CheckpointError(f"{said} is {placeholder}, for which vocab_size {vocab} leaves no embedding")
     shape, head_dim = (vocab, spec.hidden), spec.head_dim
     embed, head = take_embedding(ops, weights, "model.embed_tokens.weight", "lm_head.weight", shape, tied)
     model = MultimodalLM(
@@ -43,8 +43,8 @@ def compose(
         ),
         decoder=build_decoder(ops, weights, spec, "model."),
         encoders=media.encoders,
-        pad_ids={str(kind): pad for kind, pad in media.marks.pads.items()},
-        media_token_ids=frozenset(media.marks.ids),
+        pad_ids={str(kind): placeholder for kind, placeholder in media.tokens.placeholders.items()},
+        media_token_ids=frozenset(media.tokens.ids),
     )
     weights.finish()
     return model

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 from configs.checkpoint import Checkpoint, CheckpointError, ConfigSection
 from configs.serve import Device
 from tokenization.chat.parts import Kind
-from tokenization.pads import prove_pads
 from tokenization.processor import Feature, Modality, Processor
+from tokenization.template_proof import prove_placeholders
 
 if TYPE_CHECKING:
     from model.net.multimodal import MultimodalLM
@@ -50,15 +50,23 @@ class Family:
 
     name: str
     models: str  # published models that it serves, for people
-    modalities: Mapping[Kind, Modality]  # beside text; of a checkpoint that lacks one its processor says so
-    features: frozenset[Feature] = frozenset()  # the same of these
     devices: tuple[Device, ...] = ("cpu", "cuda", "npu")  # where its operators are proven; of NPUs by tests/npu
-    processor: Callable[[Checkpoint, int], Processor]  # checkpoint, the server's cap on pixels of one image
+    processor: type[Processor]
     build: "Callable[[Checkpoint, Weights, Ops], MultimodalLM]"
     renames: Mapping[str, str]  # prefix on disk -> prefix that build() asks for, longest first
     skips: tuple[str, ...] = ()  # prefixes on disk of parts that are not served; their tensors are never read
     pixels: Callable[[Checkpoint], PixelBounds | None] = no_pixels
     config: Callable[[Checkpoint], ConfigSection] = whole_config  # where in config.json the model that is served stands
+
+    @property
+    def modalities(self) -> Mapping[Kind, Modality]:
+        """Beside text; of a checkpoint that lacks one its own processor says so."""
+        return self.processor.modalities
+
+    @property
+    def features(self) -> frozenset[Feature]:
+        """The same of these."""
+        return self.processor.features
 
     def check_device(self, kind: str) -> None:
         """Raises CheckpointError for a kind of device that it is not proven on; the message names the others."""
@@ -72,5 +80,5 @@ class Family:
         max_pixels: the server's cap on pixels of one image.
         """
         found = self.processor(checkpoint, max_pixels)
-        prove_pads(found)
+        prove_placeholders(found)
         return found

@@ -1,4 +1,4 @@
-"""Who owns segments: a locked file that lists them.
+"""The owner of segments: a locked file that lists them.
 
 The owner and children that inherit the descriptor hold the lock; a sweeper frees what the file lists when nobody does.
 A name is listed from before its file exists until the file is gone, so that a crash leaves at most idle names.

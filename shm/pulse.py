@@ -1,4 +1,4 @@
-"""The pulse of a child process: a message every half second from its first moment on; silence means that it hangs."""
+"""The heartbeat of a child process: a message every half second from its start; silence means that it hangs."""
 
 import contextlib
 import threading

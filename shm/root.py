@@ -1,4 +1,4 @@
-"""The directory that all segments lie in: where it is, whether it is private to this user, and its end."""
+"""The directory of all segments: its place, the check that it is private to this user, and its removal."""
 
 import contextlib
 import os

@@ -1,4 +1,4 @@
-"""One segment: a file of a header page with its record, and of data pages. Errors tell no name: it opens the memory."""
+"""One segment: a file with a header page and data pages. Errors never tell its name, which gives access to it."""
 
 import errno
 import math

@@ -1,4 +1,4 @@
-"""How whoever reads media learns that nobody wants the result any more."""
+"""A check that readers of media call: it raises once the request has ended."""
 
 import io
 from collections.abc import Callable
@@ -12,11 +12,11 @@ class Cancelled(Exception):
 
 
 def go_on() -> None:
-    """The check of whoever reads to the end."""
+    """A check that never raises."""
 
 
 class CheckedFile(io.BytesIO):
-    """Bytes of which each piece is read only after a check: decoders ask for the next one between two pieces.
+    """A file that calls the check before each read: decoders read between two pieces of work.
 
     Once a check has raised, the file ends: FFmpeg goes on for a while before the error is seen.
     """

@@ -1,4 +1,4 @@
-"""Pictures of a model that sees each of them at one size."""
+"""Pictures of a model that resizes all of them to one size."""
 
 from dataclasses import dataclass, replace
 
@@ -31,7 +31,7 @@ def read_sides(vision: ConfigSection, *, size: int | None = None, patch: int | N
 class FixedPictures:
     side: int  # of every picture in patches
     patch: int  # side of a patch in pixels
-    n_pads: int  # of every picture
+    n_tokens: int  # of every picture
 
     @property
     def pixels(self) -> int:
@@ -50,17 +50,17 @@ class FixedPictures:
         if source.options.min_pixels is not None or source.options.max_pixels is not None:
             size = f"{self.pixels} x {self.pixels}"
             message = f"this model sees every picture at {size}: it takes no min_pixels or max_pixels"
-            raise ChatError(message, source.param)
+            raise ChatError(message)
         from tokenization.media.image import read_header
 
-        header = read_header(source.data, max_source_pixels=limits.max_source_pixels, param=source.param)
+        header = read_header(source.data, max_source_pixels=limits.max_source_pixels)
         return replace(self._picture, size=(header.width, header.height))
 
     def largest(self, max_tokens: int) -> tuple[Measure, ...]:
         """The one there is, where a prompt of `max_tokens` holds it."""
-        return (self._picture,) if max_tokens >= self.n_pads else ()
+        return (self._picture,) if max_tokens >= self.n_tokens else ()
 
     @property
     def _picture(self) -> Measure:
         shape = (self.side**2, 3 * self.patch**2)
-        return Measure(kind="image", grid=(1, self.side, self.side), shape=shape, n_pads=self.n_pads)
+        return Measure(kind="image", grid=(1, self.side, self.side), shape=shape, n_tokens=self.n_tokens)

@@ -1,4 +1,4 @@
-"""All that may be said to a tokenizer worker and all that it answers, with the objects that travel."""
+"""The messages between the server and a tokenizer worker."""
 
 from typing import Literal
 
@@ -25,10 +25,10 @@ class Reduced(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class MediaItem(msgspec.Struct, frozen=True, kw_only=True):
-    """What the bytes of one medium mean; two words inside the ids say where they are."""
+    """What the bytes of one medium mean; two words in input_ids say where they lie."""
 
     kind: Kind
-    spans: tuple[tuple[int, int], ...]  # (start, length) runs of pads in input_ids
+    spans: tuple[tuple[int, int], ...]  # (start, length) runs of placeholders in input_ids
     grid: tuple[int, int, int]  # (t, h, w) in patches; of an audio (1, 1, frames)
     size: tuple[int, int] | None = None  # (width, height) of a picture as it was sent, upright, in pixels
     seconds_per_grid: float | None = None  # of a video: between two temporal grids
@@ -40,7 +40,7 @@ class MediaItem(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class StartWorker(msgspec.Struct, frozen=True, kw_only=True, tag=True):
-    """The first message."""
+    """The first message: what a worker needs to start."""
 
     checkpoint: str  # directory
     media: MediaConfig
@@ -51,7 +51,7 @@ class StartWorker(msgspec.Struct, frozen=True, kw_only=True, tag=True):
 
 
 class Room(msgspec.Struct, frozen=True, kw_only=True):
-    """What the rest of the server takes of one prompt now, while it may have less than StartWorker says."""
+    """What the server has room for in one prompt now, which may be less than StartWorker says."""
 
     tokens: int  # prompt and answer
     media_tokens: int  # of all media
@@ -109,12 +109,12 @@ class Measured(msgspec.Struct, frozen=True, kw_only=True, tag=True):
     request_id: str
     nbytes: tuple[int, ...]
     params: tuple[str, ...]
-    n_pads: tuple[int, ...]  # tokens of each item, as many as the model will have embeddings for
+    n_tokens: tuple[int, ...]  # tokens of each item, as many as the model will have embeddings for
     seconds: float = 0.0  # that loading them may take, on a busy machine: by their sizes and lengths
 
 
 class Prepared(msgspec.Struct, frozen=True, kw_only=True, tag=True):
-    """All of one request, computed for it alone. In a `count_only` answer no pad holds a word."""
+    """All of one request, computed for it alone. In a `count_only` answer no placeholder holds a word."""
 
     request_id: str
     input_ids: np.ndarray  # int64 [n]; two words per media item are negative
@@ -144,7 +144,7 @@ class PrepareFailed(msgspec.Struct, frozen=True, kw_only=True, tag=True):
 
 
 class WorkerPulse(msgspec.Struct, frozen=True, kw_only=True, tag=True):
-    """Sent every half second by a thread of its own: alive, since when on which job, and since when no further."""
+    """Sent every half second by a thread of its own: which job runs, for how long, and how long without progress."""
 
     request_id: str | None
     busy_seconds: float
@@ -152,7 +152,7 @@ class WorkerPulse(msgspec.Struct, frozen=True, kw_only=True, tag=True):
 
 
 class WorkerGrown(msgspec.Struct, frozen=True, kw_only=True, tag=True):
-    """After an answer: the process keeps more of earlier jobs than it should. It goes on until it is replaced."""
+    """Sent after an answer when the process keeps too much memory of earlier jobs. It works on until it is replaced."""
 
     nbytes: int
 

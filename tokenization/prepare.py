@@ -2,23 +2,22 @@
 
 import math
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 
 from shm import encode_shape_to_int64, encode_shm_name_to_int64, write_segment
 from tokenization.cancel import Check
-from tokenization.chat.errors import ChatError
-from tokenization.chat.marks import refuse_long_runs
+from tokenization.chat.combining_marks import refuse_long_runs
+from tokenization.chat.errors import ChatError, in_field
 from tokenization.chat.parts import Boxes, Chat, Text
 from tokenization.chat.rendering import MEDIA
 from tokenization.media.effort import SECONDS, EffortBudget, picture_effort
 from tokenization.media.frame_sampling import UNBOUNDED
 from tokenization.media.source import Source, fetch_source, tracks
 from tokenization.messages import SHORT_SECONDS, Encode, Measured, MediaItem, Prepare, Prepared, Room, StartWorker
-from tokenization.pads import text_only
-from tokenization.processor import Layout, Measure, Processor, Spans, StageClock
+from tokenization.placeholders import Layout, Spans, text_only
+from tokenization.processor import Measure, Processor, StageClock
 from tokenization.video_budget import gives_way, least, shared
 from tokenization.worker_memory import within_bound
 
@@ -35,24 +34,7 @@ AskLeases = Callable[[Measured], Sequence[str]]
 
 
 class NotShort(Exception):
-    """These pictures take longer than what is left to this worker."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Draft:
-    ids: list[int]  # with one pad for each medium
-    sources: tuple[Source, ...]  # one for each track: a video and its sound are two
-    measures: tuple[Measure, ...]
-    layout: Layout
-    positions: np.ndarray  # int32 [3, n]
-    delta: int
-    effort: int  # units of work that loading takes
-
-    @property
-    def seconds(self) -> float:
-        """That loading may take."""
-        sounds = sum(len(measure.sound) for measure in self.measures if measure.sound is not None)
-        return SLOWER * SECONDS * self.effort + SOUND_SECONDS * sounds / SOUND_RATE
+    """These pictures take longer than a worker of short jobs may."""
 
 
 def prepare(job: Prepare, start: StartWorker, processor: Processor, ask: AskLeases, check: Check) -> Prepared:
@@ -60,31 +42,14 @@ def prepare(job: Prepare, start: StartWorker, processor: Processor, ask: AskLeas
 
     Raises ChatError, SegmentError, NotShort, and Cancelled from `check` and `ask`.
     """
-    clock = StageClock()
     _check_media(job.chat, processor)
     _check_text(job.chat, start, processor)
-    with clock.stage("render"):
-        chat = processor.fit(job.chat)
-    _check_count(chat, start, processor)
-    draft = _draft(chat, _room(job, start), start, processor, check, clock)
-    if draft.measures and not job.count_only:
-        draft = _fill(draft, job.request_id, start, processor, ask, check, clock)
-    media = tuple(
-        MediaItem(
-            kind=measure.kind, spans=spans, grid=measure.grid, size=measure.size,
-            seconds_per_grid=measure.video.seconds_per_grid if measure.video else None,
-            param=source.param, reduced=measure.reduced,
-        )
-        for source, measure, spans in zip(draft.sources, draft.measures, draft.layout.spans, strict=True)
-    )  # fmt: skip
-    return Prepared(
-        request_id=job.request_id,
-        input_ids=draft.layout.input_ids,
-        media=media,
-        positions=draft.positions,
-        position_delta=draft.delta,
-        seconds=clock.seconds,
-    )
+    preparation = _Preparation(job, start, processor, check)
+    chat = preparation.render()
+    preparation.fetch(chat)
+    preparation.measure()
+    layout = preparation.lay_out() if job.count_only else preparation.load(ask)
+    return preparation.prepared(layout)
 
 
 def encode(job: Encode, start: StartWorker, processor: Processor) -> Prepared:
@@ -101,58 +66,145 @@ def encode(job: Encode, start: StartWorker, processor: Processor) -> Prepared:
 
 
 def write_words(input_ids: np.ndarray, spans: Spans, name: str, shape: tuple[int, ...]) -> None:
-    """Put the two words of one medium into its first two pads."""
+    """Put the two words of one medium into its first two placeholders."""
     first, second = list(_places(spans, 2))
     input_ids[first] = encode_shm_name_to_int64(name)
     input_ids[second] = encode_shape_to_int64(shape)
 
 
-def _room(job: Prepare, start: StartWorker) -> Room:
-    """What is known of it here, where the server does not say."""
-    length = start.max_model_len
-    return job.room or Room(tokens=length, media_tokens=length, media_bytes=UNBOUNDED)
+class _Preparation:
+    """A chat on its way to a prompt; the methods are called in the order in which they stand."""
 
+    def __init__(self, job: Prepare, start: StartWorker, processor: Processor, check: Check) -> None:
+        self._job = job
+        self._start = start
+        self._processor = processor
+        self._check = check
+        self._clock = StageClock()
+        length = start.max_model_len
+        self._room = job.room or Room(tokens=length, media_tokens=length, media_bytes=UNBOUNDED)
+        self._ids: list[int] = []  # with one placeholder for each medium
+        self._sources: list[Source] = []  # one for each track: a video and its sound are two
+        self._measures: list[Measure] = []
+        self._effort = 0  # units of work that loading takes
 
-def _draft(chat: Chat, room: Room, start: StartWorker, processor: Processor, check: Check, clock: StageClock) -> _Draft:
-    limits = start.media
-    with clock.stage("render"):
-        ids = processor.render(chat)
-    _check_some(ids)
-    sources: list[Source] = []
-    for media in chat.media:
-        check()
-        with clock.stage("fetch", media.kind):
-            sources += tracks(fetch_source(media, limits, check))
-    nbytes = [(source.kind, source.nbytes) for source in sources if not source.of_video]
-    films = sum(n for kind, n in nbytes if kind == "video")
-    effort = EffortBudget.of(sum(n for _, n in nbytes), start.media, films=films)
-    measures = _measure(len(ids), sources, room, start, processor, clock, effort)
-    if start.lane == "picture" and effort.spent * SECONDS > SHORT_SECONDS:
-        raise NotShort
-    return _laid_out(ids, tuple(sources), measures, processor, clock, effort.spent)
+    def render(self) -> Chat:
+        """The chat within the model's window."""
+        with self._clock.stage("render"):
+            chat = self._processor.fit(self._job.chat)
+        _check_count(chat, self._start, self._processor)
+        with self._clock.stage("render"):
+            self._ids = self._processor.render(chat)
+        _check_some(self._ids)
+        return chat
 
+    def fetch(self, chat: Chat) -> None:
+        for media in chat.media:
+            self._check()
+            with self._clock.stage("fetch", media.kind), in_field(media.param):
+                self._sources += tracks(fetch_source(media, self._start.media, self._check))
 
-def _measure(
-    n_ids: int, sources: Sequence[Source], room: Room, start: StartWorker, processor: Processor, clock: StageClock,
-    effort: EffortBudget,
-) -> tuple[Measure, ...]:  # fmt: skip
-    """Ends at the first track that is too much: decoded sounds are kept, and many of them could be gigabytes.
+    def measure(self) -> None:
+        """Raises ChatError at the first track that is too much, NotShort for a worker of short jobs.
 
-    Too much is more than the model's length, or more work than the bytes of the media allow. How large a video is that
-    gives way is decided when all others are known. Until then the least counts.
-    """
-    measures: list[Measure] = []
-    _check_length(n_ids, measures, len(sources), room)
-    n = n_ids
-    for source in sources:
-        source.check()
-        with clock.stage("measure", source.kind), within_bound(source.param):
-            measures.append(processor.measure(source, start.media))
-        found = measures[-1]
-        effort.spend(_effort(source, found), source.param)
-        n += least(found) - 1 if gives_way(found) else found.n_added
-        _check_length(n, measures, len(sources), room)
-    return shared(n_ids, measures, room)
+        Too much is more than the model's length, or more work than the bytes of the media allow. Decoded sounds are
+        kept, and many of them could be gigabytes. The size of a video that gives way depends on all other media: while
+        these are measured, it counts with the fewest tokens that it may have.
+        """
+        nbytes = [(source.kind, source.nbytes) for source in self._sources if not source.of_video]
+        films = sum(n for kind, n in nbytes if kind == "video")
+        budget = EffortBudget(sum(n for _, n in nbytes), self._start.media, films=films)
+        n = len(self._ids)
+        self._check_length(n)
+        for source in self._sources:
+            source.check()
+            with self._clock.stage("measure", source.kind), in_field(source.param), within_bound():
+                found = self._processor.measure(source, self._start.media)
+                budget.spend(_effort(source, found))
+            self._measures.append(found)
+            n += least(found) - 1 if gives_way(found) else found.n_added
+            self._check_length(n)
+        self._measures = list(shared(len(self._ids), self._measures, self._room))
+        self._effort = budget.spent
+        if self._start.lane == "picture" and self._effort * SECONDS > SHORT_SECONDS:
+            raise NotShort
+
+    def lay_out(self) -> Layout:
+        """The prompt with all placeholders. Raises ChatError for a medium that has no place for both words."""
+        for source, measure in zip(self._sources, self._measures, strict=True):
+            if measure.n_tokens < 2:
+                small = "short" if source.kind == "audio" else "small"
+                message = f"this {source.kind} is too {small} for the model: it has fewer than two tokens"
+                raise ChatError(message, source.param)
+        with self._clock.stage("layout"):
+            return self._processor.expand(self._ids, self._measures)
+
+    def load(self, ask: AskLeases) -> Layout:
+        """Media go into leases, words into ids. After a video that decodes shorter all is laid out and leased again."""
+        shorter: dict[int, np.ndarray] = {}  # kept, so that decoding once more cannot give yet another length
+        while True:
+            layout = self.lay_out()
+            if not self._measures:
+                return layout
+            before = list(self._measures)
+            for i, (name, measure) in enumerate(zip(self._lease(ask), before, strict=True)):
+                self._check()
+                pixels = shorter[i] if i in shorter else self._load(i)
+                if pixels.shape != measure.shape:
+                    shorter[i], self._measures[i] = pixels, measure.cut(len(pixels))
+                    continue
+                with self._clock.stage("write", measure.kind):
+                    write_segment(Path(self._start.shm_root), name, pixels)
+                write_words(layout.input_ids, layout.spans[i], name, measure.shape)
+            if self._measures == before:
+                return layout
+
+    def prepared(self, layout: Layout) -> Prepared:
+        with self._clock.stage("layout"):
+            positions, delta = self._processor.positions(layout, self._measures)
+        media = tuple(
+            MediaItem(
+                kind=measure.kind, spans=spans, grid=measure.grid, size=measure.size,
+                seconds_per_grid=measure.video.seconds_per_grid if measure.video else None,
+                param=source.param, reduced=measure.reduced,
+            )
+            for source, measure, spans in zip(self._sources, self._measures, layout.spans, strict=True)
+        )  # fmt: skip
+        return Prepared(
+            request_id=self._job.request_id, input_ids=layout.input_ids, media=media, positions=positions,
+            position_delta=delta, seconds=self._clock.seconds,
+        )  # fmt: skip
+
+    def _lease(self, ask: AskLeases) -> Sequence[str]:
+        """A name for each track."""
+        sounds = sum(len(measure.sound) for measure in self._measures if measure.sound is not None)
+        with self._clock.stage("lease"):
+            return ask(
+                Measured(
+                    request_id=self._job.request_id,
+                    nbytes=tuple(measure.nbytes for measure in self._measures),
+                    params=tuple(source.param for source in self._sources),
+                    n_tokens=tuple(measure.n_tokens for measure in self._measures),
+                    seconds=SLOWER * SECONDS * self._effort + SOUND_SECONDS * sounds / SOUND_RATE,
+                )
+            )
+
+    def _load(self, i: int) -> np.ndarray:
+        source = self._sources[i]
+        with in_field(source.param), within_bound():
+            return self._processor.load(source, self._measures[i], self._start.media, self._clock)
+
+    def _check_length(self, n: int) -> None:
+        """Raises ChatError where `n` tokens, of the text and of what is measured so far, leave none for an answer."""
+        if n < self._room.tokens:
+            return
+        of_media = sum(least(measure) if gives_way(measure) else measure.n_tokens for measure in self._measures)
+        raise ChatError(
+            f"the prompt has {'' if len(self._measures) == len(self._sources) else 'at least '}{n} tokens "
+            f"({n - of_media} of text, {of_media} of media); with at least one token of answer the model takes "
+            f"{self._room.tokens}",
+            code=TOO_LONG,
+        )
 
 
 def _effort(source: Source, measure: Measure) -> int:
@@ -170,66 +222,6 @@ def _check_some(ids: Sequence[int]) -> None:
         raise ChatError("the prompt has no tokens; the model needs at least one to continue")
 
 
-def _check_length(n: int, measures: Sequence[Measure], n_tracks: int, room: Room) -> None:
-    if n < room.tokens:
-        return
-    of_media = sum(least(measure) if gives_way(measure) else measure.n_pads for measure in measures)
-    raise ChatError(
-        f"the prompt has {'' if len(measures) == n_tracks else 'at least '}{n} tokens ({n - of_media} of text, "
-        f"{of_media} of media); with at least one token of answer the model takes {room.tokens}",
-        code=TOO_LONG,
-    )
-
-
-def _laid_out(
-    ids: list[int], sources: tuple[Source, ...], measures: tuple[Measure, ...], processor: Processor, clock: StageClock,
-    effort: int,
-) -> _Draft:  # fmt: skip
-    for source, measure in zip(sources, measures, strict=True):
-        if measure.n_pads < 2:
-            small = "short" if source.kind == "audio" else "small"
-            message = f"this {source.kind} is too {small} for the model: it has fewer than two tokens"
-            raise ChatError(message, source.param)
-    with clock.stage("layout"):
-        layout = processor.expand(ids, measures)
-        positions, delta = processor.positions(layout, measures)
-    return _Draft(
-        ids=ids, sources=sources, measures=measures, layout=layout, positions=positions, delta=delta, effort=effort
-    )
-
-
-def _fill(
-    draft: _Draft, request_id: str, start: StartWorker, processor: Processor, ask: AskLeases, check: Check,
-    clock: StageClock,
-) -> _Draft:  # fmt: skip
-    """Media go into leases, words into ids. After a video that decodes shorter all is laid out and leased again."""
-    shorter: dict[int, np.ndarray] = {}  # kept, so that decoding once more cannot give yet another length
-    while True:
-        params = tuple(source.param for source in draft.sources)
-        sizes = tuple(measure.nbytes for measure in draft.measures)
-        pads = tuple(measure.n_pads for measure in draft.measures)
-        with clock.stage("lease"):
-            names = ask(
-                Measured(request_id=request_id, nbytes=sizes, params=params, n_pads=pads, seconds=draft.seconds)
-            )
-        measures = list(draft.measures)
-        for i, (name, measure) in enumerate(zip(names, draft.measures, strict=True)):
-            check()
-            pixels = shorter.get(i)
-            if pixels is None:
-                with within_bound(draft.sources[i].param):
-                    pixels = processor.load(draft.sources[i], measure, start.media, clock)
-            if pixels.shape != measure.shape:
-                shorter[i], measures[i] = pixels, measure.cut(len(pixels))
-                continue
-            with clock.stage("write", measure.kind):
-                write_segment(Path(start.shm_root), name, pixels)
-            write_words(draft.layout.input_ids, draft.layout.spans[i], name, measure.shape)
-        if measures == list(draft.measures):
-            return draft
-        draft = _laid_out(draft.ids, draft.sources, tuple(measures), processor, clock, draft.effort)
-
-
 def _check_media(chat: Chat, processor: Processor) -> None:
     """The server has looked at the kinds of media (server/requests/checks.py)."""
     hears = "audio_in_video" in processor.features or all(media.kind != "video" for media in chat.media)
@@ -245,7 +237,7 @@ def _check_media(chat: Chat, processor: Processor) -> None:
 
 
 def _check_count(chat: Chat, start: StartWorker, processor: Processor) -> None:
-    """What the model's window drops does not count."""
+    """Media in turns that the model's window drops do not count."""
     media, most = chat.media, start.media.max_items
     if len(media) > most:
         raise ChatError(f"the chat holds {len(media)} media items, at most {most} are allowed", media[most].param)
@@ -277,7 +269,7 @@ def _check_characters(characters: int, start: StartWorker, processor: Processor)
 
 
 def _check_beginning(text: str, start: StartWorker, processor: Processor) -> None:
-    """Encode longer and longer beginnings of a long text. Where it is cut alone a token more or less may be counted."""
+    """Encode longer and longer beginnings of a long text; each cut may add or lose one token."""
     n = _CHARACTERS * start.max_model_len
     while n < len(text):
         found = len(processor.tokenizer.encode(text[:n]))

@@ -1,22 +1,26 @@
-"""What a family declares of its media, and the protocol of its host half: how a chat reads, what media become."""
+"""The base of a family's processor, and what it declares and measures of media."""
 
 import math
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from typing import Literal, Protocol
+from typing import Literal
 
 import numpy as np
 
+from configs.checkpoint import Checkpoint
 from configs.serve import MediaConfig
 from tokenization.chat.parts import Chat, Kind
 from tokenization.media.source import Source
 from tokenization.media.video_plan import VideoPlan
 from tokenization.messages import Reduced, ReducedBy
+from tokenization.placeholders import Layout, expand_placeholders, plain_positions, render_prompt
+from tokenization.text.bpe import BPETokenizer
+from tokenization.text.template import ChatTemplate
 from tokenization.text.tokenizer import Tokenizer
 
-Spans = tuple[tuple[int, int], ...]  # (start, length) runs of pads
 Expansion = Literal["run", "rows", "turns"]
 Positions = Literal["text", "grid", "time"]
 Feature = Literal["grounding", "audio_in_video"]
@@ -26,7 +30,7 @@ Feature = Literal["grounding", "audio_in_video"]
 class Modality:
     """What a family declares of one kind of medium. A test holds every family to it.
 
-    expansion: what one pad of the rendered prompt becomes. "run": as many pads as the medium has tokens, in a row;
+    expansion: what one placeholder of the rendered prompt becomes. "run": as many as the medium has tokens;
     "rows": a run for each row of tokens, with an id of the model's own after each, the last one's perhaps another;
     "turns": as "run", but with its sound a video becomes runs of both in turns.
 
@@ -47,14 +51,14 @@ class Measure:
     kind: Kind
     grid: tuple[int, int, int]  # (t, h, w) in patches; of an audio (1, 1, frames)
     shape: tuple[int, ...]  # of the array that crosses in shared memory
-    n_pads: int
+    n_tokens: int
     dtype: Literal["uint8", "float32"] = "uint8"  # of that array
     size: tuple[int, int] | None = None  # (width, height) of a picture as it was sent, upright, in pixels
     video: VideoPlan | None = None  # of a video: which frames, and how far apart
     # Of an audio: float32 [n], mono at 16 kHz. Only decoding tells how long a sound is, so it is done by then.
     sound: np.ndarray | None = field(default=None, compare=False, repr=False)
     of_video: bool = False  # the sound of the video before it, whose place in the prompt it shares
-    n_marks: int = 0  # ids that its pads bring with them, such as the end of each row of a picture
+    n_delimiters: int = 0  # ids that its placeholders bring with them, such as the end of each row of a picture
     reduced: Reduced | None = None  # what a bound of the server made of it
 
     @property
@@ -63,15 +67,15 @@ class Measure:
 
     @property
     def n_added(self) -> int:
-        """How many ids it adds to what `render` gives, where one pad stands for all but the sound of a video."""
-        return self.n_pads + self.n_marks - (0 if self.of_video else 1)
+        """How many ids it adds to what `render` gives, where one placeholder stands for each medium."""
+        return self.n_tokens + self.n_delimiters - (0 if self.of_video else 1)
 
     def cut(self, rows: int) -> "Measure":
         """The same video with only the first `rows` rows of the array: whole temporal grids."""
         t, h, w = self.grid
         n = rows * t // self.shape[0]
         return replace(
-            self, grid=(n, h, w), shape=(self.shape[0] // t * n, *self.shape[1:]), n_pads=self.n_pads // t * n
+            self, grid=(n, h, w), shape=(self.shape[0] // t * n, *self.shape[1:]), n_tokens=self.n_tokens // t * n
         )
 
     def shrunk(self, max_tokens: int, limit: ReducedBy) -> "Measure":
@@ -90,16 +94,10 @@ class Measure:
             self,
             grid=grid,
             shape=(math.prod(grid), *self.shape[1:]),
-            n_pads=math.prod(grid) * self.n_pads // (t * h * w),
+            n_tokens=math.prod(grid) * self.n_tokens // (t * h * w),
             video=replace(self.video, size=(height, width)),
             reduced=Reduced(limit=limit, size=(width, height), wanted=wanted),
         )
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Layout:
-    input_ids: np.ndarray  # int64 [n]; every pad holds its ordinary pad id
-    spans: tuple[Spans, ...]  # of each measure, in order
 
 
 class StageClock:
@@ -118,40 +116,66 @@ class StageClock:
             spent[name] = spent.get(name, 0.0) + time.perf_counter() - start
 
 
-class Processor(Protocol):
-    """The host half of a family; made once per worker from the checkpoint's files. numpy only."""
+class Processor(ABC):
+    """The host half of a family; made once per worker from the checkpoint's files. numpy only.
 
-    modalities: Mapping[Kind, Modality]  # of the family's those that this checkpoint takes
-    features: frozenset[Feature]  # "grounding": it takes boxes, and its answers point at pictures with <ref>, <box> and
-    # <quad>; "audio_in_video": the sound of a video may come along with it
-    pads: Mapping[Kind, int]  # what stands in the prompt for each token of a medium
+    What is not abstract holds for most families: one placeholder becomes one run, and positions count on as text does.
+    """
+
+    tokenizer: Tokenizer
+    modalities: Mapping[Kind, Modality]  # of the class: the family's; of an object: those that its checkpoint takes
+    # The same of these. "grounding": it takes boxes, and its answers point at pictures with <ref>, <box> and <quad>;
+    # "audio_in_video": the sound of a video may come along with it.
+    features: frozenset[Feature] = frozenset()
+    placeholders: Mapping[Kind, int]  # what stands in the prompt for each token of a medium
     origins: Mapping[str, str]  # for people: "chat template", "pictures", "videos", "sounds" -> the file that says how
-    stop_ids: tuple[int, ...]  # ids that end an answer besides those of generation_config.json
+    stop_ids: tuple[int, ...] = ()  # ids that end an answer besides those of generation_config.json
 
-    @property
-    def tokenizer(self) -> Tokenizer:
-        """The vocabulary."""
+    @abstractmethod
+    def __init__(self, checkpoint: Checkpoint, max_pixels: int) -> None:
+        """max_pixels: the server's cap on one resized image. Raises CheckpointError for damaged or other files."""
 
     def fit(self, chat: Chat) -> Chat:
         """The chat without the oldest turns that the model's window drops. Raises ChatError if it cannot be read."""
+        return chat
 
+    @abstractmethod
     def render(self, chat: Chat) -> list[int]:
-        """Ids with one pad for each medium. Raises ChatError when the template refuses the chat or has other pads."""
+        """Ids with one placeholder for each medium.
 
+        Raises ChatError where the template refuses the chat, or has no place for each medium.
+        """
+
+    @abstractmethod
     def measure(self, source: Source, limits: MediaConfig) -> Measure:
-        """Reads a picture's header, a video's packets and one frame; decodes a sound. Raises ChatError with `param`."""
+        """Reads a picture's header, a video's packets and one frame; decodes a sound. Raises ChatError."""
 
+    @abstractmethod
     def largest(self, limits: MediaConfig, max_tokens: int) -> tuple[Measure, ...]:
         """For each modality the item that needs most memory within `limits` and `max_tokens`.
 
         The memory profile encodes a dummy of each: an array of zeros of its `shape` and `dtype`.
         """
 
+    @abstractmethod
     def load(self, source: Source, measure: Measure, limits: MediaConfig, clock: StageClock) -> np.ndarray:
-        """The array as measured; fewer rows where the end of a video is damaged. Raises ChatError with `param`."""
+        """The array as measured; fewer rows where the end of a video is damaged. Raises ChatError."""
 
     def expand(self, ids: Sequence[int], measures: Sequence[Measure]) -> Layout:
-        """One pad for each medium -> runs of pads; a video and its sound share one pad."""
+        """One placeholder for each medium -> runs of placeholders; a video and its sound share one placeholder."""
+        return expand_placeholders(ids, self.placeholders, [measure.n_tokens for measure in measures])
 
     def positions(self, layout: Layout, measures: Sequence[Measure]) -> tuple[np.ndarray, int]:
         """int32 [3, n] and the delta, for one request alone."""
+        return plain_positions(len(layout.input_ids))
+
+
+class TemplateProcessor(Processor):
+    """Of a family whose chats a checkpoint's own template writes."""
+
+    tokenizer: BPETokenizer
+    template: ChatTemplate
+    opens = True  # the prompt begins with what the vocabulary puts in front of every text
+
+    def render(self, chat: Chat) -> list[int]:
+        return render_prompt(chat, self.template, self.tokenizer, self.placeholders, opens=self.opens)

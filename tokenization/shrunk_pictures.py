@@ -1,4 +1,4 @@
-"""Pictures of a model that scales them down where they are too large, and enlarges none."""
+"""Pictures of a model that scales large ones down and enlarges none."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -39,15 +39,15 @@ class ShrunkPictures:
     def see(self, source: Source, limits: MediaConfig) -> Seen:
         """Raises ChatError for a damaged header, for min_pixels, and for a picture that is too narrow."""
         if source.options.min_pixels is not None:
-            raise ChatError(_NOT_ENLARGED, source.param)
+            raise ChatError(_NOT_ENLARGED)
         from tokenization.media.image import read_header
 
-        header = read_header(source.data, max_source_pixels=limits.max_source_pixels, param=source.param)
+        header = read_header(source.data, max_source_pixels=limits.max_source_pixels)
         try:
             found = self.resized(header.height, header.width, source.options)
             wanted = self._resized(header.height, header.width, source.options, UNBOUNDED)
         except ValueError as error:
-            raise ChatError(f"the image cannot be used: {error}", source.param) from None
+            raise ChatError(f"the image cannot be used: {error}") from None
         reduced = None if found == wanted else Reduced(limit="max_pixels", size=found[::-1], wanted=wanted[::-1])
         return Seen(height=found[0], width=found[1], size=(header.width, header.height), reduced=reduced)
 

@@ -1,8 +1,8 @@
-"""How the videos of one prompt share what the model's length leaves to them.
+"""Videos of one prompt share the tokens that the model's length leaves.
 
-A video whose request names no `total_pixels` gives way: all such videos of a prompt together have three quarters of the
-tokens that text, other media and other videos leave, and the rest is for the answer. Small ones keep what they want,
-the others share evenly. So no video is refused for its length unless one token for each pair of frames is too much.
+A video whose request names no `total_pixels` may be made smaller: all such videos together get three quarters of the
+tokens that text and other media leave, and the answer gets the rest. Small videos keep their size, the others share
+evenly. So no video is refused for its length unless one token for each pair of frames is too much.
 """
 
 from collections.abc import Sequence
@@ -27,30 +27,32 @@ def gives_way(measure: Measure) -> bool:
 
 def least(measure: Measure) -> int:
     """Tokens that a video cannot go below: one for each temporal grid."""
-    return max(measure.grid[0], min(measure.n_pads, _FEWEST) if measure.grid[0] == 1 else 0)
+    return max(measure.grid[0], min(measure.n_tokens, _FEWEST) if measure.grid[0] == 1 else 0)
 
 
 def shared(n_ids: int, measures: Sequence[Measure], room: Room) -> tuple[Measure, ...]:
-    """The same media, videos that give way within their shares. n_ids: of the prompt, with one pad for each medium."""
+    """The same media, videos that give way within their shares. n_ids: of the prompt as `render` gives it."""
     videos = [measure for measure in measures if gives_way(measure)]
     if not videos:
         return tuple(measures)
     budget, limit = _budget(n_ids, videos, [measure for measure in measures if not gives_way(measure)], room)
-    level = _level([(least(video), video.n_pads) for video in videos], budget)
+    level = _level([(least(video), video.n_tokens) for video in videos], budget)
     return tuple(
-        measure.shrunk(max(least(measure), level), limit) if gives_way(measure) and measure.n_pads > level else measure
+        measure.shrunk(max(least(measure), level), limit)
+        if gives_way(measure) and measure.n_tokens > level
+        else measure
         for measure in measures
     )
 
 
 def _budget(n_ids: int, videos: Sequence[Measure], others: Sequence[Measure], room: Room) -> tuple[int, ReducedBy]:
     """Tokens for all videos, and the setting that bounds them."""
-    placed = n_ids - len(videos) + sum(measure.n_added for measure in others)  # without the videos' own pads
-    per_token = max(-(-video.nbytes // video.n_pads) for video in videos)
+    placed = n_ids - len(videos) + sum(measure.n_added for measure in others)  # without the videos' own placeholders
+    per_token = max(-(-video.nbytes // video.n_tokens) for video in videos)
     nbytes = room.media_bytes - sum(measure.nbytes for measure in others) - _SEGMENT * (len(others) + len(videos))
     bounds: list[tuple[int, ReducedBy]] = [
         ((room.tokens - placed) * SHARE_OF_LENGTH // PARTS_OF_LENGTH, "max_model_len"),
-        (room.media_tokens - sum(measure.n_pads for measure in others), "embedding_mib"),
+        (room.media_tokens - sum(measure.n_tokens for measure in others), "embedding_mib"),
         (nbytes // per_token, "shm_mib"),
     ]
     return min(bounds)

@@ -12,7 +12,7 @@ import pybase64
 
 from shm import Channel, ChannelClosed, Pulse, SegmentError
 from tokenization.cancel import Cancelled, Check, go_on
-from tokenization.chat.errors import ChatError
+from tokenization.chat.errors import ChatError, in_field
 from tokenization.chat.parts import Kind
 from tokenization.media.fetch import fetch
 from tokenization.messages import (
@@ -24,8 +24,6 @@ from tokenization.messages import (
     Job,
     Leases,
     Measured,
-    Prepare,
-    Prepared,
     PrepareFailed,
     StartWorker,
     ToWorker,
@@ -33,7 +31,7 @@ from tokenization.messages import (
     WorkerPulse,
     WorkerReady,
 )
-from tokenization.prepare import AskLeases, NotShort, encode, prepare
+from tokenization.prepare import NotShort, encode, prepare
 from tokenization.processor import Processor
 from tokenization.worker_memory import TOO_LARGE, WorkerMemory, within_bound
 
@@ -55,8 +53,8 @@ def run(channel: Channel[ToWorker], start: StartWorker, processor: Processor, pu
     threading.Thread(target=_read, args=(channel, inbox), name="worker-reader", daemon=True).start()
     memory = WorkerMemory(start.worker)
 
-    def settle(*, idle: bool) -> None:
-        if kept := memory.settle(idle=idle):
+    def trim(*, idle: bool) -> None:
+        if kept := memory.trim(idle=idle):
             channel.send(WorkerGrown(nbytes=kept))
 
     try:
@@ -64,19 +62,19 @@ def run(channel: Channel[ToWorker], start: StartWorker, processor: Processor, pu
         pulse.say(inbox.pulse)
         while True:
             if not inbox.has_job(within=IDLE_SECONDS):
-                settle(idle=True)
+                trim(idle=True)
             job = inbox.next_job()
             answer = _answer(job, start, processor, channel, inbox)
             inbox.finished()
             del job  # a chat holds its media as they were sent
-            # What met the bound may have left no room for any other: the server is told before it sends the next one.
+            # A job that met the bound may leave no room for the next: the server is told before it sends that one.
             met_bound = isinstance(answer, PrepareFailed) and answer.code == TOO_LARGE
             if met_bound:
-                settle(idle=False)
+                trim(idle=False)
             channel.send(answer)
             del answer
             if not met_bound:
-                settle(idle=False)
+                trim(idle=False)
     finally:
         pulse.stop()
 
@@ -102,7 +100,7 @@ def _answer(
         inbox.check_cancelled(job.request_id)
 
     def failed(
-        kind: Literal["bad_request", "internal", "cancelled"], message: str, param: str | None = None,
+        kind: Literal["bad_request", "internal", "cancelled", "long"], message: str, param: str | None = None,
         code: str | None = None,
     ) -> PrepareFailed:  # fmt: skip
         return PrepareFailed(request_id=job.request_id, kind=kind, message=message, param=param, code=code)
@@ -110,15 +108,15 @@ def _answer(
     try:
         check()
         with within_bound():
-            match job:
-                case Draw():
-                    return draw(job, start, check)
-                case Encode():
-                    return encode(job, start, processor)
-                case Prepare():
-                    return _prepared(job, start, processor, ask, check)
+            if isinstance(job, Draw):
+                return draw(job, start, check)
+            return (
+                encode(job, start, processor) if isinstance(job, Encode) else prepare(job, start, processor, ask, check)
+            )
     except ChatError as error:
         return failed("bad_request", error.message, error.param, error.code)
+    except NotShort:
+        return failed("long", "another worker has the time for it")
     except Cancelled:
         return failed("cancelled", "the request ended while it was prepared")
     except SegmentError as error:  # most often the request has ended, and its leases with it
@@ -131,27 +129,18 @@ def _answer(
         return failed("internal", "the request could not be prepared")
 
 
-def _prepared(
-    job: Prepare, start: StartWorker, processor: Processor, ask: AskLeases, check: Check
-) -> Prepared | PrepareFailed:
-    try:
-        return prepare(job, start, processor, ask, check)
-    except NotShort:
-        return PrepareFailed(request_id=job.request_id, kind="long", message="another worker has the time for it")
-
-
 def draw(job: Draw, start: StartWorker, check: Check = go_on) -> Drawn:
     """Raises ChatError when the picture is gone, is no picture, or is too large to send when drawn."""
     from tokenization.media.draw import draw_boxes  # Pillow, which a worker of texts does without
 
     limits = start.media
-    param = job.media.param
-    data = fetch(job.media.source, roots=limits.roots, max_bytes=limits.max_file_bytes, param=param)
-    drawing = draw_boxes(data, job.boxes, max_source_pixels=limits.max_source_pixels, check=check)
-    if len(drawing.png) > MAX_PNG_BYTES:
-        raise ChatError(f"the drawn picture would have {len(drawing.png)} bytes, more than {MAX_PNG_BYTES}", param)
-    url = "data:image/png;base64," + pybase64.b64encode(drawing.png).decode("ascii")
-    return Drawn(request_id=job.request_id, picture=url, notes=drawing.notes)
+    with in_field(job.media.param):
+        data = fetch(job.media.source, roots=limits.roots, max_bytes=limits.max_file_bytes)
+        png, notes = draw_boxes(data, job.boxes, max_source_pixels=limits.max_source_pixels, check=check)
+        if len(png) > MAX_PNG_BYTES:
+            raise ChatError(f"the drawn picture would have {len(png)} bytes, more than {MAX_PNG_BYTES}")
+    url = "data:image/png;base64," + pybase64.b64encode(png).decode("ascii")
+    return Drawn(request_id=job.request_id, picture=url, notes=notes)
 
 
 def _read(channel: Channel[ToWorker], inbox: "_Inbox") -> None:
@@ -160,7 +149,7 @@ def _read(channel: Channel[ToWorker], inbox: "_Inbox") -> None:
             message = channel.recv(None)
             if message is not None:
                 inbox.put(message)
-            del message  # what this thread waits for next may come in hours
+            del message  # the next one may come in hours
     except ChannelClosed as error:
         inbox.close(error)
     except Exception as error:  # noqa: BLE001 - a thread's main: what broke it is raised again where the jobs are done
@@ -168,7 +157,7 @@ def _read(channel: Channel[ToWorker], inbox: "_Inbox") -> None:
 
 
 class _Inbox:
-    """What the server has sent and no job has taken; filled by the reader thread, emptied by the job thread."""
+    """Messages from the server: the reader thread puts them in, the job thread takes them out."""
 
     def __init__(self) -> None:
         self._changed = threading.Condition()
@@ -176,7 +165,7 @@ class _Inbox:
         self._replies: dict[str, Leases | Cancel] = {}  # of queued and running jobs only
         self._closed: Exception | None = None
         self.running: tuple[str | None, float] = (None, 0.0)  # request and since when (monotonic)
-        self._moved: float | None = None  # when the running job last got further; None while it waits for the server
+        self._moved: float | None = None  # when the running job last made progress; None while it waits for the server
 
     def put(self, message: ToWorker) -> None:
         """An answer to a job that is no longer here is dropped."""
@@ -203,17 +192,15 @@ class _Inbox:
     def next_job(self) -> Job:
         """Wait for the oldest job; it counts as running until `finished`."""
         with self._changed:
-            while not self._jobs and self._closed is None:
-                self._changed.wait()
-            if self._closed is not None:
-                raise self._closed
+            self._changed.wait_for(lambda: bool(self._jobs) or self._closed is not None)
+            self._raise_if_closed()
             job = self._jobs.popleft()
             self._moved = time.monotonic()
             self.running = (job.request_id, self._moved)
             return job
 
     def pulse(self) -> WorkerPulse:
-        """How long the running job has taken, and for how long it has not got further."""
+        """How long the running job has taken, and how long it has made no progress."""
         (request_id, since), moved, now = self.running, self._moved, time.monotonic()
         if request_id is None:
             return WorkerPulse(request_id=None, busy_seconds=0.0)
@@ -231,11 +218,9 @@ class _Inbox:
         """Wait for the names leased to this request. Raises Cancelled."""
         with self._changed:
             self._moved = None
-            while request_id not in self._replies and self._closed is None:
-                self._changed.wait()
+            self._changed.wait_for(lambda: request_id in self._replies or self._closed is not None)
             self._moved = time.monotonic()
-            if self._closed is not None:
-                raise self._closed
+            self._raise_if_closed()
             reply = self._replies[request_id]
             if isinstance(reply, Cancel):
                 raise Cancelled
@@ -245,11 +230,14 @@ class _Inbox:
     def check_cancelled(self, request_id: str) -> None:
         """Raises Cancelled when the server has said so, and what closed the channel when it is closed.
 
-        Whoever asks has got further.
+        A job that asks has made progress.
         """
         with self._changed:
             self._moved = time.monotonic()
-            if self._closed is not None:
-                raise self._closed
+            self._raise_if_closed()
             if isinstance(self._replies.get(request_id), Cancel):
                 raise Cancelled
+
+    def _raise_if_closed(self) -> None:
+        if self._closed is not None:
+            raise self._closed

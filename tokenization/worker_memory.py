@@ -1,4 +1,4 @@
-"""The memory of a worker's process: its bound, what is given back after a job, and what stays for good."""
+"""The memory of a worker process: its bound, and what goes back to the system after a job."""
 
 import ctypes
 import gc
@@ -50,40 +50,39 @@ def raise_if_memory(error: Exception, *, claims: bool = False) -> None:
 
 
 @contextmanager
-def within_bound(param: str | None = None) -> Iterator[None]:
-    """Memory that is refused becomes a ChatError of the field `param`: the same request would meet the same bound."""
+def within_bound() -> Iterator[None]:
+    """Memory that is refused becomes a ChatError: the same request would meet the same bound."""
     try:
         yield
     except MemoryError:
         bound, _ = resource.getrlimit(resource.RLIMIT_DATA)
         most = "there is" if bound == resource.RLIM_INFINITY else f"{bound >> 20} MiB, this server's bound"
-        raise ChatError(f"preparing this request takes more memory than {most}", param, TOO_LARGE) from None
+        raise ChatError(f"preparing this request takes more memory than {most}", code=TOO_LARGE) from None
 
 
 class WorkerMemory:
-    """What a process that is ready for jobs has in private memory, and what it keeps of them."""
+    """The private memory of a process since it became ready, and how much of it jobs left behind."""
 
     def __init__(
         self, limits: WorkerConfig, resident: Callable[[], int] | None = None, mapped: Callable[[], int] | None = None
     ) -> None:
         """`resident` tells the bytes of this process, `mapped` those that count, of which freed ones are a part."""
-        # What one thread has freed and keeps is not there for another's buffers: most of the bound must stay.
+        # Memory that one thread has freed and keeps is no use to another: most of the bound must stay free.
         self._keep = min(limits.keep_bytes, limits.memory_bytes // 4)
         # Freed blocks stay mapped below one that lives. The next job's buffers go there, and no thread's stack.
         self._most_mapped = limits.memory_bytes // 2
         self._resident, self._mapped = resident or resident_bytes, mapped or private_bytes
         self._first, self._first_mapped = self._resident(), self._mapped()
 
-    def settle(self, *, idle: bool = False) -> int:
+    def trim(self, *, idle: bool = False) -> int:
         """To be called when no job runs. What is kept above a bound, or when `idle` at all, goes back to the system.
 
-        The bytes that stay all the same, where they are more than half of what may be resident (fragments between
-        things that live, a leak), for the other half is for buffers that the next job uses again; or more than may be
-        mapped. Else 0.
+        Returns the bytes that stay all the same (fragmentation, a leak), where they are more than half of what may be
+        resident, since the other half is for buffers of the next job, or more than may be mapped; else 0.
         """
         if not idle and self._kept() <= self._keep and self._kept_mapped() <= self._most_mapped:
             return 0
-        give_back()
+        trim_heap()
         if (mapped := self._kept_mapped()) > self._most_mapped:
             return mapped
         kept = self._kept()
@@ -102,7 +101,7 @@ def resident_bytes() -> int:
     return (int(fields[1]) - int(fields[2])) * PAGE
 
 
-def give_back() -> None:
+def trim_heap() -> None:
     """Return the pages of all freed blocks to the system, where the C library can: glibc, on any processor."""
     gc.collect()
     trim = getattr(ctypes.CDLL(None), "malloc_trim", None)  # glibc's; another C library has no such call

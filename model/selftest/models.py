@@ -18,7 +18,7 @@ from model.selftest.checkpoint import write_random
 from model.selftest.host import Host, host_at, load_engine, random_picture, red_circle
 from model.selftest.rows import Row
 from model.selftest.teller import Teller
-from tokenization.pads import text_only
+from tokenization.placeholders import text_only
 
 SECTION = "models"
 AT_ONCE = (1, 4, 16)

@@ -8,7 +8,7 @@ from typing import Literal
 from model.engine.messages import EngineReady, Generate, SamplingParams
 from server.children.engine_client import EngineClient, EngineDied, EngineFailed, Stream
 from server.metrics import Metrics
-from tokenization.pads import text_only
+from tokenization.placeholders import text_only
 
 log = logging.getLogger("pixelferry")
 

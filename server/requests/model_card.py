@@ -65,13 +65,13 @@ def read_model_card(config: ServeConfig) -> ModelCard:
             LargestItem(
                 kind=found.kind,
                 grid=found.grid,
-                n_tokens=found.n_pads,
+                n_tokens=found.n_tokens,
                 fixed=processor.modalities[found.kind].fixed,
             )
             for found in processor.largest(config.media, length)
         ),
         pixels=family.pixels(checkpoint),
-        pads=processor.pads,
+        pads=processor.placeholders,
         supports_grounding="grounding" in processor.features,
         origins=processor.origins,
     )

@@ -85,13 +85,13 @@ class Segments:
 
 def check_media_tokens(measured: Measured, limit: int) -> None:
     """Refuse media with more than `limit` tokens, all together. Raises Refusal."""
-    n = sum(measured.n_pads)
+    n = sum(measured.n_tokens)
     if n <= limit:
         return
-    largest = _largest(measured.n_pads)
+    largest = _largest(measured.n_tokens)
     message = (
         f"the media of this request have {n} tokens, and this server keeps the embeddings of at most {limit}; "
-        f"this is the largest, with {measured.n_pads[largest]} tokens"
+        f"this is the largest, with {measured.n_tokens[largest]} tokens"
     )
     raise invalid_request(message, measured.params[largest], TOO_LARGE)
 

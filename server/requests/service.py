@@ -28,7 +28,7 @@ from server.requests.sums import check_sums
 from server.traces import Traces
 from tokenization.chat.parts import RawPrompt
 from tokenization.messages import Drawn, Encode, Job, Measured, Prepare, Prepared, Room
-from tokenization.pads import text_only
+from tokenization.placeholders import text_only
 
 log = logging.getLogger("pixelferry")
 

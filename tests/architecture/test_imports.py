@@ -58,7 +58,7 @@ PLANTS = [  # (contract, who imports, what it must not import)
     ("tokenization: worker -> prepare", "tokenization.media.image", "tokenization.text.template"),
     ("tokenization: worker -> prepare", "tokenization.media.source", "tokenization.processor"),
     ("tokenization: worker -> prepare", "tokenization.processor", "tokenization.prepare"),
-    ("tokenization: what the HTTP process loads", "tokenization.pads", "tokenization.media.audio"),
+    ("tokenization: what the HTTP process loads", "tokenization.placeholders", "tokenization.media.audio"),
     ("model: engine -> registry", "model.net.decoder", "model.families.one.recipe"),
     ("model: engine -> registry", "model.families.one.recipe", "model.engine.engine"),
     ("families do not know each other", "model.families.one.processor", "model.families.two.recipe"),

@@ -22,7 +22,7 @@ from tests.tiny.families import NAMES, WRITERS
 from tests.tokenization.worker_harness import WorkerHarness, worker_harness_at
 from tokenization.chat.parts import Kind
 from tokenization.messages import Prepared
-from tokenization.pads import plain_positions
+from tokenization.placeholders import plain_positions
 from tokenization.processor import Modality
 
 SMALL = MediaConfig(max_pixels=56 * 84, max_video_pixels=200_704, max_frames=8, max_audio_seconds=2)
@@ -69,7 +69,7 @@ def test_a_device_that_is_not_declared_is_refused(family: Family) -> None:
 
 def test_what_a_checkpoint_takes_is_what_its_family_declares(family: Family, harness: WorkerHarness) -> None:
     host = harness.processor
-    assert host.modalities == family.modalities and host.pads.keys() == family.modalities.keys()
+    assert host.modalities == family.modalities and host.placeholders.keys() == family.modalities.keys()
     assert host.features <= family.features
 
 
@@ -80,8 +80,8 @@ def test_the_largest_items_are_what_the_network_encodes(path: Path, harness: Wor
     for kind, item in found.items():
         assert model.media_shape(kind, item.grid) == item.shape
         assert str(model.media_dtype(kind)) == f"torch.{item.dtype}"
-        dummy = LargestItem(kind=kind, grid=item.grid, n_tokens=item.n_pads, fixed=False)
-        assert encode_dummy(model, dummy).shape == (item.n_pads, model.hidden_size)
+        dummy = LargestItem(kind=kind, grid=item.grid, n_tokens=item.n_tokens, fixed=False)
+        assert encode_dummy(model, dummy).shape == (item.n_tokens, model.hidden_size)
 
 
 def test_one_size_for_all_where_that_is_declared(family: Family, counted: Callable[..., Prepared]) -> None:
@@ -97,7 +97,7 @@ def test_pads_lie_as_declared(family: Family, harness: WorkerHarness, counted: C
     for kind, modality in family.modalities.items():
         done = counted(MEDIA[kind])
         (item,) = done.media
-        pads = np.flatnonzero(done.input_ids == harness.processor.pads[kind])
+        pads = np.flatnonzero(done.input_ids == harness.processor.placeholders[kind])
         assert pads.tolist() == [at for start, n in item.spans for at in range(start, start + n)]
         if modality.expansion == "rows":
             _, rows, columns = item.grid  # of patches, of which a token may have several along each side

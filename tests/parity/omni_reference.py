@@ -40,17 +40,17 @@ def load_thinker(path: Path) -> Any:
 
 
 def image(h: int, w: int) -> Measure:
-    return Measure(kind="image", grid=(1, h, w), shape=(h * w, 588), n_pads=h * w // 4)
+    return Measure(kind="image", grid=(1, h, w), shape=(h * w, 588), n_tokens=h * w // 4)
 
 
 def video(t: int, h: int, w: int, seconds: float = 1.0) -> Measure:
     clip = VideoPlan(indices=(), times=(), seconds_per_grid=seconds, size=(h * 14, w * 14), info=None)
-    return Measure(kind="video", grid=(t, h, w), shape=(t * h * w, 1176), n_pads=t * h * w // 4, video=clip)
+    return Measure(kind="video", grid=(t, h, w), shape=(t * h * w, 1176), n_tokens=t * h * w // 4, video=clip)
 
 
 def audio(frames: int, *, of_video: bool = False) -> Measure:
     return Measure(
-        kind="audio", grid=(1, 1, frames), shape=(frames, 16), n_pads=audio_tokens(frames), of_video=of_video
+        kind="audio", grid=(1, 1, frames), shape=(frames, 16), n_tokens=audio_tokens(frames), of_video=of_video
     )
 
 
@@ -70,7 +70,7 @@ def messages_of(parts: Sequence[Part]) -> list[dict[str, Any]]:
 def their_ids(processor: Any, parts: Sequence[Part]) -> list[int]:
     """Rendered and expanded by the processor's own methods."""
     measures = flat(parts)
-    heard = {"num_audio_tokens": np.array([m.n_pads for m in measures if m.kind == "audio"])}
+    heard = {"num_audio_tokens": np.array([m.n_tokens for m in measures if m.kind == "audio"])}
     audios = [m for m in measures if m.kind == "audio"]
     videos = [m for m in measures if m.kind == "video"]
     grids = {kind: np.array([m.grid for m in measures if m.kind == kind]) for kind in ("image", "video")}

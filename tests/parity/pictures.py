@@ -32,7 +32,7 @@ from tests.parity.engine_check import (
     prepared_one_by_one,
 )
 from tests.parity.harness import OurRun, Sample, load_hf, load_ours
-from tokenization.pads import plain_positions
+from tokenization.placeholders import plain_positions
 
 QUESTION = "what is in this image?"
 MEMBERS: dict[str, Parts] = {  # a text first, then pictures of several sizes and shapes
@@ -117,7 +117,7 @@ def sample_of(path: Path, generate: Generate, root: Path) -> Sample:
         name, shape = prepared.input_ids[places[:2]].tolist()
         found = read_segment(root, decode_shm_name_from_int64(name), decode_shape_from_int64(shape), np.uint8)
         arrays.append(torch.from_numpy(found))
-        ids[places[:2]] = host.pads[item.kind]
+        ids[places[:2]] = host.placeholders[item.kind]
         rows += places
     return Sample(
         ids=ids,

@@ -42,7 +42,8 @@ from tokenization.chat.dialects import chat_from_native, chat_from_openai
 from tokenization.chat.options import MediaOptions
 from tokenization.media.mel import CONTEXT_FRAMES
 from tokenization.media.source import Source, tracks
-from tokenization.processor import Layout, Measure, Processor, StageClock
+from tokenization.placeholders import Layout
+from tokenization.processor import Measure, Processor, StageClock
 
 LIMITS = MediaConfig()
 MEL_BAR = 2e-4  # float64 against the extractor's own arithmetic
@@ -159,7 +160,7 @@ def check(host: Processor, processor: Any, thinker: Any, parts: Sequence[Part]) 
     assert positions.dtype == np.int32 and np.array_equal(positions, theirs) and delta == their_delta
     for spans, measure in zip(layout.spans, measures, strict=True):
         pad = host.tokenizer.special[f"<|{measure.kind.upper()}|>"]
-        assert sum(length for _, length in spans) == measure.n_pads
+        assert sum(length for _, length in spans) == measure.n_tokens
         assert all((layout.input_ids[start : start + length] == pad).all() for start, length in spans)
     return layout
 
@@ -281,4 +282,4 @@ def test_a_film_of_omni(omni: Path, processor: Any, thinker: Any) -> None:
     check(host, processor, thinker, ["see", measures, "and hear"])
     assert measures[0].video is not None and measures[0].video.seconds_per_grid == 1.0
     sound_alone, mel = loaded(host, sound(tone(70000)))
-    assert sound_alone.n_pads == measures[1].n_pads and np.array_equal(mel, found[1][1])
+    assert sound_alone.n_tokens == measures[1].n_tokens and np.array_equal(mel, found[1][1])

@@ -64,7 +64,10 @@ def our_prompt(host: Processor, text: str, image: Image.Image) -> tuple[list[int
     assert pixels.dtype == np.uint8 and pixels.shape == measure.shape and measure.reduced is None
     assert measure.size == image.size and len(layout.input_ids) == len(short) + measure.n_added
     places = [i for start, length in layout.spans[0] for i in range(start, start + length)]
-    assert places == np.flatnonzero(layout.input_ids == host.pads["image"]).tolist() and len(places) == measure.n_pads
+    assert (
+        places == np.flatnonzero(layout.input_ids == host.placeholders["image"]).tolist()
+        and len(places) == measure.n_tokens
+    )
     assert len(layout.spans[0]) == measure.grid[1]
     positions, delta = host.positions(layout, [measure])
     assert np.array_equal(positions, np.tile(np.arange(len(layout.input_ids)), (3, 1))) and delta == 0
@@ -120,7 +123,7 @@ def test_conversations_are_lines_and_an_answer_goes_on_behind_its_mark(host: Pro
         {"role": "user", "content": [{"type": "text", "text": "and "}, {"type": "text", "text": "this?"}, picture]},
     ]
     lines = encode("be brief\nwhat?\na bus\nand this?\n")
-    expected = [host.pads["image"], special["<s>"], *lines, special["<0x04>"]]
+    expected = [host.placeholders["image"], special["<s>"], *lines, special["<0x04>"]]
     assert host.render(chat_from_openai(messages)) == expected
     chat = with_rendering(chat_from_openai(messages), {"add_generation_prompt": False})
     assert host.render(chat) == expected[:-1]

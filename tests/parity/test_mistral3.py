@@ -46,7 +46,7 @@ def theirs(setup: Setup) -> Theirs:
 
 SIZES = [
     (1, 1), (28, 28), (29, 28), (28, 57), (307, 308), (309, 308), (308, 620), (617, 310), (640, 480), (1023, 31),
-    (3, 300), (308, 1), (1280, 720),
+    (3, 300), (308, 1), (1280, 720), (1000, 93), (93, 1000),  # the last two: rounded, not cut off, they get another row
 ]  # fmt: skip
 
 
@@ -58,7 +58,7 @@ def test_pixels_and_sizes(setup: Setup, theirs: Theirs, size: tuple[int, int], m
     host, source = host_of(setup.path), Source(kind="image", param="", data=encoded(image, "PNG"))
     measure = host.measure(source, MediaConfig())
     found = host.load(source, measure, MediaConfig(), StageClock())
-    assert found.shape == measure.shape and measure.n_pads * 4 == len(found)
+    assert found.shape == measure.shape and measure.n_tokens * 4 == len(found)
     patches = {"patch_size": {"height": 28, "width": 28}}
     raw = theirs.processor.image_processor(image, do_rescale=False, do_normalize=False, **patches)["pixel_values"][0]
     _, rows, columns = measure.grid
@@ -91,7 +91,7 @@ def test_ids_of_a_longer_chat(setup: Setup, theirs: Theirs) -> None:
     assert layout.input_ids.tolist() == list(expected)
     ends = [[int(layout.input_ids[start + n]) for start, n in spans] for spans in layout.spans]
     special = host.tokenizer.special
-    assert ends == [[special["[IMG_BREAK]"]] * (m.n_marks - 1) + [special["[IMG_END]"]] for m in measures]
+    assert ends == [[special["[IMG_BREAK]"]] * (m.n_delimiters - 1) + [special["[IMG_END]"]] for m in measures]
 
 
 @pytest.mark.parametrize(
@@ -102,6 +102,7 @@ def test_ids_of_a_longer_chat(setup: Setup, theirs: Theirs) -> None:
         {"vision_config": {**VISION, "rope_theta": 500.0}},
         {"multimodal_projector_bias": True},
         {"tie_word_embeddings": None},
+        {"text_config": {"rms_norm_eps": 0.1}},  # the projector's norm has it, too
     ],
     ids=lambda change: next(iter(change)),
 )
@@ -121,7 +122,9 @@ def test_other_choices(tmp_path: Path, change: dict[str, Any]) -> None:
 
 def edited(path: Path, change: dict[str, Any]) -> Path:
     """With other keys in config.json, and random weights of the network that they describe."""
-    values = json.loads((path / "config.json").read_text()) | change
+    values = json.loads((path / "config.json").read_text())
+    text = values["text_config"] | change.get("text_config", {})
+    values |= {**change, "text_config": text}
     vision = {key: value for key, value in values["vision_config"].items() if value is not None}
     write_json(path / "config.json", {key: value for key, value in values.items() if value is not None} | {
         "vision_config": vision

@@ -136,12 +136,12 @@ def test_typed_special_tokens_are_ordinary_ids_beside_real_images(host: Processo
 
 
 def image(h: int, w: int) -> Measure:
-    return Measure(kind="image", grid=(1, h, w), shape=(h * w, 588), n_pads=h * w // 4)
+    return Measure(kind="image", grid=(1, h, w), shape=(h * w, 588), n_tokens=h * w // 4)
 
 
 def video(t: int, h: int, w: int, seconds: float = 1.0) -> Measure:
     clip = VideoPlan(indices=(), times=(), seconds_per_grid=seconds, size=(h * 14, w * 14), info=None)
-    return Measure(kind="video", grid=(t, h, w), shape=(t * h * w, 1176), n_pads=t * h * w // 4, video=clip)
+    return Measure(kind="video", grid=(t, h, w), shape=(t * h * w, 1176), n_tokens=t * h * w // 4, video=clip)
 
 
 def check_layout(host: Processor, ids: list[int], measures: Sequence[Measure]) -> np.ndarray:
@@ -151,12 +151,12 @@ def check_layout(host: Processor, ids: list[int], measures: Sequence[Measure]) -
     expected: list[int] = []
     remaining = iter(measures)
     for i in ids:
-        expected += [i] * next(remaining).n_pads if i in pads else [i]
+        expected += [i] * next(remaining).n_tokens if i in pads else [i]
     assert layout.input_ids.dtype == np.int64 and layout.input_ids.tolist() == expected
     for spans, measure in zip(layout.spans, measures, strict=True):
         ((start, length),) = spans
         pad = pads[measure.kind == "video"]
-        assert length == measure.n_pads and (layout.input_ids[start : start + length] == pad).all()
+        assert length == measure.n_tokens and (layout.input_ids[start : start + length] == pad).all()
         assert layout.input_ids[start - 1] == host.tokenizer.special["<|vision_start|>"]
     return layout.input_ids
 
@@ -245,7 +245,7 @@ def test_text_behind_a_long_video_follows_its_greatest_position(host: Processor,
         assert positions[0, start : start + length].max() == before[0] + 1 + end
         block, their_block = positions[:, start : start + length], theirs[:, start : start + length]
         assert np.array_equal(block - block[:, :1], their_block - their_block[:, :1])  # inside, the rules agree
-    assert delta == positions.max() + 1 - len(ids) - sum(m.n_pads - 1 for m in measures)
+    assert delta == positions.max() + 1 - len(ids) - sum(m.n_tokens - 1 for m in measures)
     assert delta > their_delta
 
 

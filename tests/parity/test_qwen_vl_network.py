@@ -115,7 +115,7 @@ def test_resampled_positions(model: MultimodalLM) -> None:
 def test_other_image_sizes(tmp_path: Path, size: int) -> None:
     path = checkpoint_with(tmp_path / "ckpt", visual_image_size=size)
     pixels, measure = pixels_of(processor_at(path), "cat_300x420.png")
-    assert measure.grid == (1, size // 14, size // 14) and measure.n_pads == 256
+    assert measure.grid == (1, size // 14, size // 14) and measure.n_tokens == 256
     found = load_ours(path).encode("image", torch.from_numpy(pixels), measure.grid)
     assert_stage(found, VISION[f"size{size}/out/cat_300x420.png"])
 

@@ -24,7 +24,7 @@ from model.registry import family_of
 from server.requests.model_card import read_model_card
 from server.requests.unapplied import NOT_APPLIED
 from tests.tiny.families import WRITERS
-from tokenization.pads import prove_pads
+from tokenization.template_proof import prove_placeholders
 from tokenization.worker_memory import private_bytes
 
 BYTES = 1 << 30  # beyond what the process has, with torch and a good start behind it
@@ -47,7 +47,7 @@ def start(path: Path) -> None:
     config = ServeConfig(model=ModelConfig(path=path, served_name="tiny"), engine=engine, media=media)
     card = read_model_card(config)
     checkpoint = Checkpoint(path)
-    prove_pads(family_of(checkpoint).processor(checkpoint, media.max_pixels))
+    prove_placeholders(family_of(checkpoint).processor(checkpoint, media.max_pixels))
     message = StartEngine(
         checkpoint=str(path), engine=engine, shm_root="/nowhere", max_model_len=card.max_model_len, largest=card.largest
     )

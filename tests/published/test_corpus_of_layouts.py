@@ -160,7 +160,7 @@ def test_pixels_of_one_size(squaring: Path) -> None:
         measure = host.measure(source, LIMITS)
         patches = host.load(source, measure, LIMITS, StageClock()).reshape(24, 24, 3, 14, 14)
         whole = patches.transpose(2, 0, 3, 1, 4).reshape(3, 336, 336)
-        assert measure.n_pads == 576
+        assert measure.n_tokens == 576
         raw = theirs(image, do_rescale=False, do_normalize=False, return_tensors="np")["pixel_values"][0]
         assert np.array_equal(whole, raw)
 

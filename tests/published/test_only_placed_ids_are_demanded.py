@@ -37,7 +37,7 @@ def test_a_save_with_a_small_vocabulary_loads(tmp_path: Path, name: str) -> None
     assert read_model_card(config_of(path)).modalities == {"image", "video"}
     ours = load_ours(path)
     assert ours.vocab_size == load_hf(path).get_input_embeddings().weight.shape[0] < 1000
-    assert ours.banned_ids == sorted([*before.pads.values(), before.tokenizer.special["<|vision_pad|>"]])
+    assert ours.banned_ids == sorted([*before.placeholders.values(), before.tokenizer.special["<|vision_pad|>"]])
 
 
 def test_what_the_tokenizer_holds_is_banned_also_where_config_names_nothing(tmp_path: Path) -> None:

@@ -78,7 +78,7 @@ def assert_as_transformers(path: Path, tokens: int | None = None) -> None:
     n = int(np.prod(theirs["image_grid_thw"][0])) // 4
     assert tokens is None or n == tokens
     host = host_of(path)
-    pad = host.pads["image"]
+    pad = host.placeholders["image"]
     tokenizer = AutoTokenizer.from_pretrained(path)
     template = json.loads((path / "chat_template.json").read_text())["chat_template"]
     content = [{"type": "image"}, {"type": "text", "text": QUESTION}]

@@ -22,7 +22,7 @@ from tests.samples.soundtracks import tone
 from tests.tiny.qwen_vl import write_qwen_vl
 from tokenization.chat.dialects import chat_from_openai
 from tokenization.media.source import Source
-from tokenization.pads import prove_pads
+from tokenization.template_proof import prove_placeholders
 
 WORDS = ("the quick", " brown fox", "", "\n", "你好", "Audio 1: ", "a  b ", "<b>", "7")
 
@@ -170,4 +170,4 @@ def test_a_family_without_a_template_passes_the_same_proof(tmp_path: Path, sees:
     if sees:
         host.render = lambda chat: [1, 2, 3]  # type: ignore[method-assign]
         with pytest.raises(CheckpointError, match="the processor's class: .* one image, .*it has 0 places"):
-            prove_pads(host)
+            prove_placeholders(host)

@@ -46,7 +46,7 @@ async def leased(scene: Scene, asked: ChatRequest, nbytes: tuple[int, ...] = (10
     """Play the worker up to Leases; the names."""
     await until(lambda: scene.to_worker()[-1:] and told_to_prepare(scene.to_worker()[-1], asked.id))
     params = tuple(media.param for media in asked.chat.media)
-    measured = Measured(request_id=asked.id, nbytes=nbytes, params=params, n_pads=(4,) * len(nbytes))
+    measured = Measured(request_id=asked.id, nbytes=nbytes, params=params, n_tokens=(4,) * len(nbytes))
     scene.workers.slots[0].on_message(measured)
     await until(lambda: isinstance(scene.to_worker()[-1], Leases))
     names: tuple[str, ...] = scene.to_worker()[-1].names

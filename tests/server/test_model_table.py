@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import pytest
 
+from model.families.qwen_vl.processor import QwenVLProcessor
 from model.registry import architectures, families
 from server import model_table
 from tokenization.processor import Modality
@@ -19,13 +20,19 @@ def test_architectures_come_first_and_then_each_family() -> None:
     assert found == [family.name for family, _ in families()]
 
 
+class BothProcessor(QwenVLProcessor):
+    modalities = {"image": Modality(most=1, fixed=True, expansion="rows", positions="grid"), "audio": Modality()}
+    features = frozenset({"audio_in_video", "grounding"})
+
+
+class BlindProcessor(QwenVLProcessor):
+    modalities = {}
+    features = frozenset()
+
+
 def test_a_declaration_is_told_in_full(monkeypatch: pytest.MonkeyPatch) -> None:
-    one = Modality(most=1, fixed=True, expansion="rows", positions="grid")
-    family = replace(
-        families()[0][0], name="new", models="A model", devices=("cpu",),
-        modalities={"image": one, "audio": Modality()}, features=frozenset({"audio_in_video", "grounding"}),
-    )  # fmt: skip
-    blind = replace(family, name="blind", modalities={}, features=frozenset())
+    family = replace(families()[0][0], name="new", models="A model", devices=("cpu",), processor=BothProcessor)
+    blind = replace(family, name="blind", processor=BlindProcessor)
     monkeypatch.setattr(model_table, "families", lambda: [(family, ("ANew", "BNew")), (blind, ("C",))])
     assert list(model_table.rows()) == [
         ("new", "image", "at most 1", "all have one size", "a run for each row, an id after each", "step, row, column",

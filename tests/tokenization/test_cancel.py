@@ -61,9 +61,9 @@ READS: dict[str, tuple[int, Read]] = {  # the fewest looks, and what reads
     "frames of a video": (60, lambda video, look: read_frames(video, probe(video, CAPS), range(60), SIZE, CAPS, look)),
     "pictures of a list": (10, lambda _, look: frames_from_jpegs(JPEGS, range(10), SIZE, CAPS, look)),
     "sources of a list": (10, lambda _, look: fetch_source(LIST, MediaConfig(), look)),
-    "packets of a sound": (10, lambda _, look: read_sound(SOUND, MediaConfig(), "x", check=look)),
-    "blocks of a PNG": (10, lambda _, look: decode_rgb(PNG, max_source_pixels=10**9, param="x", check=look)),
-    "scans of a JPEG": (8, lambda _, look: decode_rgb(PROGRESSIVE, max_source_pixels=10**9, param="x", check=look)),
+    "packets of a sound": (10, lambda _, look: read_sound(SOUND, MediaConfig(), check=look)),
+    "blocks of a PNG": (10, lambda _, look: decode_rgb(PNG, max_source_pixels=10**9, check=look)),
+    "scans of a JPEG": (8, lambda _, look: decode_rgb(PROGRESSIVE, max_source_pixels=10**9, check=look)),
 }
 
 

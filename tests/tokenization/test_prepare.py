@@ -16,8 +16,9 @@ from tokenization.cancel import Cancelled
 from tokenization.chat.dialects import chat_from_openai
 from tokenization.chat.errors import ChatError
 from tokenization.messages import Encode, Measured, Prepare
+from tokenization.placeholders import Layout
 from tokenization.prepare import encode, prepare, write_words
-from tokenization.processor import Layout, Processor
+from tokenization.processor import Processor
 from tokenization.text.detokenize import whole_text
 
 PHOTO, SMALL = url(encoded(photo(120, 90), "JPEG")), url(encoded(photo(60, 60), "PNG"))

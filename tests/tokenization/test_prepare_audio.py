@@ -59,7 +59,7 @@ def arrays(harness: WorkerHarness, done: Prepared) -> list[np.ndarray]:
 def test_a_sound_lies_in_shared_memory_as_floats(harness: WorkerHarness) -> None:
     done = harness.run([{"text": "a"}, {"audio": SOUND}, {"text": "b"}])
     (measured,) = harness.asked
-    assert (measured.nbytes, measured.params, measured.n_pads) == ((100 * 16 * 4,), ("inputs[1].audio",), (25,))
+    assert (measured.nbytes, measured.params, measured.n_tokens) == ((100 * 16 * 4,), ("inputs[1].audio",), (25,))
     (mel,) = arrays(harness, done)
     assert mel.shape == (100, 16) and np.isfinite(mel).all() and mel.std() > 0.05
     (item,) = done.media
@@ -134,7 +134,7 @@ def test_a_damaged_video_is_laid_out_anew_with_all_its_sound(harness: WorkerHarn
     harness.processor = Damaged(Checkpoint(omni_path), 28 * 28 * 1280)
     done = harness.run([TALKIE, {"text": "x"}])
     first, second = harness.asked
-    assert second.n_pads == (first.n_pads[0] // 5 * 3, first.n_pads[1]) and second.nbytes[1] == first.nbytes[1]
+    assert second.n_tokens == (first.n_tokens[0] // 5 * 3, first.n_tokens[1]) and second.nbytes[1] == first.nbytes[1]
     seen, heard = done.media
     assert seen.grid[0] == 3 and len(seen.spans) == 2 and len(heard.spans) == 2
     assert [len(array) for array in arrays(harness, done)] == [first.nbytes[0] // 1176 // 5 * 3, 350]

@@ -22,12 +22,12 @@ def video(grids: int, height: int, width: int, total_pixels: int | None = None) 
     plan = VideoPlan(
         indices=tuple(range(2 * grids)), times=(), seconds_per_grid=1.0, size=size, info=None, frame=frame
     )  # fmt: skip
-    return Measure(kind="video", grid=grid, shape=(n, 1176), n_pads=n // 4, video=plan)
+    return Measure(kind="video", grid=grid, shape=(n, 1176), n_tokens=n // 4, video=plan)
 
 
-PICTURE = Measure(kind="image", grid=(1, 20, 20), shape=(400, 588), n_pads=100)
+PICTURE = Measure(kind="image", grid=(1, 20, 20), shape=(400, 588), n_tokens=100)
 VIDEOS = st.lists(
-    st.builds(video, st.integers(1, 40), st.integers(28, 900), st.integers(56, 900)).filter(lambda v: v.n_pads > 1),
+    st.builds(video, st.integers(1, 40), st.integers(28, 900), st.integers(56, 900)).filter(lambda v: v.n_tokens > 1),
     min_size=1, max_size=4,
 )  # fmt: skip
 
@@ -39,15 +39,15 @@ def test_shares(videos: list[Measure], length: int, n_text: int) -> None:
     found = shared(n_ids, [PICTURE, *videos], Room(tokens=length, media_tokens=PLENTY, media_bytes=PLENTY))
     assert found[0] is PICTURE
     budget = (length - n_text - 100) * 3 // 4
-    shares = [measure.n_pads for measure in found[1:]]
+    shares = [measure.n_tokens for measure in found[1:]]
     assert sum(shares) <= max(budget, sum(map(least, videos)))
     for before, after in zip(videos, found[1:], strict=True):
-        assert least(before) - 2 * (before.grid[0] == 1) <= after.n_pads <= before.n_pads and after.n_pads > 1
-        assert after.shape == (after.n_pads * 4, 1176) and after.grid[0] == before.grid[0]
+        assert least(before) - 2 * (before.grid[0] == 1) <= after.n_tokens <= before.n_tokens and after.n_tokens > 1
+        assert after.shape == (after.n_tokens * 4, 1176) and after.grid[0] == before.grid[0]
         assert after.video is not None and after.grid[1:] == tuple(side // 14 for side in after.video.size)
-        assert (after.reduced is not None) == (after.n_pads < before.n_pads)
-    if sum(video.n_pads for video in videos) <= budget:
-        assert shares == [video.n_pads for video in videos]
+        assert (after.reduced is not None) == (after.n_tokens < before.n_tokens)
+    if sum(video.n_tokens for video in videos) <= budget:
+        assert shares == [video.n_tokens for video in videos]
 
 
 def test_alike_videos_get_alike_shares() -> None:
@@ -55,7 +55,7 @@ def test_alike_videos_get_alike_shares() -> None:
     room = Room(tokens=2048, media_tokens=PLENTY, media_bytes=PLENTY)
     first, kept, second = shared(3, [large, small, large], room)
     assert first.grid == second.grid and kept is small
-    assert 0.85 * (2048 * 3 // 4 - small.n_pads) <= 2 * first.n_pads  # whole rows of tokens
+    assert 0.85 * (2048 * 3 // 4 - small.n_tokens) <= 2 * first.n_tokens  # whole rows of tokens
 
 
 def test_what_gives_way() -> None:
@@ -72,4 +72,4 @@ def test_the_sizes_of_others_count_against_every_bound() -> None:
     ):
         picture, found = shared(2, [PICTURE, large], room)
         assert found.reduced is not None and found.reduced.limit == limit
-        assert picture.n_pads + found.n_pads <= 1000 and picture.nbytes + found.nbytes <= 1000 * 4704
+        assert picture.n_tokens + found.n_tokens <= 1000 and picture.nbytes + found.nbytes <= 1000 * 4704

@@ -186,20 +186,20 @@ def test_a_pulse_beats_while_a_job_is_stuck(server: Server) -> None:
 def test_a_worker_without_a_job_gives_back_once_and_says_what_stays(
     tiny: Checkpoint, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    settled: list[bool] = []
+    trimmed: list[bool] = []
 
-    def settle(memory: WorkerMemory, *, idle: bool) -> int:
-        settled.append(idle)
+    def trim(memory: WorkerMemory, *, idle: bool) -> int:
+        trimmed.append(idle)
         return 7 if idle else 0
 
-    monkeypatch.setattr(WorkerMemory, "settle", settle)
+    monkeypatch.setattr(WorkerMemory, "trim", trim)
     monkeypatch.setattr(worker, "IDLE_SECONDS", 0.1)
     server = Server(tmp_path / "shm", SlowPrompt(tiny))
     assert server.recv() == WorkerGrown(nbytes=7)
     time.sleep(0.5)
     server.prepare("r1", [{"text": "hello"}])
     assert isinstance(server.recv(), Prepared) and server.recv() == WorkerGrown(nbytes=7)
-    assert settled == [True, False, True]
+    assert trimmed == [True, False, True]
     server.close()
 
 

@@ -1,11 +1,11 @@
-"""Every dialect of a chat (native lists, OpenAI messages) becomes one Chat."""
+"""Native lists and OpenAI messages become a Chat."""
 
 from collections.abc import Callable, Mapping
 from typing import Any, Literal
 
-from tokenization.chat.errors import ChatError, MediaError, shortened, type_name
+from tokenization.chat.combining_marks import refuse_long_runs
+from tokenization.chat.errors import ChatError, shortened, type_name
 from tokenization.chat.grounding import FULL
-from tokenization.chat.marks import refuse_long_runs
 from tokenization.chat.options import KEYS, MediaOptions
 from tokenization.chat.parts import Boxes, Chat, Kind, Media, Text, Turn
 from tokenization.chat.tools import check_arguments, read_tool_calls
@@ -262,7 +262,7 @@ def _sources(kind: Kind, value: Any, param: str) -> tuple[str, tuple[str, ...]]:
 def _options(kind: Kind, values: dict[str, Any], param: str) -> MediaOptions:
     try:
         return MediaOptions.read({key: values.get(key) for key in KEYS[kind]})
-    except MediaError as error:
+    except ChatError as error:
         raise ChatError(error.message, f"{param}.{error.param}" if error.param else param) from None
 
 

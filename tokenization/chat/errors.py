@@ -1,8 +1,14 @@
-"""What a client's own chat can be refused for: the whole of it, or one medium."""
+"""The error for a chat that is refused: the whole of it, or one field."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 
 class ChatError(ValueError):
-    """The client must change the field `param`; it sees `message`, which holds no path, address or name but its own."""
+    """The client must change the field `param`; it sees `message`, which holds no path, address or name but its own.
+
+    Where bytes are read nobody knows the field: `in_field` names it.
+    """
 
     def __init__(self, message: str, param: str | None = None, code: str | None = None) -> None:
         super().__init__(message)
@@ -11,13 +17,14 @@ class ChatError(ValueError):
         self.code = code
 
 
-class MediaError(ValueError):
-    """As ChatError, raised where the field is not known; `param` is the wrong option, None for the medium itself."""
-
-    def __init__(self, message: str, param: str | None = None) -> None:
-        super().__init__(message)
-        self.message = message
-        self.param = param
+@contextmanager
+def in_field(param: str) -> Iterator[None]:
+    """A ChatError that names no field is one of `param`."""
+    try:
+        yield
+    except ChatError as error:
+        error.param = error.param or param
+        raise
 
 
 def shortened(text: str, limit: int = 60) -> str:

@@ -1,4 +1,4 @@
-"""Boxes in an answer (`<ref>`, `<box>`, `<quad>`) become pixels; a model writes 0 to 1000 from edge to edge."""
+"""Boxes in an answer (`<ref>`, `<box>`, `<quad>`) become pixels; models write 0 to 1000 along each side."""
 
 import re
 from collections.abc import Sequence
@@ -41,24 +41,20 @@ def written(boxes: Sequence[tuple[int, int, int, int]], ref: str | None) -> str:
     return named + "".join(f"<box>({x1},{y1}),({x2},{y2})</box>" for x1, y1, x2, y2 in boxes)
 
 
-def find_boxes(text: str, sizes: Sequence[tuple[int, int]], picture: int | None = None) -> tuple[Box, ...]:
-    """The regions in an answer, in order, as pixels of picture number `picture`, the last by default.
+def find_boxes(text: str, sizes: Sequence[tuple[int, int]]) -> tuple[Box, ...]:
+    """The regions in an answer, in order, as pixels of the last picture.
 
     `sizes` are (width, height) in pixels; without pictures there are no boxes. Pixels are `int(x / 1000 * width)`,
     moved inside; a box's corners are put in order. A `<ref>` names all regions directly after it. What is not complete
-    (an unclosed or empty tag, more than 18 digits) stays in the text. Raises ValueError for a missing `picture`.
+    (an unclosed or empty tag, more than 18 digits) stays in the text.
     """
-    if picture is None:
-        picture = len(sizes) - 1
-    elif not 0 <= picture < len(sizes):
-        raise ValueError(f"there is no picture {picture}: the conversation has {len(sizes)}")
-    if picture < 0:
+    if not sizes:
         return ()
     boxes: list[Box] = []
     for pointed in _POINTED.finditer(text):
         ref = (pointed["ref"] or "").strip() or None
         for region in _ONE.findall(pointed["regions"]):
-            boxes.append(_box(region, ref, sizes[picture], picture))
+            boxes.append(_box(region, ref, sizes[-1], len(sizes) - 1))
     return tuple(boxes)
 
 

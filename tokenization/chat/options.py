@@ -1,11 +1,11 @@
-"""What a client may say beside a medium: how many frames, how many pixels, in how much detail."""
+"""The options of one medium: how many frames, how many pixels, in how much detail."""
 
 from collections.abc import Mapping
 from typing import Any
 
 import msgspec
 
-from tokenization.chat.errors import MediaError, type_name
+from tokenization.chat.errors import ChatError, type_name
 
 # The keys that may stand beside a medium of each kind. A key is read in MediaOptions.read and kept in a field.
 KEYS: Mapping[str, tuple[str, ...]] = {
@@ -21,7 +21,7 @@ _MIN_FPS = 1e-4  # one frame in three hours: positions that grow with the second
 
 
 class MediaOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """Raises MediaError for a number out of range, fps beside num_frames, or min_pixels above max_pixels."""
+    """Raises ChatError for a number out of range, fps beside num_frames, or min_pixels above max_pixels."""
 
     fps: float | None = None  # frames looked at per second; for a list of frames: the rate they were taken at
     num_frames: int | None = None  # frames looked at, instead of fps
@@ -36,9 +36,9 @@ class MediaOptions(msgspec.Struct, frozen=True, kw_only=True):
         for name in ("num_frames", "min_pixels", "max_pixels", "total_pixels"):
             _check(name, getattr(self, name), int)
         if self.fps is not None and self.num_frames is not None:
-            raise MediaError("fps and num_frames exclude each other", "num_frames")
+            raise ChatError("fps and num_frames exclude each other", "num_frames")
         if self.min_pixels is not None and self.max_pixels is not None and self.min_pixels > self.max_pixels:
-            raise MediaError("min_pixels must not be greater than max_pixels", "min_pixels")
+            raise ChatError("min_pixels must not be greater than max_pixels", "min_pixels")
 
     @property
     def bounds_pixels(self) -> bool:
@@ -47,12 +47,12 @@ class MediaOptions(msgspec.Struct, frozen=True, kw_only=True):
 
     @classmethod
     def read(cls, part: Mapping[str, Any]) -> "MediaOptions":
-        """From a content part as it came from JSON; other keys are ignored. Raises MediaError."""
+        """From a content part as it came from JSON; other keys are ignored. Raises ChatError."""
         detail, use_audio = part.get("detail"), part.get("use_audio_in_video")
         if detail is not None and detail not in _DETAILS:
-            raise MediaError(f"the detail is one of {', '.join(map(repr, _DETAILS))}", "detail")
+            raise ChatError(f"the detail is one of {', '.join(map(repr, _DETAILS))}", "detail")
         if use_audio is not None and not isinstance(use_audio, bool):
-            raise MediaError(f"expected true or false, got {type_name(use_audio)}", "use_audio_in_video")
+            raise ChatError(f"expected true or false, got {type_name(use_audio)}", "use_audio_in_video")
         return cls(
             fps=part.get("fps"),
             num_frames=part.get("num_frames"),
@@ -81,8 +81,8 @@ def _check(name: str, value: object, kinds: type | tuple[type, ...]) -> None:
     if value is None:
         return
     if isinstance(value, bool) or not isinstance(value, kinds) or not isinstance(value, int | float):
-        raise MediaError(f"{name} must be a{' whole' if kinds is int else ''} number", name)
+        raise ChatError(f"{name} must be a{' whole' if kinds is int else ''} number", name)
     if not 0 < value < _MAX_NUMBER:  # false for NaN too
-        raise MediaError(f"{name} must be a number greater than 0 and below 2**53", name)
+        raise ChatError(f"{name} must be a number greater than 0 and below 2**53", name)
     if name == "fps" and value < _MIN_FPS:
-        raise MediaError(f"fps must be at least {_MIN_FPS}", name)
+        raise ChatError(f"fps must be at least {_MIN_FPS}", name)

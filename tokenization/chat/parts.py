@@ -1,4 +1,4 @@
-"""A conversation as data: turns of text, media and boxes, which every dialect becomes; or a text to continue."""
+"""The data of a prompt: a chat of turns with text, media and boxes, or a text to continue."""
 
 from typing import Any, Literal
 
@@ -67,12 +67,12 @@ class Chat(msgspec.Struct, frozen=True, kw_only=True):
     add_generation_prompt: bool = True  # the prompt ends with the opening of an answer
     continue_final_message: bool = False  # it ends inside the last turn, the assistant's, which the answer continues
     template_kwargs: dict[str, Any] = {}  # JSON that the chat template sees under names of its own
-    media_options: MediaOptions = MediaOptions()  # of every medium that does not say its own
+    media_options: MediaOptions = MediaOptions()  # what was said of all media at once; each has its share of it
 
     @property
     def size(self) -> int:
         """Characters of all that clients wrote: what may become tokens, and the sources of media."""
-        return self.characters + sum(part.size for turn in self.turns for part in turn.parts if isinstance(part, Media))
+        return self.characters + sum(medium.size for medium in self.media)
 
     @property
     def characters(self) -> int:
@@ -81,13 +81,8 @@ class Chat(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def media(self) -> tuple[Media, ...]:
-        """In the order in which the prompt holds them, with the options that hold for each."""
-        return tuple(
-            msgspec.structs.replace(part, options=part.options.over(self.media_options, part.kind))
-            for turn in self.turns
-            for part in turn.parts
-            if isinstance(part, Media)
-        )
+        """In the order in which the prompt holds them."""
+        return tuple(part for turn in self.turns for part in turn.parts if isinstance(part, Media))
 
 
 class RawPrompt(msgspec.Struct, frozen=True, kw_only=True):

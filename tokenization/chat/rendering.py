@@ -1,4 +1,4 @@
-"""What a client may say about how its chat becomes a prompt, besides the chat itself."""
+"""The fields of a request that say how its chat is rendered: prompt ending, template variables, media options."""
 
 import re
 from collections.abc import Collection, Iterator, Mapping
@@ -6,9 +6,9 @@ from typing import Any
 
 import msgspec
 
-from tokenization.chat.errors import ChatError, MediaError, shortened, type_name
+from tokenization.chat.errors import ChatError, shortened, type_name
 from tokenization.chat.options import MediaOptions
-from tokenization.chat.parts import Chat
+from tokenization.chat.parts import Chat, Media, Turn
 
 GENERATION, CONTINUE = "add_generation_prompt", "continue_final_message"
 VARIABLES, MEDIA = "chat_template_kwargs", "mm_processor_kwargs"
@@ -38,12 +38,14 @@ def with_rendering(chat: Chat, body: Mapping[str, Any]) -> Chat:
     last = chat.turns[-1]
     if continues and (last.role != "assistant" or not last.parts):
         raise ChatError(f"{CONTINUE} needs an assistant's message with a text as the last one", CONTINUE)
+    options = _media_options(body.get(MEDIA))
     return msgspec.structs.replace(
         chat,
+        turns=chat.turns if options == MediaOptions() else tuple(_with_options(turn, options) for turn in chat.turns),
         add_generation_prompt=not continues if opens is None else opens,
         continue_final_message=bool(continues),
         template_kwargs=_variables(body.get(VARIABLES)),
-        media_options=_media_options(body.get(MEDIA)),
+        media_options=options,
     )
 
 
@@ -133,9 +135,20 @@ def _media_options(value: Any) -> MediaOptions:
     found |= {key: option for key, option in value.items() if key != "size" and option is not None}
     try:
         return MediaOptions.read(found)
-    except MediaError as error:
+    except ChatError as error:
         param = f"{MEDIA}.{error.param}" if error.param else MEDIA
         raise ChatError(f"{param}: {error.message}", param) from None
+
+
+def _with_options(turn: Turn, options: MediaOptions) -> Turn:
+    """Its media with these options where they do not say their own."""
+    parts = tuple(
+        msgspec.structs.replace(part, options=part.options.over(options, part.kind))
+        if isinstance(part, Media)
+        else part
+        for part in turn.parts
+    )
+    return msgspec.structs.replace(turn, parts=parts)
 
 
 def _edges(value: Any) -> dict[str, Any]:

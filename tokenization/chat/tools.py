@@ -1,4 +1,4 @@
-"""Tool calls in a history, as OpenAI's messages hold them: an assistant's calls, and what the tools answered."""
+"""Tool calls in OpenAI messages: an assistant's calls and the tools' answers."""
 
 import functools
 import json

@@ -9,7 +9,7 @@ from av.audio.resampler import AudioResampler
 
 from configs.serve import MediaConfig
 from tokenization.cancel import Check, go_on
-from tokenization.chat.errors import ChatError, MediaError
+from tokenization.chat.errors import ChatError
 from tokenization.media.audio_decoder import AudioTooLong, SoundReader, open_sound
 
 RATE = 16_000  # samples per second of what `read_sound` gives
@@ -23,12 +23,12 @@ _FILTER = 64  # samples, at the lower of both rates: twice what FFmpeg's filter 
 
 
 def read_sound(
-    data: bytes | memoryview, limits: MediaConfig, param: str, *, model_seconds: float = math.inf, check: Check = go_on
+    data: bytes | memoryview, limits: MediaConfig, *, model_seconds: float = math.inf, check: Check = go_on
 ) -> np.ndarray:
     """float32 [n], n >= 1, finite, mono at 16 kHz: the sound in `data`, or the default sound track of the video in it.
 
     Channels are averaged, as feature extractors' own loaders do. Silence that a codec added is cut off where the file
-    tells its length. Raises ChatError with `param` for no sound, values that are not finite, a file of which less than
+    tells its length. Raises ChatError for no sound, values that are not finite, a file of which less than
     half decodes, and more than `limits.max_audio_seconds` or `model_seconds` + PADDING_SECONDS, where decoding stops.
     What is heard of a sound that is longer than `model_seconds` is for the caller to cut. `check` is called between
     packets.
@@ -37,14 +37,13 @@ def read_sound(
     try:
         with open_sound(data, check) as sound:
             return _read(sound, min(limits.max_audio_seconds, taken))
-    except MediaError as error:
-        if isinstance(error, AudioTooLong) and taken < limits.max_audio_seconds:
-            message = (
-                f"the sound is too long: this model hears at most {model_seconds:g} s at once, and no more than "
-                f"{PADDING_SECONDS:g} s above that are taken for a container's padding and cut off{error.length}"
-            )
-            raise ChatError(message, param) from None
-        raise ChatError(error.message, param) from None
+    except AudioTooLong as error:
+        if taken >= limits.max_audio_seconds:
+            raise
+        raise ChatError(
+            f"the sound is too long: this model hears at most {model_seconds:g} s at once, and no more than "
+            f"{PADDING_SECONDS:g} s above that are taken for a container's padding and cut off{error.length}"
+        ) from None
 
 
 # ---- details
@@ -58,11 +57,11 @@ def _read(sound: SoundReader, max_seconds: float) -> np.ndarray:
     for piece in _at_16_khz(sounds):
         # Before it is kept: one value that is no number would spread over the whole spectrum.
         if not np.isfinite(piece).all():
-            raise MediaError("the sound holds values that are not finite numbers")
+            raise ChatError("the sound holds values that are not finite numbers")
         pieces.append(piece)
         n += len(piece)
     if not n:
-        raise MediaError("the file holds no sound that can be decoded")
+        raise ChatError("the file holds no sound that can be decoded")
     return np.concatenate(pieces)
 
 

@@ -1,4 +1,4 @@
-"""One sound opened by a restrained FFmpeg, and the frames that decode of it."""
+"""Opens one sound with a restricted FFmpeg and decodes its frames."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -8,11 +8,10 @@ from av.audio.frame import AudioFrame
 from av.audio.resampler import AudioResampler
 from av.audio.stream import AudioStream
 from av.container import InputContainer
-from av.stream import Disposition
 
 from tokenization.cancel import Check, go_on
-from tokenization.chat.errors import MediaError
-from tokenization.media.containers.opening import open_container
+from tokenization.chat.errors import ChatError
+from tokenization.media.containers.opening import default_stream, open_container, read_packets
 from tokenization.media.video_decoder import FORMATS as VIDEO_FORMATS
 from tokenization.worker_memory import raise_if_memory
 
@@ -35,7 +34,7 @@ _MAX_CHANGES = 32  # of rate or layout on the way: each has FFmpeg build a filte
 _SAYS_LENGTH = ("mov", "flac", "ogg", "wav")  # containers whose length is no guess from the bit rate
 
 
-class AudioTooLong(MediaError):
+class AudioTooLong(ChatError):
     """A sound that lasts longer than it may. `length` ends a message: what its file tells of it, or nothing."""
 
     def __init__(self, max_seconds: float, told: float) -> None:
@@ -77,7 +76,7 @@ class SoundReader:
     def frames(self, max_seconds: float) -> Iterator[AudioFrame]:
         """All frames that decode, in order, of 1 to 64 channels (at most 7 planes) at 1 to 768,000 Hz, none empty.
 
-        Damage is passed over; a file that breaks off ends. Raises MediaError for other frames, above `max_seconds`, for
+        Damage is passed over; a file that breaks off ends. Raises ChatError for other frames, above `max_seconds`, for
         more work than an honest sound of that length is, and at the end where less than half could be decoded.
         """
         seconds, values, rate = 0.0, 0, 0
@@ -88,28 +87,21 @@ class SoundReader:
             self.check_length(seconds, max_seconds)
             values += frame.samples * channels
             if values > (max_seconds + 1) * _VALUES_PER_SECOND:
-                raise MediaError("the sound has more samples than the server decodes")
+                raise ChatError("the sound has more samples than the server decodes")
             if frame.sample_rate != rate:
                 rate = frame.sample_rate
                 self._count_change()
             yield from self._pack(frame)
         # An answer about a small part looks like one about the whole.
         if seconds and (2 * seconds < self.claimed_seconds or 2 * self._errors > self._packets):
-            raise MediaError("the sound is damaged: less than half of it can be decoded")
+            raise ChatError("the sound is damaged: less than half of it can be decoded")
 
     def _decode(self, max_packets: int) -> Iterator[AudioFrame]:
-        for number, packet in enumerate(self._demux()):
+        for number, packet in enumerate(read_packets(self._source, self._stream)):
             self._check()
             if number > max_packets:
-                raise MediaError("the sound is split into too many packets")
+                raise ChatError("the sound is split into too many packets")
             yield from (frame for frame in self._feed(packet) if frame.samples > 0)
-
-    def _demux(self) -> "Iterator[av.Packet[AudioStream]]":
-        # IndexError: PyAV has no object for a stream that a damaged file seems to gain on the way.
-        try:
-            yield from self._source.demux(self._stream)
-        except (av.FFmpegError, IndexError) as error:
-            raise_if_memory(error, claims=True)
 
     def _feed(self, packet: "av.Packet[AudioStream]") -> list[AudioFrame]:
         self._packets += packet.size > 0
@@ -132,51 +124,33 @@ class SoundReader:
             return self._packer[1].resample(frame)
         except av.FFmpegError as error:
             raise_if_memory(error)
-            raise MediaError("the channels of the sound cannot be told apart") from None
+            raise ChatError("the channels of the sound cannot be told apart") from None
 
     def _count_change(self) -> None:
         self._changes += 1
         if self._changes > _MAX_CHANGES:
-            raise MediaError("the sound changes its rate or its channels too often")
+            raise ChatError("the sound changes its rate or its channels too often")
 
 
 def check_shape(rate: int, channels: int) -> None:
-    """Raises MediaError unless `rate` is 1 to MAX_RATE and `channels` 1 to MAX_CHANNELS."""
+    """Raises ChatError unless `rate` is 1 to MAX_RATE and `channels` 1 to MAX_CHANNELS."""
     if not 1 <= rate <= MAX_RATE:
-        raise MediaError(f"the sound has {rate} samples a second, it must have 1 to {MAX_RATE}")
+        raise ChatError(f"the sound has {rate} samples a second, it must have 1 to {MAX_RATE}")
     if not 1 <= channels <= MAX_CHANNELS:
-        raise MediaError(f"the sound has {channels} channels, it must have 1 to {MAX_CHANNELS}")
+        raise ChatError(f"the sound has {channels} channels, it must have 1 to {MAX_CHANNELS}")
 
 
 @contextmanager
 def open_sound(data: bytes | memoryview, check: Check = go_on) -> Iterator[SoundReader]:
-    """Open without protocols, formats that name other files, or rare codecs. Raises MediaError by the header alone.
+    """Open without protocols, formats that name other files, or rare codecs. Raises ChatError by the header alone.
 
     `check` is called between packets.
     """
-    limits = {"codec_whitelist": DECODERS, "max_samples": str(_MAX_FRAME)}
-    try:
-        container = open_container(data, FORMATS, {"codec_whitelist": "none"}, check)
-    except av.FFmpegError as error:
-        raise_if_memory(error)
-        raise MediaError("this is not a sound that the server reads, or its header is damaged") from None
-    with container:
-        stream = _sounding_stream(container)
-        stream.codec_context.options = limits
+    with open_container(data, "sound", FORMATS, {"codec_whitelist": "none"}, check) as container:
+        stream = default_stream(container.streams.audio, "sound track", DECODERS)
+        # 0: only decoding tells.
+        check_shape(stream.codec_context.sample_rate or 1, stream.codec_context.channels or 1)
+        stream.codec_context.options = {"codec_whitelist": DECODERS, "max_samples": str(_MAX_FRAME)}
         stream.codec_context.thread_count = 1
         stream.codec_context.thread_type = "NONE"
         yield SoundReader(container, stream, len(data), check)
-
-
-def _sounding_stream(container: InputContainer) -> AudioStream:
-    """The default track, else the first. Raises MediaError when there is none that may be decoded."""
-    streams = list(container.streams.audio)
-    if not streams:
-        raise MediaError("the file holds no sound track")
-    stream = next((stream for stream in streams if stream.disposition & Disposition.default), streams[0])
-    context = stream.codec_context
-    if context is None or context.name not in DECODERS.split(","):
-        raise MediaError("the codec of the sound is not supported")
-    # 0: only decoding tells.
-    check_shape(context.sample_rate or 1, context.channels or 1)
-    return stream

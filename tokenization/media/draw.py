@@ -3,7 +3,6 @@
 import io
 import unicodedata
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 from PIL import ImageDraw, ImageFont
@@ -33,12 +32,6 @@ Font = ImageFont.FreeTypeFont
 Area = tuple[int, int, int, int]  # x1, y1, x2, y2 in pixels
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Drawing:
-    png: bytes
-    notes: tuple[str, ...]
-
-
 def draw_boxes(
     image: bytes,
     boxes: Sequence[Box],
@@ -46,13 +39,13 @@ def draw_boxes(
     font_dirs: Sequence[Path] = FONT_DIRS,
     max_source_pixels: int = MediaConfig().max_source_pixels,
     check: Check = go_on,
-) -> Drawing:
-    """`image`, an encoded file, upright, on white, with every box and its label.
+) -> tuple[bytes, tuple[str, ...]]:
+    """A PNG of `image`, an encoded file, upright, on white, with every box and its label; and notes for its reader.
 
     Boxes with the same `ref` have one colour; those without one have no label. A label that no font on this system can
     draw becomes `#` and the box's number from 1, and a note says so. Raises ChatError for bytes that are no picture.
     """
-    canvas = decode_rgb(image, max_source_pixels=max_source_pixels, param="image", check=check)
+    canvas = decode_rgb(image, max_source_pixels=max_source_pixels, check=check)
     draw = ImageDraw.Draw(canvas)
     short = min(canvas.size)
     line = max(2, round(short / 150))
@@ -73,7 +66,7 @@ def draw_boxes(
         taken.append(_label(draw, _fitted(label, font, canvas.width), font, colour, box, line, taken))
     out = io.BytesIO()
     canvas.save(out, format="PNG", compress_level=1)  # a quarter of the time, a seventh more bytes
-    return Drawing(png=out.getvalue(), notes=_notes(unreadable))
+    return out.getvalue(), _notes(unreadable)
 
 
 def _notes(unreadable: Sequence[str]) -> tuple[str, ...]:

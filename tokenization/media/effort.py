@@ -1,7 +1,7 @@
-"""How much work it is to decode media, told by sizes and lengths before a pixel is made, and what their bytes may ask.
+"""The cost of decoding media, estimated before a pixel is decoded, and how much of it their bytes may ask for.
 
-One unit for all: 10 ns of a core, as much as a pixel of a photograph takes that is decoded, made RGB and resized. What
-bytes may ask for grows with them; beside it there is an allowance for what is honestly flat, whose bytes tell nothing.
+The unit is 10 ns of a core: what one pixel of a photograph takes to be decoded, made RGB and resized. The allowed cost
+grows with the bytes; a fixed allowance comes on top for honest flat pictures, which have few bytes.
 """
 
 import re
@@ -61,27 +61,23 @@ VIDEO = {
 _CLEAR = Weight(0.5, 18.0)  # of others, whose pixels may be clear
 
 
-@dataclass(slots=True, kw_only=True)
 class EffortBudget:
     """What the media of one request have asked for so far; one object for each request."""
 
-    nbytes: int  # of all of them, as encoded
-    allowed: int
-    spent: int = 0
+    def __init__(self, nbytes: int, limits: MediaConfig, *, films: int) -> None:
+        """nbytes: of all media, as encoded; films: those of videos among them."""
+        self.nbytes = nbytes
+        self.allowed = allowed_effort(nbytes, limits, films=films)
+        self.spent = 0
 
-    @classmethod
-    def of(cls, nbytes: int, limits: MediaConfig, *, films: int) -> "EffortBudget":
-        return cls(nbytes=nbytes, allowed=allowed_effort(nbytes, limits, films=films))
-
-    def spend(self, effort: int, param: str) -> None:
-        """Raises ChatError with `param` where it is too much."""
+    def spend(self, effort: int) -> None:
+        """Raises ChatError where it is too much."""
         self.spent += effort
         if self.spent > self.allowed:
             raise ChatError(
                 f"decoding the media up to this one takes {-(-self.spent // _MEGA)} megapixels of work, at most "
                 f"{self.allowed // _MEGA} are allowed for media of {self.nbytes} bytes",
-                param,
-                CODE,
+                code=CODE,
             )
 
 

@@ -1,4 +1,4 @@
-"""A medium's source, as the client wrote it, becomes bytes."""
+"""Reads the bytes of a medium from its data: URL or path."""
 
 import os
 import re
@@ -20,42 +20,42 @@ _OPEN_FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC | os.O_N
 _OPEN_DIRECTORY = os.O_RDONLY | os.O_NOFOLLOW | os.O_DIRECTORY | os.O_CLOEXEC
 
 
-def fetch(source: str, *, roots: Sequence[Path], max_bytes: int, param: str) -> bytes:
+def fetch(source: str, *, roots: Sequence[Path], max_bytes: int) -> bytes:
     """The bytes of a `data:` URL, a `file://` URL, or a path, absolute or relative to the working directory or a root.
 
-    Symbolic links below a root are not followed. Raises ChatError with `param`; its message is the same for every path
+    Symbolic links below a root are not followed. Raises ChatError; its message is the same for every path
     that is no readable regular file under a root, so that it tells nothing of other files.
     """
     if source[:5].lower() == "data:":
-        return _read_data_url(source, max_bytes, param)
+        return _read_data_url(source, max_bytes)
     scheme = _SCHEME.match(source)
     if scheme is None:
-        return _read_path(source, roots, max_bytes, param)
+        return _read_path(source, roots, max_bytes)
     name = scheme.group()[:-3].lower()
     if name == "file":
         host, slash, path = source[scheme.end() :].partition("/")
         if host not in ("", "localhost") or not slash:
-            raise ChatError("a file:// URL needs an absolute path and no host", param)
+            raise ChatError("a file:// URL needs an absolute path and no host")
         # What stands in three characters of a URL is one byte: a longer one is no path, and is not decoded.
         decoded = path if len(path) > 3 * MAX_PATH else unquote(path)
-        return _read_path("/" + decoded, roots, max_bytes, param)
+        return _read_path("/" + decoded, roots, max_bytes)
     if name in ("http", "https"):
-        raise ChatError("http(s) URLs are not fetched; send the bytes in a data: URL", param)
-    raise ChatError("this kind of URL is not supported; send the bytes in a data: URL", param)
+        raise ChatError("http(s) URLs are not fetched; send the bytes in a data: URL")
+    raise ChatError("this kind of URL is not supported; send the bytes in a data: URL")
 
 
-def _read_data_url(source: str, max_bytes: int, param: str) -> bytes:
+def _read_data_url(source: str, max_bytes: int) -> bytes:
     comma = source.find(",", 5, 5 + 1024)
     if comma < 0:
-        raise ChatError("a data: URL has the form data:<type>;base64,<data>", param)
-    too_large = ChatError(f"the data is larger than the allowed {max_bytes} bytes", param)
+        raise ChatError("a data: URL has the form data:<type>;base64,<data>")
+    too_large = ChatError(f"the data is larger than the allowed {max_bytes} bytes")
     is_base64 = source[5:comma].lower().endswith(";base64")
     payload = source[comma + 1 :]
     if len(payload) > 3 * max_bytes + 4:  # each byte takes at most three characters
         raise too_large
     # Base64 that went through encodeURIComponent has a sign in 34 characters. Decoding much more is dear.
     if payload.count("%") > max(FEW_SIGNS, len(payload) // 24):
-        raise ChatError("too much of the data is percent-encoded; send it in base64", param)
+        raise ChatError("too much of the data is percent-encoded; send it in base64")
     if not is_base64:
         data = _unquoted(payload)
     else:
@@ -65,11 +65,11 @@ def _read_data_url(source: str, max_bytes: int, param: str) -> bytes:
         try:
             data = pybase64.b64decode(encoded, validate=True)
         except ValueError:
-            raise ChatError("the base64 data is not valid", param) from None
+            raise ChatError("the base64 data is not valid") from None
     if len(data) > max_bytes:
         raise too_large
     if not data:
-        raise ChatError("the data: URL holds no data", param)
+        raise ChatError("the data: URL holds no data")
     return data
 
 
@@ -87,21 +87,21 @@ def _unquoted(text: str) -> bytes:
     return bytes(found)
 
 
-def _read_path(path: str, roots: Sequence[Path], max_bytes: int, param: str) -> bytes:
+def _read_path(path: str, roots: Sequence[Path], max_bytes: int) -> bytes:
     if not roots:
-        raise ChatError("local paths are not enabled on this server; send the bytes in a data: URL", param)
+        raise ChatError("local paths are not enabled on this server; send the bytes in a data: URL")
     if len(path) > MAX_PATH or "\0" in path or ".." in path.split("/"):
-        raise ChatError(_OUTSIDE, param)
+        raise ChatError(_OUTSIDE)
     for root, names in _candidates(path, roots):
         try:
             fd = _open_beneath(root, names)
         except OSError:
             continue
         try:
-            return _read_regular(fd, max_bytes, param)
+            return _read_regular(fd, max_bytes)
         finally:
             os.close(fd)
-    raise ChatError(_OUTSIDE, param)
+    raise ChatError(_OUTSIDE)
 
 
 def _candidates(path: str, roots: Sequence[Path]) -> Iterator[tuple[str, list[str]]]:
@@ -137,8 +137,8 @@ def _open_beneath(root: str, names: list[str]) -> int:
     return fd
 
 
-def _read_regular(fd: int, max_bytes: int, param: str) -> bytes:
-    too_large = ChatError(f"the file is larger than the allowed {max_bytes} bytes", param)
+def _read_regular(fd: int, max_bytes: int) -> bytes:
+    too_large = ChatError(f"the file is larger than the allowed {max_bytes} bytes")
     size = os.fstat(fd).st_size
     if size > max_bytes:
         raise too_large
@@ -149,9 +149,9 @@ def _read_regular(fd: int, max_bytes: int, param: str) -> bytes:
             pieces.append(piece)
             left -= len(piece)
     except OSError:
-        raise ChatError("the file could not be read", param) from None
+        raise ChatError("the file could not be read") from None
     if left <= 0:
         raise too_large
     if not pieces:
-        raise ChatError("the file is empty", param)
+        raise ChatError("the file is empty")
     return b"".join(pieces)

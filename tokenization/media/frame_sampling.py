@@ -10,7 +10,7 @@ import math
 import msgspec
 import numpy as np
 
-from tokenization.chat.errors import MediaError
+from tokenization.chat.errors import ChatError
 from tokenization.chat.options import MediaOptions
 from tokenization.media.smart_resize import MAX_ASPECT, held_resize
 
@@ -37,7 +37,7 @@ class FrameRules(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class VideoCaps(msgspec.Struct, frozen=True, kw_only=True):
-    """What the server looks at in one video, whatever a request says. Raises ValueError when no video could fit."""
+    """What the server looks at in one video, whatever a request says; at least two frames."""
 
     max_frames: int = 768  # frames that reach the model; also the longest list of frames
     max_fps: float = 30.0  # frames looked at per second of a file, where `fps` chooses them
@@ -48,10 +48,6 @@ class VideoCaps(msgspec.Struct, frozen=True, kw_only=True):
     max_decoded_pixels: int = 36_000 * 1920 * 1080  # the same in pixels, so that large frames cost their share
     max_pixels: int = UNBOUNDED  # of one frame after resizing
     max_total_pixels: int = TOTAL_PIXELS  # of all temporal grids: frames / 2 * height * width
-
-    def __post_init__(self) -> None:
-        if self.max_frames < FRAME_FACTOR or not self.max_fps > 0 or min(self.max_pixels, self.max_total_pixels) < 1:
-            raise ValueError("max_frames must be at least 2; max_fps, max_pixels and max_total_pixels greater than 0")
 
 
 PUBLISHED = FrameRules()
@@ -70,7 +66,7 @@ def sample_frames(
     *,
     rules: FrameRules = PUBLISHED,
 ) -> FrameSampling:
-    """`video_fps` is an average. Raises MediaError for no frames, and `num_frames` below 2 or above `n_frames`."""
+    """`video_fps` is an average. Raises ChatError for no frames, and `num_frames` below 2 or above `n_frames`."""
     n = count_frames(n_frames, video_fps, options, caps, rules)
     sampled_fps = n / n_frames * video_fps
     return FrameSampling(indices=frame_indices(n_frames, n), seconds_per_grid=FRAME_FACTOR / sampled_fps)
@@ -79,9 +75,9 @@ def sample_frames(
 def sample_frame_list(
     n_frames: int, options: MediaOptions, caps: VideoCaps, *, rules: FrameRules = PUBLISHED
 ) -> FrameSampling:
-    """All frames of a list taken at `fps`, made even in number, or `num_frames` of them. Raises MediaError."""
+    """All frames of a list taken at `fps`, made even in number, or `num_frames` of them. Raises ChatError."""
     if not 1 <= n_frames <= caps.max_frames:
-        raise MediaError(f"a list of {n_frames} frames cannot be served, it must have 1 to {caps.max_frames}")
+        raise ChatError(f"a list of {n_frames} frames cannot be served, it must have 1 to {caps.max_frames}")
     rate = float(options.fps or rules.fps)
     if options.num_frames is not None:
         return sample_frames(n_frames, rate, options, caps)
@@ -96,7 +92,7 @@ def count_frames(
 ) -> int:
     """An even number, at least 2; a video of one frame shows it twice. Raises as sample_frames does."""
     if n_frames < 1 or not (math.isfinite(video_fps) and video_fps > 0):
-        raise MediaError("the video holds no frames")
+        raise ChatError("the video holds no frames")
     if n_frames < FRAME_FACTOR:
         return FRAME_FACTOR
     most = _floor_even(min(caps.max_frames, n_frames))
@@ -106,9 +102,9 @@ def count_frames(
         return _floor_even(min(max(n_frames / video_fps * fps, FRAME_FACTOR, rules.min_frames), most))
     wanted = min(options.num_frames, caps.max_frames)
     if wanted < FRAME_FACTOR:
-        raise MediaError(f"num_frames must be at least {FRAME_FACTOR}", "num_frames")
+        raise ChatError(f"num_frames must be at least {FRAME_FACTOR}")
     if wanted > n_frames:
-        raise MediaError(f"num_frames must be at most {n_frames}, the number of frames in the video", "num_frames")
+        raise ChatError(f"num_frames must be at most {n_frames}, the number of frames in the video")
     # Halves go to the even number, as everywhere in the reference: 5 becomes 4, 7 becomes 8.
     return min(round(wanted / FRAME_FACTOR) * FRAME_FACTOR, most)
 
@@ -132,11 +128,11 @@ class FrameSize(msgspec.Struct, frozen=True, kw_only=True):
     def find(self, total: int = UNBOUNDED) -> tuple[int, int]:
         """(height, width) within `total` pixels of all temporal grids, if a grid may have factor^2 of them.
 
-        Raises MediaError above 200:1 or for a side of 0.
+        Raises ChatError above 200:1 or for a side of 0.
         """
         height, width = self.height, self.width
         if height < 1 or width < 1 or max(height, width) > MAX_ASPECT * min(height, width):
-            raise MediaError(f"a video of {width} x {height} cannot be served: one side is too long for the other")
+            raise ChatError(f"a video of {width} x {height} cannot be served: one side is too long for the other")
         fewest, most, asked = self._bounds()
         # The reference gives each frame its minimum however many there are; the server's bounds win.
         limit = min(self.caps.max_pixels, min(self.caps.max_total_pixels, total) * FRAME_FACTOR // self.n)

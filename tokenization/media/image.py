@@ -59,9 +59,9 @@ class ImageHeader:
         return self.width * self.height
 
 
-def read_header(data: bytes, *, max_source_pixels: int, param: str) -> ImageHeader:
+def read_header(data: bytes, *, max_source_pixels: int) -> ImageHeader:
     """Size and orientation, without decoding a pixel. Raises ChatError, also when width x height is above the cap."""
-    return _open(data, max_source_pixels, param)[1]
+    return _open(data, max_source_pixels)[1]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,7 +69,6 @@ class Picture:
     """Decoded pixels as the file stores them: in the mode of the file, not yet upright."""
 
     image: Image.Image
-    param: str  # the field that it came from
     orientation: int = 1  # EXIF, 1 to 8
     on_white: bool = True  # where it is transparent, as in transformers' processors; else what is below shows
 
@@ -95,7 +94,7 @@ class Picture:
             return self.image
         width = min(width, self.size[0])  # one that is made wider may be made lower first
         image = None
-        with _pillow(_DAMAGED, self.param):
+        with _pillow(_DAMAGED):
             whole = convert is None and self.size[0] * self.size[1] <= _TURNED
             for top, band in self._bands(_TURNED if whole else _BAND):
                 band = band if convert is None else convert(band)
@@ -116,25 +115,23 @@ class Picture:
             yield top, band if self.orientation == 1 else band.transpose(_TRANSPOSE[self.orientation])
 
 
-def decode(data: bytes, *, max_source_pixels: int, param: str, on_white: bool = True, check: Check = go_on) -> Picture:
-    """The first frame, of the size in `read_header`. Raises ChatError, also for damaged data.
+def decode(data: bytes, *, max_source_pixels: int, on_white: bool = True, check: Check = go_on) -> Picture:
+    """Decode the first frame, of the size in `read_header`. Raises ChatError, also for damaged data.
 
     `check` is called between blocks of the file.
     """
-    image, header = _open(data, max_source_pixels, param, check)
+    image, header = _open(data, max_source_pixels, check)
     stored = (header.height, header.width) if header.orientation >= 5 else (header.width, header.height)
-    with _pillow(_DAMAGED, param):
+    with _pillow(_DAMAGED):
         image.load()
     if image.size != stored:
-        raise ChatError(_DAMAGED, param)
-    return Picture(image=image, param=param, orientation=header.orientation, on_white=on_white)
+        raise ChatError(_DAMAGED)
+    return Picture(image=image, orientation=header.orientation, on_white=on_white)
 
 
-def decode_rgb(
-    data: bytes, *, max_source_pixels: int, param: str, on_white: bool = True, check: Check = go_on
-) -> Image.Image:
+def decode_rgb(data: bytes, *, max_source_pixels: int, on_white: bool = True, check: Check = go_on) -> Image.Image:
     """`decode`, upright, as RGB, of the size in `read_header`. Raises ChatError, also for damaged data."""
-    picture = decode(data, max_source_pixels=max_source_pixels, param=param, on_white=on_white, check=check)
+    picture = decode(data, max_source_pixels=max_source_pixels, on_white=on_white, check=check)
     width, height = picture.size
     return picture.resized(width=width, height=height)
 
@@ -182,17 +179,17 @@ def to_patches(image: Image.Image, *, patch: int, merge: int) -> np.ndarray:
 # ---- details
 
 
-def _open(data: bytes, max_source_pixels: int, param: str, check: Check = go_on) -> tuple[Image.Image, ImageHeader]:
+def _open(data: bytes, max_source_pixels: int, check: Check = go_on) -> tuple[Image.Image, ImageHeader]:
     parts, n = _PARTS + len(data) // _BYTES_OF_A_PART, itertools.count()
 
     def counted() -> None:  # Pillow reads markers and fill bytes of a JPEG, chunks and blocks one by one
         if next(n) >= parts:
-            raise ChatError("the image is cut into more parts than its bytes need", param)
+            raise ChatError("the image is cut into more parts than its bytes need")
         check()
 
-    with _pillow(_NOT_AN_IMAGE, param):
+    with _pillow(_NOT_AN_IMAGE):
         if data.count(b"iCCP") > _MOST_PROFILES:
-            raise ChatError("the image has more than one colour profile", param)
+            raise ChatError("the image has more than one colour profile")
         image = Image.open(CheckedFile(data, counted), formats=FORMATS)
         if image.format == "JPEG":  # a small file may hold many scans of a large picture
             image.decodermaxblock = _JPEG_BLOCK
@@ -202,22 +199,20 @@ def _open(data: bytes, max_source_pixels: int, param: str, check: Check = go_on)
         except _PILLOW_ERRORS:  # a damaged tag spoils no picture
             orientation = 1
     if width < 1 or height < 1:
-        raise ChatError(_NOT_AN_IMAGE, param)
+        raise ChatError(_NOT_AN_IMAGE)
     if width * height > max_source_pixels:
         raise ChatError(
-            f"the image has {width} x {height} = {width * height} pixels, at most {max_source_pixels} are allowed",
-            param,
+            f"the image has {width} x {height} = {width * height} pixels, at most {max_source_pixels} are allowed"
         )
     if max(width, height) > MAX_SIDE:
-        raise ChatError(f"one side of the image has {max(width, height)} pixels, at most {MAX_SIDE} are allowed", param)
+        raise ChatError(f"one side of the image has {max(width, height)} pixels, at most {MAX_SIDE} are allowed")
     if width * height * _pixel_bytes(image) > MAX_DECODE_BYTES:
         raise ChatError(
             f"decoding this image of {width} x {height} pixels takes {width * height * _pixel_bytes(image) >> 20} MiB "
-            f"of memory, at most {MAX_DECODE_BYTES >> 20} are allowed",
-            param,
+            f"of memory, at most {MAX_DECODE_BYTES >> 20} are allowed"
         )
     if image.format in ("JPEG", "MPO") and cannot_hold(data, width * height):
-        raise ChatError(f"the image is incomplete: {len(data)} bytes hold no JPEG of {width} x {height} pixels", param)
+        raise ChatError(f"the image is incomplete: {len(data)} bytes hold no JPEG of {width} x {height} pixels")
     if orientation >= 5:
         width, height = height, width
     return image, ImageHeader(width=width, height=height, orientation=orientation)
@@ -231,7 +226,7 @@ def _pixel_bytes(image: Image.Image) -> int:
 
 
 @contextmanager
-def _pillow(message: str, param: str) -> Iterator[None]:
+def _pillow(message: str) -> Iterator[None]:
     """Pillow's many errors become one, without its text (which may hold addresses); its warnings are not ours."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -240,7 +235,7 @@ def _pillow(message: str, param: str) -> Iterator[None]:
         except ChatError:
             raise
         except _PILLOW_ERRORS:
-            raise ChatError(message, param) from None
+            raise ChatError(message) from None
 
 
 def _conversion(image: Image.Image, on_white: bool) -> tuple[str, Callable[[Image.Image], Image.Image] | None]:

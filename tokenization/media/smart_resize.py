@@ -11,11 +11,7 @@ def smart_resize(height: int, width: int, *, factor: int, min_pixels: int, max_p
         raise ValueError(f"one side of {width} x {height} is more than {MAX_ASPECT} times the other")
     rounded_h, rounded_w = round(height / factor) * factor, round(width / factor) * factor
     if rounded_h * rounded_w > max_pixels:
-        shrink = math.sqrt(height * width / max_pixels)
-        return (
-            max(factor, math.floor(height / shrink / factor) * factor),
-            max(factor, math.floor(width / shrink / factor) * factor),
-        )
+        return _shrunk(height, width, factor, max_pixels)
     if rounded_h * rounded_w < min_pixels:
         grow = math.sqrt(min_pixels / (height * width))
         return math.ceil(height * grow / factor) * factor, math.ceil(width * grow / factor) * factor
@@ -27,17 +23,21 @@ def held_resize(height: int, width: int, *, factor: int, min_pixels: int, max_pi
     size = smart_resize(height, width, factor=factor, min_pixels=min_pixels, max_pixels=max_pixels)
     if size[0] * size[1] <= cap:
         return size
-    shrink = math.sqrt(height * width / min(max_pixels, cap))
-    size = (
-        max(factor, math.floor(height / shrink / factor) * factor),
-        max(factor, math.floor(width / shrink / factor) * factor),
-    )
+    size = _shrunk(height, width, factor, min(max_pixels, cap))
     if size[0] * size[1] <= cap:
         return size
     # A side cannot be shorter than `factor`: the long one gives way.
     short = min(size)
     long = max(factor, cap // short // factor * factor)
     return (long, short) if size[0] >= size[1] else (short, long)
+
+
+def _shrunk(height: int, width: int, factor: int, pixels: int) -> tuple[int, int]:
+    shrink = math.sqrt(height * width / pixels)
+    return (
+        max(factor, math.floor(height / shrink / factor) * factor),
+        max(factor, math.floor(width / shrink / factor) * factor),
+    )
 
 
 def n_tokens(grid: tuple[int, int, int], merge: int) -> int:

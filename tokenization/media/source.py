@@ -1,14 +1,12 @@
-"""One medium fetched and not yet opened: bytes, or the bytes of each picture of a video."""
+"""One medium, fetched and not yet opened: its bytes, or those of each picture of a video."""
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 
 import pybase64
 
 from configs.serve import MediaConfig
 from tokenization.cancel import Check, go_on
-from tokenization.chat.errors import ChatError, MediaError
+from tokenization.chat.errors import ChatError
 from tokenization.chat.options import MediaOptions
 from tokenization.chat.parts import Kind, Media
 from tokenization.media.fetch import fetch
@@ -36,12 +34,12 @@ def tracks(source: Source) -> tuple[Source, ...]:
     if source.kind != "video" or not source.options.use_audio:
         return (source,)
     if source.frames:
-        raise ChatError("use_audio_in_video: a list of pictures has no sound", source.param)
+        raise ChatError("use_audio_in_video: a list of pictures has no sound")
     return source, replace(source, kind="audio", of_video=True)
 
 
 def fetch_source(media: Media, limits: MediaConfig, check: Check = go_on) -> Source:
-    """A file, a data URL, a list of either, or `data:video/jpeg;base64,a,b,c`. Raises ChatError, naming the medium.
+    """A file, a data URL, a list of either, or `data:video/jpeg;base64,a,b,c`. Raises ChatError.
 
     Whoever reads what was fetched calls `check` on the way, and so does this between the pictures of a list.
     """
@@ -49,13 +47,12 @@ def fetch_source(media: Media, limits: MediaConfig, check: Check = go_on) -> Sou
     data = b""
     pictures = _jpeg_payload(media) if media.kind == "video" else None
     if pictures is not None:
-        _check_size(len(pictures) // 4 * 3, limits, media.param)
-        with video_errors(media.param):
-            frames = tuple(split_jpegs(pictures, video_caps(limits)))
+        _check_size(len(pictures) // 4 * 3, limits)
+        frames = tuple(split_jpegs(pictures, limits.max_frames))
     elif media.frames:
         frames = _fetch_frames(media, limits, check)
     else:
-        data = fetch(media.source, roots=limits.roots, max_bytes=limits.max_file_bytes, param=media.param)
+        data = fetch(media.source, roots=limits.roots, max_bytes=limits.max_file_bytes)
     return Source(kind=media.kind, param=media.param, data=data, frames=frames, options=media.options, check=check)
 
 
@@ -72,16 +69,6 @@ def video_caps(limits: MediaConfig) -> VideoCaps:
     )
 
 
-@contextmanager
-def video_errors(param: str) -> Iterator[None]:
-    """A MediaError as a ChatError of the field `param`; the message names the option that is wrong."""
-    try:
-        yield
-    except MediaError as error:
-        named = error.param is None or error.param in error.message
-        raise ChatError(error.message if named else f"{error.param}: {error.message}", param) from None
-
-
 def _jpeg_payload(media: Media) -> str | None:
     """What follows `data:video/jpeg;base64,`; None for every other source."""
     head, comma, _ = media.source[:64].partition(",")
@@ -92,30 +79,31 @@ def _jpeg_payload(media: Media) -> str | None:
 
 
 def _fetch_frames(media: Media, limits: MediaConfig, check: Check) -> tuple[bytes, ...]:
-    n = len(media.frames)
-    if n > limits.max_frames:
-        raise ChatError(f"the video has {n} frames, at most {limits.max_frames} are allowed", media.param)
+    _check_count(len(media.frames), limits.max_frames)
     frames: list[bytes] = []
     total = 0
     for frame in media.frames:
         check()
-        frames.append(fetch(frame, roots=limits.roots, max_bytes=limits.max_file_bytes, param=media.param))
+        frames.append(fetch(frame, roots=limits.roots, max_bytes=limits.max_file_bytes))
         total += len(frames[-1])
-        _check_size(total, limits, media.param)
+        _check_size(total, limits)
     return tuple(frames)
 
 
-def _check_size(nbytes: int, limits: MediaConfig, param: str) -> None:
+def _check_size(nbytes: int, limits: MediaConfig) -> None:
     if nbytes > limits.max_file_bytes:
-        raise ChatError(f"the frames together are larger than the allowed {limits.max_file_bytes} bytes", param)
+        raise ChatError(f"the frames together are larger than the allowed {limits.max_file_bytes} bytes")
 
 
-def split_jpegs(payload: str, caps: VideoCaps) -> list[bytes]:
-    """Pictures in base64 with commas between them, counted before one is decoded. Raises MediaError."""
-    n = payload.count(",") + 1
-    if n > caps.max_frames:
-        raise MediaError(f"the video has {n} frames, at most {caps.max_frames} are allowed")
+def _check_count(n: int, most: int) -> None:
+    if n > most:
+        raise ChatError(f"the video has {n} frames, at most {most} are allowed")
+
+
+def split_jpegs(payload: str, max_frames: int) -> list[bytes]:
+    """Pictures in base64 with commas between them, counted before one is decoded. Raises ChatError."""
+    _check_count(payload.count(",") + 1, max_frames)
     try:
         return [pybase64.b64decode(piece, validate=True) for piece in payload.split(",")]
     except ValueError:
-        raise MediaError("a frame of the video is not valid base64") from None
+        raise ChatError("a frame of the video is not valid base64") from None

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from configs.serve import MediaConfig
-from tokenization.chat.errors import MediaError
+from tokenization.chat.errors import ChatError
 from tokenization.media.effort import allowed_effort, picture_effort
 from tokenization.media.frame_sampling import (
     FRAME_FACTOR,
@@ -15,7 +15,7 @@ from tokenization.media.frame_sampling import (
     sample_frame_list,
     sample_frames,
 )
-from tokenization.media.source import Source, video_caps, video_errors
+from tokenization.media.source import Source, video_caps
 from tokenization.media.video_frames import count_effort, frames_from_jpegs, probe_jpegs, read_frames
 from tokenization.media.video_plan import VideoInfo, VideoPlan
 from tokenization.media.video_probe import probe
@@ -25,26 +25,25 @@ def plan_video(source: Source, limits: MediaConfig, rules: FrameRules = PUBLISHE
     """Frames and their size, with sides that `factor` divides. Raises ChatError for no video or above the limits."""
     caps, options = video_caps(limits), source.options
     info: VideoInfo | None = None
-    with video_errors(source.param):
-        if source.frames:
-            headers = probe_jpegs(source.frames, caps)
-            height, width = headers[0].height, headers[0].width
-            sampling = sample_frame_list(len(source.frames), options, caps, rules=rules)
-            rate = options.fps or rules.fps
-            if len(source.frames) / rate > caps.max_duration_s:
-                raise MediaError(f"the video lasts more than the allowed {caps.max_duration_s:.0f} s", "fps")
-            times = tuple(i / rate for i in sampling.indices)
-            effort = sum(picture_effort(source.frames[i], headers[i].pixels) for i in set(sampling.indices))
-        else:
-            info = probe(source.data, caps, source.check)
-            height, width = info.height, info.width
-            sampling = sample_frames(info.n_frames, info.fps, options, caps, rules=rules)
-            times = tuple(info.timestamps[list(sampling.indices)].tolist())
-            effort = count_effort(info, sampling.indices, caps)
-        frame = FrameSize(
-            height=height, width=width, n=len(sampling.indices), options=options, caps=caps, rules=rules, factor=factor
-        )
-        size = frame.find()
+    if source.frames:
+        headers = probe_jpegs(source.frames, caps)
+        height, width = headers[0].height, headers[0].width
+        sampling = sample_frame_list(len(source.frames), options, caps, rules=rules)
+        rate = options.fps or rules.fps
+        if len(source.frames) / rate > caps.max_duration_s:
+            raise ChatError(f"fps: the video lasts more than the allowed {caps.max_duration_s:.0f} s")
+        times = tuple(i / rate for i in sampling.indices)
+        effort = sum(picture_effort(source.frames[i], headers[i].pixels) for i in set(sampling.indices))
+    else:
+        info = probe(source.data, caps, source.check)
+        height, width = info.height, info.width
+        sampling = sample_frames(info.n_frames, info.fps, options, caps, rules=rules)
+        times = tuple(info.timestamps[list(sampling.indices)].tolist())
+        effort = count_effort(info, sampling.indices, caps)
+    frame = FrameSize(
+        height=height, width=width, n=len(sampling.indices), options=options, caps=caps, rules=rules, factor=factor
+    )
+    size = frame.find()
     return VideoPlan(
         indices=sampling.indices, times=times, seconds_per_grid=sampling.seconds_per_grid, size=size, info=info,
         frame=frame, effort=effort,
@@ -57,12 +56,11 @@ def read_video(source: Source, plan: VideoPlan, limits: MediaConfig) -> np.ndarr
     A frame of a file that does not decode shows the one before, else the first that does; a damaged end is left out.
     """
     caps = video_caps(limits)
-    with video_errors(source.param):
-        if plan.info is None:
-            return frames_from_jpegs(source.frames, plan.indices, plan.size, caps, source.check)
-        # Frames may grow on the way, which no header tells: not beyond what the plan counted and the bytes allow.
-        most = plan.effort + allowed_effort(len(source.data), limits, films=len(source.data))
-        frames, kept = read_frames(source.data, plan.info, plan.indices, plan.size, caps, source.check, max_effort=most)
+    if plan.info is None:
+        return frames_from_jpegs(source.frames, plan.indices, plan.size, caps, source.check)
+    # Frames may grow in mid-file, which no header tells: the plan's cost and what the bytes allow bound them.
+    most = plan.effort + allowed_effort(len(source.data), limits, films=len(source.data))
+    frames, kept = read_frames(source.data, plan.info, plan.indices, plan.size, caps, source.check, max_effort=most)
     return frames if len(kept) == len(plan.indices) else _bridged(frames, kept, plan.indices)
 
 

@@ -1,4 +1,4 @@
-"""One video opened by a restrained FFmpeg, its packets, and the decoding of some of its frames."""
+"""Opens one video with a restricted FFmpeg, reads its packets and decodes some of its frames."""
 
 from collections import deque
 from collections.abc import Iterator, Sequence
@@ -12,9 +12,9 @@ from av.video.frame import VideoFrame
 from av.video.stream import VideoStream
 
 from tokenization.cancel import Check, go_on
-from tokenization.chat.errors import MediaError
-from tokenization.media.containers.opening import open_container, says_times
-from tokenization.media.containers.packet_index import PacketIndex, Run
+from tokenization.chat.errors import ChatError
+from tokenization.media.containers.opening import default_stream, open_container, read_packets, says_times
+from tokenization.media.containers.packet_index import PacketIndex, PacketRun
 from tokenization.media.frame_sampling import UNBOUNDED, VideoCaps
 from tokenization.worker_memory import raise_if_memory
 
@@ -64,12 +64,12 @@ class VideoReader:
         """FFmpeg's name of the decoder."""
         return self._context.name
 
-    def nbytes(self, run: Run) -> int:
+    def nbytes(self, run: PacketRun) -> int:
         """Of the packets of a run, once all have been read."""
         return sum(packet.size for packet in self._kept[run.start : run.stop + 1])
 
     def restart(self, check: Check, max_decoded: int = UNBOUNDED) -> None:
-        """Decode from nothing. More than `max_decoded` pixels of all frames raise a MediaError where they come out."""
+        """Decode from nothing. More than `max_decoded` pixels of all frames raise a ChatError where they come out."""
         self.errors, self._left, self._check = 0, max_decoded, check
         if self._context.is_open:
             self._context.flush_buffers()
@@ -84,21 +84,17 @@ class VideoReader:
             yield packet
 
     def _demux(self) -> "Iterator[Packet[VideoStream]]":
-        # IndexError: PyAV has no object for a stream that a damaged file seems to gain on the way.
-        try:
-            for packet in self._source.demux(self.stream):
-                self._check()
-                if packet.size:
-                    self._left_bytes -= packet.size
-                    if self._left_bytes < 0:
-                        raise MediaError(SHARED)
-                    self._kept.append(packet)
-                    yield packet
-        except (av.FFmpegError, IndexError) as error:
-            raise_if_memory(error, claims=True)
+        for packet in read_packets(self._source, self.stream):
+            self._check()
+            if packet.size:
+                self._left_bytes -= packet.size
+                if self._left_bytes < 0:
+                    raise ChatError(SHARED)
+                self._kept.append(packet)
+                yield packet
         self._whole = True
 
-    def decode(self, index: PacketIndex, runs: Sequence[Run]) -> Iterator[VideoFrame]:
+    def decode(self, index: PacketIndex, runs: Sequence[PacketRun]) -> Iterator[VideoFrame]:
         """Frames as they are shown, the packet's number as `pts`; some that no wanted one needs are left out."""
         wanted = {int(index.packets[frame]) for run in runs for frame in run.frames}
         skips = self._context.name in _SKIPPING and not (index.interlaced or index.counted)
@@ -125,7 +121,7 @@ class VideoReader:
             yield from self._feed(cast("Packet[VideoStream]", Packet(bytes(packet))))
         yield from self._feed(None)
 
-    def pick(self, index: PacketIndex, runs: Sequence[Run]) -> Iterator[tuple[int, VideoFrame]]:
+    def pick(self, index: PacketIndex, runs: Sequence[PacketRun]) -> Iterator[tuple[int, VideoFrame]]:
         """(frame number, frame) for each frame that the runs are for and that decodes.
 
         A packet without a picture (a second field, a repeat) gives the frame before it, at the end only without errors.
@@ -153,7 +149,7 @@ class VideoReader:
             if last is not None and last[0] >= start and not self.errors:
                 yield missed, last[1]
 
-    def _count(self, index: PacketIndex, runs: Sequence[Run]) -> Iterator[tuple[int, VideoFrame]]:
+    def _count(self, index: PacketIndex, runs: Sequence[PacketRun]) -> Iterator[tuple[int, VideoFrame]]:
         wanted = {frame for run in runs for frame in run.frames}
         for number, frame in enumerate(self.decode(index, runs)):
             if number in wanted:
@@ -175,14 +171,14 @@ class VideoReader:
                 self._context.flush_buffers()
         self._left -= sum(frame.width * frame.height for frame in frames)
         if self._left < 0:
-            raise MediaError(GROWING)
+            raise ChatError(GROWING)
         return frames
 
 
 def open_video(
     data: bytes | memoryview, caps: VideoCaps, *, threads: int = THREADS, check: Check = go_on
 ) -> VideoReader:  # fmt: skip
-    """Open without protocols, formats that name other files, or rare codecs. Raises MediaError by the header alone.
+    """Open without protocols, formats that name other files, or rare codecs. Raises ChatError by the header alone.
 
     Of containers that do not say the order and the times of their packets FFmpeg decodes the first frames. `check` is
     called between packets.
@@ -190,11 +186,7 @@ def open_video(
     limits = {"max_pixels": str(caps.max_source_pixels), "codec_whitelist": DECODERS}
     studied = not says_times(data)
     study = {"max_streams": _MOST_STUDIED} if studied else {"codec_whitelist": "none"}
-    try:
-        container = open_container(data, FORMATS, {**limits, **study}, check)
-    except av.FFmpegError as error:
-        raise_if_memory(error)
-        raise MediaError("this is not a video that the server reads, or its header is damaged") from None
+    container = open_container(data, "video", FORMATS, {**limits, **study}, check)
     try:
         stream = _moving_stream(container, caps)
     except BaseException:
@@ -208,17 +200,12 @@ def open_video(
 
 
 def _moving_stream(container: InputContainer, caps: VideoCaps) -> VideoStream:
-    """The default stream, else the first that moves. Raises MediaError when there is none that may be decoded."""
+    """The default one of those that move, else the first. Raises ChatError, also above the caps."""
     streams = [stream for stream in container.streams.video if not stream.disposition & _NOT_MOVING]
-    if not streams:
-        raise MediaError("the file holds no video stream")
-    # Not FFmpeg's own choice of the best one: that depends on what it has decoded so far.
-    stream = next((stream for stream in streams if stream.disposition & Disposition.default), streams[0])
-    if stream.codec_context is None or stream.codec_context.name not in DECODERS.split(","):
-        raise MediaError("the codec of the video is not supported")
+    stream = default_stream(streams, "video stream", DECODERS)
     width, height = stream.width, stream.height
     if width * height > caps.max_source_pixels:
-        raise MediaError(
+        raise ChatError(
             f"the video has {width} x {height} = {width * height} pixels a frame, "
             f"at most {caps.max_source_pixels} are allowed"
         )

@@ -10,7 +10,7 @@ from av.video.reformatter import VideoReformatter
 from PIL import Image
 
 from tokenization.cancel import Check, go_on
-from tokenization.chat.errors import ChatError, MediaError
+from tokenization.chat.errors import ChatError
 from tokenization.media.containers.packet_index import plan_runs
 from tokenization.media.effort import STUDIED, video_effort, video_weight
 from tokenization.media.frame_sampling import UNBOUNDED, VideoCaps
@@ -29,11 +29,9 @@ def read_frames(
     """uint8 [n, height, width, 3] of the frames `indices`, resized to `size` (height, width), and which those are.
 
     `info` is `probe`'s of the same bytes. A frame that does not decode is left out; an index without a picture shows
-    the one before. `check` is called between packets. Raises MediaError when none decodes, too many would be, or frames
-    that grow on the way take more than `max_effort` pixels of work; ValueError for an index out of range.
+    the one before. `check` is called between packets. Raises ChatError when none decodes, too many would be, or frames
+    that grow on the way take more than `max_effort` pixels of work.
     """
-    if not indices or min(indices) < 0 or max(indices) >= info.n_frames:
-        raise ValueError(f"frame indices must lie in 0 .. {info.n_frames - 1}")
     rows: dict[int, list[int]] = {}
     for row, frame_number in enumerate(indices):
         rows.setdefault(frame_number, []).append(row)
@@ -50,7 +48,7 @@ def read_frames(
             check()  # some come out together, after the last packet
             looked_at += frame.width * frame.height
             if looked_at > max_effort:
-                raise MediaError(GROWING)
+                raise ChatError(GROWING)
             picture = _to_picture(frame, info, rgb).resized(width=size[1], height=size[0])
             out[rows[frame_number]] = np.asarray(picture)
             missing.discard(frame_number)
@@ -58,18 +56,18 @@ def read_frames(
             break
     kept = [row for row, frame_number in enumerate(indices) if frame_number not in missing]
     if not kept:
-        raise MediaError(UNDECODABLE)
+        raise ChatError(UNDECODABLE)
     return (out[kept] if missing else out), tuple(indices[row] for row in kept)
 
 
 def count_effort(info: VideoInfo, indices: Sequence[int], caps: VideoCaps) -> int:
-    """Units of work to read these frames. Raises MediaError where too many would be decoded for them."""
+    """Units of work to read these frames. Raises ChatError where too many would be decoded for them."""
     pixels = info.width * info.height
     runs = plan_runs(info.index, indices)
     decoded = sum(run.stop - run.start + 1 for run in runs)
     most = min(caps.max_decoded_frames, caps.max_decoded_pixels // pixels)
     if decoded > most:
-        raise MediaError(f"{decoded} frames of the video would have to be decoded, at most {most} are allowed")
+        raise ChatError(f"{decoded} frames of the video would have to be decoded, at most {most} are allowed")
     if info.reader.studied:
         decoded += min(STUDIED, info.n_frames)
     nbytes = sum(map(info.reader.nbytes, runs))
@@ -80,20 +78,18 @@ def count_effort(info: VideoInfo, indices: Sequence[int], caps: VideoCaps) -> in
 
 
 def probe_jpegs(pictures: Sequence[bytes], caps: VideoCaps) -> tuple[ImageHeader, ...]:
-    """The header of each encoded picture. Raises MediaError for any bad one."""
-    if not 1 <= len(pictures) <= caps.max_frames:
-        raise MediaError(f"the video has {len(pictures)} frames, it must have 1 to {caps.max_frames}")
+    """The header of each encoded picture. Raises ChatError for any bad one."""
     headers = []
     for i, data in enumerate(pictures):
         with _picture_errors(i):
-            headers.append(read_header(data, max_source_pixels=caps.max_source_pixels, param=""))
+            headers.append(read_header(data, max_source_pixels=caps.max_source_pixels))
     return tuple(headers)
 
 
 def frames_from_jpegs(
     pictures: Sequence[bytes], indices: Sequence[int], size: tuple[int, int], caps: VideoCaps, check: Check = go_on
 ) -> np.ndarray:
-    """uint8 [n, height, width, 3] of `indices` at `size` (height, width); any image format. Raises MediaError."""
+    """uint8 [n, height, width, 3] of `indices` at `size` (height, width); any image format. Raises ChatError."""
     out = np.empty((len(indices), *size, 3), np.uint8)
     done: dict[int, int] = {}
     for row, i in enumerate(indices):
@@ -102,7 +98,7 @@ def frames_from_jpegs(
             continue
         with _picture_errors(i):
             check()  # one without a block of pixels may never be asked for
-            picture = decode(pictures[i], max_source_pixels=caps.max_source_pixels, param="", check=check)
+            picture = decode(pictures[i], max_source_pixels=caps.max_source_pixels, check=check)
             out[row] = np.asarray(picture.resized(width=size[1], height=size[0]))
         done[i] = row
     return out
@@ -113,21 +109,21 @@ def _picture_errors(i: int) -> Iterator[None]:
     try:
         yield
     except ChatError as error:
-        raise MediaError(f"frame {i + 1} of the video: {error.message}") from None
+        raise ChatError(f"frame {i + 1} of the video: {error.message}") from None
 
 
 # ---- details
 
 
 def _to_picture(frame: VideoFrame, info: VideoInfo, rgb: VideoReformatter) -> Picture:
-    """A decoded frame, upright; transparency will lie on white, as in still images. Raises MediaError."""
+    """A decoded frame, upright; transparency will lie on white, as in still images. Raises ChatError."""
     has_alpha = any(component.is_alpha for component in frame.format.components)
     pixels = "rgba" if has_alpha else "rgb24"
     try:
         image = Image.fromarray(rgb.reformat(frame, format=pixels).to_ndarray())
     except av.FFmpegError as error:
         raise_if_memory(error)
-        raise MediaError(f"the pixels of the video ({frame.format.name}) cannot be read") from None
+        raise ChatError(f"the pixels of the video ({frame.format.name}) cannot be read") from None
     if info.mirrored:
         image = image.transpose(Image.Transpose.FLIP_LEFT_RIGHT)
-    return Picture(image=image.transpose(_TURNS[info.rotation]) if info.rotation else image, param="")
+    return Picture(image=image.transpose(_TURNS[info.rotation]) if info.rotation else image)

@@ -1,4 +1,4 @@
-"""What is known of a video before its frames are decoded, and which frames are wanted."""
+"""The plan of a video before decoding: what its file tells, and which frames are wanted."""
 
 from dataclasses import dataclass
 from typing import TYPE_CHECKING

@@ -1,4 +1,4 @@
-"""What the packets and one decoded frame of a video tell: its size, its frames and when each is shown."""
+"""Reads a video's size, frames and timestamps from its packets and one decoded frame."""
 
 from dataclasses import replace
 
@@ -7,7 +7,7 @@ from av.sidedata.sidedata import SideData
 from av.video.frame import VideoFrame
 
 from tokenization.cancel import Check, go_on
-from tokenization.chat.errors import MediaError
+from tokenization.chat.errors import ChatError
 from tokenization.media.containers.packet_index import PacketIndex
 from tokenization.media.frame_sampling import FPS, VideoCaps
 from tokenization.media.video_decoder import UNDECODABLE, VideoReader, open_video
@@ -31,14 +31,14 @@ _UPRIGHT = {
 
 
 def probe(data: bytes | memoryview, caps: VideoCaps, check: Check = go_on) -> VideoInfo:
-    """Raises MediaError for what is no video, holds no frame that can be decoded, or is above the caps.
+    """Raises ChatError for what is no video, holds no frame that can be decoded, or is above the caps.
 
     `check` is called between packets.
     """
     reader = open_video(data, caps, check=check)
     index, seconds, duration, fps = _read_index(reader, caps)
     if duration > caps.max_duration_s:
-        raise MediaError(f"the video lasts {duration:.0f} s, at most {caps.max_duration_s:.0f} s are allowed")
+        raise ChatError(f"the video lasts {duration:.0f} s, at most {caps.max_duration_s:.0f} s are allowed")
     frame = _first_picture(reader, index, check)
     mirrored, rotation = _upright(frame)
     turned = rotation in (90, 270)
@@ -66,7 +66,7 @@ def _read_index(video: VideoReader, caps: VideoCaps) -> tuple[PacketIndex, np.nd
     shown: list[bool] = []
     for number, packet in enumerate(video.packets()):
         if number >= caps.max_source_frames:
-            raise MediaError(f"the video has more than {caps.max_source_frames} frames")
+            raise ChatError(f"the video has more than {caps.max_source_frames} frames")
         at = packet.pts if packet.pts is not None else packet.dts
         counted = counted or packet.pts is None
         pts.append(at if at is not None else (pts[-1] + 1 if pts else 0))
@@ -81,7 +81,7 @@ def _read_index(video: VideoReader, caps: VideoCaps) -> tuple[PacketIndex, np.nd
     order = np.argsort(np.array(pts, np.int64), kind="stable")
     packets = order[np.array(shown, bool)[order]]
     if not len(packets):
-        raise MediaError(UNDECODABLE)
+        raise ChatError(UNDECODABLE)
     times = np.array(pts, np.int64)[packets]
     unit = float(video.stream.time_base or 1)
     seconds = (times - times[0]) * unit
@@ -98,7 +98,7 @@ def _read_index(video: VideoReader, caps: VideoCaps) -> tuple[PacketIndex, np.nd
 
 
 def _check_units(packet: memoryview) -> None:
-    """Raises MediaError for a packet of AV1 with many frames: a decoder gives all at once, and they are not counted.
+    """Raises ChatError for a packet of AV1 with many frames: a decoder gives all at once, and they are not counted.
 
     The units are those of the specification's section 5.3 (open_bitstream_unit).
     """
@@ -120,7 +120,7 @@ def _check_units(packet: memoryview) -> None:
     else:
         frames = _MOST_FRAMES + 1
     if frames > _MOST_FRAMES:
-        raise MediaError(f"a packet of the video holds more than {_MOST_FRAMES} frames")
+        raise ChatError(f"a packet of the video holds more than {_MOST_FRAMES} frames")
 
 
 def _timing(seconds: np.ndarray, last: float, rate: float) -> tuple[float, float]:
@@ -144,7 +144,7 @@ def _first_picture(video: VideoReader, index: PacketIndex, check: Check) -> Vide
             video.restart(check)
             for frame in video.alone(start, n):
                 return frame
-    raise MediaError(UNDECODABLE)
+    raise ChatError(UNDECODABLE)
 
 
 def _upright(frame: VideoFrame) -> tuple[bool, int]:

@@ -23,18 +23,16 @@ _BLANK_AT_START = re.compile(r'"prepend_scheme":\s*"first"')
 class BPETokenizer:
     def __init__(self, tokenizer: Tokenizer, special: Mapping[str, int], opening: Sequence[int] = ()) -> None:
         """`tokenizer` must flag as special exactly those added tokens that `special` holds."""
-        spelling = read_spelling(tokenizer)
+        self._bytes, self.leading_blanks = read_spelling(tokenizer)
         self._at_start = _plain(tokenizer)
         inner = _without_first_blank(tokenizer)
         self._inside = self._at_start if inner is None else _plain(inner)
         self.special: Mapping[str, int] = MappingProxyType(dict(special))
         self.opening = tuple(opening)
-        self.leading_blanks = spelling.leading_blanks
         self._special_ids = frozenset(special.values())
         unknown = tokenizer.token_to_id(getattr(tokenizer.model, "unk_token", None) or "")
         self._marks = self._special_ids - {unknown}  # as in the reference, what nothing spells is unknown
         self._cut = _cutter(tokenizer, special)
-        self._bytes = spelling.table
         for content, token_id in special.items():
             if tokenizer.token_to_id(content) != token_id:  # it has another name there: `_out_of_reach`
                 self._bytes[token_id] = content.encode("utf-8")

@@ -1,4 +1,4 @@
-"""The special tokens that tokenizer_config.json gives a part to play, such as the end of a turn."""
+"""The special tokens that tokenizer_config.json names, such as eos_token."""
 
 from configs.checkpoint import ConfigSection
 

@@ -1,4 +1,4 @@
-"""The sandbox that a chat template runs in, as transformers furnishes it: jinja2, which nothing else loads."""
+"""The jinja2 sandbox that chat templates run in, with the functions that transformers gives them."""
 
 import json
 from collections.abc import Mapping, Sequence

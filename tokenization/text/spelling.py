@@ -3,7 +3,6 @@
 import json
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Any
 
 from tokenizers import Tokenizer
@@ -16,21 +15,18 @@ _BYTE = re.compile("<0x([0-9A-Fa-f]{2})>")  # how a byte is written for which th
 _BLANKS = {"type": "Replace", "pattern": {"String": BLANK}, "content": " "}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Spelling:
-    table: list[bytes]  # bytes of every id
-    leading_blanks: int = 0  # so many blanks at the start of a text belong to how its first word is written
+def read_spelling(tokenizer: Tokenizer) -> tuple[list[bytes], int]:
+    """The bytes of every id, and how many blanks at the start of a text belong to how its first word is written.
 
-
-def read_spelling(tokenizer: Tokenizer) -> Spelling:
-    """Raises CheckpointError for a decoder that joins entries in another way, and for an id far beyond the entries."""
+    Raises CheckpointError for a decoder that joins entries in another way, and for an id far beyond the entries.
+    """
     steps = list(_steps(json.loads(tokenizer.decoder.__getstate__()) if tokenizer.decoder else {}))
     kinds = [str(step.get("type")) for step in steps]
     vocabulary = tokenizer.get_vocab(with_added_tokens=True)
     added = {entry.content: token_id for token_id, entry in tokenizer.get_added_tokens_decoder().items()}
     _check_ids(vocabulary | added)
     if "ByteLevel" in kinds:
-        return Spelling(table=_byte_level_table(vocabulary, added))
+        return _byte_level_table(vocabulary, added), 0
     no_strip: dict[str, Any] = {"content": " ", "start": 0, "stop": 0}
     strip = steps.pop() if kinds[-2:] == ["Fuse", "Strip"] else no_strip
     joined = [step for step in steps if step.get("type") not in ("ByteFallback", "Fuse")]
@@ -39,8 +35,7 @@ def read_spelling(tokenizer: Tokenizer) -> Spelling:
             "tokenizer.json: only byte-level vocabularies (decoder ByteLevel) and SentencePiece's (decoder Replace, "
             f"ByteFallback, Fuse, Strip) are supported; here the decoder is {', '.join(kinds) or 'missing'}"
         )
-    table = _piece_table(vocabulary | added, with_bytes="ByteFallback" in kinds)
-    return Spelling(table=table, leading_blanks=strip["start"])
+    return _piece_table(vocabulary | added, with_bytes="ByteFallback" in kinds), strip["start"]
 
 
 def _check_ids(ids: dict[str, int]) -> None:

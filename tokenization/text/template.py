@@ -1,4 +1,4 @@
-"""A checkpoint's own chat template, rendered so that users' words can be told from the template's."""
+"""Renders a checkpoint's chat template and tells users' texts from the template's."""
 
 import json
 import re

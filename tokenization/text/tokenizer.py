@@ -1,4 +1,4 @@
-"""What everybody may ask of a vocabulary, whatever file it came from."""
+"""The protocol of a tokenizer, whatever file it was made from."""
 
 from collections.abc import Mapping
 from typing import Protocol
@@ -7,25 +7,11 @@ from typing import Protocol
 class Tokenizer(Protocol):
     """Text <-> ids; made once per process. Special tokens have no way in through text."""
 
-    @property
-    def special(self) -> Mapping[str, int]:
-        """Text and id of every special token."""
-
-    @property
-    def opening(self) -> tuple[int, ...]:
-        """Ids that this checkpoint puts in front of every prompt, such as that of `<s>`."""
-
-    @property
-    def leading_blanks(self) -> int:
-        """So many blanks at the start of a text are no part of it, but of how its first word is written."""
-
-    @property
-    def vocab_size(self) -> int:
-        """Ids in use; the model may have more rows."""
-
-    @property
-    def longest_token(self) -> int:
-        """Bytes of the longest token."""
+    special: Mapping[str, int]  # text and id of every special token
+    opening: tuple[int, ...]  # ids that this checkpoint puts in front of every prompt, such as that of `<s>`
+    leading_blanks: int  # so many blanks at the start of a text are no part of it, but of how its first word is written
+    vocab_size: int  # ids in use; the model may have more rows
+    longest_token: int  # bytes of the longest token
 
     def encode(self, text: str) -> list[int]:
         """Never a special id, whatever the text holds. Raises ChatError for text that has no ordinary ids."""

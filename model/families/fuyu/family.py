@@ -3,7 +3,7 @@
 from typing import TYPE_CHECKING
 
 from configs.checkpoint import Checkpoint
-from model.families.fuyu.processor import MODALITIES, FuyuProcessor
+from model.families.fuyu.processor import FuyuProcessor
 from model.families.fuyu.sizes import pixel_bounds
 from model.family import Family
 
@@ -31,7 +31,6 @@ RENAMES = {  # hub, and transformers 5, on disk -> the names that `build` uses
 FAMILY = Family(
     name="fuyu",
     models="Fuyu-8B",
-    modalities=MODALITIES,
     processor=FuyuProcessor,
     build=build,
     renames=RENAMES,

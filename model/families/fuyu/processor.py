@@ -1,4 +1,4 @@
-"""How Fuyu reads a chat: one picture first, a row of its patches after the other, then the words, then the answer."""
+"""How Fuyu reads a chat: one picture first, row by row of its patches, then the text, then the answer."""
 
 from collections.abc import Mapping, Sequence
 
@@ -10,15 +10,14 @@ from model.families.fuyu.sizes import IMAGE_TOKEN_ID, largest_grid, published_bo
 from tokenization.chat.parts import Chat, Kind
 from tokenization.media.source import Source
 from tokenization.messages import Reduced
-from tokenization.pads import expand_rows, plain_positions, render_pads
-from tokenization.processor import Feature, Layout, Measure, Modality, StageClock
+from tokenization.placeholders import Layout, expand_rows
+from tokenization.processor import Measure, Modality, StageClock, TemplateProcessor
 from tokenization.shrunk_pictures import ShrunkPictures
 from tokenization.text.bpe import BPETokenizer
 from tokenization.text.template import ChatTemplate
 
 PATCH, ROW_END, TEXT, ANSWER = "|SPEAKER|", "|NEWLINE|", "<s>", "<0x04>"
 END = "|ENDOFTEXT|"  # what the model ends its answers with
-MODALITIES: Mapping[Kind, Modality] = {"image": Modality(most=1, expansion="rows")}
 _WHO = "the published processor"
 
 # What the published processor's class writes round one text. The texts of several messages are lines, as vLLM has it:
@@ -38,8 +37,11 @@ TEMPLATE = (
 )
 
 
-class FuyuProcessor:
+class FuyuProcessor(TemplateProcessor):
     """Defaults are those of the published processor's classes."""
+
+    modalities: Mapping[Kind, Modality] = {"image": Modality(most=1, expansion="rows")}
+    opens = False
 
     def __init__(self, checkpoint: Checkpoint, max_pixels: int) -> None:
         """max_pixels: the server's cap on one resized image. Raises CheckpointError for damaged or other files."""
@@ -52,12 +54,10 @@ class FuyuProcessor:
                 f"{config.location}: image_token_id {config.token_id('image_token_id', IMAGE_TOKEN_ID)} is not "
                 f"{special[PATCH]}, the id of {PATCH} in tokenizer.json"
             )
-        self.pads: Mapping[Kind, int] = {"image": special[PATCH]}
-        self.modalities = MODALITIES
-        self.features: frozenset[Feature] = frozenset()
-        self.stop_ids: tuple[int, ...] = (special[END],)
+        self.placeholders = {"image": special[PATCH]}
+        self.stop_ids = (special[END],)
         self._row_end = special[ROW_END]
-        self._template = ChatTemplate.from_checkpoint(checkpoint, otherwise=TEMPLATE)
+        self.template = ChatTemplate.from_checkpoint(checkpoint, otherwise=TEMPLATE)
         pictures = checkpoint.section("image_processor")
         for key in ("do_resize", "do_pad"):
             pictures.expect(key, (True,), True)
@@ -69,8 +69,8 @@ class FuyuProcessor:
         self._padding = int(padding)
         self._box = box = published_box(checkpoint)
         self._shrunk = ShrunkPictures(cap=max_pixels, sized=lambda height, width, most: sized(height, width, box, most))
-        self.origins: Mapping[str, str] = {
-            "chat template": self._template.location,
+        self.origins = {
+            "chat template": self.template.location,
             "pictures": pictures.origin(),
         }
 
@@ -78,9 +78,6 @@ class FuyuProcessor:
         """The chat as it is. Raises ChatError for a size to which pictures would be enlarged."""
         self._shrunk.refuse_bounds(chat)
         return chat
-
-    def render(self, chat: Chat) -> list[int]:
-        return render_pads(chat, self._template, self.tokenizer, self.pads, opens=False)
 
     def measure(self, source: Source, limits: MediaConfig) -> Measure:
         """Shape [patches, 3 * patch * patch]. Raises ChatError for min_pixels, and for a picture that is too narrow."""
@@ -98,9 +95,7 @@ class FuyuProcessor:
 
         patch, (_, rows, columns) = self._box.patch, measure.grid
         with clock.stage("decode", measure.kind):
-            image = decode_rgb(
-                source.data, max_source_pixels=limits.max_source_pixels, param=source.param, check=source.check
-            )
+            image = decode_rgb(source.data, max_source_pixels=limits.max_source_pixels, check=source.check)
         with clock.stage("resize", measure.kind):
             height, width = self._shrunk.resized(image.height, image.width, source.options)
             image = resize(image, width=width, height=height, bilinear=True)
@@ -109,21 +104,18 @@ class FuyuProcessor:
             return to_patches(image, patch=patch, merge=1)
 
     def expand(self, ids: Sequence[int], measures: Sequence[Measure]) -> Layout:
-        """The pad becomes rows of pads, each with an end of its own, so that the picture's spans are its rows."""
-        pad, pictures = self.pads["image"], []
+        """The placeholder becomes rows of them, each with an end of its own: the picture's spans are its rows."""
+        placeholder, pictures = self.placeholders["image"], []
         for _, rows, columns in (measure.grid for measure in measures):
-            pictures.append(np.full((rows, columns + 1), pad, np.int64))
+            pictures.append(np.full((rows, columns + 1), placeholder, np.int64))
             pictures[-1][:, -1] = self._row_end
-        return expand_rows(ids, pad, pictures)
-
-    def positions(self, layout: Layout, measures: Sequence[Measure]) -> tuple[np.ndarray, int]:
-        return plain_positions(len(layout.input_ids))
+        return expand_rows(ids, placeholder, pictures)
 
     def _measure(
         self, grid: tuple[int, int, int], size: tuple[int, int] | None = None, reduced: Reduced | None = None
     ) -> Measure:
         _, rows, columns = grid
         return Measure(
-            kind="image", grid=grid, shape=(rows * columns, 3 * self._box.patch**2), n_pads=rows * columns,
-            n_marks=rows, size=size, reduced=reduced,
+            kind="image", grid=grid, shape=(rows * columns, 3 * self._box.patch**2), n_tokens=rows * columns,
+            n_delimiters=rows, size=size, reduced=reduced,
         )  # fmt: skip

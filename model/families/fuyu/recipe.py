@@ -28,9 +28,11 @@ def build(checkpoint: Checkpoint, weights: Weights, ops: Ops) -> MultimodalLM:
     text = text_config(config)
     theta, share = _rope(text)
     spec = _decoder_spec(text, share)
-    vocab, pad = text.count("vocab_size", 262144), config.token_id("image_token_id", IMAGE_TOKEN_ID)
-    if pad >= vocab:
-        raise CheckpointError(f"{config.location}: image_token_id {pad} has no embedding: vocab_size is {vocab}")
+    vocab, placeholder = text.count("vocab_size", 262144), config.token_id("image_token_id", IMAGE_TOKEN_ID)
+    if placeholder >= vocab:
+        raise CheckpointError(
+            f"{config.location}: image_token_id {placeholder} has no embedding: vocab_size is {vocab}"
+        )
     tied = config.read(bool, "tie_word_embeddings", False)
     shape = (vocab, spec.hidden)
     embed, head = take_embedding(ops, weights, "model.embed_tokens.weight", "lm_head.weight", shape, tied)
@@ -45,7 +47,7 @@ def build(checkpoint: Checkpoint, weights: Weights, ops: Ops) -> MultimodalLM:
         rope=rope,
         decoder=build_decoder(ops, weights, spec, "model.", NAMES),
         encoders={"image": _projection(checkpoint, weights, ops, spec.hidden)},
-        pad_ids={"image": pad},
+        pad_ids={"image": placeholder},
     )
     weights.finish()
     return model

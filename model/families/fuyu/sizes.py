@@ -1,4 +1,4 @@
-"""How large a picture is seen: scaled down where it is larger than a box, then cut into rows of patches."""
+"""The size of a picture: scaled down to a limit, then cut into rows of patches."""
 
 import math
 from collections.abc import Iterator
@@ -12,7 +12,7 @@ IMAGE_TOKEN_ID = 71011  # of what stands for a patch in the prompt, where the fi
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Box:
+class SizeLimit:
     """What a picture must fit into, in pixels; both sides are whole patches."""
 
     height: int
@@ -27,32 +27,32 @@ class Box:
         scale = min(self.height / height, self.width / width)
         return int(height * scale), int(width * scale)
 
-    def within(self, pixels: int) -> Iterator["Box"]:
+    def within(self, pixels: int) -> Iterator["SizeLimit"]:
         """The boxes of at most `pixels` in this one, the highest first; none is inside another."""
         cells = pixels // self.patch**2
         for rows in range(min(self.height // self.patch, cells), 0, -1):
             columns = min(self.width // self.patch, cells // rows)
-            yield Box(height=rows * self.patch, width=columns * self.patch, patch=self.patch)
+            yield SizeLimit(height=rows * self.patch, width=columns * self.patch, patch=self.patch)
 
     def grid(self, height: int, width: int) -> tuple[int, int, int]:
         """(1, rows, columns) of patches that a picture takes; those at its far edges may be part of it."""
         return 1, math.ceil(height / self.patch), math.ceil(width / self.patch)
 
 
-def published_box(checkpoint: Checkpoint) -> Box:
+def published_box(checkpoint: Checkpoint) -> SizeLimit:
     """By what the checkpoint says of pictures. Raises CheckpointError for a box that is not of whole patches."""
     file = checkpoint.section("image_processor")
     size, patches = file.child("size"), file.child("patch_size")
     patch = checkpoint.config.count("patch_size", PATCH)
     for key in ("height", "width"):
         patches.expect(key, (patch,), PATCH)
-    box = Box(height=size.count("height", 1080), width=size.count("width", 1920), patch=patch)
+    box = SizeLimit(height=size.count("height", 1080), width=size.count("width", 1920), patch=patch)
     if min(box.height, box.width) < patch or box.height % patch or box.width % patch:
         raise CheckpointError(f"{size.location}: {box.height} x {box.width} is not whole patches of {patch}")
     return box
 
 
-def sized(height: int, width: int, box: Box, pixels: int) -> tuple[int, int]:
+def sized(height: int, width: int, box: SizeLimit, pixels: int) -> tuple[int, int]:
     """(height, width) of a picture in the box whose patches have at most `pixels`: the largest, keeping its shape.
 
     Raises ValueError for a picture so narrow that nothing of it is left, and where not one patch is allowed.
@@ -66,7 +66,7 @@ def sized(height: int, width: int, box: Box, pixels: int) -> tuple[int, int]:
     return whole
 
 
-def largest_grid(box: Box, pixels: int, tokens: int) -> tuple[int, int, int] | None:
+def largest_grid(box: SizeLimit, pixels: int, tokens: int) -> tuple[int, int, int] | None:
     """(1, rows, columns) of the picture of most patches; each of its rows has one token more than patches."""
     found = [
         (rows, min(smaller.width // box.patch, tokens // rows - 1))

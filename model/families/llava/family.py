@@ -3,7 +3,7 @@
 from typing import TYPE_CHECKING
 
 from configs.checkpoint import Checkpoint
-from model.families.llava.processor import MODALITIES, LlavaProcessor
+from model.families.llava.processor import LlavaProcessor
 from model.family import Family
 
 if TYPE_CHECKING:
@@ -33,7 +33,6 @@ RENAMES = {  # hub, and transformers 5 and its saves, on disk -> the names that 
 FAMILY = Family(
     name="llava",
     models="LLaVA-1.5, all sizes",
-    modalities=MODALITIES,
     processor=LlavaProcessor,
     build=build,
     renames=RENAMES,

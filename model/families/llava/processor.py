@@ -1,23 +1,21 @@
-"""How LLaVA-1.5 reads a chat: each picture is as many pads as its tower has patches, positions count on as text's."""
+"""How LLaVA-1.5 reads a chat: a picture has as many placeholders as its tower has patches."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import ClassVar
 
 import numpy as np
 
 from configs.checkpoint import Checkpoint, CheckpointError, ConfigSection
 from configs.serve import MediaConfig
-from model.families.llava.sizes import picture_marks, pictures_of
+from model.families.llava.sizes import picture_tokens, pictures_of
 from tokenization.chat.errors import ChatError
 from tokenization.chat.parts import Chat, Kind
 from tokenization.media.smart_resize import MAX_ASPECT
 from tokenization.media.source import Source
-from tokenization.pads import expand_pads, plain_positions, render_pads
-from tokenization.processor import Feature, Layout, Measure, Modality, StageClock
+from tokenization.processor import Measure, Modality, StageClock, TemplateProcessor
 from tokenization.text.bpe import BPETokenizer
 from tokenization.text.template import ChatTemplate
 
-MODALITIES: Mapping[Kind, Modality] = {"image": Modality(fixed=True)}
 DEFAULT_EDGE = 224  # of the published image processor's class
 # For directories of before there were chat templates: what the later ones render.
 TEMPLATE = (
@@ -32,40 +30,33 @@ TEMPLATE = (
 )
 
 
-class LlavaProcessor:
+class LlavaProcessor(TemplateProcessor):
     """Pictures are resized by their shorter edge, and cut to the square in their centre."""
 
+    modalities: Mapping[Kind, Modality] = {"image": Modality(fixed=True)}
     otherwise: ClassVar[str] = TEMPLATE
 
     def __init__(self, checkpoint: Checkpoint, max_pixels: int) -> None:
         """max_pixels is not used. Raises CheckpointError for a damaged tokenizer, template or processor's file."""
         config, files = checkpoint.config, checkpoint.section("image_processor")
-        marks = picture_marks(checkpoint)
-        self.tokenizer = BPETokenizer.from_checkpoint(checkpoint, marks.said)
-        self.pads: Mapping[Kind, int] = marks.pads
-        self.modalities = MODALITIES
-        self.features: frozenset[Feature] = frozenset()
-        self.stop_ids: tuple[int, ...] = ()
-        self._template = ChatTemplate.from_checkpoint(checkpoint, otherwise=self.otherwise)
+        tokens = picture_tokens(checkpoint)
+        self.tokenizer = BPETokenizer.from_checkpoint(checkpoint, tokens.said)
+        self.placeholders = tokens.placeholders
+        self.template = ChatTemplate.from_checkpoint(checkpoint, otherwise=self.otherwise)
         self._pictures = pictures_of(config)
         self._edge = _shorter_edge(files, self._pictures.pixels)
-        self.origins: Mapping[str, str] = {"chat template": self._template.location, "pictures": files.origin()}
+        self.origins = {"chat template": self.template.location, "pictures": files.origin()}
 
     def fit(self, chat: Chat) -> Chat:
         self._pictures.refuse_bounds(chat)
         return chat
-
-    def render(self, chat: Chat) -> list[int]:
-        return render_pads(chat, self._template, self.tokenizer, self.pads)
 
     def measure(self, source: Source, limits: MediaConfig) -> Measure:
         """Every picture has one size: [side * side, 3 * patch * patch]. Refuses strips: they grow before the cut."""
         measure = self._pictures.measure(source, limits)
         assert measure.size is not None
         if max(measure.size) > MAX_ASPECT * min(measure.size):
-            raise ChatError(
-                f"the image cannot be used: one side is more than {MAX_ASPECT} times the other", source.param
-            )
+            raise ChatError(f"the image cannot be used: one side is more than {MAX_ASPECT} times the other")
         return measure
 
     def largest(self, limits: MediaConfig, max_tokens: int) -> tuple[Measure, ...]:
@@ -76,19 +67,11 @@ class LlavaProcessor:
         from tokenization.media.image import cover, decode, to_patches
 
         with clock.stage("decode", measure.kind):
-            picture = decode(
-                source.data, max_source_pixels=limits.max_source_pixels, param=source.param, check=source.check
-            )
+            picture = decode(source.data, max_source_pixels=limits.max_source_pixels, check=source.check)
         with clock.stage("resize", measure.kind):
             image = cover(picture, edge=self._edge, side=self._pictures.pixels)
         with clock.stage("patch", measure.kind):
             return to_patches(image, patch=self._pictures.patch, merge=1)
-
-    def expand(self, ids: Sequence[int], measures: Sequence[Measure]) -> Layout:
-        return expand_pads(ids, self.pads, measures)
-
-    def positions(self, layout: Layout, measures: Sequence[Measure]) -> tuple[np.ndarray, int]:
-        return plain_positions(len(layout.input_ids))
 
 
 def _shorter_edge(files: ConfigSection, side: int) -> int:

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from configs.checkpoint import Checkpoint, CheckpointError, ConfigSection
 from model.composition import MediaEncoders, compose
-from model.families.llava.sizes import picture_marks, pictures_of, shows_class, vision_config
+from model.families.llava.sizes import picture_tokens, pictures_of, shows_class, vision_config
 from model.net.absolute_vit import AbsoluteVit, AbsoluteVitNames, AbsoluteVitSpec, build_absolute_vit
 from model.net.decoder import DecoderSpec
 from model.net.linear import take_linear
@@ -57,8 +57,8 @@ def _build(checkpoint: Checkpoint, weights: Weights, ops: Ops, between: Between)
     """Compose tower, projector and decoder. Raises CheckpointError for what is missing, left over or not supported."""
     config = checkpoint.config
     text = config.child("text_config")
-    spec, marks = _decoder_spec(text), picture_marks(checkpoint)
-    media = MediaEncoders(encoders={"image": _tower(checkpoint, weights, ops, spec.hidden, between)}, marks=marks)
+    spec, tokens = _decoder_spec(text), picture_tokens(checkpoint)
+    media = MediaEncoders(encoders={"image": _tower(checkpoint, weights, ops, spec.hidden, between)}, tokens=tokens)
     vocab, theta = text.count("vocab_size", 32000), read_theta(text, 1e4)
     tied = any(section.read(bool, "tie_word_embeddings", False) for section in (config, text))
     return compose(ops, weights, spec, media, vocab=vocab, tied=tied, theta=theta)

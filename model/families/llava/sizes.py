@@ -1,7 +1,7 @@
 """What a checkpoint says of pictures: patches, tokens and the id that stands for one."""
 
 from configs.checkpoint import Checkpoint, ConfigSection
-from model.marks import Marks, read_marks
+from model.media_tokens import MediaTokens, read_media_tokens
 from tokenization.fixed_pictures import FixedPictures, read_sides
 
 _WHOLE = {  # what holds where config.json has no vision_config at all; else CLIP's own class fills the gaps
@@ -30,13 +30,13 @@ def shows_class(config: ConfigSection) -> bool:
     return config.read(str, key, "default") == "full"
 
 
-def picture_marks(checkpoint: Checkpoint) -> Marks:
+def picture_tokens(checkpoint: Checkpoint) -> MediaTokens:
     keys = ("image_token_index", "image_token_id")
-    return read_marks(checkpoint, checkpoint.config, {"image": (keys, 32000)}, {})
+    return read_media_tokens(checkpoint, checkpoint.config, {"image": (keys, 32000)}, {})
 
 
 def pictures_of(config: ConfigSection) -> FixedPictures:
     """By the tower: what old processor files lack, and what newer ones repeat."""
     vision = vision_config(config)
     side, patch = read_sides(vision)
-    return FixedPictures(side=side, patch=patch, n_pads=side**2 + shows_class(config))
+    return FixedPictures(side=side, patch=patch, n_tokens=side**2 + shows_class(config))

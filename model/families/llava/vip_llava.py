@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 from configs.checkpoint import Checkpoint
 from model.families.llava.family import RENAMES
-from model.families.llava.processor import MODALITIES, LlavaProcessor
+from model.families.llava.processor import LlavaProcessor
 from model.family import Family
 
 if TYPE_CHECKING:
@@ -44,7 +44,6 @@ def build(checkpoint: Checkpoint, weights: "Weights", ops: "Ops") -> "Multimodal
 FAMILY = Family(
     name="vip_llava",
     models="ViP-LLaVA, all sizes",
-    modalities=MODALITIES,
     processor=VipLlavaProcessor,
     build=build,
     renames=RENAMES,

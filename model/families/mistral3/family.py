@@ -3,7 +3,7 @@
 from typing import TYPE_CHECKING
 
 from configs.checkpoint import Checkpoint
-from model.families.mistral3.processor import MODALITIES, Mistral3Processor
+from model.families.mistral3.processor import Mistral3Processor
 from model.families.mistral3.sizes import pixel_bounds
 from model.family import Family
 
@@ -32,7 +32,6 @@ RENAMES = {  # hub, and transformers 5, on disk -> the names that `build` uses
 FAMILY = Family(
     name="mistral3",
     models="Mistral Small 3.1",
-    modalities=MODALITIES,
     processor=Mistral3Processor,
     build=build,
     renames=RENAMES,

@@ -1,4 +1,4 @@
-"""How Mistral Small 3.1 reads a chat: a picture is rows of pads with a mark after each, and another after the last."""
+"""How Mistral Small 3.1 reads a chat: a picture is rows of placeholders, each with a delimiter behind it."""
 
 from collections.abc import Mapping, Sequence
 
@@ -6,38 +6,36 @@ import numpy as np
 
 from configs.checkpoint import Checkpoint, CheckpointError
 from configs.serve import MediaConfig
-from model.families.mistral3.sizes import picture_marks, pictures_of
+from model.families.mistral3.sizes import picture_tokens, pictures_of
 from tokenization.chat.parts import Chat, Kind
 from tokenization.media.source import Source
 from tokenization.messages import Reduced
-from tokenization.pads import expand_rows, plain_positions, render_pads
-from tokenization.processor import Feature, Layout, Measure, Modality, StageClock
+from tokenization.placeholders import Layout, expand_rows
+from tokenization.processor import Measure, Modality, StageClock, TemplateProcessor
 from tokenization.shrunk_pictures import ShrunkPictures
 from tokenization.text.bpe import BPETokenizer
 from tokenization.text.template import ChatTemplate
 
-MODALITIES: Mapping[Kind, Modality] = {"image": Modality(expansion="rows")}
 
-
-class Mistral3Processor:
+class Mistral3Processor(TemplateProcessor):
     """Pictures are scaled down to a longest side, and stretched to whole tokens."""
+
+    modalities: Mapping[Kind, Modality] = {"image": Modality(expansion="rows")}
 
     def __init__(self, checkpoint: Checkpoint, max_pixels: int) -> None:
         """max_pixels: the server's cap on one resized image. Raises CheckpointError for damaged or other files."""
-        marks, files = picture_marks(checkpoint), checkpoint.file("processor_config.json")
-        self.tokenizer = BPETokenizer.from_checkpoint(checkpoint, marks.said)
-        self.pads: Mapping[Kind, int] = marks.pads
+        tokens, files = picture_tokens(checkpoint), checkpoint.file("processor_config.json")
+        self.tokenizer = BPETokenizer.from_checkpoint(checkpoint, tokens.said)
+        self.placeholders = tokens.placeholders
         written = files.read(str, "image_token", "[IMG]")
-        if self.tokenizer.special.get(written) != self.pads["image"]:
-            said = marks.said[self.pads["image"]]
+        if self.tokenizer.special.get(written) != self.placeholders["image"]:
+            said = tokens.said[self.placeholders["image"]]
             raise CheckpointError(
-                f"{said} is {self.pads['image']}, not the id of {written!r}, the image_token of {files.location}"
+                f"{said} is {self.placeholders['image']}, not the id of {written!r}, the image_token of "
+                f"{files.location}"
             )
-        self.modalities = MODALITIES
-        self.features: frozenset[Feature] = frozenset()
-        self.stop_ids: tuple[int, ...] = ()
-        self._break, self._end = (marks.others[f"image_{name}_token_id"] for name in ("break", "end"))
-        self._template = ChatTemplate.from_checkpoint(checkpoint)
+        self._break, self._end = (tokens.delimiters[f"image_{name}_token_id"] for name in ("break", "end"))
+        self.template = ChatTemplate.from_checkpoint(checkpoint)
         self._pictures = pictures_of(checkpoint)
         self._shrunk = ShrunkPictures(cap=max_pixels, sized=self._pictures.sized)
         section = checkpoint.section("image_processor")
@@ -45,15 +43,12 @@ class Mistral3Processor:
             section.expect(key, (True,), True)
         section.expect("do_center_crop", (False,), False)
         section.expect("resample", (3,), 3)
-        self.origins: Mapping[str, str] = {"chat template": self._template.location, "pictures": section.origin()}
+        self.origins = {"chat template": self.template.location, "pictures": section.origin()}
 
     def fit(self, chat: Chat) -> Chat:
         """The chat as it is. Raises ChatError for a size to which pictures would be enlarged."""
         self._shrunk.refuse_bounds(chat)
         return chat
-
-    def render(self, chat: Chat) -> list[int]:
-        return render_pads(chat, self._template, self.tokenizer, self.pads)
 
     def measure(self, source: Source, limits: MediaConfig) -> Measure:
         """Shape [patches, 3 * patch * patch]. Raises ChatError for min_pixels, and for a picture that is too narrow."""
@@ -71,25 +66,20 @@ class Mistral3Processor:
 
         patch, (_, rows, columns) = self._pictures.patch, measure.grid
         with clock.stage("decode", measure.kind):
-            picture = decode(
-                source.data, max_source_pixels=limits.max_source_pixels, param=source.param, check=source.check
-            )
+            picture = decode(source.data, max_source_pixels=limits.max_source_pixels, check=source.check)
         with clock.stage("resize", measure.kind):
             image = picture.resized(width=columns * patch, height=rows * patch)
         with clock.stage("patch", measure.kind):
             return to_patches(image, patch=patch, merge=self._pictures.merge)
 
     def expand(self, ids: Sequence[int], measures: Sequence[Measure]) -> Layout:
-        pad, pictures = self.pads["image"], []
+        placeholder, pictures = self.placeholders["image"], []
         for measure in measures:
-            block = np.full((measure.n_marks, measure.n_pads // measure.n_marks + 1), pad, np.int64)
+            block = np.full((measure.n_delimiters, measure.n_tokens // measure.n_delimiters + 1), placeholder, np.int64)
             block[:, -1] = self._break
             block[-1, -1] = self._end
             pictures.append(block)
-        return expand_rows(ids, pad, pictures)
-
-    def positions(self, layout: Layout, measures: Sequence[Measure]) -> tuple[np.ndarray, int]:
-        return plain_positions(len(layout.input_ids))
+        return expand_rows(ids, placeholder, pictures)
 
     def _measure(
         self, rows: int, columns: int, size: tuple[int, int] | None = None, reduced: Reduced | None = None
@@ -98,5 +88,5 @@ class Mistral3Processor:
         merge, patch = self._pictures.merge, self._pictures.patch
         return Measure(
             kind="image", grid=(1, rows * merge, columns * merge), shape=(rows * columns * merge**2, 3 * patch**2),
-            n_pads=rows * columns, n_marks=rows, size=size, reduced=reduced,
+            n_tokens=rows * columns, n_delimiters=rows, size=size, reduced=reduced,
         )  # fmt: skip

@@ -2,7 +2,7 @@
 
 from configs.checkpoint import Checkpoint, ConfigSection
 from model.composition import MediaEncoders, compose
-from model.families.mistral3.sizes import picture_marks, pictures_of, text_section, vision_section
+from model.families.mistral3.sizes import picture_tokens, pictures_of, text_section, vision_section
 from model.net.decoder import DecoderSpec
 from model.net.linear import take_linear
 from model.net.multimodal import MultimodalLM
@@ -29,8 +29,8 @@ def build(checkpoint: Checkpoint, weights: Weights, ops: Ops) -> MultimodalLM:
     """Compose tower, projector and decoder. Raises CheckpointError for what is missing, left over or not supported."""
     config = checkpoint.config
     text = text_section(config)
-    spec, marks = _decoder_spec(text), picture_marks(checkpoint)
-    media = MediaEncoders(encoders={"image": _tower(checkpoint, weights, ops, spec)}, marks=marks)
+    spec, tokens = _decoder_spec(text), picture_tokens(checkpoint)
+    media = MediaEncoders(encoders={"image": _tower(checkpoint, weights, ops, spec)}, tokens=tokens)
     vocab, theta = text.count("vocab_size"), read_theta(text, text.positive("rope_theta"))
     tied = config.read(bool, "tie_word_embeddings", True)
     return compose(ops, weights, spec, media, vocab=vocab, tied=tied, theta=theta)

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from configs.checkpoint import Checkpoint, CheckpointError, ConfigSection
 from model.family import PixelBounds
-from model.marks import Marks, read_marks
+from model.media_tokens import MediaTokens, read_media_tokens
 
 # What holds where config.json lacks a whole section; else the section's own class fills the gaps.
 _WHOLE_TEXT = {
@@ -37,15 +37,15 @@ def vision_section(config: ConfigSection) -> ConfigSection:
     return found
 
 
-def picture_marks(checkpoint: Checkpoint) -> Marks:
-    """The pad, and the ids behind a picture's rows. Raises CheckpointError where the vocabulary lacks one of these."""
+def picture_tokens(checkpoint: Checkpoint) -> MediaTokens:
+    """The placeholder and the ids behind a picture's rows. Raises CheckpointError where the vocabulary lacks one."""
     files = checkpoint.file("processor_config.json")
     texts = {f"image_{name}_token": f"[IMG_{name.upper()}]" for name in ("break", "end")}
     texts = {key: files.read(str, key, text) for key, text in texts.items()}
-    keys, marks = ("image_token_index", "image_token_id"), {f"{key}_id": text for key, text in texts.items()}
-    found = read_marks(checkpoint, checkpoint.config, {"image": (keys, 10)}, marks)
+    keys, tokens = ("image_token_index", "image_token_id"), {f"{key}_id": text for key, text in texts.items()}
+    found = read_media_tokens(checkpoint, checkpoint.config, {"image": (keys, 10)}, tokens)
     for key, text in texts.items():
-        if f"{key}_id" not in found.others:
+        if f"{key}_id" not in found.delimiters:
             raise CheckpointError(f"tokenizer.json has no added token {text!r}, which is the {key} of {files.location}")
     return found
 

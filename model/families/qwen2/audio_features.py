@@ -25,7 +25,7 @@ class FeatureExtractor:
         audio.expect("num_mel_bins", (spec.n_mels,), 128)
         self.spec = spec
         seconds = file.count("chunk_length", CHUNK_SECONDS)
-        self._padded = seconds * spec.rate  # samples that the published extractor pads each sound to
+        self._padded = seconds * spec.rate  # samples that the published extractor placeholders each sound to
         frames = self._padded // spec.hop
         self._frames = frames if positions is None else min(frames, 2 * positions)
         self._context = 0 if positions is None else CONTEXT_FRAMES  # an encoder of whole sounds convolves their padding
@@ -40,7 +40,7 @@ class FeatureExtractor:
 
         # The published processor cuts off every longer sound: an answer about half looks like one about the whole.
         try:
-            sound = read_sound(source.data, limits, source.param, model_seconds=self.max_seconds, check=source.check)
+            sound = read_sound(source.data, limits, model_seconds=self.max_seconds, check=source.check)
         except ChatError as error:
             if not source.of_video:
                 raise
@@ -51,8 +51,7 @@ class FeatureExtractor:
 
     def load(self, measure: Measure) -> np.ndarray:
         """float32 `measure.shape`: the frames of the sound, and of the padding what the encoder sees."""
-        if measure.sound is None:
-            raise RuntimeError("this measure is of no sound")
+        assert measure.sound is not None, "a sound was decoded when it was measured"
         return log_mel(measure.sound, self.spec, self._padded, self._context)
 
     def largest(self, limits: MediaConfig, max_tokens: int) -> Measure | None:
@@ -60,12 +59,12 @@ class FeatureExtractor:
         seconds = min(self.max_seconds, limits.max_audio_seconds)
         frames = min(int(seconds * self.spec.rate) // self.spec.hop, 4 * max_tokens + 2)
         found = self._measure(frames)
-        return found if found.n_pads >= 2 else None
+        return found if found.n_tokens >= 2 else None
 
     def _measure(self, frames: int, *, sound: np.ndarray | None = None, of_video: bool = False) -> Measure:
         return Measure(
             kind="audio", grid=(1, 1, frames), shape=(frames + self._context, self.spec.n_mels), dtype="float32",
-            n_pads=audio_tokens(frames), sound=sound, of_video=of_video, n_marks=2 if of_video else 0,
+            n_tokens=audio_tokens(frames), sound=sound, of_video=of_video, n_delimiters=2 if of_video else 0,
         )  # fmt: skip
 
 

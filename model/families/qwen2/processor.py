@@ -1,4 +1,4 @@
-"""How the Qwen models with dynamic resolution read a chat: pads for pictures and videos, 3-axis positions."""
+"""How the Qwen models with dynamic resolution read a chat: placeholders for pictures and videos, 3-axis positions."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -10,25 +10,23 @@ from configs.serve import MediaConfig
 from model.families.qwen2.bounds import frame_rules, image_bounds
 from model.families.qwen2.largest import largest_area, largest_video
 from model.families.qwen2.positions import TimeScale, mrope_positions, single_block, vision_positions
-from model.marks import Marks, read_marks
+from model.media_tokens import MediaTokens, read_media_tokens
 from tokenization.chat.errors import ChatError
 from tokenization.chat.options import LOW_DETAIL_PIXELS, MediaOptions
-from tokenization.chat.parts import Chat, Kind
+from tokenization.chat.parts import Kind
 from tokenization.media.frame_sampling import FRAME_FACTOR, UNBOUNDED, FrameRules
 from tokenization.media.smart_resize import held_resize, n_tokens
 from tokenization.media.source import Source
 from tokenization.media.video_plan import VideoPlan
 from tokenization.messages import Reduced, ReducedBy
-from tokenization.pads import expand_pads, render_pads
-from tokenization.processor import Feature, Layout, Measure, Modality, StageClock
+from tokenization.placeholders import Layout
+from tokenization.processor import Measure, Modality, StageClock, TemplateProcessor
 from tokenization.text.bpe import BPETokenizer
 from tokenization.text.template import ChatTemplate
 
-MODALITIES: Mapping[Kind, Modality] = {"image": Modality(positions="grid"), "video": Modality(positions="grid")}
 
-
-def vision_marks(checkpoint: Checkpoint) -> Marks:
-    return read_marks(
+def vision_tokens(checkpoint: Checkpoint) -> MediaTokens:
+    return read_media_tokens(
         checkpoint,
         checkpoint.config,
         {"image": (("image_token_id",), 151655), "video": (("video_token_id",), 151656)},
@@ -40,8 +38,10 @@ def vision_marks(checkpoint: Checkpoint) -> Marks:
     )
 
 
-class Qwen2Processor:
+class Qwen2Processor(TemplateProcessor):
     """Defaults are those of the published configuration classes."""
+
+    modalities: Mapping[Kind, Modality] = {"image": Modality(positions="grid"), "video": Modality(positions="grid")}
 
     def __init__(
         self,
@@ -50,24 +50,21 @@ class Qwen2Processor:
         *,
         tokens_per_second: float | None = None,
         config: ConfigSection | None = None,
-        marks: Marks | None = None,
-        modalities: Mapping[Kind, Modality] = MODALITIES,
+        tokens: MediaTokens | None = None,
         frames: FrameRules | None = None,
     ) -> None:
         """Raises CheckpointError for a damaged tokenizer, template or processor's file.
 
         max_pixels: the server's cap on one resized image; tokens_per_second: of video, None: one for each temporal
-        grid; config: the model's own keys, None: config.json; marks: None: `vision_marks`; frames: None: `frame_rules`.
+        grid; config: the model's own keys, None: config.json; tokens: None: `vision_tokens`; frames: None:
+        `frame_rules`.
         """
         config = checkpoint.config if config is None else config
-        marks = vision_marks(checkpoint) if marks is None else marks
+        tokens = vision_tokens(checkpoint) if tokens is None else tokens
         vision = config.child("vision_config")
-        self.tokenizer = BPETokenizer.from_checkpoint(checkpoint, marks.said)
-        self.pads: Mapping[Kind, int] = marks.pads
-        self.modalities = modalities
-        self.features: frozenset[Feature] = frozenset()
-        self.stop_ids: tuple[int, ...] = ()
-        self._template = ChatTemplate.from_checkpoint(checkpoint)
+        self.tokenizer = BPETokenizer.from_checkpoint(checkpoint, tokens.said)
+        self.placeholders = tokens.placeholders
+        self.template = ChatTemplate.from_checkpoint(checkpoint)
         self._tokens_per_second = tokens_per_second
         self._patch = vision.count("patch_size", 14)
         self._merge = vision.count("spatial_merge_size", 2)
@@ -77,17 +74,11 @@ class Qwen2Processor:
             self._check_patches(section)
         self._frames = frame_rules(checkpoint) if frames is None else frames
         self._min_pixels, self._max_pixels = image_bounds(checkpoint)
-        self.origins: Mapping[str, str] = {
-            "chat template": self._template.location,
+        self.origins = {
+            "chat template": self.template.location,
             "pictures": pictures.origin(),
             "videos": videos.origin("rules of qwen-vl-utils"),
         }
-
-    def fit(self, chat: Chat) -> Chat:
-        return chat
-
-    def render(self, chat: Chat) -> list[int]:
-        return render_pads(chat, self._template, self.tokenizer, self.pads)
 
     def measure(self, source: Source, limits: MediaConfig) -> Measure:
         """Shape [patches, 3 * patch * patch], of a video with two frames a row."""
@@ -95,18 +86,18 @@ class Qwen2Processor:
             return self._measure_video(source, limits)
         from tokenization.media.image import read_header
 
-        header = read_header(source.data, max_source_pixels=limits.max_source_pixels, param=source.param)
+        header = read_header(source.data, max_source_pixels=limits.max_source_pixels)
         try:
             height, width = self._image_size(header.height, header.width, source.options, self._cap)
             wanted = self._image_size(header.height, header.width, source.options, UNBOUNDED)
         except ValueError as error:
-            raise ChatError(f"the image cannot be used: {error}", source.param) from None
+            raise ChatError(f"the image cannot be used: {error}") from None
         grid = (1, height // self._patch, width // self._patch)
         return Measure(
             kind=source.kind,
             grid=grid,
             shape=(grid[1] * grid[2], 3 * self._patch * self._patch),
-            n_pads=n_tokens(grid, self._merge),
+            n_tokens=n_tokens(grid, self._merge),
             size=(header.width, header.height),
             reduced=_reduced("max_pixels", (height, width), wanted),
         )
@@ -135,16 +126,11 @@ class Qwen2Processor:
         from tokenization.media.image import decode, to_patches
 
         with clock.stage("decode", measure.kind):
-            picture = decode(
-                source.data, max_source_pixels=limits.max_source_pixels, param=source.param, check=source.check
-            )
+            picture = decode(source.data, max_source_pixels=limits.max_source_pixels, check=source.check)
         with clock.stage("resize", measure.kind):
             image = picture.resized(width=measure.grid[2] * self._patch, height=measure.grid[1] * self._patch)
         with clock.stage("patch", measure.kind):
             return to_patches(image, patch=self._patch, merge=self._merge)
-
-    def expand(self, ids: Sequence[int], measures: Sequence[Measure]) -> Layout:
-        return expand_pads(ids, self.pads, measures)
 
     def positions(self, layout: Layout, measures: Sequence[Measure]) -> tuple[np.ndarray, int]:
         """m-rope: text counts on all three axes, a picture stands still in time, a video follows its own clock."""
@@ -159,7 +145,7 @@ class Qwen2Processor:
 
     def _largest(self, kind: Kind, grid: tuple[int, int, int], *, frames: int) -> Measure:
         shape = (math.prod(grid), 3 * frames * self._patch**2)
-        return Measure(kind=kind, grid=grid, shape=shape, n_pads=n_tokens(grid, self._merge))
+        return Measure(kind=kind, grid=grid, shape=shape, n_tokens=n_tokens(grid, self._merge))
 
     def _step(self, measure: Measure) -> float:
         """Positions from one temporal grid to the next."""
@@ -177,7 +163,7 @@ class Qwen2Processor:
             kind=source.kind,
             grid=grid,
             shape=(grid[0] * grid[1] * grid[2], 3 * FRAME_FACTOR * self._patch * self._patch),
-            n_pads=n_tokens(grid, self._merge),
+            n_tokens=n_tokens(grid, self._merge),
             video=plan,
             reduced=_frame_reduced(plan),
         )

@@ -22,12 +22,13 @@ from model.families.qwen2.positions import (
 )
 from model.families.qwen2.processor import Qwen2Processor
 from model.family import Family, PixelBounds
-from model.marks import Marks, read_marks
+from model.media_tokens import MediaTokens, read_media_tokens
 from tokenization.chat.grounding import TAGS
 from tokenization.chat.parts import Kind
 from tokenization.media.frame_sampling import PUBLISHED, FrameRules
 from tokenization.media.source import Source
-from tokenization.processor import Feature, Layout, Measure, Modality, Spans, StageClock
+from tokenization.placeholders import Layout, Spans
+from tokenization.processor import Feature, Measure, Modality, StageClock
 
 if TYPE_CHECKING:
     from model.net.audio_tower import AudioTower
@@ -39,27 +40,19 @@ if TYPE_CHECKING:
 # ---- the host half
 
 
-MODALITIES: Mapping[Kind, Modality] = {
-    "image": Modality(positions="grid"),
-    "video": Modality(positions="time", expansion="turns"),
-    "audio": Modality(),
-}
-FEATURES: frozenset[Feature] = frozenset({"audio_in_video", "grounding"})
-
-
 def thinker_config(checkpoint: Checkpoint) -> ConfigSection:
     """thinker_config of config.json where there is one, else config.json itself."""
     config = checkpoint.config
     return config.child("thinker_config") if "thinker_config" in config else config
 
 
-def omni_marks(checkpoint: Checkpoint) -> Marks:
-    """Each pad under its old key or its new one."""
-    pads: dict[Kind, int] = {"image": 151655, "video": 151656, "audio": 151646}
-    return read_marks(
+def omni_tokens(checkpoint: Checkpoint) -> MediaTokens:
+    """Each placeholder under its old key or its new one."""
+    placeholders: dict[Kind, int] = {"image": 151655, "video": 151656, "audio": 151646}
+    return read_media_tokens(
         checkpoint,
         thinker_config(checkpoint),
-        {kind: ((f"{kind}_token_id", f"{kind}_token_index"), default) for kind, default in pads.items()},
+        {kind: ((f"{kind}_token_id", f"{kind}_token_index"), default) for kind, default in placeholders.items()},
         {
             "audio_start_token_id": "<|audio_bos|>",
             "audio_end_token_id": "<|audio_eos|>",
@@ -88,15 +81,22 @@ def omni_pixel_bounds(checkpoint: Checkpoint) -> PixelBounds:
 class Qwen25OmniProcessor(Qwen2Processor):
     """A video keeps its own time, also where the published processor takes two frames a second for granted."""
 
+    modalities: Mapping[Kind, Modality] = {
+        "image": Modality(positions="grid"),
+        "video": Modality(positions="time", expansion="turns"),
+        "audio": Modality(),
+    }
+    features: frozenset[Feature] = frozenset({"audio_in_video", "grounding"})
+
     def __init__(self, checkpoint: Checkpoint, max_pixels: int) -> None:
         """max_pixels: the server's cap on one resized image. Raises CheckpointError."""
         thinker = thinker_config(checkpoint)
-        marks = omni_marks(checkpoint)
+        tokens = omni_tokens(checkpoint)
         frames = omni_frame_rules(checkpoint)
-        super().__init__(checkpoint, max_pixels, config=thinker, marks=marks, modalities=MODALITIES, frames=frames)
+        super().__init__(checkpoint, max_pixels, config=thinker, tokens=tokens, frames=frames)
         self._feature_extractor = FeatureExtractor(checkpoint, thinker.child("audio_config"))
         self.origins = {**self.origins, "sounds": self._feature_extractor.origin}
-        self._sound_marks = [marks.others.get(key) for key in ("audio_start_token_id", "audio_end_token_id")]
+        self._sound_delimiters = [tokens.delimiters.get(key) for key in ("audio_start_token_id", "audio_end_token_id")]
         self._time_scale = TimeScale(
             per_second=thinker.positive("position_id_per_seconds", 25.0),
             chunk_seconds=thinker.positive("seconds_per_chunk", 2.0),
@@ -105,11 +105,11 @@ class Qwen25OmniProcessor(Qwen2Processor):
         if not (self._time_scale.per_second > 0 and self._time_scale.chunk >= 1):
             raise CheckpointError(f"{thinker.location}: position_id_per_seconds or seconds_per_chunk is not above 0")
         has: Mapping[Feature, bool] = {
-            "audio_in_video": None not in self._sound_marks,  # we place them around a video with its sound
+            "audio_in_video": None not in self._sound_delimiters,  # we place them around a video with its sound
             # As special tokens they would be spelled.
             "grounding": all(len(self.tokenizer.encode(tag)) == 1 for tag in TAGS),
         }
-        self.features = frozenset(feature for feature in FEATURES if has[feature])
+        self.features = frozenset(feature for feature in self.features if has[feature])
 
     def measure(self, source: Source, limits: MediaConfig) -> Measure:
         return (
@@ -130,24 +130,24 @@ class Qwen25OmniProcessor(Qwen2Processor):
             return self._feature_extractor.load(measure)
 
     def expand(self, ids: Sequence[int], measures: Sequence[Measure]) -> Layout:
-        """One run of pads per medium; a video with sound becomes chunks of both in turns between the sound's marks."""
+        """One run for each medium; of a video with sound chunks of both in turns, between the sound's delimiters."""
         short = np.asarray(ids, np.int64)
         parts: list[np.ndarray] = []
         spans: list[Spans] = []
         done, at = 0, 0  # ids that were taken, ids that were laid down
-        places = np.flatnonzero(np.isin(short, list(self.pads.values())))
+        places = np.flatnonzero(np.isin(short, list(self.placeholders.values())))
         for place, tracks in zip(places.tolist(), _media(measures), strict=True):
             parts.append(short[done:place])
             at += place - done
             done = place + 1
             pieces = self._pieces(tracks)
             if len(tracks) == 2:
-                opening, closing = self._sound_marks
+                opening, closing = self._sound_delimiters
                 parts.append(np.array([opening], np.int64))
                 at += 1
             runs: list[list[tuple[int, int]]] = [[] for _ in tracks]
             for track, n in pieces:
-                parts.append(np.full(n, self.pads[tracks[track].kind], np.int64))
+                parts.append(np.full(n, self.placeholders[tracks[track].kind], np.int64))
                 if runs[track] and sum(runs[track][-1]) == at:  # where the other track has ended
                     n, at = n + runs[track][-1][1], runs[track].pop()[0]
                 runs[track].append((at, n))
@@ -175,15 +175,15 @@ class Qwen25OmniProcessor(Qwen2Processor):
     def _moves(self, measure: Measure) -> np.ndarray:
         """int32 [3, n] of one track, counted from its own start."""
         if measure.kind == "audio":
-            return audio_positions(measure.n_pads)
+            return audio_positions(measure.n_tokens)
         return vision_positions(
             measure.grid, self._time_scale, seconds_per_grid=measure.video.seconds_per_grid if measure.video else 1
         )
 
     def _pieces(self, tracks: Sequence[Measure]) -> list[tuple[int, int]]:
-        """(track, pads) of each run of one medium."""
+        """(track, placeholders) of each run of one medium."""
         if len(tracks) == 1:
-            return [(0, tracks[0].n_pads)]
+            return [(0, tracks[0].n_tokens)]
         seen, heard = (self._moves(measure) for measure in tracks)
         return [(int(sound), stop - start) for sound, start, stop in interleave(seen, heard, self._time_scale)]
 
@@ -219,7 +219,7 @@ def build(checkpoint: Checkpoint, weights: "Weights", ops: "Ops") -> "Multimodal
     ears = _audio_tower(config, weights, ops, hidden)
     media_encoders = MediaEncoders(
         encoders={**build_rope_vit(ops, weights, eyes, "visual."), "audio": ears},
-        marks=omni_marks(checkpoint),
+        tokens=omni_tokens(checkpoint),
     )
     # What the text keys say of tying is their class's default, which does not hold here.
     tied = config.read(bool, "tie_word_embeddings", False)
@@ -257,8 +257,6 @@ SKIPS = ("talker.", "token2wav.")  # what speaks
 FAMILY = Family(
     name="qwen2_5_omni",
     models="Qwen2.5-Omni, what reads, sees and hears of it",
-    modalities=MODALITIES,
-    features=FEATURES,
     processor=Qwen25OmniProcessor,
     build=build,
     renames=RENAMES,

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 from configs.checkpoint import Checkpoint
 from model.families.qwen2.bounds import pixel_bounds
-from model.families.qwen2.processor import Qwen2Processor, vision_marks
+from model.families.qwen2.processor import Qwen2Processor, vision_tokens
 from model.family import Family
 from tokenization.chat.parts import Kind
 from tokenization.processor import Modality
@@ -16,14 +16,13 @@ if TYPE_CHECKING:
     from model.weights import Weights
 
 
-MODALITIES: Mapping[Kind, Modality] = {"image": Modality(positions="grid"), "video": Modality(positions="time")}
-
-
 class Qwen25VLProcessor(Qwen2Processor):
+    modalities: Mapping[Kind, Modality] = {"image": Modality(positions="grid"), "video": Modality(positions="time")}
+
     def __init__(self, checkpoint: Checkpoint, max_pixels: int) -> None:
         """max_pixels: the server's cap on one resized image. Raises CheckpointError."""
         rate = checkpoint.config.child("vision_config").positive("tokens_per_second", 4.0)
-        super().__init__(checkpoint, max_pixels, tokens_per_second=rate, modalities=MODALITIES)
+        super().__init__(checkpoint, max_pixels, tokens_per_second=rate)
 
 
 def build(checkpoint: Checkpoint, weights: "Weights", ops: "Ops") -> "MultimodalLM":
@@ -42,7 +41,7 @@ def build(checkpoint: Checkpoint, weights: "Weights", ops: "Ops") -> "Multimodal
     tower = windowed_tower(config, pixel_specs(checkpoint), decoder_spec(config).hidden, ("attn.qkv",))
     media_encoders = MediaEncoders(
         encoders=build_rope_vit(ops, weights, tower, "visual."),
-        marks=vision_marks(checkpoint),
+        tokens=vision_tokens(checkpoint),
     )
     return build_language_model(config, weights, ops, media_encoders, tied=tied_anywhere(config))
 
@@ -56,7 +55,6 @@ RENAMES = {  # transformers 5 on disk -> the hub's names, which `build` uses
 FAMILY = Family(
     name="qwen2_5_vl",
     models="Qwen2.5-VL, all sizes",
-    modalities=MODALITIES,
     processor=Qwen25VLProcessor,
     build=build,
     renames=RENAMES,

@@ -1,6 +1,6 @@
 """Qwen2-Audio: text and whole sounds of up to 30 seconds in, text out; one axis of positions."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -9,12 +9,11 @@ from configs.checkpoint import Checkpoint
 from configs.serve import MediaConfig
 from model.families.qwen2.audio_features import FeatureExtractor
 from model.family import Family
-from model.marks import Marks, read_marks
-from tokenization.chat.parts import Chat, Kind
+from model.media_tokens import MediaTokens, read_media_tokens
+from tokenization.chat.parts import Kind
 from tokenization.media.mel import CONTEXT_FRAMES
 from tokenization.media.source import Source
-from tokenization.pads import expand_pads, plain_positions, render_pads
-from tokenization.processor import Feature, Layout, Measure, Modality, StageClock
+from tokenization.processor import Measure, Modality, StageClock, TemplateProcessor
 from tokenization.text.bpe import BPETokenizer
 from tokenization.text.template import ChatTemplate
 
@@ -28,7 +27,6 @@ if TYPE_CHECKING:
 # ---- the host half
 
 
-MODALITIES: Mapping[Kind, Modality] = {"audio": Modality()}
 # What the published processor's class renders. It never asks the tokenizer, whose file holds a template for text alone.
 TEMPLATE = (
     "{% set sounds = namespace(n=0) %}"
@@ -49,9 +47,9 @@ TEMPLATE = (
 )
 
 
-def audio_marks(checkpoint: Checkpoint) -> Marks:
-    """The pad under its old key or its new one; for the marks around it config.json has no keys."""
-    return read_marks(
+def sound_tokens(checkpoint: Checkpoint) -> MediaTokens:
+    """The placeholder under its old key or its new one; for the marks around it config.json has no keys."""
+    return read_media_tokens(
         checkpoint,
         checkpoint.config,
         {"audio": (("audio_token_id", "audio_token_index"), 151646)},
@@ -59,33 +57,26 @@ def audio_marks(checkpoint: Checkpoint) -> Marks:
     )
 
 
-class Qwen2AudioProcessor:
+class Qwen2AudioProcessor(TemplateProcessor):
     """Refuses sounds longer than the encoder's positions (30 s); the published processor cuts them off silently."""
+
+    modalities: Mapping[Kind, Modality] = {"audio": Modality()}
 
     def __init__(self, checkpoint: Checkpoint, max_pixels: int) -> None:
         """max_pixels is not used. Raises CheckpointError for a damaged tokenizer, template or preprocessor config."""
         config = checkpoint.config
-        marks = audio_marks(checkpoint)
-        self.tokenizer = BPETokenizer.from_checkpoint(checkpoint, marks.said)
-        self.pads: Mapping[Kind, int] = marks.pads
-        self.modalities = MODALITIES
-        self.features: frozenset[Feature] = frozenset()
-        self.stop_ids: tuple[int, ...] = ()
-        self._template = ChatTemplate.from_checkpoint(checkpoint, TEMPLATE)
+        tokens = sound_tokens(checkpoint)
+        self.tokenizer = BPETokenizer.from_checkpoint(checkpoint, tokens.said)
+        self.placeholders = tokens.placeholders
+        self.template = ChatTemplate.from_checkpoint(checkpoint, TEMPLATE)
         audio = config.child("audio_config")
         self._feature_extractor = FeatureExtractor(
             checkpoint, audio, positions=audio.count("max_source_positions", 1500)
         )
-        self.origins: Mapping[str, str] = {
-            "chat template": self._template.location,
+        self.origins = {
+            "chat template": self.template.location,
             "sounds": self._feature_extractor.origin,
         }
-
-    def fit(self, chat: Chat) -> Chat:
-        return chat
-
-    def render(self, chat: Chat) -> list[int]:
-        return render_pads(chat, self._template, self.tokenizer, self.pads)
 
     def measure(self, source: Source, limits: MediaConfig) -> Measure:
         return self._feature_extractor.measure(source, limits)
@@ -98,12 +89,6 @@ class Qwen2AudioProcessor:
         """float32 `measure.shape`: log-mel, a frame in each row."""
         with clock.stage("mel", measure.kind):
             return self._feature_extractor.load(measure)
-
-    def expand(self, ids: Sequence[int], measures: Sequence[Measure]) -> Layout:
-        return expand_pads(ids, self.pads, measures)
-
-    def positions(self, layout: Layout, measures: Sequence[Measure]) -> tuple[np.ndarray, int]:
-        return plain_positions(len(layout.input_ids))
 
 
 # ---- the networks
@@ -119,7 +104,7 @@ def build(checkpoint: Checkpoint, weights: "Weights", ops: "Ops") -> "Multimodal
         vocab=151936, hidden=4096, inter=22016, layers=32, heads=32, kv_heads=32, eps=1e-6, theta=1e4
     )
     tower = _tower(checkpoint, weights, ops, decoder_spec(config, defaults).hidden)
-    media_encoders = MediaEncoders(encoders={"audio": tower}, marks=audio_marks(checkpoint))
+    media_encoders = MediaEncoders(encoders={"audio": tower}, tokens=sound_tokens(checkpoint))
     return build_language_model(config, weights, ops, media_encoders, tied=False, defaults=defaults, mrope=False)
 
 
@@ -146,7 +131,6 @@ RENAMES = {  # hub, and transformers 5, on disk -> the names that `build` uses
 FAMILY = Family(
     name="qwen2_audio",
     models="Qwen2-Audio",
-    modalities=MODALITIES,
     processor=Qwen2AudioProcessor,
     build=build,
     renames=RENAMES,

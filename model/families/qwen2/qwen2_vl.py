@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING
 
 from configs.checkpoint import Checkpoint
 from model.families.qwen2.bounds import pixel_bounds
-from model.families.qwen2.processor import MODALITIES, Qwen2Processor, vision_marks
+from model.families.qwen2.processor import Qwen2Processor, vision_tokens
 from model.family import Family
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ def build(checkpoint: Checkpoint, weights: "Weights", ops: "Ops") -> "Multimodal
     config = checkpoint.config
     media_encoders = MediaEncoders(
         encoders=build_rope_vit(ops, weights, _vision_spec(checkpoint), "visual."),
-        marks=vision_marks(checkpoint),
+        tokens=vision_tokens(checkpoint),
     )
     return build_language_model(config, weights, ops, media_encoders, tied=tied_anywhere(config))
 
@@ -58,7 +58,6 @@ RENAMES = {  # transformers 5 on disk -> the hub's names, which `build` uses
 FAMILY = Family(
     name="qwen2_vl",
     models="Qwen2-VL, all sizes",
-    modalities=MODALITIES,
     processor=Qwen2Processor,
     build=build,
     renames=RENAMES,

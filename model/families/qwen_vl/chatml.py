@@ -22,7 +22,7 @@ from tokenization.chat.parts import Chat, Text, Turn
 
 DEFAULT_SYSTEM = "You are a helpful assistant."
 MAX_WINDOW_SIZE = 6144  # tokens; a checkpoint's generation_config.json may say otherwise
-PICTURE_PADS = 256  # ids between <img> and </img>
+PICTURE_TOKENS = 256  # ids between <img> and </img>
 STOPS = (IM_END, IM_START, END_OF_TEXT)
 _GROUNDING = re.compile(f"({'|'.join(map(re.escape, GROUNDING_TAGS))})")
 
@@ -40,20 +40,17 @@ class Words:
 
 
 @dataclass(frozen=True, slots=True)
-class Picture:
-    """With both its tags; `index` counts the pictures of the conversation from 0."""
-
-    index: int
+class TaggedPicture:
+    """One picture's placeholders, between both its tags."""
 
 
 Round = tuple[Turn, Turn | None]
-Piece = Tag | Words | Picture
-Pieces = Sequence[Piece]
+Piece = Tag | Words | TaggedPicture
 
 
 def make_context(
-    query: Pieces,
-    history: Sequence[tuple[Pieces, Pieces | None]],
+    query: Sequence[Piece],
+    history: Sequence[tuple[Sequence[Piece], Sequence[Piece] | None]],
     tokenizer: QwenVLTokenizer,
     *,
     system: str = DEFAULT_SYSTEM,
@@ -72,13 +69,13 @@ def make_context(
 
 
 def n_kept(
-    history: Sequence[tuple[Pieces, Pieces | None]],
+    history: Sequence[tuple[Sequence[Piece], Sequence[Piece] | None]],
     tokenizer: QwenVLTokenizer,
     *,
     system: str = DEFAULT_SYSTEM,
     max_window_size: int = MAX_WINDOW_SIZE,
 ) -> int:
-    """How many of the newest turns are, with system and all pads of pictures, below `max_window_size` tokens."""
+    """How many of the newest turns, with system and all tokens of pictures, are below `max_window_size` tokens."""
     size = count(_turn("system", [Words(system)]), tokenizer)
     for n, (user, assistant) in enumerate(reversed(history)):  # the query is not counted: the original's rule
         size += count(_exchange(user, assistant), tokenizer)
@@ -87,19 +84,21 @@ def n_kept(
     return len(history)
 
 
-def _exchange(user: Pieces, assistant: Pieces | None) -> list[Piece]:
+def _exchange(user: Sequence[Piece], assistant: Sequence[Piece] | None) -> list[Piece]:
     answer = [] if assistant is None else _turn("assistant", assistant)
     return [Words("\n"), *_turn("user", user), Words("\n"), *answer]
 
 
-def _turn(role: str, content: Pieces) -> list[Piece]:
+def _turn(role: str, content: Sequence[Piece]) -> list[Piece]:
     return [Tag(IM_START), Words(role), Words("\n"), *content, Tag(IM_END)]
 
 
-def encode_pieces(pieces: Pieces, tokenizer: QwenVLTokenizer, *, pads: int = PICTURE_PADS) -> list[int]:
-    """A picture becomes `<img>`, `pads` times `<imgpad>`, `</img>`. Raises ChatError as the tokenizer does."""
+def encode_pieces(
+    pieces: Sequence[Piece], tokenizer: QwenVLTokenizer, *, placeholders: int = PICTURE_TOKENS
+) -> list[int]:
+    """A picture becomes `<img>`, `placeholders` times `<imgpad>`, `</img>`. Raises ChatError as the tokenizer does."""
     special = tokenizer.special
-    picture = [special[IMG], *[special[IMG_PAD]] * pads, special[IMG_END]]
+    picture = [special[IMG], *[special[IMG_PAD]] * placeholders, special[IMG_END]]
     ids: list[int] = []
     for piece in pieces:
         if isinstance(piece, Words):
@@ -111,7 +110,7 @@ def encode_pieces(pieces: Pieces, tokenizer: QwenVLTokenizer, *, pads: int = PIC
     return ids
 
 
-def count(pieces: Pieces, tokenizer: QwenVLTokenizer) -> int:
+def count(pieces: Sequence[Piece], tokenizer: QwenVLTokenizer) -> int:
     return len(encode_pieces(pieces, tokenizer))
 
 

@@ -3,7 +3,7 @@
 from typing import TYPE_CHECKING
 
 from configs.checkpoint import Checkpoint
-from model.families.qwen_vl.processor import FEATURES, MODALITIES, QwenVLProcessor
+from model.families.qwen_vl.processor import QwenVLProcessor
 from model.family import Family
 
 if TYPE_CHECKING:
@@ -22,8 +22,6 @@ def build(checkpoint: Checkpoint, weights: "Weights", ops: "Ops") -> "Multimodal
 FAMILY = Family(
     name="qwen_vl",
     models="Qwen-VL, Qwen-VL-Chat; without `visual` in config.json Qwen, Qwen-Chat (first generation), text only",
-    modalities=MODALITIES,
-    features=FEATURES,
     processor=QwenVLProcessor,
     build=build,
     renames={},

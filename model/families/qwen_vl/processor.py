@@ -1,4 +1,4 @@
-"""How Qwen-VL reads a chat: ids with pads, and patches of pictures. Also Qwen without a vision tower."""
+"""How Qwen-VL reads a chat: ids with placeholders, and patches of pictures. Also Qwen without a vision tower."""
 
 from collections.abc import Mapping, Sequence
 
@@ -10,7 +10,7 @@ from configs.serve import MediaConfig
 from model.families.qwen_vl.chatml import (
     DEFAULT_SYSTEM,
     MAX_WINDOW_SIZE,
-    PICTURE_PADS,
+    PICTURE_TOKENS,
     Piece,
     Round,
     Words,
@@ -25,20 +25,20 @@ from model.families.qwen_vl.chatml import (
 from model.families.qwen_vl.list_format import PICTURE_PREFIX, list_pieces
 from model.families.qwen_vl.vocabulary import END_OF_TEXT, IMG_PAD, QwenVLTokenizer
 from tokenization.chat.errors import ChatError
-from tokenization.chat.parts import Boxes, Chat, Kind, Media, Text, Turn
+from tokenization.chat.parts import Chat, Kind, Media, Turn
 from tokenization.chat.rendering import CONTINUE, VARIABLES
 from tokenization.chat.tools import refuse_tools
 from tokenization.fixed_pictures import FixedPictures, read_sides
 from tokenization.media.source import Source
-from tokenization.pads import expand_pads, plain_positions
-from tokenization.processor import Feature, Layout, Measure, Modality, StageClock
+from tokenization.processor import Feature, Measure, Modality, Processor, StageClock
 from tokenization.text.template import BUILT_IN
 
-MODALITIES: Mapping[Kind, Modality] = {"image": Modality(fixed=True)}
-FEATURES: frozenset[Feature] = frozenset({"grounding"})
 
+class QwenVLProcessor(Processor):
+    tokenizer: QwenVLTokenizer
+    modalities: Mapping[Kind, Modality] = {"image": Modality(fixed=True)}
+    features: frozenset[Feature] = frozenset({"grounding"})
 
-class QwenVLProcessor:
     def __init__(self, checkpoint: Checkpoint, max_pixels: int) -> None:
         """max_pixels is not used. Raises CheckpointError for damaged files."""
         self._sees = "visual" in checkpoint.config
@@ -49,17 +49,17 @@ class QwenVLProcessor:
         # One published copy of the original's tokenizer writes no space after the colon; this key says so.
         self._prefix = checkpoint.file("tokenizer_config.json").read(str, "picture_prefix", PICTURE_PREFIX)
         self.tokenizer = QwenVLTokenizer.from_checkpoint(checkpoint)
-        self.modalities: Mapping[Kind, Modality] = MODALITIES if self._sees else {}
-        self.features: frozenset[Feature] = FEATURES if self._sees else frozenset()
+        if not self._sees:
+            self.modalities, self.features = {}, frozenset()
         self.stop_ids = (self.tokenizer.special[END_OF_TEXT],) if self._raw else stop_ids(self.tokenizer)
         visual = checkpoint.config.child("visual")
-        self.pads: Mapping[Kind, int] = {"image": self.tokenizer.special[IMG_PAD]} if self._sees else {}
-        self.origins: Mapping[str, str] = {
+        self.placeholders = {"image": self.tokenizer.special[IMG_PAD]} if self._sees else {}
+        self.origins = {
             "chat template": BUILT_IN,
             **({"pictures": visual.origin()} if self._sees else {}),
         }
         side, patch = read_sides(visual, size=448, patch=14)
-        self._pictures = FixedPictures(side=side, patch=patch, n_pads=PICTURE_PADS)
+        self._pictures = FixedPictures(side=side, patch=patch, n_tokens=PICTURE_TOKENS)
 
     def fit(self, chat: Chat) -> Chat:
         """Without the oldest exchanges, where system and history together do not fit into the model's window."""
@@ -76,13 +76,13 @@ class QwenVLProcessor:
         if self._raw:
             if system or len(pairs) > 1:
                 raise ChatError("this is a base model: it continues one list of parts, without history or system text")
-            return encode_pieces(self._pieces(pairs)[0][0], self.tokenizer, pads=1)
+            return encode_pieces(self._pieces(pairs)[0][0], self.tokenizer, placeholders=1)
         *history, (query, begun) = self._pieces(pairs)
         opens = chat.add_generation_prompt or begun is not None
         context = make_context(
             query, history, self.tokenizer, system=_said(system), max_window_size=self._window, opens=opens
         )
-        return encode_pieces([*context, *(begun or [])], self.tokenizer, pads=1)
+        return encode_pieces([*context, *(begun or [])], self.tokenizer, placeholders=1)
 
     def measure(self, source: Source, limits: MediaConfig) -> Measure:
         return self._pictures.measure(source, limits)
@@ -96,19 +96,11 @@ class QwenVLProcessor:
 
         with clock.stage("decode", measure.kind):
             most = limits.max_source_pixels
-            picture = decode(
-                source.data, max_source_pixels=most, param=source.param, on_white=False, check=source.check
-            )
+            picture = decode(source.data, max_source_pixels=most, on_white=False, check=source.check)
         with clock.stage("resize", measure.kind):
             image = picture.resized(width=self._pictures.pixels, height=self._pictures.pixels)
         with clock.stage("patch", measure.kind):
             return to_patches(image, patch=self._pictures.patch, merge=1)
-
-    def expand(self, ids: Sequence[int], measures: Sequence[Measure]) -> Layout:
-        return expand_pads(ids, self.pads, measures)
-
-    def positions(self, layout: Layout, measures: Sequence[Measure]) -> tuple[np.ndarray, int]:
-        return plain_positions(len(layout.input_ids))
 
     def _refuse_unknown(self, chat: Chat) -> None:
         refuse_tools(chat, calls=False, answers=False)
@@ -125,32 +117,14 @@ class QwenVLProcessor:
         self._pictures.refuse_bounds(chat)
 
     def _pieces(self, pairs: Sequence[Round]) -> list[tuple[list[Piece], list[Piece] | None]]:
-        """Each exchange as pieces; pictures are counted through the conversation, and named within their turn."""
+        """Each exchange as pieces; pictures are counted within their turn."""
         found: list[tuple[list[Piece], list[Piece] | None]] = []
-        n_pictures = 0
         for user, answer in pairs:
-            pieces = self._user(user, n_pictures)
-            n_pictures += sum(isinstance(part, Media) for part in user.parts)
             said = "" if answer is None else text_of(answer)
             replied: list[Piece] = answer_pieces(said) if self.features else [Words(said)]
-            found.append((pieces, None if answer is None else replied))
+            found.append((list_pieces(user.parts, self._prefix), None if answer is None else replied))
         return found
-
-    def _user(self, turn: Turn, first_picture: int) -> list[Piece]:
-        try:
-            return list_pieces([_item(part) for part in turn.parts], self._prefix, first_picture=first_picture)
-        except ValueError as error:
-            raise ChatError(str(error)) from None
 
 
 def _said(system: Turn | None) -> str:
     return DEFAULT_SYSTEM if system is None else text_of(system)
-
-
-def _item(part: Text | Media | Boxes) -> Mapping[str, object]:
-    """The part as the list format has it; the name of a picture's source never reaches the prompt."""
-    if isinstance(part, Text):
-        return {"text": part.text}
-    if isinstance(part, Media):
-        return {"image": ""}
-    return {"box": part.boxes} if part.ref is None else {"box": part.boxes, "ref": part.ref}

@@ -1,7 +1,7 @@
 """Qwen-VL's networks, by the keys of a checkpoint; defaults are the published configuration class's."""
 
 from configs.checkpoint import Checkpoint, ConfigSection
-from model.families.qwen_vl.chatml import PICTURE_PADS
+from model.families.qwen_vl.chatml import PICTURE_TOKENS
 from model.net.absolute_vit import AbsoluteVit, AbsoluteVitSpec, build_absolute_vit
 from model.net.decoder import DecoderNames, DecoderSpec, build_decoder
 from model.net.linear import take_embedding
@@ -32,13 +32,13 @@ def build(checkpoint: Checkpoint, weights: Weights, ops: Ops) -> MultimodalLM:
         gate_up=("mlp.w2", "mlp.w1"), down="mlp.c_proj", norm="ln_f",
     )  # fmt: skip
     encoders: dict[str, Encoder] = {}
-    pads: dict[str, int] = {}
-    marks: frozenset[int] = frozenset()
+    placeholders: dict[str, int] = {}
+    tokens: frozenset[int] = frozenset()
     if "visual" in config:
         encoders["image"] = _tower(config.child("visual"), weights, ops, spec.hidden)
         start = config.child("visual").token_id("image_start_id", 151857)
-        pads["image"] = start + PAD_AFTER_START
-        marks = frozenset(range(start, start + PAD_AFTER_START))
+        placeholders["image"] = start + PAD_AFTER_START
+        tokens = frozenset(range(start, start + PAD_AFTER_START))
     longest = max(32768, config.count("max_position_embeddings", 8192))
     model = MultimodalLM(
         ops=ops,
@@ -47,8 +47,8 @@ def build(checkpoint: Checkpoint, weights: Weights, ops: Ops) -> MultimodalLM:
         rope=NtkRope(head_dim=spec.head_dim, theta=theta, trained_length=grows, device=ops.device),
         decoder=build_decoder(ops, weights, spec, "transformer.", names),
         encoders=encoders,
-        pad_ids=pads,
-        media_token_ids=marks,
+        pad_ids=placeholders,
+        media_token_ids=tokens,
         logn=LogN(trained_length=trained, longest=longest, device=ops.device) if logn else None,
     )
     weights.finish()
@@ -76,11 +76,11 @@ def _decoder_spec(config: ConfigSection) -> DecoderSpec:
 
 def _tower(visual: ConfigSection, weights: Weights, ops: Ops, hidden: int) -> AbsoluteVit:
     eps, prefix = 1e-6, "transformer.visual."
-    visual.expect("n_queries", (PICTURE_PADS,), PICTURE_PADS)
+    visual.expect("n_queries", (PICTURE_TOKENS,), PICTURE_TOKENS)
     visual.expect("output_dim", (hidden,), 512)
     width = visual.count("width")
     side, patch = read_sides(visual, size=448, patch=14)
-    pool = ResamplerSpec(queries=PICTURE_PADS, width=width, out=hidden, heads=hidden // 128, side=side, eps=eps)
+    pool = ResamplerSpec(queries=PICTURE_TOKENS, width=width, out=hidden, heads=hidden // 128, side=side, eps=eps)
     spec = AbsoluteVitSpec(
         width=width,
         depth=visual.count("layers"),

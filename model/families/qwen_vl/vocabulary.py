@@ -2,18 +2,17 @@
 
 import base64
 import binascii
-import itertools
 import re
 import unicodedata
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from types import MappingProxyType
 
 import tiktoken
 
 from configs.checkpoint import MOST_FILE_BYTES, Checkpoint, CheckpointError
+from tokenization.chat.combining_marks import refuse_long_runs
 from tokenization.chat.errors import ChatError
-from tokenization.chat.marks import refuse_long_runs
 
 FILE_NAME = "qwen.tiktoken"
 PATTERN = (
@@ -49,6 +48,7 @@ class QwenVLTokenizer:
         self._encoding = tiktoken.Encoding("qwen", pat_str=PATTERN, mergeable_ranks=dict(ranks), special_tokens={})
         self.longest_token = max(map(len, (*self._tokens, *SPECIAL)))  # bytes
         first = len(self._tokens)
+        self.vocab_size = first + len(SPECIAL)
         self.special: Mapping[str, int] = MappingProxyType({name: first + i for i, name in enumerate(SPECIAL)})
         # Tags of grounding are words of an answer: its reader sees them, as in the original.
         self._shown = frozenset(self.special[name] for name in GROUNDING_TAGS)
@@ -57,11 +57,6 @@ class QwenVLTokenizer:
     def from_checkpoint(cls, checkpoint: Checkpoint) -> "QwenVLTokenizer":
         """Raises CheckpointError when qwen.tiktoken is missing or broken."""
         return cls(read_ranks(checkpoint.path / FILE_NAME))
-
-    @property
-    def vocab_size(self) -> int:
-        """Ids in use, the special ones included; the model may have more rows."""
-        return len(self._tokens) + len(SPECIAL)
 
     def encode(self, text: str) -> list[int]:
         """Ordinary ids after NFC. Raises ChatError for a lone surrogate and for long runs of blanks or of marks."""
@@ -85,25 +80,8 @@ class QwenVLTokenizer:
         return SPECIAL[index].encode("ascii") if 0 <= index < len(SPECIAL) else b""
 
     def is_special(self, token_id: int) -> bool:
-        """Whether an answer's text leaves this id out: turns, pads, pictures. `<ref>`, `<box>`, `<quad>` are shown."""
+        """Whether an answer's text leaves this id out: turns and pictures. `<ref>`, `<box>`, `<quad>` are shown."""
         return len(self._tokens) <= token_id < self.vocab_size and token_id not in self._shown
-
-    def decode(self, ids: Sequence[int], *, skip_special: bool = False) -> str:
-        """All of `ids` as text, U+FFFD for broken UTF-8; `skip_special` leaves out every special id, tags too."""
-        start, end = self.special[IMG], self.special[IMG_END]
-        out: list[bytes] = []
-        at = 0
-        while at < len(ids):
-            if not (skip_special and ids[at] >= len(self._tokens)):
-                out.append(self.token_bytes(ids[at]))
-            at += 1
-            if ids[at - 1] == start and end in ids[at:]:
-                # Here an id is a byte of the picture's name, up to the first pad, as the original wrote its prompts.
-                close = ids.index(end, at)
-                name = itertools.takewhile(lambda token_id: 0 <= token_id < 256, ids[at:close])
-                out.append(bytes(name))
-                at = close
-        return b"".join(out).decode("utf-8", errors="replace")
 
 
 def read_ranks(path: Path) -> dict[bytes, int]:

@@ -63,7 +63,7 @@ def largest(path: Path, limits: MediaConfig) -> tuple[LargestItem, ...]:
     found = Checkpoint(path)
     prompt = family_of(found).processor(found, limits.max_pixels)
     return tuple(
-        LargestItem(kind=item.kind, grid=item.grid, n_tokens=item.n_pads, fixed=prompt.modalities[item.kind].fixed)
+        LargestItem(kind=item.kind, grid=item.grid, n_tokens=item.n_tokens, fixed=prompt.modalities[item.kind].fixed)
         for item in prompt.largest(limits, LENGTH)
     )
 

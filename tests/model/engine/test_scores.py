@@ -9,7 +9,7 @@ import pytest
 from model.engine.messages import FromEngine, Generate, PromptScored, SamplingParams, StepDone, Token
 from model.net.multimodal import MultimodalLM
 from tests.model.engine.engine_harness import GREEDY, EngineHarness, Parts, engine_at, picture
-from tokenization.pads import text_only
+from tokenization.placeholders import text_only
 
 TEXT: Parts = ["one two three four five"]
 WISH = msgspec.structs.replace(GREEDY, logprobs=True, top_logprobs=3, max_tokens=12)

@@ -55,7 +55,7 @@ def test_what_a_worker_has_measured_gives_it_time(play: Play) -> None:
         slot = (await begun(scene, "a", sent("video", 1000))).worker
         assert slot is not None
         for _ in range(2):
-            slot.on_message(Measured(request_id="a", nbytes=(1,), params=("m",), n_pads=(2,), seconds=300.0))
+            slot.on_message(Measured(request_id="a", nbytes=(1,), params=("m",), n_tokens=(2,), seconds=300.0))
             assert limit(slot, "a") == pytest.approx(360.0, abs=0.2)
         slot.on_message(prepared("a"))
 

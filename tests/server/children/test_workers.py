@@ -26,7 +26,7 @@ def ask(scene: Scene, *names: str) -> "list[asyncio.Task[WorkerJob]]":
 
 
 def measured(name: str) -> Measured:
-    return Measured(request_id=name, nbytes=(9,), params=("inputs[0]",), n_pads=(4,))
+    return Measured(request_id=name, nbytes=(9,), params=("inputs[0]",), n_tokens=(4,))
 
 
 def failed(name: str, kind: Any = "cancelled") -> PrepareFailed:

@@ -21,7 +21,7 @@ from tests.server.doubles import prepared
 from tests.server.http.answers import ACCEPTED, DELTAS, TOKENS, answered, collected, completion
 from tokenization.chat.parts import Kind
 from tokenization.messages import MediaItem
-from tokenization.processor import Spans
+from tokenization.placeholders import Spans
 from tokenization.text.bpe import BPETokenizer
 
 

@@ -17,7 +17,7 @@ def resources_of(scene: Scene) -> RequestResources:
 
 def measured(*nbytes: int) -> Measured:
     n = len(nbytes)
-    return Measured(request_id="chat-1", nbytes=nbytes, params=("inputs[0]",) * n, n_pads=(4,) * n)
+    return Measured(request_id="chat-1", nbytes=nbytes, params=("inputs[0]",) * n, n_tokens=(4,) * n)
 
 
 def test_memory_is_free_when_worker_and_engine_have_let_go(play: Play) -> None:

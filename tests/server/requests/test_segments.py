@@ -16,9 +16,9 @@ from tests.server.doubles import until
 from tokenization.messages import Measured
 
 
-def measured(*n_pads: int) -> Measured:
-    params = tuple(f"inputs[{i}].image" for i in range(len(n_pads)))
-    return Measured(request_id="chat-1", nbytes=(9,) * len(n_pads), params=params, n_pads=n_pads)
+def measured(*n_tokens: int) -> Measured:
+    params = tuple(f"inputs[{i}].image" for i in range(len(n_tokens)))
+    return Measured(request_id="chat-1", nbytes=(9,) * len(n_tokens), params=params, n_tokens=n_tokens)
 
 
 def test_the_limit_itself_is_taken() -> None:
@@ -30,7 +30,7 @@ def test_the_limit_itself_is_taken() -> None:
 
 
 def test_the_largest_segment_is_named() -> None:
-    asked = Measured(request_id="chat-1", nbytes=(3, 9, 5), params=("a", "b", "c"), n_pads=(4, 4, 4))
+    asked = Measured(request_id="chat-1", nbytes=(3, 9, 5), params=("a", "b", "c"), n_tokens=(4, 4, 4))
     found = without_room(NeverFits("too large"), asked)
     assert (found.kind, found.param, found.code) == ("invalid_request", "b", "media_too_large")
 

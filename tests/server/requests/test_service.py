@@ -147,7 +147,7 @@ def test_what_does_not_fit_now_is_a_429_and_what_never_fits_a_400(play: Play) ->
         await until(lambda: isinstance(scene.to_worker()[-1], Prepare))
         params = ("inputs[0]", "inputs[1]")
         scene.workers.slots[0].on_message(
-            Measured(request_id="chat-2", nbytes=(1, 500_000), params=params, n_pads=(4, 4))
+            Measured(request_id="chat-2", nbytes=(1, 500_000), params=params, n_tokens=(4, 4))
         )
         with pytest.raises(Refusal) as caught:
             await task
@@ -157,7 +157,7 @@ def test_what_does_not_fit_now_is_a_429_and_what_never_fits_a_400(play: Play) ->
         task, _ = start(scene, second)
         await until(lambda: isinstance(scene.to_worker()[-1], Prepare))
         scene.workers.slots[0].on_message(
-            Measured(request_id="chat-2", nbytes=(1, 1 << 20), params=params, n_pads=(4, 4))
+            Measured(request_id="chat-2", nbytes=(1, 1 << 20), params=params, n_tokens=(4, 4))
         )
         await fails(task, "invalid_request", "media_too_large", "inputs[1]")
         await until(lambda: scene.to_worker()[-1] == Cancel(request_id="chat-2"))
@@ -229,7 +229,7 @@ def test_what_the_engine_can_never_hold_is_refused_before_a_lease(play: Play) ->
         await until(lambda: scene.workers.slots[0].job is not None)
         params = ("inputs[0].image", "inputs[1].image")
         scene.workers.slots[0].on_message(
-            Measured(request_id="chat-1", nbytes=(9, 9), params=params, n_pads=(300, 201))
+            Measured(request_id="chat-1", nbytes=(9, 9), params=params, n_tokens=(300, 201))
         )
         await fails(task, "invalid_request", "media_too_large", "inputs[0].image")
         assert (await scene.stats()).segments == 0 and scene.to_engine() == []

@@ -7,7 +7,7 @@ from tokenization.messages import Cancel, Leases, Measured, PrepareFailed
 
 def measured_again(scene: Scene, nbytes: tuple[int, ...]) -> None:
     params = tuple(f"inputs[{i}]" for i in range(len(nbytes)))
-    found = Measured(request_id="chat-1", nbytes=nbytes, params=params, n_pads=(4,) * len(nbytes))
+    found = Measured(request_id="chat-1", nbytes=nbytes, params=params, n_tokens=(4,) * len(nbytes))
     scene.workers.slots[0].on_message(found)
 
 

@@ -63,15 +63,11 @@ def test_what_lies_outside_is_moved_to_the_edge() -> None:
     assert find_boxes(text, [SIZE]) == (box(None, (0, 480), (640, 480)),)
 
 
-def test_the_picture_is_the_latest_by_default() -> None:
+def test_the_picture_is_the_latest() -> None:
     text = "<box>(0,0),(1000,1000)</box>"
     sizes = [(10, 20), (30, 40)]
     assert find_boxes(text, sizes) == (box(None, (0, 0), (30, 40), picture=1),)
-    assert find_boxes(text, sizes, 0) == (box(None, (0, 0), (10, 20), picture=0),)
     assert find_boxes(text, []) == ()
-    for picture in (2, -1):
-        with pytest.raises(ValueError, match=f"no picture {picture}: the conversation has 2"):
-            find_boxes(text, sizes, picture)
 
 
 @pytest.mark.parametrize(

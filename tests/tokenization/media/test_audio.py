@@ -35,21 +35,21 @@ def check_tone(samples: np.ndarray, kind: str, seconds: float) -> None:
 def test_every_format(kind: str) -> None:
     options = {"rate": 44100, **SOUND_KINDS[kind]}
     data = encode_sound(make_tone(1.0, rate=options["rate"]), **options)
-    check_tone(read_sound(data, LIMITS, "w"), kind, 1.0)
+    check_tone(read_sound(data, LIMITS), kind, 1.0)
 
 
 @pytest.mark.parametrize("rate", RATES)
 @pytest.mark.parametrize("kind", ["wav s16", "flac", "mp3", "ogg vorbis", "mp4 aac"])
 def test_every_rate(kind: str, rate: int) -> None:
     data = encode_sound(make_tone(1.0, rate=rate), **{**SOUND_KINDS[kind], "rate": rate})
-    check_tone(read_sound(data, LIMITS, "w"), kind, 1.0)
+    check_tone(read_sound(data, LIMITS), kind, 1.0)
 
 
 @pytest.mark.parametrize("kind", ["mp3", "ogg opus", "mp4 aac", "webm opus", "mkv aac"])
 def test_the_silence_that_a_codec_puts_in_front_is_cut_off(kind: str) -> None:
     """The tone begins where it began, to a fifth of a millisecond: less would be heard as another phase."""
     options = {"rate": 44100, **SOUND_KINDS[kind]}
-    samples = read_sound(encode_sound(make_tone(1.0, rate=options["rate"], hertz=100), **options), LIMITS, "w")
+    samples = read_sound(encode_sound(make_tone(1.0, rate=options["rate"], hertz=100), **options), LIMITS)
     wanted = make_tone(1.0, rate=16000, hertz=100)
     fits = [float(samples[4000 + lag : 12000 + lag] @ wanted[4000:12000]) for lag in range(-79, 80)]
     assert abs(int(np.argmax(fits)) - 79) <= 3
@@ -59,7 +59,7 @@ def test_the_silence_that_a_codec_puts_in_front_is_cut_off(kind: str) -> None:
 def test_rates_that_nobody_expects(rate: int) -> None:
     samples = np.zeros(0, np.float32)
     for n in (1, 3, 40, 500):
-        samples = read_sound(make_wav(np.full(n, 1 << 14, np.int16), rate=rate), LIMITS, "w")
+        samples = read_sound(make_wav(np.full(n, 1 << 14, np.int16), rate=rate), LIMITS)
         assert len(samples) == -(-n * 16000 // rate)
         assert np.abs(samples).max() < 0.7
     middle = samples[len(samples) // 3 : len(samples) * 2 // 3]
@@ -72,7 +72,7 @@ def test_channels_are_averaged(channels: int) -> None:
     samples = np.zeros((1600, channels), np.int16)
     samples[:, -1] = 1 << 14
     expected = np.full(1600, 0.5 / channels)
-    np.testing.assert_allclose(read_sound(make_wav(samples), LIMITS, "w"), expected, atol=1e-6)
+    np.testing.assert_allclose(read_sound(make_wav(samples), LIMITS), expected, atol=1e-6)
 
 
 @pytest.mark.parametrize("codec", ["aac", "libopus", "flac", "pcm_f32le"])
@@ -81,7 +81,7 @@ def test_channels_of_codecs_that_keep_them_apart(codec: str, channels: int) -> N
     """More than seven planes are more than PyAV can tell apart; it reads beyond the last one."""
     tone = make_tone(1.0, rate=48000)
     data = encode_sound(tone, rate=48000, codec=codec, container="matroska", channels=channels)
-    samples = read_sound(data, LIMITS, "w")
+    samples = read_sound(data, LIMITS)
     assert find_hertz(samples) == pytest.approx(440, abs=0.2)
     assert len(samples) == pytest.approx(16000, abs=400)
     # Lossy codecs treat the bass channel their own way.
@@ -93,29 +93,29 @@ def test_channels_of_codecs_that_keep_them_apart(codec: str, channels: int) -> N
 )
 def test_whole_numbers_are_scaled(dtype: type, zero: int, half: int) -> None:
     samples: np.ndarray = np.array([zero, half] * 100, dtype)
-    np.testing.assert_array_equal(read_sound(make_wav(samples), LIMITS, "w"), np.tile([0, 0.5], 100))
+    np.testing.assert_array_equal(read_sound(make_wav(samples), LIMITS), np.tile([0, 0.5], 100))
 
 
 def test_sounds_at_16_khz_stay_as_they_are() -> None:
     tone = make_tone(0.5, rate=16000)
-    np.testing.assert_array_equal(read_sound(make_wav(tone), LIMITS, "w"), tone)
+    np.testing.assert_array_equal(read_sound(make_wav(tone), LIMITS), tone)
     loud = np.array([2.0, -3.0] * 50, np.float32)
-    np.testing.assert_array_equal(read_sound(make_wav(loud), LIMITS, "w"), loud)
+    np.testing.assert_array_equal(read_sound(make_wav(loud), LIMITS), loud)
 
 
 def test_the_sound_of_a_video() -> None:
-    check_tone(read_sound(make_talkie(make_tone(1.0, rate=44100)), LIMITS, "w"), "mp4 aac", 1.0)
+    check_tone(read_sound(make_talkie(make_tone(1.0, rate=44100)), LIMITS), "mp4 aac", 1.0)
 
 
 def test_silence_is_a_sound() -> None:
-    assert not read_sound(make_wav(np.zeros(800, np.int16)), LIMITS, "w").any()
+    assert not read_sound(make_wav(np.zeros(800, np.int16)), LIMITS).any()
 
 
 def test_joined_files_of_two_rates() -> None:
     """As a radio stream that changes programmes: each part keeps its own pitch and length."""
     low = encode_sound(make_tone(1.0, rate=16000, hertz=200), rate=16000, codec="aac", container="adts")
     high = encode_sound(make_tone(1.0, rate=48000, hertz=900), rate=48000, codec="aac", container="adts")
-    samples = read_sound(low + high, LIMITS, "w")
+    samples = read_sound(low + high, LIMITS)
     assert len(samples) == pytest.approx(32000, abs=4000)
     assert find_hertz(samples[:14000]) == pytest.approx(200, abs=0.5)
     assert find_hertz(samples[-14000:]) == pytest.approx(900, abs=0.5)
@@ -130,17 +130,17 @@ def test_a_sound_that_is_too_long(kind: str) -> None:
     data = encode_sound(np.zeros(options["rate"] * 4, np.float32), **options)
     message = r"^the sound lasts more than the allowed 3 s: [45] s, as its file says$"
     with pytest.raises(ChatError, match=message) as caught:
-        read_sound(data, MediaConfig(max_audio_seconds=3), "messages[0].content[1].audio")
-    assert caught.value.param == "messages[0].content[1].audio"
-    assert len(read_sound(data, MediaConfig(max_audio_seconds=5), "w")) >= 64000
+        read_sound(data, MediaConfig(max_audio_seconds=3))
+    assert caught.value.param is None
+    assert len(read_sound(data, MediaConfig(max_audio_seconds=5))) >= 64000
 
 
 def test_silence_before_an_opus_is_not_counted() -> None:
     """Its header counts 6.5 ms of it."""
     data = encode_sound(np.zeros(3 * 48000, np.float32), rate=48000, codec="libopus", container="ogg")
-    assert len(read_sound(data, MediaConfig(max_audio_seconds=3), "w")) == 48000
+    assert len(read_sound(data, MediaConfig(max_audio_seconds=3))) == 48000
 
 
 def test_a_sound_of_just_the_allowed_length() -> None:
     data = encode_sound(np.zeros(3 * 44100, np.float32), codec="flac", container="flac")
-    assert len(read_sound(data, MediaConfig(max_audio_seconds=3), "w")) == 48000
+    assert len(read_sound(data, MediaConfig(max_audio_seconds=3))) == 48000

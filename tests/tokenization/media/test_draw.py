@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from PIL import Image
 
 from tokenization.chat.grounding import Box, find_boxes
-from tokenization.media.draw import COLOURS, FONT_DIRS, Drawing, _covers, _faces, draw_boxes
+from tokenization.media.draw import COLOURS, FONT_DIRS, _covers, _faces, draw_boxes
 
 GREY = (90, 120, 100)
 
@@ -25,8 +25,8 @@ def png(image: Image.Image) -> bytes:
     return file.getvalue()
 
 
-def pixels(drawing: Drawing) -> np.ndarray:
-    with Image.open(io.BytesIO(drawing.png)) as image:
+def pixels(drawing: tuple[bytes, tuple[str, ...]]) -> np.ndarray:
+    with Image.open(io.BytesIO(drawing[0])) as image:
         assert image.format == "PNG"
         assert image.mode == "RGB"
         return np.asarray(image)  # uint8 [height, width, 3]
@@ -65,7 +65,7 @@ def test_a_label_has_a_ground_of_its_colour_and_letters_on_it() -> None:
     plain = pixels(draw_boxes(ground(), [box(100, 60, 300, 200)]))
     drawing = draw_boxes(ground(), [box(100, 60, 300, 200, "dog")])
     label = pixels(drawing)[:60, 100:]
-    assert drawing.notes == ()
+    assert drawing[1] == ()
     assert is_colour(label, COLOURS[0]).sum() > 200
     assert is_colour(label, (255, 255, 255)).sum() > 20
     assert not is_colour(plain[:55], COLOURS[0]).any()
@@ -105,34 +105,34 @@ def test_a_quad_is_drawn_as_four_lines() -> None:
 def test_a_chinese_label_is_drawn_or_numbered_with_a_note() -> None:
     drawing = draw_boxes(ground(), [box(10, 100, 200, 200, "dog"), box(220, 100, 390, 200, "一只狗")])
     if has_chinese():
-        assert drawing.notes == ()
+        assert drawing[1] == ()
     else:
-        assert len(drawing.notes) == 1
+        assert len(drawing[1]) == 1
     assert is_colour(pixels(drawing)[:100, 220:], COLOURS[1]).sum() > 100
 
 
 def test_without_a_font_the_box_is_numbered_and_the_note_says_so() -> None:
     boxes = [box(10, 100, 200, 200, "dog"), box(220, 100, 390, 200, "一只狗")]
     drawing = draw_boxes(ground(), boxes, font_dirs=())
-    (note,) = drawing.notes
+    (note,) = drawing[1]
     assert "#2 '一只狗'" in note
     assert "dog" not in note
     assert "fonts-noto-cjk" in note
     same = draw_boxes(ground(), [boxes[0], box(220, 100, 390, 200, "#2")], font_dirs=())
-    assert drawing.png == same.png
+    assert drawing[0] == same[0]
 
 
 def test_the_embedded_font_does_not_pass_unknown_letters_as_its_own(tmp_path: Path) -> None:
     for label in ("狗", "dog 狗", "\U0001f415", "\uac15", "caf\u00e9"):
-        assert draw_boxes(ground(), [box(1, 1, 9, 9, label)], font_dirs=[tmp_path / "none"]).notes
+        assert draw_boxes(ground(), [box(1, 1, 9, 9, label)], font_dirs=[tmp_path / "none"])[1]
     for label in ("dog", "A (1/2) & co. #~|", "a\u200bb"):
-        assert not draw_boxes(ground(), [box(1, 1, 9, 9, label)], font_dirs=[]).notes
+        assert not draw_boxes(ground(), [box(1, 1, 9, 9, label)], font_dirs=[])[1]
 
 
 def test_a_file_that_is_no_font_is_passed_over(tmp_path: Path) -> None:
     (tmp_path / "notosanscjk.ttc").write_bytes(b"no font")
     (tmp_path / "empty.ttf").write_bytes(b"")
-    assert draw_boxes(ground(), [box(1, 1, 9, 9, "狗")], font_dirs=[tmp_path]).notes
+    assert draw_boxes(ground(), [box(1, 1, 9, 9, "狗")], font_dirs=[tmp_path])[1]
 
 
 def test_a_long_label_is_shortened_to_the_picture() -> None:
@@ -144,9 +144,9 @@ def test_a_long_label_is_shortened_to_the_picture() -> None:
 
 def test_a_label_of_blanks_and_controls_is_none() -> None:
     nameless = draw_boxes(ground(), [box(50, 50, 90, 90)])
-    assert draw_boxes(ground(), [box(50, 50, 90, 90, "\n \x00\x07")]).png == nameless.png
+    assert draw_boxes(ground(), [box(50, 50, 90, 90, "\n \x00\x07")])[0] == nameless[0]
     two_lines = draw_boxes(ground(), [box(50, 50, 90, 90, "a\n\nb")])
-    assert two_lines.png == draw_boxes(ground(), [box(50, 50, 90, 90, "a b")]).png
+    assert two_lines[0] == draw_boxes(ground(), [box(50, 50, 90, 90, "a b")])[0]
 
 
 def test_files_are_read_upright_and_on_white() -> None:

@@ -24,7 +24,7 @@ COVER = b"\xff\xd8" + np.random.default_rng(1).bytes(1 << 20)
 
 
 def read(data: bytes, check: Check = go_on) -> np.ndarray:
-    return read_sound(data, LIMITS, "", check=check)
+    return read_sound(data, LIMITS, check=check)
 
 
 def of(kind: str) -> bytes:

@@ -20,8 +20,8 @@ from tests.samples.videos import (
     make_sound,
     read_numbers,
 )
-from tokenization.chat.errors import MediaError
-from tokenization.media.containers.packet_index import PacketIndex, Run
+from tokenization.chat.errors import ChatError
+from tokenization.media.containers.packet_index import PacketIndex, PacketRun
 from tokenization.media.frame_sampling import VideoCaps
 from tokenization.media.video_decoder import VideoReader
 from tokenization.media.video_frames import read_frames
@@ -78,7 +78,7 @@ def test_a_tail_that_does_not_decode_is_left_out() -> None:
         assert got == tuple(n for n in wanted if n < 40)
         assert read_numbers(frames) == list(got)
     assert info.n_frames == 60
-    with pytest.raises(MediaError, match="no frame of the video can be decoded"):
+    with pytest.raises(ChatError, match="no frame of the video can be decoded"):
         read_frames(bytes(broken), probe(bytes(broken), CAPS), [45, 50], SIZE, CAPS)
 
 
@@ -86,7 +86,7 @@ def test_frames_lost_among_threads_are_read_again(plain: bytes, monkeypatch: pyt
     pick = VideoReader.pick
     asked: list[int] = []
 
-    def losing(self: VideoReader, index: PacketIndex, runs: Sequence[Run]) -> Iterator[tuple[int, av.VideoFrame]]:
+    def losing(self: VideoReader, index: PacketIndex, runs: Sequence[PacketRun]) -> Iterator[tuple[int, av.VideoFrame]]:
         asked.extend(frame for run in runs for frame in run.frames)
         threads = self.stream.codec_context.thread_count
         for number, frame in pick(self, index, runs):
@@ -130,7 +130,7 @@ def test_a_wrong_bit_spoils_no_frame_before_it() -> None:
     ids=["empty", "zeros", "text", "png", "jpeg", "m4a", "mka", "aac", "mp4 without its end", "jpeg 2000"],
 )
 def test_what_is_no_video_is_refused_clearly(data: bytes, message: str, decoded: list[int]) -> None:
-    with pytest.raises(MediaError, match=message) as caught:
+    with pytest.raises(ChatError, match=message) as caught:
         probe(data, CAPS)
     assert not re.search(r"0x|<|/|\[Errno", str(caught.value))
     assert not decoded
@@ -145,7 +145,7 @@ def test_a_sound_with_a_cover_is_no_video() -> None:
         cover.disposition = av.stream.Disposition.attached_pic
         output.mux(cover.encode(av.VideoFrame.from_ndarray(draw_number(1, 160, 96), format="rgb24")))
         output.mux(cover.encode())
-    with pytest.raises(MediaError, match="no video stream"):
+    with pytest.raises(ChatError, match="no video stream"):
         probe(sink.getvalue(), CAPS)
 
 
@@ -162,7 +162,7 @@ def test_a_sound_with_a_cover_is_no_video() -> None:
 def test_a_playlist_opens_nothing(playlist: str, tmp_path: Path, plain: bytes) -> None:
     secret = tmp_path / "secret.mp4"
     secret.write_bytes(plain)
-    with pytest.raises(MediaError, match="not a video") as caught:
+    with pytest.raises(ChatError, match="not a video") as caught:
         probe(playlist.format(path=secret).encode(), CAPS)
     assert "secret" not in str(caught.value)
 
@@ -176,7 +176,7 @@ def test_a_movie_that_names_another_file_does_not_reach_it(tmp_path: Path, plain
     info: VideoInfo | None = None
     try:
         info = probe(bytes(lied), CAPS)
-    except MediaError as error:
+    except ChatError as error:
         assert "other" not in str(error)
     assert info is None or info.n_frames == 60  # read from these bytes, or refused
 
@@ -198,6 +198,6 @@ def test_random_damage_raises_nothing_but_video_errors(plain: bytes) -> None:
         try:
             info = probe(bytes(broken), CAPS)
             read += len(read_frames(bytes(broken), info, range(min(info.n_frames, 4)), (28, 28), CAPS)[1])
-        except MediaError as error:
+        except ChatError as error:
             assert not re.search(r"0x|<|/|\[Errno", error.message)
     assert read

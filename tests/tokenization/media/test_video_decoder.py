@@ -16,7 +16,7 @@ from tests.samples.hostile_mp4 import shared_samples, shown_last_to_first
 from tests.samples.videos import B_FRAMES, make_clip, read_numbers
 from tests.tokenization.media.test_matroska_tracks import element, number
 from tokenization import worker_memory
-from tokenization.chat.errors import MediaError
+from tokenization.chat.errors import ChatError
 from tokenization.media.containers.opening import open_container
 from tokenization.media.containers.packet_index import PacketIndex, plan_runs
 from tokenization.media.frame_sampling import VideoCaps
@@ -46,7 +46,7 @@ def test_packets_that_share_their_bytes_are_refused(decoded: list[int]) -> None:
     """A film of 26 KB whose packets hold more than a megabyte above that."""
     assert probe(shared_samples(80), CAPS).n_frames == 80
     decoded.clear()
-    with pytest.raises(MediaError, match="more bytes than its file"):
+    with pytest.raises(ChatError, match="more bytes than its file"):
         probe(shared_samples(100), CAPS)
     assert not decoded
 
@@ -61,7 +61,7 @@ def test_a_packet_of_many_frames_is_refused(n: int) -> None:
     if n == 32:
         assert probe(data, CAPS).n_frames == 1
     else:
-        with pytest.raises(MediaError, match="more than 32 frames"):
+        with pytest.raises(ChatError, match="more than 32 frames"):
             probe(data, CAPS)
 
 
@@ -87,7 +87,7 @@ def test_too_much_decoding_is_refused_before_it_begins(plain: bytes, decoded: li
     info = probe(plain, CAPS)
     decoded.clear()
     for caps in (VideoCaps(max_decoded_frames=11), VideoCaps(max_decoded_pixels=11 * 160 * 96)):
-        with pytest.raises(MediaError, match="at most 11 are allowed"):
+        with pytest.raises(ChatError, match="at most 11 are allowed"):
             read_frames(plain, info, [11], SIZE, caps)
         read_frames(plain, info, [12], SIZE, caps)
     assert len(decoded) == 2  # the key frame 12, twice
@@ -99,7 +99,7 @@ def test_frames_that_grow_on_the_way_are_counted_where_they_are_decoded(plain: b
     read_frames(plain, info, [0, 11], SIZE, CAPS, max_effort=3 * size)
     for most, packets in ((2 * size - 1, 13), (0, 8)):
         decoded.clear()
-        with pytest.raises(MediaError, match="grow on the way"):
+        with pytest.raises(ChatError, match="grow on the way"):
             read_frames(plain, info, [0, 11], SIZE, CAPS, max_effort=most)
         assert len(decoded) <= packets
 
@@ -115,7 +115,7 @@ def test_frames_that_grow_on_the_way_are_counted_where_they_are_decoded(plain: b
 def test_headers_over_the_caps_are_refused_before_decoding(
     plain: bytes, decoded: list[int], caps: VideoCaps, message: str
 ) -> None:
-    with pytest.raises(MediaError, match=message):
+    with pytest.raises(ChatError, match=message):
         probe(plain, caps)
     assert not decoded
 
@@ -125,7 +125,7 @@ def test_a_size_that_lies_in_the_header_is_refused_at_once(plain: bytes) -> None
     entry = plain.index(b"avc1", plain.index(b"stsd"))
     lied = plain[: entry + 28] + b"\xff\xff" * 2 + plain[entry + 32 :]
     begin = time.process_time()
-    with pytest.raises(MediaError, match="65535 x 65535"):
+    with pytest.raises(ChatError, match="65535 x 65535"):
         probe(lied, CAPS)
     assert time.process_time() - begin < 1
 
@@ -135,7 +135,7 @@ def test_a_stream_that_is_larger_than_its_header_says_is_not_decoded(plain: byte
     entry = plain.index(b"avc1", plain.index(b"stsd"))
     lied = plain[: entry + 28] + b"\0\x10" * 2 + plain[entry + 32 :]
     assert probe(lied, CAPS).width == 160
-    with pytest.raises(MediaError):
+    with pytest.raises(ChatError):
         probe(lied, VideoCaps(max_source_pixels=160 * 96 - 1))
 
 

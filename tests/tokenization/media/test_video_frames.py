@@ -89,13 +89,6 @@ def test_a_frame_may_be_asked_for_twice_and_in_any_order(plain: bytes) -> None:
     assert read_numbers(frames) == [30, 2, 30, 2]
 
 
-def test_indices_outside_are_the_callers_mistake(plain: bytes) -> None:
-    info = probe(plain, CAPS)
-    for wanted in ([], [-1], [60]):
-        with pytest.raises(ValueError, match="0 .. 59"):
-            read_frames(plain, info, wanted, SIZE, CAPS)
-
-
 def test_eight_hundred_frames() -> None:
     data = make_clip(800, rate=25, options={"preset": "ultrafast"}, key_every=50)
     info = probe(data, CAPS)

@@ -9,7 +9,7 @@ import pytest
 from PIL import Image
 
 from tests.samples.videos import make_jpeg, make_png, read_number, read_numbers
-from tokenization.chat.errors import MediaError
+from tokenization.chat.errors import ChatError
 from tokenization.chat.options import MediaOptions
 from tokenization.media.frame_sampling import FrameSize, VideoCaps
 from tokenization.media.source import split_jpegs
@@ -48,33 +48,30 @@ def test_a_list_goes_through_the_same_size_rule() -> None:
 
 def test_a_list_is_held_to_the_caps() -> None:
     caps = VideoCaps(max_frames=4, max_source_pixels=96 * 160 - 1)
-    with pytest.raises(MediaError, match=r"frame 2 of the video: .*160 x 96"):
+    with pytest.raises(ChatError, match=r"frame 2 of the video: .*160 x 96"):
         probe_jpegs([make_jpeg(1, (48, 80)), make_jpeg(1)], caps)
-    with pytest.raises(MediaError, match="160 x 96"):
+    with pytest.raises(ChatError, match="160 x 96"):
         frames_from_jpegs([make_jpeg(1)], (0,), SIZE, caps)
-    for n in (0, 5):
-        with pytest.raises(MediaError, match="1 to 4"):
-            probe_jpegs([make_jpeg(1, (48, 80))] * n, caps)
-    with pytest.raises(MediaError, match="frame 1 of the video"):
+    with pytest.raises(ChatError, match="frame 1 of the video"):
         probe_jpegs([b"nothing"], CAPS)
-    with pytest.raises(MediaError, match="frame 2 of the video"):
+    with pytest.raises(ChatError, match="frame 2 of the video"):
         frames_from_jpegs([make_jpeg(1), make_jpeg(2)[:-400]], (0, 1), SIZE, CAPS)
 
 
 def test_a_data_url_of_pictures_is_split() -> None:
     pictures = [make_jpeg(number) for number in range(3)]
     payload = ",".join(base64.b64encode(picture).decode() for picture in pictures)
-    assert split_jpegs(payload, CAPS) == pictures
-    with pytest.raises(MediaError, match="4 frames, at most 3"):
-        split_jpegs("A,A,A,A", VideoCaps(max_frames=3))
+    assert split_jpegs(payload, CAPS.max_frames) == pictures
+    with pytest.raises(ChatError, match="4 frames, at most 3"):
+        split_jpegs("A,A,A,A", 3)
     for bad in ("", "A", "$$$$", payload + ","):
-        with pytest.raises(MediaError):
-            probe_jpegs(split_jpegs(bad, CAPS), CAPS)
+        with pytest.raises(ChatError):
+            probe_jpegs(split_jpegs(bad, CAPS.max_frames), CAPS)
 
 
 def test_too_many_pictures_are_refused_before_one_is_decoded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tokenization.media.source.pybase64.b64decode", None)
     begin = time.process_time()
-    with pytest.raises(MediaError, match="frames, at most 768"):
-        split_jpegs("," * 10_000_000, CAPS)
+    with pytest.raises(ChatError, match="frames, at most 768"):
+        split_jpegs("," * 10_000_000, CAPS.max_frames)
     assert time.process_time() - begin < 0.5

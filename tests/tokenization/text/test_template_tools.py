@@ -12,7 +12,7 @@ from tests.tiny.qwen2_vl import TEMPLATE, write_qwen2_vl
 from tokenization.chat.dialects import chat_from_openai
 from tokenization.chat.errors import ChatError
 from tokenization.chat.rendering import with_rendering
-from tokenization.pads import render_pads
+from tokenization.placeholders import render_prompt
 from tokenization.text.bpe import BPETokenizer
 from tokenization.text.template import ChatTemplate
 
@@ -84,7 +84,7 @@ def tokenizer(tmp_path_factory: pytest.TempPathFactory) -> BPETokenizer:
 
 def encoded(tokenizer: BPETokenizer, source: str, messages: list[Any]) -> list[int]:
     pads: Any = {"image": tokenizer.special["<|image_pad|>"]}
-    return render_pads(chat_from_openai(messages), ChatTemplate(source, {}, "here"), tokenizer, pads)
+    return render_prompt(chat_from_openai(messages), ChatTemplate(source, {}, "here"), tokenizer, pads)
 
 
 def test_no_word_of_a_tool_becomes_a_special_token(tokenizer: BPETokenizer) -> None:

@@ -1,4 +1,4 @@
-"""Which side of a picture is up, as its file says."""
+"""The EXIF orientation of a picture."""
 
 import struct
 

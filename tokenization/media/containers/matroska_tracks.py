@@ -1,15 +1,15 @@
-"""A track of Matroska or WebM whose frames are packed, so that few bytes stand for many, is refused unread.
+"""Tracks of Matroska or WebM with compressed frames are refused before FFmpeg unpacks them.
 
 FFmpeg unpacks every frame of every track while it opens a file. The elements are those of RFC 9559 (ContentEncodings),
-written as RFC 8794 has it. A list counts wherever it stands: FFmpeg goes where an index points, and after damage to the
-next one that it finds. Lists of tags and chapters are counted with those of tracks: it takes n x n steps for n of them.
+written as RFC 8794 has it. A list counts wherever it stands: FFmpeg follows an index, and after damage
+continues at the next list. Tags and chapters are counted with tracks: FFmpeg takes n x n steps for n of them.
 """
 
 import re
 from itertools import chain
 
 from tokenization.cancel import Check
-from tokenization.chat.errors import MediaError
+from tokenization.chat.errors import ChatError
 from tokenization.media.containers.tags import check_texts
 
 MATROSKA = b"\x1aE\xdf\xa3"
@@ -26,13 +26,13 @@ _STRIPPED = 3  # the algorithm that only puts the same bytes before each frame; 
 
 
 def check_tracks(data: memoryview, check: Check) -> None:
-    """Raise MediaError for compressed or encrypted frames, and for more than MOST_STRIPPED bytes before each."""
-    walk = _Walk(data, check)
+    """Raise ChatError for compressed or encrypted frames, and for more than MOST_STRIPPED bytes before each."""
+    walk = _ElementWalk(data, check)
     for found in chain.from_iterable(name.finditer(data) for name in _LISTS):
         walk.elements(*walk.content(found.end(), len(data)))
 
 
-class _Walk:
+class _ElementWalk:
     def __init__(self, data: memoryview, check: Check) -> None:
         self._data = data
         self._check = check
@@ -52,7 +52,7 @@ class _Walk:
         while at < end:
             self._left -= 1
             if self._left < 0 or depth > _DEEPEST:
-                raise MediaError("the file has more elements that describe its tracks, tags or chapters than any needs")
+                raise ChatError("the file has more elements that describe its tracks, tags or chapters than any needs")
             if self._left % 256 == 0:
                 self._check()
             kind, length = self._number(at, min(end, at + 4), keeps_mark=True)
@@ -68,7 +68,7 @@ class _Walk:
             elif kind == _ALGORITHM and int.from_bytes(self._data[begins:at][:8], "big") != _STRIPPED:
                 raise _packed()
             elif kind == _SETTINGS and at - begins > MOST_STRIPPED:
-                raise MediaError(f"a track of the file puts {at - begins} bytes before each frame: remux it without")
+                raise ChatError(f"a track of the file puts {at - begins} bytes before each frame: remux it without")
             elif kind == _PRIVATE:  # of FLAC: its whole header
                 check_texts(bytes(self._data[begins:at]))
         return seen
@@ -84,8 +84,8 @@ class _Walk:
         return value if keeps_mark else value - (1 << 7 * length), length
 
 
-def _packed() -> MediaError:
-    return MediaError(
+def _packed() -> ChatError:
+    return ChatError(
         "frames of a track are compressed or encrypted in the container, which the server does not read: remux the "
         "file without (mkvmerge --compression -1:none)"
     )

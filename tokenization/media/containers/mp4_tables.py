@@ -1,7 +1,7 @@
-"""What the tables of an MP4 claim is bounded by the bytes of the file, before a library makes room for it.
+"""The tables of an MP4 may claim no more than its bytes hold: checked before a library allocates for them.
 
-The boxes are found where FFmpeg's demuxer finds them (libavformat/mov.c of FFmpeg 8), and in no other way: what that
-one would not read is not looked at, and what it reads in an odd place counts as well.
+Boxes are found exactly where FFmpeg's demuxer finds them (libavformat/mov.c of FFmpeg 8): those that it skips are
+skipped, and those that it reads in an odd place count.
 """
 
 import re
@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from tokenization.cancel import Check
-from tokenization.chat.errors import MediaError
+from tokenization.chat.errors import ChatError
 
 SLACK = 1 << 16  # samples that any file may claim: 2.6 MB
 EDIT_SLACK = 1 << 20  # samples that the edit lists of any file may name
@@ -60,8 +60,8 @@ def is_iso(data: memoryview) -> bool:
 
 
 def check_tables(data: memoryview, check: Check) -> None:
-    """Raises MediaError where tables claim more samples than there are bytes. `check` is called between boxes."""
-    walk = _Walk(data, check)
+    """Raises ChatError where tables claim more samples than there are bytes. `check` is called between boxes."""
+    walk = _BoxWalk(data, check)
     walk.boxes(data, 0, len(data), 0)
     walk.end_track()
     walk.end_chapters()
@@ -93,7 +93,7 @@ class _Track:
         return int((chunks.astype(np.float64) * (samples // _LEAST_FRAME + 1)).sum())
 
 
-class _Walk:
+class _BoxWalk:
     def __init__(self, data: memoryview, check: Check) -> None:
         self._check = check
         self._nbytes = len(data)
@@ -138,14 +138,14 @@ class _Walk:
         if track.edits > 1:
             self._edited += track.edits * track.entries
         if self._edited > self._nbytes + EDIT_SLACK:
-            raise MediaError("the edit lists of the file name more samples than its bytes hold")
+            raise ChatError("the edit lists of the file name more samples than its bytes hold")
         if self._fragments * self._tracks > self._nbytes + SLACK:
-            raise MediaError("the file has more tracks and fragments than its bytes hold")
+            raise ChatError("the file has more tracks and fragments than its bytes hold")
 
     def end_chapters(self) -> None:
         """What all tracks claim that others name as their chapters."""
         if len(self._chapters) > 1 and sum(self._samples[number] for number in self._chapters) > _MOST_CHAPTERS:
-            raise MediaError("the file has more chapters than any file needs")
+            raise ChatError("the file has more chapters than any file needs")
 
     # ---- details
 
@@ -158,7 +158,7 @@ class _Walk:
         while at + 8 <= end:
             self._left -= 1
             if self._left < 0:
-                raise MediaError("the file has more boxes than its bytes hold")
+                raise ChatError("the file has more boxes than its bytes hold")
             if self._left % 1024 == 0:
                 self._check()
             size, kind = struct.unpack_from(">I4s", data, at)
@@ -187,7 +187,7 @@ class _Walk:
         if kind == b"iprp":
             self._properties += len(box)
         if self._properties > _MOST_PROPERTIES or _HIDDEN.search(box):
-            raise MediaError("the file describes its codecs or pictures in a way that the server does not read")
+            raise ChatError("the file describes its codecs or pictures in a way that the server does not read")
 
     def _numbered(self, kind: bytes, box: memoryview) -> None:
         """Boxes that name tracks by their numbers."""
@@ -257,7 +257,7 @@ class _Walk:
     def _claim(self, samples: int) -> None:
         self._claimed += samples
         if self._claimed > self._nbytes + SLACK:
-            raise MediaError(f"the file claims {self._claimed} samples, more than its {self._nbytes} bytes hold")
+            raise ChatError(f"the file claims {self._claimed} samples, more than its {self._nbytes} bytes hold")
 
 
 def _number(box: memoryview, at: int) -> int:
@@ -265,8 +265,8 @@ def _number(box: memoryview, at: int) -> int:
     return int.from_bytes(bytes(box[at : at + 4]).ljust(4, b"\0"), "big")
 
 
-def _too_many(kind: bytes, n: int) -> MediaError:
-    return MediaError(f"the table {kind.decode()} of the file claims {n} entries and does not hold them")
+def _too_many(kind: bytes, n: int) -> ChatError:
+    return ChatError(f"the table {kind.decode()} of the file claims {n} entries and does not hold them")
 
 
 def _children_of_meta(data: memoryview, begin: int, end: int) -> int:

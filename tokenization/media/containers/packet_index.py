@@ -25,7 +25,7 @@ class PacketIndex:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Run:
+class PacketRun:
     """Packets start .. stop, both included, decoded without a break."""
 
     start: int
@@ -33,10 +33,10 @@ class Run:
     frames: tuple[int, ...]  # ascending
 
 
-def plan_runs(index: PacketIndex, frames: Sequence[int]) -> tuple[Run, ...]:
+def plan_runs(index: PacketIndex, frames: Sequence[int]) -> tuple[PacketRun, ...]:
     """The fewest packets that give `frames`: each from the key before it, unless decoding passes by anyway."""
     if index.counted:
-        return (Run(start=0, stop=index.n_packets - 1, frames=tuple(sorted(set(frames)))),)
+        return (PacketRun(start=0, stop=index.n_packets - 1, frames=tuple(sorted(set(frames)))),)
     ways = []
     for frame in set(frames):
         packet = int(index.packets[frame])
@@ -44,12 +44,12 @@ def plan_runs(index: PacketIndex, frames: Sequence[int]) -> tuple[Run, ...]:
         while key > 0 and index.key_frames[key] > frame:  # shown before its own key frame: it needs the key before
             key -= 1
         ways.append((index.keys[key] if key >= 0 else 0, frame, packet))
-    runs: list[Run] = []
+    runs: list[PacketRun] = []
     for start, frame, packet in sorted(ways):
         last = runs[-1] if runs else None
         # A packet that is a picture by itself costs nothing but itself.
         if last is not None and start <= last.stop + (0 if index.all_keys else 1):
-            runs[-1] = Run(start=last.start, stop=max(last.stop, packet), frames=(*last.frames, frame))
+            runs[-1] = PacketRun(start=last.start, stop=max(last.stop, packet), frames=(*last.frames, frame))
         else:
-            runs.append(Run(start=start, stop=packet, frames=(frame,)))
+            runs.append(PacketRun(start=start, stop=packet, frames=(frame,)))
     return tuple(runs)

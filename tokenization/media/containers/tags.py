@@ -1,13 +1,13 @@
-"""Tags of sounds that FFmpeg reads in one call, bounded before it does.
+"""Bounds the tags of sounds that FFmpeg reads in one call.
 
-Its dictionary is a list that it passes over for each further key: 40,000 keys of 8 bytes take 11 s. Where it reads tags
-piece by piece the time of opening is looked at meanwhile (`opening.py`). Vorbis comments are one piece.
+FFmpeg's dictionary is a list that it searches for each new key: 40,000 keys of 8 bytes take 11 s. Vorbis comments are
+read in one call; for tags that it reads piece by piece, `opening.py` bounds the time.
 """
 
 import re
 
 from tokenization.cancel import Check
-from tokenization.chat.errors import MediaError
+from tokenization.chat.errors import ChatError
 
 _ID3_OF_CHUNK = re.compile(rb"ID3(?<=[iI][dD]3 .{4}ID3)", re.DOTALL)
 _MOST = 1 << 13  # comments: 0.5 s
@@ -31,7 +31,7 @@ def without_id3(data: bytes | memoryview) -> bytes | memoryview:
 
 
 def check_comments(data: bytes | memoryview, check: Check) -> None:
-    """Raises MediaError for more Vorbis comments than any FLAC or Ogg needs. Others are not looked at."""
+    """Raises ChatError for more Vorbis comments than any FLAC or Ogg needs. Others are not looked at."""
     head = bytes(data[:4])
     if head == b"fLaC":
         check_texts(bytes(data[: _end_of_header(data)]))
@@ -41,7 +41,7 @@ def check_comments(data: bytes | memoryview, check: Check) -> None:
 
 
 def check_texts(data: bytes) -> None:
-    """Raises MediaError where more comments may begin than any file needs.
+    """Raises ChatError where more comments may begin than any file needs.
 
     Each is its length, which is below 65,536 where there are many, so its upper half is zero; then a name, and "=".
     """
@@ -49,7 +49,7 @@ def check_texts(data: bytes) -> None:
     for _ in range(_MOST + len(data) // _BYTES_PER_COMMENT):
         if (at := data.find(b"\0\0", at)) < 0 or (at := data.find(b"=", at)) < 0:
             return
-    raise MediaError("the file has more comments than any file needs: remux it without its tags")
+    raise ChatError("the file has more comments than any file needs: remux it without its tags")
 
 
 def _end_of_header(data: bytes | memoryview) -> int:
@@ -61,4 +61,4 @@ def _end_of_header(data: bytes | memoryview) -> int:
         at += 4 + int.from_bytes(data[at + 1 : at + 4], "big")
         if last:
             return at
-    raise MediaError("the header of the sound is cut into more blocks than any file needs")
+    raise ChatError("the header of the sound is cut into more blocks than any file needs")

@@ -6,11 +6,11 @@ from random import Random
 import pytest
 
 from configs.checkpoint import Checkpoint, CheckpointError
-from model.families.fuyu.sizes import Box, largest_grid, published_box, sized
+from model.families.fuyu.sizes import SizeLimit, largest_grid, published_box, sized
 from tests.published.edits import edit_json
 from tests.tiny.fuyu import write_fuyu
 
-BOX = Box(height=1080, width=1920, patch=30)
+BOX = SizeLimit(height=1080, width=1920, patch=30)
 ALL = 1080 * 1920
 
 

@@ -57,8 +57,8 @@ def test_sparse_files_take_the_defaults_of_the_published_classes() -> None:
     assert hub.eps == 1e-5 and not hub.qkv_bias
     assert _decoder_spec(ConfigSection({}, "empty")).eps == 1e-6
     whole = pictures_of(ConfigSection({}, "empty"))
-    assert (whole.pixels, whole.patch, whole.n_pads) == (336, 14, 576)
-    assert pictures_of(ConfigSection({"vision_feature_select_strategy": "full"}, "full")).n_pads == 577
+    assert (whole.pixels, whole.patch, whole.n_tokens) == (336, 14, 576)
+    assert pictures_of(ConfigSection({"vision_feature_select_strategy": "full"}, "full")).n_tokens == 577
     clip = vision_config(ConfigSection({"vision_config": {"model_type": "clip_vision_model"}}, "sparse"))
     assert (clip.read(int, "image_size"), clip.read(int, "patch_size"), clip.read(int, "hidden_size")) == (224, 32, 768)
 
@@ -140,4 +140,4 @@ def test_a_strip_is_refused(path: Path, size: tuple[int, int]) -> None:
     """Before its centre is taken it would be resized to any length."""
     with pytest.raises(ChatError, match="one side is more than 200 times the other") as caught:
         host_of(path).measure(Source(kind="image", param="here", data=encoded(photo(*size), "PNG")), LIMITS)
-    assert caught.value.param == "here"
+    assert caught.value.param is None

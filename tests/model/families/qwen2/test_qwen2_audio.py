@@ -61,7 +61,10 @@ def test_sounds_in_a_chat(processor: Qwen2AudioProcessor) -> None:
         processor.tokenizer.token_bytes(i).decode("utf-8", "replace") for i in ids
     )
     measures = [processor.measure(source(n), LIMITS) for n in (16000, 1500)]
-    assert [(m.n_pads, m.grid, m.shape) for m in measures] == [(25, (1, 1, 100), (102, 16)), (2, (1, 1, 10), (12, 16))]
+    assert [(m.n_tokens, m.grid, m.shape) for m in measures] == [
+        (25, (1, 1, 100), (102, 16)),
+        (2, (1, 1, 10), (12, 16)),
+    ]
     layout = processor.expand(ids, measures)
     at = ids.index(pad)
     assert layout.spans[0] == ((at, 25),) and layout.spans[1][0][1] == 2
@@ -89,10 +92,10 @@ def test_frames_are_floats_with_the_announced_shape(processor: Qwen2AudioProcess
 def test_a_sound_that_is_too_long_is_refused_and_only_padding_is_cut(processor: Qwen2AudioProcessor) -> None:
     most = 48000 + int(audio.PADDING_SECONDS * audio.RATE)
     assert processor.measure(source(48000), LIMITS) == processor.measure(source(most), LIMITS)
-    assert processor.measure(source(most), LIMITS).n_pads == 75
+    assert processor.measure(source(most), LIMITS).n_tokens == 75
     with pytest.raises(ChatError, match="the sound is too long: this model hears at most 3 s at once") as caught:
         processor.measure(source(most + 1), LIMITS)
-    assert caught.value.param == "inputs[0].audio"
+    assert caught.value.param is None
     with pytest.raises(ChatError, match="more than the allowed 1 s"):
         processor.measure(source(32000), MediaConfig(max_audio_seconds=1))
 
@@ -127,7 +130,7 @@ def test_rates_that_change_are_rounded_to_the_model_s_length(
 def test_what_is_no_sound_is_named(processor: Qwen2AudioProcessor) -> None:
     with pytest.raises(ChatError) as caught:
         processor.measure(Source(kind="audio", param="inputs[3].audio", data=b"no sound"), LIMITS)
-    assert caught.value.param == "inputs[3].audio" and "use_audio" not in caught.value.message
+    assert caught.value.param is None and "use_audio" not in caught.value.message
 
 
 @pytest.mark.parametrize(
@@ -138,7 +141,7 @@ def test_the_largest_sound(
     processor: Qwen2AudioProcessor, limits: dict[str, Any], max_tokens: int, frames: int
 ) -> None:
     (found,) = processor.largest(MediaConfig(**limits), max_tokens)
-    assert isinstance(found, Measure) and found.grid == (1, 1, frames) and found.n_pads <= max_tokens
+    assert isinstance(found, Measure) and found.grid == (1, 1, frames) and found.n_tokens <= max_tokens
     assert audio_tokens(frames + 1) > max_tokens or frames in (300, 150)
 
 

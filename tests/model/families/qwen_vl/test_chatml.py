@@ -11,9 +11,9 @@ import pytest
 from configs.checkpoint import Checkpoint
 from model.families.qwen_vl.chatml import (
     DEFAULT_SYSTEM,
-    Picture,
     Piece,
     Tag,
+    TaggedPicture,
     Words,
     answer_pieces,
     count,
@@ -23,6 +23,9 @@ from model.families.qwen_vl.chatml import (
 )
 from model.families.qwen_vl.list_format import list_pieces
 from model.families.qwen_vl.vocabulary import QwenVLTokenizer, read_ranks
+from tokenization.chat.dialects import chat_from_native
+from tokenization.chat.parts import Media
+from tokenization.text.detokenize import whole_text
 
 CHECKOUT = Path(__file__).resolve().parents[4]
 GOLDEN = CHECKOUT / "tests" / "golden" / "qwen_vl_v1"
@@ -46,11 +49,11 @@ def case(request: pytest.FixtureRequest) -> tuple[QwenVLTokenizer, dict[str, Any
     return QwenVLTokenizer(read_ranks(PUBLISHED)), golden_of("real")
 
 
-def user(text: str, first_picture: int = 0) -> list[Piece]:
+def user(text: str) -> list[Piece]:
     """A turn that the golden data hold as one string of the original, as the list that it was made of."""
     parts = PICTURE.split(text)
     items = [{"image" if i % 2 else "text": part} for i, part in enumerate(parts)]
-    return list_pieces(items, first_picture=first_picture)
+    return list_pieces(chat_from_native(items).turns[0].parts)
 
 
 def without_paths(ids: Sequence[int], tokenizer: QwenVLTokenizer) -> list[int]:
@@ -75,14 +78,14 @@ def test_golden_contexts(case: tuple[QwenVLTokenizer, dict[str, Any]]) -> None:
         ids = encode_pieces(pieces, tokenizer)
         assert ids == without_paths(entry["ids"], tokenizer), entry["query"]
         assert count(pieces, tokenizer) == len(entry["ids"])
-        pictures += sum(isinstance(piece, Picture) for piece in pieces)
+        pictures += sum(isinstance(piece, TaggedPicture) for piece in pieces)
     assert pictures == 3
 
 
 def test_golden_spans(case: tuple[QwenVLTokenizer, dict[str, Any]]) -> None:
     tokenizer, golden = case
     for path, ids in golden["image_spans"].items():
-        pieces = list_pieces([{"image": path}], "{n}:")
+        pieces = list_pieces([Media(kind="image", source=path, param="")], "{n}:")
         assert encode_pieces(pieces, tokenizer) == without_paths(ids, tokenizer), path
 
 
@@ -97,7 +100,7 @@ def test_golden_answers(case: tuple[QwenVLTokenizer, dict[str, Any]]) -> None:
     for entry in golden["decode_tokens"]:
         ids, stops = entry["new"], stop_ids(tokenizer)
         end = next((i for i, token_id in enumerate(ids) if token_id in stops), len(ids))
-        assert tokenizer.decode(ids[:end]).strip() == entry["text"]
+        assert whole_text(tokenizer, ids[:end]).strip() == entry["text"]
 
 
 def test_the_published_context_of_43_ids() -> None:
@@ -115,7 +118,7 @@ def test_the_published_context_of_43_ids() -> None:
 
 def test_the_default_system_prompt() -> None:
     pieces = make_context([Words("hi")], [], TINY)
-    assert TINY.decode(encode_pieces(pieces, TINY)) == (
+    assert whole_text(TINY, encode_pieces(pieces, TINY)) == (
         f"<|im_start|>system\n{DEFAULT_SYSTEM}<|im_end|>\n<|im_start|>user\nhi<|im_end|>\n<|im_start|>assistant\n"
     )
 
@@ -137,13 +140,13 @@ def test_the_window_is_open_at_its_size() -> None:
 def test_the_first_turn_that_does_not_fit_ends_the_history() -> None:
     history: History = [
         ([Words("a")], [Words("b")]),
-        ([Picture(0)], [Words("a picture")]),
+        ([TaggedPicture()], [Words("a picture")]),
         ([Words("c")], [Words("d")]),
     ]
-    pieces = make_context([Picture(1), Words("and this?")], history, TINY, max_window_size=200)
+    pieces = make_context([TaggedPicture(), Words("and this?")], history, TINY, max_window_size=200)
     assert Words("c") in pieces
     assert Words("a") not in pieces  # although it would fit: only newest turns without a gap are kept
-    assert [piece.index for piece in pieces if isinstance(piece, Picture)] == [1]
+    assert sum(isinstance(piece, TaggedPicture) for piece in pieces) == 1
 
 
 def test_typed_tags_stay_text() -> None:
@@ -167,9 +170,9 @@ def test_an_answer_brings_back_only_tags_of_grounding() -> None:
 
 
 def test_one_placeholder_for_a_picture() -> None:
-    ids = encode_pieces([Picture(0), Picture(1)], TINY, pads=1)
+    ids = encode_pieces([TaggedPicture(), TaggedPicture()], TINY, placeholders=1)
     assert [TINY.token_bytes(token_id) for token_id in ids] == [b"<img>", b"<imgpad>", b"</img>"] * 2
-    assert count([Picture(0)], TINY) == 258
+    assert count([TaggedPicture()], TINY) == 258
 
 
 def test_what_ends_an_answer() -> None:

@@ -8,7 +8,8 @@ import pytest
 from configs.checkpoint import CheckpointError
 from tokenization.chat.errors import ChatError
 from tokenization.chat.parts import Chat
-from tokenization.pads import kinds_of, prove_pads
+from tokenization.placeholders import kinds_of
+from tokenization.template_proof import prove_placeholders
 
 PADS: dict[Any, int] = {"image": 7, "audio": 8}
 
@@ -23,7 +24,11 @@ def processor(said: dict[str, list[int] | str]) -> Any:
         return found
 
     return SimpleNamespace(
-        modalities=frozenset(said), pads=PADS, origins={"chat template": "a.json"}, fit=lambda chat: chat, render=render
+        modalities=frozenset(said),
+        placeholders=PADS,
+        origins={"chat template": "a.json"},
+        fit=lambda chat: chat,
+        render=render,
     )
 
 
@@ -32,8 +37,8 @@ def test_the_kinds_of_pads_stand_in_order() -> None:
 
 
 def test_one_place_for_each_kind_passes() -> None:
-    prove_pads(processor({"image": [1, 7, 2], "audio": [8]}))
-    prove_pads(processor({}))
+    prove_placeholders(processor({"image": [1, 7, 2], "audio": [8]}))
+    prove_placeholders(processor({}))
 
 
 @pytest.mark.parametrize(
@@ -47,6 +52,6 @@ def test_one_place_for_each_kind_passes() -> None:
 )
 def test_what_is_missing_is_named(said: dict[str, list[int] | str], message: str) -> None:
     with pytest.raises(CheckpointError) as caught:
-        prove_pads(processor(said))
+        prove_placeholders(processor(said))
     assert str(caught.value).startswith("a.json: the chat template has not exactly one place")
     assert message in str(caught.value)

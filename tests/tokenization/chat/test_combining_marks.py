@@ -7,9 +7,9 @@ import unicodedata
 import pytest
 
 from tests.tokenization.chat.test_dialects import text as part
+from tokenization.chat.combining_marks import LONGEST_RUN, refuse_long_runs
 from tokenization.chat.dialects import chat_from_native, chat_from_openai
 from tokenization.chat.errors import ChatError
-from tokenization.chat.marks import LONGEST_RUN, refuse_long_runs
 
 HONEST = {
     "vietnamese": unicodedata.normalize("NFD", "Tiếng Việt rất đẹp, ữ ệ ộ. "),

@@ -1,23 +1,30 @@
-"""Pads: the template writes one for each medium, and it becomes a run of as many as the medium has tokens."""
+"""Placeholders: a template writes one for each medium, which becomes as many as the medium has tokens."""
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
-from configs.checkpoint import CheckpointError
 from tokenization.chat.errors import ChatError
-from tokenization.chat.parts import Chat, Kind, Media, Text, Turn
+from tokenization.chat.parts import Chat, Kind, Media
 from tokenization.chat.rendering import refuse_special
 from tokenization.messages import Prepared
-from tokenization.processor import Layout, Measure, Processor
 from tokenization.text.bpe import BPETokenizer
 from tokenization.text.template import ChatTemplate
 
+Spans = tuple[tuple[int, int], ...]  # (start, length) runs of placeholders
 
-def render_pads(
-    chat: Chat, template: ChatTemplate, tokenizer: BPETokenizer, pads: Mapping[Kind, int], *, opens: bool = True
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Layout:
+    input_ids: np.ndarray  # int64 [n]; every placeholder holds its ordinary placeholder id
+    spans: tuple[Spans, ...]  # of each measure, in order
+
+
+def render_prompt(
+    chat: Chat, template: ChatTemplate, tokenizer: BPETokenizer, placeholders: Mapping[Kind, int], *, opens: bool = True
 ) -> list[int]:
-    """Ids with one pad for each medium, by the chat template. Raises ChatError where its pads are not the chat's.
+    """Ids with one placeholder for each medium, by the chat template. Raises ChatError where it has others.
 
     opens: the prompt begins with what the vocabulary puts in front of every text.
     """
@@ -25,7 +32,7 @@ def render_pads(
     ids = tokenizer.encode_pieces(template.render(chat))
     if opens and tuple(ids[: len(tokenizer.opening)]) != tokenizer.opening:  # some templates write it themselves
         ids[:0] = tokenizer.opening
-    written = kinds_of(ids, pads)
+    written = kinds_of(ids, placeholders)
     given = [medium.kind for medium in chat.media]
     if len(written) != len(given):
         elsewhere = [
@@ -40,33 +47,17 @@ def render_pads(
     return ids
 
 
-def kinds_of(ids: Iterable[int], pads: Mapping[Kind, int]) -> list[Kind]:
-    """The kind of each pad among `ids`, in order."""
-    kinds = {token_id: kind for kind, token_id in pads.items()}
+def kinds_of(ids: Iterable[int], placeholders: Mapping[Kind, int]) -> list[Kind]:
+    """The kind of each placeholder among `ids`, in order."""
+    kinds = {token_id: kind for kind, token_id in placeholders.items()}
     return [kinds[token_id] for token_id in ids if token_id in kinds]
 
 
-def prove_pads(processor: Processor) -> None:
-    """Render a chat with one medium for each kind. Raises CheckpointError where its prompt has not exactly one pad."""
-    for kind in sorted(processor.modalities):
-        medium = Media(kind=kind, source="", param="")
-        chat = Chat(turns=(Turn(role="user", parts=(medium, Text(text="What is this?")), plain=False),))
-        try:
-            written = kinds_of(processor.render(processor.fit(chat)), processor.pads)
-            why = f"it has {len(written)} places" if len(written) != 1 else f"it has its place for {written[0]}"
-        except ChatError as error:
-            written, why = [], error.message
-        if written != [kind]:
-            raise CheckpointError(
-                f"{processor.origins['chat template']}: the chat template has not exactly one place for one {kind}, "
-                f"which the model takes ({why}); put the published model's template there"
-            )
-
-
-def expand_pads(ids: Sequence[int], pads: Mapping[Kind, int], measures: Sequence[Measure]) -> Layout:
+def expand_placeholders(ids: Sequence[int], placeholders: Mapping[Kind, int], counts: Sequence[int]) -> Layout:
+    """One placeholder for each medium -> a run of as many as `counts` says."""
     short = np.asarray(ids, np.int64)
-    places = np.flatnonzero(np.isin(short, list(pads.values())))
-    runs = np.array([measure.n_pads for measure in measures], np.int64)
+    places = np.flatnonzero(np.isin(short, list(placeholders.values())))
+    runs = np.array(counts, np.int64)
     repeats = np.ones(len(short), np.int64)
     repeats[places] = runs
     starts = places + np.cumsum(runs) - runs - np.arange(len(runs))
@@ -74,14 +65,14 @@ def expand_pads(ids: Sequence[int], pads: Mapping[Kind, int], measures: Sequence
     return Layout(input_ids=np.repeat(short, repeats), spans=spans)
 
 
-def expand_rows(ids: Sequence[int], pad: int, pictures: Sequence[np.ndarray]) -> Layout:
-    """One pad for each picture -> rows of pads, an id of the model's own after each; a picture's spans are its rows.
+def expand_rows(ids: Sequence[int], placeholder: int, pictures: Sequence[np.ndarray]) -> Layout:
+    """One placeholder for each picture -> rows of them, each with an id of the model's own; its spans are its rows.
 
     pictures: int64 [rows, columns + 1], whose last column holds these ids.
     """
     short = np.asarray(ids, np.int64)
     parts, spans, start, behind = [], [], 0, 0  # ids of the prompt, and of the expanded one, so far
-    for place, block in zip(np.flatnonzero(short == pad).tolist(), pictures, strict=True):
+    for place, block in zip(np.flatnonzero(short == placeholder).tolist(), pictures, strict=True):
         parts += [short[start:place], block.reshape(-1)]
         rows, width = block.shape
         first = behind + place - start

@@ -1,4 +1,4 @@
-"""The ids that mark media in a prompt: pads, which the server places, and those that templates write around them."""
+"""The special tokens of media in a prompt: placeholders, and the delimiters that templates write around them."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -8,9 +8,9 @@ from tokenization.chat.parts import Kind
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Marks:
-    pads: Mapping[Kind, int]  # what stands in the prompt for each token of a medium
-    others: Mapping[str, int]  # by key, of those that tokenizer.json holds
+class MediaTokens:
+    placeholders: Mapping[Kind, int]  # what stands in the prompt for each token of a medium
+    delimiters: Mapping[str, int]  # by key, of those that tokenizer.json holds
     said: Mapping[int, str]  # of every id who names it, for errors
 
     @property
@@ -19,30 +19,33 @@ class Marks:
         return tuple(self.said)
 
 
-def read_marks(
+def read_media_tokens(
     checkpoint: Checkpoint,
     config: ConfigSection,
-    pads: Mapping[Kind, tuple[tuple[str, ...], int]],
-    others: Mapping[str, str],
-) -> Marks:
-    """The marks of a family by the keys of `config`. Raises CheckpointError for a damaged file.
+    placeholders: Mapping[Kind, tuple[tuple[str, ...], int]],
+    delimiters: Mapping[str, str],
+) -> MediaTokens:
+    """The special tokens of a family's media by the keys of `config`. Raises CheckpointError for a damaged file.
 
-    pads: by kind the keys of its id, of which the first that is there counts, and the class's default. others: by key
-    the token's published text, by which it is found where `config` has no such key. Of these what tokenizer.json does
-    not hold is left out: nobody places it, and a save by transformers 5 names ids of the full vocabulary for it.
+    placeholders: by kind the keys of its id, of which the first that is there counts, and the class's default.
+    delimiters: by key the token's published text, by which it is found where `config` has no such key. Of these what
+    tokenizer.json does not hold is left out: nobody places it, and a save by transformers 5 names ids of the full
+    vocabulary for it.
     """
-    placed = {kind: _pad(config, keys, default) for kind, (keys, default) in pads.items()}
+    placed = {kind: _placeholder(config, keys, default) for kind, (keys, default) in placeholders.items()}
     held = _added_tokens(checkpoint)
     ids = {text: token_id for token_id, text in held.items()}
-    named = {key: config.token_id(key, ids.get(text, -1)) for key, text in others.items()}
+    named = {key: config.token_id(key, ids.get(text, -1)) for key, text in delimiters.items()}
     kept = {key: token_id for key, token_id in named.items() if token_id in held}
     said = {token_id: f"{config.location}: {key!r}" for key, token_id in kept.items()}
-    return Marks(
-        pads={kind: token_id for kind, (token_id, _) in placed.items()}, others=kept, said=said | dict(placed.values())
+    return MediaTokens(
+        placeholders={kind: token_id for kind, (token_id, _) in placed.items()},
+        delimiters=kept,
+        said=said | dict(placed.values()),
     )
 
 
-def _pad(config: ConfigSection, keys: tuple[str, ...], default: int) -> tuple[int, str]:
+def _placeholder(config: ConfigSection, keys: tuple[str, ...], default: int) -> tuple[int, str]:
     """The id, and who names it."""
     for key in keys:
         if key in config:
