@@ -11,6 +11,7 @@ from time import perf_counter
 from typing import cast
 from urllib.parse import urlsplit
 
+import anyio
 import httptools
 
 MOST_HEAD = 64 * 1024  # bytes of an answer's heads, and of what its chunks are framed by beyond FRAMING
@@ -208,8 +209,9 @@ class ConnectionPool:
             lambda: Connection(self._most_body), self.host, self.port, ssl=self._tls
         )
         try:
-            _, connection = await asyncio.wait_for(opening, CONNECT_SECONDS)
-        except (OSError, asyncio.TimeoutError) as error:
+            with anyio.fail_after(CONNECT_SECONDS):
+                _, connection = await opening
+        except OSError as error:
             raise ConnectionFailed(f"cannot connect: {type(error).__name__}") from None
         self.opened += 1
         return connection

@@ -89,3 +89,27 @@ def test_only_what_a_request_holds_is_counted(tmp_path: Path) -> None:
     os.mkdir(tmp_path / "0123456789c")
     assert held_files(tmp_path) == (2, 10)
     assert held_files(tmp_path / "missing") == (0, 0)
+
+
+def test_a_watch_that_ends_while_its_answer_comes_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else the run, which waits for its onlookers, would have no end."""
+
+    async def go() -> None:
+        target = Target(read_options(["--url", "http://127.0.0.1:1", "--sample", "1ms"]), started=0.0)
+        answered: list[asyncio.Future[None]] = []
+
+        async def exchange(*_: object) -> None:
+            answered.append(asyncio.get_running_loop().create_future())
+            await answered[-1]
+
+        monkeypatch.setattr(target._pool, "exchange", exchange)
+        watching = asyncio.ensure_future(target.watch([]))
+        while not answered:
+            await asyncio.sleep(0.001)
+        answered[0].set_result(None)
+        await asyncio.sleep(0)  # whoever waits for the exchange is woken next
+        watching.cancel()
+        done, _ = await asyncio.wait({watching}, timeout=1)
+        assert done
+
+    asyncio.run(go())
