@@ -28,7 +28,7 @@ def test_memory_is_free_when_worker_and_engine_have_let_go(play: Play) -> None:
         resources.stream = await scene.engine.submit(generate("chat-1"))
         resources.release()
         await until(lambda: Cancel(request_id="chat-1") in scene.to_worker())
-        assert not (scene.owner.root / name).exists() and (await scene.stats()).leases == 1
+        assert (await scene.stats()).leases == 1 and not (scene.owner.root / name).exists()
         scene.workers.slots[0].on_message(PrepareFailed(request_id="chat-1", kind="cancelled", message=""))
         await asyncio.sleep(0.01)
         assert (await scene.stats()).leases == 1, "the engine may still read it"
