@@ -8,7 +8,7 @@ from torch import Tensor
 
 from model.forward_batch import KVCache, KVSpec
 from model.net.linear import per_head_rows, take_fused, take_linear
-from model.net.norm import AddNorm, Kind, Norm, take_add_norm, take_layer_norm, take_rms_norm
+from model.net.norm import AddNorm, Norm, NormKind, take_add_norm, take_layer_norm, take_rms_norm
 from model.net.rope import turned_order
 from model.ops.base import Linear, Ops, PagedAttention
 from model.weights import Weights
@@ -25,7 +25,7 @@ class DecoderSpec:
     eps: float
     qkv_bias: bool
     bias: bool = False  # of the other linears
-    norm: Kind = "rms"
+    norm: NormKind = "rms"
     head_norm: bool = False  # of each query and key, before they turn
     gated: bool = True  # silu(gate) * up between the linears of a layer; else the square of what is above 0
     turned: int | None = None  # how many dims of a head turn, from its first on; None: all

@@ -8,7 +8,7 @@ from torch import Tensor
 from model.ops.base import Ops
 from model.weights import Weights
 
-Kind = Literal["rms", "layer"]
+NormKind = Literal["rms", "layer"]
 Norm = Callable[[Tensor], Tensor]
 AddNorm = Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]
 """(x, residual) -> (the norm of their sum, the sum), for which it may write into either."""
@@ -26,7 +26,7 @@ def take_rms_norm(ops: Ops, weights: Weights, name: str, width: int, eps: float,
     return lambda x: ops.rms_norm(x, weight, eps)
 
 
-def take_add_norm(ops: Ops, weights: Weights, kind: Kind, name: str, width: int, eps: float) -> AddNorm:
+def take_add_norm(ops: Ops, weights: Weights, kind: NormKind, name: str, width: int, eps: float) -> AddNorm:
     weight = weights.take(f"{name}.weight", (width,))
     if kind == "rms":
         return lambda x, residual: ops.add_rms_norm(x, residual, weight, eps)

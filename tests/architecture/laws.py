@@ -21,12 +21,7 @@ _ENTRY = re.compile(
 )  # of an architecture: the one place outside the packages where a model is named
 _FAMILY_NAME = re.compile(r'\bFamily\(\s*name="(\w+)"')
 _ALIAS = re.compile(r"_?[A-Z](?=.*[a-z])[A-Za-z0-9]+")
-TWICE = {
-    # Of the decode loop, whose steps and rows are being made anew.
-    "Finish", "Limits", "Room", "Row", "Rows", "Turn",
-    # Of the service, and of what its children take and tell.
-    "Answer", "Box", "Job", "Kind", "NotShort", "Picture", "Pieces", "Read", "Role", "Run", "_Walk",
-}  # fmt: skip
+TWICE = {"Room", "Row", "Turn"}  # of the decode loop, whose steps and rows are being made anew
 _MARKER = re.compile(r"\s*(?:[-*+>]|\d+\.)\s+")  # of an item or a quotation
 
 
