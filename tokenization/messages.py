@@ -6,7 +6,7 @@ import msgspec
 import numpy as np
 
 from configs.serve import MediaConfig, WorkerConfig
-from tokenization.chat.grounding import Box
+from tokenization.chat.boxes import Box
 from tokenization.chat.parts import Chat, Kind, Media
 
 # What a worker is for: every job; texts alone; pictures that take no longer than SHORT_SECONDS.

@@ -16,7 +16,7 @@ from typing import Any, Literal
 
 from configs.serve import LogConfig
 from configs.settings import REPO, child_env
-from server.children.relay import StderrRelay
+from server.children.stderr_relay import StderrRelay
 from shm import AsyncChannel, channel_pair
 
 log = logging.getLogger("pixelferry")

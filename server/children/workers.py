@@ -2,7 +2,8 @@
 
 A job from the request to the socket and back: `WorkerPool.begin` puts it into the line; `dispatch` gives it to a free
 `Worker`, whose turn it is says fair_shares.py; `begin` tells that worker its message (supervisor.py writes it to the
-socket). What the worker says comes to `Worker.handle` and is read by the request from the job itself.
+socket). What the worker says comes to `Worker.handle` and is read by the request from the job itself. A job whose
+worker dies is tried again by server/requests/service.py:RequestService._prepare.
 """
 
 import logging

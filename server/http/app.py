@@ -10,17 +10,17 @@ from starlette.responses import Response
 
 from server.http import errors
 from server.http.answer_fields import system_fingerprint
-from server.http.bodies import require_json
-from server.http.clients import client_of_address
 from server.http.completions import TextSerializer, read_completions
 from server.http.connection.request_body import BodyBudget
-from server.http.health import MetricsPage, readiness
+from server.http.health import readiness
 from server.http.long_texts import Raw
+from server.http.metrics_page import MetricsPage
+from server.http.middleware.clients import client_of_address
 from server.http.middleware.keys import ApiKeys
 from server.http.middleware.request_middleware import RequestMiddleware
 from server.http.native import NativeSerializer, read_native
 from server.http.openai import CompletionSerializer, read_openai
-from server.http.reading import BodyReader, most_counts
+from server.http.reading import BodyReader, most_counts, require_json
 from server.http.responses import JsonAnswer, json_response, model_response
 from server.http.tokenize import detokenized, read_detokenize, read_tokenize, token_counts
 from server.request_context import RequestContext, context_of

@@ -9,11 +9,12 @@ from pydantic import BaseModel, ConfigDict
 
 from model.engine.messages import Token
 from server.http.answer_fields import legacy_logprobs, readable, total
-from server.http.bodies import parsed, validated
 from server.http.json_slices import LazyList
 from server.http.long_texts import Raw
 from server.http.openai import StreamOptions, read_options
+from server.http.reading import parsed
 from server.http.responses import data
+from server.http.validation import validated
 from server.http.vllm_fields import COMPLETION_FIELDS, refuse_unsupported
 from server.request_context import RequestContext
 from server.requests.answer import Delta

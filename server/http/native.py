@@ -4,10 +4,11 @@ from collections.abc import Sequence
 from typing import Any
 
 from server.http.answer_fields import logprob_entries, timed_usage
-from server.http.bodies import model_of, object_or_inputs, parsed, validated
 from server.http.json_slices import LazyList
 from server.http.long_texts import Raw
+from server.http.reading import model_of, object_or_inputs, parsed
 from server.http.responses import data
+from server.http.validation import validated
 from server.request_context import RequestContext
 from server.requests.answer import Delta, FinishReason
 from server.requests.answer_boxes import Grounded

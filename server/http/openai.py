@@ -8,10 +8,11 @@ import msgspec
 from pydantic import BaseModel, ConfigDict, Field
 
 from server.http.answer_fields import logprob_entries, prompt_ids, timed_usage, usage
-from server.http.bodies import parsed, validated
 from server.http.json_slices import LazyList
 from server.http.long_texts import Raw
+from server.http.reading import parsed
 from server.http.responses import data
+from server.http.validation import validated
 from server.http.vllm_fields import refuse_unsupported
 from server.requests.answer import Delta
 from server.requests.model_card import ModelCard

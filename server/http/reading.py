@@ -1,19 +1,20 @@
-"""Reads a body: counted before an object is made of it, and what is large in a thread beside the loop."""
+"""Reads a body of JSON: counted before an object is made of it, and what is large in a thread beside the loop."""
 
 import asyncio
 import operator
 import sys
 from collections.abc import AsyncIterator, Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
-from typing import NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 from starlette.requests import ClientDisconnect
 
-from server.http.long_texts import Raw
+from server.http.long_texts import Raw, from_json
 from server.requests.checks import most_pieces
 from server.requests.refusal import invalid_request
+from tokenization.chat.errors import shortened
 
 R = TypeVar("R")
 
@@ -180,3 +181,39 @@ def _counts(marks: npt.NDArray[np.uint8]) -> Counts:
         entries=int(np.count_nonzero(marks == COMMA)),
         long_numbers=int(b"0" * (MOST_DIGITS + 1) in digits),
     )
+
+
+def model_of(body: dict[str, Any]) -> str | None:
+    model = body.get("model")
+    if model is not None and not isinstance(model, str):
+        raise invalid_request("must be a string", "model")
+    return model
+
+
+def require_json(content_type: str | None) -> None:
+    """Raise Refusal for a body that is not declared as JSON.
+
+    A web page may send any other type to any address without asking it first, so a browser's visitor could be made to
+    ask a server on its own machine.
+    """
+    kind = (content_type or "").partition(";")[0].strip()
+    if kind.lower() != "application/json":
+        said = f"it is {shortened(kind)!r}" if kind else "it is missing"
+        raise invalid_request(f"the Content-Type must be application/json, {said}", code="unsupported_media_type")
+
+
+def parsed(raw: Raw) -> Any:
+    """The body's JSON. Raises Refusal."""
+    try:
+        return from_json(raw)
+    except ValueError as error:
+        raise invalid_request(f"the body is not valid JSON: {error}", code="invalid_json") from None
+
+
+def object_or_inputs(body: Any) -> dict[str, Any]:
+    """A JSON object; a bare list is the `inputs` of one. Raises Refusal."""
+    if isinstance(body, list):
+        return {"inputs": body}
+    if not isinstance(body, dict):
+        raise invalid_request("the body must be a JSON object or a list of inputs", code="invalid_json")
+    return body

@@ -4,11 +4,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from server.http.answer_fields import readable, reduced_json
-from server.http.bodies import model_of, object_or_inputs, parsed
 from server.http.completions import token_ids
 from server.http.json_slices import LazyList
 from server.http.long_texts import Raw
 from server.http.native import native_chat
+from server.http.reading import model_of, object_or_inputs, parsed
 from server.http.vllm_fields import COMPLETION_FIELDS, refuse_unsupported
 from server.requests.refusal import invalid_request
 from server.requests.request import ChatRequest

@@ -5,7 +5,7 @@ from typing import Any, Literal
 
 import msgspec
 
-from tokenization.chat.grounding import Box, find_boxes
+from tokenization.chat.boxes import Box, find_boxes
 from tokenization.chat.parts import Media, Prompt
 from tokenization.messages import Draw, Drawn, Prepared, PrepareFailed
 

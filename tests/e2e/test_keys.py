@@ -14,7 +14,7 @@ import httpx
 import pytest
 
 from server.http.app import create_app
-from server.http.middleware.request_middleware import OPEN_PATHS
+from server.http.middleware.keys import OPEN_PATHS
 from tests.certificates import write_certificate
 from tests.e2e.conftest import Start
 from tests.e2e.running import RunningServer, children_of, until

@@ -8,7 +8,7 @@ import numpy as np
 from tokenizers import AddedToken, Tokenizer
 
 from tests.samples.videos import draw_number
-from tokenization.chat.grounding import TAGS
+from tokenization.chat.boxes import TAGS
 
 
 def tone(n: int, seed: int = 0) -> np.ndarray:

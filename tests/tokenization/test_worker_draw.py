@@ -11,8 +11,8 @@ from PIL import Image
 from configs.serve import MediaConfig
 from tests.samples.pictures import encoded, photo
 from tokenization import worker
+from tokenization.chat.boxes import Box
 from tokenization.chat.errors import ChatError
-from tokenization.chat.grounding import Box
 from tokenization.chat.parts import Media
 from tokenization.messages import Draw, Drawn, StartWorker
 from tokenization.worker import draw

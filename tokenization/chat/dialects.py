@@ -3,9 +3,9 @@
 from collections.abc import Callable, Mapping
 from typing import Any, Literal
 
+from tokenization.chat.boxes import FULL
 from tokenization.chat.combining_marks import refuse_long_runs
 from tokenization.chat.errors import ChatError, shortened, type_name
-from tokenization.chat.grounding import FULL
 from tokenization.chat.options import KEYS, MediaOptions
 from tokenization.chat.parts import Boxes, Chat, Kind, Media, Text, Turn
 from tokenization.chat.tools import check_arguments, read_tool_calls

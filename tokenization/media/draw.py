@@ -9,7 +9,7 @@ from PIL import ImageDraw, ImageFont
 
 from configs.serve import MediaConfig
 from tokenization.cancel import Check, go_on
-from tokenization.chat.grounding import Box
+from tokenization.chat.boxes import Box
 from tokenization.media.image import decode_rgb
 
 FONT_DIRS = (

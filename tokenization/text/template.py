@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from configs.checkpoint import PROCESSOR_CONFIG, Checkpoint, CheckpointError
+from tokenization.chat.boxes import written
 from tokenization.chat.errors import ChatError, shortened
-from tokenization.chat.grounding import written
 from tokenization.chat.parts import Boxes, Chat, Kind, Media, Text, ToolCall, Turn
 from tokenization.chat.rendering import CONTINUE
 from tokenization.chat.tools import refuse_tools

@@ -23,7 +23,7 @@ from model.families.qwen2.positions import (
 from model.families.qwen2.processor import Qwen2Processor
 from model.family import Family, PixelBounds
 from model.media_tokens import MediaTokens, read_media_tokens
-from tokenization.chat.grounding import TAGS
+from tokenization.chat.boxes import TAGS
 from tokenization.chat.parts import Kind
 from tokenization.media.frame_sampling import PUBLISHED, FrameRules
 from tokenization.media.source import Source

@@ -13,6 +13,7 @@ from server.requests.refusal import unauthorized
 log = logging.getLogger("pixelferry.http")
 
 REREAD_SECONDS = 1.0  # how long a key that was taken out of the file may still pass
+OPEN_PATHS = frozenset({"/health", "/health/live", "/health/ready", "/ping"})  # what probes ask, which hold no keys
 _MAX_FILE_BYTES = 1 << 20
 
 
@@ -90,6 +91,11 @@ class ApiKeys:
 
 def digest_of(key: str) -> bytes:
     return hashlib.sha256(key.strip().encode("latin-1")).digest()
+
+
+def needs_key(method: str, path: str) -> bool:
+    """Where keys are used. A browser asks by OPTIONS whether it may send one: no route runs for it."""
+    return path not in OPEN_PATHS and method != "OPTIONS"
 
 
 def check_key(given: Sequence[bytes], keys: ApiKeys) -> str:

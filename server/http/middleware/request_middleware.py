@@ -12,11 +12,11 @@ from starlette.middleware.cors import CORSMiddleware
 from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from server.http.clients import client_of_key
 from server.http.connection.guard import Guard
 from server.http.connection.request_body import BodyBudget, RequestBody
 from server.http.errors import error_response
-from server.http.middleware.keys import ApiKeys, check_key
+from server.http.middleware.clients import client_of_key
+from server.http.middleware.keys import OPEN_PATHS, ApiKeys, check_key, needs_key
 from server.http.middleware.trusted_hosts import check_host
 from server.logs.access import log_answer
 from server.metrics import Metrics
@@ -30,7 +30,6 @@ log = logging.getLogger("pixelferry.http")
 HTTP_VERSIONS = ("1.0", "1.1")
 MOST_FIELDS = 256  # of a head
 ACCEPTED_ID = re.compile(rb"[A-Za-z0-9._-]{1,64}")
-OPEN_PATHS = frozenset({"/health", "/health/live", "/health/ready", "/ping"})  # what probes ask, which hold no keys
 CLOSE = (b"connection", b"close")
 REQUEST_ID = b"x-request-id"
 LAST: Message = {"type": "http.response.body", "body": b""}
@@ -133,13 +132,13 @@ class RequestMiddleware:
         await app(scope, receive, send)
 
     def _refusal(self, scope: Scope, head: Head, context: RequestContext, body: RequestBody) -> Refusal | None:
-        """Why it is turned away. Probes need no key and no name, and have no body; no route runs for OPTIONS."""
+        """Why it is turned away. Probes need no name, and have no body."""
         is_open, most = scope["path"] in OPEN_PATHS, self._bodies.config.max_body_bytes
         try:
             check_host(head.hosts, None if is_open else self._hosts, scope["http_version"])
             if is_open:
                 return None
-            if self._keys is not None and scope["method"] != "OPTIONS":
+            if self._keys is not None and needs_key(scope["method"], scope["path"]):
                 context.client = client_of_key(check_key(head.authorizations, self._keys))
         except Refusal as error:
             return error

@@ -9,7 +9,7 @@ from server.children.job_cost import DRAW_SECONDS
 from server.children.workers import WorkerDied, WorkerJob
 from tests.server.doubles import ChannelDouble, Scene, chat_of, prepared, until
 from tests.server.scenario import Play, begun
-from tokenization.chat.grounding import Box
+from tokenization.chat.boxes import Box
 from tokenization.messages import (
     Cancel,
     Draw,

@@ -1,13 +1,10 @@
 """What probes and gateways ask of a server whose children die, and what a page of another origin may."""
 
-import asyncio
 import hashlib
 
 import httpx
-import pytest
 
 from server.http.app import create_app
-from server.http.health import MetricsPage
 from server.http.middleware.keys import ApiKeys
 from tests.server.doubles import Scene
 from tests.server.http.exchanges import behind_guard, bodies
@@ -118,30 +115,5 @@ def test_a_page_may_ask_whether_it_may_by_every_name_and_call_by_this_servers(pl
             refused = await client.get("/v1/models", headers={"host": "evil.example", **origin})
             assert refused.status_code == 403 and refused.headers["access-control-allow-origin"] == "https://a.example"
             assert refused.json()["error"]["code"] == "host_not_allowed"
-
-    play(scenario)
-
-
-def test_many_who_ask_at_once_share_a_page_that_is_no_older_than_the_question(
-    play: Play, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    async def scenario(scene: Scene) -> None:
-        metrics, made = scene.service.metrics, 0
-        render = metrics.render
-
-        def counted() -> bytes:
-            nonlocal made
-            made += 1
-            return render()
-
-        monkeypatch.setattr(metrics, "render", counted)
-        page = MetricsPage(scene.service, bodies())
-        pages = await asyncio.gather(*(page.made() for _ in range(400)))
-        assert made == 1 and len(set(pages)) == 1
-        metrics.reject("unread")
-        later, left = asyncio.create_task(page.made()), asyncio.create_task(page.made())
-        await asyncio.sleep(0)
-        left.cancel()
-        assert b'mm_rejected_total{reason="unread"} 1.0' in await later and made == 2
 
     play(scenario)

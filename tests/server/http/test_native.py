@@ -13,8 +13,8 @@ from server.requests.answer_boxes import Grounded
 from server.requests.sampling import SamplingRequest
 from tests.server.http.answers import ACCEPTED, DELTAS, SEVERAL, answered, collected, parse, parse_all
 from tests.server.http.request_bodies import native, read_native, refusal
+from tokenization.chat.boxes import Box
 from tokenization.chat.errors import ChatError
-from tokenization.chat.grounding import Box
 from tokenization.chat.parts import Chat
 from tokenization.messages import Drawn
 from tokenization.text.bpe import BPETokenizer

@@ -7,7 +7,7 @@ from server.requests.answer_boxes import boxes_of, drawing_of
 from server.requests.refusal import Refusal
 from tests.server.doubles import chat_of, prepared_pictures
 from tests.server.http.request_bodies import read_native, read_openai
-from tokenization.chat.grounding import Box
+from tokenization.chat.boxes import Box
 from tokenization.messages import MediaItem
 
 SAID = "<ref>cat</ref><box>(100,200),(700,800)</box>"

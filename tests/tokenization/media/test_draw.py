@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from PIL import Image
 
-from tokenization.chat.grounding import Box, find_boxes
+from tokenization.chat.boxes import Box, find_boxes
 from tokenization.media.draw import COLOURS, FONT_DIRS, _covers, _faces, draw_boxes
 
 GREY = (90, 120, 100)

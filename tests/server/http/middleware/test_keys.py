@@ -11,8 +11,7 @@ from typing import Any
 import pytest
 
 from server.http.middleware import keys as module
-from server.http.middleware.keys import ApiKeys, KeyFileError, read_key_file
-from server.http.middleware.request_middleware import OPEN_PATHS
+from server.http.middleware.keys import OPEN_PATHS, ApiKeys, KeyFileError, read_key_file
 from server.metrics import Metrics
 from server.request_context import context_of
 from tests.server.http.exchanges import exchange, surrounded

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from server.http.middleware.request_middleware import OPEN_PATHS
+from server.http.middleware.keys import OPEN_PATHS
 from server.http.middleware.trusted_hosts import host_name, is_local
 from tests.server.http.exchanges import messages_of, surrounded
 

@@ -8,8 +8,8 @@ from collections.abc import Callable
 
 import pytest
 
-from server.children import relay
-from server.children.relay import StderrRelay
+from server.children import stderr_relay as relay
+from server.children.stderr_relay import StderrRelay
 
 # As a C library writes, past sys.stderr.
 FROM_C = "import ctypes; ctypes.CDLL(None).write(2, b'from C\\n', 7)"

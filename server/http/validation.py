@@ -1,16 +1,14 @@
-"""What reading the bodies of all dialects has in common: JSON, a model's name, complaints that name a field."""
+"""What a field of a body may not be: the sentence of the 400 that names it, in our words for each rule of pydantic."""
 
 from collections.abc import Callable, Mapping
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
 from server.http.errors import param_of
-from server.http.long_texts import Raw, from_json
 from server.requests.refusal import Refusal, invalid_request
 from server.requests.sampling import SamplingRequest
-from tokenization.chat.errors import shortened
 
 M = TypeVar("M", bound=BaseModel)
 
@@ -30,42 +28,6 @@ WORDS: Mapping[str, str] = {
     "too_short": "has {actual_length} entries; it must have {min_length} or more",
     "too_long": "has {actual_length} entries; at most {max_length} are taken",
 }
-
-
-def model_of(body: dict[str, Any]) -> str | None:
-    model = body.get("model")
-    if model is not None and not isinstance(model, str):
-        raise invalid_request("must be a string", "model")
-    return model
-
-
-def require_json(content_type: str | None) -> None:
-    """Raise Refusal for a body that is not declared as JSON.
-
-    A web page may send any other type to any address without asking it first, so a browser's visitor could be made to
-    ask a server on its own machine.
-    """
-    kind = (content_type or "").partition(";")[0].strip()
-    if kind.lower() != "application/json":
-        said = f"it is {shortened(kind)!r}" if kind else "it is missing"
-        raise invalid_request(f"the Content-Type must be application/json, {said}", code="unsupported_media_type")
-
-
-def parsed(raw: Raw) -> Any:
-    """The body's JSON. Raises Refusal."""
-    try:
-        return from_json(raw)
-    except ValueError as error:
-        raise invalid_request(f"the body is not valid JSON: {error}", code="invalid_json") from None
-
-
-def object_or_inputs(body: Any) -> dict[str, Any]:
-    """A JSON object; a bare list is the `inputs` of one. Raises Refusal."""
-    if isinstance(body, list):
-        return {"inputs": body}
-    if not isinstance(body, dict):
-        raise invalid_request("the body must be a JSON object or a list of inputs", code="invalid_json")
-    return body
 
 
 def validated(read: Callable[[], M], prefix: str = "") -> M:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from server.http.clients import client_of_address, client_of_key
+from server.http.middleware.clients import client_of_address, client_of_key
 
 
 def client(address: str | None) -> str:

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tokenization.chat.grounding import Box, find_boxes
+from tokenization.chat.boxes import Box, find_boxes
 
 SIZE = (640, 480)
 
