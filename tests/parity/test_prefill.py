@@ -47,7 +47,7 @@ class Pair:
         self.ours: Processor = family_of(checkpoint).processor(checkpoint, MAX_PIXELS)
         self.theirs: Any = AutoTokenizer.from_pretrained(str(path))
         self.template = template
-        self.ours._template = ChatTemplate(template, {}, "here")  # type: ignore[attr-defined]
+        self.ours.template = ChatTemplate(template, {}, "here")  # type: ignore[attr-defined]
 
     def check(self, messages: list[dict[str, Any]], **asked: Any) -> None:
         body = {name: asked[name] for name in asked if name != "kwargs"} | {"chat_template_kwargs": asked.get("kwargs")}

@@ -85,12 +85,12 @@ def quantised(path: Path, method: str, section: str = "") -> Path:
     return edit_json(path, change)
 
 
-def refused(path: Path, capsys: pytest.CaptureFixture[str]) -> str:
+def refused(path: Path, capfd: pytest.CaptureFixture[str]) -> str:
     """The one line with which the server and, alone, the network refuse this directory; its weights are rubbish."""
     for file in path.glob("*.safetensors"):
         file.write_bytes(b"rubbish")
     assert program.main(["serve", "--model", str(path)]) == 1
-    shown = capsys.readouterr()
+    shown = capfd.readouterr()
     assert shown.out == "" and shown.err.count("\n") == 1
     with pytest.raises(CheckpointError) as failure:
         load_ours(path)
@@ -100,25 +100,25 @@ def refused(path: Path, capsys: pytest.CaptureFixture[str]) -> str:
 
 
 @pytest.mark.parametrize(("family", "method"), each_once(METHODS))
-def test_by_config_json(copy_of: Copy, family: str, method: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_by_config_json(copy_of: Copy, family: str, method: str, capfd: pytest.CaptureFixture[str]) -> None:
     path = quantised(copy_of(family), method)
-    line = refused(path, capsys)
+    line = refused(path, capfd)
     assert f"config.json: {METHODS[method][0]}: the weights are quantised" in line and METHODS[method][2] in line
 
 
 @pytest.mark.parametrize("section", ["text_config", "thinker_config", "thinker_config.text_config", "vision_config"])
-def test_inside_a_section(copy_of: Copy, section: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_inside_a_section(copy_of: Copy, section: str, capfd: pytest.CaptureFixture[str]) -> None:
     family = "qwen2_5_omni" if "thinker" in section else "qwen2_vl"
-    line = refused(quantised(copy_of(family), "awq", section), capsys)
+    line = refused(quantised(copy_of(family), "awq", section), capfd)
     assert f"config.json: {section.replace('.', ': ')}: quantization_config: the weights are quantised (awq" in line
 
 
 @pytest.mark.parametrize(("family", "name"), each_once(FILES))
-def test_by_a_file_beside(copy_of: Copy, family: str, name: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_by_a_file_beside(copy_of: Copy, family: str, name: str, capfd: pytest.CaptureFixture[str]) -> None:
     path = copy_of(family)
     values, said = FILES[name]
     (path / name).write_text("" if values is None else json.dumps(values))
-    line = refused(path, capsys)
+    line = refused(path, capfd)
     assert line.startswith(f"error: {name}: the weights are quantised {said};") and "remove this file" in line
 
 
