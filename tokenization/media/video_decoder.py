@@ -33,6 +33,9 @@ UNDECODABLE = "no frame of the video can be decoded"
 GROWING = "the frames of the video grow on the way, and decoding them takes more work than its bytes allow"
 # Those that pass over a frame which no other depends on when told so packet by packet, and say truly which those are.
 _SKIPPING = ("h264", "hevc", "mpeg4", "mpeg2video", "mpeg1video")
+# dav1d waits for its threads when it is flushed or freed, and now and then for good where frames are still inside: a
+# packet of 32 frames, read again and again, held two of two processes within 50 s (docs/log.md, 2026-11-23).
+_ALONE = ("libdav1d",)
 _MOST_STUDIED = "32"  # streams of a container in which FFmpeg decodes the first frames of each
 _NOT_MOVING = Disposition.attached_pic | Disposition.timed_thumbnails | Disposition.still_image
 
@@ -194,6 +197,8 @@ def open_video(
         raise
     # An H.264 decoder that may only guess how far frames are out of order then waits for as long as any may be.
     stream.codec_context.options = {**limits, "strict": "1"} if stream.codec_context.name == "h264" else limits
+    if stream.codec_context.name in _ALONE:
+        threads = 1
     stream.codec_context.thread_count = threads
     stream.thread_type = "AUTO" if threads > 1 else "NONE"
     return VideoReader(container, stream, studied, len(data) + PACKET_SLACK, check)
