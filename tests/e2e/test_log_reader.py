@@ -28,6 +28,7 @@ def test_a_log_reader_that_stops_freezes_nothing(tiny_model: Path, tmp_path: Pat
             assert server.http.get("/health/live").status_code == 200
             assert server.chat({"text": "Hi"}, max_tokens=2).status_code == 200
             assert server.metric("log_lines_dropped_total") == 0, "they wait"
+            os.set_blocking(reader, True)
             told = b""
             while told.count(b"404 ") < LINES:
                 told += os.read(reader, 1 << 20)
