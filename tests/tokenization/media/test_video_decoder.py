@@ -20,7 +20,7 @@ from tokenization.chat.errors import ChatError
 from tokenization.media.containers.opening import open_container
 from tokenization.media.containers.packet_index import PacketIndex, plan_runs
 from tokenization.media.frame_sampling import VideoCaps
-from tokenization.media.video_decoder import VideoReader, open_video
+from tokenization.media.video_decoder import THREADS, VideoReader, open_video
 from tokenization.media.video_frames import read_frames
 from tokenization.media.video_probe import probe
 
@@ -63,6 +63,13 @@ def test_a_packet_of_many_frames_is_refused(n: int) -> None:
     else:
         with pytest.raises(ChatError, match="more than 32 frames"):
             probe(data, CAPS)
+
+
+def test_dav1d_has_one_thread_and_the_others_several(plain: bytes) -> None:
+    """With several it now and then never comes back from being freed while frames are inside."""
+    av1 = open_video(Path(__file__).with_name("av1.mkv").read_bytes(), CAPS)
+    assert (av1.codec, av1.stream.codec_context.thread_count) == ("libdav1d", 1)
+    assert open_video(plain, CAPS).stream.codec_context.thread_count == THREADS > 1
 
 
 def test_only_the_way_to_the_wanted_frames_is_decoded(plain: bytes, decoded: list[int]) -> None:
