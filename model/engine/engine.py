@@ -22,8 +22,8 @@ from model.engine.messages import (
 )
 from model.engine.plan import Outcome, Plan, RequestError
 from model.engine.runner import Runner
-from model.engine.scheduler import Finish, Limits, Scheduler
-from model.engine.sequence import Key
+from model.engine.scheduler import Limits, Scheduler
+from model.engine.sequence import Finish, Key
 from model.net.multimodal import MultimodalLM
 from model.staging.streams import open_streams
 

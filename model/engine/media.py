@@ -56,7 +56,7 @@ def take_words(generate: Generate, bounds: Bounds) -> Sequence:
         request_id=generate.request_id, ids=ids, n_prompt=n, limit=limit, n_tokens=n,
         positions=prepared.positions.astype(np.int64), position_delta=prepared.position_delta, media=media,
         embedding_bytes=sum(m.n_tokens for m in media) * bounds.hidden_size * bounds.itemsize,
-        sampling=generate.sampling, scores_prompt=generate.scores_prompt,
+        sampling=generate.sampling, scores_prompt=generate.scores_prompt, client=generate.client,
     )  # fmt: skip
 
 

@@ -1,17 +1,19 @@
 """Continuous batching as bookkeeping: who runs in the next step, with which blocks. Knows no tensors and no clock."""
 
-import sys
-from collections import deque
+from bisect import insort
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Literal, NamedTuple
+from operator import attrgetter
+from typing import NamedTuple
 
 from model.engine.kv_blocks import BlockAllocator, BlockError
 from model.engine.plan import Chunk, Outcome, Plan
-from model.engine.sequence import Key, Sequence, Status
+from model.engine.sequence import Finish, Key, Sequence, Status
+from model.engine.shares.client_line import ClientLine
+from model.engine.shares.fair_shares import Holdings
+from model.engine.shares.giving_way import Scarce, StepAdmission, victim_of_growth
+from model.engine.shares.step_budget import StepBudget
 from model.staging.tables import Seat
-
-Finish = Literal["stop", "length"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -24,27 +26,32 @@ class Limits:
 
 
 class Scheduler:
-    """First come, first served: everything that runs arrived before everything that waits.
+    """Clients take turns, whoever was given fewest tokens first; within one it is first come, first served.
 
-    Tokens are dealt out oldest first, so only the youngest running sequence can be inside its prompt; the others
-    decode, one token each. There are never more running sequences than tokens in a step: one is left for that prompt.
-    Blocks for all known tokens are taken at admission, so only a decode can run out of them. Then the youngest gives
-    its blocks back and waits at the front. The answers to one prompt are sequences that share the prompt's whole
-    blocks: one computes the prompt, and the others follow it until its first token is drawn. Where they name more
-    blocks together than a step may, some wait a step: whoever waited longest runs first, and nobody new comes in.
+    At its turn a client's running sequences are dealt tokens, oldest first, and then its waiting ones are let in. So
+    only the youngest running sequence of a client can be inside its prompt; the others decode, one token each. There
+    are never more running sequences than tokens in a step: one is left for that prompt. Where a step's tokens or the
+    blocks that its tables may name do not suffice, some wait a step: of a client whoever waited longest goes first,
+    and nobody new of it comes in.
+
+    Blocks for all known tokens are taken at admission, so only a decode can run out of them. Who then gives its blocks
+    back and waits at the front, and who does for a client that stays within its share, is in giving_way.py. The
+    answers to one prompt are sequences that share the prompt's whole blocks: one computes the prompt, and the others
+    follow it until its first token is drawn.
     """
 
     def __init__(self, allocator: BlockAllocator, limits: Limits) -> None:
         self.allocator = allocator
         self.limits = limits
         self.preemptions = 0
-        self.embedding_bytes = 0  # reserved now
+        self._embeddings: Holdings[int] = Holdings(limits.embedding_bytes)  # bytes that are reserved, by client
         self._max_running = min(limits.max_seqs, limits.max_batched_tokens)
         self._sequences: dict[Key, Sequence] = {}  # in order of arrival
         self._answers: dict[str, list[Sequence]] = {}  # by request: those that have not ended, by index
         self._reserved: dict[str, int] = {}  # by request: bytes of embeddings, from its first admission to its end
-        self._waiting: deque[Sequence] = deque()
+        self._line = ClientLine()
         self._running: list[Sequence] = []  # oldest first
+        self._n_arrived = 0
         self._rows = list(range(self._max_running))  # of the array of block tables: those that nobody has
 
     def __len__(self) -> int:
@@ -60,12 +67,17 @@ class Scheduler:
         return self._sequences[key]
 
     @property
+    def embedding_bytes(self) -> int:
+        """Reserved now."""
+        return int(self._embeddings.total)
+
+    @property
     def n_running(self) -> int:
         return len(self._running)
 
     @property
     def n_waiting(self) -> int:
-        return len(self._waiting)
+        return len(self._line)
 
     def refuse(self, sequence: Sequence) -> str | None:
         """Why `sequence` could never run here, or None."""
@@ -83,7 +95,10 @@ class Scheduler:
         answers = [sequence, *(sequence.answer(i) for i in range(1, sequence.sampling.n))]
         self._answers[sequence.request_id] = answers
         self._sequences.update({answer.key: answer for answer in answers})
-        self._waiting.extend(answers)
+        for answer in answers:
+            self._n_arrived += 1
+            answer.arrived = self._n_arrived
+        self._line.add(answers)
 
     def remove(self, request_id: str, index: int | None = None) -> bool:
         """Forget a request, or one of its answers, in any state; False when it is not here."""
@@ -95,33 +110,37 @@ class Scheduler:
     def plan(self) -> Plan:
         """The next step; empty only when there is no sequence."""
         self._grow_tables()
-        stops: list[tuple[Sequence, int]] = []
-        budget = self.limits.max_batched_tokens
-        for sequence in self._running:  # decodes, then at most one prompt that was cut
-            if sequence.status is Status.RUNNING:
-                stops.append((sequence, min(sequence.n_tokens, sequence.n_computed + budget)))
-                budget -= stops[-1][1] - sequence.n_computed
-        room = self._room_after(stops)
-        if room >= 0:
-            self._admit_waiting(stops, budget, room)
-        else:
-            stops = self._take_turns(stops)
-        return Plan(chunks=tuple(self._chunk(*pair) for pair in stops))
+        step = StepBudget(self.allocator.blocks_for, self.limits.max_batched_tokens, self.limits.max_table_blocks)
+        turns = self._line.turns()
+        admission = StepAdmission(
+            line=self._line, turns={client: i for i, client in enumerate(turns)}, running=self._running,
+            allocator=self.allocator, max_running=self._max_running, embeddings=self._embeddings,
+        )  # fmt: skip
+        running: dict[int, list[Sequence]] = {client: [] for client in turns}
+        for sequence in self._running:
+            running[sequence.client].append(sequence)
+        for client in turns:
+            if step.deal(running[client]):
+                self._admit_waiting(client, step, admission)
+        return Plan(chunks=tuple(self._chunk(s, step.stops[s.key]) for s in self._running if s.key in step.stops))
 
     def commit(self, plan: Plan, outcome: Outcome) -> dict[Key, Finish | None]:
         """Book a finished step, and drop what failed or ended. Says how each answer with a token ended, if it did."""
         for request_id in outcome.failed:
             self.remove(request_id)
         finishes: dict[Key, Finish | None] = {}
-        for chunk in plan.without(outcome.failed).chunks:
+        chunks = plan.without(outcome.failed).chunks
+        self._line.charge((self[chunk.key], chunk.stop) for chunk in chunks)
+        for chunk in chunks:
             computed = self[chunk.key]
             computed.n_computed, computed.n_scored = chunk.stop, max(computed.n_scored, chunk.scored[1])
             for key in chunk.draws:
                 sequence, token = self[key], outcome.tokens[key].id
                 sequence.n_computed = chunk.stop
+                sequence.n_charged = max(sequence.n_charged, chunk.stop)  # of a follower, too
                 sequence.status = Status.RUNNING
                 sequence.append(token)
-                finishes[key] = _finish(sequence, token)
+                finishes[key] = sequence.finish(token)
                 if finishes[key] is not None:
                     self._forget(sequence)
         return finishes
@@ -129,12 +148,12 @@ class Scheduler:
     def check_integrity(self) -> None:
         """Raise BlockError unless blocks, queues and the embedding budget add up."""
         self.allocator.check_integrity(sequence.block_table for sequence in self)
-        order = [*self._running, *self._waiting]
-        if [s.key for s in order] != [s.key for s in self]:
-            raise BlockError("the queues do not hold every sequence once, in order of arrival")
+        order = sorted([*self._running, *self._line], key=lambda s: s.client)
+        if [s.key for s in order] != [s.key for s in sorted(self, key=lambda s: s.client)]:
+            raise BlockError("the queues do not hold every sequence once, those of a client in order of arrival")
         if [s.key for s in self] != [s.key for answers in self._answers.values() for s in answers]:
             raise BlockError("the requests do not hold every sequence once, in order of arrival")
-        if any(s.block_table or s.n_computed or s.status is not Status.WAITING for s in self._waiting):
+        if any(s.block_table or s.n_computed or s.status is not Status.WAITING for s in self._line):
             raise BlockError("a waiting sequence holds blocks")
         rows = [*self._rows, *(s.seat.row for s in self if s.seat is not None)]
         if sorted(rows) != list(range(self._max_running)) or any(s.seat is None for s in self._running):
@@ -148,7 +167,11 @@ class Scheduler:
         siblings = self._answers[sequence.request_id]
         siblings.remove(sequence)
         del self._sequences[sequence.key]
-        (self._waiting if sequence.status is Status.WAITING else self._running).remove(sequence)
+        if sequence.status is Status.WAITING:
+            self._line.take(sequence)
+        else:
+            self._running.remove(sequence)
+        self._line.ended(sequence)
         followers = [s for s in siblings if s.status is Status.FOLLOWING]
         if followers and sequence.is_fresh and self._leader_of(followers[0]) is None:
             # The whole blocks that are computed are common to both; what stood in the leader's last block is lost.
@@ -157,72 +180,55 @@ class Scheduler:
         self._give_back(sequence)
         if not siblings:
             del self._answers[sequence.request_id]
-            self.embedding_bytes -= self._reserved.pop(sequence.request_id, 0)
+            if sequence.request_id in self._reserved:
+                self._embeddings.give(sequence.client, self._reserved.pop(sequence.request_id))
 
-    def _take_turns(self, stops: list[tuple[Sequence, int]]) -> list[tuple[Sequence, int]]:
-        """Those of `stops` that one step's tables can name, in the same order.
-
-        Each of them fits alone, so whoever waited longest always runs: none waits for more steps than there are others.
-        """
-        room = self._room_after([])
-        chosen: set[Key] = set()
-        for sequence, stop in sorted(stops, key=lambda pair: -pair[0].n_waited):  # the oldest first among equals
-            needed = self.allocator.blocks_for(stop)
-            if needed <= room:
-                room -= needed
-                chosen.add(sequence.key)
-                sequence.n_waited = 0
-            else:
-                sequence.n_waited += 1
-        return [pair for pair in stops if pair[0].key in chosen]
-
-    def _room_after(self, stops: list[tuple[Sequence, int]]) -> int:
-        """Blocks that the tables of a step of `stops` may still name; below 0 where they name too many."""
-        if self.limits.max_table_blocks is None:
-            return sys.maxsize
-        return self.limits.max_table_blocks - sum(self.allocator.blocks_for(stop) for _, stop in stops)
-
-    def _admit_waiting(self, stops: list[tuple[Sequence, int]], budget: int, room: int) -> None:
-        """Let in whoever waits and fits, first come, first served; what they compute in this step is put to `stops`.
-
-        budget: tokens that the step has left; room: blocks that its tables may still name.
-        """
+    def _admit_waiting(self, client: int, step: StepBudget, admission: StepAdmission) -> None:
+        """Let in whoever of a client waits and fits."""
         # A preempted sequence does not return in this step: a part of its blocks is taken, and it needs all of them.
-        while self._waiting:
-            sequence = self._waiting[0]
-            share = self._share_for(sequence)
-            if (budget <= 0 and not share.follows) or not self._admissible(sequence, share):
+        while (sequence := self._line.head(client)) is not None:
+            if admission.closed and sequence.request_id not in self._reserved:
                 return
+            share = self._share_for(sequence)
             start = len(share.blocks) * self.allocator.block_size
-            stop = min(sequence.n_tokens, start + budget)
+            stop = step.stop_for(sequence, start)
+            if not share.follows and not step.allows(start, stop):
+                return
+            needs: dict[Scarce, int] = {
+                "seats": 1,
+                "blocks": self.allocator.blocks_for(sequence.n_tokens) - len(share.blocks),
+                "embeddings": 0 if sequence.request_id in self._reserved else sequence.embedding_bytes,
+            }
+            victims = admission.room_for(client, needs)
+            if victims is None:
+                return
+            for victim in victims:
+                self._preempt(victim)
             if not share.follows:
-                room -= self.allocator.blocks_for(stop)
-                if room < 0:
-                    return
-                budget -= stop - start
-                stops.append((sequence, stop))
-            self._waiting.popleft()
+                step.take(sequence, start, stop)
+            self._line.take(sequence)
             self._admit(sequence, share)
+            admission.changed()
 
     def _grow_tables(self) -> None:
-        """Give each running sequence the block for its newest token; the youngest are preempted for it."""
+        """Give each running sequence the block for its newest token; others are preempted for it."""
         for sequence in tuple(self._running):
             if len(sequence.block_table) * self.allocator.block_size >= sequence.n_tokens:
                 continue
             while sequence.status is Status.RUNNING and (
                 self.allocator.blocks_for(sequence.n_tokens) - len(sequence.block_table) > self.allocator.n_free
             ):
-                self._preempt_youngest()
+                self._preempt(victim_of_growth(self._running))
             if sequence.status is Status.RUNNING:
                 self.allocator.append(sequence.block_table, sequence.n_tokens)
 
-    def _preempt_youngest(self) -> None:
+    def _preempt(self, sequence: Sequence) -> None:
         """It loses its blocks, keeps its embeddings, and computes prompt and generated tokens again."""
-        sequence = self._running.pop()
+        self._running.remove(sequence)
         self._give_back(sequence)
         sequence.n_computed = 0
         sequence.status = Status.WAITING
-        self._waiting.appendleft(sequence)
+        self._line.put_back(sequence)
         self.preemptions += 1
 
     def _give_back(self, sequence: Sequence) -> None:
@@ -250,26 +256,16 @@ class Scheduler:
                 found = max(found, tuple(sibling.block_table[:n]), key=len)
         return _Share(blocks=found, follows=False)
 
-    def _admissible(self, sequence: Sequence, share: "_Share") -> bool:
-        if len(self._running) >= self._max_running:
-            return False
-        extra = 0 if sequence.request_id in self._reserved else sequence.embedding_bytes
-        if self.embedding_bytes + extra > self.limits.embedding_bytes:
-            return False
-        # One block to grow for each that runs: an admission that is preempted at once is wasted work.
-        needed = self.allocator.blocks_for(sequence.n_tokens) - len(share.blocks)
-        return needed + len(self._running) <= self.allocator.n_free
-
     def _admit(self, sequence: Sequence, share: "_Share") -> None:
         sequence.block_table = self.allocator.allocate(sequence.n_tokens, share.blocks)
         sequence.seat = Seat(self._rows.pop())
         sequence.n_computed = 0 if share.follows else len(share.blocks) * self.allocator.block_size
         sequence.status = Status.FOLLOWING if share.follows else Status.RUNNING
         sequence.n_waited = 0
-        self._running.append(sequence)
+        insort(self._running, sequence, key=attrgetter("arrived"))
         if sequence.request_id not in self._reserved:
             self._reserved[sequence.request_id] = sequence.embedding_bytes
-            self.embedding_bytes += sequence.embedding_bytes
+            self._embeddings.take(sequence.client, sequence.embedding_bytes)
 
     def _chunk(self, sequence: Sequence, stop: int) -> Chunk:
         start, samples = sequence.n_computed, stop == sequence.n_tokens
@@ -292,9 +288,3 @@ class _Share(NamedTuple):
 
     blocks: tuple[int, ...]
     follows: bool
-
-
-def _finish(sequence: Sequence, token: int) -> Finish | None:
-    if token in sequence.sampling.stop_token_ids:
-        return "stop"
-    return "length" if sequence.n_tokens >= sequence.limit else None

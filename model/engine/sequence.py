@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 import msgspec
 import numpy as np
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
 
 Key = tuple[str, int]  # request id, index of the answer
+Finish = Literal["stop", "length"]
 
 
 class Status(Enum):
@@ -69,6 +70,7 @@ class Sequence:
 
     request_id: str
     index: int = 0
+    client: int = 0  # whose share it takes
     ids: np.ndarray  # int64 [limit]: the prompt with its pads restored, then what was generated
     n_prompt: int
     limit: int  # tokens at which generation ends with "length": prompt + max_tokens, at most max_model_len
@@ -81,6 +83,8 @@ class Sequence:
     scores_prompt: bool = False  # of the first of several answers: they share the prompt
     n_scored: int = 0  # prompt tokens whose prediction of the next one was given out: once, also after a preemption
     n_computed: int = 0  # tokens whose keys and values are in the cache
+    n_charged: int = 0  # tokens that its client was charged: once, also after a preemption
+    arrived: int = 0  # in which order
     n_waited: int = 0  # steps in a row in which it was running and not computed, because the tables had no room
     block_table: list[int] = field(default_factory=list)
     seat: Seat | None = None  # while it has blocks: where they stand in the array of block tables
@@ -103,7 +107,8 @@ class Sequence:
         """Another answer to this fresh prompt. It draws with seed + index, wrapped to 64 bits."""
         seed = (self.sampling.seed + index + (1 << 63)) % (1 << 64) - (1 << 63)
         return Sequence(
-            request_id=self.request_id, index=index, ids=self.ids.copy(), n_prompt=self.n_prompt, limit=self.limit,
+            request_id=self.request_id, index=index, client=self.client, ids=self.ids.copy(), n_prompt=self.n_prompt,
+            limit=self.limit,
             positions=self.positions, position_delta=self.position_delta, media=self.media,
             embedding_bytes=self.embedding_bytes, n_tokens=self.n_tokens,
             sampling=msgspec.structs.replace(self.sampling, seed=seed),
@@ -113,6 +118,12 @@ class Sequence:
         self.ids[self.n_tokens] = token
         self.n_tokens += 1
         self.history.add(token)
+
+    def finish(self, token: int) -> Finish | None:
+        """How it ends with `token`, its latest one, if it does."""
+        if token in self.sampling.stop_token_ids:
+            return "stop"
+        return "length" if self.n_tokens >= self.limit else None
 
     def positions_of(self, start: int, stop: int) -> np.ndarray:
         """int64 [3, stop - start]; those of generated tokens come from the delta."""

@@ -13,7 +13,7 @@ from typing import Literal
 from msgspec.structs import replace
 
 from configs.serve import ServeConfig
-from server.children.fair_shares import FairQueue
+from model.engine.shares.fair_shares import FairQueue
 from server.children.health import WorkerHealth
 from server.children.job_cost import JobCost, cost_of
 from server.children.processes import Child, ChildRole

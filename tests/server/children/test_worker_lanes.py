@@ -111,7 +111,7 @@ def test_a_client_with_videos_gives_way_to_one_with_a_picture_and_to_its_own_thu
         for n, name in enumerate(order, 1):
             await until(lambda n=n: told(scene) == order[:n])  # type: ignore[misc]
             scene.workers.slots[0].on_message(prepared(name))
-        assert scene.workers._line._clients == {}, "nobody is owed anything"
+        assert scene.workers._line._clocks._clocks == {}, "nobody is owed anything"
 
     play(scenario)
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from server.children.fair_shares import FairQueue
+from model.engine.shares.fair_shares import FairQueue
 
 VIDEO, PICTURE = 2.0, 0.05
 
@@ -149,10 +149,10 @@ def test_equals_go_in_the_order_in_which_they_came() -> None:
 def test_nothing_is_kept_of_clients_that_are_served() -> None:
     workers = Workers()
     workers.serve([(float(i), f"c{i}", PICTURE, PICTURE) for i in range(100)])
-    assert not workers.shares._clients
+    assert not workers.shares._clocks._clocks
     busy = [*backlog("old", 200, 1.0), *((0.5 * i, f"c{i}", PICTURE, PICTURE) for i in range(200))]
     workers.serve(busy, until=100.0)
-    assert len(workers.shares._clients) < 20
+    assert len(workers.shares._clocks._clocks) < 20
 
 
 def test_who_never_got_a_worker_is_charged_nothing() -> None:
@@ -165,7 +165,7 @@ def test_who_never_got_a_worker_is_charged_nothing() -> None:
     assert shares.next(lambda job: True) is left
     shares.done(left, 5.0)
     shares.leave(other)
-    assert not shares.waiting and not shares._clients and shares.next(lambda job: True) is None
+    assert not shares.waiting and not shares._clocks._clocks and shares.next(lambda job: True) is None
 
 
 def test_whose_turn_it_is_among_those_that_fit() -> None:
