@@ -16,8 +16,7 @@ import msgspec
 
 from configs.serve import ServeConfig
 from configs.version import version
-from server.children.canary import Canary
-from server.children.engine_client import EngineClient
+from server.children.engine_client import Canary, EngineClient
 from server.children.processes import END_SECONDS
 from server.children.workers import WorkerPool
 from server.descriptors import connections_at_once, raise_descriptor_limit
@@ -41,7 +40,6 @@ from server.listening import (
 from server.logs.setup import tell
 from server.metrics import Metrics
 from server.report import describe, describe_engine
-from server.requests.background import Background
 from server.requests.model_card import ModelCard
 from server.requests.segments import Segments
 from server.requests.service import RequestService
@@ -68,11 +66,10 @@ class Server:
         self._config = config
         self._keys = keys
         self._owner = owner
-        self._background = Background()
         self._metrics = Metrics(card.name, version())
         self._traces = traces_of(config.traces, card.name, version())
         self._pool_bytes = pool_bytes
-        self._segments = Segments(Pool(owner, pool_bytes), self._background)
+        self._segments = Segments(Pool(owner, pool_bytes))
         self._workers = WorkerPool(config, owner, self._metrics, card.max_model_len)
         self._engine = EngineClient(config, owner, self._metrics, card.max_model_len, card.largest)
         self._children = (*self._workers.all, self._engine)
@@ -81,7 +78,6 @@ class Server:
             workers=self._workers,
             engine=self._engine,
             segments=self._segments,
-            background=self._background,
             metrics=self._metrics,
             max_requests=config.http.max_requests,
             traces=self._traces,
@@ -127,7 +123,7 @@ class Server:
         """Return when a signal comes. A part that ends by itself ends the server, with its own error."""
         stop = asyncio.create_task(self._stop.wait())
         try:
-            parts: set[asyncio.Future[Any]] = {stop, self._background.failed, *tasks}
+            parts: set[asyncio.Future[Any]] = {stop, self._segments.failed, *tasks}
             done, _ = await asyncio.wait(parts, return_when=asyncio.FIRST_COMPLETED)
             if stop in done:
                 return
@@ -155,7 +151,7 @@ class Server:
         http.should_exit = True
         await asyncio.wait({serving}, timeout=LAST_BYTES_SECONDS + 1)
         with contextlib.suppress(asyncio.TimeoutError):
-            await asyncio.wait_for(self._background.idle(), SETTLE_SECONDS)
+            await asyncio.wait_for(self._segments.idle(), SETTLE_SECONDS)
 
     async def _answered(self, http: HttpServer) -> None:
         """Return when no answer is being written, as a long one is after its last token, and each is taken."""

@@ -10,8 +10,7 @@ from server.http.reading import model_of, object_or_inputs, parsed
 from server.http.responses import data
 from server.http.validation import validated
 from server.request_context import RequestContext
-from server.requests.answer import Delta, FinishReason
-from server.requests.answer_boxes import Grounded
+from server.requests.answer import Delta, FinishReason, Grounded
 from server.requests.refusal import invalid_request
 from server.requests.request import ChatRequest
 from server.requests.sampling import SamplingRequest

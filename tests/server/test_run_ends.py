@@ -244,7 +244,7 @@ def test_a_task_in_the_background_that_fails_ends_it_with_its_error(live: Live) 
 
     async def scenario(running: RunningServer) -> None:
         await running.ready()
-        running.server._background.spawn(fails())
+        running.server._segments.spawn(fails())
         with pytest.raises(ZeroDivisionError):
             await running.task
 

@@ -70,11 +70,6 @@ class Chat(msgspec.Struct, frozen=True, kw_only=True):
     media_options: MediaOptions = MediaOptions()  # what was said of all media at once; each has its share of it
 
     @property
-    def size(self) -> int:
-        """Characters of all that clients wrote: what may become tokens, and the sources of media."""
-        return self.characters + sum(medium.size for medium in self.media)
-
-    @property
     def characters(self) -> int:
         """Those that may become tokens."""
         return sum(turn.characters for turn in self.turns)

@@ -5,14 +5,14 @@ import asyncio
 import pytest
 
 from server.requests.refusal import Refusal
-from server.requests.resources import RequestResources
+from server.requests.segments import RequestResources
 from tests.server.doubles import Scene, chat_of, prepared, until
 from tests.server.scenario import Play, generate
 from tokenization.messages import Cancel, Measured, Prepare, PrepareFailed
 
 
 def resources_of(scene: Scene) -> RequestResources:
-    return RequestResources("chat-1", scene.workers, scene.engine, scene.segments, scene.background)
+    return RequestResources("chat-1", scene.workers, scene.engine, scene.segments)
 
 
 def measured(*nbytes: int) -> Measured:
