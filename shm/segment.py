@@ -138,7 +138,7 @@ def read_segment(
         # The record is compared before memory is allocated: a shape alone must not make anybody reserve terabytes.
         _check(fd, name, math.prod(shape) * kind.itemsize)
         array = empty(tuple(shape), kind)
-        view = _bytes_of(array)
+        view = array.reshape(-1).view(np.uint8).data
         done = 0
         while done < len(view):
             got = os.preadv(fd, [view[done:]], HEADER + done)
@@ -158,7 +158,7 @@ def write_segment(root: Path, name: str, array: np.ndarray) -> None:
     """Copy `array`, of exactly the recorded bytes, into segment `name`. Raises as read_segment, and SegmentFull."""
     if array.dtype.hasobject:
         raise ValueError("objects cannot lie in shared memory")
-    view = _bytes_of(np.ascontiguousarray(array))
+    view = np.ascontiguousarray(array).reshape(-1).view(np.uint8).data
     fd = _open(root, name, os.O_RDWR)
     try:
         _check(fd, name, array.nbytes)
@@ -203,7 +203,3 @@ def _check(fd: int, name: str, nbytes: int) -> None:
         raise SegmentMismatch(f"the segment holds {recorded} bytes, and {nbytes} were asked for")
     if found.st_size < HEADER + nbytes:
         raise SegmentMismatch("the segment is shorter than its record says")
-
-
-def _bytes_of(array: np.ndarray) -> memoryview:
-    return array.reshape(-1).view(np.uint8).data

@@ -80,19 +80,19 @@ class WorkerMemory:
         Returns the bytes that stay all the same (fragmentation, a leak), where they are more than half of what may be
         resident, since the other half is for buffers of the next job, or more than may be mapped; else 0.
         """
-        if not idle and self._kept() <= self._keep and self._kept_mapped() <= self._most_mapped:
-            return 0
+        if not idle:
+            kept, mapped = self._kept()
+            if kept <= self._keep and mapped <= self._most_mapped:
+                return 0
         trim_heap()
-        if (mapped := self._kept_mapped()) > self._most_mapped:
+        kept, mapped = self._kept()
+        if mapped > self._most_mapped:
             return mapped
-        kept = self._kept()
         return kept if kept > self._keep // 2 else 0
 
-    def _kept(self) -> int:
-        return self._resident() - self._first
-
-    def _kept_mapped(self) -> int:
-        return self._mapped() - self._first_mapped
+    def _kept(self) -> tuple[int, int]:
+        """(resident, mapped) bytes."""
+        return self._resident() - self._first, self._mapped() - self._first_mapped
 
 
 def resident_bytes() -> int:

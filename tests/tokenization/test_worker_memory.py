@@ -60,7 +60,7 @@ def test_most_of_the_whole_bound_is_left_to_the_next_job(given_back: list[int]) 
 
 def test_what_stays_mapped_is_told_too(given_back: list[int]) -> None:
     """It counts for the bound, though no page of it lies in RAM: a decoder's threads find no room for their stacks."""
-    memory = of(WorkerConfig(memory_bytes=512 * MIB), 0, 0, 0, 0, 0, mapped=(100, 356, 357, 356, 357, 357))
+    memory = of(WorkerConfig(memory_bytes=512 * MIB), 0, 0, 0, 0, 0, 0, mapped=(100, 356, 357, 356, 357, 357))
     assert memory.trim() == 0 and not given_back
     assert memory.trim() == 0 and len(given_back) == 1
     assert memory.trim() == 257 * MIB and len(given_back) == 2

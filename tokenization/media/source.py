@@ -23,11 +23,6 @@ class Source:
     of_video: bool = False  # the sound in the bytes of a video
     check: Check = field(default=go_on, repr=False)  # whether it is to be read on; raises Cancelled
 
-    @property
-    def nbytes(self) -> int:
-        """As encoded."""
-        return len(self.data) + sum(map(len, self.frames))
-
 
 def tracks(source: Source) -> tuple[Source, ...]:
     """The medium, then the sound of a video where the client wants it. Raises ChatError for the sound of pictures."""
