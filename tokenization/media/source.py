@@ -10,7 +10,6 @@ from tokenization.chat.errors import ChatError
 from tokenization.chat.options import MediaOptions
 from tokenization.chat.parts import Kind, Media
 from tokenization.media.fetch import fetch
-from tokenization.media.frame_sampling import VideoCaps
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -49,19 +48,6 @@ def fetch_source(media: Media, limits: MediaConfig, check: Check = go_on) -> Sou
     else:
         data = fetch(media.source, roots=limits.roots, max_bytes=limits.max_file_bytes)
     return Source(kind=media.kind, param=media.param, data=data, frames=frames, options=media.options, check=check)
-
-
-def video_caps(limits: MediaConfig) -> VideoCaps:
-    return VideoCaps(
-        max_frames=limits.max_frames,
-        max_duration_s=limits.max_video_seconds,
-        max_source_pixels=min(limits.max_source_pixels, VideoCaps().max_source_pixels),
-        max_decoded_frames=limits.max_decoded_frames,
-        max_decoded_pixels=limits.max_decoded_frames * 1920 * 1080,
-        # A frame is an image too: the server's cap on those holds for it.
-        max_pixels=limits.max_pixels,
-        max_total_pixels=limits.max_video_pixels,
-    )
 
 
 def _jpeg_payload(media: Media) -> str | None:

@@ -8,14 +8,15 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from configs.serve import MediaConfig
 from tests.samples.videos import make_jpeg, make_png, read_number, read_numbers
 from tokenization.chat.errors import ChatError
 from tokenization.chat.options import MediaOptions
-from tokenization.media.frame_sampling import FrameSize, VideoCaps
+from tokenization.media.frame_sampling import FrameSize
 from tokenization.media.source import split_jpegs
-from tokenization.media.video_frames import frames_from_jpegs, probe_jpegs
+from tokenization.media.video import frames_from_jpegs, probe_jpegs
 
-CAPS = VideoCaps()
+CAPS = MediaConfig()
 SIZE = (56, 112)
 
 
@@ -42,12 +43,12 @@ def test_pictures_of_a_list_are_turned_upright() -> None:
 
 def test_a_list_goes_through_the_same_size_rule() -> None:
     header = probe_jpegs([make_jpeg(1)] * 4, CAPS)[0]
-    size = FrameSize(height=header.height, width=header.width, n=4, options=MediaOptions(), caps=CAPS).find()
+    size = FrameSize(height=header.height, width=header.width, n=4, options=MediaOptions(), limits=CAPS).find()
     assert frames_from_jpegs([make_jpeg(1)] * 4, range(4), size, CAPS).shape == (4, 252, 420, 3)
 
 
 def test_a_list_is_held_to_the_caps() -> None:
-    caps = VideoCaps(max_frames=4, max_source_pixels=96 * 160 - 1)
+    caps = MediaConfig(max_frames=4, max_source_pixels=96 * 160 - 1)
     with pytest.raises(ChatError, match=r"frame 2 of the video: .*160 x 96"):
         probe_jpegs([make_jpeg(1, (48, 80)), make_jpeg(1)], caps)
     with pytest.raises(ChatError, match="160 x 96"):
