@@ -121,7 +121,7 @@ def decode(data: bytes, *, max_source_pixels: int, on_white: bool = True, check:
     `check` is called between blocks of the file.
     """
     image, header = _open(data, max_source_pixels, check)
-    stored = (header.height, header.width) if header.orientation >= 5 else (header.width, header.height)
+    stored = image.size
     with _pillow(_DAMAGED):
         image.load()
     if image.size != stored:

@@ -15,7 +15,7 @@ from tokenization.chat.errors import ChatError, shortened
 from tokenization.chat.parts import Boxes, Chat, Kind, Media, Text, ToolCall, Turn
 from tokenization.chat.rendering import CONTINUE
 from tokenization.chat.tools import refuse_tools
-from tokenization.text.named_tokens import named_tokens
+from tokenization.text.tokenizer import named_tokens
 
 if TYPE_CHECKING:
     from tokenization.text.sandbox import Program
