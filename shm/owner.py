@@ -92,7 +92,7 @@ class Owner:
     def close(self) -> None:
         """Remove everything of this owner, the lock file last, and the directory when it is empty. Idempotent."""
         if self._fd >= 0:
-            free_all(self.root, self.name, self._fd, path_files(self.root, self.name))
+            free_all(self.root, self.name, self._fd, path_files(self.root)[self.name])
             os.close(self._fd)
             self._fd = -1
             leave(self.root)

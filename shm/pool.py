@@ -147,7 +147,7 @@ class Pool:
                 idle_bytes=idle,
                 segments=len(self._idle) + len(out),
                 total_bytes=self._total,
-                path_files=len(path_files(self._root, self._owner.name)),
+                path_files=len(path_files(self._root)[self._owner.name]),
             )
 
     # ---- all below run under the lock
@@ -161,7 +161,7 @@ class Pool:
         files = [*self._idle, *self._out()]
         for file in files:  # some may be left
             file.remove()
-        for path in path_files(self._root, before):
+        for path in path_files(self._root)[before]:
             path.unlink(missing_ok=True)
         self._idle.clear()
         self._requests.clear()

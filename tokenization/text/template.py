@@ -61,21 +61,19 @@ class ChatTemplate:
         of other families tokenizer_config.json's. Without that too `otherwise`, of a family whose first directories
         came without one. Raises CheckpointError without any.
         """
-        variables = named_tokens(checkpoint.file("tokenizer_config.json"))
-        for file in (PROCESSOR_CONFIG, "chat_template.json"):
-            source = _in_file(checkpoint, file)
+
+        def sources() -> Iterator[tuple[str | None, str]]:
+            """One by one: a file is not read where one before it holds a template."""
+            yield _in_file(checkpoint, PROCESSOR_CONFIG), PROCESSOR_CONFIG
+            yield _in_file(checkpoint, "chat_template.json"), "chat_template.json"
+            yield checkpoint.text("chat_template.jinja"), "chat_template.jinja"
+            yield built_in, BUILT_IN
+            yield _in_file(checkpoint, "tokenizer_config.json"), "tokenizer_config.json"
+            yield otherwise, OUR_OWN
+
+        for source, location in sources():
             if source is not None:
-                return cls(source, variables, file)
-        source = checkpoint.text("chat_template.jinja")
-        if source is not None:
-            return cls(source, variables, "chat_template.jinja")
-        if built_in is not None:
-            return cls(built_in, variables, BUILT_IN)
-        source = _in_file(checkpoint, "tokenizer_config.json")
-        if source is not None:
-            return cls(source, variables, "tokenizer_config.json")
-        if otherwise is not None:
-            return cls(otherwise, variables, OUR_OWN)
+                return cls(source, named_tokens(checkpoint.file("tokenizer_config.json")), location)
         raise CheckpointError(
             "no chat template: none of processor_config.json, chat_template.json, chat_template.jinja and "
             "tokenizer_config.json holds one; put the published model's chat_template.json into the directory"

@@ -105,7 +105,7 @@ def test_lists_are_held_to_the_limits_before_anything_is_opened(limits: MediaCon
 
 
 def test_bad_base64_in_a_list_is_refused() -> None:
-    with pytest.raises(ChatError, match="not valid base64"):
+    with pytest.raises(ChatError, match="base64 data is not valid"):
         fetch_source(Media(kind="video", source="data:video/jpeg;base64,QUJD,%%%", param="w"), LIMITS)
 
 
