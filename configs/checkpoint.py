@@ -145,11 +145,7 @@ class ConfigSection:
 
     def expect(self, key: str, supported: Collection[object], default: object = REQUIRED) -> None:
         """Raises CheckpointError when `key` has a value that changes the mathematics and is not `supported`."""
-        value = self._values.get(key)
-        if value is None:
-            value = default
-        if value is REQUIRED:
-            raise CheckpointError(f"{self.location}: required key {key!r} is missing")
+        value = self.read(object, key, default)
         if not any(value == one for one in supported):  # a list has no hash
             taken = ", ".join(map(repr, supported))
             raise CheckpointError(f"{self.location}: {key} = {shown(value)} is not supported (supported: {taken})")
