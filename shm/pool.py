@@ -17,8 +17,7 @@ from typing import TypeVar
 from shm.ledger import Ledger
 from shm.owner import Owner
 from shm.pool_file import PoolFile
-from shm.root import OwnerError
-from shm.segment import SegmentError, SegmentFull, file_bytes, fresh_name, is_full, reserve
+from shm.segment import OwnerError, SegmentError, SegmentFull, file_bytes, fresh_name, is_full, reserve
 from shm.sweep import path_file, path_files
 
 _REQUEST = re.compile(r"[A-Za-z0-9_-]{1,128}")
@@ -147,7 +146,7 @@ class Pool:
                 idle_bytes=idle,
                 segments=len(self._idle) + len(out),
                 total_bytes=self._total,
-                path_files=len(path_files(self._root, self._owner.name)),
+                path_files=len(path_files(self._root)[self._owner.name]),
             )
 
     # ---- all below run under the lock
@@ -161,7 +160,7 @@ class Pool:
         files = [*self._idle, *self._out()]
         for file in files:  # some may be left
             file.remove()
-        for path in path_files(self._root, before):
+        for path in path_files(self._root)[before]:
             path.unlink(missing_ok=True)
         self._idle.clear()
         self._requests.clear()

@@ -14,8 +14,7 @@ from model.family import PixelBounds
 from model.registry import family_of
 from server.requests.sampling import Defaults, model_length
 from tokenization.chat.parts import Kind
-from tokenization.text.named_tokens import named_tokens
-from tokenization.text.tokenizer import Tokenizer
+from tokenization.text.tokenizer import Tokenizer, named_tokens
 
 log = logging.getLogger("pixelferry")
 

@@ -103,7 +103,7 @@ def test_a_killed_owner_is_swept(root: Path, spawn: Spawn) -> None:
     assert sweep(root) == SweepReport()
     child.send_signal(signal.SIGKILL)
     child.wait()
-    assert len(path_files(root, name)) == 1
+    assert len(path_files(root)[name]) == 1
     report = sweep(root)
     assert (report.owners, report.segments) == (1, 3)
     assert report.bytes >= 18000

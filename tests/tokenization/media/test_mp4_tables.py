@@ -22,7 +22,6 @@ from tokenization.chat.errors import ChatError
 from tokenization.media.audio import read_sound
 from tokenization.media.audio_decoder import open_sound
 from tokenization.media.containers.mp4_tables import check_tables, is_iso
-from tokenization.media.frame_sampling import VideoCaps
 from tokenization.media.video_decoder import open_video
 from tokenization.media.video_probe import probe
 from tokenization.worker_memory import bound_memory
@@ -117,7 +116,7 @@ def test_a_compressed_header_is_looked_into() -> None:
                 checked(moved)
         else:
             checked(moved)
-            assert len(list(open_video(moved, VideoCaps()).packets())) == 2
+            assert len(list(open_video(moved, MediaConfig()).packets())) == 2
 
 
 HOSTILE: dict[str, Callable[[], bytes]] = {
@@ -141,7 +140,7 @@ def test_what_claims_more_is_refused_unread(what: str, monkeypatch: pytest.Monke
     data = HOSTILE[what]()
     monkeypatch.setattr(av, "open", None)
     begun = time.process_time()
-    for reads in (lambda: probe(data, VideoCaps()), lambda: open_sound(data).__enter__()):
+    for reads in (lambda: probe(data, MediaConfig()), lambda: open_sound(data).__enter__()):
         with pytest.raises(ChatError, match="claims|than its bytes|does not read"):
             reads()
     assert time.process_time() - begun < CPU_SECONDS
@@ -183,7 +182,7 @@ def test_a_file_that_does_not_begin_as_an_mp4_is_never_read_as_one() -> None:
     for first in (b"", box(b"abcd", bytes(100)) * 9, bytes(16), b"RIFF", box(b"abcd", b"")[:6]):
         begun = time.process_time()
         with pytest.raises(ChatError):
-            probe(first + data, VideoCaps())
+            probe(first + data, MediaConfig())
         assert time.process_time() - begun < CPU_SECONDS
     assert not is_iso(memoryview(make_clip(2, container="matroska"))) and not is_iso(memoryview(b""))
 
@@ -214,7 +213,7 @@ def mutated(data: bytes, rng: random.Random) -> bytes:
 def read(data: bytes) -> float:
     """Seconds of processor time to read the file as a video and as a sound."""
     begun = time.process_time()
-    for reads in (lambda: probe(data, VideoCaps()), lambda: read_sound(data, MediaConfig())):
+    for reads in (lambda: probe(data, MediaConfig()), lambda: read_sound(data, MediaConfig())):
         try:
             reads()
         except ChatError:
