@@ -78,20 +78,6 @@ def _body(
     return {"error": {"message": message, "type": kind, "param": param, "code": code}}
 
 
-def param_of(loc: tuple[str | int, ...]) -> str:
-    """A validator's location as the path of a field: ("messages", 1, "role") -> "messages[1].role".
-
-    A client's own key may be part of it, and is shortened.
-    """
-    param = ""
-    for part in loc:
-        if isinstance(part, int):
-            param += f"[{part}]"
-        else:
-            param += f".{shortened(part)}" if param else shortened(part)
-    return param
-
-
 def install(app: FastAPI) -> None:
     """One form for everything that ends with an error inside the routes; what escapes them is the middleware's."""
 

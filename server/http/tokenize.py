@@ -5,10 +5,10 @@ from typing import Any
 
 from server.http.answer_fields import readable, reduced_json
 from server.http.completions import token_ids
-from server.http.json_slices import LazyList
 from server.http.long_texts import Raw
 from server.http.native import native_chat
-from server.http.reading import model_of, object_or_inputs, parsed
+from server.http.reading import body_object, model_of
+from server.http.responses import LazyList
 from server.http.vllm_fields import COMPLETION_FIELDS, refuse_unsupported
 from server.requests.refusal import invalid_request
 from server.requests.request import ChatRequest
@@ -49,7 +49,7 @@ class IdsRequest:
 
 def read_tokenize(raw: Raw, request_id: str) -> CountRequest:
     """The body of POST /tokenize: `messages`, `prompt`, or what /chat takes. Raises Refusal, ChatError."""
-    body = object_or_inputs(parsed(raw))
+    body = body_object(raw, or_inputs=True)
     if "messages" not in body and "prompt" not in body:
         return CountRequest(request=native_chat(body, request_id))
     model = model_of(body)
@@ -102,9 +102,7 @@ def token_counts(prepared: Prepared, max_model_len: int, tokenizer: Tokenizer | 
 
 def read_detokenize(raw: Raw, request_id: str) -> IdsRequest:
     """The body of POST /detokenize. Raises Refusal."""
-    body = parsed(raw)
-    if not isinstance(body, dict):
-        raise invalid_request("the body must be a JSON object", code="invalid_json")
+    body = body_object(raw)
     return IdsRequest(id=request_id, model=model_of(body), ids=token_ids(body.get("tokens"), "tokens"))
 
 
