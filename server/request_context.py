@@ -33,6 +33,7 @@ class RequestContext:
 
     id: str = ""  # ours
     client_request_id: str | None = None  # its X-Request-Id, where that is short and harmless
+    method: str = "other"  # one of a few: a client may make up any
     received: float = field(default_factory=time.monotonic)  # the first byte of its head
     body: HeldBody | None = None  # None of a request that did not come over HTTP
     wants_timings: bool = False  # the client asks for the seconds of its stages

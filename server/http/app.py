@@ -31,9 +31,6 @@ class Asked(Protocol):
     """What every body that asks for something says."""
 
     @property
-    def id(self) -> str: ...
-
-    @property
     def model(self) -> str | None: ...
 
 
@@ -98,7 +95,7 @@ class RequestReader:
         )
         body.keep(kept)
         self.require_model(request.model)
-        log.debug("request %s: %s, x-request-id %s", request.id, http.url.path, context.client_request_id or "none")
+        log.debug("request %s: %s, x-request-id %s", context.id, http.url.path, context.client_request_id or "none")
         return request, context
 
     def require_model(self, name: str | None) -> None:

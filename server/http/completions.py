@@ -5,13 +5,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from pydantic import BaseModel, ConfigDict
-
 from model.engine.messages import Token
 from server.http.answer_fields import legacy_logprobs, readable, total
 from server.http.long_texts import Raw
 from server.http.openai import StreamOptions, read_options
-from server.http.reading import body_object, validated
+from server.http.reading import BodyFields, body_object, validated
 from server.http.responses import LazyList, data
 from server.http.vllm_fields import COMPLETION_FIELDS, refuse_unsupported
 from server.request_context import RequestContext
@@ -28,13 +26,10 @@ MAX_PROMPTS = 64  # each is a request of its own, with a place of its own
 SHORT = 16  # max_tokens where a body names none, as OpenAI and vLLM have it
 
 
-class TextBody(BaseModel):
-    """What is honoured of OpenAI's completion request beside SamplingRequest; others are ignored."""
-
-    model_config = ConfigDict(strict=True, extra="ignore")
+class TextBody(BodyFields):
+    """What is honoured of OpenAI's completion request."""
 
     prompt: Any = None
-    model: str | None = None
     echo: bool | None = None
     add_special_tokens: bool | None = None
     stream: bool | None = None

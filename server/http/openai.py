@@ -9,7 +9,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from server.http.answer_fields import logprob_entries, prompt_ids, usage
 from server.http.long_texts import Raw
-from server.http.reading import body_object, validated
+from server.http.reading import BodyFields, body_object, validated
 from server.http.responses import LazyList, data
 from server.http.vllm_fields import refuse_unsupported
 from server.requests.answer import Delta
@@ -37,13 +37,10 @@ class StreamOptions(BaseModel):
         return bool(self.include_usage and self.continuous_usage_stats)
 
 
-class CompletionBody(BaseModel):
-    """What is honoured of OpenAI's chat completion request beside SamplingRequest. Others are ignored."""
-
-    model_config = ConfigDict(strict=True, extra="ignore")
+class CompletionBody(BodyFields):
+    """What is honoured of OpenAI's chat completion request."""
 
     messages: list[Any]
-    model: str | None = None
     max_tokens: Annotated[int, Field(ge=1, le=INT32_MAX)] | None = None
     max_completion_tokens: Annotated[int, Field(ge=1, le=INT32_MAX)] | None = None
     stream: bool | None = None

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 import numpy.typing as npt
-from pydantic import BaseModel, ValidationError
+from pydantic import BaseModel, ConfigDict, ValidationError
 from pydantic_core import ErrorDetails
 from starlette.requests import ClientDisconnect
 
@@ -52,6 +52,14 @@ WORDS: Mapping[str, str] = {
     "too_short": "has {actual_length} entries; it must have {min_length} or more",
     "too_long": "has {actual_length} entries; at most {max_length} are taken",
 }
+
+
+class BodyFields(BaseModel):
+    """What a body says beside SamplingRequest, each field checked for its type. Others are ignored here."""
+
+    model_config = ConfigDict(strict=True, extra="ignore")
+
+    model: str | None = None
 
 
 class Counts(NamedTuple):
@@ -204,13 +212,6 @@ def _counts(marks: npt.NDArray[np.uint8]) -> Counts:
         entries=int(np.count_nonzero(marks == COMMA)),
         long_numbers=int(b"0" * (MOST_DIGITS + 1) in digits),
     )
-
-
-def model_of(body: dict[str, Any]) -> str | None:
-    model = body.get("model")
-    if model is not None and not isinstance(model, str):
-        raise invalid_request("must be a string", "model")
-    return model
 
 
 def require_json(content_type: str | None) -> None:

@@ -5,6 +5,7 @@ import logging
 import time
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator, Sequence
 from functools import partial
+from operator import attrgetter
 from typing import Any, Protocol, TypeVar
 
 import msgspec
@@ -238,7 +239,7 @@ async def whole_answer(run: RunRequest, serializer: Serializer) -> list[bytes]:
 
     await run(lay_by)
     assert accepted is not None, "what ends without an error has been answered"
-    return await written(serializer.whole(accepted, [whole for _, whole in sorted(answers.items())], n_tokens))
+    return await written(serializer.whole(accepted, sorted(answers.values(), key=attrgetter("index")), n_tokens))
 
 
 def model_response(run: RunRequest, serializer: Serializer, *, stream: bool) -> Response:

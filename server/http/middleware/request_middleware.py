@@ -30,6 +30,7 @@ from tokenization.chat.errors import shortened
 log = logging.getLogger("pixelferry.http")
 
 HTTP_VERSIONS = ("1.0", "1.1")
+METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
 MOST_FIELDS = 256  # of a head
 ACCEPTED_ID = re.compile(rb"[A-Za-z0-9._-]{1,64}")
 CLOSE = (b"connection", b"close")
@@ -85,6 +86,7 @@ class RequestMiddleware:
         context = scope["state"]["context"] = RequestContext(
             os.urandom(12).hex(),
             client_request_id=head.client_request_id,
+            method=scope["method"] if scope["method"] in METHODS else "other",
             received=guard.received,
             body=body,
             wants_timings=head.wants_timings,
@@ -156,15 +158,15 @@ class PagesMayRead(CORSMiddleware):
         return refused
 
 
+@dataclass(slots=True)
 class AnswerSender:
     """The answer to one request on its way out: what each message tells its connection and its context."""
 
-    def __init__(self, guard: Guard, body: RequestBody, context: RequestContext, send: Send) -> None:
-        self.guard = guard
-        self.body = body
-        self.context = context
-        self.begun = False
-        self._send = send
+    guard: Guard
+    body: RequestBody
+    context: RequestContext
+    to_client: Send
+    begun: bool = False
 
     async def send(self, message: Message) -> None:
         """As ASGI has it. What is left of a body is read before its answer ends.
@@ -184,7 +186,7 @@ class AnswerSender:
             if one is LAST:
                 await guard.drain()
             try:
-                await self._send(one)
+                await self.to_client(one)
             except LocalProtocolError:
                 if not guard.sends.is_closing():  # else the client said something that ended the connection
                     raise
