@@ -33,11 +33,11 @@ class RequestContext:
 
     id: str = ""  # ours
     client_request_id: str | None = None  # its X-Request-Id, where that is short and harmless
+    method: str = "other"  # one of a few: a client may make up any
     received: float = field(default_factory=time.monotonic)  # the first byte of its head
     body: HeldBody | None = None  # None of a request that did not come over HTTP
     wants_timings: bool = False  # the client asks for the seconds of its stages
-    refusal: Exception | None = None  # why it is turned away before a route sees it
-    client: str = ""  # who asks, as far as the workers' time is shared: known by its key or, once it is read, address
+    client: str = ""  # who asks, as far as the workers' time is shared: known by its key or address
     prompt_tokens: int = 0
     generation_tokens: int = 0
     first_token: float | None = None  # when it was handed to the connection; of an answer in one piece, when it came

@@ -1,7 +1,6 @@
 """The life of one server: start, serve, drain, end."""
 
 import asyncio
-import contextlib
 import gc
 import logging
 import signal
@@ -12,6 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import anyio
 import msgspec
 
 from configs.serve import ServeConfig
@@ -146,18 +146,17 @@ class Server:
     async def _drain(self, http: HttpServer, serving: "asyncio.Task[None]") -> None:
         ends = time.monotonic() + self._drain_seconds
         await self._service.admission.drain(self._drain_seconds)
-        with contextlib.suppress(asyncio.TimeoutError):  # long answers and slow readers have what is left of the time
-            await asyncio.wait_for(self._answered(http), max(0.0, ends - time.monotonic()))
+        with anyio.move_on_after(ends - time.monotonic()):  # long answers and slow readers have what is left of it
+            await self._answered(http)
         http.should_exit = True
         await asyncio.wait({serving}, timeout=LAST_BYTES_SECONDS + 1)
-        with contextlib.suppress(asyncio.TimeoutError):
-            await asyncio.wait_for(self._segments.idle(), SETTLE_SECONDS)
+        with anyio.move_on_after(SETTLE_SECONDS):
+            await self._segments.idle()
 
     async def _answered(self, http: HttpServer) -> None:
         """Return when no answer is being written, as a long one is after its last token, and each is taken."""
-        while len(http.server_state.tasks) > self._connections.n_sending:
+        while len(http.server_state.tasks) > self._connections.n_sending or self._connections.unread.total:
             await asyncio.sleep(0.05)
-        await self._connections.unread.drained()
 
     @property
     def _drain_seconds(self) -> float:

@@ -45,7 +45,7 @@ def kept() -> Kept:
 
 
 def request(**fields: Any) -> RequestContext:
-    return RequestContext("our-id", **{"status": 200, "whole": True, **fields})
+    return RequestContext("our-id", **{"method": "POST", "status": 200, "whole": True, **fields})
 
 
 def answered(context: RequestContext, *, worker: bool = True) -> None:

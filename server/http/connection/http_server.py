@@ -15,10 +15,9 @@ from uvicorn.server import ServerState
 
 from configs.serve import HttpConfig
 from server.http.connection.bad_requests import BadRequests
-from server.http.connection.clock import TICK_SECONDS
 from server.http.connection.connections import Connections
 from server.http.connection.guard import PIECE, Guard
-from server.http.connection.send_buffer import SendBuffer
+from server.http.connection.send_buffer import TICK_SECONDS, SendBuffer
 from server.metrics import Metrics
 
 log = logging.getLogger("pixelferry.http")

@@ -14,10 +14,9 @@ from msgspec import structs
 from configs.serve import HttpConfig
 from model.engine.messages import Token, TokenEvent
 from server.http.completions import MAX_PROMPTS, TextSerializer, read_completions
-from server.http.json_slices import written
 from server.http.native import NativeSerializer, read_native
 from server.http.openai import CompletionSerializer, read_openai
-from server.http.responses import Serializer
+from server.http.responses import Serializer, written
 from server.request_context import RequestContext
 from server.requests.answer import Answer, Delta
 from server.requests.checks import Sums, check_sums, sums_of
@@ -202,7 +201,7 @@ async def made(
                     found.append(structs.replace(delta, prompt=() if i else scores))
                     break
     assert first is not None
-    return b"".join(await written(serializer.whole(first, found)))
+    return b"".join(await written(serializer.whole(first, found, sum(len(one.tokens) for one in found))))
 
 
 @settings(max_examples=120, deadline=None)

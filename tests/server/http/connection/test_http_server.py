@@ -5,8 +5,8 @@ import socket
 import ssl
 from pathlib import Path
 
-from server.http.connection.clock import TICK_SECONDS
 from server.http.connection.http_server import ACCEPTED_AT_ONCE, BACKLOG
+from server.http.connection.send_buffer import TICK_SECONDS
 from tests.server.http.connection.serving import GET, Serving, Tls, serve, until
 
 
