@@ -69,6 +69,7 @@ class Record:
 
 
 QUANTILES = (1, 5, 10, 25, 50, 75, 90, 95, 99, 99.9)
+STATISTICS = ("mean", "min", "max", *(f"p{q:g}" for q in QUANTILES))
 # The latencies of a request, in seconds, by their names; `Record.values` has their values.
 LATENCIES = {
     "ttft": "first event that carries content - sent; chunks with a role alone and comments do not count",
@@ -78,6 +79,11 @@ LATENCIES = {
     "wait": "sent - due: how late this client was, or how long a bound on its requests in flight held it back",
     "queue": "the server's own word: from a prepared prompt to a place in the engine",
 }
+# Figures of a step that are one number each.
+SCALARS = (
+    "errors", "failed", "wrong", "answered", "request_rate", "prompt_rate", "output_rate", "concurrency", "goodput",
+    "good_share",
+)  # fmt: skip
 FORMULAS = {
     **LATENCIES,
     "seconds": "from the sending of the first measured request to the end of the last",
@@ -132,6 +138,15 @@ class Summary:
     good_share: float = 0.0
     latencies: dict[str, Spread] = field(default_factory=dict)
     stages: dict[str, Spread] = field(default_factory=dict)
+
+    def figure(self, name: str) -> float | None:
+        """One of SCALARS, or a latency's statistic such as `ttft.p99`; None where the step has no such figure."""
+        latency, _, statistic = name.partition(".")
+        if statistic:
+            return self.latencies[latency].statistic(statistic) if latency in self.latencies else None
+        if name == "errors":
+            return self.failed / self.requests if self.requests else None
+        return float(getattr(self, name))
 
 
 def spread(values: Sequence[float]) -> Spread:

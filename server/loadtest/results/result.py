@@ -25,9 +25,9 @@ class StepResult:
     records: list[Record]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True)
 class RunResult:
-    """One run."""
+    """One run. It is filled while the run goes on."""
 
     format: int = FORMAT
     version: str = ""

@@ -6,7 +6,7 @@ takes many times as long for each chunk, and tells no times of its own.
 
 import asyncio
 import ssl
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from time import perf_counter
 from typing import cast
 from urllib.parse import urlsplit
@@ -54,7 +54,6 @@ class Connection(asyncio.Protocol):
         self._endless = False  # its body ends with the connection
         self.began = False  # a byte of the answer came
         self.used = False  # it has had an answer before
-        self.left = False  # we closed it
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)  # uvloop's is no subclass of it
@@ -83,7 +82,6 @@ class Connection(asyncio.Protocol):
 
     def abort(self) -> None:
         """Close at once, whatever is under way."""
-        self.left = True
         if self._transport is not None:
             self._transport.abort()
 
@@ -103,20 +101,19 @@ class Connection(asyncio.Protocol):
             self._end(f"more than {MOST_HEAD >> 10} KiB of headers or chunk framing")
 
     def connection_lost(self, exc: Exception | None) -> None:
-        if self._done is None or self._done.done():
-            return
         if self._endless and exc is None:
-            self._done.set_result(False)
+            self._answered(keep=False)
         else:
-            self._fail("connection closed" if exc is None else type(exc).__name__)
+            self._end("connection closed" if exc is None else type(exc).__name__)
+
+    def _answered(self, *, keep: bool) -> None:
+        if self._done is not None and not self._done.done():
+            self._done.set_result(keep)
 
     def _end(self, why: str) -> None:
-        self._fail(why)
-        self.abort()
-
-    def _fail(self, why: str) -> None:
         if self._done is not None and not self._done.done():
             self._done.set_exception(ConnectionFailed(why))
+        self.abort()
 
     # httptools calls these.
 
@@ -140,8 +137,8 @@ class Connection(asyncio.Protocol):
 
     def on_message_complete(self) -> None:
         assert self._parser is not None
-        if self._parser.get_status_code() >= 200 and self._done is not None and not self._done.done():
-            self._done.set_result(self._parser.should_keep_alive())
+        if self._parser.get_status_code() >= 200:
+            self._answered(keep=self._parser.should_keep_alive())
 
 
 class ConnectionPool:
@@ -172,33 +169,25 @@ class ConnectionPool:
             lines += ["Content-Type: application/json", f"Content-Length: {len(body)}"]
         return "\r\n".join([*lines, "\r\n"]).encode("latin-1") + body
 
-    async def exchange(
-        self, request: bytes, response: Response, holding: Callable[[Connection], None] | None = None
-    ) -> None:
-        """One request and its answer. `holding` is told the connection that has it. Raises ConnectionFailed.
+    async def exchange(self, request: bytes, response: Response) -> None:
+        """One request and its answer. Raises ConnectionFailed.
 
         A kept connection that the server had closed meanwhile gave no answer: then a new one is tried, once.
         """
         while True:
-            connection = await self._take()
-            if holding is not None:
-                holding(connection)
+            connection, keep = await self._take(), False
             stale_is_possible = connection.used
             try:
                 keep = await connection.exchange(request, response)
+                return
             except ConnectionFailed:
-                if stale_is_possible and not connection.began and not connection.left:
-                    continue
-                connection.abort()
-                raise
-            except asyncio.CancelledError:
-                connection.abort()
-                raise
-            if keep and connection.open:
-                self._idle.append(connection)
-            else:
-                connection.abort()
-            return
+                if connection.began or not stale_is_possible:
+                    raise
+            finally:
+                if keep and connection.open:
+                    self._idle.append(connection)
+                else:
+                    connection.abort()
 
     async def _take(self) -> Connection:
         while self._idle:
