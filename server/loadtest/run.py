@@ -17,8 +17,7 @@ from server.loadtest.options import Options
 from server.loadtest.plans import LoadPlan
 from server.loadtest.results.client_load import ClientWatch
 from server.loadtest.results.leaks import MIB, judge, verdict
-from server.loadtest.results.measures import Record, summarise
-from server.loadtest.results.requirements import outcomes
+from server.loadtest.results.measures import Record, outcomes, summarise
 from server.loadtest.results.result import RunResult, StepResult
 from server.loadtest.traffic.mixes import media_of
 from server.loadtest.wire.connection import ConnectionPool

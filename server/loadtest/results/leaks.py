@@ -96,15 +96,18 @@ def judge(before: Snapshot, after: Snapshot, timeline: Sequence[Snapshot], resid
             if held.ours:
                 found.append(LeakCheck(held.name, "unknown", first, last, f"no metric {held.metric}"))
             continue
-        grown = last - first > held.slack
-        says = f"{last - first:g} more than before" if grown else "came back"
-        found.append(LeakCheck(held.name, _word(grown), first, last, says))
+        more = last - first
+        found.append(_check(held.name, first, last, more > held.slack, f"{more:g} more than before"))
     if before.files is not None and after.files is not None:
-        grown = after.files > before.files
-        says = f"{after.files - before.files} files, {after.file_bytes or 0:,} bytes" if grown else "came back"
-        found.append(LeakCheck("files in shared memory", _word(grown), before.files, after.files, says))
+        more = after.files - before.files
+        says = f"{more} files, {after.file_bytes or 0:,} bytes"
+        found.append(_check("files in shared memory", before.files, after.files, more > 0, says))
     found.append(resident(before, after, timeline, resident_slack))
     return found
+
+
+def _check(name: str, first: float, last: float, leaked: bool, says: str, clean: str = "came back") -> LeakCheck:
+    return LeakCheck(name, "leaked", first, last, says) if leaked else LeakCheck(name, "clean", first, last, clean)
 
 
 def resident(before: Snapshot, after: Snapshot, timeline: Sequence[Snapshot], slack: float) -> LeakCheck:
@@ -117,11 +120,7 @@ def resident(before: Snapshot, after: Snapshot, timeline: Sequence[Snapshot], sl
     middle = next((value for one in reversed(half) if (value := value_of(one.metrics, metric)) is not None), first)
     grown = last - middle
     says = f"{(last - first) / MIB:+.1f} MiB in all, {grown / MIB:+.1f} in the second half"
-    return LeakCheck(name, _word(grown > slack), first, last, says)
-
-
-def _word(grown: bool) -> str:
-    return "leaked" if grown else "clean"
+    return _check(name, first, last, grown > slack, says, clean=says)
 
 
 def verdict(findings: Sequence[LeakCheck]) -> str:

@@ -5,7 +5,6 @@ from collections.abc import Sequence
 from functools import partial
 from itertools import accumulate
 from pathlib import Path
-from typing import Any
 
 from jinja2 import Template
 
@@ -38,7 +37,9 @@ def page(result: RunResult) -> str:
         result=result,
         met=list(dict.fromkeys(one.text for one in result.outcomes if one.met)),
         sweep=sweep_plots(result.steps) if len(result.steps) > 1 else None,
-        steps=[step_section(step) for step in result.steps],
+        steps=[(step, stage_bars(step), step_plots(step)) for step in result.steps],
+        head=["ms", "n", *SHOWN],
+        rows=latency_rows,
         server=server_plots(result.timeline),
         findings=[[one.verdict, one.name, _plain(one.before), _plain(one.after), one.says] for one in result.findings],
         client=client_plots(result),
@@ -60,8 +61,8 @@ def sweep_plots(steps: Sequence[StepResult]) -> list[Plot]:
     ]
 
 
-def step_section(step: StepResult) -> dict[str, Any]:
-    """One load: its tables and plots."""
+def step_plots(step: StepResult) -> list[Plot]:
+    """What one load was like."""
     answered = [record for record in step.records if record.answered]
     times = {
         name: [(one.sent, 1000 * value) for one in answered for value in one.values(name)] for name in ("e2el", "ttft")
@@ -71,18 +72,13 @@ def step_section(step: StepResult) -> dict[str, Any]:
         for name in ("ttft", "tpot", "itl", "e2el")
     }
     in_flight = {"in flight": requests_in_flight(step.records)}
-    plots = [
+    return [
         ("Latency of each request",
          plot(times, "seconds of the run, when it was sent", "ms", style="dots", x_from_zero=False)),
         ("Share of values that are at most", plot(shares, "ms", "%")),
         ("Answers and tokens", _by_time(rates(answered), y_title="per second")),
         ("Requests in flight", _by_time(in_flight, y_title="requests", style="steps")),
     ]  # fmt: skip
-    return {
-        "label": step.label, "errors": step.summary.errors, "head": ["ms", "n", *SHOWN], "plots": plots,
-        "latencies": latency_rows(step.summary.latencies), "stages": latency_rows(step.summary.stages),
-        "bars": stage_bars(step),
-    }  # fmt: skip
 
 
 def rates(records: Sequence[Record]) -> dict[str, list[Point]]:
