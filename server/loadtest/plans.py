@@ -5,10 +5,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from server.loadtest.options import Options
-from server.loadtest.traffic.arrivals import arrivals, read_trace, until
-from server.loadtest.traffic.library import MediaLibrary
-from server.loadtest.traffic.mixes import SyntheticRequests
-from server.loadtest.traffic.request_list import RequestList
+from server.loadtest.traffic.arrivals import Arrival, arrivals, begun, read_trace
+from server.loadtest.traffic.mixes import RequestList, SyntheticRequests
 from server.loadtest.traffic.requests import SampleRequest
 
 AHEAD = 512  # requests that are drawn for a closed loop whose number nobody knows
@@ -32,24 +30,21 @@ class LoadPlan:
 
 def plans_of(options: Options) -> list[LoadPlan]:
     """One for each rate or number of streams. Raises ValueError for a file that cannot be used, OSError."""
-    source: RequestList | SyntheticRequests
-    if options.requests_file is not None:
-        source = RequestList(options.requests_file, options.max_tokens.values[0])
-    else:
-        source = SyntheticRequests(options, MediaLibrary(options.seed, options.distinct, options.media_dir))
+    source = SyntheticRequests(options) if options.requests_file is None else RequestList(options)
+
+    def plan(label: str, load: float, came: list[Arrival], streams: int = 0) -> LoadPlan:
+        drawn = [source.make(index, one) for index, one in enumerate(came or [Arrival()])]
+        dues = None if streams else [one.at for one in came]
+        return LoadPlan(label=label, load=load, drawn=drawn, dues=dues, streams=streams)
+
     if options.trace is not None:
-        lines = read_trace(options.trace, options.trace_speed)
-        lines = until(lines, count=options.requests, seconds=options.seconds)
-        drawn = [source.make(index, line) for index, line in enumerate(lines)]
-        dues = [line.at for line in lines]
-        rate = len(dues) / (dues[-1] or 1.0)
-        return [LoadPlan(label=f"trace {options.trace}", load=rate, drawn=drawn, dues=dues)]
+        came = begun(options, read_trace(options.trace, options.trace_speed))
+        return [plan(f"trace {options.trace}", len(came) / (max((one.at for one in came), default=0.0) or 1.0), came)]
     plans = []
     for step, rate in enumerate(options.rate or ()):
-        dues = arrivals(options, rate, random.Random(f"arrivals {options.seed} {step}"))
-        drawn = [source.make(index) for index in range(max(1, len(dues)))]
-        plans.append(LoadPlan(label=f"{rate:g} req/s {options.arrivals}", load=rate, drawn=drawn, dues=dues))
+        came = arrivals(options, rate, random.Random(f"arrivals {options.seed} {step}"))
+        plans.append(plan(f"{rate:g} req/s {options.arrivals}", rate, came))
     for streams in options.concurrency or ():
-        drawn = [source.make(index) for index in range(options.requests or AHEAD)]
-        plans.append(LoadPlan(label=f"{streams} streams", load=float(streams), drawn=drawn, streams=streams))
+        came = [Arrival()] * (options.requests or AHEAD)
+        plans.append(plan(f"{streams} streams", float(streams), came, streams))
     return plans

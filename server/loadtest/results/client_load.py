@@ -5,6 +5,7 @@ import os
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from statistics import fmean
 from time import perf_counter, process_time
 
 import numpy as np
@@ -70,13 +71,13 @@ class ClientWatch:
 
     def load(self, waits: Sequence[float]) -> ClientLoad:
         """The whole run. waits: how late requests left that only this client held back, in seconds."""
-        cpu, starved = ([getattr(one, name) for one in self.samples] or [0.0] for name in ("cpu", "starved"))
+        seen = self.samples or [ClientSample(0.0, 0.0, 0.0, 0.0, 0)]
         lag_p50, lag_p99, lag_max = np.percentile(self.lags or [0.0], [50, 99, 100]).tolist()
         load = ClientLoad(
-            cpu_mean=sum(cpu) / len(cpu), cpu_max=max(cpu), lag_p50=lag_p50, lag_p99=lag_p99, lag_max=lag_max,
-            wait_p99=float(np.percentile(waits or [0.0], 99)), starved=sum(starved) / len(starved),
-            resident_first=self.samples[0].resident if self.samples else 0,
-            resident_last=self.samples[-1].resident if self.samples else 0, samples=self.samples,
+            cpu_mean=fmean(one.cpu for one in seen), cpu_max=max(one.cpu for one in seen), lag_p50=lag_p50,
+            lag_p99=lag_p99, lag_max=lag_max, wait_p99=float(np.percentile(waits or [0.0], 99)),
+            starved=fmean(one.starved for one in seen), resident_first=seen[0].resident,
+            resident_last=seen[-1].resident, samples=self.samples,
         )  # fmt: skip
         load.warnings.extend(warnings_of(load))
         return load
@@ -84,16 +85,14 @@ class ClientWatch:
 
 def warnings_of(load: ClientLoad) -> list[str]:
     """Each thing that makes the client's own slowness a part of the latencies."""
-    found = []
-    if load.cpu_mean > BUSY:
-        found.append(f"the client used {load.cpu_mean:.0%} of a core: it can hardly send or read faster")
-    if load.lag_p99 > LATE:
-        found.append(f"the client's loop was up to {load.lag_p99 * 1000:.0f} ms late (p99), and so are latencies")
-    if load.wait_p99 > LATE:
-        found.append(f"requests left up to {load.wait_p99 * 1000:.0f} ms after they were due (p99)")
-    if load.starved > STARVED:
-        found.append(f"the client was ready to run and had no core {load.starved:.0%} of the time")
-    return found
+    lag, wait = load.lag_p99 * 1000, load.wait_p99 * 1000
+    said = (
+        (load.cpu_mean > BUSY, f"the client used {load.cpu_mean:.0%} of a core: it can hardly send or read faster"),
+        (load.lag_p99 > LATE, f"the client's loop was up to {lag:.0f} ms late (p99), and so are latencies"),
+        (load.wait_p99 > LATE, f"requests left up to {wait:.0f} ms after they were due (p99)"),
+        (load.starved > STARVED, f"the client was ready to run and had no core {load.starved:.0%} of the time"),
+    )
+    return [text for slow, text in said if slow]
 
 
 def run_delay() -> float:

@@ -8,13 +8,13 @@ import numpy as np
 import pytest
 
 from server.loadtest.options import read_options
-from server.loadtest.traffic.arrivals import TraceLine, arrivals, read_trace, time_of, unit_arrivals, until
+from server.loadtest.traffic.arrivals import Arrival, arrivals, begun, read_trace, time_of, unit_arrivals
 
 N = 20_000
 
 
 def arrived(*flags: str, rate: float, seed: int = 0) -> list[float]:
-    return arrivals(read_options(list(flags)), rate, random.Random(seed))
+    return [one.at for one in arrivals(read_options(list(flags)), rate, random.Random(seed))]
 
 
 def intervals(process: str, burstiness: float = 1.0) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
@@ -86,17 +86,17 @@ def test_a_process_ends_by_count_or_by_time() -> None:
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
-        ("0.5\n1.5\n1\n", [TraceLine(0.0), TraceLine(0.5), TraceLine(1.0)]),
-        ("at,input_length,output_length\n3,10,20\n4,,\n", [TraceLine(0.0, 10, 20), TraceLine(1.0)]),
-        ("2,10,20\n1e1,30,40\n", [TraceLine(0.0, 10, 20), TraceLine(8.0, 30, 40)]),
+        ("0.5\n1.5\n1\n", [Arrival(0.0), Arrival(0.5), Arrival(1.0)]),
+        ("at,input_length,output_length\n3,10,20\n4,,\n", [Arrival(0.0, 10, 20), Arrival(1.0)]),
+        ("2,10,20\n1e1,30,40\n", [Arrival(0.0, 10, 20), Arrival(8.0, 30, 40)]),
         (
             '{"timestamp": 2000, "input_length": 7, "output_length": 9, "hash_ids": [1]}\n\n{"timestamp": 2500}\n',
-            [TraceLine(0.0, 7, 9), TraceLine(0.5)],
+            [Arrival(0.0, 7, 9), Arrival(0.5)],
         ),
-        ('{"at": 1}\n{"at": 3}\n', [TraceLine(0.0), TraceLine(2.0)]),
+        ('{"at": 1}\n{"at": 3}\n', [Arrival(0.0), Arrival(2.0)]),
     ],
 )
-def test_traces_are_read(text: str, expected: list[TraceLine], tmp_path: Path) -> None:
+def test_traces_are_read(text: str, expected: list[Arrival], tmp_path: Path) -> None:
     path = tmp_path / "trace"
     path.write_text(text)
     assert read_trace(path) == expected
@@ -121,6 +121,6 @@ def test_a_trace_that_cannot_be_read_is_told_by_its_file(text: str, said: str, t
 
 
 def test_a_trace_is_cut_by_count_and_by_time() -> None:
-    lines = [TraceLine(float(at)) for at in range(10)]
-    assert until(lines, count=3, seconds=None) == lines[:3]
-    assert until(lines, count=None, seconds=4.5) == lines[:5]
+    came = [Arrival(float(at)) for at in range(10)]
+    assert begun(read_options(["--requests", "3"]), came) == came[:3]
+    assert begun(read_options(["--seconds", "4.5"]), came) == came[:5]
