@@ -16,6 +16,7 @@ Dtype = Literal["auto", "float32", "bfloat16", "float16"]
 LogLevel = Literal["debug", "info", "warning", "error"]
 LogFormat = Literal["text", "json"]
 Hub = Literal["huggingface", "modelscope"]
+ClientShare = Literal["fair", "off"]
 
 KIB, MIB, GIB = 1 << 10, 1 << 20, 1 << 30
 MEGA = 10**6
@@ -81,6 +82,10 @@ class HttpConfig(msgspec.Struct, frozen=True, kw_only=True):
     max_requests: Annotated[int, Setting(
         "requests accepted and unfinished at once; the next one is a 429", 1, 65536
     )] = 768
+    client_share: Annotated[ClientShare, Setting(
+        "fair: whoever holds more than a fair share of places, shared memory, workers or the engine gives way to "
+        "clients that hold less; off: all clients count as one"
+    )] = "fair"
     max_n: Annotated[int, Setting(
         "answers that one chat may ask for (`n`); each takes a place in the engine of its own", 1, 64
     )] = 8

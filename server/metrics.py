@@ -58,7 +58,7 @@ class Metrics:
         disable_created_metrics()  # type: ignore[no-untyped-call]  # a second series for each counter and histogram, which nobody plots
         self.registry = CollectorRegistry()
         self.model_name = model_name
-        self._preemptions_seen = 0  # of the engine that runs
+        self._preemptions_seen = self._seats_seen = 0  # of the engine that runs
         self._series: dict[tuple[str, str, str], tuple[Counter, Histogram]] = {}  # of answers, by their labels
         ProcessCollector(registry=self.registry)
         build = self._gauge("build_info", "1; which build runs is in the labels.", ("version", "python_version"))
@@ -103,6 +103,18 @@ class Metrics:
             "request_worker_queue_time_seconds", "From a request that was read to a worker that takes it.", FIRST_TOKEN
         )
         self.queue = self._of_model("request_queue_time_seconds", "From prepared to a place in the engine.", SLOW)
+        self.share_wait = self._histogram(
+            "client_share_wait_seconds", "What a request waited for a worker and for a place in the engine, by whether "
+            "its client had nothing else here, at most a fair share of the places, or more.", SLOW, (MODEL, "share"),
+        )  # fmt: skip
+        for share in ("first", "within", "beyond"):
+            self.share_wait.labels(name, share)
+        self._gave_way = self._counter(
+            "client_share_gave_way", "What made room for clients that had less than their share, by what was scarce.",
+            ("of",),
+        )  # fmt: skip
+        for of in ("places", "shared_memory", "seats"):
+            self._gave_way.labels(of)
         self.prefill = self._of_model(
             "request_prefill_time_seconds", "From a place in the engine to the first token.", FIRST_TOKEN
         )
@@ -170,7 +182,11 @@ class Metrics:
     def restart(self, role: str) -> None:
         self._restarts.labels(role).inc()
         if role == "engine":
-            self._preemptions_seen = 0
+            self._preemptions_seen = self._seats_seen = 0
+
+    def gave_way(self, of: str) -> None:
+        """A request made room for one of a client that had less than its share."""
+        self._gave_way.labels(of).inc()
 
     def canary(self, result: str) -> None:
         """The engine was asked for one token by the server itself."""
@@ -194,6 +210,8 @@ class Metrics:
         self._iteration_tokens.observe(step.n_tokens)
         seen, self._preemptions_seen = self._preemptions_seen, step.stats.preemptions
         self._preemptions.inc(max(0, step.stats.preemptions - seen))
+        seen, self._seats_seen = self._seats_seen, step.stats.gave_way
+        self._gave_way.labels("seats").inc(max(0, step.stats.gave_way - seen))
 
     def look_at_connections(self, n: Callable[[], int], unread_bytes: Callable[[], int]) -> None:
         """Asked whenever somebody looks."""

@@ -111,9 +111,14 @@ class ModelTimings:
             for stage, seconds in stages.items():
                 self._metrics.preprocess.labels(modality, stage).observe(seconds)
 
-    def started(self) -> None:
+    def started(self, share: str) -> None:
+        """It has a place in the engine. share: the class of its client's share when it was admitted."""
         self.placed = time.monotonic()
-        self._metrics.queue.observe(self.placed - (self.prepared or self.entered))
+        waited = self.placed - (self.prepared or self.entered)
+        self._metrics.queue.observe(waited)
+        self._metrics.share_wait.labels(self._metrics.model_name, share).observe(
+            waited + (self.taken or self.entered) - self.entered
+        )
 
     def tokens(self, n: int) -> None:
         now = time.monotonic()

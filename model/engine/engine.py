@@ -82,6 +82,7 @@ class Engine:
             kv_blocks_used=scheduler.allocator.n_used,
             kv_blocks_total=scheduler.allocator.n_blocks,
             preemptions=scheduler.preemptions,
+            gave_way=scheduler.gave_way,
             embedding_bytes=scheduler.embedding_bytes,
         )
 

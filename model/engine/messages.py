@@ -115,6 +115,7 @@ class EngineStats(msgspec.Struct, frozen=True, kw_only=True):
     kv_blocks_used: int
     kv_blocks_total: int
     preemptions: int  # since start
+    gave_way: int = 0  # those of them that made room for a client which had less than its share
     embedding_bytes: int
 
 

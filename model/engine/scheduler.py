@@ -44,6 +44,7 @@ class Scheduler:
         self.allocator = allocator
         self.limits = limits
         self.preemptions = 0
+        self.gave_way = 0  # of the preemptions, those that made room for another client's share
         self._embeddings: Holdings[int] = Holdings(limits.embedding_bytes)  # bytes that are reserved, by client
         self._max_running = min(limits.max_seqs, limits.max_batched_tokens)
         self._sequences: dict[Key, Sequence] = {}  # in order of arrival
@@ -204,6 +205,7 @@ class Scheduler:
                 return
             for victim in victims:
                 self._preempt(victim)
+                self.gave_way += 1
             if not share.follows:
                 step.take(sequence, start, stop)
             self._line.take(sequence)

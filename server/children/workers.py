@@ -63,7 +63,7 @@ class WorkerJob(Replies[WorkerReply]):
         self.message = message
         self.client = client  # whose share of the workers' time it takes
         self.cost = cost
-        self.seconds = cost.seconds
+        self.expected = cost.seconds
         self.worker: Worker | None = None  # from its turn on
         self.begun: float | None = None  # when it was told to its worker
 

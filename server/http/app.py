@@ -83,11 +83,11 @@ class RequestReader:
 
     async def read(self, http: Request, read: ReadRequest[R]) -> tuple[R, RequestContext]:
         """The request in a body; not one byte is read of one that is turned away anyhow. Raises Refusal, ChatError."""
-        error = self.service.admission.refusal()
+        context = context_of(http.scope)
+        error = self.service.admission.refusal(context.client)
         if error is not None:
             raise error
         require_json(http.headers.get("content-type"))
-        context = context_of(http.scope)
         body = context.body
         assert body is not None, "a request over HTTP has one"
         request, kept = await self._bodies.read(

@@ -88,7 +88,7 @@ def busy(service: RequestService) -> bool:
     """Whether a request that comes now waits, or is turned away because too many are here."""
     engine, workers = service.engine, service.workers
     waits = engine.n_waiting + workers.n_waiting > 0 or not workers.n_up
-    return engine.full or waits or service.admission.refusal() is not None
+    return engine.full or waits or service.admission.full
 
 
 class MetricsPage:

@@ -8,14 +8,16 @@ from typing import Any, ParamSpec, TypeVar
 
 from server.children.engine_client import EngineClient, Stream
 from server.children.workers import WorkerJob, WorkerPool
+from server.requests.admission import Admission, Place
 from server.requests.refusal import Refusal, invalid_request, overloaded, unavailable
-from shm import NeverFits, OwnerError, Pool, PoolFull, PoolStats
+from shm import NeverFits, OwnerError, Pool, PoolFull, PoolStats, file_bytes
 from tokenization.messages import Job, Measured
 
 log = logging.getLogger("pixelferry")
 
 P = ParamSpec("P")
 T = TypeVar("T")
+RETRY_SECONDS = 1.0  # of one who finds others waiting for their share
 TOO_LARGE = "media_too_large"
 LOST = "media_unavailable"
 
@@ -85,13 +87,19 @@ class Segments:
 class RequestResources:
     """Of one request, which calls `release` however it ends."""
 
-    def __init__(self, request_id: str, workers: WorkerPool, engine: EngineClient, segments: Segments) -> None:
+    place: Place  # from its admission on
+
+    def __init__(
+        self, request_id: str, workers: WorkerPool, engine: EngineClient, segments: Segments, admission: Admission
+    ) -> None:
         self._request_id = request_id
         self._workers = workers
         self._engine = engine
         self._segments = segments
         self._pool = segments.pool
-        self._leased = False
+        self._admission = admission
+        self._leased: dict[str, int] = {}  # bytes, by name
+        self._leases = False
         self._jobs: list[WorkerJob] = []
         self.stream: Stream | None = None
 
@@ -102,30 +110,45 @@ class RequestResources:
         return job
 
     async def lease(self, measured: Measured) -> tuple[str, ...]:
-        """Names for what a worker has measured, once those from before are free. Raises Refusal."""
+        """Names for what a worker has measured, once those from before are free. Raises Refusal.
+
+        Where there is no room, somebody who has more than a share of the memory may give way.
+        """
         if not measured.nbytes:
             return ()
-        if self._leased:
-            await self.free_leases()
-        self._leased = True
-        try:
-            return await self._segments.lease(self._request_id, measured.nbytes)
-        except OwnerError as error:
-            await self._segments.look_after()
-            raise without_room(error, measured) from None
-        except (PoolFull, NeverFits) as error:
-            raise without_room(error, measured) from None
+        await self.free_leases()
+        nbytes = sum(map(file_bytes, measured.nbytes))
+        while True:
+            self._leases = True
+            try:
+                if not self._admission.lends(self.place, nbytes):
+                    raise PoolFull(RETRY_SECONDS)
+                names = await self._segments.lease(self._request_id, measured.nbytes)
+                break
+            except OwnerError as error:
+                await self._segments.look_after()
+                raise without_room(error, measured) from None
+            except NeverFits as error:
+                raise without_room(error, measured) from None
+            except PoolFull as error:
+                if not await self._admission.memory_given_way(self.place, nbytes):
+                    raise without_room(error, measured) from None
+        self._leased = dict(zip(names, map(file_bytes, measured.nbytes), strict=True))
+        self._admission.lent(self.place, nbytes)
+        return names
 
     async def free_leases(self) -> None:
         """Whoever wrote to them has let go, or is reaped: they can be lent again at once."""
-        if self._leased:
+        if self._leases:
             await self._segments.call(self._pool.retire, self._request_id)
             await self._segments.call(self._pool.settle, self._request_id)
+            self._given_back(tuple(self._leased))
 
     def media_read(self, stream: Stream) -> None:
         """The engine has its copy of these segments."""
         if stream.media_read:
             self._segments.spawn(self._segments.call(self._pool.give_back, self._request_id, stream.media_read))
+            self._given_back(stream.media_read)
             stream.media_read = []
 
     def release(self) -> None:
@@ -134,7 +157,7 @@ class RequestResources:
             self._workers.cancel(job)
         if self.stream is not None:
             self._engine.leave(self.stream)
-        if self._leased:
+        if self._leases:
             retired = self._segments.call(self._pool.retire, self._request_id)
             self._segments.spawn(self._free_when_ended(retired))
 
@@ -146,6 +169,10 @@ class RequestResources:
         if self.stream is not None:
             await self.stream.ended
         await self._segments.call(self._pool.settle, self._request_id)
+        self._given_back(tuple(self._leased))
+
+    def _given_back(self, names: Sequence[str]) -> None:
+        self._admission.given_back(self.place, sum(self._leased.pop(name, 0) for name in names))
 
 
 # ---- media for which there is no room

@@ -28,6 +28,7 @@ from tokenization.placeholders import text_only
 
 log = logging.getLogger("pixelferry")
 
+ASSUMED_TOKENS = 256  # of an answer that may have any length, as far as its client is charged before it is known
 ATTEMPTS = 2  # a chat whose worker died is tried once more: it may not have been the chat's fault
 
 
@@ -52,7 +53,7 @@ class RequestService:
         self.metrics = metrics
         self.traces = traces
         self._speller = Speller(card.tokenizer)
-        self.admission = Admission(max_requests, self._why_not)
+        self.admission = Admission(max_requests, self._why_not, segments.pool.capacity, metrics.gave_way)
 
     @property
     def max_model_len(self) -> int:
@@ -94,9 +95,9 @@ class RequestService:
         """
         check_chat(request, self.card, self.max_model_len, self.ready_engine)
         timings = ModelTimings(self.metrics, request.context)
-        resources = RequestResources(request.id, self.workers, self.engine, self.segments)
+        resources = RequestResources(request.id, self.workers, self.engine, self.segments, self.admission)
         try:
-            with self.admission.enter():
+            with self.admission.enter(request.context) as resources.place:
                 prepared = await self._prepare(request, resources, timings)
                 room = room_for(len(prepared.input_ids), self.max_model_len, request.chat_param)
                 await others.wait(i, prepared)
@@ -118,9 +119,9 @@ class RequestService:
     async def count(self, request: ChatRequest) -> Prepared:
         """The ids of a prompt: nothing is leased, or decoded but sounds and a frame of each video. Raises Refusal."""
         check_chat(request, self.card, self.max_model_len, self.ready_engine)
-        resources = RequestResources(request.id, self.workers, self.engine, self.segments)
+        resources = RequestResources(request.id, self.workers, self.engine, self.segments, self.admission)
         try:
-            with self.admission.enter():
+            with self.admission.enter(request.context) as resources.place:
                 return await self._prepare(request, resources, count_only=True)
         finally:
             resources.release()
@@ -190,8 +191,9 @@ class RequestService:
     ) -> None:  # fmt: skip
         """From the engine's tokens to what `emit` is given: a delta for each of a stream, else one for each answer."""
         try:
-            stream = resources.stream = await self.engine.submit(generate)
-            timings.started()
+            asked = ASSUMED_TOKENS if request.sampling.max_tokens is None else generate.sampling.max_tokens
+            stream = resources.stream = await self.engine.submit(generate, request.context.client, asked)
+            timings.started(resources.place.share)
             while answers.n_unfinished > 0:
                 events = await stream.next()
                 resources.media_read(stream)
@@ -199,6 +201,7 @@ class RequestService:
                     if stream.ended.done():
                         raise internal("the engine ended this request before its last token")
                     continue
+                resources.place.begun = True
                 n_before = answers.n_tokens
                 deltas = answers.push(events, stream.prompt)
                 stream.prompt = []

@@ -8,7 +8,6 @@ that stays within its own: Holdings.
 """
 
 from collections.abc import Callable, Hashable, Iterator, Sequence
-from operator import attrgetter
 from typing import Generic, Protocol, TypeVar
 
 C = TypeVar("C", bound=Hashable)
@@ -95,13 +94,13 @@ class Holdings(Generic[C]):
     def room(self, n: float) -> bool:
         return self.total + n <= self.capacity
 
-    def share(self, client: C, n_clients: int = 0) -> float:
-        """What `client` may hold however much others want: the whole by those who hold some, or `n_clients`."""
-        return self.capacity / max(n_clients, len(self._held) + (client not in self._held))
+    def n_clients(self, client: C) -> int:
+        """That hold something, with `client`, whether or not it does."""
+        return len(self._held) + (client not in self._held)
 
     def within(self, client: C, n: float, n_clients: int = 0) -> bool:
-        """Whether it stays within its share with `n` more."""
-        return self[client] + n <= self.share(client, n_clients)
+        """Whether it stays within its share with `n` more: of those who hold some, or of `n_clients`."""
+        return self[client] + n <= self.capacity / max(n_clients, self.n_clients(client))
 
     def beyond(self, n_clients: int) -> list[C]:
         """Who holds more than the share of each of so many, whoever holds most first: they give way."""
@@ -116,15 +115,15 @@ class Share(Protocol):
     def client(self) -> str: ...
 
     @property
-    def seconds(self) -> float:
-        """That it is expected to take; what it took counts in the end."""
+    def expected(self) -> float:
+        """Seconds or tokens that it is expected to take; what it took counts in the end."""
 
 
 S = TypeVar("S", bound=Share)
 
 
 class FairQueue(Generic[S]):
-    """A line of jobs: among clients by their ServiceClocks, in whatever unit a job's `seconds` are.
+    """A line of jobs: among clients by their ServiceClocks, in whatever unit jobs are counted.
 
     Within a client half of its time goes to its smallest job, half to its oldest: a thumbnail waits for one video at
     most, however many there are, and no stream of thumbnails keeps a video waiting for good. Without `small_first` its
@@ -135,7 +134,7 @@ class FairQueue(Generic[S]):
         self._small_first = small_first
         self._waiting: list[S] = []
         self._clocks: ServiceClocks[str] = ServiceClocks()
-        self._credit: dict[str, float] = {}  # seconds by which a client's small jobs may still pass its others
+        self._credit: dict[str, float] = {}  # by which a client's small jobs may still pass its others
 
     @property
     def waiting(self) -> Sequence[S]:
@@ -146,15 +145,24 @@ class FairQueue(Generic[S]):
         self._clocks.enter(job.client, waits=any(other.client == job.client for other in self._waiting))
         self._waiting.append(job)
 
-    def next(self, fits: Callable[[S], bool]) -> S | None:
-        """Whose turn it is among those that fit: it waits no longer, and its client is charged. None: nobody's."""
-        line = list(filter(fits, self._waiting))
-        if not line:
+    def turn(self, fits: Callable[[S], bool]) -> S | None:
+        """Whose turn it is among those that fit; None: nobody's."""
+        own = self._own(fits)
+        if not own:
             return None
-        client = min(line, key=lambda job: self._clocks[job.client]).client
-        own = [job for job in line if job.client == client]
-        job = self._of_client(own) if self._small_first else own[0]
-        self._clocks.begin(client, job.seconds)
+        oldest_first = not self._small_first or self._credit.get(own[0].client, 0.0) < 0
+        return own[0] if oldest_first else min(own, key=_expected)
+
+    def next(self, fits: Callable[[S], bool]) -> S | None:
+        """The same, which waits no longer, and whose client is charged what it is expected to take."""
+        job = self.turn(fits)
+        if job is None:
+            return None
+        own = self._own(fits)
+        passes, passed = job is not own[0], min(own, key=_expected).expected < job.expected
+        credit = -job.expected if passes else job.expected if passed else 0.0
+        self._credit[job.client] = self._credit.get(job.client, 0.0) + credit
+        self._clocks.begin(job.client, job.expected)
         self._waiting.remove(job)
         return job
 
@@ -163,22 +171,22 @@ class FairQueue(Generic[S]):
         self._waiting.remove(job)
         self._over(job)
 
-    def done(self, job: S, seconds: float) -> None:
-        """It took so long since it was begun: 0 for one that was not served after all."""
-        self._clocks.end(job.client, seconds, job.seconds)
+    def done(self, job: S, took: float) -> None:
+        """It took so much since it was begun: 0 for one that was not served after all."""
+        self._clocks.end(job.client, took, job.expected)
         self._over(job)
 
-    def _of_client(self, own: Sequence[S]) -> S:
-        credit, smallest = self._credit.get(own[0].client, 0.0), min(own, key=attrgetter("seconds"))
-        job = own[0] if credit < 0 else smallest
-        if job is not own[0]:
-            credit -= job.seconds
-        elif smallest.seconds < job.seconds:
-            credit += job.seconds
-        self._credit[job.client] = credit
-        return job
+    def _own(self, fits: Callable[[S], bool]) -> list[S]:
+        """Those that fit of the client whose turn it is, in the order in which they came."""
+        line = list(filter(fits, self._waiting))
+        client = min(line, key=lambda job: self._clocks[job.client]).client if line else None
+        return [job for job in line if job.client == client]
 
     def _over(self, job: S) -> None:
         self._clocks.leave(job.client)
         if job.client not in self._clocks:
             self._credit.pop(job.client, None)
+
+
+def _expected(job: Share) -> float:
+    return job.expected

@@ -130,9 +130,10 @@ class RequestMiddleware:
             if is_open:
                 return None
             if self._keys is not None and needs_key(scope["method"], scope["path"]):
-                answer.context.client = f"key {check_key(head.authorizations, self._keys)}"
+                client = f"key {check_key(head.authorizations, self._keys)}"
             else:
-                answer.context.client = client_of_address(scope.get("client"))
+                client = client_of_address(scope.get("client"))
+            answer.context.client = client if self._bodies.config.client_share == "fair" else ""  # one for all
         except Refusal as error:
             return error
         return body_too_large(most) if head.length > most else answer.body.refusal

@@ -4,6 +4,8 @@ import asyncio
 
 import pytest
 
+from server.request_context import RequestContext
+from server.requests.admission import Place
 from server.requests.refusal import Refusal
 from server.requests.segments import RequestResources
 from tests.server.doubles import Scene, chat_of, prepared, until
@@ -12,7 +14,9 @@ from tokenization.messages import Cancel, Measured, Prepare, PrepareFailed
 
 
 def resources_of(scene: Scene) -> RequestResources:
-    return RequestResources("chat-1", scene.workers, scene.engine, scene.segments)
+    found = RequestResources("chat-1", scene.workers, scene.engine, scene.segments, scene.service.admission)
+    found.place = Place(RequestContext(), "first")
+    return found
 
 
 def measured(*nbytes: int) -> Measured:
