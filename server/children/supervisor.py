@@ -147,7 +147,8 @@ class SupervisedChild(ABC):
                 log.info("%s process %d is replaced: %s", self.role, child.pid, self._replacement)
                 self._metrics.renewal(self.role)
                 continue
-            self.failures = 0 if self._seconds_ready() > STABLE_SECONDS else self.failures + 1
+            stable = self._ready_since is not None and time.monotonic() - self._ready_since > STABLE_SECONDS
+            self.failures = 0 if stable else self.failures + 1
             log.error("%s process %d ended (%s); starting another", self.role, child.pid, told or died_of(code))
             self._metrics.restart(self.role)
             await asyncio.sleep(backoff(self.failures))
@@ -163,9 +164,6 @@ class SupervisedChild(ABC):
         self.failures += 1
         log.error("a %s cannot be started now (%s); it is tried again", self.role, error.strerror)
         await asyncio.sleep(max(backoff(self.failures), RELAUNCH_SECONDS))
-
-    def _seconds_ready(self) -> float:
-        return 0.0 if self._ready_since is None else time.monotonic() - self._ready_since
 
     async def _attend(self, child: Child) -> int:
         """To the end of one incarnation; its return code."""

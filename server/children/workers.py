@@ -49,10 +49,14 @@ WorkerReply = Measured | Prepared | Drawn | PrepareFailed
 class WorkerDied(Exception):
     """The worker ended in mid-job. It is reaped: nothing writes to the job's leases any more."""
 
-    def __init__(self, exceeded: float | None = None) -> None:
-        """exceeded: the seconds that the job might take, in all or in one call, where it was killed for them."""
+    def __init__(self, exceeded: float | None = None, param: str | None = None) -> None:
+        """exceeded: the seconds that the job might take, in all or in one call, where it was killed for them.
+
+        param: the field of the medium that it was at then, where there was only one.
+        """
         super().__init__()
         self.exceeded = exceeded
+        self.param = param
 
 
 class WorkerJob(Replies[WorkerReply]):
@@ -65,6 +69,7 @@ class WorkerJob(Replies[WorkerReply]):
         self.cost = cost
         self.expected = cost.seconds
         self.worker: Worker | None = None  # from its turn on
+        self.param: str | None = None  # of its medium, once that alone is left to do
         self.begun: float | None = None  # when it was told to its worker
 
 
@@ -119,6 +124,7 @@ class Worker(SupervisedChild):
             case _ if self.job is None or self.job.request_id != message.request_id:
                 log.error("a worker answered a request that it does not have")
             case Measured():
+                self.job.param = message.params[0] if len(set(message.params)) == 1 else None
                 self.job.put(message)
             case _:
                 self.job.put(message)
@@ -147,7 +153,7 @@ class Worker(SupervisedChild):
     def on_reaped(self) -> None:
         super().on_reaped()
         if self.job is not None:
-            self._pool.over(self, WorkerDied(self.health.exceeded))
+            self._pool.over(self, WorkerDied(self.health.exceeded, self.job.param))
         self._pool.look_again()
 
 

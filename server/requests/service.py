@@ -158,7 +158,7 @@ class RequestService:
                 raise unavailable("no worker came up in time", "workers_down", retry_after=10) from None
             except WorkerDied as died:
                 if died.exceeded is not None:  # another would fare no better
-                    raise took_too_long(died.exceeded, request.chat_param) from None
+                    raise took_too_long(died.exceeded, died.param or request.chat_param) from None
                 log.warning("%s: its worker ended", request.id)
                 await resources.free_leases()
         raise internal("the request could not be prepared: two workers died of it", "worker_died")

@@ -74,7 +74,7 @@ def test_a_chat_that_was_killed_for_its_time_is_not_tried_again(play: Play) -> N
         scene.workers.slots[0].on_message(WorkerPulse(request_id="chat-1", busy_seconds=70.1))
         assert scene.workers.slots[0].health.overdue(0.0) is not None
         scene.kill_worker()
-        await fails(task, "invalid_request", "took_too_long", "inputs")
+        await fails(task, "invalid_request", "took_too_long", "inputs[0]")
         scene.start_worker()
         assert scene.to_worker(0) == scene.to_worker(1) == []
 

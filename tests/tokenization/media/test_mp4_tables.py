@@ -21,7 +21,7 @@ from tokenization.cancel import Cancelled, go_on
 from tokenization.chat.errors import ChatError
 from tokenization.media.audio import read_sound
 from tokenization.media.audio_decoder import open_sound
-from tokenization.media.containers.mp4_tables import check_tables, is_iso
+from tokenization.media.containers.mp4_tables import MOST_TRACKS, check_tables, is_iso
 from tokenization.media.video_decoder import open_video
 from tokenization.media.video_probe import probe
 from tokenization.worker_memory import bound_memory
@@ -131,7 +131,7 @@ HOSTILE: dict[str, Callable[[], bytes]] = {
     "sizes that are not there": lambda: with_table(make_clip(4), b"stsz", struct.pack(">III", 0, 0, 1 << 28)),
     "in the description of a codec": lambda: make_clip(4).replace(b"avcC", b"stsz"),
     "boxes": lambda: make_clip(4) + box(b"moov", box(b"udta", b"") * 100_000),
-    "tracks and fragments": lambda: make_clip(4) + box(b"moof", b"") * 3000 + box(b"moov", box(b"trak", b"") * 3000),
+    "tracks and fragments": lambda: make_clip(4) + box(b"moof", b"") * 3000 + box(b"moov", box(b"trak", b"") * 900),
 }
 
 
@@ -144,6 +144,15 @@ def test_what_claims_more_is_refused_unread(what: str, monkeypatch: pytest.Monke
         with pytest.raises(ChatError, match="claims|than its bytes|does not read"):
             reads()
     assert time.process_time() - begun < CPU_SECONDS
+
+
+def test_more_tracks_than_ffmpeg_makes_streams_of_are_no_lack_of_memory() -> None:
+    def tracks(n: int) -> bytes:
+        return box(b"ftyp", b"isom\0\0\0\0isom") + box(b"moov", box(b"trak", b"") * n)
+
+    checked(tracks(MOST_TRACKS))
+    with pytest.raises(ChatError, match="more than 1000 tracks"):
+        probe(tracks(MOST_TRACKS + 1), VideoCaps())
 
 
 def chapters(numbers: tuple[int, ...], samples: int, *, fragment: bool = False) -> bytes:
