@@ -62,8 +62,10 @@ class ErrorResponse(JSONResponse):
         await super().__call__(scope, receive, send)
 
 
-def error_response(error: Refusal, request_id: str) -> ErrorResponse:
-    return ErrorResponse(body_of(error, request_id), status_of(error), code_of(error), headers_of(error))
+def error_response(error: Refusal, request_id: str, beside: Mapping[str, Any] | None = None) -> ErrorResponse:
+    """beside: what the body has, too."""
+    body = {**body_of(error, request_id), **(beside or {})}
+    return ErrorResponse(body, status_of(error), code_of(error), headers_of(error))
 
 
 def _body(

@@ -8,8 +8,8 @@ from typing import Any
 from fastapi import FastAPI, Request
 from starlette.responses import Response
 
-from server.http import errors
 from server.http.connection.request_body import BodyBudget
+from server.http.errors import error_response
 from server.http.responses import json_response
 from server.request_context import context_of
 from server.requests.refusal import Refusal, unavailable
@@ -35,12 +35,7 @@ def add_probe_routes(app: FastAPI, service: RequestService, bodies: BodyBudget, 
         state, error = readiness(service)
         if error is None:
             return json_response(state)
-        context = context_of(request.scope)
-        context.error = errors.code_of(error)
-        answer = json_response({**errors.body_of(error, context.id), **state})
-        answer.status_code = errors.status_of(error)
-        answer.headers.update(errors.headers_of(error))
-        return answer
+        return error_response(error, context_of(request.scope).id, state)
 
     page = MetricsPage(service, bodies)
 

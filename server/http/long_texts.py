@@ -30,9 +30,7 @@ Span = tuple[int, int]  # the content of a text, without its quotes
 
 def from_json(raw: Raw) -> Any:
     """What `pydantic_core.from_json(raw, allow_inf_nan=False)` gives. Raises ValueError and Refusal."""
-    if len(raw) <= LONG:
-        return pydantic_core.from_json(raw, allow_inf_nan=False)
-    spans = list(long_texts(raw))
+    spans = list(long_texts(raw)) if len(raw) > LONG else []
     if not spans:
         _check_rest(raw)
         return pydantic_core.from_json(raw, allow_inf_nan=False)

@@ -9,11 +9,12 @@ from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 import numpy.typing as npt
+import pydantic_core
 from pydantic import BaseModel, ConfigDict, ValidationError
 from pydantic_core import ErrorDetails
 from starlette.requests import ClientDisconnect
 
-from server.http.long_texts import Raw, from_json
+from server.http.long_texts import LONG, Raw, from_json
 from server.requests.checks import most_pieces
 from server.requests.refusal import invalid_request
 from server.requests.sampling import SamplingRequest
@@ -229,7 +230,8 @@ def require_json(content_type: str | None) -> None:
 def body_object(raw: Raw, *, or_inputs: bool = False) -> dict[str, Any]:
     """The JSON object in a body; where a bare list is taken, too, it is the `inputs` of one. Raises Refusal."""
     try:
-        body = from_json(raw)
+        short = len(raw) <= LONG
+        body = pydantic_core.from_json(raw, allow_inf_nan=False) if short else from_json(raw)
     except ValueError as error:
         raise invalid_request(f"the body is not valid JSON: {error}", code="invalid_json") from None
     if or_inputs and isinstance(body, list):

@@ -10,7 +10,7 @@ from typing import Any, Literal, Protocol
 
 from configs.serve import HttpConfig
 from server.http.connection.request_body import LAG_SECONDS, RequestBody
-from server.http.connection.send_buffer import Clock, SendBuffer, Unread
+from server.http.connection.send_buffer import TICK_SECONDS, Clock, SendBuffer, Unread
 
 log = logging.getLogger("pixelferry.http")
 
@@ -95,6 +95,12 @@ class Connections:
         one.state = state
         if state != "answer":
             self._groups[state][one] = body or self.clock.now + self._seconds[state]
+
+    async def keep_time(self) -> None:
+        """Never returns."""
+        while True:
+            await asyncio.sleep(TICK_SECONDS)
+            self.tick()
 
     def tick(self) -> None:
         """To be called every TICK_SECONDS. What goes wrong with one connection ends that one alone."""
