@@ -245,7 +245,14 @@ class Options:
 
 def read_options(argv: list[str]) -> Options:
     """Ends the process with 2 and a message on stderr where they cannot be read, as argparse does. Raises OSError."""
-    parser = make_parser()
+    parser = argparse.ArgumentParser(
+        prog="pixelferry loadtest", description=DESCRIPTION, formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False, epilog="Compare two runs: pixelferry loadtest compare A.json B.json",
+    )  # fmt: skip
+    groups = {name: parser.add_argument_group(name, text) for name, text in GROUPS.items()}
+    for one in fields(Options):
+        way = dict(one.metadata)
+        groups[way.pop("group")].add_argument("--" + one.name.replace("_", "-"), **way)
     found = vars(parser.parse_args(argv))
     ways = [found[way] for way in ("rate", "concurrency", "trace") if found[way]]
     if len(ways) > 1:
@@ -259,15 +266,3 @@ def read_options(argv: list[str]) -> Options:
     if found["api_key_file"]:
         found["api_key"] = found["api_key_file"].read_text(encoding="utf-8").strip()
     return Options(**found)
-
-
-def make_parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="pixelferry loadtest", description=DESCRIPTION, formatter_class=argparse.RawDescriptionHelpFormatter,
-        allow_abbrev=False, epilog="Compare two runs: pixelferry loadtest compare A.json B.json",
-    )  # fmt: skip
-    groups = {name: parser.add_argument_group(name, text) for name, text in GROUPS.items()}
-    for one in fields(Options):
-        way = dict(one.metadata)
-        groups[way.pop("group")].add_argument("--" + one.name.replace("_", "-"), **way)
-    return parser

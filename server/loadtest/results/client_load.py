@@ -9,14 +9,15 @@ from statistics import fmean
 from time import perf_counter, process_time
 
 import numpy as np
+import numpy.typing as npt
 
 BUSY = 0.8  # of one core: beyond it answers wait to be read
 LATE = 0.02  # seconds: a delay that shows in latencies
 STARVED = 0.1  # share of the time
 TICK = 0.02  # seconds between two looks at the loop
 EVERY = 1.0  # seconds of a sample
-SCHEDSTAT = Path("/proc/self/schedstat")
-STATM = Path("/proc/self/statm")
+SCHEDSTAT = Path("/proc/self/schedstat")  # its second number: nanoseconds
+STATM = Path("/proc/self/statm")  # its second number: resident pages
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,17 +58,19 @@ class ClientWatch:
 
     async def run(self) -> None:
         """Until it is cancelled."""
-        wall, cpu, delayed, seen = perf_counter(), process_time(), run_delay(), 0
+        before, seen = clocks(), 0
         while True:
             expected = perf_counter() + TICK
             await asyncio.sleep(TICK)
             now = perf_counter()
             self.lags.append(max(0.0, now - expected))
-            if now - wall >= EVERY:
+            if now - before[0] >= EVERY:
+                after = clocks()
+                wall, cpu, starved = (after - before).tolist()
                 late = float(np.percentile(self.lags[seen:], 99))
-                used, starved = (process_time() - cpu) / (now - wall), (run_delay() - delayed) / (now - wall)
-                self.samples.append(ClientSample(now - self._started, used, late, starved, resident_bytes()))
-                wall, cpu, delayed, seen = now, process_time(), run_delay(), len(self.lags)
+                resident = second_number(STATM) * os.sysconf("SC_PAGE_SIZE")
+                self.samples.append(ClientSample(now - self._started, cpu / wall, late, starved / wall, resident))
+                before, seen = after, len(self.lags)
 
     def load(self, waits: Sequence[float]) -> ClientLoad:
         """The whole run. waits: how late requests left that only this client held back, in seconds."""
@@ -95,17 +98,13 @@ def warnings_of(load: ClientLoad) -> list[str]:
     return [text for slow, text in said if slow]
 
 
-def run_delay() -> float:
-    """Seconds that this process's main thread was ready to run and did not; 0 where the kernel does not count them."""
-    return _second_number(SCHEDSTAT) / 1e9
+def clocks() -> npt.NDArray[np.float64]:
+    """Seconds of the wall, of this process on a core, and those in which it was ready to run and had no core."""
+    return np.array([perf_counter(), process_time(), second_number(SCHEDSTAT) / 1e9])
 
 
-def resident_bytes() -> int:
-    """Of this process; 0 where there is no /proc."""
-    return _second_number(STATM) * os.sysconf("SC_PAGE_SIZE")
-
-
-def _second_number(path: Path) -> int:
+def second_number(path: Path) -> int:
+    """Of a file of /proc; 0 where the kernel does not count that."""
     try:
         return int(path.read_text().split()[1])
     except (OSError, IndexError, ValueError):

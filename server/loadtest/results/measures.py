@@ -187,6 +187,8 @@ def summarise(records: Sequence[Record], objectives: Mapping[str, float]) -> Sum
     prompt = sum(one.prompt_tokens or 0 for one in answered)
     good = sum(keeps(one, objectives) for one in answered)
     latencies = {name: values_of(name, measured) for name in LATENCIES}
+    told = dict.fromkeys(name for one in answered for name in one.stages)
+    stages = sorted(told, key=lambda name: "." in name)  # parts of stages stand behind the stages
     return Summary(
         requests=len(measured), answered=len(answered), cancelled=cancelled, failed=len(failed),
         errors=dict(Counter(one.error or "" for one in failed).most_common()),
@@ -197,15 +199,8 @@ def summarise(records: Sequence[Record], objectives: Mapping[str, float]) -> Sum
         concurrency=sum(one.e2el or 0.0 for one in answered) * per_second,
         good=good, goodput=good * per_second, good_share=good / max(1, len(measured) - cancelled),
         latencies={name: spread(values) for name, values in latencies.items() if values},
-        stages=stage_spreads(answered),
+        stages={name: spread([one.stages[name] for one in answered if name in one.stages]) for name in stages},
     )  # fmt: skip
-
-
-def stage_spreads(records: Sequence[Record]) -> dict[str, Spread]:
-    """Of each stage that the server told, over the requests that had it."""
-    names = dict.fromkeys(name for one in records for name in one.stages)
-    in_order = sorted(names, key=lambda name: "." in name)  # parts of stages stand behind the stages
-    return {name: spread([one.stages[name] for one in records if name in one.stages]) for name in in_order}
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,6 @@ import msgspec
 import numpy as np
 
 from server.loadtest.options import Options
-from server.loadtest.traffic.arrivals import Arrival
 from server.loadtest.traffic.generated import QUESTION, drawing, encoded, photo, sound, video
 from server.loadtest.traffic.requests import Medium, SampleRequest, medium_of, read_folder, read_medium
 
@@ -44,12 +43,13 @@ class SyntheticRequests:
         self._made: dict[str, Iterator[Medium]] = {}
         self._sent: dict[str, list[Medium]] = {}
 
-    def make(self, index: int, came: Arrival) -> SampleRequest:
-        """The next request. Raises ValueError where there is no medium for it."""
+    def make(self, index: int, words: int | None = None, tokens: int | None = None) -> SampleRequest:
+        """The next request; words of its prompt and tokens of its answer may be given. Raises ValueError where there
+        is no medium for it."""
         options, rng = self._options, self._rng
         kind = options.mix.draw(rng)
-        words, tokens = options.prompt_words.draw(rng), options.max_tokens.draw(rng)
-        words, tokens = came.prompt_words or words, came.max_tokens or tokens
+        drawn_words, drawn_tokens = options.prompt_words.draw(rng), options.max_tokens.draw(rng)
+        words, tokens = words or drawn_words, tokens or drawn_tokens
         cancel = rng.uniform(0, options.cancel_within) if rng.random() < options.cancel else None
         if kind == "demo":
             picture, answer = drawing(self._noise)
@@ -129,10 +129,10 @@ class RequestList:
         if not self._requests:
             raise ValueError(f"{path}: holds no request")
 
-    def make(self, index: int, came: Arrival) -> SampleRequest:
-        """Request number `index`, from the first again after the last."""
+    def make(self, index: int, words: int | None = None, tokens: int | None = None) -> SampleRequest:
+        """Request number `index`, from the first again after the last; the tokens of its answer may be given."""
         request = self._requests[index % len(self._requests)]
-        return replace(request, index=index, max_tokens=came.max_tokens or request.max_tokens)
+        return replace(request, index=index, max_tokens=tokens or request.max_tokens)
 
 
 def media_of(drawn: Sequence[Sequence[SampleRequest]], sent: Sequence[int]) -> tuple[int, float]:

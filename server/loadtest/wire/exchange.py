@@ -108,11 +108,8 @@ _read = msgspec.json.Decoder(Body, strict=False).decode
 
 def error_code(error: Any) -> str:
     """A short name of an error, so that errors can be counted."""
-    if isinstance(error, dict):
-        for key in ("code", "type", "message"):
-            if error.get(key):
-                return str(error[key])[:80]
-    return str(error)[:80]
+    named = error if isinstance(error, dict) else {}
+    return str(named.get("code") or named.get("type") or named.get("message") or error)[:80]
 
 
 class AnswerReader(Response):

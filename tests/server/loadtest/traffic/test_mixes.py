@@ -6,7 +6,6 @@ from pathlib import Path
 import pytest
 
 from server.loadtest.options import Options, read_options
-from server.loadtest.traffic.arrivals import Arrival
 from server.loadtest.traffic.generated import QUESTION
 from server.loadtest.traffic.mixes import Make, RequestList, SyntheticRequests, media_of
 from server.loadtest.traffic.requests import Medium, SampleRequest, medium_of
@@ -27,7 +26,7 @@ class Counted(SyntheticRequests):
 
 
 def made(source: SyntheticRequests | RequestList, n: int) -> list[SampleRequest]:
-    return [source.make(index, Arrival()) for index in range(n)]
+    return [source.make(index) for index in range(n)]
 
 
 SIZES = ["--prompt-words", "3", "--max-tokens", "8", "--image-sizes", "64x32", "--image-format", "png"]
@@ -91,13 +90,13 @@ def test_prompts_are_so_many_words_and_never_the_same() -> None:
 
 
 def test_a_trace_says_how_long_prompt_and_answer_are() -> None:
-    ask = synthetic().make(0, Arrival(0.0, prompt_words=7, max_tokens=3))
+    ask = synthetic().make(0, 7, 3)
     assert len(ask.prompt.split(".")[0].split()) == 7 and ask.max_tokens == 3
-    assert synthetic().make(0, Arrival()).max_tokens == 8
+    assert synthetic().make(0).max_tokens == 8
 
 
 def test_a_drawing_brings_its_question_and_its_answer() -> None:
-    request = synthetic("--mix", "demo").make(0, Arrival())
+    request = synthetic("--mix", "demo").make(0)
     assert (request.prompt, request.bucket) == (QUESTION, "drawing") and len((request.expect or "").split()) == 2
 
 
@@ -159,7 +158,7 @@ def test_a_list_is_sent_in_the_order_of_its_file_and_round_again(tmp_path: Path)
     assert (second.prompt, second.max_tokens, second.kind, second.expect) == ("two", 6, "image", "2")
     assert second.media[0] is second.media[1], "a file is read once"
     assert (third.prompt, third.index) == ("one", 2)
-    assert source.make(0, Arrival(0.0, max_tokens=1)).max_tokens == 1
+    assert source.make(0, tokens=1).max_tokens == 1
 
 
 def test_what_a_line_of_a_list_does_not_say_is_the_default(tmp_path: Path) -> None:
