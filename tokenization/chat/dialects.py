@@ -99,7 +99,7 @@ def _native_part(part: Any, param: str) -> Part:
     kind, value_param = _KINDS[key], f"{param}.{key}"
     _refuse_other_keys(part, (key, *KEYS[kind]), param)
     source, frames = _sources(kind, part[key], value_param)
-    return Media(kind=kind, source=source, frames=frames, param=value_param, options=_options(kind, part, param))
+    return Media(kind=kind, source=source, frames=frames, param=value_param, options=_options(part, param))
 
 
 def _boxes(part: dict[str, Any], param: str) -> Boxes:
@@ -192,7 +192,7 @@ def _openai_url(part: dict[str, Any], param: str) -> Media:
     options = MediaOptions()
     if isinstance(value, dict):
         _refuse_options(value, KEYS[kind], value_param, "with another kind of medium")
-        options = _options(kind, value, value_param)
+        options = _options(value, value_param)
         value, value_param = value.get("url"), f"{value_param}.url"
     source, frames = _sources(kind, value, value_param)
     return Media(kind=kind, source=source, frames=frames, param=param, options=options)
@@ -242,9 +242,10 @@ def _sources(kind: Kind, value: Any, param: str) -> tuple[str, tuple[str, ...]]:
     return "", tuple(_source(frame, f"{param}[{i}]") for i, frame in enumerate(value))
 
 
-def _options(kind: Kind, values: dict[str, Any], param: str) -> MediaOptions:
+def _options(values: dict[str, Any], param: str) -> MediaOptions:
+    """Of a medium beside which no other options stand."""
     try:
-        return MediaOptions.read({key: values.get(key) for key in KEYS[kind]})
+        return MediaOptions.read(values)
     except ChatError as error:
         raise ChatError(error.message, f"{param}.{error.param}" if error.param else param) from None
 
