@@ -152,7 +152,7 @@ def test_more_tracks_than_ffmpeg_makes_streams_of_are_no_lack_of_memory() -> Non
 
     checked(tracks(MOST_TRACKS))
     with pytest.raises(ChatError, match="more than 1000 tracks"):
-        probe(tracks(MOST_TRACKS + 1), VideoCaps())
+        probe(tracks(MOST_TRACKS + 1), MediaConfig())
 
 
 def chapters(numbers: tuple[int, ...], samples: int, *, fragment: bool = False) -> bytes:
