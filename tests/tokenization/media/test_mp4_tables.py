@@ -254,7 +254,7 @@ def mutations_cost_little(seed: int, n: int) -> None:
 
 
 def test_mutated_tables_cost_little_time_and_memory() -> None:
-    mutations_cost_little(1, 200)
+    mutations_cost_little(1, 100)
 
 
 @pytest.mark.long

@@ -253,8 +253,5 @@ def serve(
         longest.assert_within(block)
 
     gc.collect()
-    gc.freeze()  # what the tests themselves have loaded is no work of a server
-    try:
-        uvloop.run(run())
-    finally:
-        gc.unfreeze()
+    gc.freeze()  # what tests have loaded and made is no work of a server; it stays so: to look at it again costs most
+    uvloop.run(run())
