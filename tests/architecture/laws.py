@@ -21,7 +21,6 @@ _ENTRY = re.compile(
 )  # of an architecture: the one place outside the packages where a model is named
 _FAMILY_NAME = re.compile(r'\bFamily\(\s*name="(\w+)"')
 _ALIAS = re.compile(r"_?[A-Z](?=.*[a-z])[A-Za-z0-9]+")
-TWICE = {"Room", "Row", "Turn"}  # of the decode loop, whose steps and rows are being made anew
 _MARKER = re.compile(r"\s*(?:[-*+>]|\d+\.)\s+")  # of an item or a quotation
 
 
@@ -86,7 +85,7 @@ def names_twice(root: Path) -> list[str]:
     """Classes and aliases of types in the rooms whose name another module has given, too."""
     homes: dict[str, list[str]] = {}
     for path, text in sources(root, ROOMS):
-        for name in {name for node in ast.parse(text).body for name in _type_names(node)} - TWICE:
+        for name in {name for node in ast.parse(text).body for name in _type_names(node)}:
             homes.setdefault(name, []).append(path)
     return [f"{name}: {', '.join(paths)}" for name, paths in sorted(homes.items()) if len(paths) > 1]
 

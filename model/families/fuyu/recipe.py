@@ -47,7 +47,7 @@ def build(checkpoint: Checkpoint, weights: Weights, ops: Ops) -> MultimodalLM:
         rope=rope,
         decoder=build_decoder(ops, weights, spec, "model.", NAMES),
         encoders={"image": _projection(checkpoint, weights, ops, spec.hidden)},
-        pad_ids={"image": placeholder},
+        placeholder_ids={"image": placeholder},
     )
     weights.finish()
     return model

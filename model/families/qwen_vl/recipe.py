@@ -47,7 +47,7 @@ def build(checkpoint: Checkpoint, weights: Weights, ops: Ops) -> MultimodalLM:
         rope=NtkRope(head_dim=spec.head_dim, theta=theta, trained_length=grows, device=ops.device),
         decoder=build_decoder(ops, weights, spec, "transformer.", names),
         encoders=encoders,
-        pad_ids=placeholders,
+        placeholder_ids=placeholders,
         media_token_ids=tokens,
         logn=LogN(trained_length=trained, longest=longest, device=ops.device) if logn else None,
     )
