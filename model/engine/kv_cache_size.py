@@ -3,6 +3,7 @@
 from dataclasses import dataclass, replace
 
 from configs.checkpoint import CheckpointError
+from configs.machine import free_host_bytes
 from configs.serve import GIB, EngineConfig
 from model.device import embedding_bytes, free_bytes
 from model.engine.kv_blocks import CacheSize
@@ -10,7 +11,6 @@ from model.engine.messages import StartEngine
 from model.engine.profile import Profile, profile_on_device
 from model.engine.runner import reserved_for_graphs
 from model.forward_batch import KVSpec
-from model.host_memory import free_host_bytes
 from model.net.multimodal import MultimodalLM
 
 HOST_SHARE = 0.5  # beside the cache lie activations, encoder peaks, embeddings, workers, page cache

@@ -28,7 +28,6 @@ from model.engine.messages import (
 )
 from model.engine.profile import memory_rows
 from model.host_threads import Team, ThreadFit, fit_at_start
-from model.load_progress import LoadProgress
 from model.ops.load import load_ops
 from model.registry import family_of
 from model.weights import Weights
@@ -38,17 +37,20 @@ from tokenization.messages import Prepared
 _WARM_UP = "warm-up"  # no server gives this id
 FIT_STEPS = 9
 
+OnRead = Callable[[int, int], None]
 Inbox = queue.SimpleQueue[ToEngine | ChannelClosed | ChannelError]
 
 
-def run(channel: Channel[ToEngine], start: StartEngine, pulse: Pulse) -> None:
+def run(channel: Channel[ToEngine], start: StartEngine, pulse: Pulse, on_read: OnRead) -> None:
     """Load what `start` names, send EngineReady, serve until the channel ends: raises ChannelClosed then.
+
+    on_read: told (bytes read, bytes in all) after each tensor of the weights.
 
     Also raised: CheckpointError, DeviceError, BlockError, ChannelError, and what the forward pass raises.
     """
     config = start.engine
     team = Team(config.threads) if config.fits_threads and config.threads is not None else None
-    engine, ready = load(start, pulse.further)
+    engine, ready = load(start, pulse.further, on_read)
     fit = None
     if team is not None and team.n > 1 and ready.device == "cpu":
         fit, found = fit_threads(team, engine)
@@ -60,10 +62,12 @@ def run(channel: Channel[ToEngine], start: StartEngine, pulse: Pulse) -> None:
     serve(engine, inbox, channel.send, fit)
 
 
-def load(start: StartEngine, further: Callable[[], None] = lambda: None) -> tuple[Engine, EngineReady]:
+def load(
+    start: StartEngine, further: Callable[[], None] = lambda: None, on_read: OnRead = lambda done, total: None
+) -> tuple[Engine, EngineReady]:
     """Weights, cache and a warm-up step: an engine that is ready to serve, and the message that says so.
 
-    `further` is called after each tensor and each stage.
+    further: called after each tensor and each stage; on_read: as of `run`.
     """
     config = start.engine
     if config.threads is not None:
@@ -74,8 +78,13 @@ def load(start: StartEngine, further: Callable[[], None] = lambda: None) -> tupl
     family.check_device(device.type)
     max_model_len = min(start.max_model_len, config.max_model_len or start.max_model_len)
     check_cache(device, config.block_size, max_model_len)
-    ops = load_ops(device, dtype)
-    weights = Weights(checkpoint, family.renames, dtype, device, family.skips, LoadProgress(further))
+    ops = load_ops(device, dtype, checks=config.check_launches)
+
+    def read(done: int, total: int) -> None:
+        further()
+        on_read(done, total)
+
+    weights = Weights(checkpoint, family.renames, dtype, device, family.skips, read)
     model = family.build(checkpoint, weights, ops)
     profile = None  # of a CPU nothing is run: the largest item takes it minutes, and half of the memory is left
     if device.type == "cpu":

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from configs.machine import free_host_bytes
 from configs.serve import GIB, MIB, EngineConfig
 from configs.settings import EMBEDDED_MODEL, load_config
 from model.engine import kv_cache_size
@@ -16,7 +17,6 @@ from model.engine.loop import load
 from model.engine.messages import StartEngine
 from model.engine.profile import Profile
 from model.forward_batch import KVSpec
-from model.host_memory import free_host_bytes
 from server.report import describe_engine
 from server.requests.model_card import read_model_card
 
@@ -92,7 +92,7 @@ def test_a_real_cgroup(tmp_path: Path) -> None:
         (inside / "memory.limit_in_bytes").write_text(str(512 * MIB))
         script = (
             f"import os, pathlib; pathlib.Path({str(inside / 'cgroup.procs')!r}).write_text(str(os.getpid()))\n"
-            "from model.host_memory import free_host_bytes\nprint(free_host_bytes())"
+            "from configs.machine import free_host_bytes\nprint(free_host_bytes())"
         )
         found = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True, timeout=60)
         assert 400 * MIB < int(found.stdout) <= 512 * MIB < free_host_bytes()
