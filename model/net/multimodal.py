@@ -9,7 +9,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from model.forward_batch import ForwardBatch, KVCache, KVSpec
-from model.net.decoder import Decoder
+from model.net.decoder import Decoder, LayerInputs
 from model.net.rope import LogN, Rope
 from model.ops.base import Linear, Ops
 
@@ -28,10 +28,10 @@ class Encoder(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rotation:
-    """How the tokens of a step are turned, and their queries scaled, in every layer."""
+    """How the tokens of a step are turned, and their queries scaled, in every layer: as of `LayerInputs`."""
 
-    angles: tuple[Tensor, Tensor]  # of `Ops.rotary_angles`
-    scales: Tensor | None  # float32 [T]; None: all are 1
+    angles: tuple[Tensor, Tensor]
+    scales: Tensor | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -104,7 +104,8 @@ class MultimodalLM:
             block_size = kv[0][0].shape[1]
             attend = self.ops.plan_attention(batch.q_lens, batch.kv_lens, batch.block_tables, block_size)
             rotation = self.rotation(batch)
-            return self.decoder(x, rotation.angles, kv, batch.slots, attend, batch.sample_rows, rotation.scales)
+            step = LayerInputs(angles=rotation.angles, query_scale=rotation.scales, slots=batch.slots, attend=attend)
+            return self.decoder(x, kv, step, batch.sample_rows)
 
     def compute_logits(self, hidden: Tensor) -> Tensor:
         """Of some or all rows that `forward` gave: float32 [S, vocab]."""

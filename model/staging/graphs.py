@@ -17,6 +17,7 @@ import torch
 from torch import Tensor
 
 from model.forward_batch import ForwardBatch, KVCache
+from model.net.decoder import LayerInputs
 from model.net.multimodal import MultimodalLM, Rotation
 from model.ops.base import GraphAttention
 from model.staging.layout import Padding
@@ -155,8 +156,8 @@ class _Captured:
 
     def _network(self) -> Tensor:
         model, batch = self._model, self._batch
-        x = model.embeddings(batch.ids)
-        return model.decoder(x, self._angles, self._kv, batch.slots, self._attend, batch.sample_rows, self._scales)
+        step = LayerInputs(angles=self._angles, query_scale=self._scales, slots=batch.slots, attend=self._attend)
+        return model.decoder(model.embeddings(batch.ids), self._kv, step, batch.sample_rows)
 
     def _check_calls(self) -> None:
         """Every layer's attention was captured as a call that can be updated. Raises GraphError."""

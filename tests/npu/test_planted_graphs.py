@@ -11,6 +11,7 @@ import pytest
 from torch import Tensor
 
 from model.engine.kv_blocks import CacheSize
+from model.net.decoder import LayerInputs
 from model.net.multimodal import MultimodalLM
 from model.staging.graphs import DecodeGraphs, GraphError, _Captured
 from model.staging.layout import Padding
@@ -82,8 +83,10 @@ def frozen_base(patch: pytest.MonkeyPatch) -> None:
 
     def network(self: Any) -> Tensor:
         model, batch = self._model, self._batch
-        x, angles = model.embeddings(batch.ids), model.rotation(batch).angles
-        found: Tensor = model.decoder(x, angles, self._kv, batch.slots, self._attend, batch.sample_rows, self._scales)
+        step = LayerInputs(
+            angles=model.rotation(batch).angles, query_scale=self._scales, slots=batch.slots, attend=self._attend
+        )
+        found: Tensor = model.decoder(model.embeddings(batch.ids), self._kv, step, batch.sample_rows)
         return found
 
     patch.setattr(_Captured, "_network", network)

@@ -76,7 +76,7 @@ def _decoder_spec(text: ConfigSection, share: float) -> DecoderSpec:
         bias=True,
         norm="layer",
         head_norm=text.read(bool, "qk_layernorm", True),
-        gated=False,
+        activation="relu_squared",
         turned=turned,
     )
 

@@ -204,6 +204,7 @@ def build(checkpoint: Checkpoint, weights: "Weights", ops: "Ops") -> "Multimodal
     """Compose both towers and the decoder. Raises CheckpointError for what is missing, left over or not supported."""
     from model.composition import MediaEncoders
     from model.families.qwen2.recipe import (
+        SPLIT_NAMES,
         TextDefaults,
         build_language_model,
         decoder_spec,
@@ -215,10 +216,10 @@ def build(checkpoint: Checkpoint, weights: "Weights", ops: "Ops") -> "Multimodal
     config = thinker_config(checkpoint)
     defaults = TextDefaults(hidden=3584, inter=18944, layers=28, heads=28, kv_heads=4, eps=1e-6)
     hidden = decoder_spec(config, defaults).hidden
-    eyes = windowed_tower(config, pixel_specs(checkpoint), hidden, ("attn.q", "attn.k", "attn.v"))
-    ears = _audio_tower(config, weights, ops, hidden)
+    seeing = windowed_tower(config, pixel_specs(checkpoint), hidden)
+    hearing = _audio_tower(config, weights, ops, hidden)
     media_encoders = MediaEncoders(
-        encoders={**build_rope_vit(ops, weights, eyes, "visual."), "audio": ears},
+        encoders={**build_rope_vit(ops, weights, seeing, "visual.", SPLIT_NAMES), "audio": hearing},
         tokens=omni_tokens(checkpoint),
     )
     # What the text keys say of tying is their class's default, which does not hold here.
