@@ -73,7 +73,7 @@ def _answer(name: str, mine: Side, dtype: Dtype) -> CaseResult:
 
 
 def _prompts(name: str, mine: Side, reference: Side, dtype: Dtype) -> CaseResult:
-    """The log-probabilities of a prompt's own tokens: encoder, prefill and head, without a drawn token."""
+    """The log-probabilities of a prompt's own tokens: encoder, prefill and head, without a sampled token."""
     found, wanted = (_scored(side, f"prompt-{dtype}") for side in (mine, reference))
     return _compared(name, _PROMPT, dtype, found, wanted)
 
@@ -92,12 +92,12 @@ def _answers(name: str, mine: Side, reference: Side, dtype: Dtype) -> CaseResult
     sampling = SamplingParams(max_tokens=_SCORED, temperature=0.0, seed=0, logprobs=True)
     generate = host.prepare(request, "Tell me of ships that carry pixels over a river.", None, sampling)
     host.run(engine, [generate])
-    drawn = host.tokens[request]
-    ids = [*generate.prepared.input_ids.tolist(), *(token.id for token in drawn)]
+    sampled = host.tokens[request]
+    ids = [*generate.prepared.input_ids.tolist(), *(token.id for token in sampled)]
     reference_engine, reference_host = reference
     whole = Generate(prepared=text_only(request, ids), sampling=_GREEDY, scores_prompt=True)
     reference_host.run(reference_engine, [whole])
-    return _compared(name, _DECODED, dtype, drawn, reference_host.scores[request][-len(drawn) :])
+    return _compared(name, _DECODED, dtype, sampled, reference_host.scores[request][-len(sampled) :])
 
 
 def _compared(name: str, case: str, dtype: Dtype, found: Sequence[Token], wanted: Sequence[Token]) -> CaseResult:

@@ -7,7 +7,6 @@ import msgspec
 import numpy as np
 
 from configs.checkpoint import Checkpoint, CheckpointError, ConfigSection
-from configs.serve import MediaConfig
 from model.families.qwen2.audio_features import FeatureExtractor
 from model.families.qwen2.bounds import frame_rules, pixel_bounds
 from model.families.qwen2.positions import (
@@ -26,9 +25,8 @@ from model.media_tokens import MediaTokens, read_media_tokens
 from tokenization.chat.boxes import TAGS
 from tokenization.chat.parts import Kind
 from tokenization.media.frame_sampling import PUBLISHED, FrameRules
-from tokenization.media.source import Source
 from tokenization.placeholders import Layout, Spans
-from tokenization.processor import Feature, Measure, Modality, StageClock
+from tokenization.processor import Feature, Measure, Modality
 
 if TYPE_CHECKING:
     from model.net.audio_tower import AudioTower
@@ -94,8 +92,7 @@ class Qwen25OmniProcessor(Qwen2Processor):
         tokens = omni_tokens(checkpoint)
         frames = omni_frame_rules(checkpoint)
         super().__init__(checkpoint, max_pixels, config=thinker, tokens=tokens, frames=frames)
-        self._feature_extractor = FeatureExtractor(checkpoint, thinker.child("audio_config"))
-        self.origins = {**self.origins, "sounds": self._feature_extractor.origin}
+        self.handlers = {**self.handlers, "audio": FeatureExtractor(checkpoint, thinker.child("audio_config"))}
         self._sound_delimiters = [tokens.delimiters.get(key) for key in ("audio_start_token_id", "audio_end_token_id")]
         self._time_scale = TimeScale(
             per_second=thinker.positive("position_id_per_seconds", 25.0),
@@ -110,24 +107,6 @@ class Qwen25OmniProcessor(Qwen2Processor):
             "grounding": all(len(self.tokenizer.encode(tag)) == 1 for tag in TAGS),
         }
         self.features = frozenset(feature for feature in self.features if has[feature])
-
-    def measure(self, source: Source, limits: MediaConfig) -> Measure:
-        return (
-            self._feature_extractor.measure(source, limits)
-            if source.kind == "audio"
-            else super().measure(source, limits)
-        )
-
-    def largest(self, limits: MediaConfig, max_tokens: int) -> tuple[Measure, ...]:
-        sound = self._feature_extractor.largest(limits, max_tokens)
-        return (*super().largest(limits, max_tokens), *([] if sound is None else [sound]))
-
-    def load(self, source: Source, measure: Measure, limits: MediaConfig, clock: StageClock) -> np.ndarray:
-        """uint8 patches of what is seen, float32 [frames, n_mels] of what is heard."""
-        if measure.kind != "audio":
-            return super().load(source, measure, limits, clock)
-        with clock.stage("mel", measure.kind):
-            return self._feature_extractor.load(measure)
 
     def expand(self, ids: Sequence[int], measures: Sequence[Measure]) -> Layout:
         """One run for each medium; of a video with sound chunks of both in turns, between the sound's delimiters."""
