@@ -7,8 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from configs.serve import EngineConfig
-from model.engine.kv_blocks import BlockAllocator, BlockError
-from model.engine.kv_cache import CacheSize
+from model.engine.kv_blocks import BlockAllocator, BlockError, CacheSize
 from model.engine.media import Bounds, take_words
 from model.engine.messages import (
     EngineStats,
@@ -58,7 +57,7 @@ class Engine:
             hidden_size=model.hidden_size,
             itemsize=model.dtype.itemsize,
             max_model_len=self.size.max_model_len,
-            pad_ids=model.pad_ids,
+            pad_ids=model.placeholder_ids,
             media_shape=model.media_shape,
             media_dtype=model.media_dtype,
         )

@@ -14,9 +14,10 @@ import torch
 from torch import Tensor
 
 from configs.serve import EngineConfig
+from model.device import embedding_bytes
 from model.engine import media
 from model.engine.batch import Step
-from model.engine.kv_cache import CacheSize, device_embeddings
+from model.engine.kv_blocks import CacheSize
 from model.engine.messages import Token
 from model.engine.plan import Outcome, Plan, RequestError
 from model.engine.rules import Row, exhausted
@@ -58,7 +59,7 @@ class Runner:
         self._results = Results(streams)
         self._uploads = Uploads(streams)
         self._graphs: DecodeGraphs | None = None
-        self._kept = media.Kept(device_embeddings(config) if streams.behind else 0)
+        self._kept = media.Kept(embedding_bytes(config) if streams.behind else 0)
 
     def capture_graphs(self, config: EngineConfig) -> None:
         self._graphs = captured(self._model, self._kv, self._size, config, self._packer)
@@ -147,13 +148,13 @@ class Runner:
         batch = step.batch(arrays)
         scored: dict[str, _Scored] = {}
         if step.padding is not None and self._graphs is not None:
-            return self._model.logits(self._graphs.replay(batch)[: step.n_drawn]), {}
+            return self._model.compute_logits(self._graphs.replay(batch)[: step.n_drawn]), {}
         if step.scored:
-            states = self._model.states(batch, self._kv)
+            states = self._model.forward(batch, self._kv)
             scored = self._score(plan, step, states[step.n_drawn :], arrays["scored"])
-            logits = self._model.logits(states[: step.n_drawn])
+            logits = self._model.compute_logits(states[: step.n_drawn])
         else:
-            logits = self._model.forward(batch, self._kv)
+            logits = self._model.compute_logits(self._model.forward(batch, self._kv))
         if "copies" in arrays:
             self._model.copy_blocks(self._kv, *arrays["copies"].unbind(0))
         return logits, scored
@@ -166,7 +167,7 @@ class Runner:
             first, last = plan.chunks[i].scored
             answer, rows = step.answers[i], slice(row, row + last - first)
             width = answer.sampling.top_logprobs
-            parts = score(states[rows], ids[rows], width, self._model.logits, self._max_rows)
+            parts = score(states[rows], ids[rows], width, self._model.compute_logits, self._max_rows)
             found[answer.request_id] = _Scored(answer.ids[first + 1 : last + 1], width, parts)
             row = rows.stop
         return found
