@@ -178,7 +178,7 @@ class Runner:
         parts = [part for of_prompt in scored.values() for part in of_prompt.parts]
         if draws.rows:
             parts.append(sample(logits, draws, arrays, self._banned, behind=self._streams.behind))
-        found = self._results.fetch(*parts) if parts else []
+        found = self._results.fetch(*parts)
         tokens = tokens_of(found.pop(), draws) if draws.rows else []
         scores: dict[str, tuple[Token, ...]] = {}
         for name, (ids, width, own) in scored.items():

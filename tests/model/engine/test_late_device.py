@@ -1,5 +1,6 @@
 """The engine over a device that runs behind the host: the same answers, and who pays for an encoder that fails late."""
 
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -10,10 +11,10 @@ import torch
 from model.engine import engine as engines
 from model.engine import kv_cache
 from model.engine.engine import Engine
-from model.engine.messages import SamplingParams
+from model.engine.messages import SamplingParams, StepDone
 from model.net.multimodal import MultimodalLM
 from tests.model.engine.engine_harness import GREEDY, EngineHarness, Parts, engine_at, picture
-from tests.model.staging.late import Late
+from tests.model.staging.late import Late, _Pending
 
 PICTURE: Parts = ["look: ", picture(120, 90, 1), "what is in this image?"]
 TWO: Parts = [picture(60, 70, 2), "and", picture(90, 60, 3), "describe both of them, one two three four five"]
@@ -128,6 +129,24 @@ def test_a_step_waits_once(model: MultimodalLM, harness: EngineHarness, late: La
     packed = 1  # the double calls no copy done that nobody waited for; a device has done it with the step before last
     assert late.waits - before == 1 + packed
     harness.run(engine)
+
+
+def test_the_hosts_time_is_never_below_0(
+    model: MultimodalLM, harness: EngineHarness, late: Late, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A step in the middle of a prompt waits for nothing: what the step before waited is none of its business."""
+
+    monkeypatch.setattr(_Pending, "done", lambda self: True)  # of copies: the tokens alone are waited for
+    monkeypatch.setattr(_Pending, "wait", lambda self: time.sleep(0.1))
+    engine = engine_at(model, harness.root, tokens=4)
+    found = []
+    for name in ("a", "b"):
+        harness.submit(engine, harness.prepare(name, TEXT, msgspec.structs.replace(GREEDY, max_tokens=1)))
+        while not engine.idle:
+            messages = engine.step()
+            found += [message.seconds["host"] for message in messages if isinstance(message, StepDone)]
+            harness.book(messages)
+    assert len(found) > 3 and min(found) >= 0
 
 
 def test_an_encoder_that_fails_late_costs_its_own_request(
