@@ -3,15 +3,16 @@
 import sys
 from collections import deque
 from collections.abc import Iterator
+from collections.abc import Sequence as Seq
 from dataclasses import dataclass
-from typing import Literal, NamedTuple
 
+from model.engine.encoder_cache import EncoderCache
 from model.engine.kv_blocks import BlockAllocator, BlockError
+from model.engine.messages import TokenEvent
 from model.engine.plan import Chunk, Outcome, Plan
-from model.engine.sequence import Key, Sequence, Status
+from model.engine.sequence import EncoderInput, Key, Sequence, SharedBlocks, Status, hand_over, leader_of, share_for
+from model.engine.step_budget import StepBudget, StepPart
 from model.staging.tables import Seat
-
-Finish = Literal["stop", "length"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -19,6 +20,8 @@ class Limits:
     max_seqs: int  # running sequences
     max_batched_tokens: int  # tokens computed in one step
     embedding_bytes: int  # embeddings of running and preempted sequences
+    device_embedding_bytes: int = 0  # of these what a device keeps beside host memory
+    max_encoder_tokens: int = sys.maxsize  # embeddings made in one step, unless one medium alone has more
     # Blocks that the sequences of a step may name together, shared ones counted for each; at least those of the cache.
     max_table_blocks: int | None = None
 
@@ -26,26 +29,26 @@ class Limits:
 class Scheduler:
     """First come, first served: everything that runs arrived before everything that waits.
 
-    Tokens are dealt out oldest first, so only the youngest running sequence can be inside its prompt; the others
-    decode, one token each. There are never more running sequences than tokens in a step: one is left for that prompt.
-    Blocks for all known tokens are taken at admission, so only a decode can run out of them. Then the youngest gives
-    its blocks back and waits at the front. The answers to one prompt are sequences that share the prompt's whole
-    blocks: one computes the prompt, and the others follow it until its first token is drawn. Where they name more
-    blocks together than a step may, some wait a step: whoever waited longest runs first, and nobody new comes in.
+    Each decode gets a token. What a step has left is dealt to prompts, oldest first, and so is what encoders may do: a
+    prompt stops before a medium that finds no room in the step, and others take its tokens. There are never more
+    running sequences than tokens in a step, so that the oldest prompt has one. Blocks for all known tokens are taken at
+    admission, so only a decode can run out of them. Then the youngest gives its blocks back and waits at the front. The
+    answers to one prompt are sequences that share the prompt's whole blocks: one computes the prompt, and the others
+    follow it until its first token is sampled. Where they name more blocks together than a step may, some wait a step:
+    whoever waited longest runs first, and nobody new comes in.
     """
 
     def __init__(self, allocator: BlockAllocator, limits: Limits) -> None:
         self.allocator = allocator
         self.limits = limits
         self.preemptions = 0
-        self.embedding_bytes = 0  # reserved now
-        self._max_running = min(limits.max_seqs, limits.max_batched_tokens)
+        self.embeddings = EncoderCache(limits.embedding_bytes, limits.device_embedding_bytes)
+        self.max_running = min(limits.max_seqs, limits.max_batched_tokens)
         self._sequences: dict[Key, Sequence] = {}  # in order of arrival
         self._answers: dict[str, list[Sequence]] = {}  # by request: those that have not ended, by index
-        self._reserved: dict[str, int] = {}  # by request: bytes of embeddings, from its first admission to its end
         self._waiting: deque[Sequence] = deque()
         self._running: list[Sequence] = []  # oldest first
-        self._rows = list(range(self._max_running))  # of the array of block tables: those that nobody has
+        self._rows = list(range(self.max_running))  # of the array of block tables: those that nobody has
 
     def __len__(self) -> int:
         return len(self._sequences)
@@ -95,36 +98,67 @@ class Scheduler:
     def plan(self) -> Plan:
         """The next step; empty only when there is no sequence."""
         self._grow_tables()
-        stops: list[tuple[Sequence, int]] = []
-        budget = self.limits.max_batched_tokens
-        for sequence in self._running:  # decodes, then at most one prompt that was cut
-            if sequence.status is Status.RUNNING:
-                stops.append((sequence, min(sequence.n_tokens, sequence.n_computed + budget)))
-                budget -= stops[-1][1] - sequence.n_computed
-        room = self._room_after(stops)
+        step = StepBudget(self.limits.max_batched_tokens, self.limits.max_encoder_tokens, self.embeddings)
+        for sequence in self._decoding():
+            step.give(sequence, sequence.n_tokens)
+        for sequence in self._prompts_in_turn():
+            step.give(sequence, *step.reach(sequence, sequence.n_computed))
+        room = self._room_after(step.parts)
+        parts = step.parts
         if room >= 0:
-            self._admit_waiting(stops, budget, room)
+            self._admit_waiting(step, room)
         else:
-            stops = self._take_turns(stops)
-        return Plan(chunks=tuple(self._chunk(*pair) for pair in stops))
+            parts = self._take_turns(parts)
+        encodes = [item for part in parts for item in part.encodes]
+        freed, offloaded = self.embeddings.plan(self._inside_prompts(), encodes)
+        chunks = tuple([self._chunk(part.sequence, part.stop) for part in parts])
+        return Plan(chunks=chunks, freed=freed, offloaded=offloaded, encodes=tuple(encodes))
 
-    def commit(self, plan: Plan, outcome: Outcome) -> dict[Key, Finish | None]:
-        """Book a finished step, and drop what failed or ended. Says how each answer with a token ended, if it did."""
-        for request_id in outcome.failed:
+    # Who is next: first come, first served. Every decode has its token before that.
+
+    def _decoding(self) -> list[Sequence]:
+        """Those whose newest token alone is to be computed: all of them fit into a step."""
+        return [s for s in self._running if s.n_computed >= s.n_prompt and s.n_tokens - s.n_computed == 1]
+
+    def _prompts_in_turn(self) -> list[Sequence]:
+        """Those that compute a prompt, or all of it again, as they get tokens and encoders: the oldest first."""
+        return [
+            s
+            for s in self._running
+            if s.status is Status.RUNNING and (s.n_computed < s.n_prompt or s.n_tokens - s.n_computed > 1)
+        ]
+
+    def _next_waiting(self) -> Sequence | None:
+        """Who is let in next: whoever waits for longest, and nobody overtakes it."""
+        return self._waiting[0] if self._waiting else None
+
+    def _next_to_give_way(self) -> Sequence:
+        """Who is preempted where blocks are short: the youngest that runs."""
+        return self._running[-1]
+
+    def commit(self, plan: Plan, outcome: Outcome) -> list[TokenEvent]:
+        """Book a finished step, and drop what failed or ended. -> what each answer got, and how it ended, if it did."""
+        self.embeddings.commit(outcome)
+        failed = outcome.failed_requests
+        for request_id in failed:
             self.remove(request_id)
-        finishes: dict[Key, Finish | None] = {}
-        for chunk in plan.without(outcome.failed).chunks:
+        events: list[TokenEvent] = []
+        for chunk in plan.chunks:
+            if chunk.request_id in failed:
+                continue
             computed = self[chunk.key]
             computed.n_computed, computed.n_scored = chunk.stop, max(computed.n_scored, chunk.scored[1])
             for key in chunk.draws:
-                sequence, token = self[key], outcome.tokens[key].id
+                sequence = self[key]
                 sequence.n_computed = chunk.stop
                 sequence.status = Status.RUNNING
-                sequence.append(token)
-                finishes[key] = _finish(sequence, token)
-                if finishes[key] is not None:
-                    self._forget(sequence)
-        return finishes
+                for token in outcome.tokens[key]:
+                    finish = sequence.append(token.id)
+                    events.append(TokenEvent(request_id=key[0], token=token, finish=finish, index=key[1]))
+                    if finish is not None:
+                        self._forget(sequence)
+                        break
+        return events
 
     def check_integrity(self) -> None:
         """Raise BlockError unless blocks, queues and the embedding budget add up."""
@@ -137,36 +171,37 @@ class Scheduler:
         if any(s.block_table or s.n_computed or s.status is not Status.WAITING for s in self._waiting):
             raise BlockError("a waiting sequence holds blocks")
         rows = [*self._rows, *(s.seat.row for s in self if s.seat is not None)]
-        if sorted(rows) != list(range(self._max_running)) or any(s.seat is None for s in self._running):
+        if sorted(rows) != list(range(self.max_running)) or any(s.seat is None for s in self._running):
             raise BlockError("the rows of the block tables do not add up")
-        if any(s.status is Status.FOLLOWING and self._leader_of(s) is None for s in self._running):
+        if any(
+            s.status is Status.FOLLOWING and leader_of(self._answers[s.request_id], s) is None for s in self._running
+        ):
             raise BlockError("a sequence follows none")
-        if self.embedding_bytes != sum(self._reserved.values()) or not self._reserved.keys() <= self._answers.keys():
-            raise BlockError("the embedding budget does not add up")
+        self.embeddings.check_integrity(self._answers)
+
+    def _inside_prompts(self) -> set[str]:
+        """Requests that compute a prompt with media: the device keeps their embeddings."""
+        return {s.request_id for s in self._running if s.media and s.n_computed < s.n_prompt}
 
     def _forget(self, sequence: Sequence) -> None:
         siblings = self._answers[sequence.request_id]
         siblings.remove(sequence)
         del self._sequences[sequence.key]
         (self._waiting if sequence.status is Status.WAITING else self._running).remove(sequence)
-        followers = [s for s in siblings if s.status is Status.FOLLOWING]
-        if followers and sequence.is_fresh and self._leader_of(followers[0]) is None:
-            # The whole blocks that are computed are common to both; what stood in the leader's last block is lost.
-            followers[0].n_computed = sequence.n_computed - sequence.n_computed % self.allocator.block_size
-            followers[0].status = Status.RUNNING
+        hand_over(siblings, sequence, self.allocator.block_size)
         self._give_back(sequence)
         if not siblings:
             del self._answers[sequence.request_id]
-            self.embedding_bytes -= self._reserved.pop(sequence.request_id, 0)
+            self.embeddings.release(sequence.request_id)
 
-    def _take_turns(self, stops: list[tuple[Sequence, int]]) -> list[tuple[Sequence, int]]:
-        """Those of `stops` that one step's tables can name, in the same order.
+    def _take_turns(self, parts: Seq[StepPart]) -> list[StepPart]:
+        """Those of `parts` that one step's tables can name, in the same order.
 
         Each of them fits alone, so whoever waited longest always runs: none waits for more steps than there are others.
         """
         room = self._room_after([])
         chosen: set[Key] = set()
-        for sequence, stop in sorted(stops, key=lambda pair: -pair[0].n_waited):  # the oldest first among equals
+        for sequence, stop, _ in sorted(parts, key=lambda part: -part.sequence.n_waited):  # in turn among equals
             needed = self.allocator.blocks_for(stop)
             if needed <= room:
                 room -= needed
@@ -174,35 +209,35 @@ class Scheduler:
                 sequence.n_waited = 0
             else:
                 sequence.n_waited += 1
-        return [pair for pair in stops if pair[0].key in chosen]
+        return [part for part in parts if part.sequence.key in chosen]
 
-    def _room_after(self, stops: list[tuple[Sequence, int]]) -> int:
-        """Blocks that the tables of a step of `stops` may still name; below 0 where they name too many."""
+    def _room_after(self, parts: Seq[StepPart]) -> int:
+        """Blocks that the tables of a step of `parts` may still name; below 0 where they name too many."""
         if self.limits.max_table_blocks is None:
             return sys.maxsize
-        return self.limits.max_table_blocks - sum(self.allocator.blocks_for(stop) for _, stop in stops)
+        return self.limits.max_table_blocks - sum(self.allocator.blocks_for(part.stop) for part in parts)
 
-    def _admit_waiting(self, stops: list[tuple[Sequence, int]], budget: int, room: int) -> None:
-        """Let in whoever waits and fits, first come, first served; what they compute in this step is put to `stops`.
+    def _admit_waiting(self, step: StepBudget, room: int) -> None:
+        """Let in whoever waits and fits; what they compute in this step is put to it.
 
-        budget: tokens that the step has left; room: blocks that its tables may still name.
+        room: blocks that the step's tables may still name.
         """
         # A preempted sequence does not return in this step: a part of its blocks is taken, and it needs all of them.
-        while self._waiting:
-            sequence = self._waiting[0]
-            share = self._share_for(sequence)
-            if (budget <= 0 and not share.follows) or not self._admissible(sequence, share):
+        while (sequence := self._next_waiting()) is not None:
+            share = share_for(self._answers[sequence.request_id], sequence, self.allocator.block_size)
+            if (step.tokens <= 0 and not share.follows) or not self._admissible(sequence, share):
                 return
-            start = len(share.blocks) * self.allocator.block_size
-            stop = min(sequence.n_tokens, start + budget)
+            stop, encodes = 0, list[EncoderInput]()
             if not share.follows:
-                room -= self.allocator.blocks_for(stop)
+                start = len(share.blocks) * self.allocator.block_size
+                stop, encodes = step.reach(sequence, start)
+                room -= self.allocator.blocks_for(stop) if stop > start else 0
                 if room < 0:
                     return
-                budget -= stop - start
-                stops.append((sequence, stop))
-            self._waiting.popleft()
+            self._waiting.remove(sequence)
             self._admit(sequence, share)
+            if not share.follows:
+                step.give(sequence, stop, encodes)
 
     def _grow_tables(self) -> None:
         """Give each running sequence the block for its newest token; the youngest are preempted for it."""
@@ -212,13 +247,13 @@ class Scheduler:
             while sequence.status is Status.RUNNING and (
                 self.allocator.blocks_for(sequence.n_tokens) - len(sequence.block_table) > self.allocator.n_free
             ):
-                self._preempt_youngest()
+                self._preempt(self._next_to_give_way())
             if sequence.status is Status.RUNNING:
                 self.allocator.append(sequence.block_table, sequence.n_tokens)
 
-    def _preempt_youngest(self) -> None:
+    def _preempt(self, sequence: Sequence) -> None:
         """It loses its blocks, keeps its embeddings, and computes prompt and generated tokens again."""
-        sequence = self._running.pop()
+        self._running.remove(sequence)
         self._give_back(sequence)
         sequence.n_computed = 0
         sequence.status = Status.WAITING
@@ -231,45 +266,23 @@ class Scheduler:
             self._rows.append(sequence.seat.row)
             sequence.seat = None
 
-    def _leader_of(self, sequence: Sequence) -> Sequence | None:
-        """The answer that computes the prompt of this fresh one."""
-        siblings = self._answers[sequence.request_id]
-        return next((s for s in siblings if s.status is Status.RUNNING and s.is_fresh and s is not sequence), None)
-
-    def _share_for(self, sequence: Sequence) -> "_Share":
-        """A sibling's whole blocks of the prompt, which no answer writes."""
-        size = self.allocator.block_size
-        leader = self._leader_of(sequence) if sequence.is_fresh else None
-        if leader is not None:
-            return _Share(blocks=tuple(leader.block_table[: sequence.n_prompt // size]), follows=True)
-        found: tuple[int, ...] = ()
-        for sibling in self._answers[sequence.request_id]:
-            if sibling.status is Status.RUNNING:
-                # The last known token is computed again in any case: a step without a row draws nothing.
-                n = min(sibling.n_computed, sequence.n_prompt, sequence.n_tokens - 1) // size
-                found = max(found, tuple(sibling.block_table[:n]), key=len)
-        return _Share(blocks=found, follows=False)
-
-    def _admissible(self, sequence: Sequence, share: "_Share") -> bool:
-        if len(self._running) >= self._max_running:
+    def _admissible(self, sequence: Sequence, share: SharedBlocks) -> bool:
+        if len(self._running) >= self.max_running:
             return False
-        extra = 0 if sequence.request_id in self._reserved else sequence.embedding_bytes
-        if self.embedding_bytes + extra > self.limits.embedding_bytes:
+        if not self.embeddings.has_room(sequence.request_id, sequence.embedding_bytes):
             return False
         # One block to grow for each that runs: an admission that is preempted at once is wasted work.
         needed = self.allocator.blocks_for(sequence.n_tokens) - len(share.blocks)
         return needed + len(self._running) <= self.allocator.n_free
 
-    def _admit(self, sequence: Sequence, share: "_Share") -> None:
+    def _admit(self, sequence: Sequence, share: SharedBlocks) -> None:
         sequence.block_table = self.allocator.allocate(sequence.n_tokens, share.blocks)
         sequence.seat = Seat(self._rows.pop())
         sequence.n_computed = 0 if share.follows else len(share.blocks) * self.allocator.block_size
         sequence.status = Status.FOLLOWING if share.follows else Status.RUNNING
         sequence.n_waited = 0
         self._running.append(sequence)
-        if sequence.request_id not in self._reserved:
-            self._reserved[sequence.request_id] = sequence.embedding_bytes
-            self.embedding_bytes += sequence.embedding_bytes
+        self.embeddings.reserve(sequence.request_id, sequence.media)
 
     def _chunk(self, sequence: Sequence, stop: int) -> Chunk:
         start, samples = sequence.n_computed, stop == sequence.n_tokens
@@ -281,20 +294,7 @@ class Scheduler:
         cut = sequence.n_prompt % self.allocator.block_size > 0  # the prompt ends inside a block, which answers fill on
         return Chunk(
             request_id=sequence.request_id, index=sequence.index, start=start, stop=stop, samples=samples,
-            encode=sequence.unread_until(stop), scored=sequence.scored_until(stop),
+            scored=sequence.scored_until(stop),
             followers=tuple(s.index for s in followers),
             copies=tuple((sequence.block_table[-1], s.block_table[-1]) for s in followers) if cut else (),
         )  # fmt: skip
-
-
-class _Share(NamedTuple):
-    """Blocks of a sibling, and whether it is still computing them."""
-
-    blocks: tuple[int, ...]
-    follows: bool
-
-
-def _finish(sequence: Sequence, token: int) -> Finish | None:
-    if token in sequence.sampling.stop_token_ids:
-        return "stop"
-    return "length" if sequence.n_tokens >= sequence.limit else None

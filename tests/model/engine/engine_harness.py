@@ -125,7 +125,9 @@ class EngineHarness:
     def assert_clean(self, engine: Engine) -> None:
         """No request, block, embedding or lease is left anywhere."""
         assert engine.idle
+        engine.free_ended()
         engine.check_integrity()
+        assert not engine._runner.embeddings.keys()
         assert engine.stats.kv_blocks_used == 0 and engine.stats.embedding_bytes == 0
         stats = self.pool.stats()
         assert stats.leased_bytes == 0 and stats.path_files == 0

@@ -74,14 +74,13 @@ def test_embeddings_are_on_the_device_until_their_prompt_is_computed(
 ) -> None:
     engine = engine_at(model, harness.root, tokens=8)
     harness.submit(engine, harness.prepare("a", PICTURE, GREEDY))
-    sequence = engine._scheduler["a", 0]
-    (media,) = sequence.media
+    sequence, store = engine._scheduler["a", 0], engine._runner.embeddings
     seen = []
     while engine._scheduler["a", 0].n_tokens < sequence.n_prompt + 2:
         harness.book(engine.step())
-        if media.embeddings is not None:
-            assert media.on_device is None or torch.equal(media.on_device, media.embeddings)
-            seen.append((media.on_device is not None, sequence.n_computed < sequence.n_prompt))
+        if ("a", 0) in store.keys():
+            assert ("a", 0) not in store._device or torch.equal(store._device["a", 0], store._host["a", 0])
+            seen.append((("a", 0) in store._device, sequence.n_computed < sequence.n_prompt))
     assert seen.count((True, True)) > 2 and seen[-1] == (False, False) and (False, True) not in seen
     harness.run(engine)
 
@@ -101,9 +100,8 @@ def test_a_device_never_holds_more_embeddings_than_its_budget(
         real = getattr(MultimodalLM, method)
 
         def watched(self: MultimodalLM, *args: Any) -> object:
-            media = {id(one): one for answer in engine._scheduler._sequences.values() for one in answer.media}
-            here = [one.on_device for one in media.values() if one.on_device is not None]
-            seen.append((sum(part.nbytes for part in here), sum(one.embeddings is not None for one in media.values())))
+            store = engine._runner.embeddings
+            seen.append((store.nbytes_on_device(), len(store.keys())))
             return real(self, *args)
 
         monkeypatch.setattr(MultimodalLM, method, watched)

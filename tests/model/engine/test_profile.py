@@ -22,7 +22,7 @@ from model.engine.profile import (
     memory_rows,
     profile_by_shapes,
 )
-from model.engine.rules import Row
+from model.engine.sampling.rows import Row
 from model.live_bytes import LiveBytes
 from model.net.multimodal import MultimodalLM
 from model.ops.load import load_ops
