@@ -8,17 +8,15 @@ from typing import Annotated, Literal
 
 import msgspec
 
-from configs.setting import HubModel, Setting
+from configs.setting import Hub, HubModel, Setting
 from configs.traces import TraceConfig
 
 Device = Literal["auto", "npu", "cpu", "cuda"]
 Dtype = Literal["auto", "float32", "bfloat16", "float16"]
 LogLevel = Literal["debug", "info", "warning", "error"]
 LogFormat = Literal["text", "json"]
-Hub = Literal["huggingface", "modelscope"]
 
-KIB, MIB, GIB = 1 << 10, 1 << 20, 1 << 30
-MEGA = 10**6
+KIB, MIB, GIB, MEGA = 1 << 10, 1 << 20, 1 << 30, 10**6
 
 # fmt: off
 # A setting's type, then what people are told of it, its least and greatest value and their unit.
@@ -220,6 +218,9 @@ class EngineConfig(msgspec.Struct, frozen=True, kw_only=True):
     max_batched_tokens: Annotated[int, Setting(
         "token budget of one engine step; a longer prompt is prefilled in chunks", 1, 1 << 20, "tokens"
     )] = 2048
+    max_encoder_tokens: Annotated[int | None, Setting(
+        "embeddings made in one step, or of one medium; half of max_batched_tokens when absent", 1, 1 << 20, "tokens"
+    )] = None
     block_size: Annotated[int, Setting(
         "tokens in one block of the KV cache; an npu takes 128", 1, 1024, "tokens"
     )] = 128

@@ -26,6 +26,7 @@ from model.engine.runner import Runner
 from model.engine.sampling.rows import Row
 from model.engine.sampling.rules import exhausted
 from model.engine.scheduler import Limits, Scheduler
+from model.engine.step_budget import max_encoder_tokens
 from model.net.multimodal import MultimodalLM
 from model.staging.streams import open_streams
 from model.staging.tables import Tables
@@ -54,6 +55,7 @@ class Engine:
             max_batched_tokens=config.max_batched_tokens,
             embedding_bytes=config.embedding_bytes,
             max_table_blocks=model.ops.max_table_blocks(self.size.n_blocks),
+            max_encoder_tokens=max_encoder_tokens(config),
             device_embedding_bytes=device_embeddings(config) if streams.behind else 0,
         )
         self._scheduler = Scheduler(BlockAllocator(self.size.usable, self.size.block_size), limits)

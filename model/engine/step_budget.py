@@ -3,9 +3,15 @@
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from configs.serve import EngineConfig
 from model.engine.encoder_cache import EncoderCache
 from model.engine.sequence import EncoderInput
 from model.engine.sequence import Sequence as Answer
+
+
+def max_encoder_tokens(config: EngineConfig) -> int:
+    """Embeddings that one step makes, unless one medium alone has more."""
+    return config.max_encoder_tokens or max(config.max_batched_tokens // 2, 1)
 
 
 class StepPart(NamedTuple):
