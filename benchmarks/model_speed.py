@@ -63,7 +63,7 @@ class OurDecode:
                 block_tables=self.tables, q_lens=(1,) * n, kv_lens=tuple((at + 1).tolist()),
                 sample_rows=torch.arange(n),
             )  # fmt: skip
-            self.model.forward(batch, self.kv)
+            self.model.compute_logits(self.model.forward(batch, self.kv))
 
 
 class HfDecode:
@@ -97,7 +97,7 @@ def our_prefill(model: MultimodalLM, sample: Sample) -> Variant:
             slots=torch.arange(n), block_tables=torch.arange(blocks, dtype=torch.int32)[None],
             q_lens=(n,), kv_lens=(n,), sample_rows=torch.tensor([n - 1]),
         )  # fmt: skip
-        return model.forward(batch, kv)
+        return model.compute_logits(model.forward(batch, kv))
 
     return run
 

@@ -243,6 +243,7 @@ class EngineConfig(msgspec.Struct, frozen=True, kw_only=True):
         "CPU threads of the engine; when absent by cores, affinity and CPU quota, as the table at start says", 1, 1024
     )] = None
     fits_threads: bool = False  # not a setting: one thread where `threads` of them are not faster
+    check_launches: bool = False  # no setting, but PIXELFERRY_CHECK_LAUNCHES: what an NPU's operators demand is asked
 
 
 class LogConfig(msgspec.Struct, frozen=True, kw_only=True):

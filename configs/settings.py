@@ -28,6 +28,7 @@ EMBEDDED_NAME = "pixelferry-demo"
 EMBEDDED_MODEL = REPO / "model" / "embedded" / EMBEDDED_NAME
 PREFIX = "PIXELFERRY_"
 KEY_VARIABLE = PREFIX + "API_KEY"
+CHECKS_VARIABLE = PREFIX + "CHECK_LAUNCHES"  # 1: the operators of an NPU are asked by their rules; docs/npu.md
 # Asked for by name, these see a picture at the checkpoint's own size. "auto" does not promise one of them.
 FAST_DEVICES = ("npu", "cuda")
 
@@ -63,7 +64,11 @@ def load_config(argv: Sequence[str], env: Mapping[str, str] | None = None) -> Se
         given = flags[setting.name]
         if given is not None:
             values[setting.name] = setting.parse(given, setting.flag)
-    return _build(values, traces_asked(env))
+    config = _build(values, traces_asked(env))
+    checks = env.get(CHECKS_VARIABLE, "0")
+    if checks not in ("0", "1"):
+        raise SettingsError(f"{CHECKS_VARIABLE}: expected 0 or 1, got {checks!r}")
+    return replace(config, engine=replace(config.engine, check_launches=checks == "1"))
 
 
 def child_env(overrides: Mapping[str, str]) -> dict[str, str]:
@@ -101,7 +106,7 @@ def _from_env(env: Mapping[str, str]) -> dict[str, Any]:
         if variable in known and not LINK_VALUE.match(env[variable]):
             setting = known[variable]
             values[setting.name] = setting.parse(_split(setting, env[variable]), variable)
-        elif rest != "PROFILE" and not SERVICE_LINK.fullmatch(rest):
+        elif rest != "PROFILE" and variable != CHECKS_VARIABLE and not SERVICE_LINK.fullmatch(rest):
             raise SettingsError(f"{variable}: no such setting; `pixelferry serve --help` lists them")
     return values
 

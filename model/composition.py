@@ -43,7 +43,7 @@ def compose(
         ),
         decoder=build_decoder(ops, weights, spec, "model."),
         encoders=media.encoders,
-        pad_ids={str(kind): placeholder for kind, placeholder in media.tokens.placeholders.items()},
+        placeholder_ids={str(kind): placeholder for kind, placeholder in media.tokens.placeholders.items()},
         media_token_ids=frozenset(media.tokens.ids),
     )
     weights.finish()

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 import torch
 
 from configs.checkpoint import ConfigSection, text_config
-from configs.serve import Device, Dtype
+from configs.serve import MIB, Device, Dtype, EngineConfig
 
 _DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 # By type of device: the dtype that it does not serve, and what is said. bfloat16 takes its place where nobody asked
@@ -20,6 +20,7 @@ _UNSERVED = {
 _SERVED_NPUS = ("Ascend910B", "Ascend910_93")  # how the names of Atlas A2 and A3 begin
 _NPU_BLOCK_SIZE = 128  # tokens: attention over a paged cache takes a multiple of it, and is in use with this one
 _NPU_MODEL_LEN = 262_144  # keys that one new token may see (documentation of npu_fused_infer_attention_score)
+EMBEDDINGS = 256 * MIB  # that stay on a device between the steps of their prompts
 
 log = logging.getLogger("pixelferry")
 
@@ -60,6 +61,11 @@ def check_cache(device: torch.device, block_size: int, max_model_len: int) -> No
         raise DeviceError(f"--block-size {block_size} is not served on an NPU: take {_NPU_BLOCK_SIZE}")
     if max_model_len > _NPU_MODEL_LEN:
         raise DeviceError(f"--max-model-len {max_model_len} is not served on an NPU: take at most {_NPU_MODEL_LEN}")
+
+
+def embedding_bytes(config: EngineConfig) -> int:
+    """Of embeddings that a device holds at most, but for the medium that is being encoded; host memory holds all."""
+    return min(EMBEDDINGS, config.embedding_bytes)
 
 
 def free_bytes(device: torch.device) -> int:

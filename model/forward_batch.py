@@ -25,7 +25,7 @@ class KVSpec:
 class ForwardBatch:
     """One engine step: T new tokens of B sequences, packed one after the other. A decode is a chunk of one token."""
 
-    ids: Tensor  # int64 [T]; pads of media hold their ordinary pad id
+    ids: Tensor  # int64 [T]; a placeholder of media holds its ordinary id
     positions: Tensor  # int64 [3, T]: time, height, width
     media_rows: Tensor  # int64 [M]: rows of the batch that media embeddings overwrite
     media_embeds: Tensor | None  # [M, hidden], any float dtype; None exactly when M == 0

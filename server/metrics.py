@@ -75,9 +75,9 @@ class Metrics:
         self.finished = self._counter("request_success", "Requests that ended, by how.", (MODEL, "finished_reason"))
         for reason in FINISHED:
             self.finished.labels(name, reason)
-        self.prompt_tokens = self._counter("prompt_tokens", "Tokens of prompts, media pads included.", (MODEL,)).labels(
-            name
-        )
+        self.prompt_tokens = self._counter(
+            "prompt_tokens", "Tokens of prompts, placeholders of media included.", (MODEL,)
+        ).labels(name)
         self.generation_tokens = self._counter("generation_tokens", "Sampled tokens.", (MODEL,)).labels(name)
         self.request_prompt_tokens = self._of_model("request_prompt_tokens", "Tokens of one prompt.", TOKENS)
         self.request_generation_tokens = self._of_model(

@@ -6,8 +6,8 @@ from model.family import BOUNDS, Family
 from model.registry import architectures, families
 from tokenization.processor import Expansion, Feature, Modality, Positions
 
-HEAD = ("family", "takes", "in a prompt", "largest item", "its pads", "its positions", "also takes", "devices")
-PADS: dict[Expansion, str] = {
+HEAD = ("family", "takes", "in a prompt", "largest item", "its placeholders", "its positions", "also takes", "devices")
+PLACEHOLDERS: dict[Expansion, str] = {
     "run": "one run",
     "rows": "a run for each row, an id after each",
     "turns": "one run; with its sound, runs in turns",
@@ -49,7 +49,7 @@ def as_markdown() -> str:
 def _medium(kind: str, modality: Modality) -> TableRow:
     most = "any number" if modality.most is None else f"at most {modality.most}"
     largest = "all have one size" if modality.fixed else f"by {BOUNDS[kind]}"
-    return kind, most, largest, PADS[modality.expansion], POSITIONS[modality.positions]
+    return kind, most, largest, PLACEHOLDERS[modality.expansion], POSITIONS[modality.positions]
 
 
 def _served(family: Family, found: Sequence[str]) -> TableRow:

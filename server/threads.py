@@ -3,7 +3,7 @@
 import math
 from dataclasses import dataclass
 
-from model.host_cores import usable_cores
+from configs.machine import usable_cores
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

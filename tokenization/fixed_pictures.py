@@ -2,13 +2,16 @@
 
 from dataclasses import dataclass, replace
 
+import numpy as np
+
 from configs.checkpoint import REQUIRED, CheckpointError, ConfigSection
 from configs.serve import MediaConfig
 from tokenization.chat.errors import ChatError
 from tokenization.chat.parts import Chat
 from tokenization.chat.rendering import MEDIA
+from tokenization.media.smart_resize import MAX_ASPECT
 from tokenization.media.source import Source
-from tokenization.processor import Measure
+from tokenization.processor import Measure, MediaHandler, StageClock
 
 MOST_PATCHES = 128  # along a side; published towers have up to 40
 
@@ -27,11 +30,14 @@ def read_sides(vision: ConfigSection, *, size: int | None = None, patch: int | N
     return pixels // one, one
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FixedPictures:
+@dataclass(frozen=True, kw_only=True)
+class FixedPictures(MediaHandler):
     side: int  # of every picture in patches
     patch: int  # side of a patch in pixels
     n_tokens: int  # of every picture
+    edge: int | None = None  # pixels of the shorter edge, before the square in its centre is cut out; None: all is seen
+    on_white: bool = True  # what is transparent is seen on white, else as the format's colours alone have it
+    origin: str = ""
 
     @property
     def pixels(self) -> int:
@@ -46,7 +52,10 @@ class FixedPictures:
             raise ChatError(f"{MEDIA}: this model sees every picture at {size}: no bounds are taken", MEDIA)
 
     def measure(self, source: Source, limits: MediaConfig) -> Measure:
-        """Shape [side * side, 3 * patch * patch]. Raises ChatError for a damaged header, and for bounds on pixels."""
+        """Shape [side * side, 3 * patch * patch].
+
+        Raises ChatError for a damaged header, for bounds on pixels, and for a strip that would grow before it is cut.
+        """
         if source.options.min_pixels is not None or source.options.max_pixels is not None:
             size = f"{self.pixels} x {self.pixels}"
             message = f"this model sees every picture at {size}: it takes no min_pixels or max_pixels"
@@ -54,11 +63,29 @@ class FixedPictures:
         from tokenization.media.image import read_header
 
         header = read_header(source.data, max_source_pixels=limits.max_source_pixels)
-        return replace(self._picture, size=(header.width, header.height))
+        sent = header.width, header.height
+        if self.edge is not None and max(sent) > MAX_ASPECT * min(sent):
+            raise ChatError(f"the image cannot be used: one side is more than {MAX_ASPECT} times the other")
+        return replace(self._picture, size=sent)
 
-    def largest(self, max_tokens: int) -> tuple[Measure, ...]:
+    def largest(self, limits: MediaConfig, max_tokens: int) -> Measure | None:
         """The one there is, where a prompt of `max_tokens` holds it."""
-        return (self._picture,) if max_tokens >= self.n_tokens else ()
+        return self._picture if max_tokens >= self.n_tokens else None
+
+    def load(self, source: Source, measure: Measure, limits: MediaConfig, clock: StageClock) -> np.ndarray:
+        """uint8 [side * side, 3 * patch * patch], patches row by row, columns (channel, y, x)."""
+        from tokenization.media.image import cover, decode, to_patches
+
+        with clock.stage("decode", measure.kind):
+            most = limits.max_source_pixels
+            picture = decode(source.data, max_source_pixels=most, on_white=self.on_white, check=source.check)
+        with clock.stage("resize", measure.kind):
+            if self.edge is None:
+                image = picture.resized(width=self.pixels, height=self.pixels)
+            else:
+                image = cover(picture, edge=self.edge, side=self.pixels)
+        with clock.stage("patch", measure.kind):
+            return to_patches(image, patch=self.patch, merge=1)
 
     @property
     def _picture(self) -> Measure:

@@ -16,7 +16,7 @@ from tokenization.chat.parts import Chat, Kind
 from tokenization.media.source import Source
 from tokenization.media.video_plan import VideoPlan
 from tokenization.messages import Reduced, ReducedBy
-from tokenization.placeholders import Layout, expand_placeholders, plain_positions, render_prompt
+from tokenization.placeholders import Layout, expand_placeholders, expand_rows, plain_positions, render_prompt
 from tokenization.text.bpe import BPETokenizer
 from tokenization.text.template import ChatTemplate
 from tokenization.text.tokenizer import Tokenizer
@@ -116,6 +116,31 @@ class StageClock:
             spent[name] = spent.get(name, 0.0) + time.perf_counter() - start
 
 
+class MediaHandler(ABC):
+    """One kind of medium as one model reads it."""
+
+    origin: str  # for people: the file that says how
+
+    def refuse_bounds(self, chat: Chat) -> None:
+        """Raises ChatError where the chat bounds the sizes of all its media in a way that this model does not take."""
+        return None
+
+    @abstractmethod
+    def measure(self, source: Source, limits: MediaConfig) -> Measure:
+        """Reads a picture's header, a video's packets and one frame; decodes a sound. Raises ChatError."""
+
+    @abstractmethod
+    def largest(self, limits: MediaConfig, max_tokens: int) -> Measure | None:
+        """The item that needs most memory within `limits` and `max_tokens`; None where none is within them.
+
+        The memory profile encodes a dummy of it: an array of zeros of its `shape` and `dtype`.
+        """
+
+    @abstractmethod
+    def load(self, source: Source, measure: Measure, limits: MediaConfig, clock: StageClock) -> np.ndarray:
+        """The array as measured; fewer rows where the end of a video is damaged. Raises ChatError."""
+
+
 class Processor(ABC):
     """The host half of a family; made once per worker from the checkpoint's files. numpy only.
 
@@ -128,15 +153,27 @@ class Processor(ABC):
     # "audio_in_video": the sound of a video may come along with it.
     features: frozenset[Feature] = frozenset()
     placeholders: Mapping[Kind, int]  # what stands in the prompt for each token of a medium
-    origins: Mapping[str, str]  # for people: "chat template", "pictures", "videos", "sounds" -> the file that says how
+    handlers: Mapping[Kind, MediaHandler]  # of the kinds that the checkpoint takes
     stop_ids: tuple[int, ...] = ()  # ids that end an answer besides those of generation_config.json
 
     @abstractmethod
     def __init__(self, checkpoint: Checkpoint, max_pixels: int) -> None:
         """max_pixels: the server's cap on one resized image. Raises CheckpointError for damaged or other files."""
 
+    @property
+    @abstractmethod
+    def written_by(self) -> str:
+        """For people: the file that holds the chat template."""
+
+    @property
+    def origins(self) -> dict[str, str]:
+        """For people: "chat template", "pictures", "videos", "sounds" -> the file that says how."""
+        return {"chat template": self.written_by} | {_MANY[kind]: own.origin for kind, own in self.handlers.items()}
+
     def fit(self, chat: Chat) -> Chat:
         """The chat without the oldest turns that the model's window drops. Raises ChatError if it cannot be read."""
+        for handler in self.handlers.values():
+            handler.refuse_bounds(chat)
         return chat
 
     @abstractmethod
@@ -146,20 +183,16 @@ class Processor(ABC):
         Raises ChatError where the template refuses the chat, or has no place for each medium.
         """
 
-    @abstractmethod
     def measure(self, source: Source, limits: MediaConfig) -> Measure:
-        """Reads a picture's header, a video's packets and one frame; decodes a sound. Raises ChatError."""
+        return self.handlers[source.kind].measure(source, limits)
 
-    @abstractmethod
     def largest(self, limits: MediaConfig, max_tokens: int) -> tuple[Measure, ...]:
-        """For each modality the item that needs most memory within `limits` and `max_tokens`.
+        """Of each modality."""
+        found = (handler.largest(limits, max_tokens) for handler in self.handlers.values())
+        return tuple(measure for measure in found if measure is not None)
 
-        The memory profile encodes a dummy of each: an array of zeros of its `shape` and `dtype`.
-        """
-
-    @abstractmethod
     def load(self, source: Source, measure: Measure, limits: MediaConfig, clock: StageClock) -> np.ndarray:
-        """The array as measured; fewer rows where the end of a video is damaged. Raises ChatError."""
+        return self.handlers[measure.kind].load(source, measure, limits, clock)
 
     def expand(self, ids: Sequence[int], measures: Sequence[Measure]) -> Layout:
         """One placeholder for each medium -> runs of placeholders; a video and its sound share one placeholder."""
@@ -170,6 +203,9 @@ class Processor(ABC):
         return plain_positions(len(layout.input_ids))
 
 
+_MANY: Mapping[Kind, str] = {"image": "pictures", "video": "videos", "audio": "sounds"}
+
+
 class TemplateProcessor(Processor):
     """Of a family whose chats a checkpoint's own template writes."""
 
@@ -177,5 +213,24 @@ class TemplateProcessor(Processor):
     template: ChatTemplate
     opens = True  # the prompt begins with what the vocabulary puts in front of every text
 
+    @property
+    def written_by(self) -> str:
+        return self.template.location
+
     def render(self, chat: Chat) -> list[int]:
         return render_prompt(chat, self.template, self.tokenizer, self.placeholders, opens=self.opens)
+
+
+class RowsProcessor(TemplateProcessor):
+    """Of pictures that are rows of placeholders, each with an id behind it: the picture's spans are its rows."""
+
+    row_ends: tuple[int, int]  # behind each row, behind the last
+
+    def expand(self, ids: Sequence[int], measures: Sequence[Measure]) -> Layout:
+        placeholder, pictures = self.placeholders["image"], []
+        for measure in measures:
+            rows = measure.n_delimiters
+            pictures.append(np.full((rows, measure.n_tokens // rows + 1), placeholder, np.int64))
+            pictures[-1][:, -1] = self.row_ends[0]
+            pictures[-1][-1, -1] = self.row_ends[1]
+        return expand_rows(ids, placeholder, pictures)

@@ -1,6 +1,6 @@
 """Pictures of a model that scales large ones down and enlarges none."""
 
-from collections.abc import Callable
+from abc import abstractmethod
 from dataclasses import dataclass
 
 from configs.serve import MediaConfig
@@ -11,6 +11,7 @@ from tokenization.chat.rendering import MEDIA
 from tokenization.media.frame_sampling import UNBOUNDED
 from tokenization.media.source import Source
 from tokenization.messages import Reduced
+from tokenization.processor import MediaHandler
 
 _NOT_ENLARGED = "this model enlarges no picture: it takes no min_pixels"
 
@@ -25,11 +26,14 @@ class Seen:
     reduced: Reduced | None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ShrunkPictures:
-    cap: int  # the server's, on the pixels of a resized picture
-    # (height, width, most pixels) -> (height, width); ValueError for a picture that has no place in so many
-    sized: Callable[[int, int, int], tuple[int, int]]
+class ShrunkPictures(MediaHandler):
+    def __init__(self, cap: int, origin: str) -> None:
+        """cap: the server's, on the pixels of a resized picture."""
+        self.cap, self.origin = cap, origin
+
+    @abstractmethod
+    def sized(self, height: int, width: int, pixels: int) -> tuple[int, int]:
+        """(height, width) within so many pixels. Raises ValueError for a picture that has no place in them."""
 
     def refuse_bounds(self, chat: Chat) -> None:
         """Raises ChatError where a request says to what size all its pictures would be enlarged."""

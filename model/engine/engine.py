@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from configs.serve import EngineConfig
+from model.device import embedding_bytes
 from model.engine.batch import BatchBuilder
-from model.engine.kv_blocks import BlockAllocator, BlockError
-from model.engine.kv_cache import CacheSize, device_embeddings
+from model.engine.kv_blocks import BlockAllocator, BlockError, CacheSize
 from model.engine.media import Bounds, checked_sequence
 from model.engine.messages import (
     EngineStats,
@@ -56,7 +56,7 @@ class Engine:
             embedding_bytes=config.embedding_bytes,
             max_table_blocks=model.ops.max_table_blocks(self.size.n_blocks),
             max_encoder_tokens=max_encoder_tokens(config),
-            device_embedding_bytes=device_embeddings(config) if streams.behind else 0,
+            device_embedding_bytes=embedding_bytes(config) if streams.behind else 0,
         )
         self._scheduler = Scheduler(BlockAllocator(self.size.usable, self.size.block_size), limits)
         self._runner = Runner(model, self.size, root, config, streams)
@@ -70,7 +70,7 @@ class Engine:
             hidden_size=model.hidden_size,
             itemsize=model.dtype.itemsize,
             max_model_len=self.size.max_model_len,
-            pad_ids=model.pad_ids,
+            pad_ids=model.placeholder_ids,
             media_shape=model.media_shape,
             media_dtype=model.media_dtype,
         )

@@ -1,6 +1,7 @@
-"""Bookkeeping of the paged KV cache: which blocks are free, and how many tables hold the others."""
+"""The blocks of the paged KV cache: how many there are, which are free, and how many tables hold the others."""
 
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 
 
 class OutOfBlocks(Exception):
@@ -9,6 +10,21 @@ class OutOfBlocks(Exception):
 
 class BlockError(Exception):
     """Blocks, queues or budgets do not add up. Always a bug, never a client's doing."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CacheSize:
+    n_blocks: int  # with the reserved ones
+    block_size: int  # tokens
+    nbytes: int
+    max_model_len: int  # tokens of one sequence: what was asked for, at most what the cache holds
+    bound: str = "--kv-cache-mib"  # the setting that decided, as the table at start shows it
+    reserved: int = 0  # blocks at the end that no sequence gets: the padding of graphs is written there
+
+    @property
+    def usable(self) -> int:
+        """Blocks for sequences."""
+        return self.n_blocks - self.reserved
 
 
 class BlockAllocator:

@@ -1,6 +1,5 @@
 """Process main of the engine: messages in, steps, messages out, and a periodic pulse."""
 
-import functools
 import queue
 import threading
 import time
@@ -13,9 +12,9 @@ import numpy as np
 import torch
 
 from configs.checkpoint import Checkpoint
-from model.device import check_cache, free_bytes, out_of_memory, resolve
+from model.device import check_cache, out_of_memory, resolve
 from model.engine.engine import Engine
-from model.engine.kv_cache import CacheSize, cache_size, check_free, device_embeddings, device_room, trial_size
+from model.engine.kv_cache_size import cache_size, size_on_device
 from model.engine.messages import (
     Abort,
     EnginePulse,
@@ -27,12 +26,8 @@ from model.engine.messages import (
     StepDone,
     ToEngine,
 )
-from model.engine.profile import Capture, Profile, memory_rows, profile_by_shapes, profile_on_device
-from model.engine.runner import captured, reserved_for_graphs
+from model.engine.profile import memory_rows
 from model.host_threads import Team, ThreadFit, fit_at_start
-from model.live_bytes import without_compiler
-from model.load_progress import LoadProgress
-from model.net.multimodal import MultimodalLM
 from model.ops.load import load_ops
 from model.registry import family_of
 from model.weights import Weights
@@ -42,17 +37,20 @@ from tokenization.messages import Prepared
 _WARM_UP = "warm-up"  # no server gives this id
 FIT_STEPS = 9
 
+OnRead = Callable[[int, int], None]
 Inbox = queue.SimpleQueue[ToEngine | ChannelClosed | ChannelError]
 
 
-def run(channel: Channel[ToEngine], start: StartEngine, pulse: Pulse) -> None:
+def run(channel: Channel[ToEngine], start: StartEngine, pulse: Pulse, on_read: OnRead) -> None:
     """Load what `start` names, send EngineReady, serve until the channel ends: raises ChannelClosed then.
+
+    on_read: told (bytes read, bytes in all) after each tensor of the weights.
 
     Also raised: CheckpointError, DeviceError, BlockError, ChannelError, and what the forward pass raises.
     """
     config = start.engine
     team = Team(config.threads) if config.fits_threads and config.threads is not None else None
-    engine, ready = load(start, pulse.further)
+    engine, ready = load(start, pulse.further, on_read)
     fit = None
     if team is not None and team.n > 1 and ready.device == "cpu":
         fit, found = fit_threads(team, engine)
@@ -64,10 +62,12 @@ def run(channel: Channel[ToEngine], start: StartEngine, pulse: Pulse) -> None:
     serve(engine, inbox, channel.send, fit)
 
 
-def load(start: StartEngine, further: Callable[[], None] = lambda: None) -> tuple[Engine, EngineReady]:
+def load(
+    start: StartEngine, further: Callable[[], None] = lambda: None, on_read: OnRead = lambda done, total: None
+) -> tuple[Engine, EngineReady]:
     """Weights, cache and a warm-up step: an engine that is ready to serve, and the message that says so.
 
-    `further` is called after each tensor and each stage.
+    further: called after each tensor and each stage; on_read: as of `run`.
     """
     config = start.engine
     if config.threads is not None:
@@ -78,15 +78,19 @@ def load(start: StartEngine, further: Callable[[], None] = lambda: None) -> tupl
     family.check_device(device.type)
     max_model_len = min(start.max_model_len, config.max_model_len or start.max_model_len)
     check_cache(device, config.block_size, max_model_len)
-    ops = load_ops(device, dtype)
-    weights = Weights(checkpoint, family.renames, dtype, device, family.skips, LoadProgress(further))
+    ops = load_ops(device, dtype, checks=config.check_launches)
+
+    def read(done: int, total: int) -> None:
+        further()
+        on_read(done, total)
+
+    weights = Weights(checkpoint, family.renames, dtype, device, family.skips, read)
     model = family.build(checkpoint, weights, ops)
+    profile = None  # of a CPU nothing is run: the largest item takes it minutes, and half of the memory is left
     if device.type == "cpu":
         size = cache_size(model.kv, dtype.itemsize, config, max_model_len)
-        profile = _computed(checkpoint, dtype, size, start)
     else:
-        capture = functools.partial(captured, config=config) if reserved_for_graphs(config, device) else None
-        size, profile = size_on_device(model, start, max_model_len, capture)
+        size, profile = size_on_device(model, start, max_model_len)
     further()
     with out_of_memory(device, "the KV cache", "--kv-cache-share or --kv-cache-mib"):
         engine = Engine(model=model, config=config, root=Path(start.shm_root), size=size)
@@ -116,31 +120,6 @@ def fit_threads(team: Team, engine: Engine) -> tuple[ThreadFit | None, str]:
         return None, found
     team.bind()
     return ThreadFit(team.n, team.use), found
-
-
-def _computed(checkpoint: Checkpoint, dtype: torch.dtype, size: CacheSize, start: StartEngine) -> Profile:
-    """The profile of the same model on the meta device: the largest item takes a CPU a minute."""
-    ops = load_ops(torch.device("meta"), dtype)
-    family = family_of(checkpoint)
-    weights = Weights(checkpoint, family.renames, ops.dtype, ops.device, family.skips)
-    with without_compiler():
-        model = family.build(checkpoint, weights, ops)
-        return profile_by_shapes(model, size, start.engine, start.largest)
-
-
-def size_on_device(
-    model: MultimodalLM, start: StartEngine, max_model_len: int, capture: Capture | None = None
-) -> tuple[CacheSize, Profile]:
-    """The cache that this device has room for beside all else that was run and measured over a smaller one."""
-    config, free = start.engine, free_bytes(model.device)
-    embeddings = device_embeddings(config)
-    reserved = reserved_for_graphs(config, model.device)
-    sized = functools.partial(cache_size, model.kv, model.dtype.itemsize, config, max_model_len, reserved=reserved)
-    most = sized(lambda: device_room(free, 0, 0, embeddings))
-    check_free(most, free)
-    profile = profile_on_device(model, trial_size(most, config), config, start.largest, capture)
-    free = free_bytes(model.device)
-    return sized(lambda: device_room(free, profile.working, profile.graphs, embeddings)), profile
 
 
 def warm_up(engine: Engine, n_tokens: int = 2) -> list[float]:

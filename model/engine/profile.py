@@ -1,28 +1,26 @@
-"""Peak memory of the largest media and of one full step: computed by shapes, or measured on a device."""
+"""Peak memory of the largest media and of one full step, measured on a device; and the table of all memory."""
 
 import functools
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
 from configs.serve import EngineConfig
 from model import device
-from model.engine.kv_cache import CacheSize, device_embeddings
+from model.engine.kv_blocks import CacheSize
 from model.engine.messages import LargestItem
+from model.engine.runner import captured
 from model.family import BOUNDS
 from model.forward_batch import ForwardBatch, KVCache
-from model.live_bytes import peak_by_shapes
 from model.net.multimodal import MultimodalLM
 
 # Float32 copies of the sampled rows' logits that live at once when a step asks for everything: the logits, their
 # log-probabilities, the drawn rows, probabilities, a sort's values and (twice as wide) indices, cumulative sums twice.
 SAMPLER_COPIES = 9
 
-Row = tuple[str, int, str]  # line, bytes, the setting that decides it
-Capture = Callable[[MultimodalLM, KVCache, CacheSize], object]
-"""Captures the graphs of decodes over a cache; they live as long as what it returns."""
+MemoryRow = tuple[str, int, str]  # line, bytes, the setting that decides it
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,7 +29,6 @@ class Profile:
 
     encoders: Mapping[str, tuple[int, int]]  # by kind: bytes at the peak of the largest item, and its tokens
     step: int  # bytes at the peak of one full step
-    measured: bool  # on the device; else computed from shapes
     fixed: frozenset[str] = frozenset()  # kinds whose one size is the model's: no setting makes them smaller
     held: int = 0  # what torch's allocator held after all of them: whole segments, some of which only one can use
     graphs: int = 0  # what the captured graphs of decodes take, for as long as the engine lives
@@ -42,30 +39,25 @@ class Profile:
         return max(self.held, self.step, *(nbytes for nbytes, _ in self.encoders.values()))
 
 
-def memory_rows(weight_bytes: int, size: CacheSize, config: EngineConfig, profile: Profile) -> tuple[Row, ...]:
-    how = "measured" if profile.measured else "computed"
-    together = "activations and encoders", profile.working, "kept for the largest of them (measured)"
+def memory_rows(
+    weight_bytes: int, size: CacheSize, config: EngineConfig, profile: Profile | None
+) -> tuple[MemoryRow, ...]:
+    """profile: None on a CPU, where nothing is measured, and embeddings are one copy."""
+    weights, cache = ("weights", weight_bytes, "--dtype"), ("KV cache", size.nbytes, size.bound)
+    most, setting = config.embedding_bytes, "--embedding-mib"
+    if profile is None:
+        return weights, cache, ("embeddings, at most", most, setting)
+    here = device.embedding_bytes(config)
     return (
-        ("weights", weight_bytes, "--dtype"),
+        weights,
         *(
-            (f"encoder peak, {kind}", nbytes, f"{_setting(kind, profile)} ({n_tokens} tokens, {how})")
+            (f"encoder peak, {kind}", nbytes, f"{_setting(kind, profile)} ({n_tokens} tokens, measured)")
             for kind, (nbytes, n_tokens) in profile.encoders.items()
         ),
-        ("activations of a step", profile.step, f"--max-batched-tokens, --max-seqs ({how})"),
-        *((together,) if profile.measured else ()),
+        ("activations of a step", profile.step, "--max-batched-tokens, --max-seqs (measured)"),
+        ("activations and encoders", profile.working, "kept for the largest of them (measured)"),
         *((("graphs of decodes", profile.graphs, "--max-seqs (measured)"),) if profile.graphs else ()),
-        ("KV cache", size.nbytes, size.bound),
-        *_embeddings(config, profile),
-    )
-
-
-def _embeddings(config: EngineConfig, profile: Profile) -> tuple[Row, ...]:
-    """On a CPU there is one row, for one copy."""
-    most, setting = config.embedding_bytes, "--embedding-mib"
-    if not profile.measured:
-        return (("embeddings, at most", most, setting),)
-    here = device_embeddings(config)
-    return (
+        cache,
         ("embeddings, at most", here, setting if here == most else "fixed: what more there is lies in host memory"),
         ("embeddings in host memory, at most", most, setting),
     )
@@ -75,19 +67,10 @@ def _setting(kind: str, profile: Profile) -> str:
     return "fixed by the model" if kind in profile.fixed else BOUNDS[kind]
 
 
-def profile_by_shapes(
-    model: MultimodalLM, size: CacheSize, config: EngineConfig, largest: Sequence[LargestItem]
-) -> Profile:
-    """Run the largest items and two full steps without memory. `model` is built on the device "meta"."""
-    kv = model.kv_cache(size.n_blocks, size.block_size)
-    return _profile(model, kv, size, config, largest, peak=lambda run, _: peak_by_shapes(run), measured=False)
-
-
 def profile_on_device(
-    model: MultimodalLM, trial: CacheSize, config: EngineConfig, largest: Sequence[LargestItem],
-    capture: Capture | None = None,
-) -> Profile:  # fmt: skip
-    """Run them on a device that counts its memory, over a cache of `trial` that is free again afterwards.
+    model: MultimodalLM, trial: CacheSize, config: EngineConfig, largest: Sequence[LargestItem]
+) -> Profile:
+    """Run the largest items and two full steps over a cache of `trial`, which is free again afterwards.
 
     Graphs are captured to see what they take; they know the trial's addresses and end with it. Raises DeviceError
     for what the device cannot hold.
@@ -95,42 +78,34 @@ def profile_on_device(
     where = model.device
     with device.out_of_memory(where, "a KV cache to measure over", "--kv-cache-mib"):
         kv = model.kv_cache(trial.n_blocks, trial.block_size)
-
-    def peak(run: Callable[[], object], of: tuple[str, str]) -> int:
-        with device.out_of_memory(where, *of):
-            return device.peak_bytes(where, run)
-
-    found = _profile(model, kv, trial, config, largest, peak=peak, measured=True)
-    held = device.given_back(where)
-    if capture is None:
-        return replace(found, held=held)
-    with device.out_of_memory(where, "the graphs of decodes", "--max-seqs"):
-        graphs = device.lasting_bytes(where, functools.partial(capture, model, kv, trial))
-    return replace(found, held=held, graphs=graphs)
-
-
-def _profile(
-    model: MultimodalLM, kv: KVCache, size: CacheSize, config: EngineConfig, largest: Sequence[LargestItem],
-    *, peak: Callable[[Callable[[], object], tuple[str, str]], int], measured: bool,
-) -> Profile:  # fmt: skip
-    """peak: bytes that a run takes, given with its name and the setting that makes it smaller."""
-    fixed = frozenset(item.kind for item in largest if item.fixed)
     encoders: dict[str, tuple[int, int]] = {}
     for item in largest:
         knob = "--dtype bfloat16" if item.fixed else BOUNDS[item.kind]
-        run = functools.partial(encode_dummy, model, item)
-        encoders[item.kind] = (peak(run, (f"the largest {item.kind}", knob)), item.n_tokens)
-    knobs = "--max-batched-tokens or --max-seqs"
-    steps = [
-        peak(functools.partial(_forward, model, size, kv, lengths), ("a full step", knobs))
-        for lengths in full_steps(size, config)
-    ]
+        with device.out_of_memory(where, f"the largest {item.kind}", knob):
+            nbytes = device.peak_bytes(where, functools.partial(encode_dummy, model, item))
+        encoders[item.kind] = nbytes, item.n_tokens
+    with device.out_of_memory(where, "a full step", "--max-batched-tokens or --max-seqs"):
+        steps = [
+            device.peak_bytes(where, functools.partial(_run, model, trial, kv, *lengths))
+            for lengths in full_steps(trial, config)
+        ]
+    held = device.given_back(where)
+    graphs = 0
+    if trial.reserved:
+        with device.out_of_memory(where, "the graphs of decodes", "--max-seqs"):
+            graphs = device.lasting_bytes(where, functools.partial(captured, model, kv, trial, config))
     logits = min(config.max_seqs, config.max_batched_tokens) * model.vocab_size * torch.float32.itemsize
-    return Profile(encoders=encoders, step=max(*steps, SAMPLER_COPIES * logits), measured=measured, fixed=fixed)
+    return Profile(
+        encoders=encoders,
+        step=max(*steps, SAMPLER_COPIES * logits),
+        fixed=frozenset(item.kind for item in largest if item.fixed),
+        held=held,
+        graphs=graphs,
+    )
 
 
-def _forward(model: MultimodalLM, size: CacheSize, kv: KVCache, lengths: tuple[list[int], list[int]]) -> Tensor:
-    return model.forward(dummy_step(model, size, *lengths), kv)
+def _run(model: MultimodalLM, size: CacheSize, kv: KVCache, q_lens: list[int], kv_lens: list[int]) -> Tensor:
+    return model.compute_logits(model.forward(dummy_step(model, size, q_lens, kv_lens), kv))
 
 
 def encode_dummy(model: MultimodalLM, item: LargestItem) -> Tensor:

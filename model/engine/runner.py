@@ -15,7 +15,7 @@ from torch import Tensor
 from configs.serve import EngineConfig
 from model.engine.batch import Batch, ScoredRows
 from model.engine.encoding import Encoded, MediaEncoder
-from model.engine.kv_cache import CacheSize
+from model.engine.kv_blocks import CacheSize
 from model.engine.messages import Token
 from model.engine.plan import Outcome, Plan
 from model.engine.sampling.sampler import sample, score, scored_tokens, tokens_of
@@ -149,14 +149,13 @@ class Runner:
         if header.padded:
             if self._graphs is None:
                 raise RuntimeError("a step is padded to a graph that was not captured")
-            return self._model.logits(self._graphs.replay(inputs)[: header.n_samples]), []
+            return self._model.compute_logits(self._graphs.replay(inputs)[: header.n_samples]), []
+        states = self._model.forward(inputs, self._kv)
         scores: list[list[Tensor]] = []
         if arrays.scored is not None:
-            states = self._model.states(inputs, self._kv)
             scores = self._score(header.scored, states[header.n_samples :], arrays.scored)
-            logits = self._model.logits(states[: header.n_samples])
-        else:
-            logits = self._model.forward(inputs, self._kv)
+            states = states[: header.n_samples]
+        logits = self._model.compute_logits(states)
         if arrays.copies is not None:
             self._model.copy_blocks(self._kv, *arrays.copies.unbind(0))
         return logits, scores
@@ -184,7 +183,7 @@ class Runner:
         found, first = [], 0
         for part in prompts:
             rows = slice(first, first + part.n)
-            found.append(score(states[rows], ids[rows], part.top_logprobs, self._model.logits, self._max_rows))
+            found.append(score(states[rows], ids[rows], part.top_logprobs, self._model.compute_logits, self._max_rows))
             first = rows.stop
         return found
 

@@ -2,49 +2,53 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Literal
 
 import torch
 from torch import Tensor
 
-from model.net.linear import per_head_rows, take_fused, take_linear
-from model.net.norm import Norm, take_layer_norm
-from model.net.vision import PatchEmbed, PixelSpec, VisionBlock, head_dim_of, resample_positions, take_patch_embed
+from model.net.norm import Norm, take_norm
+from model.net.vision import (
+    BlockNames,
+    BlockSpec,
+    PatchEmbed,
+    PixelSpec,
+    VisionBlock,
+    resample_positions,
+    take_blocks,
+    take_patch_embed,
+)
 from model.ops.base import Ops
 from model.weights import Weights
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AbsoluteVitSpec:
-    width: int
+    block: BlockSpec
     depth: int  # blocks that are computed
-    heads: int
-    inter: int
     patch: int  # side of a patch in pixels
     side: int  # side of a picture in patches
     positions: int  # rows of the table of positions, without that of a class token: a square, resampled if not side^2
-    eps: float
     pixels: PixelSpec
-    activation: Literal["gelu", "quick_gelu"] = "gelu"
     features: tuple[int, ...] | None = None  # after how many blocks each is taken, side by side; None: after the last
     shows_class: bool = False  # the class token, where there is one, goes on to the connector, before the patches
 
 
+OPEN_CLIP = BlockNames(
+    norm1="ln_1", qkv=("attn.in_proj",), proj="attn.out_proj", norm2="ln_2", up=("mlp.c_fc",), down="mlp.c_proj",
+    per_head=True,
+)  # fmt: skip
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AbsoluteVitNames:
-    """Tensor names on disk, those of a block after `blocks`.N; qkv of one name is fused on disk, head by head."""
+    """Tensor names on disk."""
 
+    block: BlockNames = OPEN_CLIP  # after `blocks`.N
     patch: str = "conv1.weight"
     positions: str = "positional_embedding"
     class_token: str | None = None  # None: there is none; else it has the first position
     norm: str = "ln_pre"
     blocks: str = "transformer.resblocks"
-    norm1: str = "ln_1"
-    qkv: tuple[str, ...] = ("attn.in_proj",)
-    proj: str = "attn.out_proj"
-    norm2: str = "ln_2"
-    first: str = "mlp.c_fc"
-    second: str = "mlp.c_proj"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -97,43 +101,21 @@ def build_absolute_vit(
     names: AbsoluteVitNames | None = None,
 ) -> AbsoluteVit:
     """Take a tower's tensors under `prefix` ("visual."); names None: those of OpenCLIP."""
-    ops.check_heads(spec.heads, spec.heads, head_dim_of(spec.width, spec.heads))
-    names = names or AbsoluteVitNames()
-    weights.check_blocks(f"{prefix}{names.blocks}.", spec.depth)
-    kernel = (spec.width, 3, spec.patch, spec.patch)
+    names, width = names or AbsoluteVitNames(), spec.block.width
+    kernel = (width, 3, spec.patch, spec.patch)
+    blocks = take_blocks(ops, weights, spec.block, f"{prefix}{names.blocks}.", spec.depth, names.block)
     n_before = 0 if names.class_token is None else 1
-    table = weights.take(f"{prefix}{names.positions}", (n_before + spec.positions, spec.width), torch.float32)
+    table = weights.take(f"{prefix}{names.positions}", (n_before + spec.positions, width), torch.float32)
     class_row: Tensor | None = None
     if names.class_token is not None:
-        token = weights.take(f"{prefix}{names.class_token}", (spec.width,))
+        token = weights.take(f"{prefix}{names.class_token}", (width,))
         class_row = token[None] + table[:1].to(ops.dtype)
-    blocks = [f"{prefix}{names.blocks}.{i}." for i in range(spec.depth)]
     return AbsoluteVit(
         spec=spec,
         embed=take_patch_embed(ops, weights, f"{prefix}{names.patch}", kernel, spec.pixels),
         class_row=class_row,
         positions=resample_positions(table[n_before:], spec.side).to(ops.dtype),
-        norm=take_layer_norm(ops, weights, f"{prefix}{names.norm}", spec.width, spec.eps),
-        blocks=tuple(_build_block(ops, weights, spec, block, names) for block in blocks),
+        norm=take_norm(ops, weights, "layer", f"{prefix}{names.norm}", width, spec.block.eps),
+        blocks=blocks,
         connector=connector,
-    )
-
-
-def _build_block(
-    ops: Ops, weights: Weights, spec: AbsoluteVitSpec, prefix: str, names: AbsoluteVitNames
-) -> VisionBlock:
-    width, activation = spec.width, ops.gelu if spec.activation == "gelu" else ops.quick_gelu
-    first = take_linear(ops, weights, f"{prefix}{names.first}", spec.inter, width, bias=True)
-    second = take_linear(ops, weights, f"{prefix}{names.second}", width, spec.inter, bias=True)
-    fused = len(names.qkv) == 1
-    parts = [(prefix + name, 3 * width // len(names.qkv)) for name in names.qkv]
-    rows = per_head_rows(spec.heads, width // spec.heads) if fused else None
-    return VisionBlock(
-        ops=ops,
-        heads=spec.heads,
-        norm1=take_layer_norm(ops, weights, f"{prefix}{names.norm1}", width, spec.eps),
-        qkv=take_fused(ops, weights, parts, width, bias=True, rows=rows),
-        proj=take_linear(ops, weights, f"{prefix}{names.proj}", width, width, bias=True),
-        norm2=take_layer_norm(ops, weights, f"{prefix}{names.norm2}", width, spec.eps),
-        mlp=lambda x: second(activation(first(x))),
     )

@@ -8,25 +8,26 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from model.net.linear import take_fused, take_linear
-from model.net.norm import Norm, take_layer_norm
-from model.net.vision import VisionBlock, head_dim_of
+from model.net.linear import take_linear
+from model.net.norm import Norm, take_norm
+from model.net.vision import BlockNames, BlockSpec, VisionBlock, take_blocks
 from model.ops.base import Linear, Ops
 from model.weights import Weights
 
 MAX_ROWS = 8192  # states that go through a chunked tower at a time, unless one chunk has more
-_EPS = 1e-5
 _TIMESCALE = 10000.0
 _REACH = 3  # frames that one output of either convolution sees
+_BLOCK = BlockNames(
+    norm1="self_attn_layer_norm", qkv=("self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj"),
+    unbiased=("self_attn.k_proj",), proj="self_attn.out_proj", norm2="final_layer_norm", up=("fc1",), down="fc2",
+)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AudioTowerSpec:
     mels: int
-    width: int
+    block: BlockSpec
     depth: int
-    heads: int
-    inter: int
     out: int  # the decoder's hidden size
     positions: int  # states that the table of positions has
     chunk: int | None  # frames that are convolved and attended to alone; None: the whole sound
@@ -114,19 +115,19 @@ def build_audio_tower(
     ops: Ops, weights: Weights, spec: AudioTowerSpec, prefix: str, names: AudioTowerNames
 ) -> AudioTower:
     """Take a tower's tensors under `prefix` ("audio_tower."), and its projection under `names.proj`."""
-    ops.check_heads(spec.heads, spec.heads, head_dim_of(spec.width, spec.heads))
-    weights.check_blocks(f"{prefix}layers.", spec.depth)
-    shape = (spec.positions, spec.width)
+    block = spec.block
+    width, shape = block.width, (spec.positions, block.width)
+    blocks = take_blocks(ops, weights, block, f"{prefix}layers.", spec.depth, _BLOCK)
     table = _sinusoids(*shape) if names.positions is None else weights.take(f"{prefix}{names.positions}.weight", shape)
     return AudioTower(
         spec=spec,
-        conv1=_take_conv(ops, weights, f"{prefix}conv1", spec.width, spec.mels),
-        conv2=_take_conv(ops, weights, f"{prefix}conv2", spec.width, spec.width),
+        conv1=_take_conv(ops, weights, f"{prefix}conv1", width, spec.mels),
+        conv2=_take_conv(ops, weights, f"{prefix}conv2", width, width),
         gelu=ops.gelu,
         positions=table.to(ops.device, ops.dtype),
-        blocks=tuple(_build_block(ops, weights, spec, f"{prefix}layers.{i}.") for i in range(spec.depth)),
-        norm=take_layer_norm(ops, weights, f"{prefix}{names.norm}", spec.width, _EPS),
-        proj=take_linear(ops, weights, names.proj, spec.out, spec.width, bias=True),
+        blocks=blocks,
+        norm=take_norm(ops, weights, block.norm, f"{prefix}{names.norm}", width, block.eps),
+        proj=take_linear(ops, weights, names.proj, spec.out, width, bias=True),
     )
 
 
@@ -134,22 +135,6 @@ def _take_conv(ops: Ops, weights: Weights, name: str, n_out: int, n_in: int) -> 
     """A Conv1d kernel [n_out, n_in, 3] as a linear over three neighbours side by side."""
     kernel = weights.take(f"{name}.weight", (n_out, n_in, _REACH))
     return ops.linear(kernel.transpose(1, 2).flatten(1).contiguous(), weights.take(f"{name}.bias", (n_out,)))
-
-
-def _build_block(ops: Ops, weights: Weights, spec: AudioTowerSpec, prefix: str) -> VisionBlock:
-    width, attn = spec.width, f"{prefix}self_attn."
-    first = take_linear(ops, weights, f"{prefix}fc1", spec.inter, width, bias=True)
-    second = take_linear(ops, weights, f"{prefix}fc2", width, spec.inter, bias=True)
-    qkv = [(f"{attn}{name}_proj", width) for name in ("q", "k", "v")]
-    return VisionBlock(
-        ops=ops,
-        heads=spec.heads,
-        norm1=take_layer_norm(ops, weights, f"{prefix}self_attn_layer_norm", width, _EPS),
-        qkv=take_fused(ops, weights, qkv, width, bias=True, unbiased=(f"{attn}k_proj",)),
-        proj=take_linear(ops, weights, f"{attn}out_proj", width, width, bias=True),
-        norm2=take_layer_norm(ops, weights, f"{prefix}final_layer_norm", width, _EPS),
-        mlp=lambda x: second(ops.gelu(first(x))),
-    )
 
 
 def _sinusoids(rows: int, width: int) -> Tensor:

@@ -2,13 +2,15 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Protocol
 
 import torch
 from torch import Tensor
 
 from model.forward_batch import KVCache, KVSpec
 from model.net.linear import per_head_rows, take_fused, take_linear
-from model.net.norm import AddNorm, Norm, NormKind, take_add_norm, take_layer_norm, take_rms_norm
+from model.net.mlp import Activation, Mlp, MlpSpec, take_mlp
+from model.net.norm import AddNorm, Norm, NormKind, take_add_norm, take_norm
 from model.net.rope import turned_order
 from model.ops.base import Linear, Ops, PagedAttention
 from model.weights import Weights
@@ -27,7 +29,7 @@ class DecoderSpec:
     bias: bool = False  # of the other linears
     norm: NormKind = "rms"
     head_norm: bool = False  # of each query and key, before they turn
-    gated: bool = True  # silu(gate) * up between the linears of a layer; else the square of what is above 0
+    activation: Activation = "swiglu"  # between the linears of a layer
     turned: int | None = None  # how many dims of a head turn, from its first on; None: all
 
 
@@ -48,23 +50,67 @@ class DecoderNames:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class DecoderLayer:
+class LayerInputs:
+    """What all layers take of a step of T tokens."""
+
+    angles: tuple[Tensor, Tensor]  # of `Ops.rotary_angles`
+    query_scale: Tensor | None  # float32 [T], factors of the rotated queries; None: all are 1
+    slots: Tensor  # int64 [T]
+    attend: PagedAttention
+
+
+class AttentionPart(Protocol):
+    """What a layer's tokens see of each other, before its output linear."""
+
+    def __call__(self, normed: Tensor, cache: tuple[Tensor, Tensor], step: LayerInputs) -> Tensor:
+        """[T, hidden] -> [T, heads * head_dim]; writes all T keys and values into the layer's cache."""
+
+
+Addition = Callable[[Tensor, LayerInputs], Tensor]
+"""[T, hidden] that a layer is given -> the same, with what a recipe adds there."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Attention:
+    """Of packed tokens over a paged cache, with rotary positions."""
+
+    ops: Ops
+    heads: int
+    kv_heads: int
+    head_dim: int
     qkv: Linear  # hidden -> (heads + 2 kv_heads) * head_dim
     head_norm: Norm | None  # [T, heads + kv_heads, head_dim]
+
+    def __call__(self, normed: Tensor, cache: tuple[Tensor, Tensor], step: LayerInputs) -> Tensor:
+        rotated = self.heads + self.kv_heads
+        qkv = self.qkv(normed).unflatten(-1, (rotated + self.kv_heads, self.head_dim))
+        turning = qkv[:, :rotated]
+        if self.head_norm is not None:
+            turning = self.head_norm(turning)
+        qk = self.ops.rotary(turning, *step.angles)  # [T, heads + kv_heads, head_dim]
+        self.ops.write_kv(qk[:, self.heads :], qkv[:, rotated:], *cache, step.slots)
+        query = qk[:, : self.heads]
+        if step.query_scale is not None:
+            query = (query * step.query_scale[:, None, None]).to(query.dtype)
+        return step.attend(query, *cache).flatten(1)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DecoderLayer:
+    input_norm: AddNorm
+    attention: AttentionPart
     o: Linear
     post_norm: AddNorm
-    up: Linear  # hidden -> 2 inter (gate, up), of an ungated one inter
-    down: Linear
-    next_norm: AddNorm  # before the next layer, behind the last one
+    mlp: Mlp
+    addition: Addition | None = None  # to what the layer before gave
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Decoder:
     ops: Ops
     spec: DecoderSpec
-    norm: Norm  # before the first layer
     layers: tuple[DecoderLayer, ...]
-    activation: Callable[[Tensor], Tensor]  # between up and down
+    norm: AddNorm  # behind the last layer
 
     @property
     def kv(self) -> KVSpec:
@@ -72,54 +118,21 @@ class Decoder:
         cached_dim = self.ops.cache_head_dim(spec.head_dim)
         return KVSpec(layers=spec.layers, kv_heads=spec.kv_heads, head_dim=spec.head_dim, cached_dim=cached_dim)
 
-    def __call__(
-        self,
-        x: Tensor,
-        angles: tuple[Tensor, Tensor],
-        kv: KVCache,
-        slots: Tensor,
-        attend: PagedAttention,
-        rows: Tensor,
-        q_scale: Tensor | None = None,
-    ) -> Tensor:
-        """x [T, hidden]; angles: of `Ops.rotary_angles`; slots int64 [T]; rows int64 [S], S >= 0 -> [S, hidden].
-
-        Writes all T keys and values into `kv`. q_scale: float32 [T], factors of the rotated queries; None: all are 1.
-        """
-        residual, last, activation = x, self.layers[-1], self.activation
-        normed = self.norm(x)
+    def __call__(self, x: Tensor, kv: KVCache, step: LayerInputs, rows: Tensor) -> Tensor:
+        """x [T, hidden]; rows int64 [S], S >= 0 -> [S, hidden]. Writes all T keys and values into `kv`."""
+        residual: Tensor | None = None
         for i, layer in enumerate(self.layers):
-            mixed = self._attention(layer, normed, angles, kv[i], slots, attend, q_scale)  # [T, heads * head_dim]
-            if layer is last:  # after the last cache only the wanted rows matter
+            if layer.addition is not None:
+                x = layer.addition(x, step)
+            normed, residual = layer.input_norm(x, residual)
+            mixed = layer.attention(normed, kv[i], step)  # [T, heads * head_dim]
+            if layer is self.layers[-1]:  # after the last cache only the wanted rows matter
                 mixed, residual = mixed.index_select(0, rows), residual.index_select(0, rows)
                 if rows.shape[0] == 0:
                     return residual
             normed, residual = layer.post_norm(layer.o(mixed), residual)
-            normed, residual = layer.next_norm(layer.down(activation(layer.up(normed))), residual)
-        return normed
-
-    def _attention(
-        self,
-        layer: DecoderLayer,
-        normed: Tensor,
-        angles: tuple[Tensor, Tensor],
-        cache: tuple[Tensor, Tensor],
-        slots: Tensor,
-        attend: PagedAttention,
-        q_scale: Tensor | None,
-    ) -> Tensor:
-        spec, ops = self.spec, self.ops
-        rotated = spec.heads + spec.kv_heads
-        qkv = layer.qkv(normed).unflatten(-1, (rotated + spec.kv_heads, spec.head_dim))
-        heads = qkv[:, :rotated]
-        if layer.head_norm is not None:
-            heads = layer.head_norm(heads)
-        qk = ops.rotary(heads, *angles)  # [T, heads + kv_heads, head_dim]
-        ops.write_kv(qk[:, spec.heads :], qkv[:, rotated:], *cache, slots)
-        query = qk[:, : spec.heads]
-        if q_scale is not None:
-            query = (query * q_scale[:, None, None]).to(query.dtype)
-        return attend(query, *cache).flatten(1)
+            x = layer.mlp(normed)
+        return self.norm(x, residual)[0]
 
 
 def build_decoder(
@@ -129,36 +142,34 @@ def build_decoder(
     ops.check_heads(spec.heads, spec.kv_heads, spec.head_dim)
     names = names or DecoderNames()
     weights.check_blocks(f"{prefix}{names.layers}.", spec.layers)
-    layers = [f"{prefix}{names.layers}.{i}." for i in range(spec.layers)]
-    nexts = [*(f"{layer}{names.input_norm}" for layer in layers[1:]), f"{prefix}{names.norm}"]
-    take_norm = take_rms_norm if spec.norm == "rms" else take_layer_norm
     return Decoder(
         ops=ops,
         spec=spec,
-        norm=take_norm(ops, weights, f"{layers[0]}{names.input_norm}", spec.hidden, spec.eps),
         layers=tuple(
-            _build_layer(ops, weights, spec, layer, names, following)
-            for layer, following in zip(layers, nexts, strict=True)
+            _build_layer(ops, weights, spec, f"{prefix}{names.layers}.{i}.", names) for i in range(spec.layers)
         ),
-        activation=ops.swiglu if spec.gated else ops.relu_squared,
+        norm=take_add_norm(ops, weights, spec.norm, f"{prefix}{names.norm}", spec.hidden, spec.eps),
     )
 
 
-def _build_layer(
-    ops: Ops, weights: Weights, spec: DecoderSpec, prefix: str, names: DecoderNames, following: str
-) -> DecoderLayer:
-    """following: the name of the norm behind the layer."""
+def _build_layer(ops: Ops, weights: Weights, spec: DecoderSpec, prefix: str, names: DecoderNames) -> DecoderLayer:
     hidden, heads, kv_heads = spec.hidden, spec.heads * spec.head_dim, spec.kv_heads * spec.head_dim
-    qkv = _parts(prefix, names.qkv, (heads, kv_heads, kv_heads))
-    up = _parts(prefix, names.gate_up, (spec.inter, spec.inter) if spec.gated else (spec.inter,))
+    qkv = [sum((heads, kv_heads, kv_heads))] if len(names.qkv) == 1 else [heads, kv_heads, kv_heads]
+    parts = [(prefix + name, rows) for name, rows in zip(names.qkv, qkv, strict=True)]
+    mlp = MlpSpec(width=hidden, inter=spec.inter, out=hidden, activation=spec.activation, bias=spec.bias)
     return DecoderLayer(
-        qkv=take_fused(ops, weights, qkv, hidden, bias=spec.qkv_bias, rows=_qkv_rows(spec, names)),
-        head_norm=_take_head_norm(ops, weights, spec, prefix, names) if spec.head_norm else None,
+        input_norm=take_add_norm(ops, weights, spec.norm, f"{prefix}{names.input_norm}", hidden, spec.eps),
+        attention=Attention(
+            ops=ops,
+            heads=spec.heads,
+            kv_heads=spec.kv_heads,
+            head_dim=spec.head_dim,
+            qkv=take_fused(ops, weights, parts, hidden, bias=spec.qkv_bias, rows=_qkv_rows(spec, names)),
+            head_norm=_take_head_norm(ops, weights, spec, prefix, names) if spec.head_norm else None,
+        ),
         o=take_linear(ops, weights, f"{prefix}{names.o}", hidden, heads, bias=spec.bias),
         post_norm=take_add_norm(ops, weights, spec.norm, f"{prefix}{names.post_norm}", hidden, spec.eps),
-        up=take_fused(ops, weights, up, hidden, bias=spec.bias),
-        down=take_linear(ops, weights, f"{prefix}{names.down}", hidden, spec.inter, bias=spec.bias),
-        next_norm=take_add_norm(ops, weights, spec.norm, following, hidden, spec.eps),
+        mlp=take_mlp(ops, weights, [prefix + name for name in names.gate_up], f"{prefix}{names.down}", mlp),
     )
 
 
@@ -181,14 +192,7 @@ def _head_order(spec: DecoderSpec) -> Tensor | None:
 def _take_head_norm(ops: Ops, weights: Weights, spec: DecoderSpec, prefix: str, names: DecoderNames) -> Norm:
     """Queries have one norm and keys another."""
     order, heads = _head_order(spec), spec.heads
-    take_norm = take_rms_norm if spec.norm == "rms" else take_layer_norm
     of_query, of_key = (
-        take_norm(ops, weights, prefix + name, spec.head_dim, spec.eps, order) for name in names.head_norms
+        take_norm(ops, weights, spec.norm, prefix + name, spec.head_dim, spec.eps, order) for name in names.head_norms
     )
     return lambda x: torch.cat([of_query(x[:, :heads]), of_key(x[:, heads:])], dim=1)
-
-
-def _parts(prefix: str, names: tuple[str, ...], sizes: tuple[int, ...]) -> list[tuple[str, int]]:
-    """(name, rows) of the matrices that make up one linear: several, or the one that is fused on disk."""
-    fused = (sum(sizes),) if len(names) == 1 else sizes
-    return [(prefix + name, size) for name, size in zip(names, fused, strict=True)]

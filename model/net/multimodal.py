@@ -9,7 +9,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from model.forward_batch import ForwardBatch, KVCache, KVSpec
-from model.net.decoder import Decoder
+from model.net.decoder import Decoder, LayerInputs
 from model.net.rope import LogN, Rope
 from model.ops.base import Linear, Ops
 
@@ -27,11 +27,11 @@ class Encoder(Protocol):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Turn:
-    """How the tokens of a step are turned, and their queries scaled, in every layer."""
+class Rotation:
+    """How the tokens of a step are turned, and their queries scaled, in every layer: as of `LayerInputs`."""
 
-    angles: tuple[Tensor, Tensor]  # of `Ops.rotary_angles`
-    scales: Tensor | None  # float32 [T]; None: all are 1
+    angles: tuple[Tensor, Tensor]
+    scales: Tensor | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,8 +42,8 @@ class MultimodalLM:
     rope: Rope
     decoder: Decoder
     encoders: Mapping[str, Encoder]  # by kind: "image", "video", "audio"
-    pad_ids: Mapping[str, int]  # by kind: the id that stands in the prompt for each row of embeddings
-    media_token_ids: frozenset[int] = frozenset()  # ids that mark media
+    placeholder_ids: Mapping[str, int]  # by kind: the id that stands in the prompt for each row of embeddings
+    media_token_ids: frozenset[int] = frozenset()  # all that mark media: placeholders, and the delimiters around them
     logn: LogN | None = None  # scales queries past the trained length
 
     @property
@@ -60,8 +60,10 @@ class MultimodalLM:
 
     @property
     def banned_ids(self) -> list[int]:
-        """What is never sampled: the pads and marks that have a logit. A vocabulary may hold more than the head."""
-        return sorted(token for token in {*self.pad_ids.values(), *self.media_token_ids} if token < self.vocab_size)
+        """Never sampled: placeholders and delimiters that have a logit. A vocabulary may hold more than the head."""
+        return sorted(
+            token for token in {*self.placeholder_ids.values(), *self.media_token_ids} if token < self.vocab_size
+        )
 
     @property
     def hidden_size(self) -> int:
@@ -94,17 +96,6 @@ class MultimodalLM:
             return self.encoders[kind](array, grid)
 
     def forward(self, batch: ForwardBatch, kv: KVCache) -> Tensor:
-        """float32 logits [S, vocab] of `batch.sample_rows`; writes the batch's keys and values into `kv`."""
-        return self.logits(self.states(batch, kv))
-
-    def logits(self, states: Tensor) -> Tensor:
-        """Of some or all rows of `states`: float32 [S, vocab]."""
-        with torch.inference_mode():
-            if states.shape[0] == 0:
-                return torch.empty((0, self.vocab_size), dtype=torch.float32, device=states.device)
-            return self.head(states).float()
-
-    def states(self, batch: ForwardBatch, kv: KVCache) -> Tensor:
         """[S, hidden] of `batch.sample_rows`, before the head; writes the batch's keys and values into `kv`."""
         with torch.inference_mode():
             x = self.embeddings(batch.ids)
@@ -112,17 +103,25 @@ class MultimodalLM:
                 x.index_copy_(0, batch.media_rows, batch.media_embeds.to(x.device, x.dtype))
             block_size = kv[0][0].shape[1]
             attend = self.ops.plan_attention(batch.q_lens, batch.kv_lens, batch.block_tables, block_size)
-            turn = self.turn(batch)
-            return self.decoder(x, turn.angles, kv, batch.slots, attend, batch.sample_rows, turn.scales)
+            rotation = self.rotation(batch)
+            step = LayerInputs(angles=rotation.angles, query_scale=rotation.scales, slots=batch.slots, attend=attend)
+            return self.decoder(x, kv, step, batch.sample_rows)
+
+    def compute_logits(self, hidden: Tensor) -> Tensor:
+        """Of some or all rows that `forward` gave: float32 [S, vocab]."""
+        with torch.inference_mode():
+            if hidden.shape[0] == 0:
+                return torch.empty((0, self.vocab_size), dtype=torch.float32, device=hidden.device)
+            return self.head(hidden).float()
 
     def embeddings(self, ids: Tensor) -> Tensor:
         """int64 [T] -> [T, hidden]"""
         return F.embedding(ids, self.embed)
 
-    def turn(self, batch: ForwardBatch) -> Turn:
+    def rotation(self, batch: ForwardBatch) -> Rotation:
         """What of a step is chosen on the host, by its lengths, before the decoder runs."""
         with torch.inference_mode():
-            return Turn(
+            return Rotation(
                 angles=self.ops.rotary_angles(*self.rope.angles(batch)),
                 scales=self.logn.scales(batch) if self.logn else None,
             )

@@ -10,28 +10,33 @@ from model.weights import Weights
 
 NormKind = Literal["rms", "layer"]
 Norm = Callable[[Tensor], Tensor]
-AddNorm = Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]
-"""(x, residual) -> (the norm of their sum, the sum), for which it may write into either."""
+AddNorm = Callable[[Tensor, Tensor | None], tuple[Tensor, Tensor]]
+"""(x, residual) -> (the norm of their sum, the sum), for which it may write into either; without a residual of x."""
 
 
-def take_layer_norm(ops: Ops, weights: Weights, name: str, width: int, eps: float, order: Tensor | None = None) -> Norm:
+def take_norm(
+    ops: Ops, weights: Weights, kind: NormKind, name: str, width: int, eps: float, order: Tensor | None = None
+) -> Norm:
     """order: int64 [width], for each channel where it lies on disk; None: as they lie there."""
-    weight, bias = (_take(weights, f"{name}.{part}", width, order) for part in ("weight", "bias"))
-    return lambda x: ops.layer_norm(x, weight, bias, eps)
-
-
-def take_rms_norm(ops: Ops, weights: Weights, name: str, width: int, eps: float, order: Tensor | None = None) -> Norm:
-    """order: as of `take_layer_norm`."""
     weight = _take(weights, f"{name}.weight", width, order)
-    return lambda x: ops.rms_norm(x, weight, eps)
+    if kind == "rms":
+        return lambda x: ops.rms_norm(x, weight, eps)
+    bias = _take(weights, f"{name}.bias", width, order)
+    return lambda x: ops.layer_norm(x, weight, bias, eps)
 
 
 def take_add_norm(ops: Ops, weights: Weights, kind: NormKind, name: str, width: int, eps: float) -> AddNorm:
     weight = weights.take(f"{name}.weight", (width,))
-    if kind == "rms":
-        return lambda x, residual: ops.add_rms_norm(x, residual, weight, eps)
-    bias = weights.take(f"{name}.bias", (width,))
-    return lambda x, residual: ops.add_layer_norm(x, residual, weight, bias, eps)
+    bias = weights.take(f"{name}.bias", (width,)) if kind == "layer" else None
+
+    def norm(x: Tensor, residual: Tensor | None) -> tuple[Tensor, Tensor]:
+        if bias is None:
+            return (ops.rms_norm(x, weight, eps), x) if residual is None else ops.add_rms_norm(x, residual, weight, eps)
+        if residual is None:
+            return ops.layer_norm(x, weight, bias, eps), x
+        return ops.add_layer_norm(x, residual, weight, bias, eps)
+
+    return norm
 
 
 def _take(weights: Weights, name: str, width: int, order: Tensor | None) -> Tensor:

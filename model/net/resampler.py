@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from torch import Tensor
 
 from model.net.linear import take_linear
-from model.net.norm import Norm, take_layer_norm
+from model.net.norm import Norm, take_norm
 from model.net.vision import head_dim_of, resample_positions
 from model.ops.base import Linear, Ops
 from model.weights import Weights
@@ -52,7 +52,7 @@ def build_resampler(ops: Ops, weights: Weights, spec: ResamplerSpec, prefix: str
     out, pool = spec.out, f"{prefix}attn_pool."
     attention = f"{pool}attn."
     positions = weights.take(f"{pool}pos_embed", (spec.queries, out))
-    query_norm = take_layer_norm(ops, weights, f"{pool}ln_q", out, spec.eps)
+    query_norm = take_norm(ops, weights, "layer", f"{pool}ln_q", out, spec.eps)
     query = query_norm(weights.take(f"{pool}query", (spec.queries, out))) + positions
     matrices = weights.take(f"{attention}in_proj_weight", (3 * out, out)).chunk(3)
     biases = weights.take(f"{attention}in_proj_bias", (3 * out,)).chunk(3)
@@ -63,10 +63,10 @@ def build_resampler(ops: Ops, weights: Weights, spec: ResamplerSpec, prefix: str
         query=of_query(query).unflatten(-1, (spec.heads, -1)),
         key_positions=resample_positions(positions, spec.side).to(ops.dtype),
         kv_proj=take_linear(ops, weights, f"{pool}kv_proj", out, spec.width, bias=False),
-        kv_norm=take_layer_norm(ops, weights, f"{pool}ln_kv", out, spec.eps),
+        kv_norm=take_norm(ops, weights, "layer", f"{pool}ln_kv", out, spec.eps),
         key=key,
         value=value,
         out=take_linear(ops, weights, f"{attention}out_proj", out, out, bias=True),
-        norm=take_layer_norm(ops, weights, f"{prefix}ln_post", out, spec.eps),
+        norm=take_norm(ops, weights, "layer", f"{prefix}ln_post", out, spec.eps),
         proj=ops.linear(weights.take(f"{prefix}proj", (out, out)).T.contiguous()),  # on disk x @ proj
     )

@@ -62,12 +62,13 @@ def turned_order(head_dim: int, turned: int) -> Tensor:
     On disk dim i turns with i + turned / 2; whole heads turn i with i + head_dim / 2. A product of two heads does not
     mind their order, so it is changed once, in the weights. Both numbers are even.
     """
+    # Fuyu (Persimmon): half of each head turns.
     turns, stays = torch.arange(head_dim).split([turned, head_dim - turned])
     first, second = zip(turns.view(2, -1), stays.view(2, -1), strict=True)
     return torch.cat([*first, *second])
 
 
-class NtkRope:
+class NtkRope:  # of Qwen-VL
     """One-row positions; the longer a sequence's prompt, the larger its base (dynamic NTK).
 
     alpha: 2^(n + 1) - 1 after n doublings of the trained length, by the prompt alone: a sequence never changes it.
@@ -103,7 +104,7 @@ def _sent(host: Tensor, device: torch.device) -> Tensor:
     return (host if device.type in ("cpu", "meta") else host.pin_memory()).to(device, non_blocking=True)
 
 
-class LogN:
+class LogN:  # of Qwen-VL
     """Factors of queries at positions past the trained length: log(seen) / log(trained)."""
 
     def __init__(self, *, trained_length: int, longest: int, device: torch.device) -> None:

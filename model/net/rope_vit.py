@@ -1,17 +1,26 @@
 """A vision tower with 2-D rotary positions: any grid, windows, several patches to one token."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Literal
 
 import torch
 from torch import Tensor
 
-from model.net.linear import take_fused, take_linear
-from model.net.norm import Norm, take_layer_norm, take_rms_norm
+from model.net.mlp import Mlp, MlpSpec, take_mlp
+from model.net.norm import Norm, take_norm
 from model.net.rope import GridRope
-from model.net.vision import Mlp, PatchEmbed, PixelSpec, VisionBlock, head_dim_of, take_patch_embed, take_patch_embeds
-from model.ops.base import Linear, Ops
+from model.net.vision import (
+    BlockNames,
+    BlockSpec,
+    PatchEmbed,
+    PixelSpec,
+    VisionBlock,
+    head_dim_of,
+    take_blocks,
+    take_patch_embed,
+    take_patch_embeds,
+)
+from model.ops.base import Ops
 from model.weights import Weights
 from tokenization.chat.parts import Kind
 
@@ -21,36 +30,26 @@ MAX_ROWS = 8192  # patches that go through the tower at a time, unless one tempo
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RopeVitSpec:
-    width: int
+    block: BlockSpec
     depth: int
-    heads: int
-    inter: int
     patch: int  # side of a patch in pixels
     merge: int  # side of a token in patches
     out: int  # the decoder's hidden size
     pixels: Mapping[Kind, PixelSpec]  # of "image" and "video"
-    blocks: Literal["plain", "gated"] = "plain"  # LayerNorm and quick-GELU, or RMSNorm and a gated SiLU
     window: int | None = None  # side of a window in tokens; None: every block sees whole temporal grids
     full_blocks: frozenset[int] = frozenset()  # with windows: the blocks that see whole temporal grids all the same
-    qkv: tuple[str, ...] = ("attn.qkv",)  # how queries, keys and values lie on disk: fused, or one by one
-    gate: Literal["silu", "gelu"] = "silu"  # of gated blocks
-    bias: bool = True  # of the linears of a block
-    eps: float = 1e-6
     theta: float = 1e4
     apart: bool = False  # the frequencies of columns lie between those of rows
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RopeVitNames:
-    """Tensor names on disk, those of a block after `blocks`.N."""
+    """Tensor names on disk."""
 
+    block: BlockNames  # after `blocks`.N
     patch: str = "patch_embed.proj.weight"
     first_norm: str | None = None  # before the first block; None: there is none
     blocks: str = "blocks"
-    norm1: str = "norm1"
-    proj: str = "attn.proj"
-    norm2: str = "norm2"
-    mlp: str = "mlp"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,7 +64,7 @@ class RopeVit:
     first_norm: Norm | None
     blocks: tuple[VisionBlock, ...]
     norm: Norm
-    merger: Callable[[Tensor], Tensor]
+    merger: Mlp
 
     @property
     def dtype(self) -> torch.dtype:
@@ -103,7 +102,7 @@ class RopeVit:
         angles = self.ops.rotary_angles(cos.repeat(t, 1), sin.repeat(t, 1))
         for i, block in enumerate(self.blocks):
             x = block(x, angles, whole if i in spec.full_blocks else windows)
-        x = self.merger(self.norm(x).view(-1, spec.merge**2 * spec.width))  # [t * tokens, out]
+        x = self.merger(self.norm(x).view(-1, spec.merge**2 * spec.block.width))  # [t * tokens, out]
         return x if back is None else x.unflatten(0, (t, -1)).index_select(1, back).flatten(0, 1)
 
     def _sorted(self, x: Tensor, order: Tensor) -> Tensor:
@@ -112,32 +111,26 @@ class RopeVit:
         return tokens.index_select(1, order).view(x.shape)
 
 
-def build_rope_vit(ops: Ops, weights: Weights, spec: RopeVitSpec, prefix: str) -> Mapping[str, RopeVit]:
+def build_rope_vit(
+    ops: Ops, weights: Weights, spec: RopeVitSpec, prefix: str, names: RopeVitNames
+) -> Mapping[str, RopeVit]:
     """Take a tower's tensors under `prefix` ("visual."): by kind, "image" and "video" over the same blocks."""
-    names = RopeVitNames()
-    kernel = (spec.width, 3, FRAMES, spec.patch, spec.patch)
-    wide = spec.merge**2 * spec.width
-    first = take_linear(ops, weights, f"{prefix}merger.mlp.0", wide, wide, bias=True)
-    second = take_linear(ops, weights, f"{prefix}merger.mlp.2", spec.out, wide, bias=True)
+    width = spec.block.width
+    kernel, wide = (width, 3, FRAMES, spec.patch, spec.patch), spec.merge**2 * width
     name = f"{prefix}{names.patch}"
     still, moving = take_patch_embeds(ops, weights, name, kernel, spec.pixels["image"], spec.pixels["video"])
-    norm = _taker(spec)(ops, weights, f"{prefix}merger.ln_q", spec.width, spec.eps)
-    merger = _two_layers(first, ops.gelu, second)
+    norm = take_norm(ops, weights, spec.block.norm, f"{prefix}merger.ln_q", width, spec.block.eps)
+    two = MlpSpec(width=wide, inter=wide, out=spec.out, activation="gelu", bias=True)
+    merger = take_mlp(ops, weights, [f"{prefix}merger.mlp.0"], f"{prefix}merger.mlp.2", two)
     tower = _build_tower(ops, weights, spec, prefix, names, still, norm, merger)
     return {"image": tower, "video": replace(tower, frames=FRAMES, embed=moving)}
 
 
 def build_still_vit(
-    ops: Ops,
-    weights: Weights,
-    spec: RopeVitSpec,
-    prefix: str,
-    names: RopeVitNames,
-    norm: Norm,
-    merger: Callable[[Tensor], Tensor],
+    ops: Ops, weights: Weights, spec: RopeVitSpec, prefix: str, names: RopeVitNames, norm: Norm, merger: Mlp
 ) -> RopeVit:
     """A tower for pictures alone, whose patches go through a Conv2d. norm, merger: what comes behind its blocks."""
-    kernel = (spec.width, 3, spec.patch, spec.patch)
+    kernel = (spec.block.width, 3, spec.patch, spec.patch)
     embed = take_patch_embed(ops, weights, f"{prefix}{names.patch}", kernel, spec.pixels["image"])
     return _build_tower(ops, weights, spec, prefix, names, embed, norm, merger)
 
@@ -150,16 +143,13 @@ def _build_tower(
     names: RopeVitNames,
     embed: PatchEmbed,
     norm: Norm,
-    merger: Callable[[Tensor], Tensor],
+    merger: Mlp,
 ) -> RopeVit:
     """For still images."""
-    head_dim = head_dim_of(spec.width, spec.heads)
-    ops.check_heads(spec.heads, spec.heads, head_dim)
-    weights.check_blocks(f"{prefix}{names.blocks}.", spec.depth)
-    first_norm: Norm | None = None
+    block, first_norm = spec.block, None
     if names.first_norm is not None:
-        first_norm = _taker(spec)(ops, weights, f"{prefix}{names.first_norm}", spec.width, spec.eps)
-    blocks = [f"{prefix}{names.blocks}.{i}." for i in range(spec.depth)]
+        first_norm = take_norm(ops, weights, block.norm, f"{prefix}{names.first_norm}", block.width, block.eps)
+    head_dim = head_dim_of(block.width, block.heads)
     return RopeVit(
         ops=ops,
         spec=spec,
@@ -167,54 +157,10 @@ def _build_tower(
         embed=embed,
         rope=GridRope(head_dim=head_dim, merge=spec.merge, device=ops.device, theta=spec.theta, apart=spec.apart),
         first_norm=first_norm,
-        blocks=tuple(_build_block(ops, weights, spec, block, names) for block in blocks),
+        blocks=take_blocks(ops, weights, block, f"{prefix}{names.blocks}.", spec.depth, names.block),
         norm=norm,
         merger=merger,
     )
-
-
-def _taker(spec: RopeVitSpec) -> Callable[[Ops, Weights, str, int, float], Norm]:
-    return take_layer_norm if spec.blocks == "plain" else take_rms_norm
-
-
-def _build_block(ops: Ops, weights: Weights, spec: RopeVitSpec, prefix: str, names: RopeVitNames) -> VisionBlock:
-    take_norm = _taker(spec)
-    take_mlp = _plain_mlp if spec.blocks == "plain" else _gated_mlp
-    qkv = [(prefix + name, 3 * spec.width // len(spec.qkv)) for name in spec.qkv]
-    return VisionBlock(
-        ops=ops,
-        heads=spec.heads,
-        norm1=take_norm(ops, weights, f"{prefix}{names.norm1}", spec.width, spec.eps),
-        qkv=take_fused(ops, weights, qkv, spec.width, bias=spec.bias),
-        proj=take_linear(ops, weights, f"{prefix}{names.proj}", spec.width, spec.width, bias=spec.bias),
-        norm2=take_norm(ops, weights, f"{prefix}{names.norm2}", spec.width, spec.eps),
-        mlp=take_mlp(ops, weights, spec, f"{prefix}{names.mlp}."),
-    )
-
-
-def _plain_mlp(ops: Ops, weights: Weights, spec: RopeVitSpec, prefix: str) -> Mlp:
-    first = take_linear(ops, weights, f"{prefix}fc1", spec.inter, spec.width, bias=spec.bias)
-    second = take_linear(ops, weights, f"{prefix}fc2", spec.width, spec.inter, bias=spec.bias)
-    return _two_layers(first, ops.quick_gelu, second)
-
-
-def _gated_mlp(ops: Ops, weights: Weights, spec: RopeVitSpec, prefix: str) -> Mlp:
-    parts = [(f"{prefix}gate_proj", spec.inter), (f"{prefix}up_proj", spec.inter)]
-    gate_up = take_fused(ops, weights, parts, spec.width, bias=spec.bias)
-    down = take_linear(ops, weights, f"{prefix}down_proj", spec.width, spec.inter, bias=spec.bias)
-    return _two_layers(gate_up, ops.swiglu if spec.gate == "silu" else _gelu_gate(ops), down)
-
-
-def _gelu_gate(ops: Ops) -> Callable[[Tensor], Tensor]:
-    def gated(gate_up: Tensor) -> Tensor:
-        gate, up = gate_up.chunk(2, dim=-1)
-        return ops.gelu(gate) * up
-
-    return gated
-
-
-def _two_layers(first: Linear, activation: Callable[[Tensor], Tensor], second: Linear) -> Callable[[Tensor], Tensor]:
-    return lambda x: second(activation(first(x)))
 
 
 def window_order(rows: int, columns: int, side: int, device: torch.device) -> tuple[Tensor, tuple[int, ...]]:
@@ -222,6 +168,7 @@ def window_order(rows: int, columns: int, side: int, device: torch.device) -> tu
 
     Windows do not see each other, so their order is free: neighbours of one length are computed together.
     """
+    # Qwen2.5-VL pads the grid to whole windows instead, and drops the padding again.
     tokens = torch.arange(rows * columns, device=device).view(rows, columns)
     top, left = rows // side * side, columns // side * side  # where the smaller windows begin
     parts = [

@@ -1,7 +1,7 @@
 """The encoder block and the patch embeddings that towers share."""
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
@@ -9,11 +9,11 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from configs.checkpoint import CheckpointError, ConfigSection
-from model.net.norm import Norm
+from model.net.linear import per_head_rows, take_fused, take_linear
+from model.net.mlp import Activation, Mlp, MlpSpec, take_mlp
+from model.net.norm import Norm, NormKind, take_norm
 from model.ops.base import Linear, Ops
 from model.weights import Weights
-
-Mlp = Callable[[Tensor], Tensor]
 
 CLIP_MEAN = (0.48145466, 0.4578275, 0.40821073)
 CLIP_STD = (0.26862954, 0.26130258, 0.27577711)
@@ -107,6 +107,57 @@ class VisionBlock:
         mixed = ops.segment_attention(qk[:, :heads], qk[:, heads:], qkv[:, 2 * heads :], segments)
         x = self.proj(mixed.flatten(1)).add_(x)
         return self.mlp(self.norm2(x)).add_(x)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BlockSpec:
+    width: int
+    heads: int
+    inter: int
+    eps: float
+    activation: Activation
+    norm: NormKind = "layer"
+    bias: bool = True  # of the linears
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BlockNames:
+    """Tensor names on disk, without the block's prefix; a tuple of one name is a matrix fused on disk."""
+
+    norm1: str
+    qkv: tuple[str, ...]
+    proj: str
+    norm2: str
+    up: tuple[str, ...]  # of a gated activation gate and up
+    down: str
+    unbiased: tuple[str, ...] = ()  # of qkv: those without a bias
+    per_head: bool = False  # rows of a fused qkv are (heads, 3, head_dim) instead of (3, heads, head_dim)
+
+
+def take_block(ops: Ops, weights: Weights, spec: BlockSpec, prefix: str, names: BlockNames) -> VisionBlock:
+    width, bias = spec.width, spec.bias
+    qkv = [(prefix + name, 3 * width // len(names.qkv)) for name in names.qkv]
+    unbiased = [prefix + name for name in names.unbiased]
+    rows = per_head_rows(spec.heads, width // spec.heads) if names.per_head else None
+    mlp = MlpSpec(width=width, inter=spec.inter, out=width, activation=spec.activation, bias=bias)
+    return VisionBlock(
+        ops=ops,
+        heads=spec.heads,
+        norm1=take_norm(ops, weights, spec.norm, prefix + names.norm1, width, spec.eps),
+        qkv=take_fused(ops, weights, qkv, width, bias=bias, unbiased=unbiased, rows=rows),
+        proj=take_linear(ops, weights, prefix + names.proj, width, width, bias=bias),
+        norm2=take_norm(ops, weights, spec.norm, prefix + names.norm2, width, spec.eps),
+        mlp=take_mlp(ops, weights, [prefix + name for name in names.up], prefix + names.down, mlp),
+    )
+
+
+def take_blocks(
+    ops: Ops, weights: Weights, spec: BlockSpec, prefix: str, depth: int, names: BlockNames
+) -> tuple[VisionBlock, ...]:
+    """Blocks 0 to `depth` - 1 under `prefix` ("visual.blocks.")."""
+    ops.check_heads(spec.heads, spec.heads, head_dim_of(spec.width, spec.heads))
+    weights.check_blocks(prefix, depth)
+    return tuple(take_block(ops, weights, spec, f"{prefix}{i}.", names) for i in range(depth))
 
 
 def head_dim_of(width: int, heads: int) -> int:

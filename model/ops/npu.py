@@ -6,6 +6,7 @@ All of them are reached as torch.ops.npu, which torch_npu fills when model/devic
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from itertools import accumulate
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -14,54 +15,56 @@ from torch import Tensor
 from configs.checkpoint import CheckpointError
 from model.ops import npu_rules as rules
 from model.ops.base import GraphAttention, PagedAttention
+from model.ops.npu_checked import CheckedOperators
 from model.ops.torch_ops import TorchOps
 
 
 class NpuOps(TorchOps):
     """What TorchOps leaves as it is: linear, layer_norm, add_layer_norm, relu_squared, copy_blocks."""
 
-    def __init__(self, device: torch.device, dtype: torch.dtype, *, bounds_tables: bool = True) -> None:
+    def __init__(
+        self, device: torch.device, dtype: torch.dtype, *, checks: bool = False, bounds_tables: bool = True
+    ) -> None:
         """Raises RuleError for a dtype that the operators do not take.
 
-        bounds_tables: False leaves out the documented rule of `max_table_blocks`, to see what a device makes of it.
+        checks: the documented rules are asked before every launch, which then may raise RuleError; else only what holds
+        for a whole network or step is. bounds_tables: False leaves out the documented rule of `max_table_blocks`, to
+        see what a device makes of it; then without `checks`.
         """
         rules.check_dtype(dtype)
         super().__init__(device, dtype)
+        self._npu: Any = CheckedOperators() if checks else torch.ops.npu
         self._bounds_tables = bounds_tables
         self.prepacks = False
         side = rules.CAUSAL_MASK
         self._causal = torch.ones((side, side), dtype=torch.int8).triu_(1).to(device)  # 1: not seen
 
     def rms_norm(self, x: Tensor, weight: Tensor, eps: float) -> Tensor:
-        rules.check_norm(x, weight)
-        normed: Tensor = torch.ops.npu.npu_rms_norm(x, weight, epsilon=eps)[0]
+        normed: Tensor = self._npu.npu_rms_norm(x, weight, epsilon=eps)[0]
         return normed
 
     def add_rms_norm(self, x: Tensor, residual: Tensor, weight: Tensor, eps: float) -> tuple[Tensor, Tensor]:
-        rules.check_add_norm(x, residual, weight)
-        normed, _, total = torch.ops.npu.npu_add_rms_norm(x, residual, weight, epsilon=eps)
+        normed, _, total = self._npu.npu_add_rms_norm(x, residual, weight, epsilon=eps)
         return normed, total
 
     def rotary_angles(self, cos: Tensor, sin: Tensor) -> tuple[Tensor, Tensor]:
         return cos.to(self.dtype)[:, None], sin.to(self.dtype)[:, None]  # [T, 1, d]
 
     def rotary(self, x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
-        rules.check_rotary(x, cos, sin)
-        turned: Tensor = torch.ops.npu.npu_rotary_mul(x, cos, sin)
+        turned: Tensor = self._npu.npu_rotary_mul(x, cos, sin)
         return turned
 
     def swiglu(self, gate_up: Tensor) -> Tensor:
-        rules.check_swiglu(gate_up)
-        out: Tensor = torch.ops.npu.npu_swiglu(gate_up)
+        out: Tensor = self._npu.npu_swiglu(gate_up)
         return out
 
     def quick_gelu(self, x: Tensor) -> Tensor:
-        out: Tensor = torch.ops.npu.npu_fast_gelu(x)
+        out: Tensor = self._npu.npu_fast_gelu(x)
         return out
 
     def gelu(self, x: Tensor) -> Tensor:
         # Not F.gelu: on an NPU it computes the tanh approximation, whatever is asked for.
-        out: Tensor = torch.ops.npu.npu_gelu(x, approximate="none")
+        out: Tensor = self._npu.npu_gelu(x, approximate="none")
         return out
 
     def check_heads(self, heads: int, kv_heads: int, head_dim: int) -> None:
@@ -84,8 +87,7 @@ class NpuOps(TorchOps):
     def write_kv(self, key: Tensor, value: Tensor, key_cache: Tensor, value_cache: Tensor, slots: Tensor) -> None:
         dim = key_cache.shape[-1]
         key, value = _padded(key, dim), _padded(value, dim)
-        rules.check_cache_write(key, value, key_cache, value_cache, slots)
-        torch.ops.npu.npu_scatter_pa_kv_cache(key, value, key_cache, value_cache, slots, cache_mode="Norm")
+        self._npu.npu_scatter_pa_kv_cache(key, value, key_cache, value_cache, slots, cache_mode="Norm")
 
     def plan_attention(
         self, q_lens: Sequence[int], kv_lens: Sequence[int], block_tables: Tensor, block_size: int
@@ -97,23 +99,23 @@ class NpuOps(TorchOps):
             block_size=block_size,
             mask=self._causal,
             sparse_mode=3,  # causal, aligned to the right
-            bounds_tables=self._bounds_tables,
+            operators=self._npu,
         )
 
     def graph_attention(self, block_tables: Tensor, block_size: int) -> GraphAttention:
-        return _GraphAttention(table=block_tables, block_size=block_size, mask=self._causal)
+        return _GraphAttention(table=block_tables, block_size=block_size, mask=self._causal, operators=self._npu)
 
     def segment_attention(self, query: Tensor, key: Tensor, value: Tensor, lengths: Sequence[int]) -> Tensor:
         parts, start = [], 0
         for i in range(0, len(lengths), rules.MAX_SEQUENCES):
             ends = list(accumulate(lengths[i : i + rules.MAX_SEQUENCES]))
             rows = slice(start, start + ends[-1])
-            parts.append(_attend_packed(query[rows], key[rows], value[rows], ends, ends))
+            parts.append(_attend_packed(self._npu, query[rows], key[rows], value[rows], ends, ends))
             start = rows.stop
         return parts[0] if len(parts) == 1 else torch.cat(parts)
 
     def cross_attention(self, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
-        return _attend_packed(query, key, value, [query.shape[0]], [key.shape[0]])
+        return _attend_packed(self._npu, query, key, value, [query.shape[0]], [key.shape[0]])
 
 
 @contextmanager
@@ -137,12 +139,11 @@ class _PagedAttention:
         block_size: int,
         mask: Tensor,
         sparse_mode: int,
-        bounds_tables: bool,
+        operators: Any,
     ) -> None:
         rules.check_lengths(query_ends, key_lengths)
         rules.check_paged(query_ends, key_lengths, table, block_size, mask, sparse_mode)
-        self._blocks = sum(-(-n // block_size) for n in key_lengths) if bounds_tables else 0
-        self._query_end, self._block_size = query_ends[-1], block_size
+        self._operators = operators
         self._arguments = {
             "actual_seq_lengths": query_ends,
             "actual_seq_lengths_kv": key_lengths,
@@ -155,8 +156,7 @@ class _PagedAttention:
     def __call__(self, query: Tensor, key_cache: Tensor, value_cache: Tensor) -> Tensor:
         _, _, kv_heads, padded = key_cache.shape
         key, value = key_cache.flatten(2), value_cache.flatten(2)  # views: [blocks, block_size, kv_heads * padded]
-        rules.check_paged_keys(key, kv_heads, padded, self._block_size, self._blocks)
-        return _attend(query, key, value, kv_heads, padded, self._query_end, self._arguments)
+        return _attend(self._operators, query, key, value, kv_heads, padded, self._arguments)
 
 
 class _GraphAttention:
@@ -167,11 +167,11 @@ class _GraphAttention:
 
     operator = "npu_fused_infer_attention_score.out"
 
-    def __init__(self, *, table: Tensor, block_size: int, mask: Tensor) -> None:
+    def __init__(self, *, table: Tensor, block_size: int, mask: Tensor, operators: Any) -> None:
         rows = table.shape[0]
         self._query_ends = list(range(1, rows + 1))
         rules.check_paged(self._query_ends, [1] * rows, table, block_size, mask, 3)
-        self._table, self._block_size, self._mask = table, block_size, mask
+        self._table, self._block_size, self._mask, self._operators = table, block_size, mask, operators
         self._blocks = 0  # of the cache
         self._out: Tensor | None = None  # [rows, heads, padded]
         self._sums: Tensor | None = None  # of the softmax: never written
@@ -181,8 +181,6 @@ class _GraphAttention:
         self._blocks, _, kv_heads, padded = key_cache.shape
         rows, heads, head_dim = query.shape
         key, value, query = key_cache.flatten(2), value_cache.flatten(2), _padded(query, padded)
-        rules.check_paged_keys(key, kv_heads, padded, self._block_size, rows)
-        rules.check_attention(query, key, value, rows)
         arguments = {
             **self.update([1] * rows),
             "block_table": self._table,
@@ -194,9 +192,9 @@ class _GraphAttention:
             "num_key_value_heads": kv_heads,
             "scale": head_dim**-0.5,
         }
-        operator = torch.ops.npu.npu_fused_infer_attention_score.out
+        operator = self._operators.npu_fused_infer_attention_score.out
         if self._out is None:
-            ask = torch.ops.npu._npu_fused_infer_attention_score_get_max_workspace
+            ask = self._operators._npu_fused_infer_attention_score_get_max_workspace
             self._workspace = ask(query, key, value, **arguments)
             self._out, self._sums = torch.empty_like(query), query.new_empty(1)
         operator(query, key, value, **arguments, workspace=self._workspace, out=[self._out, self._sums])
@@ -211,31 +209,30 @@ class _GraphAttention:
         return {"actual_seq_lengths": self._query_ends, "actual_seq_lengths_kv": lengths}
 
 
-def _attend_packed(query: Tensor, key: Tensor, value: Tensor, query_ends: list[int], key_ends: list[int]) -> Tensor:
+def _attend_packed(
+    operators: Any, query: Tensor, key: Tensor, value: Tensor, query_ends: list[int], key_ends: list[int]
+) -> Tensor:
     """Each segment of rows over its segment of keys, all of them seen. Both lists of lengths are summed up."""
-    rules.check_lengths(query_ends, key_ends)
     _, kv_heads, head_dim = key.shape
     padded = rules.padded_head_dim(head_dim)
     key, value = _padded(key, padded), _padded(value, padded)
-    rules.check_packed(key, kv_heads, padded, key_ends)
     arguments = {"actual_seq_lengths": query_ends, "actual_seq_lengths_kv": key_ends, "sparse_mode": 0}
-    return _attend(query, key, value, kv_heads, padded, query_ends[-1], arguments)
+    return _attend(operators, query, key, value, kv_heads, padded, arguments)
 
 
 def _attend(
+    operators: Any,
     query: Tensor,
     key: Tensor,
     value: Tensor,
     kv_heads: int,
     padded: int,
-    query_end: int,
     arguments: Mapping[str, object],
 ) -> Tensor:
     """query [T, heads, d], its heads not yet padded -> [T, heads, d]"""
     _, heads, head_dim = query.shape
     query = _padded(query, padded)
-    rules.check_attention(query, key, value, query_end)
-    mixed: Tensor = torch.ops.npu.npu_fused_infer_attention_score(
+    mixed: Tensor = operators.npu_fused_infer_attention_score(
         query,
         key,
         value,

@@ -1,8 +1,8 @@
 """What the documentation of Ascend's fused operators demands of their arguments, as far as our calls can break it.
 
-The operators' host code lets most of it through, and the device then fails with a number or computes something else. So
-each rule is asked here first, of shapes, strides, dtypes and host ints: nothing is read from the device. A broken one
-raises RuleError. What is asked of every layer is cheap: a message is made only where a rule is broken.
+The operators' host code lets most of it through, and the device then fails with a number or computes something else.
+Each rule is asked of shapes, strides, dtypes and host ints: nothing is read from the device. A broken one raises
+RuleError. What a network or a step determines is asked always, what a launch does only where npu_checked.py asks.
 """
 
 from collections.abc import Sequence

@@ -10,7 +10,7 @@ import traceback
 import msgspec
 
 from configs.serve import Device
-from model.selftest.rows import Opened, Row, Said
+from model.selftest.rows import CaseResult, Opened, Said
 from model.selftest.teller import DeviceBroken, Teller
 
 
@@ -32,7 +32,7 @@ def main(argv: list[str]) -> int:
     try:
         where = open_device(device)
     except DeviceError as error:
-        send(Row(section=name, name="the device", verdict="fail", note=str(error)))
+        send(CaseResult(section=name, name="the device", verdict="fail", note=str(error)))
         return 1
     send(Opened(device=str(where), versions=versions(where)))
     try:
@@ -41,7 +41,7 @@ def main(argv: list[str]) -> int:
         return 1
     except Exception as error:  # noqa: BLE001 - a process main: the rows that were sent are worth as much as before
         traceback.print_exc()
-        send(Row(section=name, name=name, verdict="fail", note=f"{type(error).__name__}: {error}"))
+        send(CaseResult(section=name, name=name, verdict="fail", note=f"{type(error).__name__}: {error}"))
         return 1
     return 0
 

@@ -5,7 +5,7 @@ import functools
 import torch
 
 from model.selftest.operators import microseconds
-from model.selftest.rows import Row
+from model.selftest.rows import CaseResult
 from model.selftest.teller import Teller
 
 SECTION = "copies"
@@ -25,7 +25,7 @@ def check_copies(tell: Teller, device: torch.device, sizes: tuple[int, ...], rep
                 tell.attempt(name, run, f"{mib} MiB")
 
 
-def _copy(name: str, device: torch.device, mib: int, pinned: bool, up: bool, repeats: int) -> Row:
+def _copy(name: str, device: torch.device, mib: int, pinned: bool, up: bool, repeats: int) -> CaseResult:
     host = torch.randint(256, (mib * _MIB,), dtype=torch.uint8)
     host = host.pin_memory() if pinned else host
     there = torch.empty(mib * _MIB, dtype=torch.uint8, device=device)
@@ -34,7 +34,7 @@ def _copy(name: str, device: torch.device, mib: int, pinned: bool, up: bool, rep
     target, source = (there, host) if up else (back, there)
     each = microseconds(functools.partial(target.copy_, source, non_blocking=pinned), device, repeats)
     right = torch.equal(there.cpu() if up else back, host)
-    return Row(
+    return CaseResult(
         section=SECTION, name=name, case=f"{mib} MiB", verdict="pass" if right else "fail",
         microseconds=each, figures={"GB/s": host.nbytes / each / 1e3},
         note="" if right else "other bytes arrive",

@@ -9,7 +9,7 @@ import torch
 
 from configs.checkpoint import Checkpoint
 from model.device import first_line
-from model.engine.kv_cache import cache_size
+from model.engine.kv_cache_size import cache_size
 from model.engine.runner import captured, reserved_for_graphs
 from model.forward_batch import ForwardBatch, KVCache
 from model.net.multimodal import MultimodalLM
@@ -18,7 +18,7 @@ from model.registry import family_of
 from model.selftest.attention_cases import BLOCK
 from model.selftest.host import MAX_MODEL_LEN, MAX_SEQS, engine_config
 from model.selftest.operators import TOLERANCES, difference, microseconds
-from model.selftest.rows import Row
+from model.selftest.rows import CaseResult
 from model.selftest.teller import Teller
 from model.staging.graphs import DecodeGraphs, graph_module, ladder
 from model.staging.layout import Padding, forward_arrays, forward_batch, in_order, packed_bytes
@@ -44,7 +44,7 @@ def check_graphs(tell: Teller, name: str, path: Path, ops: Ops, turns: int, repe
     steps = _Steps(_built(path, ops))
     taken = time.perf_counter() - started
     dtype = str(ops.dtype).removeprefix("torch.")
-    told = Row(section=SECTION, name=name, case="capture", dtype=dtype, verdict="pass", figures={"s": taken},
+    told = CaseResult(section=SECTION, name=name, case="capture", dtype=dtype, verdict="pass", figures={"s": taken},
                note=f"sizes {', '.join(map(str, steps.sizes))}")  # fmt: skip
     tell.send(told)
     for rows in steps.sizes:
@@ -73,7 +73,7 @@ def check_stale(tell: Teller, ops: Ops) -> None:
         note = "ends: it runs with the lengths of its capture"
     except RuntimeError as error:
         note = f"an error: {first_line(error)}"
-    tell.send(Row(section=STALE, name=name, verdict="told", note=note))
+    tell.send(CaseResult(section=STALE, name=name, verdict="told", note=note))
 
 
 def _built(path: Path, ops: Ops) -> MultimodalLM:
@@ -105,11 +105,11 @@ class _Steps:
         assert graphs is not None
         self._graphs: DecodeGraphs = graphs
 
-    def compare(self, name: str, rows: int, turns: int, repeats: int) -> Row:
+    def compare(self, name: str, rows: int, turns: int, repeats: int) -> CaseResult:
         error, note = 0.0, "bit for bit"
         for turn in range(turns):
             batch = self._batch(rows, [_LENGTHS[(3 * turn + i) % len(_LENGTHS)] for i in range(rows)])
-            wanted = self._model.states(batch, self._kv).cpu()
+            wanted = self._model.forward(batch, self._kv).cpu()
             found = self._graphs.replay(batch).cpu()
             apart, wrong = difference([found], [wanted], self._model.dtype)
             if wrong:
@@ -117,10 +117,10 @@ class _Steps:
             error = max(error, apart or 0.0)
             note = note if torch.equal(found, wanted) else "not the same bits"
         tolerance = TOLERANCES[self._model.dtype]
-        launched = microseconds(lambda: self._model.states(batch, self._kv), self._model.device, repeats)
+        launched = microseconds(lambda: self._model.forward(batch, self._kv), self._model.device, repeats)
         replayed = microseconds(lambda: self._graphs.replay(batch), self._model.device, repeats)
         update = self._graphs.update_seconds * 1e6
-        return Row(
+        return CaseResult(
             section=SECTION, name=name, case=_sequences(rows), dtype=str(self._model.dtype).removeprefix("torch."),
             verdict="pass" if error <= tolerance else "fail", error=error, tolerance=tolerance, note=note,
             microseconds=replayed,

@@ -16,7 +16,7 @@ from model.engine.engine import Engine
 from model.engine.messages import Generate, SamplingParams, Token
 from model.selftest.checkpoint import write_random
 from model.selftest.host import Host, host_at, load_engine, random_picture, red_circle
-from model.selftest.rows import Row
+from model.selftest.rows import CaseResult
 from model.selftest.teller import Teller
 from tokenization.placeholders import text_only
 
@@ -60,20 +60,20 @@ def _check(
                     tell.attempt(name, partial(_rate, name, mine, n, tokens, dtype), f"{n} at once", dtype)
 
 
-def _answer(name: str, mine: Side, dtype: Dtype) -> Row:
+def _answer(name: str, mine: Side, dtype: Dtype) -> CaseResult:
     """What the demo model was trained to say."""
     engine, host = mine
     sampling = SamplingParams(max_tokens=16, temperature=0.0, seed=0, stop_token_ids=host.stop_ids)
     host.run(engine, [host.prepare(f"answer-{dtype}", _QUESTION, red_circle(), sampling)])
     said = host.text(f"answer-{dtype}")
-    return Row(
+    return CaseResult(
         section=SECTION, name=name, case=_QUESTION, dtype=dtype, verdict="pass" if said == _ANSWER else "fail",
         note=f"{said!r}" if said == _ANSWER else f"{said!r} instead of {_ANSWER!r}",
     )  # fmt: skip
 
 
-def _prompts(name: str, mine: Side, reference: Side, dtype: Dtype) -> Row:
-    """The log-probabilities of a prompt's own tokens: encoder, prefill and head, without a drawn token."""
+def _prompts(name: str, mine: Side, reference: Side, dtype: Dtype) -> CaseResult:
+    """The log-probabilities of a prompt's own tokens: encoder, prefill and head, without a sampled token."""
     found, wanted = (_scored(side, f"prompt-{dtype}") for side in (mine, reference))
     return _compared(name, _PROMPT, dtype, found, wanted)
 
@@ -85,22 +85,22 @@ def _scored(side: Side, request: str) -> list[Token]:
     return host.scores[request]
 
 
-def _answers(name: str, mine: Side, reference: Side, dtype: Dtype) -> Row:
+def _answers(name: str, mine: Side, reference: Side, dtype: Dtype) -> CaseResult:
     """Tokens as the device decodes them, one by one; the reference reads them as a prompt."""
     engine, host = mine
     request = f"decoded-{dtype}"
     sampling = SamplingParams(max_tokens=_SCORED, temperature=0.0, seed=0, logprobs=True)
     generate = host.prepare(request, "Tell me of ships that carry pixels over a river.", None, sampling)
     host.run(engine, [generate])
-    drawn = host.tokens[request]
-    ids = [*generate.prepared.input_ids.tolist(), *(token.id for token in drawn)]
+    sampled = host.tokens[request]
+    ids = [*generate.prepared.input_ids.tolist(), *(token.id for token in sampled)]
     reference_engine, reference_host = reference
     whole = Generate(prepared=text_only(request, ids), sampling=_GREEDY, scores_prompt=True)
     reference_host.run(reference_engine, [whole])
-    return _compared(name, _DECODED, dtype, drawn, reference_host.scores[request][-len(drawn) :])
+    return _compared(name, _DECODED, dtype, sampled, reference_host.scores[request][-len(sampled) :])
 
 
-def _compared(name: str, case: str, dtype: Dtype, found: Sequence[Token], wanted: Sequence[Token]) -> Row:
+def _compared(name: str, case: str, dtype: Dtype, found: Sequence[Token], wanted: Sequence[Token]) -> CaseResult:
     pairs = [
         (mine.logprob, theirs.logprob)
         for mine, theirs in zip(found, wanted, strict=True)
@@ -109,14 +109,14 @@ def _compared(name: str, case: str, dtype: Dtype, found: Sequence[Token], wanted
     error = max(abs(mine - theirs) for mine, theirs in pairs)
     tolerance = TOLERANCES[dtype]
     same = [mine.id for mine in found] == [theirs.id for theirs in wanted]
-    return Row(
+    return CaseResult(
         section=SECTION, name=name, case=case, dtype=dtype, error=error, tolerance=tolerance,
         verdict="pass" if same and error <= tolerance else "fail",
         note=f"log-probabilities of {len(pairs)} tokens" if same else "other tokens than were sent",
     )  # fmt: skip
 
 
-def _rate(name: str, mine: Side, n: int, tokens: int, dtype: Dtype) -> Row:
+def _rate(name: str, mine: Side, n: int, tokens: int, dtype: Dtype) -> CaseResult:
     """Requests with a picture each, answers of equal length."""
     engine, host = mine
     sampling = SamplingParams(max_tokens=tokens, temperature=0.0, seed=0)
@@ -128,7 +128,7 @@ def _rate(name: str, mine: Side, n: int, tokens: int, dtype: Dtype) -> Row:
     firsts = [(host.first[one] - started) * 1e3 for one in names]
     decodes = [taken for taken, decoded in steps if decoded]
     counts = {len(host.tokens[one]) for one in names}
-    return Row(
+    return CaseResult(
         section=SECTION, name=name, case=f"{n} at once", dtype=dtype, verdict="pass" if counts == {tokens} else "fail",
         microseconds=statistics.median(decodes) * 1e6 if decodes else None,
         figures={

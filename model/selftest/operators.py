@@ -16,7 +16,7 @@ from model.ops.base import Ops
 from model.ops.load import load_ops
 from model.selftest.attention_cases import attention_cases
 from model.selftest.cases import Case, Inputs, elementwise_cases
-from model.selftest.rows import Row
+from model.selftest.rows import CaseResult
 from model.selftest.teller import Teller
 
 SECTION = "operators"
@@ -46,7 +46,7 @@ def check_operators(tell: Teller, all_ops: Iterable[Ops], reference: Ops, cases:
 
 
 @torch.inference_mode()
-def compare(case: Case, ops: Ops, reference: Ops, repeats: int) -> Row:
+def compare(case: Case, ops: Ops, reference: Ops, repeats: int) -> CaseResult:
     drawn = {
         name: x.to(ops.dtype) if x.is_floating_point() and name not in ("cos", "sin") else x
         for name, x in case.draw(torch.Generator().manual_seed(_SEED)).items()
@@ -57,7 +57,7 @@ def compare(case: Case, ops: Ops, reference: Ops, repeats: int) -> Row:
     found = [x.cpu() for x in run()]
     error, note = difference(found, expected, ops.dtype)
     tolerance = 0.0 if case.exact else TOLERANCES[ops.dtype]
-    return Row(
+    return CaseResult(
         section=SECTION, name=case.op, case=case.name, dtype=str(ops.dtype).removeprefix("torch."),
         verdict="pass" if error is not None and error <= tolerance else "fail",
         error=error, tolerance=tolerance, note=note,

@@ -11,7 +11,7 @@ from model.device import first_line
 from model.ops.base import Ops
 from model.selftest.attention_cases import BLOCK
 from model.selftest.operators import TOLERANCES, difference, microseconds
-from model.selftest.rows import Row
+from model.selftest.rows import CaseResult
 from model.selftest.teller import Teller
 from model.staging.streams import is_broken
 
@@ -45,12 +45,12 @@ def check_float32(tell: Teller, device: torch.device, repeats: int) -> None:
         tell.attempt(name, run, f"{_ROWS} x {_VOCABULARY}", "float32")
 
 
-def _row(name: str, ops_dtype: torch.dtype, case: str, note: str) -> Row:
+def _row(name: str, ops_dtype: torch.dtype, case: str, note: str) -> CaseResult:
     dtype = str(ops_dtype).removeprefix("torch.")
-    return Row(section=SECTION, name=name, case=case, dtype=dtype, verdict="told", note=note)
+    return CaseResult(section=SECTION, name=name, case=case, dtype=dtype, verdict="told", note=note)
 
 
-def _shared_blocks(ops: Ops, reference: Ops, repeats: int) -> Row:
+def _shared_blocks(ops: Ops, reference: Ops, repeats: int) -> CaseResult:
     """Eight sequences share two blocks and have one each: their tables name 24 blocks of a cache of 10."""
     n, heads, kv_heads, dim = 8, 4, 2, 128
     generator = torch.Generator().manual_seed(3)
@@ -78,14 +78,14 @@ def _shared_blocks(ops: Ops, reference: Ops, repeats: int) -> Row:
         return _row("shared blocks", ops.dtype, _SHARED, f"refused: {first_line(refused)}")
     tolerance = TOLERANCES[ops.dtype]
     right = "right" if error is not None and error <= tolerance else "runs, but its numbers are wrong"
-    return Row(
+    return CaseResult(
         section=SECTION, name="shared blocks", case=_SHARED, verdict="told", error=error, tolerance=tolerance,
         dtype=str(ops.dtype).removeprefix("torch."), note=note or right,
         microseconds=microseconds(run, ops.device, repeats),
     )  # fmt: skip
 
 
-def _sum_rounding(ops: Ops) -> Row:
+def _sum_rounding(ops: Ops) -> CaseResult:
     generator = torch.Generator().manual_seed(4)
     x, residual = (torch.randn(16, 512, generator=generator).to(ops.dtype) for _ in range(2))
     weight = torch.ones(512, dtype=ops.dtype)
@@ -107,7 +107,7 @@ def _distance(found: Tensor, wanted: Tensor) -> float:
     return float((found - wanted).abs().mean())
 
 
-def _probabilities(ops: Ops) -> Row:
+def _probabilities(ops: Ops) -> CaseResult:
     """Two keys whose values cancel once the second's probability is rounded to the dtype."""
     dim, gap = 64, 0.703125  # a difference of scores that both dtypes hold exactly
     share = torch.tensor(-gap).exp()
@@ -128,7 +128,7 @@ def _probabilities(ops: Ops) -> Row:
                 f"{kept}: {found:.3g} where float32 gives {expected:.3g} and rounding 0")  # fmt: skip
 
 
-def _own_gelu(ops: Ops) -> Row:
+def _own_gelu(ops: Ops) -> CaseResult:
     x = torch.linspace(-3, 3, 4096).to(ops.dtype)
     found = F.gelu(x.to(ops.device)).cpu().double()
     distances = {
@@ -138,22 +138,22 @@ def _own_gelu(ops: Ops) -> Row:
     return _row("torch's gelu", ops.dtype, "exact or by tanh", min(distances, key=lambda name: distances[name]))
 
 
-def _angles(name: str, device: torch.device) -> Row:
+def _angles(name: str, device: torch.device) -> CaseResult:
     angles = torch.linspace(0, _LARGE, 100_001, dtype=torch.float32)
     found = getattr(angles.to(device), name)().cpu().double()
     error = float((found - getattr(angles.double(), name)()).abs().max())
-    return Row(
+    return CaseResult(
         section=SECTION, name=name, case=f"angles up to {_LARGE}", dtype="float32", error=error,
         tolerance=_ANGLE_ERROR, verdict="pass" if error <= _ANGLE_ERROR else "fail",
     )  # fmt: skip
 
 
-def _powers(device: torch.device) -> Row:
+def _powers(device: torch.device) -> CaseResult:
     exponents = torch.arange(0, 128, 2, dtype=torch.float32) / 128
     found = (1.0 / 1e6 ** exponents.to(device)).cpu().double()
     wanted = 1.0 / 1e6 ** exponents.double()
     error = float(((found - wanted) / wanted).abs().max())
-    return Row(
+    return CaseResult(
         section=SECTION, name="pow", case="frequencies of 1e6", dtype="float32", error=error, verdict="told",
         note="frequencies are made on the CPU",
     )  # fmt: skip
@@ -178,7 +178,7 @@ _OF_A_VOCABULARY: dict[str, Callable[[Tensor], Tensor]] = {
 }
 
 
-def _of_vocabulary(name: str, call: Callable[[Tensor], Tensor], device: torch.device, repeats: int) -> Row:
+def _of_vocabulary(name: str, call: Callable[[Tensor], Tensor], device: torch.device, repeats: int) -> CaseResult:
     """`searchsorted` is over sums, which may differ in their last places: by one column at most."""
     x = torch.randn(_ROWS, _VOCABULARY, generator=torch.Generator().manual_seed(5)) * 3
     there = x.to(device)
@@ -189,7 +189,7 @@ def _of_vocabulary(name: str, call: Callable[[Tensor], Tensor], device: torch.de
         error, tolerance = float(((found - wanted).abs() / wanted.abs().amax()).max()), 2e-5
     else:
         error, tolerance = float((found != wanted).sum()), 0.0
-    return Row(
+    return CaseResult(
         section=SECTION, name=name, case=f"{_ROWS} x {_VOCABULARY}", dtype="float32", error=error,
         tolerance=tolerance, verdict="pass" if error <= tolerance else "fail",
         microseconds=microseconds(lambda: call(there), device, repeats),

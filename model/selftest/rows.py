@@ -8,7 +8,7 @@ Verdict = Literal["pass", "fail", "skip", "told"]
 """skip: not here; told: a fact about this device that is neither right nor wrong."""
 
 
-class Row(msgspec.Struct, frozen=True, kw_only=True, tag=True):
+class CaseResult(msgspec.Struct, frozen=True, kw_only=True, tag=True):
     section: str
     name: str  # of the operator, or of what was tried
     case: str = ""  # shape and kind of input
@@ -37,4 +37,4 @@ class Begun(msgspec.Struct, frozen=True, kw_only=True, tag=True):
     may_hang: bool = False  # whether it hangs is what is asked
 
 
-Said = Row | Opened | Begun
+Said = CaseResult | Opened | Begun

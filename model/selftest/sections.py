@@ -47,7 +47,7 @@ class Work:
 
     def ops(self) -> list[Ops]:
         """One for each dtype that the device serves."""
-        return [load_ops(self.device, dtype) for dtype in DTYPES[self.device.type]]
+        return [load_ops(self.device, dtype, checks=True) for dtype in DTYPES[self.device.type]]
 
 
 def _operators(work: Work) -> None:
@@ -73,7 +73,7 @@ def _copies(work: Work) -> None:
 
 
 def _graphs(work: Work) -> None:
-    ops = load_ops(work.device, torch.bfloat16)
+    ops = load_ops(work.device, torch.bfloat16, checks=True)
     with TemporaryDirectory() as folder:
         paths = {"demo model": EMBEDDED_MODEL, "random, heads of 128": write_random(Path(folder))}
         for name, path in paths.items():
@@ -81,7 +81,7 @@ def _graphs(work: Work) -> None:
 
 
 def _stale(work: Work) -> None:
-    check_stale(work.tell, load_ops(work.device, torch.bfloat16))
+    check_stale(work.tell, load_ops(work.device, torch.bfloat16, checks=True))
 
 
 def _models(work: Work) -> None:

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from model.device import DeviceError, first_line
-from model.selftest.rows import Begun, Row, Said
+from model.selftest.rows import Begun, CaseResult, Said
 from model.staging.streams import is_broken
 
 SECONDS = 300.0  # of one row, the first calls of its kernels included
@@ -23,9 +23,9 @@ class Teller:
         self.send(Begun(section=self.section, name=name, seconds=seconds, may_hang=may_hang))
 
     def skip(self, name: str, note: str) -> None:
-        self.send(Row(section=self.section, name=name, verdict="skip", note=note))
+        self.send(CaseResult(section=self.section, name=name, verdict="skip", note=note))
 
-    def attempt(self, name: str, run: Callable[[], Row], case: str = "", dtype: str = "") -> None:
+    def attempt(self, name: str, run: Callable[[], CaseResult], case: str = "", dtype: str = "") -> None:
         """Send the row that `run` gives, or one with its error. Raises DeviceBroken."""
         self.begin(" ".join(word for word in (name, case, dtype) if word))
         try:
@@ -33,7 +33,7 @@ class Teller:
         except (ArithmeticError, AssertionError, DeviceError, LookupError, OSError, RuntimeError, TypeError,
                 ValueError) as error:  # fmt: skip
             note = f"{type(error).__name__}: {first_line(error)}"
-            row = Row(section=self.section, name=name, case=case, dtype=dtype, verdict="fail", note=note)
+            row = CaseResult(section=self.section, name=name, case=case, dtype=dtype, verdict="fail", note=note)
             self.send(row)
             if isinstance(error, RuntimeError) and is_broken(error):
                 raise DeviceBroken(note) from None

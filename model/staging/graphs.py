@@ -17,7 +17,8 @@ import torch
 from torch import Tensor
 
 from model.forward_batch import ForwardBatch, KVCache
-from model.net.multimodal import MultimodalLM, Turn
+from model.net.decoder import LayerInputs
+from model.net.multimodal import MultimodalLM, Rotation
 from model.ops.base import GraphAttention
 from model.staging.layout import Padding, forward_arrays, forward_batch, in_order
 from model.staging.packing import Packer
@@ -88,7 +89,7 @@ class DecodeGraphs:
     def replay(self, batch: ForwardBatch) -> Tensor:
         """Run a padded step. -> [rows, hidden] before the head, valid until the next replay. Raises GraphError."""
         captured = self._captured[len(batch.kv_lens)]
-        captured.take(batch, self._model.turn(batch))
+        captured.take(batch, self._model.rotation(batch))
         captured.updates_behind(self._replayed)
         captured.graph.replay()
         self._replayed.record()
@@ -116,8 +117,8 @@ class _Captured:
         """batch: of padding rows alone, in the memory of the steps to come."""
         self._model, self._kv, self._batch = model, kv, batch
         self._attend: GraphAttention = model.ops.graph_attention(batch.block_tables, block_size)
-        turn = model.turn(batch)
-        self._angles = turn.angles
+        rotation = model.rotation(batch)
+        self._angles = rotation.angles
         self._scales = None if model.logn is None else torch.ones(batch.ids.shape, device=model.device)
         self._scaled = False  # some scale is not 1
 
@@ -131,17 +132,17 @@ class _Captured:
         self._check_calls()
         return self.graph.pool()
 
-    def take(self, batch: ForwardBatch, turn: Turn) -> None:
+    def take(self, batch: ForwardBatch, rotation: Rotation) -> None:
         """What the step has besides the packed arrays, into the memory of the graph. Raises GraphError."""
         for name in _ARRAYS:
             mine, theirs = getattr(self._batch, name), getattr(batch, name)
             if theirs.shape != mine.shape or theirs.data_ptr() != mine.data_ptr():
                 raise GraphError(f"{name} {list(theirs.shape)} is not where the graph reads it, {list(mine.shape)}")
-        for held, angles in zip(self._angles, turn.angles, strict=True):
+        for held, angles in zip(self._angles, rotation.angles, strict=True):
             held.copy_(angles)
-        if self._scales is not None and (self._scaled or turn.scales is not None):
-            self._scaled = turn.scales is not None
-            self._scales.copy_(turn.scales) if turn.scales is not None else self._scales.fill_(1)
+        if self._scales is not None and (self._scaled or rotation.scales is not None):
+            self._scaled = rotation.scales is not None
+            self._scales.copy_(rotation.scales) if rotation.scales is not None else self._scales.fill_(1)
 
     def updates_behind(self, replayed: Any) -> None:
         """Nothing is updated before this event: until then a replay may still read it."""
@@ -155,8 +156,8 @@ class _Captured:
 
     def _network(self) -> Tensor:
         model, batch = self._model, self._batch
-        x = model.embeddings(batch.ids)
-        return model.decoder(x, self._angles, self._kv, batch.slots, self._attend, batch.sample_rows, self._scales)
+        step = LayerInputs(angles=self._angles, query_scale=self._scales, slots=batch.slots, attend=self._attend)
+        return model.decoder(model.embeddings(batch.ids), self._kv, step, batch.sample_rows)
 
     def _check_calls(self) -> None:
         """Every layer's attention was captured as a call that can be updated. Raises GraphError."""

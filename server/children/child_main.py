@@ -23,6 +23,7 @@ import msgspec
 from configs.checkpoint import Checkpoint, CheckpointError
 from configs.serve import LogConfig
 from server.children.stacks import offer_stacks
+from server.logs.load_progress import LoadProgress
 from server.logs.setup import complain_of_defect, set_up
 from shm import Channel, ChannelClosed, Ending, Pulse, sweep, sweep_if_last
 
@@ -161,7 +162,7 @@ def run_engine(channel_fd: int) -> None:
     with refusals_told(channel):
         try:
             pulse.further()
-            loop.run(channel, start, pulse)
+            loop.run(channel, start, pulse, LoadProgress())
         except DeviceError as error:
             raise CheckpointError(str(error)) from None
 

@@ -1,4 +1,4 @@
-"""How one request wants its tokens drawn: what a client may ask, and the checkpoint's defaults."""
+"""How one request wants its tokens sampled: what a client may ask, and the checkpoint's defaults."""
 
 import math
 import secrets

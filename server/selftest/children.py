@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 import msgspec
 
 from configs.settings import REPO
-from model.selftest.rows import Begun, Row, Said
+from model.selftest.rows import Begun, CaseResult, Said
 from server.children.processes import died_of
 
 _DECODER = msgspec.json.Decoder(Said)
@@ -30,14 +30,14 @@ def run_section(section: str, command: Sequence[str], env: Mapping[str, str], he
         hear(ended)
 
 
-def _listen(section: str, process: "subprocess.Popen[bytes]", hear: Callable[[Said], None]) -> Row | None:
+def _listen(section: str, process: "subprocess.Popen[bytes]", hear: Callable[[Said], None]) -> CaseResult | None:
     """To the end; the row of an end that the section did not choose."""
     assert process.stdout is not None
     begun, since, failed, rest = _START, time.monotonic(), False, b""
     while True:
         left = begun.seconds - (time.monotonic() - since)
         if left <= 0 or not select.select([process.stdout], [], [], left)[0]:
-            return Row(
+            return CaseResult(
                 section=section, name=begun.name, verdict="told" if begun.may_hang else "fail",
                 note=f"hangs: ended from outside after {begun.seconds:.0f} s",
             )  # fmt: skip
@@ -51,9 +51,9 @@ def _listen(section: str, process: "subprocess.Popen[bytes]", hear: Callable[[Sa
             if isinstance(said, Begun):
                 begun = said
             else:
-                failed = failed or (isinstance(said, Row) and said.verdict == "fail")
+                failed = failed or (isinstance(said, CaseResult) and said.verdict == "fail")
                 hear(said)
     code = process.wait()
     if code == 0 or (code > 0 and failed):
         return None
-    return Row(section=section, name=begun.name, verdict="fail", note=f"the process ended: {died_of(code)}")
+    return CaseResult(section=section, name=begun.name, verdict="fail", note=f"the process ended: {died_of(code)}")

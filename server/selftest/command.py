@@ -12,7 +12,7 @@ from typing import get_args
 
 from configs.serve import Device
 from configs.settings import child_env
-from model.selftest.rows import Opened, Row, Said
+from model.selftest.rows import CaseResult, Opened, Said
 from server.selftest.children import run_section
 from server.selftest.report import as_end, as_head, as_json, as_line, as_matrix, report, unnamed
 
@@ -42,7 +42,7 @@ def selftest(argv: Sequence[str]) -> int:
 
 def run(args: argparse.Namespace, start: Start) -> int:
     begun = time.monotonic()
-    rows: list[Row] = []
+    rows: list[CaseResult] = []
     opened: list[Opened] = []
 
     def hear(said: Said) -> None:
@@ -50,7 +50,7 @@ def run(args: argparse.Namespace, start: Start) -> int:
             if not opened:
                 print(as_head(said), flush=True)
             opened.append(said)
-        elif isinstance(said, Row):
+        elif isinstance(said, CaseResult):
             rows.append(unnamed(said))
             print(as_line(rows[-1]), flush=True)
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import msgspec
 
 from configs.version import version
-from model.selftest.rows import Opened, Row
+from model.selftest.rows import CaseResult, Opened
 
 FORMAT = "pixelferry-selftest-1"
 _SIGNS = {"pass": "ok", "fail": "FAIL", "skip": "-", "told": "i"}
@@ -27,10 +27,10 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
     verdict: str
     counts: dict[str, int]
     seconds: float
-    rows: tuple[Row, ...]
+    rows: tuple[CaseResult, ...]
 
 
-def report(opened: Opened | None, rows: Sequence[Row], quick: bool, seconds: float, asked: str) -> Report:
+def report(opened: Opened | None, rows: Sequence[CaseResult], quick: bool, seconds: float, asked: str) -> Report:
     counts: Counter[str] = Counter(row.verdict for row in rows)
     return Report(
         pixelferry=version(),
@@ -45,7 +45,7 @@ def report(opened: Opened | None, rows: Sequence[Row], quick: bool, seconds: flo
     )
 
 
-def unnamed(row: Row) -> Row:
+def unnamed(row: CaseResult) -> CaseResult:
     """Without what an error may say of the host or the user's directories."""
     note = row.note
     for private in (platform.node(), str(Path.home())):
@@ -63,7 +63,7 @@ def as_head(opened: Opened) -> str:
     return f"Pixelferry {version()} on {opened.device} ({known})"
 
 
-def as_line(row: Row) -> str:
+def as_line(row: CaseResult) -> str:
     error = "" if row.error is None else f"{row.error:.1e}"
     allowed = "" if row.tolerance is None else f"/{row.tolerance:.0e}"
     taken = "" if row.microseconds is None else f"{row.microseconds:,.0f} us"
@@ -73,7 +73,7 @@ def as_line(row: Row) -> str:
     return f"{text}  {words}".rstrip()
 
 
-def as_matrix(rows: Sequence[Row]) -> str:
+def as_matrix(rows: Sequence[CaseResult]) -> str:
     """Passed of tried, for each thing and dtype."""
     tried = [row for row in rows if row.verdict in ("pass", "fail")]
     dtypes = [dtype for dtype in ("float32", "float16", "bfloat16", "") if any(row.dtype == dtype for row in tried)]

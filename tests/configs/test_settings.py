@@ -10,6 +10,7 @@ import pytest
 
 from configs.serve import ModelConfig, ServeConfig
 from configs.setting import HubModel, Setting, SettingsError
+from configs.settings import CHECKS_VARIABLE as CHECKS
 from configs.settings import EMBEDDED_MODEL, EMBEDDED_NAME, SETTINGS, child_env, load_config
 
 
@@ -113,6 +114,13 @@ def test_a_wrong_profile_is_named(text: str, message: str, tmp_path: Path) -> No
         load_config(["--profile", str(tmp_path / "bad.toml")], {})
 
 
+def test_the_variable_that_asks_an_npus_operators() -> None:
+    asked = [load_config([], env).engine.check_launches for env in ({}, {CHECKS: "0"}, {CHECKS: "1"})]
+    assert asked == [False, False, True]
+    with pytest.raises(SettingsError, match=f"^{CHECKS}: expected 0 or 1, got 'yes'"):
+        load_config([], {CHECKS: "yes"})
+
+
 def test_a_wrong_variable_is_named() -> None:
     with pytest.raises(SettingsError, match=r"^PIXELFERRY_MAX_SEQS: expected a whole number, got 'many'"):
         load_config([], {"PIXELFERRY_MAX_SEQS": "many"})
@@ -190,6 +198,7 @@ def test_every_field_has_exactly_one_setting() -> None:
     assert len(set(fields)) == len(fields)
     assert set(fields) == fields_of(load_config([], {})) - {
         ("media", "own_pixels"), ("model", "wanted"), ("engine", "fits_threads"),
+        ("engine", "check_launches"),
         ("traces", "asked_by"), ("traces", "hindrance"),
     }  # fmt: skip
 

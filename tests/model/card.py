@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from model.live_bytes import LiveBytes
+from tests.model.live_bytes import LiveBytes
 
 SEGMENT = 2 << 20  # what torch's allocator takes from a driver at least
 

@@ -3,6 +3,7 @@
 import logging
 import sys
 from pathlib import Path
+from typing import NoReturn
 
 import pytest
 import torch
@@ -10,6 +11,7 @@ import torch
 from configs.serve import Dtype, EngineConfig
 from configs.settings import load_config
 from model.device import DeviceError, check_cache, free_bytes, resolve
+from model.engine import loop
 from model.engine.loop import load
 from model.engine.messages import StartEngine
 from model.ops.load import load_ops
@@ -136,6 +138,22 @@ def test_the_engine_asks_before_it_reads_weights(monkeypatch: pytest.MonkeyPatch
 def test_an_npu_gets_its_own_operations() -> None:
     with pytest.raises(RuleError, match="float32"):  # of NpuOps, before its first tensor
         load_ops(torch.device("npu", 0), torch.float32)
+
+
+@pytest.mark.parametrize("wanted", [False, True])
+def test_the_engine_asks_launches_where_it_is_told_to(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, wanted: bool
+) -> None:
+    install(monkeypatch, tmp_path, NpuDouble())
+
+    def refuse(device: torch.device, dtype: torch.dtype, *, checks: bool) -> NoReturn:
+        raise DeviceError(f"checks: {checks}")
+
+    monkeypatch.setattr(loop, "load_ops", refuse)
+    config = EngineConfig(device="npu", check_launches=wanted)
+    path = write_qwen2_vl(tmp_path / "tiny")
+    with pytest.raises(DeviceError, match=f"^checks: {wanted}$"):
+        load(StartEngine(checkpoint=str(path), engine=config, shm_root=str(tmp_path), max_model_len=512))
 
 
 def test_free_memory_is_that_of_the_npu(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

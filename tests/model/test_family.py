@@ -76,7 +76,7 @@ def test_what_a_checkpoint_takes_is_what_its_family_declares(family: Family, har
 def test_the_largest_items_are_what_the_network_encodes(path: Path, harness: WorkerHarness) -> None:
     model = load_ours(path)
     found = {item.kind: item for item in harness.processor.largest(SMALL, LENGTH)}
-    assert found.keys() == harness.processor.modalities.keys() == model.pad_ids.keys()
+    assert found.keys() == harness.processor.modalities.keys() == model.placeholder_ids.keys()
     for kind, item in found.items():
         assert model.media_shape(kind, item.grid) == item.shape
         assert str(model.media_dtype(kind)) == f"torch.{item.dtype}"

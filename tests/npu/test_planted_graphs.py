@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 from torch import Tensor
 
-from model.engine.kv_cache import CacheSize
+from model.engine.kv_blocks import CacheSize
+from model.net.decoder import LayerInputs
 from model.net.multimodal import MultimodalLM
 from model.staging.graphs import DecodeGraphs, GraphError, _Captured
 from model.staging.layout import Padding
@@ -81,17 +82,19 @@ def frozen_base(patch: pytest.MonkeyPatch) -> None:
     """Angles are computed inside of the graph: from its positions, but by the base of the capture."""
 
     def network(self: Any) -> Tensor:
-        turn = self._model.turn(self._batch)
-        batch = self._batch
-        x = self._model.embeddings(batch.ids)
-        return self._model.decoder(x, turn.angles, self._kv, batch.slots, self._attend, batch.sample_rows, self._scales)  # type: ignore[no-any-return]
+        model, batch = self._model, self._batch
+        step = LayerInputs(
+            angles=model.rotation(batch).angles, query_scale=self._scales, slots=batch.slots, attend=self._attend
+        )
+        found: Tensor = model.decoder(model.embeddings(batch.ids), self._kv, step, batch.sample_rows)
+        return found
 
     patch.setattr(_Captured, "_network", network)
 
 
 def frozen_scales(patch: pytest.MonkeyPatch) -> None:
     take = _Captured.take
-    patch.setattr(_Captured, "take", lambda self, batch, turn: take(self, batch, replace(turn, scales=None)))
+    patch.setattr(_Captured, "take", lambda self, batch, rotation: take(self, batch, replace(rotation, scales=None)))
 
 
 def another_width(patch: pytest.MonkeyPatch) -> None:

@@ -13,6 +13,7 @@ from torch import Tensor
 from configs.checkpoint import CheckpointError
 from model.ops import npu_rules as rules
 from model.ops.npu import NpuOps
+from tests.npu.references import Refused
 from tests.npu.ring0 import define_operators
 
 CPU = torch.device("cpu")
@@ -182,6 +183,25 @@ def test_heads_are_padded_to_the_next_that_attention_takes(dim: int, padded: int
     ops = NpuOps(CPU, torch.bfloat16)
     assert ops.cache_head_dim(dim) == padded
     assert ops.kv_cache(2, 128, 3, dim)[0].shape == (2, 128, 3, padded)
+
+
+@pytest.mark.parametrize("call", ["swiglu", "rotary"])
+def test_launches_are_asked_only_where_that_is_wanted(call: str) -> None:
+    """Without it the reference is what refuses, as a device would, later and in other words."""
+    define_operators()
+    asked, plain = NpuOps(CPU, torch.float16, checks=True), NpuOps(CPU, torch.float16)
+    q = half(5, 2, 64).half()
+
+    def break_a_rule(ops: NpuOps) -> None:
+        if call == "swiglu":
+            ops.swiglu(q[0, :, :7])
+        else:
+            ops.rotary(q, half(5, 3, 64).half(), half(5, 3, 64).half())
+
+    with pytest.raises(rules.RuleError):
+        break_a_rule(asked)
+    with pytest.raises(Refused):
+        break_a_rule(plain)
 
 
 def test_a_network_with_heads_that_no_operator_takes_is_refused_when_it_is_built() -> None:

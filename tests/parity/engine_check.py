@@ -47,7 +47,7 @@ class Setup:
 
 def never_sampled(model: MultimodalLM) -> list[int]:
     """Ids that mark media."""
-    return sorted({*model.pad_ids.values(), *model.media_token_ids})
+    return sorted({*model.placeholder_ids.values(), *model.media_token_ids})
 
 
 def n_media(parts: Parts) -> int:

@@ -281,7 +281,7 @@ class OurRun:
             sample_rows=torch.cat(rows),
             prompt_lens=tuple(sample.n_prompt or len(sample.ids) for _, sample, _ in work),
         )
-        logits = self.model.forward(batch, self.kv)
+        logits = self.model.compute_logits(self.model.forward(batch, self.kv))
         sizes = [len(part) for part in rows]
         return {key: part for (key, _, _), part in zip(work, logits.split(sizes), strict=True)}
 

@@ -128,10 +128,10 @@ def reference_of(
     ids = torch.from_numpy(generate.prepared.input_ids.copy())
     for item in generate.prepared.media:
         places = [place for start, length in item.spans for place in range(start, start + length)]
-        ids[places[:2]] = setup.model.pad_ids[item.kind]
+        ids[places[:2]] = setup.model.placeholder_ids[item.kind]
     banned = never_sampled(setup.model)
     media: dict[str, Any] = sounds_of(setup.path, written)
-    if "image" in setup.model.pad_ids:
+    if "image" in setup.model.placeholder_ids:
         media |= pixels_of(setup.path, generate, plain(written), harness.root)
         if name in EXPLICIT:
             return as_reference(len(ids), *explicit(hf, ids, generate, media, banned), banned)

@@ -54,7 +54,7 @@ def setup_of(path: Path, root: Path, names: Sequence[str] = tuple(MEMBERS)) -> S
     with engine_harness_at(path, root) as harness:
         for name, generate in prepared_one_by_one(harness, found.members):
             ids = torch.from_numpy(generate.prepared.input_ids.copy())
-            ids[ids < 0] = found.model.pad_ids["image"]
+            ids[ids < 0] = found.model.placeholder_ids["image"]
             answer = generated(hf, ids, media_of(path, MEMBERS[name]), banned)
             found.references[name] = as_reference(len(ids), *answer, banned)
     return found

@@ -147,10 +147,12 @@ def test_every_layer(model: MultimodalLM) -> None:
     golden = LOGITS["text_all_hidden"]
     assert_close(model.embed[ids], golden[0], 1e-6)
     ones, eps = torch.ones(model.hidden_size), model.decoder.spec.eps
-    layer = replace(
-        model.decoder.layers[0], next_norm=lambda x, residual: model.ops.add_rms_norm(x, residual, ones, eps)
-    )
-    first = replace(model.decoder, layers=(layer,))
+
+    def unweighted(x: torch.Tensor, residual: torch.Tensor | None) -> tuple[torch.Tensor, torch.Tensor]:
+        assert residual is not None
+        return model.ops.add_rms_norm(x, residual, ones, eps)
+
+    first = replace(model.decoder, layers=model.decoder.layers[:1], norm=unweighted)
     expected = model.ops.rms_norm(torch.from_numpy(golden[1]), ones, eps)
     found = OurRun(replace(model, decoder=first, head=lambda x: x)).whole(text_sample(ids.tolist()))
     assert_close(found, expected.numpy(), LOGITS_BAR)

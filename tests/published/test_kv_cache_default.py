@@ -8,13 +8,15 @@ from pathlib import Path
 
 import pytest
 
+from configs.machine import free_host_bytes
 from configs.serve import GIB, MIB, EngineConfig
 from configs.settings import EMBEDDED_MODEL, load_config
-from model.engine.kv_cache import CacheTooSmall, Room, cache_size, device_room, trial_size
+from model.engine import kv_cache_size
+from model.engine.kv_cache_size import CacheTooSmall, FreeMemory, cache_size, on_device, trial_size
 from model.engine.loop import load
 from model.engine.messages import StartEngine
+from model.engine.profile import Profile
 from model.forward_batch import KVSpec
-from model.host_memory import free_host_bytes
 from server.report import describe_engine
 from server.requests.model_card import read_model_card
 
@@ -90,7 +92,7 @@ def test_a_real_cgroup(tmp_path: Path) -> None:
         (inside / "memory.limit_in_bytes").write_text(str(512 * MIB))
         script = (
             f"import os, pathlib; pathlib.Path({str(inside / 'cgroup.procs')!r}).write_text(str(os.getpid()))\n"
-            "from model.host_memory import free_host_bytes\nprint(free_host_bytes())"
+            "from configs.machine import free_host_bytes\nprint(free_host_bytes())"
         )
         found = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True, timeout=60)
         assert 400 * MIB < int(found.stdout) <= 512 * MIB < free_host_bytes()
@@ -104,23 +106,24 @@ def test_a_real_cgroup(tmp_path: Path) -> None:
 def test_a_7b_model_gets_its_length() -> None:
     """1 GiB was 2048 tokens of Qwen2-Audio-7B, whatever the machine had."""
     config = EngineConfig()
-    size = cache_size(QWEN2_AUDIO_7B, 2, config, 8192, lambda: Room(nbytes=64 * GIB))
+    size = cache_size(QWEN2_AUDIO_7B, 2, config, 8192, FreeMemory(nbytes=64 * GIB))
     assert size.max_model_len == 8192 and size.nbytes == 32 * GIB
     assert size.bound == "--kv-cache-share 0.5 of 64 GiB free"
-    less = cache_size(QWEN2_AUDIO_7B, 2, EngineConfig(kv_cache_share=0.25), 8192, lambda: Room(nbytes=64 * GIB))
+    less = cache_size(QWEN2_AUDIO_7B, 2, EngineConfig(kv_cache_share=0.25), 8192, FreeMemory(nbytes=64 * GIB))
     assert less.nbytes == 16 * GIB
 
 
 def test_no_more_than_all_sequences_can_use_is_taken() -> None:
-    size = cache_size(SMALL, 2, EngineConfig(), 4096, lambda: Room(nbytes=64 * GIB))
+    size = cache_size(SMALL, 2, EngineConfig(), 4096, FreeMemory(nbytes=64 * GIB))
     assert size.nbytes == 16 * 4096 * 1024 and size.bound.startswith("--max-seqs x --max-model-len")
 
 
-def test_what_was_asked_for_wins() -> None:
-    def never() -> Room:
+def test_what_was_asked_for_wins(monkeypatch: pytest.MonkeyPatch) -> None:
+    def never() -> int:
         raise AssertionError("nobody needs to know")
 
-    size = cache_size(QWEN2_AUDIO_7B, 2, EngineConfig(kv_cache_bytes=GIB), 8192, never)
+    monkeypatch.setattr(kv_cache_size, "free_host_bytes", never)
+    size = cache_size(QWEN2_AUDIO_7B, 2, EngineConfig(kv_cache_bytes=GIB), 8192)
     assert (size.nbytes, size.max_model_len, size.bound) == (GIB, 2048, "--kv-cache-mib")
 
 
@@ -128,7 +131,7 @@ def test_not_one_block_is_an_error_that_names_the_share() -> None:
     with pytest.raises(
         CacheTooSmall, match=r"--kv-cache-share 0\.5 of 0\.03125 GiB free: 16777216 .* one takes 67108864"
     ):
-        cache_size(QWEN2_AUDIO_7B, 2, EngineConfig(), 8192, lambda: Room(nbytes=32 * MIB))
+        cache_size(QWEN2_AUDIO_7B, 2, EngineConfig(), 8192, FreeMemory(nbytes=32 * MIB))
 
 
 def test_a_7b_model_on_an_atlas() -> None:
@@ -136,10 +139,10 @@ def test_a_7b_model_on_an_atlas() -> None:
     config = load_config(["--profile", "atlas"], {}).engine
     free = int((60.96 - 15.4) * GIB)
     spec = KVSpec(layers=28, kv_heads=4, head_dim=128, cached_dim=128)
-    room = device_room(free, int(2.7 * GIB), 0, config.embedding_bytes)
-    size = cache_size(spec, 2, config, 32_768, lambda: room)
+    memory = on_device(free, config, Profile(encoders={}, step=int(2.7 * GIB)))
+    size = cache_size(spec, 2, config, 32_768, memory)
     tokens = size.n_blocks * size.block_size
-    assert 37.6 * GIB < size.nbytes < 37.7 * GIB and 704_000 < tokens < 706_000 and tokens // 32_768 == 21
+    assert 38.3 * GIB < size.nbytes < 38.4 * GIB and 717_000 < tokens < 719_000 and tokens // 32_768 == 21
     assert size.max_model_len == 32_768 and trial_size(size, config).n_blocks == 32_768 // 128 + config.max_seqs
 
 
@@ -152,7 +155,7 @@ def test_settings() -> None:
 def test_the_embedded_model_stays_small() -> None:
     """Many servers of it run side by side in tests: what it can use is 64 MiB, whatever the machine has."""
     card = read_model_card(load_config([], {}))
-    size = cache_size(SMALL, 2, EngineConfig(), card.max_model_len, lambda: Room(nbytes=1 << 40))
+    size = cache_size(SMALL, 2, EngineConfig(), card.max_model_len, FreeMemory(nbytes=1 << 40))
     assert size.nbytes == 64 * MIB
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from model.host_cores import usable_cores
+from configs.machine import usable_cores
 from server.threads import Threads, choose_threads, threads_here
 
 
@@ -71,7 +71,7 @@ def test_quotas_of_version_1(tmp_path: Path) -> None:
 
 def test_without_cgroups_the_affinity_decides(tmp_path: Path) -> None:
     code = "import os; os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})\n" + (
-        "from pathlib import Path; from model.host_cores import usable_cores\n"
+        "from pathlib import Path; from configs.machine import usable_cores\n"
         f"print(*usable_cores(Path({str(tmp_path)!r})))"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

@@ -1,17 +1,16 @@
 """How Fuyu reads a chat: one picture first, row by row of its patches, then the text, then the answer."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 import numpy as np
 
 from configs.checkpoint import Checkpoint, CheckpointError
 from configs.serve import MediaConfig
 from model.families.fuyu.sizes import IMAGE_TOKEN_ID, largest_grid, published_box, sized
-from tokenization.chat.parts import Chat, Kind
+from tokenization.chat.parts import Kind
 from tokenization.media.source import Source
 from tokenization.messages import Reduced
-from tokenization.placeholders import Layout, expand_rows
-from tokenization.processor import Measure, Modality, StageClock, TemplateProcessor
+from tokenization.processor import Measure, Modality, RowsProcessor, StageClock
 from tokenization.shrunk_pictures import ShrunkPictures
 from tokenization.text.bpe import BPETokenizer
 from tokenization.text.template import ChatTemplate
@@ -37,7 +36,61 @@ TEMPLATE = (
 )
 
 
-class FuyuProcessor(TemplateProcessor):
+class FuyuPictures(ShrunkPictures):
+    """Scaled down into a box, and padded to whole patches."""
+
+    def __init__(self, checkpoint: Checkpoint, cap: int) -> None:
+        """Raises CheckpointError for files that ask for other pictures."""
+        pictures = checkpoint.section("image_processor")
+        super().__init__(cap, pictures.origin())
+        for key in ("do_resize", "do_pad"):
+            pictures.expect(key, (True,), True)
+        pictures.expect("resample", (2,), 2)
+        pictures.expect("padding_mode", ("constant",), "constant")
+        padding = pictures.read(float, "padding_value", 1.0)
+        if padding not in range(256):
+            raise CheckpointError(f"{pictures.location}: padding_value {padding} is no whole number from 0 to 255")
+        self._padding = int(padding)
+        self._box = published_box(checkpoint)
+
+    def sized(self, height: int, width: int, pixels: int) -> tuple[int, int]:
+        return sized(height, width, self._box, pixels)
+
+    def measure(self, source: Source, limits: MediaConfig) -> Measure:
+        """Shape [patches, 3 * patch * patch]. Raises ChatError for min_pixels, and for a picture that is too narrow."""
+        seen = self.see(source, limits)
+        return self._measure(self._box.grid(seen.height, seen.width), size=seen.size, reduced=seen.reduced)
+
+    def largest(self, limits: MediaConfig, max_tokens: int) -> Measure | None:
+        """The picture of most patches that the box, the server's cap and `max_tokens` let through."""
+        grid = largest_grid(self._box, self.cap, max_tokens)
+        return None if grid is None else self._measure(grid)
+
+    def load(self, source: Source, measure: Measure, limits: MediaConfig, clock: StageClock) -> np.ndarray:
+        """uint8 [patches, 3 * patch * patch], patches row by row, columns (channel, y, x)."""
+        from tokenization.media.image import decode_rgb, padded, resize, to_patches
+
+        patch, (_, rows, columns) = self._box.patch, measure.grid
+        with clock.stage("decode", measure.kind):
+            image = decode_rgb(source.data, max_source_pixels=limits.max_source_pixels, check=source.check)
+        with clock.stage("resize", measure.kind):
+            height, width = self.resized(image.height, image.width, source.options)
+            image = resize(image, width=width, height=height, bilinear=True)
+        with clock.stage("patch", measure.kind):
+            image = padded(image, width=columns * patch, height=rows * patch, value=self._padding)
+            return to_patches(image, patch=patch, merge=1)
+
+    def _measure(
+        self, grid: tuple[int, int, int], size: tuple[int, int] | None = None, reduced: Reduced | None = None
+    ) -> Measure:
+        _, rows, columns = grid
+        return Measure(
+            kind="image", grid=grid, shape=(rows * columns, 3 * self._box.patch**2), n_tokens=rows * columns,
+            n_delimiters=rows, size=size, reduced=reduced,
+        )  # fmt: skip
+
+
+class FuyuProcessor(RowsProcessor):
     """Defaults are those of the published processor's classes."""
 
     modalities: Mapping[Kind, Modality] = {"image": Modality(most=1, expansion="rows")}
@@ -56,66 +109,6 @@ class FuyuProcessor(TemplateProcessor):
             )
         self.placeholders = {"image": special[PATCH]}
         self.stop_ids = (special[END],)
-        self._row_end = special[ROW_END]
+        self.row_ends = (special[ROW_END], special[ROW_END])
         self.template = ChatTemplate.from_checkpoint(checkpoint, otherwise=TEMPLATE)
-        pictures = checkpoint.section("image_processor")
-        for key in ("do_resize", "do_pad"):
-            pictures.expect(key, (True,), True)
-        pictures.expect("resample", (2,), 2)
-        pictures.expect("padding_mode", ("constant",), "constant")
-        padding = pictures.read(float, "padding_value", 1.0)
-        if padding not in range(256):
-            raise CheckpointError(f"{pictures.location}: padding_value {padding} is no whole number from 0 to 255")
-        self._padding = int(padding)
-        self._box = box = published_box(checkpoint)
-        self._shrunk = ShrunkPictures(cap=max_pixels, sized=lambda height, width, most: sized(height, width, box, most))
-        self.origins = {
-            "chat template": self.template.location,
-            "pictures": pictures.origin(),
-        }
-
-    def fit(self, chat: Chat) -> Chat:
-        """The chat as it is. Raises ChatError for a size to which pictures would be enlarged."""
-        self._shrunk.refuse_bounds(chat)
-        return chat
-
-    def measure(self, source: Source, limits: MediaConfig) -> Measure:
-        """Shape [patches, 3 * patch * patch]. Raises ChatError for min_pixels, and for a picture that is too narrow."""
-        seen = self._shrunk.see(source, limits)
-        return self._measure(self._box.grid(seen.height, seen.width), size=seen.size, reduced=seen.reduced)
-
-    def largest(self, limits: MediaConfig, max_tokens: int) -> tuple[Measure, ...]:
-        """The picture of most patches that the box, the server's cap and `max_tokens` let through."""
-        grid = largest_grid(self._box, self._shrunk.cap, max_tokens)
-        return () if grid is None else (self._measure(grid),)
-
-    def load(self, source: Source, measure: Measure, limits: MediaConfig, clock: StageClock) -> np.ndarray:
-        """uint8 [patches, 3 * patch * patch], patches row by row, columns (channel, y, x)."""
-        from tokenization.media.image import decode_rgb, padded, resize, to_patches
-
-        patch, (_, rows, columns) = self._box.patch, measure.grid
-        with clock.stage("decode", measure.kind):
-            image = decode_rgb(source.data, max_source_pixels=limits.max_source_pixels, check=source.check)
-        with clock.stage("resize", measure.kind):
-            height, width = self._shrunk.resized(image.height, image.width, source.options)
-            image = resize(image, width=width, height=height, bilinear=True)
-        with clock.stage("patch", measure.kind):
-            image = padded(image, width=columns * patch, height=rows * patch, value=self._padding)
-            return to_patches(image, patch=patch, merge=1)
-
-    def expand(self, ids: Sequence[int], measures: Sequence[Measure]) -> Layout:
-        """The placeholder becomes rows of them, each with an end of its own: the picture's spans are its rows."""
-        placeholder, pictures = self.placeholders["image"], []
-        for _, rows, columns in (measure.grid for measure in measures):
-            pictures.append(np.full((rows, columns + 1), placeholder, np.int64))
-            pictures[-1][:, -1] = self._row_end
-        return expand_rows(ids, placeholder, pictures)
-
-    def _measure(
-        self, grid: tuple[int, int, int], size: tuple[int, int] | None = None, reduced: Reduced | None = None
-    ) -> Measure:
-        _, rows, columns = grid
-        return Measure(
-            kind="image", grid=grid, shape=(rows * columns, 3 * self._box.patch**2), n_tokens=rows * columns,
-            n_delimiters=rows, size=size, reduced=reduced,
-        )  # fmt: skip
+        self.handlers = {"image": FuyuPictures(checkpoint, max_pixels)}

@@ -47,7 +47,7 @@ def build(checkpoint: Checkpoint, weights: Weights, ops: Ops) -> MultimodalLM:
         rope=rope,
         decoder=build_decoder(ops, weights, spec, "model.", NAMES),
         encoders={"image": _projection(checkpoint, weights, ops, spec.hidden)},
-        pad_ids={"image": placeholder},
+        placeholder_ids={"image": placeholder},
     )
     weights.finish()
     return model
@@ -76,7 +76,7 @@ def _decoder_spec(text: ConfigSection, share: float) -> DecoderSpec:
         bias=True,
         norm="layer",
         head_norm=text.read(bool, "qk_layernorm", True),
-        gated=False,
+        activation="relu_squared",
         turned=turned,
     )
 

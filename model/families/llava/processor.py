@@ -1,18 +1,13 @@
 """How LLaVA-1.5 reads a chat: a picture has as many placeholders as its tower has patches."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import ClassVar
 
-import numpy as np
-
 from configs.checkpoint import Checkpoint, CheckpointError, ConfigSection
-from configs.serve import MediaConfig
 from model.families.llava.sizes import picture_tokens, pictures_of
-from tokenization.chat.errors import ChatError
-from tokenization.chat.parts import Chat, Kind
-from tokenization.media.smart_resize import MAX_ASPECT
-from tokenization.media.source import Source
-from tokenization.processor import Measure, Modality, StageClock, TemplateProcessor
+from tokenization.chat.parts import Kind
+from tokenization.processor import Modality, TemplateProcessor
 from tokenization.text.bpe import BPETokenizer
 from tokenization.text.template import ChatTemplate
 
@@ -38,40 +33,14 @@ class LlavaProcessor(TemplateProcessor):
 
     def __init__(self, checkpoint: Checkpoint, max_pixels: int) -> None:
         """max_pixels is not used. Raises CheckpointError for a damaged tokenizer, template or processor's file."""
-        config, files = checkpoint.config, checkpoint.section("image_processor")
-        tokens = picture_tokens(checkpoint)
+        files, tokens, pictures = (
+            checkpoint.section("image_processor"), picture_tokens(checkpoint), pictures_of(checkpoint.config)
+        )  # fmt: skip
         self.tokenizer = BPETokenizer.from_checkpoint(checkpoint, tokens.said)
         self.placeholders = tokens.placeholders
         self.template = ChatTemplate.from_checkpoint(checkpoint, otherwise=self.otherwise)
-        self._pictures = pictures_of(config)
-        self._edge = _shorter_edge(files, self._pictures.pixels)
-        self.origins = {"chat template": self.template.location, "pictures": files.origin()}
-
-    def fit(self, chat: Chat) -> Chat:
-        self._pictures.refuse_bounds(chat)
-        return chat
-
-    def measure(self, source: Source, limits: MediaConfig) -> Measure:
-        """Every picture has one size: [side * side, 3 * patch * patch]. Refuses strips: they grow before the cut."""
-        measure = self._pictures.measure(source, limits)
-        assert measure.size is not None
-        if max(measure.size) > MAX_ASPECT * min(measure.size):
-            raise ChatError(f"the image cannot be used: one side is more than {MAX_ASPECT} times the other")
-        return measure
-
-    def largest(self, limits: MediaConfig, max_tokens: int) -> tuple[Measure, ...]:
-        return self._pictures.largest(max_tokens)
-
-    def load(self, source: Source, measure: Measure, limits: MediaConfig, clock: StageClock) -> np.ndarray:
-        """uint8 [side * side, 3 * patch * patch], patches row by row, columns (channel, y, x)."""
-        from tokenization.media.image import cover, decode, to_patches
-
-        with clock.stage("decode", measure.kind):
-            picture = decode(source.data, max_source_pixels=limits.max_source_pixels, check=source.check)
-        with clock.stage("resize", measure.kind):
-            image = cover(picture, edge=self._edge, side=self._pictures.pixels)
-        with clock.stage("patch", measure.kind):
-            return to_patches(image, patch=self._pictures.patch, merge=1)
+        edge = _shorter_edge(files, pictures.pixels)
+        self.handlers = {"image": replace(pictures, edge=edge, origin=files.origin())}
 
 
 def _shorter_edge(files: ConfigSection, side: int) -> int:

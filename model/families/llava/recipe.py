@@ -8,11 +8,11 @@ from model.composition import MediaEncoders, compose
 from model.families.llava.sizes import picture_tokens, pictures_of, shows_class, vision_config
 from model.net.absolute_vit import AbsoluteVit, AbsoluteVitNames, AbsoluteVitSpec, build_absolute_vit
 from model.net.decoder import DecoderSpec
-from model.net.linear import take_linear
+from model.net.mlp import Mlp, MlpSpec, take_mlp
 from model.net.multimodal import MultimodalLM
-from model.net.norm import take_layer_norm
+from model.net.norm import take_norm
 from model.net.rope import read_theta
-from model.net.vision import Mlp, read_pixels
+from model.net.vision import BlockNames, BlockSpec, read_pixels
 from model.ops.base import Ops
 from model.weights import Weights
 
@@ -23,12 +23,14 @@ NAMES = AbsoluteVitNames(
     class_token="embeddings.class_embedding",
     norm="pre_layrnorm",  # so it is spelled on disk
     blocks="encoder.layers",
-    norm1="layer_norm1",
-    qkv=("self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj"),
-    proj="self_attn.out_proj",
-    norm2="layer_norm2",
-    first="mlp.fc1",
-    second="mlp.fc2",
+    block=BlockNames(
+        norm1="layer_norm1",
+        qkv=("self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj"),
+        proj="self_attn.out_proj",
+        norm2="layer_norm2",
+        up=("mlp.fc1",),
+        down="mlp.fc2",
+    ),
 )
 
 
@@ -91,16 +93,18 @@ def _tower(checkpoint: Checkpoint, weights: Weights, ops: Ops, hidden: int, betw
     width, depth = vision.count("hidden_size"), vision.count("num_hidden_layers")
     n_blocks = max(between.features)
     spec = AbsoluteVitSpec(
-        width=width,
+        block=BlockSpec(
+            width=width,
+            heads=vision.count("num_attention_heads"),
+            inter=vision.count("intermediate_size"),
+            eps=vision.positive("layer_norm_eps", 1e-5),
+            activation="quick_gelu",
+        ),
         depth=n_blocks,
-        heads=vision.count("num_attention_heads"),
-        inter=vision.count("intermediate_size"),
         patch=pictures.patch,
         side=pictures.side,
         positions=pictures.side**2,
-        eps=vision.positive("layer_norm_eps", 1e-5),
         pixels=read_pixels(checkpoint.section("image_processor")),
-        activation="quick_gelu",
         features=between.features,
         shows_class=shows_class(config),
     )
@@ -137,13 +141,12 @@ def _projector(config: ConfigSection, weights: Weights, ops: Ops, width: int, hi
 
 def _normed_projector(config: ConfigSection, weights: Weights, ops: Ops, width: int, hidden: int) -> Mlp:
     eps = config.positive("projector_layernorm_eps", 1e-5)
-    norm = take_layer_norm(ops, weights, "multi_modal_projector.projector_layernorm", width, eps)
+    norm = take_norm(ops, weights, "layer", "multi_modal_projector.projector_layernorm", width, eps)
     linears = _two_linears(config, weights, ops, width, hidden, True)
     return lambda x: linears(norm(x))
 
 
 def _two_linears(config: ConfigSection, weights: Weights, ops: Ops, width: int, hidden: int, bias: bool) -> Mlp:
     config.expect("projector_hidden_act", ("gelu",), "gelu")
-    first = take_linear(ops, weights, "multi_modal_projector.linear_1", hidden, width, bias=bias)
-    second = take_linear(ops, weights, "multi_modal_projector.linear_2", hidden, hidden, bias=bias)
-    return lambda x: second(ops.gelu(first(x)))
+    spec = MlpSpec(width=width, inter=hidden, out=hidden, activation="gelu", bias=bias)
+    return take_mlp(ops, weights, ["multi_modal_projector.linear_1"], "multi_modal_projector.linear_2", spec)

@@ -4,12 +4,12 @@ from configs.checkpoint import Checkpoint, ConfigSection
 from model.composition import MediaEncoders, compose
 from model.families.mistral3.sizes import picture_tokens, pictures_of, text_section, vision_section
 from model.net.decoder import DecoderSpec
-from model.net.linear import take_linear
+from model.net.mlp import Mlp, MlpSpec, take_mlp
 from model.net.multimodal import MultimodalLM
-from model.net.norm import take_rms_norm
+from model.net.norm import take_norm
 from model.net.rope import read_theta
 from model.net.rope_vit import RopeVit, RopeVitNames, RopeVitSpec, build_still_vit
-from model.net.vision import Mlp, read_pixels
+from model.net.vision import BlockNames, BlockSpec, read_pixels
 from model.ops.base import Linear, Ops
 from model.weights import Weights
 
@@ -18,10 +18,14 @@ NAMES = RopeVitNames(
     patch="patch_conv.weight",
     first_norm="ln_pre",
     blocks="transformer.layers",
-    norm1="attention_norm",
-    proj="attention.o_proj",
-    norm2="ffn_norm",
-    mlp="feed_forward",
+    block=BlockNames(
+        norm1="attention_norm",
+        qkv=("attention.q_proj", "attention.k_proj", "attention.v_proj"),
+        proj="attention.o_proj",
+        norm2="ffn_norm",
+        up=("feed_forward.gate_proj", "feed_forward.up_proj"),
+        down="feed_forward.down_proj",
+    ),
 )
 
 
@@ -61,25 +65,26 @@ def _tower(checkpoint: Checkpoint, weights: Weights, ops: Ops, decoder: DecoderS
     width, heads = vision.count("hidden_size"), vision.count("num_attention_heads")
     vision.expect("head_dim", (width // heads,), width // heads)
     spec = RopeVitSpec(
-        width=width,
+        block=BlockSpec(
+            width=width,
+            heads=heads,
+            inter=vision.count("intermediate_size"),
+            eps=1e-5,
+            activation="swiglu" if vision.read(str, "hidden_act", "gelu") == "silu" else "geglu",
+            norm="rms",
+            bias=False,
+        ),
         depth=vision.count("num_hidden_layers"),
-        heads=heads,
-        inter=vision.count("intermediate_size"),
         patch=pictures.patch,
         merge=pictures.merge,
         out=decoder.hidden,
         pixels={"image": read_pixels(checkpoint.section("image_processor"))},
-        blocks="gated",
-        gate="silu" if vision.read(str, "hidden_act", "gelu") == "silu" else "gelu",
-        qkv=("attention.q_proj", "attention.k_proj", "attention.v_proj"),
-        bias=False,
-        eps=1e-5,
         theta=read_theta(vision, 1e4, ("axial", "default")),
         apart=True,
     )
     for table in ("inv_freq", "original_inv_freq"):  # which some saves hold, and the tower makes itself
         weights.drop(f"{TOWER}patch_positional_embedding.{table}")
-    norm = take_rms_norm(ops, weights, f"{PROJECTOR}norm", width, decoder.eps)
+    norm = take_norm(ops, weights, "rms", f"{PROJECTOR}norm", width, decoder.eps)
     merger = _merger(config, weights, ops, spec)
     return build_still_vit(ops, weights, spec, TOWER, NAMES, norm, merger)
 
@@ -89,14 +94,14 @@ def _merger(config: ConfigSection, weights: Weights, ops: Ops, spec: RopeVitSpec
     config.expect("projector_hidden_act", ("gelu",), "gelu")
     bias = config.read(bool, "multimodal_projector_bias", False)
     merging = _merging_layer(weights, ops, spec)
-    first = take_linear(ops, weights, f"{PROJECTOR}linear_1", spec.out, spec.width, bias=bias)
-    second = take_linear(ops, weights, f"{PROJECTOR}linear_2", spec.out, spec.out, bias=bias)
-    return lambda x: second(ops.gelu(first(merging(x))))
+    two = MlpSpec(width=spec.block.width, inter=spec.out, out=spec.out, activation="gelu", bias=bias)
+    projector = take_mlp(ops, weights, [f"{PROJECTOR}linear_1"], f"{PROJECTOR}linear_2", two)
+    return lambda x: projector(merging(x))
 
 
 def _merging_layer(weights: Weights, ops: Ops, spec: RopeVitSpec) -> Linear:
     """On disk its columns are (channel, patch of the token); the rows of a token's patches lie one after another."""
-    n = spec.merge**2
+    n, width = spec.merge**2, spec.block.width
     name = f"{PROJECTOR}patch_merger.merging_layer.weight"
-    matrix = weights.take(name, (spec.width, spec.width * n))
-    return ops.linear(matrix.view(spec.width, spec.width, n).transpose(1, 2).flatten(1))
+    matrix = weights.take(name, (width, width * n))
+    return ops.linear(matrix.view(width, width, n).transpose(1, 2).flatten(1))

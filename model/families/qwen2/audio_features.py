@@ -7,12 +7,12 @@ from configs.serve import MediaConfig
 from tokenization.chat.errors import ChatError
 from tokenization.media.mel import CONTEXT_FRAMES, MelSpec, log_mel
 from tokenization.media.source import Source
-from tokenization.processor import Measure
+from tokenization.processor import Measure, MediaHandler, StageClock
 
 CHUNK_SECONDS = 30  # what the published extractor class takes at once, where the file does not say
 
 
-class FeatureExtractor:
+class FeatureExtractor(MediaHandler):
     def __init__(self, checkpoint: Checkpoint, audio: ConfigSection, *, positions: int | None = None) -> None:
         """positions: the encoder's, two frames each; None: no end. Raises CheckpointError for another extractor."""
         file = checkpoint.section("feature_extractor")
@@ -49,10 +49,11 @@ class FeatureExtractor:
         sound = sound[: self._frames * self.spec.hop]
         return self._measure(-(-len(sound) // self.spec.hop), sound=sound, of_video=source.of_video)
 
-    def load(self, measure: Measure) -> np.ndarray:
-        """float32 `measure.shape`: the frames of the sound, and of the padding what the encoder sees."""
+    def load(self, source: Source, measure: Measure, limits: MediaConfig, clock: StageClock) -> np.ndarray:
+        """float32 `measure.shape`: log-mel frames of the sound, and of the padding what the encoder sees."""
         assert measure.sound is not None, "a sound was decoded when it was measured"
-        return log_mel(measure.sound, self.spec, self._padded, self._context)
+        with clock.stage("mel", measure.kind):
+            return log_mel(measure.sound, self.spec, self._padded, self._context)
 
     def largest(self, limits: MediaConfig, max_tokens: int) -> Measure | None:
         """The longest sound that the model, the limits and `max_tokens` let through; None where none is."""

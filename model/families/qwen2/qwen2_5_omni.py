@@ -7,7 +7,6 @@ import msgspec
 import numpy as np
 
 from configs.checkpoint import Checkpoint, CheckpointError, ConfigSection
-from configs.serve import MediaConfig
 from model.families.qwen2.audio_features import FeatureExtractor
 from model.families.qwen2.bounds import frame_rules, pixel_bounds
 from model.families.qwen2.positions import (
@@ -26,9 +25,8 @@ from model.media_tokens import MediaTokens, read_media_tokens
 from tokenization.chat.boxes import TAGS
 from tokenization.chat.parts import Kind
 from tokenization.media.frame_sampling import PUBLISHED, FrameRules
-from tokenization.media.source import Source
 from tokenization.placeholders import Layout, Spans
-from tokenization.processor import Feature, Measure, Modality, StageClock
+from tokenization.processor import Feature, Measure, Modality
 
 if TYPE_CHECKING:
     from model.net.audio_tower import AudioTower
@@ -94,8 +92,7 @@ class Qwen25OmniProcessor(Qwen2Processor):
         tokens = omni_tokens(checkpoint)
         frames = omni_frame_rules(checkpoint)
         super().__init__(checkpoint, max_pixels, config=thinker, tokens=tokens, frames=frames)
-        self._feature_extractor = FeatureExtractor(checkpoint, thinker.child("audio_config"))
-        self.origins = {**self.origins, "sounds": self._feature_extractor.origin}
+        self.handlers = {**self.handlers, "audio": FeatureExtractor(checkpoint, thinker.child("audio_config"))}
         self._sound_delimiters = [tokens.delimiters.get(key) for key in ("audio_start_token_id", "audio_end_token_id")]
         self._time_scale = TimeScale(
             per_second=thinker.positive("position_id_per_seconds", 25.0),
@@ -110,24 +107,6 @@ class Qwen25OmniProcessor(Qwen2Processor):
             "grounding": all(len(self.tokenizer.encode(tag)) == 1 for tag in TAGS),
         }
         self.features = frozenset(feature for feature in self.features if has[feature])
-
-    def measure(self, source: Source, limits: MediaConfig) -> Measure:
-        return (
-            self._feature_extractor.measure(source, limits)
-            if source.kind == "audio"
-            else super().measure(source, limits)
-        )
-
-    def largest(self, limits: MediaConfig, max_tokens: int) -> tuple[Measure, ...]:
-        sound = self._feature_extractor.largest(limits, max_tokens)
-        return (*super().largest(limits, max_tokens), *([] if sound is None else [sound]))
-
-    def load(self, source: Source, measure: Measure, limits: MediaConfig, clock: StageClock) -> np.ndarray:
-        """uint8 patches of what is seen, float32 [frames, n_mels] of what is heard."""
-        if measure.kind != "audio":
-            return super().load(source, measure, limits, clock)
-        with clock.stage("mel", measure.kind):
-            return self._feature_extractor.load(measure)
 
     def expand(self, ids: Sequence[int], measures: Sequence[Measure]) -> Layout:
         """One run for each medium; of a video with sound chunks of both in turns, between the sound's delimiters."""
@@ -204,6 +183,7 @@ def build(checkpoint: Checkpoint, weights: "Weights", ops: "Ops") -> "Multimodal
     """Compose both towers and the decoder. Raises CheckpointError for what is missing, left over or not supported."""
     from model.composition import MediaEncoders
     from model.families.qwen2.recipe import (
+        SPLIT_NAMES,
         TextDefaults,
         build_language_model,
         decoder_spec,
@@ -215,10 +195,10 @@ def build(checkpoint: Checkpoint, weights: "Weights", ops: "Ops") -> "Multimodal
     config = thinker_config(checkpoint)
     defaults = TextDefaults(hidden=3584, inter=18944, layers=28, heads=28, kv_heads=4, eps=1e-6)
     hidden = decoder_spec(config, defaults).hidden
-    eyes = windowed_tower(config, pixel_specs(checkpoint), hidden, ("attn.q", "attn.k", "attn.v"))
-    ears = _audio_tower(config, weights, ops, hidden)
+    seeing = windowed_tower(config, pixel_specs(checkpoint), hidden)
+    hearing = _audio_tower(config, weights, ops, hidden)
     media_encoders = MediaEncoders(
-        encoders={**build_rope_vit(ops, weights, eyes, "visual."), "audio": ears},
+        encoders={**build_rope_vit(ops, weights, seeing, "visual.", SPLIT_NAMES), "audio": hearing},
         tokens=omni_tokens(checkpoint),
     )
     # What the text keys say of tying is their class's default, which does not hold here.

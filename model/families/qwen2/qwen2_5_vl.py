@@ -29,6 +29,7 @@ def build(checkpoint: Checkpoint, weights: "Weights", ops: "Ops") -> "Multimodal
     """Compose vision tower and decoder. Raises CheckpointError for what is missing, left over or not supported."""
     from model.composition import MediaEncoders
     from model.families.qwen2.recipe import (
+        GATED_NAMES,
         build_language_model,
         decoder_spec,
         pixel_specs,
@@ -38,9 +39,9 @@ def build(checkpoint: Checkpoint, weights: "Weights", ops: "Ops") -> "Multimodal
     from model.net.rope_vit import build_rope_vit
 
     config = checkpoint.config
-    tower = windowed_tower(config, pixel_specs(checkpoint), decoder_spec(config).hidden, ("attn.qkv",))
+    tower = windowed_tower(config, pixel_specs(checkpoint), decoder_spec(config).hidden)
     media_encoders = MediaEncoders(
-        encoders=build_rope_vit(ops, weights, tower, "visual."),
+        encoders=build_rope_vit(ops, weights, tower, "visual.", GATED_NAMES),
         tokens=vision_tokens(checkpoint),
     )
     return build_language_model(config, weights, ops, media_encoders, tied=tied_anywhere(config))

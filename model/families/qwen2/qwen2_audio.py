@@ -3,17 +3,13 @@
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-import numpy as np
-
 from configs.checkpoint import Checkpoint
-from configs.serve import MediaConfig
 from model.families.qwen2.audio_features import FeatureExtractor
 from model.family import Family
 from model.media_tokens import MediaTokens, read_media_tokens
 from tokenization.chat.parts import Kind
 from tokenization.media.mel import CONTEXT_FRAMES
-from tokenization.media.source import Source
-from tokenization.processor import Measure, Modality, StageClock, TemplateProcessor
+from tokenization.processor import Modality, TemplateProcessor
 from tokenization.text.bpe import BPETokenizer
 from tokenization.text.template import ChatTemplate
 
@@ -70,25 +66,8 @@ class Qwen2AudioProcessor(TemplateProcessor):
         self.placeholders = tokens.placeholders
         self.template = ChatTemplate.from_checkpoint(checkpoint, TEMPLATE)
         audio = config.child("audio_config")
-        self._feature_extractor = FeatureExtractor(
-            checkpoint, audio, positions=audio.count("max_source_positions", 1500)
-        )
-        self.origins = {
-            "chat template": self.template.location,
-            "sounds": self._feature_extractor.origin,
-        }
-
-    def measure(self, source: Source, limits: MediaConfig) -> Measure:
-        return self._feature_extractor.measure(source, limits)
-
-    def largest(self, limits: MediaConfig, max_tokens: int) -> tuple[Measure, ...]:
-        found = self._feature_extractor.largest(limits, max_tokens)
-        return () if found is None else (found,)
-
-    def load(self, source: Source, measure: Measure, limits: MediaConfig, clock: StageClock) -> np.ndarray:
-        """float32 `measure.shape`: log-mel, a frame in each row."""
-        with clock.stage("mel", measure.kind):
-            return self._feature_extractor.load(measure)
+        positions = audio.count("max_source_positions", 1500)
+        self.handlers = {"audio": FeatureExtractor(checkpoint, audio, positions=positions)}
 
 
 # ---- the networks

@@ -17,12 +17,12 @@ if TYPE_CHECKING:
 def build(checkpoint: Checkpoint, weights: "Weights", ops: "Ops") -> "MultimodalLM":
     """Compose vision tower and decoder. Raises CheckpointError for what is missing, left over or not supported."""
     from model.composition import MediaEncoders
-    from model.families.qwen2.recipe import build_language_model, tied_anywhere
+    from model.families.qwen2.recipe import PLAIN_NAMES, build_language_model, tied_anywhere
     from model.net.rope_vit import build_rope_vit
 
     config = checkpoint.config
     media_encoders = MediaEncoders(
-        encoders=build_rope_vit(ops, weights, _vision_spec(checkpoint), "visual."),
+        encoders=build_rope_vit(ops, weights, _vision_spec(checkpoint), "visual.", PLAIN_NAMES),
         tokens=vision_tokens(checkpoint),
     )
     return build_language_model(config, weights, ops, media_encoders, tied=tied_anywhere(config))
@@ -32,16 +32,21 @@ def _vision_spec(checkpoint: Checkpoint) -> "RopeVitSpec":
     """Defaults are those of the published configuration class."""
     from model.families.qwen2.recipe import decoder_spec, pixel_specs, vision_config
     from model.net.rope_vit import RopeVitSpec
+    from model.net.vision import BlockSpec
 
     vision, hidden = vision_config(checkpoint.config), decoder_spec(checkpoint.config).hidden
     vision.expect("hidden_act", ("quick_gelu",), "quick_gelu")
     vision.expect("hidden_size", (hidden,), 3584)
     width = vision.count("embed_dim", 1280)
     return RopeVitSpec(
-        width=width,
+        block=BlockSpec(
+            width=width,
+            heads=vision.count("num_heads", 16),
+            inter=int(width * vision.positive("mlp_ratio", 4.0)),
+            eps=1e-6,
+            activation="quick_gelu",
+        ),
         depth=vision.count("depth", 32),
-        heads=vision.count("num_heads", 16),
-        inter=int(width * vision.positive("mlp_ratio", 4.0)),
         patch=vision.count("patch_size", 14),
         merge=vision.count("spatial_merge_size", 2),
         out=hidden,

@@ -1,7 +1,7 @@
 """The Qwen2 decoder with encoders for media, by the keys of a checkpoint; defaults are the published classes'."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from configs.checkpoint import Checkpoint, CheckpointError, ConfigSection, text_config
 from model.composition import MediaEncoders, compose
@@ -9,13 +9,17 @@ from model.net.audio_tower import AudioTowerSpec
 from model.net.decoder import DecoderSpec
 from model.net.multimodal import MultimodalLM
 from model.net.rope import read_theta, rope_section
-from model.net.rope_vit import FRAMES, RopeVitSpec
-from model.net.vision import PixelSpec, read_pixels
+from model.net.rope_vit import FRAMES, RopeVitNames, RopeVitSpec
+from model.net.vision import BlockNames, BlockSpec, PixelSpec, read_pixels
 from model.ops.base import Ops
 from model.weights import Weights
 from tokenization.chat.parts import Kind
 
 FULL_BLOCKS = [7, 15, 23, 31]  # of the tower with windows
+_PLAIN = BlockNames(norm1="norm1", qkv=("attn.qkv",), proj="attn.proj", norm2="norm2", up=("mlp.fc1",), down="mlp.fc2")
+_GATED = replace(_PLAIN, up=("mlp.gate_proj", "mlp.up_proj"), down="mlp.down_proj")
+PLAIN_NAMES, GATED_NAMES = RopeVitNames(block=_PLAIN), RopeVitNames(block=_GATED)
+SPLIT_NAMES = RopeVitNames(block=replace(_GATED, qkv=("attn.q", "attn.k", "attn.v")))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,10 +90,8 @@ def vision_config(config: ConfigSection) -> ConfigSection:
     return vision
 
 
-def windowed_tower(
-    config: ConfigSection, pixels: Mapping[Kind, PixelSpec], hidden: int, qkv: tuple[str, ...]
-) -> RopeVitSpec:
-    """Gated blocks, most of which see windows; qkv: how queries, keys and values lie on disk."""
+def windowed_tower(config: ConfigSection, pixels: Mapping[Kind, PixelSpec], hidden: int) -> RopeVitSpec:
+    """Gated blocks, most of which see windows."""
     vision = vision_config(config)
     vision.expect("hidden_act", ("silu",), "silu")
     vision.expect("out_hidden_size", (hidden,), 3584)
@@ -101,18 +103,21 @@ def windowed_tower(
     if not all(isinstance(i, int) and 0 <= i < depth for i in full):
         raise CheckpointError(f"{vision.location}: fullatt_block_indexes {full} are not blocks of {depth}")
     return RopeVitSpec(
-        width=vision.count("hidden_size", 3584),
+        block=BlockSpec(
+            width=vision.count("hidden_size", 3584),
+            heads=vision.count("num_heads", 16),
+            inter=vision.count("intermediate_size", 3420),
+            eps=1e-6,
+            activation="swiglu",
+            norm="rms",
+        ),
         depth=depth,
-        heads=vision.count("num_heads", 16),
-        inter=vision.count("intermediate_size", 3420),
         patch=patch,
         merge=merge,
         out=hidden,
         pixels=pixels,
-        blocks="gated",
         window=window // patch // merge,
         full_blocks=frozenset(full),
-        qkv=qkv,
     )
 
 
@@ -120,10 +125,14 @@ def audio_spec(audio: ConfigSection, hidden: int, *, chunk: int | None, context:
     audio.expect("activation_function", ("gelu",), "gelu")
     return AudioTowerSpec(
         mels=audio.count("num_mel_bins", 128),
-        width=audio.count("d_model", 1280),
+        block=BlockSpec(
+            width=audio.count("d_model", 1280),
+            heads=audio.count("encoder_attention_heads", 20),
+            inter=audio.count("encoder_ffn_dim", 5120),
+            eps=1e-5,
+            activation="gelu",
+        ),
         depth=audio.count("encoder_layers", 32),
-        heads=audio.count("encoder_attention_heads", 20),
-        inter=audio.count("encoder_ffn_dim", 5120),
         out=hidden,
         positions=audio.count("max_source_positions", 1500),
         chunk=chunk,

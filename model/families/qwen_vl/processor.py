@@ -3,10 +3,8 @@
 from collections.abc import Mapping, Sequence
 
 import msgspec
-import numpy as np
 
 from configs.checkpoint import Checkpoint
-from configs.serve import MediaConfig
 from model.families.qwen_vl.chatml import (
     DEFAULT_SYSTEM,
     MAX_WINDOW_SIZE,
@@ -29,8 +27,7 @@ from tokenization.chat.parts import Chat, Kind, Media, Turn
 from tokenization.chat.rendering import CONTINUE, VARIABLES
 from tokenization.chat.tools import refuse_tools
 from tokenization.fixed_pictures import FixedPictures, read_sides
-from tokenization.media.source import Source
-from tokenization.processor import Feature, Measure, Modality, Processor, StageClock
+from tokenization.processor import Feature, Modality, Processor
 from tokenization.text.template import BUILT_IN
 
 
@@ -38,6 +35,7 @@ class QwenVLProcessor(Processor):
     tokenizer: QwenVLTokenizer
     modalities: Mapping[Kind, Modality] = {"image": Modality(fixed=True)}
     features: frozenset[Feature] = frozenset({"grounding"})
+    written_by = BUILT_IN
 
     def __init__(self, checkpoint: Checkpoint, max_pixels: int) -> None:
         """max_pixels is not used. Raises CheckpointError for damaged files."""
@@ -54,16 +52,16 @@ class QwenVLProcessor(Processor):
         self.stop_ids = (self.tokenizer.special[END_OF_TEXT],) if self._raw else stop_ids(self.tokenizer)
         visual = checkpoint.config.child("visual")
         self.placeholders = {"image": self.tokenizer.special[IMG_PAD]} if self._sees else {}
-        self.origins = {
-            "chat template": BUILT_IN,
-            **({"pictures": visual.origin()} if self._sees else {}),
-        }
         side, patch = read_sides(visual, size=448, patch=14)
-        self._pictures = FixedPictures(side=side, patch=patch, n_tokens=PICTURE_TOKENS)
+        pictures = FixedPictures(
+            side=side, patch=patch, n_tokens=PICTURE_TOKENS, on_white=False, origin=visual.origin()
+        )
+        self.handlers = {"image": pictures} if self._sees else {}
 
     def fit(self, chat: Chat) -> Chat:
         """Without the oldest exchanges, where system and history together do not fit into the model's window."""
         self._refuse_unknown(chat)
+        super().fit(chat)
         if self._raw:
             return chat
         system, pairs = rounds_of(chat)
@@ -84,24 +82,6 @@ class QwenVLProcessor(Processor):
         )
         return encode_pieces([*context, *(begun or [])], self.tokenizer, placeholders=1)
 
-    def measure(self, source: Source, limits: MediaConfig) -> Measure:
-        return self._pictures.measure(source, limits)
-
-    def largest(self, limits: MediaConfig, max_tokens: int) -> tuple[Measure, ...]:
-        return self._pictures.largest(max_tokens) if self._sees else ()
-
-    def load(self, source: Source, measure: Measure, limits: MediaConfig, clock: StageClock) -> np.ndarray:
-        """uint8 [side * side, 3 * patch * patch], patches row by row, columns (channel, y, x)."""
-        from tokenization.media.image import decode, to_patches
-
-        with clock.stage("decode", measure.kind):
-            most = limits.max_source_pixels
-            picture = decode(source.data, max_source_pixels=most, on_white=False, check=source.check)
-        with clock.stage("resize", measure.kind):
-            image = picture.resized(width=self._pictures.pixels, height=self._pictures.pixels)
-        with clock.stage("patch", measure.kind):
-            return to_patches(image, patch=self._pictures.patch, merge=1)
-
     def _refuse_unknown(self, chat: Chat) -> None:
         refuse_tools(chat, calls=False, answers=False)
         for turn in chat.turns:
@@ -114,7 +94,6 @@ class QwenVLProcessor(Processor):
             raise ChatError(f"{VARIABLES}: this model has no chat template that could read them", VARIABLES)
         if self._raw and chat.continue_final_message:
             raise ChatError(f"{CONTINUE}: this is a base model; it continues the one list of parts anyway", CONTINUE)
-        self._pictures.refuse_bounds(chat)
 
     def _pieces(self, pairs: Sequence[Round]) -> list[tuple[list[Piece], list[Piece] | None]]:
         """Each exchange as pieces; pictures are counted within their turn."""

@@ -8,7 +8,7 @@ from model.net.linear import take_embedding
 from model.net.multimodal import Encoder, MultimodalLM
 from model.net.resampler import ResamplerSpec, build_resampler
 from model.net.rope import LogN, NtkRope
-from model.net.vision import CLIP_MEAN, CLIP_STD, PixelSpec
+from model.net.vision import CLIP_MEAN, CLIP_STD, BlockSpec, PixelSpec
 from model.ops.base import Ops
 from model.weights import Weights
 from tokenization.fixed_pictures import read_sides
@@ -47,7 +47,7 @@ def build(checkpoint: Checkpoint, weights: Weights, ops: Ops) -> MultimodalLM:
         rope=NtkRope(head_dim=spec.head_dim, theta=theta, trained_length=grows, device=ops.device),
         decoder=build_decoder(ops, weights, spec, "transformer.", names),
         encoders=encoders,
-        pad_ids=placeholders,
+        placeholder_ids=placeholders,
         media_token_ids=tokens,
         logn=LogN(trained_length=trained, longest=longest, device=ops.device) if logn else None,
     )
@@ -82,14 +82,17 @@ def _tower(visual: ConfigSection, weights: Weights, ops: Ops, hidden: int) -> Ab
     side, patch = read_sides(visual, size=448, patch=14)
     pool = ResamplerSpec(queries=PICTURE_TOKENS, width=width, out=hidden, heads=hidden // 128, side=side, eps=eps)
     spec = AbsoluteVitSpec(
-        width=width,
+        block=BlockSpec(
+            width=width,
+            heads=visual.count("heads"),
+            inter=int(width * visual.positive("mlp_ratio")),
+            eps=eps,
+            activation="gelu",
+        ),
         depth=visual.count("layers"),
-        heads=visual.count("heads"),
-        inter=int(width * visual.positive("mlp_ratio")),
         patch=patch,
         side=side,
         positions=256,
-        eps=eps,
         pixels=PixelSpec(rescale=1 / 255, mean=CLIP_MEAN, std=CLIP_STD),
     )
     return build_absolute_vit(ops, weights, spec, prefix, build_resampler(ops, weights, pool, prefix))

@@ -14,7 +14,7 @@ from PIL import Image
 from configs.checkpoint import Checkpoint
 from configs.serve import EngineConfig, MediaConfig
 from model.engine.engine import Engine
-from model.engine.kv_cache import cache_size
+from model.engine.kv_cache_size import cache_size
 from model.engine.messages import Finished, FromEngine, Generate, MediaRead, SamplingParams, StepDone, TokenEvent
 from model.engine.runner import reserved_for_graphs
 from model.net.multimodal import MultimodalLM

@@ -255,10 +255,10 @@ class Faulty:
 def test_logits_that_are_not_finite_fail_their_request_alone(model: MultimodalLM, harness: EngineHarness) -> None:
     expected = solo(model, harness, TEXT)
 
-    def spoil(batch: ForwardBatch, logits: torch.Tensor) -> torch.Tensor:
-        if len(logits) == 2 and max(batch.kv_lens) > 55:
-            logits[1] = torch.nan
-        return logits
+    def spoil(batch: ForwardBatch, hidden: torch.Tensor) -> torch.Tensor:
+        if len(hidden) == 2 and max(batch.kv_lens) > 55:
+            hidden[1] = torch.nan
+        return hidden
 
     engine = engine_at(Faulty(model, spoil), harness.root)  # type: ignore[arg-type]
     submit(harness, engine, "good", TEXT)
@@ -270,7 +270,7 @@ def test_logits_that_are_not_finite_fail_their_request_alone(model: MultimodalLM
 
 
 def test_a_forward_pass_that_fails_ends_the_engine(model: MultimodalLM, harness: EngineHarness, tmp_path: Path) -> None:
-    def spoil(batch: ForwardBatch, logits: torch.Tensor) -> torch.Tensor:
+    def spoil(batch: ForwardBatch, hidden: torch.Tensor) -> torch.Tensor:
         raise RuntimeError("the device is gone")
 
     engine = engine_at(Faulty(model, spoil), harness.root)  # type: ignore[arg-type]

@@ -8,8 +8,8 @@ import msgspec
 import pytest
 import torch
 
+from model import device
 from model.engine import engine as engines
-from model.engine import kv_cache
 from model.engine.engine import Engine
 from model.engine.messages import SamplingParams, StepDone
 from model.net.multimodal import MultimodalLM
@@ -63,7 +63,7 @@ def test_the_same_answers(
     limits: dict[str, Any] = {"tokens": tokens, "kv_tokens": kv_tokens, "max_model_len": min(kv_tokens, 1024)}
     expected = answers(harness, engine_at(model, harness.root, **limits), "cpu-")
     monkeypatch.setattr(engines, "open_streams", lambda device: Late())
-    monkeypatch.setattr(kv_cache, "DEVICE_EMBEDDINGS", budget)
+    monkeypatch.setattr(device, "EMBEDDINGS", budget)
     engine = engine_at(model, harness.root, **limits)
     assert answers(harness, engine, "late-") == expected
     assert (engine.stats.preemptions > 0) == (kv_tokens < 4096)
@@ -92,7 +92,7 @@ def test_a_device_never_holds_more_embeddings_than_its_budget(
     """Whatever is encoded or computed; what a tower gives out next to it is in the peak that was measured of it."""
     row = model.hidden_size * model.dtype.itemsize
     budget = 30 * row
-    monkeypatch.setattr(kv_cache, "DEVICE_EMBEDDINGS", budget)
+    monkeypatch.setattr(device, "EMBEDDINGS", budget)
     engine = engine_at(model, harness.root, tokens=tokens)
     seen: list[tuple[int, int]] = []
 

@@ -78,7 +78,7 @@ def running(checkpoint: Path, harness: EngineHarness) -> Iterator[Running]:
 
     def serve() -> None:
         try:
-            loop.run(channel, start_of(checkpoint, harness.root), Pulse(channel))
+            loop.run(channel, start_of(checkpoint, harness.root), Pulse(channel), lambda *_: None)
         except (ChannelClosed, ChannelError, ValueError, BlockError) as error:
             ended.append(error)
         finally:

@@ -10,7 +10,6 @@ import torch
 
 from model.engine.engine import Engine
 from model.engine.messages import Finished, SamplingParams
-from model.forward_batch import ForwardBatch, KVCache
 from model.net.multimodal import MultimodalLM
 from tests.model.engine.engine_harness import EngineHarness, Parts, engine_at, picture
 from tests.parity.harness import load_ours
@@ -176,8 +175,8 @@ class Forced:
     def __getattr__(self, name: str) -> object:
         return getattr(self._model, name)
 
-    def forward(self, batch: ForwardBatch, kv: KVCache) -> torch.Tensor:
-        logits = self._model.forward(batch, kv)
+    def compute_logits(self, hidden: torch.Tensor) -> torch.Tensor:
+        logits = self._model.compute_logits(hidden)
         for token, value in self._change.items():
             logits[:, token] = value
         return logits
@@ -185,7 +184,7 @@ class Forced:
 
 @pytest.mark.parametrize("temperature", [0.0, 1.0])
 def test_no_placeholder_ever_comes_out(model: MultimodalLM, harness: EngineHarness, temperature: float) -> None:
-    placeholders = {*model.pad_ids.values(), *model.media_token_ids}
+    placeholders = {*model.placeholder_ids.values(), *model.media_token_ids}
     assert len(placeholders) >= 5
     forced = Forced(model, dict.fromkeys(placeholders, 50.0))
     engine = engine_at(forced, harness.root)  # type: ignore[arg-type]
@@ -209,7 +208,7 @@ def test_answers_fail_together_when_logits_are_not_finite(model: MultimodalLM, h
 
 
 def test_a_request_that_allows_no_token_fails_alone(model: MultimodalLM, harness: EngineHarness) -> None:
-    placeholder = next(iter(model.pad_ids.values()))
+    placeholder = next(iter(model.placeholder_ids.values()))
     engine = engine_at(model, harness.root)
     for name, rules in (
         ("a", {"allowed_token_ids": (placeholder,)}),

@@ -8,15 +8,17 @@ import pytest
 import torch
 
 from configs.serve import GIB, MIB, EngineConfig
+from model import device
 from model.device import DeviceError
-from model.engine import kv_cache, loop, profile
-from model.engine.kv_cache import CacheSize, CacheTooLarge, CacheTooSmall
+from model.engine import kv_cache_size, profile
+from model.engine.kv_blocks import CacheSize
+from model.engine.kv_cache_size import CacheTooLarge, CacheTooSmall, size_on_device
 from model.engine.messages import LargestItem, StartEngine
 from model.engine.profile import Profile
 from model.forward_batch import KVCache
-from model.live_bytes import LiveBytes
 from model.net.multimodal import MultimodalLM
 from tests.model.card import SEGMENT, Card, install_card
+from tests.model.live_bytes import LiveBytes
 from tests.model.ops.present import present_ops
 from tests.parity.harness import load_over
 from tests.tiny.qwen2_vl import write_qwen2_vl
@@ -39,16 +41,16 @@ def card(monkeypatch: pytest.MonkeyPatch) -> Iterator[Card]:
         yield found
 
 
-def sized(model: MultimodalLM, config: EngineConfig = CONFIG, **more: object) -> tuple[CacheSize, Profile]:
+def sized(model: MultimodalLM, config: EngineConfig = CONFIG) -> tuple[CacheSize, Profile]:
     start = StartEngine(checkpoint="", engine=config, shm_root="", max_model_len=LENGTH, largest=(IMAGE,))
-    return loop.size_on_device(model, start, LENGTH, **more)  # type: ignore[arg-type]
+    return size_on_device(model, start, LENGTH)
 
 
 def test_the_cache_takes_its_share_of_what_is_left(model: MultimodalLM, card: Card) -> None:
     free = card.total - card.kept
     size, found = sized(model)
     (image, n_tokens) = found.encoders["image"]
-    assert found.measured and n_tokens == 256 and image > MIB and found.held >= image and not found.graphs
+    assert n_tokens == 256 and image > MIB and found.held >= image and not found.graphs
     left = free - found.working - CONFIG.embedding_bytes
     block = model.kv.bytes_per_token(2) * 128
     assert size.n_blocks == int(left * 0.9) // block and size.nbytes == size.n_blocks * block
@@ -60,7 +62,7 @@ def test_embeddings_beyond_what_a_device_holds_cost_it_nothing(
 ) -> None:
     """--embedding-mib is of host memory, too; of a device only so much is kept for them as may lie there."""
     few, _ = sized(model)
-    monkeypatch.setattr(kv_cache, "DEVICE_EMBEDDINGS", 5 * MIB)
+    monkeypatch.setattr(device, "EMBEDDINGS", 5 * MIB)
     counts = [sized(model, msgspec.structs.replace(CONFIG, embedding_bytes=n * MIB))[0].nbytes for n in (4, 5, 6, 600)]
     assert few.nbytes > counts[0] > counts[1] == counts[2] == counts[3]
 
@@ -92,19 +94,23 @@ def test_other_processes_are_left_what_they_have(model: MultimodalLM, card: Card
     assert abs(alone.nbytes - beside.nbytes - 0.9 * 40 * MIB) <= SEGMENT
 
 
-def test_graphs_are_captured_over_the_trial_and_released(model: MultimodalLM, card: Card) -> None:
+def test_graphs_are_captured_over_the_trial_and_released(
+    model: MultimodalLM, card: Card, monkeypatch: pytest.MonkeyPatch
+) -> None:
     without, _ = sized(model)
     seen = []
 
-    def capture(of: MultimodalLM, kv: KVCache, size: CacheSize) -> object:
-        assert of is model and kv[0][0].shape[0] == size.n_blocks < without.n_blocks
+    def capture(of: MultimodalLM, kv: KVCache, size: CacheSize, config: EngineConfig) -> object:
+        assert of is model and kv[0][0].shape[0] == size.n_blocks < without.n_blocks and config is CONFIG
         torch.zeros(6 * MIB, dtype=torch.uint8)  # a warm-up's tensors are not the graphs'
         kept = torch.zeros(4 * MIB, dtype=torch.uint8)
         seen.append(kept.untyped_storage()._cdata)
         return kept
 
-    size, found = sized(model, capture=capture)
-    assert found.graphs == 4 * MIB
+    monkeypatch.setattr(kv_cache_size, "reserved_for_graphs", lambda config, device: 1)
+    monkeypatch.setattr(profile, "captured", capture)
+    size, found = sized(model)
+    assert found.graphs == 4 * MIB and size.reserved == 1
     assert abs(without.nbytes - size.nbytes - 0.9 * found.graphs) <= SEGMENT
     assert seen[0] not in card.live._known, "they know the trial's addresses"
 
@@ -122,7 +128,9 @@ def test_a_device_without_room_is_one_sentence(model: MultimodalLM, card: Card) 
     with pytest.raises(CacheTooSmall, match=r"^--kv-cache-share 0\.9 of 0 GiB left: 0 bytes hold no block .* it keeps"):
         sized(model, config)
     named = msgspec.structs.replace(CONFIG, kv_cache_bytes=21 * MIB)
-    with pytest.raises(CacheTooLarge, match="^--kv-cache-mib: "):
+    with pytest.raises(
+        CacheTooLarge, match=r"^--kv-cache-mib: 0\.0205\d* GiB of KV cache are more than the 0\.0195\d* "
+    ):
         sized(model, named)
 
 

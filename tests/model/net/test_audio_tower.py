@@ -9,12 +9,14 @@ from torch import Tensor
 
 from model.net import audio_tower
 from model.net.audio_tower import AudioTower, AudioTowerSpec
+from model.net.vision import BlockSpec
 from model.ops.torch_ops import TorchOps
 
 MELS, WIDTH, OUT, POSITIONS = 5, 8, 12, 30
 SPEC = AudioTowerSpec(
-    mels=MELS, width=WIDTH, depth=0, heads=2, inter=16, out=OUT, positions=POSITIONS, chunk=None, context=2
-)
+    mels=MELS, block=BlockSpec(width=WIDTH, heads=2, inter=16, eps=1e-5, activation="gelu"), depth=0, out=OUT,
+    positions=POSITIONS, chunk=None, context=2,
+)  # fmt: skip
 
 
 def tower(chunk: int | None = None) -> AudioTower:

@@ -1,5 +1,8 @@
 """Every Ops that can run here, by name; those of an NPU over the references of tests/npu."""
 
+from collections.abc import Callable
+from functools import partial
+
 import torch
 
 from model.ops.base import Ops
@@ -7,11 +10,11 @@ from model.ops.npu import NpuOps
 from model.ops.torch_ops import TorchOps
 from tests.npu.ring0 import define_operators
 
-PRESENT = {
+PRESENT: dict[str, tuple[Callable[..., Ops], torch.dtype]] = {
     "torch-float32": (TorchOps, torch.float32),
     "torch-bfloat16": (TorchOps, torch.bfloat16),
-    "npu-bfloat16": (NpuOps, torch.bfloat16),
-    "npu-float16": (NpuOps, torch.float16),
+    "npu-bfloat16": (partial(NpuOps, checks=True), torch.bfloat16),
+    "npu-float16": (partial(NpuOps, checks=True), torch.float16),
 }
 
 

@@ -11,7 +11,7 @@ from model.ops.npu import NpuOps
 from model.ops.torch_ops import TorchOps
 from model.selftest.cases import Case
 from model.selftest.operators import all_cases, check_operators, specification
-from model.selftest.rows import Row, Said
+from model.selftest.rows import CaseResult, Said
 from model.selftest.teller import Teller
 from tests.npu.ring0 import define_operators
 
@@ -27,10 +27,10 @@ USERS = {  # operations that take another's result
 }  # fmt: skip
 
 
-def rows_of(ops: Ops, reference: Ops, cases: Sequence[Case]) -> list[Row]:
+def rows_of(ops: Ops, reference: Ops, cases: Sequence[Case]) -> list[CaseResult]:
     said: list[Said] = []
     check_operators(Teller("operators", said.append), [ops], reference, cases, repeats=1)
-    return [one for one in said if isinstance(one, Row)]
+    return [one for one in said if isinstance(one, CaseResult)]
 
 
 def test_every_operation_has_rows() -> None:

@@ -10,7 +10,7 @@ import torch
 
 from configs.serve import MIB, EngineConfig
 from model.device import DeviceError
-from model.engine.kv_cache import CacheTooLarge, CacheTooSmall
+from model.engine.kv_cache_size import CacheTooLarge, CacheTooSmall
 from model.engine.loop import load
 from model.engine.messages import LargestItem, StartEngine
 from model.forward_batch import KVCache

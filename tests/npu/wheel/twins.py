@@ -51,7 +51,7 @@ def load_on(path: Path, device: torch.device, dtype: torch.dtype) -> MultimodalL
     checkpoint = Checkpoint(path)
     family = family_of(checkpoint)
     weights = Weights(checkpoint, family.renames, dtype, device, family.skips)
-    return family.build(checkpoint, weights, NpuOps(device, dtype))
+    return family.build(checkpoint, weights, NpuOps(device, dtype, checks=True))
 
 
 def run_on(

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from configs.settings import child_env
-from model.selftest.rows import Row, Said
+from model.selftest.rows import CaseResult, Said
 from server.selftest.children import run_section
 
 BEGIN = """
@@ -14,7 +14,7 @@ import sys, time, os, signal
 def say(text): sys.stdout.write(text + "\\n"); sys.stdout.flush()
 say('{"type": "Begun", "section": "s", "name": "one row", "seconds": SECONDS, "may_hang": MAY}')
 """
-PASSED = """say('{"type": "Row", "section": "s", "name": "one row", "verdict": "pass"}')\n"""
+PASSED = """say('{"type": "CaseResult", "section": "s", "name": "one row", "verdict": "pass"}')\n"""
 
 
 def heard(code: str, seconds: float = 30, may: str = "false") -> list[Said]:
@@ -25,7 +25,7 @@ def heard(code: str, seconds: float = 30, may: str = "false") -> list[Said]:
 
 
 def test_what_is_said_arrives() -> None:
-    assert heard(PASSED) == [Row(section="s", name="one row", verdict="pass")]
+    assert heard(PASSED) == [CaseResult(section="s", name="one row", verdict="pass")]
 
 
 @pytest.mark.parametrize(
@@ -35,16 +35,16 @@ def test_what_is_said_arrives() -> None:
 )
 def test_an_end_names_where_it_was(code: str, note: str) -> None:
     (row,) = heard(code)
-    assert row == Row(section="s", name="one row", verdict="fail", note=f"the process ended: {note}")
+    assert row == CaseResult(section="s", name="one row", verdict="fail", note=f"the process ended: {note}")
 
 
 @pytest.mark.parametrize(("may", "verdict"), [("false", "fail"), ("true", "told")])
 def test_a_hang_is_ended(may: str, verdict: str) -> None:
     """It is a fault, unless whether it hangs is what was asked."""
     (row,) = heard("time.sleep(60)", seconds=0.3, may=may)
-    assert isinstance(row, Row) and (row.name, row.verdict) == ("one row", verdict) and "hangs" in row.note
+    assert isinstance(row, CaseResult) and (row.name, row.verdict) == ("one row", verdict) and "hangs" in row.note
 
 
 def test_a_section_that_said_why_adds_nothing(tmp_path: Path) -> None:
     (row,) = heard(PASSED.replace('"pass"', '"fail"') + "sys.exit(1)")
-    assert isinstance(row, Row) and row.verdict == "fail" and row.note == ""
+    assert isinstance(row, CaseResult) and row.verdict == "fail" and row.note == ""

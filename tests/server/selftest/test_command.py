@@ -10,7 +10,7 @@ from server import commands as program
 from server.selftest import command
 
 Captured = pytest.CaptureFixture[str]
-ROW = '{"type": "Row", "section": "points", "name": "%s", "verdict": "%s"}'
+ROW = '{"type": "CaseResult", "section": "points", "name": "%s", "verdict": "%s"}'
 OPENED = '{"type": "Opened", "device": "cpu", "versions": {"torch": "2"}}'
 
 

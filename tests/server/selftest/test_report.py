@@ -6,15 +6,17 @@ from pathlib import Path
 
 import pytest
 
-from model.selftest.rows import Opened, Row
+from model.selftest.rows import CaseResult, Opened
 from server.selftest.report import as_end, as_json, as_line, as_matrix, report, unnamed
 
-GOOD = Row(
+GOOD = CaseResult(
     section="operators", name="gelu", case="7 x 384", dtype="bfloat16", verdict="pass", error=0.002, tolerance=0.01,
     microseconds=12.4,
 )  # fmt: skip
-BAD = Row(section="operators", name="rms_norm", case="1 x 64", dtype="float16", verdict="fail", note="not finite")
-SKIPPED = Row(section="graphs", name="demo model", verdict="skip", note="not here")
+BAD = CaseResult(
+    section="operators", name="rms_norm", case="1 x 64", dtype="float16", verdict="fail", note="not finite"
+)
+SKIPPED = CaseResult(section="graphs", name="demo model", verdict="skip", note="not here")
 OPENED = Opened(device="npu:0", versions={"torch": "2.10.0", "cann": "9.1.0"})
 
 
@@ -33,14 +35,14 @@ def test_the_end_names_the_failed_rows() -> None:
 
 
 @pytest.mark.parametrize(("rows", "verdict"), [([GOOD, SKIPPED], "pass"), ([GOOD, BAD], "fail"), ([SKIPPED], "fail")])
-def test_nothing_tried_is_no_success(rows: list[Row], verdict: str) -> None:
+def test_nothing_tried_is_no_success(rows: list[CaseResult], verdict: str) -> None:
     assert report(OPENED, rows, False, 1.0, "npu").verdict == verdict
 
 
 def test_the_file_names_versions_and_no_host(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(platform, "node", lambda: "atlas-17.lan")
     note = f"cannot open {Path.home()}/x on atlas-17.lan"
-    row = unnamed(Row(section="models", name="demo model", verdict="fail", note=note))
+    row = unnamed(CaseResult(section="models", name="demo model", verdict="fail", note=note))
     text = as_json(report(OPENED, [row, GOOD], False, 1.0, "npu")).decode()
     assert "atlas-17" not in text and str(Path.home()) not in text and "cannot open .../x on ..." in text
     written = json.loads(text)

@@ -20,7 +20,9 @@ def test_sizes(tmp_path: Path) -> None:
     model, family = load_ours(path), family_of(Checkpoint(path))
     assert family.name == "fuyu" and family.processor(Checkpoint(path), 10**6).modalities == family.modalities
     assert model.media_shape("image", (1, 3, 5)) == (15, 2700) and model.media_dtype("image") == torch.uint8
-    assert set(model.pad_ids) == {"image"} == set(model.encoders) and model.banned_ids == [model.pad_ids["image"]]
+    assert set(model.placeholder_ids) == {"image"} == set(model.encoders) and model.banned_ids == [
+        model.placeholder_ids["image"]
+    ]
     assert (model.kv.layers, model.kv.kv_heads, model.kv.head_dim) == (2, 4, 16)
 
 

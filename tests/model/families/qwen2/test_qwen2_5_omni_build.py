@@ -37,8 +37,8 @@ def test_sizes(tmp_path: Path, layout: OmniLayout) -> None:
     assert model.media_shape("audio", (1, 1, 57)) == (57, 16)
     dtypes = [model.media_dtype(kind) for kind in ("image", "video", "audio")]
     assert dtypes == [torch.uint8, torch.uint8, torch.float32]
-    assert set(model.pad_ids) == {"image", "video", "audio"} and len(set(model.pad_ids.values())) == 3
-    assert model.media_token_ids > set(model.pad_ids.values()) and len(model.media_token_ids) == 7
+    assert set(model.placeholder_ids) == {"image", "video", "audio"} and len(set(model.placeholder_ids.values())) == 3
+    assert model.media_token_ids > set(model.placeholder_ids.values()) and len(model.media_token_ids) == 7
 
 
 @pytest.mark.parametrize(

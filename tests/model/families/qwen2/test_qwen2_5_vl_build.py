@@ -30,7 +30,10 @@ def test_sizes(tmp_path: Path) -> None:
     assert family.processor(Checkpoint(path), 10**6).modalities.keys() == {"image", "video"}
     assert model.media_shape("image", (1, 4, 6)) == (24, 588)
     assert model.media_shape("video", (3, 4, 6)) == (72, 1176)
-    assert set(model.pad_ids) == {"image", "video"} and model.pad_ids["image"] != model.pad_ids["video"]
+    assert (
+        set(model.placeholder_ids) == {"image", "video"}
+        and model.placeholder_ids["image"] != model.placeholder_ids["video"]
+    )
 
 
 @pytest.mark.parametrize(

@@ -32,7 +32,7 @@ def test_sizes(tmp_path: Path) -> None:
     assert family.processor(Checkpoint(path), 10**6).modalities.keys() == {"audio"}
     assert model.media_shape("audio", (1, 1, 57)) == (59, 16)
     assert model.media_dtype("audio") == torch.float32
-    assert set(model.pad_ids) == {"audio"} == set(model.encoders)
+    assert set(model.placeholder_ids) == {"audio"} == set(model.encoders)
 
 
 def test_the_marks_of_a_sound_are_never_drawn(tmp_path: Path) -> None:

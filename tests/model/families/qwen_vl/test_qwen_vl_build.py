@@ -32,7 +32,7 @@ def test_shards_of_torch_give_the_same_logits(tmp_path: Path) -> None:
 
 def test_text_only_qwen_is_served_as_text(tmp_path: Path) -> None:
     model = load_ours(write_qwen_vl(tmp_path / "text", ["Hello", " there"], sees=False))
-    assert dict(model.encoders) == {} and dict(model.pad_ids) == {}
+    assert dict(model.encoders) == {} and dict(model.placeholder_ids) == {}
 
 
 def test_a_tower_that_the_config_does_not_name_is_left_over(tmp_path: Path) -> None:

@@ -19,12 +19,10 @@ class LoadProgress:
 
     def __init__(
         self,
-        further: Callable[[], None] = lambda: None,
         stream: TextIO | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """further: called each time; stream: where the line stands if it is a terminal, stderr by default."""
-        self._further = further
+        """stream: where the line stands if it is a terminal, stderr by default."""
         self._stream = stream or sys.stderr
         self._clock = clock
         self._terminal = self._stream.isatty()
@@ -32,7 +30,6 @@ class LoadProgress:
         self._shown = False
 
     def __call__(self, done: int, total: int) -> None:
-        self._further()
         now = self._clock()
         if now < self._next and not (self._shown and done == total):
             return

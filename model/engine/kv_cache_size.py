@@ -1,16 +1,20 @@
-"""The size of the paged KV cache: a share of the memory that is free for it, or what was asked for."""
+"""How large the paged KV cache is: a share of the memory that is free for it, or what was asked for."""
 
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from configs.checkpoint import CheckpointError
-from configs.serve import GIB, MIB, EngineConfig
+from configs.machine import free_host_bytes
+from configs.serve import GIB, EngineConfig
+from model.device import embedding_bytes, free_bytes
+from model.engine.kv_blocks import CacheSize
+from model.engine.messages import StartEngine
+from model.engine.profile import Profile, profile_on_device
+from model.engine.runner import reserved_for_graphs
 from model.forward_batch import KVSpec
-from model.host_memory import free_host_bytes
+from model.net.multimodal import MultimodalLM
 
 HOST_SHARE = 0.5  # beside the cache lie activations, encoder peaks, embeddings, workers, page cache
 DEVICE_SHARE = 0.9  # all of these are measured or counted; a tenth is for what the allocator cannot join
-DEVICE_EMBEDDINGS = 256 * MIB  # that stay on the device between the steps of their prompts
 
 
 class CacheTooSmall(CheckpointError):
@@ -22,46 +26,43 @@ class CacheTooLarge(CheckpointError):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CacheSize:
-    n_blocks: int  # with the reserved ones
-    block_size: int  # tokens
-    nbytes: int
-    max_model_len: int  # tokens of one sequence: what was asked for, at most what the cache holds
-    bound: str = "--kv-cache-mib"  # the setting that decided, as the table at start shows it
-    reserved: int = 0  # blocks at the end that no sequence gets: the padding of graphs is written there
-
-    @property
-    def usable(self) -> int:
-        """Blocks for sequences."""
-        return self.n_blocks - self.reserved
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Room:
-    """The memory that the cache may take a share of."""
+class FreeMemory:
+    """What the cache may take a share of."""
 
     nbytes: int
     share: float = HOST_SHARE  # where --kv-cache-share is absent
     words: str = "free"  # what these bytes are
-    remedy: str = ""  # of a room that holds no block
+    remedy: str = ""  # where they hold no block
 
 
-def host_room() -> Room:
-    """What is free on the CPU. Weights are loaded; all else that is needed beside the cache is in its other half."""
-    return Room(nbytes=free_host_bytes())
+def size_on_device(model: MultimodalLM, start: StartEngine, max_model_len: int) -> tuple[CacheSize, Profile]:
+    """The cache that a device has room for beside all else that was run and measured over a smaller one.
+
+    Weights are loaded. Raises CacheTooSmall, CacheTooLarge and DeviceError.
+    """
+    config, spec, itemsize = start.engine, model.kv, model.dtype.itemsize
+    reserved, free = reserved_for_graphs(config, model.device), free_bytes(model.device)
+    most = cache_size(spec, itemsize, config, max_model_len, on_device(free, config), reserved=reserved)
+    if most.nbytes > free:  # only a size by name can be
+        raise CacheTooLarge(
+            f"--kv-cache-mib: {_gib(most.nbytes)} of KV cache are more than the {_gib(free)} that the device has free "
+            "with the weights loaded: lower it, or leave it away"
+        )
+    profile = profile_on_device(model, trial_size(most, config), config, start.largest)
+    left = on_device(free_bytes(model.device), config, profile)
+    return cache_size(spec, itemsize, config, max_model_len, left, reserved=reserved), profile
 
 
-def device_embeddings(config: EngineConfig) -> int:
-    """Bytes of embeddings that a device holds at most, but for the medium that is being encoded."""
-    return min(DEVICE_EMBEDDINGS, config.embedding_bytes)
-
-
-def device_room(free: int, working: int, graphs: int, embeddings: int) -> Room:
-    """What a device has left. free: with the weights loaded; the other bytes are kept for what they say."""
-    parts = {"activations and encoders": working, "graphs": graphs, "embeddings": embeddings}
+def on_device(free: int, config: EngineConfig, profile: Profile | None = None) -> FreeMemory:
+    """What a device has left beside embeddings and what was measured. free: bytes, with the weights loaded."""
+    parts = {
+        "activations and encoders": profile.working if profile else 0,
+        "graphs": profile.graphs if profile else 0,
+        "embeddings": embedding_bytes(config),
+    }
     kept = ", ".join(f"{_gib(nbytes)} for {what}" for what, nbytes in parts.items() if nbytes)
-    return Room(
-        nbytes=max(free - working - graphs - embeddings, 0),
+    return FreeMemory(
+        nbytes=max(free - sum(parts.values()), 0),
         share=DEVICE_SHARE,
         words="left",
         remedy=f"; of {_gib(free)} free on the device with the weights loaded it keeps {kept}: end what else runs "
@@ -70,16 +71,17 @@ def device_room(free: int, working: int, graphs: int, embeddings: int) -> Room:
 
 
 def cache_size(
-    spec: KVSpec, itemsize: int, config: EngineConfig, max_model_len: int, room: Callable[[], Room] = host_room,
+    spec: KVSpec, itemsize: int, config: EngineConfig, max_model_len: int, memory: FreeMemory | None = None,
     *, reserved: int = 0,
 ) -> CacheSize:  # fmt: skip
     """The blocks that fit, at most what `max_seqs` full sequences use. Raises CacheTooSmall.
 
-    room: asked only where the configuration names no size; reserved: blocks beside those of sequences.
+    memory: where the configuration names no size; None: what the host has free. reserved: blocks beside those of
+    sequences.
     """
     block_bytes = spec.bytes_per_token(itemsize) * config.block_size
     useful = _blocks(max_model_len, config.block_size) * config.max_seqs + reserved
-    nbytes, bound, remedy = _allowed(config, room)
+    nbytes, bound, remedy = _allowed(config, memory)
     n_blocks = min(nbytes // block_bytes, useful)
     if n_blocks <= reserved:
         beside = f" beside {reserved} for the padding of graphs" if reserved else ""
@@ -112,20 +114,11 @@ def trial_size(most: CacheSize, config: EngineConfig) -> CacheSize:
     )
 
 
-def check_free(size: CacheSize, free: int) -> None:
-    """Raises CacheTooLarge where the cache is larger than the device has: only a size by name can be."""
-    if size.nbytes > free:
-        raise CacheTooLarge(
-            f"--kv-cache-mib: {_gib(size.nbytes)} of KV cache are more than the {_gib(free)} that the device has free "
-            "with the weights loaded: lower it, or leave it away"
-        )
-
-
-def _allowed(config: EngineConfig, room: Callable[[], Room]) -> tuple[int, str, str]:
+def _allowed(config: EngineConfig, memory: FreeMemory | None) -> tuple[int, str, str]:
     """Bytes, the setting that says so, and what to do where they are too few."""
     if config.kv_cache_bytes is not None:
         return config.kv_cache_bytes, "--kv-cache-mib", ""
-    found = room()
+    found = memory or FreeMemory(nbytes=free_host_bytes())
     share = found.share if config.kv_cache_share is None else config.kv_cache_share
     return int(found.nbytes * share), f"--kv-cache-share {share:g} of {_gib(found.nbytes)} {found.words}", found.remedy
 

@@ -2,15 +2,10 @@
 
 import io
 import logging
-from pathlib import Path
 
 import pytest
-import torch
 
-from configs.checkpoint import Checkpoint
-from model.load_progress import GIB, LoadProgress
-from model.weights import Weights
-from tests.tiny.qwen2_vl import write_qwen2_vl
+from server.logs.load_progress import GIB, LoadProgress
 
 
 class Terminal(io.StringIO):
@@ -21,7 +16,7 @@ class Terminal(io.StringIO):
 def told(stream: io.StringIO, seconds: list[float]) -> str:
     """What is written while four GiB come, one at each of these times."""
     times = iter([0.0, *seconds])
-    progress = LoadProgress(lambda: None, stream, lambda: next(times))
+    progress = LoadProgress(stream, lambda: next(times))
     for done in range(1, len(seconds) + 1):
         progress(done * GIB, len(seconds) * GIB)
     return stream.getvalue()
@@ -41,14 +36,3 @@ def test_a_log_has_a_line_every_ten_seconds(caplog: pytest.LogCaptureFixture) ->
 @pytest.mark.parametrize("stream", [Terminal(), io.StringIO()])
 def test_what_loads_fast_says_nothing(stream: io.StringIO, caplog: pytest.LogCaptureFixture) -> None:
     assert told(stream, [0.1, 0.2, 1.0, 1.9]) == "" and caplog.records == []
-
-
-def test_weights_tell_every_byte_once(tmp_path: Path) -> None:
-    checkpoint = Checkpoint(write_qwen2_vl(tmp_path / "tiny"))
-    seen: list[tuple[int, int]] = []
-    weights = Weights(checkpoint, {}, torch.float32, on_read=lambda done, total: seen.append((done, total)))
-    for name in list(weights._entries):
-        weights.take(name)
-    totals = {total for _, total in seen}
-    assert len(totals) == 1 and seen[-1][0] == totals.pop()
-    assert [done for done, _ in seen] == sorted({done for done, _ in seen})

@@ -1,0 +1,45 @@
+"""Two linears with an activation between them, which a name chooses: the feed-forward part of every block."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from torch import Tensor
+
+from model.net.linear import take_fused, take_linear
+from model.ops.base import Ops
+from model.weights import Weights
+
+Mlp = Callable[[Tensor], Tensor]
+Activation = Literal["gelu", "quick_gelu", "relu_squared", "swiglu", "geglu"]
+GATED = ("swiglu", "geglu")  # activation(first half) * second half of twice as many outputs
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MlpSpec:
+    width: int
+    inter: int
+    out: int
+    activation: Activation
+    bias: bool
+
+
+def take_mlp(ops: Ops, weights: Weights, up: Sequence[str], down: str, spec: MlpSpec) -> Mlp:
+    """up: names of the first linear; of a gated one gate and up, or the one name of both, fused on disk."""
+    outputs = spec.inter * (2 if spec.activation in GATED else 1)
+    first = take_fused(ops, weights, [(name, outputs // len(up)) for name in up], spec.width, bias=spec.bias)
+    second = take_linear(ops, weights, down, spec.out, spec.inter, bias=spec.bias)
+    activation = activation_of(ops, spec.activation)
+    return lambda x: second(activation(first(x)))
+
+
+def activation_of(ops: Ops, name: Activation) -> Callable[[Tensor], Tensor]:
+    if name == "geglu":
+        return lambda gate_up: _geglu(ops, gate_up)
+    found: Callable[[Tensor], Tensor] = getattr(ops, name)
+    return found
+
+
+def _geglu(ops: Ops, gate_up: Tensor) -> Tensor:  # of Mistral Small 3.1's tower, where it is not SwiGLU
+    gate, up = gate_up.chunk(2, dim=-1)
+    return ops.gelu(gate) * up
