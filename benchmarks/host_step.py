@@ -34,7 +34,8 @@ from tests.parity.harness import load_ours
 from tests.tiny.qwen2_vl import write_qwen2_vl
 from tokenization.messages import Prepared
 
-PHASES = ("plan", "build", "forward", "sample", "commit")  # forward with its update, where it is a graph
+# forward with its update, where it is a graph; sample with the copy before it and the wait behind it
+PHASES = ("plan", "build", "forward", "sample", "commit")
 PROMPT = 200  # tokens
 BLOCK, LENGTH = 128, 512  # tokens of a block, of a sequence at most
 VOCAB = 1024
@@ -59,14 +60,17 @@ class Clock:
         def run(*args: Any, **kwargs: Any) -> Any:
             start = time.thread_time()
             found = call(*args, **kwargs)
-            self.now[name] = time.thread_time() - start
+            self.now[name] = self.now.get(name, 0.0) + time.thread_time() - start
             return found
 
         return run
 
     def step(self, engine: Engine) -> dict[str, float]:
         self.now = {}
+        start = time.thread_time()
         engine.step()
+        self.now["step"] = time.thread_time() - start
+        self.now["sample"] = self.now["run"] - self.now["forward"]
         return self.now
 
 
@@ -86,12 +90,12 @@ def engine_with(
             positions=np.broadcast_to(np.arange(PROMPT, dtype=np.int32), (3, PROMPT)),
         )  # fmt: skip
         assert engine.submit(Generate(prepared=prepared, sampling=msgspec.structs.replace(sampling, seed=i))) is None
-    scheduler, runner = engine._scheduler, engine._runner
+    scheduler, runner, batches = engine._scheduler, engine._runner, engine._batches
     scheduler.plan = clock.timed("plan", scheduler.plan)  # type: ignore[method-assign]
     scheduler.commit = clock.timed("commit", scheduler.commit)  # type: ignore[method-assign]
-    runner._send = clock.timed("build", runner._send)  # type: ignore[method-assign]
+    batches.build = clock.timed("build", batches.build)  # type: ignore[method-assign]
     runner._forward = clock.timed("forward", runner._forward)  # type: ignore[method-assign]
-    runner._finish = clock.timed("sample", runner._finish)  # type: ignore[method-assign]
+    runner.run = clock.timed("run", runner.run)  # type: ignore[method-assign]
     while any(sequence.is_fresh for sequence in scheduler):
         engine.step()
     return engine
@@ -127,7 +131,7 @@ def measure(device: torch.device, args: argparse.Namespace) -> None:
     for (name, n), steps in found.items():
         taken = {phase: statistics.median(step[phase] for step in steps) * 1e6 for phase in PHASES}
         line = "  ".join(f"{phase} {value:5.0f}" for phase, value in taken.items())
-        rest = sum(taken.values()) - taken["forward"]
+        rest = statistics.median(step["step"] - step["forward"] for step in steps) * 1e6
         if args.graphs:
             line += f"  (its update {statistics.median(step['update'] for step in steps) * 1e6:5.0f})"
         print(f"{device.type} {name:6s} {n:3d} sequences: {line}   all but forward {rest:5.0f} us")

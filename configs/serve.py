@@ -8,18 +8,12 @@ from typing import Annotated, Literal
 
 import msgspec
 
-from configs.setting import HubModel, Setting
+from configs.setting import Hub, HubModel, Setting
 from configs.traces import TraceConfig
 
 Device = Literal["auto", "npu", "cpu", "cuda"]
 Dtype = Literal["auto", "float32", "bfloat16", "float16"]
-LogLevel = Literal["debug", "info", "warning", "error"]
-LogFormat = Literal["text", "json"]
-Hub = Literal["huggingface", "modelscope"]
-ClientShare = Literal["fair", "off"]
-
-KIB, MIB, GIB = 1 << 10, 1 << 20, 1 << 30
-MEGA = 10**6
+KIB, MIB, GIB, MEGA = 1 << 10, 1 << 20, 1 << 30, 10**6
 
 # fmt: off
 # A setting's type, then what people are told of it, its least and greatest value and their unit.
@@ -82,9 +76,8 @@ class HttpConfig(msgspec.Struct, frozen=True, kw_only=True):
     max_requests: Annotated[int, Setting(
         "requests accepted and unfinished at once; the next one is a 429", 1, 65536
     )] = 768
-    client_share: Annotated[ClientShare, Setting(
-        "fair: whoever holds more than a fair share of places, shared memory, workers or the engine gives way to "
-        "clients that hold less; off: all clients count as one"
+    client_share: Annotated[Literal["fair", "off"], Setting(
+        "fair: who has more than a share of what is scarce gives way to clients with less; off: all count as one client"
     )] = "fair"
     max_n: Annotated[int, Setting(
         "answers that one chat may ask for (`n`); each takes a place in the engine of its own", 1, 64
@@ -225,6 +218,9 @@ class EngineConfig(msgspec.Struct, frozen=True, kw_only=True):
     max_batched_tokens: Annotated[int, Setting(
         "token budget of one engine step; a longer prompt is prefilled in chunks", 1, 1 << 20, "tokens"
     )] = 2048
+    max_encoder_tokens: Annotated[int | None, Setting(
+        "embeddings made in one step, or of one medium; half of max_batched_tokens when absent", 1, 1 << 20, "tokens"
+    )] = None
     block_size: Annotated[int, Setting(
         "tokens in one block of the KV cache; an npu takes 128", 1, 1024, "tokens"
     )] = 128
@@ -253,11 +249,11 @@ class EngineConfig(msgspec.Struct, frozen=True, kw_only=True):
 class LogConfig(msgspec.Struct, frozen=True, kw_only=True):
     """What every process of a server writes to stderr, and how."""
 
-    level: Annotated[LogLevel, Setting(
+    level: Annotated[Literal["debug", "info", "warning", "error"], Setting(
         "what is logged, of all processes; access lines are info, a 4xx is a warning, a 5xx and a cut stream an error",
         name="log_level",
     )] = "info"
-    format: Annotated[LogFormat, Setting(
+    format: Annotated[Literal["text", "json"], Setting(
         "how log lines are written; json is one object a line", name="log_format"
     )] = "text"
     access: Annotated[bool, Setting(

@@ -35,6 +35,9 @@ class SettingsError(ValueError):
     """A setting that cannot be taken: the message names the flag, variable or profile key and what is expected."""
 
 
+Hub = Literal["huggingface", "modelscope"]
+
+
 class HubModel(msgspec.Struct, frozen=True):
     """A model by its name on a hub."""
 

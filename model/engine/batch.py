@@ -1,100 +1,203 @@
-"""Turns a plan into tensors: ids, positions, slots, and the rows that media embeddings overwrite."""
+"""One step as data: packed arrays with names and types, and the lengths and flags that the host keeps of them."""
 
-from collections.abc import Mapping, Sequence
+import time
+from collections.abc import Callable, Sequence
+from typing import NamedTuple, Protocol
 
+import msgspec
 import numpy as np
-import torch
 from torch import Tensor
 
 from model.engine.plan import Chunk, Plan
+from model.engine.sampling.rows import Row, SamplingMetadata, SamplingRows
+from model.engine.sequence import ItemKey, Key
 from model.engine.sequence import Sequence as Answer
-from model.forward_batch import ForwardBatch
-from model.staging.layout import Padding, step_fields
-from model.staging.packing import Field
+from model.staging.layout import (
+    ForwardArrays,
+    Padding,
+    SamplingArrays,
+    forward_arrays,
+    forward_layout,
+    in_order,
+    sampling_arrays,
+)
+from model.staging.packing import Field, Packer
 from model.staging.tables import Seat, Tables
 
+PaddingFor = Callable[[int, int], Padding | None]
+"""How a step of so many decodes, whose tables name so many blocks together, is padded to a captured graph."""
 
-class Step:
-    """One plan, whose chunks' sequences are `answers`: which arrays it has, and what stands in them."""
 
-    def __init__(self, plan: Plan, answers: Sequence[Answer], tables: Tables, block_size: int) -> None:
-        """Raises RuntimeError for a medium without embeddings."""
+class EmbeddingRows(NamedTuple):
+    """Rows of a medium's embeddings that a chunk reaches."""
+
+    item: ItemKey
+    first: int
+    last: int
+
+
+class ScoredRows(NamedTuple):
+    """Tokens of a prompt whose log-probabilities are wanted."""
+
+    request_id: str
+    n: int
+    top_logprobs: int
+
+
+class BatchHeader(msgspec.Struct, frozen=True, kw_only=True):
+    """The host's half of a batch. With the packed bytes it is enough for another process."""
+
+    q_lens: tuple[int, ...]  # new tokens of each sequence, padding rows included
+    kv_lens: tuple[int, ...]  # tokens of each in the cache after the step
+    prompt_lens: tuple[int, ...]
+    table_width: int  # blocks
+    n_samples: int  # rows that are sampled from, padding rows not included
+    padded: bool = False  # to the sizes of a captured graph
+    media: tuple[EmbeddingRows, ...] = ()  # in the order of `media_rows`
+    scored: tuple[ScoredRows, ...] = ()  # in the order of `scored`
+    n_copies: int = 0
+    n_prev_samples: int = 0
+    sampling: SamplingMetadata
+
+    @property
+    def n_scored(self) -> int:
+        return sum(part.n for part in self.scored)
+
+    def forward_layout(self) -> ForwardArrays[Field]:
+        return forward_layout(
+            tokens=sum(self.q_lens),
+            sequences=len(self.q_lens),
+            width=self.table_width,
+            samples=len(self.q_lens) if self.padded else self.n_samples + self.n_scored,
+            media_rows=sum(part.last - part.first for part in self.media),
+            scored=self.n_scored,
+            copies=self.n_copies,
+            prev_samples=self.n_prev_samples,
+        )
+
+
+class Batch:
+    """A header, and room for its arrays in a packer's memory: filled on the host, sent once, void with the next one."""
+
+    def __init__(self, header: BatchHeader, packer: Packer) -> None:
+        self.header = header
+        self._packing = packer.open(in_order(header.forward_layout(), header.sampling.layout()))
+        self.host: ForwardArrays[np.ndarray] = forward_arrays(self._packing.host)
+        self.host_sampling: SamplingArrays[np.ndarray] = sampling_arrays(self._packing.host)
+        self.build_seconds = 0.0
+
+    @property
+    def payload(self) -> list[memoryview]:
+        """The packed bytes, as they are sent; another process fills its own with them."""
+        return self._packing.payload
+
+    def send(self) -> tuple[ForwardArrays[Tensor], SamplingArrays[Tensor]]:
+        """The arrays on the device, by one asynchronous copy. Nothing may be written any more."""
+        found = self._packing.send()
+        return forward_arrays(found), sampling_arrays(found)
+
+
+class SequencesByKey(Protocol):
+    """Where sequences are found."""
+
+    def __getitem__(self, key: Key, /) -> Answer: ...
+
+
+class BatchBuilder:
+    """Makes the batch of a plan, from what its sequences hold; the only one that reads both."""
+
+    def __init__(
+        self, packer: Packer, tables: Tables, block_size: int, vocab_size: int, padding_for: PaddingFor
+    ) -> None:
+        self._packer, self._tables, self._padding_for = packer, tables, padding_for
+        self._block_size, self._vocab_size = block_size, vocab_size
+
+    def build(self, plan: Plan, sequences: SequencesByKey) -> Batch:
+        started = time.perf_counter()
         chunks = plan.chunks
-        self._chunks, self.answers, self._tables, self._block_size = chunks, answers, tables, block_size
+        answers = [sequences[chunk.key] for chunk in chunks]
+        rows: list[Row] = []
+        for chunk, answer in zip(chunks, answers, strict=True):
+            if chunk.samples:
+                rows.append(Row(answer.sampling, chunk.stop, answer.history))
+                for index in chunk.followers:
+                    follower = sequences[chunk.request_id, index]
+                    rows.append(Row(follower.sampling, chunk.stop, follower.history))
+        sampling = SamplingRows(rows, self._vocab_size)
+        step = _Step(chunks, answers, self._tables, self._block_size)
+        padding = None
+        if step.decodes:
+            padding = self._padding_for(len(chunks), sum(-(-chunk.stop // self._block_size) for chunk in chunks))
+        batch = Batch(step.header(sampling.metadata, padding), self._packer)
+        step.write(batch.host, padding)
+        sampling.write(batch.host_sampling)
+        batch.build_seconds = time.perf_counter() - started
+        return batch
+
+
+class _Step:
+    """The chunks of a plan and their sequences, as arrays over all of them."""
+
+    def __init__(self, chunks: Sequence[Chunk], answers: Sequence[Answer], tables: Tables, block_size: int) -> None:
+        self._chunks, self._answers, self._tables, self._block_size = chunks, answers, tables, block_size
         self._rows = [tables.append(_seat(answer), answer.block_table) for answer in answers]
         self._starts = np.array([chunk.start for chunk in chunks], np.int64)
         self._lengths = np.array([chunk.stop for chunk in chunks], np.int64) - self._starts
         self._ends = self._lengths.cumsum()
-        self.n_tokens = int(self._ends[-1])
-        self.n_drawn = sum(len(chunk.followers) + 1 for chunk in chunks if chunk.samples)
-        self.scored = [i for i, chunk in enumerate(chunks) if chunk.scored[1]]
+        self._n_tokens = int(self._ends[-1])
+        self._n_samples = sum(len(chunk.followers) + 1 for chunk in chunks if chunk.samples)
+        self._scored = [i for i, chunk in enumerate(chunks) if chunk.scored[1]]
         self._copies = [pair for chunk in chunks for pair in chunk.copies]
+        self._prev_samples = [(i, chunk.prev_sample) for i, chunk in enumerate(chunks) if chunk.prev_sample is not None]
         self._media = [part for i in range(len(chunks)) if answers[i].media for part in self._media_inside(i)]
-        self.padding: Padding | None = None  # of a step that `decodes`: to the sizes of a captured one
 
     @property
     def decodes(self) -> bool:
-        """Each of its sequences takes one generated token and draws the next one."""
-        return self.n_tokens == self.n_drawn == len(self._chunks) and all(
-            chunk.start >= answer.n_prompt for chunk, answer in zip(self._chunks, self.answers, strict=True)
+        """Each of its sequences takes one generated token and samples the next one."""
+        return self._n_tokens == self._n_samples == len(self._chunks) and all(
+            chunk.start >= answer.n_prompt for chunk, answer in zip(self._chunks, self._answers, strict=True)
         )
 
-    @property
-    def table_blocks(self) -> int:
-        """That its sequences name together, shared ones counted for each."""
-        return sum(-(-chunk.stop // self._block_size) for chunk in self._chunks)
-
-    def fields(self) -> list[Field]:
-        if self.padding is not None:
-            return self.padding.fields()
-        samples = self.n_drawn + sum(self._n_scored(i) for i in self.scored)
-        width = max(len(answer.block_table) for answer in self.answers)
-        found = step_fields(tokens=self.n_tokens, sequences=len(self._chunks), width=width, samples=samples)
-        if self._media:
-            found.append(Field("media_rows", "int64", (sum(len(part) for _, part in self._media),)))
-        if self.scored:
-            found.append(Field("scored", "int64", (samples - self.n_drawn,)))
-        if self._copies:
-            found.append(Field("copies", "int64", (2, len(self._copies))))
-        return found
-
-    def write(self, host: Mapping[str, np.ndarray]) -> None:
-        """Into the arrays of `fields`."""
-        n, tables = len(self._chunks), host["block_tables"]
-        self._tables.gather(self._rows, tables[:n])
-        self._write_tokens(host["ids"], host["positions"])
-        self._write_slots(host["slots"], tables)
-        self._write_samples(host)
-        if self._media:
-            rows = [np.arange(first, first + len(part)) for first, part in self._media]
-            np.concatenate(rows, out=host["media_rows"])
-        if self._copies:
-            host["copies"][:] = np.array(self._copies).T
-        if self.padding is not None:
-            self.padding.write(host, n)
-
-    def batch(self, arrays: Mapping[str, Tensor]) -> ForwardBatch:
-        """arrays: the fields on the device."""
-        more = 0 if self.padding is None else self.padding.rows - len(self._chunks)
-        # From host memory where the device's copy was given up: pinned, so that nobody waits.
-        embeds = [part.to(arrays["ids"].device, non_blocking=True) for _, part in self._media]
-        return ForwardBatch(
-            ids=arrays["ids"],
-            positions=arrays["positions"],
-            media_rows=arrays["media_rows"] if embeds else arrays["ids"][:0],
-            media_embeds=torch.cat(embeds) if embeds else None,
-            slots=arrays["slots"],
-            block_tables=arrays["block_tables"],
+    def header(self, sampling: SamplingMetadata, padding: Padding | None) -> BatchHeader:
+        chunks, answers = self._chunks, self._answers
+        more = 0 if padding is None else padding.rows - len(chunks)
+        lengths = [chunks[i].scored[1] - chunks[i].scored[0] for i in self._scored]
+        return BatchHeader(
             q_lens=(*self._lengths.tolist(), *[1] * more),
-            kv_lens=(*[chunk.stop for chunk in self._chunks], *[1] * more),
-            sample_rows=arrays["sample_rows"],
+            kv_lens=(*[chunk.stop for chunk in chunks], *[1] * more),
             # Padding that turns as a sequence of the step does asks for no frequencies of its own.
-            prompt_lens=(*[answer.n_prompt for answer in self.answers], *[self.answers[-1].n_prompt] * more),
+            prompt_lens=(*[answer.n_prompt for answer in answers], *[answers[-1].n_prompt] * more),
+            table_width=max(len(answer.block_table) for answer in answers) if padding is None else padding.width,
+            n_samples=self._n_samples,
+            padded=padding is not None,
+            media=tuple([part for _, part in self._media]),
+            scored=tuple(
+                [
+                    ScoredRows(chunks[i].request_id, n, answers[i].sampling.top_logprobs)
+                    for i, n in zip(self._scored, lengths, strict=True)
+                ]
+            ),
+            n_copies=len(self._copies),
+            n_prev_samples=len(self._prev_samples),
+            sampling=sampling,
         )
 
-    def _n_scored(self, i: int) -> int:
-        first, last = self._chunks[i].scored
-        return last - first
+    def write(self, host: ForwardArrays[np.ndarray], padding: Padding | None) -> None:
+        n = len(self._chunks)
+        self._tables.gather(self._rows, host.block_tables[:n])
+        self._write_tokens(host.ids, host.positions)
+        self._write_slots(host.slots, host.block_tables)
+        self._write_samples(host)
+        if host.media_rows is not None:
+            rows = [np.arange(row, row + part.last - part.first) for row, part in self._media]
+            np.concatenate(rows, out=host.media_rows)
+        if host.copies is not None:
+            host.copies[:] = np.array(self._copies).T
+        if host.prev_samples is not None:
+            places, samples = zip(*self._prev_samples, strict=True)
+            host.prev_samples[:] = self._ends[list(places)] - 1, samples
+        if padding is not None:
+            padding.write(host, n)
 
     def _first_row(self, i: int) -> int:
         return int(self._ends[i] - self._lengths[i])
@@ -102,7 +205,7 @@ class Step:
     def _write_tokens(self, ids: np.ndarray, positions: np.ndarray) -> None:
         """Generated tokens of all sequences at once, parts of prompts one by one."""
         rows, tokens, at = [], [], []
-        for i, (chunk, answer) in enumerate(zip(self._chunks, self.answers, strict=True)):
+        for i, (chunk, answer) in enumerate(zip(self._chunks, self._answers, strict=True)):
             if chunk.stop - chunk.start == 1 and chunk.start >= answer.n_prompt:
                 rows.append(i)
                 tokens.append(answer.ids.item(chunk.start))
@@ -111,7 +214,7 @@ class Step:
                 part = slice(self._first_row(i), int(self._ends[i]))
                 ids[part] = answer.ids[chunk.start : chunk.stop]
                 positions[:, part] = answer.positions_of(chunk.start, chunk.stop)
-        if len(rows) == self.n_tokens:
+        if len(rows) == self._n_tokens:
             ids[: len(rows)], positions[:, : len(rows)] = tokens, at
         elif rows:
             places = self._ends[rows] - 1
@@ -120,49 +223,44 @@ class Step:
     def _write_slots(self, slots: np.ndarray, tables: np.ndarray) -> None:
         """block * block_size + offset of each token"""
         index, of = self._starts, np.arange(len(self._chunks))
-        if self.n_tokens > len(of):
+        if self._n_tokens > len(of):
             firsts = self._ends - self._lengths
-            index = np.arange(self.n_tokens) + np.repeat(self._starts - firsts, self._lengths)
+            index = np.arange(self._n_tokens) + np.repeat(self._starts - firsts, self._lengths)
             of = np.repeat(of, self._lengths)
         block, offset = np.divmod(index, self._block_size)
-        slots[: self.n_tokens] = tables[of, block].astype(np.int64) * self._block_size + offset
+        slots[: self._n_tokens] = tables[of, block].astype(np.int64) * self._block_size + offset
 
-    def _write_samples(self, host: Mapping[str, np.ndarray]) -> None:
-        """What is drawn from comes first, then the prompts' rows whose log-probabilities are wanted."""
-        rows = host["sample_rows"]
-        # Several answers draw their first token from the same row.
+    def _write_samples(self, host: ForwardArrays[np.ndarray]) -> None:
+        """What is sampled from comes first, then the prompts' rows whose log-probabilities are wanted."""
+        # Several answers sample their first token from the same row.
         samples = [len(chunk.followers) + 1 if chunk.samples else 0 for chunk in self._chunks]
-        rows[: self.n_drawn] = np.repeat(self._ends - 1, samples)
+        host.sample_rows[: self._n_samples] = np.repeat(self._ends - 1, samples)
         at = 0
-        for i in self.scored:
-            (first, last), n = self._chunks[i].scored, self._n_scored(i)
-            start = self._first_row(i) - self._chunks[i].start
-            rows[self.n_drawn + at : self.n_drawn + at + n] = np.arange(first + start, last + start)
-            host["scored"][at : at + n] = self.answers[i].ids[first + 1 : last + 1]
+        for i in self._scored:
+            first, last = self._chunks[i].scored
+            start, n = self._first_row(i) - self._chunks[i].start, last - first
+            assert host.scored is not None
+            host.sample_rows[self._n_samples + at : self._n_samples + at + n] = np.arange(first + start, last + start)
+            host.scored[at : at + n] = self._answers[i].ids[first + 1 : last + 1]
             at += n
 
-    def _media_inside(self, i: int) -> list[tuple[int, Tensor]]:
-        """(row of the first pad, embeddings [n, hidden]) of every part of a span inside chunk i."""
-        chunk, answer = self._chunks[i], self.answers[i]
+    def _media_inside(self, i: int) -> list[tuple[int, EmbeddingRows]]:
+        """(row of the first pad, embeddings) of every part of a span inside chunk i."""
+        chunk, answer = self._chunks[i], self._answers[i]
         if chunk.start >= answer.n_prompt:
             return []
-        return _spans_inside(answer, chunk, self._first_row(i) - chunk.start)
+        shift, parts = self._first_row(i) - chunk.start, []
+        for item in answer.media:
+            row = 0
+            for start, length in item.spans:
+                lo, hi = max(start, chunk.start), min(start + length, chunk.stop)
+                if lo < hi:
+                    parts.append((lo + shift, EmbeddingRows(item.key, row + lo - start, row + hi - start)))
+                row += length
+        return parts
 
 
 def _seat(answer: Answer) -> Seat:
     if answer.seat is None:
         raise RuntimeError("a sequence without blocks was planned")
     return answer.seat
-
-
-def _spans_inside(answer: Answer, chunk: Chunk, shift: int) -> list[tuple[int, Tensor]]:
-    """As `_media_inside`; shift: from an index of the sequence to a row of the batch."""
-    parts = []
-    for media in answer.media:
-        row = 0
-        for start, length in media.item.spans:
-            lo, hi = max(start, chunk.start), min(start + length, chunk.stop)
-            if lo < hi:
-                parts.append((lo + shift, media.part(row + lo - start, row + hi - start)))
-            row += length
-    return parts

@@ -2,13 +2,15 @@
 
 import math
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from configs.serve import EngineConfig
+from model.device import embedding_bytes
+from model.engine.batch import BatchBuilder
 from model.engine.kv_blocks import BlockAllocator, BlockError, CacheSize
-from model.engine.media import Bounds, take_words
+from model.engine.media import Bounds, checked_sequence
 from model.engine.messages import (
     EngineStats,
     Finished,
@@ -21,10 +23,13 @@ from model.engine.messages import (
 )
 from model.engine.plan import Outcome, Plan, RequestError
 from model.engine.runner import Runner
+from model.engine.sampling.rows import Row
+from model.engine.sampling.rules import exhausted
 from model.engine.scheduler import Limits, Scheduler
-from model.engine.sequence import Finish, Key
+from model.engine.shares.step_budget import max_encoder_tokens
 from model.net.multimodal import MultimodalLM
 from model.staging.streams import open_streams
+from model.staging.tables import Tables
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,14 +49,22 @@ class Engine:
         """`root` holds the segments. The cache is made here, of `size`."""
         self._config = config
         self.size = size
+        streams = open_streams(model.device)
         limits = Limits(
             max_seqs=config.max_seqs,
             max_batched_tokens=config.max_batched_tokens,
             embedding_bytes=config.embedding_bytes,
             max_table_blocks=model.ops.max_table_blocks(self.size.n_blocks),
+            max_encoder_tokens=max_encoder_tokens(config),
+            device_embedding_bytes=embedding_bytes(config) if streams.behind else 0,
         )
         self._scheduler = Scheduler(BlockAllocator(self.size.usable, self.size.block_size), limits)
-        self._runner = Runner(model, self.size, root, config, open_streams(model.device))
+        self._runner = Runner(model, self.size, root, config, streams)
+        self._batches = BatchBuilder(
+            self._runner.packer, Tables(self._scheduler.max_running, -(-size.max_model_len // size.block_size)),
+            size.block_size, model.vocab_size, self._runner.padding_for,
+        )  # fmt: skip
+        self._banned = model.banned_ids
         self._bounds = Bounds(
             vocab_size=model.vocab_size,
             hidden_size=model.hidden_size,
@@ -82,13 +95,13 @@ class Engine:
             kv_blocks_total=scheduler.allocator.n_blocks,
             preemptions=scheduler.preemptions,
             gave_way=scheduler.gave_way,
-            embedding_bytes=scheduler.embedding_bytes,
+            embedding_bytes=scheduler.embeddings.reserved,
         )
 
     def submit(self, generate: Generate) -> Finished | None:
         """Queue a request, or return the Finished of one that cannot be served."""
         try:
-            sequence = take_words(generate, self._bounds)
+            sequence = checked_sequence(generate, self._bounds)
         except RequestError as error:
             return _failed(generate.request_id, error)
         refusal = self._scheduler.refuse(sequence)
@@ -107,43 +120,72 @@ class Engine:
 
     def step(self) -> list[FromEngine]:
         """Run one step; [] when idle. An error that belongs to no single request is raised and ends the engine."""
+        if self.idle:
+            return []
         plan = self._scheduler.plan()
         if not plan.chunks:
-            if not self.idle:
-                raise BlockError("requests are waiting and none of them can run")
-            return []
-        self.progress = Progress(started=time.monotonic(), tokens=plan.n_tokens, **self._seen(plan))
-        outcome = self._runner.run(plan, self._scheduler)
-        finishes = self._scheduler.commit(plan, outcome)
+            raise BlockError("requests are waiting and none of them can run")
+        self.progress = Progress(started=time.monotonic(), tokens=plan.n_tokens, **_seen(plan))
+        outcome = self._runner.run(plan, self._batches.build(plan, self._scheduler))
+        errors = self._errors(outcome)
+        events = self._scheduler.commit(plan, outcome)
         self.progress = None
-        return self._messages(plan.n_tokens, outcome, finishes)
+        return self._messages(plan, outcome, errors, events)
 
     def capture_graphs(self) -> None:
         """Of decode steps, where the device has graphs and they are wanted: once, behind a first step."""
         self._runner.capture_graphs(self._config)
 
+    def free_ended(self) -> None:
+        """Let the embeddings of ended requests go: the next step would do it, and where nothing runs there is none."""
+        if self.idle:
+            dropped = self._runner.free(self._scheduler.plan())
+            self._scheduler.embeddings.commit(Outcome(tokens={}, dropped=dropped))
+
     def check_integrity(self) -> None:
-        """Raise BlockError unless blocks, queues and budgets add up."""
+        """Raise BlockError unless blocks, queues, budgets and embeddings add up."""
         self._scheduler.check_integrity()
+        if self._runner.embeddings.keys() != self._scheduler.embeddings.keys():
+            raise BlockError("the embeddings that there are are not those of the books")
 
-    def _seen(self, plan: Plan) -> dict[str, int]:
-        """`patches` and `pairs` of what the step encodes; sounds are attended to in short chunks or are short."""
-        items = [self._scheduler[chunk.key].media[i].item for chunk in plan.chunks for i in chunk.encode]
-        pairs = sum(t * (h * w) ** 2 for t, h, w in (item.grid for item in items if item.kind != "audio"))
-        return {"patches": sum(math.prod(item.grid) for item in items), "pairs": pairs}
+    def _errors(self, outcome: Outcome) -> dict[str, RequestError]:
+        """Of requests that cannot go on: media that failed; or logits without a token, by the request's own rules."""
+        errors: dict[str, RequestError] = {}
+        for (request_id, _), error in outcome.failed.items():
+            errors.setdefault(request_id, error)
+        for key in outcome.lost:
+            sequence = self._scheduler[key]
+            row = Row(sequence.sampling, sequence.n_tokens, sequence.history)
+            if exhausted(row, self._banned):
+                errors[key[0]] = RequestError("the request allows no token", "nothing_allowed")
+            else:
+                errors[key[0]] = RequestError("the logits gave no token for this request")
+        return errors
 
-    def _messages(self, n: int, outcome: Outcome, finishes: Mapping[Key, Finish | None]) -> list[FromEngine]:
-        read = [MediaRead(request_id=name, names=segments) for name, segments in outcome.read.items()]
-        failed = [_failed(name, error) for name, error in outcome.failed.items()]
-        events = tuple(
-            TokenEvent(request_id=key[0], index=key[1], token=token, finish=finishes[key])
-            for key, token in outcome.tokens.items()
-        )
-        step = StepDone(tokens=events, stats=self.stats, seconds=dict(outcome.seconds), n_tokens=n)
+    def _messages(
+        self, plan: Plan, outcome: Outcome, errors: Mapping[str, RequestError], events: Sequence[TokenEvent]
+    ) -> list[FromEngine]:
+        names: dict[str, list[str]] = {}
+        for item in plan.encodes:
+            if item.key in outcome.read:
+                names.setdefault(item.key[0], []).append(item.segment.name)
+        read = [MediaRead(request_id=name, names=tuple(segments)) for name, segments in names.items()]
+        failed = [_failed(name, error) for name, error in errors.items()]
+        step = StepDone(tokens=tuple(events), stats=self.stats, seconds=dict(outcome.seconds), n_tokens=plan.n_tokens)
         ended = dict.fromkeys(event.request_id for event in events if event.finish)  # in order, each once
         done = [Finished(request_id=name, reason="done") for name in ended if name not in self._scheduler]
-        scored = [PromptScored(request_id=name, tokens=tokens) for name, tokens in outcome.scores.items()]
+        scored = [
+            PromptScored(request_id=name, tokens=tokens)
+            for name, tokens in outcome.scores.items()
+            if name not in errors
+        ]
         return [*read, *failed, *scored, step, *done]
+
+
+def _seen(plan: Plan) -> dict[str, int]:
+    """`patches` and `pairs` of what the step encodes; sounds are attended to in short chunks or are short."""
+    pairs = sum(t * (h * w) ** 2 for t, h, w in (item.grid for item in plan.encodes if item.kind != "audio"))
+    return {"patches": sum(math.prod(item.grid) for item in plan.encodes), "pairs": pairs}
 
 
 def _failed(request_id: str, error: RequestError) -> Finished:

@@ -144,9 +144,10 @@ def warm_up(engine: Engine, n_tokens: int = 2) -> list[float]:
 
 
 def serve(engine: Engine, inbox: Inbox, send: Callable[[object], None], fit: ThreadFit | None = None) -> NoReturn:
-    """Take messages, run a step, send its messages, for ever. When idle: check the books and wait."""
+    """Take messages, run a step, send its messages, for ever. When idle: let go, check the books and wait."""
     while True:
         if engine.idle:
+            engine.free_ended()
             engine.check_integrity()
             _take(inbox.get(), engine, send)
         while not inbox.empty():  # this thread alone takes from it

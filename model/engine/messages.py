@@ -100,12 +100,15 @@ class Token(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     top: tuple[tuple[int, float], ...] = ()
 
 
+Finish = Literal["stop", "length"]
+
+
 class TokenEvent(msgspec.Struct, frozen=True, kw_only=True):
     """One answer's share of a step. A stop id is sent as a token too, with its finish."""
 
     request_id: str
     token: Token
-    finish: Literal["stop", "length"] | None = None
+    finish: Finish | None = None
     index: int = 0  # which of the request's n answers
 
 

@@ -1,13 +1,13 @@
 """The plan of one engine step and its outcome, as frozen data."""
 
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
 import msgspec
 
 from model.engine.messages import Token
-from model.engine.sequence import Key
+from model.engine.sequence import EncoderInput, ItemKey, Key
 
 FailureCode = Literal["media_unavailable", "nothing_allowed", "internal"]
 
@@ -28,11 +28,12 @@ class Chunk(msgspec.Struct, frozen=True, kw_only=True):
     start: int
     stop: int
     samples: bool  # the chunk reaches the last known token, so the next one is drawn
-    encode: tuple[int, ...] = ()  # media whose first pad is reached in this chunk, by index
     scored: tuple[int, int] = (0, 0)  # [first, last) of the prompt: what each gives the token after it is wanted
     index: int = 0  # of the answer
     followers: tuple[int, ...] = ()  # further answers that draw their first token from this chunk's last row
     copies: tuple[tuple[int, int], ...] = ()  # (from, to): blocks that followers get a copy of, after the forward pass
+    # Of a decode whose input the host has not seen: the row of the last step's samples that it is.
+    prev_sample: int | None = None
 
     @property
     def length(self) -> int:
@@ -52,28 +53,39 @@ class Chunk(msgspec.Struct, frozen=True, kw_only=True):
         return tuple((self.request_id, index) for index in (self.index, *self.followers))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Plan:
+class Plan(msgspec.Struct, frozen=True, kw_only=True):
+    """What a step computes, without tensors. With its batch it is all that a runner needs that got every step before.
+
+    Embeddings first leave memory, then the device, then new ones are made.
+    """
+
     chunks: tuple[Chunk, ...]
+    freed: tuple[ItemKey, ...] = ()  # media whose request ended
+    offloaded: tuple[ItemKey, ...] = ()  # media that the device keeps no embeddings of: host memory has them
+    encodes: tuple[EncoderInput, ...] = ()  # media whose first pad is reached
 
     @property
     def n_tokens(self) -> int:
         return sum(chunk.length for chunk in self.chunks)
 
-    def without(self, request_ids: Collection[str]) -> "Plan":
-        """The same step without requests that failed before the forward pass."""
-        if not request_ids:
-            return self
-        kept = tuple(chunk for chunk in self.chunks if chunk.request_id not in request_ids)
-        return Plan(chunks=kept)
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome:
-    """A request that failed has no tokens; its chunks count as not run."""
+    """What came of a step."""
 
-    tokens: Mapping[Key, Token]  # one for each of the chunks' draws
-    read: Mapping[str, tuple[str, ...]]  # request -> segments that were read to their end
-    failed: Mapping[str, RequestError]
+    tokens: Mapping[Key, tuple[Token, ...]]  # of each of the chunks' draws; none where the logits gave no token
     scores: Mapping[str, tuple[Token, ...]] = field(default_factory=dict)  # request -> what its prompt's tokens got
-    seconds: Mapping[str, float]  # stage -> seconds: encode, prefill or decode, sample
+    read: tuple[ItemKey, ...] = ()  # media whose segment was read to its end
+    filled: tuple[ItemKey, ...] = ()  # media that have embeddings now
+    failed: Mapping[ItemKey, RequestError] = field(default_factory=dict)  # media without: their request has no tokens
+    dropped: tuple[ItemKey, ...] = ()  # media whose embeddings are gone
+    seconds: Mapping[str, float] = field(default_factory=dict)  # stage -> seconds: encode, prefill or decode, sample
+
+    @property
+    def lost(self) -> tuple[Key, ...]:
+        """Answers that the logits gave no token."""
+        return tuple([key for key, tokens in self.tokens.items() if not tokens])
+
+    @property
+    def failed_requests(self) -> set[str]:
+        return {request_id for request_id, _ in (*self.failed, *self.lost)}

@@ -1,47 +1,53 @@
-"""Runs one plan on the device: encode the media it reaches, one forward pass, one sampling.
+"""Runs steps on the device: encode the media of a plan, one forward pass over its batch, one sampling.
 
-The host waits for the device once, for the tokens; what an encoder does is awaited within its request.
+It knows no sequence and no scheduler: a plan and a batch are all that it gets, an outcome is all that it gives. The
+host waits for the device once, for the tokens; what an encoder does is awaited within its request.
 """
 
-import logging
 import time
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple
 
-import numpy as np
 import torch
 from torch import Tensor
 
 from configs.serve import EngineConfig
-from model.device import embedding_bytes
-from model.engine import media
-from model.engine.batch import Step
+from model.engine.batch import Batch, ScoredRows
+from model.engine.encoding import Encoded, MediaEncoder
 from model.engine.kv_blocks import CacheSize
 from model.engine.messages import Token
-from model.engine.plan import Outcome, Plan, RequestError
-from model.engine.rules import Row, exhausted
-from model.engine.sampler import Draws, sample, score, scored_tokens, tokens_of
-from model.engine.scheduler import Scheduler
-from model.engine.sequence import Key, SequenceMedia
-from model.engine.sequence import Sequence as Answer
+from model.engine.plan import Outcome, Plan
+from model.engine.sampling.sampler import sample, score, scored_tokens, tokens_of
+from model.engine.sequence import ItemKey, Key
 from model.forward_batch import KVCache
 from model.net.multimodal import MultimodalLM
+from model.staging.embeddings import EmbeddingStore
 from model.staging.graphs import DecodeGraphs, Place, graph_module, ladder, reserved_blocks
-from model.staging.layout import step_fields
+from model.staging.layout import ForwardArrays, Padding, SamplingArrays, forward_batch, forward_layout, packed_bytes
 from model.staging.packing import Packer
 from model.staging.results import Results
 from model.staging.streams import Streams, open_streams
-from model.staging.tables import Tables
 from model.staging.uploads import Uploads
 
-_log = logging.getLogger(__name__)
-_NO_TOKEN = "the logits gave no token for this request"
 _RULES_BYTES = 16 << 10  # of the packed copy, for each row: a thousand ids that rules look at
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Launched:
+    """A step that the device was given; what it waits for is read by `Runner.collect`."""
+
+    plan: Plan
+    batch: Batch
+    encoded: Encoded
+    dropped: tuple[ItemKey, ...]
+    sampled: Tensor | None  # as `sample` gives it
+    scores: list[list[Tensor]]  # as `score` gives them, by prompt
+    seconds: Mapping[str, float]
+
+
 class Runner:
-    """The model with its cache. It changes a sequence's media; only the scheduler changes its progress."""
+    """The model with its cache and its embeddings."""
 
     def __init__(
         self, model: MultimodalLM, size: CacheSize, root: Path, config: EngineConfig, streams: Streams
@@ -49,150 +55,144 @@ class Runner:
         self._max_rows = min(config.max_seqs, config.max_batched_tokens)  # of logits at once: the profile has no more
         self._model = model
         self._size = size
-        self._root = root
         self._streams = streams
         self._kv = model.kv_cache(size.n_blocks, size.block_size)
         self._banned = torch.tensor(model.banned_ids, dtype=torch.int64, device=model.device)
         width = -(-size.max_model_len // size.block_size)
-        self._tables = Tables(self._max_rows, width)
-        self._packer = Packer(streams, _packed_bytes(config.max_batched_tokens, self._max_rows, width))
+        self.packer = Packer(streams, _packed_bytes(config.max_batched_tokens, self._max_rows, width))
+        self.embeddings = EmbeddingStore[ItemKey](streams)
+        self._encoder = MediaEncoder(model, root, Uploads(streams), self.embeddings)
         self._results = Results(streams)
-        self._uploads = Uploads(streams)
         self._graphs: DecodeGraphs | None = None
-        self._kept = media.Kept(embedding_bytes(config) if streams.behind else 0)
+        self._sampled: Tensor | None = None  # ids that the last step sampled, on the device: int32 [S]
 
     def capture_graphs(self, config: EngineConfig) -> None:
-        self._graphs = captured(self._model, self._kv, self._size, config, self._packer)
+        self._graphs = captured(self._model, self._kv, self._size, config, self.packer)
+
+    def padding_for(self, sequences: int, table_blocks: int) -> Padding | None:
+        """Of a step of so many decodes, whose tables name so many blocks together; None: it is launched."""
+        return None if self._graphs is None else self._graphs.padding_for(sequences, table_blocks)
+
+    def run(self, plan: Plan, batch: Batch) -> Outcome:
+        """The step from beginning to end. Errors that belong to no medium and no answer are raised, and fatal."""
+        return self.collect(self.launch(plan, batch))
+
+    def free(self, plan: Plan) -> tuple[ItemKey, ...]:
+        """What a step does first: let go what its plan says. -> embeddings that are gone"""
+        dropped = self.embeddings.free(plan.freed)
+        self.embeddings.offload(plan.offloaded)
+        return dropped
 
     @torch.inference_mode()
-    def run(self, plan: Plan, sequences: Scheduler) -> Outcome:
-        """Run the plan. Failed media and logits without a token are named in the outcome; any other error is fatal."""
+    def launch(self, plan: Plan, batch: Batch) -> Launched:
+        """Give the device a step. The next may be launched before this one is collected."""
         started = time.perf_counter()
-        self._kept.trim(sequences.__contains__)
-        read, failed = self._encode(plan, sequences)
-        plan = plan.without(failed)
-        encoded = time.perf_counter()
-        seconds = {"encode": encoded - started} if read or failed else {}
-        if not plan.chunks:
-            return Outcome(tokens={}, read=read, failed=failed, seconds=seconds)
-        step, draws, arrays = self._send(plan, sequences)
-        logits, scored = self._forward(plan, step, arrays)
+        dropped = self.free(plan)
+        encoded = self._encoder.run(plan.encodes, plan.offloaded)
+        at = time.perf_counter()
+        seconds = {"encode": at - started} if plan.encodes else {}
+        arrays, sampling = batch.send()
+        logits, scores = self._forward(batch, arrays, encoded.failed.keys())
         forwarded = time.perf_counter()
-        tokens, scores = self._finish(plan, draws, logits, arrays, scored)
-        stage = "prefill" if step.n_tokens > len(plan.chunks) else "decode"
-        ended = time.perf_counter()
-        seconds |= {stage: forwarded - encoded, "sample": ended - forwarded}
-        if self._streams.behind:
-            seconds["host"] = ended - encoded - self._results.waited
-        if step.padding is not None and self._graphs is not None:
+        sampled = self._sample(batch, logits, sampling)
+        stage = "prefill" if len(batch.header.q_lens) < sum(batch.header.q_lens) else "decode"
+        seconds[stage] = batch.build_seconds + forwarded - at
+        if batch.header.padded and self._graphs is not None:
             seconds["graph_update"] = self._graphs.update_seconds
-        drawn = {key: token for key, token in tokens.items() if token is not None}
-        if len(drawn) < len(tokens):
-            lost = {key[0]: self._lost(_row(sequences[key])) for key in tokens.keys() - drawn.keys()}
-            failed |= lost
-            drawn = {key: token for key, token in drawn.items() if key[0] not in lost}
-        return Outcome(tokens=drawn, scores=scores, read=read, failed=failed, seconds=seconds)
+        seconds["sample"] = time.perf_counter() - forwarded
+        return Launched(
+            plan=plan, batch=batch, encoded=encoded, dropped=dropped, sampled=sampled, scores=scores, seconds=seconds
+        )
 
-    def _encode(self, plan: Plan, sequences: Scheduler) -> tuple[dict[str, tuple[str, ...]], dict[str, RequestError]]:
-        """(segments that were read, errors), by request."""
-        read: dict[str, tuple[str, ...]] = {}
-        failed: dict[str, RequestError] = {}
-        for chunk in plan.chunks:
-            if not chunk.encode:
-                continue
-            sequence = sequences[chunk.key]
-            fresh: list[SequenceMedia] = []  # only the device has their embeddings
-            try:
-                for item in (sequence.media[i] for i in chunk.encode):
-                    upload = media.read(item, self._root, self._uploads)
-                    if item.segment is not None:
-                        read[chunk.request_id] = (*read.get(chunk.request_id, ()), item.segment.name)
-                    item.segment = None
-                    if not self._kept.has_room(fresh):
-                        self._settle(sequence, fresh)
-                    media.encode(item, upload, self._model)
-                    fresh.append(item)
-                self._settle(sequence, fresh)
-            except RequestError as error:
-                for item in fresh:
-                    item.on_device = None
-                failed[chunk.request_id] = error
-                _log.warning("request %s failed: %s", chunk.request_id, error, exc_info=error.__cause__)
-        return read, failed
+    def collect(self, step: Launched) -> Outcome:
+        """Wait for a step, and read back all that is wanted of it."""
+        started = time.perf_counter()
+        parts = [part for of_prompt in step.scores for part in of_prompt]
+        found = self._results.fetch(*parts, *([] if step.sampled is None else [step.sampled]))
+        header, failed = step.batch.header, {request_id for request_id, _ in step.encoded.failed}
+        tokens: dict[Key, tuple[Token, ...]] = {}
+        if step.sampled is not None:
+            keys = [key for chunk in step.plan.chunks for key in chunk.draws]
+            for key, token in zip(keys, tokens_of(found.pop(), header.sampling), strict=True):
+                if key[0] not in failed:
+                    tokens[key] = () if token is None else (token,)
+        scores: dict[str, tuple[Token, ...]] = {}
+        first = 0
+        for part, own in zip(header.scored, step.scores, strict=True):
+            assert step.batch.host.scored is not None
+            ids = step.batch.host.scored[first : first + part.n]
+            first += part.n
+            if part.request_id not in failed:
+                scores[part.request_id] = scored_tokens(ids, found[: len(own)], part.top_logprobs)
+            del found[: len(own)]
+        seconds = dict(step.seconds)
+        stage = "decode" if "decode" in seconds else "prefill"
+        seconds["sample"] += time.perf_counter() - started
+        if self._streams.behind:
+            seconds["host"] = seconds[stage] + seconds["sample"] - self._results.waited
+        return Outcome(
+            tokens=tokens, scores=scores, read=tuple(step.encoded.read), filled=tuple(step.encoded.filled),
+            failed=step.encoded.failed, dropped=step.dropped, seconds=seconds,
+        )  # fmt: skip
 
-    def _settle(self, sequence: Answer, fresh: list[SequenceMedia]) -> None:
-        """Into host memory; as many as the device has room for stay there, too. Leaves `fresh` empty."""
-        media.settle(fresh, self._streams)
-        self._kept.add(sequence, fresh)
-        fresh.clear()
+    def _forward(
+        self, batch: Batch, arrays: ForwardArrays[Tensor], failed: Collection[ItemKey]
+    ) -> tuple[Tensor, list[list[Tensor]]]:
+        """float32 logits [samples, vocab], and what `score` gives of each prompt that is scored."""
+        header = batch.header
+        if arrays.prev_samples is not None:
+            self._take_prev_samples(arrays.ids, arrays.prev_samples)
+        inputs = forward_batch(
+            arrays, self._media(batch, failed),
+            q_lens=header.q_lens, kv_lens=header.kv_lens, prompt_lens=header.prompt_lens,
+        )  # fmt: skip
+        if header.padded:
+            if self._graphs is None:
+                raise RuntimeError("a step is padded to a graph that was not captured")
+            return self._model.compute_logits(self._graphs.replay(inputs)[: header.n_samples]), []
+        states = self._model.forward(inputs, self._kv)
+        scores: list[list[Tensor]] = []
+        if arrays.scored is not None:
+            scores = self._score(header.scored, states[header.n_samples :], arrays.scored)
+            states = states[: header.n_samples]
+        logits = self._model.compute_logits(states)
+        if arrays.copies is not None:
+            self._model.copy_blocks(self._kv, *arrays.copies.unbind(0))
+        return logits, scores
 
-    def _send(self, plan: Plan, sequences: Scheduler) -> tuple[Step, Draws, dict[str, Tensor]]:
-        """What the step computes and draws, and its arrays on the device."""
-        answers = [sequences[chunk.key] for chunk in plan.chunks]
-        rows: list[Row] = []
-        for chunk, answer in zip(plan.chunks, answers, strict=True):
-            if chunk.samples:
-                rows.append(_row(answer))
-                rows += [_row(sequences[chunk.request_id, index]) for index in chunk.followers]
-        step = Step(plan, answers, self._tables, self._size.block_size)
-        draws = Draws(rows, self._model.vocab_size)
-        if self._graphs is not None and step.decodes:
-            step.padding = self._graphs.padding_for(len(answers), step.table_blocks)
-        packing = self._packer.open([*step.fields(), *draws.fields()])
-        step.write(packing.host)
-        draws.write(packing.host)
-        return step, draws, packing.send()
+    def _media(self, batch: Batch, failed: Collection[ItemKey]) -> Tensor | None:
+        """[M, hidden]; rows of media that failed in this step are 0: nothing that comes of them is given out."""
+        parts = []
+        for item, first, last in batch.header.media:
+            if item in failed:
+                shape = (last - first, self._model.hidden_size)
+                parts.append(torch.zeros(shape, dtype=self._model.dtype, device=self._model.device))
+            else:
+                parts.append(self.embeddings.part(item, first, last))
+        return torch.cat(parts) if parts else None
 
-    def _forward(self, plan: Plan, step: Step, arrays: Mapping[str, Tensor]) -> tuple[Tensor, dict[str, "_Scored"]]:
-        """float32 logits [draws, vocab], and what tokens of prompts get, by request."""
-        batch = step.batch(arrays)
-        scored: dict[str, _Scored] = {}
-        if step.padding is not None and self._graphs is not None:
-            return self._model.compute_logits(self._graphs.replay(batch)[: step.n_drawn]), {}
-        if step.scored:
-            states = self._model.forward(batch, self._kv)
-            scored = self._score(plan, step, states[step.n_drawn :], arrays["scored"])
-            logits = self._model.compute_logits(states[: step.n_drawn])
-        else:
-            logits = self._model.compute_logits(self._model.forward(batch, self._kv))
-        if "copies" in arrays:
-            self._model.copy_blocks(self._kv, *arrays["copies"].unbind(0))
-        return logits, scored
+    def _take_prev_samples(self, ids: Tensor, prev_samples: Tensor) -> None:
+        """Put ids of the last step in their rows; -1, which is none, as 0: its answer fails with that step."""
+        if self._sampled is None:
+            raise RuntimeError("a step takes samples of a step before it, and there is none")
+        rows, samples = prev_samples.unbind(0)
+        ids.index_copy_(0, rows, self._sampled.index_select(0, samples).clamp(min=0).to(ids.dtype))
 
-    def _score(self, plan: Plan, step: Step, states: Tensor, ids: Tensor) -> dict[str, "_Scored"]:
-        """For each token that a chunk scores the one that follows it in the prompt. states, ids: of those, in order."""
-        found: dict[str, _Scored] = {}
-        row = 0
-        for i in step.scored:
-            first, last = plan.chunks[i].scored
-            answer, rows = step.answers[i], slice(row, row + last - first)
-            width = answer.sampling.top_logprobs
-            parts = score(states[rows], ids[rows], width, self._model.compute_logits, self._max_rows)
-            found[answer.request_id] = _Scored(answer.ids[first + 1 : last + 1], width, parts)
-            row = rows.stop
+    def _score(self, prompts: Sequence[ScoredRows], states: Tensor, ids: Tensor) -> list[list[Tensor]]:
+        """For each token that a prompt scores the one that follows it. states, ids: of those, in order."""
+        found, first = [], 0
+        for part in prompts:
+            rows = slice(first, first + part.n)
+            found.append(score(states[rows], ids[rows], part.top_logprobs, self._model.compute_logits, self._max_rows))
+            first = rows.stop
         return found
 
-    def _finish(
-        self, plan: Plan, draws: Draws, logits: Tensor, arrays: Mapping[str, Tensor], scored: Mapping[str, "_Scored"]
-    ) -> tuple[dict[Key, Token | None], dict[str, tuple[Token, ...]]]:
-        """Draw, and read back all that is wanted of the step: (token by sequence, tokens of prompts by request)."""
-        parts = [part for of_prompt in scored.values() for part in of_prompt.parts]
-        if draws.rows:
-            parts.append(sample(logits, draws, arrays, self._banned, behind=self._streams.behind))
-        found = self._results.fetch(*parts) if parts else []
-        tokens = tokens_of(found.pop(), draws) if draws.rows else []
-        scores: dict[str, tuple[Token, ...]] = {}
-        for name, (ids, width, own) in scored.items():
-            scores[name] = scored_tokens(ids, found[: len(own)], width)
-            del found[: len(own)]
-        keys = [key for chunk in plan.chunks for key in chunk.draws]
-        return dict(zip(keys, tokens, strict=True)), scores
-
-    def _lost(self, row: Row) -> RequestError:
-        """Why nothing could be drawn: the request's own rules, or logits that are not finite."""
-        if exhausted(row, self._model.banned_ids):
-            return RequestError("the request allows no token", "nothing_allowed")
-        return RequestError(_NO_TOKEN)
+    def _sample(self, batch: Batch, logits: Tensor, arrays: SamplingArrays[Tensor]) -> Tensor | None:
+        if not batch.header.n_samples:
+            return None
+        found = sample(logits, batch.header.sampling, arrays, self._banned, behind=self._streams.behind)
+        self._sampled = found[:, 0]
+        return found
 
 
 def captured(
@@ -208,18 +208,6 @@ def captured(
     return DecodeGraphs(model, kv, packer, place, ladder(min(rows, size.n_blocks)), module)
 
 
-class _Scored(NamedTuple):
-    """Tokens of one prompt, and what `score` made of them."""
-
-    ids: np.ndarray  # int64 [n]
-    width: int
-    parts: list[Tensor]
-
-
-def _row(sequence: Answer) -> Row:
-    return Row(sequence.sampling, sequence.n_tokens, sequence.history)
-
-
 def reserved_for_graphs(config: EngineConfig, device: torch.device) -> int:
     """Blocks of the cache that padding is written to."""
     if not config.graphs or graph_module(device) is None:
@@ -229,5 +217,5 @@ def reserved_for_graphs(config: EngineConfig, device: torch.device) -> int:
 
 def _packed_bytes(tokens: int, rows: int, width: int) -> int:
     """Of the largest step, and of what rules look at in most."""
-    fields = step_fields(tokens=max(tokens, rows), sequences=rows, width=width, samples=rows)
-    return sum(field.nbytes for field in fields) + rows * _RULES_BYTES
+    layout = forward_layout(tokens=max(tokens, rows), sequences=rows, width=width, samples=rows)
+    return packed_bytes(layout) + rows * _RULES_BYTES

@@ -1,23 +1,20 @@
-"""The engine's mutable record of one answer: ids, media, blocks and progress."""
+"""The record of one answer, which steps change: ids, media, blocks, progress; and what answers to one prompt share."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import TYPE_CHECKING, Literal
+from typing import NamedTuple
 
 import msgspec
 import numpy as np
 
-from model.engine.history import History
-from model.engine.messages import SamplingParams
+from model.engine.messages import Finish, SamplingParams
+from model.engine.sampling.history import History
 from model.staging.tables import Seat
-from tokenization.messages import MediaItem
-
-if TYPE_CHECKING:
-    from torch import Tensor
-
+from tokenization.chat.parts import Kind
 
 Key = tuple[str, int]  # request id, index of the answer
-Finish = Literal["stop", "length"]
+ItemKey = tuple[str, int]  # request id, index of the medium in its prompt
 
 
 class Status(Enum):
@@ -28,8 +25,7 @@ class Status(Enum):
     RUNNING = "running"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SegmentRef:
+class SegmentRef(msgspec.Struct, frozen=True, kw_only=True):
     """What the two words of a medium decode to."""
 
     name: str
@@ -37,36 +33,30 @@ class SegmentRef:
     dtype: str  # as numpy names it
 
 
-@dataclass(slots=True, kw_only=True, eq=False)
-class SequenceMedia:
-    """First a segment to read, then embeddings: in host memory, and on the device while their prompt is computed."""
+class EncoderInput(msgspec.Struct, frozen=True, kw_only=True):
+    """One medium of a request: where its array lies, and which rows of the prompt its embeddings are."""
 
-    item: MediaItem
-    segment: SegmentRef | None  # None once it was read
-    embeddings: "Tensor | None" = None  # [n_tokens, hidden], host memory; kept until the request ends
-    on_device: "Tensor | None" = None  # the same where the network computes; a CPU has no second copy
+    key: ItemKey
+    kind: Kind
+    grid: tuple[int, int, int]  # (t, h, w) in patches; of an audio (1, 1, frames)
+    spans: tuple[tuple[int, int], ...]  # (start, length) runs of pads in the prompt
+    segment: SegmentRef
+    nbytes: int  # of its embeddings
 
     @property
     def first(self) -> int:
         """Index of the first pad."""
-        return min(start for start, _ in self.item.spans)
+        return min(start for start, _ in self.spans)
 
     @property
     def n_tokens(self) -> int:
         """Pads of all spans: the rows that the encoder must give."""
-        return sum(length for _, length in self.item.spans)
-
-    def part(self, first: int, last: int) -> "Tensor":
-        """Embeddings of the pads `first` to `last`, wherever they lie. Raises RuntimeError where there are none."""
-        found = self.embeddings if self.on_device is None else self.on_device
-        if found is None:
-            raise RuntimeError("a chunk reaches a medium that was not encoded")
-        return found[first:last]
+        return sum(length for _, length in self.spans)
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
 class Sequence:
-    """One answer. The answers of one request share `positions`, `media` and the embeddings in it."""
+    """One answer. The answers of one request share `positions` and `media`."""
 
     request_id: str
     index: int = 0
@@ -76,8 +66,7 @@ class Sequence:
     limit: int  # tokens at which generation ends with "length": prompt + max_tokens, at most max_model_len
     positions: np.ndarray  # int64 [3, n_prompt]
     position_delta: int  # a generated token at index i has position i + position_delta
-    media: tuple[SequenceMedia, ...]
-    embedding_bytes: int  # what the request's embeddings take in host memory; reserved at its first admission
+    media: tuple[EncoderInput, ...]
     sampling: SamplingParams
     n_tokens: int  # valid entries of ids
     scores_prompt: bool = False  # of the first of several answers: they share the prompt
@@ -85,7 +74,7 @@ class Sequence:
     n_computed: int = 0  # tokens whose keys and values are in the cache
     n_charged: int = 0  # tokens that its client was charged: once, also after a preemption
     arrived: int = 0  # in which order
-    n_waited: int = 0  # steps in a row in which it was running and not computed, because the tables had no room
+    n_waited: int = 0  # steps in a row in which it was running and not computed, because the step had no room
     block_table: list[int] = field(default_factory=list)
     seat: Seat | None = None  # while it has blocks: where they stand in the array of block tables
     status: Status = Status.WAITING
@@ -99,9 +88,19 @@ class Sequence:
         return self.request_id, self.index
 
     @property
+    def embedding_bytes(self) -> int:
+        """What the embeddings of its request take."""
+        return sum(item.nbytes for item in self.media)
+
+    @property
     def is_fresh(self) -> bool:
         """Nothing was generated yet."""
         return self.n_tokens == self.n_prompt
+
+    @property
+    def decodes(self) -> bool:
+        """Its newest token alone is to be computed."""
+        return self.n_computed >= self.n_prompt and self.n_tokens - self.n_computed == 1
 
     def answer(self, index: int) -> "Sequence":
         """Another answer to this fresh prompt. It draws with seed + index, wrapped to 64 bits."""
@@ -110,17 +109,14 @@ class Sequence:
             request_id=self.request_id, index=index, client=self.client, ids=self.ids.copy(), n_prompt=self.n_prompt,
             limit=self.limit,
             positions=self.positions, position_delta=self.position_delta, media=self.media,
-            embedding_bytes=self.embedding_bytes, n_tokens=self.n_tokens,
-            sampling=msgspec.structs.replace(self.sampling, seed=seed),
+            n_tokens=self.n_tokens, sampling=msgspec.structs.replace(self.sampling, seed=seed),
         )  # fmt: skip
 
-    def append(self, token: int) -> None:
+    def append(self, token: int) -> Finish | None:
+        """-> how the answer ends with it, if it does."""
         self.ids[self.n_tokens] = token
         self.n_tokens += 1
         self.history.add(token)
-
-    def finish(self, token: int) -> Finish | None:
-        """How it ends with `token`, its latest one, if it does."""
         if token in self.sampling.stop_token_ids:
             return "stop"
         return "length" if self.n_tokens >= self.limit else None
@@ -141,8 +137,37 @@ class Sequence:
         last = min(stop, self.n_prompt - 1)
         return (first, last) if first < last else (0, 0)
 
-    def unread_until(self, stop: int) -> tuple[int, ...]:
-        """Indices of the media that the tokens before `stop` need and that are not encoded yet."""
-        if not self.media or self.n_computed >= self.n_prompt:
-            return ()
-        return tuple(i for i, m in enumerate(self.media) if m.embeddings is None and m.first < stop)
+
+class SharedBlocks(NamedTuple):
+    """Blocks of a sibling, and whether it is still computing them."""
+
+    blocks: tuple[int, ...]
+    follows: bool
+
+
+def leader_of(siblings: Iterable[Sequence], answer: Sequence) -> Sequence | None:
+    """The sibling that computes the prompt of this fresh one."""
+    return next((s for s in siblings if s.status is Status.RUNNING and s.is_fresh and s is not answer), None)
+
+
+def share_for(siblings: Iterable[Sequence], answer: Sequence, block_size: int) -> SharedBlocks:
+    """A sibling's whole blocks of the prompt, which no answer writes."""
+    leader = leader_of(siblings, answer) if answer.is_fresh else None
+    if leader is not None:
+        return SharedBlocks(blocks=tuple(leader.block_table[: answer.n_prompt // block_size]), follows=True)
+    found: tuple[int, ...] = ()
+    for sibling in siblings:
+        if sibling.status is Status.RUNNING:
+            # The last known token is computed again in any case: a step without a row samples nothing.
+            n = min(sibling.n_computed, answer.n_prompt, answer.n_tokens - 1) // block_size
+            found = max(found, tuple(sibling.block_table[:n]), key=len)
+    return SharedBlocks(blocks=found, follows=False)
+
+
+def hand_over(siblings: Iterable[Sequence], gone: Sequence, block_size: int) -> None:
+    """Where a leader has gone, its first follower goes on with the prompt."""
+    followers = [s for s in siblings if s.status is Status.FOLLOWING]
+    if followers and gone.is_fresh and leader_of(siblings, followers[0]) is None:
+        # The whole blocks that are computed are common to both; what stood in the leader's last block is lost.
+        followers[0].n_computed = gone.n_computed - gone.n_computed % block_size
+        followers[0].status = Status.RUNNING

@@ -21,7 +21,7 @@ from model.selftest.operators import TOLERANCES, difference, microseconds
 from model.selftest.rows import CaseResult
 from model.selftest.teller import Teller
 from model.staging.graphs import DecodeGraphs, graph_module, ladder
-from model.staging.layout import Padding
+from model.staging.layout import Padding, forward_arrays, forward_batch, in_order, packed_bytes
 from model.staging.packing import Packer
 from model.staging.streams import open_streams
 from model.weights import Weights
@@ -99,7 +99,7 @@ class _Steps:
         self._kv: KVCache = model.kv_cache(size.n_blocks, BLOCK)
         for cache in (half for layer in self._kv for half in layer):
             cache.normal_()
-        most = sum(field.nbytes for field in self._padding(MAX_SEQS).fields())
+        most = packed_bytes(self._padding(MAX_SEQS).layout())
         self._packer = Packer(open_streams(model.device), most)
         graphs = captured(model, self._kv, size, config, self._packer)
         assert graphs is not None
@@ -132,14 +132,12 @@ class _Steps:
 
     def _batch(self, rows: int, lengths: Sequence[int]) -> ForwardBatch:
         """One new token for each of `rows` sequences, which have their own blocks."""
-        packing = self._packer.open(self._padding(rows).fields())
-        host = packing.host
+        packing = self._packer.open(in_order(self._padding(rows).layout()))
+        host = forward_arrays(packing.host)
         for i, length in enumerate(lengths):
-            host["ids"][i], host["positions"][:, i] = 7 + i, length - 1
-            host["block_tables"][i] = range(i * self._width, (i + 1) * self._width)
-            host["slots"][i] = i * MAX_MODEL_LEN + length - 1
-            host["sample_rows"][i] = i
-        return ForwardBatch(
-            **packing.send(), media_rows=torch.empty(0, dtype=torch.int64, device=self._model.device),
-            media_embeds=None, q_lens=(1,) * rows, kv_lens=tuple(lengths), prompt_lens=(1,) * rows,
-        )  # fmt: skip
+            host.ids[i], host.positions[:, i] = 7 + i, length - 1
+            host.block_tables[i] = range(i * self._width, (i + 1) * self._width)
+            host.slots[i] = i * MAX_MODEL_LEN + length - 1
+            host.sample_rows[i] = i
+        ones = (1,) * rows
+        return forward_batch(forward_arrays(packing.send()), q_lens=ones, kv_lens=tuple(lengths), prompt_lens=ones)

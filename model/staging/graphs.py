@@ -20,7 +20,7 @@ from model.forward_batch import ForwardBatch, KVCache
 from model.net.decoder import LayerInputs
 from model.net.multimodal import MultimodalLM, Rotation
 from model.ops.base import GraphAttention
-from model.staging.layout import Padding
+from model.staging.layout import Padding, forward_arrays, forward_batch, in_order
 from model.staging.packing import Packer
 
 _log = logging.getLogger("pixelferry")
@@ -70,7 +70,7 @@ class DecodeGraphs:
         started = time.perf_counter()
         pool = None
         for rows in reversed(self._sizes):  # whatever is captured later fits into the memory of the largest
-            self._captured[rows] = _Captured(model, kv, _arrays(packer, self._padding(rows)), place.block_size)
+            self._captured[rows] = _Captured(model, kv, _padding_alone(packer, self._padding(rows)), place.block_size)
             pool = self._captured[rows].capture(module, pool)
         taken = time.perf_counter() - started
         _log.info("captured graphs of decode steps (%s sequences) in %.1f s", ", ".join(map(str, self._sizes)), taken)
@@ -174,12 +174,9 @@ class _Captured:
             raise GraphError(f"the captured attention has no {sorted(set(lengths) - self._names)}")
 
 
-def _arrays(packer: Packer, padding: Padding) -> ForwardBatch:
-    """A step of padding alone, where every step of these sizes lies."""
-    packing = packer.open(padding.fields())
-    padding.write(packing.host, 0)
-    arrays = packing.send()
+def _padding_alone(packer: Packer, padding: Padding) -> ForwardBatch:
+    """A step of padding rows, where every step of these sizes lies."""
+    packing = packer.open(in_order(padding.layout()))
+    padding.write(forward_arrays(packing.host), 0)
     ones = (1,) * padding.rows
-    return ForwardBatch(
-        **arrays, media_rows=arrays["ids"][:0], media_embeds=None, q_lens=ones, kv_lens=ones, prompt_lens=ones
-    )
+    return forward_batch(forward_arrays(packing.send()), q_lens=ones, kv_lens=ones, prompt_lens=ones)

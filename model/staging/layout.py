@@ -1,11 +1,114 @@
 """Which arrays a step has and how large they are, in the order in which they are packed."""
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
+from typing import Generic, TypeVar
 
 import numpy as np
+from torch import Tensor
 
+from model.forward_batch import ForwardBatch
 from model.staging.packing import Field
+
+Array = TypeVar("Array", covariant=True)
+"""np.ndarray on the host, Tensor on the device, Field where only sizes are known."""
+
+
+@dataclass(frozen=True, slots=True)
+class ForwardArrays(Generic[Array]):
+    """What the forward pass reads; the fields of a ForwardBatch say what those of its names mean.
+
+    The first five are in every step, so that a decode step's addresses follow from its sizes.
+    """
+
+    ids: Array  # int64 [T]
+    positions: Array  # int64 [3, T]
+    slots: Array  # int64 [T]
+    sample_rows: Array  # int64 [S]: what is sampled from, then what prompts are scored from
+    block_tables: Array  # int32 [B, width]
+    media_rows: Array | None = None  # int64 [M]
+    scored: Array | None = None  # int64 [R]: ids that prompts go on with, whose log-probabilities are wanted
+    copies: Array | None = None  # int64 [2, n]: blocks (from, to), copied behind the forward pass
+    prev_samples: Array | None = None  # int64 [2, n]: (row of `ids`, row of the last step's samples that it is)
+
+
+@dataclass(frozen=True, slots=True)
+class SamplingArrays(Generic[Array]):
+    """What logit rules and the sampler read; None where no row asks for it."""
+
+    biased: Array | None = None  # int64 [n]: places in the flat logits
+    bias: Array | None = None  # float32 [n]
+    penalised: Array | None = None  # int64 [n]: places
+    penalties: Array | None = None  # float32 [2, n]: a factor, and what is taken off
+    forbidden: Array | None = None  # int64 [n]: places
+    allowed: Array | None = None  # int64 [n]: places
+    restricted: Array | None = None  # int64 [n]: rows that have no other places than `allowed`
+    numbers: Array | None = None  # float32 [5, R]: temperature, the random number, top_k, top_p, min_p
+    random_rows: Array | None = None  # int64 [R]: the rows of `numbers`, where some rows take the likeliest
+
+
+_FORWARD = tuple(field.name for field in fields(ForwardArrays))
+_SAMPLING = tuple(field.name for field in fields(SamplingArrays))
+
+
+def in_order(forward: ForwardArrays[Array], sampling: SamplingArrays[Array] | None = None) -> list[Array | None]:
+    """All of them, as they are packed."""
+    found = [getattr(forward, name) for name in _FORWARD]
+    if sampling is not None:
+        found += [getattr(sampling, name) for name in _SAMPLING]
+    return found
+
+
+def packed_bytes(forward: ForwardArrays[Field]) -> int:
+    """That they take together."""
+    return sum(field.nbytes for field in in_order(forward) if field is not None)
+
+
+def forward_arrays(found: Sequence[Array | None]) -> ForwardArrays[Array]:
+    """Of what `in_order` gave."""
+    return ForwardArrays(*found[: len(_FORWARD)])  # type: ignore[arg-type]  # the first five are never None
+
+
+def sampling_arrays(found: Sequence[Array | None]) -> SamplingArrays[Array]:
+    """Of the same."""
+    return SamplingArrays(*found[len(_FORWARD) :])
+
+
+def forward_layout(
+    *, tokens: int, sequences: int, width: int, samples: int,
+    media_rows: int = 0, scored: int = 0, copies: int = 0, prev_samples: int = 0,
+) -> ForwardArrays[Field]:  # fmt: skip
+    """width: of the block tables; samples: rows whose logits are wanted; the others: how many there are of each."""
+    return ForwardArrays(
+        ids=Field("int64", (tokens,)),
+        positions=Field("int64", (3, tokens)),
+        slots=Field("int64", (tokens,)),
+        sample_rows=Field("int64", (samples,)),
+        block_tables=Field("int32", (sequences, width)),
+        media_rows=Field("int64", (media_rows,)) if media_rows else None,
+        scored=Field("int64", (scored,)) if scored else None,
+        copies=Field("int64", (2, copies)) if copies else None,
+        prev_samples=Field("int64", (2, prev_samples)) if prev_samples else None,
+    )
+
+
+def forward_batch(
+    arrays: ForwardArrays[Tensor], media_embeds: Tensor | None = None,
+    *, q_lens: tuple[int, ...], kv_lens: tuple[int, ...], prompt_lens: tuple[int, ...],
+) -> ForwardBatch:  # fmt: skip
+    """The network's part of a step, on the device."""
+    return ForwardBatch(
+        ids=arrays.ids,
+        positions=arrays.positions,
+        media_rows=arrays.ids[:0] if arrays.media_rows is None else arrays.media_rows,
+        media_embeds=media_embeds,
+        slots=arrays.slots,
+        block_tables=arrays.block_tables,
+        q_lens=q_lens,
+        kv_lens=kv_lens,
+        sample_rows=arrays.sample_rows,
+        prompt_lens=prompt_lens,
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -17,27 +120,13 @@ class Padding:
     block: int  # that nobody reads: padding rows write from here on, each at a slot of its own
     block_size: int  # tokens
 
-    def fields(self) -> list[Field]:
-        """Those of the padded step."""
-        return step_fields(tokens=self.rows, sequences=self.rows, width=self.width, samples=self.rows)
+    def layout(self) -> ForwardArrays[Field]:
+        """That of the padded step."""
+        return forward_layout(tokens=self.rows, sequences=self.rows, width=self.width, samples=self.rows)
 
-    def write(self, host: Mapping[str, np.ndarray], first: int) -> None:
-        """Into the arrays of `fields`, from row `first` on."""
-        host["ids"][first:], host["positions"][:, first:] = 0, 0
-        host["slots"][first:] = np.arange(self.rows - first) + self.block * self.block_size
-        host["block_tables"][first:] = self.block
-        host["sample_rows"][first:] = np.arange(first, self.rows)
-
-
-def step_fields(*, tokens: int, sequences: int, width: int, samples: int) -> list[Field]:
-    """What the forward pass reads; first in every step, so that a decode step's addresses follow from its sizes.
-
-    width: of the block tables; samples: rows whose logits are wanted. The fields of a ForwardBatch say what they mean.
-    """
-    return [
-        Field("ids", "int64", (tokens,)),
-        Field("positions", "int64", (3, tokens)),
-        Field("slots", "int64", (tokens,)),
-        Field("sample_rows", "int64", (samples,)),
-        Field("block_tables", "int32", (sequences, width)),
-    ]
+    def write(self, host: ForwardArrays[np.ndarray], first: int) -> None:
+        """Into the arrays of `layout`, from row `first` on."""
+        host.ids[first:], host.positions[:, first:] = 0, 0
+        host.slots[first:] = np.arange(self.rows - first) + self.block * self.block_size
+        host.block_tables[first:] = self.block
+        host.sample_rows[first:] = np.arange(first, self.rows)

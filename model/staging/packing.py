@@ -5,7 +5,7 @@ the same addresses in every step that begins with fields of the same sizes: a ca
 """
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -23,7 +23,8 @@ _SIZES = {"int64": 8, "int32": 4, "float32": 4}
 
 @dataclass(frozen=True, slots=True)
 class Field:
-    name: str
+    """One array of a step."""
+
     dtype: Literal["int64", "int32", "float32"]
     shape: tuple[int, ...]
 
@@ -45,13 +46,14 @@ class Packer:
         self._fixed = _Buffer(streams, nbytes)
         self._overflow = _Buffer(streams, 0)
 
-    def open(self, fields: Sequence[Field]) -> "Packing":
+    def open(self, fields: Sequence[Field | None]) -> "Packing":
         """Room for these fields. The packing before ends on the host now, on the device when this one is sent."""
-        first = second = n = 0
-        while n < len(fields) and first + fields[n].nbytes <= self._fixed.room:
-            first += fields[n].nbytes
+        sizes = [0 if field is None else field.nbytes for field in fields]
+        first = n = 0
+        while n < len(fields) and first + sizes[n] <= self._fixed.room:
+            first += sizes[n]
             n += 1
-        second = sum(field.nbytes for field in fields[n:])
+        second = sum(sizes[n:])
         if second > self._overflow.room:
             self._overflow = _Buffer(self._streams, _GROWTH * second)
         parts = [_Part(self._fixed, fields[:n], first)]
@@ -65,32 +67,49 @@ class Packing:
 
     def __init__(self, parts: Sequence["_Part"]) -> None:
         self._parts = parts
-        self.host: Mapping[str, np.ndarray] = {name: array for part in parts for name, array in part.arrays()}
+        self.host: list[np.ndarray | None] = [
+            array for part in parts for array in part.arrays()
+        ]  # as fields were given
 
-    def send(self) -> dict[str, Tensor]:
-        """The fields on the device, by name; the copy is asynchronous. Nothing may be written to `host` any more."""
-        return {name: tensor for part in self._parts for name, tensor in part.send()}
+    @property
+    def payload(self) -> list[memoryview]:
+        """The bytes that are sent."""
+        return [part.payload for part in self._parts]
+
+    def send(self) -> list[Tensor | None]:
+        """The fields on the device; the copy is asynchronous. Nothing may be written to `host` any more."""
+        return [tensor for part in self._parts for tensor in part.send()]
 
 
 class _Part:
     """Fields in one buffer."""
 
-    def __init__(self, buffer: "_Buffer", fields: Sequence[Field], nbytes: int) -> None:
+    def __init__(self, buffer: "_Buffer", fields: Sequence[Field | None], nbytes: int) -> None:
         self._buffer, self._fields, self._nbytes = buffer, fields, nbytes
         self._memory = buffer.next_host()
 
-    def arrays(self) -> list[tuple[str, np.ndarray]]:
-        found, at = [], 0
+    @property
+    def payload(self) -> memoryview:
+        return self._memory[: self._nbytes]
+
+    def arrays(self) -> list[np.ndarray | None]:
+        found, at = list[np.ndarray | None](), 0
         for field in self._fields:
-            found.append((field.name, np.ndarray(field.shape, field.dtype, self._memory, at)))
+            if field is None:
+                found.append(None)
+                continue
+            found.append(np.ndarray(field.shape, field.dtype, self._memory, at))
             at += field.nbytes
         return found
 
-    def send(self) -> list[tuple[str, Tensor]]:
+    def send(self) -> list[Tensor | None]:
         self._buffer.send(self._nbytes)
-        found, at = [], 0
+        found, at = list[Tensor | None](), 0
         for field in self._fields:
-            found.append((field.name, self._buffer.view(field, at)))
+            if field is None:
+                found.append(None)
+                continue
+            found.append(self._buffer.view(field, at))
             at += field.nbytes
         return found
 

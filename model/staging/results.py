@@ -20,7 +20,13 @@ class Results:
         self.waited = 0.0  # seconds that the last call stood still
 
     def fetch(self, *tensors: Tensor) -> list[np.ndarray]:
-        """Copies of contiguous tensors, valid until the next call. Raises what failed on the device before them."""
+        """Copies of contiguous tensors, valid until the next call. Raises what failed on the device before them.
+
+        Without tensors nothing is waited for.
+        """
+        self.waited = 0.0
+        if not tensors:
+            return []
         if not self._streams.behind:
             return [tensor.numpy() for tensor in tensors]
         sizes = [-(-tensor.nbytes // _ALIGNMENT) * _ALIGNMENT for tensor in tensors]

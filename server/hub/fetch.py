@@ -12,8 +12,8 @@ from pathlib import Path
 import msgspec
 
 from configs.checkpoint import Checkpoint, CheckpointError
-from configs.serve import Hub, ServeConfig
-from configs.setting import HubModel
+from configs.serve import ServeConfig
+from configs.setting import Hub, HubModel
 from model.registry import family_of
 from model.weight_files import first_file, shards
 from server.hub.client import HubClient, HubError

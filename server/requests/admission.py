@@ -13,7 +13,7 @@ from server.requests.refusal import Refusal, overloaded, unavailable
 ShareClass = Literal["first", "within", "beyond"]
 
 
-class Place:
+class AdmittedPrompt:
     """Of one prompt, from its parsed body to its end."""
 
     def __init__(self, context: RequestContext, share: ShareClass) -> None:
@@ -43,7 +43,7 @@ class Admission:
         """memory: bytes that the pool of shared memory may lend; gave_way: told of what, whenever a place does."""
         self._why_not = why_not
         self._gave_way = gave_way
-        self._places: dict[asyncio.Task[object], Place] = {}
+        self._places: dict[asyncio.Task[object], AdmittedPrompt] = {}
         self._held: Holdings[str] = Holdings(max_requests)
         self._memory: Holdings[str] = Holdings(memory)
         self._giving_back = 0  # bytes of those who gave way, and have not let go yet
@@ -72,7 +72,7 @@ class Admission:
         return overloaded(f"this server takes {most} requests at once (--max-requests)", "queue_full")
 
     @contextlib.contextmanager
-    def enter(self, context: RequestContext) -> Iterator[Place]:
+    def enter(self, context: RequestContext) -> Iterator[AdmittedPrompt]:
         """Count the running task as one request. Raises Refusal when it is not taken, or when it gives way."""
         client = context.client
         if (error := self.refusal(client)) is not None:
@@ -80,7 +80,7 @@ class Admission:
         task = asyncio.current_task()
         assert task is not None
         within = self._held.within(client, 1)
-        place = Place(context, "beyond" if not within else "within" if self._held[client] else "first")
+        place = AdmittedPrompt(context, "beyond" if not within else "within" if self._held[client] else "first")
         if not self._held.room(1):
             self._give_way("places", self._waits(self._held, client))
         self._held.take(client, 1)
@@ -101,11 +101,11 @@ class Admission:
 
     # ---- shared memory
 
-    def lends(self, place: Place, nbytes: int) -> bool:
+    def lends(self, place: AdmittedPrompt, nbytes: int) -> bool:
         """Whether it may have so much: not while others wait for their share, and it would have more than its own."""
         return not self._n_wait_for_memory or self._memory.within(place.client, nbytes)
 
-    async def memory_given_way(self, place: Place, nbytes: int) -> bool:
+    async def memory_given_way(self, place: AdmittedPrompt, nbytes: int) -> bool:
         """Somebody who has more than a share of the memory gives way to it, and some is free. False: nobody does."""
         if not self._memory.within(place.client, nbytes):
             return False
@@ -121,11 +121,11 @@ class Admission:
             self._n_wait_for_memory -= 1
         return True
 
-    def lent(self, place: Place, nbytes: int) -> None:
+    def lent(self, place: AdmittedPrompt, nbytes: int) -> None:
         place.leased += nbytes
         self._memory.take(place.client, nbytes)
 
-    def given_back(self, place: Place, nbytes: int) -> None:
+    def given_back(self, place: AdmittedPrompt, nbytes: int) -> None:
         """So much of what was lent; all of it when it ends."""
         place.leased -= nbytes
         self._memory.give(place.client, nbytes)
@@ -151,7 +151,7 @@ class Admission:
         if left:
             await asyncio.wait(left, timeout=seconds)
 
-    def _waits(self, held: Holdings[str], client: str) -> dict[asyncio.Task[object], Place]:
+    def _waits(self, held: Holdings[str], client: str) -> dict[asyncio.Task[object], AdmittedPrompt]:
         """The youngest body without a token of whoever has most beyond a share of it; {} where there is none."""
         for other in held.beyond(held.n_clients(client)):
             mine = {task: place for task, place in self._places.items() if place.client == other}
@@ -161,7 +161,7 @@ class Admission:
                     return {task: place for task, place in mine.items() if place.context is youngest.context}
         return {}
 
-    def _give_way(self, what: str, places: dict[asyncio.Task[object], Place]) -> None:
+    def _give_way(self, what: str, places: dict[asyncio.Task[object], AdmittedPrompt]) -> None:
         for task, place in places.items():
             place.gave_way = True
             self._giving_back += place.leased

@@ -8,7 +8,7 @@ from typing import Any, ParamSpec, TypeVar
 
 from server.children.engine_client import EngineClient, Stream
 from server.children.workers import WorkerJob, WorkerPool
-from server.requests.admission import Admission, Place
+from server.requests.admission import Admission, AdmittedPrompt
 from server.requests.refusal import Refusal, invalid_request, overloaded, unavailable
 from shm import NeverFits, OwnerError, Pool, PoolFull, PoolStats, file_bytes
 from tokenization.messages import Job, Measured
@@ -87,7 +87,7 @@ class Segments:
 class RequestResources:
     """Of one request, which calls `release` however it ends."""
 
-    place: Place  # from its admission on
+    place: AdmittedPrompt  # from its admission on
 
     def __init__(
         self, request_id: str, workers: WorkerPool, engine: EngineClient, segments: Segments, admission: Admission

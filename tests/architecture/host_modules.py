@@ -4,7 +4,10 @@ import importlib
 from pathlib import Path
 
 REPO = Path(__file__).resolve().parents[2]
-ENGINE = ("history", "kv_blocks", "messages", "plan", "scheduler", "sequence")
+ENGINE = (
+    "encoder_cache", "kv_blocks", "messages", "plan", "sampling/history", "scheduler", "sequence",
+    "shares/client_line", "shares/fair_shares", "shares/giving_way", "shares/step_budget",
+)  # fmt: skip
 MODEL = ("registry", "family", "weight_files")
 
 

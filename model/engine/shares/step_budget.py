@@ -1,48 +1,93 @@
-"""What one step may compute: tokens, and blocks that its tables name. Dealt to clients at their turns."""
+"""What one step may still take: tokens, embeddings that encoders make, blocks that tables name; and who got what."""
 
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
+from typing import NamedTuple
 
-from model.engine.sequence import Key, Sequence, Status
+from configs.serve import EngineConfig
+from model.engine.encoder_cache import EncoderCache
+from model.engine.sequence import EncoderInput, Status
+from model.engine.sequence import Sequence as Answer
+
+
+def max_encoder_tokens(config: EngineConfig) -> int:
+    """Embeddings that one step makes, unless one medium alone has more."""
+    return config.max_encoder_tokens or max(config.max_batched_tokens // 2, 1)
+
+
+class StepPart(NamedTuple):
+    """One sequence up to a token, and the media that are encoded for it."""
+
+    sequence: Answer
+    stop: int
+    encodes: Sequence[EncoderInput]
 
 
 class StepBudget:
-    """`stops` says up to which token each sequence is computed in this step."""
+    """It is dealt out in the order in which it is asked for."""
 
-    def __init__(self, blocks_for: Callable[[int], int], tokens: int, table_blocks: int | None) -> None:
+    def __init__(
+        self, tokens: int, embeddings: int, cache: EncoderCache, *, blocks_for: Callable[[int], int],
+        table_blocks: int | None = None,
+    ) -> None:  # fmt: skip
         """blocks_for: blocks of so many tokens; table_blocks: that the tables may name together, None without end."""
+        self.tokens = tokens
+        self.parts: list[StepPart] = []
+        self._embeddings = embeddings
+        self._cache = cache
+        self._encodes = False  # some medium is encoded
         self._blocks_for = blocks_for
-        self._tokens = tokens
         self._table_blocks = sys.maxsize if table_blocks is None else table_blocks
-        self.stops: dict[Key, int] = {}
 
-    def stop_for(self, sequence: Sequence, start: int) -> int:
-        """As far as the tokens that are left go."""
-        return min(sequence.n_tokens, start + self._tokens)
+    def reach(self, sequence: Answer, start: int) -> tuple[int, list[EncoderInput]]:
+        """How far `sequence` comes from `start` with what is left, and the media that are encoded for that.
 
-    def allows(self, start: int, stop: int) -> bool:
-        """Whether a chunk has a token, and its table is not too long for this step."""
-        return stop > start and self._blocks_for(stop) <= self._table_blocks
+        It stops before a medium that finds no room; the first one of a step always does, however large it is.
+        """
+        stop = min(sequence.n_tokens, start + self.tokens)
+        encodes: list[EncoderInput] = []
+        if not sequence.media or start >= sequence.n_prompt:
+            return stop, encodes
+        left = self._embeddings
+        for item in self._cache.missing(sequence.media):
+            if item.first >= stop:
+                break
+            if item.n_tokens > left and (self._encodes or encodes):
+                return item.first, encodes
+            left -= item.n_tokens
+            encodes.append(item)
+        return stop, encodes
 
-    def take(self, sequence: Sequence, start: int, stop: int) -> None:
-        self.stops[sequence.key] = stop
-        self._tokens -= stop - start
-        self._table_blocks -= self._blocks_for(stop)
+    def names(self, stop: int) -> bool:
+        """Whether the step's tables may name the blocks of so many tokens more."""
+        return self._blocks_for(stop) <= self._table_blocks
 
-    def deal(self, running: Iterable[Sequence]) -> bool:
-        """To what runs of one client, oldest first: decodes, then at most one prompt. False: some wait a step.
+    def give(self, sequence: Answer, stop: int, encodes: Sequence[EncoderInput] = ()) -> None:
+        """What `reach` found; where that is nothing, the sequence has no part of the step."""
+        if stop > sequence.n_computed:
+            self.tokens -= stop - sequence.n_computed
+            self._table_blocks -= self._blocks_for(stop)
+            self.parts.append(StepPart(sequence, stop, encodes))
+        if encodes:
+            self._embeddings -= sum(item.n_tokens for item in encodes)
+            self._encodes = True
+
+    def deal(self, running: Iterable[Answer]) -> bool:
+        """To what runs of one client, oldest first: its decodes, then its prompts. False: some have to wait a step.
 
         Each fits alone, so whoever waited longest always runs at its client's turn.
         """
         complete = True
-        for sequence in sorted(running, key=lambda one: -one.n_waited):
+        for sequence in sorted(running, key=lambda one: (-one.n_waited, not one.decodes)):
             if sequence.status is not Status.RUNNING:
                 continue
-            stop = self.stop_for(sequence, sequence.n_computed)
-            if self.allows(sequence.n_computed, stop):
-                self.take(sequence, sequence.n_computed, stop)
-                sequence.n_waited = 0
-            else:
+            stop, encodes = self.reach(sequence, sequence.n_computed)
+            if stop == sequence.n_computed and not sequence.decodes:
+                continue  # a prompt, which has no tokens or no encoder now
+            if stop == sequence.n_computed or not self.names(stop):
                 sequence.n_waited += 1
                 complete = False
+            else:
+                sequence.n_waited = 0
+                self.give(sequence, stop, encodes)
         return complete

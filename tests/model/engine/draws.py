@@ -5,10 +5,11 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from model.engine import sampler
 from model.engine.messages import Token
-from model.engine.rules import Row, Rules
-from model.engine.rules import apply_rules as apply
+from model.engine.sampling import sampler
+from model.engine.sampling.rows import Row, SamplingRows
+from model.engine.sampling.rules import apply_rules as apply
+from model.staging.layout import SamplingArrays, forward_layout, in_order, sampling_arrays
 from model.staging.packing import Packer
 from model.staging.streams import open_streams
 
@@ -17,21 +18,20 @@ def sample(
     logits: Tensor, rows: Sequence[Row], banned: Tensor | None = None, *, behind: bool = False
 ) -> list[Token | None]:
     """A token for each row of float32 logits [S, vocab], in place; behind: as on a device."""
-    draws = sampler.Draws(rows, logits.shape[1])
-    arrays = _sent(draws, logits.device)
-    return sampler.tokens_of(sampler.sample(logits, draws, arrays, banned, behind=behind).numpy(), draws)
+    asked = SamplingRows(rows, logits.shape[1])
+    arrays = _sent(asked, logits.device)
+    return sampler.tokens_of(
+        sampler.sample(logits, asked.metadata, arrays, banned, behind=behind).numpy(), asked.metadata
+    )
 
 
 def apply_rules(logits: Tensor, rows: Sequence[Row]) -> None:
     """In place."""
-    rules = Rules(logits.shape[1])
-    for i, row in enumerate(rows):
-        if row.history is not None:
-            rules.add(i, row.sampling, row.history)
-    apply(logits, _sent(rules, logits.device))
+    apply(logits, _sent(SamplingRows(rows, logits.shape[1]), logits.device))
 
 
-def _sent(asked: sampler.Draws | Rules, device: torch.device) -> dict[str, Tensor]:
-    packing = Packer(open_streams(device), 1 << 12).open(asked.fields())
-    asked.write(packing.host)
-    return packing.send()
+def _sent(asked: SamplingRows, device: torch.device) -> SamplingArrays[Tensor]:
+    layout = in_order(forward_layout(tokens=1, sequences=1, width=1, samples=1), asked.metadata.layout())
+    packing = Packer(open_streams(device), 1 << 12).open(layout)
+    asked.write(sampling_arrays(packing.host))
+    return sampling_arrays(packing.send())

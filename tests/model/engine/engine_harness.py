@@ -125,7 +125,9 @@ class EngineHarness:
     def assert_clean(self, engine: Engine) -> None:
         """No request, block, embedding or lease is left anywhere."""
         assert engine.idle
+        engine.free_ended()
         engine.check_integrity()
+        assert not engine._runner.embeddings.keys()
         assert engine.stats.kv_blocks_used == 0 and engine.stats.embedding_bytes == 0
         stats = self.pool.stats()
         assert stats.leased_bytes == 0 and stats.path_files == 0
@@ -140,12 +142,13 @@ def engine_harness_at(checkpoint: Path, root: Path) -> Iterator[EngineHarness]:
 
 def engine_at(
     model: MultimodalLM, root: Path, *, max_model_len: int = 1024, kv_tokens: int = 4096, block_size: int = 16,
-    tokens: int = 64, seqs: int = 8, embedding_bytes: int = 1 << 20, graphs: bool = False,
+    tokens: int = 64, encoder_tokens: int | None = None, seqs: int = 8, embedding_bytes: int = 1 << 20,
+    graphs: bool = False,
 ) -> Engine:  # fmt: skip
     """An engine over `model` with a cache of `kv_tokens` tokens."""
     config = EngineConfig(
         max_seqs=seqs, max_batched_tokens=tokens, block_size=block_size, embedding_bytes=embedding_bytes,
-        graphs=graphs,
+        graphs=graphs, max_encoder_tokens=encoder_tokens,
         kv_cache_bytes=kv_tokens * model.kv.bytes_per_token(model.dtype.itemsize),
     )  # fmt: skip
     reserved = reserved_for_graphs(config, model.device)

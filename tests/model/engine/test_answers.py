@@ -13,7 +13,7 @@ from model.engine.messages import SamplingParams
 from model.engine.plan import Plan
 from model.engine.scheduler import Limits, Scheduler
 from model.engine.sequence import Key, Sequence, Status
-from tests.model.engine.bookkeeping import outcome
+from tests.model.engine.bookkeeping import medium, outcome
 
 SIZE = 4
 STOP = 7
@@ -23,8 +23,8 @@ def request(name: str, n_prompt: int, max_tokens: int, n: int, embedding_bytes: 
     limit = n_prompt + max_tokens
     return Sequence(
         request_id=name, ids=np.zeros(limit, np.int64), n_prompt=n_prompt, limit=limit,
-        positions=np.broadcast_to(np.arange(n_prompt), (3, n_prompt)), position_delta=0, media=(),
-        embedding_bytes=embedding_bytes, n_tokens=n_prompt,
+        positions=np.broadcast_to(np.arange(n_prompt), (3, n_prompt)), position_delta=0, n_tokens=n_prompt,
+        media=(medium((name, 0), (0, 1), nbytes=embedding_bytes),) if embedding_bytes else (),
         sampling=SamplingParams(max_tokens=max_tokens, seed=(1 << 63) - 2, n=n, stop_token_ids=(STOP,)),
     )  # fmt: skip
 
@@ -86,7 +86,7 @@ def step(sched: Scheduler, cache: Cache, stops: Mapping[Key, bool] | None = None
     sched.check_integrity()
     cache.run(plan)
     keys = [key for chunk in plan.chunks for key in chunk.draws]
-    sched.commit(plan, outcome({key: STOP if stops and stops.get(key) else 10 + key[1] for key in keys}))
+    sched.commit(plan, outcome({key: STOP if stops and stops.get(key) else 10 + key[1] for key in keys}, plan=plan))
     sched.check_integrity()
     return plan
 
@@ -162,11 +162,11 @@ def test_answers_end_one_by_one_and_the_request_with_the_last() -> None:
     sched.add(request("a", 5, 9, n=3, embedding_bytes=40))
     step(sched, cache)
     step(sched, cache, {("a", 1): True})
-    assert [s.index for s in sched] == [0, 2] and sched.embedding_bytes == 40
+    assert [s.index for s in sched] == [0, 2] and sched.embeddings.reserved == 40
     assert sched.remove("a", 1) is False and sched.remove("a", 0) is True
-    assert sched.embedding_bytes == 40 and "a" in sched
+    assert sched.embeddings.reserved == 40 and "a" in sched
     step(sched, cache, {("a", 2): True})
-    assert "a" not in sched and sched.embedding_bytes == 0 and sched.allocator.n_used == 0
+    assert "a" not in sched and sched.embeddings.reserved == 0 and sched.allocator.n_used == 0
 
 
 def test_every_answer_draws_with_its_own_seed() -> None:
@@ -223,4 +223,4 @@ def test_whatever_arrives_every_answer_finds_its_past(
         assert bool(plan.chunks) == bool(wanted) and plan.n_tokens <= tokens and sched.n_running <= seqs
         at += 1
         assert at < 4000
-    assert sched.allocator.n_used == 0 and sched.embedding_bytes == 0
+    assert sched.allocator.n_used == 0 and sched.embeddings.reserved == 0

@@ -40,14 +40,11 @@ def test_messages_of_one_request_in_order(model: MultimodalLM, harness: EngineHa
     engine = engine_at(model, harness.root)
     generate = harness.prepare("a", ONE, msgspec.structs.replace(GREEDY, max_tokens=2))
     assert engine.submit(generate) is None and not engine.idle
-    held = engine._scheduler["a", 0].media
-    assert [media.segment is not None for media in held] == [True]
     first, second = engine.step(), engine.step()
     read, done = first
     assert isinstance(read, MediaRead) and len(read.names) == 1 and read.request_id == "a"
     assert isinstance(done, StepDone) and [event.finish for event in done.tokens] == [None]
     assert set(done.seconds) == {"encode", "prefill", "sample"}
-    assert [media.segment for media in held] == [None]  # nobody could open it again
     assert done.stats.running == 1 and done.stats.kv_blocks_used > 0 and done.stats.embedding_bytes > 0
     assert isinstance(second[0], StepDone) and [event.finish for event in second[0].tokens] == ["length"]
     assert set(second[0].seconds) == {"decode", "sample"}

@@ -1,5 +1,6 @@
 """The engine over a device that runs behind the host: the same answers, and who pays for an encoder that fails late."""
 
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -10,10 +11,10 @@ import torch
 from model import device
 from model.engine import engine as engines
 from model.engine.engine import Engine
-from model.engine.messages import SamplingParams
+from model.engine.messages import SamplingParams, StepDone
 from model.net.multimodal import MultimodalLM
 from tests.model.engine.engine_harness import GREEDY, EngineHarness, Parts, engine_at, picture
-from tests.model.staging.late import Late
+from tests.model.staging.late import Late, _Pending
 
 PICTURE: Parts = ["look: ", picture(120, 90, 1), "what is in this image?"]
 TWO: Parts = [picture(60, 70, 2), "and", picture(90, 60, 3), "describe both of them, one two three four five"]
@@ -73,14 +74,13 @@ def test_embeddings_are_on_the_device_until_their_prompt_is_computed(
 ) -> None:
     engine = engine_at(model, harness.root, tokens=8)
     harness.submit(engine, harness.prepare("a", PICTURE, GREEDY))
-    sequence = engine._scheduler["a", 0]
-    (media,) = sequence.media
+    sequence, store = engine._scheduler["a", 0], engine._runner.embeddings
     seen = []
     while engine._scheduler["a", 0].n_tokens < sequence.n_prompt + 2:
         harness.book(engine.step())
-        if media.embeddings is not None:
-            assert media.on_device is None or torch.equal(media.on_device, media.embeddings)
-            seen.append((media.on_device is not None, sequence.n_computed < sequence.n_prompt))
+        if ("a", 0) in store.keys():
+            assert ("a", 0) not in store._device or torch.equal(store._device["a", 0], store._host["a", 0])
+            seen.append((("a", 0) in store._device, sequence.n_computed < sequence.n_prompt))
     assert seen.count((True, True)) > 2 and seen[-1] == (False, False) and (False, True) not in seen
     harness.run(engine)
 
@@ -100,9 +100,8 @@ def test_a_device_never_holds_more_embeddings_than_its_budget(
         real = getattr(MultimodalLM, method)
 
         def watched(self: MultimodalLM, *args: Any) -> object:
-            media = {id(one): one for answer in engine._scheduler._sequences.values() for one in answer.media}
-            here = [one.on_device for one in media.values() if one.on_device is not None]
-            seen.append((sum(part.nbytes for part in here), sum(one.embeddings is not None for one in media.values())))
+            store = engine._runner.embeddings
+            seen.append((store.nbytes_on_device(), len(store.keys())))
             return real(self, *args)
 
         monkeypatch.setattr(MultimodalLM, method, watched)
@@ -128,6 +127,24 @@ def test_a_step_waits_once(model: MultimodalLM, harness: EngineHarness, late: La
     packed = 1  # the double calls no copy done that nobody waited for; a device has done it with the step before last
     assert late.waits - before == 1 + packed
     harness.run(engine)
+
+
+def test_the_hosts_time_is_never_below_0(
+    model: MultimodalLM, harness: EngineHarness, late: Late, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A step in the middle of a prompt waits for nothing: what the step before waited is none of its business."""
+
+    monkeypatch.setattr(_Pending, "done", lambda self: True)  # of copies: the tokens alone are waited for
+    monkeypatch.setattr(_Pending, "wait", lambda self: time.sleep(0.1))
+    engine = engine_at(model, harness.root, tokens=4)
+    found = []
+    for name in ("a", "b"):
+        harness.submit(engine, harness.prepare(name, TEXT, msgspec.structs.replace(GREEDY, max_tokens=1)))
+        while not engine.idle:
+            messages = engine.step()
+            found += [message.seconds["host"] for message in messages if isinstance(message, StepDone)]
+            harness.book(messages)
+    assert len(found) > 3 and min(found) >= 0
 
 
 def test_an_encoder_that_fails_late_costs_its_own_request(

@@ -9,9 +9,11 @@ import numpy as np
 import pytest
 import torch
 
-from model.engine.media import Bounds, read, take_words
+from model.engine.encoding import read
+from model.engine.media import Bounds, checked_sequence
 from model.engine.messages import Generate, SamplingParams
 from model.engine.plan import RequestError
+from model.engine.sequence import EncoderInput
 from model.staging.streams import open_streams
 from model.staging.uploads import Uploads
 from shm import Owner, Pool, encode_shape_to_int64, encode_shm_name_to_int64, write_segment
@@ -65,12 +67,12 @@ def with_media(*media: MediaItem) -> Change:
 
 def test_words_are_taken_out_and_pads_are_back() -> None:
     generate = good()
-    sequence = take_words(generate, bounds())
+    sequence = checked_sequence(generate, bounds())
     pads = [3, 4, 5, 6, 10, 15]
     assert sequence.ids[:20].tolist() == [PAD if i in pads else i for i in range(20)]
     assert generate.prepared.input_ids.min() < 0  # the message was not touched
     assert sequence.n_prompt == sequence.n_tokens == 20 and sequence.limit == 25 and len(sequence.ids) == 25
-    assert [(m.segment.name, m.segment.shape, m.segment.dtype) for m in sequence.media if m.segment] == [
+    assert [(m.segment.name, m.segment.shape, m.segment.dtype) for m in sequence.media] == [
         (NAMES[0], (16, 588), "uint8"), (NAMES[1], (8, 588), "uint8"),
     ]  # fmt: skip
     assert [m.n_tokens for m in sequence.media] == [4, 2] and [m.first for m in sequence.media] == [3, 10]
@@ -83,17 +85,17 @@ def test_a_kind_that_is_no_bytes_is_read_as_what_it_is(tmp_path: Path) -> None:
     generate = good()
     generate.prepared.input_ids[[10, 15]] = 0
     pads = {"video": PAD, "image": PAD}
-    (found,) = take_words(with_media(*media)(generate), replace(bounds(), pad_ids=pads)).media
+    (found,) = checked_sequence(with_media(*media)(generate), replace(bounds(), pad_ids=pads)).media
     array = np.random.default_rng(0).standard_normal((16, 588)).astype(np.float32)
     owner = Owner.claim(tmp_path)
     pool = Pool(owner, 1 << 20)
     (name,) = pool.lease("a", [array.nbytes])
     write_segment(owner.root, name, array)
-    assert found.segment is not None and found.segment.dtype == "float32"
-    found.segment = replace(found.segment, name=name)
+    assert found.segment.dtype == "float32"
+    found = renamed(found, name=name)
     uploads = Uploads(open_streams(torch.device("cpu")))
     assert np.array_equal(read(found, owner.root, uploads).array, array)
-    found.segment = replace(found.segment, dtype="uint8")  # as many numbers, and a quarter of the bytes
+    found = renamed(found, dtype="uint8")  # as many numbers, and a quarter of the bytes
     with pytest.raises(RequestError, match="video not available"):
         read(found, owner.root, uploads)
     pool.retire("a")
@@ -101,9 +103,15 @@ def test_a_kind_that_is_no_bytes_is_read_as_what_it_is(tmp_path: Path) -> None:
     owner.close()
 
 
+def renamed(item: EncoderInput, **changes: str) -> EncoderInput:
+    """The same medium with other words."""
+    segment = msgspec.structs.replace(item.segment, **changes)
+    return msgspec.structs.replace(item, segment=segment)
+
+
 def test_the_limit_is_that_of_the_model_where_it_is_lower() -> None:
-    assert take_words(good(), bounds(max_model_len=23)).limit == 23
-    assert take_words(good(), bounds(max_model_len=21)).limit == 21
+    assert checked_sequence(good(), bounds(max_model_len=23)).limit == 23
+    assert checked_sequence(good(), bounds(max_model_len=21)).limit == 21
 
 
 WORD = encode_shm_name_to_int64(NAMES[0])
@@ -148,11 +156,11 @@ REFUSED: dict[str, tuple[Change, str]] = {
 def test_refused(name: str) -> None:
     change, code = REFUSED[name]
     with pytest.raises(RequestError) as caught:
-        take_words(change(good()), bounds())
+        checked_sequence(change(good()), bounds())
     assert caught.value.code == code
     assert not any(segment in caught.value.message for segment in NAMES)
 
 
 def test_a_prompt_that_leaves_no_room_is_refused() -> None:
     with pytest.raises(RequestError, match="20 tokens"):
-        take_words(good(), bounds(max_model_len=20))
+        checked_sequence(good(), bounds(max_model_len=20))

@@ -20,7 +20,7 @@ from model.engine.profile import (
     memory_rows,
     profile_on_device,
 )
-from model.engine.rules import Row
+from model.engine.sampling.rows import Row
 from model.net.multimodal import MultimodalLM
 from model.ops.load import load_ops
 from model.registry import family_of

@@ -24,10 +24,10 @@ from transformers import (
 )
 from transformers.generation.utils import GenerationMixin
 
-from model.engine.history import BadWords, History, TokenCounts
 from model.engine.messages import SamplingParams
-from model.engine.rules import Row, exhausted
-from model.engine.sampler import uniform
+from model.engine.sampling.history import BadWords, History, TokenCounts
+from model.engine.sampling.rows import Row, uniform
+from model.engine.sampling.rules import exhausted
 from tests.model.engine.draws import apply_rules, sample
 
 VOCAB = 60

@@ -9,10 +9,9 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from transformers import TemperatureLogitsWarper, TopKLogitsWarper, TopPLogitsWarper
 
-from model.engine import sampler
 from model.engine.messages import SamplingParams
-from model.engine.rules import Row
-from model.engine.sampler import uniform
+from model.engine.sampling import rows as gathered
+from model.engine.sampling.rows import Row, uniform
 from tests.model.engine.draws import sample
 
 VOCAB = 3000
@@ -157,7 +156,7 @@ def test_the_ends_of_the_staircase(monkeypatch: pytest.MonkeyPatch) -> None:
     """Numbers on a step's very edge never draw a token that was cut."""
     logits = torch.tensor([[0.0, 5.0, 5.0, 0.0]])
     for u, token in ((0.0, 1), (1 - 2**-24, 2)):
-        monkeypatch.setattr(sampler, "uniform", lambda seed, position, u=u: u)
+        monkeypatch.setattr(gathered, "uniform", lambda seed, position, u=u: u)
         assert ids_of(logits, rows_of(logits, params(temperature=1.0, top_k=2))) == [token]
 
 
@@ -203,7 +202,7 @@ def test_a_banned_id_is_never_drawn(
     one = params(temperature=temperature, top_p=top_p, top_k=top_k, min_p=min_p)
     rows = [Row(sampling=one if i % 2 else params(temperature=1.0), position=i) for i in range(8)]
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(sampler, "uniform", lambda seed, position: u)
+        patch.setattr(gathered, "uniform", lambda seed, position: u)
         tokens = sample(logits, rows, banned)
     assert all(token is not None and token.id not in (0, 7, 58, 59) for token in tokens)
 
@@ -225,7 +224,7 @@ def test_a_step_at_a_cut_token_is_not_taken(monkeypatch: pytest.MonkeyPatch) -> 
         return sums
 
     monkeypatch.setattr(torch.Tensor, "cumsum", parallel)
-    monkeypatch.setattr(sampler, "uniform", lambda seed, position: 0.6)
+    monkeypatch.setattr(gathered, "uniform", lambda seed, position: 0.6)
     logits = torch.tensor([[0.0, 1.0, 0.0, 1.0]])
     tokens = sample(logits, rows_of(logits, params(temperature=1.0)), torch.tensor([2]))
     assert [token and token.id for token in tokens] == [1]

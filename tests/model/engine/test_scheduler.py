@@ -8,9 +8,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from model.engine.kv_blocks import BlockError
-from model.engine.plan import Plan
+from model.engine.messages import Token
+from model.engine.plan import Outcome, Plan
 from model.engine.sequence import Status
-from tests.model.engine.bookkeeping import STOP, item, outcome, request, run, scheduler
+from tests.model.engine.bookkeeping import STOP, finishes, medium, outcome, request, run, scheduler
 
 
 def shares(plan: Plan) -> list[tuple[str, int, int]]:
@@ -41,43 +42,51 @@ def test_stop_and_length_end_a_request_and_free_its_blocks() -> None:
     for name in ("stopped", "cut"):
         sched.add(request(name, 3, 2))
     plan = sched.plan()
-    assert sched.commit(plan, outcome({("stopped", 0): STOP, ("cut", 0): 1})) == {
-        ("stopped", 0): "stop",
-        ("cut", 0): None,
-    }
+    tokens = {("stopped", 0): STOP, ("cut", 0): 1}
+    assert finishes(sched.commit(plan, outcome(tokens))) == {("stopped", 0): "stop", ("cut", 0): None}
     assert "stopped" not in sched and sched.n_running == 1
-    assert sched.commit(sched.plan(), outcome({("cut", 0): 1})) == {("cut", 0): "length"}
+    assert finishes(sched.commit(sched.plan(), outcome({("cut", 0): 1}))) == {("cut", 0): "length"}
     assert sched.allocator.n_used == 0 and sched.n_running == 0 and len(sched) == 0
 
 
 def test_a_stop_token_as_the_last_allowed_one_is_a_stop() -> None:
     sched = scheduler()
     sched.add(request("a", 3, 1))
-    assert sched.commit(sched.plan(), outcome({("a", 0): STOP})) == {("a", 0): "stop"}
+    assert finishes(sched.commit(sched.plan(), outcome({("a", 0): STOP}))) == {("a", 0): "stop"}
+
+
+def test_several_tokens_of_one_step_end_with_the_first_that_stops() -> None:
+    sched = scheduler()
+    for name, most in (("stopped", 9), ("cut", 2), ("goes on", 9)):
+        sched.add(request(name, 3, most))
+    drawn = {"stopped": (1, STOP, 2), "cut": (1, 2, 3), "goes on": (1, 2)}
+    found = Outcome(tokens={(name, 0): tuple(Token(id=token) for token in ids) for name, ids in drawn.items()})
+    events = sched.commit(sched.plan(), found)
+    assert [(event.request_id, event.token.id, event.finish) for event in events] == [
+        ("stopped", 1, None), ("stopped", STOP, "stop"), ("cut", 1, None), ("cut", 2, "length"),
+        ("goes on", 1, None), ("goes on", 2, None),
+    ]  # fmt: skip
+    assert [s.n_tokens for s in sched] == [5]
 
 
 def test_a_request_that_failed_is_gone_and_the_others_go_on() -> None:
     sched = scheduler()
     for name in ("good", "bad"):
         sched.add(request(name, 3, 2, embedding_bytes=10))
-    assert sched.commit(sched.plan(), outcome({("good", 0): 1}, failed=["bad"])) == {("good", 0): None}
+    plan = sched.plan()
+    assert finishes(sched.commit(plan, outcome({("good", 0): 1}, ["bad"], plan))) == {("good", 0): None}
     sched.check_integrity()
-    assert "bad" not in sched and sched["good", 0].n_computed == 3 and sched.embedding_bytes == 10
+    assert "bad" not in sched and sched["good", 0].n_computed == 3 and sched.embeddings.reserved == 10
     assert shares(run(sched)) == [("good", 3, 4)]
 
 
 def test_media_are_encoded_when_the_first_pad_is_reached() -> None:
     sched = scheduler(tokens=8)
-    media = [item((2, 4)), item((7, 4), (20, 2)), item((16, 3))]
+    media = [medium(("a", i), *spans) for i, spans in enumerate([[(2, 4)], [(7, 4), (20, 2)], [(16, 3)]])]
     sched.add(request("a", 24, 4, media=media))
-    plan = sched.plan()
-    assert plan.chunks[0].encode == (0, 1)  # the chunk ends inside the second
-    media[0].embeddings = media[1].embeddings = object()  # type: ignore[assignment]
-    sched.commit(plan, outcome({}))
-    plan = sched.plan()
-    assert plan.chunks[0].encode == ()
-    sched.commit(plan, outcome({}))
-    assert sched.plan().chunks[0].encode == (2,)
+    assert run(sched).encodes == (media[0], media[1])  # the chunk ends inside the second
+    assert run(sched).encodes == ()
+    assert run(sched).encodes == (media[2],)
 
 
 def test_the_youngest_makes_room_and_comes_back_first() -> None:
@@ -101,20 +110,20 @@ def test_the_youngest_makes_room_and_comes_back_first() -> None:
 
 def test_a_preempted_sequence_keeps_its_embeddings_and_their_reservation() -> None:
     sched = scheduler(n_blocks=4)
-    picture = item((1, 2))
     sched.add(request("old", 4, 12))
-    sched.add(request("young", 4, 12, media=[picture], embedding_bytes=60))
-    run(sched)
-    picture.embeddings = object()  # type: ignore[assignment]
+    sched.add(request("young", 4, 12, media=[medium(("young", 0), (1, 2), nbytes=60)]))
+    assert run(sched).encodes
     while sched.preemptions == 0:
         run(sched)
-    assert sched.embedding_bytes == 60 and picture.embeddings is not None
+    assert sched.embeddings.reserved == 60 and sched.embeddings.holds(("young", 0))
     while "old" in sched:
         run(sched)
     plan = sched.plan()
-    assert shares(plan)[0][:2] == ("young", 0) and plan.chunks[0].encode == ()
+    assert shares(plan)[0][:2] == ("young", 0) and plan.encodes == ()
     sched.remove("young")
-    assert sched.embedding_bytes == 0 and sched.allocator.n_used == 0
+    assert sched.embeddings.reserved == 0 and sched.allocator.n_used == 0
+    sched.add(request("new", 4, 1))
+    assert run(sched).freed == (("young", 0),)
 
 
 def test_embeddings_are_counted_at_admission_and_nobody_overtakes() -> None:
@@ -162,17 +171,17 @@ def test_remove_in_every_state() -> None:
     for name in ("waiting", "running"):
         assert sched.remove(name) is True
         sched.check_integrity()
-    assert sched.allocator.n_used == 0 and sched.embedding_bytes == 0
+    assert sched.allocator.n_used == 0 and sched.embeddings.reserved == 0
 
 
 def test_integrity_sees_planted_faults() -> None:
     sched = scheduler()
     sched.add(request("a", 4, 4))
     run(sched)
-    sched._embeddings.take(0, 1)
+    sched.embeddings.held.take(0, 1)
     with pytest.raises(BlockError):
         sched.check_integrity()
-    sched._embeddings.give(0, 1)
+    sched.embeddings.held.give(0, 1)
     sched["a", 0].block_table.append(63)
     with pytest.raises(BlockError):
         sched.check_integrity()
@@ -209,7 +218,7 @@ def test_whatever_arrives_everybody_finishes_in_fair_order(
         plan = sched.plan()
         sched.check_integrity()
         assert bool(plan.chunks) == (len(sched) > 0)  # there is always progress
-        assert plan.n_tokens <= tokens and sched.n_running <= seqs and sched.embedding_bytes <= 50
+        assert plan.n_tokens <= tokens and sched.n_running <= seqs and sched.embeddings.reserved <= 50
         assert all(
             s.n_tokens - s.n_computed == 1
             for s in [s for s in sched if s.status is Status.RUNNING and s.n_computed][:-1]
@@ -227,13 +236,13 @@ def test_whatever_arrives_everybody_finishes_in_fair_order(
                 drawn[chunk.request_id] += 1
                 stops = drawn[chunk.request_id] == arrivals[int(chunk.request_id)][2]
                 sampled[chunk.key] = STOP if stops else 1
-        for (name, _), finish in sched.commit(plan, outcome(sampled)).items():
-            if finish is not None:
-                ended[name] = finish
+        for event in sched.commit(plan, outcome(sampled, plan=plan)):
+            if event.finish is not None:
+                ended[event.request_id] = event.finish
         sched.check_integrity()
         step += 1
         assert step < 5000
-    assert set(ended) == set(order) and sched.allocator.n_used == 0 and sched.embedding_bytes == 0
+    assert set(ended) == set(order) and sched.allocator.n_used == 0 and sched.embeddings.reserved == 0
     for name, how in ended.items():
         _, max_tokens, stops_after, _, _ = arrivals[int(name)]
         if how != "abort":

@@ -4,16 +4,16 @@ import numpy as np
 import pytest
 import torch
 
-from model.staging.layout import step_fields
+from model.staging.layout import forward_arrays, forward_layout, in_order
 from model.staging.packing import Field, Packer
 from model.staging.streams import Streams, open_streams
 from tests.model.staging.late import Late
 
 FIELDS = [
-    Field("a", "int64", (3, 5)),
-    Field("b", "int32", (4,)),
-    Field("empty", "float32", (0,)),
-    Field("c", "float32", (2, 7)),
+    Field("int64", (3, 5)),
+    Field("int32", (4,)),
+    Field("float32", (0,)),
+    Field("float32", (2, 7)),
 ]
 
 
@@ -28,12 +28,21 @@ def test_what_is_written_arrives(streams: Streams, room: int) -> None:
     packer = Packer(streams, room)
     for step in range(4):
         packing = packer.open(FIELDS)
-        for i, field in enumerate(FIELDS):
-            packing.host[field.name][...] = numbers(field, 100 * step + 10 * i)
-        sent = packing.send()
-        for i, field in enumerate(FIELDS):
-            assert sent[field.name].numpy().dtype == field.dtype and sent[field.name].is_contiguous()
-            assert np.array_equal(sent[field.name].numpy(), numbers(field, 100 * step + 10 * i)), field
+        for i, (field, array) in enumerate(zip(FIELDS, packing.host, strict=True)):
+            assert array is not None
+            array[...] = numbers(field, 100 * step + 10 * i)
+        for i, (field, sent) in enumerate(zip(FIELDS, packing.send(), strict=True)):
+            assert sent is not None and sent.numpy().dtype == field.dtype and sent.is_contiguous()
+            assert np.array_equal(sent.numpy(), numbers(field, 100 * step + 10 * i)), field
+
+
+def test_a_field_that_a_step_lacks_takes_nothing() -> None:
+    packing = Packer(open_streams(torch.device("cpu")), 4096).open([FIELDS[0], None, FIELDS[1]])
+    first, none, last = packing.host
+    assert none is None and first is not None and last is not None
+    first[...], last[...] = 7, 8
+    assert [sent if sent is None else sent.sum().item() for sent in packing.send()] == [105, None, 32]
+    assert [len(part) for part in packing.payload] == [FIELDS[0].nbytes + FIELDS[1].nbytes]
 
 
 def test_fields_of_one_size_lie_at_the_same_addresses() -> None:
@@ -41,13 +50,14 @@ def test_fields_of_one_size_lie_at_the_same_addresses() -> None:
     packer = Packer(Late(), 1 << 14)
 
     def addresses(n: int, *behind: Field) -> list[int]:
-        sent = packer.open([*step_fields(tokens=n, sequences=n, width=6, samples=n), *behind]).send()
-        return [sent[name].data_ptr() for name in ("ids", "positions", "slots", "sample_rows", "block_tables")]
+        layout = in_order(forward_layout(tokens=n, sequences=n, width=6, samples=n))
+        sent = forward_arrays(packer.open([*layout, *behind]).send())
+        return [x.data_ptr() for x in (sent.ids, sent.positions, sent.slots, sent.sample_rows, sent.block_tables)]
 
     first = addresses(4)
     assert addresses(8) != first
-    large = Field("rules", "int64", (1 << 14,))  # has to go elsewhere
-    assert addresses(4, Field("rules", "float32", (5, 3)), large) == first == addresses(4)
+    large = Field("int64", (1 << 14,))  # has to go elsewhere
+    assert addresses(4, Field("float32", (5, 3)), large) == first == addresses(4)
 
 
 def test_memory_is_written_again_only_behind_its_copy() -> None:
@@ -62,4 +72,5 @@ def test_memory_is_written_again_only_behind_its_copy() -> None:
 def test_a_cpu_has_no_second_copy() -> None:
     packing = Packer(open_streams(torch.device("cpu")), 4096).open(FIELDS)
     sent = packing.send()
-    assert sent["a"].data_ptr() == packing.host["a"].ctypes.data
+    assert sent[0] is not None and packing.host[0] is not None
+    assert sent[0].data_ptr() == packing.host[0].ctypes.data

@@ -11,9 +11,11 @@ import numpy as np
 import pytest
 import torch
 
-from model.engine import media, runner, sampler
+from model.engine import runner
 from model.engine.engine import Engine
+from model.engine.sampling import sampler
 from model.staging import packing, results, streams, uploads
+from model.staging.embeddings import on_host
 from model.staging.packing import Field, Packer
 from model.staging.results import Results
 from model.staging.streams import Behind, open_streams
@@ -32,17 +34,17 @@ Check = Callable[[torch.device, Path], None]
 def packed_twice(npu: torch.device, root: Path) -> None:
     """What is written for the next step does not change this one, however late its copy is."""
     packer = Packer(open_streams(npu), 4096)
-    first = _pack(packer, 64, 1).send()["x"]
-    _pack(packer, 64, 2)
+    first = _pack(packer, 64, 1)
+    _pack(packer, 64, 2, send=False)
     assert first.tolist() == [1] * 64
 
 
 def packed_three_times(npu: torch.device, root: Path) -> None:
     """The memory of a step is written again when its copy is done."""
     packer = Packer(open_streams(npu), 4096)
-    first = _pack(packer, 64, 1).send()["x"]
-    _pack(packer, 16, 2).send()
-    _pack(packer, 64, 3)
+    first = _pack(packer, 64, 1)
+    _pack(packer, 16, 2)
+    _pack(packer, 64, 3, send=False)
     assert first.tolist() == [2] * 16 + [1] * 48
 
 
@@ -69,7 +71,7 @@ def copied_beside(npu: torch.device, root: Path) -> None:
     """The stream of the host's copies begins behind what the main one was given."""
     value = random.randrange(1 << 20)  # another one each time: host memory that is used again holds the last one
     given = torch.full((4,), float(value)).pin_memory().to(npu, non_blocking=True)
-    assert media._on_host(given, open_streams(npu)).tolist() == [value] * 4
+    assert [host.tolist() for host in on_host([given], open_streams(npu))] == [[value] * 4]
 
 
 def costs_of_steps(npu: torch.device, root: Path) -> None:
@@ -86,10 +88,15 @@ def costs_of_steps(npu: torch.device, root: Path) -> None:
         assert copies == dict(zip(COUNTED, COSTS[name], strict=True)), name
 
 
-def _pack(packer: Packer, n: int, value: int) -> packing.Packing:
-    packed = packer.open([Field("x", "int64", (n,))])
-    packed.host["x"][...] = value
-    return packed
+def _pack(packer: Packer, n: int, value: int, *, send: bool = True) -> torch.Tensor:
+    """One array, as the device has it."""
+    packed = packer.open([Field("int64", (n,))])
+    (array,) = packed.host
+    assert array is not None
+    array[...] = value
+    (sent,) = packed.send() if send else (torch.empty(0),)
+    assert sent is not None
+    return sent
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -12,8 +12,9 @@ from torch import Tensor
 from configs.checkpoint import Checkpoint
 from model.device import resolve
 from model.engine import runner
+from model.engine.batch import BatchBuilder
 from model.engine.messages import SamplingParams, TokenEvent
-from model.engine.sampler import sample
+from model.engine.sampling.sampler import sample
 from model.net.multimodal import MultimodalLM
 from model.ops.npu import NpuOps
 from model.registry import family_of
@@ -82,25 +83,25 @@ def run_on(
 
 
 def _record(said: Said, patch: pytest.MonkeyPatch) -> None:
-    run = runner.Runner.run
+    real = BatchBuilder.build
 
     def recorded(logits: Tensor, *rest: Any, **options: Any) -> Any:
         said.logits.append(logits.cpu().clone())
         return sample(logits, *rest, **options)
 
-    def step(self: runner.Runner, plan: Any, sequences: Any) -> Any:
+    def build(self: BatchBuilder, plan: Any, sequences: Any) -> Any:
         spans = [
             (chunk.stop, start, start + length)
             for chunk in plan.chunks
             for media in sequences[chunk.key].media
-            for start, length in media.item.spans
+            for start, length in media.spans
         ]
         said.cut_media += sum(start < stop < end for stop, start, end in spans)
         said.mixed += len({chunk.length > 1 for chunk in plan.chunks}) == 2
-        return run(self, plan, sequences)
+        return real(self, plan, sequences)
 
     patch.setattr(runner, "sample", recorded)
-    patch.setattr(runner.Runner, "run", step)
+    patch.setattr(BatchBuilder, "build", build)
 
 
 def assert_twins(npu: Said, ring0: Said) -> None:

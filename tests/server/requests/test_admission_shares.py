@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from server.request_context import RequestContext
-from server.requests.admission import Admission, Place, ShareClass
+from server.requests.admission import Admission, AdmittedPrompt, ShareClass
 from server.requests.refusal import Refusal
 from tests.server.doubles import until
 
@@ -18,11 +18,11 @@ class Crowd:
     def __init__(self, most: int, memory: int = 100) -> None:
         self.gave_way: list[str] = []
         self.admission = Admission(most, lambda: None, memory, self.gave_way.append)
-        self.places: dict[str, Place] = {}
+        self.places: dict[str, AdmittedPrompt] = {}
         self._ends = asyncio.Event()
         self.tasks: dict[str, asyncio.Task[None]] = {}
 
-    async def come(self, name: str, client: str, context: RequestContext | None = None, leases: int = 0) -> Place:
+    async def come(self, name: str, client: str, context: RequestContext | None = None, leases: int = 0) -> AdmittedPrompt:
         """Its name; prompts of one body have one context."""
         context = context or RequestContext(client=client)
 

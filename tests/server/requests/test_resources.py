@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from server.request_context import RequestContext
-from server.requests.admission import Place
+from server.requests.admission import AdmittedPrompt
 from server.requests.refusal import Refusal
 from server.requests.segments import RequestResources
 from tests.server.doubles import Scene, chat_of, prepared, until
@@ -15,7 +15,7 @@ from tokenization.messages import Cancel, Measured, Prepare, PrepareFailed
 
 def resources_of(scene: Scene) -> RequestResources:
     found = RequestResources("chat-1", scene.workers, scene.engine, scene.segments, scene.service.admission)
-    found.place = Place(RequestContext(), "first")
+    found.place = AdmittedPrompt(RequestContext(), "first")
     return found
 
 

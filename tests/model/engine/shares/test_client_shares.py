@@ -64,7 +64,7 @@ def test_a_newcomer_goes_before_the_prompts_that_came_first() -> None:
         sched.add(request(f"greedy{i}", 300, 3, client=GREEDY))
     run(sched)
     sched.add(request("chat", 10, 3, client=OTHER))
-    assert [(chunk.request_id, chunk.length) for chunk in run(sched).chunks] == [("greedy0", 6), ("chat", 10)]
+    assert [(chunk.request_id, chunk.length) for chunk in run(sched).chunks] == [("chat", 10), ("greedy0", 6)]
 
 
 def test_a_client_that_is_alone_is_served_as_it_came_and_may_have_everything() -> None:
@@ -114,7 +114,7 @@ def test_embeddings_go_to_whoever_is_within_its_share_once_they_are_free() -> No
     for i in range(6):
         sched.add(request(f"greedy{i}", 8, 10 + i, embedding_bytes=40, client=GREEDY))
     run(sched)
-    assert sched.embedding_bytes == 80
+    assert sched.embeddings.reserved == 80
     sched.add(request("chat", 8, 3, embedding_bytes=40, client=OTHER))
     started: list[str] = []
     while len(sched):
@@ -165,8 +165,8 @@ def test_clients_that_always_want_more_get_the_same(n_clients: int) -> None:
         for chunk in plan.chunks:
             sequence = sched[chunk.key]
             used[sequence.client] += max(0, chunk.stop - sequence.n_charged)
-        finishes = sched.commit(plan, outcome({key: 1 for chunk in plan.chunks for key in chunk.draws}))
-        inside.subtract(int(key[0].split("-")[0]) for key, finish in finishes.items() if finish)
+        events = sched.commit(plan, outcome({key: 1 for chunk in plan.chunks for key in chunk.draws}))
+        inside.subtract(int(event.request_id.split("-")[0]) for event in events if event.finish)
     assert jain([float(used[client]) for client in wants]) >= 0.95
 
 
@@ -201,7 +201,7 @@ def test_whoever_comes_everybody_finishes(
         plan = sched.plan()
         sched.check_integrity()
         assert bool(plan.chunks) == (len(sched) > 0)  # there is always progress
-        assert plan.n_tokens <= tokens and sched.n_running <= seqs and sched.embedding_bytes <= 50
+        assert plan.n_tokens <= tokens and sched.n_running <= seqs and sched.embeddings.reserved <= 50
         sampled = {}
         for chunk in plan.chunks:
             assert len(sched[chunk.key].block_table) * 4 >= chunk.stop and chunk.length >= 1
@@ -209,10 +209,10 @@ def test_whoever_comes_everybody_finishes(
             for key in chunk.draws:
                 drawn[key] += 1
                 sampled[key] = STOP if drawn[key] == arrivals[int(key[0])][3] else 1
-        sched.commit(plan, outcome(sampled))
+        sched.commit(plan, outcome(sampled, plan=plan))
         ended |= {key[0] for key in sampled if key[0] not in sched}
         sched.check_integrity()
         step += 1
         assert step < 5000
     assert ended == {str(i) for i in range(len(arrivals))}
-    assert sched.allocator.n_used == 0 and sched.embedding_bytes == 0 and sched._line.n_clients == 0
+    assert sched.allocator.n_used == 0 and sched.embeddings.reserved == 0 and sched._line.n_clients == 0

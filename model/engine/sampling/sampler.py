@@ -1,133 +1,67 @@
 """Logits to tokens, a whole batch at once; what is drawn depends on row, seed and position alone. Scores known tokens.
 
-In the order of transformers' logits processors: model/engine/rules.py, temperature, top_k, top_p, min_p. The host
-gathers what the rows ask for before the forward pass, so that all numbers travel with the batch; the device computes.
+In the order of transformers' logits processors: model/engine/sampling/rules.py, temperature, top_k, top_p, min_p. What
+the rows ask for travels with the batch (model/engine/sampling/rows.py); the device computes.
 """
 
-import hashlib
-import struct
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from model.engine.messages import SamplingParams, Token
-from model.engine.rules import Row, Rules, apply_rules
-from model.staging.packing import Field
+from model.engine.messages import Token
+from model.engine.sampling.rows import SamplingMetadata
+from model.engine.sampling.rules import apply_rules
+from model.staging.layout import SamplingArrays
 
-_MIN_TEMPERATURE = 1e-6  # below it float32 cannot tell the distribution from its peak
-_MAX_TEMPERATURE = 1e6  # above it all that may be drawn is as good as equally likely, and float32 comes to its end
 _PREFIX = 1024  # largest logits looked at first when top_p stands alone: sorting a whole vocabulary costs 50 times that
-_PAIR = struct.Struct("<qq")
-_NUMBERS = 5  # temperature, the random number, top_k, top_p, min_p
-
-
-def uniform(seed: int, position: int) -> float:
-    """The random number in [0, 1) of this seed and position: 24 bits, which float32 holds exactly."""
-    digest = hashlib.blake2b(_PAIR.pack(seed, position), digest_size=8).digest()
-    return float(int.from_bytes(digest, "little") >> 40) / (1 << 24)
-
-
-class Draws:
-    """What the rows of a step ask of the sampler: known before the forward pass."""
-
-    def __init__(self, rows: Sequence[Row], vocab: int) -> None:
-        self.rows = rows
-        self.drawn: list[int] = []  # rows that are drawn by chance
-        self.logprobs, self.width = False, 0
-        self.top_k, self.top_p, self.top_p_alone, self.min_p = 0, False, False, False
-        self._rules = Rules(vocab)
-        self._numbers: list[tuple[float, ...]] = []
-        self._vocab = vocab
-        for i, (sampling, position, history) in enumerate(rows):
-            if history is not None and history.looks_back:
-                self._rules.add(i, sampling, history)
-            if sampling.logprobs:
-                self.logprobs, self.width = True, max(self.width, sampling.top_logprobs)
-            if sampling.temperature > 0:
-                self._draw(i, sampling, position)
-
-    @property
-    def mixed(self) -> bool:
-        """Some rows are drawn by chance and some are not."""
-        return 0 < len(self.drawn) < len(self.rows)
-
-    def fields(self) -> list[Field]:
-        found = self._rules.fields()
-        if self.drawn:
-            found.append(Field("numbers", "float32", (_NUMBERS, len(self.drawn))))
-        if self.mixed:
-            found.append(Field("drawn", "int64", (len(self.drawn),)))
-        return found
-
-    def write(self, host: Mapping[str, np.ndarray]) -> None:
-        """Into the arrays of `fields`."""
-        self._rules.write(host)
-        if self.drawn:
-            host["numbers"][:] = np.array(self._numbers, np.float32).T
-        if self.mixed:
-            host["drawn"][:] = self.drawn
-
-    def _draw(self, i: int, sampling: SamplingParams, position: int) -> None:
-        top_k, top_p, min_p = sampling.top_k, sampling.top_p, sampling.min_p
-        if top_k > 0:
-            self.top_k = max(self.top_k, top_k)
-        if top_p < 1:
-            self.top_p = True
-            self.top_p_alone |= top_k <= 0
-        if min_p > 0:
-            self.min_p = True
-        temperature = min(max(sampling.temperature, _MIN_TEMPERATURE), _MAX_TEMPERATURE)
-        number = uniform(sampling.seed, position)
-        self.drawn.append(i)
-        self._numbers.append((temperature, number, max(0, min(top_k, self._vocab)), top_p, min_p))
 
 
 def sample(
-    logits: Tensor, draws: Draws, arrays: Mapping[str, Tensor], banned: Tensor | None = None, *, behind: bool
-) -> Tensor:
+    logits: Tensor, asked: SamplingMetadata, arrays: SamplingArrays[Tensor], banned: Tensor | None = None,
+    *, behind: bool,
+) -> Tensor:  # fmt: skip
     """What `tokens_of` reads, int32 [S, n], of float32 logits [S, vocab], in place.
 
-    arrays: the fields of `draws`; behind: the device runs behind the host, so that nothing is read back.
+    behind: the device runs behind the host, so that nothing is read back.
     """
     raw = logits.amax(-1)  # [S]; NaN anywhere in a row becomes its maximum
-    logprobs = logits.log_softmax(-1) if draws.logprobs else None
+    logprobs = logits.log_softmax(-1) if asked.logprobs else None
     apply_rules(logits, arrays, banned)
     top, chosen = logits.max(-1)  # [S], [S]
     chosen = torch.where(top.isfinite(), chosen, -1)
-    if draws.mixed:
-        index = arrays["drawn"]
+    index, numbers = arrays.random_rows, arrays.numbers
+    if index is not None and numbers is not None:
         peaks = top.index_select(0, index), chosen.index_select(0, index)
-        ids = _draw(logits.index_select(0, index), *peaks, draws, arrays["numbers"], behind)
+        ids = _draw(logits.index_select(0, index), *peaks, asked, numbers, behind)
         chosen = chosen.index_copy(0, index, ids)
-    elif draws.drawn:
-        chosen = _draw(logits, top, chosen, draws, arrays["numbers"], behind)
+    elif numbers is not None:
+        chosen = _draw(logits, top, chosen, asked, numbers, behind)
     parts = [chosen.to(torch.int32)[:, None], _bits(raw)[:, None]]
     if logprobs is not None:
         parts.append(_bits(logprobs.gather(1, chosen.clamp(min=0)[:, None])))
-        if draws.width:
-            values, ids = logprobs.topk(draws.width, dim=-1)
+        if asked.top_logprobs:
+            values, ids = logprobs.topk(asked.top_logprobs, dim=-1)
             parts += [_bits(values), ids.to(torch.int32)]
     return torch.cat(parts, dim=1)  # [S, 2 | 3 | 3 + 2 * width]: id, maximum, log-probability, top values, top ids
 
 
-def tokens_of(found: np.ndarray, draws: Draws) -> list[Token | None]:
+def tokens_of(found: np.ndarray, asked: SamplingMetadata) -> list[Token | None]:
     """The token of each row, from what `sample` gave; None where a row was not finite or had no id left."""
-    values, width = found.view(np.float32), draws.width
+    values, width = found.view(np.float32), asked.top_logprobs
     ids = np.where(np.isfinite(values[:, 1]), found[:, 0], -1).tolist()
-    if not draws.logprobs:
+    if not asked.logprobs:
         return [Token(id=token) if token >= 0 else None for token in ids]
     own = values[:, 2].tolist()
     tops, top_ids = values[:, 3 : 3 + width].tolist(), found[:, 3 + width :].tolist()
     tokens: list[Token | None] = []
-    for i, row in enumerate(draws.rows):
+    for i, n in enumerate(asked.logprobs):
         if ids[i] < 0:
             tokens.append(None)
-        elif not row.sampling.logprobs:
+        elif n < 0:
             tokens.append(Token(id=ids[i]))
         else:
-            n = row.sampling.top_logprobs
             tokens.append(Token(id=ids[i], logprob=own[i], top=tuple(zip(top_ids[i][:n], tops[i][:n], strict=True))))
     return tokens
 
@@ -161,12 +95,14 @@ def scored_tokens(ids: np.ndarray, found: Sequence[np.ndarray], width: int) -> t
     )
 
 
-def _draw(logits: Tensor, top: Tensor, likeliest: Tensor, draws: Draws, numbers: Tensor, behind: bool) -> Tensor:
+def _draw(
+    logits: Tensor, top: Tensor, likeliest: Tensor, asked: SamplingMetadata, numbers: Tensor, behind: bool
+) -> Tensor:
     """int64 [R] ids by inverse CDF, -1 where there is none; overwrites logits. top, likeliest: [R] peaks, their ids."""
     temperature, number, top_k, top_p, min_p = numbers[:, :, None].unbind(0)  # [R, 1] each
     scaled = logits.sub_(top[:, None]).div_(temperature)  # at most 0, so that nothing overflows
-    if draws.top_k > 0 or draws.top_p or draws.min_p:
-        probabilities = _cut(scaled, draws, top_k, top_p, min_p, behind)
+    if asked.top_k > 0 or asked.top_p or asked.min_p:
+        probabilities = _cut(scaled, asked, top_k, top_p, min_p, behind)
     else:
         probabilities = scaled.softmax(-1)
     cumulative = probabilities.cumsum(-1)
@@ -179,46 +115,46 @@ def _draw(logits: Tensor, top: Tensor, likeliest: Tensor, draws: Draws, numbers:
     return torch.where(total.isfinite() & (total > 0), found, -1)[:, 0]
 
 
-def _cut(scaled: Tensor, draws: Draws, top_k: Tensor, top_p: Tensor, min_p: Tensor, behind: bool) -> Tensor:
+def _cut(scaled: Tensor, asked: SamplingMetadata, top_k: Tensor, top_p: Tensor, min_p: Tensor, behind: bool) -> Tensor:
     """Probabilities [R, vocab], 0 where top_k, top_p or min_p cut, not normalised again. In place on `scaled`."""
     vocab = scaled.shape[1]
     # Every cut is a threshold: equal logits are kept or dropped together, however a sort breaks ties.
     top_p = top_p.clamp(min=torch.finfo(torch.float32).tiny)  # above 0, so that the likeliest token always stays
     order = None
-    if draws.top_k > 0 or draws.top_p:
-        values, order = _largest(scaled, draws, behind)  # [R, width], falling
-        if draws.top_k > 0:
+    if asked.top_k > 0 or asked.top_p:
+        values, order = _largest(scaled, asked, behind)  # [R, width], falling
+        if asked.top_k > 0:
             last = values.gather(1, (top_k - 1).clamp(min=0).to(torch.int64))
             scaled.masked_fill_(scaled < torch.where(top_k > 0, last, -torch.inf), -torch.inf)
     probabilities = scaled.softmax(-1)
     floor = torch.zeros_like(top_p)  # [R, 1]: what is less likely is cut
-    if order is not None and draws.top_p:
+    if order is not None and asked.top_p:
         falling = probabilities.gather(1, order)
         before = falling.cumsum(-1) - falling  # the mass in front of each; a token stays while that is below top_p
         width = order.shape[1]
         # Read back where that costs nothing: whether the largest were enough. It costs far less than sorting always.
-        if draws.top_p_alone and width < vocab and not bool(
+        if asked.top_p_alone and width < vocab and not bool(
             ((before[:, -1:] >= top_p) | (top_p >= 1) | (top_k > 0)).all()
         ):  # fmt: skip
             falling = probabilities.sort(dim=-1, descending=True).values
             before = falling.cumsum(-1) - falling
         smallest = torch.where(before < top_p, falling, torch.inf).amin(-1, keepdim=True)
         floor = torch.where(top_p < 1, smallest, floor)
-    if draws.min_p:
+    if asked.min_p:
         floor = torch.maximum(floor, min_p * probabilities.amax(-1, keepdim=True))
     return probabilities.masked_fill_(probabilities < floor, 0)
 
 
-def _largest(scaled: Tensor, draws: Draws, behind: bool) -> tuple[Tensor, Tensor]:
+def _largest(scaled: Tensor, asked: SamplingMetadata, behind: bool) -> tuple[Tensor, Tensor]:
     """(values, ids) of as many of the largest as the cuts look at, falling: [R, width] each.
 
     Where top_p stands alone, nobody knows how many that are: all, or at first _PREFIX where the host may look again.
     """
     vocab = scaled.shape[1]
-    if draws.top_p_alone and behind:
+    if asked.top_p_alone and behind:
         values, order = scaled.sort(dim=-1, descending=True)
     else:
-        width = min(vocab, max(draws.top_k, _PREFIX if draws.top_p_alone else 1))
+        width = min(vocab, max(asked.top_k, _PREFIX if asked.top_p_alone else 1))
         values, order = scaled.topk(width, dim=-1)
     return values, order
 

@@ -1,0 +1,53 @@
+"""Changes logits before a token is sampled: bias, penalties, forbidden and allowed ids.
+
+Order and rules are those of transformers' logits processors; OpenAI's penalties follow the repetition penalty. What the
+rows ask for comes as arrays of places in the logits of the whole batch (model/engine/sampling/rows.py).
+"""
+
+from collections.abc import Collection
+
+import torch
+from torch import Tensor
+
+from model.engine.sampling.rows import Row
+from model.staging.layout import SamplingArrays
+
+
+def apply_rules(logits: Tensor, arrays: SamplingArrays[Tensor], banned: Tensor | None = None) -> None:
+    """Change float32 logits [S, vocab] in place by what rows ask for; the ids in `banned` are for no row."""
+    flat = logits.view(-1)
+    if arrays.biased is not None and arrays.bias is not None:
+        flat.index_add_(0, arrays.biased, arrays.bias)
+    if arrays.penalised is not None and arrays.penalties is not None:
+        # row 0: by what a logit is multiplied or divided; row 1: what is then taken off
+        _penalise(flat, arrays.penalised, *arrays.penalties.unbind(0))
+    if arrays.forbidden is not None:
+        flat.index_fill_(0, arrays.forbidden, -torch.inf)
+    if arrays.allowed is not None and arrays.restricted is not None:
+        kept = flat.index_select(0, arrays.allowed)
+        logits.index_fill_(0, arrays.restricted, -torch.inf)
+        flat.index_copy_(0, arrays.allowed, kept)
+    if banned is not None and len(banned):
+        logits.index_fill_(1, banned, -torch.inf)
+
+
+def exhausted(row: Row, banned: Collection[int]) -> bool:
+    """Whether the client's own rules leave no id of `allowed_token_ids` to this row, so that nothing can be drawn."""
+    allowed = row.sampling.allowed_token_ids
+    return bool(allowed) and set(allowed) <= {*banned, *_forbidden(row)}
+
+
+def _forbidden(row: Row) -> list[int]:
+    """Ids that the answer must not go on with: its ends before min_tokens, and the last id of a bad word."""
+    history = row.history
+    if history is None:
+        return []
+    early = row.sampling.stop_token_ids if history.generated < row.sampling.min_tokens else ()
+    return [*early, *(history.bad_words.forbidden if history.bad_words is not None else ())]
+
+
+def _penalise(flat: Tensor, places: Tensor, factor: Tensor, less: Tensor) -> None:
+    """places: int64 [k], no place twice; factor, less: float32 [k]"""
+    found = flat.index_select(0, places)
+    found = torch.where(found < 0, found * factor, found / factor) - less
+    flat.index_copy_(0, places, found)

@@ -1,0 +1,76 @@
+"""The tensors of embeddings by item: in host memory, and on the device beside it. What goes and stays, plans say."""
+
+from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
+from typing import Generic, TypeVar
+
+from torch import Tensor
+
+from model.staging.streams import Streams
+
+Item = TypeVar("Item", bound=Hashable)
+"""By which embeddings are found: of a request's item today."""
+
+
+class EmbeddingStore(Generic[Item]):
+    """Of each item [n_tokens, hidden]. A CPU has no second copy."""
+
+    def __init__(self, streams: Streams) -> None:
+        self._streams = streams
+        self._host: dict[Item, Tensor] = {}
+        self._device: dict[Item, Tensor] = {}
+
+    def keys(self) -> set[Item]:
+        return set(self._host)
+
+    def nbytes_on_device(self) -> int:
+        return sum(found.nbytes for found in self._device.values())
+
+    def put(self, fresh: Mapping[Item, Tensor], host_only: Collection[Item]) -> None:
+        """Copy embeddings to host memory, and wait until they are there. Raises what failed on the device before.
+
+        host_only: those of which the device keeps nothing.
+        """
+        found = {key: _alone(embeddings) for key, embeddings in fresh.items()}
+        self._host.update(zip(found, on_host(list(found.values()), self._streams), strict=True))
+        if self._streams.behind:
+            self._device.update({key: embeddings for key, embeddings in found.items() if key not in host_only})
+
+    def free(self, keys: Iterable[Item]) -> tuple[Item, ...]:
+        """-> those that are gone: all of them."""
+        gone = tuple(keys)
+        for key in gone:
+            self._host.pop(key, None)
+            self._device.pop(key, None)
+        return gone
+
+    def offload(self, keys: Iterable[Item]) -> None:
+        for key in keys:
+            self._device.pop(key, None)
+
+    def part(self, key: Item, first: int, last: int) -> Tensor:
+        """Rows `first` to `last`, on the device. Raises RuntimeError where there are none."""
+        found = self._device.get(key)
+        if found is None:
+            found = self._host.get(key)
+        if found is None:
+            raise RuntimeError("a chunk reaches a medium that was not encoded")
+        # From host memory where the device's copy was given up: pinned, so that nobody waits.
+        return found[first:last].to(self._streams.device, non_blocking=True)
+
+
+def on_host(embeddings: Sequence[Tensor], streams: Streams) -> list[Tensor]:
+    """Copies made on a stream of their own, awaited; on a CPU the tensors themselves."""
+    if not streams.behind:
+        return list(embeddings)
+    hosts = [streams.host_memory(one.nbytes).view(one.dtype).view(one.shape) for one in embeddings]
+    with streams.side():
+        for host, one in zip(hosts, embeddings, strict=True):
+            host.copy_(one, non_blocking=True)
+        copied = streams.record()
+    copied.wait()
+    return hosts
+
+
+def _alone(embeddings: Tensor) -> Tensor:
+    """In memory of its own, so that it goes when it is let go."""
+    return embeddings if embeddings.untyped_storage().nbytes() == embeddings.nbytes else embeddings.clone()
