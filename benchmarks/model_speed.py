@@ -91,7 +91,7 @@ def our_prefill(model: MultimodalLM, sample: Sample) -> Variant:
     kv = model.kv_cache(blocks, BLOCK)
 
     def run() -> object:
-        embeds = model.encode("image", sample.pixels[0], sample.grids[0])
+        embeds = model.encode("image", [sample.pixels[0]], [sample.grids[0]])[0]
         batch = ForwardBatch(
             ids=sample.ids, positions=sample.positions, media_rows=sample.pads, media_embeds=embeds,
             slots=torch.arange(n), block_tables=torch.arange(blocks, dtype=torch.int32)[None],
@@ -141,7 +141,7 @@ def measure(dtype: torch.dtype, rounds: int) -> None:
         "decode, batch 1": (OurDecode(ours, [450]), HfDecode(hf, 1, 450), 0.75, STEPS),
         "decode, batch 8": (OurDecode(ours, lengths), HfDecode(hf, 8, 450), 0.6, STEPS),
         "vision tower": (
-            lambda: ours.encode("image", sample.pixels[0], sample.grids[0]),
+            lambda: ours.encode("image", [sample.pixels[0]], [sample.grids[0]])[0],
             hf_vision(hf, sample, path, dtype), 1.05, 1,
         ),
         "vision tower + prefill": (our_prefill(ours, sample), hf_prefill(hf, sample, path, dtype), 1.05, 1),

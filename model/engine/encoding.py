@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
+from torch import Tensor
 
 from model.engine.plan import RequestError
 from model.engine.sequence import EncoderInput, ItemKey
@@ -26,6 +27,15 @@ class Encoded:
     read: list[ItemKey] = field(default_factory=list)  # whose segments were read to their end
     filled: list[ItemKey] = field(default_factory=list)  # that have embeddings
     failed: dict[ItemKey, RequestError] = field(default_factory=dict)
+    ended: dict[str, RequestError] = field(default_factory=dict)  # requests that go on no further
+
+    def fail(self, item: EncoderInput, error: RequestError) -> None:
+        """The first error of a request is told."""
+        request_id = item.key[0]
+        self.failed[item.key] = error
+        if request_id not in self.ended:
+            self.ended[request_id] = error
+            _log.warning("request %s failed: %s", request_id, error, exc_info=error.__cause__)
 
 
 class MediaEncoder:
@@ -36,35 +46,66 @@ class MediaEncoder:
         self._model, self._root, self._uploads, self._store = model, root, uploads, store
 
     def run(self, items: Sequence[EncoderInput], host_only: Collection[ItemKey]) -> Encoded:
-        """host_only: items of which the device keeps nothing. Raises RuntimeError where the device is broken."""
+        """One call for each kind. host_only: items of which the device keeps nothing.
+
+        A call that fails is repeated item by item, so that a bad medium costs its own request. Raises RuntimeError
+        where the device is broken.
+        """
         done = Encoded()
-        ended: dict[str, RequestError] = {}  # requests that go on no further
-        for item in items:
-            request_id = item.key[0]
-            if request_id in ended:
-                done.failed[item.key] = ended[request_id]
-                continue
+        for kind in dict.fromkeys(item.kind for item in items):
+            sent = self._read([item for item in items if item.kind == kind], done)
             try:
-                upload = read(item, self._root, self._uploads)
-                done.read.append(item.key)
-                self._encode(item, upload, host_only)
-                done.filled.append(item.key)
+                self._encode(sent, host_only, done)
             except RequestError as error:
-                done.failed[item.key] = ended[request_id] = error
-                _log.warning("request %s failed: %s", request_id, error, exc_info=error.__cause__)
+                if len(sent) == 1:
+                    done.fail(sent[0][0], error)
+                else:
+                    self._repeat(sent, host_only, done)
         return done
 
-    def _encode(self, item: EncoderInput, upload: Upload, host_only: Collection[ItemKey]) -> None:
-        """Raises RequestError where the tower does not make what the prompt needs.
+    def _repeat(
+        self, sent: Sequence[tuple[EncoderInput, Tensor]], host_only: Collection[ItemKey], done: Encoded
+    ) -> None:
+        """One call for each that has no embeddings yet."""
+        for item, array in sent:
+            try:
+                self._encode([(item, array)], host_only, done)
+            except RequestError as error:
+                done.fail(item, error)
 
-        It is awaited: what failed on the device until then failed for this medium.
-        """
-        with _of_its_request(item.kind):
-            embeddings = self._model.encode(item.kind, upload.send(), item.grid)
-        if len(embeddings) != item.n_tokens:
-            raise RequestError(f"the {item.kind} gave {len(embeddings)} embeddings for {item.n_tokens} pads")
-        with _of_its_request(item.kind):
-            self._store.put({item.key: embeddings}, host_only)
+    def _read(self, items: Sequence[EncoderInput], done: Encoded) -> list[tuple[EncoderInput, Tensor]]:
+        """Their arrays, on the device; without those of requests that failed."""
+        sent = []
+        for item in items:
+            if item.key[0] in done.ended:
+                done.fail(item, done.ended[item.key[0]])
+                continue
+            try:
+                sent.append((item, read(item, self._root, self._uploads).send()))
+                done.read.append(item.key)
+            except RequestError as error:
+                done.fail(item, error)
+        return sent
+
+    def _encode(
+        self, sent: Sequence[tuple[EncoderInput, Tensor]], host_only: Collection[ItemKey], done: Encoded
+    ) -> None:
+        """One call, awaited: what failed on the device until then failed for these media. Raises RequestError."""
+        if not sent:
+            return
+        kind = sent[0][0].kind
+        with _of_its_request(kind):
+            made = self._model.encode(kind, [array for _, array in sent], [item.grid for item, _ in sent])
+        fits = {}
+        for (item, _), embeddings in zip(sent, made, strict=True):
+            if len(embeddings) == item.n_tokens:
+                fits[item.key] = embeddings
+            else:
+                said = f"the {kind} gave {len(embeddings)} embeddings for {item.n_tokens} pads"
+                done.fail(item, RequestError(said))
+        with _of_its_request(kind):
+            self._store.put(fits, host_only)
+        done.filled += fits
 
 
 def read(item: EncoderInput, root: Path, uploads: Uploads) -> Upload:

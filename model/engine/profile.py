@@ -12,6 +12,7 @@ from model import device
 from model.engine.kv_blocks import CacheSize
 from model.engine.messages import LargestItem
 from model.engine.runner import captured
+from model.engine.step_budget import max_encoder_tokens
 from model.family import BOUNDS
 from model.forward_batch import ForwardBatch, KVCache
 from model.net.multimodal import MultimodalLM
@@ -27,9 +28,10 @@ MemoryRow = tuple[str, int, str]  # line, bytes, the setting that decides it
 class Profile:
     """Bytes beside weights, cache and embeddings."""
 
-    encoders: Mapping[str, tuple[int, int]]  # by kind: bytes at the peak of the largest item, and its tokens
+    encoders: Mapping[str, tuple[int, int]]  # by kind: bytes at the peak of the largest call, and its tokens
     step: int  # bytes at the peak of one full step
     fixed: frozenset[str] = frozenset()  # kinds whose one size is the model's: no setting makes them smaller
+    several: frozenset[str] = frozenset()  # kinds of which a step's budget allows more than one of the largest
     held: int = 0  # what torch's allocator held after all of them: whole segments, some of which only one can use
     graphs: int = 0  # what the captured graphs of decodes take, for as long as the engine lives
 
@@ -64,6 +66,8 @@ def memory_rows(
 
 
 def _setting(kind: str, profile: Profile) -> str:
+    if kind in profile.several:
+        return "--max-encoder-tokens"
     return "fixed by the model" if kind in profile.fixed else BOUNDS[kind]
 
 
@@ -81,9 +85,13 @@ def profile_on_device(
     encoders: dict[str, tuple[int, int]] = {}
     for item in largest:
         knob = "--dtype bfloat16" if item.fixed else BOUNDS[item.kind]
-        with device.out_of_memory(where, f"the largest {item.kind}", knob):
-            nbytes = device.peak_bytes(where, functools.partial(encode_dummy, model, item))
-        encoders[item.kind] = nbytes, item.n_tokens
+        n = items_of_a_call(item, config)
+        what = f"the largest {item.kind}"
+        if n > 1:
+            what, knob = f"{n} of the largest {item.kind} in one call", "--max-encoder-tokens"
+        with device.out_of_memory(where, what, knob):
+            nbytes = device.peak_bytes(where, functools.partial(encode_dummy, model, item, n))
+        encoders[item.kind] = nbytes, n * item.n_tokens
     with device.out_of_memory(where, "a full step", "--max-batched-tokens or --max-seqs"):
         steps = [
             device.peak_bytes(where, functools.partial(_run, model, trial, kv, *lengths))
@@ -99,6 +107,7 @@ def profile_on_device(
         encoders=encoders,
         step=max(*steps, SAMPLER_COPIES * logits),
         fixed=frozenset(item.kind for item in largest if item.fixed),
+        several=frozenset(item.kind for item in largest if items_of_a_call(item, config) > 1),
         held=held,
         graphs=graphs,
     )
@@ -108,9 +117,16 @@ def _run(model: MultimodalLM, size: CacheSize, kv: KVCache, q_lens: list[int], k
     return model.compute_logits(model.forward(dummy_step(model, size, q_lens, kv_lens), kv))
 
 
-def encode_dummy(model: MultimodalLM, item: LargestItem) -> Tensor:
+def items_of_a_call(item: LargestItem, config: EngineConfig) -> int:
+    """Of the largest ones, so that no call of an encoder has more embeddings: a step's budget, or one item."""
+    return max(-(-max_encoder_tokens(config) // item.n_tokens), 1)
+
+
+def encode_dummy(model: MultimodalLM, item: LargestItem, n: int = 1) -> list[Tensor]:
+    """One call with so many of them."""
     shape, dtype = model.media_shape(item.kind, item.grid), model.media_dtype(item.kind)
-    return model.encode(item.kind, torch.zeros(shape, dtype=dtype, device=model.device), item.grid)
+    arrays = [torch.zeros(shape, dtype=dtype, device=model.device) for _ in range(n)]
+    return model.encode(item.kind, arrays, [item.grid] * n)
 
 
 def full_steps(size: CacheSize, config: EngineConfig) -> list[tuple[list[int], list[int]]]:

@@ -1,6 +1,6 @@
 """A vision tower with learned absolute positions, for square pictures of one size."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -13,12 +13,16 @@ from model.net.vision import (
     PatchEmbed,
     PixelSpec,
     VisionBlock,
+    in_groups,
+    joined,
     resample_positions,
     take_blocks,
     take_patch_embed,
 )
 from model.ops.base import Ops
 from model.weights import Weights
+
+MAX_ROWS = 8192  # patches that go through the tower at a time, unless one picture has more
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,23 +74,34 @@ class AbsoluteVit:
         t, h, w = grid
         return (t * h * w, 3 * self.spec.patch**2)
 
-    def __call__(self, pixels: Tensor, grid: tuple[int, int, int]) -> Tensor:
-        """uint8 [side^2, 3 * patch^2], grid (1, side, side) -> [tokens, hidden]. Raises ValueError for any other."""
+    def __call__(self, arrays: Sequence[Tensor], grids: Sequence[tuple[int, int, int]]) -> list[Tensor]:
+        """uint8 [side^2, 3 * patch^2], grid (1, side, side) -> [tokens, hidden], of each. Raises ValueError else."""
         side = self.spec.side
-        if grid != (1, side, side) or tuple(pixels.shape) != self.input_shape(grid):
-            raise ValueError(f"pixels {list(pixels.shape)} do not fit {grid}: this tower takes {side} x {side} patches")
-        x = self.embed(pixels) + self.positions
-        if self.class_row is not None:
-            x = torch.cat([self.class_row, x])
-        x = self._features(self.norm(x))
-        return self.connector(x if self.class_row is None or self.spec.shows_class else x[1:])
+        for pixels, grid in zip(arrays, grids, strict=True):
+            if grid != (1, side, side) or tuple(pixels.shape) != self.input_shape(grid):
+                shape = list(pixels.shape)
+                raise ValueError(f"pixels {shape} do not fit {grid}: this tower takes {side} x {side} patches")
+        found: list[Tensor] = []
+        for group in in_groups([side * side] * len(arrays), MAX_ROWS):
+            found += self._encode([arrays[i] for i in group])
+        return found
 
-    def _features(self, x: Tensor) -> Tensor:
-        """[rows, width], before the first block -> [rows, features * width]"""
+    def _encode(self, pictures: Sequence[Tensor]) -> list[Tensor]:
+        n = len(pictures)
+        x = self.embed(joined(pictures)).unflatten(0, (n, -1)) + self.positions  # [n, side^2, width]
+        if self.class_row is not None:
+            x = torch.cat([self.class_row.expand(n, 1, -1), x], dim=1)
+        segments = [x.shape[1]] * n
+        x = self._features(self.norm(x.flatten(0, 1)), segments).unflatten(0, (n, -1))
+        first = 0 if self.class_row is None or self.spec.shows_class else 1
+        return [self.connector(rows[first:]) for rows in x.unbind(0)]
+
+    def _features(self, x: Tensor, segments: Sequence[int]) -> Tensor:
+        """[rows, width], before the first block -> [rows, features * width]; segments: rows of each picture"""
         wanted = self.spec.features or (self.spec.depth,)
         taken = {}
         for n, block in enumerate(self.blocks, 1):
-            x = block(x, None, [x.shape[0]])
+            x = block(x, None, segments)
             if n in wanted:
                 taken[n] = x
         return x if wanted == (self.spec.depth,) else torch.cat([taken[n] for n in wanted], dim=-1)

@@ -1,8 +1,9 @@
 """An encoder of log-mel frames, of a whole sound or chunk by chunk: two convolutions, then pre-norm blocks."""
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -10,7 +11,7 @@ from torch import Tensor
 
 from model.net.linear import take_linear
 from model.net.norm import Norm, take_norm
-from model.net.vision import BlockNames, BlockSpec, VisionBlock, take_blocks
+from model.net.vision import BlockNames, BlockSpec, VisionBlock, in_groups, joined, take_blocks
 from model.ops.base import Linear, Ops
 from model.weights import Weights
 
@@ -62,47 +63,80 @@ class AudioTower:
         """Of a sound of `grid` (1, 1, frames): its frames, then those of `spec.context`."""
         return (grid[2] + self.spec.context, self.spec.mels)
 
-    def __call__(self, mel: Tensor, grid: tuple[int, int, int]) -> Tensor:
-        """float32 `input_shape`, grid (1, 1, frames) -> [ceil(frames / 2) // 2, out]. Raises ValueError for others."""
+    def __call__(self, arrays: Sequence[Tensor], grids: Sequence[tuple[int, int, int]]) -> list[Tensor]:
+        """float32 `input_shape`, grid (1, 1, frames) -> [ceil(frames / 2) // 2, out], of each.
+
+        Raises ValueError for others.
+        """
+        spec = self.spec
+        pieces: list[_Chunks] = []
+        for i, (mel, grid) in enumerate(zip(arrays, grids, strict=True)):
+            self._check(mel, grid)
+            if spec.chunk is None:
+                # After the frames that the table reaches the convolutions see zeros, as after every end.
+                pieces.append(_Chunks(i, mel[None, : 2 * spec.positions], grid[2]))
+            else:
+                pieces += [_Chunks(i, part, part.shape[1]) for part in _cut(mel, spec.chunk)]
+        sizes = [piece.mel.shape[0] * piece.states for piece in pieces]
+        found: list[list[Tensor]] = [[] for _ in grids]
+        for group in in_groups(sizes, MAX_ROWS):
+            states = self._encode([pieces[i] for i in group])
+            for i, part in zip(group, states.split([sizes[i] for i in group]), strict=True):
+                found[pieces[i].item].append(part)
+        return [self._tokens(joined(parts)) for parts in found]
+
+    def _check(self, mel: Tensor, grid: tuple[int, int, int]) -> None:
+        """Raises ValueError for a misfit."""
         spec, (t, h, frames) = self.spec, grid
         if (t, h) != (1, 1) or frames < 1 or tuple(mel.shape) != self.input_shape(grid):
             raise ValueError(f"log-mel frames {list(mel.shape)} do not fit an audio of {grid}")
         if mel.dtype != self.dtype:
             raise ValueError(f"log-mel frames are {mel.dtype}, not {self.dtype}")
-        if spec.chunk is None:
-            if frames > 2 * spec.positions:
-                raise ValueError(f"an audio has {frames} frames, this tower hears {2 * spec.positions}")
-            # After the frames that the table reaches the convolutions see zeros, as after every end.
-            states = self._encode(mel[None, : 2 * spec.positions], frames)
-        else:
-            states = self._encode_chunks(mel, spec.chunk)
+        if spec.chunk is None and frames > 2 * spec.positions:
+            raise ValueError(f"an audio has {frames} frames, this tower hears {2 * spec.positions}")
+
+    def _tokens(self, states: Tensor) -> Tensor:
+        """Of one sound: [states, width] -> [states // 2, out]"""
         pairs = states[: states.shape[0] // 2 * 2].unflatten(0, (-1, 2))  # [tokens, 2, width]
-        return self.proj(self.norm(pairs.mean(1))) if pairs.shape[0] else states.new_empty((0, spec.out))
+        return self.proj(self.norm(pairs.mean(1))) if pairs.shape[0] else states.new_empty((0, self.spec.out))
 
-    def _encode_chunks(self, mel: Tensor, chunk: int) -> Tensor:
-        """All full chunks, as many together as MAX_ROWS allows, then the short one: [frames, mels] -> [n, width]"""
-        full = mel.shape[0] // chunk * chunk
-        together = max(1, 2 * MAX_ROWS // chunk)
-        parts = [
-            self._encode(part.unflatten(0, (-1, chunk)), chunk) for part in mel[:full].split(together * chunk) if full
-        ]
-        if full < mel.shape[0]:
-            parts.append(self._encode(mel[None, full:], mel.shape[0] - full))
-        return parts[0] if len(parts) == 1 else torch.cat(parts)
+    def _encode(self, pieces: "Sequence[_Chunks]") -> Tensor:
+        """-> [states of all of them, width]; each chunk is alone"""
+        x = joined([self._convolve(piece.mel, piece.states) for piece in pieces])
+        segments = [length for piece in pieces for length in [piece.states] * piece.mel.shape[0]]
+        for block in self.blocks:
+            x = block(x, None, segments)
+        return x
 
-    def _encode(self, mel: Tensor, frames: int) -> Tensor:
-        """Chunks of equal length, each alone: float32 [n, frames and context, mels] -> [n * ceil(frames / 2), width]"""
-        length = (frames + 1) // 2  # states of a chunk
+    def _convolve(self, mel: Tensor, length: int) -> Tensor:
+        """float32 [n, frames and context, mels] -> [n * length, width]"""
         x = F.pad(mel.to(self.positions.dtype), (0, 0, 1, 1))
         x = self.gelu(self.conv1(_triples(x, 1)))  # [n, frames and context, width]
         # The second convolution begins one state early, and ends with the last pair that has a valid frame.
         x = F.pad(x[:, : 2 * length], (0, 0, 1, max(0, 2 * length - x.shape[1])))
         x = self.gelu(self.conv2(_triples(x, 2))) + self.positions[:length]  # [n, length, width]
-        segments = [length] * x.shape[0]
-        x = x.flatten(0, 1)
-        for block in self.blocks:
-            x = block(x, None, segments)
-        return x
+        return x.flatten(0, 1)
+
+
+class _Chunks(NamedTuple):
+    """Chunks of one length of one sound."""
+
+    item: int  # of the call
+    mel: Tensor  # float32 [n, frames and context, mels]
+    frames: int
+
+    @property
+    def states(self) -> int:
+        """Of each of them."""
+        return (self.frames + 1) // 2
+
+
+def _cut(mel: Tensor, chunk: int) -> list[Tensor]:
+    """All full chunks, as many together as MAX_ROWS allows, then the short one: [frames, mels] -> [n, frames, mels]"""
+    full = mel.shape[0] // chunk * chunk
+    together = max(1, 2 * MAX_ROWS // chunk)
+    parts = [part.unflatten(0, (-1, chunk)) for part in mel[:full].split(together * chunk) if full]
+    return [*parts, mel[None, full:]] if full < mel.shape[0] else parts
 
 
 def _triples(x: Tensor, stride: int) -> Tensor:

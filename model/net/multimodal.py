@@ -1,6 +1,6 @@
 """A decoder with an encoder for each kind of medium: the network as the engine calls it."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -22,8 +22,11 @@ class Encoder(Protocol):
     def input_shape(self, grid: tuple[int, int, int]) -> tuple[int, ...]:
         """Of the array of a medium of this grid."""
 
-    def __call__(self, array: Tensor, grid: tuple[int, int, int], /) -> Tensor:
-        """`dtype` array of `input_shape` -> [tokens, hidden]. Raises ValueError where the two do not fit."""
+    def __call__(self, arrays: Sequence[Tensor], grids: Sequence[tuple[int, int, int]], /) -> list[Tensor]:
+        """Several media together: `dtype` arrays of `input_shape` -> [tokens, hidden] of each.
+
+        They do not see each other. Raises ValueError where an array and its grid do not fit.
+        """
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -90,10 +93,13 @@ class MultimodalLM:
     def media_dtype(self, kind: str) -> torch.dtype:
         return self.encoders[kind].dtype
 
-    def encode(self, kind: str, array: Tensor, grid: tuple[int, int, int]) -> Tensor:
-        """`media_dtype` array of `media_shape` -> [tokens, hidden]. Raises KeyError (kind), ValueError (misfit)."""
+    def encode(self, kind: str, arrays: Sequence[Tensor], grids: Sequence[tuple[int, int, int]]) -> list[Tensor]:
+        """Media of one kind, `media_dtype` arrays of `media_shape` -> [tokens, hidden] of each.
+
+        Raises KeyError (kind), ValueError (misfit).
+        """
         with torch.inference_mode():
-            return self.encoders[kind](array, grid)
+            return self.encoders[kind](arrays, grids)
 
     def forward(self, batch: ForwardBatch, kv: KVCache) -> Tensor:
         """[S, hidden] of `batch.sample_rows`, before the head; writes the batch's keys and values into `kv`."""

@@ -1,11 +1,12 @@
 """Pictures without a tower: each patch goes straight to one embedding of the decoder."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
-from model.net.vision import PatchEmbed
+from model.net.vision import PatchEmbed, joined
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -22,8 +23,9 @@ class PatchProjection:
         t, h, w = grid
         return (t * h * w, 3 * self.patch**2)
 
-    def __call__(self, pixels: Tensor, grid: tuple[int, int, int]) -> Tensor:
-        """uint8 `input_shape`, grid (1, h, w) -> [h * w, hidden]. Raises ValueError for any other."""
-        if grid[0] != 1 or tuple(pixels.shape) != self.input_shape(grid):
-            raise ValueError(f"pixels {list(pixels.shape)} do not fit a picture of {grid} patches")
-        return self.embed(pixels)
+    def __call__(self, arrays: Sequence[Tensor], grids: Sequence[tuple[int, int, int]]) -> list[Tensor]:
+        """uint8 `input_shape`, grid (1, h, w) -> [h * w, hidden], of each. Raises ValueError for any other."""
+        for pixels, grid in zip(arrays, grids, strict=True):
+            if grid[0] != 1 or tuple(pixels.shape) != self.input_shape(grid):
+                raise ValueError(f"pixels {list(pixels.shape)} do not fit a picture of {grid} patches")
+        return list(self.embed(joined(arrays)).split([len(pixels) for pixels in arrays]))

@@ -1,7 +1,8 @@
 """A vision tower with 2-D rotary positions: any grid, windows, several patches to one token."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -16,6 +17,8 @@ from model.net.vision import (
     PixelSpec,
     VisionBlock,
     head_dim_of,
+    in_groups,
+    joined,
     take_blocks,
     take_patch_embed,
     take_patch_embeds,
@@ -75,40 +78,72 @@ class RopeVit:
         t, h, w = grid
         return (t * h * w, 3 * self.frames * self.spec.patch**2)
 
-    def __call__(self, pixels: Tensor, grid: tuple[int, int, int]) -> Tensor:
-        """uint8 `input_shape`, grid (t, h, w) -> [t * h * w / merge^2, out]. Raises ValueError for a misfit."""
+    def __call__(self, arrays: Sequence[Tensor], grids: Sequence[tuple[int, int, int]]) -> list[Tensor]:
+        """uint8 `input_shape`, grid (t, h, w) -> [t * h * w / merge^2, out], of each. Raises ValueError else."""
+        pieces: list[_Piece] = []  # temporal grids of one medium that go through the tower together
+        for i, (pixels, grid) in enumerate(zip(arrays, grids, strict=True)):
+            self._check(pixels, grid)
+            _, h, w = grid
+            together = max(1, MAX_ROWS // (h * w))
+            pieces += [_Piece(i, part, h, w) for part in pixels.split(together * h * w)]
+        found: list[list[Tensor]] = [[] for _ in grids]
+        for group in in_groups([len(piece.pixels) for piece in pieces], MAX_ROWS):
+            members = [pieces[i] for i in group]
+            for piece, embeddings in zip(members, self._encode(members), strict=True):
+                found[piece.item].append(embeddings)
+        return [joined(parts) for parts in found]
+
+    def _check(self, pixels: Tensor, grid: tuple[int, int, int]) -> None:
+        """Raises ValueError for a misfit."""
         t, h, w = grid
         merge, what = self.spec.merge, "an image" if self.frames == 1 else "a video"
         fits = tuple(pixels.shape) == self.input_shape(grid) and not h % merge and not w % merge
         if not fits or t < 1 or (self.frames == 1 and t != 1):
             raise ValueError(f"pixels {list(pixels.shape)} do not fit {what} of {grid} patches")
-        together = max(1, MAX_ROWS // (h * w))
-        parts = [self._encode(part, h, w) for part in pixels.split(together * h * w)]
-        return parts[0] if len(parts) == 1 else torch.cat(parts)
 
-    def _encode(self, pixels: Tensor, h: int, w: int) -> Tensor:
-        """Some temporal grids: uint8 [t * h * w, columns] -> [t * h * w / merge^2, out]"""
-        spec, t = self.spec, pixels.shape[0] // (h * w)
-        cos, sin = self.rope.angles((1, h, w))  # [h * w, head_dim]
-        x = self.embed(pixels)
+    def _encode(self, pieces: "Sequence[_Piece]") -> list[Tensor]:
+        """[tokens, out] of each"""
+        spec = self.spec
+        rows = [len(piece.pixels) for piece in pieces]
+        x = self.embed(joined([piece.pixels for piece in pieces]))
         x = x if self.first_norm is None else self.first_norm(x)
-        whole = windows = [h * w] * t
-        back: Tensor | None = None  # [tokens of a grid]: where each token of the grid went
-        if spec.window is not None:
-            order, lengths = window_order(h // spec.merge, w // spec.merge, spec.window, x.device)
-            back = torch.empty_like(order).index_copy_(0, order, torch.arange(len(order), device=x.device))
-            windows = [length * spec.merge**2 for length in lengths] * t
-            x, cos, sin = (self._sorted(part, order) for part in (x, cos, sin))
-        angles = self.ops.rotary_angles(cos.repeat(t, 1), sin.repeat(t, 1))
+        parts, cosines, sines = list(x.split(rows)), list[Tensor](), list[Tensor]()
+        whole, windows = list[int](), list[int]()
+        back: list[Tensor] = []  # of each piece [tokens of a grid]: where each token of the grid went
+        for i, (_, pixels, h, w) in enumerate(pieces):
+            t = len(pixels) // (h * w)
+            cos, sin = self.rope.angles((1, h, w))  # [h * w, head_dim]
+            whole += [h * w] * t
+            if spec.window is not None:
+                order, lengths = window_order(h // spec.merge, w // spec.merge, spec.window, x.device)
+                back.append(torch.empty_like(order).index_copy_(0, order, torch.arange(len(order), device=x.device)))
+                windows += [length * spec.merge**2 for length in lengths] * t
+                parts[i], cos, sin = (self._sorted(part, order) for part in (parts[i], cos, sin))
+            cosines.append(cos.repeat(t, 1))
+            sines.append(sin.repeat(t, 1))
+        angles = self.ops.rotary_angles(joined(cosines), joined(sines))
+        x = joined(parts) if back else x
         for i, block in enumerate(self.blocks):
-            x = block(x, angles, whole if i in spec.full_blocks else windows)
-        x = self.merger(self.norm(x).view(-1, spec.merge**2 * spec.block.width))  # [t * tokens, out]
-        return x if back is None else x.unflatten(0, (t, -1)).index_select(1, back).flatten(0, 1)
+            x = block(x, angles, windows if back and i not in spec.full_blocks else whole)
+        x = self.merger(self.norm(x).view(-1, spec.merge**2 * spec.block.width))  # [tokens, out]
+        tokens = list(x.split([n // spec.merge**2 for n in rows]))
+        for i, places in enumerate(back):
+            tokens[i] = tokens[i].unflatten(0, (-1, len(places))).index_select(1, places).flatten(0, 1)
+        return tokens
 
     def _sorted(self, x: Tensor, order: Tensor) -> Tensor:
         """Rows of whole temporal grids [n, width] with each grid's tokens, merge^2 rows each, in this order."""
         tokens = x.view(-1, order.shape[0], self.spec.merge**2 * x.shape[1])
         return tokens.index_select(1, order).view(x.shape)
+
+
+class _Piece(NamedTuple):
+    """Some temporal grids of one medium."""
+
+    item: int  # of the call
+    pixels: Tensor  # uint8 [t * h * w, columns]
+    h: int
+    w: int
 
 
 def build_rope_vit(

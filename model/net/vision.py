@@ -1,7 +1,7 @@
 """The encoder block and the patch embeddings that towers share."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -180,3 +180,21 @@ def resample_positions(table: Tensor, side: int) -> Tensor:
     )  # [1, width, n, n]
     found = F.interpolate(grid, size=(side, side), mode="bicubic", align_corners=False)
     return found.permute(0, 2, 3, 1).reshape(side * side, -1).to(table.device)
+
+
+def joined(parts: Sequence[Tensor]) -> Tensor:
+    """One after the other in one tensor; of one part that itself."""
+    return parts[0] if len(parts) == 1 else torch.cat(list(parts))
+
+
+def in_groups(sizes: Iterable[int], most: int) -> list[list[int]]:
+    """Indices of neighbours that have `most` rows together, or of one that has more alone."""
+    groups: list[list[int]] = []
+    rows = 0
+    for i, size in enumerate(sizes):
+        if not groups or rows + size > most:
+            groups.append([])
+            rows = 0
+        groups[-1].append(i)
+        rows += size
+    return groups

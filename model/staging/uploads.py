@@ -44,7 +44,7 @@ class Upload:
             return host
         # As a view of the pinned tensor: what numpy gives back is not known to be pinned by every torch.
         host = self._memory.tensor[: host.nbytes].view(host.dtype).view(host.shape)
-        sent = host.to(self._streams.device, non_blocking=True)
+        sent = host.to(self._streams.device, non_blocking=True, copy=True)
         self._memory.copied = self._streams.record()
         return sent
 

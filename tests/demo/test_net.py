@@ -98,7 +98,9 @@ def compare(net: DemoNet, served: MultimodalLM, reader: Reader, media: list[Medi
         sounds=tuple(Sound(frames=grid[2]) if kind == "audio" else None for kind, grid, _ in media),
     )
     for (kind, grid, _), array, found in zip(media, arrays, states, strict=True):
-        torch.testing.assert_close(served.encode(kind, torch.from_numpy(array), grid), found, atol=1e-4, rtol=1e-4)
+        torch.testing.assert_close(
+            served.encode(kind, [torch.from_numpy(array)], [grid])[0], found, atol=1e-4, rtol=1e-4
+        )
     torch.testing.assert_close(OurRun(served).whole(sample), expected, atol=1e-3, rtol=0)
     assert expected.std() > 0.1  # there is something to compare
 

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
 from configs.checkpoint import Checkpoint, CheckpointError
 from configs.serve import MediaConfig
@@ -81,7 +82,18 @@ def test_the_largest_items_are_what_the_network_encodes(path: Path, harness: Wor
         assert model.media_shape(kind, item.grid) == item.shape
         assert str(model.media_dtype(kind)) == f"torch.{item.dtype}"
         dummy = LargestItem(kind=kind, grid=item.grid, n_tokens=item.n_tokens, fixed=False)
-        assert encode_dummy(model, dummy).shape == (item.n_tokens, model.hidden_size)
+        assert encode_dummy(model, dummy)[0].shape == (item.n_tokens, model.hidden_size)
+
+
+def test_several_media_of_one_call_are_those_of_one_by_one(path: Path, harness: WorkerHarness) -> None:
+    model = load_ours(path)
+    for kind, item in {item.kind: item for item in harness.processor.largest(SMALL, LENGTH)}.items():
+        rng = np.random.default_rng(7)
+        arrays = [torch.from_numpy(rng.integers(0, 256, item.shape).astype(item.dtype)) for _ in range(3)]
+        alone = [model.encode(kind, [array], [item.grid])[0] for array in arrays]
+        assert not torch.allclose(alone[0], alone[1])
+        for found, expected in zip(model.encode(kind, arrays, [item.grid] * 3), alone, strict=True):
+            torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-5 * float(expected.abs().max()))
 
 
 def test_one_size_for_all_where_that_is_declared(family: Family, counted: Callable[..., Prepared]) -> None:

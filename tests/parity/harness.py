@@ -294,5 +294,5 @@ class OurRun:
     def _embeddings(self, key: int, sample: Sample) -> Tensor:
         if key not in self._embeds:
             media = enumerate(zip(sample.pixels, sample.grids, strict=True))
-            self._embeds[key] = torch.cat([self.model.encode(sample.kind(i), p, g) for i, (p, g) in media])
+            self._embeds[key] = torch.cat([self.model.encode(sample.kind(i), [p], [g])[0] for i, (p, g) in media])
         return self._embeds[key]

@@ -97,13 +97,13 @@ def test_tower(models: dict[str, Both], family: str, frames: int, monkeypatch: p
     mel = make_sample(both.path, [1, Sound(frames=frames)], seed=frames).pixels[0]
     grid = (1, 1, frames)
     assert tuple(mel.shape) == both.ours.media_shape("audio", grid) and mel.dtype == both.ours.media_dtype("audio")
-    found = both.ours.encode("audio", mel, grid)
+    found = both.ours.encode("audio", [mel], [grid])[0]
     expected = hf_tower(both.hf, padded(family, mel, frames), frames)
     assert found.shape == ((frames + 1) // 2 // 2, both.ours.hidden_size)
     assert 0.1 < float(expected.abs().max()) < 10
     assert_tower(found, expected)
     monkeypatch.setattr(audio_tower, "MAX_ROWS", 40)  # two chunks at a time
-    assert_tower(both.ours.encode("audio", mel, grid), expected)
+    assert_tower(both.ours.encode("audio", [mel], [grid])[0], expected)
 
 
 @pytest.mark.parametrize("family", WRITERS)
@@ -117,7 +117,7 @@ def test_hearing_rounds_no_worse(models: dict[str, Both], family: str) -> None:
         theirs = [
             hf_tower(hf, given.to(dtype), frames) for hf, dtype in ((both.hf, torch.float32), (exact, torch.float64))
         ]
-        return both.ours.encode("audio", mel, (1, 1, frames)), theirs[0], theirs[1]
+        return both.ours.encode("audio", [mel], [(1, 1, frames)])[0], theirs[0], theirs[1]
 
     assert_no_further(outputs(frames, seed) for name, frames in CASES_OF_LENGTH if name == family for seed in range(3))
 
@@ -127,7 +127,7 @@ def test_a_pair_may_lie_in_two_chunks(tmp_path: Path, frames: int) -> None:
     """With an odd number of states in a chunk."""
     path = write_qwen2_5_omni(tmp_path, n_window=5)
     mel = make_sample(path, [1, Sound(frames=frames)]).pixels[0]
-    assert_tower(load_ours(path).encode("audio", mel, (1, 1, frames)), hf_tower(load_hf(path), mel.T, frames))
+    assert_tower(load_ours(path).encode("audio", [mel], [(1, 1, frames)])[0], hf_tower(load_hf(path), mel.T, frames))
 
 
 @pytest.mark.parametrize("family", WRITERS)
@@ -146,7 +146,7 @@ def test_from_samples(models: dict[str, Both], family: str, n: int) -> None:
     context = CONTEXT_FRAMES if family == "qwen2_audio" else 0
     mel = torch.from_numpy(log_mel(sound, MelSpec(n_mels=16), seconds * 16000, context))
     assert frames == -(-n // 160)
-    found = both.ours.encode("audio", mel, (1, 1, frames))
+    found = both.ours.encode("audio", [mel], [(1, 1, frames)])[0]
     torch.testing.assert_close(found, expected, rtol=0, atol=2e-4)  # the two extractors differ by their rounding
 
 
@@ -157,7 +157,7 @@ def test_what_lies_behind_the_sound_matters(models: dict[str, Both], frames: int
     mel = make_sample(models["qwen2_audio"].path, [1, Sound(frames=frames)]).pixels[0]
     changed = mel.clone()
     changed[frames + frames % 2 :] += 1  # an even number of frames needs one, an odd one needs two
-    found = [ours.encode("audio", x, (1, 1, frames)) for x in (mel, changed)]
+    found = [ours.encode("audio", [x], [(1, 1, frames)])[0] for x in (mel, changed)]
     assert float((found[0] - found[1]).abs().max()) > 1e-3
 
 

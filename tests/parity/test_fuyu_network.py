@@ -71,7 +71,7 @@ def test_patches_become_embeddings(both: Both, rows: int, columns: int) -> None:
     with torch.inference_mode():
         theirs = both.hf.model.get_image_features(hf_rows(pixels)[None]).last_hidden_state[0]
     assert theirs.std() > 0.5
-    assert_tower(both.ours.encode("image", pixels, (1, rows, columns)), theirs)
+    assert_tower(both.ours.encode("image", [pixels], [(1, rows, columns)])[0], theirs)
 
 
 def test_both_layouts_give_equal_bits(both: Both, tmp_path: Path) -> None:

@@ -50,7 +50,7 @@ def hf_tower(hf: Any, pixels: Tensor) -> Tensor:
 
 def towers(both: Both, seed: int) -> tuple[Tensor, Tensor]:
     sample = make_sample(both.path, [1, IMAGE], seed)
-    return both.ours.encode("image", sample.pixels[0], IMAGE), hf_tower(both.hf, hf_pixels(sample, both.path))
+    return both.ours.encode("image", [sample.pixels[0]], [IMAGE])[0], hf_tower(both.hf, hf_pixels(sample, both.path))
 
 
 def test_tower(both: Both) -> None:
@@ -58,7 +58,7 @@ def test_tower(both: Both) -> None:
     assert found.shape == (16, both.ours.hidden_size) and 0.1 < float(expected.std()) < 10
     assert_tower(found, expected)
     with pytest.raises(ValueError, match="this tower takes 4 x 4 patches"):
-        both.ours.encode("image", torch.zeros((24, 588), dtype=torch.uint8), (1, 4, 6))
+        both.ours.encode("image", [torch.zeros((24, 588), dtype=torch.uint8)], [(1, 4, 6)])[0]
 
 
 def test_the_tower_rounds_no_worse(both: Both) -> None:

@@ -84,7 +84,7 @@ def test_pixels(model: MultimodalLM, image: str) -> None:
 @pytest.mark.parametrize("image", IMAGES)
 def test_embeddings(model: MultimodalLM, image: str) -> None:
     pixels, measure = pixels_of(processor_at(), image)
-    assert_stage(model.encode("image", torch.from_numpy(pixels), measure.grid), VISION[f"out/{image}"])
+    assert_stage(model.encode("image", [torch.from_numpy(pixels)], [measure.grid])[0], VISION[f"out/{image}"])
 
 
 @torch.inference_mode()
@@ -116,13 +116,13 @@ def test_other_image_sizes(tmp_path: Path, size: int) -> None:
     path = checkpoint_with(tmp_path / "ckpt", visual_image_size=size)
     pixels, measure = pixels_of(processor_at(path), "cat_300x420.png")
     assert measure.grid == (1, size // 14, size // 14) and measure.n_tokens == 256
-    found = load_ours(path).encode("image", torch.from_numpy(pixels), measure.grid)
+    found = load_ours(path).encode("image", [torch.from_numpy(pixels)], [measure.grid])[0]
     assert_stage(found, VISION[f"size{size}/out/cat_300x420.png"])
 
 
 def test_a_picture_of_another_size_is_refused(model: MultimodalLM) -> None:
     with pytest.raises(ValueError, match="32 x 32 patches"):
-        model.encode("image", torch.zeros(256, 588, dtype=torch.uint8), (1, 16, 16))
+        model.encode("image", [torch.zeros(256, 588, dtype=torch.uint8)], [(1, 16, 16)])[0]
 
 
 # ---- language

@@ -56,17 +56,33 @@ def tower(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
 @pytest.mark.parametrize(("kind", "grid"), CASES)
 def test_vision_tower(tower: Tower, kind: str, grid: Grid, monkeypatch: pytest.MonkeyPatch) -> None:
     pixels, expected = tower.pixels(kind, grid), tower.theirs(kind, grid)
-    found = tower.ours.encode(kind, pixels, grid)
+    found = tower.ours.encode(kind, [pixels], [grid])[0]
     assert found.shape == (grid[0] * grid[1] * grid[2] // 4, tower.ours.hidden_size)
     assert 0.1 < float(expected.abs().max()) < 10
     assert_tower(found, expected)
     monkeypatch.setattr(rope_vit, "MAX_ROWS", 2 * grid[1] * grid[2])  # two temporal grids at a time
-    assert_tower(tower.ours.encode(kind, pixels, grid), expected)
+    assert_tower(tower.ours.encode(kind, [pixels], [grid])[0], expected)
 
 
 def test_vision_rounds_no_worse(tower: Tower) -> None:
     assert_no_further(
-        (tower.ours.encode(kind, tower.pixels(kind, grid), grid), tower.theirs(kind, grid),
+        (tower.ours.encode(kind, [tower.pixels(kind, grid)], [grid])[0], tower.theirs(kind, grid),
          tower.theirs(kind, grid, torch.float64))
         for kind, grid in CASES
     )  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", ["image", "video"])
+@pytest.mark.parametrize("rows", [1, 300, 8192])
+def test_several_media_are_those_of_one_by_one(
+    tower: Tower, kind: str, rows: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of many sizes in one call, however many go through the tower together."""
+    grids = GRIDS if kind == "image" else FILMS
+    pixels = [tower.pixels(kind, grid) for grid in grids]
+    alone = [tower.ours.encode(kind, [array], [grid])[0] for array, grid in zip(pixels, grids, strict=True)]
+    monkeypatch.setattr(rope_vit, "MAX_ROWS", rows)
+    for found, expected in zip(tower.ours.encode(kind, pixels, grids), alone, strict=True):
+        assert_tower(found, expected)
+    with pytest.raises(ValueError, match="do not fit"):
+        tower.ours.encode(kind, pixels, [*grids[1:], grids[0]])

@@ -64,7 +64,7 @@ def seen(path: Path) -> Seen:
         ids.append(layout.input_ids.tolist())
         positions.append(host.positions(layout, [measure])[0].tolist())
         arrays.append(array)
-        embeddings.append(model.encode(kind, torch.from_numpy(array), measure.grid))
+        embeddings.append(model.encode(kind, [torch.from_numpy(array)], [measure.grid])[0])
     logits = OurRun(model).whole(make_sample(path, [12]))
     return Seen(ids=ids, positions=positions, arrays=arrays, embeddings=embeddings, logits=logits)
 

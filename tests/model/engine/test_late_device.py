@@ -150,7 +150,7 @@ def test_the_hosts_time_is_never_below_0(
 def test_an_encoder_that_fails_late_costs_its_own_request(
     model: MultimodalLM, harness: EngineHarness, late: Late
 ) -> None:
-    engine = engine_at(model, harness.root)
+    engine = engine_at(model, harness.root, encoder_tokens=1)  # one medium a call: none is repeated
     for name, parts in (("text", TEXT), ("fails", PICTURE), ("works", TWO)):
         harness.submit(engine, harness.prepare(name, parts, GREEDY))
     late.side_fails = _error(LATE)
@@ -162,6 +162,26 @@ def test_an_encoder_that_fails_late_costs_its_own_request(
     assert harness.finished["fails"].message == "the image could not be encoded (RuntimeError)"
     assert harness.read["fails"]  # its lease was given back all the same
     assert len(harness.tokens("text")) == len(harness.tokens("works")) == GREEDY.max_tokens
+
+
+def test_a_call_that_fails_late_is_repeated_medium_by_medium(
+    model: MultimodalLM, harness: EngineHarness, late: Late, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where that succeeds nobody pays."""
+    real, calls = MultimodalLM.encode, list[int]()
+
+    def encode(self: MultimodalLM, kind: str, arrays: Any, grids: Any) -> Any:
+        calls.append(len(arrays))
+        return real(self, kind, arrays, grids)
+
+    monkeypatch.setattr(MultimodalLM, "encode", encode)
+    engine = engine_at(model, harness.root, tokens=2048)
+    for name, parts in (("a", PICTURE), ("b", TWO)):
+        harness.submit(engine, harness.prepare(name, parts, GREEDY))
+    late.side_fails = _error(LATE)
+    harness.run(engine)
+    harness.assert_clean(engine)
+    assert calls == [3, 1, 1, 1] and {found.reason for found in harness.finished.values()} == {"done"}
 
 
 def test_a_broken_device_ends_the_engine(model: MultimodalLM, harness: EngineHarness, late: Late) -> None:

@@ -21,6 +21,7 @@ from model.engine.profile import (
     profile_on_device,
 )
 from model.engine.sampling.rows import Row
+from model.family import BOUNDS
 from model.net.multimodal import MultimodalLM
 from model.ops.load import load_ops
 from model.registry import family_of
@@ -87,11 +88,12 @@ def test_every_family_can_be_asked(write: Any, tmp_path: Path, monkeypatch: pyte
             1, CacheSize(n_blocks=1, block_size=16, nbytes=0, max_model_len=16), CONFIG, found
         )
     }
-    named = "fixed by the model (256 tokens, measured)" if write is write_fixed_size else "--max-pixels ("
-    if write is not write_qwen2_audio:
-        assert knobs["encoder peak, image"].startswith(named)
-    if write in (write_qwen2_audio, write_qwen2_5_omni):
-        assert knobs["encoder peak, audio"].startswith("--max-audio-seconds (")
+    for item in items:
+        named = "fixed by the model" if item.fixed else BOUNDS[item.kind]
+        n = -(-256 // item.n_tokens)  # a step makes 256 embeddings: so many of the largest have as many
+        if n > 1:
+            named = "--max-encoder-tokens"
+        assert knobs[f"encoder peak, {item.kind}"] == f"{named} ({n * item.n_tokens} tokens, measured)"
     assert found.step > 1 << 20 and all(nbytes > 1 << 17 for nbytes, _ in found.encoders.values())
 
 

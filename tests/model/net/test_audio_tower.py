@@ -62,7 +62,7 @@ def test_a_whole_clip(frames: int) -> None:
     mel = torch.randn(frames + 2, MELS)
     behind = torch.cat([mel, torch.randn(60, MELS)])[:60]  # what lies further behind is not seen
     expected = finished(by_convolution(behind, (frames + 1) // 2))
-    found = tower()(mel, (1, 1, frames))
+    (found,) = tower()([mel], [(1, 1, frames)])
     assert found.shape == ((frames + 1) // 2 // 2, OUT)
     torch.testing.assert_close(found, expected, rtol=0, atol=1e-5)
 
@@ -74,7 +74,7 @@ def test_chunks(frames: int, rows: int, monkeypatch: pytest.MonkeyPatch) -> None
     monkeypatch.setattr(audio_tower, "MAX_ROWS", rows)
     mel = torch.randn(frames, MELS)
     states = torch.cat([by_convolution(part, (len(part) + 1) // 2) for part in mel.split(6)])
-    found = tower(6)(mel, (1, 1, frames))
+    (found,) = tower(6)([mel], [(1, 1, frames)])
     torch.testing.assert_close(found, finished(states), rtol=0, atol=1e-5)
 
 
@@ -91,16 +91,28 @@ def test_chunks(frames: int, rows: int, monkeypatch: pytest.MonkeyPatch) -> None
 )
 def test_arrays_that_do_not_fit(shape: tuple[int, int], grid: tuple[int, int, int], message: str) -> None:
     with pytest.raises(ValueError, match=message):
-        tower()(torch.zeros(shape), grid)
+        tower()([torch.zeros(shape)], [grid])
 
 
 @pytest.mark.parametrize("dtype", [torch.uint8, torch.float64, torch.bfloat16])
 def test_another_dtype(dtype: torch.dtype) -> None:
     assert tower().dtype == torch.float32
     with pytest.raises(ValueError, match=r"not torch\.float32"):
-        tower()(torch.zeros((12, MELS), dtype=dtype), (1, 1, 10))
+        tower()([torch.zeros((12, MELS), dtype=dtype)], [(1, 1, 10)])
 
 
 def test_the_array_of_a_grid() -> None:
     assert tower().input_shape((1, 1, 10)) == (12, MELS)
     assert tower(6).input_shape((1, 1, 10)) == (10, MELS)
+
+
+@pytest.mark.parametrize("chunk", [None, 6])
+@pytest.mark.parametrize("rows", [1, 9, 8192])
+def test_several_sounds_are_those_of_one_by_one(chunk: int | None, rows: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(audio_tower, "MAX_ROWS", rows)
+    lengths = (5, 13, 1, 24, 60)
+    sounds = [torch.randn(frames + (0 if chunk else 2), MELS) for frames in lengths]
+    grids = [(1, 1, frames) for frames in lengths]
+    heard = tower(chunk) if chunk else tower()
+    for found, sound, grid in zip(heard(sounds, grids), sounds, grids, strict=True):
+        torch.testing.assert_close(found, heard([sound], [grid])[0], rtol=0, atol=1e-5)

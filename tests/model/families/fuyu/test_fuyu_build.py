@@ -30,7 +30,7 @@ def test_sizes(tmp_path: Path) -> None:
 def test_pixels_that_do_not_fit(tmp_path: Path, grid: tuple[int, int, int]) -> None:
     model = load_ours(write_fuyu(tmp_path))
     with pytest.raises(ValueError, match="do not fit"):
-        model.encode("image", torch.zeros((15, 2700), dtype=torch.uint8), grid)
+        model.encode("image", [torch.zeros((15, 2700), dtype=torch.uint8)], [grid])[0]
 
 
 @pytest.mark.parametrize(

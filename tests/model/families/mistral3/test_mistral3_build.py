@@ -130,7 +130,7 @@ def test_a_tensor_that_is_left_over_is_named(path: Path) -> None:
 @pytest.mark.parametrize("grid", [(1, 3, 4), (2, 4, 4), (1, 2, 4)])
 def test_pixels_that_do_not_fit(path: Path, grid: tuple[int, int, int]) -> None:
     with pytest.raises(ValueError, match="do not fit an image"):
-        load_ours(path).encode("image", torch.zeros((16, 588), dtype=torch.uint8), grid)
+        load_ours(path).encode("image", [torch.zeros((16, 588), dtype=torch.uint8)], [grid])[0]
 
 
 @pytest.mark.parametrize("pixels", [28 * 28 * 2, 28 * 28 * 3, 28 * 28 * 30, 10**5])

@@ -100,7 +100,7 @@ def test_chunks_matter(tmp_path: Path) -> None:
     """The other way round: a tower that overlooked the key would give what it gives without the change."""
     paths = [write_qwen2_5_omni(tmp_path / str(n), n_window=n) for n in (20, 10)]
     mel = make_sample(paths[0], [1, Sound(frames=80)]).pixels[0]
-    found = [load_ours(path).encode("audio", mel, (1, 1, 80)) for path in paths]
+    found = [load_ours(path).encode("audio", [mel], [(1, 1, 80)])[0] for path in paths]
     assert float((found[0] - found[1]).abs().max()) > 1e-2
 
 

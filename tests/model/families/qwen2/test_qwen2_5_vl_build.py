@@ -61,7 +61,7 @@ def test_windows_matter(tmp_path: Path, key: str, value: object) -> None:
     path = write_qwen2_5_vl(tmp_path / "a")
     other = edit_vision(write_qwen2_5_vl(tmp_path / "b"), lambda vision: vision.update({key: value}))
     sample = make_sample(path, [(1, 16, 20)])
-    found = [load_ours(p).encode("image", sample.pixels[0], sample.grids[0]) for p in (path, other)]
+    found = [load_ours(p).encode("image", [sample.pixels[0]], [sample.grids[0]])[0] for p in (path, other)]
     assert (found[0] - found[1]).abs().max() > 1e-3
 
 
@@ -86,4 +86,4 @@ def test_pixels_that_do_not_fit_their_grid(
 ) -> None:
     model = load_ours(write_qwen2_5_vl(tmp_path))
     with pytest.raises(ValueError, match="do not fit a"):
-        model.encode(kind, torch.zeros(shape, dtype=torch.uint8), grid)
+        model.encode(kind, [torch.zeros(shape, dtype=torch.uint8)], [grid])[0]

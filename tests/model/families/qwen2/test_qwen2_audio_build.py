@@ -98,4 +98,4 @@ def test_an_unused_tensor_is_named(tmp_path: Path) -> None:
 def test_a_clip_that_is_too_long(tmp_path: Path) -> None:
     model = load_ours(write_qwen2_audio(tmp_path))
     with pytest.raises(ValueError, match="301 frames, this tower hears 300"):
-        model.encode("audio", torch.zeros(303, 16), (1, 1, 301))
+        model.encode("audio", [torch.zeros(303, 16)], [(1, 1, 301)])[0]

@@ -135,4 +135,4 @@ def test_tying_may_be_said_inside_text_config(tmp_path: Path) -> None:
 def test_pixels_that_do_not_fit_their_grid(tmp_path: Path, shape: tuple[int, int], grid: tuple[int, int, int]) -> None:
     model = load_ours(write_qwen2_vl(tmp_path))
     with pytest.raises(ValueError, match="do not fit an image of"):
-        model.encode("image", torch.zeros(shape, dtype=torch.uint8), grid)
+        model.encode("image", [torch.zeros(shape, dtype=torch.uint8)], [grid])[0]
