@@ -22,7 +22,9 @@ class Crowd:
         self._ends = asyncio.Event()
         self.tasks: dict[str, asyncio.Task[None]] = {}
 
-    async def come(self, name: str, client: str, context: RequestContext | None = None, leases: int = 0) -> AdmittedPrompt:
+    async def come(
+        self, name: str, client: str, context: RequestContext | None = None, leases: int = 0
+    ) -> AdmittedPrompt:
         """Its name; prompts of one body have one context."""
         context = context or RequestContext(client=client)
 
