@@ -11,7 +11,6 @@ from transformers import TemperatureLogitsWarper, TopKLogitsWarper, TopPLogitsWa
 
 from model.engine.messages import SamplingParams
 from model.engine.sampling import rows as gathered
-from model.engine.sampling import sampler
 from model.engine.sampling.rows import Row, uniform
 from tests.model.engine.draws import sample
 
@@ -203,7 +202,7 @@ def test_a_banned_id_is_never_drawn(
     one = params(temperature=temperature, top_p=top_p, top_k=top_k, min_p=min_p)
     rows = [Row(sampling=one if i % 2 else params(temperature=1.0), position=i) for i in range(8)]
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(sampler, "uniform", lambda seed, position: u)
+        patch.setattr(gathered, "uniform", lambda seed, position: u)
         tokens = sample(logits, rows, banned)
     assert all(token is not None and token.id not in (0, 7, 58, 59) for token in tokens)
 
