@@ -102,9 +102,11 @@ class Metrics:
         self.worker_queue = self._of_model(
             "request_worker_queue_time_seconds", "From a request that was read to a worker that takes it.", FIRST_TOKEN
         )
-        self.queue = self._of_model("request_queue_time_seconds", "From prepared to a place in the engine.", SLOW)
+        self.queue = self._of_model(
+            "request_queue_time_seconds", "From prepared to the first step that computes it.", SLOW
+        )
         self.share_wait = self._histogram(
-            "client_share_wait_seconds", "What a request waited for a worker and for a place in the engine, by whether "
+            "client_share_wait_seconds", "What a request waited for a worker and for its first step, by whether "
             "its client had nothing else here, at most a fair share of the places, or more.", SLOW, (MODEL, "share"),
         )  # fmt: skip
         for share in ("first", "within", "beyond"):
@@ -116,7 +118,7 @@ class Metrics:
         for of in ("places", "shared_memory", "seats"):
             self._gave_way.labels(of)
         self.prefill = self._of_model(
-            "request_prefill_time_seconds", "From a place in the engine to the first token.", FIRST_TOKEN
+            "request_prefill_time_seconds", "From its first step to the first token.", FIRST_TOKEN
         )
         self.decode = self._of_model("request_decode_time_seconds", "From the first token to the last.", SLOW)
         self.preprocess = self._histogram(

@@ -68,7 +68,7 @@ class ModelTimings:
         self.entered = time.monotonic()
         self.taken: float | None = None  # by a worker
         self.prepared: float | None = None
-        self.placed: float | None = None  # in the engine
+        self.placed: float | None = None  # into a step of the engine
         self.first: float | None = None  # its first token came
         self.last: float | None = None  # and the latest one
         self.ended: float | None = None
@@ -111,9 +111,14 @@ class ModelTimings:
             for stage, seconds in stages.items():
                 self._metrics.preprocess.labels(modality, stage).observe(seconds)
 
-    def started(self, share: str) -> None:
-        """It has a place in the engine. share: the class of its client's share when it was admitted."""
-        self.placed = time.monotonic()
+    def scheduled(self, at: float | None, share: str) -> None:
+        """When its first step began, None: with its first token; only the first call counts.
+
+        share: the class of its client's share when it was admitted.
+        """
+        if self.placed is not None:
+            return
+        self.placed = time.monotonic() if at is None else at
         waited = self.placed - (self.prepared or self.entered)
         self._metrics.queue.observe(waited)
         self._metrics.share_wait.labels(self._metrics.model_name, share).observe(

@@ -2,7 +2,7 @@
 
 import math
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -19,7 +19,6 @@ from model.engine.messages import (
     MediaRead,
     PromptScored,
     StepDone,
-    TokenEvent,
 )
 from model.engine.plan import Outcome, Plan, RequestError
 from model.engine.runner import Runner
@@ -125,12 +124,19 @@ class Engine:
         plan = self._scheduler.plan()
         if not plan.chunks:
             raise BlockError("requests are waiting and none of them can run")
-        self.progress = Progress(started=time.monotonic(), tokens=plan.n_tokens, **_seen(plan))
+        started = time.monotonic()
+        self.progress = Progress(started=started, tokens=plan.n_tokens, **_seen(plan))
+        fresh = [chunk for chunk in plan.chunks if chunk.start == 0 and self._scheduler[chunk.key].n_charged == 0]
         outcome = self._runner.run(plan, self._batches.build(plan, self._scheduler))
         errors = self._errors(outcome)
         events = self._scheduler.commit(plan, outcome)
         self.progress = None
-        return self._messages(plan, outcome, errors, events)
+        begun = tuple(dict.fromkeys(chunk.request_id for chunk in fresh))
+        step = StepDone(
+            tokens=tuple(events), stats=self.stats, seconds=dict(outcome.seconds), n_tokens=plan.n_tokens,
+            started=started, begun=begun,
+        )  # fmt: skip
+        return self._messages(plan, outcome, errors, step)
 
     def capture_graphs(self) -> None:
         """Of decode steps, where the device has graphs and they are wanted: once, behind a first step."""
@@ -163,7 +169,7 @@ class Engine:
         return errors
 
     def _messages(
-        self, plan: Plan, outcome: Outcome, errors: Mapping[str, RequestError], events: Sequence[TokenEvent]
+        self, plan: Plan, outcome: Outcome, errors: Mapping[str, RequestError], step: StepDone
     ) -> list[FromEngine]:
         names: dict[str, list[str]] = {}
         for item in plan.encodes:
@@ -171,8 +177,7 @@ class Engine:
                 names.setdefault(item.key[0], []).append(item.segment.name)
         read = [MediaRead(request_id=name, names=tuple(segments)) for name, segments in names.items()]
         failed = [_failed(name, error) for name, error in errors.items()]
-        step = StepDone(tokens=tuple(events), stats=self.stats, seconds=dict(outcome.seconds), n_tokens=plan.n_tokens)
-        ended = dict.fromkeys(event.request_id for event in events if event.finish)  # in order, each once
+        ended = dict.fromkeys(event.request_id for event in step.tokens if event.finish)  # in order, each once
         done = [Finished(request_id=name, reason="done") for name in ended if name not in self._scheduler]
         scored = [
             PromptScored(request_id=name, tokens=tokens)

@@ -127,6 +127,8 @@ class StepDone(msgspec.Struct, frozen=True, kw_only=True, tag=True):
     stats: EngineStats
     seconds: dict[str, float]  # stage -> seconds: encode, prefill, decode, sample; host and graph_update are parts
     n_tokens: int = 0  # that went through the model: of prompts, and one of each answer
+    started: float = 0.0  # when, by time.monotonic(), which all processes of a machine share
+    begun: tuple[str, ...] = ()  # requests that had their first tokens computed in it
 
 
 class PromptScored(msgspec.Struct, frozen=True, kw_only=True, tag=True):

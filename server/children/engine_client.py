@@ -68,6 +68,7 @@ class Stream(Replies[TokenEvent]):
         self.expected = expected  # 0 of the canary, which takes nobody's place
         self.n_tokens = n_prompt  # of the prompt, and of the answers so far
         self.prompt: list[Token] = []  # from its second token on, where they are scored; whole before the first answer
+        self.scheduled: float | None = None  # when its first step began, by time.monotonic()
         self.media_read: list[str] = []  # names of segments that the engine will not open again
         self.unfinished = set(range(n))  # answers whose last token has not been seen
 
@@ -143,14 +144,7 @@ class EngineClient(SupervisedChild):
     def handle(self, message: FromEngine) -> None:
         match message:
             case StepDone():
-                self.stats = message.stats
-                self._metrics.step(message)
-                for event in message.tokens:
-                    if (stream := self._inside.get(event.request_id)) is not None:
-                        stream.n_tokens += 1
-                        if event.finish is not None:
-                            stream.unfinished.discard(event.index)
-                        stream.put(event)
+                self._step(message)
             case PromptScored():
                 if (stream := self._inside.get(message.request_id)) is not None:
                     stream.prompt.extend(message.tokens)
@@ -164,6 +158,19 @@ class EngineClient(SupervisedChild):
                 self.info = message
                 self.on_ready()
                 self._wake_next()
+
+    def _step(self, message: StepDone) -> None:
+        self.stats = message.stats
+        self._metrics.step(message)
+        for request_id in message.begun:
+            if (stream := self._inside.get(request_id)) is not None and stream.scheduled is None:
+                stream.scheduled = message.started
+        for event in message.tokens:
+            if (stream := self._inside.get(event.request_id)) is not None:
+                stream.n_tokens += 1
+                if event.finish is not None:
+                    stream.unfinished.discard(event.index)
+                stream.put(event)
 
     def on_unsendable(self, message: Generate | Abort, error: ChannelError) -> None:
         self._finished(Finished(request_id=message.request_id, reason="failed", message=str(error), code="internal"))

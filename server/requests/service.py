@@ -193,7 +193,6 @@ class RequestService:
         try:
             asked = ASSUMED_TOKENS if request.sampling.max_tokens is None else generate.sampling.max_tokens
             stream = resources.stream = await self.engine.submit(generate, request.context.client, asked)
-            timings.started(resources.place.share)
             while answers.n_unfinished > 0:
                 events = await stream.next()
                 resources.media_read(stream)
@@ -202,6 +201,7 @@ class RequestService:
                         raise internal("the engine ended this request before its last token")
                     continue
                 resources.place.begun = True
+                timings.scheduled(stream.scheduled, resources.place.share)
                 n_before = answers.n_tokens
                 deltas = answers.push(events, stream.prompt)
                 stream.prompt = []

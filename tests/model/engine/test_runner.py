@@ -11,7 +11,7 @@ import pytest
 from model.engine import engine as engines
 from model.engine.batch import Batch, BatchHeader
 from model.engine.engine import Engine
-from model.engine.messages import SamplingParams
+from model.engine.messages import SamplingParams, StepDone
 from model.engine.plan import Chunk, Outcome, Plan
 from model.engine.runner import Runner
 from model.engine.sequence import Key
@@ -171,5 +171,7 @@ def _two_steps_at_once(engine: Engine, harness: EngineHarness) -> None:
         outcome = runner.collect(step)
         events = scheduler.commit(plan, outcome)
         assert len(events) == 3
-        harness.book(engine._messages(plan, outcome, {}, events))
+        harness.book(
+            engine._messages(plan, outcome, {}, StepDone(tokens=tuple(events), stats=engine.stats, seconds={}))
+        )
     engine.check_integrity()

@@ -141,3 +141,17 @@ def test_what_a_prompt_got_is_kept_for_its_request(play: Play) -> None:
         scene.finished("a", "done")
 
     play(scenario)
+
+
+def test_when_a_requests_first_step_began(play: Play) -> None:
+    """Not its later ones, and not that of the request beside it."""
+
+    async def scenario(scene: Scene) -> None:
+        streams = [await scene.engine.submit(generate(name)) for name in ("a", "b")]
+        for started, begun in ((5.0, ("a", "gone")), (6.0, ("a", "b"))):
+            scene.engine.on_message(StepDone(tokens=(), stats=STATS, seconds={}, started=started, begun=begun))
+        assert [stream.scheduled for stream in streams] == [5.0, 6.0]
+        for name in ("a", "b"):
+            scene.finished(name, "done")
+
+    play(scenario)
