@@ -13,16 +13,16 @@ import av
 import numpy as np
 from PIL import Image
 
+from configs.serve import MediaConfig
 from tokenization.chat.options import MediaOptions
-from tokenization.media.frame_sampling import FrameSampling, FrameSize, VideoCaps, sample_frames
-from tokenization.media.video_frames import read_frames
-from tokenization.media.video_plan import VideoInfo
-from tokenization.media.video_probe import probe
+from tokenization.media.frame_sampling import FrameSampling, FrameSize, sample_frames
+from tokenization.media.video import read_frames
+from tokenization.media.video_probe import VideoInfo, probe
 
 WIDTH, HEIGHT, RATE, SECONDS = 1920, 1080, 30, 30
 RATES = (0.5, 1.0, 2.0)  # frames looked at per second
 ROUNDS = 3
-CAPS = VideoCaps()
+CAPS = MediaConfig()
 # A phone's: one slice, a key frame a second, no frames out of order; the web's: x264's own defaults.
 ENCODERS = {
     "phone (key frame every 1 s, no b-frames)": {"g": "30", "bf": "0", "sc_threshold": "0"},
@@ -58,7 +58,7 @@ def plan(info: VideoInfo, fps: float) -> tuple[FrameSampling, tuple[int, int]]:
     """Which frames, and (height, width) of each."""
     sampling = sample_frames(info.n_frames, info.fps, MediaOptions(fps=fps), CAPS)
     n = len(sampling.indices)
-    return sampling, FrameSize(height=info.height, width=info.width, n=n, options=MediaOptions(), caps=CAPS).find()
+    return sampling, FrameSize(height=info.height, width=info.width, n=n, options=MediaOptions(), limits=CAPS).find()
 
 
 def by_sampling(data: bytes, fps: float) -> np.ndarray:

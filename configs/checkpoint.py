@@ -71,11 +71,7 @@ def unquoted(value: object) -> str:
     return value[:80] if isinstance(value, str) else shown(value)
 
 
-class _Required:
-    pass
-
-
-REQUIRED = _Required()
+REQUIRED: Any = object()  # a default: there is none
 
 
 class ConfigSection:
@@ -96,14 +92,14 @@ class ConfigSection:
         """For people: the file and key that hold the values, or what holds where there are none."""
         return self.location if self else f"{otherwise} ({self.location} says nothing)"
 
-    def read(self, kind: type[T], key: str, default: T | _Required = REQUIRED) -> T:
+    def read(self, kind: type[T], key: str, default: T = REQUIRED) -> T:
         """A missing or null key takes `default`, a float takes an int. Raises CheckpointError, naming file and key.
 
         Numbers are finite.
         """
         value = self._values.get(key)
         if value is None:
-            if isinstance(default, _Required):
+            if default is REQUIRED:
                 raise CheckpointError(f"{self.location}: required key {key!r} is missing")
             return default
         if isinstance(value, int) and not isinstance(value, bool) and abs(value) > _MOST_NUMBER:
@@ -116,30 +112,30 @@ class ConfigSection:
             raise self._error(key, "a finite number")
         return value
 
-    def count(self, key: str, default: int | _Required = REQUIRED, *, least: int = 1) -> int:
+    def count(self, key: str, default: int = REQUIRED, *, least: int = 1) -> int:
         """A whole number from `least` to what MOST_OF says, as `read`; `default` is not compared."""
         value, most = self.read(int, key, default), MOST_OF.get(key, MOST)
         if key in self and not least <= value <= most:
             raise self._error(key, f"a whole number from {least} to {most}")
         return value
 
-    def token_id(self, key: str, default: int | _Required = REQUIRED) -> int:
+    def token_id(self, key: str, default: int = REQUIRED) -> int:
         """The same of an id of a vocabulary."""
         value = self.read(int, key, default)
         if key in self and not 0 <= value < _WORDS:
             raise self._error(key, f"an id from 0 to {_WORDS - 1}")
         return value
 
-    def positive(self, key: str, default: float | _Required = REQUIRED) -> float:
+    def positive(self, key: str, default: float = REQUIRED) -> float:
         """A number above 0 and up to what MOST_OF says, as `read`."""
         value, most = self.read(float, key, default), MOST_OF.get(key)
         if key in self and not 0 < value <= (most or _MOST_NUMBER):
             raise self._error(key, "a number above 0" + (f" and up to {most}" if most else ""))
         return value
 
-    def numbers(self, key: str, default: Sequence[float] | _Required = REQUIRED, *, n: int = 3) -> tuple[float, ...]:
+    def numbers(self, key: str, default: Sequence[float] = REQUIRED, *, n: int = 3) -> tuple[float, ...]:
         """A list of `n` finite numbers, as `read`."""
-        values = self.read(list, key, default if isinstance(default, _Required) else list(default))
+        values = self.read(list, key, default if default is REQUIRED else list(default))
         if len(values) != n or not all(type(value) in (int, float) and abs(value) <= _MOST_NUMBER for value in values):
             raise self._error(key, f"a list of {n} numbers")
         return tuple(values)
@@ -149,11 +145,7 @@ class ConfigSection:
 
     def expect(self, key: str, supported: Collection[object], default: object = REQUIRED) -> None:
         """Raises CheckpointError when `key` has a value that changes the mathematics and is not `supported`."""
-        value = self._values.get(key)
-        if value is None:
-            value = default
-        if value is REQUIRED:
-            raise CheckpointError(f"{self.location}: required key {key!r} is missing")
+        value = self.read(object, key, default)
         if not any(value == one for one in supported):  # a list has no hash
             taken = ", ".join(map(repr, supported))
             raise CheckpointError(f"{self.location}: {key} = {shown(value)} is not supported (supported: {taken})")

@@ -13,9 +13,6 @@ from configs.traces import TraceConfig
 
 Device = Literal["auto", "npu", "cpu", "cuda"]
 Dtype = Literal["auto", "float32", "bfloat16", "float16"]
-LogLevel = Literal["debug", "info", "warning", "error"]
-LogFormat = Literal["text", "json"]
-
 KIB, MIB, GIB, MEGA = 1 << 10, 1 << 20, 1 << 30, 10**6
 
 # fmt: off
@@ -79,6 +76,9 @@ class HttpConfig(msgspec.Struct, frozen=True, kw_only=True):
     max_requests: Annotated[int, Setting(
         "requests accepted and unfinished at once; the next one is a 429", 1, 65536
     )] = 768
+    client_share: Annotated[Literal["fair", "off"], Setting(
+        "fair: who has more than a share of what is scarce gives way to clients with less; off: all count as one client"
+    )] = "fair"
     max_n: Annotated[int, Setting(
         "answers that one chat may ask for (`n`); each takes a place in the engine of its own", 1, 64
     )] = 8
@@ -249,11 +249,11 @@ class EngineConfig(msgspec.Struct, frozen=True, kw_only=True):
 class LogConfig(msgspec.Struct, frozen=True, kw_only=True):
     """What every process of a server writes to stderr, and how."""
 
-    level: Annotated[LogLevel, Setting(
+    level: Annotated[Literal["debug", "info", "warning", "error"], Setting(
         "what is logged, of all processes; access lines are info, a 4xx is a warning, a 5xx and a cut stream an error",
         name="log_level",
     )] = "info"
-    format: Annotated[LogFormat, Setting(
+    format: Annotated[Literal["text", "json"], Setting(
         "how log lines are written; json is one object a line", name="log_format"
     )] = "text"
     access: Annotated[bool, Setting(

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 from PIL import Image
 
+from configs.serve import MediaConfig
 from demo.answers import COLOURS, DIRECTIONS, SHAPES
 from demo.clips import Clip, moving, pick_size
 from demo.pictures import Picture, Thing, draw_scene, random_size
@@ -20,7 +21,7 @@ from demo.sounds import Sound, silence, sweep, tone
 from demo.sounds import beeps as make_beeps
 from demo.wear import worn_picture
 from tokenization.chat.options import MediaOptions
-from tokenization.media.frame_sampling import VideoCaps, sample_frames
+from tokenization.media.frame_sampling import sample_frames
 from tokenization.media.image import resize, to_patches
 from tokenization.media.mel import MelSpec, log_mel
 from tokenization.media.smart_resize import smart_resize
@@ -102,7 +103,7 @@ class Studio:
         seconds = float(np.round(rng.uniform(0.8, 5.0), 2))
         fps = float(rng.choice((8, 10, 12, 15, 24, 25, 30, 30, 60)))
         n_frames = max(4, round(seconds * fps))
-        sampling = sample_frames(n_frames, fps, MediaOptions(), VideoCaps())
+        sampling = sample_frames(n_frames, fps, MediaOptions(), MediaConfig())
         size = pick_size(rng)
         h, w = smart_resize(
             size[1], size[0], factor=sizes.cell, min_pixels=sizes.frame_min_pixels, max_pixels=sizes.frame_max_pixels

@@ -128,6 +128,10 @@ class Weights:
     def has(self, name: str) -> bool:
         return name in self._entries
 
+    def shape_of(self, name: str) -> tuple[int, ...] | None:
+        """Of a tensor that nobody took yet; None where there is none."""
+        return self._entries[name].shape if name in self._entries else None
+
     def take(self, name: str, shape: tuple[int, ...] | None = None, dtype: torch.dtype | None = None) -> Tensor:
         """Read one tensor, once. Raises CheckpointError when it is missing, misshapen or not of floats."""
         entry = self._entries.pop(name, None)

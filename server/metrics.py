@@ -16,13 +16,24 @@ from prometheus_client.core import CounterMetricFamily
 from prometheus_client.registry import Collector
 
 from model.engine.messages import EngineStats, StepDone
-from server.buckets import ANSWERS, FAST, FIRST_TOKEN, SLOW, STEP, STEP_TOKENS, TOKENS
 from shm import PoolStats
 
 PREFIX = "pixelferry:"
 FINISHED = ("stop", "length", "abort", "error")
 MODEL = "model_name"
 MALFORMED = "malformed"  # the route of bytes that are no HTTP
+# Edges of histograms: seconds, and tokens.
+FAST = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.075, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.75, 1.0, 2.5)
+STEP = (0.0001, 0.00025, 0.0005, *FAST)  # what the host takes of a step on a device
+SLOW = (0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 20.0, 40.0, 80.0, 160.0, 640.0)
+# The edges that vLLM has, so that quantiles of both compare.
+FIRST_TOKEN = (
+    0.001, 0.005, 0.01, 0.02, 0.04, 0.06, 0.08, 0.1, 0.25, 0.5, 0.75, 1.0, 2.5, 5.0, 7.5, 10.0, 20.0, 40.0, 80.0, 160.0,
+    640.0, 2560.0,
+)  # fmt: skip
+TOKENS = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000, 10_000, 20_000, 50_000, 100_000)
+STEP_TOKENS = (1, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096, 8192, 16_384)
+ANSWERS = (0.001, 0.005, 0.01, 0.05, 0.1, 0.5, 1.0, 5.0, 10.0, 60.0, 600.0)
 
 
 class _Counted(Collector):
@@ -47,7 +58,7 @@ class Metrics:
         disable_created_metrics()  # type: ignore[no-untyped-call]  # a second series for each counter and histogram, which nobody plots
         self.registry = CollectorRegistry()
         self.model_name = model_name
-        self._preemptions_seen = 0  # of the engine that runs
+        self._preemptions_seen = self._seats_seen = 0  # of the engine that runs
         self._series: dict[tuple[str, str, str], tuple[Counter, Histogram]] = {}  # of answers, by their labels
         ProcessCollector(registry=self.registry)
         build = self._gauge("build_info", "1; which build runs is in the labels.", ("version", "python_version"))
@@ -92,6 +103,18 @@ class Metrics:
             "request_worker_queue_time_seconds", "From a request that was read to a worker that takes it.", FIRST_TOKEN
         )
         self.queue = self._of_model("request_queue_time_seconds", "From prepared to a place in the engine.", SLOW)
+        self.share_wait = self._histogram(
+            "client_share_wait_seconds", "What a request waited for a worker and for a place in the engine, by whether "
+            "its client had nothing else here, at most a fair share of the places, or more.", SLOW, (MODEL, "share"),
+        )  # fmt: skip
+        for share in ("first", "within", "beyond"):
+            self.share_wait.labels(name, share)
+        self._gave_way = self._counter(
+            "client_share_gave_way", "What made room for clients that had less than their share, by what was scarce.",
+            ("of",),
+        )  # fmt: skip
+        for of in ("places", "shared_memory", "seats"):
+            self._gave_way.labels(of)
         self.prefill = self._of_model(
             "request_prefill_time_seconds", "From a place in the engine to the first token.", FIRST_TOKEN
         )
@@ -159,7 +182,11 @@ class Metrics:
     def restart(self, role: str) -> None:
         self._restarts.labels(role).inc()
         if role == "engine":
-            self._preemptions_seen = 0
+            self._preemptions_seen = self._seats_seen = 0
+
+    def gave_way(self, of: str) -> None:
+        """A request made room for one of a client that had less than its share."""
+        self._gave_way.labels(of).inc()
 
     def canary(self, result: str) -> None:
         """The engine was asked for one token by the server itself."""
@@ -183,6 +210,8 @@ class Metrics:
         self._iteration_tokens.observe(step.n_tokens)
         seen, self._preemptions_seen = self._preemptions_seen, step.stats.preemptions
         self._preemptions.inc(max(0, step.stats.preemptions - seen))
+        seen, self._seats_seen = self._seats_seen, step.stats.gave_way
+        self._gave_way.labels("seats").inc(max(0, step.stats.gave_way - seen))
 
     def look_at_connections(self, n: Callable[[], int], unread_bytes: Callable[[], int]) -> None:
         """Asked whenever somebody looks."""

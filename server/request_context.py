@@ -33,11 +33,11 @@ class RequestContext:
 
     id: str = ""  # ours
     client_request_id: str | None = None  # its X-Request-Id, where that is short and harmless
+    method: str = "other"  # one of a few: a client may make up any
     received: float = field(default_factory=time.monotonic)  # the first byte of its head
     body: HeldBody | None = None  # None of a request that did not come over HTTP
     wants_timings: bool = False  # the client asks for the seconds of its stages
-    refusal: Exception | None = None  # why it is turned away before a route sees it
-    client: str = ""  # who asks, as far as the workers' time is shared: known by its key or, once it is read, address
+    client: str = ""  # who asks, as far as the workers' time is shared: known by its key or address
     prompt_tokens: int = 0
     generation_tokens: int = 0
     first_token: float | None = None  # when it was handed to the connection; of an answer in one piece, when it came
@@ -111,9 +111,14 @@ class ModelTimings:
             for stage, seconds in stages.items():
                 self._metrics.preprocess.labels(modality, stage).observe(seconds)
 
-    def started(self) -> None:
+    def started(self, share: str) -> None:
+        """It has a place in the engine. share: the class of its client's share when it was admitted."""
         self.placed = time.monotonic()
-        self._metrics.queue.observe(self.placed - (self.prepared or self.entered))
+        waited = self.placed - (self.prepared or self.entered)
+        self._metrics.queue.observe(waited)
+        self._metrics.share_wait.labels(self._metrics.model_name, share).observe(
+            waited + (self.taken or self.entered) - self.entered
+        )
 
     def tokens(self, n: int) -> None:
         now = time.monotonic()

@@ -1,7 +1,6 @@
 """The life of one server: start, serve, drain, end."""
 
 import asyncio
-import contextlib
 import gc
 import logging
 import signal
@@ -12,12 +11,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import anyio
 import msgspec
 
 from configs.serve import ServeConfig
 from configs.version import version
-from server.children.canary import Canary
-from server.children.engine_client import EngineClient
+from server.children.engine_client import Canary, EngineClient
 from server.children.processes import END_SECONDS
 from server.children.workers import WorkerPool
 from server.descriptors import connections_at_once, raise_descriptor_limit
@@ -41,7 +40,6 @@ from server.listening import (
 from server.logs.setup import tell
 from server.metrics import Metrics
 from server.report import describe, describe_engine
-from server.requests.background import Background
 from server.requests.model_card import ModelCard
 from server.requests.segments import Segments
 from server.requests.service import RequestService
@@ -68,11 +66,10 @@ class Server:
         self._config = config
         self._keys = keys
         self._owner = owner
-        self._background = Background()
         self._metrics = Metrics(card.name, version())
         self._traces = traces_of(config.traces, card.name, version())
         self._pool_bytes = pool_bytes
-        self._segments = Segments(Pool(owner, pool_bytes), self._background)
+        self._segments = Segments(Pool(owner, pool_bytes))
         self._workers = WorkerPool(config, owner, self._metrics, card.max_model_len)
         self._engine = EngineClient(config, owner, self._metrics, card.max_model_len, card.largest)
         self._children = (*self._workers.all, self._engine)
@@ -81,7 +78,6 @@ class Server:
             workers=self._workers,
             engine=self._engine,
             segments=self._segments,
-            background=self._background,
             metrics=self._metrics,
             max_requests=config.http.max_requests,
             traces=self._traces,
@@ -127,7 +123,7 @@ class Server:
         """Return when a signal comes. A part that ends by itself ends the server, with its own error."""
         stop = asyncio.create_task(self._stop.wait())
         try:
-            parts: set[asyncio.Future[Any]] = {stop, self._background.failed, *tasks}
+            parts: set[asyncio.Future[Any]] = {stop, self._segments.failed, *tasks}
             done, _ = await asyncio.wait(parts, return_when=asyncio.FIRST_COMPLETED)
             if stop in done:
                 return
@@ -150,18 +146,17 @@ class Server:
     async def _drain(self, http: HttpServer, serving: "asyncio.Task[None]") -> None:
         ends = time.monotonic() + self._drain_seconds
         await self._service.admission.drain(self._drain_seconds)
-        with contextlib.suppress(asyncio.TimeoutError):  # long answers and slow readers have what is left of the time
-            await asyncio.wait_for(self._answered(http), max(0.0, ends - time.monotonic()))
+        with anyio.move_on_after(ends - time.monotonic()):  # long answers and slow readers have what is left of it
+            await self._answered(http)
         http.should_exit = True
         await asyncio.wait({serving}, timeout=LAST_BYTES_SECONDS + 1)
-        with contextlib.suppress(asyncio.TimeoutError):
-            await asyncio.wait_for(self._background.idle(), SETTLE_SECONDS)
+        with anyio.move_on_after(SETTLE_SECONDS):
+            await self._segments.idle()
 
     async def _answered(self, http: HttpServer) -> None:
         """Return when no answer is being written, as a long one is after its last token, and each is taken."""
-        while len(http.server_state.tasks) > self._connections.n_sending:
+        while len(http.server_state.tasks) > self._connections.n_sending or self._connections.unread.total:
             await asyncio.sleep(0.05)
-        await self._connections.unread.drained()
 
     @property
     def _drain_seconds(self) -> float:

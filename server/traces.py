@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from starlette.types import Scope
 
 from configs.traces import TraceConfig
-from server.logs.access import QUIET, level_of, method_of, route_of
+from server.logs.access import QUIET, level_of, route_of
 from server.request_context import ModelTimings, RequestContext
 
 if TYPE_CHECKING:
@@ -51,10 +51,10 @@ class Traces:
         clock = time.time_ns() - int(now * 1e9)  # what takes a monotonic moment to the time of day
         headers = {name.decode("latin-1"): text.decode("latin-1") for name, text in scope["headers"]}
         root = self._tracer.start_span(
-            f"{method_of(scope)} {route}",
+            f"{request.method} {route}",
             context=self._propagator.extract(headers),
             kind=self._api.SpanKind.SERVER,
-            attributes=self._attributes(scope, request, route),
+            attributes=self._attributes(request, route),
             start_time=nanoseconds(clock, request.received),
         )
         found = root.get_span_context()
@@ -72,10 +72,10 @@ class Traces:
         root.end(nanoseconds(clock, now))
         return self._api.format_trace_id(found.trace_id)
 
-    def _attributes(self, scope: Scope, request: RequestContext, route: str) -> dict[str, Any]:
+    def _attributes(self, request: RequestContext, route: str) -> dict[str, Any]:
         """By OpenTelemetry's conventions for HTTP servers and for generative models, as far as they name it."""
         found = {
-            "http.request.method": method_of(scope),
+            "http.request.method": request.method,
             "http.route": route,
             "http.response.status_code": request.status,
             "error.type": request.error,

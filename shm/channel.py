@@ -8,6 +8,7 @@ import socket
 import struct
 import threading
 import time
+from collections.abc import Sequence
 from pathlib import Path, PurePath
 from typing import Any, Generic, TypeVar, cast
 
@@ -143,23 +144,17 @@ class AsyncChannel(Generic[_Message]):
             await asyncio.shield(asyncio.ensure_future(self._send_large(message)))
             return
         header, body = self._codec.encode(message)
-        _, writer = await self._open()
-        async with self._sending:
-            if self._closed or writer.is_closing():
-                raise ChannelClosed("the peer is gone")
-            writer.writelines((header, body))  # all of it is in the transport now: a cancelled drain tears nothing
-            try:
-                await writer.drain()
-            except OSError:
-                raise ChannelClosed("the peer is gone") from None
+        await self._write([header + body])  # in the transport as a whole: a cancelled drain tears nothing
 
     async def _send_large(self, message: object) -> None:
         header, body = await asyncio.to_thread(self._codec.encode, message)
-        _, writer = await self._open()
         view = memoryview(body)
-        slices = [view[start : start + _BUFFERED] for start in range(0, len(view), _BUFFERED)]
+        await self._write([header, *(view[start : start + _BUFFERED] for start in range(0, len(view), _BUFFERED))])
+
+    async def _write(self, parts: Sequence[bytes | memoryview]) -> None:
+        _, writer = await self._open()
         async with self._sending:
-            for part in (memoryview(header), *slices):
+            for part in parts:
                 if self._closed or writer.is_closing():
                     raise ChannelClosed("the peer is gone")
                 writer.write(part)

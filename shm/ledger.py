@@ -48,7 +48,7 @@ class Ledger:
 
     def append(self, names: Sequence[str]) -> None:
         """Record `names`. Raises OSError or SegmentFull without room; after an error the file is as it was."""
-        text = (self._line_end + "".join(f"{name}\n" for name in names)).encode("ascii")
+        text = (self._line_end + "\n".join([*names, ""])).encode("ascii")
         try:
             if os.pwrite(self._fd, text, self._kept) < len(text):
                 raise SegmentFull("no room to record a segment")
@@ -105,6 +105,6 @@ def _parse(text: str) -> tuple[tuple[str, ...], str]:
         text = text[: len(text) - len(tail)]
     else:
         lines.append(tail)
-    if not all(NAME.fullmatch(line) for line in lines):
+    if not all(map(NAME.fullmatch, lines)):
         raise SegmentError("this is not a path file: it holds a line that is no segment name")
     return tuple(lines), text

@@ -8,8 +8,7 @@ import os
 import secrets
 from pathlib import Path
 
-from shm.root import OwnerError, check_root, leave, make_root
-from shm.segment import MOST_LISTED, SegmentFull, is_full, leads_to
+from shm.segment import MOST_LISTED, OwnerError, SegmentFull, check_root, is_full, leads_to, leave, make_root
 from shm.sweep import LISTED, free_all, path_files, try_lock
 
 _SLOT = 17  # bytes of one line: a name, blanks, a line end. Fixed, so that the line of a dead name is written again
@@ -92,7 +91,7 @@ class Owner:
     def close(self) -> None:
         """Remove everything of this owner, the lock file last, and the directory when it is empty. Idempotent."""
         if self._fd >= 0:
-            free_all(self.root, self.name, self._fd, path_files(self.root, self.name))
+            free_all(self.root, self.name, self._fd, path_files(self.root)[self.name])
             os.close(self._fd)
             self._fd = -1
             leave(self.root)

@@ -6,6 +6,7 @@ leases decide whether a request fits: files that are longer are cut where room i
 
 import functools
 import logging
+import operator
 import os
 import re
 import threading
@@ -17,12 +18,12 @@ from typing import TypeVar
 from shm.ledger import Ledger
 from shm.owner import Owner
 from shm.pool_file import PoolFile
-from shm.root import OwnerError
-from shm.segment import SegmentError, SegmentFull, file_bytes, fresh_name, is_full, reserve
+from shm.segment import OwnerError, SegmentError, SegmentFull, file_bytes, fresh_name, is_full, reserve
 from shm.sweep import path_file, path_files
 
 _REQUEST = re.compile(r"[A-Za-z0-9_-]{1,128}")
 _Result = TypeVar("_Result")
+_SIZE = operator.attrgetter("size")
 _log = logging.getLogger(__name__)
 
 
@@ -80,7 +81,7 @@ class Pool:
         """New names, one for each of `nbytes`, or none. Raises NeverFits, PoolFull, OwnerError, ValueError."""
         if not _REQUEST.fullmatch(request_id):
             raise ValueError("a request id is 1 to 128 letters, digits, - and _")
-        needs = [file_bytes(n) for n in nbytes]
+        needs = list(map(file_bytes, nbytes))
         if sum(needs) > self._capacity:
             raise NeverFits(f"{sum(needs)} bytes of shared memory are needed, and the pool holds {self._capacity}")
         if not needs:
@@ -147,7 +148,7 @@ class Pool:
                 idle_bytes=idle,
                 segments=len(self._idle) + len(out),
                 total_bytes=self._total,
-                path_files=len(path_files(self._root, self._owner.name)),
+                path_files=len(path_files(self._root)[self._owner.name]),
             )
 
     # ---- all below run under the lock
@@ -161,7 +162,7 @@ class Pool:
         files = [*self._idle, *self._out()]
         for file in files:  # some may be left
             file.remove()
-        for path in path_files(self._root, before):
+        for path in path_files(self._root)[before]:
             path.unlink(missing_ok=True)
         self._idle.clear()
         self._requests.clear()
@@ -176,8 +177,8 @@ class Pool:
         with ledger:
             try:
                 # The largest first: it takes the largest idle file, and a small item does not sit in that one.
-                for i in sorted(range(len(names)), key=lambda i: nbytes[i], reverse=True):
-                    request.leased[names[i]] = self._issue(names[i], nbytes[i])
+                for n, name in sorted(zip(nbytes, names, strict=True), reverse=True):
+                    request.leased[name] = self._issue(name, n)
             except BaseException:  # an interrupt too: all or none are lent, or the bound would count them for good
                 for name in names:
                     file = request.leased.pop(name, None)
@@ -226,7 +227,7 @@ class Pool:
             return self._create(need)
         enough = [file for file in self._idle if file.size >= need]
         # Growing one, instead of adding one, keeps the number of files at the most that were ever lent at once.
-        file = min(enough, key=lambda f: f.size) if enough else max(self._idle, key=lambda f: f.size)
+        file = min(enough, key=_SIZE) if enough else max(self._idle, key=_SIZE)
         self._idle.remove(file)
         return file
 
@@ -245,7 +246,7 @@ class Pool:
     def _make_room(self, more: int) -> None:
         """Evict idle files, small ones first, then cut leased ones; lease() has made sure that this is enough."""
         while self._total + more > self._capacity and self._idle:
-            self._evict(min(self._idle, key=lambda f: f.size))
+            self._evict(min(self._idle, key=_SIZE))
         if self._total + more > self._capacity:
             self._cut_leased()
 
@@ -258,7 +259,7 @@ class Pool:
                 if isinstance(error, OSError) and not is_full(error):
                     raise
             if self._idle:
-                self._evict(max(self._idle, key=lambda f: f.size))
+                self._evict(max(self._idle, key=_SIZE))
             elif not self._cut_leased():
                 raise PoolFull(self._retry_after())
 

@@ -6,7 +6,7 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-from shm.segment import create_file, stamp
+from shm.segment import create_file, open_file, stamp
 
 
 @dataclass(eq=False, slots=True, kw_only=True)
@@ -31,7 +31,7 @@ class PoolFile:
     def open(self) -> int | None:
         """A descriptor for reading and writing, or None when somebody has deleted, replaced or cut the file."""
         try:
-            fd = os.open(self.root / self.name, os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK)
+            fd = open_file(self.root / self.name, os.O_RDWR)
         except OSError:
             return None
         found = os.fstat(fd)

@@ -1,5 +1,9 @@
-"""One segment: a file with a header page and data pages. Errors never tell its name, which gives access to it."""
+"""The directory of all segments, private to this user, and one segment: a file with a header page and data pages.
 
+Errors never tell a segment's name, which gives access to it.
+"""
+
+import contextlib
 import errno
 import math
 import mmap
@@ -7,6 +11,7 @@ import os
 import secrets
 import stat
 import struct
+import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -27,6 +32,10 @@ _FULL = (errno.ENOSPC, errno.EDQUOT)
 MOST_LISTED = 4 << 20
 
 
+class OwnerError(Exception):
+    """The directory or the owner file is not one that this process may own segments in."""
+
+
 class SegmentError(Exception):
     """A segment could not be created, read or written. Concerns the request that named it, and nothing else."""
 
@@ -41,6 +50,71 @@ class SegmentMismatch(SegmentError):
 
 class SegmentFull(SegmentError):
     """The file system has no room for the bytes."""
+
+
+def default_root() -> Path:
+    return Path(f"/dev/shm/pixelferry-{os.geteuid()}")
+
+
+def private_root(path: Path) -> Path:
+    """`path` itself where it is missing or of mode 0700, else a directory of this user inside it; makes neither.
+
+    A directory that others may enter, as /dev/shm or a Kubernetes emptyDir of mode 0777, is so no place for segments
+    and yet a place for their directory. Whether that one is ours is checked when it is made.
+    """
+    try:
+        found = os.lstat(path)
+    except OSError:
+        return path
+    shared = stat.S_ISDIR(found.st_mode) and stat.S_IMODE(found.st_mode) & 0o777 != 0o700
+    return path / f"pixelferry-{os.geteuid()}" if shared else path
+
+
+def room(root: Path) -> int:
+    """Bytes that the file system under `root` holds in all; one without a limit (tmpfs of size=0) says 0 blocks."""
+    found = os.statvfs(root)
+    return found.f_blocks * found.f_frsize or sys.maxsize
+
+
+def make_root(root: Path) -> None:
+    try:
+        root.mkdir(mode=0o700)
+    except FileExistsError:
+        check_root(root)
+    except OSError as error:
+        raise OwnerError(f"{root} cannot be created: {os.strerror(error.errno or 0)}") from None
+
+
+def check_root(root: Path) -> None:
+    try:
+        found = os.lstat(root)
+    except FileNotFoundError:
+        return  # the last owner left a moment ago
+    mode = stat.S_IMODE(found.st_mode) & 0o777
+    if not stat.S_ISDIR(found.st_mode):
+        raise OwnerError(f"{root} is not a directory")
+    if found.st_uid != os.geteuid():
+        raise OwnerError(
+            f"{root} belongs to user {found.st_uid}, and this process runs as {os.geteuid()}: "
+            "remove it, or name another directory"
+        )
+    if mode != 0o700:
+        raise OwnerError(f"{root} has mode {mode:04o}; only 0700 keeps other users out")
+
+
+def listing(root: Path) -> list[str]:
+    try:
+        return os.listdir(root)
+    except FileNotFoundError:
+        return []
+
+
+def leave(root: Path) -> None:
+    with contextlib.suppress(OSError):  # not empty: others still live here
+        root.rmdir()
+
+
+# ---- segments
 
 
 def file_bytes(nbytes: int) -> int:
@@ -138,7 +212,7 @@ def read_segment(
         # The record is compared before memory is allocated: a shape alone must not make anybody reserve terabytes.
         _check(fd, name, math.prod(shape) * kind.itemsize)
         array = empty(tuple(shape), kind)
-        view = _bytes_of(array)
+        view = array.reshape(-1).view(np.uint8).data
         done = 0
         while done < len(view):
             got = os.preadv(fd, [view[done:]], HEADER + done)
@@ -158,7 +232,7 @@ def write_segment(root: Path, name: str, array: np.ndarray) -> None:
     """Copy `array`, of exactly the recorded bytes, into segment `name`. Raises as read_segment, and SegmentFull."""
     if array.dtype.hasobject:
         raise ValueError("objects cannot lie in shared memory")
-    view = _bytes_of(np.ascontiguousarray(array))
+    view = np.ascontiguousarray(array).reshape(-1).view(np.uint8).data
     fd = _open(root, name, os.O_RDWR)
     try:
         _check(fd, name, array.nbytes)
@@ -203,7 +277,3 @@ def _check(fd: int, name: str, nbytes: int) -> None:
         raise SegmentMismatch(f"the segment holds {recorded} bytes, and {nbytes} were asked for")
     if found.st_size < HEADER + nbytes:
         raise SegmentMismatch("the segment is shorter than its record says")
-
-
-def _bytes_of(array: np.ndarray) -> memoryview:
-    return array.reshape(-1).view(np.uint8).data

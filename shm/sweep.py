@@ -10,13 +10,13 @@ import fcntl
 import itertools
 import os
 import re
+from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 from shm.ledger import names_in
-from shm.root import check_root, leave, listing
-from shm.segment import leads_to, open_file, read_list
+from shm.segment import check_root, leads_to, leave, listing, open_file, read_list
 
 _OWNER = re.compile(r"([0-9a-f]{16})\.owner")
 _WORD = re.compile(r"\S+")
@@ -44,8 +44,13 @@ def path_file(root: Path, owner: str, request_id: str) -> Path:
     return root / f"{owner}.{request_id}.paths"
 
 
-def path_files(root: Path, owner: str) -> list[Path]:
-    return _path_files(root).get(owner, [])
+def path_files(root: Path) -> defaultdict[str, list[Path]]:
+    """By owner."""
+    found: defaultdict[str, list[Path]] = defaultdict(list)
+    for name in listing(root):
+        if name.endswith(".paths"):
+            found[name.partition(".")[0]].append(root / name)
+    return found
 
 
 def sweep(root: Path) -> SweepReport:
@@ -61,9 +66,7 @@ def sweep_in_parts(root: Path) -> Iterator[SweepReport]:
     if not root.exists():
         return
     check_root(root)
-    names = iter([match[1] for name in listing(root) if (match := _OWNER.fullmatch(name))])
-    while part := list(itertools.islice(names, AT_ONCE)):
-        yield _sweep_some(root, part)
+    yield from _parts(root)
     leave(root)
 
 
@@ -76,14 +79,8 @@ def sweep_if_last(root: Path, lock_fd: int, owner_name: str) -> None:
 
 def sweep_empty(root: Path) -> None:
     """Remove the files of dead owners that have no segment left: their processes ended before a release."""
-    for name in listing(root):
-        match = _OWNER.fullmatch(name)
-        if match:
-            with contextlib.suppress(_NoOwnerFile), _locked(root / name) as fd:
-                if fd is not None:
-                    paths = path_files(root, match[1])
-                    if not any((root / listed).exists() for listed in _names_of(fd, paths)):
-                        free_all(root, match[1], fd, paths)
+    for _ in _parts(root, empty=True):
+        pass
     leave(root)
 
 
@@ -113,7 +110,14 @@ class _NoOwnerFile(Exception):
     """A directory, a link or a pipe, say, under the name of an owner file; or one that this process may not open."""
 
 
-def _sweep_some(root: Path, owners: Iterable[str]) -> SweepReport:
+def _parts(root: Path, *, empty: bool = False) -> Iterator[SweepReport]:
+    names = iter([match[1] for name in listing(root) if (match := _OWNER.fullmatch(name))])
+    while part := list(itertools.islice(names, AT_ONCE)):
+        yield _sweep_some(root, part, empty=empty)
+
+
+def _sweep_some(root: Path, owners: Iterable[str], *, empty: bool = False) -> SweepReport:
+    """empty: those alone that have no segment left."""
     odd: list[str] = []
     report = SweepReport()
     with contextlib.ExitStack() as locks:
@@ -126,9 +130,12 @@ def _sweep_some(root: Path, owners: Iterable[str]) -> SweepReport:
                 continue
             if fd is not None:
                 dead[owner] = fd
-        paths = _path_files(root) if dead else {}  # read under the locks: nobody adds any more
+        paths = path_files(root) if dead else {}  # read under the locks: nobody adds any more
         for owner, fd in dead.items():
-            segments, freed = free_all(root, owner, fd, paths.get(owner, []))
+            own = paths.get(owner, [])
+            if empty and any((root / listed).exists() for listed in _names_of(fd, own)):
+                continue
+            segments, freed = free_all(root, owner, fd, own)
             report += SweepReport(owners=1, segments=segments, bytes=freed)
     return report + SweepReport(odd=tuple(odd))
 
@@ -168,12 +175,3 @@ def _names_of(fd: int, paths: Iterable[Path]) -> set[str]:
     for path in paths:
         names.update(names_in(path))
     return names
-
-
-def _path_files(root: Path) -> dict[str, list[Path]]:
-    """All path files, by owner."""
-    found: dict[str, list[Path]] = {}
-    for name in listing(root):
-        if name.endswith(".paths"):
-            found.setdefault(name.partition(".")[0], []).append(root / name)
-    return found

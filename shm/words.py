@@ -42,7 +42,7 @@ def encode_shape_to_int64(shape: Sequence[SupportsIndex]) -> int:
 
     The longest side is 2**44-1, 4194303, 16383, 2047 or 255 for 1, 2, 3, 4 or 5 dimensions. Raises WordError beyond.
     """
-    sides = [operator.index(side) for side in shape]
+    sides = list(map(operator.index, shape))
     bits = _BITS_A_SIDE.get(len(sides))
     if bits is None:
         raise WordError(f"a shape word tells 1 to 5 dimensions, not {len(sides)}")
@@ -70,7 +70,7 @@ def decode_shape_from_int64(word: SupportsIndex) -> tuple[int, ...]:
 
 def _seal(tag: int, payload: int) -> int:
     body = (8 | tag) << _PAYLOAD_BITS | payload  # 8: the sign bit in front of the three of the tag
-    return (body << 16 | _crc(body)) - (1 << 64)
+    return (body << 16 | binascii.crc_hqx(body.to_bytes(6, "big"), _CRC_START)) - (1 << 64)
 
 
 def _open(word: SupportsIndex) -> tuple[int, int]:
@@ -78,10 +78,6 @@ def _open(word: SupportsIndex) -> tuple[int, int]:
     if not -(1 << 63) <= value < 0:
         raise WordError("a word is a negative int64")
     body, crc = divmod(value + (1 << 64), 1 << 16)
-    if crc != _crc(body):
+    if crc != binascii.crc_hqx(body.to_bytes(6, "big"), _CRC_START):
         raise WordError("this word is damaged: its checksum is wrong")
     return body >> _PAYLOAD_BITS & 7, body & ((1 << _PAYLOAD_BITS) - 1)
-
-
-def _crc(body: int) -> int:
-    return binascii.crc_hqx(body.to_bytes(6, "big"), _CRC_START)

@@ -1,5 +1,6 @@
 """What every test stands on: one OpenMP thread, a private shared-memory root, and nothing left there after any test."""
 
+import gc
 import logging
 import os
 import secrets
@@ -34,6 +35,12 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     put_long_first(items)
+
+
+def pytest_collection_finish() -> None:
+    """What was imported and collected stays: a collection of garbage looks at what tests make, not at it again."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.hookimpl(optionalhook=True)

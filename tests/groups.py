@@ -12,7 +12,9 @@ SERVERS = {
     **dict.fromkeys(
         ("test_chat.py", "test_errors.py", "test_grounding.py", "test_sampling.py", "test_process_maps.py"), "server"
     ),
-    **dict.fromkeys(("test_agents.py", "test_completions.py", "test_logs.py", "test_streams.py"), "server"),
+    **dict.fromkeys(
+        ("test_agents.py", "test_completions.py", "test_container.py", "test_logs.py", "test_streams.py"), "server"
+    ),
     **dict.fromkeys(
         ("test_hostile_bodies.py", "test_loadtest.py", "test_proxy.py", "test_surface.py", "test_video.py"), "server"
     ),

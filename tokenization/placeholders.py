@@ -49,7 +49,7 @@ def render_prompt(
 
 def kinds_of(ids: Iterable[int], placeholders: Mapping[Kind, int]) -> list[Kind]:
     """The kind of each placeholder among `ids`, in order."""
-    kinds = {token_id: kind for kind, token_id in placeholders.items()}
+    kinds = dict(zip(placeholders.values(), placeholders, strict=True))
     return [kinds[token_id] for token_id in ids if token_id in kinds]
 
 

@@ -1,7 +1,7 @@
 """One job of a worker: a chat becomes ids, positions and pixels in leased memory; a text becomes ids."""
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -10,9 +10,9 @@ from shm import encode_shape_to_int64, encode_shm_name_to_int64, write_segment
 from tokenization.cancel import Check
 from tokenization.chat.combining_marks import refuse_long_runs
 from tokenization.chat.errors import ChatError, in_field
-from tokenization.chat.parts import Boxes, Chat, Text
+from tokenization.chat.parts import Boxes, Chat, Media
 from tokenization.chat.rendering import MEDIA
-from tokenization.media.effort import SECONDS, EffortBudget, picture_effort
+from tokenization.media.effort import SECONDS, check_effort, picture_effort
 from tokenization.media.frame_sampling import UNBOUNDED
 from tokenization.media.source import Source, fetch_source, tracks
 from tokenization.messages import SHORT_SECONDS, Encode, Measured, MediaItem, Prepare, Prepared, Room, StartWorker
@@ -42,8 +42,7 @@ def prepare(job: Prepare, start: StartWorker, processor: Processor, ask: AskLeas
 
     Raises ChatError, SegmentError, NotShort, and Cancelled from `check` and `ask`.
     """
-    _check_media(job.chat, processor)
-    _check_text(job.chat, start, processor)
+    _check_chat(job.chat, start, processor)
     preparation = _Preparation(job, start, processor, check)
     chat = preparation.render()
     preparation.fetch(chat)
@@ -55,9 +54,8 @@ def prepare(job: Prepare, start: StartWorker, processor: Processor, ask: AskLeas
 def encode(job: Encode, start: StartWorker, processor: Processor) -> Prepared:
     """A text as it stands: no template, and no special token but the vocabulary's opening. Raises ChatError."""
     clock = StageClock()
-    _check_characters(len(job.text), start, processor)
     refuse_long_runs(job.text)
-    _check_beginning(job.text, start, processor)
+    _check_text(job.text, len(job.text), start, processor)
     with clock.stage("render"):
         tokenizer = processor.tokenizer
         ids = [*(tokenizer.opening if job.opens else ()), *tokenizer.encode(job.text)]
@@ -67,9 +65,9 @@ def encode(job: Encode, start: StartWorker, processor: Processor) -> Prepared:
 
 def write_words(input_ids: np.ndarray, spans: Spans, name: str, shape: tuple[int, ...]) -> None:
     """Put the two words of one medium into its first two placeholders."""
-    first, second = list(_places(spans, 2))
+    first, n = spans[0]
     input_ids[first] = encode_shm_name_to_int64(name)
-    input_ids[second] = encode_shape_to_int64(shape)
+    input_ids[first + 1 if n > 1 else spans[1][0]] = encode_shape_to_int64(shape)
 
 
 class _Preparation:
@@ -86,6 +84,7 @@ class _Preparation:
         self._ids: list[int] = []  # with one placeholder for each medium
         self._sources: list[Source] = []  # one for each track: a video and its sound are two
         self._measures: list[Measure] = []
+        self._nbytes = self._film_bytes = 0  # of media as encoded, and of videos among them
         self._effort = 0  # units of work that loading takes
 
     def render(self) -> Chat:
@@ -102,7 +101,11 @@ class _Preparation:
         for media in chat.media:
             self._check()
             with self._clock.stage("fetch", media.kind), in_field(media.param):
-                self._sources += tracks(fetch_source(media, self._start.media, self._check))
+                source = fetch_source(media, self._start.media, self._check)
+                nbytes = len(source.data) + sum(map(len, source.frames))
+                self._nbytes += nbytes
+                self._film_bytes += nbytes if source.kind == "video" else 0
+                self._sources += tracks(source)
 
     def measure(self) -> None:
         """Raises ChatError at the first track that is too much, NotShort for a worker of short jobs.
@@ -111,21 +114,18 @@ class _Preparation:
         kept, and many of them could be gigabytes. The size of a video that gives way depends on all other media: while
         these are measured, it counts with the fewest tokens that it may have.
         """
-        nbytes = [(source.kind, source.nbytes) for source in self._sources if not source.of_video]
-        films = sum(n for kind, n in nbytes if kind == "video")
-        budget = EffortBudget(sum(n for _, n in nbytes), self._start.media, films=films)
         n = len(self._ids)
         self._check_length(n)
         for source in self._sources:
             source.check()
             with self._clock.stage("measure", source.kind), in_field(source.param), within_bound():
                 found = self._processor.measure(source, self._start.media)
-                budget.spend(_effort(source, found))
+                self._effort += _effort(source, found)
+                check_effort(self._effort, self._nbytes, self._start.media, films=self._film_bytes)
             self._measures.append(found)
             n += least(found) - 1 if gives_way(found) else found.n_added
             self._check_length(n)
         self._measures = list(shared(len(self._ids), self._measures, self._room))
-        self._effort = budget.spent
         if self._start.lane == "picture" and self._effort * SECONDS > SHORT_SECONDS:
             raise NotShort
 
@@ -149,7 +149,10 @@ class _Preparation:
             before = list(self._measures)
             for i, (name, measure) in enumerate(zip(self._lease(ask), before, strict=True)):
                 self._check()
-                pixels = shorter[i] if i in shorter else self._load(i)
+                if (pixels := shorter.get(i)) is None:
+                    source = self._sources[i]
+                    with in_field(source.param), within_bound():
+                        pixels = self._processor.load(source, measure, self._start.media, self._clock)
                 if pixels.shape != measure.shape:
                     shorter[i], self._measures[i] = pixels, measure.cut(len(pixels))
                     continue
@@ -177,22 +180,17 @@ class _Preparation:
 
     def _lease(self, ask: AskLeases) -> Sequence[str]:
         """A name for each track."""
-        sounds = sum(len(measure.sound) for measure in self._measures if measure.sound is not None)
+        rows = []
+        seconds = SLOWER * SECONDS * self._effort
+        for source, measure in zip(self._sources, self._measures, strict=True):
+            rows.append((measure.nbytes, source.param, measure.n_tokens))
+            seconds += SOUND_SECONDS * (0 if measure.sound is None else len(measure.sound)) / SOUND_RATE
+        nbytes, params, n_tokens = zip(*rows, strict=True)
+        measured = Measured(
+            request_id=self._job.request_id, nbytes=nbytes, params=params, n_tokens=n_tokens, seconds=seconds
+        )
         with self._clock.stage("lease"):
-            return ask(
-                Measured(
-                    request_id=self._job.request_id,
-                    nbytes=tuple(measure.nbytes for measure in self._measures),
-                    params=tuple(source.param for source in self._sources),
-                    n_tokens=tuple(measure.n_tokens for measure in self._measures),
-                    seconds=SLOWER * SECONDS * self._effort + SOUND_SECONDS * sounds / SOUND_RATE,
-                )
-            )
-
-    def _load(self, i: int) -> np.ndarray:
-        source = self._sources[i]
-        with in_field(source.param), within_bound():
-            return self._processor.load(source, self._measures[i], self._start.media, self._clock)
+            return ask(measured)
 
     def _check_length(self, n: int) -> None:
         """Raises ChatError where `n` tokens, of the text and of what is measured so far, leave none for an answer."""
@@ -222,18 +220,19 @@ def _check_some(ids: Sequence[int]) -> None:
         raise ChatError("the prompt has no tokens; the model needs at least one to continue")
 
 
-def _check_media(chat: Chat, processor: Processor) -> None:
+def _check_chat(chat: Chat, start: StartWorker, processor: Processor) -> None:
     """The server has looked at the kinds of media (server/requests/checks.py)."""
-    hears = "audio_in_video" in processor.features or all(media.kind != "video" for media in chat.media)
-    if chat.media_options.use_audio and not hears:
-        param = f"{MEDIA}.use_audio_in_video"
-        raise ChatError(f"{param}: this model does not hear videos", param)
-    boxes = [part for turn in chat.turns for part in turn.parts if isinstance(part, Boxes)]
-    if boxes and "grounding" not in processor.features:
-        raise ChatError("this model takes no boxes", boxes[0].param)
-    for media in chat.media:
-        if media.options.use_audio and "audio_in_video" not in processor.features:
-            raise ChatError("this model does not hear videos: it takes no use_audio_in_video", media.param)
+    texts: list[str] = []
+    for turn in chat.turns:
+        for part in turn.parts:
+            if not isinstance(part, Media):
+                texts.append(part.text)
+            elif part.options.use_audio and "audio_in_video" not in processor.features:
+                param = f"{MEDIA}.use_audio_in_video" if chat.media_options.use_audio else part.param
+                raise ChatError("this model does not hear videos: it takes no use_audio_in_video", param)
+            if isinstance(part, Boxes) and "grounding" not in processor.features:
+                raise ChatError("this model takes no boxes", part.param)
+    _check_text("\n".join(texts), chat.characters, start, processor)
 
 
 def _check_count(chat: Chat, start: StartWorker, processor: Processor) -> None:
@@ -242,22 +241,21 @@ def _check_count(chat: Chat, start: StartWorker, processor: Processor) -> None:
     if len(media) > most:
         raise ChatError(f"the chat holds {len(media)} media items, at most {most} are allowed", media[most].param)
     for kind, modality in processor.modalities.items():
+        if modality.most is None:
+            continue
         of_kind = [medium for medium in media if medium.kind == kind]
-        if modality.most is not None and len(of_kind) > modality.most:
+        if len(of_kind) > modality.most:
             raise ChatError(
                 f"the prompt holds {len(of_kind)} media items of kind {kind}, this model takes at most {modality.most}",
                 of_kind[modality.most].param,
             )
 
 
-def _check_text(chat: Chat, start: StartWorker, processor: Processor) -> None:
-    """Refuse what cannot fit before all of it is encoded: that would take minutes, and memory by the token."""
-    _check_characters(chat.characters, start, processor)
-    parts = (part.text for turn in chat.turns for part in turn.parts if isinstance(part, Text))
-    _check_beginning("\n".join(parts), start, processor)
+def _check_text(text: str, characters: int, start: StartWorker, processor: Processor) -> None:
+    """Refuse what cannot fit before all of it is encoded: that would take minutes, and memory by the token.
 
-
-def _check_characters(characters: int, start: StartWorker, processor: Processor) -> None:
+    characters: of all that is written, of which `text` is a part.
+    """
     # Every token stands for at most this many characters; composing (NFC) may have made one out of four.
     most = 4 * processor.tokenizer.longest_token * start.max_model_len
     if characters > most:
@@ -266,10 +264,7 @@ def _check_characters(characters: int, start: StartWorker, processor: Processor)
             f"{start.max_model_len} tokens",
             code=TOO_LONG,
         )
-
-
-def _check_beginning(text: str, start: StartWorker, processor: Processor) -> None:
-    """Encode longer and longer beginnings of a long text; each cut may add or lose one token."""
+    # Longer and longer beginnings of a long text are encoded; each cut may add or lose one token.
     n = _CHARACTERS * start.max_model_len
     while n < len(text):
         found = len(processor.tokenizer.encode(text[:n]))
@@ -280,9 +275,3 @@ def _check_beginning(text: str, start: StartWorker, processor: Processor) -> Non
                 code=TOO_LONG,
             )
         n *= 2
-
-
-def _places(spans: Spans, count: int) -> Iterator[int]:
-    for start, length in spans:
-        yield from range(start, start + min(length, count))
-        count -= min(length, count)

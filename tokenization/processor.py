@@ -100,11 +100,12 @@ class Measure:
         )
 
 
+@dataclass(frozen=True, slots=True)
 class StageClock:
     """Seconds that one job spent; a stage may be entered many times, but not within itself."""
 
-    def __init__(self) -> None:
-        self.seconds: dict[str, dict[str, float]] = {}  # modality, or "prompt" for all of it -> stage -> seconds
+    # modality, or "prompt" for all of it -> stage -> seconds
+    seconds: dict[str, dict[str, float]] = field(default_factory=dict)
 
     @contextmanager
     def stage(self, name: str, modality: str = "prompt") -> Iterator[None]:

@@ -5,6 +5,7 @@ tokens that text and other media leave, and the answer gets the rest. Small vide
 evenly. So no video is refused for its length unless one token for each pair of frames is too much.
 """
 
+from bisect import bisect_right
 from collections.abc import Sequence
 
 from shm import file_bytes
@@ -60,11 +61,8 @@ def _budget(n_ids: int, videos: Sequence[Measure], others: Sequence[Measure], ro
 
 def _level(wishes: Sequence[tuple[int, int]], budget: int) -> int:
     """The most tokens that a video may have, so that all have at most `budget`. wishes: (fewest, wanted) of each."""
-    low, high = 0, max(wanted for _, wanted in wishes)
-    while low < high:
-        level = (low + high + 1) // 2
-        if sum(max(fewest, min(wanted, level)) for fewest, wanted in wishes) <= budget:
-            low = level
-        else:
-            high = level - 1
-    return low
+
+    def taken(level: int) -> int:
+        return sum(max(fewest, min(wanted, level)) for fewest, wanted in wishes)
+
+    return bisect_right(range(1, max(wanted for _, wanted in wishes) + 1), budget, key=taken)

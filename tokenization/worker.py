@@ -1,5 +1,6 @@
 """The loop of a tokenizer worker: jobs one at a time, a pulse, and an answer to every job."""
 
+import functools
 import importlib
 import logging
 import threading
@@ -49,8 +50,8 @@ def run(channel: Channel[ToWorker], start: StartWorker, processor: Processor, pu
     """
     if start.lane != "text":
         load_decoders(processor.modalities)
-    inbox = _Inbox()
-    threading.Thread(target=_read, args=(channel, inbox), name="worker-reader", daemon=True).start()
+    inbox = _Inbox(channel)
+    threading.Thread(target=inbox.read, name="worker-reader", daemon=True).start()
     memory = WorkerMemory(start.worker)
 
     def trim(*, idle: bool) -> None:
@@ -61,10 +62,11 @@ def run(channel: Channel[ToWorker], start: StartWorker, processor: Processor, pu
         channel.send(WorkerReady())
         pulse.say(inbox.pulse)
         while True:
-            if not inbox.has_job(within=IDLE_SECONDS):
+            within: float | None = IDLE_SECONDS
+            while (job := inbox.next_job(within)) is None:
                 trim(idle=True)
-            job = inbox.next_job()
-            answer = _answer(job, start, processor, channel, inbox)
+                within = None
+            answer = _answer(job, start, processor, inbox)
             inbox.finished()
             del job  # a chat holds its media as they were sent
             # A job that met the bound may leave no room for the next: the server is told before it sends that one.
@@ -89,15 +91,8 @@ def load_decoders(modalities: Collection[Kind]) -> None:
         importlib.import_module("tokenization.media.audio")
 
 
-def _answer(
-    job: Job, start: StartWorker, processor: Processor, channel: Channel[ToWorker], inbox: "_Inbox"
-) -> FromWorker:
-    def ask(measured: Measured) -> Sequence[str]:
-        channel.send(measured)
-        return inbox.leases(job.request_id)
-
-    def check() -> None:
-        inbox.check_cancelled(job.request_id)
+def _answer(job: Job, start: StartWorker, processor: Processor, inbox: "_Inbox") -> FromWorker:
+    check = functools.partial(inbox.check_cancelled, job.request_id)
 
     def failed(
         kind: Literal["bad_request", "internal", "cancelled", "long"], message: str, param: str | None = None,
@@ -110,9 +105,9 @@ def _answer(
         with within_bound():
             if isinstance(job, Draw):
                 return draw(job, start, check)
-            return (
-                encode(job, start, processor) if isinstance(job, Encode) else prepare(job, start, processor, ask, check)
-            )
+            if isinstance(job, Encode):
+                return encode(job, start, processor)
+            return prepare(job, start, processor, inbox.ask, check)
     except ChatError as error:
         return failed("bad_request", error.message, error.param, error.code)
     except NotShort:
@@ -143,23 +138,11 @@ def draw(job: Draw, start: StartWorker, check: Check = go_on) -> Drawn:
     return Drawn(request_id=job.request_id, picture=url, notes=notes)
 
 
-def _read(channel: Channel[ToWorker], inbox: "_Inbox") -> None:
-    try:
-        while True:
-            message = channel.recv(None)
-            if message is not None:
-                inbox.put(message)
-            del message  # the next one may come in hours
-    except ChannelClosed as error:
-        inbox.close(error)
-    except Exception as error:  # noqa: BLE001 - a thread's main: what broke it is raised again where the jobs are done
-        inbox.close(error)
-
-
 class _Inbox:
     """Messages from the server: the reader thread puts them in, the job thread takes them out."""
 
-    def __init__(self) -> None:
+    def __init__(self, channel: Channel[ToWorker]) -> None:
+        self._channel = channel
         self._changed = threading.Condition()
         self._jobs: deque[Job] = deque()
         self._replies: dict[str, Leases | Cancel] = {}  # of queued and running jobs only
@@ -167,7 +150,20 @@ class _Inbox:
         self.running: tuple[str | None, float] = (None, 0.0)  # request and since when (monotonic)
         self._moved: float | None = None  # when the running job last made progress; None while it waits for the server
 
-    def put(self, message: ToWorker) -> None:
+    def read(self) -> None:
+        """The reader thread's main."""
+        try:
+            while True:
+                message = self._channel.recv(None)
+                if message is not None:
+                    self._put(message)
+                del message  # the next one may come in hours
+        except Exception as error:  # noqa: BLE001 - what ended it is raised again where the jobs are done
+            with self._changed:
+                self._closed = error
+                self._changed.notify_all()
+
+    def _put(self, message: ToWorker) -> None:
         """An answer to a job that is no longer here is dropped."""
         with self._changed:
             if isinstance(message, Job):
@@ -179,20 +175,11 @@ class _Inbox:
                     self._replies[message.request_id] = message
             self._changed.notify_all()
 
-    def close(self, reason: Exception) -> None:
+    def next_job(self, within: float | None) -> Job | None:
+        """The oldest job, which counts as running until `finished`; None where none came in so many seconds."""
         with self._changed:
-            self._closed = reason
-            self._changed.notify_all()
-
-    def has_job(self, *, within: float) -> bool:
-        """Whether there is one, at the latest after so many seconds, or the channel has ended."""
-        with self._changed:
-            return self._changed.wait_for(lambda: bool(self._jobs) or self._closed is not None, within)
-
-    def next_job(self) -> Job:
-        """Wait for the oldest job; it counts as running until `finished`."""
-        with self._changed:
-            self._changed.wait_for(lambda: bool(self._jobs) or self._closed is not None)
+            if not self._changed.wait_for(lambda: bool(self._jobs) or self._closed is not None, within):
+                return None
             self._raise_if_closed()
             job = self._jobs.popleft()
             self._moved = time.monotonic()
@@ -214,17 +201,19 @@ class _Inbox:
             if request_id is not None:
                 self._replies.pop(request_id, None)
 
-    def leases(self, request_id: str) -> Sequence[str]:
-        """Wait for the names leased to this request. Raises Cancelled."""
+    def ask(self, measured: Measured) -> Sequence[str]:
+        """Say what the running job needs, and wait for the names that are leased to it. Raises Cancelled."""
+        self._channel.send(measured)
         with self._changed:
             self._moved = None
-            self._changed.wait_for(lambda: request_id in self._replies or self._closed is not None)
+            while measured.request_id not in self._replies and self._closed is None:
+                self._changed.wait()
             self._moved = time.monotonic()
             self._raise_if_closed()
-            reply = self._replies[request_id]
+            reply = self._replies[measured.request_id]
             if isinstance(reply, Cancel):
                 raise Cancelled
-            del self._replies[request_id]  # a job may measure again, and must not take these for the new ones
+            del self._replies[measured.request_id]  # a job may measure again, and must not take these for the new ones
             return reply.names
 
     def check_cancelled(self, request_id: str) -> None:

@@ -3,7 +3,7 @@
 import ctypes
 import gc
 import resource
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -63,16 +63,12 @@ def within_bound() -> Iterator[None]:
 class WorkerMemory:
     """The private memory of a process since it became ready, and how much of it jobs left behind."""
 
-    def __init__(
-        self, limits: WorkerConfig, resident: Callable[[], int] | None = None, mapped: Callable[[], int] | None = None
-    ) -> None:
-        """`resident` tells the bytes of this process, `mapped` those that count, of which freed ones are a part."""
+    def __init__(self, limits: WorkerConfig) -> None:
         # Memory that one thread has freed and keeps is no use to another: most of the bound must stay free.
         self._keep = min(limits.keep_bytes, limits.memory_bytes // 4)
         # Freed blocks stay mapped below one that lives. The next job's buffers go there, and no thread's stack.
         self._most_mapped = limits.memory_bytes // 2
-        self._resident, self._mapped = resident or resident_bytes, mapped or private_bytes
-        self._first, self._first_mapped = self._resident(), self._mapped()
+        self._first, self._first_mapped = resident_bytes(), private_bytes()
 
     def trim(self, *, idle: bool = False) -> int:
         """To be called when no job runs. What is kept above a bound, or when `idle` at all, goes back to the system.
@@ -80,19 +76,19 @@ class WorkerMemory:
         Returns the bytes that stay all the same (fragmentation, a leak), where they are more than half of what may be
         resident, since the other half is for buffers of the next job, or more than may be mapped; else 0.
         """
-        if not idle and self._kept() <= self._keep and self._kept_mapped() <= self._most_mapped:
-            return 0
+        if not idle:
+            kept, mapped = self._kept()
+            if kept <= self._keep and mapped <= self._most_mapped:
+                return 0
         trim_heap()
-        if (mapped := self._kept_mapped()) > self._most_mapped:
+        kept, mapped = self._kept()
+        if mapped > self._most_mapped:
             return mapped
-        kept = self._kept()
         return kept if kept > self._keep // 2 else 0
 
-    def _kept(self) -> int:
-        return self._resident() - self._first
-
-    def _kept_mapped(self) -> int:
-        return self._mapped() - self._first_mapped
+    def _kept(self) -> tuple[int, int]:
+        """(resident, mapped) bytes."""
+        return resident_bytes() - self._first, private_bytes() - self._first_mapped
 
 
 def resident_bytes() -> int:

@@ -5,6 +5,7 @@ from collections.abc import Collection, Iterable, Sequence
 from model.engine.kv_blocks import BlockError
 from model.engine.plan import Outcome
 from model.engine.sequence import EncoderInput, ItemKey
+from model.engine.shares.fair_shares import Holdings
 
 
 class EncoderCache:
@@ -15,11 +16,10 @@ class EncoderCache:
 
     def __init__(self, capacity: int, device_capacity: int) -> None:
         """Bytes: in host memory, and on a device beside it; a CPU has no second copy."""
-        self.capacity = capacity
-        self.reserved = 0  # bytes of requests, from their first admission to their end
+        self.held: Holdings[int] = Holdings(capacity)  # bytes of requests, from first admission to end, by client
         self.on_device = 0  # bytes
         self._device_capacity = device_capacity
-        self._requests: dict[str, tuple[EncoderInput, ...]] = {}  # that have a reservation
+        self._requests: dict[str, tuple[int, tuple[EncoderInput, ...]]] = {}  # that have a reservation, with client
         self._held: set[ItemKey] = set()  # that have embeddings
         self._resident: dict[ItemKey, int] = {}  # those on the device, and their bytes
         self._freed: list[ItemKey] = []  # those of ended requests, which the next plan frees
@@ -27,20 +27,25 @@ class EncoderCache:
         self._leaving: set[ItemKey] = set()
         self._making: set[ItemKey] = set()
 
-    def has_room(self, request_id: str, nbytes: int) -> bool:
-        """Whether so much can be reserved, or is already."""
-        return request_id in self._requests or self.reserved + nbytes <= self.capacity
+    @property
+    def reserved(self) -> int:
+        """Bytes, of all requests."""
+        return int(self.held.total)
 
-    def reserve(self, request_id: str, items: tuple[EncoderInput, ...]) -> None:
+    def reserves(self, request_id: str) -> bool:
+        """Whether the request was admitted before."""
+        return request_id in self._requests
+
+    def reserve(self, request_id: str, client: int, items: tuple[EncoderInput, ...]) -> None:
         """Nothing for a request that has a reservation."""
         if request_id not in self._requests:
-            self._requests[request_id] = items
-            self.reserved += sum(item.nbytes for item in items)
+            self._requests[request_id] = client, items
+            self.held.take(client, sum(item.nbytes for item in items))
 
     def release(self, request_id: str) -> None:
         """The request ended."""
-        items = self._requests.pop(request_id, ())
-        self.reserved -= sum(item.nbytes for item in items)
+        client, items = self._requests.pop(request_id, (0, ()))
+        self.held.give(client, sum(item.nbytes for item in items))
         self._freed += [item.key for item in items if item.key in self._held]
         self._held.difference_update(self._freed)
 
@@ -92,11 +97,11 @@ class EncoderCache:
 
     def check_integrity(self, requests: Iterable[str]) -> None:
         """Raise BlockError unless the books add up. requests: that have not ended."""
-        if self.reserved != sum(item.nbytes for items in self._requests.values() for item in items):
+        if self.reserved != sum(item.nbytes for _, items in self._requests.values() for item in items):
             raise BlockError("the embedding budget does not add up")
         if not self._requests.keys() <= set(requests):
             raise BlockError("embeddings are reserved for a request that ended")
-        if self._held - {item.key for items in self._requests.values() for item in items}:
+        if self._held - {item.key for _, items in self._requests.values() for item in items}:
             raise BlockError("embeddings of a request without a reservation are held")
         if self.on_device != sum(self._resident.values()) or self._resident.keys() - {
             *self._held,

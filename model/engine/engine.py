@@ -26,7 +26,7 @@ from model.engine.runner import Runner
 from model.engine.sampling.rows import Row
 from model.engine.sampling.rules import exhausted
 from model.engine.scheduler import Limits, Scheduler
-from model.engine.step_budget import max_encoder_tokens
+from model.engine.shares.step_budget import max_encoder_tokens
 from model.net.multimodal import MultimodalLM
 from model.staging.streams import open_streams
 from model.staging.tables import Tables
@@ -94,6 +94,7 @@ class Engine:
             kv_blocks_used=scheduler.allocator.n_used,
             kv_blocks_total=scheduler.allocator.n_blocks,
             preemptions=scheduler.preemptions,
+            gave_way=scheduler.gave_way,
             embedding_bytes=scheduler.embeddings.reserved,
         )
 

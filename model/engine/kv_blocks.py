@@ -1,5 +1,6 @@
 """The blocks of the paged KV cache: how many there are, which are free, and how many tables hold the others."""
 
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
@@ -74,6 +75,11 @@ class BlockAllocator:
             if self._counts[block] == 0:
                 self._free.append(block)
         table.clear()
+
+    def held_only_by(self, tables: Iterable[Sequence[int]]) -> int:
+        """Blocks that would be free without these tables."""
+        held = Counter(block for table in tables for block in table)
+        return sum(self._counts[block] == n for block, n in held.items())
 
     def check_integrity(self, tables: Iterable[Sequence[int]]) -> None:
         """Raise BlockError unless every block is free once, or stands in as many of `tables` as are counted."""

@@ -52,7 +52,7 @@ def checked_sequence(generate: Generate, bounds: Bounds) -> Sequence:
     return Sequence(
         request_id=generate.request_id, ids=ids, n_prompt=n, limit=limit, n_tokens=n,
         positions=prepared.positions.astype(np.int64), position_delta=prepared.position_delta, media=media,
-        sampling=generate.sampling, scores_prompt=generate.scores_prompt,
+        sampling=generate.sampling, scores_prompt=generate.scores_prompt, client=generate.client,
     )  # fmt: skip
 
 

@@ -57,6 +57,7 @@ class Generate(msgspec.Struct, frozen=True, kw_only=True, tag=True):
     prepared: Prepared
     sampling: SamplingParams
     scores_prompt: bool = False  # the log-probabilities of the prompt's own tokens are wanted, too
+    client: int = 0  # whose share it takes: a number that says nothing of the client
 
     @property
     def request_id(self) -> str:
@@ -117,6 +118,7 @@ class EngineStats(msgspec.Struct, frozen=True, kw_only=True):
     kv_blocks_used: int
     kv_blocks_total: int
     preemptions: int  # since start
+    gave_way: int = 0  # those of them that made room for a client which had less than its share
     embedding_bytes: int
 
 

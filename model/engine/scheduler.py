@@ -1,17 +1,19 @@
 """Continuous batching as bookkeeping: who runs in the next step, with which blocks. Knows no tensors and no clock."""
 
 import sys
-from collections import deque
+from bisect import insort
 from collections.abc import Iterator
-from collections.abc import Sequence as Seq
 from dataclasses import dataclass
+from operator import attrgetter
 
 from model.engine.encoder_cache import EncoderCache
 from model.engine.kv_blocks import BlockAllocator, BlockError
 from model.engine.messages import TokenEvent
 from model.engine.plan import Chunk, Outcome, Plan
-from model.engine.sequence import EncoderInput, Key, Sequence, SharedBlocks, Status, hand_over, leader_of, share_for
-from model.engine.step_budget import StepBudget, StepPart
+from model.engine.sequence import Key, Sequence, SharedBlocks, Status, hand_over, leader_of, share_for
+from model.engine.shares.client_line import ClientLine
+from model.engine.shares.giving_way import Scarce, StepAdmission, victim_of_growth
+from model.engine.shares.step_budget import StepBudget
 from model.staging.tables import Seat
 
 
@@ -27,27 +29,32 @@ class Limits:
 
 
 class Scheduler:
-    """First come, first served: everything that runs arrived before everything that waits.
+    """Clients take turns, whoever was given fewest tokens first; within one it is first come, first served.
 
-    Each decode gets a token. What a step has left is dealt to prompts, oldest first, and so is what encoders may do: a
-    prompt stops before a medium that finds no room in the step, and others take its tokens. There are never more
-    running sequences than tokens in a step, so that the oldest prompt has one. Blocks for all known tokens are taken at
-    admission, so only a decode can run out of them. Then the youngest gives its blocks back and waits at the front. The
+    At its turn a client's decodes get a token each, then its prompts, oldest first, what the step has left of tokens
+    and of what encoders may do, and then its waiting sequences are let in. A prompt stops before a medium that finds no
+    room in the step, and others take its tokens. There are never more running sequences than tokens in a step, so that
+    the oldest prompt has one. Where tokens, or the blocks that a step's tables may name, do not suffice, some wait a
+    step: of a client whoever waited longest goes first, and nobody new of it comes in.
+
+    Blocks for all known tokens are taken at admission, so only a decode can run out of them. Who then gives its blocks
+    back and waits at the front, and who does for a client that stays within its share, is in shares/giving_way.py. The
     answers to one prompt are sequences that share the prompt's whole blocks: one computes the prompt, and the others
-    follow it until its first token is sampled. Where they name more blocks together than a step may, some wait a step:
-    whoever waited longest runs first, and nobody new comes in.
+    follow it until its first token is sampled.
     """
 
     def __init__(self, allocator: BlockAllocator, limits: Limits) -> None:
         self.allocator = allocator
         self.limits = limits
         self.preemptions = 0
+        self.gave_way = 0  # of the preemptions, those that made room for another client's share
         self.embeddings = EncoderCache(limits.embedding_bytes, limits.device_embedding_bytes)
         self.max_running = min(limits.max_seqs, limits.max_batched_tokens)
         self._sequences: dict[Key, Sequence] = {}  # in order of arrival
         self._answers: dict[str, list[Sequence]] = {}  # by request: those that have not ended, by index
-        self._waiting: deque[Sequence] = deque()
+        self._line = ClientLine()
         self._running: list[Sequence] = []  # oldest first
+        self._n_arrived = 0
         self._rows = list(range(self.max_running))  # of the array of block tables: those that nobody has
 
     def __len__(self) -> int:
@@ -68,7 +75,7 @@ class Scheduler:
 
     @property
     def n_waiting(self) -> int:
-        return len(self._waiting)
+        return len(self._line)
 
     def refuse(self, sequence: Sequence) -> str | None:
         """Why `sequence` could never run here, or None."""
@@ -86,7 +93,10 @@ class Scheduler:
         answers = [sequence, *(sequence.answer(i) for i in range(1, sequence.sampling.n))]
         self._answers[sequence.request_id] = answers
         self._sequences.update({answer.key: answer for answer in answers})
-        self._waiting.extend(answers)
+        for answer in answers:
+            self._n_arrived += 1
+            answer.arrived = self._n_arrived
+        self._line.add(answers)
 
     def remove(self, request_id: str, index: int | None = None) -> bool:
         """Forget a request, or one of its answers, in any state; False when it is not here."""
@@ -98,43 +108,25 @@ class Scheduler:
     def plan(self) -> Plan:
         """The next step; empty only when there is no sequence."""
         self._grow_tables()
-        step = StepBudget(self.limits.max_batched_tokens, self.limits.max_encoder_tokens, self.embeddings)
-        for sequence in self._decoding():
-            step.give(sequence, sequence.n_tokens)
-        for sequence in self._prompts_in_turn():
-            step.give(sequence, *step.reach(sequence, sequence.n_computed))
-        room = self._room_after(step.parts)
-        parts = step.parts
-        if room >= 0:
-            self._admit_waiting(step, room)
-        else:
-            parts = self._take_turns(parts)
-        encodes = [item for part in parts for item in part.encodes]
+        step = StepBudget(
+            self.limits.max_batched_tokens, self.limits.max_encoder_tokens, self.embeddings,
+            blocks_for=self.allocator.blocks_for, table_blocks=self.limits.max_table_blocks,
+        )  # fmt: skip
+        turns = self._line.turns()
+        admission = StepAdmission(
+            line=self._line, turns={client: i for i, client in enumerate(turns)}, running=self._running,
+            allocator=self.allocator, max_running=self.max_running, embeddings=self.embeddings.held,
+        )  # fmt: skip
+        running: dict[int, list[Sequence]] = {client: [] for client in turns}
+        for sequence in self._running:
+            running[sequence.client].append(sequence)
+        for client in turns:
+            if step.deal(running[client]):
+                self._admit_waiting(client, step, admission)
+        encodes = [item for part in step.parts for item in part.encodes]
         freed, offloaded = self.embeddings.plan(self._inside_prompts(), encodes)
-        chunks = tuple([self._chunk(part.sequence, part.stop) for part in parts])
+        chunks = tuple([self._chunk(part.sequence, part.stop) for part in step.parts])
         return Plan(chunks=chunks, freed=freed, offloaded=offloaded, encodes=tuple(encodes))
-
-    # Who is next: first come, first served. Every decode has its token before that.
-
-    def _decoding(self) -> list[Sequence]:
-        """Those whose newest token alone is to be computed: all of them fit into a step."""
-        return [s for s in self._running if s.n_computed >= s.n_prompt and s.n_tokens - s.n_computed == 1]
-
-    def _prompts_in_turn(self) -> list[Sequence]:
-        """Those that compute a prompt, or all of it again, as they get tokens and encoders: the oldest first."""
-        return [
-            s
-            for s in self._running
-            if s.status is Status.RUNNING and (s.n_computed < s.n_prompt or s.n_tokens - s.n_computed > 1)
-        ]
-
-    def _next_waiting(self) -> Sequence | None:
-        """Who is let in next: whoever waits for longest, and nobody overtakes it."""
-        return self._waiting[0] if self._waiting else None
-
-    def _next_to_give_way(self) -> Sequence:
-        """Who is preempted where blocks are short: the youngest that runs."""
-        return self._running[-1]
 
     def commit(self, plan: Plan, outcome: Outcome) -> list[TokenEvent]:
         """Book a finished step, and drop what failed or ended. -> what each answer got, and how it ended, if it did."""
@@ -143,14 +135,15 @@ class Scheduler:
         for request_id in failed:
             self.remove(request_id)
         events: list[TokenEvent] = []
-        for chunk in plan.chunks:
-            if chunk.request_id in failed:
-                continue
+        chunks = [chunk for chunk in plan.chunks if chunk.request_id not in failed]
+        self._line.charge((self[chunk.key], chunk.stop) for chunk in chunks)
+        for chunk in chunks:
             computed = self[chunk.key]
             computed.n_computed, computed.n_scored = chunk.stop, max(computed.n_scored, chunk.scored[1])
             for key in chunk.draws:
                 sequence = self[key]
                 sequence.n_computed = chunk.stop
+                sequence.n_charged = max(sequence.n_charged, chunk.stop)  # of a follower, too
                 sequence.status = Status.RUNNING
                 for token in outcome.tokens[key]:
                     finish = sequence.append(token.id)
@@ -163,12 +156,12 @@ class Scheduler:
     def check_integrity(self) -> None:
         """Raise BlockError unless blocks, queues and the embedding budget add up."""
         self.allocator.check_integrity(sequence.block_table for sequence in self)
-        order = [*self._running, *self._waiting]
-        if [s.key for s in order] != [s.key for s in self]:
-            raise BlockError("the queues do not hold every sequence once, in order of arrival")
+        order = sorted([*self._running, *self._line], key=lambda s: s.client)
+        if [s.key for s in order] != [s.key for s in sorted(self, key=lambda s: s.client)]:
+            raise BlockError("the queues do not hold every sequence once, those of a client in order of arrival")
         if [s.key for s in self] != [s.key for answers in self._answers.values() for s in answers]:
             raise BlockError("the requests do not hold every sequence once, in order of arrival")
-        if any(s.block_table or s.n_computed or s.status is not Status.WAITING for s in self._waiting):
+        if any(s.block_table or s.n_computed or s.status is not Status.WAITING for s in self._line):
             raise BlockError("a waiting sequence holds blocks")
         rows = [*self._rows, *(s.seat.row for s in self if s.seat is not None)]
         if sorted(rows) != list(range(self.max_running)) or any(s.seat is None for s in self._running):
@@ -187,67 +180,55 @@ class Scheduler:
         siblings = self._answers[sequence.request_id]
         siblings.remove(sequence)
         del self._sequences[sequence.key]
-        (self._waiting if sequence.status is Status.WAITING else self._running).remove(sequence)
+        if sequence.status is Status.WAITING:
+            self._line.take(sequence)
+        else:
+            self._running.remove(sequence)
+        self._line.ended(sequence)
         hand_over(siblings, sequence, self.allocator.block_size)
         self._give_back(sequence)
         if not siblings:
             del self._answers[sequence.request_id]
             self.embeddings.release(sequence.request_id)
 
-    def _take_turns(self, parts: Seq[StepPart]) -> list[StepPart]:
-        """Those of `parts` that one step's tables can name, in the same order.
-
-        Each of them fits alone, so whoever waited longest always runs: none waits for more steps than there are others.
-        """
-        room = self._room_after([])
-        chosen: set[Key] = set()
-        for sequence, stop, _ in sorted(parts, key=lambda part: -part.sequence.n_waited):  # in turn among equals
-            needed = self.allocator.blocks_for(stop)
-            if needed <= room:
-                room -= needed
-                chosen.add(sequence.key)
-                sequence.n_waited = 0
-            else:
-                sequence.n_waited += 1
-        return [part for part in parts if part.sequence.key in chosen]
-
-    def _room_after(self, parts: Seq[StepPart]) -> int:
-        """Blocks that the tables of a step of `parts` may still name; below 0 where they name too many."""
-        if self.limits.max_table_blocks is None:
-            return sys.maxsize
-        return self.limits.max_table_blocks - sum(self.allocator.blocks_for(part.stop) for part in parts)
-
-    def _admit_waiting(self, step: StepBudget, room: int) -> None:
-        """Let in whoever waits and fits; what they compute in this step is put to it.
-
-        room: blocks that the step's tables may still name.
-        """
+    def _admit_waiting(self, client: int, step: StepBudget, admission: StepAdmission) -> None:
+        """Let in whoever of a client waits and fits; what they compute in this step is put to it."""
         # A preempted sequence does not return in this step: a part of its blocks is taken, and it needs all of them.
-        while (sequence := self._next_waiting()) is not None:
-            share = share_for(self._answers[sequence.request_id], sequence, self.allocator.block_size)
-            if (step.tokens <= 0 and not share.follows) or not self._admissible(sequence, share):
+        while (sequence := self._line.head(client)) is not None:
+            reserved = self.embeddings.reserves(sequence.request_id)
+            if admission.closed and not reserved:
                 return
-            stop, encodes = 0, list[EncoderInput]()
-            if not share.follows:
-                start = len(share.blocks) * self.allocator.block_size
-                stop, encodes = step.reach(sequence, start)
-                room -= self.allocator.blocks_for(stop) if stop > start else 0
-                if room < 0:
-                    return
-            self._waiting.remove(sequence)
+            share = share_for(self._answers[sequence.request_id], sequence, self.allocator.block_size)
+            start = len(share.blocks) * self.allocator.block_size
+            stop, encodes = step.reach(sequence, start)
+            if not share.follows and (step.tokens <= 0 or not step.names(stop)):
+                return
+            needs: dict[Scarce, int] = {
+                "seats": 1,
+                "blocks": self.allocator.blocks_for(sequence.n_tokens) - len(share.blocks),
+                "embeddings": 0 if reserved else sequence.embedding_bytes,
+            }
+            victims = admission.room_for(client, needs)
+            if victims is None:
+                return
+            for victim in victims:
+                self._preempt(victim)
+                self.gave_way += 1
+            self._line.take(sequence)
             self._admit(sequence, share)
+            admission.changed()
             if not share.follows:
                 step.give(sequence, stop, encodes)
 
     def _grow_tables(self) -> None:
-        """Give each running sequence the block for its newest token; the youngest are preempted for it."""
+        """Give each running sequence the block for its newest token; others are preempted for it."""
         for sequence in tuple(self._running):
             if len(sequence.block_table) * self.allocator.block_size >= sequence.n_tokens:
                 continue
             while sequence.status is Status.RUNNING and (
                 self.allocator.blocks_for(sequence.n_tokens) - len(sequence.block_table) > self.allocator.n_free
             ):
-                self._preempt(self._next_to_give_way())
+                self._preempt(victim_of_growth(self._running))
             if sequence.status is Status.RUNNING:
                 self.allocator.append(sequence.block_table, sequence.n_tokens)
 
@@ -257,7 +238,7 @@ class Scheduler:
         self._give_back(sequence)
         sequence.n_computed = 0
         sequence.status = Status.WAITING
-        self._waiting.appendleft(sequence)
+        self._line.put_back(sequence)
         self.preemptions += 1
 
     def _give_back(self, sequence: Sequence) -> None:
@@ -266,23 +247,14 @@ class Scheduler:
             self._rows.append(sequence.seat.row)
             sequence.seat = None
 
-    def _admissible(self, sequence: Sequence, share: SharedBlocks) -> bool:
-        if len(self._running) >= self.max_running:
-            return False
-        if not self.embeddings.has_room(sequence.request_id, sequence.embedding_bytes):
-            return False
-        # One block to grow for each that runs: an admission that is preempted at once is wasted work.
-        needed = self.allocator.blocks_for(sequence.n_tokens) - len(share.blocks)
-        return needed + len(self._running) <= self.allocator.n_free
-
     def _admit(self, sequence: Sequence, share: SharedBlocks) -> None:
         sequence.block_table = self.allocator.allocate(sequence.n_tokens, share.blocks)
         sequence.seat = Seat(self._rows.pop())
         sequence.n_computed = 0 if share.follows else len(share.blocks) * self.allocator.block_size
         sequence.status = Status.FOLLOWING if share.follows else Status.RUNNING
         sequence.n_waited = 0
-        self._running.append(sequence)
-        self.embeddings.reserve(sequence.request_id, sequence.media)
+        insort(self._running, sequence, key=attrgetter("arrived"))
+        self.embeddings.reserve(sequence.request_id, sequence.client, sequence.media)
 
     def _chunk(self, sequence: Sequence, stop: int) -> Chunk:
         start, samples = sequence.n_computed, stop == sequence.n_tokens

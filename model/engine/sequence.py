@@ -60,6 +60,7 @@ class Sequence:
 
     request_id: str
     index: int = 0
+    client: int = 0  # whose share it takes
     ids: np.ndarray  # int64 [limit]: the prompt with its pads restored, then what was generated
     n_prompt: int
     limit: int  # tokens at which generation ends with "length": prompt + max_tokens, at most max_model_len
@@ -71,7 +72,9 @@ class Sequence:
     scores_prompt: bool = False  # of the first of several answers: they share the prompt
     n_scored: int = 0  # prompt tokens whose prediction of the next one was given out: once, also after a preemption
     n_computed: int = 0  # tokens whose keys and values are in the cache
-    n_waited: int = 0  # steps in a row in which it was running and not computed, because the tables had no room
+    n_charged: int = 0  # tokens that its client was charged: once, also after a preemption
+    arrived: int = 0  # in which order
+    n_waited: int = 0  # steps in a row in which it was running and not computed, because the step had no room
     block_table: list[int] = field(default_factory=list)
     seat: Seat | None = None  # while it has blocks: where they stand in the array of block tables
     status: Status = Status.WAITING
@@ -94,11 +97,17 @@ class Sequence:
         """Nothing was generated yet."""
         return self.n_tokens == self.n_prompt
 
+    @property
+    def decodes(self) -> bool:
+        """Its newest token alone is to be computed."""
+        return self.n_computed >= self.n_prompt and self.n_tokens - self.n_computed == 1
+
     def answer(self, index: int) -> "Sequence":
         """Another answer to this fresh prompt. It draws with seed + index, wrapped to 64 bits."""
         seed = (self.sampling.seed + index + (1 << 63)) % (1 << 64) - (1 << 63)
         return Sequence(
-            request_id=self.request_id, index=index, ids=self.ids.copy(), n_prompt=self.n_prompt, limit=self.limit,
+            request_id=self.request_id, index=index, client=self.client, ids=self.ids.copy(), n_prompt=self.n_prompt,
+            limit=self.limit,
             positions=self.positions, position_delta=self.position_delta, media=self.media,
             n_tokens=self.n_tokens, sampling=msgspec.structs.replace(self.sampling, seed=seed),
         )  # fmt: skip

@@ -124,14 +124,14 @@ class Decoder:
         for i, layer in enumerate(self.layers):
             if layer.addition is not None:
                 x = layer.addition(x, step)
-            normed, residual = layer.input_norm(x, residual)
-            mixed = layer.attention(normed, kv[i], step)  # [T, heads * head_dim]
+            x, residual = layer.input_norm(x, residual)
+            x = layer.attention(x, kv[i], step)  # [T, heads * head_dim]
             if layer is self.layers[-1]:  # after the last cache only the wanted rows matter
-                mixed, residual = mixed.index_select(0, rows), residual.index_select(0, rows)
+                x, residual = x.index_select(0, rows), residual.index_select(0, rows)
                 if rows.shape[0] == 0:
                     return residual
-            normed, residual = layer.post_norm(layer.o(mixed), residual)
-            x = layer.mlp(normed)
+            x, residual = layer.post_norm(layer.o(x), residual)
+            x = layer.mlp(x)
         return self.norm(x, residual)[0]
 
 

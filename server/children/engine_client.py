@@ -5,7 +5,10 @@ A request from `RequestService` to the socket and back: `EngineClient.submit` wa
 Stream.
 """
 
-from collections.abc import Sequence
+import asyncio
+import logging
+import time
+from typing import Literal
 
 import msgspec
 
@@ -20,16 +23,23 @@ from model.engine.messages import (
     LargestItem,
     MediaRead,
     PromptScored,
+    SamplingParams,
     StartEngine,
     StepDone,
     Token,
     TokenEvent,
 )
-from server.children.health import EngineHealth
+from model.engine.shares.fair_shares import FairQueue, Holdings
 from server.children.replies import Replies
 from server.children.supervisor import SupervisedChild
 from server.metrics import Metrics
 from shm import ChannelError, Owner
+from tokenization.placeholders import text_only
+
+log = logging.getLogger("pixelferry")
+
+LOOK_SECONDS = 0.5  # between two looks of the canary
+CanaryResult = Literal["answered", "late", "failed"]
 
 
 class EngineDied(Exception):
@@ -45,39 +55,29 @@ class EngineFailed(Exception):
 
 
 class Stream(Replies[TokenEvent]):
-    """One request, from its wait for a place to the engine's last word."""
+    """One request, from its wait for a place to the engine's last word.
 
-    def __init__(self, request_id: str, n: int = 1) -> None:
-        """n: answers that it will have."""
+    `next` gives the tokens since the last call; none where media were read, or the request has ended. It raises
+    EngineDied, EngineFailed.
+    """
+
+    def __init__(self, request_id: str, n: int = 1, client: str = "", n_prompt: int = 0, expected: int = 0) -> None:
+        """n: answers that it will have; expected: tokens that its client is charged until it is known better."""
         super().__init__(request_id)
+        self.client = client
+        self.expected = expected  # 0 of the canary, which takes nobody's place
+        self.n_tokens = n_prompt  # of the prompt, and of the answers so far
         self.prompt: list[Token] = []  # from its second token on, where they are scored; whole before the first answer
         self.media_read: list[str] = []  # names of segments that the engine will not open again
-        self._unfinished = set(range(n))  # answers whose last token has not been seen
-
-    async def next(self) -> Sequence[TokenEvent]:
-        """The tokens since the last call; none where media were read, or the request has ended.
-
-        Raises EngineDied, EngineFailed.
-        """
-        await self.wait()
-        events, self._unread = self._unread, []
-        return events
-
-    def put(self, reply: TokenEvent) -> None:
-        if reply.finish is not None:
-            self._unfinished.discard(reply.index)
-        super().put(reply)
-
-    @property
-    def complete(self) -> bool:
-        """The last token of every answer has been seen: there is nothing to abort."""
-        return not self._unfinished
+        self.unfinished = set(range(n))  # answers whose last token has not been seen
 
 
 class EngineClient(SupervisedChild):
     """The engine's place in the server, over all incarnations.
 
-    `max_seqs` requests are inside at once, the others wait here and so survive the engine's death.
+    `max_seqs` requests are inside at once, the others wait here and so survive the engine's death. A client that has
+    less than its share of the places, or none, gets one all the same, up to twice as many: whose sequences give way
+    says the engine. Who is next among those that wait says the FairQueue, in tokens.
     """
 
     def __init__(
@@ -88,44 +88,52 @@ class EngineClient(SupervisedChild):
             checkpoint=str(config.model.path), engine=config.engine, shm_root=str(owner.root),
             max_model_len=max_model_len, largest=largest,
         )  # fmt: skip
-        self.health = EngineHealth(config)
-        super().__init__("engine", start, FromEngine, self.health, config, owner, metrics)
-        self._line: list[Stream] = []  # those that wait for a place
+        super().__init__("engine", start, FromEngine, config, owner, metrics)
+        self._line: FairQueue[Stream] = FairQueue(small_first=False)  # those that wait for a place
         self._inside: dict[str, Stream] = {}
+        self._places: Holdings[str] = Holdings(config.engine.max_seqs)
         self.info: EngineReady | None = None  # of the latest incarnation that was ready
         self.stats: EngineStats | None = None
 
     @property
     def full(self) -> bool:
         """Every place is taken: whoever comes now waits."""
-        return len(self._inside) >= self._config.engine.max_seqs
+        return not self._places.room(1)
 
     @property
     def n_waiting(self) -> int:
-        return len(self._line)
+        return len(self._line.waiting)
 
-    async def submit(self, generate: Generate) -> Stream:
+    async def submit(self, generate: Generate, client: str = "", asked: int = 0) -> Stream:
         """Wait for a place and hand the request over. The caller must read it to its end, or leave().
 
-        Raises NobodyUp, and EngineDied when no engine can be started any more.
+        client: whose share of the engine it takes; asked: tokens of each answer. Raises NobodyUp, and EngineDied when
+        no engine can be started any more.
         """
-        stream = Stream(generate.request_id, generate.sampling.n)
-        self._line.append(stream)
+        n_prompt, n = len(generate.prepared.input_ids), generate.sampling.n
+        stream = Stream(generate.request_id, n, client, n_prompt, n_prompt + n * asked)
+        self._line.join(stream)
         try:
             await stream.wait_for_turn(self, self._config.wait_seconds)
-            self._begin(stream, generate)
-        finally:
-            self._line.remove(stream)
-            self._wake_first()
+        except BaseException:
+            self._line.leave(stream)
+            self._wake_next()
+            raise
+        self._line.next(self._fits)
+        self._places.take(client, 1)
+        # A number that says nothing of the client: Python's hash of a string has a secret of this process in it.
+        self.submit_at_once(stream, msgspec.structs.replace(generate, client=hash(client)))
+        self._wake_next()
         return stream
 
-    def submit_at_once(self, generate: Generate) -> Stream:
-        """The same whether or not a place is free: it takes nobody's."""
-        return self._begin(Stream(generate.request_id, generate.sampling.n), generate)
+    def submit_at_once(self, stream: Stream, generate: Generate) -> None:
+        """Whether or not a place is free."""
+        self._inside[stream.request_id] = stream
+        self.tell(generate)
 
     def leave(self, stream: Stream) -> None:
         """The caller is done with it; an unfinished one is aborted. stream.ended says when the engine let go."""
-        if not stream.complete and not stream.ended.done():
+        if stream.unfinished and not stream.ended.done():
             self.tell(Abort(request_id=stream.request_id))
 
     def drop(self, stream: Stream, index: int) -> None:
@@ -139,6 +147,9 @@ class EngineClient(SupervisedChild):
                 self._metrics.step(message)
                 for event in message.tokens:
                     if (stream := self._inside.get(event.request_id)) is not None:
+                        stream.n_tokens += 1
+                        if event.finish is not None:
+                            stream.unfinished.discard(event.index)
                         stream.put(event)
             case PromptScored():
                 if (stream := self._inside.get(message.request_id)) is not None:
@@ -152,44 +163,113 @@ class EngineClient(SupervisedChild):
             case EngineReady():
                 self.info = message
                 self.on_ready()
-                self._wake_first()
+                self._wake_next()
 
     def on_unsendable(self, message: Generate | Abort, error: ChannelError) -> None:
         self._finished(Finished(request_id=message.request_id, reason="failed", message=str(error), code="internal"))
 
     def on_reaped(self) -> None:
         super().on_reaped()
-        streams = [*self._inside.values()]
-        self._inside.clear()
+        for stream in [*self._inside.values()]:
+            self._left(stream, EngineDied())
         self.stats = None
-        for stream in streams:
-            stream.end(EngineDied())
-        for stream in self._line:  # they look whether any engine can be started
+        for stream in self._line.waiting:  # they look whether any engine can be started
             stream.wake()
 
     def _finished(self, message: Finished) -> None:
-        stream = self._inside.pop(message.request_id, None)
-        if stream is not None:
-            stream.end(EngineFailed(message.message, message.code) if message.reason == "failed" else None)
-            self._wake_first()
+        if (stream := self._inside.get(message.request_id)) is not None:
+            self._left(stream, EngineFailed(message.message, message.code) if message.reason == "failed" else None)
+            self._wake_next()
         if not self._inside and self.stats is not None:  # an idle engine takes no step that would say so
             nothing = {"running": 0, "waiting": 0, "kv_blocks_used": 0, "embedding_bytes": 0}
             self.stats = msgspec.structs.replace(self.stats, **nothing)
 
-    def _begin(self, stream: Stream, generate: Generate) -> Stream:
-        self._inside[stream.request_id] = stream
-        self.tell(generate)
-        return stream
+    def _left(self, stream: Stream, failure: Exception | None) -> None:
+        del self._inside[stream.request_id]
+        if stream.expected:
+            self._places.give(stream.client, 1)
+            self._line.done(stream, stream.n_tokens)
+        stream.end(failure)
 
     def may_begin(self, stream: Stream) -> bool:
-        """The first who came is the next."""
         if self.crash_looping:
             raise EngineDied
-        return self.up and not self.full and self._line[0] is stream
+        return self.up and self._line.turn(self._fits) is stream
 
     def seconds_down_for(self, stream: Stream) -> float:
         return self.seconds_down
 
-    def _wake_first(self) -> None:
-        if self._line:
-            self._line[0].wake()
+    def _fits(self, stream: Stream) -> bool:
+        places = self._places
+        if places.room(1):
+            return True
+        of_its_share = places.within(stream.client, 1) or not places[stream.client]
+        return of_its_share and places.total < 2 * places.capacity
+
+    def _wake_next(self) -> None:
+        if (stream := self._line.turn(self._fits)) is not None:
+            stream.wake()
+
+
+class Canary:
+    """Asks while the engine gives no tokens to anybody: where tokens come, they prove the same.
+
+    It takes nobody's place. An engine that works on something else, however long, is not late: only one that neither
+    is inside a step nor ends one while this request waits. What follows from it stands in health.py.
+    """
+
+    def __init__(self, engine: EngineClient, every: float, deadline: float, metrics: Metrics) -> None:
+        """every: seconds without a token after which it asks; deadline: seconds without work that it waits."""
+        self._engine = engine
+        self._every = every
+        self._deadline = deadline
+        self._metrics = metrics
+        self._n = 0
+
+    async def run(self) -> None:
+        """Never returns."""
+        while True:
+            await asyncio.sleep(min(LOOK_SECONDS, self._every))
+            engine, info = self._engine, self._engine.info
+            if engine.up and info is not None:
+                tokenless = time.monotonic() - engine.health.last_token
+                if tokenless >= self._every or engine.health.unanswered:
+                    await self._ask(info)
+
+    async def _ask(self, info: EngineReady) -> None:
+        self._n += 1
+        word = next(i for i in range(info.vocab_size) if i not in info.media_ids)
+        stream = Stream(f"canary-{self._n}")
+        prepared = text_only(stream.request_id, [word])
+        sampling = SamplingParams(max_tokens=1, temperature=0.0, seed=0)
+        self._engine.submit_at_once(stream, Generate(prepared=prepared, sampling=sampling))
+        try:
+            result: CanaryResult = "answered" if await self._answered(stream) else "late"
+        except EngineFailed as error:
+            log.error("canary-%d: the engine failed: %s", self._n, error)
+            result = "failed"
+        except EngineDied:
+            return  # its supervisor has seen it, too
+        finally:
+            self._engine.leave(stream)
+        self._engine.health.unanswered = 0 if result == "answered" else self._engine.health.unanswered + 1
+        if result == "late":
+            log.error("canary-%d: the engine does nothing and gave no token within %g s", self._n, self._deadline)
+        self._metrics.canary(result)
+
+    async def _answered(self, stream: Stream) -> bool:
+        """Whether a token came in time. Raises EngineDied, EngineFailed."""
+        asked = looked = time.monotonic()
+        answer = asyncio.ensure_future(stream.next())
+        try:
+            while not answer.done():
+                await asyncio.wait({answer}, timeout=LOOK_SECONDS)
+                now = time.monotonic()
+                if now - looked > LOOK_SECONDS + self._deadline / 2:
+                    asked = now  # this process itself was stopped or starved: what was sent meanwhile is unread
+                looked = now
+                if now - max(asked, self._engine.health.last_work) > self._deadline:
+                    break
+            return answer.done() and bool(answer.result())
+        finally:
+            answer.cancel()

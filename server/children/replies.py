@@ -2,6 +2,7 @@
 
 import asyncio
 import time
+from collections.abc import Sequence
 from typing import Any, Generic, Protocol, TypeVar
 
 R = TypeVar("R")
@@ -45,8 +46,8 @@ class Replies(Generic[R]):
             self._waiter = asyncio.get_running_loop().create_future()
             await asyncio.wait({self._waiter}, timeout=most_seconds - without)
 
-    async def wait(self) -> None:
-        """Return when there is something to read, when it has ended, or when somebody calls `wake`.
+    async def next(self) -> Sequence[R]:
+        """What has come since the last call; nothing where somebody called `wake`, or it has ended.
 
         Raises what it ended with, once all that came before is read.
         """
@@ -55,6 +56,8 @@ class Replies(Generic[R]):
             await self._waiter
         if not self._unread and self._failure is not None:
             raise self._failure
+        found, self._unread = self._unread, []
+        return found
 
     def put(self, reply: R) -> None:
         self._unread.append(reply)

@@ -22,7 +22,7 @@ STABLE_SECONDS = 30.0  # a child that was ready for so long is started again wit
 MAX_BACKOFF_SECONDS = 5.0
 WATCH_SECONDS = 0.25
 RELAUNCH_SECONDS = 0.5  # after a start that the machine had no room for
-CRASH_LOOP_STARTS = 3  # starts in a row that ended before the child was ready: nobody is kept waiting any more
+CRASH_LOOP_STARTS = 3  # starts in a row that ended before the child was ready
 
 
 class StartFailed(Exception):
@@ -36,21 +36,21 @@ class SupervisedChild(ABC):
     """
 
     def __init__(
-        self, role: ChildRole, start: msgspec.Struct, receives: Any, health: Health, config: ServeConfig, owner: Owner,
-        metrics: Metrics,
-    ) -> None:  # fmt: skip
+        self, role: ChildRole, start: msgspec.Struct, receives: Any, config: ServeConfig, owner: Owner, metrics: Metrics
+    ) -> None:
         """start: its first message; receives: the union of what it says."""
         self.role = role
         self.child: Child | None = None  # the latest incarnation
+        self.up = False  # this incarnation can take work
+        self.crash_looping = False  # nobody is kept waiting for it any more
         self.ready = asyncio.Event()  # set for good once the first incarnation was ready
+        self.health = Health(config)
         self.failures = 0  # incarnations in a row that were not ready for STABLE_SECONDS
         self._start = start
         self._receives = receives | Loading | Ending
-        self._health = health
         self._config = config
         self._owner = owner
         self._metrics = metrics
-        self._up = False  # this incarnation can take work
         self._ready_since: float | None = None  # of this incarnation, though it may be down by now
         self._down_since = time.monotonic()
         self._failed_starts = 0  # incarnations in a row that ended before they were ready
@@ -60,17 +60,9 @@ class SupervisedChild(ABC):
     # ---- for those who work with it
 
     @property
-    def up(self) -> bool:
-        return self._up and self.child is not None and self.child.alive
-
-    @property
-    def crash_looping(self) -> bool:
-        return self._failed_starts >= CRASH_LOOP_STARTS
-
-    @property
     def seconds_down(self) -> float:
         """Since when no incarnation has been ready for work; 0 while one is."""
-        return 0.0 if self._up else time.monotonic() - self._down_since
+        return 0.0 if self.up else time.monotonic() - self._down_since
 
     def tell(self, message: msgspec.Struct, *, large: bool = False) -> None:
         """Send it after all that was told before. What a dead child was told is reported by on_reaped, not here."""
@@ -84,12 +76,12 @@ class SupervisedChild(ABC):
         self.child = child
         self._ready_since = self._replacement = None
         self._told = {}
-        self._health.begin(child.pid, time.monotonic())
+        self.health.begin(child.pid, time.monotonic())
         self._outbox: asyncio.Queue[tuple[msgspec.Struct, bool]] = asyncio.Queue()
         self._writing = asyncio.create_task(self._write(child, self._outbox))
 
     def on_message(self, message: Any) -> None:
-        self._health.hear(message, time.monotonic())
+        self.health.hear(message, time.monotonic())
         if isinstance(message, Ending):
             self._told[message.code] = message.why
         elif not isinstance(message, Loading):
@@ -97,20 +89,22 @@ class SupervisedChild(ABC):
 
     def on_ready(self) -> None:
         """It can take work from now on."""
-        self._up, self._ready_since, self._failed_starts = True, time.monotonic(), 0
-        self._health.ready()
+        self.up, self._ready_since, self._failed_starts = True, time.monotonic(), 0
+        self.crash_looping = False
+        self.health.ready = True
         self.ready.set()
 
     def on_unavailable(self) -> None:
         """It is dying or dead: it is given nothing more. Called as soon as anybody notices, perhaps twice."""
-        if self._up:
-            self._up, self._down_since = False, time.monotonic()
+        if self.up:
+            self.up, self._down_since = False, time.monotonic()
 
     def on_reaped(self) -> None:
         """It is reaped and everything it sent was handled: nothing of it runs any more."""
         self._writing.cancel()
         if self._ready_since is None:
             self._failed_starts += 1
+            self.crash_looping = self._failed_starts >= CRASH_LOOP_STARTS
 
     # ---- what each kind of child adds
 
@@ -123,7 +117,7 @@ class SupervisedChild(ABC):
         raise error
 
     def replacement_reason(self) -> str | None:
-        """Why one that is well is to be replaced now, or None. It has no work then, and is given none any more."""
+        """Why one that keeps too much is to be replaced now, or None. It has no work then, and gets none any more."""
         return None
 
     # ---- its life
@@ -153,7 +147,8 @@ class SupervisedChild(ABC):
                 log.info("%s process %d is replaced: %s", self.role, child.pid, self._replacement)
                 self._metrics.renewal(self.role)
                 continue
-            self.failures = 0 if self._seconds_ready() > STABLE_SECONDS else self.failures + 1
+            stable = self._ready_since is not None and time.monotonic() - self._ready_since > STABLE_SECONDS
+            self.failures = 0 if stable else self.failures + 1
             log.error("%s process %d ended (%s); starting another", self.role, child.pid, told or died_of(code))
             self._metrics.restart(self.role)
             await asyncio.sleep(backoff(self.failures))
@@ -169,9 +164,6 @@ class SupervisedChild(ABC):
         self.failures += 1
         log.error("a %s cannot be started now (%s); it is tried again", self.role, error.strerror)
         await asyncio.sleep(max(backoff(self.failures), RELAUNCH_SECONDS))
-
-    def _seconds_ready(self) -> float:
-        return 0.0 if self._ready_since is None else time.monotonic() - self._ready_since
 
     async def _attend(self, child: Child) -> int:
         """To the end of one incarnation; its return code."""
@@ -225,12 +217,12 @@ class SupervisedChild(ABC):
             await asyncio.sleep(WATCH_SECONDS)
             now = time.monotonic()
             if now - last > self._config.pulse_seconds / 2:
-                self._health.excuse(now - last)
+                self.health.excuse(now - last)
             last = now
-            if why := self._health.hang_reason(now):
+            if why := self.health.hang_reason(now):
                 await self._tell_hang(child, why)
                 return
-            if self._ready_since is not None and (why := self.replacement_reason()):
+            if self.health.kept_bytes is not None and (why := self.replacement_reason()):
                 self._replacement = why
                 return
 

@@ -1,20 +1,20 @@
 """The tokenizer workers: what each is doing, and the line of jobs that wait for a free one.
 
 A job from the request to the socket and back: `WorkerPool.begin` puts it into the line; `dispatch` gives it to a free
-`Worker`, whose turn it is says fair_shares.py; `begin` tells that worker its message (supervisor.py writes it to the
+`Worker`, whose turn it is says fair_shares.py; `begin` tells that worker the message (supervisor.py writes it to the
 socket). What the worker says comes to `Worker.handle` and is read by the request from the job itself. A job whose
 worker dies is tried again by server/requests/service.py:RequestService._prepare.
 """
 
 import logging
 import time
+from operator import attrgetter
 from typing import Literal
 
 from msgspec.structs import replace
 
 from configs.serve import ServeConfig
-from server.children.fair_shares import FairQueue
-from server.children.health import WorkerHealth
+from model.engine.shares.fair_shares import FairQueue
 from server.children.job_cost import JobCost, cost_of
 from server.children.processes import Child, ChildRole
 from server.children.replies import Replies
@@ -49,33 +49,28 @@ WorkerReply = Measured | Prepared | Drawn | PrepareFailed
 class WorkerDied(Exception):
     """The worker ended in mid-job. It is reaped: nothing writes to the job's leases any more."""
 
-    def __init__(self, exceeded: float | None = None) -> None:
-        """exceeded: the seconds that the job might take, in all or in one call, where it was killed for them."""
+    def __init__(self, exceeded: float | None = None, param: str | None = None) -> None:
+        """exceeded: the seconds that the job might take, in all or in one call, where it was killed for them.
+
+        param: the field of the medium that it was at then, where there was only one.
+        """
         super().__init__()
         self.exceeded = exceeded
+        self.param = param
 
 
 class WorkerJob(Replies[WorkerReply]):
-    """One chat, text or drawing, from its place in the line to its worker's last word."""
+    """One chat, text or drawing, from its place in the line to its worker's last word. `next` raises WorkerDied."""
 
     def __init__(self, message: Job, client: str, cost: JobCost) -> None:
         super().__init__(message.request_id)
         self.message = message
         self.client = client  # whose share of the workers' time it takes
         self.cost = cost
-        self.seconds = cost.seconds
+        self.expected = cost.seconds
         self.worker: Worker | None = None  # from its turn on
+        self.param: str | None = None  # of its medium, once that alone is left to do
         self.begun: float | None = None  # when it was told to its worker
-
-    async def next(self) -> WorkerReply:
-        """The worker's next answer. Raises WorkerDied."""
-        await self.wait()
-        return self._unread.pop(0)
-
-    def lease(self, names: tuple[str, ...]) -> None:
-        """The answer to Measured. A worker that died meanwhile is reported by `next`."""
-        assert self.worker is not None
-        self.worker.tell(Leases(request_id=self.request_id, names=names))
 
 
 class Worker(SupervisedChild):
@@ -92,21 +87,16 @@ class Worker(SupervisedChild):
         self, role: ChildRole, start: StartWorker, pool: "WorkerPool", config: ServeConfig, owner: Owner,
         metrics: Metrics,
     ) -> None:  # fmt: skip
-        self.health = WorkerHealth(config)
-        super().__init__(role, start, FromWorker, self.health, config, owner, metrics)
+        super().__init__(role, start, FromWorker, config, owner, metrics)
         self._lane = start.lane
         self._pool = pool
         self.state: WorkerState = "down"
         self.job: WorkerJob | None = None
 
     @property
-    def free(self) -> bool:
-        return self.up and self.state == "free"
-
-    @property
     def serves(self) -> bool:
         """Whether it takes jobs, now or after the one it has."""
-        return self.up and self.state in ("free", "busy")
+        return self.state in ("free", "busy")
 
     @property
     def being_replaced(self) -> bool:
@@ -115,20 +105,6 @@ class Worker(SupervisedChild):
 
     def takes(self, job: WorkerJob) -> bool:
         return self._lane in ("media", job.cost.lane)
-
-    def begin(self, job: WorkerJob) -> None:
-        """It is this job's turn. The pool tells it the message once the request has seen that."""
-        self.job, job.worker, self.state = job, self, "busy"
-        self.health.begin_job(job.request_id, job.cost)
-        job.wake()
-
-    def rest(self) -> WorkerJob | None:
-        """It has no job from now on; the one that it had."""
-        job, self.job = self.job, None
-        if self.state == "busy":
-            self.state = "free"
-        self.health.begin_job(None)
-        return job
 
     def on_started(self, child: Child) -> None:
         super().on_started(child)
@@ -148,7 +124,7 @@ class Worker(SupervisedChild):
             case _ if self.job is None or self.job.request_id != message.request_id:
                 log.error("a worker answered a request that it does not have")
             case Measured():
-                self.health.measured(message.seconds)
+                self.job.param = message.params[0] if len(set(message.params)) == 1 else None
                 self.job.put(message)
             case _:
                 self.job.put(message)
@@ -177,7 +153,7 @@ class Worker(SupervisedChild):
     def on_reaped(self) -> None:
         super().on_reaped()
         if self.job is not None:
-            self._pool.over(self, WorkerDied(self.health.exceeded))
+            self._pool.over(self, WorkerDied(self.health.exceeded, self.job.param))
         self._pool.look_again()
 
 
@@ -204,7 +180,7 @@ class WorkerPool:
 
     @property
     def crash_looping(self) -> bool:
-        return all(slot.crash_looping for slot in self.slots)
+        return all(map(attrgetter("crash_looping"), self.slots))
 
     @property
     def n_up(self) -> int:
@@ -267,14 +243,19 @@ class WorkerPool:
         The one for texts comes first, so that the others stay free; the one for pictures last, so that it does.
         """
         for worker in (self.text, *self.slots, self.picture):
-            job = self._line.next(worker.takes) if worker.free else None
+            job = self._line.next(worker.takes) if worker.state == "free" else None
             if job is not None:
-                worker.begin(job)
+                worker.job, job.worker, worker.state = job, worker, "busy"
+                worker.health.begin_job(job.request_id, job.cost)
+                job.wake()  # `begin` tells the worker once it has seen that
 
     def over(self, worker: Worker, failure: WorkerDied | None = None) -> None:
         """The worker has let go of its job: by its last answer, or by its death."""
-        job = worker.rest()
+        job, worker.job = worker.job, None
         assert job is not None
+        if worker.state == "busy":
+            worker.state = "free"
+        worker.health.begin_job(None)
         self._line.done(job, 0.0 if job.begun is None else time.monotonic() - job.begun)
         if job.begun is None and failure is not None:  # it was never told to the dead one
             job.worker = None

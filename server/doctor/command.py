@@ -5,12 +5,15 @@ and whether a server starts, the server itself decides.
 """
 
 import argparse
+import dataclasses
 import shutil
 import sys
 from collections.abc import Mapping, Sequence
 from importlib.metadata import PackageNotFoundError
 from importlib.metadata import version as version_of
 from pathlib import Path
+
+from msgspec.structs import replace
 
 from configs.serve import Device, LogConfig, ServeConfig
 from configs.setting import SettingsError
@@ -54,7 +57,7 @@ def examine(machine: Machine, config: ServeConfig) -> list[Finding]:
     npu = _is_meant(machine, device)
     found = _of_npu(machine, config) if npu else [skip("NPU", _without(device))]
     if device == "auto":  # which serves without the NPU then, and says so
-        found = [_softened(finding) for finding in found]
+        found = [replace(one, verdict="warn") if one.verdict == "fail" else one for one in found]
     return [*found, *limits.findings(machine, config, npu)]
 
 
@@ -75,15 +78,9 @@ def _without(device: Device) -> str:
     return f"not looked at: --device {device}"
 
 
-def _softened(finding: Finding) -> Finding:
-    if finding.verdict != "fail":
-        return finding
-    return Finding(check=finding.check, verdict="warn", found=finding.found, remedy=finding.remedy)
-
-
 def this_machine() -> Machine:
     env = child_env({})
-    return Machine(root=Path("/"), variables=env, package=_package, disk_space=_disk_space, card=lambda: card.ask(env))
+    return dataclasses.replace(tree(Path("/"), env), card=lambda: card.ask(env))
 
 
 def tree(root: Path, env: Mapping[str, str]) -> Machine:

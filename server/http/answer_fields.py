@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from model.engine.messages import Token
-from server.http.json_slices import LazyList
+from server.http.responses import LazyList
 from server.request_context import RequestContext
 from tokenization.chat.parts import Kind
 from tokenization.messages import Prepared, Reduced
@@ -14,29 +14,24 @@ from tokenization.text.tokenizer import Tokenizer
 LEAST_LOGPROB = -9999.0  # vLLM's
 
 
-def usage(prepared: Prepared, n_tokens: int) -> dict[str, Any]:
+def usage(prepared: Prepared, n_tokens: int, context: RequestContext | None = None) -> dict[str, Any]:
     """Token counts. The stop token is one of the completion's; a video's own sound counts as audio.
 
     With `reduced_media` where a bound of the server made a picture or a video smaller: the answer may be worse for it.
+    context: of a whole answer, with the seconds of its stages where the client asked for them.
     """
-    counts = {"image": 0, "video": 0, "audio": 0}
-    for item in prepared.media:
-        counts[item.kind] += sum(length for _, length in item.spans)
-    details = {f"{kind}_tokens": n for kind, n in counts.items() if n or kind == "image"}
-    reduced = [
-        {"index": index, "param": item.param, "kind": item.kind, **reduced_json(item.reduced)}
-        for index, item in enumerate(prepared.media)
-        if item.reduced is not None
-    ]
-    return total(len(prepared.input_ids), n_tokens, details) | ({"reduced_media": reduced} if reduced else {})
-
-
-def timed_usage(prepared: Prepared, n_tokens: int, context: RequestContext) -> dict[str, Any]:
-    """Token counts of a whole answer, with the seconds of its stages where the client asked for them."""
-    if not context.wants_timings:
-        return usage(prepared, n_tokens)
-    stages = context.timings[-1].stages
-    return usage(prepared, n_tokens) | {"timings": {name: round(seconds, 6) for name, seconds in stages.items()}}
+    details, reduced = {"image_tokens": 0}, []
+    for index, item in enumerate(prepared.media):
+        for _, length in item.spans:
+            details[f"{item.kind}_tokens"] = details.get(f"{item.kind}_tokens", 0) + length
+        if item.reduced is not None:
+            reduced.append({"index": index, "param": item.param, "kind": item.kind, **reduced_json(item.reduced)})
+    found = total(len(prepared.input_ids), n_tokens, details)
+    if reduced:
+        found["reduced_media"] = reduced
+    if context is not None and context.wants_timings:
+        found["timings"] = {name: round(seconds, 6) for name, seconds in context.timings[-1].stages.items()}
+    return found
 
 
 def total(n_prompt: int, n_tokens: int, details: Mapping[str, int]) -> dict[str, Any]:

@@ -1,7 +1,7 @@
 """create_app(service): every route of the server."""
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import partial
 from typing import Any, Protocol, TypeVar
 
@@ -12,16 +12,14 @@ from server.http import errors
 from server.http.answer_fields import system_fingerprint
 from server.http.completions import TextSerializer, read_completions
 from server.http.connection.request_body import BodyBudget
-from server.http.health import readiness
+from server.http.health import LOOK, add_probe_routes
 from server.http.long_texts import Raw
-from server.http.metrics_page import MetricsPage
-from server.http.middleware.clients import client_of_address
 from server.http.middleware.keys import ApiKeys
 from server.http.middleware.request_middleware import RequestMiddleware
 from server.http.native import NativeSerializer, read_native
 from server.http.openai import CompletionSerializer, read_openai
-from server.http.reading import BodyReader, most_counts, require_json
-from server.http.responses import JsonAnswer, json_response, model_response
+from server.http.reading import BodyReader, require_json
+from server.http.responses import JsonAnswer, json_response, model_response, written
 from server.http.tokenize import detokenized, read_detokenize, read_tokenize, token_counts
 from server.request_context import RequestContext, context_of
 from server.requests.refusal import not_found
@@ -33,16 +31,19 @@ class Asked(Protocol):
     """What every body that asks for something says."""
 
     @property
-    def id(self) -> str: ...
-
-    @property
     def model(self) -> str | None: ...
 
 
-R = TypeVar("R", bound=Asked)
-ReadRequest = Callable[[Raw, str], R]  # body, our id of the request
+R = TypeVar("R", bound=Asked, covariant=True)
+
+
+class ReadRequest(Protocol[R]):
+    """Makes a request of a body's JSON; `request_id` is ours."""
+
+    def __call__(self, raw: Raw, request_id: str) -> R: ...
+
+
 log = logging.getLogger("pixelferry.http")
-LOOK = ["GET", "HEAD"]  # the HTTP server leaves the body of an answer to HEAD out
 
 
 def create_app(
@@ -82,21 +83,19 @@ class RequestReader:
 
     async def read(self, http: Request, read: ReadRequest[R]) -> tuple[R, RequestContext]:
         """The request in a body; not one byte is read of one that is turned away anyhow. Raises Refusal, ChatError."""
-        error = self.service.admission.refusal()
+        context = context_of(http.scope)
+        error = self.service.admission.refusal(context.client)
         if error is not None:
             raise error
         require_json(http.headers.get("content-type"))
-        context = context_of(http.scope)
-        most = most_counts(self.service.max_model_len)
         body = context.body
         assert body is not None, "a request over HTTP has one"
         request, kept = await self._bodies.read(
-            http.stream(), most, lambda raw: read(raw, context.id), lambda: body.left
+            http.stream(), self.service.max_model_len, partial(read, request_id=context.id), lambda: body.left
         )
         body.keep(kept)
         self.require_model(request.model)
-        log.debug("request %s: %s, x-request-id %s", request.id, http.url.path, context.client_request_id or "none")
-        context.client = context.client or client_of_address(http.scope.get("client"))
+        log.debug("request %s: %s, x-request-id %s", context.id, http.url.path, context.client_request_id or "none")
         return request, context
 
     def require_model(self, name: str | None) -> None:
@@ -149,9 +148,9 @@ def add_text_routes(app: FastAPI, requests: RequestReader) -> None:
         asked, context = await requests.read(http, read_tokenize)
         return JsonAnswer(partial(count, asked.request.with_context(context), asked.spelled))
 
-    async def count(request: ChatRequest, spelled: bool) -> dict[str, Any]:
+    async def count(request: ChatRequest, spelled: bool) -> list[bytes]:
         tokenizer = card.tokenizer if spelled else None
-        return token_counts(await service.count(request), service.max_model_len, tokenizer)
+        return await written(token_counts(await service.count(request), service.max_model_len, tokenizer))
 
     @app.post("/detokenize")
     async def detokenize(http: Request) -> Response:
@@ -182,39 +181,3 @@ def add_model_routes(app: FastAPI, requests: RequestReader) -> None:
     async def model(name: str) -> Response:
         requests.require_model(name)
         return json_response(model_json())
-
-
-def add_probe_routes(app: FastAPI, service: RequestService, bodies: BodyBudget, version: str) -> None:
-    """What gateways and monitors ask every few seconds, some of it as vLLM has it; routes are looked up in order."""
-
-    @app.api_route("/health", methods=LOOK)
-    @app.api_route("/health/live", methods=LOOK)
-    async def live() -> Response:
-        return json_response({"status": "live"})
-
-    @app.api_route("/ping", methods=[*LOOK, "POST"])
-    @app.api_route("/health/ready", methods=LOOK)
-    async def ready(request: Request) -> Response:
-        state, error = readiness(service)
-        if error is None:
-            return json_response(state)
-        context = context_of(request.scope)
-        context.error = errors.code_of(error)
-        answer = json_response({**errors.body_of(error, context.id), **state})
-        answer.status_code = errors.status_of(error)
-        answer.headers.update(errors.headers_of(error))
-        return answer
-
-    page = MetricsPage(service, bodies)
-
-    @app.api_route("/metrics", methods=LOOK)
-    async def metrics() -> Response:
-        return Response(await page.made(), media_type="text/plain; version=0.0.4; charset=utf-8")
-
-    @app.api_route("/version", methods=LOOK)
-    async def version_of_server() -> Response:
-        return json_response({"version": version})
-
-    @app.api_route("/load", methods=LOOK)
-    async def load() -> Response:
-        return json_response({"server_load": service.admission.n_active})

@@ -5,16 +5,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from pydantic import BaseModel, ConfigDict
-
 from model.engine.messages import Token
 from server.http.answer_fields import legacy_logprobs, readable, total
-from server.http.json_slices import LazyList
 from server.http.long_texts import Raw
 from server.http.openai import StreamOptions, read_options
-from server.http.reading import parsed
-from server.http.responses import data
-from server.http.validation import validated
+from server.http.reading import BodyFields, body_object, validated
+from server.http.responses import LazyList, data
 from server.http.vllm_fields import COMPLETION_FIELDS, refuse_unsupported
 from server.request_context import RequestContext
 from server.requests.answer import Delta
@@ -30,13 +26,10 @@ MAX_PROMPTS = 64  # each is a request of its own, with a place of its own
 SHORT = 16  # max_tokens where a body names none, as OpenAI and vLLM have it
 
 
-class TextBody(BaseModel):
-    """What is honoured of OpenAI's completion request beside SamplingRequest; others are ignored."""
-
-    model_config = ConfigDict(strict=True, extra="ignore")
+class TextBody(BodyFields):
+    """What is honoured of OpenAI's completion request."""
 
     prompt: Any = None
-    model: str | None = None
     echo: bool | None = None
     add_special_tokens: bool | None = None
     stream: bool | None = None
@@ -61,15 +54,13 @@ class TextRequest:
 
 def read_completions(raw: Raw, request_id: str) -> TextRequest:
     """The body of POST /v1/completions. Raises Refusal."""
-    found = parsed(raw)
-    if not isinstance(found, dict):
-        raise invalid_request("the body must be a JSON object", code="invalid_json")
+    found = body_object(raw)
     prompt_only = _is_int(found.get("max_tokens")) and found["max_tokens"] == 0 and found.get("echo") is True
     found = _chat_names({**found, "max_tokens": 1} if prompt_only else found)
     refuse_unsupported(found, COMPLETION_FIELDS)
-    body = validated(lambda: TextBody.model_validate(found))
+    body = validated(TextBody, found)
     longest = SHORT if found.get("max_tokens") is None else found["max_tokens"]
-    sampling = validated(lambda: SamplingRequest.model_validate({**found, "max_tokens": longest}))
+    sampling = validated(SamplingRequest, {**found, "max_tokens": longest})
     options = read_options(found, body.stream_options)
     prompts = read_prompts(body.prompt, opens=body.add_special_tokens is not False)
     one = len(prompts) == 1
@@ -172,10 +163,10 @@ class TextSerializer:
         """Called once, before anything is written: all prompts, in their order."""
         self._prompts = prompts
 
-    def whole(self, prepared: Prepared, answers: Sequence[Delta]) -> dict[str, Any]:
-        n_tokens = 0 if self._request.prompt_only else sum(len(answer.tokens) for answer in answers)
+    def whole(self, prepared: Prepared, answers: Sequence[Delta], n_tokens: int) -> dict[str, Any]:
         choices = LazyList(lambda: (self._choice(answer) for answer in answers))
-        return {**self._head, "choices": choices, "usage": self._usage(n_tokens)}
+        counts = self._usage(0 if self._request.prompt_only else n_tokens)
+        return {**self._head, "choices": choices, "usage": counts}
 
     def event(self, prepared: Prepared, delta: Delta) -> bytes | dict[str, Any]:
         begins = delta.index not in self._lengths  # told even without text: a client's clock stops at the first token

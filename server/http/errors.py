@@ -7,7 +7,7 @@ from typing import Any
 from fastapi import FastAPI
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
-from starlette.responses import JSONResponse, Response
+from starlette.responses import JSONResponse
 from starlette.types import Receive, Scope, Send
 
 from server.request_context import context_of
@@ -62,8 +62,10 @@ class ErrorResponse(JSONResponse):
         await super().__call__(scope, receive, send)
 
 
-def error_response(error: Refusal, request_id: str) -> ErrorResponse:
-    return ErrorResponse(body_of(error, request_id), status_of(error), code_of(error), headers_of(error))
+def error_response(error: Refusal, request_id: str, beside: Mapping[str, Any] | None = None) -> ErrorResponse:
+    """beside: what the body has, too."""
+    body = {**body_of(error, request_id), **(beside or {})}
+    return ErrorResponse(body, status_of(error), code_of(error), headers_of(error))
 
 
 def _body(
@@ -78,42 +80,21 @@ def _body(
     return {"error": {"message": message, "type": kind, "param": param, "code": code}}
 
 
-def param_of(loc: tuple[str | int, ...]) -> str:
-    """A validator's location as the path of a field: ("messages", 1, "role") -> "messages[1].role".
-
-    A client's own key may be part of it, and is shortened.
-    """
-    param = ""
-    for part in loc:
-        if isinstance(part, int):
-            param += f"[{part}]"
-        else:
-            param += f".{shortened(part)}" if param else shortened(part)
-    return param
-
-
 def install(app: FastAPI) -> None:
     """One form for everything that ends with an error inside the routes; what escapes them is the middleware's."""
+    for kind in (Refusal, ChatError, HTTPException):
+        app.add_exception_handler(kind, answer_to)
 
-    async def on_refusal(request: Request, error: Exception) -> Response:
-        assert isinstance(error, Refusal)
-        return error_response(error, context_of(request.scope).id)
 
-    async def on_chat_error(request: Request, error: Exception) -> Response:
-        assert isinstance(error, ChatError)
-        refusal = invalid_request(error.message, error.param, error.code)
-        return error_response(refusal, context_of(request.scope).id)
-
-    async def on_http_error(request: Request, error: Exception) -> Response:
-        assert isinstance(error, HTTPException)
-        shown, status = shortened(request.scope["path"], MAX_PARAM), error.status_code
-        texts = {404: f"no route {shown!r} here", 405: f"{request.method} is not allowed on {shown!r}"}
-        codes = {404: "route_not_found", 405: "method_not_allowed"}
-        message = texts.get(status, str(error.detail))
-        code = codes.get(status)
-        body = _body(status, message, context_of(request.scope).id, code=code)
-        return ErrorResponse(body, status, code or f"http_{status}", error.headers)
-
-    app.add_exception_handler(Refusal, on_refusal)
-    app.add_exception_handler(ChatError, on_chat_error)
-    app.add_exception_handler(HTTPException, on_http_error)
+async def answer_to(request: Request, error: Exception) -> ErrorResponse:
+    request_id = context_of(request.scope).id
+    if isinstance(error, ChatError):
+        error = invalid_request(error.message, error.param, error.code)
+    if isinstance(error, Refusal):
+        return error_response(error, request_id)
+    assert isinstance(error, HTTPException), "of starlette: there is no such route, or none for this method"
+    shown, status = shortened(request.scope["path"], MAX_PARAM), error.status_code
+    texts = {404: f"no route {shown!r} here", 405: f"{request.method} is not allowed on {shown!r}"}
+    code = {404: "route_not_found", 405: "method_not_allowed"}.get(status)
+    body = _body(status, texts.get(status, str(error.detail)), request_id, code=code)
+    return ErrorResponse(body, status, code or f"http_{status}", error.headers)

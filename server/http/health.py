@@ -1,9 +1,55 @@
-"""Whether this server can do its work now, and why not. Asks nobody: it knows."""
+"""What gateways and monitors ask: health, readiness and why not, metrics, the version, the load."""
 
+import asyncio
+import logging
+import time
 from typing import Any
 
+from fastapi import FastAPI, Request
+from starlette.responses import Response
+
+from server.http.connection.request_body import BodyBudget
+from server.http.errors import error_response
+from server.http.responses import json_response
+from server.request_context import context_of
 from server.requests.refusal import Refusal, unavailable
 from server.requests.service import RequestService
+
+log = logging.getLogger("pixelferry.http")
+
+LOOK = ["GET", "HEAD"]  # the HTTP server leaves the body of an answer to HEAD out
+PAGE_SECONDS = 0.1  # the page of metrics is made at most so often: it takes some 5 ms of the loop
+
+
+def add_probe_routes(app: FastAPI, service: RequestService, bodies: BodyBudget, version: str) -> None:
+    """What gateways and monitors ask every few seconds, some of it as vLLM has it; routes are looked up in order."""
+
+    @app.api_route("/health", methods=LOOK)
+    @app.api_route("/health/live", methods=LOOK)
+    async def live() -> Response:
+        return json_response({"status": "live"})
+
+    @app.api_route("/ping", methods=[*LOOK, "POST"])
+    @app.api_route("/health/ready", methods=LOOK)
+    async def ready(request: Request) -> Response:
+        state, error = readiness(service)
+        if error is None:
+            return json_response(state)
+        return error_response(error, context_of(request.scope).id, state)
+
+    page = MetricsPage(service, bodies)
+
+    @app.api_route("/metrics", methods=LOOK)
+    async def metrics() -> Response:
+        return Response(await page.made(), media_type="text/plain; version=0.0.4; charset=utf-8")
+
+    @app.api_route("/version", methods=LOOK)
+    async def version_of_server() -> Response:
+        return json_response({"version": version})
+
+    @app.api_route("/load", methods=LOOK)
+    async def load() -> Response:
+        return json_response({"server_load": service.admission.n_active})
 
 
 def readiness(service: RequestService) -> tuple[dict[str, Any], Refusal | None]:
@@ -37,4 +83,49 @@ def busy(service: RequestService) -> bool:
     """Whether a request that comes now waits, or is turned away because too many are here."""
     engine, workers = service.engine, service.workers
     waits = engine.n_waiting + workers.n_waiting > 0 or not workers.n_up
-    return engine.full or waits or service.admission.refusal() is not None
+    return engine.full or waits or service.admission.full
+
+
+class MetricsPage:
+    """The page of metrics: made for all who ask for it meanwhile, and never older than the question."""
+
+    def __init__(self, service: RequestService, bodies: BodyBudget) -> None:
+        self._service = service
+        self._bodies = bodies
+        self._next: asyncio.Task[bytes] | None = None  # that whoever asks now gets
+        self._made = 0.0  # when the last one was, by time.monotonic()
+
+    async def made(self) -> bytes:
+        if self._next is None:
+            self._next = asyncio.create_task(self._make())
+        return await asyncio.shield(self._next)
+
+    async def _make(self) -> bytes:
+        await asyncio.sleep(self._made + PAGE_SECONDS - time.monotonic())
+        self._next, self._made = None, time.monotonic()
+        await self._refresh()
+        return self._service.metrics.render()
+
+    async def _refresh(self) -> None:
+        service, metrics = self._service, self._service.metrics
+        metrics.set_engine(service.engine.stats if service.engine.up else None)
+        try:
+            metrics.set_pool(await service.segments.stats())
+        except OSError as error:  # no descriptor left now: the rest is worth more than a 500
+            log.error("the shared memory could not be looked at: %s", error.strerror)
+        metrics.set_server(
+            waiting=[
+                ("worker", service.workers.n_waiting_in("media")),
+                ("text_worker", service.workers.n_waiting_in("text")),
+                ("picture_worker", service.workers.n_waiting_in("picture")),
+                ("place", service.engine.n_waiting),
+            ],
+            children=[
+                ("worker", service.workers.n_up, len(service.workers.slots)),
+                ("text_worker", int(service.workers.text.up), 1),
+                ("picture_worker", int(service.workers.picture.up), 1),
+                ("engine", int(service.engine.up), 1),
+            ],
+            body_bytes=self._bodies.held,
+            ready=readiness(service)[1] is None,
+        )

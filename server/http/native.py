@@ -1,17 +1,15 @@
 """POST /chat: the body of a request, and its answer as one flat object or as events that each hold a piece of text."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
-from server.http.answer_fields import logprob_entries, timed_usage
-from server.http.json_slices import LazyList
+from server.http.answer_fields import logprob_entries, usage
 from server.http.long_texts import Raw
-from server.http.reading import model_of, object_or_inputs, parsed
-from server.http.responses import data
-from server.http.validation import validated
+from server.http.reading import BodyFields, body_object, validated
+from server.http.responses import LazyList, data
 from server.request_context import RequestContext
-from server.requests.answer import Delta, FinishReason
-from server.requests.answer_boxes import Grounded
+from server.requests.answer import Delta, FinishReason, Grounded
 from server.requests.refusal import invalid_request
 from server.requests.request import ChatRequest
 from server.requests.sampling import SamplingRequest
@@ -20,53 +18,48 @@ from tokenization.chat.errors import shortened
 from tokenization.messages import Prepared
 from tokenization.text.tokenizer import Tokenizer
 
-KEYS = ("inputs", "history", "system")
+KEYS = frozenset({"inputs", "history", "system", "parameters", "stream", "model"})
 DRAW_BOXES = "draw_boxes"
+
+
+class NativeBody(BodyFields):
+    """What /chat takes beside a chat and its parameters."""
+
+    stream: bool | None = None
 
 
 def read_native(raw: Raw, request_id: str) -> ChatRequest:
     """The body of POST /chat: an object, or a bare list, which is its `inputs`. Raises Refusal, ChatError."""
-    return native_chat(object_or_inputs(parsed(raw)), request_id)
+    return native_chat(body_object(raw, or_inputs=True), request_id)
 
 
 def native_chat(body: dict[str, Any], request_id: str) -> ChatRequest:
     """What /chat takes, as an object. Raises Refusal, ChatError."""
-    unknown = body.keys() - {*KEYS, "parameters", "stream", "model"}
-    if unknown:
+    if unknown := body.keys() - KEYS:
         name = shortened(min(unknown))
         raise invalid_request(f"{name!r} is not a field of a chat request", name, "unknown_field")
-    stream = body.get("stream")
-    if stream is not None and not isinstance(stream, bool):
-        raise invalid_request("must be true or false", "stream")
-    model = model_of(body)
+    fields = validated(NativeBody, body)
     parameters = {} if body.get("parameters") is None else body["parameters"]
-    _refuse_unknown(parameters)
-    sampling = validated(lambda: SamplingRequest.model_validate(parameters), "parameters")
+    if isinstance(parameters, dict) and (unknown := parameters.keys() - SamplingRequest.model_fields - {DRAW_BOXES}):
+        param = f"parameters.{shortened(min(unknown))}"  # the first one alone: pydantic would complain of each
+        raise invalid_request(f"{param}: there is no such parameter", param, "unknown_parameter")
+    sampling = validated(SamplingRequest, parameters, "parameters")
     draws = parameters.get(DRAW_BOXES)
     if draws is not None and not isinstance(draws, bool):
         raise invalid_request(f"parameters.{DRAW_BOXES}: must be true or false", f"parameters.{DRAW_BOXES}")
-    chat = chat_from_native({key: body[key] for key in KEYS if key in body})
     return ChatRequest(
         id=request_id,
-        chat=chat,
+        chat=chat_from_native(body),
         chat_param="inputs",
-        model=model,
+        model=fields.model,
         sampling=sampling,
-        stream=bool(stream),
+        stream=bool(fields.stream),
         include_usage=True,
         grounding="drawn" if draws else "boxes",
     )
 
 
-def _refuse_unknown(parameters: Any) -> None:
-    """The first one by name; pydantic would make a complaint of each before one is told."""
-    known = {*SamplingRequest.model_fields, DRAW_BOXES}
-    unknown = set(parameters if isinstance(parameters, dict) else ()) - known
-    if unknown:
-        param = f"parameters.{shortened(min(unknown))}"
-        raise invalid_request(f"{param}: there is no such parameter", param, "unknown_parameter")
-
-
+@dataclass(slots=True)
 class NativeSerializer:
     """POST /chat. Every event has `id`, `text` and `finish_reason`; the last one also has `usage` and boxes.
 
@@ -74,49 +67,42 @@ class NativeSerializer:
     answer's own last event has its finish_reason and boxes, and the last event of all has `usage` alone.
     """
 
-    def __init__(
-        self, answer_id: str, tokenizer: Tokenizer, context: RequestContext, *, logprobs: bool, n: int = 1
-    ) -> None:
-        self._id = answer_id
-        self._context = context
-        self._tokenizer = tokenizer
-        self._logprobs = logprobs
-        self._several = n > 1
-        self._finish: FinishReason | None = None
-        self._grounded: Grounded | None = None
+    answer_id: str
+    tokenizer: Tokenizer
+    context: RequestContext
+    logprobs: bool
+    n: int = 1
+    _finish: FinishReason | None = None
+    _grounded: Grounded | None = None
 
-    def whole(self, prepared: Prepared, answers: Sequence[Delta]) -> dict[str, Any]:
-        counts = timed_usage(prepared, sum(len(answer.tokens) for answer in answers), self._context)
-        if not self._several:
-            return {"id": self._id, **self._body(answers[0]), "usage": counts}
+    def whole(self, prepared: Prepared, answers: Sequence[Delta], n_tokens: int) -> dict[str, Any]:
+        counts = usage(prepared, n_tokens, self.context)
+        if self.n == 1:
+            return {"id": self.answer_id, **self._body(answers[0]), "usage": counts}
         bodies = LazyList(lambda: ({"index": i, **self._body(whole)} for i, whole in enumerate(answers)))
-        return {"id": self._id, "answers": bodies, "usage": counts}
+        return {"id": self.answer_id, "answers": bodies, "usage": counts}
 
     def _body(self, whole: Delta) -> dict[str, Any]:
         body: dict[str, Any] = {"text": whole.text, "finish_reason": whole.finish}
-        if self._logprobs:
-            body["logprobs"] = {"content": logprob_entries(whole.tokens, self._tokenizer)}
-        return body | _beside(whole.grounded)
+        if self.logprobs:
+            body["logprobs"] = {"content": logprob_entries(whole.tokens, self.tokenizer)}
+        if whole.grounded is not None:
+            body |= whole.grounded.as_json()
+        return body
 
     def event(self, prepared: Prepared, delta: Delta) -> bytes:
-        self._finish, self._grounded = delta.finish, delta.grounded
-        ends = self._several and delta.finish is not None
-        if not delta.text and not self._logprobs and not ends:
+        if self.n == 1:
+            self._finish, self._grounded = delta.finish, delta.grounded
+        if not (delta.text or self.logprobs or (self.n > 1 and delta.finish)):
             return b""
-        body: dict[str, Any] = {"id": self._id, "text": delta.text, "finish_reason": None}
-        if self._several:
-            body |= {"index": delta.index, "finish_reason": delta.finish}
-        if self._logprobs:
-            body["logprobs"] = {"content": logprob_entries(delta.tokens, self._tokenizer)}
-        return data(body | _beside(delta.grounded) if ends else body)
+        if self.n > 1:
+            return data({"id": self.answer_id, "index": delta.index, **self._body(delta)})
+        alone = Delta(text=delta.text, tokens=delta.tokens)  # its end and its boxes stand in the last event
+        return data({"id": self.answer_id, **self._body(alone)})
 
     def closing(self, prepared: Prepared, n_tokens: int) -> bytes:
-        body: dict[str, Any] = {"id": self._id, "text": "", "finish_reason": None}
-        body["usage"] = timed_usage(prepared, n_tokens, self._context)
-        if self._several:
-            return data(body)
-        return data({**body, "finish_reason": self._finish} | _beside(self._grounded))
-
-
-def _beside(grounded: Grounded | None) -> dict[str, Any]:
-    return {} if grounded is None else grounded.as_json()
+        counts = usage(prepared, n_tokens, self.context)
+        body: dict[str, Any] = {"id": self.answer_id, "text": "", "finish_reason": self._finish, "usage": counts}
+        if self._grounded is not None:
+            body |= self._grounded.as_json()
+        return data(body)

@@ -7,12 +7,10 @@ from typing import Annotated, Any
 import msgspec
 from pydantic import BaseModel, ConfigDict, Field
 
-from server.http.answer_fields import logprob_entries, prompt_ids, timed_usage, usage
-from server.http.json_slices import LazyList
+from server.http.answer_fields import logprob_entries, prompt_ids, usage
 from server.http.long_texts import Raw
-from server.http.reading import parsed
-from server.http.responses import data
-from server.http.validation import validated
+from server.http.reading import BodyFields, body_object, validated
+from server.http.responses import LazyList, data
 from server.http.vllm_fields import refuse_unsupported
 from server.requests.answer import Delta
 from server.requests.model_card import ModelCard
@@ -39,13 +37,10 @@ class StreamOptions(BaseModel):
         return bool(self.include_usage and self.continuous_usage_stats)
 
 
-class CompletionBody(BaseModel):
-    """What is honoured of OpenAI's chat completion request beside SamplingRequest. Others are ignored."""
-
-    model_config = ConfigDict(strict=True, extra="ignore")
+class CompletionBody(BodyFields):
+    """What is honoured of OpenAI's chat completion request."""
 
     messages: list[Any]
-    model: str | None = None
     max_tokens: Annotated[int, Field(ge=1, le=INT32_MAX)] | None = None
     max_completion_tokens: Annotated[int, Field(ge=1, le=INT32_MAX)] | None = None
     stream: bool | None = None
@@ -56,13 +51,11 @@ class CompletionBody(BaseModel):
 
 def read_openai(raw: Raw, request_id: str) -> ChatRequest:
     """The body of POST /v1/chat/completions. Raises Refusal and ChatError."""
-    found = parsed(raw)
-    if not isinstance(found, dict):
-        raise invalid_request("the body must be a JSON object", code="invalid_json")
+    found = body_object(raw)
     refuse_unsupported(found)
-    body = validated(lambda: CompletionBody.model_validate(found))
+    body = validated(CompletionBody, found)
     longest = body.max_completion_tokens or body.max_tokens  # the newer name wins
-    sampling = validated(lambda: SamplingRequest.model_validate({**found, "max_tokens": longest}))
+    sampling = validated(SamplingRequest, {**found, "max_tokens": longest})
     options = read_options(found, body.stream_options)
     return ChatRequest(
         id=request_id,
@@ -106,9 +99,9 @@ class CompletionSerializer:
         self._suffix = b'},"logprobs":null,"finish_reason":null}]' + usage_to_come + b"}\n\n"
         self._n_tokens: dict[int, int] = {}  # by answer: how many were written
 
-    def whole(self, prepared: Prepared, answers: Sequence[Delta]) -> dict[str, Any]:
+    def whole(self, prepared: Prepared, answers: Sequence[Delta], n_tokens: int) -> dict[str, Any]:
         choices = LazyList(lambda: (self._choice(index, whole) for index, whole in enumerate(answers)))
-        counts = timed_usage(prepared, sum(len(answer.tokens) for answer in answers), self._asked.context)
+        counts = usage(prepared, n_tokens, self._asked.context)
         return {**self._head, "object": "chat.completion", "choices": choices, "usage": counts} | self._ids_of(prepared)
 
     def _choice(self, index: int, whole: Delta) -> dict[str, Any]:
@@ -157,5 +150,5 @@ class CompletionSerializer:
     def closing(self, prepared: Prepared, n_tokens: int) -> bytes:
         if not self._asked.include_usage:
             return b""
-        counts = timed_usage(prepared, n_tokens, self._asked.context)
+        counts = usage(prepared, n_tokens, self._asked.context)
         return data({**self._head, "object": CHUNK, "choices": [], "usage": counts})

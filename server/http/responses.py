@@ -1,16 +1,18 @@
-"""One HTTP exchange: work runs while the client stays, and its events become one JSON answer or a stream."""
+"""One HTTP exchange: work runs while the client stays, and what it gives is written in slices, or as a stream."""
 
 import asyncio
 import logging
 import time
-from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator, Sequence
+from functools import partial
+from operator import attrgetter
 from typing import Any, Protocol, TypeVar
 
+import msgspec
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from server.http.errors import body_of, code_of, error_response
-from server.http.json_slices import encoded, written
 from server.request_context import context_of
 from server.requests.admission import stopping
 from server.requests.answer import Delta, Emit
@@ -23,6 +25,7 @@ T = TypeVar("T")
 RunRequest = Callable[[Emit], Coroutine[Any, Any, None]]  # a request to the model, which emits its answer
 
 KEEP_ALIVE_SECONDS = 15.0
+SLICE = 32768  # bytes of JSON; about a millisecond of making and writing log-probabilities
 DONE = b"data: [DONE]\n\n"
 COMMENT = b": keep-alive\n\n"
 STREAM_HEADERS = [
@@ -39,14 +42,62 @@ class ClientGone(Exception):
 class Serializer(Protocol):
     """How one route writes one answer. Events are complete SSE events, or b"" for none; of a long one, its object."""
 
-    def whole(self, prepared: Prepared, answers: Sequence[Delta]) -> dict[str, Any]:
-        """The plain answer: each of `answers` is whole, in order of index."""
+    def whole(self, prepared: Prepared, answers: Sequence[Delta], n_tokens: int) -> dict[str, Any]:
+        """The plain answer: each of `answers` is whole, in order of index; they have so many tokens together."""
 
     def event(self, prepared: Prepared, delta: Delta) -> bytes | dict[str, Any]:
         """What the delta adds to a stream; before the first text of an answer stands all that opens it."""
 
     def closing(self, prepared: Prepared, n_tokens: int) -> bytes:
         """What follows the last delta, before [DONE]."""
+
+
+class LazyList:
+    """A list whose entries are made as they are written, and each time that they are."""
+
+    def __init__(self, make: Callable[[], Iterable[Any]]) -> None:
+        self._make = make
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(self._make())
+
+
+def encoded(value: Any) -> bytes:
+    """All of it at once: what is known to be short."""
+    return msgspec.json.encode(value, enc_hook=list)  # nothing of ours but LazyList is unknown to it
+
+
+async def written(value: Any) -> list[bytes]:
+    """The JSON of `value`, whose long lists are LazyList. Between two slices others have their turn."""
+    slices: list[bytes] = []
+    found = bytearray()
+    for piece in _pieces(value):
+        found += piece
+        if len(found) >= SLICE:
+            slices.append(bytes(found))
+            found.clear()
+            await asyncio.sleep(0)
+    return [*slices, bytes(found)]
+
+
+def _pieces(value: Any) -> Iterator[bytes]:
+    """An object that holds no other and no LazyList is one piece, as is any other list."""
+    if isinstance(value, LazyList):
+        opening = b"["
+        for entry in value:
+            yield opening
+            yield from _pieces(entry)
+            opening = b","
+        yield b"[]" if opening == b"[" else b"]"
+    elif isinstance(value, dict) and not {dict, LazyList}.isdisjoint(map(type, value.values())):
+        opening = b"{"
+        for key, inner in value.items():
+            yield b"%b%b:" % (opening, msgspec.json.encode(key))
+            yield from _pieces(inner)
+            opening = b","
+        yield b"}"
+    else:
+        yield msgspec.json.encode(value, enc_hook=list)
 
 
 def data(value: Any) -> bytes:
@@ -154,15 +205,15 @@ class EventStream(Response):
 
 
 class JsonAnswer(Response):
-    """The JSON of what `work` gives, slice by slice, so that others have their turn in between. May raise Refusal."""
+    """JSON in the slices that `work` gives, so that others have their turn in between. May raise Refusal."""
 
-    def __init__(self, work: Callable[[], Coroutine[Any, Any, Any]]) -> None:
+    def __init__(self, work: Callable[[], Coroutine[Any, Any, list[bytes]]]) -> None:
         super().__init__()
         self._work = work
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         try:
-            slices = await run_while_connected(self._slices(), receive)
+            slices = await run_while_connected(self._work(), receive)
         except ClientGone:
             return
         length = str(sum(map(len, slices))).encode("ascii")
@@ -174,34 +225,26 @@ class JsonAnswer(Response):
             await send({"type": "http.response.body", "body": body, "more_body": bool(slices)})
             await asyncio.sleep(0)  # the connection takes everything without waiting
 
-    async def _slices(self) -> list[bytes]:
-        return await written(await self._work())
 
+async def whole_answer(run: RunRequest, serializer: Serializer) -> list[bytes]:
+    """All that a request emits, as one JSON object in slices."""
+    answers: dict[int, Delta] = {}
+    n_tokens, accepted = 0, None
 
-class WholeAnswer(JsonAnswer):
-    """All that a request emits, as one JSON object."""
+    async def lay_by(prepared: Prepared, delta: Delta) -> None:
+        nonlocal n_tokens, accepted
+        accepted = accepted or prepared
+        answers[delta.index] = delta
+        n_tokens += len(delta.tokens)
 
-    def __init__(self, run: RunRequest, serializer: Serializer) -> None:
-        super().__init__(self._whole)
-        self._run = run
-        self._serializer = serializer
-        self._prepared: Prepared | None = None
-        self._answers: dict[int, Delta] = {}
-
-    async def _whole(self) -> dict[str, Any]:
-        await self._run(self._emit)
-        assert self._prepared is not None, "what ends without an error has been answered"
-        answers = [self._answers[index] for index in sorted(self._answers)]
-        return self._serializer.whole(self._prepared, answers)
-
-    async def _emit(self, prepared: Prepared, delta: Delta) -> None:
-        self._prepared = self._prepared or prepared
-        self._answers[delta.index] = delta
+    await run(lay_by)
+    assert accepted is not None, "what ends without an error has been answered"
+    return await written(serializer.whole(accepted, sorted(answers.values(), key=attrgetter("index")), n_tokens))
 
 
 def model_response(run: RunRequest, serializer: Serializer, *, stream: bool) -> Response:
     """What `run` emits, as a stream or in one piece."""
-    return EventStream(run, serializer) if stream else WholeAnswer(run, serializer)
+    return EventStream(run, serializer) if stream else JsonAnswer(partial(whole_answer, run, serializer))
 
 
 def json_response(value: Any) -> Response:

@@ -5,10 +5,10 @@ from typing import Any
 
 from server.http.answer_fields import readable, reduced_json
 from server.http.completions import token_ids
-from server.http.json_slices import LazyList
 from server.http.long_texts import Raw
 from server.http.native import native_chat
-from server.http.reading import model_of, object_or_inputs, parsed
+from server.http.reading import BodyFields, body_object, validated
+from server.http.responses import LazyList
 from server.http.vllm_fields import COMPLETION_FIELDS, refuse_unsupported
 from server.requests.refusal import invalid_request
 from server.requests.request import ChatRequest
@@ -19,7 +19,17 @@ from tokenization.messages import Prepared
 from tokenization.text.detokenize import whole_text
 from tokenization.text.tokenizer import Tokenizer
 
-SPELLED = "return_token_strs"
+
+class CountBody(BodyFields):
+    """What is honoured of vLLM's request for ids beside what becomes a prompt."""
+
+    return_token_strs: bool | None = None
+
+
+class CountedText(BodyFields):
+    """The same beside a text, which has no template."""
+
+    add_special_tokens: bool | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,10 +40,6 @@ class CountRequest:
     spelled: bool = False
 
     @property
-    def id(self) -> str:
-        return self.request.id
-
-    @property
     def model(self) -> str | None:
         return self.request.model
 
@@ -42,29 +48,25 @@ class CountRequest:
 class IdsRequest:
     """Token ids of which the text is asked for."""
 
-    id: str
     model: str | None
     ids: tuple[int, ...]
 
 
 def read_tokenize(raw: Raw, request_id: str) -> CountRequest:
     """The body of POST /tokenize: `messages`, `prompt`, or what /chat takes. Raises Refusal, ChatError."""
-    body = object_or_inputs(parsed(raw))
+    body = body_object(raw, or_inputs=True)
     if "messages" not in body and "prompt" not in body:
         return CountRequest(request=native_chat(body, request_id))
-    model = model_of(body)
-    spelled = body.get(SPELLED)
-    if spelled is not None and not isinstance(spelled, bool):
-        raise invalid_request(f"{SPELLED}: must be true or false", SPELLED)
+    fields = validated(CountBody, body)
     if "prompt" in body:
-        request = ChatRequest(id=request_id, chat=_text(body), chat_param="prompt", model=model)
+        request = ChatRequest(id=request_id, chat=_text(body), chat_param="prompt", model=fields.model)
     else:
         if not isinstance(body["messages"], list):
             raise invalid_request("must be a list", "messages")
         refuse_unsupported(body)
         chat = with_rendering(chat_from_openai(body["messages"]), body)
-        request = ChatRequest(id=request_id, chat=chat, chat_param="messages", model=model)
-    return CountRequest(request=request, spelled=bool(spelled))
+        request = ChatRequest(id=request_id, chat=chat, chat_param="messages", model=fields.model)
+    return CountRequest(request=request, spelled=bool(fields.return_token_strs))
 
 
 def _text(body: dict[str, Any]) -> RawPrompt:
@@ -73,10 +75,7 @@ def _text(body: dict[str, Any]) -> RawPrompt:
     if not isinstance(body["prompt"], str) or not body["prompt"]:
         raise invalid_request("prompt: must be a text that is not empty", "prompt")
     refuse_unsupported(body, COMPLETION_FIELDS)
-    opens = body.get("add_special_tokens")
-    if opens is not None and not isinstance(opens, bool):
-        raise invalid_request("add_special_tokens: must be true or false", "add_special_tokens")
-    return RawPrompt(text=body["prompt"], opens=opens is not False)
+    return RawPrompt(text=body["prompt"], opens=validated(CountedText, body).add_special_tokens is not False)
 
 
 def token_counts(prepared: Prepared, max_model_len: int, tokenizer: Tokenizer | None = None) -> dict[str, Any]:
@@ -102,10 +101,8 @@ def token_counts(prepared: Prepared, max_model_len: int, tokenizer: Tokenizer | 
 
 def read_detokenize(raw: Raw, request_id: str) -> IdsRequest:
     """The body of POST /detokenize. Raises Refusal."""
-    body = parsed(raw)
-    if not isinstance(body, dict):
-        raise invalid_request("the body must be a JSON object", code="invalid_json")
-    return IdsRequest(id=request_id, model=model_of(body), ids=token_ids(body.get("tokens"), "tokens"))
+    body = body_object(raw)
+    return IdsRequest(model=validated(BodyFields, body).model, ids=token_ids(body.get("tokens"), "tokens"))
 
 
 def detokenized(request: IdsRequest, tokenizer: Tokenizer, vocab_size: int, max_model_len: int) -> dict[str, Any]:

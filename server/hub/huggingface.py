@@ -44,6 +44,8 @@ class HuggingFace:
 
     def fetch(self, names: Sequence[str]) -> Path:
         """The snapshot's directory, which is called by its commit. The first call pins the commit for all others."""
+        from server.hub.progress import LoggedBar
+
         folder = Path()
         for name in names:
             with self._translated(name):
@@ -51,7 +53,7 @@ class HuggingFace:
                     self._model.name,
                     name,
                     revision=self._revision,
-                    tqdm_class=None if sys.stderr.isatty() else _logged(),
+                    tqdm_class=None if sys.stderr.isatty() else LoggedBar,
                 )
                 folder = Path(path).parent
                 self._revision = folder.name
@@ -135,9 +137,3 @@ def _refuse_paths(response: Any) -> None:
                 f"{response.request.url.host} answered with {header} {name[:80]!r}, which would lead out of the cache: "
                 "do not trust this hub; check HF_ENDPOINT"
             )
-
-
-def _logged() -> type:
-    from server.hub.progress import LoggedBar
-
-    return LoggedBar

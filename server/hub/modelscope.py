@@ -7,6 +7,7 @@ import io
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext, redirect_stderr
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +28,6 @@ class ModelScope:
             raise not_installed("modelscope_hub", "modelscope") from None
         self._model = model
         self._api = HubApi()
-        self._entries: list[dict[str, Any]] | None = None
         self.revision = model.revision or DEFAULT_REVISION
         with self._translated():
             self.where = str(self._api.resolve_endpoint_for_read(model.name))
@@ -35,8 +35,7 @@ class ModelScope:
 
     def fetch(self, names: Sequence[str]) -> Path:
         """The directory of this revision; a file that differs from the hub's list is fetched again."""
-        listed = {entry["Path"]: entry for entry in self._listed()}
-        missing = [name for name in names if name not in listed]
+        missing = [name for name in names if name not in self._listed]
         if missing:
             raise HubError(
                 f"{self._model.name} has no file {missing[0]} on {self.where}: not a checkpoint that can be served"
@@ -49,25 +48,25 @@ class ModelScope:
                     self._model.name,
                     "model",
                     revision=self.revision,
-                    file_list=[listed[name] for name in names],
+                    file_list=[self._listed[name] for name in names],
                     progress_callbacks=None if terminal else [_logged()],
                 )
             )
 
     def sizes(self) -> Mapping[str, int]:
         """Of the list that the first call asks for."""
-        return {entry["Path"]: entry["Size"] for entry in self._listed()}
+        return {path: entry["Size"] for path, entry in self._listed.items()}
 
-    def _listed(self) -> list[dict[str, Any]]:
-        if self._entries is None:
-            with self._translated():
-                files = self._api.list_repo_files(self._model.name, "model", revision=self.revision)
-            self._entries = [
-                {"Path": file.path, "Size": file.size or 0, "Sha256": file.sha256, "Type": "blob"}
-                for file in files
-                if file.type != "tree"
-            ]
-        return self._entries
+    @cached_property
+    def _listed(self) -> dict[str, dict[str, Any]]:
+        """The hub's entry of each file, by its path."""
+        with self._translated():
+            files = self._api.list_repo_files(self._model.name, "model", revision=self.revision)
+        return {
+            file.path: {"Path": file.path, "Size": file.size or 0, "Sha256": file.sha256, "Type": "blob"}
+            for file in files
+            if file.type != "tree"
+        }
 
     @contextmanager
     def _translated(self) -> Iterator[None]:

@@ -10,14 +10,13 @@ from pathlib import Path
 import uvloop
 
 from server.loadtest.driving.target import TargetError
-from server.loadtest.options import Options, read_options
+from server.loadtest.options import Options, read_options, share
 from server.loadtest.plans import LoadPlan, plans_of
 from server.loadtest.results.compare import compare, compare_text
 from server.loadtest.results.page import write_page
 from server.loadtest.results.result import RunResult, read_json, write_json
 from server.loadtest.results.table import result_text, write_csv
 from server.loadtest.run import LoadTest
-from server.loadtest.values import share
 
 GOOD, FAILED, USAGE, INTERRUPTED = 0, 1, 2, 130
 

@@ -1,15 +1,16 @@
 """The flags of the load test: each is declared once, with its type, its default and its help."""
 
 import argparse
+import json
+import random
+import re
 from collections.abc import Callable
 from dataclasses import dataclass, field, fields
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Generic, TypeVar
 
-from server.loadtest import values
-from server.loadtest.results.requirements import Requirement, read_requirement
-from server.loadtest.values import Shares
+from server.loadtest.results.measures import LATENCIES, Requirement, read_requirement
 
 DESCRIPTION = """Send requests to a server and measure its answers.
 
@@ -23,6 +24,115 @@ GROUPS = {
 }  # fmt: skip
 APIS = {"openai": "/v1/chat/completions", "native": "/chat"}
 PROCESSES = ("constant", "poisson", "gamma")
+SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "": 1.0}
+KINDS = ("text", "image", "video", "audio", "demo")  # `demo`: a drawing whose answer the demo model was taught
+IMAGE_FORMATS = ("jpeg", "png", "webp")
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Shares(Generic[T]):
+    """Values and their weights."""
+
+    values: tuple[T, ...]
+    weights: tuple[float, ...]
+
+    def draw(self, rng: random.Random) -> T:
+        """One value, with a chance in proportion to its weight."""
+        return rng.choices(self.values, self.weights)[0] if len(self.values) > 1 else self.values[0]
+
+
+def duration(text: str) -> float:
+    """Seconds, of `500ms`, `30`, `30s`, `5m`, `1h`. Raises ValueError."""
+    match = re.fullmatch(r"([0-9]*\.?[0-9]+)(ms|s|m|h|)", text.strip())
+    if match is None:
+        raise ValueError(f"{text!r} is no time such as 500ms, 30s or 5m")
+    return float(match[1]) * SECONDS[match[2]]
+
+
+def size(text: str) -> tuple[int, int]:
+    """Width and height in pixels, of `1280x720`. Raises ValueError."""
+    match = re.fullmatch(r"([0-9]{1,5})x([0-9]{1,5})", text.strip())
+    if match is None or not all(8 <= int(side) <= 16_384 for side in match.groups()):
+        raise ValueError(f"{text!r} is no size such as 1280x720, from 8 to 16384 a side")
+    return int(match[1]), int(match[2])
+
+
+def share(text: str) -> float:
+    """From 0 to 1, of `0.3` or `30%`. Raises ValueError."""
+    number = float(text.removesuffix("%")) / (100 if text.endswith("%") else 1)
+    if not 0 <= number <= 1:
+        raise ValueError(f"{text!r} is not between 0 and 1")
+    return number
+
+
+def positive(text: str) -> float:
+    """Raises ValueError."""
+    number = float(text)
+    if not 0 < number < 1e9:
+        raise ValueError(f"{text!r} is no number above 0")
+    return number
+
+
+def count(text: str) -> int:
+    """A whole number above 0. Raises ValueError."""
+    number = int(text)
+    if not 0 < number <= 100_000_000:
+        raise ValueError(f"{text!r} is no whole number above 0")
+    return number
+
+
+def kind(text: str) -> str:
+    """One of the kinds of media, or several that are joined by `+`. Raises ValueError."""
+    names = text.strip().split("+")
+    if not set(names) <= set(KINDS) or ("demo" in names and len(names) > 1):
+        raise ValueError(f"{text!r} is none of {', '.join(KINDS)}, or some of these joined by +")
+    return "+".join(names)
+
+
+def image_format(text: str) -> str:
+    """Raises ValueError."""
+    if text not in IMAGE_FORMATS:
+        raise ValueError(f"{text!r} is none of {', '.join(IMAGE_FORMATS)}")
+    return text
+
+
+def shares(read: Callable[[str], T]) -> Callable[[str], Shares[T]]:
+    """Reads `value:weight,value:weight`; a weight that is left out is 1."""
+
+    def shares_of(text: str) -> Shares[T]:
+        pairs = [item.strip().rpartition(":") if ":" in item else (item, ":", "1") for item in text.split(",")]
+        values, weights = tuple(read(value) for value, _, _ in pairs), tuple(float(weight) for _, _, weight in pairs)
+        if min(weights) < 0 or sum(weights) <= 0:
+            raise ValueError(f"{text!r}: weights are 0 or more, and not all of them 0")
+        return Shares(values, weights)
+
+    return shares_of
+
+
+def listed(read: Callable[[str], T]) -> Callable[[str], tuple[T, ...]]:
+    """Reads `1,2,4`."""
+    return lambda text: tuple(read(item) for item in text.split(","))
+
+
+def objectives(text: str) -> dict[str, float]:
+    """Seconds by measure, of `ttft=500ms,tpot=50ms`. Raises ValueError."""
+    found = {}
+    for item in text.split(","):
+        name, sign, bound = item.partition("=")
+        if name.strip() not in LATENCIES or not sign:
+            raise ValueError(f"{item!r} is no objective such as ttft=500ms; there are {', '.join(LATENCIES)}")
+        found[name.strip()] = duration(bound)
+    return found
+
+
+def json_object(text: str) -> dict[str, Any]:
+    """Raises ValueError."""
+    found = json.loads(text)
+    if not isinstance(found, dict):
+        raise ValueError(f"{text!r} is no JSON object")
+    return found
 
 
 def _flag(group: str, text: str, read: Callable[[str], Any] | None = None, default: Any = None, **more: Any) -> Any:
@@ -58,62 +168,62 @@ class Options:
     api_key: str | None = _target("sent as a bearer token; it shows in the list of processes", str)
     api_key_file: Path | None = _target("a file that holds the key", Path)
     insecure: bool = _target("take any certificate of https")
-    timeout: float = _target("of one request (600s)", values.duration, 600.0)
+    timeout: float = _target("of one request (600s)", duration, 600.0)
 
-    rate: tuple[float, ...] | None = _load("open loop: requests a second", values.listed(values.positive))
+    rate: tuple[float, ...] | None = _load("open loop: requests a second", listed(positive))
     arrivals: str = _load("of --rate (%(default)s)", str, "poisson", choices=PROCESSES)
     burstiness: float = _load(
         "of gamma: squared coefficient of variation of the intervals; 1 is Poisson, more comes in clumps",
-        values.positive, 1.0,
+        positive, 1.0,
     )  # fmt: skip
     trace: Path | None = _load("open loop: send at the times of a file", Path)
-    trace_speed: float = _load("times as fast (1)", values.positive, 1.0)
-    max_in_flight: int | None = _load("open loop: hold back what is more", values.count)
-    concurrency: tuple[int, ...] | None = _load("closed loop: streams (4)", values.listed(values.count))
-    requests: int | None = _load("of each step (100, unless --seconds)", values.count)
-    seconds: float | None = _load("of each step: 30s, 5m, 1h", values.duration)
+    trace_speed: float = _load("times as fast (1)", positive, 1.0)
+    max_in_flight: int | None = _load("open loop: hold back what is more", count)
+    concurrency: tuple[int, ...] | None = _load("closed loop: streams (4)", listed(count))
+    requests: int | None = _load("of each step (100, unless --seconds)", count)
+    seconds: float | None = _load("of each step: 30s, 5m, 1h", duration)
     warmup: int = _load("requests before the clock starts (%(default)s)", int, 4)
-    ramp: float = _load("the load rises from 0 for so long; its requests are not measured", values.duration, 0.0)
-    grace: float = _load("after --seconds, for answers under way (60s); then they are cut off", values.duration, 60.0)
+    ramp: float = _load("the load rises from 0 for so long; its requests are not measured", duration, 0.0)
+    grace: float = _load("after --seconds, for answers under way (60s); then they are cut off", duration, 60.0)
 
     mix: Shares[str] = _content(
         "text, image, video, audio, demo (drawings whose answer the demo model knows: checked)",
-        values.shares(values.kind), "text",
+        shares(kind), "text",
     )  # fmt: skip
-    prompt_words: Shares[int] = _content("(%(default)s)", values.shares(values.count), "32")
-    max_tokens: Shares[int] = _content("of answers (%(default)s)", values.shares(values.count), "32")
-    items: Shares[int] = _content("media of each kind in a request (1)", values.shares(values.count), "1")
-    image_sizes: Shares[tuple[int, int]] = _content("(%(default)s)", values.shares(values.size), "1280x720")
-    image_format: Shares[str] = _content("jpeg, png, webp (jpeg)", values.shares(values.image_format), "jpeg")
-    video_seconds: Shares[float] = _content("(%(default)s)", values.shares(values.positive), "2")
-    video_size: Shares[tuple[int, int]] = _content("(%(default)s)", values.shares(values.size), "320x240")
-    audio_seconds: Shares[float] = _content("(%(default)s)", values.shares(values.positive), "2")
+    prompt_words: Shares[int] = _content("(%(default)s)", shares(count), "32")
+    max_tokens: Shares[int] = _content("of answers (%(default)s)", shares(count), "32")
+    items: Shares[int] = _content("media of each kind in a request (1)", shares(count), "1")
+    image_sizes: Shares[tuple[int, int]] = _content("(%(default)s)", shares(size), "1280x720")
+    image_format: Shares[str] = _content("jpeg, png, webp (jpeg)", shares(image_format), "jpeg")
+    video_seconds: Shares[float] = _content("(%(default)s)", shares(positive), "2")
+    video_size: Shares[tuple[int, int]] = _content("(%(default)s)", shares(size), "320x240")
+    audio_seconds: Shares[float] = _content("(%(default)s)", shares(positive), "2")
     requests_file: Path | None = _content("JSON lines with prompt, max_tokens, expect, media, instead of a mix", Path)
     media_dir: Path | None = _content("real pictures, videos and sounds instead of generated ones", Path)
-    repeat: float = _content("share of media that were sent before (0)", values.share, 0.0)
+    repeat: float = _content("share of media that were sent before (0)", share, 0.0)
     distinct: int = _content(
-        "generated media of each kind and size; what needs more sends them again (%(default)s)", values.count, 64
+        "generated media of each kind and size; what needs more sends them again (%(default)s)", count, 64
     )
-    cancel: float = _content("share of requests that are left (0)", values.share, 0.0)
-    cancel_within: float = _content("when they are left, drawn evenly (1s)", values.duration, 1.0)
+    cancel: float = _content("share of requests that are left (0)", share, 0.0)
+    cancel_within: float = _content("when they are left, drawn evenly (1s)", duration, 1.0)
     ignore_eos: bool = _content("answers of exactly --max-tokens (ignore_eos, min_tokens)")
     temperature: float = _content("(0); below 0: the server's own", float, 0.0)
-    extra: dict[str, Any] | None = _content("a JSON object of further fields of the body", values.json_object)
+    extra: dict[str, Any] | None = _content("a JSON object of further fields of the body", json_object)
     no_stream: bool = _content("answers in one piece: no ttft, tpot, itl")
     no_usage: bool = _content("do not ask for token counts; events are counted instead")
     seed: int = _content("the same seed sends the same requests (0)", int, 0)
 
-    slo: dict[str, float] | None = _judgement("for goodput: ttft=500ms,tpot=50ms,e2el=5s", values.objectives)
+    slo: dict[str, float] | None = _judgement("for goodput: ttft=500ms,tpot=50ms,e2el=5s", objectives)
     require: list[Requirement] | None = _judgement(
         "for the exit code, as often as wanted: ttft.p99<=500ms, errors<=1%%, goodput>=5", read_requirement,
         action="append",
     )  # fmt: skip
     metrics: str = _judgement("path of the server's metrics; none: do not ask (%(default)s)", str, "/metrics")
-    sample: float = _judgement("how often they are asked for (1s)", values.duration, 1.0)
+    sample: float = _judgement("how often they are asked for (1s)", duration, 1.0)
     shm_root: Path | None = _judgement("the server's --shm-root, to look at its files, too", Path)
-    settle: float = _judgement("for the server to become idle afterwards (10s)", values.duration, 10.0)
+    settle: float = _judgement("for the server to become idle afterwards (10s)", duration, 10.0)
     memory_slack: float = _judgement(
-        "MiB by which the server's memory may grow in the second half (%(default)s)", values.positive, 64.0
+        "MiB by which the server's memory may grow in the second half (%(default)s)", positive, 64.0
     )
 
     json: Path | None = _output("everything, each request included", Path)
@@ -135,7 +245,14 @@ class Options:
 
 def read_options(argv: list[str]) -> Options:
     """Ends the process with 2 and a message on stderr where they cannot be read, as argparse does. Raises OSError."""
-    parser = make_parser()
+    parser = argparse.ArgumentParser(
+        prog="pixelferry loadtest", description=DESCRIPTION, formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False, epilog="Compare two runs: pixelferry loadtest compare A.json B.json",
+    )  # fmt: skip
+    groups = {name: parser.add_argument_group(name, text) for name, text in GROUPS.items()}
+    for one in fields(Options):
+        way = dict(one.metadata)
+        groups[way.pop("group")].add_argument("--" + one.name.replace("_", "-"), **way)
     found = vars(parser.parse_args(argv))
     ways = [found[way] for way in ("rate", "concurrency", "trace") if found[way]]
     if len(ways) > 1:
@@ -149,15 +266,3 @@ def read_options(argv: list[str]) -> Options:
     if found["api_key_file"]:
         found["api_key"] = found["api_key_file"].read_text(encoding="utf-8").strip()
     return Options(**found)
-
-
-def make_parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="pixelferry loadtest", description=DESCRIPTION, formatter_class=argparse.RawDescriptionHelpFormatter,
-        allow_abbrev=False, epilog="Compare two runs: pixelferry loadtest compare A.json B.json",
-    )  # fmt: skip
-    groups = {name: parser.add_argument_group(name, text) for name, text in GROUPS.items()}
-    for one in fields(Options):
-        way = dict(one.metadata)
-        groups[way.pop("group")].add_argument("--" + one.name.replace("_", "-"), **way)
-    return parser

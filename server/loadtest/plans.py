@@ -1,17 +1,95 @@
-"""The steps of a run as plans: how each is called, when its requests are due, and which requests these are."""
+"""The steps of a run as plans: which requests each has, and when they are due, by a process, a trace or streams."""
 
+import csv
+import json
+import math
 import random
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from itertools import accumulate, count, islice, takewhile
+from pathlib import Path
 
 from server.loadtest.options import Options
-from server.loadtest.traffic.arrivals import arrivals, read_trace, until
-from server.loadtest.traffic.library import MediaLibrary
-from server.loadtest.traffic.mixes import SyntheticRequests
-from server.loadtest.traffic.request_list import RequestList
+from server.loadtest.traffic.mixes import RequestList, SyntheticRequests
 from server.loadtest.traffic.requests import SampleRequest
 
 AHEAD = 512  # requests that are drawn for a closed loop whose number nobody knows
+
+
+@dataclass(frozen=True, slots=True)
+class Arrival:
+    """When a request is due, and the lengths of its prompt and its answer where a trace has them."""
+
+    at: float = 0.0  # seconds
+    prompt_words: int | None = None
+    max_tokens: int | None = None
+
+
+def time_of(expected: float, rate: float, ramp: float) -> float:
+    """The second at which `expected` arrivals are expected where the rate rises from 0 within `ramp` seconds.
+
+    The expected number of arrivals up to a second t is the area below the line of the rate. Turned round, it gives
+    the time at which so many are expected: so every process of rate 1 becomes one of this rate, its burstiness kept.
+    """
+    during = rate / 2 * ramp
+    if expected >= during:
+        return ramp + (expected - during) / rate
+    return math.sqrt(2 * expected * ramp / rate)
+
+
+def unit_arrivals(process: str, burstiness: float, rng: random.Random) -> Iterator[float]:
+    """Times of a process with one arrival a second, for ever.
+
+    burstiness: of `gamma`, the square of the intervals' coefficient of variation (vLLM's is its inverse, the shape);
+    1 is Poisson, more comes in clumps.
+    """
+    if process == "constant":
+        return map(float, count())
+    gamma = partial(rng.gammavariate, 1 / burstiness, burstiness)
+    interval = partial(rng.expovariate, 1.0) if process == "poisson" else gamma
+    return accumulate(interval() for _ in count())
+
+
+def arrivals(options: Options, rate: float, rng: random.Random) -> list[Arrival]:
+    """Of the process that was asked for, in order."""
+    unit = unit_arrivals(options.arrivals, options.burstiness, rng)
+    return begun(options, (Arrival(time_of(expected, rate, options.ramp)) for expected in unit))
+
+
+def begun(options: Options, came: Iterable[Arrival]) -> list[Arrival]:
+    """The beginning of them: as many as the options count, and none when their seconds are over."""
+    end = math.inf if options.seconds is None else options.seconds
+    return list(takewhile(lambda one: one.at < end, islice(came, options.requests)))
+
+
+def read_trace(path: Path, speed: float = 1.0) -> list[Arrival]:
+    """The requests of a trace, the first at 0, replayed `speed` times as fast. Raises OSError, and ValueError, which
+    names the file.
+
+    A line is JSON with `timestamp` in milliseconds (Mooncake's form, with `input_length` and `output_length`) or `at`
+    in seconds, or it is CSV: a number of seconds alone, or with the header `at,input_length,output_length`.
+    """
+    lines = [line for line in path.read_text(encoding="utf-8").splitlines() if line.strip()]
+    found: list[Arrival] = []
+    try:
+        rows = [json.loads(line) for line in lines] if lines and lines[0].lstrip()[0] == "{" else _csv_rows(lines)
+        for row in rows:
+            at = float(row["at"]) if "at" in row else float(row["timestamp"]) / 1000
+            words, tokens = row.get("input_length"), row.get("output_length")
+            found.append(Arrival(at / speed, int(words) if words else None, int(tokens) if tokens else None))
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise ValueError(f"{path}: request {len(found) + 1}: no usable `at` or `timestamp` ({error!r})") from None
+    if not found:
+        raise ValueError(f"{path}: holds no request")
+    found.sort(key=lambda one: one.at)
+    return [replace(one, at=one.at - found[0].at) for one in found]
+
+
+def _csv_rows(lines: list[str]) -> list[dict[str, str]]:
+    header = lines and any(letter.isalpha() for letter in lines[0].replace("e", ""))
+    names = None if header else ["at", "input_length", "output_length"]
+    return list(csv.DictReader(lines, fieldnames=names))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,24 +110,21 @@ class LoadPlan:
 
 def plans_of(options: Options) -> list[LoadPlan]:
     """One for each rate or number of streams. Raises ValueError for a file that cannot be used, OSError."""
-    source: RequestList | SyntheticRequests
-    if options.requests_file is not None:
-        source = RequestList(options.requests_file, options.max_tokens.values[0])
-    else:
-        source = SyntheticRequests(options, MediaLibrary(options.seed, options.distinct, options.media_dir))
+    source = SyntheticRequests(options) if options.requests_file is None else RequestList(options)
+
+    def plan(label: str, load: float, came: list[Arrival], streams: int = 0) -> LoadPlan:
+        drawn = [source.make(index, one.prompt_words, one.max_tokens) for index, one in enumerate(came or [Arrival()])]
+        dues = None if streams else [one.at for one in came]
+        return LoadPlan(label=label, load=load, drawn=drawn, dues=dues, streams=streams)
+
     if options.trace is not None:
-        lines = read_trace(options.trace, options.trace_speed)
-        lines = until(lines, count=options.requests, seconds=options.seconds)
-        drawn = [source.make(index, line) for index, line in enumerate(lines)]
-        dues = [line.at for line in lines]
-        rate = len(dues) / (dues[-1] or 1.0)
-        return [LoadPlan(label=f"trace {options.trace}", load=rate, drawn=drawn, dues=dues)]
+        came = begun(options, read_trace(options.trace, options.trace_speed))
+        return [plan(f"trace {options.trace}", len(came) / (max((one.at for one in came), default=0.0) or 1.0), came)]
     plans = []
     for step, rate in enumerate(options.rate or ()):
-        dues = arrivals(options, rate, random.Random(f"arrivals {options.seed} {step}"))
-        drawn = [source.make(index) for index in range(max(1, len(dues)))]
-        plans.append(LoadPlan(label=f"{rate:g} req/s {options.arrivals}", load=rate, drawn=drawn, dues=dues))
+        came = arrivals(options, rate, random.Random(f"arrivals {options.seed} {step}"))
+        plans.append(plan(f"{rate:g} req/s {options.arrivals}", rate, came))
     for streams in options.concurrency or ():
-        drawn = [source.make(index) for index in range(options.requests or AHEAD)]
-        plans.append(LoadPlan(label=f"{streams} streams", load=float(streams), drawn=drawn, streams=streams))
+        came = [Arrival()] * (options.requests or AHEAD)
+        plans.append(plan(f"{streams} streams", float(streams), came, streams))
     return plans

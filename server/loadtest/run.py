@@ -3,9 +3,11 @@
 import asyncio
 import gc
 import sys
-from contextlib import suppress
 from datetime import datetime, timezone
+from functools import partial
 from time import perf_counter
+
+import anyio
 
 from configs.version import version
 from server.loadtest.driving.pacing import Pacer
@@ -14,9 +16,8 @@ from server.loadtest.driving.target import Target, TargetError
 from server.loadtest.options import Options
 from server.loadtest.plans import LoadPlan
 from server.loadtest.results.client_load import ClientWatch
-from server.loadtest.results.leaks import MIB, Snapshot, judge, verdict
-from server.loadtest.results.measures import Record, summarise
-from server.loadtest.results.requirements import outcomes
+from server.loadtest.results.leaks import MIB, judge, verdict
+from server.loadtest.results.measures import Record, outcomes, summarise
 from server.loadtest.results.result import RunResult, StepResult
 from server.loadtest.traffic.mixes import media_of
 from server.loadtest.wire.connection import ConnectionPool
@@ -30,26 +31,25 @@ class LoadTest:
         """Raises ValueError where the address is none."""
         self._options = options
         self._plans = plans
-        self._began = datetime.now(timezone.utc).isoformat(timespec="seconds")
         self._started = perf_counter()
         self._pool = ConnectionPool(options.url, insecure=options.insecure)
         self._client = Client(self._pool, options, started=self._started)
         self._target = Target(options, started=self._started)
         self._progress = ProgressLine(sys.stderr, quiet=options.quiet)
         self._watch = ClientWatch(self._started)
-        self._timeline: list[Snapshot] = []
-        self._steps: list[StepResult] = []
-        self._interrupted = False
+        self._result = RunResult(
+            version=version(), began=datetime.now(timezone.utc).isoformat(timespec="seconds"), target=options.url,
+            options=options.written(), objectives=options.slo or {},
+        )  # fmt: skip
 
     async def run(self, interrupt: asyncio.Event) -> RunResult:
         """The whole of it. `interrupt` ends it early; what was found up to there is the result. Raises TargetError."""
-        target = self._target
+        result, target = self._result, self._target
         listed = await target.model()
-        self._client.model = self._options.model or listed
+        result.model = self._client.model = self._options.model or listed
         try:
             await self._warm_up()
-            before = await target.settled()
-            self._timeline.append(before)
+            result.timeline.append(await target.settled())
             gc.collect()
             gc.disable()  # while latencies are measured; nothing here makes cycles in numbers
             try:
@@ -57,12 +57,12 @@ class LoadTest:
             finally:
                 gc.enable()
             self._pool.close()
-            after = await target.settled()
-            self._timeline.append(after)
+            result.timeline.append(await target.settled())
         finally:
             self._pool.close()
             target.close()
-        return self._result(before, after)
+        self._judge()
+        return result
 
     async def _warm_up(self) -> None:
         """A few requests before anything is counted. Raises TargetError where all of them fail."""
@@ -77,78 +77,66 @@ class LoadTest:
 
     async def _run_steps(self, interrupt: asyncio.Event) -> None:
         """All steps one after the other, with everybody who looks on."""
-        onlookers = (self._watch.run(), self._progress.run(), self._target.watch(self._timeline))
-        tasks = [asyncio.ensure_future(one) for one in onlookers]
-        stop = asyncio.ensure_future(interrupt.wait())
-        try:
+        async with anyio.create_task_group() as onlookers:
+            for look in (self._watch.run, self._progress.run, partial(self._target.watch, self._result.timeline)):
+                onlookers.start_soon(look)
             for number, plan in enumerate(self._plans):
-                self._progress.label = f"{plan.label}: " if len(self._plans) > 1 else ""
-                stepping = asyncio.ensure_future(self._step(plan, number))
-                await asyncio.wait({stepping, stop}, return_when=asyncio.FIRST_COMPLETED)
-                stepping.cancel()  # nothing, where it is done
-                await stepping
-                if self._interrupted:
-                    break
-        finally:
-            for task in (stop, *tasks):
-                task.cancel()
-            for task in tasks:
-                with suppress(asyncio.CancelledError):
-                    await task
+                if not interrupt.is_set():
+                    self._progress.label = f"{plan.label}: " if len(self._plans) > 1 else ""
+                    await self._step(plan, number, interrupt)
+            onlookers.cancel_scope.cancel()
+        self._result.interrupted = interrupt.is_set()
 
-    async def _step(self, plan: LoadPlan, number: int) -> None:
+    async def _step(self, plan: LoadPlan, number: int, interrupt: asyncio.Event) -> None:
         """One load; its records are kept also where it is interrupted."""
-        records: list[Record] = []
-
-        def on_record(record: Record) -> None:
-            records.append(record)
-            self._progress.ended(record)
 
         async def send(index: int, due: float, measured: bool) -> Record:
             self._progress.sent()
-            return await self._client.send(plan.request(index), due, step=number, measured=measured)
+            record = await self._client.send(plan.request(index), due, step=number, measured=measured)
+            self._progress.ended(record)
+            return record
+
+        async def stop(pacing: anyio.CancelScope) -> None:
+            await interrupt.wait()
+            pacing.cancel()
 
         now = perf_counter() - self._started
-        pacer = Pacer(self._options, send, on_record, started=self._started, now=now)
-        try:
-            if plan.dues is None:
-                await pacer.closed_loop(plan.streams)
-            else:
-                await pacer.open_loop(plan.dues)
-        except asyncio.CancelledError:
-            self._interrupted = True
-            await pacer.finish(0.0)
-        records.sort(key=lambda record: record.sent)
+        pacer = Pacer(self._options, send, started=self._started, now=now)
+        async with anyio.create_task_group() as group:
+            group.start_soon(stop, group.cancel_scope)
+            await (pacer.closed_loop(plan.streams) if plan.dues is None else pacer.open_loop(plan.dues))
+            group.cancel_scope.cancel()
+        await pacer.finish(0.0)
+        records = sorted(pacer.records, key=lambda record: record.sent)
         summary = summarise(records, self._options.slo or {})
-        self._steps.append(StepResult(label=plan.label, load=plan.load, summary=summary, records=records))
+        self._result.steps.append(StepResult(label=plan.label, load=plan.load, summary=summary, records=records))
 
-    def _result(self, before: Snapshot, after: Snapshot) -> RunResult:
-        """Everything, judged."""
-        options, steps = self._options, self._steps
-        findings = judge(before, after, self._timeline, options.memory_slack * MIB)
-        media, repeated = media_of([plan.drawn for plan in self._plans], [len(step.records) for step in steps])
+    def _judge(self) -> None:
+        """What was found of server, client and media, into the result."""
+        options, result = self._options, self._result
+        for step in result.steps:
+            result.outcomes += outcomes(options.require or (), step.label, step.summary)
+        before, *_, after = result.timeline
+        result.findings = judge(before, after, result.timeline, options.memory_slack * MIB)
+        result.leak = verdict(result.findings)
         unbounded = options.max_in_flight is None and not options.concurrency
-        return RunResult(
-            version=version(), began=self._began, target=options.url, model=self._client.model,
-            options=options.written(), objectives=options.slo or {}, steps=steps,
-            outcomes=[one for step in steps for one in outcomes(options.require or (), step.label, step.summary)],
-            findings=findings, leak=verdict(findings),
-            client=self._watch.load([one.wait for step in steps for one in step.records] if unbounded else []),
-            timeline=self._timeline, media_sent=media, media_repeated=repeated,
-            notes=self._notes(media, repeated), interrupted=self._interrupted,
-        )  # fmt: skip
+        waits = [one.wait for step in result.steps for one in step.records] if unbounded else []
+        result.client = self._watch.load(waits)
+        drawn, sent = [plan.drawn for plan in self._plans], [len(step.records) for step in result.steps]
+        result.media_sent, result.media_repeated = media_of(drawn, sent)
+        result.notes = self._notes()
 
-    def _notes(self, media: int, repeated: float) -> list[str]:
+    def _notes(self) -> list[str]:
         """What a reader of the figures should know."""
-        found = []
-        if self._interrupted:
+        result, found = self._result, []
+        if result.interrupted:
             found.append("the run was interrupted: figures are of what was over by then")
-        if media and repeated > self._options.repeat + 0.05:
+        if result.media_sent and result.media_repeated > self._options.repeat + 0.05:
             found.append(
-                f"{repeated:.0%} of the media had been sent before, more than --repeat asks for: raise --distinct "
-                "where the server keeps what it saw"
+                f"{result.media_repeated:.0%} of the media had been sent before, more than --repeat asks for: raise "
+                "--distinct where the server keeps what it saw"
             )
-        answered = [record for step in self._steps for record in step.records if record.answered]
+        answered = [record for step in result.steps for record in step.records if record.answered]
         if any(record.tokens_by_events for record in answered):
             found.append("the server sends no usage: output tokens are counted as events, which may hold several")
         streamed = [record for record in answered if record.output_tokens and record.events]

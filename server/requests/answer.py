@@ -1,21 +1,34 @@
-"""The answers to one request as they grow: tokens in, deltas of text and log-probabilities out."""
+"""The answers to one request as they grow: tokens in, deltas of text, log-probabilities and boxes out."""
 
 from collections.abc import Awaitable, Callable, Sequence
-from typing import Literal
+from typing import Any, Literal
 
-from msgspec import Struct
+from msgspec import Struct, to_builtins
 from msgspec.structs import replace
 
 from model.engine.messages import Token, TokenEvent
-from server.requests.answer_boxes import Grounded
 from server.requests.request import ChatRequest
 from server.requests.sampling import SamplingRequest
-from tokenization.chat.parts import RawPrompt
-from tokenization.messages import Prepared
+from tokenization.chat.boxes import Box, find_boxes
+from tokenization.chat.parts import Media, Prompt, RawPrompt
+from tokenization.messages import Draw, Drawn, Prepared, PrepareFailed
 from tokenization.text.detokenize import Detokenizer, StopStrings
 from tokenization.text.tokenizer import Tokenizer
 
 FinishReason = Literal["stop", "length"]
+
+
+class Grounded(Struct, frozen=True, kw_only=True):
+    """The regions of one answer; `drawn` is None where nobody asked for a picture."""
+
+    boxes: tuple[Box, ...]
+    drawn: Drawn | None = None
+
+    def as_json(self) -> dict[str, Any]:
+        body: dict[str, Any] = {"boxes": to_builtins(self.boxes)}
+        if self.drawn is not None:
+            body |= {"drawn": self.drawn.picture or None, "notes": list(self.drawn.notes)}
+        return body
 
 
 class Delta(Struct, frozen=True, kw_only=True):  # there is one for each token of a stream, and a Struct is made fast
@@ -54,46 +67,35 @@ class Answer:
         self._min_tokens = sampling.min_tokens
         self._index = index
         self._streamed = streamed
-        self._texts: list[str] = []  # and the tokens that no delta has had
-        self._tokens: list[Token] = []
+        self.texts: list[str] = []  # all that was shown of it
+        self._tokens: list[Token] = []  # that no delta has had
         self.n_tokens = 0
         self.finish: FinishReason | None = None
 
-    @property
-    def text(self) -> str:
-        """All that was shown of it."""
-        return "".join(self._texts)
-
     def push(self, events: Sequence[TokenEvent]) -> Delta | None:
         """The next delta. Tokens after a finish are dropped: they were sampled before the engine could be told."""
-        begin, hit = len(self._texts), False
+        begin, hit = len(self.texts), False
         for event in events:
             self._tokens.append(event.token)
             self.n_tokens += 1
             ends = event.finish == "stop" and not self._shows_stop  # the token that ended it, special or not
-            text, hit = self._shown("" if ends else self._detokenizer.push(event.token.id))
-            self._texts.append(text)
+            text = "" if ends else self._detokenizer.push(event.token.id)
+            if event.finish is not None:
+                text += self._detokenizer.flush()  # an incomplete character
+            if self._stops is not None:
+                if text and self.n_tokens > self._min_tokens:
+                    text, hit = self._stops.push(text)
+                if event.finish is not None and not hit:
+                    text += self._stops.flush()  # what might have become a stop string
+            self.texts.append(text)
             self.finish = "stop" if hit else event.finish
             if self.finish is not None:
-                if not hit:
-                    self._texts.append(self._rest())
                 break
         if not self._streamed and self.finish is None:
             return None
-        text = "".join(self._texts[begin:]) if self._streamed else self.text
+        text = "".join(self.texts[begin:] if self._streamed else self.texts)
         tokens, self._tokens = tuple(self._tokens), []
         return Delta(index=self._index, text=text, tokens=tokens, finish=self.finish, cut=hit)
-
-    def _shown(self, text: str) -> tuple[str, bool]:
-        """What may be shown, and whether a stop string is complete; what came before min_tokens is not looked at."""
-        if self._stops is None or not text or self.n_tokens <= self._min_tokens:
-            return text, False
-        return self._stops.push(text)
-
-    def _rest(self) -> str:
-        """What was held back: an incomplete character, and what might have become a stop string."""
-        text, hit = self._shown(self._detokenizer.flush())
-        return text if hit or self._stops is None else text + self._stops.flush()
 
 
 class Answers:
@@ -114,7 +116,7 @@ class Answers:
 
     def text(self, delta: Delta) -> str:
         """All that was shown of the answer that it ended."""
-        return self._answers[delta.index - self.first].text
+        return "".join(self._answers[delta.index - self.first].texts)
 
     def push(self, events: Sequence[TokenEvent], prompt: Sequence[Token] = ()) -> list[Delta]:
         """The next delta of each answer that the tokens lengthen, in order of their index.
@@ -138,3 +140,34 @@ class Answers:
         if self._prompt and deltas and (self._streamed or deltas[0].index == self.first):
             deltas[0], self._prompt = replace(deltas[0], prompt=self._prompt), ()
         return deltas
+
+
+# ---- the boxes beside an answer
+
+
+def boxes_of(text: str, chat: Prompt, prepared: Prepared) -> tuple[Box, ...]:
+    """The boxes in an answer's text, on the latest picture. Pictures are counted from the first one of `chat`.
+
+    Pictures that the model's window dropped are the oldest; `prepared` does not hold them. Videos and sounds are not
+    pointed at.
+    """
+    sizes = [item.size or (0, 0) for item in prepared.media if item.kind == "image"]
+    boxes = find_boxes(text, sizes)
+    n_dropped = len(_pictures(chat)) - len(sizes) if boxes else 0
+    return tuple(replace(box, picture=box.picture + n_dropped) for box in boxes) if n_dropped else boxes
+
+
+def drawing_of(request_id: str, chat: Prompt, boxes: tuple[Box, ...]) -> Draw:
+    """The worker's job: all boxes lie on one picture."""
+    return Draw(request_id=request_id, media=_pictures(chat)[boxes[0].picture], boxes=boxes)
+
+
+def _pictures(chat: Prompt) -> list[Media]:
+    return [medium for medium in chat.media if medium.kind == "image"]
+
+
+def not_drawn(request_id: str, answer: object) -> Drawn:
+    """What stands in the place of a picture that could not be drawn. `answer` is the worker's, None if it died."""
+    bad = isinstance(answer, PrepareFailed) and answer.kind == "bad_request"
+    why = f": {answer.message}" if isinstance(answer, PrepareFailed) and bad else ""
+    return Drawn(request_id=request_id, picture="", notes=(f"the picture could not be drawn{why}",))

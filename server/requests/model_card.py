@@ -5,18 +5,30 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
+import msgspec
+
 from configs.checkpoint import Checkpoint
 from configs.serve import ServeConfig
 from model.engine.messages import LargestItem
 from model.family import PixelBounds
 from model.registry import family_of
 from server.requests.sampling import Defaults, model_length
-from server.requests.sums import RequestLimits, widest
 from tokenization.chat.parts import Kind
-from tokenization.text.named_tokens import named_tokens
-from tokenization.text.tokenizer import Tokenizer
+from tokenization.text.tokenizer import Tokenizer, named_tokens
 
 log = logging.getLogger("pixelferry")
+
+CHAR = 6  # bytes of JSON, of one character, at most: a control character
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RequestLimits:
+    """What one body may ask for, and how many bytes of JSON a token of the vocabulary may become."""
+
+    tokens: int
+    nbytes: int
+    text: int  # of a token as a part of a text
+    spelled: int  # of one in a list of log-probabilities: its text and its bytes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -90,3 +102,23 @@ def tokenizers_end(checkpoint: Checkpoint, tokenizer: Tokenizer) -> tuple[int, .
     why = "tokenizer_config.json has no eos_token" if name is None else f"tokenizer.json does not hold {name!r}"
     log.warning("%s, and %s: answers run to max_tokens; add eos_token_id to generation_config.json", silent, why)
     return ()
+
+
+def widest(tokenizer: Tokenizer) -> tuple[int, int]:
+    """`RequestLimits.text` and `RequestLimits.spelled` of a vocabulary."""
+    text = spelled = 1
+    for token in map(tokenizer.token_bytes, range(tokenizer.vocab_size)):
+        if CHAR * len(token) > text or (CHAR + 4) * len(token) > spelled:  # else it cannot be the widest
+            # Bytes that are no whole character may become one U+FFFD each, by what stands beside them.
+            written = max(len(msgspec.json.encode(token.decode("utf-8", "replace"))) - 2, _broken(token))
+            text = max(text, written)
+            spelled = max(spelled, written + len(msgspec.json.encode(list(token))) - 2)
+    return text, spelled
+
+
+def _broken(token: bytes) -> int:
+    try:
+        token.decode("utf-8")
+    except UnicodeDecodeError:
+        return 3 * len(token)
+    return 0

@@ -6,9 +6,10 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from server.requests.admission import stopping
+from server.requests.checks import check_sums
+from server.requests.model_card import RequestLimits
 from server.requests.refusal import invalid_request
 from server.requests.request import ChatRequest
-from server.requests.sums import RequestLimits, check_sums
 from tokenization.messages import Prepared
 from tokenization.text.tokenizer import Tokenizer
 
@@ -64,8 +65,11 @@ class AllPrepared:
         """Raises Refusal, and what `accepted` raises, to the one that came last."""
         self._prepared[index] = prepared
         if len(self._prepared) == len(self._requests):
-            found = [self._prepared[i] for i in range(len(self._requests))]
-            check_sums(self._requests, self._room, self._limits, [len(one.input_ids) for one in found], self._n_bad_ids)
+            found, lengths = list[Prepared](), list[int]()
+            for i in range(len(self._requests)):
+                found.append(self._prepared[i])
+                lengths.append(len(found[i].input_ids))
+            check_sums(self._requests, self._room, self._limits, lengths, self._n_bad_ids)
             if self._accepted is not None:
                 self._accepted(found)
             self._all.set()

@@ -1,11 +1,13 @@
 """One request for an answer, as both dialects end in it."""
 
 from dataclasses import dataclass, field, replace
+from typing import Literal
 
 from server.request_context import RequestContext
-from server.requests.answer_boxes import Grounding
 from server.requests.sampling import SamplingRequest
 from tokenization.chat.parts import Prompt
+
+Grounding = Literal["none", "boxes", "drawn"]  # what a request wants to know
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -5,7 +5,6 @@ import secrets
 from dataclasses import dataclass
 from typing import Annotated, Any
 
-import msgspec
 import pydantic_core
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
@@ -209,12 +208,6 @@ class Defaults:
             logprobs=asked.logprobs,
             top_logprobs=asked.top_logprobs,
         )
-
-
-def within(params: SamplingParams, room: int, seed: int | None) -> SamplingParams:
-    """For one of the prompts of a body: room is what it leaves for its answer, seed what its client gave."""
-    drawn = secrets.randbits(63) if seed is None else seed
-    return msgspec.structs.replace(params, max_tokens=min(params.max_tokens, room), seed=drawn)
 
 
 def read_ids(file: ConfigSection) -> tuple[int, ...]:

@@ -1,20 +1,23 @@
-"""The pool's face on the event loop: every call in one thread, in the order of the calls."""
+"""The pool's face on the event loop, and what one request has out: its segments, and whoever may touch them."""
 
 import asyncio
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import ParamSpec, TypeVar
+from typing import Any, ParamSpec, TypeVar
 
-from server.requests.background import Background
+from server.children.engine_client import EngineClient, Stream
+from server.children.workers import WorkerJob, WorkerPool
+from server.requests.admission import Admission, AdmittedPrompt
 from server.requests.refusal import Refusal, invalid_request, overloaded, unavailable
-from shm import NeverFits, OwnerError, Pool, PoolFull, PoolStats
-from tokenization.messages import Measured
+from shm import NeverFits, OwnerError, Pool, PoolFull, PoolStats, file_bytes
+from tokenization.messages import Job, Measured
 
 log = logging.getLogger("pixelferry")
 
 P = ParamSpec("P")
 T = TypeVar("T")
+RETRY_SECONDS = 1.0  # of one who finds others waiting for their share
 TOO_LARGE = "media_too_large"
 LOST = "media_unavailable"
 
@@ -23,24 +26,40 @@ class Segments:
     """Reserving fresh pages takes up to a second a GiB, so nothing of the pool runs on the loop.
 
     One thread keeps the order: a retire() that follows a lease() of a request which was cancelled meanwhile runs after
-    it, and finds what it left.
+    it, and finds what it left. The first of the tasks that nobody awaits to raise ends the server, through `failed`.
     """
 
-    def __init__(self, pool: Pool, background: Background) -> None:
-        self._pool = pool
-        self._background = background
+    def __init__(self, pool: Pool) -> None:
+        self.pool = pool
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="segments")
+        self._tasks: set[asyncio.Future[Any]] = set()
+        self.failed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self.gone = False  # the directory was removed, or is not private any more, and cannot be made again now
 
-    @property
-    def capacity(self) -> int:
-        """Bytes that one request can have at most."""
-        return self._pool.capacity
+    def call(self, call: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> "asyncio.Future[T]":
+        """One of the pool's methods, behind all that were called before."""
+        return asyncio.wrap_future(self._thread.submit(call, *args, **kwargs))
+
+    def spawn(self, work: "Coroutine[Any, Any, None] | asyncio.Future[None]") -> None:
+        """What outlives whoever starts it."""
+        task = asyncio.ensure_future(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._done)
+
+    def _done(self, task: "asyncio.Future[Any]") -> None:
+        self._tasks.discard(task)
+        if not task.cancelled() and (error := task.exception()) is not None and not self.failed.done():
+            self.failed.set_exception(error)
+
+    async def idle(self) -> None:
+        """Nothing that was spawned is left."""
+        while self._tasks:
+            await asyncio.wait(set(self._tasks))
 
     async def lease(self, request_id: str, nbytes: Sequence[int]) -> tuple[str, ...]:
         """Names for that many bytes each. Raises shm.pool's PoolFull and NeverFits, and OwnerError while it is gone."""
         # Shielded: a cancelled caller must not cancel a call that retire() relies on having run or not begun.
-        names = await asyncio.shield(self._submit(self._pool.lease, request_id, nbytes))
+        names = await asyncio.shield(self.call(self.pool.lease, request_id, nbytes))
         if self.gone:
             await self.look_after()
         return names
@@ -48,7 +67,7 @@ class Segments:
     async def look_after(self) -> None:
         """See that the shared memory is there, and whether that is so."""
         try:
-            await self._submit(self._pool.keep_place)
+            await self.call(self.pool.keep_place)
         except OwnerError as error:
             if not self.gone:
                 log.error("shared memory cannot be used, so that pictures, videos and sounds are refused: %s", error)
@@ -58,42 +77,115 @@ class Segments:
                 log.info("shared memory can be used again")
             self.gone = False
 
-    def give_back(self, request_id: str, names: Sequence[str]) -> None:
-        """A reader has its copy of these."""
-        self._background.spawn(self._submit(self._pool.give_back, request_id, names))
-
-    def retire(self, request_id: str) -> None:
-        """The request ended: its names lead nowhere from now on."""
-        self._background.spawn(self._submit(self._pool.retire, request_id))
-
-    async def settle(self, request_id: str) -> None:
-        """Nobody has the request's segments open any more."""
-        await self._submit(self._pool.settle, request_id)
-
     async def stats(self) -> PoolStats:
-        return await self._submit(self._pool.stats)
+        return await self.call(self.pool.stats)
 
     def close(self) -> None:
         self._thread.shutdown()
 
-    def _submit(self, call: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> "asyncio.Future[T]":
-        return asyncio.wrap_future(self._thread.submit(call, *args, **kwargs))
+
+class RequestResources:
+    """Of one request, which calls `release` however it ends."""
+
+    place: AdmittedPrompt  # from its admission on
+
+    def __init__(
+        self, request_id: str, workers: WorkerPool, engine: EngineClient, segments: Segments, admission: Admission
+    ) -> None:
+        self._request_id = request_id
+        self._workers = workers
+        self._engine = engine
+        self._segments = segments
+        self._pool = segments.pool
+        self._admission = admission
+        self._leased: dict[str, int] = {}  # bytes, by name
+        self._leases = False
+        self._jobs: list[WorkerJob] = []
+        self.stream: Stream | None = None
+
+    async def job(self, message: Job, client: str, *, short: bool = True) -> WorkerJob:
+        """One that a worker has begun. Raises NobodyUp, WorkerDied."""
+        job = await self._workers.begin(message, client, short=short)
+        self._jobs.append(job)
+        return job
+
+    async def lease(self, measured: Measured) -> tuple[str, ...]:
+        """Names for what a worker has measured, once those from before are free. Raises Refusal.
+
+        Where there is no room, somebody who has more than a share of the memory may give way.
+        """
+        if not measured.nbytes:
+            return ()
+        await self.free_leases()
+        nbytes = sum(map(file_bytes, measured.nbytes))
+        while True:
+            self._leases = True
+            try:
+                if not self._admission.lends(self.place, nbytes):
+                    raise PoolFull(RETRY_SECONDS)
+                names = await self._segments.lease(self._request_id, measured.nbytes)
+                break
+            except OwnerError as error:
+                await self._segments.look_after()
+                raise without_room(error, measured) from None
+            except NeverFits as error:
+                raise without_room(error, measured) from None
+            except PoolFull as error:
+                if not await self._admission.memory_given_way(self.place, nbytes):
+                    raise without_room(error, measured) from None
+        self._leased = dict(zip(names, map(file_bytes, measured.nbytes), strict=True))
+        self._admission.lent(self.place, nbytes)
+        return names
+
+    async def free_leases(self) -> None:
+        """Whoever wrote to them has let go, or is reaped: they can be lent again at once."""
+        if self._leases:
+            await self._segments.call(self._pool.retire, self._request_id)
+            await self._segments.call(self._pool.settle, self._request_id)
+            self._given_back(tuple(self._leased))
+
+    def media_read(self, stream: Stream) -> None:
+        """The engine has its copy of these segments."""
+        if stream.media_read:
+            self._segments.spawn(self._segments.call(self._pool.give_back, self._request_id, stream.media_read))
+            self._given_back(stream.media_read)
+            stream.media_read = []
+
+    def release(self) -> None:
+        """Let go of everything. Nothing is awaited here, so that nothing can come between."""
+        for job in self._jobs:
+            self._workers.cancel(job)
+        if self.stream is not None:
+            self._engine.leave(self.stream)
+        if self._leases:
+            retired = self._segments.call(self._pool.retire, self._request_id)
+            self._segments.spawn(self._free_when_ended(retired))
+
+    async def _free_when_ended(self, retired: "asyncio.Future[None]") -> None:
+        """Wait until writer and reader have let go, or are reaped; then the memory is free."""
+        await retired
+        for job in self._jobs:
+            await job.ended
+        if self.stream is not None:
+            await self.stream.ended
+        await self._segments.call(self._pool.settle, self._request_id)
+        self._given_back(tuple(self._leased))
+
+    def _given_back(self, names: Sequence[str]) -> None:
+        self._admission.given_back(self.place, sum(self._leased.pop(name, 0) for name in names))
 
 
 # ---- media for which there is no room
 
 
-def check_media_tokens(measured: Measured, limit: int) -> None:
-    """Refuse media with more than `limit` tokens, all together. Raises Refusal."""
-    n = sum(measured.n_tokens)
-    if n <= limit:
-        return
+def too_many_tokens(measured: Measured, limit: int) -> Refusal:
+    """All together they have more than `limit`."""
     largest = _largest(measured.n_tokens)
     message = (
-        f"the media of this request have {n} tokens, and this server keeps the embeddings of at most {limit}; "
-        f"this is the largest, with {measured.n_tokens[largest]} tokens"
+        f"the media of this request have {sum(measured.n_tokens)} tokens, and this server keeps the embeddings of at "
+        f"most {limit}; this is the largest, with {measured.n_tokens[largest]} tokens"
     )
-    raise invalid_request(message, measured.params[largest], TOO_LARGE)
+    return invalid_request(message, measured.params[largest], TOO_LARGE)
 
 
 def without_room(error: PoolFull | NeverFits | OwnerError, measured: Measured) -> Refusal:

@@ -2,36 +2,33 @@
 
 import asyncio
 import logging
+import secrets
 from collections.abc import Sequence
 
 from msgspec.structs import replace
 
-from model.engine.messages import EngineReady, Generate, SamplingParams, TokenEvent
-from server.children.engine_client import EngineClient, EngineDied, EngineFailed, Stream
+from model.engine.messages import EngineReady, Generate, SamplingParams
+from server.children.engine_client import EngineClient, EngineDied, EngineFailed
 from server.children.replies import NobodyUp
 from server.children.workers import WorkerDied, WorkerJob, WorkerPool
 from server.metrics import Metrics
 from server.request_context import ModelTimings
 from server.requests.admission import Admission
-from server.requests.answer import Answers, Emit
-from server.requests.answer_boxes import Grounded, boxes_of, drawing_of, not_drawn
-from server.requests.background import Background
-from server.requests.checks import check_chat, check_parameters, room_for
+from server.requests.answer import Answers, Emit, Grounded, boxes_of, drawing_of, not_drawn
+from server.requests.checks import check_chat, check_parameters, check_sums, room_for
 from server.requests.model_card import ModelCard
-from server.requests.prompts import Accepted, AllPrepared, Speller, run_together
+from server.requests.prompts import Accepted, AllPrepared, Speller, Spellings, run_together
 from server.requests.refusal import Refusal, internal, invalid_request, took_too_long, unavailable
 from server.requests.request import ChatRequest
-from server.requests.resources import RequestResources
-from server.requests.sampling import within
-from server.requests.segments import LOST, Segments, check_media_tokens, media_lost
-from server.requests.sums import check_sums
+from server.requests.segments import LOST, RequestResources, Segments, media_lost, too_many_tokens
 from server.traces import Traces
 from tokenization.chat.parts import RawPrompt
-from tokenization.messages import Drawn, Encode, Job, Measured, Prepare, Prepared, Room
+from tokenization.messages import Drawn, Encode, Job, Leases, Measured, Prepare, Prepared, PrepareFailed, Room
 from tokenization.placeholders import text_only
 
 log = logging.getLogger("pixelferry")
 
+ASSUMED_TOKENS = 256  # of an answer that may have any length, as far as its client is charged before it is known
 ATTEMPTS = 2  # a chat whose worker died is tried once more: it may not have been the chat's fault
 
 
@@ -45,7 +42,6 @@ class RequestService:
         workers: WorkerPool,
         engine: EngineClient,
         segments: Segments,
-        background: Background,
         metrics: Metrics,
         max_requests: int,
         traces: Traces | None = None,
@@ -56,9 +52,8 @@ class RequestService:
         self.segments = segments
         self.metrics = metrics
         self.traces = traces
-        self._background = background
         self._speller = Speller(card.tokenizer)
-        self.admission = Admission(max_requests, self._why_not)
+        self.admission = Admission(max_requests, self._why_not, segments.pool.capacity, metrics.gave_way)
 
     @property
     def max_model_len(self) -> int:
@@ -83,7 +78,9 @@ class RequestService:
         first, room, limits = requests[0], self.max_model_len, self.card.limits
         check_parameters(first, self.card, self.ready_engine)
         check_sums(requests, room, limits)
-        bad_words = await self._speller.spell(first.sampling.bad_words, first.parameter("bad_words"))
+        bad_words: Spellings = ()
+        if first.sampling.bad_words:
+            bad_words = await self._speller.spell(first.sampling.bad_words, first.parameter("bad_words"))
         sampling = self.card.defaults.sampling(first.sampling, room, bad_words)
         others = AllPrepared(requests, room, limits, bad_words, accepted)
         await run_together([self._run(request, i, sampling, others, emit) for i, request in enumerate(requests)])
@@ -98,14 +95,15 @@ class RequestService:
         """
         check_chat(request, self.card, self.max_model_len, self.ready_engine)
         timings = ModelTimings(self.metrics, request.context)
-        resources = RequestResources(request.id, self.workers, self.engine, self.segments, self._background)
+        resources = RequestResources(request.id, self.workers, self.engine, self.segments, self.admission)
         try:
-            with self.admission.enter():
+            with self.admission.enter(request.context) as resources.place:
                 prepared = await self._prepare(request, resources, timings)
                 room = room_for(len(prepared.input_ids), self.max_model_len, request.chat_param)
                 await others.wait(i, prepared)
                 timings.prompt(prepared)
-                own = within(sampling, room, request.sampling.seed)
+                seed = secrets.randbits(63) if request.sampling.seed is None else request.sampling.seed
+                own = replace(sampling, max_tokens=min(sampling.max_tokens, room), seed=seed)
                 generate = Generate(prepared=prepared, sampling=own, scores_prompt=request.scores_prompt)
                 answers = Answers(request, self.card.tokenizer, i * sampling.n)
                 await self._generate(request, generate, resources, answers, emit, timings)
@@ -121,9 +119,9 @@ class RequestService:
     async def count(self, request: ChatRequest) -> Prepared:
         """The ids of a prompt: nothing is leased, or decoded but sounds and a frame of each video. Raises Refusal."""
         check_chat(request, self.card, self.max_model_len, self.ready_engine)
-        resources = RequestResources(request.id, self.workers, self.engine, self.segments, self._background)
+        resources = RequestResources(request.id, self.workers, self.engine, self.segments, self.admission)
         try:
-            with self.admission.enter():
+            with self.admission.enter(request.context) as resources.place:
                 return await self._prepare(request, resources, count_only=True)
         finally:
             resources.release()
@@ -145,7 +143,9 @@ class RequestService:
             if isinstance(chat, RawPrompt):
                 message = Encode(request_id=request.id, text=chat.text, opens=chat.opens)
             else:
-                message = Prepare(request_id=request.id, chat=chat, count_only=count_only, room=self._room_now())
+                media_tokens, media_bytes = self.ready_engine.max_media_tokens, self.segments.pool.capacity
+                room = Room(tokens=self.max_model_len, media_tokens=media_tokens, media_bytes=media_bytes)
+                message = Prepare(request_id=request.id, chat=chat, count_only=count_only, room=room)
             try:
                 job = await resources.job(message, request.context.client, short=short)
                 if timings is not None:
@@ -158,88 +158,69 @@ class RequestService:
                 raise unavailable("no worker came up in time", "workers_down", retry_after=10) from None
             except WorkerDied as died:
                 if died.exceeded is not None:  # another would fare no better
-                    raise took_too_long(died.exceeded, request.chat_param) from None
+                    raise took_too_long(died.exceeded, died.param or request.chat_param) from None
                 log.warning("%s: its worker ended", request.id)
                 await resources.free_leases()
         raise internal("the request could not be prepared: two workers died of it", "worker_died")
 
-    def _room_now(self) -> Room:
-        """What a video of this request may fill, so that it is not refused further on."""
-        media_tokens = self.ready_engine.max_media_tokens
-        return Room(tokens=self.max_model_len, media_tokens=media_tokens, media_bytes=self.segments.capacity)
-
     async def _converse(self, job: WorkerJob, request: ChatRequest, resources: RequestResources) -> Prepared | None:
         """Measured -> Leases -> Prepared. None: the worker of pictures hands it back. Raises Refusal, WorkerDied."""
-        while isinstance(answer := await job.next(), Measured):
-            check_media_tokens(answer, self.ready_engine.max_media_tokens)
-            job.lease(await resources.lease(answer))
-        if isinstance(answer, Prepared):
-            return answer
-        assert not isinstance(answer, Drawn)
-        if answer.kind == "bad_request":
-            raise invalid_request(answer.message, answer.param or request.chat_param, answer.code)
-        if answer.kind == "long":
-            return None
-        log.error("%s: a worker failed: %s", job.request_id, answer.message)
-        raise media_lost() if answer.code == LOST else internal("the request could not be prepared")
+        while True:
+            for answer in await job.next():
+                if isinstance(answer, Prepared):
+                    return answer
+                if isinstance(answer, Measured):
+                    limit = self.ready_engine.max_media_tokens
+                    if sum(answer.n_tokens) > limit:
+                        raise too_many_tokens(answer, limit)
+                    leases = Leases(request_id=request.id, names=await resources.lease(answer))
+                    assert job.worker is not None
+                    job.worker.tell(leases)  # where it died meanwhile, `next` says so
+                    continue
+                assert isinstance(answer, PrepareFailed)
+                if answer.kind == "bad_request":
+                    raise invalid_request(answer.message, answer.param or request.chat_param, answer.code)
+                if answer.kind == "long":
+                    return None
+                log.error("%s: a worker failed: %s", job.request_id, answer.message)
+                raise media_lost() if answer.code == LOST else internal("the request could not be prepared")
 
     async def _generate(
         self, request: ChatRequest, generate: Generate, resources: RequestResources, answers: Answers, emit: Emit,
         timings: ModelTimings,
     ) -> None:  # fmt: skip
         """From the engine's tokens to what `emit` is given: a delta for each of a stream, else one for each answer."""
-        stream = resources.stream = await self._submit(generate)
-        timings.started()
-        while answers.n_unfinished > 0:
-            events = await self._next(stream, request, resources)
-            n_before = answers.n_tokens
-            deltas = answers.push(events, stream.prompt)
-            stream.prompt = []
-            timings.tokens(answers.n_tokens - n_before)
-            for delta in deltas:
-                if delta.finish is not None:
-                    if answers.n_unfinished == 0 and delta is deltas[-1]:
-                        timings.end(delta.finish)
-                    elif delta.cut:
-                        self.engine.drop(stream, delta.index - answers.first)
-                    if request.grounding != "none" and self.card.supports_grounding:
-                        text = answers.text(delta)
-                        delta = replace(
-                            delta, grounded=await self._grounded(text, request, resources, generate.prepared)
-                        )
-                await emit(generate.prepared, delta)
-                timings.delivered()
-            if not deltas:  # laid by, of an answer in one piece
-                timings.delivered()
-
-    async def _submit(self, generate: Generate) -> Stream:
         try:
-            return await self.engine.submit(generate)
-        except NobodyUp:
-            raise unavailable("the engine did not come up in time", "engine_down", retry_after=10) from None
-        except EngineDied:
-            raise engine_died() from None
-
-    async def _next(self, stream: Stream, request: ChatRequest, resources: RequestResources) -> Sequence[TokenEvent]:
-        """The next tokens. Segments that the engine has read meanwhile go back to the pool. Raises Refusal."""
-        try:
-            while True:
+            asked = ASSUMED_TOKENS if request.sampling.max_tokens is None else generate.sampling.max_tokens
+            stream = resources.stream = await self.engine.submit(generate, request.context.client, asked)
+            timings.started(resources.place.share)
+            while answers.n_unfinished > 0:
                 events = await stream.next()
                 resources.media_read(stream)
-                if events:
-                    return events
-                if stream.ended.done():
-                    raise internal("the engine ended this request before its last token")
-        except EngineDied:
-            raise engine_died() from None
-        except EngineFailed as error:
-            if error.code == "nothing_allowed":
-                message = "no token is left that may be drawn: allowed_token_ids and the other rules exclude each other"
-                raise invalid_request(message, request.parameter("allowed_token_ids")) from None
-            log.error("%s: the engine failed: %s", request.id, error)
-            if error.code == LOST:
-                raise media_lost() from None
-            raise internal("the engine could not answer this request") from None
+                if not events:
+                    if stream.ended.done():
+                        raise internal("the engine ended this request before its last token")
+                    continue
+                resources.place.begun = True
+                n_before = answers.n_tokens
+                deltas = answers.push(events, stream.prompt)
+                stream.prompt = []
+                timings.tokens(answers.n_tokens - n_before)
+                for delta in deltas:
+                    if delta.finish is not None:
+                        if answers.n_unfinished == 0 and delta is deltas[-1]:
+                            timings.end(delta.finish)
+                        elif delta.cut:
+                            self.engine.drop(stream, delta.index - answers.first)
+                        if request.grounding != "none" and self.card.supports_grounding:
+                            grounded = await self._grounded(answers.text(delta), request, resources, generate.prepared)
+                            delta = replace(delta, grounded=grounded)
+                    await emit(generate.prepared, delta)
+                    timings.delivered()
+                if not deltas:  # laid by, of an answer in one piece
+                    timings.delivered()
+        except (NobodyUp, EngineDied, EngineFailed) as error:
+            raise not_generated(error, request) from None
 
     async def _grounded(
         self, text: str, request: ChatRequest, resources: RequestResources, prepared: Prepared
@@ -255,9 +236,9 @@ class RequestService:
             return Grounded(boxes=boxes, drawn=Drawn(request_id=request.id, picture="", notes=()))
         try:
             job = await resources.job(drawing_of(request.id, request.chat, boxes), request.context.client)
-            answer = await job.next()
+            (answer,) = await job.next()
         except (NobodyUp, WorkerDied):
-            answer = None
+            return Grounded(boxes=boxes, drawn=not_drawn(request.id, None))
         drawn = answer if isinstance(answer, Drawn) else not_drawn(request.id, answer)
         return Grounded(boxes=boxes, drawn=drawn)
 
@@ -274,5 +255,14 @@ def loading() -> Refusal:
     return unavailable("the model is still loading", "loading", retry_after=2)
 
 
-def engine_died() -> Refusal:
-    return unavailable("the engine ended while it answered this request", "engine_died")
+def not_generated(error: NobodyUp | EngineDied | EngineFailed, request: ChatRequest) -> Refusal:
+    """What the client is told of an engine that did not answer."""
+    if isinstance(error, NobodyUp):
+        return unavailable("the engine did not come up in time", "engine_down", retry_after=10)
+    if isinstance(error, EngineDied):
+        return unavailable("the engine ended while it answered this request", "engine_died")
+    if error.code == "nothing_allowed":
+        message = "no token is left that may be drawn: allowed_token_ids and the other rules exclude each other"
+        return invalid_request(message, request.parameter("allowed_token_ids"))
+    log.error("%s: the engine failed: %s", request.id, error)
+    return media_lost() if error.code == LOST else internal("the engine could not answer this request")

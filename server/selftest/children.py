@@ -18,14 +18,13 @@ _CHUNK = 1 << 16
 
 def run_section(section: str, command: Sequence[str], env: Mapping[str, str], hear: Callable[[Said], None]) -> None:
     """`command` writes a line of JSON for each thing that it says."""
-    process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, cwd=REPO, env=dict(env))
-    try:
-        ended = _listen(section, process, hear)
-    finally:
-        process.kill()
-        process.wait()
-        assert process.stdout is not None
-        process.stdout.close()
+    with subprocess.Popen(
+        command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, cwd=REPO, env=dict(env)
+    ) as process:  # which is waited for, and its pipe closed
+        try:
+            ended = _listen(section, process, hear)
+        finally:
+            process.kill()
     if ended is not None:
         hear(ended)
 

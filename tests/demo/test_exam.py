@@ -101,7 +101,7 @@ def test_wilson_interval_is_the_published_one() -> None:
 
 @pytest.mark.parametrize("one", ROWS, ids=lambda one: one.name)
 def test_items_are_well_formed(one: Row, words: Words) -> None:
-    for index in range(4):
+    for index in range(2):
         item = one.item(words, 5, index)
         assert item.row == one.name
         assert facts(item) == facts(one.item(words, 5, index))
@@ -114,7 +114,7 @@ def test_items_are_well_formed(one: Row, words: Words) -> None:
 
 @pytest.mark.parametrize("one", ROWS, ids=lambda one: one.name)
 def test_another_seed_asks_other_things(one: Row, words: Words) -> None:
-    first, second = ([facts(one.item(words, seed, index)) for index in range(4)] for seed in (5, 6))
+    first, second = ([facts(one.item(words, seed, index)) for index in range(2)] for seed in (5, 6))
     assert first != second
 
 

@@ -27,7 +27,7 @@ from model.families.qwen2.positions import TimeScale, vision_positions
 from model.registry import family_of
 from tokenization.chat.dialects import chat_from_native, chat_from_openai
 from tokenization.chat.options import MediaOptions
-from tokenization.media.frame_sampling import FrameSampling, VideoCaps, sample_frames
+from tokenization.media.frame_sampling import FrameSampling, sample_frames
 from tokenization.media.source import Source
 from tokenization.processor import Measure, Processor, StageClock
 
@@ -171,7 +171,7 @@ def test_boxes_are_understood(processor: Processor) -> None:
 def test_clips_stand_where_the_server_puts_them(reader: Reader, fps: int) -> None:
     """All lengths of clips that training draws."""
     for n_frames in sorted({max(4, round(hundredths / 100 * fps)) for hundredths in range(80, 501)}):
-        plan = sample_frames(n_frames, fps, MediaOptions(), VideoCaps())
+        plan = sample_frames(n_frames, fps, MediaOptions(), MediaConfig())
         grid = (len(plan.indices) // 2, 4, 4)
         extent = Extent(grid=grid, seconds=plan.seconds_per_grid)
         ours = reader.encode(Example(parts=(Ref("video", 0), "x"), answer="y"), {"video": extent})

@@ -16,7 +16,7 @@ from server.doctor import devices
 from server.doctor.versions import ROWS
 from tests.certificates import write_certificate
 from tests.e2e.conftest import Start
-from tests.e2e.running import REPO, SMALL, START_SECONDS, until
+from tests.e2e.running import REPO, SMALL, START_SECONDS, RunningServer, until
 
 DEPLOY = REPO / "deploy"
 # Everything read-only but /dev, as with `docker run --read-only`; "$@" runs there.
@@ -171,16 +171,18 @@ def directory(tmp_path: Path) -> Iterator[Path]:
     assert not (tmp_path / "url").exists()
 
 
-@pytest.mark.parametrize("tls", [False, True], ids=["http", "https"])
-def test_the_health_check_follows_the_server(start: Start, directory: Path, tls: bool) -> None:
+def test_the_health_check_asks_over_http(server: RunningServer, tmp_path: Path) -> None:
+    (tmp_path / "url").write_text(f"{server.url}\n")
+    assert healthy(tmp_path / "url")
+
+
+def test_the_health_check_follows_the_server(start: Start, directory: Path) -> None:
     """Port, host and scheme are none of the defaults, and come from a flag, the environment and a profile."""
     url = directory / "url"
     assert not healthy(url)
     profile = directory / "mine.toml"
-    profile.write_text('host = "127.0.0.3"\n')
-    if tls:
-        cert, key = write_certificate(directory)
-        profile.write_text(f'host = "127.0.0.3"\nssl_certfile = "{cert}"\nssl_keyfile = "{key}"\n')
+    cert, key = write_certificate(directory)
+    profile.write_text(f'host = "127.0.0.3"\nssl_certfile = "{cert}"\nssl_keyfile = "{key}"\n')
     (directory / "keys").write_text("geheim\n")
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("PIXELFERRY_URL_FILE", str(url))

@@ -56,7 +56,7 @@ def test_it_is_refused_once_and_its_neighbours_are_answered(server: RunningServe
         assert [one.status_code for one in answers] == [400, 400]
         for one in answers:
             error = one.json()["error"]
-            assert (error["code"], error["param"]) == ("took_too_long", "inputs") and "3 s" in error["message"]
+            assert (error["code"], error["param"]) == ("took_too_long", "inputs[0].image") and "3 s" in error["message"]
         assert [one.result().status_code for one in (*behind, *texts)] == [200] * 10
     roles = ("worker", "picture_worker")
     assert [server.metric(f'child_hangs_total{{role="{role}"}}') for role in roles] == [1, 1], "not tried again"

@@ -1,4 +1,7 @@
-"""Every family of the registry behind a running server: both routes, streams, what it lacks by name, nothing left."""
+"""Families of the registry behind a running server: both routes, streams, what it lacks by name, nothing left.
+
+Not all: of qwen2_5_vl, qwen2_audio and llava each part is another's, and tests/e2e/test_layouts.py serves them.
+"""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -67,7 +70,7 @@ def answer_of(server: RunningServer, route: str, parts: list[dict[str, Any]]) ->
     return text, body["usage"]["prompt_tokens"]
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", [name for name in NAMES if name not in ("qwen2_5_vl", "qwen2_audio", "llava")])
 def test_a_family_behind_a_server(name: str, request: pytest.FixtureRequest, tmp_path: Path) -> None:
     (family,) = (family for family, _ in families() if family.name == name)
     with server_of(name, request, tmp_path) as server:

@@ -28,7 +28,7 @@ from configs.serve import MediaConfig  # noqa: E402
 from model.registry import family_of  # noqa: E402
 from tests.layouts.chats import hub_form, random_messages  # noqa: E402
 from tests.layouts.directories import layouts, write_layout  # noqa: E402
-from tests.layouts.templates import PICTURES_FIRST  # noqa: E402
+from tests.layouts.templates import OF_PARTS  # noqa: E402
 from tests.model.engine.engine_harness import data_url, picture  # noqa: E402
 from tests.samples.sounds import make_wav  # noqa: E402
 from tests.samples.soundtracks import tone  # noqa: E402
@@ -92,7 +92,7 @@ def compare(path: Path, n: int) -> None:
 def theirs(processor: Any, messages: list[dict[str, Any]], media: Media) -> list[int]:
     template = processor.chat_template or processor.tokenizer.chat_template
     text = processor.tokenizer.apply_chat_template(
-        hub_form(messages, lists=template == PICTURES_FIRST),
+        hub_form(messages, lists=template in OF_PARTS),
         chat_template=template,
         add_generation_prompt=True,
         tokenize=False,

@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from tokenizers import AddedToken, Tokenizer
 
-from tests.layouts import marked_pieces
+from tests.layouts import marked_pieces, specials_first
 from tests.layouts.templates import TEMPLATES
 from tests.layouts.tiny_width import (
     N_ORDINARY,
@@ -82,6 +82,10 @@ def write_published(model: str, path: Path) -> Path:
     if model == marked_pieces.MODEL:
         marked_pieces.write_pieces_published(facts["files"], path)
         write_shards(path, hub_tensors(path), facts["weights"]["shards"])
+        return path
+    if model == specials_first.MODEL:
+        specials_first.write_specials_first(facts["files"], path)
+        write_shards(path, hub_tensors(path), MOST_SHARDS)
         return path
     config = facts["files"]["tokenizer_config.json"]
     added = config["added_tokens_decoder"]

@@ -66,6 +66,46 @@ PICTURES_FIRST = (
     "{% else %}{{ part.text + ' ' }}{% endif %}{% endfor %}{% endfor %}"
     "{% if add_generation_prompt %}{{ 'ASSISTANT:' }}{% endif %}"
 )
+# The turns of transformers' own example of ViP-LLaVA, pictures before the words of a message.
+VIP_TURNS = (
+    "{% for message in messages %}"
+    "{{ {'system': '', 'user': '###Human: ', 'assistant': '###Assistant: '}[message.role] }}"
+    "{% for part in message.content | selectattr('type', 'equalto', 'image') %}{{ '<image>\n' }}{% endfor %}"
+    "{% for part in message.content | selectattr('type', 'equalto', 'text') %}{{ part.text }}{% endfor %}"
+    "{% endfor %}"
+    "{% if add_generation_prompt %}{{ '###Assistant:' }}{% endif %}"
+)
+# Mistral Small 3.1's; of its own system message only what changes with the day, and one sentence.
+DATED_SYSTEM = (
+    "{%- set today = strftime_now('%Y-%m-%d') %}"
+    "{%- set default_system_message = 'You are a helpful assistant. ' + today + '.' %}"
+    "{{- bos_token }}"
+    "{%- if messages[0]['role'] == 'system' %}"
+    "{%- if messages[0]['content'] is string %}{%- set system_message = messages[0]['content'] %}"
+    "{%- else %}{%- set system_message = messages[0]['content'][0]['text'] %}{%- endif %}"
+    "{%- set loop_messages = messages[1:] %}"
+    "{%- else %}{%- set system_message = default_system_message %}{%- set loop_messages = messages %}{%- endif %}"
+    "{{- '[SYSTEM_PROMPT]' + system_message + '[/SYSTEM_PROMPT]' }}"
+    "{%- for message in loop_messages %}"
+    "{%- if message['role'] == 'user' %}"
+    "{%- if message['content'] is string %}{{- '[INST]' + message['content'] + '[/INST]' }}"
+    "{%- else %}{{- '[INST]' }}"
+    "{%- for block in message['content'] %}"
+    "{%- if block['type'] == 'text' %}{{- block['text'] }}"
+    "{%- elif block['type'] in ['image', 'image_url'] %}{{- '[IMG]' }}"
+    "{%- else %}{{- raise_exception('Only text and image blocks are supported in message content!') }}{%- endif %}"
+    "{%- endfor %}{{- '[/INST]' }}{%- endif %}"
+    "{%- elif message['role'] == 'system' %}"
+    "{%- if message['content'] is string %}{{- '[SYSTEM_PROMPT]' + message['content'] + '[/SYSTEM_PROMPT]' }}"
+    "{%- else %}{{- '[SYSTEM_PROMPT]' + message['content'][0]['text'] + '[/SYSTEM_PROMPT]' }}{%- endif %}"
+    "{%- elif message['role'] == 'assistant' %}"
+    "{%- if message['content'] is string %}{{- message['content'] + eos_token }}"
+    "{%- else %}{{- message['content'][0]['text'] + eos_token }}{%- endif %}"
+    "{%- else %}{{- raise_exception('Only user, system and assistant roles are supported!') }}{%- endif %}"
+    "{%- endfor %}"
+)
 TEMPLATES = {
     "@vision": VISION, "@omni": OMNI, "@audio": AUDIO, "@text": TEXT, "@pictures_first": PICTURES_FIRST,
+    "@vip_turns": VIP_TURNS, "@dated_system": DATED_SYSTEM,
 }  # fmt: skip
+OF_PARTS = (PICTURES_FIRST, VIP_TURNS)  # these write no words of a content that is a plain string

@@ -53,7 +53,8 @@ def tiny_config(published: Mapping[str, Any], first: int) -> dict[str, Any]:
     if isinstance(text.get("rope_scaling"), dict):
         _shrink(text["rope_scaling"], _TEXT)
     if inner.get("vision_config", {}).get("model_type") == "clip_vision_model":
-        _shrink(inner["vision_config"], _CLIP)
+        seen = {"num_hidden_layers": 12} if "vision_feature_layers" in inner else {}  # each of the five is another
+        _shrink(inner["vision_config"], _CLIP | seen)
     elif "vision_config" in inner:
         windowed = config["model_type"] != "qwen2_vl"
         vision = inner["vision_config"]

@@ -22,6 +22,14 @@ HUB_PREFIXES: Mapping[str, Mapping[str, str]] = {
         "model.language_model.": "language_model.model.", "lm_head.": "language_model.lm_head.",
         "model.vision_tower.": "vision_tower.vision_model.", "model.multi_modal_projector.": "multi_modal_projector.",
     },
+    "vipllava": {
+        "model.language_model.": "language_model.model.", "lm_head.": "language_model.lm_head.",
+        "model.vision_tower.": "vision_tower.vision_model.", "model.multi_modal_projector.": "multi_modal_projector.",
+    },
+    "mistral3": {
+        "model.language_model.": "language_model.model.", "lm_head.": "language_model.lm_head.",
+        "model.vision_tower.": "vision_tower.", "model.multi_modal_projector.": "multi_modal_projector.",
+    },
     "qwen2_5_omni": {
         "model.language_model.": "thinker.model.", "model.visual.": "thinker.visual.",
         "model.audio_tower.": "thinker.audio_tower.", "lm_head.": "thinker.lm_head.",
@@ -76,6 +84,7 @@ def reference_class(config: Any) -> tuple[Any, Any]:
     names = {
         "qwen2_vl": "Qwen2VLForConditionalGeneration", "qwen2_5_vl": "Qwen2_5_VLForConditionalGeneration",
         "qwen2_audio": "Qwen2AudioForConditionalGeneration", "llava": "LlavaForConditionalGeneration",
-        "fuyu": "FuyuForCausalLM",
+        "fuyu": "FuyuForCausalLM", "vipllava": "VipLlavaForConditionalGeneration",
+        "mistral3": "Mistral3ForConditionalGeneration",
     }  # fmt: skip
     return getattr(transformers, names[config.model_type]), config

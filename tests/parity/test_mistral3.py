@@ -50,8 +50,9 @@ SIZES = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize("mode", ["RGB", "RGBA", "L", "P"])
-@pytest.mark.parametrize("size", SIZES)
+@pytest.mark.parametrize(
+    ("size", "mode"), [*((size, "RGB") for size in SIZES), *(((308, 620), mode) for mode in ("RGBA", "L", "P"))]
+)
 def test_pixels_and_sizes(setup: Setup, theirs: Theirs, size: tuple[int, int], mode: str) -> None:
     """To the last bit, of pictures at every border."""
     image = (with_alpha(*size) if mode == "RGBA" else photo(*size)).convert(mode)

@@ -97,15 +97,13 @@ def test_the_reference_is_sure_of_itself(setup: Setup) -> None:
     assert all(len(set(reference.tokens)) > 2 for reference in setup.references.values())
 
 
-@pytest.mark.parametrize("block_size", [4, 16])
-@pytest.mark.parametrize("tokens", [7, 64, 2048])
+@pytest.mark.parametrize(("tokens", "block_size"), [(7, 4), (64, 16), (2048, 16)])
 def test_chunks(setup: Setup, harness: EngineHarness, tokens: int, block_size: int) -> None:
     submit_all(setup, harness, engine_at(setup.model, harness.root, tokens=tokens, block_size=block_size))
     assert {name: len(names) for name, names in harness.read.items()} == N_MEDIA
 
 
-@pytest.mark.parametrize("tokens", [7, 64])
-@pytest.mark.parametrize("every", [1, 5])
+@pytest.mark.parametrize(("every", "tokens"), [(1, 7), (5, 64)])
 def test_staggered(setup: Setup, harness: EngineHarness, every: int, tokens: int) -> None:
     submit_all(setup, harness, engine_at(setup.model, harness.root, tokens=tokens, seqs=3), every)
 

@@ -10,7 +10,7 @@ import pytest
 import torch
 import transformers
 from PIL import Image
-from transformers import AutoTokenizer, WhisperFeatureExtractor
+from transformers import AutoImageProcessor, AutoTokenizer, WhisperFeatureExtractor
 from transformers.models.llava.image_processing_pil_llava import LlavaImageProcessorPil
 from transformers.models.qwen2_vl.image_processing_pil_qwen2_vl import Qwen2VLImageProcessorPil, smart_resize
 
@@ -18,14 +18,15 @@ from configs.checkpoint import Checkpoint
 from configs.serve import MediaConfig
 from model.families.qwen2.recipe import pixel_specs
 from model.registry import family_of
-from tests.layouts import marked_pieces
+from tests.layouts import marked_pieces, specials_first
 from tests.layouts.chats import WORDS, hub_form, random_messages
 from tests.layouts.directories import Layout, layouts, write_layout
-from tests.layouts.templates import PICTURES_FIRST
+from tests.layouts.templates import OF_PARTS, PICTURES_FIRST
 from tests.model.engine.engine_harness import picture
 from tests.parity.fuyu_reference import load_processor, their_prompt
 from tests.parity.harness import OurRun, Sample, load_hf, load_ours
 from tests.parity.in_rows import hf_rows
+from tests.parity.pixtral_reference import let_it_load
 from tests.samples.pictures import encoded
 from tests.samples.sounds import make_wav
 from tests.samples.soundtracks import tone
@@ -75,6 +76,11 @@ def squaring(request: pytest.FixtureRequest, directory: Callable[[Layout], Path]
     return directory(request.param)
 
 
+@pytest.fixture(params=[layout for layout in layouts() if layout.model == specials_first.MODEL], ids=str)
+def stretching(request: pytest.FixtureRequest, directory: Callable[[Layout], Path]) -> Path:
+    return directory(request.param)
+
+
 @pytest.fixture(params=[layout for layout in layouts() if "Audio" in layout.model or "Omni" in layout.model], ids=str)
 def hearing(request: pytest.FixtureRequest, directory: Callable[[Layout], Path]) -> Path:
     return directory(request.param)
@@ -104,7 +110,8 @@ def processor_class(path: Path) -> str:
     model_type = Checkpoint(path).config.read(str, "model_type")
     return {
         "qwen2_vl": "Qwen2VLProcessor", "qwen2_5_vl": "Qwen2_5_VLProcessor", "qwen2_audio": "Qwen2AudioProcessor",
-        "qwen2_5_omni": "Qwen2_5OmniProcessor", "llava": "LlavaProcessor",
+        "qwen2_5_omni": "Qwen2_5OmniProcessor", "llava": "LlavaProcessor", "vipllava": "LlavaProcessor",
+        "mistral3": "ProcessorMixin",  # its own class, which finds the same template, wants torchvision
     }[model_type]  # fmt: skip
 
 
@@ -113,9 +120,11 @@ def test_ids(templated: Path) -> None:
     template, rng = their_template(templated, tokenizer), Random(1)
     for _ in range(20):
         messages = random_messages(rng, sorted(host.modalities))
-        turned = hub_form(messages, lists=template == PICTURES_FIRST)
+        turned = hub_form(messages, lists=template in OF_PARTS)
         text = tokenizer.apply_chat_template(turned, chat_template=template, add_generation_prompt=True, tokenize=False)
-        assert host.render(chat_from_openai(messages)) == list(tokenizer(text)["input_ids"])  # as a processor does
+        opened = text.startswith(tokenizer.bos_token or "\0")  # by the template: no processor opens it again
+        ids = tokenizer(text, add_special_tokens=not opened)["input_ids"]
+        assert host.render(chat_from_openai(messages)) == list(ids)
 
 
 def test_pixels(seeing: Path) -> None:
@@ -162,6 +171,20 @@ def test_pixels_of_one_size(squaring: Path) -> None:
         whole = patches.transpose(2, 0, 3, 1, 4).reshape(3, 336, 336)
         assert measure.n_tokens == 576
         raw = theirs(image, do_rescale=False, do_normalize=False, return_tensors="np")["pixel_values"][0]
+        assert np.array_equal(whole, raw)
+
+
+def test_pixels_stretched_to_whole_tokens(stretching: Path) -> None:
+    let_it_load()
+    host, theirs = host_of(stretching), AutoImageProcessor.from_pretrained(str(stretching))
+    for image in (picture(500, 350, 1), picture(90, 400, 2), picture(2100, 700, 3)):  # the last one is scaled down
+        source = Source(kind="image", param="", data=encoded(image, "PNG"))
+        measure = host.measure(source, LIMITS)
+        _, rows, columns = measure.grid
+        found = host.load(source, measure, LIMITS, StageClock()).reshape(rows // 2, columns // 2, 2, 2, 3, 14, 14)
+        whole = found.transpose(4, 0, 2, 5, 1, 3, 6).reshape(3, rows * 14, columns * 14)
+        tokens = {"patch_size": {"height": 28, "width": 28}}  # as its processor calls it, which knows what is merged
+        raw = theirs(image, do_rescale=False, do_normalize=False, return_tensors="np", **tokens)["pixel_values"][0]
         assert np.array_equal(whole, raw)
 
 

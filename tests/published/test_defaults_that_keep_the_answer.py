@@ -71,7 +71,7 @@ def expected(model: Path, width: int, height: int) -> tuple[int, int]:
     host: Any = family_of(checkpoint).processor(checkpoint, OWN)
     from tokenization.chat.options import MediaOptions
 
-    size: tuple[int, int] = host._image_size(height, width, MediaOptions(), OWN)[::-1]
+    size: tuple[int, int] = host.handlers["image"]._resized(height, width, MediaOptions(), OWN)[::-1]
     return size
 
 

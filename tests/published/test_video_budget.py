@@ -20,6 +20,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from configs.checkpoint import Checkpoint
+from configs.serve import MediaConfig
 from model.families.qwen2.bounds import frame_rules
 from model.registry import family_of
 from tests.samples.pictures import encoded, photo
@@ -28,13 +29,13 @@ from tests.tokenization.worker_harness import WorkerHarness, url, worker_harness
 from tokenization.chat.dialects import chat_from_openai
 from tokenization.chat.errors import ChatError
 from tokenization.chat.options import MediaOptions
-from tokenization.media.frame_sampling import TOTAL_PIXELS, UNBOUNDED, FrameSize, VideoCaps
+from tokenization.media.frame_sampling import TOTAL_PIXELS, UNBOUNDED, FrameSize
 from tokenization.messages import Prepare, Room
 from tokenization.prepare import prepare
 
 SIZES = json.loads((Path(__file__).parent / "video_sizes.json").read_text())
-PUBLISHED_CAPS = VideoCaps()
-NO_CAPS = VideoCaps(max_pixels=UNBOUNDED, max_total_pixels=UNBOUNDED)
+PUBLISHED_CAPS = MediaConfig(max_pixels=UNBOUNDED)
+NO_CAPS = MediaConfig(max_pixels=UNBOUNDED, max_video_pixels=UNBOUNDED)
 OLD_TOTAL = int(24576 * 28 * 28 * 0.9)  # what all videos had before
 
 
@@ -55,7 +56,7 @@ def test_sizes_that_were_too_small(row: int) -> None:
     """60 s of 720p, 120 s and 300 s of 1080p at 2 frames a second."""
     height, width, n, _, size = SIZES["qwen-vl-utils 0.0.14"][row]
     assert size == [[560, 1008], [560, 1008], [392, 728]][row]
-    frame = FrameSize(height=height, width=width, n=n, options=MediaOptions(), caps=PUBLISHED_CAPS)
+    frame = FrameSize(height=height, width=width, n=n, options=MediaOptions(), limits=PUBLISHED_CAPS)
     assert list(frame.find()) == size
 
 
@@ -63,7 +64,7 @@ def test_sizes_equal_the_packages() -> None:
     rows = SIZES["qwen-vl-utils 0.0.14"]
     assert len(rows) > 300 and sum("total_pixels" in row[3] for row in rows) > 80
     for height, width, n, said, size in rows:
-        frame = FrameSize(height=height, width=width, n=n, options=MediaOptions.read(said), caps=NO_CAPS)
+        frame = FrameSize(height=height, width=width, n=n, options=MediaOptions.read(said), limits=NO_CAPS)
         assert list(frame.find()) == size, (height, width, n, said)
 
 
@@ -73,15 +74,15 @@ def test_a_checkpoints_own_bounds_are_read_as_transformers_reads_them(tmp_path: 
     write_json(tmp_path / "video_preprocessor_config.json", case["said"])
     rules = frame_rules(Checkpoint(tmp_path))
     for height, width, *size in case["rows"]:
-        frame = FrameSize(height=height, width=width, n=2, options=MediaOptions(), caps=NO_CAPS, rules=rules)
+        frame = FrameSize(height=height, width=width, n=2, options=MediaOptions(), limits=NO_CAPS, rules=rules)
         assert list(frame.find()) == size, (height, width)
 
 
 def test_the_servers_bounds_hold_over_a_checkpoints() -> None:
     rules = msgspec.structs.replace(FrameSize.__struct_defaults__[0], max_pixels=12_845_056)
-    caps = VideoCaps(max_pixels=1_003_520, max_total_pixels=20_000_000)
+    caps = MediaConfig(max_pixels=1_003_520, max_video_pixels=20_000_000)
     for n in (2, 60, 600):
-        frame = FrameSize(height=2160, width=3840, n=n, options=MediaOptions(), caps=caps, rules=rules)
+        frame = FrameSize(height=2160, width=3840, n=n, options=MediaOptions(), limits=caps, rules=rules)
         height, width = frame.find()
         assert height * width <= 1_003_520 and n // 2 * height * width <= 20_000_000
         assert frame.wanted()[0] > height
@@ -102,7 +103,7 @@ def clip(n: int, **beside: Any) -> dict[str, Any]:
 
 def old_tokens(part: dict[str, Any], n: int) -> int:
     said = {"total_pixels": OLD_TOTAL, **part}
-    frame = FrameSize(height=360, width=640, n=n, options=MediaOptions.read(said), caps=PUBLISHED_CAPS)
+    frame = FrameSize(height=360, width=640, n=n, options=MediaOptions.read(said), limits=PUBLISHED_CAPS)
     height, width = frame.find()
     return n // 2 * height * width // 784
 

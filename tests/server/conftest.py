@@ -31,11 +31,11 @@ def play(tokenizer: BPETokenizer, tmp_path: Path) -> Any:
             scene = Scene(tokenizer, tmp_path / "shm", **fields)
             try:
                 await scenario(scene)
-                await asyncio.wait_for(scene.background.idle(), 60)
+                await asyncio.wait_for(scene.segments.idle(), 60)
                 stats = await scene.stats()
                 assert (stats.leased_bytes, stats.leases, stats.path_files) == (0, 0, 0)
                 assert scene.service.admission.n_active == 0
-                assert not scene.background.failed.done()
+                assert not scene.segments.failed.done()
             finally:
                 scene.close()
 

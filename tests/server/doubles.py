@@ -25,12 +25,10 @@ from server.children.supervisor import SupervisedChild
 from server.children.workers import Worker, WorkerPool
 from server.metrics import PREFIX, Metrics
 from server.requests.answer import Delta
-from server.requests.background import Background
-from server.requests.model_card import ModelCard
+from server.requests.model_card import ModelCard, RequestLimits
 from server.requests.sampling import Defaults
 from server.requests.segments import Segments
 from server.requests.service import RequestService
-from server.requests.sums import RequestLimits
 from shm import ChannelClosed, Owner, Pool, PoolStats
 from tokenization.chat.parts import Chat, Media, Text, Turn
 from tokenization.messages import MediaItem, Prepared, WorkerReady
@@ -83,10 +81,9 @@ class Scene:
         seqs: int = 2,
         wait: float = 60.0,
     ) -> None:
-        self.background = Background()
         self.owner = Owner.claim(root)
         self.pool = Pool(self.owner, capacity)
-        self.segments = Segments(self.pool, self.background)
+        self.segments = Segments(self.pool)
         self.metrics = Metrics("tiny", "1.2.3")
         config = config_of(
             media=MediaConfig(max_items=4), engine=EngineConfig(max_seqs=seqs), workers=workers, wait_seconds=wait,
@@ -99,7 +96,6 @@ class Scene:
             workers=self.workers,
             engine=self.engine,
             segments=self.segments,
-            background=self.background,
             metrics=self.metrics,
             max_requests=4,
         )
@@ -162,7 +158,7 @@ class Scene:
         for child in (*self.workers.all, self.engine):
             while child.child is not None and not child._outbox.empty():
                 await asyncio.sleep(0)
-        await self.background.idle()
+        await self.segments.idle()
 
     async def stats(self) -> PoolStats:
         return await self.segments.stats()

@@ -12,7 +12,6 @@ import pytest
 from server import housekeeping
 from server.housekeeping import MOST_LINES, Housekeeping
 from server.metrics import Metrics
-from server.requests.background import Background
 from server.requests.segments import Segments
 from shm import Owner, Pool
 
@@ -20,7 +19,7 @@ from shm import Owner, Pool
 def play(root: Path, scenario: Callable[[Housekeeping, Segments, Owner], Coroutine[Any, Any, None]]) -> None:
     async def run() -> None:
         owner = Owner.claim(root)
-        segments = Segments(Pool(owner, 1 << 20), Background())
+        segments = Segments(Pool(owner, 1 << 20))
         try:
             await scenario(Housekeeping(root, segments, Metrics("tiny", "1")), segments, owner)
         finally:
@@ -60,14 +59,14 @@ def test_what_cannot_be_made_again_is_said_once_until_it_can(tmp_path: Path, cap
         root.unlink()
         await segments.lease("one", [100])
         assert not gone(segments), "the first that can be lent says so"
-        segments.retire("one")
+        await segments.call(segments.pool.retire, "one")
         root.chmod(0o755)
         await house.once()
         assert gone(segments)
         root.chmod(0o700)
         await house.once()
         assert not gone(segments)
-        await segments.settle("one")
+        await segments.call(segments.pool.settle, "one")
 
     play(root, scenario)
     assert caplog.text.count("shared memory cannot be used") == 2 and "is not a directory" in caplog.text

@@ -18,7 +18,7 @@ def test_one_good_request() -> None:
     timings.worker()
     timings.worker()
     timings.prompt(msgspec.structs.replace(prepared("chat-1", 12), seconds=seconds))
-    timings.started()
+    timings.started("first")
     timings.tokens(1)
     timings.delivered()
     timings.tokens(2)
@@ -42,7 +42,7 @@ def test_one_good_request() -> None:
 def test_the_first_token_is_timed_from_the_first_byte_to_its_delivery() -> None:
     metrics, context = Metrics("tiny", "1.2.3"), RequestContext(received=time.monotonic() - 5)
     timings = ModelTimings(metrics, context)
-    timings.started()
+    timings.started("first")
     timings.tokens(1)
     assert value_of(metrics, "time_to_first_token_seconds_count") == 0
     timings.delivered()
@@ -60,7 +60,7 @@ def test_its_moments_are_in_order_and_those_that_never_came_are_none() -> None:
     for tell in (
         timings.worker,
         lambda: timings.prompt(prepared("chat-1", 12)),
-        timings.started,
+        lambda: timings.started("first"),
         lambda: timings.tokens(1),
     ):
         tell()
@@ -77,7 +77,7 @@ def test_the_stages_follow_one_another_from_the_first_byte_on() -> None:
     assert timings.stages == {}
     seconds = {"image": {"decode": 0.02}, "prompt": {"render": 0.01}}
     timings.prompt(msgspec.structs.replace(prepared("chat-1", 12), seconds=seconds))
-    timings.started()
+    timings.started("first")
     timings.tokens(1)
     timings.tokens(1)
     stages = timings.stages

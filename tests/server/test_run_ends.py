@@ -17,6 +17,7 @@ from server.children import supervisor
 from server.children.processes import ChildRole, Ownership
 from server.children.supervisor import StartFailed
 from server.listening import listen, url_of
+from server.request_context import RequestContext
 from server.run import Server
 from shm import ChannelClosed, Owner
 from tests.server.doubles import ChannelDouble, ChildDouble, card, until
@@ -94,7 +95,7 @@ class RunningServer:
         end = asyncio.Event()
 
         async def wait() -> None:
-            with self.service.admission.enter():
+            with self.service.admission.enter(RequestContext()):
                 await end.wait()
 
         task = asyncio.create_task(wait())
@@ -244,7 +245,7 @@ def test_a_task_in_the_background_that_fails_ends_it_with_its_error(live: Live) 
 
     async def scenario(running: RunningServer) -> None:
         await running.ready()
-        running.server._background.spawn(fails())
+        running.server._segments.spawn(fails())
         with pytest.raises(ZeroDivisionError):
             await running.task
 

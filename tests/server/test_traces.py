@@ -45,7 +45,7 @@ def kept() -> Kept:
 
 
 def request(**fields: Any) -> RequestContext:
-    return RequestContext("our-id", **{"status": 200, "whole": True, **fields})
+    return RequestContext("our-id", **{"method": "POST", "status": 200, "whole": True, **fields})
 
 
 def answered(context: RequestContext, *, worker: bool = True) -> None:
@@ -54,7 +54,7 @@ def answered(context: RequestContext, *, worker: bool = True) -> None:
     if worker:
         timings.worker()
     timings.prompt(prepared("chat-1", 12))
-    timings.started()
+    timings.started("first")
     timings.tokens(1)
     timings.delivered()
     timings.tokens(2)
@@ -106,7 +106,7 @@ def test_what_ended_early_ends_in_the_stage_that_it_was_in(kept: Kept) -> None:
     timings = ModelTimings(Metrics("tiny", "1"), failed)
     timings.worker()
     timings.prompt(prepared("chat-1"))
-    timings.started()
+    timings.started("first")
     timings.end("error")
     traces.tell(scope_of(), failed)
     root, stages = spans_of(exporter)

@@ -103,7 +103,7 @@ def test_a_killed_owner_is_swept(root: Path, spawn: Spawn) -> None:
     assert sweep(root) == SweepReport()
     child.send_signal(signal.SIGKILL)
     child.wait()
-    assert len(path_files(root, name)) == 1
+    assert len(path_files(root)[name]) == 1
     report = sweep(root)
     assert (report.owners, report.segments) == (1, 3)
     assert report.bytes >= 18000
@@ -245,8 +245,10 @@ def test_odd_entries_are_told_and_left_alone(root: Path) -> None:
     shutil.rmtree(root)
 
 
-@pytest.mark.parametrize("content", [b"", b"\xff\xfe" * 50_000, b"ab " * 3_000_000, b"q" * 9_000_000], ids=len)
-@pytest.mark.parametrize("length", [0, 1 << 40])
+ODD = [(b"", 0), (b"\xff\xfe" * 50_000, 0), (b"ab " * 3_000_000, 0), (b"q" * 9_000_000, 0), (b"q" * 9000, 1 << 40)]
+
+
+@pytest.mark.parametrize(("content", "length"), ODD, ids=["empty", "no text", "words", "one word", "1 TiB"])
 def test_files_of_any_size_and_content_in_the_place_of_lists_are_survived(
     root: Path, content: bytes, length: int
 ) -> None:

@@ -5,6 +5,7 @@ from typing import Any
 
 from tokenizers import Tokenizer, processors
 
+from tests.layouts.templates import DATED_SYSTEM
 from tests.tiny.qwen2_vl import write_json, write_tokenizer
 from tests.tiny.random_weights import write_random_weights
 
@@ -15,35 +16,6 @@ HUB_NAMES = {
     "model.vision_tower.": "vision_tower.",
     "model.multi_modal_projector.": "multi_modal_projector.",
 }
-# The published template; of its own system message only what changes with the day, and one sentence.
-TEMPLATE = (
-    "{%- set today = strftime_now('%Y-%m-%d') %}"
-    "{%- set default_system_message = 'You are a helpful assistant. ' + today + '.' %}"
-    "{{- bos_token }}"
-    "{%- if messages[0]['role'] == 'system' %}"
-    "{%- if messages[0]['content'] is string %}{%- set system_message = messages[0]['content'] %}"
-    "{%- else %}{%- set system_message = messages[0]['content'][0]['text'] %}{%- endif %}"
-    "{%- set loop_messages = messages[1:] %}"
-    "{%- else %}{%- set system_message = default_system_message %}{%- set loop_messages = messages %}{%- endif %}"
-    "{{- '[SYSTEM_PROMPT]' + system_message + '[/SYSTEM_PROMPT]' }}"
-    "{%- for message in loop_messages %}"
-    "{%- if message['role'] == 'user' %}"
-    "{%- if message['content'] is string %}{{- '[INST]' + message['content'] + '[/INST]' }}"
-    "{%- else %}{{- '[INST]' }}"
-    "{%- for block in message['content'] %}"
-    "{%- if block['type'] == 'text' %}{{- block['text'] }}"
-    "{%- elif block['type'] in ['image', 'image_url'] %}{{- '[IMG]' }}"
-    "{%- else %}{{- raise_exception('Only text and image blocks are supported in message content!') }}{%- endif %}"
-    "{%- endfor %}{{- '[/INST]' }}{%- endif %}"
-    "{%- elif message['role'] == 'system' %}"
-    "{%- if message['content'] is string %}{{- '[SYSTEM_PROMPT]' + message['content'] + '[/SYSTEM_PROMPT]' }}"
-    "{%- else %}{{- '[SYSTEM_PROMPT]' + message['content'][0]['text'] + '[/SYSTEM_PROMPT]' }}{%- endif %}"
-    "{%- elif message['role'] == 'assistant' %}"
-    "{%- if message['content'] is string %}{{- message['content'] + eos_token }}"
-    "{%- else %}{{- message['content'][0]['text'] + eos_token }}{%- endif %}"
-    "{%- else %}{{- raise_exception('Only user, system and assistant roles are supported!') }}{%- endif %}"
-    "{%- endfor %}"
-)
 SPECIAL = [
     "<unk>", "<s>", "</s>", "[INST]", "[/INST]", "[IMG]", "<pad>", "[IMG_BREAK]", "[IMG_END]", "[SYSTEM_PROMPT]",
     "[/SYSTEM_PROMPT]",
@@ -63,7 +35,7 @@ def write_mistral3(path: Path, *, seed: int = 0) -> Path:
         "tokenizer_class": "PreTrainedTokenizerFast", "bos_token": "<s>", "eos_token": "</s>", "unk_token": "<unk>",
         "pad_token": "<pad>", "add_bos_token": True, "add_eos_token": False, "processor_class": "PixtralProcessor",
     }  # fmt: skip
-    tokenizer = write_tokenizer(path, special=SPECIAL, template=TEMPLATE, settings=settings)
+    tokenizer = write_tokenizer(path, special=SPECIAL, template=DATED_SYSTEM, settings=settings)
     _open_texts(tokenizer, path)
     text = {
         "attention_dropout": 0.0, "head_dim": 24, "hidden_act": "silu", "hidden_size": 64, "initializer_range": 0.02,

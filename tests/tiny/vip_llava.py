@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from tests.layouts.templates import VIP_TURNS
 from tests.tiny.llava import PIXELS, VISION
 from tests.tiny.qwen2_vl import write_json
 from tests.tiny.random_weights import write_random_weights
@@ -15,14 +16,6 @@ HUB_NAMES = {
     "model.vision_tower.": "vision_tower.vision_model.",
     "model.multi_modal_projector.": "multi_modal_projector.",
 }
-TEMPLATE = (  # writes the turns of transformers' own example
-    "{% for message in messages %}"
-    "{{ {'system': '', 'user': '###Human: ', 'assistant': '###Assistant: '}[message.role] }}"
-    "{% for part in message.content | selectattr('type', 'equalto', 'image') %}{{ '<image>\n' }}{% endfor %}"
-    "{% for part in message.content | selectattr('type', 'equalto', 'text') %}{{ part.text }}{% endfor %}"
-    "{% endfor %}"
-    "{% if add_generation_prompt %}{{ '###Assistant:' }}{% endif %}"
-)
 # After which blocks features are taken: the published order of a tower of 24 is -2, -5, -8, -11, 6.
 LAYERS: dict[str, Any] = {"vision_feature_layers": [-2, -3, -4, -5, 1]}
 
@@ -55,5 +48,5 @@ def write_vip_llava(path: Path, *, seed: int = 0, values: Mapping[str, Any] = LA
         "processor_class": "LlavaProcessor", "vision_feature_select_strategy": "default",
     }  # fmt: skip
     write_json(path / "processor_config.json", processor)
-    write_json(path / "chat_template.json", {"chat_template": TEMPLATE})
+    write_json(path / "chat_template.json", {"chat_template": VIP_TURNS})
     return write_random_weights(path, HUB_NAMES, seed)

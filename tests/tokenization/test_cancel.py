@@ -18,14 +18,13 @@ from tests.tokenization.worker_harness import url, worker_harness_at
 from tokenization.cancel import Cancelled, Check
 from tokenization.chat.parts import Media
 from tokenization.media.audio import read_sound
-from tokenization.media.frame_sampling import VideoCaps
 from tokenization.media.image import decode_rgb
 from tokenization.media.source import fetch_source
-from tokenization.media.video_frames import frames_from_jpegs, read_frames
+from tokenization.media.video import frames_from_jpegs, read_frames
 from tokenization.media.video_probe import probe
 from tokenization.processor import Measure
 
-CAPS = VideoCaps()
+CAPS = MediaConfig()
 SIZE = (56, 112)
 Read = Callable[[bytes, Check], object]  # of one video, with what it is asked
 

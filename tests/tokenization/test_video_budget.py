@@ -3,8 +3,9 @@
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from configs.serve import MediaConfig
 from tokenization.chat.options import MediaOptions
-from tokenization.media.frame_sampling import FrameSize, VideoCaps
+from tokenization.media.frame_sampling import FrameSize
 from tokenization.media.video_plan import VideoPlan
 from tokenization.messages import Room
 from tokenization.processor import Measure
@@ -15,12 +16,12 @@ PLENTY = 1 << 40
 
 def video(grids: int, height: int, width: int, total_pixels: int | None = None) -> Measure:
     options = MediaOptions(min_pixels=1, max_pixels=10**7, total_pixels=total_pixels)
-    frame = FrameSize(height=height, width=width, n=2 * grids, options=options, caps=VideoCaps())
+    frame = FrameSize(height=height, width=width, n=2 * grids, options=options, limits=MediaConfig())
     size = frame.find()
     grid = (grids, size[0] // 14, size[1] // 14)
     n = grid[0] * grid[1] * grid[2]
     plan = VideoPlan(
-        indices=tuple(range(2 * grids)), times=(), seconds_per_grid=1.0, size=size, info=None, frame=frame
+        indices=tuple(range(2 * grids)), seconds_per_grid=1.0, size=size, info=None, frame=frame
     )  # fmt: skip
     return Measure(kind="video", grid=grid, shape=(n, 1176), n_tokens=n // 4, video=plan)
 

@@ -1,7 +1,7 @@
 """What a worker may have, what it gives back when no job runs, and what it says of the rest."""
 
 import resource
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 import av
 import pytest
@@ -28,39 +28,49 @@ def given_back(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     return calls
 
 
-def of(limits: WorkerConfig, *resident: int, mapped: Iterable[int] = ()) -> WorkerMemory:
+Makes = Callable[..., WorkerMemory]
+
+
+@pytest.fixture
+def of(monkeypatch: pytest.MonkeyPatch) -> Makes:
     """A worker that finds so many MiB, first when it is ready and then whenever it looks."""
-    looks, looks_mapped = iter(resident), iter(mapped)
-    return WorkerMemory(limits, lambda: next(looks) * MIB, lambda: next(looks_mapped, 0) * MIB)
+
+    def make(limits: WorkerConfig, *resident: int, mapped: Iterable[int] = ()) -> WorkerMemory:
+        looks, looks_mapped = iter(resident), iter(mapped)
+        monkeypatch.setattr(worker_memory, "resident_bytes", lambda: next(looks) * MIB)
+        monkeypatch.setattr(worker_memory, "private_bytes", lambda: next(looks_mapped, 0) * MIB)
+        return WorkerMemory(limits)
+
+    return make
 
 
-def test_what_is_within_the_bound_is_kept(given_back: list[int]) -> None:
+def test_what_is_within_the_bound_is_kept(given_back: list[int], of: Makes) -> None:
     memory = of(WorkerConfig(keep_bytes=64 * MIB), 50, 50, 114)
     assert (memory.trim(), memory.trim()) == (0, 0) and not given_back
 
 
-def test_what_is_above_goes_back_and_what_stays_is_told(given_back: list[int]) -> None:
+def test_what_is_above_goes_back_and_what_stays_is_told(given_back: list[int], of: Makes) -> None:
     """Half of the bound stays free for buffers that are used again."""
     memory = of(WorkerConfig(keep_bytes=64 * MIB), 50, 115, 82, 115, 83)
     assert memory.trim() == 0 and len(given_back) == 1
     assert memory.trim() == 33 * MIB and len(given_back) == 2
 
 
-def test_without_a_job_for_a_while_nothing_is_kept_for_the_next(given_back: list[int]) -> None:
+def test_without_a_job_for_a_while_nothing_is_kept_for_the_next(given_back: list[int], of: Makes) -> None:
     memory = of(WorkerConfig(keep_bytes=64 * MIB), 50, 51, 83)
     assert memory.trim(idle=True) == 0 and len(given_back) == 1
     assert memory.trim(idle=True) == 33 * MIB and len(given_back) == 2
 
 
-def test_most_of_the_whole_bound_is_left_to_the_next_job(given_back: list[int]) -> None:
+def test_most_of_the_whole_bound_is_left_to_the_next_job(given_back: list[int], of: Makes) -> None:
     memory = of(WorkerConfig(memory_bytes=512 * MIB, keep_bytes=400 * MIB), 0, 128, 129, 0)
     assert memory.trim() == 0 and not given_back
     assert memory.trim() == 0 and given_back
 
 
-def test_what_stays_mapped_is_told_too(given_back: list[int]) -> None:
+def test_what_stays_mapped_is_told_too(given_back: list[int], of: Makes) -> None:
     """It counts for the bound, though no page of it lies in RAM: a decoder's threads find no room for their stacks."""
-    memory = of(WorkerConfig(memory_bytes=512 * MIB), 0, 0, 0, 0, 0, mapped=(100, 356, 357, 356, 357, 357))
+    memory = of(WorkerConfig(memory_bytes=512 * MIB), 0, 0, 0, 0, 0, 0, mapped=(100, 356, 357, 356, 357, 357))
     assert memory.trim() == 0 and not given_back
     assert memory.trim() == 0 and len(given_back) == 1
     assert memory.trim() == 257 * MIB and len(given_back) == 2

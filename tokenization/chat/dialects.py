@@ -5,7 +5,7 @@ from typing import Any, Literal
 
 from tokenization.chat.boxes import FULL
 from tokenization.chat.combining_marks import refuse_long_runs
-from tokenization.chat.errors import ChatError, shortened, type_name
+from tokenization.chat.errors import ChatError, expect, shortened, type_name
 from tokenization.chat.options import KEYS, MediaOptions
 from tokenization.chat.parts import Boxes, Chat, Kind, Media, Text, Turn
 from tokenization.chat.tools import check_arguments, read_tool_calls
@@ -40,18 +40,13 @@ def chat_from_native(body: dict[str, Any] | list[Any]) -> Chat:
     """
     if isinstance(body, list):
         body = {"inputs": body}
-    if not isinstance(body, dict):
-        raise ChatError(f"expected an object with 'inputs' or a list of inputs, got {type_name(body)}", "inputs")
+    body = expect(body, dict, "an object with 'inputs' or a list of inputs", "inputs")
     turns: list[Turn] = []
     system = body.get("system")
     if system is not None:
         turns.append(_plain_turn("system", system, "system"))
     history = body.get("history")
-    if history is None:
-        history = []
-    if not isinstance(history, list):
-        raise ChatError(f"expected a list, got {type_name(history)}", "history")
-    for i, entry in enumerate(history):
+    for i, entry in enumerate([] if history is None else expect(history, list, "a list", "history")):
         turns.extend(_history_entry(entry, f"history[{i}]"))
     turns.append(_inputs_turn(body.get("inputs"), "inputs"))
     return Chat(turns=tuple(turns))
@@ -62,9 +57,7 @@ def chat_from_openai(messages: list[Any]) -> Chat:
 
     Raises ChatError with the field's path, as in `messages[1].content[3]`.
     """
-    if not isinstance(messages, list):
-        raise ChatError(f"expected a list, got {type_name(messages)}", "messages")
-    if not messages:
+    if not expect(messages, list, "a list", "messages"):
         raise ChatError("at least one message is needed", "messages")
     check_arguments(messages)
     return Chat(turns=tuple(_openai_turn(message, f"messages[{i}]") for i, message in enumerate(messages)))
@@ -74,8 +67,7 @@ def chat_from_openai(messages: list[Any]) -> Chat:
 
 
 def _history_entry(entry: Any, param: str) -> tuple[Turn, Turn]:
-    if not isinstance(entry, dict):
-        raise ChatError(f"expected an object with 'inputs' and 'text', got {type_name(entry)}", param)
+    entry = expect(entry, dict, "an object with 'inputs' and 'text'", param)
     _refuse_other_keys(entry, ("inputs", "text"), param)
     if "text" not in entry:
         raise ChatError("'text', the assistant's answer to these inputs, is missing", f"{param}.text")
@@ -84,17 +76,14 @@ def _history_entry(entry: Any, param: str) -> tuple[Turn, Turn]:
 
 
 def _inputs_turn(inputs: Any, param: str) -> Turn:
-    if not isinstance(inputs, list):
-        raise ChatError(f"expected a list of parts, got {type_name(inputs)}", param)
-    if not inputs:
+    if not expect(inputs, list, "a list of parts", param):
         raise ChatError("at least one part is needed", param)
     parts = tuple(_native_part(part, f"{param}[{i}]") for i, part in enumerate(inputs))
     return Turn(role="user", parts=parts, plain=False, param=param)
 
 
 def _native_part(part: Any, param: str) -> Part:
-    if not isinstance(part, dict):
-        raise ChatError(f'expected an object such as {{"text": "..."}}, got {type_name(part)}', param)
+    part = expect(part, dict, 'an object such as {"text": "..."}', param)
     content = [key for key in part if key in ("text", "box") or key in _KINDS]
     if not content:
         named = ", ".join(f"'{shortened(str(key))}'" for key in list(part)[:3]) or "no key"
@@ -110,7 +99,7 @@ def _native_part(part: Any, param: str) -> Part:
     kind, value_param = _KINDS[key], f"{param}.{key}"
     _refuse_other_keys(part, (key, *KEYS[kind]), param)
     source, frames = _sources(kind, part[key], value_param)
-    return Media(kind=kind, source=source, frames=frames, param=value_param, options=_options(kind, part, param))
+    return Media(kind=kind, source=source, frames=frames, param=value_param, options=_options(part, param))
 
 
 def _boxes(part: dict[str, Any], param: str) -> Boxes:
@@ -136,8 +125,7 @@ def _is_coordinate(value: Any) -> bool:
 
 
 def _openai_turn(message: Any, param: str) -> Turn:
-    if not isinstance(message, dict):
-        raise ChatError(f"expected an object with 'role' and 'content', got {type_name(message)}", param)
+    message = expect(message, dict, "an object with 'role' and 'content'", param)
     name = message.get("role")
     if not isinstance(name, str) or name not in _ROLES:
         shown = f"'{shortened(name)}'" if isinstance(name, str) else type_name(name)
@@ -164,9 +152,7 @@ def _openai_content(content: Any, role: Role, param: str) -> tuple[tuple[Part, .
         return (Text(text=_text(content, param)),), True
     if content is None and role in ("assistant", "tool"):
         return (), True
-    if not isinstance(content, list):
-        raise ChatError(f"expected a string or a list of parts, got {type_name(content)}", param)
-    if not content:
+    if not expect(content, list, "a string or a list of parts", param):
         raise ChatError("at least one part is needed", param)
     parts = tuple(_openai_part(part, f"{param}[{i}]") for i, part in enumerate(content))
     if role == "tool" and all(isinstance(part, Text) for part in parts):
@@ -175,8 +161,7 @@ def _openai_content(content: Any, role: Role, param: str) -> tuple[tuple[Part, .
 
 
 def _openai_part(part: Any, param: str) -> Part:
-    if not isinstance(part, dict):
-        raise ChatError(f"expected an object with a 'type', got {type_name(part)}", param)
+    part = expect(part, dict, "an object with a 'type'", param)
     readers: Mapping[str, Callable[[dict[str, Any], str], Part]] = {
         "text": _openai_text,
         "refusal": _openai_text,
@@ -207,7 +192,7 @@ def _openai_url(part: dict[str, Any], param: str) -> Media:
     options = MediaOptions()
     if isinstance(value, dict):
         _refuse_options(value, KEYS[kind], value_param, "with another kind of medium")
-        options = _options(kind, value, value_param)
+        options = _options(value, value_param)
         value, value_param = value.get("url"), f"{value_param}.url"
     source, frames = _sources(kind, value, value_param)
     return Media(kind=kind, source=source, frames=frames, param=param, options=options)
@@ -215,8 +200,7 @@ def _openai_url(part: dict[str, Any], param: str) -> Media:
 
 def _openai_input_audio(part: dict[str, Any], param: str) -> Media:
     value, value_param = part["input_audio"], f"{param}.input_audio"
-    if not isinstance(value, dict):
-        raise ChatError(f"expected an object with 'data' and 'format', got {type_name(value)}", value_param)
+    value = expect(value, dict, "an object with 'data' and 'format'", value_param)
     if value.get("format") not in _SOUNDS:
         raise ChatError(f"the format is one of {_listed(list(_SOUNDS))}", f"{value_param}.format")
     data = _source(value.get("data"), f"{value_param}.data")
@@ -231,16 +215,15 @@ def _plain_turn(role: Role, text: Any, param: str) -> Turn:
 
 
 def _text(value: Any, param: str) -> str:
-    if not isinstance(value, str):
-        raise ChatError(f"expected a string, got {type_name(value)}", param)
-    if value.isascii():  # known without a look at its characters, which may be 64 MiB of a picture
-        return value
+    text = expect(value, str, "a string", param)
+    if text.isascii():  # known without a look at its characters, which may be 64 MiB of a picture
+        return text
     try:
-        value.encode("utf-8")
+        text.encode("utf-8")
     except UnicodeEncodeError:
         raise ChatError("the text holds half of a surrogate pair, which is no character", param) from None
-    refuse_long_runs(value, param)
-    return value
+    refuse_long_runs(text, param)
+    return text
 
 
 def _source(value: Any, param: str) -> str:
@@ -259,9 +242,10 @@ def _sources(kind: Kind, value: Any, param: str) -> tuple[str, tuple[str, ...]]:
     return "", tuple(_source(frame, f"{param}[{i}]") for i, frame in enumerate(value))
 
 
-def _options(kind: Kind, values: dict[str, Any], param: str) -> MediaOptions:
+def _options(values: dict[str, Any], param: str) -> MediaOptions:
+    """Of a medium beside which no other options stand."""
     try:
-        return MediaOptions.read({key: values.get(key) for key in KEYS[kind]})
+        return MediaOptions.read(values)
     except ChatError as error:
         raise ChatError(error.message, f"{param}.{error.param}" if error.param else param) from None
 

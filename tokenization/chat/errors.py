@@ -2,6 +2,9 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any, TypeVar
+
+T = TypeVar("T")
 
 
 class ChatError(ValueError):
@@ -36,3 +39,10 @@ def shortened(text: str, limit: int = 60) -> str:
 def type_name(value: object) -> str:
     names = {bool: "a boolean", int: "a number", float: "a number", str: "a string", list: "a list", dict: "an object"}
     return "nothing" if value is None else names.get(type(value), "something else")
+
+
+def expect(value: Any, kind: type[T], what: str, param: str) -> T:
+    """`value` itself; what: is expected, for errors. Raises ChatError."""
+    if not isinstance(value, kind):
+        raise ChatError(f"expected {what}, got {type_name(value)}", param)
+    return value

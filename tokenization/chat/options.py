@@ -15,6 +15,7 @@ KEYS: Mapping[str, tuple[str, ...]] = {
 }
 LOW_DETAIL_PIXELS = 512 * 512  # what `detail: low` leaves of a picture; `high` and `auto` change nothing
 _FIELDS = {"use_audio_in_video": "use_audio"}  # fields with another name than their key
+_WHOLE = ("num_frames", "min_pixels", "max_pixels", "total_pixels")
 _DETAILS = ("auto", "low", "high")
 _MAX_NUMBER = 2**53  # whole numbers beyond it are not exact as floats
 _MIN_FPS = 1e-4  # one frame in three hours: positions that grow with the seconds between frames still fit 32 bits
@@ -33,7 +34,7 @@ class MediaOptions(msgspec.Struct, frozen=True, kw_only=True):
 
     def __post_init__(self) -> None:
         _check("fps", self.fps, (int, float))
-        for name in ("num_frames", "min_pixels", "max_pixels", "total_pixels"):
+        for name in _WHOLE:
             _check(name, getattr(self, name), int)
         if self.fps is not None and self.num_frames is not None:
             raise ChatError("fps and num_frames exclude each other", "num_frames")
@@ -53,15 +54,8 @@ class MediaOptions(msgspec.Struct, frozen=True, kw_only=True):
             raise ChatError(f"the detail is one of {', '.join(map(repr, _DETAILS))}", "detail")
         if use_audio is not None and not isinstance(use_audio, bool):
             raise ChatError(f"expected true or false, got {type_name(use_audio)}", "use_audio_in_video")
-        return cls(
-            fps=part.get("fps"),
-            num_frames=part.get("num_frames"),
-            min_pixels=part.get("min_pixels"),
-            max_pixels=part.get("max_pixels"),
-            total_pixels=part.get("total_pixels"),
-            use_audio=use_audio,
-            low_detail=detail == "low",
-        )
+        numbers = {name: part.get(name) for name in ("fps", *_WHOLE)}
+        return cls(**numbers, use_audio=use_audio, low_detail=detail == "low")
 
     def over(self, others: "MediaOptions", kind: str) -> "MediaOptions":
         """These, and of `others` what these leave open, as far as a medium of this kind has it and it agrees."""

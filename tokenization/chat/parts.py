@@ -4,6 +4,7 @@ from typing import Any, Literal
 
 import msgspec
 
+from tokenization.chat.boxes import written
 from tokenization.chat.options import MediaOptions
 
 Kind = Literal["image", "video", "audio"]
@@ -35,6 +36,11 @@ class Boxes(msgspec.Struct, frozen=True, kw_only=True, tag="boxes"):
     ref: str | None  # the words for what is inside
     param: str
 
+    @property
+    def text(self) -> str:
+        """As a model reads them."""
+        return written(self.boxes, self.ref)
+
 
 class ToolCall(msgspec.Struct, frozen=True, kw_only=True):
     """What an assistant asked of a function; all its texts are the client's words."""
@@ -55,12 +61,6 @@ class Turn(msgspec.Struct, frozen=True, kw_only=True):
     tool_call_id: str | None = None  # of a tool's answer: which call it is to
     param: str = ""  # the field that it came from
 
-    @property
-    def characters(self) -> int:
-        """Of all that a template may write of it."""
-        texts = (self.name, self.tool_call_id, *(_words(part) for part in self.parts))
-        return sum(len(text or "") for text in texts) + sum(call.size for call in self.tool_calls)
-
 
 class Chat(msgspec.Struct, frozen=True, kw_only=True):
     turns: tuple[Turn, ...]
@@ -70,14 +70,16 @@ class Chat(msgspec.Struct, frozen=True, kw_only=True):
     media_options: MediaOptions = MediaOptions()  # what was said of all media at once; each has its share of it
 
     @property
-    def size(self) -> int:
-        """Characters of all that clients wrote: what may become tokens, and the sources of media."""
-        return self.characters + sum(medium.size for medium in self.media)
-
-    @property
     def characters(self) -> int:
-        """Those that may become tokens."""
-        return sum(turn.characters for turn in self.turns)
+        """Those that a template may write, and that may become tokens."""
+        n = 0
+        for turn in self.turns:
+            n += len(turn.name or "") + len(turn.tool_call_id or "")
+            for part in turn.parts:
+                n += 0 if isinstance(part, Media) else len(part.text)
+            for call in turn.tool_calls:
+                n += call.size
+        return n
 
     @property
     def media(self) -> tuple[Media, ...]:
@@ -100,12 +102,6 @@ class RawPrompt(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def media(self) -> tuple[Media, ...]:
         return ()
-
-
-def _words(part: Text | Media | Boxes) -> str | None:
-    if isinstance(part, Media):
-        return None
-    return part.text if isinstance(part, Text) else part.ref
 
 
 Prompt = Chat | RawPrompt

@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable
 from typing import Any
 
-from tokenization.chat.errors import ChatError, type_name
+from tokenization.chat.errors import ChatError, expect, type_name
 from tokenization.chat.parts import Chat, ToolCall
 
 MAX_DEPTH = 32  # of lists and objects in a call's arguments
@@ -25,9 +25,8 @@ def read_tool_calls(value: Any, role: str, param: str, text: ReadText) -> tuple[
         return ()
     if role != "assistant":
         raise ChatError(f"only an assistant's message may hold tool calls, this one is by '{role}'", param)
-    if not isinstance(value, list):
-        raise ChatError(f"expected a list, got {type_name(value)}", param)
-    return tuple(_call(call, f"{param}[{i}]", text) for i, call in enumerate(value))
+    calls = expect(value, list, "a list", param)
+    return tuple(_call(call, f"{param}[{i}]", text) for i, call in enumerate(calls))
 
 
 def check_arguments(messages: list[Any]) -> None:
@@ -68,15 +67,10 @@ def refuse_tools(chat: Chat, *, calls: bool, answers: bool) -> None:
 
 
 def _call(call: Any, param: str, text: ReadText) -> ToolCall:
-    if not isinstance(call, dict):
-        raise ChatError(f"expected an object with 'id' and 'function', got {type_name(call)}", param)
+    call = expect(call, dict, "an object with 'id' and 'function'", param)
     if call.get("type") not in (None, "function"):
         raise ChatError("the type of a tool call is 'function'", f"{param}.type")
-    function = call.get("function")
-    if not isinstance(function, dict):
-        raise ChatError(
-            f"expected an object with 'name' and 'arguments', got {type_name(function)}", f"{param}.function"
-        )
+    function = expect(call.get("function"), dict, "an object with 'name' and 'arguments'", f"{param}.function")
     name = text(function.get("name"), f"{param}.function.name")
     if not name.strip():
         raise ChatError("the name of a function is needed", f"{param}.function.name")

@@ -1,6 +1,8 @@
 """The bytes of a sound, or of a video with one, become mono samples at 16 kHz."""
 
+import itertools
 import math
+import operator
 from collections.abc import Iterator
 
 import numpy as np
@@ -81,46 +83,21 @@ def _to_mono(frame: AudioFrame) -> np.ndarray:
 
 
 def _at_16_khz(sounds: Iterator[tuple[int, np.ndarray]]) -> Iterator[np.ndarray]:
-    """float32 [n] each. The rate of `sounds` may change on the way."""
-    resampler: _Resampler | None = None
-    before = 0
-    for rate, samples in sounds:
-        if rate != before:
-            if resampler is not None:
-                yield from resampler.finish()
-            resampler = None if rate == RATE else _Resampler(rate)
-            before = rate
-        if resampler is None:
-            yield samples
-        else:
-            yield from resampler.feed(samples)
-    if resampler is not None:
-        yield from resampler.finish()
-
-
-class _Resampler:
-    """Mono sound of one rate to 16 kHz, neither shifted nor longer nor shorter than it was."""
-
-    def __init__(self, rate: int) -> None:
-        self._rate = rate
-        self._resampler = AudioResampler(format="fltp", layout="mono", rate=RATE)
-        self._taken = 0  # samples
-        self._given = 0
-
-    def feed(self, samples: np.ndarray) -> Iterator[np.ndarray]:
-        self._taken += len(samples)
-        for start in range(0, len(samples), _PIECE):
-            yield from self._push(samples[start : start + _PIECE])
-
-    def finish(self) -> Iterator[np.ndarray]:
-        """What is still inside. Nothing can be fed after it."""
+    """float32 [n] each, neither shifted nor longer nor shorter than they were. Their rate may change on the way."""
+    for rate, pieces in itertools.groupby(sounds, operator.itemgetter(0)):
+        if rate == RATE:
+            yield from (samples for _, samples in pieces)
+            continue
+        resampler = AudioResampler(format="fltp", layout="mono", rate=RATE)
         # FFmpeg gives nothing at all for a sound that is shorter than its filter: silence after it makes it longer.
-        yield from self._push(np.zeros(_FILTER * max(1, -(-self._rate // RATE)), np.float32))
-
-    def _push(self, samples: np.ndarray) -> Iterator[np.ndarray]:
-        frame = AudioFrame.from_ndarray(samples[None], format="fltp", layout="mono")
-        frame.sample_rate = self._rate
-        for out in self._resampler.resample(frame):
-            piece = out.to_ndarray()[0][: -(-self._taken * RATE // self._rate) - self._given]
-            self._given += len(piece)
-            yield piece
+        silence = np.zeros(_FILTER * max(1, -(-rate // RATE)), np.float32)
+        taken = given = 0  # samples
+        for samples in itertools.chain((samples for _, samples in pieces), [silence]):
+            taken += 0 if samples is silence else len(samples)
+            for start in range(0, len(samples), _PIECE):
+                frame = AudioFrame.from_ndarray(samples[None, start : start + _PIECE], format="fltp", layout="mono")
+                frame.sample_rate = rate
+                for out in resampler.resample(frame):
+                    piece = out.to_ndarray()[0][: -(-taken * RATE // rate) - given]
+                    given += len(piece)
+                    yield piece

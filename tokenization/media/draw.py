@@ -1,5 +1,6 @@
 """Boxes drawn on a picture, with their labels, as a PNG."""
 
+import bisect
 import io
 import unicodedata
 from collections.abc import Iterator, Sequence
@@ -66,17 +67,12 @@ def draw_boxes(
         taken.append(_label(draw, _fitted(label, font, canvas.width), font, colour, box, line, taken))
     out = io.BytesIO()
     canvas.save(out, format="PNG", compress_level=1)  # a quarter of the time, a seventh more bytes
-    return out.getvalue(), _notes(unreadable)
-
-
-def _notes(unreadable: Sequence[str]) -> tuple[str, ...]:
-    if not unreadable:
-        return ()
-    return (
+    note = (
         "no font on this system has the characters of these labels, so their boxes are numbered instead: "
         + ", ".join(unreadable)
-        + "; install a font that has them (for Chinese, Japanese and Korean: fonts-noto-cjk or fonts-wqy-zenhei)",
+        + "; install a font that has them (for Chinese, Japanese and Korean: fonts-noto-cjk or fonts-wqy-zenhei)"
     )
+    return out.getvalue(), (note,) if unreadable else ()
 
 
 def _colours(boxes: Sequence[Box]) -> list[tuple[int, int, int]]:
@@ -112,11 +108,8 @@ def _fitted(label: str, font: Font, width: int) -> str:
     room = width - font.size * 0.7
     if font.getlength(label) <= room:
         return label
-    low, high = 0, len(label)
-    while low < high:
-        middle = (low + high + 1) // 2
-        low, high = (middle, high) if font.getlength(label[:middle] + "...") <= room else (low, middle - 1)
-    return label[: max(low, 1)] + "..."
+    most = bisect.bisect_right(range(1, len(label) + 1), room, key=lambda n: font.getlength(label[:n] + "..."))
+    return label[: max(most, 1)] + "..."
 
 
 def _label(

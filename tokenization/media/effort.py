@@ -61,24 +61,15 @@ VIDEO = {
 _CLEAR = Weight(0.5, 18.0)  # of others, whose pixels may be clear
 
 
-class EffortBudget:
-    """What the media of one request have asked for so far; one object for each request."""
-
-    def __init__(self, nbytes: int, limits: MediaConfig, *, films: int) -> None:
-        """nbytes: of all media, as encoded; films: those of videos among them."""
-        self.nbytes = nbytes
-        self.allowed = allowed_effort(nbytes, limits, films=films)
-        self.spent = 0
-
-    def spend(self, effort: int) -> None:
-        """Raises ChatError where it is too much."""
-        self.spent += effort
-        if self.spent > self.allowed:
-            raise ChatError(
-                f"decoding the media up to this one takes {-(-self.spent // _MEGA)} megapixels of work, at most "
-                f"{self.allowed // _MEGA} are allowed for media of {self.nbytes} bytes",
-                code=CODE,
-            )
+def check_effort(spent: int, nbytes: int, limits: MediaConfig, *, films: int) -> None:
+    """Raises ChatError where media of so many bytes may not ask for it; films: those of videos among them."""
+    allowed = allowed_effort(nbytes, limits, films=films)
+    if spent > allowed:
+        raise ChatError(
+            f"decoding the media up to this one takes {-(-spent // _MEGA)} megapixels of work, at most "
+            f"{allowed // _MEGA} are allowed for media of {nbytes} bytes",
+            code=CODE,
+        )
 
 
 def allowed_effort(nbytes: int, limits: MediaConfig, *, films: int) -> int:
@@ -88,9 +79,8 @@ def allowed_effort(nbytes: int, limits: MediaConfig, *, films: int) -> int:
 
 def picture_effort(data: bytes, pixels: int) -> int:
     """Of an encoded picture with so many pixels."""
-    weight = weight_of(data)
-    scans = (jpeg_scans(data) - 1) * pixels // PASSING
-    return round(weight.pixel * pixels + weight.byte * len(data)) + scans
+    weight, scans = jpeg_weight(data) if data.startswith(b"\xff\xd8") else (weight_of(data), 1)
+    return round(weight.pixel * pixels + weight.byte * len(data)) + (scans - 1) * pixels // PASSING
 
 
 def video_effort(codec: str, pixels: int, *, looked_at: int, decoded: int, nbytes: int) -> int:
@@ -106,9 +96,7 @@ def video_weight(codec: str) -> Weight:
 
 
 def weight_of(data: bytes) -> Weight:
-    """Of an encoded picture, by its first bytes."""
-    if data.startswith(b"\xff\xd8"):
-        return _jpeg_weight(data)
+    """Of an encoded picture that is no JPEG, by its first bytes."""
     if data.startswith(b"\x89PNG\r\n\x1a\n"):
         deep, colour = data[24:25] == b"\x10", data[25] if len(data) > 25 else 6
         clear = data.find(b"tRNS", 33, max(data.find(b"IDAT", 33), 33)) >= 0
@@ -124,21 +112,23 @@ def weight_of(data: bytes) -> Weight:
     return _OTHERS
 
 
-def jpeg_scans(data: bytes) -> int:
-    """How often a decoder passes over the picture, counted to MOST_SCANS; 1 for what is no JPEG of several scans."""
-    components, progressive, scans = 0, False, 0
+def jpeg_weight(data: bytes) -> tuple[Weight, int]:
+    """Of a JPEG, and how often a decoder passes over its picture, counted to MOST_SCANS; 1 where nothing tells."""
+    weight, scans = None, 0
+    components, progressive = 0, False  # of the frame before a scan
     for kind, at in _segments(data):
         if kind in _FRAMES:
             components, progressive = data[at + 7] if at + 7 < len(data) else 0, kind & 3 == 2
+            weight = weight or (FOUR_INKS if components == 4 else PROGRESSIVE if progressive else JPEG)
         if kind != _SOS:
             continue
         # One scan with all components, sequential: the decoder reads it as it goes, and no further one.
         if not scans and not progressive and data[at + 2 : at + 3] == bytes([components]):
-            return 1
+            return weight or PROGRESSIVE, 1
         scans += 1
         if scans == MOST_SCANS:
             break
-    return max(scans, 1)
+    return weight or PROGRESSIVE, max(scans, 1)
 
 
 def cannot_hold(data: bytes, pixels: int) -> bool:
@@ -150,15 +140,6 @@ def cannot_hold(data: bytes, pixels: int) -> bool:
 
 
 # ---- details
-
-
-def _jpeg_weight(data: bytes) -> Weight:
-    for kind, at in _segments(data):
-        if kind in _FRAMES:
-            if data[at + 7 : at + 8] == b"\4":
-                return FOUR_INKS
-            return JPEG if kind & 3 != 2 else PROGRESSIVE
-    return PROGRESSIVE
 
 
 def _segments(data: bytes) -> Iterator[tuple[int, int]]:

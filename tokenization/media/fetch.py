@@ -48,11 +48,11 @@ def _read_data_url(source: str, max_bytes: int) -> bytes:
     comma = source.find(",", 5, 5 + 1024)
     if comma < 0:
         raise ChatError("a data: URL has the form data:<type>;base64,<data>")
-    too_large = ChatError(f"the data is larger than the allowed {max_bytes} bytes")
+    too_large = f"the data is larger than the allowed {max_bytes} bytes"
     is_base64 = source[5:comma].lower().endswith(";base64")
     payload = source[comma + 1 :]
     if len(payload) > 3 * max_bytes + 4:  # each byte takes at most three characters
-        raise too_large
+        raise ChatError(too_large)
     # Base64 that went through encodeURIComponent has a sign in 34 characters. Decoding much more is dear.
     if payload.count("%") > max(FEW_SIGNS, len(payload) // 24):
         raise ChatError("too much of the data is percent-encoded; send it in base64")
@@ -61,13 +61,13 @@ def _read_data_url(source: str, max_bytes: int) -> bytes:
     else:
         encoded = _unquoted(payload) if "%" in payload else payload
         if len(encoded) // 4 * 3 - 2 > max_bytes:
-            raise too_large
+            raise ChatError(too_large)
         try:
             data = pybase64.b64decode(encoded, validate=True)
         except ValueError:
             raise ChatError("the base64 data is not valid") from None
     if len(data) > max_bytes:
-        raise too_large
+        raise ChatError(too_large)
     if not data:
         raise ChatError("the data: URL holds no data")
     return data
@@ -138,10 +138,10 @@ def _open_beneath(root: str, names: list[str]) -> int:
 
 
 def _read_regular(fd: int, max_bytes: int) -> bytes:
-    too_large = ChatError(f"the file is larger than the allowed {max_bytes} bytes")
+    too_large = f"the file is larger than the allowed {max_bytes} bytes"
     size = os.fstat(fd).st_size
     if size > max_bytes:
-        raise too_large
+        raise ChatError(too_large)
     pieces: list[bytes] = []
     left = max_bytes + 1  # a file may grow while it is read, and some report no size at all
     try:
@@ -151,7 +151,7 @@ def _read_regular(fd: int, max_bytes: int) -> bytes:
     except OSError:
         raise ChatError("the file could not be read") from None
     if left <= 0:
-        raise too_large
+        raise ChatError(too_large)
     if not pieces:
         raise ChatError("the file is empty")
     return b"".join(pieces)

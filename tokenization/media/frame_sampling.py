@@ -2,7 +2,7 @@
 
 The rule is that of the models' published preprocessing package, 0.0.10 to 0.0.14: 2 frames a second, 4 to 768 and an
 even number, spread evenly by index; 128 to 768 tokens a frame within a budget for the video, 90 % of 128,000 tokens. A
-checkpoint's `FrameRules` replace the bounds of a frame. `VideoCaps` win over `MediaOptions`.
+checkpoint's `FrameRules` replace the bounds of a frame. The server's `MediaConfig` wins over `MediaOptions`.
 """
 
 import math
@@ -10,6 +10,7 @@ import math
 import msgspec
 import numpy as np
 
+from configs.serve import MediaConfig
 from tokenization.chat.errors import ChatError
 from tokenization.chat.options import MediaOptions
 from tokenization.media.smart_resize import MAX_ASPECT, held_resize
@@ -18,6 +19,7 @@ FPS = 2.0  # frames looked at per second of a video, where the request does not 
 FRAME_FACTOR = 2  # two frames make one temporal grid of patches, so their number is even
 MIN_FRAMES = 4  # sampling by fps takes at least so many, where the video has them
 MAX_FRAMES = 768
+MAX_FPS = 30.0  # frames looked at per second of a file, where `fps` chooses them; of the server, whatever is asked for
 FRAME_MIN_PIXELS = 128 * 28 * 28
 FRAME_MAX_PIXELS = 768 * 28 * 28
 # Pixels of all temporal grids together, that is frames / 2 * height * width: 115,200 tokens of 28 x 28 pixels.
@@ -36,20 +38,6 @@ class FrameRules(msgspec.Struct, frozen=True, kw_only=True):
     max_pixels: int = FRAME_MAX_PIXELS
 
 
-class VideoCaps(msgspec.Struct, frozen=True, kw_only=True):
-    """What the server looks at in one video, whatever a request says; at least two frames."""
-
-    max_frames: int = 768  # frames that reach the model; also the longest list of frames
-    max_fps: float = 30.0  # frames looked at per second of a file, where `fps` chooses them
-    max_duration_s: float = 3600.0
-    max_source_pixels: int = 8192 * 4320  # width x height of one frame as stored
-    max_source_frames: int = 432_000  # frames that a file may hold, looked at or not: two hours at 60 a second
-    max_decoded_frames: int = 36_000  # frames decoded to get at those looked at
-    max_decoded_pixels: int = 36_000 * 1920 * 1080  # the same in pixels, so that large frames cost their share
-    max_pixels: int = UNBOUNDED  # of one frame after resizing
-    max_total_pixels: int = TOTAL_PIXELS  # of all temporal grids: frames / 2 * height * width
-
-
 PUBLISHED = FrameRules()
 
 
@@ -62,45 +50,45 @@ def sample_frames(
     n_frames: int,
     video_fps: float,
     options: MediaOptions,
-    caps: VideoCaps,
+    limits: MediaConfig,
     *,
     rules: FrameRules = PUBLISHED,
 ) -> FrameSampling:
     """`video_fps` is an average. Raises ChatError for no frames, and `num_frames` below 2 or above `n_frames`."""
-    n = count_frames(n_frames, video_fps, options, caps, rules)
+    n = count_frames(n_frames, video_fps, options, limits, rules)
     sampled_fps = n / n_frames * video_fps
     return FrameSampling(indices=frame_indices(n_frames, n), seconds_per_grid=FRAME_FACTOR / sampled_fps)
 
 
 def sample_frame_list(
-    n_frames: int, options: MediaOptions, caps: VideoCaps, *, rules: FrameRules = PUBLISHED
+    n_frames: int, options: MediaOptions, limits: MediaConfig, *, rules: FrameRules = PUBLISHED
 ) -> FrameSampling:
     """All frames of a list taken at `fps`, made even in number, or `num_frames` of them. Raises ChatError."""
-    if not 1 <= n_frames <= caps.max_frames:
-        raise ChatError(f"a list of {n_frames} frames cannot be served, it must have 1 to {caps.max_frames}")
+    if not 1 <= n_frames <= limits.max_frames:
+        raise ChatError(f"a list of {n_frames} frames cannot be served, it must have 1 to {limits.max_frames}")
     rate = float(options.fps or rules.fps)
     if options.num_frames is not None:
-        return sample_frames(n_frames, rate, options, caps)
+        return sample_frames(n_frames, rate, options, limits)
     indices = tuple(range(n_frames)) + (n_frames - 1,) * (n_frames % FRAME_FACTOR)
     # An odd list at the cap: the last frame has no partner, and repeating it would pass the cap.
-    indices = indices[: _floor_even(caps.max_frames)]
+    indices = indices[: _floor_even(limits.max_frames)]
     return FrameSampling(indices=indices, seconds_per_grid=FRAME_FACTOR / rate)
 
 
 def count_frames(
-    n_frames: int, video_fps: float, options: MediaOptions, caps: VideoCaps, rules: FrameRules = PUBLISHED
+    n_frames: int, video_fps: float, options: MediaOptions, limits: MediaConfig, rules: FrameRules = PUBLISHED
 ) -> int:
     """An even number, at least 2; a video of one frame shows it twice. Raises as sample_frames does."""
     if n_frames < 1 or not (math.isfinite(video_fps) and video_fps > 0):
         raise ChatError("the video holds no frames")
     if n_frames < FRAME_FACTOR:
         return FRAME_FACTOR
-    most = _floor_even(min(caps.max_frames, n_frames))
+    most = _floor_even(min(limits.max_frames, n_frames))
     if options.num_frames is None:
-        fps = min(rules.fps if options.fps is None else options.fps, caps.max_fps)
+        fps = min(rules.fps if options.fps is None else options.fps, MAX_FPS)
         most = min(most, max(FRAME_FACTOR, _floor_even(rules.max_frames)))
         return _floor_even(min(max(n_frames / video_fps * fps, FRAME_FACTOR, rules.min_frames), most))
-    wanted = min(options.num_frames, caps.max_frames)
+    wanted = min(options.num_frames, limits.max_frames)
     if wanted < FRAME_FACTOR:
         raise ChatError(f"num_frames must be at least {FRAME_FACTOR}")
     if wanted > n_frames:
@@ -121,7 +109,7 @@ class FrameSize(msgspec.Struct, frozen=True, kw_only=True):
     width: int
     n: int  # frames looked at
     options: MediaOptions
-    caps: VideoCaps
+    limits: MediaConfig
     rules: FrameRules = PUBLISHED
     factor: int = 28  # divides both sides of what comes out
 
@@ -135,16 +123,16 @@ class FrameSize(msgspec.Struct, frozen=True, kw_only=True):
             raise ChatError(f"a video of {width} x {height} cannot be served: one side is too long for the other")
         fewest, most, asked = self._bounds()
         # The reference gives each frame its minimum however many there are; the server's bounds win.
-        limit = min(self.caps.max_pixels, min(self.caps.max_total_pixels, total) * FRAME_FACTOR // self.n)
+        limit = min(self.limits.max_pixels, min(self.limits.max_video_pixels, total) * FRAME_FACTOR // self.n)
         high = max(1, min(most, limit))
         # Rounding may pass the checkpoint's bounds, as in the reference, but neither the request's nor the server's.
         cap = max(1, min(limit, asked)) if self.options.bounds_pixels else max(1, limit)
         return held_resize(height, width, factor=self.factor, min_pixels=min(fewest, high), max_pixels=high, cap=cap)
 
-    def wanted(self, **caps: int) -> tuple[int, int]:
-        """What `find` would give without any bound of the server, or with these alone."""
-        bounds = {"max_pixels": UNBOUNDED, "max_total_pixels": UNBOUNDED, **caps}
-        return msgspec.structs.replace(self, caps=msgspec.structs.replace(self.caps, **bounds)).find()
+    def wanted(self, max_pixels: int = UNBOUNDED) -> tuple[int, int]:
+        """What `find` would give without any bound of the server, or with this one of a frame alone."""
+        limits = msgspec.structs.replace(self.limits, max_pixels=max_pixels, max_video_pixels=UNBOUNDED)
+        return msgspec.structs.replace(self, limits=limits).find()
 
     def _bounds(self) -> tuple[int, int, int]:
         """(fewest, most, the most without the budget) pixels of a frame, as request and checkpoint have it."""

@@ -1,6 +1,5 @@
 """Encoded images become RGB pixels and uint8 patches; Pillow is the specification."""
 
-import itertools
 import struct
 import warnings
 import zlib
@@ -32,6 +31,7 @@ MAX_DECODE_BYTES = 1 << 30  # of memory, while a picture is decoded
 _PARTS = 1 << 11  # of any picture that are read one by one: each takes a microsecond or two
 _BYTES_OF_A_PART = 128  # a further one for so many bytes; the chunks of a PNG's pixels have 8,192
 _MOST_PROFILES = 8  # a PNG has one, which may hold a megabyte packed into one kilobyte; pixels may look like its name
+_PIXEL_BYTES = 4  # that Pillow keeps at most
 _WEBP_BYTES = 16  # for each pixel: libwebp's two canvases, the answer and Pillow's copy of it
 _BAND = 1 << 20  # pixels of a picture that are made RGB at once
 _TURNED = 1 << 24  # pixels of a picture that is turned as a whole, which is faster: a telephone's photograph
@@ -121,7 +121,7 @@ def decode(data: bytes, *, max_source_pixels: int, on_white: bool = True, check:
     `check` is called between blocks of the file.
     """
     image, header = _open(data, max_source_pixels, check)
-    stored = (header.height, header.width) if header.orientation >= 5 else (header.width, header.height)
+    stored = image.size
     with _pillow(_DAMAGED):
         image.load()
     if image.size != stored:
@@ -180,17 +180,12 @@ def to_patches(image: Image.Image, *, patch: int, merge: int) -> np.ndarray:
 
 
 def _open(data: bytes, max_source_pixels: int, check: Check = go_on) -> tuple[Image.Image, ImageHeader]:
-    parts, n = _PARTS + len(data) // _BYTES_OF_A_PART, itertools.count()
-
-    def counted() -> None:  # Pillow reads markers and fill bytes of a JPEG, chunks and blocks one by one
-        if next(n) >= parts:
-            raise ChatError("the image is cut into more parts than its bytes need")
-        check()
-
+    # Pillow reads markers and fill bytes of a JPEG, chunks and blocks one by one.
+    parts = _PARTS + len(data) // _BYTES_OF_A_PART
     with _pillow(_NOT_AN_IMAGE):
         if data.count(b"iCCP") > _MOST_PROFILES:
             raise ChatError("the image has more than one colour profile")
-        image = Image.open(CheckedFile(data, counted), formats=FORMATS)
+        image = Image.open(CheckedFile(data, check, most=parts), formats=FORMATS)
         if image.format == "JPEG":  # a small file may hold many scans of a large picture
             image.decodermaxblock = _JPEG_BLOCK
         width, height = image.size
@@ -206,9 +201,12 @@ def _open(data: bytes, max_source_pixels: int, check: Check = go_on) -> tuple[Im
         )
     if max(width, height) > MAX_SIDE:
         raise ChatError(f"one side of the image has {max(width, height)} pixels, at most {MAX_SIDE} are allowed")
-    if width * height * _pixel_bytes(image) > MAX_DECODE_BYTES:
+    per_pixel = _WEBP_BYTES if image.format == "WEBP" else _PIXEL_BYTES
+    if image.info.get("progressive"):
+        per_pixel += 2 * len(image.getbands())  # coefficients, until the last scan
+    if width * height * per_pixel > MAX_DECODE_BYTES:
         raise ChatError(
-            f"decoding this image of {width} x {height} pixels takes {width * height * _pixel_bytes(image) >> 20} MiB "
+            f"decoding this image of {width} x {height} pixels takes {width * height * per_pixel >> 20} MiB "
             f"of memory, at most {MAX_DECODE_BYTES >> 20} are allowed"
         )
     if image.format in ("JPEG", "MPO") and cannot_hold(data, width * height):
@@ -216,13 +214,6 @@ def _open(data: bytes, max_source_pixels: int, check: Check = go_on) -> tuple[Im
     if orientation >= 5:
         width, height = height, width
     return image, ImageHeader(width=width, height=height, orientation=orientation)
-
-
-def _pixel_bytes(image: Image.Image) -> int:
-    """Bytes of memory that decoding takes for each pixel; Pillow keeps at most 4."""
-    if image.format == "WEBP":
-        return _WEBP_BYTES
-    return 4 + 2 * len(image.getbands()) if image.info.get("progressive") else 4  # coefficients, until the last scan
 
 
 @contextmanager

@@ -1,8 +1,7 @@
 """One medium, fetched and not yet opened: its bytes, or those of each picture of a video."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-
-import pybase64
 
 from configs.serve import MediaConfig
 from tokenization.cancel import Check, go_on
@@ -10,7 +9,6 @@ from tokenization.chat.errors import ChatError
 from tokenization.chat.options import MediaOptions
 from tokenization.chat.parts import Kind, Media
 from tokenization.media.fetch import fetch
-from tokenization.media.frame_sampling import VideoCaps
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -22,11 +20,6 @@ class Source:
     options: MediaOptions = MediaOptions()
     of_video: bool = False  # the sound in the bytes of a video
     check: Check = field(default=go_on, repr=False)  # whether it is to be read on; raises Cancelled
-
-    @property
-    def nbytes(self) -> int:
-        """As encoded."""
-        return len(self.data) + sum(map(len, self.frames))
 
 
 def tracks(source: Source) -> tuple[Source, ...]:
@@ -43,67 +36,26 @@ def fetch_source(media: Media, limits: MediaConfig, check: Check = go_on) -> Sou
 
     Whoever reads what was fetched calls `check` on the way, and so does this between the pictures of a list.
     """
-    frames: tuple[bytes, ...] = ()
-    data = b""
-    pictures = _jpeg_payload(media) if media.kind == "video" else None
-    if pictures is not None:
-        _check_size(len(pictures) // 4 * 3, limits)
-        frames = tuple(split_jpegs(pictures, limits.max_frames))
-    elif media.frames:
-        frames = _fetch_frames(media, limits, check)
-    else:
-        data = fetch(media.source, roots=limits.roots, max_bytes=limits.max_file_bytes)
-    return Source(kind=media.kind, param=media.param, data=data, frames=frames, options=media.options, check=check)
-
-
-def video_caps(limits: MediaConfig) -> VideoCaps:
-    return VideoCaps(
-        max_frames=limits.max_frames,
-        max_duration_s=limits.max_video_seconds,
-        max_source_pixels=min(limits.max_source_pixels, VideoCaps().max_source_pixels),
-        max_decoded_frames=limits.max_decoded_frames,
-        max_decoded_pixels=limits.max_decoded_frames * 1920 * 1080,
-        # A frame is an image too: the server's cap on those holds for it.
-        max_pixels=limits.max_pixels,
-        max_total_pixels=limits.max_video_pixels,
-    )
-
-
-def _jpeg_payload(media: Media) -> str | None:
-    """What follows `data:video/jpeg;base64,`; None for every other source."""
+    pictures: Sequence[str] = media.frames
     head, comma, _ = media.source[:64].partition(",")
-    head = head.lower()
-    if not comma or not head.startswith("data:video/jpeg") or not head.endswith(";base64"):
-        return None
-    return media.source[len(head) + 1 :]
-
-
-def _fetch_frames(media: Media, limits: MediaConfig, check: Check) -> tuple[bytes, ...]:
-    _check_count(len(media.frames), limits.max_frames)
+    kind = head.lower()
+    joined = bool(comma) and kind.startswith("data:video/jpeg") and kind.endswith(";base64")
+    if media.kind != "video" or not (joined or pictures):
+        data = fetch(media.source, roots=limits.roots, max_bytes=limits.max_file_bytes)
+        return Source(kind=media.kind, param=media.param, data=data, options=media.options, check=check)
+    n = media.source.count(",") if joined else len(pictures)  # before one of them is an object
+    if n > limits.max_frames:
+        raise ChatError(f"the video has {n} frames, at most {limits.max_frames} are allowed")
+    if joined:
+        pictures = [f"data:;base64,{piece}" for piece in media.source.split(",")[1:]]
     frames: list[bytes] = []
-    total = 0
-    for frame in media.frames:
+    left = limits.max_file_bytes
+    for picture in pictures:
         check()
-        frames.append(fetch(frame, roots=limits.roots, max_bytes=limits.max_file_bytes))
-        total += len(frames[-1])
-        _check_size(total, limits)
-    return tuple(frames)
-
-
-def _check_size(nbytes: int, limits: MediaConfig) -> None:
-    if nbytes > limits.max_file_bytes:
-        raise ChatError(f"the frames together are larger than the allowed {limits.max_file_bytes} bytes")
-
-
-def _check_count(n: int, most: int) -> None:
-    if n > most:
-        raise ChatError(f"the video has {n} frames, at most {most} are allowed")
-
-
-def split_jpegs(payload: str, max_frames: int) -> list[bytes]:
-    """Pictures in base64 with commas between them, counted before one is decoded. Raises ChatError."""
-    _check_count(payload.count(",") + 1, max_frames)
-    try:
-        return [pybase64.b64decode(piece, validate=True) for piece in payload.split(",")]
-    except ValueError:
-        raise ChatError("a frame of the video is not valid base64") from None
+        frames.append(fetch(picture, roots=limits.roots, max_bytes=limits.max_file_bytes))
+        left -= len(frames[-1])
+        if left < 0:
+            raise ChatError(f"the frames together are larger than the allowed {limits.max_file_bytes} bytes")
+    return Source(
+        kind="video", param=media.param, data=b"", frames=tuple(frames), options=media.options, check=check
+    )  # fmt: skip

@@ -1,21 +1,24 @@
 """Opens one video with a restricted FFmpeg, reads its packets and decodes some of its frames."""
 
+from bisect import bisect_right
 from collections import deque
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from typing import cast
 
 import av
+import numpy as np
 from av.container import InputContainer
 from av.packet import Packet
 from av.stream import Disposition
 from av.video.frame import VideoFrame
 from av.video.stream import VideoStream
 
+from configs.serve import MediaConfig
 from tokenization.cancel import Check, go_on
 from tokenization.chat.errors import ChatError
 from tokenization.media.containers.opening import default_stream, open_container, read_packets, says_times
-from tokenization.media.containers.packet_index import PacketIndex, PacketRun
-from tokenization.media.frame_sampling import UNBOUNDED, VideoCaps
+from tokenization.media.frame_sampling import UNBOUNDED
 from tokenization.worker_memory import raise_if_memory
 
 # Demuxers and decoders that may run, by FFmpeg's names. Playlists are not among them: those open what they name. PNG
@@ -38,6 +41,33 @@ _SKIPPING = ("h264", "hevc", "mpeg4", "mpeg2video", "mpeg1video")
 _ALONE = ("libdav1d",)
 _MOST_STUDIED = "32"  # streams of a container in which FFmpeg decodes the first frames of each
 _NOT_MOVING = Disposition.attached_pic | Disposition.timed_thumbnails | Disposition.still_image
+_MOST_PIXELS = 8192 * 4320
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class PacketIndex:
+    """Frames are numbered as they are shown, packets as they lie in the stream, the same at every reading."""
+
+    packets: np.ndarray  # int64 [frames]: the packet of each frame
+    keys: tuple[int, ...]  # packets at which decoding can start, ascending; at least one
+    key_frames: tuple[int, ...]  # for each key: the first frame that needs no packet before it
+    n_packets: int
+    interlaced: bool = False  # a frame may be spread over two packets
+    counted: bool = False  # the packets do not tell the order: frame i is the i-th that the decoder gives
+
+    @property
+    def all_keys(self) -> bool:
+        """Every packet is a picture by itself."""
+        return len(self.keys) == self.n_packets
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PacketRun:
+    """Packets start .. stop, both included, decoded without a break."""
+
+    start: int
+    stop: int
+    frames: tuple[int, ...]  # ascending
 
 
 class VideoReader:
@@ -178,25 +208,53 @@ class VideoReader:
         return frames
 
 
+def plan_runs(index: PacketIndex, frames: Sequence[int]) -> tuple[PacketRun, ...]:
+    """The fewest packets that give `frames`: each from the key before it, unless decoding passes by anyway."""
+    if index.counted:
+        return (PacketRun(start=0, stop=index.n_packets - 1, frames=tuple(sorted(set(frames)))),)
+    ways = []
+    for frame in set(frames):
+        packet = int(index.packets[frame])
+        key = bisect_right(index.keys, packet) - 1
+        while key > 0 and index.key_frames[key] > frame:  # shown before its own key frame: it needs the key before
+            key -= 1
+        ways.append((index.keys[key] if key >= 0 else 0, frame, packet))
+    runs: list[PacketRun] = []
+    for start, frame, packet in sorted(ways):
+        last = runs[-1] if runs else None
+        # A packet that is a picture by itself costs nothing but itself.
+        if last is not None and start <= last.stop + (0 if index.all_keys else 1):
+            runs[-1] = PacketRun(start=last.start, stop=max(last.stop, packet), frames=(*last.frames, frame))
+        else:
+            runs.append(PacketRun(start=start, stop=packet, frames=(frame,)))
+    return tuple(runs)
+
+
+def most_pixels(limits: MediaConfig) -> int:
+    """Of one frame as stored: no more than of a picture."""
+    return min(limits.max_source_pixels, _MOST_PIXELS)
+
+
 def open_video(
-    data: bytes | memoryview, caps: VideoCaps, *, threads: int = THREADS, check: Check = go_on
+    data: bytes | memoryview, limits: MediaConfig, *, threads: int = THREADS, check: Check = go_on
 ) -> VideoReader:  # fmt: skip
     """Open without protocols, formats that name other files, or rare codecs. Raises ChatError by the header alone.
 
     Of containers that do not say the order and the times of their packets FFmpeg decodes the first frames. `check` is
     called between packets.
     """
-    limits = {"max_pixels": str(caps.max_source_pixels), "codec_whitelist": DECODERS}
+    max_pixels = most_pixels(limits)
+    allowed = {"max_pixels": str(max_pixels), "codec_whitelist": DECODERS}
     studied = not says_times(data)
     study = {"max_streams": _MOST_STUDIED} if studied else {"codec_whitelist": "none"}
-    container = open_container(data, "video", FORMATS, {**limits, **study}, check)
+    container = open_container(data, "video", FORMATS, {**allowed, **study}, check)
     try:
-        stream = _moving_stream(container, caps)
+        stream = _moving_stream(container, max_pixels)
     except BaseException:
         container.close()
         raise
     # An H.264 decoder that may only guess how far frames are out of order then waits for as long as any may be.
-    stream.codec_context.options = {**limits, "strict": "1"} if stream.codec_context.name == "h264" else limits
+    stream.codec_context.options = {**allowed, "strict": "1"} if stream.codec_context.name == "h264" else allowed
     if stream.codec_context.name in _ALONE:
         threads = 1
     stream.codec_context.thread_count = threads
@@ -204,14 +262,13 @@ def open_video(
     return VideoReader(container, stream, studied, len(data) + PACKET_SLACK, check)
 
 
-def _moving_stream(container: InputContainer, caps: VideoCaps) -> VideoStream:
-    """The default one of those that move, else the first. Raises ChatError, also above the caps."""
+def _moving_stream(container: InputContainer, max_pixels: int) -> VideoStream:
+    """The default one of those that move, else the first. Raises ChatError, also for frames of more pixels."""
     streams = [stream for stream in container.streams.video if not stream.disposition & _NOT_MOVING]
     stream = default_stream(streams, "video stream", DECODERS)
     width, height = stream.width, stream.height
-    if width * height > caps.max_source_pixels:
+    if width * height > max_pixels:
         raise ChatError(
-            f"the video has {width} x {height} = {width * height} pixels a frame, "
-            f"at most {caps.max_source_pixels} are allowed"
+            f"the video has {width} x {height} = {width * height} pixels a frame, at most {max_pixels} are allowed"
         )
     return stream

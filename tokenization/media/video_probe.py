@@ -1,18 +1,18 @@
 """Reads a video's size, frames and timestamps from its packets and one decoded frame."""
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 from av.sidedata.sidedata import SideData
 from av.video.frame import VideoFrame
 
+from configs.serve import MediaConfig
 from tokenization.cancel import Check, go_on
 from tokenization.chat.errors import ChatError
-from tokenization.media.containers.packet_index import PacketIndex
-from tokenization.media.frame_sampling import FPS, VideoCaps
-from tokenization.media.video_decoder import UNDECODABLE, VideoReader, open_video
-from tokenization.media.video_plan import VideoInfo
+from tokenization.media.frame_sampling import FPS
+from tokenization.media.video_decoder import UNDECODABLE, PacketIndex, VideoReader, open_video
 
+MAX_SOURCE_FRAMES = 432_000  # frames that a file may hold, looked at or not: two hours at 60 a second
 _AV1 = ("libdav1d", "av1")
 _MOST_FRAMES = 32  # of AV1 in one packet, those that are only referred to included: encoders write up to seven
 _MOST_UNITS = 1 << 12
@@ -30,15 +30,29 @@ _UPRIGHT = {
 }
 
 
-def probe(data: bytes | memoryview, caps: VideoCaps, check: Check = go_on) -> VideoInfo:
-    """Raises ChatError for what is no video, holds no frame that can be decoded, or is above the caps.
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class VideoInfo:
+    width: int  # of the upright frame, pixels
+    height: int
+    n_frames: int
+    timestamps: np.ndarray  # float64 [n_frames], seconds since the first frame, ascending
+    duration: float  # seconds, the last frame's own time included
+    fps: float  # average
+    rotation: int  # degrees counter-clockwise that make a stored frame upright: 0, 90, 180, 270
+    mirrored: bool  # a stored frame is flipped left-right before it is turned
+    index: PacketIndex
+    reader: VideoReader  # of which this is known: it need not be opened again
+
+
+def probe(data: bytes | memoryview, limits: MediaConfig, check: Check = go_on) -> VideoInfo:
+    """Raises ChatError for what is no video, holds no frame that can be decoded, or is above the limits.
 
     `check` is called between packets.
     """
-    reader = open_video(data, caps, check=check)
-    index, seconds, duration, fps = _read_index(reader, caps)
-    if duration > caps.max_duration_s:
-        raise ChatError(f"the video lasts {duration:.0f} s, at most {caps.max_duration_s:.0f} s are allowed")
+    reader = open_video(data, limits, check=check)
+    index, seconds, duration, fps = _read_index(reader)
+    if duration > limits.max_video_seconds:
+        raise ChatError(f"the video lasts {duration:.0f} s, at most {limits.max_video_seconds:.0f} s are allowed")
     frame = _first_picture(reader, index, check)
     mirrored, rotation = _upright(frame)
     turned = rotation in (90, 270)
@@ -56,7 +70,7 @@ def probe(data: bytes | memoryview, caps: VideoCaps, check: Check = go_on) -> Vi
     )
 
 
-def _read_index(video: VideoReader, caps: VideoCaps) -> tuple[PacketIndex, np.ndarray, float, float]:
+def _read_index(video: VideoReader) -> tuple[PacketIndex, np.ndarray, float, float]:
     """The index, the seconds at which frames are shown (float64, from 0), the duration and the frames per second."""
     codec = video.stream.codec_context.name
     counted = video.container == "avi" and codec in ("h264", "hevc")  # their packets have no times, only places
@@ -65,8 +79,8 @@ def _read_index(video: VideoReader, caps: VideoCaps) -> tuple[PacketIndex, np.nd
     keys: list[int] = []
     shown: list[bool] = []
     for number, packet in enumerate(video.packets()):
-        if number >= caps.max_source_frames:
-            raise ChatError(f"the video has more than {caps.max_source_frames} frames")
+        if number >= MAX_SOURCE_FRAMES:
+            raise ChatError(f"the video has more than {MAX_SOURCE_FRAMES} frames")
         at = packet.pts if packet.pts is not None else packet.dts
         counted = counted or packet.pts is None
         pts.append(at if at is not None else (pts[-1] + 1 if pts else 0))

@@ -13,8 +13,8 @@ from tokenizers.models import Unigram
 
 from configs.checkpoint import Checkpoint, CheckpointError
 from tokenization.chat.errors import ChatError, shortened
-from tokenization.text.named_tokens import named_tokens
 from tokenization.text.spelling import read_spelling
+from tokenization.text.tokenizer import named_tokens
 
 MOST_ADDED = 1 << 16  # entries; the most that is published has a tenth of them
 _BLANK_AT_START = re.compile(r'"prepend_scheme":\s*"first"')

@@ -4,19 +4,18 @@ import json
 import re
 import secrets
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from configs.checkpoint import PROCESSOR_CONFIG, Checkpoint, CheckpointError
-from tokenization.chat.boxes import written
 from tokenization.chat.errors import ChatError, shortened
 from tokenization.chat.parts import Boxes, Chat, Kind, Media, Text, ToolCall, Turn
 from tokenization.chat.rendering import CONTINUE
 from tokenization.chat.tools import refuse_tools
-from tokenization.text.named_tokens import named_tokens
+from tokenization.text.tokenizer import named_tokens
 
 if TYPE_CHECKING:
     from tokenization.text.sandbox import Program
@@ -26,8 +25,15 @@ OUR_OWN = "our own (no file holds one)"
 
 # (text, written by a user): in order, without loss
 Pieces = list[tuple[str, bool]]
-# each turn, and whether its content is a list even where it is one string
-Form = list[tuple[Turn, bool]]
+# the turns, and the roles whose content stays a string where it is one; else it is a list as well
+Form = tuple[Sequence[Turn], Collection[str]]
+
+# A medium as templates look for it: pictures and videos by their type, sounds by any of three keys.
+_MEDIA: Mapping[Kind, Mapping[str, str]] = {
+    "image": {"type": "image"},
+    "video": {"type": "video"},
+    "audio": {"type": "audio", "audio": "", "audio_url": ""},
+}
 
 
 class ChatTemplate:
@@ -55,21 +61,19 @@ class ChatTemplate:
         of other families tokenizer_config.json's. Without that too `otherwise`, of a family whose first directories
         came without one. Raises CheckpointError without any.
         """
-        variables = named_tokens(checkpoint.file("tokenizer_config.json"))
-        for file in (PROCESSOR_CONFIG, "chat_template.json"):
-            source = _in_file(checkpoint, file)
+
+        def sources() -> Iterator[tuple[str | None, str]]:
+            """One by one: a file is not read where one before it holds a template."""
+            yield _in_file(checkpoint, PROCESSOR_CONFIG), PROCESSOR_CONFIG
+            yield _in_file(checkpoint, "chat_template.json"), "chat_template.json"
+            yield checkpoint.text("chat_template.jinja"), "chat_template.jinja"
+            yield built_in, BUILT_IN
+            yield _in_file(checkpoint, "tokenizer_config.json"), "tokenizer_config.json"
+            yield otherwise, OUR_OWN
+
+        for source, location in sources():
             if source is not None:
-                return cls(source, variables, file)
-        source = checkpoint.text("chat_template.jinja")
-        if source is not None:
-            return cls(source, variables, "chat_template.jinja")
-        if built_in is not None:
-            return cls(built_in, variables, BUILT_IN)
-        source = _in_file(checkpoint, "tokenizer_config.json")
-        if source is not None:
-            return cls(source, variables, "tokenizer_config.json")
-        if otherwise is not None:
-            return cls(otherwise, variables, OUR_OWN)
+                return cls(source, named_tokens(checkpoint.file("tokenizer_config.json")), location)
         raise CheckpointError(
             "no chat template: none of processor_config.json, chat_template.json, chat_template.jinja and "
             "tokenizer_config.json holds one; put the published model's chat_template.json into the directory"
@@ -82,17 +86,17 @@ class ChatTemplate:
         """
         refuse_tools(chat, calls=self._program.takes_calls, answers=self._program.takes_answers)
         refused: list[ChatError] = []
-        for form in _forms(chat, as_list=not self._program.reads_strings):
+        for turns, strings in _forms(chat, reads_strings=self._program.reads_strings):
             try:
-                return self._rendered(chat, form)
+                return self._rendered(chat, turns, strings)
             except ChatError as error:
                 refused.append(error)
         raise refused[0]
 
-    def _rendered(self, chat: Chat, form: Form) -> Pieces:
+    def _rendered(self, chat: Chat, turns: Sequence[Turn], strings: Collection[str]) -> Pieces:
         mark = secrets.token_hex(16)  # new for each: nobody can write it beforehand
         opening, closing, end = f"q{mark}b", f"q{mark}e", f"q{mark}f"
-        messages = [_message(turn, opening, closing, as_list=as_list) for turn, as_list in form]
+        messages = [_message(turn, opening, closing, as_list=turn.role not in strings) for turn in turns]
         if chat.continue_final_message:
             _mark_end(messages[-1], f"{end} ")
         try:
@@ -105,7 +109,7 @@ class ChatTemplate:
         if chat.continue_final_message:
             rendered = _cut_at(rendered, end)
         pieces = _split(rendered, opening, closing)
-        _check_words([turn for turn, _ in form], pieces)
+        _check_words(turns, pieces)
         return pieces
 
 
@@ -119,19 +123,20 @@ def _in_file(checkpoint: Checkpoint, file: str) -> str | None:
     return value if isinstance(value, str) and value else None
 
 
-def _forms(chat: Chat, *, as_list: bool) -> Iterator[Form]:
+def _forms(chat: Chat, *, reads_strings: bool) -> Iterator[Form]:
     """The ways in which templates want a chat.
 
-    as_list: what a user's string must be. Some templates read the first text of a message alone, or take a system
+    reads_strings: a user's message may be one. Some templates read the first text of a message alone, or take a system
     message as a string where a user's must be a list.
     """
-    joined = [msgspec.structs.replace(turn, parts=_joined(turn.parts)) for turn in chat.turns]
-    form = [(turn, as_list) for turn in chat.turns]
-    yield form
-    if joined != list(chat.turns):
-        yield [(turn, as_list) for turn in joined]
+    others = ("system", "assistant", "tool")
+    strings = ("user", *others) if reads_strings else ()
+    yield chat.turns, strings
+    joined = tuple(msgspec.structs.replace(turn, parts=_joined(turn.parts)) for turn in chat.turns)
+    if joined != chat.turns:
+        yield joined, strings
     if any(turn.plain and turn.role != "user" for turn in joined):
-        yield [(turn, turn.role == "user") for turn in joined]
+        yield joined, others
 
 
 def _joined(parts: tuple[Text | Media | Boxes, ...]) -> tuple[Text | Media | Boxes, ...]:
@@ -153,13 +158,16 @@ def _message(turn: Turn, opening: str, closing: str, *, as_list: bool) -> dict[s
     """
 
     def marked(text: str) -> str:
-        return _marked(text, opening, closing)
+        if not (core := text.strip()):
+            return text
+        head, _, tail = text.partition(core)
+        return f"{head}{opening}{core}{closing}{tail}"
 
     if turn.plain and not as_list:
         content: Any = "".join(marked(part.text) for part in turn.parts if isinstance(part, Text))
     else:
         content = [
-            _medium(part.kind) if isinstance(part, Media) else {"type": "text", "text": marked(_words(part))}
+            {**_MEDIA[part.kind]} if isinstance(part, Media) else {"type": "text", "text": marked(part.text)}
             for part in turn.parts
         ]
     message = {"role": turn.role, "content": content}
@@ -170,14 +178,6 @@ def _message(turn: Turn, opening: str, closing: str, *, as_list: bool) -> dict[s
     if turn.tool_calls:
         message["tool_calls"] = [_call(call, marked) for call in turn.tool_calls]
     return message
-
-
-def _marked(text: str, opening: str, closing: str) -> str:
-    core = text.strip()
-    if not core:
-        return text
-    start = text.index(core)
-    return f"{text[:start]}{opening}{core}{closing}{text[start + len(core) :]}"
 
 
 def _call(call: ToolCall, marked: Callable[[str], str]) -> dict[str, Any]:
@@ -197,14 +197,17 @@ def _call(call: ToolCall, marked: Callable[[str], str]) -> dict[str, Any]:
 def _check_words(turns: Sequence[Turn], pieces: Pieces) -> None:
     """Raise ChatError where a template leaves out a text, or a tool call though it knows them."""
     n_written = Counter(text for text, by_user in pieces if by_user)
-    asked = [(call.name, call.param, "tool call") for turn in turns for call in turn.tool_calls]
+    asked: dict[str, list[tuple[str, str]]] = {}  # words -> (field, what it is) of each time that they were said
     for turn in turns:
-        asked += [(_words(part), turn.param, "text") for part in turn.parts if not isinstance(part, Media)]
-    first = {words.strip(): (param, what) for words, param, what in reversed(asked)}
-    for words, n in Counter(words.strip() for words, _, _ in asked).items():
+        for call in turn.tool_calls:
+            asked.setdefault(call.name.strip(), []).append((call.param, "tool call"))
+        for part in turn.parts:
+            if not isinstance(part, Media):
+                asked.setdefault(part.text.strip(), []).append((turn.param, "text"))
+    for words, places in asked.items():
         spellings = {words, json.dumps(words)[1:-1], json.dumps(words, ensure_ascii=False)[1:-1]}
-        if words and sum(n_written[spelling] for spelling in spellings) < n:
-            param, what = first[words]
+        if words and sum(n_written[spelling] for spelling in spellings) < len(places):
+            param, what = places[0]
             raise ChatError(f"the model's chat template leaves this {what} out", param)
 
 
@@ -229,27 +232,18 @@ def _cut_at(rendered: str, end: str) -> str:
     return head if tail.startswith(" ") else head.rstrip()
 
 
-def _medium(kind: Kind) -> dict[str, str]:
-    """A medium as templates look for it: pictures and videos by their type, sounds by any of three keys."""
-    return {"type": kind} if kind != "audio" else {"type": kind, "audio": "", "audio_url": ""}
-
-
-def _words(part: Text | Boxes) -> str:
-    return written(part.boxes, part.ref) if isinstance(part, Boxes) else part.text
-
-
 def _split(rendered: str, opening: str, closing: str) -> Pieces:
     """Cut at the marks and drop them. A mark that is torn or alone would pass a user's words off as the template's."""
     pieces: Pieces = []
-    inside = False
+    inside = torn = False
+    fragment = re.compile("|".join(re.findall("[0-9a-f]{8}", opening)))
     for part in re.split(f"({opening}|{closing})", rendered):
         if part in (opening, closing):
-            if (part == opening) == inside:
-                raise ChatError("the model's chat template tears this conversation's texts apart")
+            torn |= (part == opening) == inside
             inside = not inside
         elif part:
+            torn |= fragment.search(part) is not None
             pieces.append((part, inside))
-    fragments = [opening[at : at + 8] for at in range(1, 33, 8)]
-    if inside or any(fragment in text for text, _ in pieces for fragment in fragments):
+    if inside or torn:
         raise ChatError("the model's chat template tears this conversation's texts apart")
     return pieces

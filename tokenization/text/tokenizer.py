@@ -1,7 +1,11 @@
-"""The protocol of a tokenizer, whatever file it was made from."""
+"""What a tokenizer can be asked, whatever file it was made from, and the special tokens that have names."""
 
 from collections.abc import Mapping
 from typing import Protocol
+
+from configs.checkpoint import ConfigSection
+
+NAMES = ("bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token")
 
 
 class Tokenizer(Protocol):
@@ -21,3 +25,18 @@ class Tokenizer(Protocol):
 
     def is_special(self, token_id: int) -> bool:
         """Whether this id is no part of an answer's text."""
+
+
+def named_tokens(config: ConfigSection) -> dict[str, str]:
+    """Those that tokenizer_config.json names, text by part: `{"eos_token": "<|im_end|>"}`.
+
+    What is null or missing has no entry.
+    """
+    found: dict[str, str] = {}
+    for name in NAMES:
+        value = config.read(object, name, None)
+        if isinstance(value, dict):
+            value = value.get("content")
+        if isinstance(value, str):
+            found[name] = value
+    return found

@@ -33,6 +33,8 @@ NAMES = AbsoluteVitNames(
     ),
 )
 
+VIP_FEATURES = (-2, -5, -8, -11, 6)  # outputs of the tower, as published
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Between:
@@ -51,7 +53,13 @@ def build(checkpoint: Checkpoint, weights: Weights, ops: Ops) -> MultimodalLM:
 
 def build_vip(checkpoint: Checkpoint, weights: Weights, ops: Ops) -> MultimodalLM:
     """ViP-LLaVA: the outputs of several blocks, normed together. Raises CheckpointError as `_build` does."""
-    features = _vip_features(checkpoint.config)
+    config = checkpoint.config
+    features = _vip_features(config)
+    width = len(VIP_FEATURES) * vision_config(config).count("hidden_size")
+    # A directory of the hub names one block, beside weights that take those of the published code.
+    if len(features) == 1 and weights.shape_of("multi_modal_projector.projector_layernorm.weight") == (width,):
+        weights.warn(f"{config.location} names one block of the tower, the weights take several: {VIP_FEATURES}")
+        features = tuple(_block(config, layer) for layer in VIP_FEATURES)
     return _build(checkpoint, weights, ops, Between(features=features, projector=_normed_projector))
 
 
@@ -118,7 +126,7 @@ def _tower(checkpoint: Checkpoint, weights: Weights, ops: Ops, hidden: int, betw
 def _vip_features(config: ConfigSection) -> tuple[int, ...]:
     """The hub's directories have the key's older name, which wins in transformers, too; a number is a list of one."""
     key = "vision_feature_layers" if "vision_feature_layers" in config else "vision_feature_layer"
-    found = config.read(object, key, [-2, -5, -8, -11, 6])
+    found = config.read(object, key, list(VIP_FEATURES))
     layers = [found] if isinstance(found, int) else found
     if not isinstance(layers, list) or not layers or not all(type(layer) is int for layer in layers):
         raise CheckpointError(f"{config.location}: {key!r} is {found!r}, expected a list of numbers")

@@ -6,7 +6,6 @@ from configs.serve import MediaConfig
 from tokenization.chat.options import MediaOptions
 from tokenization.media.frame_sampling import FRAME_FACTOR, PUBLISHED, FrameRules, FrameSize
 from tokenization.media.smart_resize import MAX_ASPECT
-from tokenization.media.source import video_caps
 
 _LARGE = 1 << 14  # a side that every bound shrinks
 
@@ -27,11 +26,16 @@ def largest_video(
     """(temporal grids, (height, width)) of the square video with most tokens of `factor` x `factor` pixels, or None."""
     # A request's minimum lifts a frame above its share of the published total.
     options = MediaOptions(min_pixels=limits.max_pixels, max_pixels=limits.max_pixels)
-    caps = video_caps(limits)
     best = (0, 0, 0)  # tokens, grids, tokens along a side
     for grids in range(1, max(1, limits.max_frames // FRAME_FACTOR) + 1):
         height, width = FrameSize(
-            height=_LARGE, width=_LARGE, n=grids * FRAME_FACTOR, options=options, caps=caps, rules=rules, factor=factor
+            height=_LARGE,
+            width=_LARGE,
+            n=grids * FRAME_FACTOR,
+            options=options,
+            limits=limits,
+            rules=rules,
+            factor=factor,
         ).find()
         side = min(min(height, width) // factor, math.isqrt(max_tokens // grids))
         best = max(best, (grids * side**2, grids, side))

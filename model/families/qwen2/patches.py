@@ -153,8 +153,6 @@ def _reduced(limit: ReducedBy, size: tuple[int, int], wanted: tuple[int, int]) -
 
 def _frame_reduced(plan: VideoPlan) -> Reduced | None:
     assert plan.frame is not None
-    caps = plan.frame.caps
-    limit: ReducedBy = (
-        "max_pixels" if plan.frame.wanted(max_pixels=caps.max_pixels) == plan.size else "max_video_pixels"
-    )
+    by_frame = plan.frame.wanted(max_pixels=plan.frame.limits.max_pixels) == plan.size
+    limit: ReducedBy = "max_pixels" if by_frame else "max_video_pixels"
     return _reduced(limit, plan.size, plan.frame.wanted())

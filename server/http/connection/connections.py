@@ -6,12 +6,11 @@ import logging
 import time
 from collections.abc import Callable
 from itertools import islice
-from typing import Any, Protocol
+from typing import Any, Literal, Protocol
 
 from configs.serve import HttpConfig
-from server.http.connection.clock import Clock
 from server.http.connection.request_body import LAG_SECONDS, RequestBody
-from server.http.connection.send_buffer import SendBuffer, Unread
+from server.http.connection.send_buffer import TICK_SECONDS, Clock, SendBuffer, Unread
 
 log = logging.getLogger("pixelferry.http")
 
@@ -23,12 +22,16 @@ AT_ONCE = 8  # pieces that are parsed before that, too: each may be a request th
 REST_SECONDS = 30.0  # how long a connection is kept that asks for nothing
 MADE_ROOM = 64  # connections that give way at once, so that looking for them is rare
 
+# What a connection does: it owes a head, or the end of its connection, of which nothing more is read or written; its
+# body comes; its request is whole, and answered; it has taken its answer, and asks for nothing.
+State = Literal["head", "body", "answer", "rest"]
+
 
 class Guarded(Protocol):
     """What a connection is told by all connections of its server."""
 
     spent: float  # seconds that parsing it took, as those count
-    place: "dict[Any, Any] | None"  # the group of connections in which it waits, None while it is served
+    state: State
 
     def abort(self) -> None: ...
     def give_way(self) -> None: ...
@@ -52,10 +55,12 @@ class Connections:
         self.unread = Unread(config.max_unread_bytes, config.send_seconds, self.clock)
         self.n = 0
         self.unparsed = 0  # bytes that were read and not parsed
-        self._buffer = memoryview(bytearray(READ))
+        self.memory = memoryview(bytearray(READ))  # that all are read to, since bytes are taken out at once
         self._heads: dict[Guarded, float] = {}  # owe a head, or the end of theirs: by when, in that order
         self._idle: dict[Guarded, float] = {}  # have been answered: until when they may rest, in that order
         self._bodies: dict[Guarded, RequestBody] = {}  # send one now
+        self._groups: dict[State, dict[Guarded, Any]] = {"head": self._heads, "body": self._bodies, "rest": self._idle}
+        self._seconds: dict[State, float] = {"head": config.receive_seconds, "rest": REST_SECONDS}
         self._evicted: set[Guarded] = set()  # have been told to give way, and are not gone yet
         self._queued: list[Guarded] = []  # since turns were last given
         self._turns: list[tuple[float, int, Guarded]] = []  # a heap of those before: `spent`, number, connection
@@ -70,74 +75,48 @@ class Connections:
         leave = min(len(self._evicted), MADE_ROOM - 1)
         fits = self.n - leave < most or self._make_room()
         self.n += 1
-        self.owes_head(one)
+        self.becomes(one, "head")
         return fits
 
     def leave(self, one: Guarded) -> None:
         self.n -= 1
         self._evicted.discard(one)
-        self.works(one)
+        self.becomes(one, "answer")
 
     @property
     def n_sending(self) -> int:
         """Connections whose request's body is still on its way."""
         return len(self._bodies)
 
-    def works(self, one: Guarded) -> None:
-        """Its request is whole, and answered now: it waits in no group."""
-        if one.place is not None:
-            one.place.pop(one, None)
-            one.place = None
+    def becomes(self, one: Guarded, state: State, body: RequestBody | None = None) -> None:
+        """What a connection does from now on, as of now; the body that comes, where one does."""
+        if one.state != "answer":
+            self._groups[one.state].pop(one, None)
+        one.state = state
+        if state != "answer":
+            self._groups[state][one] = body or self.clock.now + self._seconds[state]
 
-    def owes_head(self, one: Guarded) -> None:
-        """The head of a request, or the end of its connection, of which nothing more is read or written."""
-        self.works(one)
-        one.place = self._heads
-        self._heads[one] = self.clock.now + self.config.receive_seconds
-
-    def spoke(self, one: Guarded) -> None:
-        """Bytes came: after a rest they begin a head."""
-        if one.place is self._idle:
-            self.owes_head(one)
-
-    def sends(self, one: Guarded, body: RequestBody) -> None:
-        """Its head is whole, its body comes."""
-        self.works(one)
-        one.place = self._bodies
-        self._bodies[one] = body
-
-    def rests(self, one: Guarded) -> None:
-        """It asks for nothing now, and has taken its answer."""
-        if one.place is not self._heads and one.place is not self._idle:
-            self.works(one)
-            one.place = self._idle
-            self._idle[one] = self.clock.now + REST_SECONDS
+    async def keep_time(self) -> None:
+        """Never returns."""
+        while True:
+            await asyncio.sleep(TICK_SECONDS)
+            self.tick()
 
     def tick(self) -> None:
-        """To be called every clock.TICK_SECONDS. What goes wrong with one connection ends that one alone."""
+        """To be called every TICK_SECONDS. What goes wrong with one connection ends that one alone."""
         self.clock.tick()
-        while (one := self._first_due(self._heads)) is not None:
-            alone(one, one.head_overdue)
-        while (one := self._first_due(self._idle)) is not None:
-            alone(one, one.rested)
+        for group in (self._heads, self._idle):
+            while group and group[one := next(iter(group))] <= self.clock.now:
+                overdue = one.head_overdue if group is self._heads else one.rested
+                self.becomes(one, "answer")  # it waits there no longer
+                alone(one, overdue)
         for one in list(self._bodies):
             alone(one, one.check_body)
-        for unread in self.unread.waiting():
-            alone(unread, unread.check)
+        for unread, due in list(self.unread.due.items()):
+            if due <= self.clock.now:
+                alone(unread, unread.check)
 
-    def _first_due(self, group: dict[Guarded, float]) -> Guarded | None:
-        """The first one of a group whose time is up; it waits there no longer."""
-        one = next(iter(group), None)
-        if one is None or group[one] > self.clock.now:
-            return None
-        self.works(one)
-        return one
-
-    # ---- what is read, and parsed in turns
-
-    def buffer(self) -> memoryview:
-        """Where the next bytes of a connection are read to: one for all, since they are taken out at once."""
-        return self._buffer[: max(LEAST_READ, min(READ, MOST_UNPARSED - self.unparsed))]
+    # ---- what is parsed in turns
 
     @property
     def at_leisure(self) -> bool:
@@ -179,7 +158,7 @@ class Connections:
         old = silent if silent and self._heads[silent[0]] <= fresh else []  # it is no newcomer whose head is on its way
         gives_way = old or self._lagging() or self._stalled() or silent or [*islice(self._idle, 1)]
         for one in gives_way:
-            self.works(one)
+            self.becomes(one, "answer")
             self._evicted.add(one)
             alone(one, one.give_way)
         return bool(gives_way)

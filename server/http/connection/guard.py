@@ -7,13 +7,12 @@ answer begins and ends. It parses nothing itself.
 import asyncio
 import contextlib
 import time
-from typing import Any
 
 import h11
 from starlette.requests import ClientDisconnect
 
 from server.http.connection.bad_requests import BadRequests
-from server.http.connection.connections import READ, Connections
+from server.http.connection.connections import LEAST_READ, MOST_UNPARSED, READ, Connections, State
 from server.http.connection.request_body import RequestBody
 from server.http.connection.send_buffer import SendBuffer
 from server.http.errors import code_of
@@ -34,7 +33,9 @@ class Guard(asyncio.BufferedProtocol):
         self.sends: SendBuffer
         self.fits: bool | None = None  # False: it is one too many; None: it is not counted yet
         self.spent = 0.0
-        self.place: dict[Any, Any] | None = None
+        self.state: State = "answer"
+        self.begun = False  # the answer to its request
+        self.closes_after = False  # that is its last one
         self.received = 0.0  # when the first byte of its request came, by time.monotonic()
         self._transport: asyncio.Transport
         self._connections = connections
@@ -42,8 +43,6 @@ class Guard(asyncio.BufferedProtocol):
         self._bad_requests = bad_requests
         self._request: RequestContext | None = None  # that is not answered yet
         self._body: RequestBody  # of the last one
-        self._begun = False  # its answer
-        self._closes = False  # and is the last one
         self._unparsed = b""  # the rest of what was read, at most twice what is read at once
         self._queued = False  # for a turn
         self._piece = PIECE // 2  # bytes that are parsed next
@@ -80,18 +79,20 @@ class Guard(asyncio.BufferedProtocol):
         self.sends.resume_writing()
 
     def get_buffer(self, sizehint: int) -> memoryview:
-        return self._connections.buffer()
+        room = MOST_UNPARSED - self._connections.unparsed
+        return self._connections.memory[: max(LEAST_READ, min(READ, room))]
 
     def buffer_updated(self, nbytes: int) -> None:
         if self.sends.ending:
             return
         if self._request is None:
-            self._connections.spoke(self)
+            if self.state == "rest":
+                self._connections.becomes(self, "head")
             if not self._head:
                 self.received = time.monotonic()
-        self._keep(self._unparsed + bytes(self._connections.buffer()[:nbytes]))
+        self._keep(self._unparsed + bytes(self._connections.memory[:nbytes]))
         if len(self._unparsed) <= SMALL and self._may_parse() and self._connections.at_leisure:
-            self._parse()
+            self.turn()
         else:
             self.read_on()
 
@@ -117,12 +118,8 @@ class Guard(asyncio.BufferedProtocol):
         return max(0, min(self._piece, self._head_room()))
 
     def turn(self) -> None:
-        self._queued = False
-        self._parse()
-
-    def _parse(self) -> None:
-        """Pieces, until one of them was dear."""
-        begun = time.perf_counter()
+        """Parse pieces, until one of them was dear."""
+        self._queued, begun = False, time.perf_counter()
         while self._unparsed and (n := self._may_parse()):
             piece = self._unparsed[:n]
             self._keep(self._unparsed[n:])
@@ -167,9 +164,8 @@ class Guard(asyncio.BufferedProtocol):
         """The client has taken everything: the next request begins, or it owes the head of one, or rests."""
         self._heard.set()
         if self._request is None and not self._head and not self.sends.ending:
-            self._connections.rests(self)
-            if self._unparsed:
-                self._connections.spoke(self)
+            if self.state in ("body", "answer") or (self.state == "rest" and self._unparsed):
+                self._connections.becomes(self, "head" if self._unparsed else "rest")
         self.read_on()
 
     def _check_head(self) -> None:
@@ -185,7 +181,7 @@ class Guard(asyncio.BufferedProtocol):
 
     def closes(self) -> None:
         """With TLS a client says that it has heard the end; it has as long for it as for a head."""
-        self._connections.owes_head(self)
+        self._connections.becomes(self, "head")
 
     # ---- what the application tells
 
@@ -198,34 +194,26 @@ class Guard(asyncio.BufferedProtocol):
             await self._gone.wait()  # or uvicorn would miss an answer
             raise ClientDisconnect
         self._request, self._body = request, body
-        self._begun, self._head, self._lines = False, 0, 0
-        if body.whole:
-            self._connections.works(self)
-        else:
-            self._connections.sends(self, body)
+        self.begun, self._head, self._lines = False, 0, 0
+        self._connections.becomes(self, "answer" if body.whole else "body", body)
         if self.fits is False:
             body.refusal = unavailable("this server has as many connections as it takes", "connections_full")
-            self._closes = True
+            self.closes_after = True
         while self.sends.held and not self.sends.ending:
             self._heard.clear()
             await self._heard.wait()
         self.read_on()
 
-    def begins(self) -> bool:
-        """The first byte of the answer is about to be written. Returns whether it is the connection's last answer."""
-        self._begun = True
-        return self._closes
-
     async def drain(self) -> None:
         """Before the end of an answer: read what is left of the request's body, and drop it."""
         body = self._body
         with contextlib.suppress(Refusal):  # the connection is cut then
-            while not (body.whole or body.refusal or self._closes):
-                await body.next()
+            while not (body.whole or body.refusal or self.closes_after):
+                await body.receive(drop=True)
 
     def ended(self) -> None:
         """The last byte of the answer is written."""
-        self._request, self._begun = None, False
+        self._request, self.begun = None, False
         self.received = time.monotonic()
         if self.sends.held:
             self.read_on()
@@ -235,10 +223,10 @@ class Guard(asyncio.BufferedProtocol):
     def body_ended(self) -> None:
         """It is whole, or refused."""
         if not self.sends.ending:
-            self._connections.works(self)
+            self._connections.becomes(self, "answer")
         if self._body.refusal is not None:
-            self._closes = True
-            if self._begun:
+            self.closes_after = True
+            if self.begun:
                 self.cut(code_of(self._body.refusal))
 
     # ---- what all connections of a server tell this one
@@ -286,7 +274,7 @@ class Guard(asyncio.BufferedProtocol):
     # ---- what is refused
 
     def _refuse_body(self, refusal: Refusal) -> None:
-        if self._request is None or self._begun:
+        if self._request is None or self.begun:
             self.cut(code_of(refusal))
         else:
             self._body.refuse(refusal)

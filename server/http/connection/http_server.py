@@ -15,7 +15,6 @@ from uvicorn.server import ServerState
 
 from configs.serve import HttpConfig
 from server.http.connection.bad_requests import BadRequests
-from server.http.connection.clock import TICK_SECONDS
 from server.http.connection.connections import Connections
 from server.http.connection.guard import PIECE, Guard
 from server.http.connection.send_buffer import SendBuffer
@@ -27,7 +26,6 @@ BACKLOG = 2048  # connections that the kernel keeps until they are accepted
 ACCEPTED_AT_ONCE = 64  # between two looks at everything else, so that the bound on connections is never far behind
 AGAIN_SECONDS = 0.5  # after a connection could not be accepted
 LAST_BYTES_SECONDS = 2  # for answers that are complete and not yet sent
-_TICKS = int(TICK_SECONDS / 0.1)  # uvicorn's are ten a second
 _NEVER = 86400  # seconds: a guard ends what rests, and counts from when an answer is taken
 
 
@@ -83,7 +81,7 @@ class HttpServer(uvicorn.Server):
             )
         )
         self._connections = connections
-        self._accepting: list[asyncio.Task[None]] = []
+        self._tasks: list[asyncio.Task[None]] = []  # that last as long as the server
         self._opening: set[asyncio.Task[None]] = set()
 
     @contextlib.contextmanager
@@ -92,14 +90,15 @@ class HttpServer(uvicorn.Server):
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await super().startup([] if self.config.is_ssl else sockets)
+        self._tasks.append(asyncio.create_task(self._connections.keep_time()))
         for sock in sockets or []:
             sock.listen(BACKLOG)
             if self.config.is_ssl:
                 sock.setblocking(False)
-                self._accepting.append(asyncio.create_task(self._accept(sock)))
+                self._tasks.append(asyncio.create_task(self._accept(sock)))
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        for task in [*self._accepting, *self._opening]:
+        for task in [*self._tasks, *self._opening]:
             task.cancel()
         await super().shutdown(sockets)
 
@@ -127,8 +126,3 @@ class HttpServer(uvicorn.Server):
             await asyncio.get_running_loop().connect_accepted_socket(lambda: guard, sock, ssl=self.config.ssl)
         except OSError:  # nothing was agreed, or the client is gone
             self._connections.leave(guard)
-
-    async def on_tick(self, counter: int) -> bool:
-        if counter % _TICKS == 0:
-            self._connections.tick()
-        return await super().on_tick(counter)

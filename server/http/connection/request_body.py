@@ -6,7 +6,7 @@ from collections.abc import Callable
 from starlette.types import Message, Receive
 
 from configs.serve import HttpConfig
-from server.http.connection.clock import Clock
+from server.http.connection.send_buffer import Clock
 from server.requests.refusal import Refusal, body_too_large, overloaded
 
 LAG_SECONDS = 1.0  # how far behind the least rate a body is before others may take its place
@@ -23,12 +23,12 @@ class BodyBudget:
         self.config = config
         self.clock = clock
         self.held = 0
-        self._bodies: dict[RequestBody, None] = {}
+        self.bodies: dict[RequestBody, None] = {}  # of which something is held
 
     def take(self, body: "RequestBody", nbytes: int) -> bool:
         """Count `nbytes` more of `body`; False, and nothing counted, when they do not fit."""
         while self.held + nbytes > self.config.max_inflight_bytes:
-            laggards = [one for one in self._bodies if one.lags() and one is not body]
+            laggards = [one for one in self.bodies if one.lags() and one is not body]
             if not laggards:
                 return False
             slowest = min(laggards, key=lambda one: one.due)
@@ -36,16 +36,8 @@ class BodyBudget:
             slowest.refuse(overloaded("others need the room of this request's body, which came slowly", "bodies_full"))
         self.held += nbytes
         body.held += nbytes
-        self._bodies[body] = None
+        self.bodies[body] = None
         return True
-
-    def keep(self, body: "RequestBody", nbytes: int) -> None:
-        """No more than so many bytes of it are still held; the rest is others' at once."""
-        kept = min(body.held, nbytes)
-        self.held -= body.held - kept
-        body.held = kept
-        if not kept:
-            self._bodies.pop(body, None)
 
 
 class RequestBody:
@@ -73,20 +65,11 @@ class RequestBody:
         self.left = False  # its client has
         self.refusal: Refusal | None = None
 
-    async def receive(self) -> Message:
-        """As ASGI has it: its next message, counted. Raises Refusal."""
-        message = await self.next()
-        if nbytes := len(message.get("body", b"")):
-            self._n += nbytes
-            most = self._budget.config.max_body_bytes
-            if self._n > most:
-                raise body_too_large(most)
-            if not self._budget.take(self, nbytes):
-                raise overloaded("too many request bodies are being read", "bodies_full")
-        return message
+    async def receive(self, *, drop: bool = False) -> Message:
+        """Its next message, as ASGI has it, counted unless it is to be dropped.
 
-    async def next(self) -> Message:
-        """Its next message. Raises its refusal, also one that comes while it is waited for."""
+        Raises Refusal: what there is no room for, and its own, also one that comes while it is waited for.
+        """
         if self.whole and self.refusal is None:
             return await self._receive()
         message: Message = {}
@@ -101,16 +84,27 @@ class RequestBody:
                 self._waiting = None
         if self.refusal is not None:
             raise self.refusal
-        if message.get("body"):
+        nbytes, most = len(message.get("body", b"")), self._budget.config.max_body_bytes
+        if nbytes:
             self.overhead, self.begun = 0, True
         if not message.get("more_body", False):
             self.whole = True
             self._on_end()
+        if nbytes and not drop:
+            self._n += nbytes
+            if self._n > most:
+                raise body_too_large(most)
+            if not self._budget.take(self, nbytes):
+                raise overloaded("too many request bodies are being read", "bodies_full")
         return message
 
     def keep(self, nbytes: int) -> None:
-        """It was read, or nobody reads it any more: no more than so many bytes of it are still held."""
-        self._budget.keep(self, nbytes)
+        """It was read, or nobody reads it any more: no more than so many bytes of it are held, the rest is others'."""
+        kept = min(self.held, nbytes)
+        self._budget.held -= self.held - kept
+        self.held = kept
+        if not kept:
+            self._budget.bodies.pop(self, None)
 
     def took(self, nbytes: int) -> None:
         """Bytes came, of the body or of what surrounds it."""

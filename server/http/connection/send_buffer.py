@@ -9,13 +9,30 @@ import fcntl
 import socket
 import struct
 import termios
+import time
 from collections import deque
+from collections.abc import Callable
 from typing import Any, Protocol
-
-from server.http.connection.clock import Clock
 
 CLOSE, CLOSE_WAIT = 7, 8  # states of a TCP connection, as include/net/tcp_states.h of Linux numbers them
 PIECE = 1 << 16  # bytes handed to the kernel at once
+TICK_SECONDS = 0.5  # how often the clock is set, and so how exact a deadline is
+
+
+class Clock:
+    """`now` in seconds, by which connections are measured. It stands still while this process does.
+
+    A stopped or starved server has read nothing of what came meanwhile: no client's fault.
+    """
+
+    def __init__(self, read: Callable[[], float] = time.monotonic) -> None:
+        self.now = 0.0
+        self._read = read
+        self._last = read()
+
+    def tick(self) -> None:
+        last, self._last = self._last, self._read()
+        self.now += min(self._last - last, 2 * TICK_SECONDS)
 
 
 class Unread:
@@ -26,30 +43,21 @@ class Unread:
         self.total = 0
         self._limit = limit
         self._seconds = seconds
-        self._clock = clock
-        self._due: dict[SendBuffer, float] = {}  # of those that wait for their client, in the order of these times
+        self.clock = clock
+        self.due: dict[SendBuffer, float] = {}  # of those that wait for their client, in the order of these times
 
     def add(self, nbytes: int) -> None:
         self.total += nbytes
-        while self.total > self._limit and self._due:
-            next(iter(self._due)).connection.cut("unread_full")
+        while self.total > self._limit and self.due:
+            next(iter(self.due)).connection.cut("unread_full")
 
     def wait(self, one: "SendBuffer") -> None:
         """Its client has just taken something, or the first bytes begin to wait."""
-        self._due.pop(one, None)
-        self._due[one] = self._clock.now + self._seconds
+        self.due.pop(one, None)
+        self.due[one] = self.clock.now + self._seconds
 
     def forget(self, one: "SendBuffer") -> None:
-        self._due.pop(one, None)
-
-    def waiting(self) -> "list[SendBuffer]":
-        """Those whose clients seem to have taken nothing for too long."""
-        return [one for one, due in self._due.items() if due <= self._clock.now]
-
-    async def drained(self) -> None:
-        """Return when every client has taken what there is for it, or was given up."""
-        while self.total:
-            await asyncio.sleep(0.1)
+        self.due.pop(one, None)
 
 
 class BufferedConnection(Protocol):

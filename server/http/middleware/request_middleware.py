@@ -1,6 +1,7 @@
 """What surrounds every route: a request's context, whether it may ask, each message of its answer, the last resort."""
 
 import asyncio
+import ipaddress
 import logging
 import os
 import re
@@ -8,31 +9,36 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 
 from h11 import LocalProtocolError
+from starlette.datastructures import Headers
 from starlette.middleware.cors import CORSMiddleware
 from starlette.requests import ClientDisconnect
+from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from server.http.connection.guard import Guard
 from server.http.connection.request_body import BodyBudget, RequestBody
 from server.http.errors import error_response
-from server.http.middleware.clients import client_of_key
 from server.http.middleware.keys import OPEN_PATHS, ApiKeys, check_key, needs_key
-from server.http.middleware.trusted_hosts import check_host
 from server.logs.access import log_answer
 from server.metrics import Metrics
-from server.request_context import RequestContext, context_of
+from server.request_context import RequestContext
 from server.requests.admission import stopping
-from server.requests.refusal import Refusal, body_too_large, head_too_long, internal, invalid_request
+from server.requests.refusal import Refusal, body_too_large, forbidden, head_too_long, internal, invalid_request
 from server.traces import Traces
+from tokenization.chat.errors import shortened
 
 log = logging.getLogger("pixelferry.http")
 
 HTTP_VERSIONS = ("1.0", "1.1")
+METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
 MOST_FIELDS = 256  # of a head
 ACCEPTED_ID = re.compile(rb"[A-Za-z0-9._-]{1,64}")
 CLOSE = (b"connection", b"close")
 REQUEST_ID = b"x-request-id"
 LAST: Message = {"type": "http.response.body", "body": b""}
+LOCAL = frozenset({"localhost", "127.0.0.1", "[::1]"})  # names of every machine for itself; all of 127.0.0.0/8 are
+UNKNOWN_CLIENT = "unknown"
+NETWORK_BITS = 64  # of an IPv6 address: what one client is given, and may choose from
 
 
 @dataclass(slots=True)
@@ -67,14 +73,9 @@ class RequestMiddleware:
         self._traces = traces
         self._bodies = bodies
         self._keys = keys
-        self._hosts = None if hosts is None else frozenset(hosts)
+        self._hosts = None if hosts is None else LOCAL.union(hosts)
         self._prefix = root_path
-        self._checked: ASGIApp = self._check
-        if origins:  # around the checks, so that a page can read their answers
-            self._checked = CORSMiddleware(
-                self._check, allow_origins=list(origins), allow_methods=["GET", "POST"], allow_headers=["*"],
-                expose_headers=["X-Request-Id", "Retry-After"],
-            )  # fmt: skip
+        self._origins = origins
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         guard: Guard = scope["state"]["guard"]
@@ -85,6 +86,7 @@ class RequestMiddleware:
         context = scope["state"]["context"] = RequestContext(
             os.urandom(12).hex(),
             client_request_id=head.client_request_id,
+            method=scope["method"] if scope["method"] in METHODS else "other",
             received=guard.received,
             body=body,
             wants_timings=head.wants_timings,
@@ -92,27 +94,13 @@ class RequestMiddleware:
         answer = AnswerSender(guard, body, context, send)
         try:
             await guard.asked(context, body)
-            context.refusal = self._refusal(scope, head, context, body)
-            await self._answer(scope, answer)
+            refusal = self._refusal(scope, head, answer)
+            app = self._app if refusal is None else error_response(refusal, context.id)
+            if self._origins:  # around what refuses, so that a page can read that, too
+                app = PagesMayRead(app, self._origins)
+            await app(scope, body.receive, answer.send)
         except ClientDisconnect:
             return  # it left while it was sending
-        finally:
-            body.keep(0)
-            if self._traces is not None:
-                context.trace_id = self._traces.tell(scope, context)
-            log_answer(scope, context, self._metrics)
-
-    async def _answer(self, scope: Scope, answer: "AnswerSender") -> None:
-        context, receive = answer.context, answer.body.receive
-        try:
-            if (error := head_refused(scope)) is None:
-                await self._checked(scope, receive, answer.send)
-            else:
-                response = error_response(error, context.id)
-                response.headers["connection"] = "close"
-                await response(scope, receive, answer.send)
-        except ClientDisconnect:
-            raise
         except asyncio.CancelledError:  # the server ends and waits no longer
             context.error = "cut_off"
             if answer.begun:
@@ -123,66 +111,89 @@ class RequestMiddleware:
             context.error = "internal"
             if not answer.begun:  # else it breaks off: the HTTP server closes a connection whose answer is not whole
                 await error_response(internal("the server failed"), context.id)(scope, receive, answer.send)
+        finally:
+            body.keep(0)
+            if self._traces is not None:
+                context.trace_id = self._traces.tell(scope, context)
+            log_answer(scope, context, self._metrics)
 
-    async def _check(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Whom the server turns away is answered here, before a byte of a body is read."""
-        context = context_of(scope)
-        refusal = context.refusal
-        app = error_response(refusal, context.id) if isinstance(refusal, Refusal) else self._app
-        await app(scope, receive, send)
-
-    def _refusal(self, scope: Scope, head: Head, context: RequestContext, body: RequestBody) -> Refusal | None:
+    def _refusal(self, scope: Scope, head: Head, answer: "AnswerSender") -> Refusal | None:
         """Why it is turned away. Probes need no name, and have no body."""
+        if scope["http_version"] not in HTTP_VERSIONS or len(scope["headers"]) > MOST_FIELDS:
+            answer.guard.closes_after = True
+            if scope["http_version"] in HTTP_VERSIONS:
+                return head_too_long(MOST_FIELDS)
+            return invalid_request("this server speaks HTTP/1.1 and HTTP/1.0", code="http_version")
         is_open, most = scope["path"] in OPEN_PATHS, self._bodies.config.max_body_bytes
         try:
             check_host(head.hosts, None if is_open else self._hosts, scope["http_version"])
             if is_open:
                 return None
             if self._keys is not None and needs_key(scope["method"], scope["path"]):
-                context.client = client_of_key(check_key(head.authorizations, self._keys))
+                client = f"key {check_key(head.authorizations, self._keys)}"
+            else:
+                client = client_of_address(scope.get("client"))
+            answer.context.client = client if self._bodies.config.client_share == "fair" else ""  # one for all
         except Refusal as error:
             return error
-        return body_too_large(most) if head.length > most else body.refusal
+        return body_too_large(most) if head.length > most else answer.body.refusal
 
 
+class PagesMayRead(CORSMiddleware):
+    """Tells browsers which pages' scripts may read an answer."""
+
+    def __init__(self, app: ASGIApp, origins: Sequence[str]) -> None:
+        super().__init__(
+            app, allow_origins=list(origins), allow_methods=["GET", "POST"], allow_headers=["*"],
+            expose_headers=["X-Request-Id", "Retry-After"],
+        )  # fmt: skip
+
+    def preflight_response(self, request_headers: Headers) -> Response:
+        """The same for a page that may not, in the form of every error."""
+        answer = super().preflight_response(request_headers)
+        if answer.status_code == 200:
+            return answer
+        refused = error_response(invalid_request(bytes(answer.body).decode(), code="cors_refused"), "")
+        for name, value in answer.headers.items():
+            refused.headers.setdefault(name, value)
+        return refused
+
+
+@dataclass(slots=True)
 class AnswerSender:
     """The answer to one request on its way out: what each message tells its connection and its context."""
 
-    def __init__(self, guard: Guard, body: RequestBody, context: RequestContext, send: Send) -> None:
-        self.body = body
-        self.context = context
-        self.begun = False
-        self._guard = guard
-        self._send = send
+    guard: Guard
+    body: RequestBody
+    context: RequestContext
+    to_client: Send
+    begun: bool = False
 
     async def send(self, message: Message) -> None:
         """As ASGI has it. What is left of a body is read before its answer ends.
 
         So a client that still sends hears its answer, and what it sends is never taken for a request.
         """
-        context, guard = self.context, self._guard
+        context, guard = self.context, self.guard
+        messages = [message]
+        last = message["type"] == "http.response.body" and not message.get("more_body", False)
         if message["type"] == "http.response.start":
-            self.begun, context.status = True, message["status"]
+            self.begun, guard.begun, context.status = True, True, message["status"]
             shown = (REQUEST_ID, (context.client_request_id or context.id).encode("ascii"))
-            message["headers"] = [*message.get("headers", ()), shown, *([CLOSE] if guard.begins() else [])]
-            await self._write(message)
-            return
-        last = not message.get("more_body", False)
-        if last and not self.body.whole:
-            await self._write({**message, "more_body": True})
-            await guard.drain()
-            message = LAST
-        await self._write(message)
+            message["headers"] = [*message.get("headers", ()), shown, *([CLOSE] if guard.closes_after else [])]
+        elif last and not self.body.whole:
+            messages = [{**message, "more_body": True}, LAST]
+        for one in messages:
+            if one is LAST:
+                await guard.drain()
+            try:
+                await self.to_client(one)
+            except LocalProtocolError:
+                if not guard.sends.is_closing():  # else the client said something that ended the connection
+                    raise
         if last:
             context.whole = True
             guard.ended()
-
-    async def _write(self, message: Message) -> None:
-        try:
-            await self._send(message)
-        except LocalProtocolError:
-            if not self._guard.sends.is_closing():  # else the client said something that ended the connection
-                raise
 
 
 def read_head(scope: Scope) -> Head:
@@ -204,8 +215,53 @@ def read_head(scope: Scope) -> Head:
     return head
 
 
-def head_refused(scope: Scope) -> Refusal | None:
-    """Why a head is not looked into: another version of HTTP, or more fields than any client of ours sends."""
-    if scope["http_version"] not in HTTP_VERSIONS:
-        return invalid_request("this server speaks HTTP/1.1 and HTTP/1.0", code="http_version")
-    return head_too_long(MOST_FIELDS) if len(scope["headers"]) > MOST_FIELDS else None
+def check_host(given: Sequence[bytes], allowed: Collection[str] | None, http_version: str) -> None:
+    """Raise Refusal: a 400 for a request without a Host or with two, a 403 for a name that is not this server's.
+
+    A page whose own name leads to 127.0.0.1 (DNS rebinding) is of one origin with the server there, and its script
+    could read every answer. What it cannot choose is the name: its browser sends the page's own.
+
+    allowed: names in lower case, LOCAL among them; None: any name will do, as for probes, which ask by whatever
+    address they have.
+    """
+    if len(given) != 1:
+        if not given and http_version == "1.0":
+            return  # which has no such header; no browser speaks it
+        raise invalid_request(f"a request has one Host, this one has {len(given)}", code="invalid_host")
+    if allowed is None:
+        return
+    host = given[0].decode("latin-1").strip().lower()
+    name, colon, port = host.rpartition(":")
+    if not colon or (port and not (port.isascii() and port.isdigit())):
+        name = host
+    name = name.removesuffix(".")
+    if name not in allowed and not is_loopback(name):
+        raise forbidden(
+            f"this server is not called {shortened(name)!r}: --allowed-host makes it answer to another name than "
+            "localhost or a loopback address",
+            "host_not_allowed",
+        )
+
+
+def is_loopback(name: str) -> bool:
+    """Whether it is an address of 127.0.0.0/8, or [::1] in any spelling."""
+    bare = name[1:-1] if name.startswith("[") and name.endswith("]") else name
+    if (":" in bare) != (bare != name):
+        return False  # only an IPv6 address stands in brackets, and only there
+    try:
+        return ipaddress.ip_address(bare).is_loopback
+    except ValueError:
+        return False
+
+
+def client_of_address(client: tuple[str, int] | None) -> str:
+    """Who asks without a key, as far as the workers' time is shared. A proxy's header may have named it: anything."""
+    try:
+        address = ipaddress.ip_address((client or ("",))[0].partition("%")[0])
+    except ValueError:
+        return UNKNOWN_CLIENT
+    if isinstance(address, ipaddress.IPv6Address):
+        if address.ipv4_mapped is not None:
+            return str(address.ipv4_mapped)
+        return str(ipaddress.ip_network((address, NETWORK_BITS), strict=False))
+    return str(address)

@@ -1,9 +1,12 @@
 """When the next request is sent: at the times of an open loop, or by streams that each wait for their last answer."""
 
 import asyncio
+import math
 from collections.abc import Awaitable, Callable, Iterable
 from contextlib import nullcontext
 from time import perf_counter
+
+import anyio
 
 from server.loadtest.options import Options
 from server.loadtest.results.measures import Record
@@ -14,16 +17,14 @@ Send = Callable[[int, float, bool], Awaitable[Record]]  # number of the request,
 class Pacer:
     """Sends the requests of one step. What is not over at the end of the grace is cut off: it is `unfinished`."""
 
-    def __init__(
-        self, options: Options, send: Send, on_record: Callable[[Record], None], *, started: float, now: float
-    ) -> None:
+    def __init__(self, options: Options, send: Send, *, started: float, now: float) -> None:
         """started: zero of the run's clock by perf_counter; now: when the step begins, in seconds of the run."""
         self._options = options
         self._send = send
-        self._on_record = on_record
-        self._tasks: set[asyncio.Future[Record]] = set()
         self._started = started
         self._now = now
+        self._tasks: set[asyncio.Future[Record]] = set()
+        self.records: list[Record] = []  # of requests that are over
 
     async def open_loop(self, dues: Iterable[float]) -> None:
         """Send each request when it is due, whatever became of those before."""
@@ -57,30 +58,26 @@ class Pacer:
                 record = await asyncio.shield(self._start(index, due, elapsed >= options.ramp))
                 due = record.ended
 
-        running = [asyncio.ensure_future(stream(number)) for number in range(streams)]
-        try:
-            await asyncio.wait(running, timeout=None if options.seconds is None else options.seconds + options.grace)
-        finally:
-            for task in running:
-                task.cancel()
-            await self.finish(0.0 if options.seconds is not None else options.grace)
+        end = math.inf if options.seconds is None else options.seconds + options.grace
+        with anyio.move_on_after(end):
+            async with anyio.create_task_group() as group:
+                for number in range(streams):
+                    group.start_soon(stream, number)
+        await self.finish(0.0)
 
     def _start(
         self, number: int, due: float, measured: bool, room: asyncio.Semaphore | None = None
     ) -> "asyncio.Future[Record]":
         async def sending() -> Record:
             async with room or nullcontext():
-                return await self._send(number, due, measured)
+                record = await self._send(number, due, measured)
+            self.records.append(record)
+            return record
 
         task = asyncio.ensure_future(sending())
         self._tasks.add(task)
-        task.add_done_callback(self._over)
+        task.add_done_callback(self._tasks.discard)
         return task
-
-    def _over(self, task: "asyncio.Future[Record]") -> None:
-        self._tasks.discard(task)
-        if not task.cancelled():  # cancelled: it had not begun
-            self._on_record(task.result())
 
     async def finish(self, grace: float) -> None:
         """Wait for all, and cut off those that take too long."""

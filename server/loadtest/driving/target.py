@@ -3,6 +3,7 @@
 import asyncio
 import re
 import stat
+from contextlib import suppress
 from pathlib import Path
 from time import perf_counter
 from typing import Annotated
@@ -74,11 +75,9 @@ class Target:
         files, file_bytes = (None, None) if root is None else held_files(root)
         metrics: dict[str, float] = {}
         if self._options.metrics != "none":
-            try:
+            with suppress(ConnectionFailed):
                 status, text = await self.get(self._options.metrics)
                 metrics = parse_metrics(text) if status == 200 else {}
-            except ConnectionFailed:
-                pass
         return Snapshot(perf_counter() - self._started, metrics, files, file_bytes)
 
     async def settled(self) -> Snapshot:
@@ -102,14 +101,10 @@ class Target:
 def held_files(root: Path) -> tuple[int, int]:
     """How many files of a server's shared memory are held by requests, and their bytes."""
     sizes = []
-    try:
+    with suppress(OSError):  # there is no such folder
         for path in list(root.iterdir()):
-            try:
+            with suppress(OSError):  # gone meanwhile
                 found = path.stat()
-            except OSError:
-                continue  # gone meanwhile
-            if stat.S_ISREG(found.st_mode) and LEASED.fullmatch(path.name):
-                sizes.append(found.st_size)
-    except OSError:
-        return 0, 0
+                if stat.S_ISREG(found.st_mode) and LEASED.fullmatch(path.name):
+                    sizes.append(found.st_size)
     return len(sizes), sum(sizes)

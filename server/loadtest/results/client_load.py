@@ -5,17 +5,19 @@ import os
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from statistics import fmean
 from time import perf_counter, process_time
 
 import numpy as np
+import numpy.typing as npt
 
 BUSY = 0.8  # of one core: beyond it answers wait to be read
 LATE = 0.02  # seconds: a delay that shows in latencies
 STARVED = 0.1  # share of the time
 TICK = 0.02  # seconds between two looks at the loop
 EVERY = 1.0  # seconds of a sample
-SCHEDSTAT = Path("/proc/self/schedstat")
-STATM = Path("/proc/self/statm")
+SCHEDSTAT = Path("/proc/self/schedstat")  # its second number: nanoseconds
+STATM = Path("/proc/self/statm")  # its second number: resident pages
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,27 +58,29 @@ class ClientWatch:
 
     async def run(self) -> None:
         """Until it is cancelled."""
-        wall, cpu, delayed, seen = perf_counter(), process_time(), run_delay(), 0
+        before, seen = clocks(), 0
         while True:
             expected = perf_counter() + TICK
             await asyncio.sleep(TICK)
             now = perf_counter()
             self.lags.append(max(0.0, now - expected))
-            if now - wall >= EVERY:
+            if now - before[0] >= EVERY:
+                after = clocks()
+                wall, cpu, starved = (after - before).tolist()
                 late = float(np.percentile(self.lags[seen:], 99))
-                used, starved = (process_time() - cpu) / (now - wall), (run_delay() - delayed) / (now - wall)
-                self.samples.append(ClientSample(now - self._started, used, late, starved, resident_bytes()))
-                wall, cpu, delayed, seen = now, process_time(), run_delay(), len(self.lags)
+                resident = second_number(STATM) * os.sysconf("SC_PAGE_SIZE")
+                self.samples.append(ClientSample(now - self._started, cpu / wall, late, starved / wall, resident))
+                before, seen = after, len(self.lags)
 
     def load(self, waits: Sequence[float]) -> ClientLoad:
         """The whole run. waits: how late requests left that only this client held back, in seconds."""
-        cpu, starved = ([getattr(one, name) for one in self.samples] or [0.0] for name in ("cpu", "starved"))
+        seen = self.samples or [ClientSample(0.0, 0.0, 0.0, 0.0, 0)]
         lag_p50, lag_p99, lag_max = np.percentile(self.lags or [0.0], [50, 99, 100]).tolist()
         load = ClientLoad(
-            cpu_mean=sum(cpu) / len(cpu), cpu_max=max(cpu), lag_p50=lag_p50, lag_p99=lag_p99, lag_max=lag_max,
-            wait_p99=float(np.percentile(waits or [0.0], 99)), starved=sum(starved) / len(starved),
-            resident_first=self.samples[0].resident if self.samples else 0,
-            resident_last=self.samples[-1].resident if self.samples else 0, samples=self.samples,
+            cpu_mean=fmean(one.cpu for one in seen), cpu_max=max(one.cpu for one in seen), lag_p50=lag_p50,
+            lag_p99=lag_p99, lag_max=lag_max, wait_p99=float(np.percentile(waits or [0.0], 99)),
+            starved=fmean(one.starved for one in seen), resident_first=seen[0].resident,
+            resident_last=seen[-1].resident, samples=self.samples,
         )  # fmt: skip
         load.warnings.extend(warnings_of(load))
         return load
@@ -84,29 +88,23 @@ class ClientWatch:
 
 def warnings_of(load: ClientLoad) -> list[str]:
     """Each thing that makes the client's own slowness a part of the latencies."""
-    found = []
-    if load.cpu_mean > BUSY:
-        found.append(f"the client used {load.cpu_mean:.0%} of a core: it can hardly send or read faster")
-    if load.lag_p99 > LATE:
-        found.append(f"the client's loop was up to {load.lag_p99 * 1000:.0f} ms late (p99), and so are latencies")
-    if load.wait_p99 > LATE:
-        found.append(f"requests left up to {load.wait_p99 * 1000:.0f} ms after they were due (p99)")
-    if load.starved > STARVED:
-        found.append(f"the client was ready to run and had no core {load.starved:.0%} of the time")
-    return found
+    lag, wait = load.lag_p99 * 1000, load.wait_p99 * 1000
+    said = (
+        (load.cpu_mean > BUSY, f"the client used {load.cpu_mean:.0%} of a core: it can hardly send or read faster"),
+        (load.lag_p99 > LATE, f"the client's loop was up to {lag:.0f} ms late (p99), and so are latencies"),
+        (load.wait_p99 > LATE, f"requests left up to {wait:.0f} ms after they were due (p99)"),
+        (load.starved > STARVED, f"the client was ready to run and had no core {load.starved:.0%} of the time"),
+    )
+    return [text for slow, text in said if slow]
 
 
-def run_delay() -> float:
-    """Seconds that this process's main thread was ready to run and did not; 0 where the kernel does not count them."""
-    return _second_number(SCHEDSTAT) / 1e9
+def clocks() -> npt.NDArray[np.float64]:
+    """Seconds of the wall, of this process on a core, and those in which it was ready to run and had no core."""
+    return np.array([perf_counter(), process_time(), second_number(SCHEDSTAT) / 1e9])
 
 
-def resident_bytes() -> int:
-    """Of this process; 0 where there is no /proc."""
-    return _second_number(STATM) * os.sysconf("SC_PAGE_SIZE")
-
-
-def _second_number(path: Path) -> int:
+def second_number(path: Path) -> int:
+    """Of a file of /proc; 0 where the kernel does not count that."""
     try:
         return int(path.read_text().split()[1])
     except (OSError, IndexError, ValueError):

@@ -5,7 +5,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 SAMPLE = re.compile(r"^([A-Za-z_:][\w:]*)(\{[^}\n]*\})?[ \t]+(\S{1,40})", re.MULTILINE)
-LABEL = re.compile(r'(\w+)="([^"]*)"')
 MIB = 1024 * 1024
 MOST = 1e18
 
@@ -37,7 +36,7 @@ class HeldGauge:
 
     name: str
     metric: str
-    labels: Mapping[str, str] = field(default_factory=dict)
+    label: str = ""
     slack: float = 0.0
     ours: bool = True  # other servers do not have it
 
@@ -46,8 +45,8 @@ HELD = (
     HeldGauge("requests in the engine", "num_requests_running", ours=False),
     HeldGauge("requests that wait", "num_requests_waiting", ours=False),
     HeldGauge("bytes of request bodies", "mm_inflight_bytes"),
-    HeldGauge("leased shared memory, bytes", "shm_bytes", {"state": "leased"}),
-    HeldGauge("leased segments", "shm_segments", {"state": "leased"}),
+    HeldGauge("leased shared memory, bytes", "shm_bytes", 'state="leased"'),
+    HeldGauge("leased segments", "shm_segments", 'state="leased"'),
     HeldGauge("path files", "shm_path_files"),
     HeldGauge("KV cache in use, share", "kv_cache_usage_perc", slack=1e-9),
     HeldGauge("open descriptors", "process_open_fds", slack=4, ours=False),
@@ -74,14 +73,9 @@ def watched(metrics: Mapping[str, float]) -> dict[str, float]:
     return {key: value for key, value in metrics.items() if key.partition("{")[0] in WATCHED}
 
 
-def value_of(metrics: Mapping[str, float], metric: str, labels: Mapping[str, str] | None = None) -> float | None:
-    """The sum of all samples of a metric that have these labels; None where there is none."""
-    wanted = set((labels or {}).items())
-    values = []
-    for key, value in metrics.items():
-        name, _, rest = key.partition("{")
-        if name == metric and wanted <= set(LABEL.findall(rest)):
-            values.append(value)
+def value_of(metrics: Mapping[str, float], metric: str, label: str = "") -> float | None:
+    """The sum of all samples of a metric that have this label, such as `state="idle"`; None where there is none."""
+    values = [value for key, value in metrics.items() if key.partition("{")[0] == metric and label in key]
     return sum(values) if values else None
 
 
@@ -97,20 +91,23 @@ def judge(before: Snapshot, after: Snapshot, timeline: Sequence[Snapshot], resid
         return [LeakCheck("everything", "unknown", None, None, "the target shows no metrics")]
     found = []
     for held in HELD:
-        first, last = (value_of(snapshot.metrics, held.metric, held.labels) for snapshot in (before, after))
+        first, last = (value_of(snapshot.metrics, held.metric, held.label) for snapshot in (before, after))
         if first is None or last is None:
             if held.ours:
                 found.append(LeakCheck(held.name, "unknown", first, last, f"no metric {held.metric}"))
             continue
-        grown = last - first > held.slack
-        says = f"{last - first:g} more than before" if grown else "came back"
-        found.append(LeakCheck(held.name, _word(grown), first, last, says))
+        more = last - first
+        found.append(_check(held.name, first, last, more > held.slack, f"{more:g} more than before"))
     if before.files is not None and after.files is not None:
-        grown = after.files > before.files
-        says = f"{after.files - before.files} files, {after.file_bytes or 0:,} bytes" if grown else "came back"
-        found.append(LeakCheck("files in shared memory", _word(grown), before.files, after.files, says))
+        more = after.files - before.files
+        says = f"{more} files, {after.file_bytes or 0:,} bytes"
+        found.append(_check("files in shared memory", before.files, after.files, more > 0, says))
     found.append(resident(before, after, timeline, resident_slack))
     return found
+
+
+def _check(name: str, first: float, last: float, leaked: bool, says: str, clean: str = "came back") -> LeakCheck:
+    return LeakCheck(name, "leaked", first, last, says) if leaked else LeakCheck(name, "clean", first, last, clean)
 
 
 def resident(before: Snapshot, after: Snapshot, timeline: Sequence[Snapshot], slack: float) -> LeakCheck:
@@ -123,11 +120,7 @@ def resident(before: Snapshot, after: Snapshot, timeline: Sequence[Snapshot], sl
     middle = next((value for one in reversed(half) if (value := value_of(one.metrics, metric)) is not None), first)
     grown = last - middle
     says = f"{(last - first) / MIB:+.1f} MiB in all, {grown / MIB:+.1f} in the second half"
-    return LeakCheck(name, _word(grown > slack), first, last, says)
-
-
-def _word(grown: bool) -> str:
-    return "leaked" if grown else "clean"
+    return _check(name, first, last, grown > slack, says, clean=says)
 
 
 def verdict(findings: Sequence[LeakCheck]) -> str:

@@ -1,5 +1,7 @@
-"""What is known of one request when it is over, and what many say together: latencies, rates, and their formulas."""
+"""What is known of one request when it is over, what many say together and by which formulas, and what that must be."""
 
+import operator
+import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -69,6 +71,7 @@ class Record:
 
 
 QUANTILES = (1, 5, 10, 25, 50, 75, 90, 95, 99, 99.9)
+STATISTICS = ("mean", "min", "max", *(f"p{q:g}" for q in QUANTILES))
 # The latencies of a request, in seconds, by their names; `Record.values` has their values.
 LATENCIES = {
     "ttft": "first event that carries content - sent; chunks with a role alone and comments do not count",
@@ -78,6 +81,15 @@ LATENCIES = {
     "wait": "sent - due: how late this client was, or how long a bound on its requests in flight held it back",
     "queue": "the server's own word: from a prepared prompt to a place in the engine",
 }
+# Figures of a step that are one number each.
+SCALARS = (
+    "errors", "failed", "wrong", "answered", "request_rate", "prompt_rate", "output_rate", "concurrency", "goodput",
+    "good_share",
+)  # fmt: skip
+# A figure's bound, as it is asked for: `ttft.p99<=500ms`, `errors<=1%`, `goodput>=5`.
+FORM = re.compile(r"([a-z][a-z0-9_.]*?)\s*(<=|>=|<|>)\s*([0-9.eE+-]+)\s*(ms|s|%)?")
+UNITS = {"ms": 0.001, "s": 1.0, "%": 0.01, None: 1.0}
+SIGNS = {"<": operator.lt, "<=": operator.le, ">": operator.gt, ">=": operator.ge}
 FORMULAS = {
     **LATENCIES,
     "seconds": "from the sending of the first measured request to the end of the last",
@@ -133,6 +145,15 @@ class Summary:
     latencies: dict[str, Spread] = field(default_factory=dict)
     stages: dict[str, Spread] = field(default_factory=dict)
 
+    def figure(self, name: str) -> float | None:
+        """One of SCALARS, or a latency's statistic such as `ttft.p99`; None where the step has no such figure."""
+        latency, _, statistic = name.partition(".")
+        if statistic:
+            return self.latencies[latency].statistic(statistic) if latency in self.latencies else None
+        if name == "errors":
+            return self.failed / self.requests if self.requests else None
+        return float(getattr(self, name))
+
 
 def spread(values: Sequence[float]) -> Spread:
     """Of one value or more."""
@@ -166,6 +187,8 @@ def summarise(records: Sequence[Record], objectives: Mapping[str, float]) -> Sum
     prompt = sum(one.prompt_tokens or 0 for one in answered)
     good = sum(keeps(one, objectives) for one in answered)
     latencies = {name: values_of(name, measured) for name in LATENCIES}
+    told = dict.fromkeys(name for one in answered for name in one.stages)
+    stages = sorted(told, key=lambda name: "." in name)  # parts of stages stand behind the stages
     return Summary(
         requests=len(measured), answered=len(answered), cancelled=cancelled, failed=len(failed),
         errors=dict(Counter(one.error or "" for one in failed).most_common()),
@@ -176,12 +199,49 @@ def summarise(records: Sequence[Record], objectives: Mapping[str, float]) -> Sum
         concurrency=sum(one.e2el or 0.0 for one in answered) * per_second,
         good=good, goodput=good * per_second, good_share=good / max(1, len(measured) - cancelled),
         latencies={name: spread(values) for name, values in latencies.items() if values},
-        stages=stage_spreads(answered),
+        stages={name: spread([one.stages[name] for one in answered if name in one.stages]) for name in stages},
     )  # fmt: skip
 
 
-def stage_spreads(records: Sequence[Record]) -> dict[str, Spread]:
-    """Of each stage that the server told, over the requests that had it."""
-    names = dict.fromkeys(name for one in records for name in one.stages)
-    in_order = sorted(names, key=lambda name: "." in name)  # parts of stages stand behind the stages
-    return {name: spread([one.stages[name] for one in records if name in one.stages]) for name in in_order}
+@dataclass(frozen=True, slots=True)
+class Requirement:
+    """A figure of a step and its bound, in seconds, by the second, or as a share from 0 to 1."""
+
+    text: str
+    figure: str
+    sign: str
+    bound: float
+
+
+@dataclass(frozen=True, slots=True)
+class RequirementResult:
+    """A requirement after a step. A figure that does not exist meets nothing."""
+
+    text: str
+    step: str
+    value: float | None
+    met: bool
+
+
+def read_requirement(text: str) -> Requirement:
+    """Raises ValueError."""
+    match = FORM.fullmatch(text.strip())
+    if match is None:
+        raise ValueError(f"{text!r}: wanted is something like ttft.p99<=500ms, errors<=1% or goodput>=5")
+    figure, sign, number, unit = match.groups()
+    if figure not in {*SCALARS, *(f"{latency}.{statistic}" for latency in LATENCIES for statistic in STATISTICS)}:
+        latencies = f"{', '.join(LATENCIES)}, each with .{', .'.join(STATISTICS)}"
+        raise ValueError(f"{text!r}: {figure!r} is none of {', '.join(SCALARS)}; latencies are {latencies}")
+    try:
+        return Requirement(text.strip(), figure, sign, float(number) * UNITS[unit])
+    except ValueError:
+        raise ValueError(f"{text!r}: {number!r} is no number") from None
+
+
+def outcomes(requirements: Sequence[Requirement], step: str, summary: Summary) -> list[RequirementResult]:
+    """How one step did."""
+    values = [(one, summary.figure(one.figure)) for one in requirements]
+    return [
+        RequirementResult(one.text, step, value, value is not None and SIGNS[one.sign](value, one.bound))
+        for one, value in values
+    ]

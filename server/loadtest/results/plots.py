@@ -1,7 +1,7 @@
 """Plots as SVG text: points, lines and stacked bars with axes, for a page that loads nothing."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
 from itertools import accumulate
@@ -16,37 +16,25 @@ Point = tuple[float, float]
 
 
 @dataclass(frozen=True, slots=True)
-class Series:
-    """Points that belong together. style: `line`, `dots` or `steps`."""
-
-    name: str
-    points: Sequence[Point]
-    style: str = "line"
-
-
-@dataclass(frozen=True, slots=True)
 class Axis:
-    """The range that one axis shows, and its marks."""
+    """The marks of one axis, evenly spaced; it begins and ends with one."""
 
-    low: float
-    high: float
     marks: tuple[float, ...]
 
     def share(self, value: float) -> float:
-        return (value - self.low) / (self.high - self.low)
+        return (value - self.marks[0]) / (self.marks[-1] - self.marks[0])
 
 
-def axis_of(values: Sequence[float], *, from_zero: bool = True, count: int = 5) -> Axis:
+def axis_of(values: Sequence[float], *, from_zero: bool = True) -> Axis:
     """An axis that holds all values and ends at round numbers."""
     low, high = min(values, default=0.0), max(values, default=1.0)
     low = min(0.0, low) if from_zero else low
-    if high <= low:
-        high = low + 1.0
-    raw = (high - low) / count
+    high = high if high > low else low + 1.0
+    raw = (high - low) / 5
     magnitude = 10.0 ** math.floor(math.log10(raw))
     step = next(factor * magnitude for factor in (1, 2, 2.5, 5, 10) if factor * magnitude >= raw * 0.999)
     first, last = math.floor(low / step), math.ceil(high / step - 1e-9)
-    return Axis(first * step, last * step, tuple(place * step for place in range(first, last + 1)))
+    return Axis(tuple(place * step for place in range(first, last + 1)))
 
 
 def number(value: float) -> str:
@@ -56,38 +44,39 @@ def number(value: float) -> str:
     return f"{value / 1e3:g}k" if abs(value) >= 1e4 else f"{round(value, 6):g}"
 
 
-def plot(series: Sequence[Series], x_title: str, y_title: str, *, x_from_zero: bool = True) -> str:
-    """One plot with a legend below its title; a sentence where there is nothing to show."""
-    shown = [one for one in series if one.points]
+def plot(
+    series: Mapping[str, Sequence[Point]], x_title: str, y_title: str, *, style: str = "line", x_from_zero: bool = True
+) -> str:
+    """One plot of points by their names, as `line`, `dots` or `steps`; a sentence where there is nothing to show."""
+    shown = {name: points for name, points in series.items() if points}
     if not shown:
         return NOTHING
-    x = axis_of([point[0] for one in shown for point in one.points], from_zero=x_from_zero)
-    y = axis_of([point[1] for one in shown for point in one.points])
+    x = axis_of([a for points in shown.values() for a, _ in points], from_zero=x_from_zero)
+    y = axis_of([b for points in shown.values() for _, b in points])
     parts = _x_axis(x, x_title, LEFT, HEIGHT)
     for mark in y.marks:
         at = TOP + PLOT_HEIGHT * (1 - y.share(mark))
         parts.append(f'<path class="grid" d="M{LEFT} {at:.1f}H{WIDTH - RIGHT}"/>')
-        parts.append(f'<text x="{LEFT - 6}" y="{at + 4:.1f}" text-anchor="end">{number(mark)}</text>')
+        parts.append(_text(LEFT - 6, at + 4, number(mark)))
     turned = f'transform="translate(12 {TOP + PLOT_HEIGHT / 2:.0f}) rotate(-90)"'
     parts.append(f'<text {turned} text-anchor="middle">{escape(y_title)}</text>')
-    for colour, one in enumerate(shown):
-        points = thinned(one.points)
-        places = [(LEFT + PLOT_WIDTH * x.share(a), TOP + PLOT_HEIGHT * (1 - y.share(b))) for a, b in points]
-        parts.append(_drawn(places, one.style, colour % 6))
-    return _figure([one.name for one in shown], parts, f"{y_title} over {x_title}", HEIGHT)
+    for colour, points in enumerate(shown.values()):
+        places = [(LEFT + PLOT_WIDTH * x.share(a), TOP + PLOT_HEIGHT * (1 - y.share(b))) for a, b in thinned(points)]
+        parts.append(_drawn(places, style, colour))
+    return _figure(list(shown), parts, f"{y_title} over {x_title}", HEIGHT)
 
 
-def stacked_bars(bars: Sequence[tuple[str, Sequence[float]]], names: Sequence[str], x_title: str) -> str:
-    """Lying bars, each a label and one length for each name."""
+def stacked_bars(bars: Mapping[str, Sequence[float]], names: Sequence[str], x_title: str) -> str:
+    """Lying bars by their labels, of one length for each name."""
     if not bars:
         return NOTHING
     left, row = 130, 26
     height = TOP + row * len(bars) + BOTTOM
-    x = axis_of([sum(lengths) for _, lengths in bars])
-    scale = (WIDTH - left - RIGHT) / x.high
+    x = axis_of([sum(lengths) for lengths in bars.values()])
+    scale = (WIDTH - left - RIGHT) / x.marks[-1]
     parts = _x_axis(x, x_title, left, height)
-    for top, (label, lengths) in zip(range(TOP + 4, height, row), bars, strict=False):
-        parts.append(f'<text x="{left - 8}" y="{top + 13}" text-anchor="end">{escape(label)}</text>')
+    for top, (label, lengths) in zip(range(TOP + 4, height, row), bars.items(), strict=False):
+        parts.append(_text(left - 8, top + 13, label))
         starts = accumulate(lengths, initial=0.0)
         for index, (name, start, length) in enumerate(zip(names, starts, lengths, strict=False)):
             parts.append(
@@ -110,22 +99,23 @@ def thinned(points: Sequence[Point]) -> Sequence[Point]:
     if len(points) <= MAX_POINTS:
         return points
     size = math.ceil(2 * len(points) / MAX_POINTS)
-    kept: list[Point] = []
-    for start in range(0, len(points), size):
-        some = points[start : start + size]
-        ends = {min(some, key=lambda point: point[1]), max(some, key=lambda point: point[1])}
-        kept += [point for point in some if point in ends]
-    return kept
+    groups = (range(start, min(start + size, len(points))) for start in range(0, len(points), size))
+    ends = ({pick(group, key=lambda place: points[place][1]) for pick in (min, max)} for group in groups)
+    return [points[place] for group in ends for place in sorted(group)]
 
 
 def _x_axis(x: Axis, title: str, left: int, height: int) -> list[str]:
     """Its lines, numbers and title, in a figure of this height."""
-    parts = [f'<text x="{WIDTH - RIGHT}" y="{height - 6}" text-anchor="end">{escape(title)}</text>']
+    parts = [_text(WIDTH - RIGHT, height - 6, title)]
     for mark in x.marks:
         at = left + (WIDTH - left - RIGHT) * x.share(mark)
         parts.append(f'<path class="grid" d="M{at:.1f} {TOP}V{height - BOTTOM}"/>')
-        parts.append(f'<text x="{at:.1f}" y="{height - BOTTOM + 14}" text-anchor="middle">{number(mark)}</text>')
+        parts.append(_text(at, height - BOTTOM + 14, number(mark), "middle"))
     return parts
+
+
+def _text(x: float, y: float, words: str, anchor: str = "end") -> str:
+    return f'<text x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}">{escape(words)}</text>'
 
 
 def _drawn(places: Sequence[Point], style: str, colour: int) -> str:

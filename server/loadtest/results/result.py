@@ -8,8 +8,7 @@ import msgspec
 
 from server.loadtest.results.client_load import ClientLoad
 from server.loadtest.results.leaks import LeakCheck, Snapshot
-from server.loadtest.results.measures import FORMULAS, Record, Summary
-from server.loadtest.results.requirements import RequirementResult
+from server.loadtest.results.measures import FORMULAS, Record, RequirementResult, Summary
 
 FORMAT = 1
 GOOD_SHARE = 0.99  # of a step's requests that must keep the objectives for its load to count as carried
@@ -25,9 +24,9 @@ class StepResult:
     records: list[Record]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True)
 class RunResult:
-    """One run."""
+    """One run. It is filled while the run goes on."""
 
     format: int = FORMAT
     version: str = ""

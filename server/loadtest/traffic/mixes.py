@@ -1,12 +1,19 @@
-"""What the requests of a run hold: kinds and sizes by their shares, drawn from a seed, a share of media repeated."""
+"""What the requests of a run hold: drawn from a seed by the shares of kinds and sizes, or read from a list."""
 
 import random
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from functools import cache
+from itertools import cycle
+
+import msgspec
+import numpy as np
 
 from server.loadtest.options import Options
-from server.loadtest.traffic.arrivals import TraceLine
-from server.loadtest.traffic.library import MediaLibrary
-from server.loadtest.traffic.requests import Medium, SampleRequest
+from server.loadtest.traffic.generated import QUESTION, drawing, encoded, photo, sound, video
+from server.loadtest.traffic.requests import Medium, SampleRequest, medium_of, read_folder, read_medium
+
+Make = Callable[[np.random.Generator], bytes]  # a new medium, encoded
 
 # Short words, about a token each; a prompt is as many of them as asked for, and never the same twice.
 WORDS = (
@@ -26,53 +33,106 @@ ENDINGS = {
 class SyntheticRequests:
     """Makes the requests of a run, one after the other; the same seed makes the same ones."""
 
-    def __init__(self, options: Options, library: MediaLibrary) -> None:
+    def __init__(self, options: Options) -> None:
+        """Raises ValueError where the folder of real media holds none, OSError."""
         self._options = options
-        self._library = library
         self._rng = random.Random(f"mix {options.seed}")
+        self._noise = np.random.default_rng(options.seed)
+        real = read_folder(options.media_dir) if options.media_dir is not None else {}
+        self._real = {kind: cycle(media) for kind, media in real.items()}
+        self._made: dict[str, Iterator[Medium]] = {}
         self._sent: dict[str, list[Medium]] = {}
 
-    def make(self, index: int, line: TraceLine | None = None) -> SampleRequest:
-        """The next request; a line of a trace may say how long its prompt and its answer are."""
+    def make(self, index: int, words: int | None = None, tokens: int | None = None) -> SampleRequest:
+        """The next request; words of its prompt and tokens of its answer may be given. Raises ValueError where there
+        is no medium for it."""
         options, rng = self._options, self._rng
         kind = options.mix.draw(rng)
-        words, tokens = options.prompt_words.draw(rng), options.max_tokens.draw(rng)
+        drawn_words, drawn_tokens = options.prompt_words.draw(rng), options.max_tokens.draw(rng)
+        words, tokens = words or drawn_words, tokens or drawn_tokens
         cancel = rng.uniform(0, options.cancel_within) if rng.random() < options.cancel else None
-        if line is not None:
-            words, tokens = line.prompt_words or words, line.max_tokens or tokens
-        media: tuple[Medium, ...]
         if kind == "demo":
-            picture, prompt, answer = self._library.known()
-            media, bucket = (picture,), picture.bucket
-        else:
-            kinds = (one for one in kind.split("+") if one != "text")
-            media = tuple(self._medium(one) for one in kinds for _ in range(options.items.draw(rng)))
-            bucket = "+".join(dict.fromkeys(medium.bucket for medium in media)) or f"{words} words"
-            prompt, answer = self._prompt(words, kind), None
-        return SampleRequest(index, kind, bucket, prompt, media, tokens, expect=answer, cancel_after=cancel)
-
-    def _prompt(self, words: int, kind: str) -> str:
-        said = " ".join(self._rng.choice(WORDS) for _ in range(words))
-        return f"{said}. {ENDINGS[kind.split('+')[0]]}"
+            picture, answer = drawing(self._noise)
+            medium = medium_of("image", "drawing", "image/png", encoded(picture, "png"))
+            return SampleRequest(index, kind, medium.bucket, QUESTION, (medium,), tokens, answer, cancel)
+        kinds = (one for one in kind.split("+") if one != "text")
+        media = tuple(self._medium(one) for one in kinds for _ in range(options.items.draw(rng)))
+        bucket = "+".join(dict.fromkeys(medium.bucket for medium in media)) or f"{words} words"
+        said = " ".join(rng.choice(WORDS) for _ in range(words))
+        prompt = f"{said}. {ENDINGS[kind.split('+')[0]]}"
+        return SampleRequest(index, kind, bucket, prompt, media, tokens, cancel_after=cancel)
 
     def _medium(self, kind: str) -> Medium:
+        """Of the sizes that were asked for; as often as that was asked for, one that was sent before."""
+        options, rng = self._options, self._rng
         sent = self._sent.setdefault(kind, [])
-        if sent and self._rng.random() < self._options.repeat:
-            return self._rng.choice(sent)
-        medium = self._library.fresh(kind, self._bucket(kind))
+        if sent and rng.random() < options.repeat:
+            return rng.choice(sent)
+        if kind == "image":
+            (width, height), name = options.image_sizes.draw(rng), options.image_format.draw(rng)
+            bucket, media_type = f"{width}x{height} {name}", f"image/{name}"
+            medium = self.fresh(bucket, media_type, lambda noise: encoded(photo(noise, width, height), name))
+        elif kind == "video":
+            (width, height), seconds = options.video_size.draw(rng), options.video_seconds.draw(rng)
+            bucket = f"{seconds:g} s {width}x{height}"
+            medium = self.fresh(bucket, "video/mp4", lambda noise: video(noise, seconds, width, height))
+        else:
+            seconds = options.audio_seconds.draw(rng)
+            medium = self.fresh(f"{seconds:g} s", "audio/wav", lambda noise: sound(noise, seconds))
         sent.append(medium)
         return medium
 
-    def _bucket(self, kind: str) -> str:
-        """The size of a medium, as its bucket is called."""
-        options, rng = self._options, self._rng
-        if kind == "image":
-            width, height = options.image_sizes.draw(rng)
-            return f"{width}x{height} {options.image_format.draw(rng)}"
-        if kind == "video":
-            width, height = options.video_size.draw(rng)
-            return f"{options.video_seconds.draw(rng):g} s {width}x{height}"
-        return f"{options.audio_seconds.draw(rng):g} s"
+    def fresh(self, bucket: str, media_type: str, make: Make) -> Medium:
+        """A real one of this kind, or one that is made, and was not given before as long as there are more."""
+        kind = media_type.partition("/")[0]
+        if self._options.media_dir is not None:
+            if kind not in self._real:
+                raise ValueError(f"the folder of media holds no {kind}")
+            return next(self._real[kind])
+        made = (medium_of(kind, bucket, media_type, make(self._noise)) for _ in range(self._options.distinct))
+        return next(self._made.setdefault(f"{kind} {bucket}", cycle(made)))
+
+
+class ListedRequest(msgspec.Struct):
+    """A line of a list. `text` and `output_tokens` are the names of other tools for `prompt` and `max_tokens`."""
+
+    prompt: str | None = None
+    text: str | None = None
+    max_tokens: int | None = None
+    output_tokens: int | None = None
+    expect: str | None = None  # the right answer
+    media: list[str] = []  # files beside the list
+
+
+class RequestList:
+    """Gives the requests of a file of JSON lines in turn, so that several tools can send the same ones."""
+
+    def __init__(self, options: Options) -> None:
+        """Raises ValueError, which names file and line, and OSError."""
+        path, read = options.requests_file, cache(read_medium)
+        assert path is not None
+        self._requests: list[SampleRequest] = []
+        for number, text in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
+            if not text.strip():
+                continue
+            try:
+                line = msgspec.json.decode(text, type=ListedRequest, strict=False)
+                prompt = line.prompt if line.prompt is not None else line.text
+                if prompt is None:
+                    raise ValueError("it has no prompt")
+                media = tuple(read(path.parent / name) for name in line.media)
+            except (ValueError, OSError) as error:
+                raise ValueError(f"{path}:{number}: no usable request ({error})") from None
+            kind = "+".join(dict.fromkeys(medium.kind for medium in media)) or "text"
+            tokens = line.max_tokens or line.output_tokens or options.max_tokens.values[0]
+            self._requests.append(SampleRequest(0, kind, "listed", prompt, media, tokens, line.expect))
+        if not self._requests:
+            raise ValueError(f"{path}: holds no request")
+
+    def make(self, index: int, words: int | None = None, tokens: int | None = None) -> SampleRequest:
+        """Request number `index`, from the first again after the last; the tokens of its answer may be given."""
+        request = self._requests[index % len(self._requests)]
+        return replace(request, index=index, max_tokens=tokens or request.max_tokens)
 
 
 def media_of(drawn: Sequence[Sequence[SampleRequest]], sent: Sequence[int]) -> tuple[int, float]:

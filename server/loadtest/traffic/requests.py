@@ -1,6 +1,7 @@
-"""One request as data, and its body in the two forms that servers take: OpenAI's messages and native lists."""
+"""One request and its media as data, and its body in the two forms that servers take: OpenAI's and native lists."""
 
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -8,6 +9,12 @@ import pybase64
 
 from server.loadtest.options import Options
 
+TYPES = {
+    ".jpg": "image/jpeg", ".jpeg": "image/jpeg", ".png": "image/png", ".webp": "image/webp", ".gif": "image/gif",
+    ".bmp": "image/bmp", ".mp4": "video/mp4", ".mov": "video/quicktime", ".webm": "video/webm",
+    ".mkv": "video/x-matroska", ".wav": "audio/wav", ".mp3": "audio/mpeg", ".flac": "audio/flac", ".ogg": "audio/ogg",
+    ".m4a": "audio/mp4",
+}  # fmt: skip
 AUDIO_FORMATS = {"audio/wav": "wav", "audio/mpeg": "mp3"}  # what input_audio may be called everywhere
 
 
@@ -28,6 +35,26 @@ def medium_of(kind: str, bucket: str, media_type: str, content: bytes) -> Medium
     text = pybase64.b64encode(content).decode("ascii")
     url, data = f'"data:{media_type};base64,{text}"', f'"{text}"'
     return Medium(kind, bucket, media_type, len(content), msgspec.Raw(url.encode()), msgspec.Raw(data.encode()))
+
+
+def read_medium(path: Path) -> Medium:
+    """A file; its suffix tells what it is. Raises ValueError, OSError."""
+    media_type = TYPES.get(path.suffix.lower())
+    if media_type is None:
+        raise ValueError(f"{path.name} is no picture, video or sound that is known by its suffix")
+    return medium_of(media_type.partition("/")[0], path.name, media_type, path.read_bytes())
+
+
+def read_folder(folder: Path) -> dict[str, list[Medium]]:
+    """All media under a folder, by kind, in the order of their names. Raises ValueError, OSError."""
+    found: dict[str, list[Medium]] = {}
+    for path in sorted(folder.rglob("*")):
+        if path.suffix.lower() in TYPES and path.is_file():
+            medium = read_medium(path)
+            found.setdefault(medium.kind, []).append(medium)
+    if not found:
+        raise ValueError(f"{folder} holds no picture, video or sound that is known by its suffix")
+    return found
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,7 @@ takes many times as long for each chunk, and tells no times of its own.
 
 import asyncio
 import ssl
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from time import perf_counter
 from typing import cast
 from urllib.parse import urlsplit
@@ -44,17 +44,18 @@ class Connection(asyncio.Protocol):
 
     def __init__(self, most_body: int = MOST_BODY) -> None:
         self._most_body = most_body
-        self._taken = self._body = 0  # bytes of this answer: all that came, and of its body
         self._transport: asyncio.Transport | None = None
-        self._parser: httptools.HttpResponseParser | None = None
-        self._response: Response | None = None
-        self._done: asyncio.Future[bool] | None = None
+        self._done: asyncio.Future[bool] | None = None  # None, or done: nobody waits for an answer
+        self.used = False  # it has had an answer before
+        self._begin(Response())
+
+    def _begin(self, response: Response) -> None:
+        self._parser, self._response = httptools.HttpResponseParser(self), response
+        self._taken = self._body = 0  # bytes of this answer: all that came, and of its body
         self._headers: dict[str, str] = {}
         self._at = 0.0
         self._endless = False  # its body ends with the connection
         self.began = False  # a byte of the answer came
-        self.used = False  # it has had an answer before
-        self.left = False  # we closed it
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)  # uvloop's is no subclass of it
@@ -68,55 +69,49 @@ class Connection(asyncio.Protocol):
 
         Raises ConnectionFailed.
         """
+        self._begin(response)
+        self._done = asyncio.get_running_loop().create_future()
         if self._transport is None or not self.open:
             raise ConnectionFailed("connection closed")
-        self._parser, self._response = httptools.HttpResponseParser(self), response
-        self._done = asyncio.get_running_loop().create_future()
-        self.began = self._endless = False
-        self._taken = self._body = 0
         self._transport.write(request)
         try:
             return await self._done
         finally:
-            self._response = self._done = None
             self.used = True
 
     def abort(self) -> None:
         """Close at once, whatever is under way."""
-        self.left = True
         if self._transport is not None:
             self._transport.abort()
 
     def data_received(self, data: bytes) -> None:
-        if self._parser is None or self._done is None or self._done.done():
+        if self._done is None or self._done.done():
             self.abort()  # bytes that nobody asked for
             return
         self._at, self.began = perf_counter(), True
         try:
             self._parser.feed_data(data)
         except httptools.HttpParserError as error:
-            self._end(str(error.__context__ or error)[:80])
+            self._end(ConnectionFailed(str(error.__context__ or error)[:80]))
         self._taken += len(data)
         if self._body > self._most_body:
-            self._end(f"an answer of more than {self._most_body >> 20} MiB")
+            self._end(ConnectionFailed(f"an answer of more than {self._most_body >> 20} MiB"))
         elif self._taken > MOST_HEAD + (1 + FRAMING) * self._body:
-            self._end(f"more than {MOST_HEAD >> 10} KiB of headers or chunk framing")
+            self._end(ConnectionFailed(f"more than {MOST_HEAD >> 10} KiB of headers or chunk framing"))
 
     def connection_lost(self, exc: Exception | None) -> None:
-        if self._done is None or self._done.done():
-            return
-        if self._endless and exc is None:
-            self._done.set_result(False)
-        else:
-            self._fail("connection closed" if exc is None else type(exc).__name__)
+        whole = self._endless and exc is None
+        self._end(False if whole else ConnectionFailed("connection closed" if exc is None else type(exc).__name__))
 
-    def _end(self, why: str) -> None:
-        self._fail(why)
-        self.abort()
-
-    def _fail(self, why: str) -> None:
+    def _end(self, how: bool | ConnectionFailed) -> None:
+        """The answer is over: whether the connection may be used again, or why it is none."""
         if self._done is not None and not self._done.done():
-            self._done.set_exception(ConnectionFailed(why))
+            if isinstance(how, bool):
+                self._done.set_result(how)
+            else:
+                self._done.set_exception(how)
+        if how is not True:
+            self.abort()
 
     # httptools calls these.
 
@@ -127,7 +122,6 @@ class Connection(asyncio.Protocol):
         self._headers[name.decode("latin-1").lower()] = value.decode("latin-1")
 
     def on_headers_complete(self) -> None:
-        assert self._parser is not None and self._response is not None
         status = self._parser.get_status_code()
         if status >= 200:
             self._endless = not {"content-length", "transfer-encoding"} & set(self._headers)
@@ -135,13 +129,12 @@ class Connection(asyncio.Protocol):
 
     def on_body(self, data: bytes) -> None:
         self._body += len(data)
-        if self._response is not None and self._body <= self._most_body:
+        if self._body <= self._most_body:
             self._response.body(data, self._at)
 
     def on_message_complete(self) -> None:
-        assert self._parser is not None
-        if self._parser.get_status_code() >= 200 and self._done is not None and not self._done.done():
-            self._done.set_result(self._parser.should_keep_alive())
+        if self._parser.get_status_code() >= 200:
+            self._end(self._parser.should_keep_alive())
 
 
 class ConnectionPool:
@@ -172,33 +165,25 @@ class ConnectionPool:
             lines += ["Content-Type: application/json", f"Content-Length: {len(body)}"]
         return "\r\n".join([*lines, "\r\n"]).encode("latin-1") + body
 
-    async def exchange(
-        self, request: bytes, response: Response, holding: Callable[[Connection], None] | None = None
-    ) -> None:
-        """One request and its answer. `holding` is told the connection that has it. Raises ConnectionFailed.
+    async def exchange(self, request: bytes, response: Response) -> None:
+        """One request and its answer. Raises ConnectionFailed.
 
         A kept connection that the server had closed meanwhile gave no answer: then a new one is tried, once.
         """
         while True:
-            connection = await self._take()
-            if holding is not None:
-                holding(connection)
+            connection, keep = await self._take(), False
             stale_is_possible = connection.used
             try:
                 keep = await connection.exchange(request, response)
+                return
             except ConnectionFailed:
-                if stale_is_possible and not connection.began and not connection.left:
-                    continue
-                connection.abort()
-                raise
-            except asyncio.CancelledError:
-                connection.abort()
-                raise
-            if keep and connection.open:
-                self._idle.append(connection)
-            else:
-                connection.abort()
-            return
+                if connection.began or not stale_is_possible:
+                    raise
+            finally:
+                if keep and connection.open:
+                    self._idle.append(connection)
+                else:
+                    connection.abort()
 
     async def _take(self) -> Connection:
         while self._idle:

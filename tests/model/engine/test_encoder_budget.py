@@ -9,9 +9,9 @@ from model.engine.plan import Plan
 from model.engine.scheduler import Limits, Scheduler
 from model.engine.sequence import Sequence, Status
 from model.net.multimodal import MultimodalLM
-from tests.model.engine.bookkeeping import medium
+from tests.model.engine.bookkeeping import medium, request, run
 from tests.model.engine.engine_harness import GREEDY, EngineHarness, Parts, engine_at, picture
-from tests.model.engine.test_scheduler import request, run, shares
+from tests.model.engine.test_scheduler import shares
 
 
 def scheduler(tokens: int = 32, embeddings: int = 10, seqs: int = 8, n_blocks: int = 256) -> Scheduler:

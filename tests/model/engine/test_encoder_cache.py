@@ -17,10 +17,10 @@ def made(*items: object) -> Outcome:
 
 def test_a_reservation_lasts_from_the_first_admission_to_the_end() -> None:
     books = EncoderCache(100, 0)
-    assert books.has_room("a", 90) and not books.has_room("a", 101)
-    books.reserve("a", A)
-    books.reserve("a", A)  # a second answer, or again after a preemption
-    assert books.reserved == 90 and books.has_room("a", 90) and not books.has_room("b", 30)
+    assert not books.reserves("a")
+    books.reserve("a", 1, A)
+    books.reserve("a", 1, A)  # a second answer, or again after a preemption
+    assert books.reserved == books.held[1] == 90 and books.reserves("a") and not books.held.room(30)
     books.release("a")
     books.release("nobody")
     assert books.reserved == 0
@@ -29,12 +29,12 @@ def test_a_reservation_lasts_from_the_first_admission_to_the_end() -> None:
 
 def test_what_the_device_has_no_room_for_is_in_host_memory_alone() -> None:
     books = EncoderCache(200, 65)
-    books.reserve("a", A)
+    books.reserve("a", 1, A)
     assert books.plan({"a"}, A) == ((), (("a", 2),)) and books.on_device == 60
     assert books.holds(("a", 2)), "the step under way makes it"
     books.commit(made(*A))
     books.check_integrity(["a"])
-    books.reserve("b", B)
+    books.reserve("b", 2, B)
     assert books.plan({"b"}, B) == ((), (("a", 0), ("a", 1))), "the prompt of a is computed: its place is free"
     books.commit(made(*B))
     assert books.on_device == 30 and books.holds(("a", 0))
@@ -42,11 +42,11 @@ def test_what_the_device_has_no_room_for_is_in_host_memory_alone() -> None:
 
 def test_embeddings_of_a_request_that_ended_are_freed_before_others_are_made() -> None:
     books = EncoderCache(100, 100)
-    books.reserve("a", A)
+    books.reserve("a", 1, A)
     books.plan({"a"}, A[:2])
     books.commit(made(*A[:2]))
     books.release("a")
-    books.reserve("a", A)  # another request of the same name
+    books.reserve("a", 1, A)  # another request of the same name
     assert not books.holds(("a", 0))
     assert books.plan({"a"}, A[:1]) == ((("a", 0), ("a", 1)), ()) and books.on_device == 30
     with pytest.raises(BlockError, match="not dropped"):
@@ -55,7 +55,7 @@ def test_embeddings_of_a_request_that_ended_are_freed_before_others_are_made() -
 
 def test_what_failed_is_not_held() -> None:
     books = EncoderCache(100, 100)
-    books.reserve("a", A)
+    books.reserve("a", 1, A)
     books.plan({"a"}, A)
     failed = {A[1].key: RequestError("a bad picture")}
     books.commit(Outcome(tokens={}, filled=(A[0].key, A[2].key), failed=failed))
@@ -67,7 +67,7 @@ def test_what_failed_is_not_held() -> None:
 def test_integrity_sees_planted_faults() -> None:
     def books() -> EncoderCache:
         found = EncoderCache(100, 100)
-        found.reserve("a", A)
+        found.reserve("a", 1, A)
         found.plan({"a"}, A)
         found.commit(made(*A))
         found.check_integrity(["a"])
@@ -79,7 +79,7 @@ def test_integrity_sees_planted_faults() -> None:
 
     wrong(books(), "a request that ended")
     found = books()
-    found.reserved += 1
+    found.held.take(1, 1)
     wrong(found, "budget", "a")
     found = books()
     found.on_device -= 1

@@ -1,54 +1,18 @@
 """The scheduler as bookkeeping: order, budgets, preemption and the end of every request, without tensors."""
 
-from collections.abc import Sequence as Seq
-
-import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from model.engine.kv_blocks import BlockAllocator, BlockError
-from model.engine.messages import SamplingParams, Token
+from model.engine.kv_blocks import BlockError
+from model.engine.messages import Token
 from model.engine.plan import Outcome, Plan
-from model.engine.scheduler import Limits, Scheduler
-from model.engine.sequence import EncoderInput, Sequence, Status
-from tests.model.engine.bookkeeping import finishes, medium, outcome
-
-STOP = 7
-
-
-def request(
-    name: str, n_prompt: int, max_tokens: int, *, media: Seq[EncoderInput] = (), embedding_bytes: int = 0
-) -> Sequence:
-    """embedding_bytes: of a picture at its first tokens, where no others are named."""
-    if embedding_bytes and not media:
-        media = [medium((name, 0), (0, 1), nbytes=embedding_bytes)]
-    limit = n_prompt + max_tokens
-    return Sequence(
-        request_id=name, ids=np.zeros(limit, np.int64), n_prompt=n_prompt, limit=limit,
-        positions=np.broadcast_to(np.arange(n_prompt), (3, n_prompt)), position_delta=0, media=tuple(media),
-        n_tokens=n_prompt,
-        sampling=SamplingParams(max_tokens=max_tokens, seed=0, stop_token_ids=(STOP,)),
-    )  # fmt: skip
-
-
-def scheduler(
-    n_blocks: int = 64, block_size: int = 4, seqs: int = 4, tokens: int = 16, embedding_bytes: int = 100
-) -> Scheduler:
-    limits = Limits(max_seqs=seqs, max_batched_tokens=tokens, embedding_bytes=embedding_bytes)
-    return Scheduler(BlockAllocator(n_blocks, block_size), limits)
+from model.engine.sequence import Status
+from tests.model.engine.bookkeeping import STOP, finishes, medium, outcome, request, run, scheduler
 
 
 def shares(plan: Plan) -> list[tuple[str, int, int]]:
     return [(chunk.request_id, chunk.start, chunk.stop) for chunk in plan.chunks]
-
-
-def run(sched: Scheduler, token: int = 1) -> Plan:
-    """One step in which every sampling chunk draws `token`."""
-    plan = sched.plan()
-    sched.commit(plan, outcome({key: token for chunk in plan.chunks for key in chunk.draws}, plan=plan))
-    sched.check_integrity()
-    return plan
 
 
 def test_several_prefills_share_a_step_and_a_long_one_is_cut() -> None:
@@ -211,10 +175,10 @@ def test_integrity_sees_planted_faults() -> None:
     sched = scheduler()
     sched.add(request("a", 4, 4))
     run(sched)
-    sched.embeddings.reserved = 1
+    sched.embeddings.held.take(0, 1)
     with pytest.raises(BlockError):
         sched.check_integrity()
-    sched.embeddings.reserved = 0
+    sched.embeddings.held.give(0, 1)
     sched["a", 0].block_table.append(63)
     with pytest.raises(BlockError):
         sched.check_integrity()

@@ -45,12 +45,13 @@ class Supervised(SupervisedChild):
     """Runs a script, and keeps what befalls it."""
 
     def __init__(self, script: str, *, pulse_seconds: float, load_seconds: float) -> None:
-        self.health = HealthDouble(config := config_of(pulse_seconds=pulse_seconds, load_seconds=load_seconds))
+        config = config_of(pulse_seconds=pulse_seconds, load_seconds=load_seconds)
         self.counter = CounterDouble()
         owner: Any = None  # only its own launch() would ask it
         metrics: Any = self.counter
         start = Prepare(request_id="start", chat=chat_of("text"))
-        super().__init__("worker", start, FromWorker, self.health, config, owner, metrics)
+        super().__init__("worker", start, FromWorker, config, owner, metrics)
+        self.health: HealthDouble = HealthDouble(config)
         self._script = script
         self.children: list[Child] = []
         self.told: list[str] = []

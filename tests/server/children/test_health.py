@@ -1,18 +1,23 @@
 """What counts as hanging while a child loads: silence, unless it works, and a pulse that tells no progress."""
 
+import os
+import signal
+import subprocess
+import sys
+
 import pytest
 
-from server.children import proc_stat
-from server.children.health import WorkerHealth
+from server.children import health
+from server.children.health import Health, work_of
 from shm import Loading
 from tests.server.doubles import config_of
 
 
-def watch(pid: int = 0) -> WorkerHealth:
+def watch(pid: int = 0) -> Health:
     """Of nobody, unless a process is named: the kernel tells nothing. It begins at 100 s."""
-    health = WorkerHealth(config_of(pulse_seconds=20.0, load_seconds=600.0))
-    health.begin(pid, 100.0)
-    return health
+    watched = Health(config_of(pulse_seconds=20.0, load_seconds=600.0))
+    watched.begin(pid, 100.0)
+    return watched
 
 
 def test_silence_is_hanging() -> None:
@@ -48,16 +53,34 @@ def test_who_did_not_watch_excuses_as_much() -> None:
 
 
 def test_one_that_is_ready_need_not_get_further_and_is_silent_for_as_long() -> None:
-    health = watch()
-    health.ready()
-    health.hear(Loading(steps=0), 5000.0)
-    assert health.hang_reason(5020.0) is None
-    assert health.hang_reason(5020.5) == "silent for 20.5 s"
+    well = watch()
+    well.ready = True
+    well.hear(Loading(steps=0), 5000.0)
+    assert well.hang_reason(5020.0) is None
+    assert well.hang_reason(5020.5) == "silent for 20.5 s"
 
 
 def test_who_works_is_not_silent(monkeypatch: pytest.MonkeyPatch) -> None:
     """One import may hold the interpreter, and with it the pulse, for as long as a slow disk takes."""
     ticks = iter([(0, 0), (0, 0), (0, 0), (5, 0), (5, 1), (5, 1)])
-    monkeypatch.setattr(proc_stat, "work_of", lambda pid: next(ticks))
+    monkeypatch.setattr(health, "work_of", lambda pid: next(ticks))
     loading = watch()
     assert [loading.hang_reason(now) is None for now in (115.0, 125.0, 140.0, 161.0)] == [True, True, True, False]
+
+
+def test_what_the_kernel_tells_of_a_process() -> None:
+    """It grows while the process works, and stands still while it is stopped."""
+    before = work_of(os.getpid())
+    assert before is not None and before[1] > 0
+    process = subprocess.Popen([sys.executable, "-ISc", "while True: pass"])
+    try:
+        while not (first := work_of(process.pid)) or first[1] < 3:
+            pass
+        os.kill(process.pid, signal.SIGSTOP)
+        os.waitid(os.P_PID, process.pid, os.WSTOPPED)
+        stopped = work_of(process.pid)
+        assert sum(range(3_000_000)) and work_of(process.pid) == stopped
+    finally:
+        process.kill()
+        process.wait()
+    assert work_of(process.pid) is None

@@ -3,7 +3,7 @@
 import pytest
 
 from configs.serve import MediaConfig
-from server.children.job_cost import cost_of, seconds_of_medium, seconds_of_text
+from server.children.job_cost import cost_of
 from tests.server.doubles import chat_of
 from tokenization.chat.parts import Chat, Kind, Media, Text, Turn
 from tokenization.messages import Prepare
@@ -37,11 +37,17 @@ def test_larger_takes_longer_and_a_thumbnail_less_than_a_video_of_its_size() -> 
 
 def test_a_source_is_no_text_and_a_list_of_pictures_is_as_dear_as_they_are() -> None:
     alone, beside = chat(medium("image", MIB)), chat(medium("image", MIB), Text(text="x" * MIB))
-    of_text = seconds_of_text(MIB) - seconds_of_text(0)
+    of_text = seconds_of_chat(chat(Text(text="x" * MIB))) - seconds_of_chat(chat())
     assert seconds_of_chat(beside) - seconds_of_chat(alone) == pytest.approx(of_text)
-    assert seconds_of_medium(medium("video", MIB, 30)) == pytest.approx(30 * seconds_of_medium(medium("image", MIB)))
+    pictures = chat(*[medium("image", MIB)] * 30)
+    assert seconds_of_chat(chat(medium("video", MIB, 30))) == pytest.approx(seconds_of_chat(pictures))
+
+
+def test_all_characters_are_sent() -> None:
+    whole = chat(Text(text="x" * 10), medium("image", 20), medium("video", 30, 2))
+    assert cost_of(Prepare(request_id="a", chat=whole), MediaConfig()).size == 10 + 20 + 60
 
 
 def test_what_lies_behind_a_path_is_not_taken_for_nothing() -> None:
     path = Media(kind="video", source="a.mp4", param="x")
-    assert seconds_of_medium(path) > seconds_of_medium(medium("video", 1000))
+    assert seconds_of_chat(chat(path)) > seconds_of_chat(chat(medium("video", 1000)))

@@ -99,16 +99,16 @@ def test_what_says_that_no_turn_will_come_is_raised_to_who_waits() -> None:
 
 def test_a_failure_is_raised_behind_what_came_before_it() -> None:
     async def scenario(place: Place, request: Replies[str]) -> None:
-        reading = asyncio.create_task(request.wait())
+        reading = asyncio.create_task(request.next())
         await asyncio.sleep(0)
         request.put("a")
-        await reading
+        assert await reading == ["a"]
+        request.put("b")
+        request.put("c")
         request.end(LookupError("gone"))
-        await request.wait()
-        assert request._unread == ["a"] and request.ended.done()
-        request._unread.clear()
+        assert await request.next() == ["b", "c"] and request.ended.done()
         for _ in range(2):
             with pytest.raises(LookupError):
-                await request.wait()
+                await request.next()
 
     play(scenario)

@@ -78,6 +78,7 @@ def test_one_that_is_well_is_replaced_when_who_works_with_it_says_so(caplog: pyt
         await asyncio.wait_for(child.ready.wait(), 60)
         child.failures = 1
         child.renewal = "it keeps 300 MiB of earlier jobs"
+        child.health.kept_bytes = 300 << 20
         await asyncio.wait_for(eventually(lambda: "lost" in child.told), 60)
         child.renewal = None
         await asyncio.wait_for(eventually(lambda: child.told.count("ready") == 2), 60)

@@ -27,7 +27,7 @@ def test_a_chat_that_cannot_be_sent_fails_alone(play: Play) -> None:
         child.channel = TooLong()
         first, following = (asyncio.create_task(begun(scene, name, chat_of("image"))) for name in ("long", "b"))
         job = await first
-        answer = await job.next()
+        (answer,) = await job.next()
         assert isinstance(answer, PrepareFailed) and answer.kind == "bad_request"
         assert "exceeds the limit" in answer.message and job.ended.done()
         slot = (await following).worker

@@ -71,7 +71,7 @@ def test_a_text_of_megabytes_does_not_hold_up_the_others(play: Play) -> None:
         assert (await scene.workers.begin(long, "")).worker is slot
         waiting = asyncio.create_task(scene.workers.begin(msgspec.structs.replace(long, request_id="b"), ""))
         await until(lambda: scene.workers.n_waiting == 1)
-        assert scene.workers.n_waiting_in("text") == 0 and text.free
+        assert scene.workers.n_waiting_in("text") == 0 and text.state == "free"
         assert (await begin(scene, "c", "text")).worker is text
         slot.on_message(prepared("long"))
         assert (await waiting).worker is slot
@@ -111,7 +111,7 @@ def test_a_client_with_videos_gives_way_to_one_with_a_picture_and_to_its_own_thu
         for n, name in enumerate(order, 1):
             await until(lambda n=n: told(scene) == order[:n])  # type: ignore[misc]
             scene.workers.slots[0].on_message(prepared(name))
-        assert scene.workers._line._clients == {}, "nobody is owed anything"
+        assert scene.workers._line._clocks._clocks == {}, "nobody is owed anything"
 
     play(scenario)
 
@@ -136,7 +136,7 @@ def test_a_picture_does_not_wait_for_videos(play: Play) -> None:
             own.on_message(prepared(name))
             assert (await waiting).worker is own
             own.on_message(prepared(f"next to {name}"))
-        assert not both.done() and own.free and told(scene) == ["video0"]
+        assert not both.done() and own.state == "free" and told(scene) == ["video0"]
 
     play(scenario)
 
@@ -160,7 +160,7 @@ def test_pictures_that_take_long_wait_for_another_worker(play: Play) -> None:
         assert (await begin(scene, "video", "video")).worker is slot
         again = asyncio.create_task(begun(scene, "long", chat_of("image"), short=False))
         await until(lambda: scene.workers.n_waiting_in("media") == 1)
-        assert own.free and scene.workers.n_waiting_in("picture") == 0
+        assert own.state == "free" and scene.workers.n_waiting_in("picture") == 0
         slot.on_message(prepared("video"))
         assert (await again).worker is slot
 

@@ -64,7 +64,7 @@ def test_a_worker_ends_its_job_first_and_gets_no_other(play: Play) -> None:
         waiting = asyncio.create_task(begun(scene, "c", chat_of("image")))
         first.on_message(prepared("a"))
         await asyncio.sleep(0)
-        assert first.replacement_reason() == WHY and not first.free and scene.workers.n_waiting == 1
+        assert first.replacement_reason() == WHY and first.state != "free" and scene.workers.n_waiting == 1
         scene.kill_worker(0)
         assert (second.replacement_reason(), second.serves) == (None, True), "the first is not back yet"
         scene.start_worker(0)

@@ -14,6 +14,7 @@ from tokenization.messages import (
     Cancel,
     Draw,
     Drawn,
+    Leases,
     Measured,
     Prepare,
     PrepareFailed,
@@ -53,7 +54,7 @@ def test_each_worker_has_one_job_and_the_next_goes_to_who_came_first(play: Play)
         assert told(scene, 0) == ["a"] and scene.workers.n_waiting == 0
         for slot, name in zip(scene.workers.slots, "ad", strict=True):
             slot.on_message(prepared(name))
-            assert slot.free
+            assert slot.state == "free"
 
     play(scenario, workers=2)
 
@@ -76,7 +77,7 @@ def test_a_waiter_that_left_gives_its_worker_to_the_next(play: Play, given: bool
         await until(lambda: told(scene) == ["a", "c"])
         assert left.cancelled()
         scene.workers.slots[0].on_message(prepared("c"))
-        assert scene.workers.slots[0].free
+        assert scene.workers.slots[0].state == "free"
 
     play(scenario)
 
@@ -96,7 +97,8 @@ def test_a_drawing_is_a_job_like_any_other(play: Play) -> None:
         slot.on_message(WorkerPulse(request_id="b", busy_seconds=60.0 + DRAW_SECONDS))
         assert slot.health.overdue(0.0) is None
         slot.on_message(Drawn(request_id="b", picture="data:x", notes=()))
-        assert isinstance(await job.next(), Drawn) and job.ended.done() and slot.free
+        (drawn,) = await job.next()
+        assert isinstance(drawn, Drawn) and job.ended.done() and slot.state == "free"
 
     play(scenario)
 
@@ -113,13 +115,13 @@ def test_a_death_ends_the_job_and_those_who_wait_get_the_next_worker(play: Play)
         scene.kill_worker()
         with pytest.raises(WorkerDied):
             await reading
-        assert job.ended.done() and slot.job is None and not slot.free
+        assert job.ended.done() and slot.job is None and not slot.up
         assert not waiting.done() and scene.workers.n_waiting == 1
         scene.start_worker()
         job = await waiting
         await until(lambda: told(scene) == ["b"])
         slot.on_message(prepared("b"))
-        assert await job.next() is not None and slot.free
+        assert len(await job.next()) == 1 and slot.state == "free"
 
     play(scenario)
 
@@ -173,14 +175,14 @@ def test_a_job_that_nobody_wants_is_cancelled_at_once_wherever_it_is(play: Play,
         if moment != "handed over":
             slot.on_message(measured("a"))
         if moment == "leased":
-            job.lease(("x",))
+            slot.tell(Leases(request_id="a", names=("x",)))
         scene.workers.cancel(job)
         await scene.idle()
         assert [said for said in scene.to_worker() if isinstance(said, Cancel)] == [Cancel(request_id="a")]
         assert isinstance(scene.to_worker()[-1], Cancel), "after whatever else it was told"
-        assert not job.ended.done() and not slot.free
+        assert not job.ended.done() and slot.job is job
         slot.on_message(failed("a"))
-        assert job.ended.done() and slot.free
+        assert job.ended.done() and slot.state == "free"
 
     play(scenario)
 

@@ -9,9 +9,8 @@ from typing import Any
 import msgspec
 
 from model.engine.messages import Token
-from server.http.json_slices import written
 from server.http.openai import CompletionSerializer
-from server.http.responses import Serializer
+from server.http.responses import Serializer, written
 from server.requests.answer import Delta
 from server.requests.request import ChatRequest
 from server.requests.sampling import SamplingRequest
@@ -70,7 +69,8 @@ def collected(deltas: list[Delta]) -> list[Delta]:
 
 def answered(serializer: Serializer, prepared: Prepared, answers: Sequence[Delta]) -> Any:
     """The JSON of a plain answer, as it is written."""
-    return json.loads(b"".join(asyncio.run(written(serializer.whole(prepared, answers)))))
+    n_tokens = sum(len(answer.tokens) for answer in answers)
+    return json.loads(b"".join(asyncio.run(written(serializer.whole(prepared, answers, n_tokens)))))
 
 
 def parse_all(events: Iterable[Any]) -> list[Any]:

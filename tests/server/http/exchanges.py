@@ -6,8 +6,8 @@ import time
 from typing import Any
 
 from configs.serve import HttpConfig
-from server.http.connection.clock import Clock
 from server.http.connection.request_body import BodyBudget
+from server.http.connection.send_buffer import Clock
 from server.http.middleware.request_middleware import RequestMiddleware
 from server.metrics import Metrics
 
@@ -18,13 +18,11 @@ class Guard:
     def __init__(self) -> None:
         self.received = time.monotonic()
         self.sends = self
+        self.begun = self.closes_after = False
 
     async def asked(self, request: Any, body: Any) -> None: ...
 
     async def drain(self) -> None: ...
-
-    def begins(self) -> bool:
-        return False
 
     def ended(self) -> None: ...
 

@@ -12,7 +12,6 @@ from server.http.answer_fields import (
     logprob_entries,
     prompt_ids,
     system_fingerprint,
-    timed_usage,
     usage,
 )
 from server.metrics import Metrics
@@ -61,11 +60,11 @@ def test_each_medium_is_counted_by_itself(spans: dict[Kind, Spans], details: dic
 
 def test_seconds_of_stages_stand_in_usage_where_they_were_asked_for() -> None:
     counts = usage(ACCEPTED, 3)
-    assert timed_usage(ACCEPTED, 3, RequestContext()) == counts
+    assert usage(ACCEPTED, 3, RequestContext()) == counts
     context = RequestContext(wants_timings=True)
     timings = ModelTimings(Metrics("tiny", "1.2.3"), context)
     timings.prepared, timings.placed = context.received + 1, context.received + 1.12345678
-    assert timed_usage(ACCEPTED, 3, context) == {**counts, "timings": {"prepare": 1.0, "queue": 0.123457}}
+    assert usage(ACCEPTED, 3, context) == {**counts, "timings": {"prepare": 1.0, "queue": 0.123457}}
 
 
 def test_alternatives_are_spelled_in_their_order(tokenizer: BPETokenizer) -> None:

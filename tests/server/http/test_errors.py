@@ -9,7 +9,8 @@ import pytest
 from fastapi import FastAPI, HTTPException
 
 from server.http import errors
-from server.http.errors import body_of, error_response, headers_of, param_of, status_of
+from server.http.errors import body_of, error_response, headers_of, status_of
+from server.http.reading import param_of
 from server.requests.refusal import (
     Refusal,
     RefusalKind,

@@ -71,6 +71,7 @@ def test_a_page_of_a_named_origin_may_call(play: Play) -> None:
                 assert "X-Request-Id" in answer.headers["access-control-expose-headers"]
             other = await client.options("/chat", headers={"origin": "https://b.example", **ASKS})
             assert other.status_code == 400 and "access-control-allow-origin" not in other.headers
+            assert other.json()["error"]["code"] == "cors_refused" and other.headers["vary"].startswith("Origin")
 
     play(scenario)
 

@@ -8,9 +8,8 @@ from typing import Any
 import pytest
 
 from model.engine.messages import Token
-from server.http.json_slices import SLICE, LazyList, encoded, written
 from server.http.openai import CompletionSerializer
-from server.http.responses import model_response
+from server.http.responses import SLICE, LazyList, encoded, model_response, written
 from server.requests.answer import Delta, Emit
 from server.requests.request import ChatRequest
 from server.requests.sampling import SamplingRequest
@@ -91,10 +90,7 @@ def test_a_large_answer_leaves_the_loop_its_turns(tokenizer: BPETokenizer) -> No
 
     gc.collect()
     gc.freeze()  # as the server does: the collections of what other tests left are not this one's
-    try:
-        client = asyncio.run(ask())
-    finally:
-        gc.unfreeze()
+    client = asyncio.run(ask())
     start, *bodies = client.sent
     size = sum(len(message["body"]) for message in bodies)
     assert size > 6 << 20 and (b"content-length", str(size).encode()) in start["headers"]

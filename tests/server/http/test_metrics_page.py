@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from server.http.metrics_page import MetricsPage
+from server.http.health import MetricsPage
 from tests.server.doubles import Scene
 from tests.server.http.exchanges import bodies
 from tests.server.scenario import Play

@@ -8,8 +8,7 @@ from msgspec.structs import replace
 from server.http.native import NativeSerializer
 from server.http.responses import Serializer
 from server.request_context import RequestContext
-from server.requests.answer import Delta
-from server.requests.answer_boxes import Grounded
+from server.requests.answer import Delta, Grounded
 from server.requests.sampling import SamplingRequest
 from tests.server.http.answers import ACCEPTED, DELTAS, SEVERAL, answered, collected, parse, parse_all
 from tests.server.http.request_bodies import native, read_native, refusal

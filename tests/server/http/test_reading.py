@@ -129,7 +129,7 @@ def test_what_is_large_is_read_in_a_thread(raw: bytes, beside: bool) -> None:
         assert body == raw
         return threading.get_ident()
 
-    thread, held = asyncio.run(BodyReader().read(pieces(), MOST, read))
+    thread, held = asyncio.run(BodyReader().read(pieces(), 32768, read))
     assert held == (len(raw) if len(raw) < 1000 else sys.getsizeof(thread))
     assert (thread != threading.get_ident()) == beside
 
@@ -150,9 +150,9 @@ def test_a_body_whose_client_has_left_is_not_read() -> None:
 
     async def scenario() -> None:
         reader = BodyReader()
-        stays = asyncio.create_task(reader.read(pieces(), MOST, slowly))
+        stays = asyncio.create_task(reader.read(pieces(), 32768, slowly))
         await asyncio.to_thread(first.wait, 60)
-        leaves = asyncio.create_task(reader.read(pieces(), MOST, slowly, lambda: True))
+        leaves = asyncio.create_task(reader.read(pieces(), 32768, slowly, lambda: True))
         await asyncio.sleep(0)
         let_go.set()
         assert (await stays)[0] == LARGE_BYTES + 2
@@ -181,7 +181,7 @@ def test_what_a_request_holds_is_weighed(body: dict[str, Any], least: int, most:
         async def pieces(raw: bytes = raw) -> AsyncIterator[bytes]:
             yield raw
 
-        request, held = asyncio.run(BodyReader().read(pieces(), MOST, lambda raw: read_completions(raw, "r")))
+        request, held = asyncio.run(BodyReader().read(pieces(), 32768, lambda raw: read_completions(raw, "r")))
         assert request.requests and least <= held <= most
 
 
@@ -194,7 +194,7 @@ def test_media_stay_counted_and_blanks_do_not() -> None:
         yield raw[:-1]
         yield b" " * (2 << 20) + b"}"
 
-    _, held = asyncio.run(BodyReader().read(pieces(), MOST, lambda raw: read_openai(raw, "r")))
+    _, held = asyncio.run(BodyReader().read(pieces(), 32768, lambda raw: read_openai(raw, "r")))
     assert len(picture) <= held <= len(picture) + 3000
 
 
@@ -203,5 +203,5 @@ def test_what_a_reader_says_in_a_thread_is_heard() -> None:
         yield b"[" * 3_000_000
 
     with pytest.raises(Refusal) as caught:
-        asyncio.run(BodyReader().read(pieces(), MOST, len))
+        asyncio.run(BodyReader().read(pieces(), 32768, len))
     assert caught.value.code == "too_many_values"

@@ -104,7 +104,7 @@ def body(**fields: Any) -> bytes:
 def test_a_text_is_counted_without_a_template() -> None:
     asked = tokenize.read_tokenize(body(prompt="Hi", add_special_tokens=True, return_token_strs=True, model="m"), "r1")
     assert asked.request.chat == RawPrompt(text="Hi") and asked.request.chat_param == "prompt"
-    assert asked.spelled and asked.model == "m" and asked.id == "r1"
+    assert asked.spelled and asked.model == "m" and asked.request.id == "r1"
     assert not tokenize.read_tokenize(body(prompt="Hi"), "r1").spelled
     bare = tokenize.read_tokenize(body(prompt="Hi", add_special_tokens=False), "r1")
     assert bare.request.chat == RawPrompt(text="Hi", opens=False)

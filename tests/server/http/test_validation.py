@@ -53,7 +53,7 @@ def test_a_body_is_parsed_once(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_model_is_a_string_in_either_dialect(dialect: Callable[..., bytes]) -> None:
     with pytest.raises(Refusal) as caught:
         read_tokenize(dialect(model=3))
-    assert (caught.value.message, caught.value.param) == ("must be a string", "model")
+    assert (caught.value.message, caught.value.param) == ("model: must be a string", "model")
 
 
 @pytest.mark.parametrize("raw", [b"{", b'{"a": NaN}', b'{"a": -Infinity}'])

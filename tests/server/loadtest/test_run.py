@@ -111,6 +111,14 @@ def test_an_interrupted_run_keeps_what_it_has() -> None:
     assert any("interrupted" in note for note in result.notes)
 
 
+@pytest.mark.parametrize("load", [("--concurrency", "2"), ("--rate", "50")])
+def test_an_interruption_waits_for_no_answer(load: tuple[str, ...]) -> None:
+    result = run(Delays(first=60), "--requests", "9", "--warmup", "0", *load, interrupt_after=2)
+    (step,) = result.steps
+    assert result.interrupted and set(step.summary.errors) == {"unfinished"}
+    assert step.summary.seconds < 30 and step.summary.requests >= 2
+
+
 def test_wrong_answers_are_found() -> None:
     flags = ("--requests", "3", "--mix", "demo", "--max-tokens", "1", "--warmup", "0")
     result = run(Delays(**FAST, text="nonsense"), *flags)

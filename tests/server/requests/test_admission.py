@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from server.request_context import RequestContext
 from server.requests.admission import Admission
 from server.requests.refusal import Refusal, unavailable
 from tests.server.doubles import Scene, prepared, until
@@ -27,7 +28,7 @@ def nothing_is_missing() -> None:
 
 async def inside(admission: Admission, end: asyncio.Event, failure: Exception | None = None) -> None:
     """One request, until `end`."""
-    with admission.enter():
+    with admission.enter(RequestContext()):
         await end.wait()
         if failure is not None:
             raise failure
@@ -52,7 +53,7 @@ def test_a_request_counts_until_it_ends_however_it_ends() -> None:
 def test_one_more_than_fit_is_refused_and_told_to_come_back() -> None:
     async def scenario() -> None:
         admission, end = Admission(1, nothing_is_missing), asyncio.Event()
-        assert admission.refusal() is None
+        assert admission.refusal("") is None
         first = asyncio.create_task(inside(admission, end))
         await until(lambda: admission.n_active == 1)
         with pytest.raises(Refusal, match="1 requests at once") as caught:
@@ -62,7 +63,7 @@ def test_one_more_than_fit_is_refused_and_told_to_come_back() -> None:
         assert admission.n_active == 1, "who is refused is not counted"
         end.set()
         await first
-        assert admission.refusal() is None
+        assert admission.refusal("") is None
         await inside(admission, end)
 
     run(scenario())
@@ -75,7 +76,7 @@ def test_a_process_that_is_missing_is_named_before_the_full_queue() -> None:
         first = asyncio.create_task(inside(admission, end))
         await until(lambda: admission.n_active == 1)
         missing.append(unavailable("the model is still loading", "loading", retry_after=2))
-        assert admission.refusal() is missing[0]
+        assert admission.refusal("") is missing[0]
         with pytest.raises(Refusal) as caught:
             await inside(admission, end)
         assert caught.value is missing[0]
@@ -89,7 +90,7 @@ def test_a_server_that_stops_says_so_before_all_else() -> None:
     async def scenario() -> None:
         admission = Admission(0, lambda: unavailable("loading", "loading"))
         await admission.drain(FOREVER)
-        found = admission.refusal()
+        found = admission.refusal("")
         assert found is not None and (found.kind, found.code, found.retry_after) == ("unavailable", "stopping", 5)
 
     run(scenario())
@@ -101,7 +102,7 @@ def test_a_drain_lets_those_inside_end() -> None:
         first = asyncio.create_task(inside(admission, end))
         await until(lambda: admission.n_active == 1)
         drain = asyncio.create_task(admission.drain(FOREVER))
-        await until(lambda: admission.refusal() is not None)
+        await until(lambda: admission.refusal("") is not None)
         with pytest.raises(Refusal, match="stopping"):
             await inside(admission, end)
         assert not first.done() and not drain.done()
@@ -118,7 +119,7 @@ def test_a_drain_that_runs_out_of_time_ends_the_rest_and_waits_for_them() -> Non
         released: list[str] = []
 
         async def slow() -> None:
-            with admission.enter():
+            with admission.enter(RequestContext()):
                 try:
                     await asyncio.Event().wait()
                 finally:

@@ -3,7 +3,7 @@
 import msgspec
 import pytest
 
-from server.requests.answer_boxes import boxes_of, drawing_of
+from server.requests.answer import boxes_of, drawing_of
 from server.requests.refusal import Refusal
 from tests.server.doubles import chat_of, prepared_pictures
 from tests.server.http.request_bodies import read_native, read_openai

@@ -4,15 +4,19 @@ import asyncio
 
 import pytest
 
+from server.request_context import RequestContext
+from server.requests.admission import AdmittedPrompt
 from server.requests.refusal import Refusal
-from server.requests.resources import RequestResources
+from server.requests.segments import RequestResources
 from tests.server.doubles import Scene, chat_of, prepared, until
 from tests.server.scenario import Play, generate
 from tokenization.messages import Cancel, Measured, Prepare, PrepareFailed
 
 
 def resources_of(scene: Scene) -> RequestResources:
-    return RequestResources("chat-1", scene.workers, scene.engine, scene.segments, scene.background)
+    found = RequestResources("chat-1", scene.workers, scene.engine, scene.segments, scene.service.admission)
+    found.place = AdmittedPrompt(RequestContext(), "first")
+    return found
 
 
 def measured(*nbytes: int) -> Measured:

@@ -8,9 +8,7 @@ from typing import Any
 
 import pytest
 
-from server.requests.background import Background
-from server.requests.refusal import Refusal
-from server.requests.segments import Segments, check_media_tokens, without_room
+from server.requests.segments import Segments, too_many_tokens, without_room
 from shm import NeverFits, Owner, Pool, PoolFull
 from tests.server.doubles import until
 from tokenization.messages import Measured
@@ -21,12 +19,22 @@ def measured(*n_tokens: int) -> Measured:
     return Measured(request_id="chat-1", nbytes=(9,) * len(n_tokens), params=params, n_tokens=n_tokens)
 
 
-def test_the_limit_itself_is_taken() -> None:
-    check_media_tokens(measured(4, 6), 10)
-    with pytest.raises(Refusal) as caught:
-        check_media_tokens(measured(4, 7), 10)
-    assert (caught.value.kind, caught.value.param) == ("invalid_request", "inputs[1].image")
-    assert all(f" {n}" in caught.value.message for n in (11, 10, 7))
+def test_the_largest_medium_is_named_with_the_tokens_of_all() -> None:
+    found = too_many_tokens(measured(4, 7), 10)
+    assert (found.kind, found.param) == ("invalid_request", "inputs[1].image")
+    assert all(f" {n}" in found.message for n in (11, 10, 7))
+
+
+def retire(segments: Segments, name: str) -> None:
+    segments.spawn(segments.call(segments.pool.retire, name))
+
+
+def give_back(segments: Segments, name: str, names: Sequence[str]) -> None:
+    segments.spawn(segments.call(segments.pool.give_back, name, names))
+
+
+async def settle(segments: Segments, name: str) -> None:
+    await segments.call(segments.pool.settle, name)
 
 
 def test_the_largest_segment_is_named() -> None:
@@ -42,20 +50,19 @@ def test_a_full_pool_says_when_to_come_back() -> None:
 
 def test_a_lease_that_was_cancelled_is_found_by_the_retire_that_follows(tmp_path: Path) -> None:
     async def scenario() -> None:
-        background = Background()
         owner = Owner.claim(tmp_path / "shm")
-        segments = Segments(Pool(owner, 1 << 20), background)
+        segments = Segments(Pool(owner, 1 << 20))
         for _ in range(20):
             lease = asyncio.create_task(segments.lease("r", [1000, 2000]))
             await asyncio.sleep(0)
             lease.cancel()
-            segments.retire("r")
-            await segments.settle("r")
+            retire(segments, "r")
+            await settle(segments, "r")
             stats = await segments.stats()
             assert (stats.leases, stats.path_files, stats.segments) == (0, 0, 2)
         with pytest.raises(NeverFits):
             await segments.lease("r", [2 << 20])
-        await background.idle()
+        await segments.idle()
         segments.close()
         owner.close()
 
@@ -97,16 +104,15 @@ class PoolDouble:
         return "a snapshot"
 
 
-def with_double(scenario: Callable[[Segments, PoolDouble, Background], Coroutine[Any, Any, None]]) -> PoolDouble:
+def with_double(scenario: Callable[[Segments, PoolDouble], Coroutine[Any, Any, None]]) -> PoolDouble:
     """Run a scenario over a pool that is no pool."""
     pool: Any = PoolDouble()
 
     async def run() -> None:
-        background = Background()
-        segments = Segments(pool, background)
+        segments = Segments(pool)
         try:
-            await asyncio.wait_for(scenario(segments, pool, background), 20)
-            await background.idle()
+            await asyncio.wait_for(scenario(segments, pool), 20)
+            await segments.idle()
         finally:
             pool.gate.set()
             segments.close()
@@ -117,20 +123,20 @@ def with_double(scenario: Callable[[Segments, PoolDouble, Background], Coroutine
 
 
 def test_all_calls_run_in_one_other_thread_in_their_order() -> None:
-    async def scenario(segments: Segments, pool: PoolDouble, background: Background) -> None:
+    async def scenario(segments: Segments, pool: PoolDouble) -> None:
         pool.gate.clear()
-        segments.retire("a")
-        segments.give_back("b", ["x", "y"])
+        retire(segments, "a")
+        give_back(segments, "b", ["x", "y"])
         lease = asyncio.create_task(segments.lease("c", [7, 8]))
-        settle = asyncio.create_task(segments.settle("a"))
+        settled = asyncio.create_task(settle(segments, "a"))
         await asyncio.sleep(0)
-        segments.retire("c")
+        retire(segments, "c")
         stats = asyncio.create_task(segments.stats())
         await asyncio.sleep(0)
         assert pool.calls == [] and not lease.done()
         pool.gate.set()
         assert await lease == ("c-7", "c-8")
-        await settle
+        await settled
         assert str(await stats) == "a snapshot"
 
     pool = with_double(scenario)
@@ -141,16 +147,16 @@ def test_all_calls_run_in_one_other_thread_in_their_order() -> None:
 def test_a_lease_whose_request_left_is_made_before_it_is_retired() -> None:
     """The thread is at it when the request leaves: what it makes must not stay out."""
 
-    async def scenario(segments: Segments, pool: PoolDouble, background: Background) -> None:
+    async def scenario(segments: Segments, pool: PoolDouble) -> None:
         pool.gate.clear()
         lease = asyncio.create_task(segments.lease("a", [7]))
         await until(lambda: pool.threads)
         lease.cancel()
-        segments.retire("a")
+        retire(segments, "a")
         await asyncio.wait({lease})
         assert lease.cancelled() and pool.calls == []
         pool.gate.set()
-        await segments.settle("a")
+        await settle(segments, "a")
 
     assert with_double(scenario).calls == ["lease a", "retire a", "settle a"]
 
@@ -159,50 +165,72 @@ def test_close_waits_for_what_was_begun() -> None:
     async def scenario() -> None:
         pool: Any = PoolDouble()
         pool.gate.clear()
-        background = Background()
-        segments = Segments(pool, background)
-        segments.retire("a")
-        segments.give_back("b", ["x"])
+        segments = Segments(pool)
+        retire(segments, "a")
+        give_back(segments, "b", ["x"])
         threading.Timer(0.05, pool.gate.set).start()
         segments.close()
         assert pool.calls == ["retire a", "give_back b x"]
-        await background.idle()
+        await segments.idle()
 
     asyncio.run(scenario())
 
 
 @pytest.mark.parametrize("call", ["retire", "give_back"])
 def test_a_call_that_nobody_awaits_does_not_fail_unseen(call: str) -> None:
-    async def scenario(segments: Segments, pool: PoolDouble, background: Background) -> None:
+    async def scenario(segments: Segments, pool: PoolDouble) -> None:
         pool.failure = OSError("the owner file was removed")
         if call == "retire":
-            segments.retire("a")
+            retire(segments, "a")
         else:
-            segments.give_back("a", ["x"])
+            give_back(segments, "a", ["x"])
         with pytest.raises(OSError, match="removed"):
-            await background.failed
+            await segments.failed
 
     with_double(scenario)
 
 
 def test_what_does_not_fit_now_fits_when_the_other_has_let_go(tmp_path: Path) -> None:
     async def scenario() -> None:
-        background = Background()
         owner = Owner.claim(tmp_path / "shm")
-        segments = Segments(Pool(owner, 1 << 20), background)
+        segments = Segments(Pool(owner, 1 << 20))
         await segments.lease("a", [600_000])
         with pytest.raises(PoolFull) as caught:
             await segments.lease("b", [600_000])
         assert caught.value.retry_after > 0
-        segments.retire("a")
+        retire(segments, "a")
         with pytest.raises(PoolFull):
             await segments.lease("b", [600_000])
-        await segments.settle("a")
+        await settle(segments, "a")
         assert len(await segments.lease("b", [600_000])) == 1
-        segments.retire("b")
-        await segments.settle("b")
-        await background.idle()
+        retire(segments, "b")
+        await settle(segments, "b")
+        await segments.idle()
         segments.close()
         owner.close()
+
+    asyncio.run(scenario())
+
+
+def test_the_first_error_is_kept_and_idle_waits_for_all() -> None:
+    async def scenario() -> None:
+        pool: Any = PoolDouble()
+        segments = Segments(pool)
+        done: list[int] = []
+
+        async def work(n: int) -> None:
+            await asyncio.sleep(0.01)
+            done.append(n)
+            if n == 1:
+                segments.spawn(work(2))
+            if n == 2:
+                raise KeyError(n)
+
+        segments.spawn(work(1))
+        await segments.idle()
+        assert done == [1, 2]
+        with pytest.raises(KeyError):
+            await segments.failed
+        segments.close()
 
     asyncio.run(scenario())

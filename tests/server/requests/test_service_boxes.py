@@ -38,7 +38,7 @@ def test_a_request_gets_what_it_asked_for(play: Play, tokenizer: BPETokenizer) -
         assert [delta.grounded for delta in sink.deltas[:-1]] == [None] * (len(sink.deltas) - 1)
         grounded = sink.deltas[-1].grounded
         assert grounded is not None and grounded.as_json() == {
-            "boxes": [{"ref": "cat", "kind": "box", "points": ((20, 20), (140, 80)), "picture": 0}]
+            "boxes": ({"ref": "cat", "kind": "box", "points": ((20, 20), (140, 80)), "picture": 0},)
         }
         assert not any(isinstance(said, Draw) for said in scene.to_worker())
 

@@ -74,7 +74,7 @@ def test_a_chat_that_was_killed_for_its_time_is_not_tried_again(play: Play) -> N
         scene.workers.slots[0].on_message(WorkerPulse(request_id="chat-1", busy_seconds=70.1))
         assert scene.workers.slots[0].health.overdue(0.0) is not None
         scene.kill_worker()
-        await fails(task, "invalid_request", "took_too_long", "inputs")
+        await fails(task, "invalid_request", "took_too_long", "inputs[0]")
         scene.start_worker()
         assert scene.to_worker(0) == scene.to_worker(1) == []
 
@@ -88,9 +88,9 @@ def test_a_client_that_leaves_while_it_is_measured(play: Play) -> None:
         task.cancel()
         await asyncio.wait({task})
         await until(lambda: scene.to_worker()[-1] == Cancel(request_id="chat-1"))
-        assert not scene.workers.slots[0].free
+        assert scene.workers.slots[0].state != "free"
         scene.workers.slots[0].on_message(PrepareFailed(request_id="chat-1", kind="cancelled", message=""))
-        assert [slot.free for slot in scene.workers.slots] == [True]
+        assert [slot.state for slot in scene.workers.slots] == ["free"]
         assert (await scene.stats()).segments == 0
 
     play(scenario)
@@ -108,7 +108,7 @@ def test_a_client_that_leaves_while_it_is_written(play: Play) -> None:
         stats = await scene.stats()
         assert stats.leases == 1 and stats.path_files == 0 and not (scene.owner.root / names[0]).exists()
         scene.workers.slots[0].on_message(PrepareFailed(request_id="chat-1", kind="internal", message="gone"))
-        await scene.background.idle()
+        await scene.segments.idle()
         assert (await scene.stats()).leases == 0
 
     play(scenario)

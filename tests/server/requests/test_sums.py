@@ -14,16 +14,16 @@ from msgspec import structs
 from configs.serve import HttpConfig
 from model.engine.messages import Token, TokenEvent
 from server.http.completions import MAX_PROMPTS, TextSerializer, read_completions
-from server.http.json_slices import written
 from server.http.native import NativeSerializer, read_native
 from server.http.openai import CompletionSerializer, read_openai
-from server.http.responses import Serializer
+from server.http.responses import Serializer, written
 from server.request_context import RequestContext
 from server.requests.answer import Answer, Delta
+from server.requests.checks import Sums, check_sums, sums_of
+from server.requests.model_card import RequestLimits, widest
 from server.requests.refusal import Refusal
 from server.requests.request import ChatRequest
 from server.requests.sampling import MAX_ALLOWED, MAX_BAD_WORDS, MAX_WORD_CHARS
-from server.requests.sums import RequestLimits, Sums, check_sums, sums_of, widest
 from tests.server.doubles import card, prepared
 from tokenization.chat.parts import RawPrompt
 from tokenization.text.bpe import BPETokenizer
@@ -201,7 +201,7 @@ async def made(
                     found.append(structs.replace(delta, prompt=() if i else scores))
                     break
     assert first is not None
-    return b"".join(await written(serializer.whole(first, found)))
+    return b"".join(await written(serializer.whole(first, found, sum(len(one.tokens) for one in found))))
 
 
 @settings(max_examples=120, deadline=None)
@@ -234,8 +234,8 @@ def test_an_answer_never_holds_more_than_was_counted(
             serializer = CompletionSerializer(requests[0], model, fingerprint="fp_1")
     answer = asyncio.run(made(serializer, requests, lengths, room, tokenizer, rng))
     sums = sums_of(requests, room, lengths)
-    assert len(answer) <= sums.nbytes(limits)
-    assert listed(json.loads(answer)) <= sums.tokens
+    tokens, nbytes = sums.counted(limits)
+    assert len(answer) <= nbytes and listed(json.loads(answer)) <= tokens
     spelled_ids = [
         tokenizer.encode(text)
         for word in requests[0].sampling.bad_words
@@ -256,10 +256,11 @@ def test_the_widest_token_is_the_widest(tokenizer: BPETokenizer) -> None:
 
 def test_the_formulas_as_they_are_written() -> None:
     sums = Sums(prompts=(10, 20), room=100, n=3, max_tokens=50, listed=2, scored=True, stops=5, ids={"logit_bias": 4})
-    assert sums.tokens == (10 + 3 * (50 + 10) * 4) + (20 + 3 * (50 + 20) * 4)
-    assert replace(sums, listed=0, scored=False).tokens == (10 + 3 * 50) + (20 + 3 * 50)
-    assert replace(sums, max_tokens=None, scored=False, listed=0).tokens == (10 + 3 * 90) + (20 + 3 * 80)
     limits = RequestLimits(tokens=1, nbytes=1, text=7, spelled=11)
+    plain = replace(sums, listed=0, scored=False)
+    assert sums.counted(limits)[0] == (10 + 3 * (50 + 10) * 4) + (20 + 3 * (50 + 20) * 4)
+    assert plain.counted(limits)[0] == (10 + 3 * 50) + (20 + 3 * 50)
+    assert replace(plain, max_tokens=None).counted(limits)[0] == (10 + 3 * 90) + (20 + 3 * 80)
     for legacy, entries in ((False, 2 * (11 + 112)), (True, 3 * (7 + 112))):
         shown = sum(3 * (512 + 50 * (7 + 120) + p * 24 + (50 + p) * entries) for p in (10, 20))
-        assert replace(sums, legacy=legacy).nbytes(limits) == 16384 + shown + 2 * (64 * 4 + 3 * 4 * 5)
+        assert replace(sums, legacy=legacy).counted(limits)[1] == 16384 + shown + 2 * (64 * 4 + 3 * 4 * 5)

@@ -9,7 +9,7 @@ from tokenization.chat.errors import ChatError
 from tokenization.chat.options import MediaOptions
 from tokenization.chat.parts import Chat
 from tokenization.chat.rendering import MAX_BYTES, MAX_DEPTH, RESERVED, refuse_special, with_rendering
-from tokenization.text.named_tokens import NAMES
+from tokenization.text.tokenizer import NAMES
 
 ASKED: list[Any] = [{"role": "user", "content": "Hi"}]
 BEGUN: list[Any] = [*ASKED, {"role": "assistant", "content": "Well"}]

@@ -20,10 +20,10 @@ from tokenization.media.effort import (
     MOST_SCANS,
     PROGRESSIVE,
     WEBP,
-    EffortBudget,
     allowed_effort,
     cannot_hold,
-    jpeg_scans,
+    check_effort,
+    jpeg_weight,
     picture_effort,
     video_effort,
     weight_of,
@@ -65,16 +65,16 @@ THUMBNAIL[0x927C] = jpeg(COLOUR, progressive=True)  # a picture inside a segment
     ],
 )
 def test_scans_are_counted(data: bytes, scans: int) -> None:
-    assert jpeg_scans(data) == scans
+    assert jpeg_weight(data)[1] == scans
 
 
 def test_the_scans_of_one_component_each_are_counted_without_progression() -> None:
     data = jpeg(COLOUR, progressive=True).replace(b"\xff\xc2", b"\xff\xc1", 1)
-    assert jpeg_scans(data) == 1, "the first of libjpeg's scans holds all three components"
+    assert jpeg_weight(data)[1] == 1, "the first of libjpeg's scans holds all three components"
     grey_first = bytearray(data)
     at = grey_first.index(b"\xff\xda")
     grey_first[at + 4] = 1
-    assert jpeg_scans(bytes(grey_first)) == 10
+    assert jpeg_weight(bytes(grey_first))[1] == 10
 
 
 def test_damage_costs_no_more_than_a_wrong_count() -> None:
@@ -84,7 +84,7 @@ def test_damage_costs_no_more_than_a_wrong_count() -> None:
         broken = bytearray(data)
         for _ in range(6):
             broken[rng.randrange(len(broken))] = rng.choice([0xFF, 0xDA, 0xC2, 0, rng.randrange(256)])
-        assert 1 <= jpeg_scans(bytes(broken[: rng.randrange(len(broken))])) <= len(broken)
+        assert 1 <= jpeg_weight(bytes(broken[: rng.randrange(len(broken))]))[1] <= len(broken)
         cannot_hold(bytes(broken), 1 << 40)
 
 
@@ -106,8 +106,8 @@ def test_a_png_counts_by_what_it_holds(mode: str, weight: float) -> None:
 
 
 def test_other_pictures_count_by_their_format() -> None:
-    assert weight_of(jpeg(COLOUR)) == JPEG and weight_of(jpeg(COLOUR, progressive=True)) == PROGRESSIVE
-    assert weight_of(jpeg(COLOUR.convert("CMYK"))) == FOUR_INKS
+    assert jpeg_weight(jpeg(COLOUR))[0] == JPEG and jpeg_weight(jpeg(COLOUR, progressive=True))[0] == PROGRESSIVE
+    assert jpeg_weight(jpeg(COLOUR.convert("CMYK")))[0] == FOUR_INKS
     formats = (("WEBP", WEBP), ("GIF", GIF), ("BMP", BMP))
     assert all(weight_of(encoded(COLOUR, name)) == weight for name, weight in formats)
     packed = bytearray(encoded(GREY, "BMP"))
@@ -142,11 +142,9 @@ def test_a_request_s_media_share_what_their_bytes_allow() -> None:
     limits = MediaConfig(max_effort_pixels=100 * MEGA, free_effort_pixels=10 * MEGA)
     assert [allowed_effort(n, limits, films=0) for n in (0, 1000, 1 << 30)] == [10 * MEGA, 14_096_000, 100 * MEGA]
     assert allowed_effort(1000, limits, films=500) == 18_192_000
-    budget = EffortBudget(1000, limits, films=0)
-    budget.spend(14_000_000)
-    budget.spend(96_000)
+    check_effort(14_096_000, 1000, limits, films=0)
     with pytest.raises(ChatError) as caught:
-        budget.spend(1)
+        check_effort(14_096_001, 1000, limits, films=0)
     assert caught.value.message == (
         "decoding the media up to this one takes 15 megapixels of work, at most 14 are allowed for media of 1000 bytes"
     )

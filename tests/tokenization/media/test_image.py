@@ -212,7 +212,7 @@ AFTER_PALETTE = 13 + (3 << (GIF[10] & 7) + 1)
 def test_a_header_in_many_parts_is_refused_early(data: bytes) -> None:
     """Pillow reads them one by one: a megabyte of them took up to 1.5 s."""
     begun = time.process_time()
-    assert refused(data) == "the image is cut into more parts than its bytes need"
+    assert refused(data) == "the file is cut into more parts than its bytes need"
     assert time.process_time() - begun < 0.3
 
 

@@ -14,6 +14,7 @@ from tokenization.cancel import go_on
 from tokenization.chat.errors import ChatError
 from tokenization.media.audio import read_sound
 from tokenization.media.containers.matroska_tracks import MOST_STRIPPED, check_tracks
+from tokenization.media.containers.mp4_tables import MOST_TRACKS
 
 UNKNOWN = b"\x01" + b"\xff" * 7
 CPU_SECONDS = 0.5
@@ -133,3 +134,9 @@ def test_no_list_is_deep() -> None:
         deep = element("67c8", deep)
     with pytest.raises(ChatError, match="tags or chapters"):
         check_tracks(memoryview(matroska(b"") + element("1254c367", element("7373", deep))), go_on)
+
+
+def test_more_tracks_than_ffmpeg_makes_streams_of_are_no_lack_of_memory() -> None:
+    check_tracks(memoryview(matroska(*[b""] * MOST_TRACKS)), go_on)
+    with pytest.raises(ChatError, match="more than 1000 tracks"):
+        read_sound(matroska(*[b""] * (MOST_TRACKS + 1)), MediaConfig())

@@ -9,6 +9,7 @@ import av
 import numpy as np
 import pytest
 
+from configs.serve import MediaConfig
 from tests.samples.videos import (
     B_FRAMES,
     KINDS,
@@ -21,14 +22,11 @@ from tests.samples.videos import (
     read_numbers,
 )
 from tokenization.chat.errors import ChatError
-from tokenization.media.containers.packet_index import PacketIndex, PacketRun
-from tokenization.media.frame_sampling import VideoCaps
-from tokenization.media.video_decoder import VideoReader
-from tokenization.media.video_frames import read_frames
-from tokenization.media.video_plan import VideoInfo
-from tokenization.media.video_probe import probe
+from tokenization.media.video import read_frames
+from tokenization.media.video_decoder import PacketIndex, PacketRun, VideoReader
+from tokenization.media.video_probe import VideoInfo, probe
 
-CAPS = VideoCaps()
+CAPS = MediaConfig()
 SIZE = (56, 112)
 
 

@@ -12,19 +12,18 @@ import numpy as np
 import pytest
 from av.container import InputContainer
 
+from configs.serve import MediaConfig
 from tests.samples.hostile_mp4 import shared_samples, shown_last_to_first
 from tests.samples.videos import B_FRAMES, make_clip, read_numbers
 from tests.tokenization.media.test_matroska_tracks import element, number
 from tokenization import worker_memory
 from tokenization.chat.errors import ChatError
 from tokenization.media.containers.opening import open_container
-from tokenization.media.containers.packet_index import PacketIndex, plan_runs
-from tokenization.media.frame_sampling import VideoCaps
-from tokenization.media.video_decoder import THREADS, VideoReader, open_video
-from tokenization.media.video_frames import read_frames
+from tokenization.media.video import read_frames
+from tokenization.media.video_decoder import THREADS, PacketIndex, VideoReader, open_video, plan_runs
 from tokenization.media.video_probe import probe
 
-CAPS = VideoCaps()
+CAPS = MediaConfig()
 SIZE = (56, 112)
 
 
@@ -90,10 +89,13 @@ def test_frames_that_nothing_depends_on_are_not_decoded() -> None:
     assert len(frames) < 30
 
 
-def test_too_much_decoding_is_refused_before_it_begins(plain: bytes, decoded: list[int]) -> None:
+def test_too_much_decoding_is_refused_before_it_begins(
+    plain: bytes, decoded: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
     info = probe(plain, CAPS)
     decoded.clear()
-    for caps in (VideoCaps(max_decoded_frames=11), VideoCaps(max_decoded_pixels=11 * 160 * 96)):
+    for caps, full in ((MediaConfig(max_decoded_frames=11), 160 * 96), (MediaConfig(max_decoded_frames=22), 80 * 96)):
+        monkeypatch.setattr("tokenization.media.video._FULL_HD", full)  # frames above it count as more
         with pytest.raises(ChatError, match="at most 11 are allowed"):
             read_frames(plain, info, [11], SIZE, caps)
         read_frames(plain, info, [12], SIZE, caps)
@@ -114,16 +116,24 @@ def test_frames_that_grow_on_the_way_are_counted_where_they_are_decoded(plain: b
 @pytest.mark.parametrize(
     ("caps", "message"),
     [
-        (VideoCaps(max_source_pixels=160 * 96 - 1), "160 x 96 = 15360 pixels a frame, at most 15359"),
-        (VideoCaps(max_duration_s=1.9), "lasts 2 s, at most 2 s"),
-        (VideoCaps(max_source_frames=59), "more than 59 frames"),
+        (MediaConfig(max_source_pixels=160 * 96 - 1), "160 x 96 = 15360 pixels a frame, at most 15359"),
+        (MediaConfig(max_video_seconds=1.9), "lasts 2 s, at most 2 s"),
     ],
 )
 def test_headers_over_the_caps_are_refused_before_decoding(
-    plain: bytes, decoded: list[int], caps: VideoCaps, message: str
+    plain: bytes, decoded: list[int], caps: MediaConfig, message: str
 ) -> None:
     with pytest.raises(ChatError, match=message):
         probe(plain, caps)
+    assert not decoded
+
+
+def test_a_file_of_too_many_frames_is_refused_before_decoding(
+    plain: bytes, decoded: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tokenization.media.video_probe.MAX_SOURCE_FRAMES", 59)
+    with pytest.raises(ChatError, match="more than 59 frames"):
+        probe(plain, CAPS)
     assert not decoded
 
 
@@ -143,7 +153,7 @@ def test_a_stream_that_is_larger_than_its_header_says_is_not_decoded(plain: byte
     lied = plain[: entry + 28] + b"\0\x10" * 2 + plain[entry + 32 :]
     assert probe(lied, CAPS).width == 160
     with pytest.raises(ChatError):
-        probe(lied, VideoCaps(max_source_pixels=160 * 96 - 1))
+        probe(lied, MediaConfig(max_source_pixels=160 * 96 - 1))
 
 
 def test_a_packet_without_a_picture_shows_the_one_before_it(plain: bytes, monkeypatch: pytest.MonkeyPatch) -> None:

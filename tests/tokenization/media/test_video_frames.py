@@ -10,6 +10,7 @@ import pytest
 from av.sidedata.sidedata import SideData
 from PIL import Image
 
+from configs.serve import MediaConfig
 from tests.samples.videos import (
     B_FRAMES,
     KINDS,
@@ -19,11 +20,11 @@ from tests.samples.videos import (
     read_numbers,
 )
 from tokenization.chat.options import MediaOptions
-from tokenization.media.frame_sampling import VideoCaps, sample_frames
-from tokenization.media.video_frames import read_frames
+from tokenization.media.frame_sampling import sample_frames
+from tokenization.media.video import read_frames
 from tokenization.media.video_probe import probe
 
-CAPS = VideoCaps()
+CAPS = MediaConfig()
 SIZE = (56, 112)
 
 

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from tokenization.media.containers.packet_index import PacketIndex, PacketRun, plan_runs
+from tokenization.media.video_decoder import PacketIndex, PacketRun, plan_runs
 
 
 def index(pts: list[int], keys: list[int], **more: bool) -> PacketIndex:

@@ -10,6 +10,7 @@ from itertools import chain
 
 from tokenization.cancel import Check
 from tokenization.chat.errors import ChatError
+from tokenization.media.containers.mp4_tables import MOST_TRACKS, too_many_tracks
 from tokenization.media.containers.tags import check_texts
 
 MATROSKA = b"\x1aE\xdf\xa3"
@@ -37,6 +38,7 @@ class _ElementWalk:
         self._data = data
         self._check = check
         self._left = _MOST_ELEMENTS
+        self._tracks = 0
 
     def content(self, at: int, end: int) -> tuple[int, int]:
         """Where the content of an element begins and ends whose size stands at `at`; (end, end) for no size."""
@@ -60,6 +62,9 @@ class _ElementWalk:
                 break  # what follows is no element, and ends the list for FFmpeg, too
             begins, at = self.content(at + length, end)
             seen.add(kind)
+            self._tracks += kind == _ENTRY
+            if self._tracks > MOST_TRACKS:
+                raise too_many_tracks()
             if kind in _HOLDERS:
                 inner = self.elements(begins, at, depth + 1)
                 seen |= inner

@@ -18,6 +18,7 @@ from tokenization.chat.errors import ChatError
 
 SLACK = 1 << 16  # samples that any file may claim: 2.6 MB
 EDIT_SLACK = 1 << 20  # samples that the edit lists of any file may name
+MOST_TRACKS = 1000  # FFmpeg makes no more streams of a file, and says only that it lacks memory
 _MOST_CHAPTERS = 1 << 13  # for each of a further track all that there are are looked through
 _MOST_PROPERTIES = 1 << 14  # bytes of the properties of still pictures: each may be read once for every byte
 _BYTES_PER_BOX = 32  # of which a file has at most so many; a fragment of one frame has 7 boxes
@@ -132,7 +133,9 @@ class _BoxWalk:
     def end_track(self) -> None:
         """What the boxes since the last one claim together."""
         track, self._track = self._track, _Track()
-        self._tracks += 1
+        self._tracks += 1  # beside them: what stands before the first
+        if self._tracks > MOST_TRACKS + 1:
+            raise too_many_tracks()
         self._claim(track.entries)
         self._samples.update(dict.fromkeys(track.numbers, track.entries))
         if track.edits > 1:
@@ -258,6 +261,10 @@ class _BoxWalk:
         self._claimed += samples
         if self._claimed > self._nbytes + SLACK:
             raise ChatError(f"the file claims {self._claimed} samples, more than its {self._nbytes} bytes hold")
+
+
+def too_many_tracks() -> ChatError:
+    return ChatError(f"the file has more than {MOST_TRACKS} tracks")
 
 
 def _number(box: memoryview, at: int) -> int:

@@ -13,6 +13,7 @@ from tests.model.engine.engine_harness import engine_harness_at, picture
 from tests.parity.engine_check import prepared_one_by_one
 from tests.parity.harness import load_ours
 from tests.published.edits import edit_json
+from tests.tiny.llava import VISION
 from tests.tiny.vip_llava import write_vip_llava
 
 
@@ -49,6 +50,22 @@ def test_which_blocks_are_taken() -> None:
 def test_what_is_not_supported_stops_the_load(path: Path, values: dict[str, Any], said: str) -> None:
     with pytest.raises(CheckpointError, match=said):
         load_ours(edit_json(path, lambda config: config.update(values)))
+
+
+def test_a_directory_that_names_one_block_beside_weights_of_five(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """As a report has the hub's 7B: transformers does not load it. The published five are taken."""
+    vision = {**VISION, "num_hidden_layers": 12}
+    five = {"vision_feature_layers": [-2, -5, -8, -11, 6], "vision_config": vision}
+    path = write_vip_llava(tmp_path / "deep", values=five)
+
+    def name_one(config: dict[str, Any]) -> None:
+        del config["vision_feature_layers"]
+        config["vision_feature_layer"] = -2
+
+    load_ours(edit_json(path, name_one))  # every tensor is taken, or it raises
+    assert "names one block of the tower, the weights take several: (-2, -5, -8, -11, 6)" in caplog.text
 
 
 def test_the_class_token_is_never_shown(path: Path) -> None:

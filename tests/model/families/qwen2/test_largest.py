@@ -9,7 +9,6 @@ from model.families.qwen2.largest import largest_area, largest_video
 from tokenization.chat.options import MediaOptions
 from tokenization.media.frame_sampling import FrameSize
 from tokenization.media.smart_resize import MAX_ASPECT, smart_resize
-from tokenization.media.source import video_caps
 
 
 @given(st.integers(1, 3000))
@@ -31,14 +30,13 @@ def test_a_picture_of_that_size_stays_as_it_is(cells: int) -> None:
 )
 @pytest.mark.parametrize("max_tokens", [1, 40, 1000, 32768, 46_464, 200_000])
 def test_no_square_video_has_more_tokens(limits: MediaConfig, max_tokens: int) -> None:
-    caps = video_caps(limits)
     found = largest_video(limits, max_tokens, factor=28)
     most = 0
     for asked in (None, 235_200, limits.max_pixels):
         options = MediaOptions(min_pixels=asked and min(asked, limits.max_pixels), max_pixels=limits.max_pixels)
         for n in range(2, limits.max_frames + 1, 2):
             for side in (100, 500, 3000):
-                height, width = FrameSize(height=side, width=side, n=n, options=options, caps=caps).find()
+                height, width = FrameSize(height=side, width=side, n=n, options=options, limits=limits).find()
                 tokens = n // 2 * height * width // 784
                 most = max(most, tokens if tokens <= max_tokens else 0)
     if found is None:
@@ -57,7 +55,7 @@ def test_a_request_s_minimum_lifts_the_published_total() -> None:
     """768 frames of 17 x 17 tokens, where a total of less leaves 11 x 11; 576 of 20 x 20 are more still."""
     limits = MediaConfig()
     size = FrameSize(
-        height=3000, width=3000, n=768, caps=video_caps(limits),
+        height=3000, width=3000, n=768, limits=limits,
         options=MediaOptions(min_pixels=235_200, max_pixels=limits.max_pixels, total_pixels=10_000_000),
     )  # fmt: skip
     assert size.find() == (476, 476)

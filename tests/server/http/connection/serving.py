@@ -19,10 +19,10 @@ import msgspec
 import uvloop
 
 from configs.serve import HttpConfig
-from server.http.connection.clock import Clock
 from server.http.connection.connections import Connections, Guarded
 from server.http.connection.http_server import HttpServer
 from server.http.connection.request_body import BodyBudget
+from server.http.connection.send_buffer import Clock
 from server.http.errors import error_response
 from server.http.middleware.request_middleware import RequestMiddleware
 from server.metrics import Metrics
@@ -253,8 +253,5 @@ def serve(
         longest.assert_within(block)
 
     gc.collect()
-    gc.freeze()  # what the tests themselves have loaded is no work of a server
-    try:
-        uvloop.run(run())
-    finally:
-        gc.unfreeze()
+    gc.freeze()  # what tests have loaded and made is no work of a server; it stays so: to look at it again costs most
+    uvloop.run(run())

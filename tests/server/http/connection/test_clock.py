@@ -1,6 +1,6 @@
 """Time passes for connections only while the server can read what they send."""
 
-from server.http.connection.clock import TICK_SECONDS, Clock
+from server.http.connection.send_buffer import TICK_SECONDS, Clock
 
 
 def test_it_stands_still_while_the_server_does() -> None:

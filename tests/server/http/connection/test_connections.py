@@ -8,12 +8,10 @@ import pytest
 from configs.serve import HttpConfig
 from server.http.connection.connections import (
     AT_ONCE,
-    LEAST_READ,
     MADE_ROOM,
-    MOST_UNPARSED,
-    READ,
     REST_SECONDS,
     Connections,
+    State,
 )
 from server.http.connection.request_body import BodyBudget, RequestBody
 
@@ -24,7 +22,7 @@ class One:
     def __init__(self, told: list[str], name: str, *, fails: bool = False) -> None:
         self.told, self.name, self.fails = told, name, fails
         self.spent = 0.0
-        self.place: dict[Any, Any] | None = None
+        self.state: State = "answer"
 
     def give_way(self) -> None:
         self.told.append(f"{self.name} gives way")
@@ -71,17 +69,17 @@ def some(names: str, **bounds: int) -> tuple[Connections, list[str], list[Any]]:
 def test_silent_ones_give_way_before_resting_ones_and_those_on_time_never() -> None:
     connections, told, (a, b, c, d) = some("abcd", max_connections=4)
     for one in (a, b):
-        connections.sends(one, body(connections))
-        connections.works(one)
-    connections.rests(a)
+        connections.becomes(one, "body", body(connections))
+        connections.becomes(one, "answer")
+    connections.becomes(a, "rest")
     late = [stand_in(told, name) for name in "efghi"]
     for one in late[:2]:
         assert connections.enter(one)
-        connections.sends(one, its := body(connections))
+        connections.becomes(one, "body", its := body(connections))
         its.took(1)
     assert told == ["c gives way", "d gives way"]
     assert connections.enter(late[2]) and told[-1] == "a gives way"
-    connections.sends(late[2], its := body(connections))
+    connections.becomes(late[2], "body", its := body(connections))
     its.took(1)
     assert not connections.enter(late[3]), "all are busy"
     assert connections.enter(late[4]) and told[-1] == "h gives way", "the one too many has asked for nothing yet"
@@ -93,17 +91,15 @@ def test_silent_ones_give_way_before_resting_ones_and_those_on_time_never() -> N
 def test_a_head_has_its_time_from_the_first_byte_after_a_rest() -> None:
     connections, told, (a, b) = some("ab", receive_seconds=30)
     connections.clock.now = 20
-    connections.sends(a, body(connections))
-    connections.works(a)
-    connections.rests(a)
+    connections.becomes(a, "body", body(connections))
+    connections.becomes(a, "answer")
+    connections.becomes(a, "rest")
     connections.clock.now = 30
-    connections.spoke(b)
     connections.tick()
     assert told == ["b is overdue"]
     connections.clock.now = 100
-    connections.spoke(a)
+    connections.becomes(a, "head")
     connections.clock.now = 129
-    connections.spoke(a)
     connections.tick()
     assert told == ["b is overdue"]
     connections.clock.now = 130
@@ -114,10 +110,10 @@ def test_a_head_has_its_time_from_the_first_byte_after_a_rest() -> None:
 
 def test_bodies_are_looked_at_while_they_come() -> None:
     connections, told, (a, b) = some("ab")
-    connections.sends(a, body(connections))
+    connections.becomes(a, "body", body(connections))
     connections.tick()
-    connections.works(a)
-    connections.sends(b, body(connections))
+    connections.becomes(a, "answer")
+    connections.becomes(b, "body", body(connections))
     connections.leave(b)
     connections.tick()
     assert told == ["a sends"]
@@ -125,11 +121,10 @@ def test_bodies_are_looked_at_while_they_come() -> None:
 
 def test_whoever_rests_long_enough_is_closed() -> None:
     connections, told, (a, _) = some("ab", receive_seconds=1000)
-    connections.sends(a, body(connections))
-    connections.works(a)
-    connections.rests(a)
+    connections.becomes(a, "body", body(connections))
+    connections.becomes(a, "answer")
+    connections.becomes(a, "rest")
     connections.clock.now = REST_SECONDS - 1
-    connections.rests(a)  # which is told again while it rests
     connections.tick()
     assert told == []
     connections.clock.now = REST_SECONDS
@@ -142,7 +137,7 @@ def test_bodies_that_lag_give_way_the_last_one_first() -> None:
     connections, told, ones = some("abcd", max_connections=4)
     bodies = [body(connections) for _ in ones]
     for one, its in zip(ones, bodies, strict=True):
-        connections.sends(one, its)
+        connections.becomes(one, "body", its)
     for its in bodies:
         its.took(1)
     assert not connections.enter(stand_in(told, "e")), "none of them is late"
@@ -158,19 +153,19 @@ def test_bodies_that_lag_give_way_the_last_one_first() -> None:
 
 def test_whoever_has_only_just_come_gives_way_before_whoever_rests() -> None:
     connections, told, (a, b) = some("ab", max_connections=2)
-    connections.sends(a, body(connections))
-    connections.works(a)
-    connections.rests(a)
+    connections.becomes(a, "body", body(connections))
+    connections.becomes(a, "answer")
+    connections.becomes(a, "rest")
     assert connections.enter(c := stand_in(told, "c")) and told == ["b gives way"]
     connections.leave(b)
     connections.clock.now = 0.5
     assert connections.enter(d := stand_in(told, "d")) and told[1:] == ["c gives way"]
-    connections.sends(d, body(connections))
+    connections.becomes(d, "body", body(connections))
     assert connections.enter(e := stand_in(told, "e")) and told[2:] == ["d gives way"], "nothing of its body has come"
     for one in (c, d):
         connections.leave(one)
     its = body(connections)
-    connections.sends(e, its)
+    connections.becomes(e, "body", its)
     its.took(1)
     assert connections.enter(stand_in(told, "f")) and told[3:] == ["a gives way"]
 
@@ -178,7 +173,7 @@ def test_whoever_has_only_just_come_gives_way_before_whoever_rests() -> None:
 def test_a_flood_of_stalled_bodies_is_looked_through_once_for_many() -> None:
     connections, told, ones = some("x" * 1000, max_connections=1000)
     for one in ones:
-        connections.sends(one, body(connections))
+        connections.becomes(one, "body", body(connections))
     connections.clock.now = 5
     assert connections.enter(stand_in(told, "new")) and len(told) == MADE_ROOM
 
@@ -187,7 +182,7 @@ def test_what_goes_wrong_with_one_ends_that_one(caplog: pytest.LogCaptureFixture
     connections, told, (a, b) = some("ab")
     a.fails = True
     for one in (a, b):
-        connections.sends(one, body(connections))
+        connections.becomes(one, "body", body(connections))
     connections.tick()
     assert told == ["a sends", "a is closed", "b sends"]
     assert [record.getMessage() for record in caplog.records] == ["a connection failed and is closed"]
@@ -244,12 +239,3 @@ def test_few_requests_are_begun_before_everything_else_has_its_turn() -> None:
         assert connections.at_leisure
 
     asyncio.run(scenario())
-
-
-def test_less_is_read_of_each_where_much_is_unparsed() -> None:
-    connections, _, _ = some("")
-    assert len(connections.buffer()) == READ
-    connections.unparsed = MOST_UNPARSED - 10_000
-    assert len(connections.buffer()) == 10_000
-    connections.unparsed = 2 * MOST_UNPARSED
-    assert len(connections.buffer()) == LEAST_READ

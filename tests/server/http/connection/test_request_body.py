@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from configs.serve import HttpConfig
-from server.http.connection.clock import Clock
 from server.http.connection.request_body import BodyBudget, RequestBody
+from server.http.connection.send_buffer import Clock
 from server.http.errors import error_response
 from server.metrics import Metrics
 from server.request_context import context_of

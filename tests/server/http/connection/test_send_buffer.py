@@ -6,8 +6,7 @@ from typing import Any
 
 import pytest
 
-from server.http.connection.clock import Clock
-from server.http.connection.send_buffer import PIECE, SendBuffer, Unread
+from server.http.connection.send_buffer import PIECE, Clock, SendBuffer, Unread
 
 
 class Kernel(asyncio.Transport):
@@ -90,8 +89,9 @@ def send_buffer(unread: Unread, reasons: list[str] | None = None) -> tuple[SendB
 
 
 def look(unread: Unread) -> None:
-    for box in unread.waiting():
-        box.check()
+    for box, due in list(unread.due.items()):
+        if due <= unread.clock.now:
+            box.check()
 
 
 @pytest.mark.parametrize("seed", range(20))
@@ -164,17 +164,3 @@ def test_a_client_that_takes_nothing_in_time_is_given_up_and_a_slow_one_is_not()
     clock.now = 181
     look(unread)
     assert kernel.is_closing() and unread.total == 0
-
-
-def test_drained_waits_for_the_last_one() -> None:
-    async def scenario() -> None:
-        unread = Unread(1 << 20, 60, Clock())
-        box, kernel = send_buffer(unread)
-        box.write(b"a" * 10)
-        waiting = asyncio.create_task(unread.drained())
-        await asyncio.sleep(0)
-        assert not waiting.done()
-        kernel.take(10)
-        await waiting
-
-    asyncio.run(scenario())

@@ -166,10 +166,7 @@ class Noting(Guard):
 
     def __init__(self, told: list[Any], *, closing: bool = False) -> None:
         super().__init__()
-        self.told, self.closing = told, closing
-
-    def begins(self) -> bool:
-        return True
+        self.told, self.closing, self.closes_after = told, closing, True
 
     async def drain(self) -> None:
         self.told.append("drained")

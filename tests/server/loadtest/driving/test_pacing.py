@@ -15,7 +15,6 @@ class Stage:
     def __init__(self, seconds: float = 0.0, together: int = 0) -> None:
         self.seconds, self.together = seconds, together
         self.started = perf_counter()
-        self.records: list[Record] = []
         self.under_way = self.most = 0
 
     async def send(self, number: int, due: float, measured: bool) -> Record:
@@ -34,21 +33,23 @@ class Stage:
 
     def pacer(self, flags: tuple[str, ...]) -> Pacer:
         self.started = perf_counter()
-        return Pacer(read_options(list(flags)), self.send, self.records.append, started=self.started, now=0.0)
+        return Pacer(read_options(list(flags)), self.send, started=self.started, now=0.0)
 
     def open(self, dues: list[float], *flags: str) -> list[Record]:
-        async def run() -> None:
-            await self.pacer(flags).open_loop(dues)
+        async def run() -> list[Record]:
+            pacer = self.pacer(flags)
+            await pacer.open_loop(dues)
+            return pacer.records
 
-        asyncio.run(run())
-        return self.records
+        return asyncio.run(run())
 
     def closed(self, streams: int, *flags: str) -> list[Record]:
-        async def run() -> None:
-            await self.pacer(flags).closed_loop(streams)
+        async def run() -> list[Record]:
+            pacer = self.pacer(flags)
+            await pacer.closed_loop(streams)
+            return pacer.records
 
-        asyncio.run(run())
-        return self.records
+        return asyncio.run(run())
 
 
 def test_an_open_loop_waits_for_nobody() -> None:

@@ -99,8 +99,8 @@ process_open_fds 21.0
 odd NaN1
 """
     found = parse_metrics(text)
-    assert value_of(found, "shm_bytes", {"state": "leased"}) == 4096
-    assert value_of(found, "shm_bytes", {"state": "idle"}) is None
+    assert value_of(found, "shm_bytes", 'state="leased"') == 4096
+    assert value_of(found, "shm_bytes", 'state="idle"') is None
     assert value_of(found, "num_requests_waiting") == 5
     assert value_of(found, "num_requests_running") == 1
     assert value_of(found, "process_open_fds") == 21

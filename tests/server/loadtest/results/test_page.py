@@ -6,9 +6,8 @@ from html.parser import HTMLParser
 from pathlib import Path
 
 from server.loadtest.results.client_load import ClientLoad, ClientSample
-from server.loadtest.results.measures import Record
+from server.loadtest.results.measures import Record, RequirementResult
 from server.loadtest.results.page import page, write_page
-from server.loadtest.results.requirements import RequirementResult
 from tests.server.loadtest.examples import drawn, result_of
 
 VOID = {"meta", "br", "img", "link", "path", "circle", "rect"}

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from server.loadtest.results.leaks import LeakCheck
-from server.loadtest.results.requirements import RequirementResult
+from server.loadtest.results.measures import RequirementResult
 from server.loadtest.results.result import read_json, write_json
 from tests.server.loadtest.examples import drawn, result_of
 

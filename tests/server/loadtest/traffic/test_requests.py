@@ -2,10 +2,13 @@
 
 import base64
 import json
+from pathlib import Path
 from typing import Any
 
+import pytest
+
 from server.loadtest.options import read_options
-from server.loadtest.traffic.requests import SampleRequest, body_of, medium_of
+from server.loadtest.traffic.requests import SampleRequest, body_of, medium_of, read_folder
 
 PICTURE = medium_of("image", "8x8 png", "image/png", b"\x89PNG")
 SOUND = medium_of("audio", "1 s", "audio/wav", b"RIFF")
@@ -59,3 +62,8 @@ def test_a_request_that_comes_again_has_a_prompt_of_its_own() -> None:
     assert (again.index, again.media) == (77, ASK.media) and again.prompt != ASK.prompt
     known = SampleRequest(0, "demo", "", "What is it?", (PICTURE,), 4, expect="red circle")
     assert known.again(5).prompt == "What is it?", "another question would have another answer"
+
+
+def test_a_folder_without_media_is_told(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="no picture"):
+        read_folder(tmp_path)

@@ -1,11 +1,12 @@
-"""What one step may still take: tokens, and embeddings that encoders make; and what it gave to which sequence."""
+"""What one step may still take: tokens, embeddings that encoders make, blocks that tables name; and who got what."""
 
-from collections.abc import Sequence
+import sys
+from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
 from configs.serve import EngineConfig
 from model.engine.encoder_cache import EncoderCache
-from model.engine.sequence import EncoderInput
+from model.engine.sequence import EncoderInput, Status
 from model.engine.sequence import Sequence as Answer
 
 
@@ -25,12 +26,18 @@ class StepPart(NamedTuple):
 class StepBudget:
     """It is dealt out in the order in which it is asked for."""
 
-    def __init__(self, tokens: int, embeddings: int, cache: EncoderCache) -> None:
+    def __init__(
+        self, tokens: int, embeddings: int, cache: EncoderCache, *, blocks_for: Callable[[int], int],
+        table_blocks: int | None = None,
+    ) -> None:  # fmt: skip
+        """blocks_for: blocks of so many tokens; table_blocks: that the tables may name together, None without end."""
         self.tokens = tokens
         self.parts: list[StepPart] = []
         self._embeddings = embeddings
         self._cache = cache
         self._encodes = False  # some medium is encoded
+        self._blocks_for = blocks_for
+        self._table_blocks = sys.maxsize if table_blocks is None else table_blocks
 
     def reach(self, sequence: Answer, start: int) -> tuple[int, list[EncoderInput]]:
         """How far `sequence` comes from `start` with what is left, and the media that are encoded for that.
@@ -51,11 +58,36 @@ class StepBudget:
             encodes.append(item)
         return stop, encodes
 
+    def names(self, stop: int) -> bool:
+        """Whether the step's tables may name the blocks of so many tokens more."""
+        return self._blocks_for(stop) <= self._table_blocks
+
     def give(self, sequence: Answer, stop: int, encodes: Sequence[EncoderInput] = ()) -> None:
         """What `reach` found; where that is nothing, the sequence has no part of the step."""
         if stop > sequence.n_computed:
             self.tokens -= stop - sequence.n_computed
+            self._table_blocks -= self._blocks_for(stop)
             self.parts.append(StepPart(sequence, stop, encodes))
         if encodes:
             self._embeddings -= sum(item.n_tokens for item in encodes)
             self._encodes = True
+
+    def deal(self, running: Iterable[Answer]) -> bool:
+        """To what runs of one client, oldest first: its decodes, then its prompts. False: some have to wait a step.
+
+        Each fits alone, so whoever waited longest always runs at its client's turn.
+        """
+        complete = True
+        for sequence in sorted(running, key=lambda one: (-one.n_waited, not one.decodes)):
+            if sequence.status is not Status.RUNNING:
+                continue
+            stop, encodes = self.reach(sequence, sequence.n_computed)
+            if stop == sequence.n_computed and not sequence.decodes:
+                continue  # a prompt, which has no tokens or no encoder now
+            if stop == sequence.n_computed or not self.names(stop):
+                sequence.n_waited += 1
+                complete = False
+            else:
+                sequence.n_waited = 0
+                self.give(sequence, stop, encodes)
+        return complete

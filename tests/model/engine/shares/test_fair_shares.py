@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from server.children.fair_shares import FairQueue
+from model.engine.shares.fair_shares import FairQueue
 
 VIDEO, PICTURE = 2.0, 0.05
 
@@ -17,7 +17,7 @@ class Served:
 
     name: str
     client: str
-    seconds: float  # that are expected
+    expected: float  # seconds
     came: float
     begun: float = -1.0
     real: float = 0.0
@@ -54,7 +54,7 @@ class Workers:
                 now, _, over = heapq.heappop(running)
                 self.shares.done(over, over.real)
                 if over.client == self.returns and now < until:
-                    coming.insert(0, Served("again", self.returns, over.seconds, now + 0.01, real=over.real))
+                    coming.insert(0, Served("again", self.returns, over.expected, now + 0.01, real=over.real))
             while len(running) < self.n and now < until and (job := self.shares.next(lambda job: True)):
                 job.begun = now
                 begun.append(job)
@@ -127,17 +127,17 @@ def test_ever_new_clients_do_not_keep_the_others_waiting_for_good() -> None:
 
 def test_a_thumbnail_does_not_wait_for_ten_videos_of_its_own_client() -> None:
     served = Workers().serve([*backlog("a", 10, VIDEO), (0.5, "a", PICTURE, PICTURE)])
-    assert [job.seconds for job in served[:3]] == [VIDEO, PICTURE, VIDEO]
+    assert [job.expected for job in served[:3]] == [VIDEO, PICTURE, VIDEO]
 
 
 def test_thumbnails_without_end_do_not_keep_a_video_waiting_for_good() -> None:
     """They have half of their client's time, and each waits for one video at most."""
     jobs = [*backlog("a", 20, VIDEO), *((0.05 * i, "a", PICTURE, PICTURE) for i in range(800))]
     served = Workers().serve(jobs, until=40.0)
-    videos = sum(job.seconds == VIDEO for job in served)
+    videos = sum(job.expected == VIDEO for job in served)
     assert 9 <= videos <= 11
     few = [*backlog("a", 20, VIDEO), *((1.0 * i, "a", PICTURE, PICTURE) for i in range(40))]
-    pictures = [job.waited for job in Workers().serve(few) if job.seconds == PICTURE]
+    pictures = [job.waited for job in Workers().serve(few) if job.expected == PICTURE]
     assert max(pictures) <= 2 * VIDEO
 
 
@@ -149,10 +149,10 @@ def test_equals_go_in_the_order_in_which_they_came() -> None:
 def test_nothing_is_kept_of_clients_that_are_served() -> None:
     workers = Workers()
     workers.serve([(float(i), f"c{i}", PICTURE, PICTURE) for i in range(100)])
-    assert not workers.shares._clients
+    assert not workers.shares._clocks._clocks
     busy = [*backlog("old", 200, 1.0), *((0.5 * i, f"c{i}", PICTURE, PICTURE) for i in range(200))]
     workers.serve(busy, until=100.0)
-    assert len(workers.shares._clients) < 20
+    assert len(workers.shares._clocks._clocks) < 20
 
 
 def test_who_never_got_a_worker_is_charged_nothing() -> None:
@@ -165,7 +165,7 @@ def test_who_never_got_a_worker_is_charged_nothing() -> None:
     assert shares.next(lambda job: True) is left
     shares.done(left, 5.0)
     shares.leave(other)
-    assert not shares.waiting and not shares._clients and shares.next(lambda job: True) is None
+    assert not shares.waiting and not shares._clocks._clocks and shares.next(lambda job: True) is None
 
 
 def test_whose_turn_it_is_among_those_that_fit() -> None:

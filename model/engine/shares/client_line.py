@@ -1,0 +1,76 @@
+"""Those who wait for a seat in the batch: a queue for each client, and whose turn it is."""
+
+from collections import deque
+from collections.abc import Iterable, Iterator
+
+from model.engine.sequence import Sequence
+from model.engine.shares.fair_shares import ServiceClocks
+
+
+class ClientLine:
+    """Within a client first come, first served; among clients whoever was given fewest tokens of the model goes first.
+
+    Counted are tokens that were computed for the first time: what a preemption makes the model compute again is not
+    its client's doing.
+    """
+
+    def __init__(self) -> None:
+        self._queues: dict[int, deque[Sequence]] = {}
+        self._clocks: ServiceClocks[int] = ServiceClocks()
+
+    def __len__(self) -> int:
+        return sum(map(len, self._queues.values()))
+
+    def __iter__(self) -> Iterator[Sequence]:
+        for queue in self._queues.values():
+            yield from queue
+
+    @property
+    def n_clients(self) -> int:
+        """Of those that wait or run."""
+        return len(self._clocks)
+
+    def add(self, sequences: Iterable[Sequence]) -> None:
+        """New ones, behind the others of their client."""
+        for sequence in sequences:
+            queue = self._queues.setdefault(sequence.client, deque())
+            self._clocks.enter(sequence.client, waits=bool(queue))
+            queue.append(sequence)
+
+    def put_back(self, sequence: Sequence) -> None:
+        """A preempted one, before the others of its client."""
+        self._queues.setdefault(sequence.client, deque()).appendleft(sequence)
+
+    def take(self, sequence: Sequence) -> None:
+        """It waits no longer."""
+        queue = self._queues[sequence.client]
+        queue.remove(sequence)
+        if not queue:
+            del self._queues[sequence.client]
+
+    def ended(self, sequence: Sequence) -> None:
+        """It left the engine."""
+        self._clocks.leave(sequence.client)
+
+    def head(self, client: int) -> Sequence | None:
+        return self._queues[client][0] if client in self._queues else None
+
+    def turns(self) -> list[int]:
+        """The clients that wait or run, whoever was given least first; the newest one among equals."""
+        return sorted(reversed(list(self._clocks)), key=self._clocks.__getitem__)
+
+    def given(self, client: int) -> float:
+        """Tokens, counted from what a newcomer counts as given."""
+        return -self._clocks.lag(client)
+
+    def charge(self, computed: Iterable[tuple[Sequence, int]]) -> None:
+        """A step computed these sequences up to their stop."""
+        used: dict[int, int] = {}
+        for sequence, stop in computed:
+            new = max(0, stop - sequence.n_charged)
+            sequence.n_charged += new
+            used[sequence.client] = used.get(sequence.client, 0) + new
+        for client in used:
+            self._clocks.begin(client, 0.0)
+        for client, n in used.items():
+            self._clocks.end(client, n)

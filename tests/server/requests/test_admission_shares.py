@@ -1,0 +1,192 @@
+"""Clients that want more than there is: who comes in, and who gives way, for places and for shared memory."""
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+import pytest
+
+from server.request_context import RequestContext
+from server.requests.admission import Admission, AdmittedPrompt, ShareClass
+from server.requests.refusal import Refusal
+from tests.server.doubles import until
+
+
+class Crowd:
+    """Requests that stay inside until they are ended."""
+
+    def __init__(self, most: int, memory: int = 100) -> None:
+        self.gave_way: list[str] = []
+        self.admission = Admission(most, lambda: None, memory, self.gave_way.append)
+        self.places: dict[str, AdmittedPrompt] = {}
+        self._ends = asyncio.Event()
+        self.tasks: dict[str, asyncio.Task[None]] = {}
+
+    async def come(
+        self, name: str, client: str, context: RequestContext | None = None, leases: int = 0
+    ) -> AdmittedPrompt:
+        """Its name; prompts of one body have one context."""
+        context = context or RequestContext(client=client)
+
+        async def stay() -> None:
+            with self.admission.enter(context) as place:
+                self.places[name] = place
+                try:
+                    if leases:
+                        self.admission.lent(place, leases)
+                    await self._ends.wait()
+                finally:
+                    if leases:
+                        asyncio.get_running_loop().call_later(0.01, self.admission.given_back, place, leases)
+
+        self.tasks[name] = asyncio.create_task(stay())
+        await until(lambda: name in self.places or self.tasks[name].done())
+        if self.tasks[name].done():
+            await self.tasks[name]
+        return self.places[name]
+
+    async def end(self) -> None:
+        self._ends.set()
+        await asyncio.gather(*self.tasks.values(), return_exceptions=True)
+        await asyncio.sleep(0.02)
+        assert self.admission.n_active == 0 and not self.admission.full
+
+    async def how(self, name: str) -> str | None:
+        """The code of the refusal that it ended with."""
+        with pytest.raises(Refusal) as caught:
+            await self.tasks[name]
+        return caught.value.code
+
+
+def play(scenario: Callable[[], Coroutine[Any, Any, None]]) -> None:
+    asyncio.run(asyncio.wait_for(scenario(), 20))
+
+
+def test_a_newcomer_takes_the_place_of_the_youngest_that_waits_of_whoever_has_most() -> None:
+    async def scenario() -> None:
+        crowd = Crowd(8)
+        for i in range(5):
+            await crowd.come(f"most{i}", "most")
+        for i in range(3):
+            await crowd.come(f"some{i}", "some")
+        assert crowd.admission.full
+        crowd.places["most4"].begun = True
+        await crowd.come("new", "newcomer")
+        assert await crowd.how("most3") == "gave_way" and crowd.gave_way == ["places"]
+        assert not any(crowd.tasks[name].done() for name in ("most0", "most4", "some0", "new"))
+        await crowd.end()
+
+    play(scenario)
+
+
+def test_all_prompts_of_a_body_give_way_together_and_none_of_one_that_has_begun() -> None:
+    async def scenario() -> None:
+        crowd = Crowd(6)
+        bodies = [RequestContext(client="greedy") for _ in range(2)]
+        for i in range(6):
+            await crowd.come(f"greedy{i}", "greedy", bodies[i // 3])
+        crowd.places["greedy4"].begun = True
+        await crowd.come("new", "newcomer")
+        assert [await crowd.how(f"greedy{i}") for i in range(3)] == ["gave_way"] * 3
+        assert not crowd.tasks["greedy3"].done() and crowd.admission.n_active == 4
+        await crowd.end()
+
+    play(scenario)
+
+
+def test_where_all_answers_have_begun_an_eighth_more_comes_in() -> None:
+    async def scenario() -> None:
+        crowd = Crowd(8)
+        for i in range(8):
+            (await crowd.come(f"greedy{i}", "greedy")).begun = True
+        await crowd.come("new", "newcomer")
+        with pytest.raises(Refusal) as caught:
+            await crowd.come("late", "another")
+        assert caught.value.code == "queue_full" and not crowd.gave_way
+        await crowd.end()
+
+    play(scenario)
+
+
+def test_who_has_its_share_is_refused() -> None:
+    async def scenario() -> None:
+        crowd = Crowd(4)
+        for i in range(3):
+            await crowd.come(f"a{i}", "a")
+        await crowd.come("b0", "b")
+        await crowd.come("b1", "b")
+        assert crowd.gave_way == ["places"]
+        for client in ("a", "b"):
+            refusal = crowd.admission.refusal(client)
+            assert refusal is not None and refusal.code == "queue_full"
+        assert crowd.admission.refusal("c") is None
+        await crowd.end()
+
+    play(scenario)
+
+
+def test_a_client_that_is_alone_may_have_every_place_and_no_more() -> None:
+    async def scenario() -> None:
+        crowd = Crowd(3)
+        for i in range(3):
+            await crowd.come(f"a{i}", "")
+        refusal = crowd.admission.refusal("")
+        assert refusal is not None and refusal.code == "queue_full"
+        await crowd.end()
+
+    play(scenario)
+
+
+def test_the_class_of_a_share() -> None:
+    async def scenario() -> None:
+        crowd = Crowd(6)
+        await crowd.come("b", "b")
+        found: list[ShareClass] = [(await crowd.come(f"a{i}", "a")).share for i in range(4)]
+        assert found == ["first", "within", "within", "beyond"]
+        await crowd.end()
+
+    play(scenario)
+
+
+def test_one_who_left_is_no_refusal_though_it_gave_way() -> None:
+    async def scenario() -> None:
+        crowd = Crowd(1)
+        await crowd.come("greedy", "greedy")
+        crowd.tasks["greedy"].cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await crowd.tasks["greedy"]
+        await crowd.end()
+
+    play(scenario)
+
+
+def test_memory_is_given_way_and_nobody_else_takes_it_meanwhile() -> None:
+    async def scenario() -> None:
+        crowd = Crowd(20, memory=100)
+        for i in range(4):
+            await crowd.come(f"greedy{i}", "greedy", leases=25)
+        new = await crowd.come("new", "newcomer")
+        asked = asyncio.create_task(crowd.admission.memory_given_way(new, 30))
+        await asyncio.sleep(0)
+        greedy = await crowd.come("greedy4", "greedy")
+        assert not crowd.admission.lends(greedy, 10), "it has more than a share, and another one waits"
+        assert await asked and await crowd.how("greedy3") == "gave_way"
+        assert await crowd.admission.memory_given_way(new, 30), "that was too little: the next one"
+        assert await crowd.how("greedy2") == "gave_way" and crowd.gave_way == ["shared_memory"] * 2
+        assert crowd.admission.lends(greedy, 10)
+        await crowd.end()
+
+    play(scenario)
+
+
+def test_nobody_gives_memory_to_one_who_wants_more_than_its_share() -> None:
+    async def scenario() -> None:
+        crowd = Crowd(20, memory=100)
+        await crowd.come("greedy", "greedy", leases=90)
+        new = await crowd.come("new", "newcomer")
+        assert not await crowd.admission.memory_given_way(new, 60) and not crowd.gave_way
+        crowd.places["greedy"].begun = True
+        assert not await crowd.admission.memory_given_way(new, 40), "its answer has begun"
+        await crowd.end()
+
+    play(scenario)
