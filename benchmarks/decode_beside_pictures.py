@@ -1,6 +1,6 @@
 """How long decodes wait for their next token while pictures arrive, against a step with a full chunk of a prompt.
 
-    python -m benchmarks.decode_beside_pictures [--rounds 3] [--pictures 12] [--side 224] [--tokens 256]
+    python -m benchmarks.decode_beside_pictures [--rounds 3] [--pictures 12] [--side 224] [--encoder-tokens 128]
 
 16 chats decode; then so many chats with one picture each arrive at once. Each decode has a token in each step, so the
 time between its tokens is that of the step. Seconds are of this thread's processor, with one thread: what else runs on
@@ -70,6 +70,7 @@ def main() -> None:
     parser.add_argument("--pictures", type=int, default=12)
     parser.add_argument("--side", type=int, default=224, help="of a picture, in pixels")
     parser.add_argument("--tokens", type=int, default=256, help="--max-batched-tokens")
+    parser.add_argument("--encoder-tokens", type=int, help="--max-encoder-tokens")
     args = parser.parse_args()
     torch.set_num_threads(1)
     model, path = load_ours(checkpoint()), checkpoint()
@@ -77,7 +78,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder, engine_harness_at(path, Path(folder) / "root") as harness:
         engine = engine_at(
             model, harness.root, seqs=32, tokens=args.tokens, block_size=128, kv_tokens=1 << 15, max_model_len=8192,
-            embedding_bytes=1 << 28,
+            embedding_bytes=1 << 28, encoder_tokens=args.encoder_tokens,
         )  # fmt: skip
         for turn in range(args.rounds):
             rounds.append(one_round(engine, harness, turn, args.pictures, args.side))

@@ -33,7 +33,7 @@ from model.staging.uploads import Uploads
 _RULES_BYTES = 16 << 10  # of the packed copy, for each row: a thousand ids that rules look at
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True)
 class Launched:
     """A step that the device was given; what it waits for is read by `Runner.collect`."""
 
@@ -64,7 +64,7 @@ class Runner:
         self._encoder = MediaEncoder(model, root, Uploads(streams), self.embeddings)
         self._results = Results(streams)
         self._graphs: DecodeGraphs | None = None
-        self._sampled: Tensor | None = None  # ids that the last step sampled, on the device: int32 [S]
+        self._sampled: Tensor | None = None  # what the last step sampled, on the device: int32 [S, n], ids in front
 
     def capture_graphs(self, config: EngineConfig) -> None:
         self._graphs = captured(self._model, self._kv, self._size, config, self.packer)
@@ -88,7 +88,7 @@ class Runner:
         """Give the device a step. The next may be launched before this one is collected."""
         started = time.perf_counter()
         dropped = self.free(plan)
-        encoded = self._encoder.run(plan.encodes, plan.offloaded)
+        encoded = self._encoder.run(plan.encodes, plan.offloaded) if plan.encodes else Encoded()
         at = time.perf_counter()
         seconds = {"encode": at - started} if plan.encodes else {}
         arrays, sampling = batch.send()
@@ -176,7 +176,7 @@ class Runner:
         if self._sampled is None:
             raise RuntimeError("a step takes samples of a step before it, and there is none")
         rows, samples = prev_samples.unbind(0)
-        ids.index_copy_(0, rows, self._sampled.index_select(0, samples).clamp(min=0).to(ids.dtype))
+        ids.index_copy_(0, rows, self._sampled[:, 0].index_select(0, samples).clamp(min=0).to(ids.dtype))
 
     def _score(self, prompts: Sequence[ScoredRows], states: Tensor, ids: Tensor) -> list[list[Tensor]]:
         """For each token that a prompt scores the one that follows it. states, ids: of those, in order."""
@@ -190,9 +190,8 @@ class Runner:
     def _sample(self, batch: Batch, logits: Tensor, arrays: SamplingArrays[Tensor]) -> Tensor | None:
         if not batch.header.n_samples:
             return None
-        found = sample(logits, batch.header.sampling, arrays, self._banned, behind=self._streams.behind)
-        self._sampled = found[:, 0]
-        return found
+        self._sampled = sample(logits, batch.header.sampling, arrays, self._banned, behind=self._streams.behind)
+        return self._sampled
 
 
 def captured(

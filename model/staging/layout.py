@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
+from operator import attrgetter
 from typing import Generic, TypeVar
 
 import numpy as np
@@ -14,7 +15,7 @@ Array = TypeVar("Array", covariant=True)
 """np.ndarray on the host, Tensor on the device, Field where only sizes are known."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class ForwardArrays(Generic[Array]):
     """What the forward pass reads; the fields of a ForwardBatch say what those of its names mean.
 
@@ -32,7 +33,7 @@ class ForwardArrays(Generic[Array]):
     prev_samples: Array | None = None  # int64 [2, n]: (row of `ids`, row of the last step's samples that it is)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class SamplingArrays(Generic[Array]):
     """What logit rules and the sampler read; None where no row asks for it."""
 
@@ -47,16 +48,15 @@ class SamplingArrays(Generic[Array]):
     random_rows: Array | None = None  # int64 [R]: the rows of `numbers`, where some rows take the likeliest
 
 
-_FORWARD = tuple(field.name for field in fields(ForwardArrays))
-_SAMPLING = tuple(field.name for field in fields(SamplingArrays))
+_N_FORWARD = len(fields(ForwardArrays))
+_forward = attrgetter(*[field.name for field in fields(ForwardArrays)])
+_sampling = attrgetter(*[field.name for field in fields(SamplingArrays)])
 
 
 def in_order(forward: ForwardArrays[Array], sampling: SamplingArrays[Array] | None = None) -> list[Array | None]:
-    """All of them, as they are packed."""
-    found = [getattr(forward, name) for name in _FORWARD]
-    if sampling is not None:
-        found += [getattr(sampling, name) for name in _SAMPLING]
-    return found
+    """All of them, as they are packed; sampling: None where no row asks for any."""
+    found = [*_forward(forward)]
+    return found if sampling is None else [*found, *_sampling(sampling)]
 
 
 def packed_bytes(forward: ForwardArrays[Field]) -> int:
@@ -66,12 +66,12 @@ def packed_bytes(forward: ForwardArrays[Field]) -> int:
 
 def forward_arrays(found: Sequence[Array | None]) -> ForwardArrays[Array]:
     """Of what `in_order` gave."""
-    return ForwardArrays(*found[: len(_FORWARD)])  # type: ignore[arg-type]  # the first five are never None
+    return ForwardArrays(*found[:_N_FORWARD])  # type: ignore[arg-type]  # the first five are never None
 
 
 def sampling_arrays(found: Sequence[Array | None]) -> SamplingArrays[Array]:
     """Of the same."""
-    return SamplingArrays(*found[len(_FORWARD) :])
+    return SamplingArrays(*found[_N_FORWARD:])
 
 
 def forward_layout(

@@ -52,7 +52,15 @@ class SamplingMetadata(msgspec.Struct, frozen=True, kw_only=True):
         """The most that a row wants."""
         return max(self.logprobs, default=0)
 
-    def layout(self) -> SamplingArrays[Field]:
+    @property
+    def plain(self) -> bool:
+        """Each row takes the likeliest of all ids: there are no arrays."""
+        return not (self.n_random or self.n_biased or self.n_penalised or self.n_forbidden or self.n_restricted)
+
+    def layout(self) -> SamplingArrays[Field] | None:
+        if self.plain:
+            return None
+
         def ints(n: int) -> Field | None:
             return Field("int64", (n,)) if n else None
 
