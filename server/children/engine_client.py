@@ -77,8 +77,8 @@ class EngineClient(SupervisedChild):
     """The engine's place in the server, over all incarnations.
 
     `max_seqs` requests are inside at once, the others wait here and so survive the engine's death. A client that has
-    less than its share of the places, or none, gets one all the same, up to twice as many: whose sequences give way
-    says the engine. Who is next among those that wait says the FairQueue, in tokens.
+    less than its share of the places gets one all the same, up to twice as many, and one that has none always: whose
+    sequences give way says the engine. Who is next among those that wait says the FairQueue, in tokens.
     """
 
     def __init__(
@@ -210,8 +210,9 @@ class EngineClient(SupervisedChild):
         places = self._places
         if places.room(1):
             return True
-        of_its_share = places.within(stream.client, 1) or not places[stream.client]
-        return of_its_share and places.total < 2 * places.capacity
+        if not places[stream.client]:
+            return True
+        return places.within(stream.client, 1) and places.total < 2 * places.capacity
 
     def _wake_next(self) -> None:
         if (stream := self._line.turn(self._fits)) is not None:

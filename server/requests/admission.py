@@ -31,9 +31,10 @@ class AdmittedPrompt:
 class Admission:
     """Counts prompts from their parsed body to their end, by client. `why_not` says why none is taken now, or None.
 
-    When all places are taken, a client that has less than its share of them gets one all the same: of whoever has most
-    beyond its share the youngest body that waits for its first token gives way. Where nobody waits, an eighth more
-    than all places are given out: an answer that has begun is not ended for fairness. The same holds for shared memory.
+    When all places are taken, a body that keeps its client within its share of them gets its own all the same: of
+    whoever has most beyond its share the youngest body that waits for its first token gives way. Where nobody waits, an
+    eighth more than all places are given out: an answer that has begun is not ended for fairness. The same holds for
+    shared memory.
     """
 
     def __init__(
@@ -59,15 +60,18 @@ class Admission:
     def full(self) -> bool:
         return not self._held.room(1)
 
-    def refusal(self, client: str) -> Refusal | None:
-        """Why a request that comes now is not taken, or None. Asked before its body is read, too."""
+    def refusal(self, client: str, n: int = 1) -> Refusal | None:
+        """Why a request that comes now is not taken, or None. Asked before its body is read, too.
+
+        n: places that its body needs. One that could not have them all makes nobody give way.
+        """
         if self.draining:
             return stopping()
         error = self._why_not()
-        if error is not None or self._held.room(1):
+        if error is not None or self._held.room(n):
             return error
         most = int(self._held.capacity)
-        if self._held.within(client, 1) and (self._held.total < most + most // 8 or self._waits(self._held, client)):
+        if self._held.within(client, n) and (self._held.total < most + most // 8 or self._waits(self._held, client)):
             return None
         return overloaded(f"this server takes {most} requests at once (--max-requests)", "queue_full")
 

@@ -82,6 +82,8 @@ class RequestService:
         if first.sampling.bad_words:
             bad_words = await self._speller.spell(first.sampling.bad_words, first.parameter("bad_words"))
         sampling = self.card.defaults.sampling(first.sampling, room, bad_words)
+        if (refused := self.admission.refusal(first.context.client, len(requests))) is not None:
+            raise refused
         others = AllPrepared(requests, room, limits, bad_words, accepted)
         await run_together([self._run(request, i, sampling, others, emit) for i, request in enumerate(requests)])
 

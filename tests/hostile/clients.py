@@ -12,16 +12,15 @@ from urllib.parse import urlsplit
 CHUNK = 1 << 20
 
 
-def head(path: str, nbytes: int) -> bytes:
-    """Of a POST with a JSON body of so many bytes."""
-    return (
-        f"POST {path} HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\nContent-Length: {nbytes}\r\n\r\n"
-    ).encode()
+def head(path: str, nbytes: int, *lines: str) -> bytes:
+    """Of a POST with a JSON body of so many bytes; `lines`: further fields."""
+    fields = ["Host: 127.0.0.1", "Content-Type: application/json", f"Content-Length: {nbytes}", *lines]
+    return "\r\n".join([f"POST {path} HTTP/1.1", *fields, "", ""]).encode()
 
 
-def posted(path: str, body: dict[str, Any]) -> bytes:
+def posted(path: str, body: dict[str, Any], *lines: str) -> bytes:
     content = json.dumps(body).encode()
-    return head(path, len(content)) + content
+    return head(path, len(content), *lines) + content
 
 
 def all_but_one_byte(nbytes: int) -> bytes:
@@ -29,13 +28,16 @@ def all_but_one_byte(nbytes: int) -> bytes:
     return head("/chat", nbytes) + b'{"inputs": [{"text": "' + b"x" * (nbytes - 23)
 
 
-def connected(url: str, receive_buffer: int | None = None) -> socket.socket:
+def connected(url: str, receive_buffer: int | None = None, source: str = "") -> socket.socket:
+    """source: the address that it comes from."""
     sock = socket.socket()
     if receive_buffer is not None:
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_buffer)
     sock.settimeout(20)
     address = urlsplit(url)
     try:
+        if source:
+            sock.bind((source, 0))
         sock.connect((address.hostname, address.port))
     except BaseException:
         sock.close()

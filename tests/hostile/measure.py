@@ -1,4 +1,4 @@
-"""What an attack costs others: a second client of the same address, with and without it, and the server's state."""
+"""What an attack costs others: a second client, with and without it, and the server's state."""
 
 import json
 import math
@@ -21,6 +21,7 @@ MORE_SECONDS = 2.0  # what an attack may add to the p99 of a chat
 PICTURE_WAITS_SECONDS = 5.0  # for which others' jobs may keep a picture waiting beside that: docs/operations.md
 BASELINE_SECONDS = 10.0  # after the end of an attack
 MEMORY_EVERY_SECONDS = 0.5
+SAME = "127.0.0.1"  # the attackers' address
 PSS = re.compile(r"^Pss:\s+(\d+) kB$", re.MULTILINE)
 
 
@@ -50,6 +51,7 @@ class Attack:
     # for the bar of the p99 of all chats.
     late: float | None = None
     warm: Callable[[RunningServer], None] | None = None  # what is done before the baseline is taken
+    second: tuple[str, ...] = (SAME,)  # the second client's address, and its key if it has one
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -122,14 +124,14 @@ def measure(server: RunningServer, attack: Attack, scale: Scale) -> Report:
     """Ask without the attack, then in each run with it; look whether everything is back in between."""
     if attack.warm is not None:
         attack.warm(server)
-    quiet = asked(server, scale)
+    quiet = asked(server, scale, attack.second)
     rest = at_rest(server)
     runs, problems = [], []
     for number in range(1, scale.runs + 1):
         killed: set[int] = set()
         children = set(children_of(server.pid))
         with attack.go(server, killed):
-            runs.append(asked(server, scale))
+            runs.append(asked(server, scale, attack.second))
         lost = children - killed - set(children_of(server.pid))
         problems += [f"run {number}: {problem}" for problem in judged(quiet, runs[-1], attack)]
         problems += [f"run {number}: {len(lost)} children ended that the attack did not kill"] if lost else []
@@ -140,9 +142,10 @@ def measure(server: RunningServer, attack: Attack, scale: Scale) -> Report:
     return Report(attack=attack, quiet=quiet, runs=runs, problems=problems)
 
 
-def asked(server: RunningServer, scale: Scale) -> Seen:
+def asked(server: RunningServer, scale: Scale, second: tuple[str, ...]) -> Seen:
     """One run of the second client, in a process of its own."""
-    command = [sys.executable, "-m", "tests.hostile.second_client", server.url, str(scale.questions), str(scale.every)]
+    numbers = [str(scale.questions), str(scale.every)]
+    command = [sys.executable, "-m", "tests.hostile.second_client", server.url, *numbers, *second]
     before = main_thread_seconds(server.pid)
     with memory_peak(server.pid) as peak:
         done = subprocess.run(command, cwd=REPO, capture_output=True, check=True)

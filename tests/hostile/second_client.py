@@ -1,8 +1,9 @@
 """A process of its own: an honest client who asks a text chat and a picture chat at fixed moments, and who times them.
 
-Run as `python -m tests.hostile.second_client URL QUESTIONS SECONDS_BETWEEN`, by tests/hostile/measure.py only. Each
-question has a connection of its own and is asked at its moment, whether or not earlier ones are answered. The health
-route is asked beside them, five times a second. One JSON line on stdout says what came of all.
+Run as `python -m tests.hostile.second_client URL QUESTIONS SECONDS_BETWEEN ADDRESS [KEY]`, by tests/hostile/measure.py
+only; ADDRESS is its own. Each question has a connection of its own and is asked at its moment, whether or not earlier
+ones are answered. The health route is asked beside them, five times a second. One JSON line on stdout says what came of
+all.
 """
 
 import asyncio
@@ -54,12 +55,13 @@ async def converse(http: httpx.AsyncClient, questions: int, between: float) -> d
     return {"chats": answered, "health": await watching}
 
 
-async def main(url: str, questions: int, between: float) -> None:
-    fresh = httpx.Limits(max_keepalive_connections=0)
-    async with httpx.AsyncClient(base_url=url, timeout=PATIENCE_SECONDS, limits=fresh) as http:
+async def main(url: str, questions: int, between: float, address: str, key: str | None = None) -> None:
+    fresh = httpx.AsyncHTTPTransport(local_address=address, limits=httpx.Limits(max_keepalive_connections=0))
+    headers = {"authorization": f"Bearer {key}"} if key else {}
+    async with httpx.AsyncClient(base_url=url, timeout=PATIENCE_SECONDS, transport=fresh, headers=headers) as http:
         await http.get("/version")  # what the client itself loads late is not measured
         print(json.dumps(await converse(http, questions, between)))
 
 
 if __name__ == "__main__":
-    asyncio.run(main(sys.argv[1], int(sys.argv[2]), float(sys.argv[3])))
+    asyncio.run(main(sys.argv[1], int(sys.argv[2]), float(sys.argv[3]), *sys.argv[4:]))

@@ -41,6 +41,22 @@ def test_places_are_bounded_and_given_in_the_order_of_coming(play: Play) -> None
     play(scenario, seqs=2)
 
 
+def test_a_client_that_has_none_gets_a_place_however_many_others_have_some(play: Play) -> None:
+    async def scenario(scene: Scene) -> None:
+        clients = ["a", "a", "a", "b", "c", "d", "e"]
+        for i, client in enumerate(clients):
+            asyncio.create_task(scene.engine.submit(generate(f"{client}{i}"), client))  # noqa: RUF006 - ended by play
+            await until(lambda i=i: len(scene.engine._inside) + scene.engine.n_waiting == i + 1)  # type: ignore[misc]
+        await until(lambda: told(scene) == ["a0", "a1", "b3", "c4", "d5", "e6"])
+        assert scene.engine.n_waiting == 1
+        for name in ("a0", "a1", "b3", "c4", "d5", "e6"):
+            scene.finished(name, "done")
+        await until(lambda: told(scene)[-1] == "a2")
+        scene.finished("a2", "done")
+
+    play(scenario, seqs=2)
+
+
 @pytest.mark.parametrize("given", [False, True])
 def test_a_waiter_that_left_gives_its_place_to_the_next(play: Play, given: bool) -> None:
     """Also when it leaves after the place was given to it and before it could take it."""

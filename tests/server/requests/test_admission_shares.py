@@ -125,6 +125,20 @@ def test_who_has_its_share_is_refused() -> None:
     play(scenario)
 
 
+def test_a_body_that_could_not_have_all_its_places_makes_nobody_give_way() -> None:
+    async def scenario() -> None:
+        crowd = Crowd(8)
+        for i in range(7):
+            await crowd.come(f"a{i}", "a")
+        assert crowd.admission.refusal("b", 4) is None
+        refusal = crowd.admission.refusal("b", 5)
+        assert refusal is not None and refusal.code == "queue_full", "though there is room for one of them"
+        assert not crowd.gave_way
+        await crowd.end()
+
+    play(scenario)
+
+
 def test_a_client_that_is_alone_may_have_every_place_and_no_more() -> None:
     async def scenario() -> None:
         crowd = Crowd(3)
