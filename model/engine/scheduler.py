@@ -143,7 +143,8 @@ class Scheduler:
             for key in chunk.draws:
                 sequence = self[key]
                 sequence.n_computed = chunk.stop
-                sequence.n_charged = max(sequence.n_charged, chunk.stop)  # of a follower, too
+                if chunk.followers:  # the prompt was computed once, for all of them
+                    sequence.n_charged = max(sequence.n_charged, chunk.stop)
                 sequence.status = Status.RUNNING
                 for token in outcome.tokens[key]:
                     finish = sequence.append(token.id)

@@ -67,9 +67,10 @@ class ClientLine:
         """A step computed these sequences up to their stop."""
         used: dict[int, int] = {}
         for sequence, stop in computed:
-            new = max(0, stop - sequence.n_charged)
-            sequence.n_charged += new
-            used[sequence.client] = used.get(sequence.client, 0) + new
+            new = stop - sequence.n_charged
+            if new > 0:
+                sequence.n_charged = stop
+                used[sequence.client] = used.get(sequence.client, 0) + new
         for client in used:
             self._clocks.begin(client, 0.0)
         for client, n in used.items():

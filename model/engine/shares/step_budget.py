@@ -1,6 +1,5 @@
 """What one step may still take: tokens, embeddings that encoders make, blocks that tables name; and who got what."""
 
-import sys
 from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
@@ -37,7 +36,7 @@ class StepBudget:
         self._cache = cache
         self._encodes = False  # some medium is encoded
         self._blocks_for = blocks_for
-        self._table_blocks = sys.maxsize if table_blocks is None else table_blocks
+        self._table_blocks = table_blocks
 
     def reach(self, sequence: Answer, start: int) -> tuple[int, list[EncoderInput]]:
         """How far `sequence` comes from `start` with what is left, and the media that are encoded for that.
@@ -60,13 +59,14 @@ class StepBudget:
 
     def names(self, stop: int) -> bool:
         """Whether the step's tables may name the blocks of so many tokens more."""
-        return self._blocks_for(stop) <= self._table_blocks
+        return self._table_blocks is None or self._blocks_for(stop) <= self._table_blocks
 
     def give(self, sequence: Answer, stop: int, encodes: Sequence[EncoderInput] = ()) -> None:
         """What `reach` found; where that is nothing, the sequence has no part of the step."""
         if stop > sequence.n_computed:
             self.tokens -= stop - sequence.n_computed
-            self._table_blocks -= self._blocks_for(stop)
+            if self._table_blocks is not None:
+                self._table_blocks -= self._blocks_for(stop)
             self.parts.append(StepPart(sequence, stop, encodes))
         if encodes:
             self._embeddings -= sum(item.n_tokens for item in encodes)
@@ -78,11 +78,17 @@ class StepBudget:
         Each fits alone, so whoever waited longest always runs at its client's turn.
         """
         complete = True
-        for sequence in sorted(running, key=lambda one: (-one.n_waited, not one.decodes)):
-            if sequence.status is not Status.RUNNING:
-                continue
+        decodes: list[Answer] = []
+        prompts: list[Answer] = []
+        for sequence in running:
+            if sequence.status is Status.RUNNING:
+                (decodes if sequence.decodes else prompts).append(sequence)
+        in_turn = [*decodes, *prompts]
+        if any([sequence.n_waited for sequence in in_turn]):
+            in_turn.sort(key=lambda one: -one.n_waited)
+        for sequence in in_turn:
             stop, encodes = self.reach(sequence, sequence.n_computed)
-            if stop == sequence.n_computed and not sequence.decodes:
+            if stop == sequence.n_computed and len(prompts) and not sequence.decodes:
                 continue  # a prompt, which has no tokens or no encoder now
             if stop == sequence.n_computed or not self.names(stop):
                 sequence.n_waited += 1
