@@ -254,6 +254,7 @@ class Scheduler:
         sequence.n_computed = 0 if share.follows else len(share.blocks) * self.allocator.block_size
         sequence.status = Status.FOLLOWING if share.follows else Status.RUNNING
         sequence.n_waited = 0
+        sequence.n_admitted = sequence.n_tokens
         insort(self._running, sequence, key=attrgetter("arrived"))
         self.embeddings.reserve(sequence.request_id, sequence.client, sequence.media)
 

@@ -74,6 +74,7 @@ class Sequence:
     n_computed: int = 0  # tokens whose keys and values are in the cache
     n_charged: int = 0  # tokens that its client was charged: once, also after a preemption
     arrived: int = 0  # in which order
+    n_admitted: int = 0  # tokens that it had when it got its seat
     n_waited: int = 0  # steps in a row in which it was running and not computed, because the step had no room
     block_table: list[int] = field(default_factory=list)
     seat: Seat | None = None  # while it has blocks: where they stand in the array of block tables

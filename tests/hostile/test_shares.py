@@ -45,6 +45,7 @@ class Greed:
     reads: bool = True  # else nothing is read, and nothing asked again
     flags: Sequence[str] = ()
     bites: int = 1  # requests inside, when the second client begins
+    late: float = MORE_SECONDS  # by which no text may be later than without the attack
     every: float = 0.0  # seconds at least between two pairs of questions, where more is more than a share
     demo: bool = True  # else the tiny model, whose prompts may be longer
 
@@ -82,7 +83,7 @@ GREEDS = {
     "40 clients": Greed(
         bodies=[("/chat", chat(TEXT))], n=2, addresses=[f"127.0.1.{i}" for i in range(1, 41)], bites=60,
         flags=["--max-seqs", "48"],  # a seat for each: else a newcomer waits for one of their answers to end
-        every=2.0,
+        every=2.0, late=20.0,  # a 41st of the tokens is its share, and others' answers begin again for it
     ),
 }  # fmt: skip
 
@@ -130,7 +131,7 @@ def attack_of(name: str, greed: Greed) -> Attack:
         print(f"\n{name}: the attackers saw {dict(seen)}, gave way {said}")
 
     second = (OTHER, KEYS[8]) if greed.keys else (OTHER,)
-    return Attack(name=f"shares {name}", go=go, memory_bytes=512 * MIB, late=MORE_SECONDS, second=second)
+    return Attack(name=f"shares {name}", go=go, memory_bytes=512 * MIB, late=greed.late, second=second)
 
 
 WAYS = ("places", "shared_memory", "seats")

@@ -11,15 +11,18 @@ from model.engine.shares.fair_shares import Holdings
 
 Scarce = Literal["seats", "blocks", "embeddings"]
 
+TURN_TOKENS = 128  # new tokens of a client's oldest answer, after which one without any seat may have its own
+
 
 @dataclass(slots=True, kw_only=True)
 class StepAdmission:
     """Of one step, whoever asks first having the first turn.
 
     Where there is no room for a sequence that keeps its client within its share, or is its client's first, those give
-    way who have more than a share and come later: of whoever has most the youngest, and never its oldest, so that
-    every client's oldest answer goes on to its end. Where that does not make room, nobody beyond its share comes in
-    before it. And whoever was passed by for as many tokens as the cache holds is passed by no new request any more.
+    way who have more than a share and come later: of whoever has most the youngest. Its oldest answer gives way only to
+    a client that has no seat at all, and after TURN_TOKENS new ones, so that each goes on to its end, however many
+    clients there are. Where that does not make room, nobody beyond its share comes in before it. And whoever was passed
+    by for as many tokens as the cache holds is passed by no new request any more.
     """
 
     line: ClientLine
@@ -45,7 +48,7 @@ class StepAdmission:
         if not lacks:
             return None if self._short_of & beyond else []
         if not beyond or not held["seats"][client]:
-            victims = self._victims(client, needs, self._held.greedy)
+            victims = self._victims(client, needs)
             if victims:
                 return victims
             self._short_of |= lacks
@@ -76,29 +79,33 @@ class StepAdmission:
             blocks.take(client, _n_blocks(sequences))
         n = len(self.turns)
         beyond = dict.fromkeys([*blocks.beyond(n), *seats.beyond(n)])
-        greedy = {client: by_client[client][:0:-1] for client in beyond if len(by_client[client]) > 1}
-        return _Held({"seats": seats, "blocks": blocks, "embeddings": self.embeddings}, greedy)
+        greedy = [sequence for client in beyond for sequence in by_client[client][:0:-1]]
+        oldest = [of_client[0] for of_client in by_client.values()]
+        oldest = [sequence for sequence in oldest if sequence.n_tokens - sequence.n_admitted >= TURN_TOKENS]
+        oldest.sort(key=lambda sequence: sequence.n_admitted - sequence.n_tokens)
+        return _Held({"seats": seats, "blocks": blocks, "embeddings": self.embeddings}, greedy, oldest)
 
-    def _victims(self, client: int, needs: dict[Scarce, int], greedy: dict[int, list[Sequence]]) -> list[Sequence]:
+    def _victims(self, client: int, needs: dict[Scarce, int]) -> list[Sequence]:
         """The fewest without whom there is room, of clients whose turn comes later; none where that is not enough."""
-        if not greedy or not self.embeddings.room(needs["embeddings"]):  # they stay with a preempted sequence
+        assert self._held is not None
+        if not self.embeddings.room(needs["embeddings"]):  # they stay with a preempted sequence
             return []
         victims: list[Sequence] = []
-        for other, sequences in greedy.items():
-            for sequence in sequences if self.turns[other] > self.turns[client] else ():
-                victims.append(sequence)
-                left = len(self.running) - len(victims)
-                free = self.allocator.n_free + self.allocator.held_only_by([one.block_table for one in victims])
-                if left + needs["seats"] <= self.max_running and needs["blocks"] + left <= free:
-                    return victims
+        for sequence in [*self._held.greedy, *(() if self._held.of["seats"][client] else self._held.oldest)]:
+            if self.turns[sequence.client] <= self.turns[client]:
+                continue
+            victims.append(sequence)
+            left = len(self.running) - len(victims)
+            free = self.allocator.n_free + self.allocator.held_only_by([one.block_table for one in victims])
+            if left + needs["seats"] <= self.max_running and needs["blocks"] + left <= free:
+                return victims
         return []
 
 
 class _Held(NamedTuple):
     of: dict[Scarce, Holdings[int]]
-    greedy: dict[
-        int, list[Sequence]
-    ]  # who has more than a share, most first: its sequences but the oldest, youngest first
+    greedy: list[Sequence]  # of who has more than a share, most first: all but the oldest, youngest first
+    oldest: list[Sequence]  # of each client, where it has had a turn: the longest turn first
 
 
 def _by_client(running: Iterable[Sequence]) -> dict[int, list[Sequence]]:

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from model.engine.scheduler import Scheduler
 from model.engine.sequence import Status
+from model.engine.shares.giving_way import TURN_TOKENS
 from tests.model.engine.bookkeeping import STOP, outcome, request, run, scheduler
 
 GREEDY, OTHER, THIRD = 1, 2, 3
@@ -99,6 +100,27 @@ def test_no_clients_oldest_answer_gives_way() -> None:
         run(sched)
         steps += 1
     assert not sched.preemptions and steps <= 3 * 12
+
+
+def test_an_oldest_answer_gives_way_after_its_turn_to_a_client_without_a_seat() -> None:
+    """Four of nine clients have a seat: a newcomer's chat waits for two rounds of turns at most, and all end."""
+    sched = scheduler(n_blocks=4000, seqs=4)
+    for client in range(8):
+        sched.add(request(f"c{client}", 4, 3 * TURN_TOKENS, client=client))
+        run(sched)
+    for _ in range(TURN_TOKENS + 10):
+        run(sched)
+    assert sched.gave_way >= 4
+    sched.add(request("chat", 4, 2, client=100))
+    waited = 0
+    while "chat" in sched:
+        run(sched)
+        waited += 1
+    assert waited <= 2 * 2 * TURN_TOKENS
+    while len(sched):
+        run(sched)
+        waited += 1
+    assert waited < 8 * 3 * TURN_TOKENS and sched.gave_way < 40
 
 
 def test_what_a_preemption_makes_the_model_compute_again_is_not_charged() -> None:
