@@ -83,7 +83,7 @@ GREEDS = {
     "40 clients": Greed(
         bodies=[("/chat", chat(TEXT))], n=2, addresses=[f"127.0.1.{i}" for i in range(1, 41)], bites=60,
         flags=["--max-seqs", "48"],  # a seat for each: else a newcomer waits for one of their answers to end
-        every=2.0, late=20.0,  # a 41st of the tokens is its share, and others' answers begin again for it
+        every=2.0, late=8.0,  # a 41st of the tokens is its share, behind the turns of others
     ),
 }  # fmt: skip
 
