@@ -113,11 +113,10 @@ class Admission:
         """Somebody who has more than a share of the memory gives way to it, and some is free. False: nobody does."""
         if not self._memory.within(place.client, nbytes):
             return False
-        if not self._memory.room(nbytes - self._giving_back):
-            victims = self._waits(self._memory, place.client)
-            if not victims:
-                return False
-            self._give_way("shared_memory", victims)
+        if not self._giving_back or not self._memory.room(nbytes - self._giving_back):
+            self._give_way("shared_memory", self._waits(self._memory, place.client))
+        if not self._giving_back:  # nobody does: others of this machine may have filled it
+            return False
         self._n_wait_for_memory += 1
         try:
             await self._freed.wait()

@@ -193,6 +193,20 @@ def test_memory_is_given_way_and_nobody_else_takes_it_meanwhile() -> None:
     play(scenario)
 
 
+def test_nobody_is_waited_for_where_others_of_the_machine_have_filled_the_memory() -> None:
+    """By our books there is room, or would be once a few bytes are back."""
+
+    async def scenario() -> None:
+        crowd = Crowd(20, memory=100)
+        new = await crowd.come("new", "newcomer")
+        assert not await crowd.admission.memory_given_way(new, 10)
+        await crowd.come("other", "other", leases=20)
+        assert not await crowd.admission.memory_given_way(new, 10) and not crowd.gave_way
+        await crowd.end()
+
+    play(scenario)
+
+
 def test_nobody_gives_memory_to_one_who_wants_more_than_its_share() -> None:
     async def scenario() -> None:
         crowd = Crowd(20, memory=100)
