@@ -17,7 +17,15 @@ class Ledger:
     """An open path file, locked against every other process that opens it as a Ledger."""
 
     def __init__(self, path: Path, fd: int, text: str) -> None:
-        self.names, kept = _parse(text)
+        *lines, tail = text.split("\n")
+        kept = text
+        if _TORN.fullmatch(tail):
+            kept = text[: len(text) - len(tail)]
+        else:
+            lines.append(tail)
+        if not all(map(NAME.fullmatch, lines)):
+            raise SegmentError("this is not a path file: it holds a line that is no segment name")
+        self.names = tuple(lines)
         self._path = path
         self._fd = fd
         self._kept = len(kept)  # bytes to go back to when what is appended now is taken back
@@ -33,14 +41,19 @@ class Ledger:
 
     @classmethod
     def open(cls, path: Path, *, create: bool = True) -> "Ledger":
-        """Raises SegmentError, and leaves the file alone, when it holds anything but names."""
+        """Raises SegmentError, and leaves the file alone, when it is a pipe, too long, or holds other than names."""
         flags = os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK | (os.O_CREAT if create else 0)
         while True:
             fd = os.open(path, flags, 0o600)
             try:
                 fcntl.flock(fd, fcntl.LOCK_EX)
                 if leads_to(path, fd):  # else it was released while this waited for the lock: begin again
-                    return cls(path, fd, _whole(fd))
+                    found = os.fstat(fd)
+                    if not stat.S_ISREG(found.st_mode) or found.st_size > MOST_LISTED:
+                        raise SegmentError(
+                            f"this is not a path file: it is no regular file of at most {MOST_LISTED} bytes"
+                        )
+                    return cls(path, fd, read_list(fd))
             except BaseException:  # an interrupt too: while the descriptor is open, the file stays locked
                 os.close(fd)
                 raise
@@ -89,22 +102,3 @@ def names_in(path: Path) -> tuple[str, ...]:
     finally:
         os.close(fd)
     return tuple(line for line in text.split("\n") if NAME.fullmatch(line))
-
-
-def _whole(fd: int) -> str:
-    """Raises SegmentError for what is no path file: a pipe, say, or more than one may hold."""
-    found = os.fstat(fd)
-    if not stat.S_ISREG(found.st_mode) or found.st_size > MOST_LISTED:
-        raise SegmentError(f"this is not a path file: it is no regular file of at most {MOST_LISTED} bytes")
-    return read_list(fd)
-
-
-def _parse(text: str) -> tuple[tuple[str, ...], str]:
-    *lines, tail = text.split("\n")
-    if _TORN.fullmatch(tail):
-        text = text[: len(text) - len(tail)]
-    else:
-        lines.append(tail)
-    if not all(map(NAME.fullmatch, lines)):
-        raise SegmentError("this is not a path file: it holds a line that is no segment name")
-    return tuple(lines), text

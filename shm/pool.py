@@ -64,7 +64,7 @@ class Pool:
     def __init__(self, owner: Owner, capacity: int) -> None:
         self._owner = owner
         self._root = owner.root
-        self._capacity = capacity
+        self.capacity = capacity  # bytes that all leases together may take
         self._lock = threading.Lock()
         self._idle: list[PoolFile] = []
         self._requests: dict[str, _Request] = {}
@@ -72,23 +72,18 @@ class Pool:
         self._used = 0
         self._held_seconds = 1.0
 
-    @property
-    def capacity(self) -> int:
-        """Bytes that all leases together may take."""
-        return self._capacity
-
     def lease(self, request_id: str, nbytes: Sequence[int]) -> tuple[str, ...]:
         """New names, one for each of `nbytes`, or none. Raises NeverFits, PoolFull, OwnerError, ValueError."""
         if not _REQUEST.fullmatch(request_id):
             raise ValueError("a request id is 1 to 128 letters, digits, - and _")
         needs = list(map(file_bytes, nbytes))
-        if sum(needs) > self._capacity:
-            raise NeverFits(f"{sum(needs)} bytes of shared memory are needed, and the pool holds {self._capacity}")
+        if sum(needs) > self.capacity:
+            raise NeverFits(f"{sum(needs)} bytes of shared memory are needed, and the pool holds {self.capacity}")
         if not needs:
             return ()
         with self._lock:
             self._keep_place()
-            if self._used + sum(needs) > self._capacity:
+            if self._used + sum(needs) > self.capacity:
                 raise PoolFull(self._retry_after())
             try:
                 return self._lease(request_id, nbytes)
@@ -142,7 +137,7 @@ class Pool:
             out = self._out()
             idle = sum(file.size for file in self._idle)
             return PoolStats(
-                capacity=self._capacity,
+                capacity=self.capacity,
                 leased_bytes=self._total - idle,
                 leases=len(out),
                 idle_bytes=idle,
@@ -172,7 +167,7 @@ class Pool:
 
     def _lease(self, request_id: str, nbytes: Sequence[int]) -> tuple[str, ...]:
         names = tuple(fresh_name(self._root) for _ in nbytes)
-        ledger = self._with_room(lambda: self._open_ledger(request_id, names))
+        ledger = self._with_room(functools.partial(self._open_ledger, request_id, names))
         request = self._requests.setdefault(request_id, _Request())
         with ledger:
             try:
@@ -202,7 +197,13 @@ class Pool:
     def _issue(self, name: str, nbytes: int) -> PoolFile:
         need = file_bytes(nbytes)
         while True:
-            file = self._choose(need)
+            enough = [file for file in self._idle if file.size >= need]
+            if self._idle:
+                # Growing one, instead of adding one, keeps the number of files at the most that were ever lent at once.
+                file = min(enough, key=_SIZE) if enough else max(self._idle, key=_SIZE)
+                self._idle.remove(file)
+            else:
+                file = self._create(need)
             fd = file.open()
             if fd is None:
                 self._drop(file)
@@ -222,15 +223,6 @@ class Pool:
             self._used += need
             return file
 
-    def _choose(self, need: int) -> PoolFile:
-        if not self._idle:
-            return self._create(need)
-        enough = [file for file in self._idle if file.size >= need]
-        # Growing one, instead of adding one, keeps the number of files at the most that were ever lent at once.
-        file = min(enough, key=_SIZE) if enough else max(self._idle, key=_SIZE)
-        self._idle.remove(file)
-        return file
-
     def _create(self, size: int) -> PoolFile:
         self._make_room(size)
         idle = f"{fresh_name(self._root)}.idle"
@@ -245,9 +237,9 @@ class Pool:
 
     def _make_room(self, more: int) -> None:
         """Evict idle files, small ones first, then cut leased ones; lease() has made sure that this is enough."""
-        while self._total + more > self._capacity and self._idle:
+        while self._total + more > self.capacity and self._idle:
             self._evict(min(self._idle, key=_SIZE))
-        if self._total + more > self._capacity:
+        if self._total + more > self.capacity:
             self._cut_leased()
 
     def _with_room(self, step: Callable[[], _Result]) -> _Result:

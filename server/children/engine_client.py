@@ -153,7 +153,13 @@ class EngineClient(SupervisedChild):
                     stream.media_read.extend(message.names)
                     stream.wake()
             case Finished():
-                self._finished(message)
+                if (stream := self._inside.get(message.request_id)) is not None:
+                    failed = message.reason == "failed"
+                    self._left(stream, EngineFailed(message.message, message.code) if failed else None)
+                    self._wake_next()
+                if not self._inside and self.stats is not None:  # an idle engine takes no step that would say so
+                    nothing = {"running": 0, "waiting": 0, "kv_blocks_used": 0, "embedding_bytes": 0}
+                    self.stats = msgspec.structs.replace(self.stats, **nothing)
             case EngineReady():
                 self.info = message
                 self.on_ready()
@@ -173,7 +179,7 @@ class EngineClient(SupervisedChild):
                 stream.put(event)
 
     def on_unsendable(self, message: Generate | Abort, error: ChannelError) -> None:
-        self._finished(Finished(request_id=message.request_id, reason="failed", message=str(error), code="internal"))
+        self.handle(Finished(request_id=message.request_id, reason="failed", message=str(error), code="internal"))
 
     def on_reaped(self) -> None:
         super().on_reaped()
@@ -182,14 +188,6 @@ class EngineClient(SupervisedChild):
         self.stats = None
         for stream in self._line.waiting:  # they look whether any engine can be started
             stream.wake()
-
-    def _finished(self, message: Finished) -> None:
-        if (stream := self._inside.get(message.request_id)) is not None:
-            self._left(stream, EngineFailed(message.message, message.code) if message.reason == "failed" else None)
-            self._wake_next()
-        if not self._inside and self.stats is not None:  # an idle engine takes no step that would say so
-            nothing = {"running": 0, "waiting": 0, "kv_blocks_used": 0, "embedding_bytes": 0}
-            self.stats = msgspec.structs.replace(self.stats, **nothing)
 
     def _left(self, stream: Stream, failure: Exception | None) -> None:
         del self._inside[stream.request_id]

@@ -2,6 +2,7 @@
 
 import logging
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any, Protocol, TypeVar
 
@@ -116,7 +117,7 @@ def add_chat_routes(app: FastAPI, requests: RequestReader) -> None:
     @app.post("/chat")
     async def native(http: Request) -> Response:
         read, context = await requests.read(http, read_native)
-        request = read.with_context(context)
+        request = replace(read, context=context)
         sampling = request.sampling
         serializer = NativeSerializer(
             f"chat-{request.id}", card.tokenizer, context, logprobs=sampling.logprobs, n=sampling.n
@@ -126,7 +127,7 @@ def add_chat_routes(app: FastAPI, requests: RequestReader) -> None:
     @app.post("/v1/chat/completions")
     async def completions(http: Request) -> Response:
         read, context = await requests.read(http, read_openai)
-        request = read.with_context(context)
+        request = replace(read, context=context)
         serializer = CompletionSerializer(request, card, fingerprint=requests.fingerprint)
         return model_response(partial(service.run, [request]), serializer, stream=request.stream)
 
@@ -137,16 +138,16 @@ def add_text_routes(app: FastAPI, requests: RequestReader) -> None:
 
     @app.post("/v1/completions")
     async def completions(http: Request) -> Response:
-        read, context = await requests.read(http, read_completions)
-        request = read.with_context(context)
+        request, context = await requests.read(http, read_completions)
+        prompts = [replace(prompt, context=context) for prompt in request.requests]
         serializer = TextSerializer(request, card, fingerprint=requests.fingerprint)
-        run = partial(service.run, request.requests, accepted=serializer.accepted)
+        run = partial(service.run, prompts, accepted=serializer.accepted)
         return model_response(run, serializer, stream=request.stream)
 
     @app.post("/tokenize")
     async def tokenize(http: Request) -> Response:
         asked, context = await requests.read(http, read_tokenize)
-        return JsonAnswer(partial(count, asked.request.with_context(context), asked.spelled))
+        return JsonAnswer(partial(count, replace(asked.request, context=context), asked.spelled))
 
     async def count(request: ChatRequest, spelled: bool) -> list[bytes]:
         tokenizer = card.tokenizer if spelled else None

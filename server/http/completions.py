@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 from model.engine.messages import Token
@@ -12,7 +12,6 @@ from server.http.openai import StreamOptions, read_options
 from server.http.reading import BodyFields, body_object, validated
 from server.http.responses import LazyList, data
 from server.http.vllm_fields import COMPLETION_FIELDS, refuse_unsupported
-from server.request_context import RequestContext
 from server.requests.answer import Delta
 from server.requests.model_card import ModelCard
 from server.requests.refusal import invalid_request
@@ -47,9 +46,6 @@ class TextRequest:
     requests: tuple[ChatRequest, ...]
     prompt_only: bool = False  # nothing is generated but what the prompt's own log-probabilities need
     stream: bool = False
-
-    def with_context(self, context: RequestContext) -> "TextRequest":
-        return replace(self, requests=tuple(request.with_context(context) for request in self.requests))
 
 
 def read_completions(raw: Raw, request_id: str) -> TextRequest:

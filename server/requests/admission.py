@@ -18,14 +18,11 @@ class AdmittedPrompt:
 
     def __init__(self, context: RequestContext, share: ShareClass) -> None:
         self.context = context  # the same for all prompts of a body
+        self.client = context.client
         self.share = share
         self.begun = False  # it has a token: from now on it is not ended for fairness
         self.gave_way = False
         self.leased = 0  # bytes of shared memory
-
-    @property
-    def client(self) -> str:
-        return self.context.client
 
 
 class Admission:

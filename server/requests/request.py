@@ -1,6 +1,6 @@
 """One request for an answer, as both dialects end in it."""
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Literal
 
 from server.request_context import RequestContext
@@ -29,9 +29,6 @@ class ChatRequest:
     context: RequestContext = field(
         default_factory=RequestContext, compare=False
     )  # of the HTTP request that it came with
-
-    def with_context(self, context: RequestContext) -> "ChatRequest":
-        return replace(self, context=context)
 
     @property
     def scores_prompt(self) -> bool:

@@ -8,6 +8,7 @@ that stays within its own: Holdings.
 """
 
 from collections.abc import Callable, Hashable, Iterator, Sequence
+from operator import attrgetter
 from typing import Generic, Protocol, TypeVar
 
 C = TypeVar("C", bound=Hashable)
@@ -151,7 +152,7 @@ class FairQueue(Generic[S]):
         if not own:
             return None
         oldest_first = not self._small_first or self._credit.get(own[0].client, 0.0) < 0
-        return own[0] if oldest_first else min(own, key=_expected)
+        return own[0] if oldest_first else min(own, key=attrgetter("expected"))
 
     def next(self, fits: Callable[[S], bool]) -> S | None:
         """The same, which waits no longer, and whose client is charged what it is expected to take."""
@@ -159,7 +160,7 @@ class FairQueue(Generic[S]):
         if job is None:
             return None
         own = self._own(fits)
-        passes, passed = job is not own[0], min(own, key=_expected).expected < job.expected
+        passes, passed = job is not own[0], min(one.expected for one in own) < job.expected
         credit = -job.expected if passes else job.expected if passed else 0.0
         self._credit[job.client] = self._credit.get(job.client, 0.0) + credit
         self._clocks.begin(job.client, job.expected)
@@ -186,7 +187,3 @@ class FairQueue(Generic[S]):
         self._clocks.leave(job.client)
         if job.client not in self._clocks:
             self._credit.pop(job.client, None)
-
-
-def _expected(job: Share) -> float:
-    return job.expected
