@@ -73,7 +73,11 @@ def read_trace(path: Path, speed: float = 1.0) -> list[Arrival]:
     lines = [line for line in path.read_text(encoding="utf-8").splitlines() if line.strip()]
     found: list[Arrival] = []
     try:
-        rows = [json.loads(line) for line in lines] if lines and lines[0].lstrip()[0] == "{" else _csv_rows(lines)
+        if lines and lines[0].lstrip()[0] == "{":
+            rows = [json.loads(line) for line in lines]
+        else:
+            header = lines and any(letter.isalpha() for letter in lines[0].replace("e", ""))
+            rows = [*csv.DictReader(lines, None if header else ["at", "input_length", "output_length"])]
         for row in rows:
             at = float(row["at"]) if "at" in row else float(row["timestamp"]) / 1000
             words, tokens = row.get("input_length"), row.get("output_length")
@@ -84,12 +88,6 @@ def read_trace(path: Path, speed: float = 1.0) -> list[Arrival]:
         raise ValueError(f"{path}: holds no request")
     found.sort(key=lambda one: one.at)
     return [replace(one, at=one.at - found[0].at) for one in found]
-
-
-def _csv_rows(lines: list[str]) -> list[dict[str, str]]:
-    header = lines and any(letter.isalpha() for letter in lines[0].replace("e", ""))
-    names = None if header else ["at", "input_length", "output_length"]
-    return list(csv.DictReader(lines, fieldnames=names))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

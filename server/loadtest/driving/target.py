@@ -6,7 +6,6 @@ import stat
 from contextlib import suppress
 from pathlib import Path
 from time import perf_counter
-from typing import Annotated
 
 import anyio
 import msgspec
@@ -18,18 +17,11 @@ from server.loadtest.wire.connection import ConnectionFailed, ConnectionPool, Re
 LEASED = re.compile(r"[0-9a-f]{11}|.*\.paths")  # names in a pool's directory that a request holds
 MOST_PAGE = 4 << 20  # bytes of a page that is asked for besides answers
 PAGE_SECONDS = 10.0
+MOST_NAME = 512  # characters of a model's
 
 
 class TargetError(Exception):
     """The target cannot be tested; the message is one line."""
-
-
-class ListedModel(msgspec.Struct):
-    id: Annotated[str, msgspec.Meta(max_length=512)]
-
-
-class ModelList(msgspec.Struct):
-    data: list[ListedModel]
 
 
 class Target:
@@ -62,9 +54,10 @@ class Target:
         if status in (401, 403):
             raise TargetError(f"the server wants a key: GET /v1/models is a {status} (--api-key, --api-key-file)")
         try:
-            return msgspec.json.decode(text, type=ModelList).data[0].id if status == 200 else None
-        except (msgspec.MsgspecError, RecursionError, IndexError):
+            name = msgspec.json.decode(text)["data"][0]["id"] if status == 200 else None
+        except (msgspec.MsgspecError, RecursionError, LookupError, TypeError):
             return None
+        return name if isinstance(name, str) and len(name) <= MOST_NAME else None
 
     async def snapshot(self) -> Snapshot:
         """What it holds now; without metrics where it has none or does not answer.

@@ -76,26 +76,19 @@ class ClientWatch:
         """The whole run. waits: how late requests left that only this client held back, in seconds."""
         seen = self.samples or [ClientSample(0.0, 0.0, 0.0, 0.0, 0)]
         lag_p50, lag_p99, lag_max = np.percentile(self.lags or [0.0], [50, 99, 100]).tolist()
-        load = ClientLoad(
-            cpu_mean=fmean(one.cpu for one in seen), cpu_max=max(one.cpu for one in seen), lag_p50=lag_p50,
-            lag_p99=lag_p99, lag_max=lag_max, wait_p99=float(np.percentile(waits or [0.0], 99)),
-            starved=fmean(one.starved for one in seen), resident_first=seen[0].resident,
-            resident_last=seen[-1].resident, samples=self.samples,
+        wait_p99 = float(np.percentile(waits or [0.0], 99))
+        cpu, starved = fmean(one.cpu for one in seen), fmean(one.starved for one in seen)
+        slow = (
+            (cpu > BUSY, f"the client used {cpu:.0%} of a core: it can hardly send or read faster"),
+            (lag_p99 > LATE, f"the client's loop was up to {lag_p99 * 1000:.0f} ms late (p99), and so are latencies"),
+            (wait_p99 > LATE, f"requests left up to {wait_p99 * 1000:.0f} ms after they were due (p99)"),
+            (starved > STARVED, f"the client was ready to run and had no core {starved:.0%} of the time"),
+        )
+        return ClientLoad(
+            cpu_mean=cpu, cpu_max=max(one.cpu for one in seen), lag_p50=lag_p50, lag_p99=lag_p99, lag_max=lag_max,
+            wait_p99=wait_p99, starved=starved, resident_first=seen[0].resident, resident_last=seen[-1].resident,
+            warnings=[text for is_so, text in slow if is_so], samples=self.samples,
         )  # fmt: skip
-        load.warnings.extend(warnings_of(load))
-        return load
-
-
-def warnings_of(load: ClientLoad) -> list[str]:
-    """Each thing that makes the client's own slowness a part of the latencies."""
-    lag, wait = load.lag_p99 * 1000, load.wait_p99 * 1000
-    said = (
-        (load.cpu_mean > BUSY, f"the client used {load.cpu_mean:.0%} of a core: it can hardly send or read faster"),
-        (load.lag_p99 > LATE, f"the client's loop was up to {lag:.0f} ms late (p99), and so are latencies"),
-        (load.wait_p99 > LATE, f"requests left up to {wait:.0f} ms after they were due (p99)"),
-        (load.starved > STARVED, f"the client was ready to run and had no core {load.starved:.0%} of the time"),
-    )
-    return [text for slow, text in said if slow]
 
 
 def clocks() -> npt.NDArray[np.float64]:

@@ -71,7 +71,9 @@ def step_plots(step: StepResult) -> list[Plot]:
         name: cumulative([1000 * value for value in values_of(name, step.records)])
         for name in ("ttft", "tpot", "itl", "e2el")
     }
-    in_flight = {"in flight": requests_in_flight(step.records)}
+    changes = sorted([(one.sent, 1) for one in step.records] + [(one.ended, -1) for one in step.records])
+    counts = accumulate(change for _, change in changes)
+    in_flight = {"in flight": [(at, float(count)) for (at, _), count in zip(changes, counts, strict=True)]}
     return [
         ("Latency of each request",
          plot(times, "seconds of the run, when it was sent", "ms", style="dots", x_from_zero=False)),
@@ -92,13 +94,6 @@ def rates(records: Sequence[Record]) -> dict[str, list[Point]]:
         "answers": [(float(s), float(answers[s])) for s in seconds],
         "output tokens / 10": [(float(s), tokens[s] / 10) for s in seconds],
     }
-
-
-def requests_in_flight(records: Sequence[Record]) -> list[Point]:
-    """How many there were, at each change."""
-    changes = sorted([(one.sent, 1) for one in records] + [(one.ended, -1) for one in records])
-    counts = accumulate(change for _, change in changes)
-    return [(at, float(count)) for (at, _), count in zip(changes, counts, strict=True)]
 
 
 def stage_bars(step: StepResult) -> str | None:

@@ -106,12 +106,6 @@ class Body(msgspec.Struct):
 _read = msgspec.json.Decoder(Body, strict=False).decode
 
 
-def error_code(error: Any) -> str:
-    """A short name of an error, so that errors can be counted."""
-    named = error if isinstance(error, dict) else {}
-    return str(named.get("code") or named.get("type") or named.get("message") or error)[:80]
-
-
 class AnswerReader(Response):
     """Reads an answer as it comes, into the record of its request."""
 
@@ -172,13 +166,17 @@ class AnswerReader(Response):
             return
         try:
             body = _read(data)
-            error = None if body.error is None else error_code(body.error)
+            error = body.error
+            if isinstance(error, dict):
+                error = error.get("code") or error.get("type") or error.get("message") or error
+            name = str(error)[:80]  # short, so that errors can be counted
         except (msgspec.MsgspecError, RecursionError) as defect:
             self._unreadable = self._unreadable or f"unreadable answer: {str(defect)[:120]}"
             return
-        self._error = self._error or error
-        if error is None:
+        if body.error is None:
             self._fill(body)
+        else:
+            self._error = self._error or name
 
     def _fill(self, body: Body) -> None:
         """What an event says, into the record."""
