@@ -43,9 +43,6 @@ class Housekeeping:
                 report += part
         except OwnerError:
             return  # look_after() has said so, unless it came to be a moment ago
-        self._tell(report)
-
-    def _tell(self, report: SweepReport) -> None:
         if report.owners:
             self._metrics.swept(report.bytes)
             log.info("swept %d dead owners: %d segments, %d bytes", report.owners, report.segments, report.bytes)

@@ -26,11 +26,6 @@ def table(title: str, rows: Iterable[tuple[str, str]]) -> str:
     return "\n".join([title, *(f"  {name:<22} {value}" for name, value in rows)])
 
 
-def model_note(path: Path) -> str:
-    """What must be known about the embedded default before anybody judges its answers."""
-    return " (embedded default: a small demo model, docs/demo-model.md)" if path == EMBEDDED_MODEL else ""
-
-
 def _source(model: ModelConfig) -> Iterator[tuple[str, str]]:
     """The exact revision of a model that came from a hub."""
     if model.wanted is not None:
@@ -52,6 +47,8 @@ def describe(config: ServeConfig, card: ModelCard, root: Path, pool_bytes: int, 
         f"temperature {defaults.temperature:g}, top_p {defaults.top_p:g}, top_k {defaults.top_k or 'off'}"
         + (f", min_p {defaults.min_p:g}" if defaults.min_p else "")
     )  # fmt: skip
+    embedded = config.model.path == EMBEDDED_MODEL
+    model_note = " (embedded default: a small demo model, docs/demo-model.md)" if embedded else ""
     if defaults.repetition_penalty != 1:
         drawn += f", repetition_penalty {defaults.repetition_penalty:g}"
     return "\n".join(
@@ -60,7 +57,7 @@ def describe(config: ServeConfig, card: ModelCard, root: Path, pool_bytes: int, 
                 "Pixelferry",
                 [
                     ("version", version()),
-                    ("model", f"{config.model.path}{model_note(config.model.path)}"),
+                    ("model", f"{config.model.path}{model_note}"),
                     *_source(config.model),
                     ("served as", f"{card.name} ({card.family})"),
                     ("takes", ", ".join(["text", *sorted(card.modalities)])),

@@ -138,7 +138,8 @@ class Worker(SupervisedChild):
     def replacement_reason(self) -> str | None:
         """One that is alone is replaced all the same: chats wait for the moment."""
         kept = self.health.kept_bytes
-        if kept is not None and self.serves and self._pool.others_serve(self):
+        others = (worker for worker in self._pool.all if worker is not self)  # one is replaced at a time
+        if kept is not None and self.serves and all(worker.serves for worker in others):
             self.state = "replacing"
         if kept is None or self.state != "replacing" or self.job is not None:
             return None
@@ -200,10 +201,6 @@ class WorkerPool:
     def n_waiting_in(self, lane: Lane) -> int:
         """Of these, those for the worker of texts, of pictures, or for neither."""
         return sum(job.cost.lane == lane for job in self._line.waiting)
-
-    def others_serve(self, worker: Worker) -> bool:
-        """Whether it may be replaced: one worker at a time, whatever it is for."""
-        return all(other.serves for other in self.all if other is not worker)
 
     async def begin(self, message: Job, client: str, *, short: bool = True) -> WorkerJob:
         """Wait for a free worker and tell it the job. The caller must read it to its end, or cancel() it.

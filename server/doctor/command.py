@@ -15,7 +15,7 @@ from pathlib import Path
 
 from msgspec.structs import replace
 
-from configs.serve import Device, LogConfig, ServeConfig
+from configs.serve import LogConfig, ServeConfig
 from configs.setting import SettingsError
 from configs.settings import child_env, load_config
 from server.doctor import ascend, card, devices, limits, variables
@@ -54,28 +54,19 @@ def doctor(argv: Sequence[str]) -> int:
 def examine(machine: Machine, config: ServeConfig) -> list[Finding]:
     """All findings on a machine, for a server of `config`."""
     device = config.engine.device
-    npu = _is_meant(machine, device)
-    found = _of_npu(machine, config) if npu else [skip("NPU", _without(device))]
+    npu = device == "npu" or (device == "auto" and (bool(devices.cards(machine)) or ascend.traces(machine)))
+    if npu:
+        found = [*ascend.findings(machine), *devices.findings(machine)]
+        faulty = any(finding.verdict == "fail" for finding in found)
+        answer = None if machine.card is None else machine.card()
+        found += [*card.findings(answer, faulty), *variables.findings(machine.variables, config.engine.graphs)]
+    elif device == "auto":
+        found = [skip("NPU", "no card, driver, CANN or torch_npu here; --device npu says what one needs")]
+    else:
+        found = [skip("NPU", f"not looked at: --device {device}")]
     if device == "auto":  # which serves without the NPU then, and says so
         found = [replace(one, verdict="warn") if one.verdict == "fail" else one for one in found]
     return [*found, *limits.findings(machine, config, npu)]
-
-
-def _of_npu(machine: Machine, config: ServeConfig) -> list[Finding]:
-    found = [*ascend.findings(machine), *devices.findings(machine)]
-    faulty = any(finding.verdict == "fail" for finding in found)
-    answer = None if machine.card is None else machine.card()
-    return [*found, *card.findings(answer, faulty), *variables.findings(machine.variables, config.engine.graphs)]
-
-
-def _is_meant(machine: Machine, device: Device) -> bool:
-    return device == "npu" or (device == "auto" and (bool(devices.cards(machine)) or ascend.traces(machine)))
-
-
-def _without(device: Device) -> str:
-    if device == "auto":
-        return "no card, driver, CANN or torch_npu here; --device npu says what one needs"
-    return f"not looked at: --device {device}"
 
 
 def this_machine() -> Machine:

@@ -188,7 +188,9 @@ class TextSerializer:
         ids = self._ids(delta.index, own) if self._asked.token_ids else {}
         tokens, n_before = own, 0
         if self._asked.echoes and delta.index not in self._lengths:
-            text = self._prompt_text(delta.index) + text
+            prompt = self._request.requests[delta.index // self._n].chat
+            assert isinstance(prompt, RawPrompt)
+            text = (prompt.text if prompt.ids is None else whole_text(self._tokenizer, prompt.ids)) + text
             if self._logprobs:
                 before, n_before = self._prompt_tokens(delta)
                 tokens = (*before, *own)
@@ -209,11 +211,6 @@ class TextSerializer:
         if index not in self._lengths:
             ids["prompt_token_ids"] = self._prompts[index // self._n].input_ids.tolist()
         return ids
-
-    def _prompt_text(self, index: int) -> str:
-        prompt = self._request.requests[index // self._n].chat
-        assert isinstance(prompt, RawPrompt)
-        return prompt.text if prompt.ids is None else whole_text(self._tokenizer, prompt.ids)
 
     def _characters(self, tokens: Sequence[Token]) -> int:
         return sum(len(readable(token.id, self._tokenizer)) for token in tokens) if self._logprobs else 0

@@ -7,6 +7,7 @@ that vLLM never took but that a client would believe in.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Literal
 
 from server.requests.refusal import invalid_request
@@ -39,18 +40,11 @@ def _same(value: Any, neutral: Any) -> bool:
     return isinstance(value, bool) == isinstance(neutral, bool) and value == neutral
 
 
-def _honoured(note: str, *names: str) -> tuple[VllmField, ...]:
-    return tuple(VllmField(name=name, treatment="honoured", note=note) for name in names)
+def _fields(treatment: Treatment, note: str, *names: str, neutral: tuple[Any, ...] = ()) -> tuple[VllmField, ...]:
+    return tuple(VllmField(name=name, treatment=treatment, note=note, neutral=neutral) for name in names)
 
 
-def _refused(note: str, *names: str, neutral: tuple[Any, ...] = ()) -> tuple[VllmField, ...]:
-    return tuple(VllmField(name=name, treatment="refused", note=note, neutral=neutral) for name in names)
-
-
-def _ignored(note: str, *names: str) -> tuple[VllmField, ...]:
-    return tuple(VllmField(name=name, treatment="ignored", note=note) for name in names)
-
-
+_honoured, _refused, _ignored = partial(_fields, "honoured"), partial(_fields, "refused"), partial(_fields, "ignored")
 _CONSTRAINED = "constrained decoding is not supported; ask for the form in the prompt, or give allowed_token_ids"
 _BEAMS = "beam search is not supported; leave it out and draw several answers with n"
 _TOOLS = "tools are not supported; leave them out and describe them in a message"

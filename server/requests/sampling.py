@@ -105,7 +105,10 @@ class SamplingRequest(BaseModel):
         if len(value) > MAX_BIASES:
             raise ValueError(f"has {len(value)} entries; at most {MAX_BIASES} are taken")
         found: dict[int, float] = {}
-        strange = [key for key in value if not _is_id(key)]
+        strange = [
+            key for key in value
+            if not (key.isascii() and key.isdecimal() and len(key) <= 10 and int(key) <= INT32_MAX)
+        ]  # fmt: skip
         if strange:
             raise ValueError(f"a key must be a token id, 0 or more: not {listed(strange)}")
         for key, bias in value.items():
@@ -131,10 +134,6 @@ class SamplingRequest(BaseModel):
         if self.max_tokens is not None and self.min_tokens > self.max_tokens:
             raise pydantic_core.PydanticCustomError("min_tokens", "min_tokens must not be larger than max_tokens")
         return self
-
-
-def _is_id(key: str) -> bool:
-    return key.isascii() and key.isdecimal() and len(key) <= 10 and int(key) <= INT32_MAX
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -35,12 +35,11 @@ def refuse_long_runs(text: str, param: str | None = None) -> None:
 
 @functools.cache
 def _marks() -> npt.NDArray[np.bool_]:
-    """[_LAST + 1] bool: whether a code point is a mark."""
+    """[_LAST + 1] bool: whether a code point, or the first of what it is composed of, has a combining class above 0.
+
+    Those are what is sorted.
+    """
+    first = (unicodedata.normalize("NFD", chr(point))[0] for point in range(_FIRST, _LAST + 1))
     found = np.zeros(_LAST + 1, np.bool_)
-    found[_FIRST:] = [_is_mark(chr(point)) for point in range(_FIRST, _LAST + 1)]
+    found[_FIRST:] = [unicodedata.combining(char) > 0 for char in first]
     return found
-
-
-def _is_mark(char: str) -> bool:
-    """Whether it, or the first of what it is composed of, has a combining class above 0: those are what is sorted."""
-    return unicodedata.combining(unicodedata.normalize("NFD", char)[0]) > 0

@@ -51,13 +51,16 @@ def draw_boxes(
     short = min(canvas.size)
     line = max(2, round(short / 150))
     fonts = _Fonts(font_dirs, max(12, round(short / 26)))
-    colours = _colours(boxes)
+    order: dict[object, int] = {}
+    keys = [box.ref or number for number, box in enumerate(boxes)]
+    colours = [COLOURS[order.setdefault(key, len(order)) % len(COLOURS)] for key in keys]
     for box, colour in zip(boxes, colours, strict=True):
         _outline(draw, box, colour, line, canvas.size)
     taken: list[Area] = []
     unreadable: list[str] = []
     for number, (box, colour) in enumerate(zip(boxes, colours, strict=True), start=1):
-        label = _clean(box.ref or "")
+        words = unicodedata.normalize("NFC", " ".join((box.ref or "").split()))
+        label = "".join(char for char in words if unicodedata.category(char) not in {"Cc", "Cs", "Co", "Cn"})
         if not label:
             continue
         font = fonts.find(label)
@@ -73,12 +76,6 @@ def draw_boxes(
         + "; install a font that has them (for Chinese, Japanese and Korean: fonts-noto-cjk or fonts-wqy-zenhei)"
     )
     return out.getvalue(), (note,) if unreadable else ()
-
-
-def _colours(boxes: Sequence[Box]) -> list[tuple[int, int, int]]:
-    order: dict[object, int] = {}
-    keys = [box.ref or number for number, box in enumerate(boxes)]
-    return [COLOURS[order.setdefault(key, len(order)) % len(COLOURS)] for key in keys]
 
 
 def _outline(
@@ -97,11 +94,6 @@ def _outline(
     ring = [*box.points, *box.points[:2]]  # one corner more than closes it, so that the last joint is drawn too
     draw.line(ring, fill="white", width=line + 2 * rim, joint="curve")
     draw.line(ring, fill=colour, width=line, joint="curve")
-
-
-def _clean(label: str) -> str:
-    words = unicodedata.normalize("NFC", " ".join(label.split()))
-    return "".join(char for char in words if unicodedata.category(char) not in {"Cc", "Cs", "Co", "Cn"})
 
 
 def _fitted(label: str, font: Font, width: int) -> str:
@@ -193,11 +185,11 @@ def _rank(path: Path) -> tuple[int, bool, str]:
 def _covers(font: Font, text: str) -> bool:
     """Whether every character has a glyph of its own: one that is drawn, and not as the box for unknown ones."""
     unknown = _glyph(font, "\U0010ffff")
-    return all(_glyph(font, char) not in (unknown, None) for char in set(text) if not _invisible(char))
-
-
-def _invisible(char: str) -> bool:
-    return char.isspace() or unicodedata.category(char) == "Cf" or "\ufe00" <= char <= "\ufe0f"
+    for char in set(text):
+        invisible = char.isspace() or unicodedata.category(char) == "Cf" or "\ufe00" <= char <= "\ufe0f"
+        if not invisible and _glyph(font, char) in (unknown, None):
+            return False
+    return True
 
 
 def _glyph(font: Font, char: str) -> tuple[tuple[int, int], bytes] | None:

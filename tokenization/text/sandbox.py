@@ -32,7 +32,9 @@ class Program:
         environment = _environment()
         try:
             self._template = environment.from_string(source)
-            words = _words_of(environment.parse(source))
+            tree = environment.parse(source)
+            words = {node.value for node in tree.find_all(nodes.Const)}  # that it compares with
+            words |= {node.attr for node in tree.find_all(nodes.Getattr)}  # fields that it reads
         except _COMPILE_ERRORS as error:
             said = shortened(str(error), 200)
             raise CheckpointError(f"{location}: the chat template does not compile: {said}") from None
@@ -61,12 +63,6 @@ class Program:
 
 class _Refused(jinja2.TemplateError):
     """What a template says by raise_exception()."""
-
-
-def _words_of(tree: nodes.Template) -> set[str]:
-    """What a template compares with and which fields it reads, by name."""
-    constants = {node.value for node in tree.find_all(nodes.Const) if isinstance(node.value, str)}
-    return constants | {node.attr for node in tree.find_all(nodes.Getattr)}
 
 
 def _environment() -> ImmutableSandboxedEnvironment:

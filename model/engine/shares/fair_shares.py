@@ -57,8 +57,8 @@ class ServiceClocks(Generic[C]):
         # All have come nearer to their next turn, or ever new clients would keep the others waiting for good.
         self._now += amount / len(self._jobs)
 
-    def leave(self, client: C) -> None:
-        """One of its jobs is over."""
+    def leave(self, client: C) -> bool:
+        """One of its jobs is over. Whether that was its last one here."""
         self._jobs[client] -= 1
         if not self._jobs[client]:
             del self._jobs[client]
@@ -67,6 +67,7 @@ class ServiceClocks(Generic[C]):
         elif client not in self._jobs:
             for name in [n for n, clock in self._clocks.items() if n not in self._jobs and clock <= self._now]:
                 del self._clocks[name]
+        return client not in self._jobs
 
 
 class Holdings(Generic[C]):
@@ -184,6 +185,5 @@ class FairQueue(Generic[S]):
         return [job for job in line if job.client == client]
 
     def _over(self, job: S) -> None:
-        self._clocks.leave(job.client)
-        if job.client not in self._clocks:
+        if self._clocks.leave(job.client):
             self._credit.pop(job.client, None)

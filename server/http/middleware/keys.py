@@ -93,11 +93,6 @@ def digest_of(key: str) -> bytes:
     return hashlib.sha256(key.strip().encode("latin-1")).digest()
 
 
-def needs_key(method: str, path: str) -> bool:
-    """Where keys are used. A browser asks by OPTIONS whether it may send one: no route runs for it."""
-    return path not in OPEN_PATHS and method != "OPTIONS"
-
-
 def check_key(given: Sequence[bytes], keys: ApiKeys) -> str:
     """The digest of the key in these Authorization headers. Raises Refusal (401)."""
     headers = [value.decode("latin-1") for value in given]

@@ -18,7 +18,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from server.http.connection.guard import Guard
 from server.http.connection.request_body import BodyBudget, RequestBody
 from server.http.errors import error_response
-from server.http.middleware.keys import OPEN_PATHS, ApiKeys, check_key, needs_key
+from server.http.middleware.keys import OPEN_PATHS, ApiKeys, check_key
 from server.logs.access import log_answer
 from server.metrics import Metrics
 from server.request_context import RequestContext
@@ -129,7 +129,8 @@ class RequestMiddleware:
             check_host(head.hosts, None if is_open else self._hosts, scope["http_version"])
             if is_open:
                 return None
-            if self._keys is not None and needs_key(scope["method"], scope["path"]):
+            # A browser asks by OPTIONS whether it may send a key: no route runs for it.
+            if self._keys is not None and scope["method"] != "OPTIONS":
                 client = f"key {check_key(head.authorizations, self._keys)}"
             else:
                 client = client_of_address(scope.get("client"))
