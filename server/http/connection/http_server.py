@@ -29,23 +29,6 @@ LAST_BYTES_SECONDS = 2  # for answers that are complete and not yet sent
 _NEVER = 86400  # seconds: a guard ends what rests, and counts from when an answer is taken
 
 
-class Guards:
-    """Makes the connections of one server, which share their bounds, their counters and their lines in the log."""
-
-    def __init__(self, connections: Connections, metrics: Metrics) -> None:
-        self._connections = connections
-        self._bad_requests = BadRequests(metrics)
-
-    def __call__(
-        self, config: uvicorn.Config, server_state: ServerState, app_state: dict[str, Any],
-        _loop: asyncio.AbstractEventLoop | None = None,
-    ) -> Guard:  # fmt: skip
-        """As uvicorn makes one of its own."""
-        guard = Guard(self._connections, self._bad_requests)
-        guard.http = H11Protocol(config, server_state, {**app_state, "guard": guard}, _loop)
-        return guard
-
-
 class Opening(asyncio.Transport):
     """A connection whose TLS is not agreed yet: it can be closed, and nothing else is done with it."""
 
@@ -62,11 +45,22 @@ class HttpServer(uvicorn.Server):
     """uvicorn without its signal handlers: what a signal means is decided by whoever runs it."""
 
     def __init__(self, app: ASGIApp, config: HttpConfig, connections: Connections, metrics: Metrics) -> None:
+        bad_requests = BadRequests(metrics)
+
+        def guarded(
+            config: uvicorn.Config, server_state: ServerState, app_state: dict[str, Any],
+            _loop: asyncio.AbstractEventLoop | None = None,
+        ) -> Guard:  # fmt: skip
+            """A connection, as uvicorn makes one of its own."""
+            guard = Guard(connections, bad_requests)
+            guard.http = H11Protocol(config, server_state, {**app_state, "guard": guard}, _loop)
+            return guard
+
         super().__init__(
             uvicorn.Config(
                 app,
                 loop="none",
-                http=Guards(connections, metrics),  # type: ignore[arg-type]  # uvicorn calls it as it would a class
+                http=guarded,  # type: ignore[arg-type]  # uvicorn calls it as it would a class
                 ws="none",
                 lifespan="off",
                 log_config=None,
