@@ -46,8 +46,7 @@ class FixedPictures(MediaHandler):
 
     def refuse_bounds(self, chat: Chat) -> None:
         """Raises ChatError where a request bounds the pixels of all its media."""
-        said = chat.media_options
-        if chat.media and (said.min_pixels is not None or said.max_pixels is not None):
+        if chat.media and chat.media_options.bounds_pixels:
             size = f"{self.pixels} x {self.pixels}"
             raise ChatError(f"{MEDIA}: this model sees every picture at {size}: no bounds are taken", MEDIA)
 
@@ -56,7 +55,7 @@ class FixedPictures(MediaHandler):
 
         Raises ChatError for a damaged header, for bounds on pixels, and for a strip that would grow before it is cut.
         """
-        if source.options.min_pixels is not None or source.options.max_pixels is not None:
+        if source.options.bounds_pixels:
             size = f"{self.pixels} x {self.pixels}"
             message = f"this model sees every picture at {size}: it takes no min_pixels or max_pixels"
             raise ChatError(message)

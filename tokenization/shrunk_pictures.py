@@ -49,16 +49,14 @@ class ShrunkPictures(MediaHandler):
         header = read_header(source.data, max_source_pixels=limits.max_source_pixels)
         try:
             found = self.resized(header.height, header.width, source.options)
-            wanted = self._resized(header.height, header.width, source.options, UNBOUNDED)
+            wanted = self.resized(header.height, header.width, source.options, UNBOUNDED)
         except ValueError as error:
             raise ChatError(f"the image cannot be used: {error}") from None
         reduced = None if found == wanted else Reduced(limit="max_pixels", size=found[::-1], wanted=wanted[::-1])
         return Seen(height=found[0], width=found[1], size=(header.width, header.height), reduced=reduced)
 
-    def resized(self, height: int, width: int, options: MediaOptions) -> tuple[int, int]:
-        """(height, width), by the request's bound under the server's. Raises ValueError as `sized` does."""
-        return self._resized(height, width, options, self.cap)
-
-    def _resized(self, height: int, width: int, options: MediaOptions, cap: int) -> tuple[int, int]:
+    def resized(self, height: int, width: int, options: MediaOptions, cap: int | None = None) -> tuple[int, int]:
+        """(height, width), by the request's bound under `cap`, else the server's. Raises ValueError as `sized` does."""
+        cap = self.cap if cap is None else cap
         most = min(cap, options.max_pixels or cap)
         return self.sized(height, width, min(most, LOW_DETAIL_PIXELS) if options.low_detail else most)
