@@ -175,3 +175,21 @@ def test_whose_turn_it_is_among_those_that_fit() -> None:
         shares.join(job)
     assert shares.next(lambda job: job.name == "3") is None
     assert shares.next(lambda job: job.name != "0") is jobs[1] and shares.waiting == [jobs[0], jobs[2]]
+
+
+def test_a_client_that_left_begins_anew_with_its_smallest_job() -> None:
+    shares: FairQueue[Served] = FairQueue()
+
+    def begun() -> list[str]:
+        """Of a long job and a short one behind it, in the order in which they are begun; then all are over."""
+        for name, seconds in (("long", VIDEO), ("short", PICTURE)):
+            shares.join(Served(name, "a", seconds, 0.0))
+        found = [job for _ in range(2) if (job := shares.next(lambda job: True))]
+        for job in found:
+            shares.done(job, job.expected)
+        return [job.name for job in found]
+
+    other = Served("other", "b", VIDEO, 0.0)
+    shares.join(other)  # somebody is there all the time
+    assert shares.next(lambda job: True) is other
+    assert begun() == begun() == ["short", "long"]
