@@ -24,8 +24,8 @@ from model.staging.layout import (
 from model.staging.packing import Field, Packer
 from model.staging.tables import Seat, Tables
 
-PaddingFor = Callable[[int, int], Padding | None]
-"""How a step of so many decodes, whose tables name so many blocks together, is padded to a captured graph."""
+PaddingFor = Callable[[Sequence[int]], Padding | None]
+"""How a step of decodes is padded to a captured graph, by the tokens of each in the cache after it."""
 
 
 class EmbeddingRows(NamedTuple):
@@ -59,18 +59,15 @@ class BatchHeader(msgspec.Struct, frozen=True, kw_only=True):
     n_prev_samples: int = 0
     sampling: SamplingMetadata
 
-    @property
-    def n_scored(self) -> int:
-        return sum(part.n for part in self.scored)
-
     def forward_layout(self) -> ForwardArrays[Field]:
+        n_scored = sum([part.n for part in self.scored])
         return forward_layout(
             tokens=sum(self.q_lens),
             sequences=len(self.q_lens),
             width=self.table_width,
-            samples=len(self.q_lens) if self.padded else self.n_samples + self.n_scored,
-            media_rows=sum(part.last - part.first for part in self.media),
-            scored=self.n_scored,
+            samples=len(self.q_lens) if self.padded else self.n_samples + n_scored,
+            media_rows=sum([part.last - part.first for part in self.media]),
+            scored=n_scored,
             copies=self.n_copies,
             prev_samples=self.n_prev_samples,
         )
@@ -84,12 +81,8 @@ class Batch:
         self._packing = packer.open(in_order(header.forward_layout(), header.sampling.layout()))
         self.host: ForwardArrays[np.ndarray] = forward_arrays(self._packing.host)
         self.host_sampling: SamplingArrays[np.ndarray] = sampling_arrays(self._packing.host)
+        self.payload = self._packing.payload  # the packed bytes as they are sent; another process fills its own
         self.build_seconds = 0.0
-
-    @property
-    def payload(self) -> list[memoryview]:
-        """The packed bytes, as they are sent; another process fills its own with them."""
-        return self._packing.payload
 
     def send(self) -> tuple[ForwardArrays[Tensor], SamplingArrays[Tensor]]:
         """The arrays on the device, by one asynchronous copy. Nothing may be written any more."""
@@ -125,9 +118,7 @@ class BatchBuilder:
                     rows.append(Row(follower.sampling, chunk.stop, follower.history))
         sampling = SamplingRows(rows, self._vocab_size)
         step = _Step(chunks, answers, self._tables, self._block_size)
-        padding = None
-        if step.decodes:
-            padding = self._padding_for(len(chunks), sum(-(-chunk.stop // self._block_size) for chunk in chunks))
+        padding = self._padding_for(step.kv_lens) if step.decodes else None
         batch = Batch(step.header(sampling.metadata, padding), self._packer)
         step.write(batch.host, padding)
         sampling.write(batch.host_sampling)
@@ -141,42 +132,38 @@ class _Step:
     def __init__(self, chunks: Sequence[Chunk], answers: Sequence[Answer], tables: Tables, block_size: int) -> None:
         self._chunks, self._answers, self._tables, self._block_size = chunks, answers, tables, block_size
         self._rows = [tables.append(_seat(answer), answer.block_table) for answer in answers]
+        self.kv_lens = [chunk.stop for chunk in chunks]
         self._starts = np.array([chunk.start for chunk in chunks], np.int64)
-        self._lengths = np.array([chunk.stop for chunk in chunks], np.int64) - self._starts
+        self._lengths = np.array(self.kv_lens, np.int64) - self._starts
         self._ends = self._lengths.cumsum()
         self._n_tokens = int(self._ends[-1])
-        self._n_samples = sum(len(chunk.followers) + 1 for chunk in chunks if chunk.samples)
+        self._n_samples = sum([len(chunk.followers) + 1 for chunk in chunks if chunk.samples])
+        self._generated = [  # chunks of one generated token
+            i for i, chunk in enumerate(chunks) if chunk.stop - 1 == chunk.start >= answers[i].n_prompt
+        ]
         self._scored = [i for i, chunk in enumerate(chunks) if chunk.scored[1]]
         self._copies = [pair for chunk in chunks for pair in chunk.copies]
         self._prev_samples = [(i, chunk.prev_sample) for i, chunk in enumerate(chunks) if chunk.prev_sample is not None]
-        self._media = [part for i in range(len(chunks)) if answers[i].media for part in self._media_inside(i)]
+        self._media = [part for i, answer in enumerate(answers) if answer.media for part in self._media_inside(i)]
 
     @property
     def decodes(self) -> bool:
         """Each of its sequences takes one generated token and samples the next one."""
-        return self._n_tokens == self._n_samples == len(self._chunks) and all(
-            chunk.start >= answer.n_prompt for chunk, answer in zip(self._chunks, self._answers, strict=True)
-        )
+        return len(self._generated) == self._n_samples == len(self._chunks)
 
     def header(self, sampling: SamplingMetadata, padding: Padding | None) -> BatchHeader:
         chunks, answers = self._chunks, self._answers
         more = 0 if padding is None else padding.rows - len(chunks)
-        lengths = [chunks[i].scored[1] - chunks[i].scored[0] for i in self._scored]
         return BatchHeader(
             q_lens=(*self._lengths.tolist(), *[1] * more),
-            kv_lens=(*[chunk.stop for chunk in chunks], *[1] * more),
+            kv_lens=(*self.kv_lens, *[1] * more),
             # Padding that turns as a sequence of the step does asks for no frequencies of its own.
             prompt_lens=(*[answer.n_prompt for answer in answers], *[answers[-1].n_prompt] * more),
-            table_width=max(len(answer.block_table) for answer in answers) if padding is None else padding.width,
+            table_width=max([len(answer.block_table) for answer in answers]) if padding is None else padding.width,
             n_samples=self._n_samples,
             padded=padding is not None,
             media=tuple([part for _, part in self._media]),
-            scored=tuple(
-                [
-                    ScoredRows(chunks[i].request_id, n, answers[i].sampling.top_logprobs)
-                    for i, n in zip(self._scored, lengths, strict=True)
-                ]
-            ),
+            scored=tuple([self._scored_rows(i) for i in self._scored]),
             n_copies=len(self._copies),
             n_prev_samples=len(self._prev_samples),
             sampling=sampling,
@@ -202,22 +189,23 @@ class _Step:
     def _first_row(self, i: int) -> int:
         return int(self._ends[i] - self._lengths[i])
 
+    def _scored_rows(self, i: int) -> ScoredRows:
+        chunk = self._chunks[i]
+        n = chunk.scored[1] - chunk.scored[0]
+        return ScoredRows(chunk.request_id, n, self._answers[i].sampling.top_logprobs)
+
     def _write_tokens(self, ids: np.ndarray, positions: np.ndarray) -> None:
         """Generated tokens of all sequences at once, parts of prompts one by one."""
-        rows, tokens, at = [], [], []
-        for i, (chunk, answer) in enumerate(zip(self._chunks, self._answers, strict=True)):
-            if chunk.stop - chunk.start == 1 and chunk.start >= answer.n_prompt:
-                rows.append(i)
-                tokens.append(answer.ids.item(chunk.start))
-                at.append(chunk.start + answer.position_delta)
-            else:
-                part = slice(self._first_row(i), int(self._ends[i]))
-                ids[part] = answer.ids[chunk.start : chunk.stop]
-                positions[:, part] = answer.positions_of(chunk.start, chunk.stop)
-        if len(rows) == self._n_tokens:
-            ids[: len(rows)], positions[:, : len(rows)] = tokens, at
-        elif rows:
-            places = self._ends[rows] - 1
+        chunks, answers, rows = self._chunks, self._answers, self._generated
+        if len(rows) < len(chunks):
+            for i in set(range(len(chunks))).difference(rows):
+                chunk, part = chunks[i], slice(self._first_row(i), int(self._ends[i]))
+                ids[part] = answers[i].ids[chunk.start : chunk.stop]
+                positions[:, part] = answers[i].positions_of(chunk.start, chunk.stop)
+        if rows:
+            tokens = [answers[i].ids.item(chunks[i].start) for i in rows]
+            at = [chunks[i].start + answers[i].position_delta for i in rows]
+            places = slice(len(rows)) if len(rows) == len(chunks) else self._ends[rows] - 1
             ids[places], positions[:, places] = tokens, at
 
     def _write_slots(self, slots: np.ndarray, tables: np.ndarray) -> None:

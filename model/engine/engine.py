@@ -1,6 +1,5 @@
 """The engine without its process: requests in, steps, messages out."""
 
-import math
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -125,16 +124,15 @@ class Engine:
         if not plan.chunks:
             raise BlockError("requests are waiting and none of them can run")
         started = time.monotonic()
-        self.progress = Progress(started=started, tokens=plan.n_tokens, **_seen(plan))
-        fresh = [chunk for chunk in plan.chunks if chunk.start == 0 and self._scheduler[chunk.key].n_charged == 0]
+        self.progress = progress = _progress(plan, started)
+        fresh = [c.request_id for c in plan.chunks if c.start == 0 and self._scheduler[c.key].n_charged == 0]
         outcome = self._runner.run(plan, self._batches.build(plan, self._scheduler))
-        errors = self._errors(outcome)
+        errors = self._errors(outcome) if outcome.failed or outcome.lost else {}
         events = self._scheduler.commit(plan, outcome)
         self.progress = None
-        begun = tuple(dict.fromkeys(chunk.request_id for chunk in fresh))
         step = StepDone(
-            tokens=tuple(events), stats=self.stats, seconds=dict(outcome.seconds), n_tokens=plan.n_tokens,
-            started=started, begun=begun,
+            tokens=tuple(events), stats=self.stats, seconds=dict(outcome.seconds), n_tokens=progress.tokens,
+            started=started, begun=tuple(dict.fromkeys(fresh)),
         )  # fmt: skip
         return self._messages(plan, outcome, errors, step)
 
@@ -175,22 +173,25 @@ class Engine:
         for item in plan.encodes:
             if item.key in outcome.read:
                 names.setdefault(item.key[0], []).append(item.segment.name)
-        read = [MediaRead(request_id=name, names=tuple(segments)) for name, segments in names.items()]
-        failed = [_failed(name, error) for name, error in errors.items()]
-        ended = dict.fromkeys(event.request_id for event in step.tokens if event.finish)  # in order, each once
-        done = [Finished(request_id=name, reason="done") for name in ended if name not in self._scheduler]
-        scored = [
-            PromptScored(request_id=name, tokens=tokens)
-            for name, tokens in outcome.scores.items()
-            if name not in errors
+        messages: list[FromEngine] = [
+            MediaRead(request_id=name, names=tuple(segments)) for name, segments in names.items()
         ]
-        return [*read, *failed, *scored, step, *done]
+        messages += [_failed(name, error) for name, error in errors.items()]
+        messages += [PromptScored(request_id=n, tokens=t) for n, t in outcome.scores.items() if n not in errors]
+        messages.append(step)
+        ended = dict.fromkeys([event.request_id for event in step.tokens if event.finish])  # in order, each once
+        messages += [Finished(request_id=name, reason="done") for name in ended if name not in self._scheduler]
+        return messages
 
 
-def _seen(plan: Plan) -> dict[str, int]:
-    """`patches` and `pairs` of what the step encodes; sounds are attended to in short chunks or are short."""
-    pairs = sum(t * (h * w) ** 2 for t, h, w in (item.grid for item in plan.encodes if item.kind != "audio"))
-    return {"patches": sum(math.prod(item.grid) for item in plan.encodes), "pairs": pairs}
+def _progress(plan: Plan, started: float) -> Progress:
+    """Sounds are attended to in short chunks or are short: they are no pairs."""
+    patches = pairs = 0
+    for item in plan.encodes:
+        t, h, w = item.grid
+        patches += t * h * w
+        pairs += 0 if item.kind == "audio" else t * (h * w) ** 2
+    return Progress(started=started, tokens=plan.n_tokens, patches=patches, pairs=pairs)
 
 
 def _failed(request_id: str, error: RequestError) -> Finished:

@@ -66,7 +66,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def n_tokens(self) -> int:
-        return sum(chunk.length for chunk in self.chunks)
+        return sum([chunk.stop - chunk.start for chunk in self.chunks])
 
 
 @dataclass(slots=True, kw_only=True)

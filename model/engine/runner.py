@@ -69,9 +69,11 @@ class Runner:
     def capture_graphs(self, config: EngineConfig) -> None:
         self._graphs = captured(self._model, self._kv, self._size, config, self.packer)
 
-    def padding_for(self, sequences: int, table_blocks: int) -> Padding | None:
-        """Of a step of so many decodes, whose tables name so many blocks together; None: it is launched."""
-        return None if self._graphs is None else self._graphs.padding_for(sequences, table_blocks)
+    def padding_for(self, kv_lens: Sequence[int]) -> Padding | None:
+        """Of a step of decodes, by the tokens of each in the cache after it; None: it is launched."""
+        if self._graphs is None:
+            return None
+        return self._graphs.padding_for(len(kv_lens), sum([-(-n // self._size.block_size) for n in kv_lens]))
 
     def run(self, plan: Plan, batch: Batch) -> Outcome:
         """The step from beginning to end. Errors that belong to no medium and no answer are raised, and fatal."""

@@ -123,10 +123,10 @@ class Scheduler:
         for client in turns:
             if step.deal(running[client]):
                 self._admit_waiting(client, step, admission)
-        encodes = [item for part in step.parts for item in part.encodes]
-        freed, offloaded = self.embeddings.plan(self._inside_prompts(), encodes)
-        chunks = tuple([self._chunk(part.sequence, part.stop) for part in step.parts])
-        return Plan(chunks=chunks, freed=freed, offloaded=offloaded, encodes=tuple(encodes))
+        inside = {s.request_id for s in self._running if s.media and s.n_computed < s.n_prompt}
+        freed, offloaded = self.embeddings.plan(inside, step.encodes)
+        chunks = tuple([self._chunk(sequence, stop) for sequence, stop in step.parts])
+        return Plan(chunks=chunks, freed=freed, offloaded=offloaded, encodes=tuple(step.encodes))
 
     def commit(self, plan: Plan, outcome: Outcome) -> list[TokenEvent]:
         """Book a finished step, and drop what failed or ended. -> what each answer got, and how it ended, if it did."""
@@ -135,23 +135,30 @@ class Scheduler:
         for request_id in failed:
             self.remove(request_id)
         events: list[TokenEvent] = []
-        chunks = [chunk for chunk in plan.chunks if chunk.request_id not in failed]
-        self._line.charge((self[chunk.key], chunk.stop) for chunk in chunks)
-        for chunk in chunks:
-            computed = self[chunk.key]
-            computed.n_computed, computed.n_scored = chunk.stop, max(computed.n_scored, chunk.scored[1])
+        ended: list[Sequence] = []
+        given: dict[int, int] = {}  # tokens that were computed for the first time, by client
+        for chunk in plan.chunks:
+            if chunk.request_id in failed:
+                continue
+            sequence = self._sequences[chunk.key]
+            if chunk.stop > sequence.n_charged:
+                given[sequence.client] = given.get(sequence.client, 0) + chunk.stop - sequence.n_charged
+                sequence.n_charged = chunk.stop
+            sequence.n_computed, sequence.n_scored = chunk.stop, max(sequence.n_scored, chunk.scored[1])
             for key in chunk.draws:
-                sequence = self[key]
-                sequence.n_computed = chunk.stop
                 if chunk.followers:  # the prompt was computed once, for all of them
-                    sequence.n_charged = max(sequence.n_charged, chunk.stop)
-                sequence.status = Status.RUNNING
+                    sequence = self._sequences[key]
+                    sequence.n_computed, sequence.n_charged = chunk.stop, max(sequence.n_charged, chunk.stop)
+                    sequence.status = Status.RUNNING
                 for token in outcome.tokens[key]:
                     finish = sequence.append(token.id)
                     events.append(TokenEvent(request_id=key[0], token=token, finish=finish, index=key[1]))
                     if finish is not None:
-                        self._forget(sequence)
+                        ended.append(sequence)
                         break
+        self._line.charge(given)
+        for sequence in ended:
+            self._forget(sequence)
         return events
 
     def check_integrity(self) -> None:
@@ -172,10 +179,6 @@ class Scheduler:
         ):
             raise BlockError("a sequence follows none")
         self.embeddings.check_integrity(self._answers)
-
-    def _inside_prompts(self) -> set[str]:
-        """Requests that compute a prompt with media: the device keeps their embeddings."""
-        return {s.request_id for s in self._running if s.media and s.n_computed < s.n_prompt}
 
     def _forget(self, sequence: Sequence) -> None:
         siblings = self._answers[sequence.request_id]
@@ -202,7 +205,7 @@ class Scheduler:
             share = share_for(self._answers[sequence.request_id], sequence, self.allocator.block_size)
             start = len(share.blocks) * self.allocator.block_size
             stop, encodes = step.reach(sequence, start)
-            if not share.follows and (step.tokens <= 0 or not step.names(stop)):
+            if not share.follows and (step.room <= 0 or not step.names(stop)):
                 return
             needs: dict[Scarce, int] = {
                 "seats": 1,

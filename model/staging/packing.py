@@ -26,7 +26,7 @@ class Field:
     """One array of a step."""
 
     dtype: Literal["int64", "int32", "float32"]
-    shape: tuple[int, ...]
+    shape: tuple[int] | tuple[int, int]
 
     @property
     def nbytes(self) -> int:
@@ -48,70 +48,45 @@ class Packer:
 
     def open(self, fields: Sequence[Field | None]) -> "Packing":
         """Room for these fields. The packing before ends on the host now, on the device when this one is sent."""
-        sizes = [0 if field is None else field.nbytes for field in fields]
-        first = n = 0
-        while n < len(fields) and first + sizes[n] <= self._fixed.room:
-            first += sizes[n]
-            n += 1
-        second = sum(sizes[n:])
-        if second > self._overflow.room:
-            self._overflow = _Buffer(self._streams, _GROWTH * second)
-        parts = [_Part(self._fixed, fields[:n], first)]
-        if n < len(fields):
-            parts.append(_Part(self._overflow, fields[n:], second))
-        return Packing(parts)
+        places: list[_Place | None] = []
+        used, which = [0, 0], 0
+        for field in fields:
+            if field is None:
+                places.append(None)
+                continue
+            nbytes = field.nbytes
+            if used[0] + nbytes > self._fixed.room:
+                which = 1  # as all that follows
+            places.append((field, which, used[which]))
+            used[which] += nbytes
+        if used[1] > self._overflow.room:
+            self._overflow = _Buffer(self._streams, _GROWTH * used[1])
+        return Packing([(self._fixed, used[0]), (self._overflow, used[1])][: which + 1], places)
 
 
 class Packing:
     """The arrays of one step: written on the host, then sent."""
 
-    def __init__(self, parts: Sequence["_Part"]) -> None:
-        self._parts = parts
-        self.host: list[np.ndarray | None] = [
-            array for part in parts for array in part.arrays()
-        ]  # as fields were given
-
-    @property
-    def payload(self) -> list[memoryview]:
-        """The bytes that are sent."""
-        return [part.payload for part in self._parts]
+    def __init__(self, buffers: Sequence[tuple["_Buffer", int]], places: Sequence["_Place | None"]) -> None:
+        """buffers: each with the bytes that are used of it."""
+        self._buffers, self._places = buffers, places
+        memories = [buffer.next_host() for buffer, _ in buffers]
+        self.payload = [memory[:nbytes] for memory, (_, nbytes) in zip(memories, buffers, strict=True)]  # what is sent
+        self.host: list[np.ndarray | None] = [  # as fields were given
+            None if place is None else np.ndarray(place[0].shape, place[0].dtype, memories[place[1]], place[2])
+            for place in places
+        ]
 
     def send(self) -> list[Tensor | None]:
         """The fields on the device; the copy is asynchronous. Nothing may be written to `host` any more."""
-        return [tensor for part in self._parts for tensor in part.send()]
+        for buffer, nbytes in self._buffers:
+            buffer.send(nbytes)
+        return [
+            None if place is None else self._buffers[place[1]][0].view(place[0], place[2]) for place in self._places
+        ]
 
 
-class _Part:
-    """Fields in one buffer."""
-
-    def __init__(self, buffer: "_Buffer", fields: Sequence[Field | None], nbytes: int) -> None:
-        self._buffer, self._fields, self._nbytes = buffer, fields, nbytes
-        self._memory = buffer.next_host()
-
-    @property
-    def payload(self) -> memoryview:
-        return self._memory[: self._nbytes]
-
-    def arrays(self) -> list[np.ndarray | None]:
-        found, at = list[np.ndarray | None](), 0
-        for field in self._fields:
-            if field is None:
-                found.append(None)
-                continue
-            found.append(np.ndarray(field.shape, field.dtype, self._memory, at))
-            at += field.nbytes
-        return found
-
-    def send(self) -> list[Tensor | None]:
-        self._buffer.send(self._nbytes)
-        found, at = list[Tensor | None](), 0
-        for field in self._fields:
-            if field is None:
-                found.append(None)
-                continue
-            found.append(self._buffer.view(field, at))
-            at += field.nbytes
-        return found
+_Place = tuple[Field, int, int]  # which buffer, and the byte at which it begins
 
 
 class _Buffer:
@@ -137,9 +112,7 @@ class _Buffer:
             host.copied = self._streams.record()
 
     def view(self, field: Field, at: int) -> Tensor:
-        strides = [1] * len(field.shape)
-        for i in range(len(strides) - 2, -1, -1):
-            strides[i] = strides[i + 1] * field.shape[i + 1]
+        strides = (1,) if len(field.shape) == 1 else (field.shape[1], 1)
         return self._typed[field.dtype].as_strided(field.shape, strides, at // _SIZES[field.dtype])
 
 

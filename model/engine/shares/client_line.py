@@ -1,7 +1,7 @@
 """Those who wait for a seat in the batch: a queue for each client, and whose turn it is."""
 
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 
 from model.engine.sequence import Sequence
 from model.engine.shares.fair_shares import ServiceClocks
@@ -24,11 +24,6 @@ class ClientLine:
     def __iter__(self) -> Iterator[Sequence]:
         for queue in self._queues.values():
             yield from queue
-
-    @property
-    def n_clients(self) -> int:
-        """Of those that wait or run."""
-        return len(self._clocks)
 
     def add(self, sequences: Iterable[Sequence]) -> None:
         """New ones, behind the others of their client."""
@@ -63,15 +58,9 @@ class ClientLine:
         """Tokens, counted from what a newcomer counts as given."""
         return -self._clocks.lag(client)
 
-    def charge(self, computed: Iterable[tuple[Sequence, int]]) -> None:
-        """A step computed these sequences up to their stop."""
-        used: dict[int, int] = {}
-        for sequence, stop in computed:
-            new = stop - sequence.n_charged
-            if new > 0:
-                sequence.n_charged = stop
-                used[sequence.client] = used.get(sequence.client, 0) + new
-        for client in used:
+    def charge(self, given: Mapping[int, int]) -> None:
+        """A step computed so many tokens for these clients."""
+        for client in given:
             self._clocks.begin(client, 0.0)
-        for client, n in used.items():
+        for client, n in given.items():
             self._clocks.end(client, n)

@@ -1,7 +1,7 @@
 """What one step may still take: tokens, embeddings that encoders make, blocks that tables name; and who got what."""
 
+import sys
 from collections.abc import Callable, Iterable, Sequence
-from typing import NamedTuple
 
 from configs.serve import EngineConfig
 from model.engine.encoder_cache import EncoderCache
@@ -14,36 +14,35 @@ def max_encoder_tokens(config: EngineConfig) -> int:
     return config.max_encoder_tokens or max(config.max_batched_tokens // 2, 1)
 
 
-class StepPart(NamedTuple):
-    """One sequence up to a token, and the media that are encoded for it."""
-
-    sequence: Answer
-    stop: int
-    encodes: Sequence[EncoderInput]
-
-
 class StepBudget:
-    """It is dealt out in the order in which it is asked for."""
+    """It is dealt out in the order in which it is asked for.
+
+    What encoders make is taken off the tokens of prompts, so that a step with media takes no longer than one that is
+    full of text; a decode only needs its own token.
+    """
 
     def __init__(
         self, tokens: int, embeddings: int, cache: EncoderCache, *, blocks_for: Callable[[int], int],
         table_blocks: int | None = None,
     ) -> None:  # fmt: skip
         """blocks_for: blocks of so many tokens; table_blocks: that the tables may name together, None without end."""
-        self.tokens = tokens
-        self.parts: list[StepPart] = []
+        self.parts: list[tuple[Answer, int]] = []  # each sequence, and the token before which it stops
+        self.encodes: list[EncoderInput] = []  # for them
+        self.room = tokens  # what is left for prompts
+        self._tokens = tokens  # what is left for decodes
         self._embeddings = embeddings
         self._cache = cache
-        self._encodes = False  # some medium is encoded
         self._blocks_for = blocks_for
-        self._table_blocks = table_blocks
+        self._table_blocks = sys.maxsize if table_blocks is None else table_blocks
 
     def reach(self, sequence: Answer, start: int) -> tuple[int, list[EncoderInput]]:
         """How far `sequence` comes from `start` with what is left, and the media that are encoded for that.
 
-        It stops before a medium that finds no room; the first one of a step always does, however large it is.
+        It stops before a medium that finds no room. The first one of a step always does where its prompt stands before
+        it, however large it is; the prompt then has one token at least.
         """
-        stop = min(sequence.n_tokens, start + self.tokens)
+        room = max(self._tokens if sequence.decodes else self.room, 0)
+        stop = min(sequence.n_tokens, start + room)
         encodes: list[EncoderInput] = []
         if not sequence.media or start >= sequence.n_prompt:
             return stop, encodes
@@ -51,44 +50,50 @@ class StepBudget:
         for item in self._cache.missing(sequence.media):
             if item.first >= stop:
                 break
-            if item.n_tokens > left and (self._encodes or encodes):
-                return item.first, encodes
             left -= item.n_tokens
+            room -= item.n_tokens
+            if (left < 0 or start + room <= item.first) and (start < item.first or self.encodes or encodes):
+                return item.first, encodes
+            stop = min(stop, start + max(room, 1))
             encodes.append(item)
         return stop, encodes
 
     def names(self, stop: int) -> bool:
         """Whether the step's tables may name the blocks of so many tokens more."""
-        return self._table_blocks is None or self._blocks_for(stop) <= self._table_blocks
+        return self._blocks_for(stop) <= self._table_blocks
 
-    def give(self, sequence: Answer, stop: int, encodes: Sequence[EncoderInput] = ()) -> None:
+    def give(self, sequence: Answer, stop: int, encodes: Sequence[EncoderInput]) -> None:
         """What `reach` found; where that is nothing, the sequence has no part of the step."""
         if stop > sequence.n_computed:
-            self.tokens -= stop - sequence.n_computed
-            if self._table_blocks is not None:
-                self._table_blocks -= self._blocks_for(stop)
-            self.parts.append(StepPart(sequence, stop, encodes))
-        if encodes:
-            self._embeddings -= sum(item.n_tokens for item in encodes)
-            self._encodes = True
+            self._take(stop - sequence.n_computed, self._blocks_for(stop))
+            self.parts.append((sequence, stop))
+            n_made = sum([item.n_tokens for item in encodes])
+            self.encodes += encodes
+            self.room -= n_made
+            self._embeddings -= n_made
 
     def deal(self, running: Iterable[Answer]) -> bool:
         """To what runs of one client, oldest first: its decodes, then its prompts. False: some have to wait a step.
 
         Each fits alone, so whoever waited longest always runs at its client's turn.
         """
-        complete = True
         decodes: list[Answer] = []
         prompts: list[Answer] = []
         for sequence in running:
             if sequence.status is Status.RUNNING:
                 (decodes if sequence.decodes else prompts).append(sequence)
         in_turn = [*decodes, *prompts]
+        n_blocks = sum([len(sequence.block_table) for sequence in decodes])
         if any([sequence.n_waited for sequence in in_turn]):
             in_turn.sort(key=lambda one: -one.n_waited)
+        elif len(decodes) <= self._tokens and n_blocks <= self._table_blocks:  # as nearly always: at once
+            self._take(len(decodes), n_blocks)
+            self.parts += [(sequence, sequence.n_tokens) for sequence in decodes]
+            in_turn = prompts
+        complete = True
         for sequence in in_turn:
             stop, encodes = self.reach(sequence, sequence.n_computed)
-            if stop == sequence.n_computed and len(prompts) and not sequence.decodes:
+            if stop == sequence.n_computed and not sequence.decodes:
                 continue  # a prompt, which has no tokens or no encoder now
             if stop == sequence.n_computed or not self.names(stop):
                 sequence.n_waited += 1
@@ -97,3 +102,8 @@ class StepBudget:
                 sequence.n_waited = 0
                 self.give(sequence, stop, encodes)
         return complete
+
+    def _take(self, n_tokens: int, n_blocks: int) -> None:
+        self._tokens -= n_tokens
+        self.room -= n_tokens
+        self._table_blocks -= n_blocks

@@ -53,7 +53,7 @@ def build(
     for array in packer.open([Field("int64", (512,))]).host:
         assert array is not None
         array[...] = -1  # nothing may be left as it was
-    builder = BatchBuilder(packer, tables or Tables(8, 8), BLOCK, 1000, lambda sequences, blocks: padding)
+    builder = BatchBuilder(packer, tables or Tables(8, 8), BLOCK, 1000, lambda kv_lens: padding)
     return Built(builder.build(Plan(chunks=chunks), found))
 
 
