@@ -137,7 +137,8 @@ class _Step:
         self._lengths = np.array(self.kv_lens, np.int64) - self._starts
         self._ends = self._lengths.cumsum()
         self._n_tokens = int(self._ends[-1])
-        self._n_samples = sum([len(chunk.followers) + 1 for chunk in chunks if chunk.samples])
+        # Of each row that is sampled from the chunk: several answers sample their first token from the same row.
+        self._samples = [i for i, chunk in enumerate(chunks) if chunk.samples for _ in (i, *chunk.followers)]
         self._generated = [  # chunks of one generated token
             i for i, chunk in enumerate(chunks) if chunk.stop - 1 == chunk.start >= answers[i].n_prompt
         ]
@@ -149,7 +150,7 @@ class _Step:
     @property
     def decodes(self) -> bool:
         """Each of its sequences takes one generated token and samples the next one."""
-        return len(self._generated) == self._n_samples == len(self._chunks)
+        return len(self._generated) == len(self._samples) == len(self._chunks)
 
     def header(self, sampling: SamplingMetadata, padding: Padding | None) -> BatchHeader:
         chunks, answers = self._chunks, self._answers
@@ -160,7 +161,7 @@ class _Step:
             # Padding that turns as a sequence of the step does asks for no frequencies of its own.
             prompt_lens=(*[answer.n_prompt for answer in answers], *[answers[-1].n_prompt] * more),
             table_width=max([len(answer.block_table) for answer in answers]) if padding is None else padding.width,
-            n_samples=self._n_samples,
+            n_samples=len(self._samples),
             padded=padding is not None,
             media=tuple([part for _, part in self._media]),
             scored=tuple([self._scored_rows(i) for i in self._scored]),
@@ -209,28 +210,27 @@ class _Step:
             ids[places], positions[:, places] = tokens, at
 
     def _write_slots(self, slots: np.ndarray, tables: np.ndarray) -> None:
-        """block * block_size + offset of each token"""
+        """block * block_size + offset of each token: its index, moved by as many blocks as its block is."""
         index, of = self._starts, np.arange(len(self._chunks))
         if self._n_tokens > len(of):
             firsts = self._ends - self._lengths
             index = np.arange(self._n_tokens) + np.repeat(self._starts - firsts, self._lengths)
             of = np.repeat(of, self._lengths)
-        block, offset = np.divmod(index, self._block_size)
-        slots[: self._n_tokens] = tables[of, block].astype(np.int64) * self._block_size + offset
+        nth = index // self._block_size
+        slots[: self._n_tokens] = (tables[of, nth] - nth) * self._block_size + index
 
     def _write_samples(self, host: ForwardArrays[np.ndarray]) -> None:
         """What is sampled from comes first, then the prompts' rows whose log-probabilities are wanted."""
-        # Several answers sample their first token from the same row.
-        samples = [len(chunk.followers) + 1 if chunk.samples else 0 for chunk in self._chunks]
-        host.sample_rows[: self._n_samples] = np.repeat(self._ends - 1, samples)
-        at = 0
+        at = len(self._samples)
+        host.sample_rows[:at] = self._ends[self._samples] - 1
         for i in self._scored:
             first, last = self._chunks[i].scored
             start, n = self._first_row(i) - self._chunks[i].start, last - first
             assert host.scored is not None
-            host.sample_rows[self._n_samples + at : self._n_samples + at + n] = np.arange(first + start, last + start)
-            host.scored[at : at + n] = self._answers[i].ids[first + 1 : last + 1]
+            host.sample_rows[at : at + n] = np.arange(first + start, last + start)
             at += n
+            scored = at - len(self._samples)
+            host.scored[scored - n : scored] = self._answers[i].ids[first + 1 : last + 1]
 
     def _media_inside(self, i: int) -> list[tuple[int, EmbeddingRows]]:
         """(row of the first pad, embeddings) of every part of a span inside chunk i."""

@@ -112,16 +112,16 @@ class Scheduler:
             self.limits.max_batched_tokens, self.limits.max_encoder_tokens, self.embeddings,
             blocks_for=self.allocator.blocks_for, table_blocks=self.limits.max_table_blocks,
         )  # fmt: skip
-        turns = self._line.turns()
-        admission = StepAdmission(
-            line=self._line, turns={client: i for i, client in enumerate(turns)}, running=self._running,
-            allocator=self.allocator, max_running=self.max_running, embeddings=self.embeddings.held,
-        )  # fmt: skip
+        turns, admission = self._line.turns(), None
         running: dict[int, list[Sequence]] = {client: [] for client in turns}
         for sequence in self._running:
             running[sequence.client].append(sequence)
         for client in turns:
-            if step.deal(running[client]):
+            if step.deal(running[client]) and self._line.head(client) is not None:
+                admission = admission or StepAdmission(
+                    line=self._line, turns={name: i for i, name in enumerate(turns)}, running=self._running,
+                    allocator=self.allocator, max_running=self.max_running, embeddings=self.embeddings.held,
+                )  # fmt: skip
                 self._admit_waiting(client, step, admission)
         inside = {s.request_id for s in self._running if s.media and s.n_computed < s.n_prompt}
         freed, offloaded = self.embeddings.plan(inside, step.encodes)

@@ -6,8 +6,7 @@ the same addresses in every step that begins with fields of the same sizes: a ca
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import numpy as np
 import torch
@@ -21,8 +20,7 @@ _DTYPES = {"int64": torch.int64, "int32": torch.int32, "float32": torch.float32}
 _SIZES = {"int64": 8, "int32": 4, "float32": 4}
 
 
-@dataclass(frozen=True, slots=True)
-class Field:
+class Field(NamedTuple):
     """One array of a step."""
 
     dtype: Literal["int64", "int32", "float32"]

@@ -28,4 +28,5 @@ class Tables:
 
     def gather(self, rows: Sequence[int], out: np.ndarray) -> None:
         """out: int32 [rows, width] of at most the array's width; entries behind a table's end are never followed."""
-        np.take(self._rows[:, : out.shape[1]], rows, axis=0, out=out)
+        # "clip", since numpy would buffer `out` where it has to raise for a row that is none.
+        self._rows[:, : out.shape[1]].take(rows, 0, out, "clip")

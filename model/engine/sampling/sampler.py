@@ -30,7 +30,7 @@ def sample(
     logprobs = logits.log_softmax(-1) if asked.logprobs else None
     apply_rules(logits, arrays, banned)
     top, chosen = logits.max(-1)  # [S], [S]
-    chosen = torch.where(top.isfinite(), chosen, -1)
+    usable = (raw - top).isfinite()  # both are: no NaN and no infinity came, and something may be sampled
     index, numbers = arrays.random_rows, arrays.numbers
     if index is not None and numbers is not None:
         peaks = top.index_select(0, index), chosen.index_select(0, index)
@@ -38,23 +38,24 @@ def sample(
         chosen = chosen.index_copy(0, index, ids)
     elif numbers is not None:
         chosen = _draw(logits, top, chosen, asked, numbers, behind)
-    parts = [chosen.to(torch.int32)[:, None], _bits(raw)[:, None]]
-    if logprobs is not None:
-        parts.append(_bits(logprobs.gather(1, chosen.clamp(min=0)[:, None])))
-        if asked.top_logprobs:
-            values, ids = logprobs.topk(asked.top_logprobs, dim=-1)
-            parts += [_bits(values), ids.to(torch.int32)]
-    return torch.cat(parts, dim=1)  # [S, 2 | 3 | 3 + 2 * width]: id, maximum, log-probability, top values, top ids
+    ids = torch.where(usable, chosen, -1).to(torch.int32)[:, None]
+    if logprobs is None:
+        return ids
+    parts = [ids, _bits(logprobs.gather(1, chosen.clamp(min=0)[:, None]))]
+    if asked.top_logprobs:
+        values, likeliest = logprobs.topk(asked.top_logprobs, dim=-1)
+        parts += [_bits(values), likeliest.to(torch.int32)]
+    return torch.cat(parts, dim=1)  # [S, 1 | 2 | 2 + 2 * width]: id, log-probability, top values, top ids
 
 
 def tokens_of(found: np.ndarray, asked: SamplingMetadata) -> list[Token | None]:
     """The token of each row, from what `sample` gave; None where a row was not finite or had no id left."""
-    values, width = found.view(np.float32), asked.top_logprobs
-    ids = np.where(np.isfinite(values[:, 1]), found[:, 0], -1).tolist()
+    ids = found[:, 0].tolist()
     if not asked.logprobs:
         return [Token(id=token) if token >= 0 else None for token in ids]
-    own = values[:, 2].tolist()
-    tops, top_ids = values[:, 3 : 3 + width].tolist(), found[:, 3 + width :].tolist()
+    values, width = found.view(np.float32), asked.top_logprobs
+    own = values[:, 1].tolist()
+    tops, top_ids = values[:, 2 : 2 + width].tolist(), found[:, 2 + width :].tolist()
     tokens: list[Token | None] = []
     for i, n in enumerate(asked.logprobs):
         if ids[i] < 0:

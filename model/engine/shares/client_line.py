@@ -52,7 +52,7 @@ class ClientLine:
 
     def turns(self) -> list[int]:
         """The clients that wait or run, whoever was given least first; the newest one among equals."""
-        return sorted(reversed(list(self._clocks)), key=self._clocks.__getitem__)
+        return self._clocks.turns()
 
     def given(self, client: int) -> float:
         """Tokens, counted from what a newcomer counts as given."""

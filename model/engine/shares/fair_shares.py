@@ -7,7 +7,7 @@ the clients that are there: one that is alone may have everything, and whoever h
 that stays within its own: Holdings.
 """
 
-from collections.abc import Callable, Hashable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from operator import attrgetter
 from typing import Generic, Protocol, TypeVar
 
@@ -30,8 +30,12 @@ class ServiceClocks(Generic[C]):
         """Clients that are here."""
         return len(self._jobs)
 
-    def __iter__(self) -> Iterator[C]:
-        return iter(self._jobs)
+    def turns(self) -> list[C]:
+        """Whoever is here, and was given least, first; the newest one among equals."""
+        return sorted(reversed(self._jobs), key=self._clocks.__getitem__)
+
+    def __contains__(self, client: C) -> bool:
+        return client in self._jobs
 
     def __getitem__(self, client: C) -> float:
         return self._clocks[client]
