@@ -86,7 +86,8 @@ def main() -> None:
         p99 = statistics.median(float(np.percentile(found[name], 99)) for found in rounds)
         middle = statistics.median(statistics.median(found[name]) for found in rounds)
         n = statistics.median(len(found[name]) for found in rounds)
-        print(f"{name:14s} {n:4.0f} steps   median {middle:7.1f} ms   p99 {p99:7.1f} ms")
+        whole = statistics.median(sum(found[name]) for found in rounds)
+        print(f"{name:14s} {n:4.0f} steps   median {middle:7.1f} ms   p99 {p99:7.1f} ms   together {whole:7.0f} ms")
 
 
 if __name__ == "__main__":

@@ -21,10 +21,10 @@ class SamplingParams(msgspec.Struct, frozen=True, kw_only=True):
     presence_penalty: float = 0.0  # over the answer; 0: off
     frequency_penalty: float = 0.0  # over the answer, once for each occurrence; 0: off
     logit_bias: tuple[tuple[int, float], ...] = ()  # (id, what is added to its logit); no id twice
-    allowed_token_ids: tuple[int, ...] = ()  # no other id can be drawn; none: off; no id twice
+    allowed_token_ids: tuple[int, ...] = ()  # no other id can be sampled; none: off; no id twice
     bad_words: tuple[tuple[int, ...], ...] = ()  # ids that no answer holds in a row; none is empty
-    min_tokens: int = 0  # stop_token_ids cannot be drawn before so many tokens were
-    seed: int  # int64; the server draws one where the client gave none. Answer i of n draws with seed + i
+    min_tokens: int = 0  # stop_token_ids cannot be sampled before so many tokens were
+    seed: int  # int64; the server makes one where the client gave none. Answer i of n samples with seed + i
     n: int = 1  # answers to this one prompt
     stop_token_ids: tuple[int, ...] = ()  # eos included unless ignore_eos
     logprobs: bool = False

@@ -27,24 +27,20 @@ class Chunk(msgspec.Struct, frozen=True, kw_only=True):
     request_id: str
     start: int
     stop: int
-    samples: bool  # the chunk reaches the last known token, so the next one is drawn
+    samples: bool  # the chunk reaches the last known token, so the next one is sampled
     scored: tuple[int, int] = (0, 0)  # [first, last) of the prompt: what each gives the token after it is wanted
     index: int = 0  # of the answer
-    followers: tuple[int, ...] = ()  # further answers that draw their first token from this chunk's last row
+    followers: tuple[int, ...] = ()  # further answers that sample their first token from this chunk's last row
     copies: tuple[tuple[int, int], ...] = ()  # (from, to): blocks that followers get a copy of, after the forward pass
     # Of a decode whose input the host has not seen: the row of the last step's samples that it is.
     prev_sample: int | None = None
-
-    @property
-    def length(self) -> int:
-        return self.stop - self.start
 
     @property
     def key(self) -> Key:
         return self.request_id, self.index
 
     @property
-    def draws(self) -> tuple[Key, ...]:
+    def sampled_keys(self) -> tuple[Key, ...]:
         """The sequences that get a token from this chunk."""
         if not self.samples:
             return ()
@@ -73,7 +69,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
 class Outcome:
     """What came of a step."""
 
-    tokens: Mapping[Key, tuple[Token, ...]]  # of each of the chunks' draws; none where the logits gave no token
+    tokens: Mapping[Key, tuple[Token, ...]]  # of each answer that was sampled; none where the logits gave none
     scores: Mapping[str, tuple[Token, ...]] = field(default_factory=dict)  # request -> what its prompt's tokens got
     read: tuple[ItemKey, ...] = ()  # media whose segment was read to its end
     filled: tuple[ItemKey, ...] = ()  # media that have embeddings now

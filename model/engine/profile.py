@@ -18,7 +18,7 @@ from model.forward_batch import ForwardBatch, KVCache
 from model.net.multimodal import MultimodalLM
 
 # Float32 copies of the sampled rows' logits that live at once when a step asks for everything: the logits, their
-# log-probabilities, the drawn rows, probabilities, a sort's values and (twice as wide) indices, cumulative sums twice.
+# log-probabilities, rows by chance, probabilities, a sort's values and (twice as wide) indices, cumulative sums twice.
 SAMPLER_COPIES = 9
 
 MemoryRow = tuple[str, int, str]  # line, bytes, the setting that decides it

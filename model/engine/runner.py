@@ -24,7 +24,7 @@ from model.forward_batch import KVCache
 from model.net.multimodal import MultimodalLM
 from model.staging.embeddings import EmbeddingStore
 from model.staging.graphs import DecodeGraphs, Place, graph_module, ladder, reserved_blocks
-from model.staging.layout import ForwardArrays, Padding, SamplingArrays, forward_batch, forward_layout, packed_bytes
+from model.staging.layout import ForwardArrays, Padding, forward_batch, forward_layout, packed_bytes
 from model.staging.packing import Packer
 from model.staging.results import Results
 from model.staging.streams import Streams, open_streams
@@ -96,7 +96,10 @@ class Runner:
         arrays, sampling = batch.send()
         logits, scores = self._forward(batch, arrays, encoded.failed.keys())
         forwarded = time.perf_counter()
-        sampled = self._sample(batch, logits, sampling)
+        sampled = None
+        if batch.header.n_samples:
+            sampled = sample(logits, batch.header.sampling, sampling, self._banned, behind=self._streams.behind)
+            self._sampled = sampled
         stage = "prefill" if len(batch.header.q_lens) < sum(batch.header.q_lens) else "decode"
         seconds[stage] = batch.build_seconds + forwarded - at
         if batch.header.padded and self._graphs is not None:
@@ -114,7 +117,7 @@ class Runner:
         header, failed = step.batch.header, {request_id for request_id, _ in step.encoded.failed}
         tokens: dict[Key, tuple[Token, ...]] = {}
         if step.sampled is not None:
-            keys = [key for chunk in step.plan.chunks for key in chunk.draws]
+            keys = [key for chunk in step.plan.chunks for key in chunk.sampled_keys]
             for key, token in zip(keys, tokens_of(found.pop(), header.sampling), strict=True):
                 if key[0] not in failed:
                     tokens[key] = () if token is None else (token,)
@@ -188,12 +191,6 @@ class Runner:
             found.append(score(states[rows], ids[rows], part.top_logprobs, self._model.compute_logits, self._max_rows))
             first = rows.stop
         return found
-
-    def _sample(self, batch: Batch, logits: Tensor, arrays: SamplingArrays[Tensor]) -> Tensor | None:
-        if not batch.header.n_samples:
-            return None
-        self._sampled = sample(logits, batch.header.sampling, arrays, self._banned, behind=self._streams.behind)
-        return self._sampled
 
 
 def captured(

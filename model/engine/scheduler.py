@@ -145,7 +145,7 @@ class Scheduler:
                 given[sequence.client] = given.get(sequence.client, 0) + chunk.stop - sequence.n_charged
                 sequence.n_charged = chunk.stop
             sequence.n_computed, sequence.n_scored = chunk.stop, max(sequence.n_scored, chunk.scored[1])
-            for key in chunk.draws:
+            for key in chunk.sampled_keys:
                 if chunk.followers:  # the prompt was computed once, for all of them
                     sequence = self._sequences[key]
                     sequence.n_computed, sequence.n_charged = chunk.stop, max(sequence.n_charged, chunk.stop)

@@ -46,12 +46,12 @@ class EncoderInput(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def first(self) -> int:
         """Index of the first pad."""
-        return min(start for start, _ in self.spans)
+        return min(self.spans)[0]
 
     @property
     def n_tokens(self) -> int:
         """Pads of all spans: the rows that the encoder must give."""
-        return sum(length for _, length in self.spans)
+        return sum([length for _, length in self.spans])
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
@@ -104,7 +104,7 @@ class Sequence:
         return self.n_computed >= self.n_prompt and self.n_tokens - self.n_computed == 1
 
     def answer(self, index: int) -> "Sequence":
-        """Another answer to this fresh prompt. It draws with seed + index, wrapped to 64 bits."""
+        """Another answer to this fresh prompt. It samples with seed + index, wrapped to 64 bits."""
         seed = (self.sampling.seed + index + (1 << 63)) % (1 << 64) - (1 << 63)
         return Sequence(
             request_id=self.request_id, index=index, client=self.client, ids=self.ids.copy(), n_prompt=self.n_prompt,

@@ -97,7 +97,7 @@ class History:
     counts: TokenCounts | None = None  # None where no penalty is asked for
     bias_ids: np.ndarray | None = None  # int64 [b]
     bias: np.ndarray | None = None  # float32 [b]
-    allowed: np.ndarray | None = None  # int64 [a]: the only ids that may be drawn
+    allowed: np.ndarray | None = None  # int64 [a]: the only ids that may be sampled
     bad_words: BadWords | None = None
     looks_back: bool = False  # whether any rule is asked for
 

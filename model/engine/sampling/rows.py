@@ -14,7 +14,7 @@ from model.staging.layout import SamplingArrays
 from model.staging.packing import Field
 
 _MIN_TEMPERATURE = 1e-6  # below it float32 cannot tell the distribution from its peak
-_MAX_TEMPERATURE = 1e6  # above it all that may be drawn is as good as equally likely, and float32 comes to its end
+_MAX_TEMPERATURE = 1e6  # above it all that may be sampled is as good as equally likely, and float32 comes to its end
 _PAIR = struct.Struct("<qq")
 _NUMBERS = 5  # temperature, the random number, top_k, top_p, min_p
 
@@ -43,22 +43,13 @@ class SamplingMetadata(msgspec.Struct, frozen=True, kw_only=True):
     n_restricted: int = 0
 
     @property
-    def mixed(self) -> bool:
-        """Some rows are sampled by chance and some are not."""
-        return 0 < self.n_random < self.n_rows
-
-    @property
     def top_logprobs(self) -> int:
         """The most that a row wants."""
         return max(self.logprobs, default=0)
 
-    @property
-    def plain(self) -> bool:
-        """Each row takes the likeliest of all ids: there are no arrays."""
-        return not (self.n_random or self.n_biased or self.n_penalised or self.n_forbidden or self.n_restricted)
-
     def layout(self) -> SamplingArrays[Field] | None:
-        if self.plain:
+        """None where each row takes the likeliest of all ids."""
+        if not (self.n_random or self.n_biased or self.n_penalised or self.n_forbidden or self.n_restricted):
             return None
 
         def ints(n: int) -> Field | None:
@@ -73,7 +64,7 @@ class SamplingMetadata(msgspec.Struct, frozen=True, kw_only=True):
             allowed=ints(self.n_allowed),
             restricted=ints(self.n_restricted),
             numbers=Field("float32", (_NUMBERS, self.n_random)) if self.n_random else None,
-            random_rows=ints(self.n_random) if self.mixed else None,
+            random_rows=ints(self.n_random) if self.n_random < self.n_rows else None,
         )
 
 

@@ -32,7 +32,7 @@ def apply_rules(logits: Tensor, arrays: SamplingArrays[Tensor], banned: Tensor |
 
 
 def exhausted(row: Row, banned: Collection[int]) -> bool:
-    """Whether the client's own rules leave no id of `allowed_token_ids` to this row, so that nothing can be drawn."""
+    """Whether the client's own rules leave no id of `allowed_token_ids` to this row, so that nothing can be sampled."""
     allowed = row.sampling.allowed_token_ids
     return bool(allowed) and set(allowed) <= {*banned, *_forbidden(row)}
 

@@ -1,4 +1,4 @@
-"""Logits to tokens, a whole batch at once; what is drawn depends on row, seed and position alone. Scores known tokens.
+"""Logits to tokens, a whole batch at once; a row's depends on it, its seed and position alone. Scores known tokens.
 
 In the order of transformers' logits processors: model/engine/sampling/rules.py, temperature, top_k, top_p, min_p. What
 the rows ask for travels with the batch (model/engine/sampling/rows.py); the device computes.
@@ -34,10 +34,10 @@ def sample(
     index, numbers = arrays.random_rows, arrays.numbers
     if index is not None and numbers is not None:
         peaks = top.index_select(0, index), chosen.index_select(0, index)
-        ids = _draw(logits.index_select(0, index), *peaks, asked, numbers, behind)
+        ids = _by_chance(logits.index_select(0, index), *peaks, asked, numbers, behind)
         chosen = chosen.index_copy(0, index, ids)
     elif numbers is not None:
-        chosen = _draw(logits, top, chosen, asked, numbers, behind)
+        chosen = _by_chance(logits, top, chosen, asked, numbers, behind)
     ids = torch.where(usable, chosen, -1).to(torch.int32)[:, None]
     if logprobs is None:
         return ids
@@ -96,7 +96,7 @@ def scored_tokens(ids: np.ndarray, found: Sequence[np.ndarray], width: int) -> t
     )
 
 
-def _draw(
+def _by_chance(
     logits: Tensor, top: Tensor, likeliest: Tensor, asked: SamplingMetadata, numbers: Tensor, behind: bool
 ) -> Tensor:
     """int64 [R] ids by inverse CDF, -1 where there is none; overwrites logits. top, likeliest: [R] peaks, their ids."""

@@ -67,6 +67,6 @@ def scheduler(
 def run(sched: Scheduler, token: int = 1) -> Plan:
     """One step in which every sampling chunk samples `token`."""
     plan = sched.plan()
-    sched.commit(plan, outcome({key: token for chunk in plan.chunks for key in chunk.draws}, plan=plan))
+    sched.commit(plan, outcome({key: token for chunk in plan.chunks for key in chunk.sampled_keys}, plan=plan))
     sched.check_integrity()
     return plan

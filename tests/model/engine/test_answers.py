@@ -85,7 +85,7 @@ def step(sched: Scheduler, cache: Cache, stops: Mapping[Key, bool] | None = None
     plan = sched.plan()
     sched.check_integrity()
     cache.run(plan)
-    keys = [key for chunk in plan.chunks for key in chunk.draws]
+    keys = [key for chunk in plan.chunks for key in chunk.sampled_keys]
     sched.commit(plan, outcome({key: STOP if stops and stops.get(key) else 10 + key[1] for key in keys}, plan=plan))
     sched.check_integrity()
     return plan
@@ -98,11 +98,11 @@ def test_a_prompt_is_computed_once_and_its_whole_blocks_are_shared() -> None:
     assert [s.key for s in sched] == [("a", 0), ("a", 1), ("a", 2)]
     (chunk,) = step(sched, cache).chunks
     assert (chunk.start, chunk.stop, chunk.followers) == (0, 10, (1, 2)) and len(chunk.copies) == 2
-    assert chunk.draws == (("a", 0), ("a", 1), ("a", 2))
+    assert chunk.sampled_keys == (("a", 0), ("a", 1), ("a", 2))
     tables = [s.block_table for s in sched]
     assert len({tuple(table[:2]) for table in tables}) == 1  # two whole blocks are common
     assert len({table[2] for table in tables}) == 3 and sched.allocator.n_used == 5
-    assert [c.length for c in step(sched, cache).chunks] == [1, 1, 1]
+    assert [c.stop - c.start for c in step(sched, cache).chunks] == [1, 1, 1]
     while len(sched):
         step(sched, cache)
     assert sched.allocator.n_used == 0

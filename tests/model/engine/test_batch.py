@@ -123,7 +123,7 @@ def test_followers_draw_from_their_leaders_row() -> None:
         request_id="lead", start=0, stop=6, samples=True, followers=(1, 2),
         copies=((4, 7), (4, 8)),
     )  # fmt: skip
-    assert leading.draws == (("lead", 0), ("lead", 1), ("lead", 2))
+    assert leading.sampled_keys == (("lead", 0), ("lead", 1), ("lead", 2))
     assert build((chunk("first", 5, 6, True), leading), first, lead).arrays.sample_rows.tolist() == [0, 6, 6, 6]
 
 

@@ -130,7 +130,7 @@ def test_whatever_arrives_nothing_starves(
             reached = [item for item in before[chunk.key].media if item.first < chunk.stop]
             assert {item.key for item in reached} <= made
         if oldest is not None:
-            assert oldest in {key for chunk in plan.chunks for key in (chunk.key, *chunk.draws)}
+            assert oldest in {key for chunk in plan.chunks for key in (chunk.key, *chunk.sampled_keys)}
         step += 1
         assert step < 4000
     assert sched.allocator.n_used == 0 and sched.embeddings.reserved == 0

@@ -26,7 +26,7 @@ from model.net.multimodal import MultimodalLM
 from model.ops.load import load_ops
 from model.registry import family_of
 from tests.model.card import Card, install_card
-from tests.model.engine.draws import sample
+from tests.model.engine.sampling_rows import sample
 from tests.model.live_bytes import LiveBytes
 from tests.parity.harness import load_over
 from tests.tiny.qwen2_5_omni import write_qwen2_5_omni

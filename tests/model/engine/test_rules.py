@@ -28,7 +28,7 @@ from model.engine.messages import SamplingParams
 from model.engine.sampling.history import BadWords, History, TokenCounts
 from model.engine.sampling.rows import Row, uniform
 from model.engine.sampling.rules import exhausted
-from tests.model.engine.draws import apply_rules, sample
+from tests.model.engine.sampling_rows import apply_rules, sample
 
 VOCAB = 60
 BANNED = (58, 59)

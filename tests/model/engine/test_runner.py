@@ -156,7 +156,7 @@ def test_a_decode_may_take_a_token_that_the_host_has_not_seen(
 def _two_steps_at_once(engine: Engine, harness: EngineHarness) -> None:
     scheduler, runner = engine._scheduler, engine._runner
     first = scheduler.plan()
-    rows: dict[Key, int] = {key: i for i, key in enumerate(key for chunk in first.chunks for key in chunk.draws)}
+    rows: dict[Key, int] = {key: i for i, key in enumerate(key for chunk in first.chunks for key in chunk.sampled_keys)}
     second = Plan(
         chunks=tuple(
             Chunk(

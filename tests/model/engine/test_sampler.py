@@ -12,7 +12,7 @@ from transformers import TemperatureLogitsWarper, TopKLogitsWarper, TopPLogitsWa
 from model.engine.messages import SamplingParams
 from model.engine.sampling import rows as gathered
 from model.engine.sampling.rows import Row, uniform
-from tests.model.engine.draws import sample
+from tests.model.engine.sampling_rows import sample
 
 VOCAB = 3000
 

@@ -37,7 +37,7 @@ def steps(sched: Scheduler, room: int) -> Iterator[Plan]:
     while len(sched):
         plan = step(sched, cache)
         assert plan.chunks and named(plan) <= room
-        ran = {chunk.key for chunk in plan.chunks} | {key for chunk in plan.chunks for key in chunk.draws}
+        ran = {chunk.key for chunk in plan.chunks} | {key for chunk in plan.chunks for key in chunk.sampled_keys}
         waited = {s.key: 0 if s.key in ran else waited.get(s.key, 0) + 1 for s in sched if s.status is Status.RUNNING}
         assert all(n < sched.limits.max_seqs for n in waited.values())
         yield plan
@@ -47,7 +47,7 @@ def test_answers_to_a_long_prompt_take_turns() -> None:
     sched = scheduler(n_blocks=16, room=16)
     sched.add(request("a", 40, 5, n=4))  # eleven blocks each, ten of them common
     plans = list(steps(sched, 16))
-    assert [c.length for c in plans[0].chunks] == [40] and plans[0].chunks[0].followers == (1, 2, 3)
+    assert [c.stop - c.start for c in plans[0].chunks] == [40] and plans[0].chunks[0].followers == (1, 2, 3)
     assert [[c.index for c in plan.chunks] for plan in plans[1:]] == [[0], [1], [2], [3]] * 4
 
 

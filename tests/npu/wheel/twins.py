@@ -97,7 +97,7 @@ def _record(said: Said, patch: pytest.MonkeyPatch) -> None:
             for start, length in media.spans
         ]
         said.cut_media += sum(start < stop < end for stop, start, end in spans)
-        said.mixed += len({chunk.length > 1 for chunk in plan.chunks}) == 2
+        said.mixed += len({chunk.stop - chunk.start > 1 for chunk in plan.chunks}) == 2
         return real(self, plan, sequences)
 
     patch.setattr(runner, "sample", recorded)

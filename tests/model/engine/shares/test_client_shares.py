@@ -54,7 +54,7 @@ def test_a_newcomer_goes_before_the_decodes_that_fill_the_step() -> None:
     sched = filled(16, n_blocks=400, seqs=16, tokens=16)
     assert run(sched).n_tokens == 16
     sched.add(request("chat", 16, 3, client=OTHER))
-    assert [(chunk.request_id, chunk.length) for chunk in run(sched).chunks] == [("chat", 16)]
+    assert [(chunk.request_id, chunk.stop - chunk.start) for chunk in run(sched).chunks] == [("chat", 16)]
     lengths = [Counter(sched[chunk.key].client for chunk in run(sched).chunks) for _ in range(2)]
     assert all(step[GREEDY] >= 15 for step in lengths), "and the decodes wait for it no longer than a step"
 
@@ -65,7 +65,10 @@ def test_a_newcomer_goes_before_the_prompts_that_came_first() -> None:
         sched.add(request(f"greedy{i}", 300, 3, client=GREEDY))
     run(sched)
     sched.add(request("chat", 10, 3, client=OTHER))
-    assert [(chunk.request_id, chunk.length) for chunk in run(sched).chunks] == [("chat", 10), ("greedy0", 6)]
+    assert [(chunk.request_id, chunk.stop - chunk.start) for chunk in run(sched).chunks] == [
+        ("chat", 10),
+        ("greedy0", 6),
+    ]
 
 
 def test_a_client_that_is_alone_is_served_as_it_came_and_may_have_everything() -> None:
@@ -187,7 +190,7 @@ def test_clients_that_always_want_more_get_the_same(n_clients: int) -> None:
         for chunk in plan.chunks:
             sequence = sched[chunk.key]
             used[sequence.client] += max(0, chunk.stop - sequence.n_charged)
-        events = sched.commit(plan, outcome({key: 1 for chunk in plan.chunks for key in chunk.draws}))
+        events = sched.commit(plan, outcome({key: 1 for chunk in plan.chunks for key in chunk.sampled_keys}))
         inside.subtract(int(event.request_id.split("-")[0]) for event in events if event.finish)
     assert jain([float(used[client]) for client in wants]) >= 0.95
 
@@ -226,9 +229,9 @@ def test_whoever_comes_everybody_finishes(
         assert plan.n_tokens <= tokens and sched.n_running <= seqs and sched.embeddings.reserved <= 50
         sampled = {}
         for chunk in plan.chunks:
-            assert len(sched[chunk.key].block_table) * 4 >= chunk.stop and chunk.length >= 1
+            assert len(sched[chunk.key].block_table) * 4 >= chunk.stop and chunk.stop - chunk.start >= 1
             assert chunk.start == sched[chunk.key].n_computed
-            for key in chunk.draws:
+            for key in chunk.sampled_keys:
                 drawn[key] += 1
                 sampled[key] = STOP if drawn[key] == arrivals[int(key[0])][3] else 1
         sched.commit(plan, outcome(sampled, plan=plan))
