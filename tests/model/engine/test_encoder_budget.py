@@ -124,6 +124,9 @@ def test_whatever_arrives_nothing_starves(
         assert bool(plan.chunks) == bool(before) and plan.n_tokens <= tokens
         sizes = [item.n_tokens for item in plan.encodes]
         assert sum(sizes) <= embeddings or len(sizes) == 1
+        if plan.n_tokens + sum(sizes) > tokens:  # one that is larger than what is left, and a token of its prompt
+            starts = {chunk.request_id: chunk.start for chunk in plan.chunks}
+            assert [starts[item.key[0]] for item in plan.encodes] == [item.first for item in plan.encodes[:1]]
         assert not made & {item.key for item in plan.encodes}
         made |= {item.key for item in plan.encodes}
         for chunk in plan.chunks:
