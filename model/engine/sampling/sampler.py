@@ -1,4 +1,4 @@
-"""Logits to tokens, a whole batch at once; a row's depends on it, its seed and position alone. Scores known tokens.
+"""Logits to tokens, a whole batch at once; each depends on its row, seed and position alone. Scores known tokens.
 
 In the order of transformers' logits processors: model/engine/sampling/rules.py, temperature, top_k, top_p, min_p. What
 the rows ask for travels with the batch (model/engine/sampling/rows.py); the device computes.
