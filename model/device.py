@@ -5,6 +5,7 @@ import logging
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 
+import msgspec
 import torch
 
 from configs.checkpoint import ConfigSection, text_config
@@ -20,6 +21,7 @@ _UNSERVED = {
 _SERVED_NPUS = ("Ascend910B", "Ascend910_93")  # how the names of Atlas A2 and A3 begin
 _NPU_BLOCK_SIZE = 128  # tokens: attention over a paged cache takes a multiple of it, and is in use with this one
 _NPU_MODEL_LEN = 262_144  # keys that one new token may see (documentation of npu_fused_infer_attention_score)
+_CPU_STEP_TOKENS = 256  # a larger step computes no more tokens a second there, and all that decode wait for its end
 EMBEDDINGS = 256 * MIB  # that stay on a device between the steps of their prompts
 
 log = logging.getLogger("pixelferry")
@@ -61,6 +63,13 @@ def check_cache(device: torch.device, block_size: int, max_model_len: int) -> No
         raise DeviceError(f"--block-size {block_size} is not served on an NPU: take {_NPU_BLOCK_SIZE}")
     if max_model_len > _NPU_MODEL_LEN:
         raise DeviceError(f"--max-model-len {max_model_len} is not served on an NPU: take at most {_NPU_MODEL_LEN}")
+
+
+def with_step_of(device: torch.device, config: EngineConfig) -> EngineConfig:
+    """What `device` takes for a step where nobody said it."""
+    if config.max_batched_tokens is not None or device.type != "cpu":
+        return config
+    return msgspec.structs.replace(config, max_batched_tokens=max(_CPU_STEP_TOKENS, config.max_seqs))
 
 
 def embedding_bytes(config: EngineConfig) -> int:

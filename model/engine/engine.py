@@ -50,7 +50,7 @@ class Engine:
         streams = open_streams(model.device)
         limits = Limits(
             max_seqs=config.max_seqs,
-            max_batched_tokens=config.max_batched_tokens,
+            max_batched_tokens=config.step_tokens,
             embedding_bytes=config.embedding_bytes,
             max_table_blocks=model.ops.max_table_blocks(self.size.n_blocks),
             max_encoder_tokens=max_encoder_tokens(config),

@@ -104,7 +104,7 @@ def trial_size(most: CacheSize, config: EngineConfig) -> CacheSize:
 
     most: the cache if nothing else needed memory. At most half of it, so that the peaks have room beside the trial.
     """
-    step = max(_blocks(config.max_batched_tokens, most.block_size), _blocks(most.max_model_len, most.block_size))
+    step = max(_blocks(config.step_tokens, most.block_size), _blocks(most.max_model_len, most.block_size))
     n_blocks = min(step + config.max_seqs, max(most.n_blocks // 2, 1))
     return replace(
         most,

@@ -12,7 +12,7 @@ import numpy as np
 import torch
 
 from configs.checkpoint import Checkpoint
-from model.device import check_cache, out_of_memory, resolve
+from model.device import check_cache, out_of_memory, resolve, with_step_of
 from model.engine.engine import Engine
 from model.engine.kv_cache_size import cache_size, size_on_device
 from model.engine.messages import (
@@ -75,6 +75,7 @@ def load(
     checkpoint = Checkpoint(Path(start.checkpoint))
     family = family_of(checkpoint)
     device, dtype = resolve(config.device, config.dtype, family.config(checkpoint), checkpoint.config)
+    config = with_step_of(device, config)
     family.check_device(device.type)
     max_model_len = min(start.max_model_len, config.max_model_len or start.max_model_len)
     check_cache(device, config.block_size, max_model_len)

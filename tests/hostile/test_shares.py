@@ -22,7 +22,6 @@ from tests.hostile.posting import MIB, until_over
 pytestmark = pytest.mark.long
 OTHER = "127.0.0.2"
 CLOSE = "Connection: close"
-STEPS = ["--max-batched-tokens", "256"]  # a chat waits some eight steps with a full chunk of others' prompts
 KEYS = [f"key-{i}" for i in range(9)]
 HOLDS: dict[str, Any] = {"prompt": [[1]] * 64, "max_tokens": 4095, "n": 8, "ignore_eos": True}
 ANSWERS: dict[str, Any] = {"max_tokens": 200, "n": 8, "ignore_eos": True}
@@ -59,8 +58,7 @@ GREEDS = {
         every=1.0,
     ),
     "long prompts": Greed(
-        bodies=[("/v1/completions", {"prompt": [[1] * 4000] * 8, "max_tokens": 8, "ignore_eos": True})], n=12, bites=64,
-        flags=STEPS,
+        bodies=[("/v1/completions", {"prompt": [[1] * 4000] * 8, "max_tokens": 8, "ignore_eos": True})], n=12, bites=64
     ),
     "streams of 8": Greed(bodies=[("/chat", chat(TEXT, stream=True, max_tokens=2000))], n=32, bites=32),
     "streams unread": Greed(
@@ -71,7 +69,7 @@ GREEDS = {
         bodies=[("/chat", chat(TEXT)), ("/chat", chat({"image": LARGE}, TEXT, max_tokens=20))], n=24, bites=16
     ),
     "chats of 32 pictures": Greed(
-        bodies=[("/chat", chat(*[FULL_SIZE] * 32))], n=8, flags=["--shm-mib", "128", *STEPS], bites=4, demo=False
+        bodies=[("/chat", chat(*[FULL_SIZE] * 32))], n=8, flags=["--shm-mib", "128"], bites=4, demo=False
     ),
     "a full cache": Greed(
         bodies=[("/v1/completions", {**HOLDS, "max_tokens": 300})], n=4, flags=["--kv-cache-mib", "1"], bites=128

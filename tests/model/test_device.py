@@ -7,8 +7,8 @@ import pytest
 import torch
 
 from configs.checkpoint import Checkpoint, CheckpointError, ConfigSection
-from configs.serve import Dtype
-from model.device import DeviceError, resolve
+from configs.serve import Dtype, EngineConfig
+from model.device import DeviceError, resolve, with_step_of
 from tests.tiny.qwen2_vl import write_json
 
 CPU = torch.device("cpu")
@@ -76,3 +76,8 @@ def test_what_cannot_be_had(tmp_path: Path) -> None:
         resolve("cpu", "float16", plain)
     with pytest.raises(DeviceError, match="sees no CUDA device"):
         resolve("cuda", "auto", plain)
+
+
+def test_a_step_of_an_accelerator_has_more_tokens_than_one_of_a_cpu() -> None:
+    cuda, cpu = (with_step_of(torch.device(kind), EngineConfig()).step_tokens for kind in ("cuda", "cpu"))
+    assert (cuda, cpu) == (2048, 256)

@@ -11,7 +11,7 @@ from model.engine.sequence import Sequence as Answer
 
 def max_encoder_tokens(config: EngineConfig) -> int:
     """Embeddings that one step makes, unless one medium alone has more."""
-    return config.max_encoder_tokens or max(config.max_batched_tokens // 2, 1)
+    return config.max_encoder_tokens or max(config.step_tokens // 2, 1)
 
 
 class StepBudget:

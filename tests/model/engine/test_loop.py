@@ -19,6 +19,7 @@ from model.engine.messages import (
     EngineReady,
     Finished,
     FromEngine,
+    Generate,
     MediaRead,
     SamplingParams,
     StartEngine,
@@ -28,6 +29,7 @@ from model.engine.messages import (
 from model.net.multimodal import MultimodalLM
 from shm import Channel, ChannelClosed, ChannelError, Loading, Pulse, channel_pair
 from tests.model.engine.engine_harness import GREEDY, EngineHarness, engine_at, picture, with_prepared
+from tokenization.placeholders import text_only
 
 CONFIG = EngineConfig(device="cpu", dtype="float32", block_size=16, kv_cache_bytes=4 << 20, max_batched_tokens=32)
 
@@ -176,6 +178,17 @@ def test_the_configured_limit_wins_where_it_is_lower(checkpoint: Path, tmp_path:
     engine, ready = loop.load(start_of(checkpoint, tmp_path, config))
     assert ready.max_model_len == engine.size.max_model_len == 100
     assert engine.idle and engine.stats.kv_blocks_used == 0  # the warm-up left nothing
+
+
+@pytest.mark.parametrize(("asked", "seqs", "has"), [(None, 16, 256), (None, 300, 300), (32, 16, 32)])
+def test_a_step_of_a_cpu_has_256_tokens_or_as_many_as_sequences_or_what_was_asked_for(
+    checkpoint: Path, tmp_path: Path, asked: int | None, seqs: int, has: int
+) -> None:
+    config = msgspec.structs.replace(CONFIG, max_batched_tokens=asked, max_seqs=seqs)
+    engine, _ = loop.load(start_of(checkpoint, tmp_path, config))
+    prepared = text_only("long", [0] * 400)
+    assert engine.submit(Generate(prepared=prepared, sampling=SamplingParams(max_tokens=2, seed=0))) is None
+    assert [message.n_tokens for message in engine.step() if isinstance(message, StepDone)] == [has]
 
 
 def test_books_that_do_not_add_up_end_an_idle_engine(model: MultimodalLM, tmp_path: Path) -> None:
