@@ -50,8 +50,9 @@ class Endless:
                 self.given[sequence.client] += max(0, chunk.stop - sequence.n_charged)
             drawn = {key: 1 for chunk in plan.chunks for key in chunk.sampled_keys}
             for event in self.sched.commit(plan, outcome(drawn, plan=plan)):
-                if event.finish and event.request_id != until_gone:
-                    self._inside[int(event.request_id.partition("-")[0])] -= 1
+                name, of_ours, _ = event.request_id.partition("-")
+                if event.finish and of_ours:
+                    self._inside[int(name)] -= 1
             self.steps += 1
             if until_gone and until_gone not in self.sched:
                 break
@@ -111,3 +112,14 @@ def test_nobody_starves_whatever_others_ask_for_without_end(
     sched.add(request("it", n_prompt, max_tokens, embedding_bytes=embedding_bytes, client=client))
     endless.run((len(others) + 1) * (n_blocks * 4 + n_prompt + max_tokens + before), until_gone="it")
     assert "it" not in sched
+
+
+def test_who_needs_more_than_its_share_waits_for_no_end_of_another_answer_of_its_client() -> None:
+    """Others take the room for it again and again, until they were given as many tokens as the cache holds."""
+    sched = scheduler(n_blocks=100, seqs=12, tokens=32)
+    endless = Endless(sched, {client: Wants(20, 20, 4) for client in (1, 2, 3)}).run(5)
+    sched.add(request("long", 4, 190, client=0))
+    endless.run(2)
+    sched.add(request("large", 160, 4, client=0))
+    endless.run(150, until_gone="large")
+    assert "large" not in sched and "long" in sched
