@@ -56,6 +56,7 @@ def test_a_second_client_is_answered_beside_twelve_idle_sockets(start: Start) ->
             assert server.metric('client_share_gave_way_total{of="places"}') == 64
             assert server.metric('client_share_gave_way_total{of="seats"}') > 0
             assert server.metric('client_share_wait_seconds_count{share="first"}') >= 5
+            assert server.metric('client_share_wait_seconds_count{share="within"}') > 0, "of the one that was alone"
             assert inside(server) == 64 * (SOCKETS - 1)
         until("all is let go", lambda: inside(server) == 0)
 

@@ -125,6 +125,20 @@ def test_who_has_its_share_is_refused() -> None:
     play(scenario)
 
 
+def test_a_newcomer_is_refused_from_as_many_clients_on_as_there_are_places() -> None:
+    async def scenario() -> None:
+        crowd = Crowd(8)
+        for client in "aabcdefg":
+            await crowd.come(f"{client}{len(crowd.places)}", client)
+        await crowd.come("h", "h")
+        assert crowd.gave_way == ["places"], "there were seven, and one of them had two"
+        refusal = crowd.admission.refusal("i")
+        assert refusal is not None and refusal.code == "queue_full"
+        await crowd.end()
+
+    play(scenario)
+
+
 def test_a_body_that_could_not_have_all_its_places_makes_nobody_give_way() -> None:
     async def scenario() -> None:
         crowd = Crowd(8)
