@@ -216,8 +216,7 @@ class EngineConfig(msgspec.Struct, frozen=True, kw_only=True):
         "sequences in the engine at once; further requests queue in the server", 1, 4096
     )] = 16
     max_batched_tokens: Annotated[int | None, Setting(
-        "token budget of one engine step; a longer prompt is prefilled in chunks; 256 on a cpu, or max_seqs where that "
-        "is more, and 2048 elsewhere, when absent", 1, 1 << 20, "tokens",
+        "token budget of one engine step; when absent 256 on a cpu (max_seqs if more), else 2048", 1, 1 << 20, "tokens"
     )] = None
     max_encoder_tokens: Annotated[int | None, Setting(
         "embeddings made in one step, or of one medium; half of max_batched_tokens when absent", 1, 1 << 20, "tokens"
@@ -245,11 +244,6 @@ class EngineConfig(msgspec.Struct, frozen=True, kw_only=True):
     )] = None
     fits_threads: bool = False  # not a setting: one thread where `threads` of them are not faster
     check_launches: bool = False  # no setting, but PIXELFERRY_CHECK_LAUNCHES: what an NPU's operators demand is asked
-
-    @property
-    def step_tokens(self) -> int:
-        """`max_batched_tokens` of an accelerator; the engine of a CPU fills in its own."""
-        return self.max_batched_tokens or 2048
 
 
 class LogConfig(msgspec.Struct, frozen=True, kw_only=True):

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from configs.serve import EngineConfig
-from model.device import embedding_bytes
+from model.device import embedding_bytes, step_tokens
 from model.engine.batch import BatchBuilder
 from model.engine.kv_blocks import BlockAllocator, BlockError, CacheSize
 from model.engine.media import Bounds, checked_sequence
@@ -50,7 +50,7 @@ class Engine:
         streams = open_streams(model.device)
         limits = Limits(
             max_seqs=config.max_seqs,
-            max_batched_tokens=config.step_tokens,
+            max_batched_tokens=step_tokens(config),
             embedding_bytes=config.embedding_bytes,
             max_table_blocks=model.ops.max_table_blocks(self.size.n_blocks),
             max_encoder_tokens=max_encoder_tokens(config),

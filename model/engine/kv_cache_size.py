@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from configs.checkpoint import CheckpointError
 from configs.machine import free_host_bytes
 from configs.serve import GIB, EngineConfig
-from model.device import embedding_bytes, free_bytes
+from model.device import embedding_bytes, free_bytes, step_tokens
 from model.engine.kv_blocks import CacheSize
 from model.engine.messages import StartEngine
 from model.engine.profile import Profile, profile_on_device
@@ -104,7 +104,7 @@ def trial_size(most: CacheSize, config: EngineConfig) -> CacheSize:
 
     most: the cache if nothing else needed memory. At most half of it, so that the peaks have room beside the trial.
     """
-    step = max(_blocks(config.step_tokens, most.block_size), _blocks(most.max_model_len, most.block_size))
+    step = max(_blocks(step_tokens(config), most.block_size), _blocks(most.max_model_len, most.block_size))
     n_blocks = min(step + config.max_seqs, max(most.n_blocks // 2, 1))
     return replace(
         most,

@@ -102,7 +102,7 @@ def profile_on_device(
     if trial.reserved:
         with device.out_of_memory(where, "the graphs of decodes", "--max-seqs"):
             graphs = device.lasting_bytes(where, functools.partial(captured, model, kv, trial, config))
-    logits = min(config.max_seqs, config.step_tokens) * model.vocab_size * torch.float32.itemsize
+    logits = min(config.max_seqs, device.step_tokens(config)) * model.vocab_size * torch.float32.itemsize
     return Profile(
         encoders=encoders,
         step=max(*steps, SAMPLER_COPIES * logits),
@@ -134,7 +134,7 @@ def full_steps(size: CacheSize, config: EngineConfig) -> list[tuple[list[int], l
 
     No block is shared, so that the sequences of a step never name more blocks than the cache has.
     """
-    budget = min(config.step_tokens, size.n_blocks * size.block_size)
+    budget = min(device.step_tokens(config), size.n_blocks * size.block_size)
     prompt = size.max_model_len // size.block_size * size.block_size or size.max_model_len  # leaves no part of a block
     n_fresh = min(config.max_seqs, size.n_blocks, -(-budget // prompt))
     fresh = [min(prompt, budget - start) for start in range(0, n_fresh * prompt, prompt)]

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from configs.serve import EngineConfig
+from model.device import step_tokens
 from model.engine.batch import Batch, ScoredRows
 from model.engine.encoding import Encoded, MediaEncoder
 from model.engine.kv_blocks import CacheSize
@@ -52,14 +53,14 @@ class Runner:
     def __init__(
         self, model: MultimodalLM, size: CacheSize, root: Path, config: EngineConfig, streams: Streams
     ) -> None:
-        self._max_rows = min(config.max_seqs, config.step_tokens)  # of logits at once: the profile has no more
+        self._max_rows = min(config.max_seqs, step_tokens(config))  # of logits at once: the profile has no more
         self._model = model
         self._size = size
         self._streams = streams
         self._kv = model.kv_cache(size.n_blocks, size.block_size)
         self._banned = torch.tensor(model.banned_ids, dtype=torch.int64, device=model.device)
         width = -(-size.max_model_len // size.block_size)
-        self.packer = Packer(streams, _packed_bytes(config.step_tokens, self._max_rows, width))
+        self.packer = Packer(streams, _packed_bytes(step_tokens(config), self._max_rows, width))
         self.embeddings = EmbeddingStore[ItemKey](streams)
         self._encoder = MediaEncoder(model, root, Uploads(streams), self.embeddings)
         self._results = Results(streams)
@@ -200,9 +201,9 @@ def captured(
     module = graph_module(model.device)
     if not config.graphs or module is None:
         return None
-    width, rows = -(-size.max_model_len // size.block_size), min(config.max_seqs, config.step_tokens)
+    width, rows = -(-size.max_model_len // size.block_size), min(config.max_seqs, step_tokens(config))
     place = Place(n_blocks=size.n_blocks, reserved=size.reserved, block_size=size.block_size, width=width)
-    packer = packer or Packer(open_streams(model.device), _packed_bytes(config.step_tokens, rows, width))
+    packer = packer or Packer(open_streams(model.device), _packed_bytes(step_tokens(config), rows, width))
     return DecodeGraphs(model, kv, packer, place, ladder(min(rows, size.n_blocks)), module)
 
 
@@ -210,7 +211,7 @@ def reserved_for_graphs(config: EngineConfig, device: torch.device) -> int:
     """Blocks of the cache that padding is written to."""
     if not config.graphs or graph_module(device) is None:
         return 0
-    return reserved_blocks(min(config.max_seqs, config.step_tokens), config.block_size)
+    return reserved_blocks(min(config.max_seqs, step_tokens(config)), config.block_size)
 
 
 def _packed_bytes(tokens: int, rows: int, width: int) -> int:

@@ -8,7 +8,7 @@ import torch
 
 from configs.checkpoint import Checkpoint, CheckpointError, ConfigSection
 from configs.serve import Dtype, EngineConfig
-from model.device import DeviceError, resolve, with_step_of
+from model.device import DeviceError, resolve, step_tokens, with_step_of
 from tests.tiny.qwen2_vl import write_json
 
 CPU = torch.device("cpu")
@@ -79,5 +79,5 @@ def test_what_cannot_be_had(tmp_path: Path) -> None:
 
 
 def test_a_step_of_an_accelerator_has_more_tokens_than_one_of_a_cpu() -> None:
-    cuda, cpu = (with_step_of(torch.device(kind), EngineConfig()).step_tokens for kind in ("cuda", "cpu"))
+    cuda, cpu = (step_tokens(with_step_of(torch.device(kind), EngineConfig())) for kind in ("cuda", "cpu"))
     assert (cuda, cpu) == (2048, 256)

@@ -4,6 +4,7 @@ import sys
 from collections.abc import Callable, Iterable, Sequence
 
 from configs.serve import EngineConfig
+from model.device import step_tokens
 from model.engine.encoder_cache import EncoderCache
 from model.engine.sequence import EncoderInput, Status
 from model.engine.sequence import Sequence as Answer
@@ -11,7 +12,7 @@ from model.engine.sequence import Sequence as Answer
 
 def max_encoder_tokens(config: EngineConfig) -> int:
     """Embeddings that one step makes, unless one medium alone has more."""
-    return config.max_encoder_tokens or max(config.step_tokens // 2, 1)
+    return config.max_encoder_tokens or max(step_tokens(config) // 2, 1)
 
 
 class StepBudget:
