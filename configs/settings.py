@@ -1,6 +1,7 @@
 """ServeConfig from profile, environment and command line; the only reader of the environment."""
 
 import argparse
+import importlib.metadata
 import os
 import re
 import sys
@@ -69,6 +70,15 @@ def load_config(argv: Sequence[str], env: Mapping[str, str] | None = None) -> Se
     if checks not in ("0", "1"):
         raise SettingsError(f"{CHECKS_VARIABLE}: expected 0 or 1, got {checks!r}")
     return replace(config, engine=replace(config.engine, check_launches=checks == "1"))
+
+
+def install_command(extra: str) -> str:
+    """What to type for an extra of pyproject.toml: into a checkout as it is, beside an installed wheel by its parts."""
+    pip = f"{sys.executable} -m pip install"
+    if (REPO / "pyproject.toml").is_file():
+        return f"{pip} -c {REPO}/constraints/cpu.txt -e '{REPO}[{extra}]'"
+    listed = (line.split(";") for line in importlib.metadata.requires("pixelferry") or ())
+    return " ".join([pip, *(f"'{one.strip()}'" for one, *marks in listed if f'extra == "{extra}"' in "".join(marks))])
 
 
 def child_env(overrides: Mapping[str, str]) -> dict[str, str]:

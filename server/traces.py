@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from starlette.types import Scope
 
+from configs.settings import install_command
 from configs.traces import TraceConfig
 from server.logs.access import QUIET, level_of, route_of
 from server.request_context import ModelTimings, RequestContext
@@ -23,7 +24,6 @@ log = logging.getLogger("pixelferry")
 
 LAST_SPANS_SECONDS = 2.0  # how long an ending server may take to send what it holds
 SERVICE = "pixelferry"
-INSTALL = "pip install '.[otel]'"
 Stage = tuple[str, float | None, float | None, Mapping[str, Any]]  # name, begin, end, attributes
 
 
@@ -138,7 +138,10 @@ def traces_of(config: TraceConfig, model_name: str, version: str) -> Traces | No
         from opentelemetry.sdk.trace import TracerProvider
         from opentelemetry.sdk.trace.export import BatchSpanProcessor
     except ImportError:
-        log.warning("%s asks for traces, and there are none: %s brings what sends them", config.asked_by, INSTALL)
+        log.warning(
+            "%s asks for traces, and there are none: `%s` brings what sends them",
+            config.asked_by, install_command("otel"),
+        )  # fmt: skip
         return None
     resource = Resource.create({SERVICE_VERSION: version})  # and what OTEL_RESOURCE_ATTRIBUTES and _SERVICE_NAME say
     if str(resource.attributes[SERVICE_NAME]).startswith("unknown_service"):

@@ -46,6 +46,7 @@ class StartWorker(msgspec.Struct, frozen=True, kw_only=True, tag=True):
     media: MediaConfig
     max_model_len: int
     shm_root: str  # the directory that holds the leases
+    directory: str = ""  # the server's working directory, where relative paths of media begin, too
     worker: WorkerConfig = WorkerConfig()
     lane: Lane = "media"  # one of texts gets no job with media, and loads nothing that opens them
 

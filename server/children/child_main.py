@@ -14,7 +14,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -140,6 +140,8 @@ def run_worker(channel_fd: int) -> None:
 
     start = channel.recv(None)
     assert isinstance(start, StartWorker)
+    with suppress(OSError):  # it is gone
+        os.chdir(start.directory or ".")
     with refusals_told(channel):
         checkpoint = Checkpoint(Path(start.checkpoint))
         processor = family_of(checkpoint).processor(checkpoint, start.media.max_pixels)

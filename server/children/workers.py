@@ -7,6 +7,7 @@ worker dies is tried again by server/requests/service.py:RequestService._prepare
 """
 
 import logging
+import os
 import time
 from operator import attrgetter
 from typing import Literal
@@ -172,7 +173,7 @@ class WorkerPool:
         self._line: FairQueue[WorkerJob] = FairQueue()
         start = StartWorker(
             checkpoint=str(config.model.path), media=config.media, max_model_len=max_model_len,
-            shm_root=str(owner.root), worker=config.worker,
+            shm_root=str(owner.root), directory=os.readlink("/proc/self/cwd"), worker=config.worker,
         )  # fmt: skip
         self.slots = tuple(Worker("worker", start, self, config, owner, metrics) for _ in range(config.workers))
         self.text = Worker("text_worker", replace(start, lane="text"), self, config, owner, metrics)

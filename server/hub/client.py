@@ -1,12 +1,11 @@
 """What is asked of a hub's client, and what a user can do when it fails."""
 
 import errno
-import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Protocol
 
-from configs.settings import REPO
+from configs.settings import install_command
 
 FULL = (errno.ENOSPC, errno.EDQUOT)
 
@@ -36,9 +35,9 @@ class HubClient(Protocol):
 
 def not_installed(package: str, extra: str) -> HubError:
     """What to type where the optional client of a hub is missing."""
-    command = f"{sys.executable} -m pip install -c {REPO}/constraints/cpu.txt -e '{REPO}[{extra}]'"
     return HubError(
-        f"--model by its name on a hub needs {package}, which is not installed: run `{command}`, or give a directory"
+        f"--model by its name on a hub needs {package}, which is not installed: run `{install_command(extra)}`, or "
+        "give a directory"
     )
 
 

@@ -2,12 +2,14 @@
 
 import hashlib
 import os
+import sys
 from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
 
+from configs import settings
 from configs.serve import ModelConfig, ServeConfig
 from configs.setting import HubModel, Setting, SettingsError
 from configs.settings import CHECKS_VARIABLE as CHECKS
@@ -244,6 +246,18 @@ def test_flag_and_variable_set_the_field(setting: Setting, tmp_path: Path) -> No
         owner = getattr(config, setting.section) if setting.section else config
         assert getattr(owner, setting.field) == expected
         assert config != load_config([], {})
+
+
+def test_an_extra_is_installed_into_a_checkout_or_beside_a_wheel(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A wheel has no folder that pip could take again, and its name on an index may be anybody's."""
+    pip = f"{sys.executable} -m pip install"
+    checkout = f"{pip} -c {settings.REPO}/constraints/cpu.txt -e '{settings.REPO}[hub]'"
+    assert settings.install_command("hub") == checkout
+    monkeypatch.setattr(settings, "REPO", tmp_path)
+    assert settings.install_command("hub") == f"{pip} 'huggingface-hub>=2.0' 'httpx2>=2.0' 'tqdm>=4.66'"
+    assert "pixelferry" not in settings.install_command("otel").partition("install")[2]
 
 
 @pytest.mark.parametrize(

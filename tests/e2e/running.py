@@ -8,7 +8,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -21,6 +21,7 @@ REPO = Path(__file__).resolve().parents[2]
 READY = re.compile(r"^Pixelferry ready on (https?://\S+)$", re.MULTILINE)
 MODEL_LABEL = re.compile(r',model_name="[^"]*"|model_name="[^"]*",?')
 NAME = re.compile(r"[0-9a-f]{11}")  # a leased segment; an idle one ends with .idle
+PROGRAM = (sys.executable, "-m", "server")
 START_SECONDS = 100.0  # 3 to 6 where nothing else runs; below the limit of a test, so that the error tells what it said
 # Small enough for two cores; everything that a test asserts holds for any size.
 SMALL = ["--port", "0", "--device", "cpu", "--kv-cache-mib", "64", "--threads", "1"]
@@ -140,19 +141,21 @@ class RunningServer:
 
 @contextmanager
 def running(
-    model: Path, root: Path, logs: Path, *flags: str, wait: bool = True, open_files: int | None = None
-) -> Iterator[RunningServer]:
+    model: Path | None, root: Path, logs: Path, *flags: str, wait: bool = True, open_files: int | None = None,
+    program: Sequence[str] = PROGRAM, directory: Path = REPO,
+) -> Iterator[RunningServer]:  # fmt: skip
     """A server on a free port, ended by SIGTERM (by SIGKILL where that does not help) after the block.
 
-    open_files: its hard limit of those.
+    model: None for the embedded one; open_files: its hard limit of those; program: that serves, in that directory.
     """
     logs.mkdir(parents=True, exist_ok=True)
     out, err = logs / "out.txt", logs / "err.txt"
-    command = [sys.executable, "-m", "server", "serve", "--model", str(model), "--shm-root", str(root)]
+    named = [] if model is None else ["--model", str(model)]
+    command = [*program, "serve", *named, "--shm-root", str(root)]
     if open_files is not None:
         command = ["sh", "-c", f'ulimit -n {open_files}; exec "$@"', "sh", *command]
     with out.open("wb") as out_file, err.open("wb") as err_file:
-        process = subprocess.Popen([*command, *SMALL, *flags], cwd=REPO, stdout=out_file, stderr=err_file)
+        process = subprocess.Popen([*command, *SMALL, *flags], cwd=directory, stdout=out_file, stderr=err_file)
     server = RunningServer(process, root, out, err)
     try:
         if wait:
