@@ -40,7 +40,7 @@ def installed(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     place = tmp_path_factory.mktemp("environment")
     venv.create(place, symlinks=True)
     python = place / "bin" / "python"
-    asked = [python, "-c", "import sysconfig; print(sysconfig.get_path('purelib'))"]
+    asked = [str(python), "-c", "import sysconfig; print(sysconfig.get_path('purelib'))"]
     packages = Path(subprocess.run(asked, capture_output=True, text=True, check=True).stdout.strip())
     (packages / "needed.pth").write_text(f"{sysconfig.get_path('purelib')}\n")
     pip(sys.executable, "--python", str(python), "install", f"{wheel}[otel]")
@@ -92,7 +92,7 @@ def test_it_chats_about_a_picture_by_a_path_from_where_it_was_started(server: Ru
 
 def test_its_other_commands_find_what_they_read(installed: Path, server: RunningServer, tmp_path: Path) -> None:
     def run(*words: str) -> str:
-        command = [installed / "bin" / "pixelferry", *words]
+        command = [str(installed / "bin" / "pixelferry"), *words]
         done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=120)
         assert done.returncode == 0, done.stdout + done.stderr
         return done.stdout
