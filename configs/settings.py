@@ -12,10 +12,12 @@ from typing import Any, NoReturn
 
 from msgspec.structs import replace
 
+from configs.nearest import did_you_mean
 from configs.serve import ModelConfig, ServeConfig
 from configs.setting import REPEATABLE, HubModel, Setting, SettingsError, declared
 from configs.traces import TraceConfig, traces_asked
 from configs.version import version
+from configs.vllm_flags import BY_NAME
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -23,6 +25,17 @@ else:
     import tomli as tomllib
 
 SETTINGS = tuple(declared(ServeConfig))
+SECTIONS = {  # of ServeConfig, as people read of them
+    "model": "What is served",
+    "http": "HTTP",
+    "media": "Media",
+    "worker": "Memory of a worker",
+    "shm": "Shared memory",
+    "engine": "Engine",
+    "log": "Logs",
+    "": "Processes",
+}
+NAMED = "named"  # the word of a command line that is no flag's: the model, as vLLM takes it
 REPO = Path(__file__).resolve().parent.parent
 PROFILES = REPO / "configs" / "profiles"
 EMBEDDED_NAME = "pixelferry-demo"
@@ -54,8 +67,9 @@ def load_config(argv: Sequence[str], env: Mapping[str, str] | None = None) -> Se
     env = os.environ if env is None else env
     known, unknown = _parser().parse_known_args(list(argv))
     if unknown:
-        raise SettingsError(f"unrecognized arguments: {_without_values(unknown, argv)}")
+        raise SettingsError(_unrecognized(unknown, argv))
     flags = vars(known)
+    _take_named(flags, argv)
     profile = flags.pop("profile") or env.get(PREFIX + "PROFILE")
     values: dict[str, Any] = {}
     if profile:
@@ -97,14 +111,16 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--version", action="version", version=f"pixelferry {version()}", help="print the version")
     parser.add_argument("--profile", metavar="NAME", help="a name in configs/profiles, or a path to a .toml file")
+    parser.add_argument(NAMED, nargs="?", metavar="MODEL", help="the same as --model MODEL")
+    groups = {section: parser.add_argument_group(title) for section, title in SECTIONS.items()}
     for setting in SETTINGS:
-        text = setting.help_text().replace("%", "%%")
+        group, text = groups[setting.section], setting.help_text().replace("%", "%%")
         if setting.kind == "switch":  # --access-log, and --no-access-log
             switch = argparse.BooleanOptionalAction
-            parser.add_argument(setting.flag, dest=setting.name, action=switch, default=None, help=text)
+            group.add_argument(setting.flag, dest=setting.name, action=switch, default=None, help=text)
         else:
             action = "append" if setting.kind in REPEATABLE else "store"
-            parser.add_argument(setting.flag, dest=setting.name, metavar=setting.metavar, action=action, help=text)
+            group.add_argument(setting.flag, dest=setting.name, metavar=setting.metavar, action=action, help=text)
     return parser
 
 
@@ -117,7 +133,8 @@ def _from_env(env: Mapping[str, str]) -> dict[str, Any]:
             setting = known[variable]
             values[setting.name] = setting.parse(_split(setting, env[variable]), variable)
         elif rest != "PROFILE" and variable != CHECKS_VARIABLE and not SERVICE_LINK.fullmatch(rest):
-            raise SettingsError(f"{variable}: no such setting; `pixelferry serve --help` lists them")
+            meant = did_you_mean(variable, known) or "; `pixelferry serve --help` lists them"
+            raise SettingsError(f"{variable}: no such setting{meant}")
     return values
 
 
@@ -128,11 +145,26 @@ def _split(setting: Setting, text: str) -> str | list[str]:
     return [part for part in text.split(REPEATABLE[setting.kind]) if part]
 
 
-def _without_values(words: Sequence[str], argv: Sequence[str]) -> str:
-    """Unknown words of a command line, without what may be a key: `--api-kye sk-1`, `--api-key sk-1 sk-2`."""
+def _unrecognized(words: Sequence[str], argv: Sequence[str]) -> str:
+    """Which words are, and what was meant, without what may be a key: `--api-kye sk-1`, `--api-key sk-1 sk-2`."""
+    flags = [word.partition("=")[0] for word in words if word.startswith("-")]
     if any(word.startswith("--api") for word in argv):
-        words = [word.partition("=")[0] for word in words if word.startswith("-")] or ["a word after --api-key"]
-    return " ".join(words)
+        words = flags or ["a word after --api-key"]
+    known = [setting.flag for setting in SETTINGS] + ["--profile", "--version", "--help"]
+    meant = [f"; {BY_NAME[flag]}" if flag in BY_NAME else did_you_mean(flag, known) for flag in flags]
+    return f"unrecognized arguments: {' '.join(words)}{''.join(meant)}"
+
+
+def _take_named(flags: dict[str, Any], argv: Sequence[str]) -> None:
+    """`serve ORG/NAME` is `serve --model ORG/NAME`. Raises SettingsError for two models, and for what may be a key."""
+    named = flags.pop(NAMED)
+    if named is None:
+        return
+    if any(word.startswith("--api") for word in argv[: argv.index(named)]):
+        raise SettingsError(_unrecognized([named], argv))
+    if flags["model"] is not None:
+        raise SettingsError(f"one model is served, and two are named: {named} and --model {flags['model']}")
+    flags["model"] = named
 
 
 def _from_profile(name: str) -> dict[str, Any]:
@@ -148,7 +180,9 @@ def _from_profile(name: str) -> dict[str, Any]:
     values: dict[str, Any] = {}
     for key, raw in table.items():
         if key not in known_settings:
-            raise SettingsError(f"--profile {name}: {path} has the unknown key {key!r}")
+            raise SettingsError(
+                f"--profile {name}: {path} has the unknown key {key!r}{did_you_mean(key, known_settings)}"
+            )
         setting = known_settings[key]
         values[key] = setting.parse(raw, f"--profile {name}: {key}")
     return values

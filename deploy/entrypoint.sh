@@ -1,5 +1,5 @@
 #!/usr/bin/env -S --block-signal=TERM --block-signal=INT bash
-# What the container runs: flags alone are those of `pixelferry serve`, a word is a command of pixelferry's.
+# What the container runs: flags or ORG/NAME are those of `pixelferry serve`, another word is a command of pixelferry's.
 # The kernel drops a signal that PID 1 neither handles nor blocks. These two wait until pixelferry takes them.
 set -eu
 
@@ -18,7 +18,7 @@ load "$ascend/nnal/atb/set_env.sh" --cxx_abi=1 # else it starts Python to ask to
 case "${1:---}" in
   -h | --help | --version) ;;
   --) set -- serve ;;
-  -*) set -- serve "$@" ;;
+  -* | */*) set -- serve "$@" ;;
 esac
 # What this machine lacks, each in one line with its remedy. Whether that ends the start, the server itself decides.
 if [ "${1:-}" = serve ]; then

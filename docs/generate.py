@@ -3,6 +3,7 @@
 import argparse
 import ast
 import graphlib
+import itertools
 import json
 import re
 import sys
@@ -10,22 +11,13 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from configs.setting import Setting
-from configs.settings import SETTINGS
+from configs.settings import SECTIONS, SETTINGS
+from configs.vllm_flags import FLAGS as VLLM_FLAGS
 from server import model_table
 from server.http.vllm_fields import FIELDS
 
 REPO = Path(__file__).resolve().parent.parent
 ROOMS = ("server", "model", "tokenization", "shm", "configs")
-SECTIONS = {
-    "model": "What is served",
-    "http": "HTTP",
-    "media": "Media",
-    "worker": "Memory of a worker",
-    "shm": "Shared memory",
-    "engine": "Engine",
-    "log": "Logs",
-    "": "Processes",
-}
 KINDS = {
     "text": "text", "checkpoint": "an existing directory, or ORG/NAME", "paths": "existing directories",
     "path": "a directory", "file": "an existing file", "written": "a file", "prefix": "a path such as `/llm`",
@@ -122,6 +114,14 @@ def fields() -> str:
     return "\n".join(lines)
 
 
+def flags() -> str:
+    """The flags of vLLM's server that are not called the same here; those that are told the same share a row."""
+    lines = ["| flags of vLLM | | |", "|---|---|---|"]
+    for (kind, told), found in itertools.groupby(VLLM_FLAGS, lambda flag: (flag.kind, flag.told)):
+        lines.append(f"| {', '.join(f'`{flag.name}`' for flag in found)} | {kind} | {told} |")
+    return "\n".join(lines)
+
+
 def filled(text: str, name: str, content: str) -> str:
     """`text` with what stands between the marks of `name` replaced by `content`. Raises ValueError without marks."""
     begin, end = f"<!-- {name}: written by `make docs` -->", f"<!-- end of {name} -->"
@@ -135,15 +135,18 @@ def filled(text: str, name: str, content: str) -> str:
 def pages(repo: Path) -> dict[Path, str]:
     """Every page that has a generated part, as it should read."""
     generated = {
-        "map.md": ("modules", modules(repo)),
-        "configuration.md": ("settings", settings()),
-        "compat.md": ("fields", fields()),
-        "models.md": ("families", model_table.as_markdown()),
+        "map.md": {"modules": modules(repo)},
+        "configuration.md": {"settings": settings()},
+        "compat.md": {"fields": fields(), "flags": flags()},
+        "models.md": {"families": model_table.as_markdown()},
     }
-    return {
-        repo / "docs" / page: filled((repo / "docs" / page).read_text(encoding="utf-8"), name, content)
-        for page, (name, content) in generated.items()
-    }
+    found = {}
+    for page, parts in generated.items():
+        text = (repo / "docs" / page).read_text(encoding="utf-8")
+        for name, content in parts.items():
+            text = filled(text, name, content)
+        found[repo / "docs" / page] = text
+    return found
 
 
 def main(argv: list[str]) -> int:

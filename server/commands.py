@@ -6,6 +6,7 @@ import sys
 import uvloop
 
 from configs.checkpoint import CheckpointError
+from configs.nearest import did_you_mean
 from configs.serve import LogConfig
 from configs.setting import SettingsError
 from configs.settings import load_config
@@ -34,6 +35,7 @@ USAGE = """usage: pixelferry COMMAND
 
   --version   print the version of Pixelferry
 """
+COMMANDS = ("serve", "models", "selftest", "loadtest", "doctor")
 
 
 def main(args: list[str]) -> int:
@@ -57,7 +59,18 @@ def main(args: list[str]) -> int:
         return 0
     asked_for = command in ("-h", "--help", "help")
     print(USAGE, end="", file=sys.stdout if asked_for else sys.stderr)
+    if command not in ("", "models", "--version") and not asked_for:
+        print(f"\nerror: {meant(command)}", file=sys.stderr)
     return 0 if asked_for else 2
+
+
+def meant(word: str) -> str:
+    """What to type instead of a first word that is no command. Of a flag with a value its name alone is shown."""
+    if word.startswith("-"):
+        return f"a command comes first, as in `pixelferry serve {word.partition('=')[0]}`"
+    if "/" in word:
+        return f"to serve a model, type `pixelferry serve {word}`"
+    return f"there is no command {word!r}{did_you_mean(word, COMMANDS)}"
 
 
 def run_server(argv: list[str]) -> int:

@@ -84,7 +84,14 @@ def test_media_roots_are_repeatable_and_separated(tmp_path: Path) -> None:
         (["--allow-media-root", "/no/such"], r"^--allow-media-root: /no/such is not a directory"),
         (["--served-model-name", ""], r"^--served-model-name: expected a text"),
         (["--max-pixel", "9"], "unrecognized arguments: --max-pixel"),  # no abbreviations, no typos
-        (["extra"], "unrecognized arguments: extra"),
+        (["extra"], r"^--model: /.*/extra is not a directory, and a model on a hub is named ORG/NAME"),
+        (["org/name", "extra"], "unrecognized arguments: extra"),
+        (["org/name", "--model", "org/other"], "two are named: org/name and --model org/other"),
+        (["--max-pixel", "9"], r"--max-pixel; did you mean '--max-pixels'\?"),
+        (["--host", "h", "--prot=1"], r"--prot=1; did you mean '--port'\?"),
+        (["--max-num-seqs", "9"], r"--max-num-seqs; vLLM's --max-num-seqs is here --max-seqs$"),
+        (["org/name", "-tp", "2", "--enforce-eager"], r"-tp 2 --enforce-eager; .*-tp is not served: one.*--no-graphs$"),
+        (["--trust-remote-code"], r"vLLM's --trust-remote-code is not needed: no code of a checkpoint runs$"),
         (["--root-path", "llm"], r"^--root-path: expected a path as /llm, .*, got 'llm'"),
         (["--root-path", "/llm/"], r"^--root-path: expected a path as /llm, without a slash at its end"),
         (["--api-key-file", "/no/such"], r"^--api-key-file: /no/such is not a file that can be found"),
@@ -100,7 +107,7 @@ def test_a_wrong_flag_is_named(argv: list[str], message: str) -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("max_pixel = 1\n", "has the unknown key 'max_pixel'"),
+        ("max_pixel = 1\n", r"has the unknown key 'max_pixel'; did you mean 'max_pixels'\?"),
         ("[engine]\nmax_seqs = 1\n", "has the unknown key 'engine'"),
         ("max_seqs = 0\n", "max_seqs: 0 is outside 1 to 4,096"),
         ("max_seqs = 1.5\n", "max_seqs: expected a whole number, got 1.5"),
@@ -126,7 +133,9 @@ def test_the_variable_that_asks_an_npus_operators() -> None:
 def test_a_wrong_variable_is_named() -> None:
     with pytest.raises(SettingsError, match=r"^PIXELFERRY_MAX_SEQS: expected a whole number, got 'many'"):
         load_config([], {"PIXELFERRY_MAX_SEQS": "many"})
-    with pytest.raises(SettingsError, match=r"^PIXELFERRY_MAX_SEQ: no such setting"):
+    with pytest.raises(
+        SettingsError, match=r"^PIXELFERRY_MAX_SEQ: no such setting; did you mean 'PIXELFERRY_MAX_SEQS'\?"
+    ):
         load_config([], {"PIXELFERRY_MAX_SEQ": "3"})
 
 
@@ -136,6 +145,8 @@ def test_a_wrong_variable_is_named() -> None:
         (["--api-key", "geheim heit"], {}),
         (["--api-key", "geheim\u00e9"], {}),
         (["--api-key", "x", "geheim"], {}),
+        (["--api-key", "x", "geh/geheim"], {}),
+        (["--model", "org/name", "--api-key", "x", "geheim"], {}),
         (["--api-kye", "geheim"], {}),
         (["--api-kye=geheim"], {}),
         (["--api-key", "geheim", "--prot", "1"], {}),
@@ -246,6 +257,14 @@ def test_flag_and_variable_set_the_field(setting: Setting, tmp_path: Path) -> No
         owner = getattr(config, setting.section) if setting.section else config
         assert getattr(owner, setting.field) == expected
         assert config != load_config([], {})
+
+
+@pytest.mark.parametrize("argv", [["org/name", "--port", "1"], ["--port", "1", "org/name"]])
+def test_the_model_needs_no_flag(argv: list[str]) -> None:
+    """As `vllm serve` takes it."""
+    config = load_config(argv, {})
+    assert (config.model.wanted, config.http.port) == (HubModel("org/name"), 1)
+    assert load_config([*argv, "--api-key", "sk-1"], {}).model == config.model
 
 
 def test_an_extra_is_installed_into_a_checkout_or_beside_a_wheel(

@@ -48,6 +48,7 @@ def can_unshare() -> bool:
         (["models"], ["models"]),
         (["pixelferry", "models"], ["models"]),
         (["pixelferry"], ["serve"]),
+        (["org/name", "--port", "9000"], ["serve", "org/name", "--port", "9000"]),
         (["--version"], ["--version"]),
         (["--help"], ["--help"]),
         (["--model", "/a directory"], ["serve", "--model", "/a directory"]),

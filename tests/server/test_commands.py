@@ -9,7 +9,7 @@ import pytest
 
 from configs.checkpoint import CheckpointError
 from configs.serve import ServeConfig
-from configs.settings import EMBEDDED_NAME
+from configs.settings import EMBEDDED_NAME, SECTIONS
 from model.registry import architectures
 from server import commands as program
 from server.children.supervisor import StartFailed
@@ -48,6 +48,32 @@ def test_wrong_usage_is_told_on_stderr(args: list[str], capsys: Captured) -> Non
     assert program.main(args) == 2
     shown = capsys.readouterr()
     assert shown.err.startswith("usage: ") and shown.out == ""
+
+
+@pytest.mark.parametrize(
+    ("args", "last"),
+    [
+        (["srve"], "error: there is no command 'srve'; did you mean 'serve'?"),
+        (["load-test"], "error: there is no command 'load-test'; did you mean 'loadtest'?"),
+        (["nonsense"], "error: there is no command 'nonsense'"),
+        (["Qwen/Qwen2-VL-2B", "--port", "1"], "error: to serve a model, type `pixelferry serve Qwen/Qwen2-VL-2B`"),
+        (["--api-key=sk-1"], "error: a command comes first, as in `pixelferry serve --api-key`"),
+        (["models", "too"], "  --version   print the version of Pixelferry"),
+    ],
+)
+def test_a_wrong_command_gets_the_right_one(args: list[str], last: str, capsys: Captured) -> None:
+    assert program.main(args) == 2
+    assert capsys.readouterr().err.splitlines()[-1] == last
+
+
+def test_the_settings_are_shown_in_groups(capsys: Captured) -> None:
+    with pytest.raises(SystemExit):
+        program.main(["serve", "--help"])
+    shown = capsys.readouterr().out
+    titles = [line.removesuffix(":") for line in shown.splitlines() if line.endswith(":") and not line.startswith(" ")]
+    assert [title for title in titles if title in SECTIONS.values()] == list(SECTIONS.values())
+    assert shown.index("Media:") < shown.index("  --max-items ") < shown.index("Engine:") < shown.index("  --dtype ")
+    assert shown.startswith("usage: pixelferry serve ") and "[MODEL]" in shown
 
 
 def test_the_doctor_is_a_command_of_its_own(capsys: Captured) -> None:
