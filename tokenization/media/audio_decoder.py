@@ -146,7 +146,7 @@ def open_sound(data: bytes | memoryview, check: Check = go_on) -> Iterator[Sound
 
     `check` is called between packets.
     """
-    with open_container(data, "sound", FORMATS, {"codec_whitelist": "none"}, check) as container:
+    with open_container(data, "audio", FORMATS, {"codec_whitelist": "none"}, check) as container:
         stream = default_stream(container.streams.audio, "sound track", DECODERS)
         # 0: only decoding tells.
         check_shape(stream.codec_context.sample_rate or 1, stream.codec_context.channels or 1)

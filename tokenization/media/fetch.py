@@ -4,6 +4,7 @@ import os
 import re
 import stat
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from pathlib import Path
 from urllib.parse import unquote, unquote_to_bytes
 
@@ -15,7 +16,19 @@ _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.\-]*://")
 MAX_PATH = 4096  # the kernel opens no longer one
 SLICE = 65536  # characters
 FEW_SIGNS = 1 << 18  # percent signs that any data: URL may hold
-_OUTSIDE = "this path is not a file that the server may open (it must lie under an allowed directory)"
+_FORM = "data:TYPE;base64,DATA (TYPE is image/png, or what the file is)"
+_OUTSIDE = (
+    "this path is not a file that the server may open (it must be there, under a directory that the server was started "
+    "with: --allow-media-root)"
+)
+_NO_PATHS = (
+    "local paths are not enabled on this server (--allow-media-root names a directory whose files may be named); send "
+    "the bytes in a data: URL"
+)
+# What stands in the place of a path and is none: no name of a file is so long, and a picture has more characters.
+_BARE = re.compile(r"[A-Za-z0-9+/_=\s-]{64,}")
+_BREAKS = b" \t\r\n"
+_PLAIN = bytes.maketrans(b"-_", b"+/")
 _OPEN_FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY
 _OPEN_DIRECTORY = os.O_RDONLY | os.O_NOFOLLOW | os.O_DIRECTORY | os.O_CLOEXEC
 
@@ -47,7 +60,7 @@ def fetch(source: str, *, roots: Sequence[Path], max_bytes: int) -> bytes:
 def _read_data_url(source: str, max_bytes: int) -> bytes:
     comma = source.find(",", 5, 5 + 1024)
     if comma < 0:
-        raise ChatError("a data: URL has the form data:<type>;base64,<data>")
+        raise ChatError(f"a data: URL has the form {_FORM}")
     too_large = f"the data is larger than the allowed {max_bytes} bytes"
     is_base64 = source[5:comma].lower().endswith(";base64")
     payload = source[comma + 1 :]
@@ -60,17 +73,30 @@ def _read_data_url(source: str, max_bytes: int) -> bytes:
         data = _unquoted(payload)
     else:
         encoded = _unquoted(payload) if "%" in payload else payload
-        if len(encoded) // 4 * 3 - 2 > max_bytes:
-            raise ChatError(too_large)
-        try:
-            data = pybase64.b64decode(encoded, validate=True)
-        except ValueError:
-            raise ChatError("the base64 data is not valid") from None
+        data = _decoded(encoded, max_bytes)
     if len(data) > max_bytes:
         raise ChatError(too_large)
     if not data:
         raise ChatError("the data: URL holds no data")
     return data
+
+
+def _decoded(encoded: str | bytes, max_bytes: int) -> bytes:
+    """What base64 spells; more than `max_bytes` is not decoded. Raises ChatError.
+
+    What is broken into lines, or meant for URLs, or without padding, is read at a second try.
+    """
+    if len(encoded) // 4 * 3 - 2 <= max_bytes:
+        with suppress(ValueError):
+            return pybase64.b64decode(encoded, validate=True)
+    ascii = encoded.encode("ascii", "replace") if isinstance(encoded, str) else encoded
+    plain = ascii.translate(_PLAIN, _BREAKS)
+    if len(plain) // 4 * 3 - 2 > max_bytes:
+        raise ChatError(f"the data is larger than the allowed {max_bytes} bytes")
+    try:
+        return pybase64.b64decode(plain + b"=" * (-len(plain) % 4), validate=True)
+    except ValueError:
+        raise ChatError("the base64 data is not valid") from None
 
 
 def _unquoted(text: str) -> bytes:
@@ -88,10 +114,11 @@ def _unquoted(text: str) -> bytes:
 
 
 def _read_path(path: str, roots: Sequence[Path], max_bytes: int) -> bytes:
-    if not roots:
-        raise ChatError("local paths are not enabled on this server; send the bytes in a data: URL")
-    if len(path) > MAX_PATH or "\0" in path or ".." in path.split("/"):
-        raise ChatError(_OUTSIDE)
+    outside = _OUTSIDE if roots else _NO_PATHS
+    if _BARE.fullmatch(path, 0, MAX_PATH):
+        outside += f"; base64 is sent as {_FORM}"
+    if not roots or len(path) > MAX_PATH or "\0" in path or ".." in path.split("/"):
+        raise ChatError(outside)
     for root, names in _candidates(path, roots):
         try:
             fd = _open_beneath(root, names)
@@ -101,7 +128,7 @@ def _read_path(path: str, roots: Sequence[Path], max_bytes: int) -> bytes:
             return _read_regular(fd, max_bytes)
         finally:
             os.close(fd)
-    raise ChatError(_OUTSIDE)
+    raise ChatError(outside)
 
 
 def _candidates(path: str, roots: Sequence[Path]) -> Iterator[tuple[str, list[str]]]:

@@ -13,6 +13,7 @@ from PIL import BmpImagePlugin, GifImagePlugin, Image, JpegImagePlugin, PngImage
 from tokenization.cancel import Check, CheckedFile, go_on
 from tokenization.chat.errors import ChatError
 from tokenization.media.containers.exif import orientation_of
+from tokenization.media.containers.signatures import meant_as
 from tokenization.media.effort import cannot_hold
 
 # By content, never by suffix; importing the plugins registers them, so that opening never loads any other one.
@@ -182,7 +183,7 @@ def to_patches(image: Image.Image, *, patch: int, merge: int) -> np.ndarray:
 def _open(data: bytes, max_source_pixels: int, check: Check = go_on) -> tuple[Image.Image, ImageHeader]:
     # Pillow reads markers and fill bytes of a JPEG, chunks and blocks one by one.
     parts = _PARTS + len(data) // _BYTES_OF_A_PART
-    with _pillow(_NOT_AN_IMAGE):
+    with _pillow(_NOT_AN_IMAGE + meant_as(data, "image")):
         if data.count(b"iCCP") > _MOST_PROFILES:
             raise ChatError("the image has more than one colour profile")
         image = Image.open(CheckedFile(data, check, most=parts), formats=FORMATS)

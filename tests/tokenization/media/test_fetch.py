@@ -5,6 +5,7 @@ import contextlib
 import os
 import time
 import tracemalloc
+from collections.abc import Callable
 from pathlib import Path
 from urllib.parse import unquote_to_bytes
 
@@ -43,6 +44,12 @@ def root(tmp_path: Path) -> Path:
         ("data:image/png;base64,YWJj", b"abc"),
         ("DATA:;BASE64,YWI=", b"ab"),
         ("data:image/png;charset=x;base64,YWI%3D", b"ab"),
+        ("data:;base64,YWI", b"ab"),
+        ("data:;base64,YW\r\nJj\n", b"abc"),
+        ("data:;base64, YW Jj", b"abc"),
+        ("data:;base64,YW%0AJj", b"abc"),
+        ("data:;base64,-_-_", b"\xfb\xff\xbf"),
+        ("data:;base64,-_8", b"\xfb\xff"),
         ("data:,a%20b", b"a b"),
         ("data:text/plain,%ff%00", b"\xff\x00"),
     ],
@@ -57,10 +64,10 @@ def test_data_urls(source: str, expected: bytes) -> None:
         "data:image/png;base64",
         "data:image/png;base64,",
         "data:,",
-        "data:;base64,YWJ",
-        "data:;base64,YW Jj",
-        "data:;base64,YW\nJj",
-        "data:;base64,-_-_",
+        "data:;base64,YWJjY",
+        "data:;base64,YW=Jj",
+        "data:;base64,YW*Jj",
+        "data:;base64,\n",
         "data:;base64,\u00e9\u00e9\u00e9\u00e9",
         "data:" + "x" * 5000 + ",a",
     ],
@@ -90,8 +97,31 @@ def test_other_urls_are_refused(url: str, root: Path) -> None:
     refused(url, root)
 
 
+def test_the_size_cap_counts_no_line_breaks() -> None:
+    for size in (999, 1000):
+        assert get("data:;base64," + base64.encodebytes(bytes(size)).decode()) == bytes(size)
+        assert get("data:;base64," + base64.urlsafe_b64encode(b"\xff" * size).decode().rstrip("=")) == b"\xff" * size
+    assert "1000 bytes" in refused("data:;base64," + base64.encodebytes(bytes(1001)).decode())
+
+
 def test_paths_are_off_without_roots(root: Path) -> None:
-    assert "not enabled" in refused(str(root / "a.bin"))
+    said = refused(str(root / "a.bin"))
+    assert "not enabled" in said and "--allow-media-root" in said and "base64" not in said
+
+
+def test_a_file_that_is_not_there_names_the_flag(root: Path) -> None:
+    assert "--allow-media-root" in refused("absent.png", root)
+
+
+@pytest.mark.parametrize("encode", [base64.b64encode, base64.encodebytes, base64.urlsafe_b64encode])
+@pytest.mark.parametrize("roots", [0, 1])
+def test_base64_without_its_beginning_is_told_the_form(
+    encode: Callable[[bytes], bytes], roots: int, root: Path
+) -> None:
+    """A JPEG's begins with a slash, as a path does."""
+    for picture in (b"\xff\xd8\xff" + bytes(60), bytes(range(256)) * 4000):
+        said = refused(encode(picture).decode(), *[root] * roots)
+        assert "base64 is sent as data:TYPE;base64,DATA" in said
 
 
 def test_paths_under_a_root(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -149,7 +179,12 @@ def test_all_that_is_no_regular_file_under_a_root_looks_alike(root: Path) -> Non
     wrong = {attack: said for attack, said in messages.items() if not said.startswith(ONE_MESSAGE)}
     assert not wrong
     assert not [said for said in messages.values() if str(root.parent) in said]
-    assert len(set(messages.values())) == 1
+    # What is said besides depends on the text alone.
+    assert len({said.partition("; base64 is sent")[0] for said in messages.values()}) == 1
+    name = "x" * 100
+    absent = refused(str(root.parent / name), root)
+    (root.parent / name).touch()
+    assert refused(str(root.parent / name), root) == absent
 
 
 def test_a_root_over_devices_still_gives_regular_files_only() -> None:

@@ -12,8 +12,10 @@ from av.video.stream import VideoStream
 
 from tokenization.cancel import Check, CheckedFile
 from tokenization.chat.errors import ChatError
+from tokenization.chat.parts import Kind
 from tokenization.media.containers.matroska_tracks import MATROSKA, check_tracks
 from tokenization.media.containers.mp4_tables import check_tables, is_iso
+from tokenization.media.containers.signatures import meant_as
 from tokenization.media.containers.tags import check_comments, without_id3
 from tokenization.worker_memory import raise_if_memory
 
@@ -25,9 +27,9 @@ _MOST_SECONDS = 2.0  # of this thread's processor time, while a file is opened
 
 
 def open_container(
-    data: bytes | memoryview, what: str, formats: str, options: Mapping[str, str], check: Check
+    data: bytes | memoryview, kind: Kind, formats: str, options: Mapping[str, str], check: Check
 ) -> InputContainer:
-    """what: it should hold, for errors. formats: demuxers that may run, by FFmpeg's names.
+    """kind: what it should hold, for errors. formats: demuxers that may run, by FFmpeg's names.
 
     Raises ChatError where no demuxer reads it, and for headers that claim more than they hold or take _MOST_SECONDS.
     `check` is called between the boxes of an MP4, the elements of a Matroska file, and reads of 64 KiB, later, too.
@@ -61,7 +63,9 @@ def open_container(
         )
     except av.FFmpegError as error:
         raise_if_memory(error)
-        raise ChatError(f"this is not a {what} that the server reads, or its header is damaged") from None
+        what = "sound" if kind == "audio" else kind
+        told = f"this is not a {what} that the server reads, or its header is damaged{meant_as(data, kind)}"
+        raise ChatError(told) from None
     opened = True
     return container
 
