@@ -11,7 +11,7 @@ from server.http.long_texts import Raw
 from server.http.openai import StreamOptions, read_options
 from server.http.reading import BodyFields, body_object, validated
 from server.http.responses import LazyList, data
-from server.http.vllm_fields import COMPLETION_FIELDS, refuse_unsupported
+from server.http.vllm_fields import COMPLETION_FIELDS, refuse_unsupported, tell_misspelt
 from server.requests.answer import Delta
 from server.requests.model_card import ModelCard
 from server.requests.refusal import invalid_request
@@ -44,8 +44,11 @@ class TextRequest:
     id: str
     model: str | None
     requests: tuple[ChatRequest, ...]
-    prompt_only: bool = False  # nothing is generated but what the prompt's own log-probabilities need
     stream: bool = False
+
+    @property
+    def prompt_only(self) -> bool:
+        return self.requests[0].prompt_only
 
 
 def read_completions(raw: Raw, request_id: str) -> TextRequest:
@@ -54,6 +57,7 @@ def read_completions(raw: Raw, request_id: str) -> TextRequest:
     prompt_only = _is_int(found.get("max_tokens")) and found["max_tokens"] == 0 and found.get("echo") is True
     found = _chat_names({**found, "max_tokens": 1} if prompt_only else found)
     refuse_unsupported(found, COMPLETION_FIELDS)
+    tell_misspelt(found, request_id)
     body = validated(TextBody, found)
     longest = SHORT if found.get("max_tokens") is None else found["max_tokens"]
     sampling = validated(SamplingRequest, {**found, "max_tokens": longest})
@@ -73,12 +77,11 @@ def read_completions(raw: Raw, request_id: str) -> TextRequest:
             token_ids=bool(body.return_token_ids),
             tokens_as_ids=bool(body.return_tokens_as_token_ids),
             echoes=bool(body.echo),
+            prompt_only=prompt_only,
         )
         for i, prompt in enumerate(prompts)
     )
-    return TextRequest(
-        id=request_id, model=body.model, requests=requests, prompt_only=prompt_only, stream=bool(body.stream),
-    )  # fmt: skip
+    return TextRequest(id=request_id, model=body.model, requests=requests, stream=bool(body.stream))
 
 
 def _chat_names(found: Mapping[str, Any]) -> dict[str, Any]:

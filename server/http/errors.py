@@ -1,15 +1,17 @@
 """Refusals as HTTP says them: a status, and one error body for every route."""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from fastapi import FastAPI
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import JSONResponse
+from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
+from configs.nearest import did_you_mean
 from server.request_context import context_of
 from server.requests.refusal import Refusal, RefusalKind, invalid_request
 from tokenization.chat.errors import ChatError, shortened
@@ -86,6 +88,11 @@ def install(app: FastAPI) -> None:
         app.add_exception_handler(kind, answer_to)
 
 
+def paths_of(app: FastAPI) -> Iterator[str]:
+    """Of its routes, without those that hold a name."""
+    return (route.path for route in app.routes if isinstance(route, Route) and not route.param_convertors)
+
+
 async def answer_to(request: Request, error: Exception) -> ErrorResponse:
     request_id = context_of(request.scope).id
     if isinstance(error, ChatError):
@@ -94,7 +101,8 @@ async def answer_to(request: Request, error: Exception) -> ErrorResponse:
         return error_response(error, request_id)
     assert isinstance(error, HTTPException), "of starlette: there is no such route, or none for this method"
     shown, status = shortened(request.scope["path"], MAX_PARAM), error.status_code
-    texts = {404: f"no route {shown!r} here", 405: f"{request.method} is not allowed on {shown!r}"}
+    meant = did_you_mean(request.scope["path"], paths_of(request.app))
+    texts = {404: f"no route {shown!r} here{meant}", 405: f"{request.method} is not allowed on {shown!r}"}
     code = {404: "route_not_found", 405: "method_not_allowed"}.get(status)
     body = _body(status, texts.get(status, str(error.detail)), request_id, code=code)
     return ErrorResponse(body, status, code or f"http_{status}", error.headers)

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from configs.nearest import did_you_mean
 from server.http.answer_fields import logprob_entries, usage
 from server.http.long_texts import Raw
 from server.http.reading import BodyFields, body_object, validated
@@ -20,6 +21,8 @@ from tokenization.text.tokenizer import Tokenizer
 
 KEYS = frozenset({"inputs", "history", "system", "parameters", "stream", "model"})
 DRAW_BOXES = "draw_boxes"
+PARAMETERS = frozenset({*SamplingRequest.model_fields, DRAW_BOXES})
+ELSEWHERE = {"messages": "; POST /v1/chat/completions takes it", "prompt": "; POST /v1/completions takes it"}
 
 
 class NativeBody(BodyFields):
@@ -37,12 +40,14 @@ def native_chat(body: dict[str, Any], request_id: str) -> ChatRequest:
     """What /chat takes, as an object. Raises Refusal, ChatError."""
     if unknown := body.keys() - KEYS:
         name = shortened(min(unknown))
-        raise invalid_request(f"{name!r} is not a field of a chat request", name, "unknown_field")
+        meant = "; it stands in 'parameters'" if name in PARAMETERS else ELSEWHERE.get(name) or did_you_mean(name, KEYS)
+        raise invalid_request(f"{name!r} is not a field of a chat request{meant}", name, "unknown_field")
     fields = validated(NativeBody, body)
     parameters = {} if body.get("parameters") is None else body["parameters"]
-    if isinstance(parameters, dict) and (unknown := parameters.keys() - SamplingRequest.model_fields - {DRAW_BOXES}):
-        param = f"parameters.{shortened(min(unknown))}"  # the first one alone: pydantic would complain of each
-        raise invalid_request(f"{param}: there is no such parameter", param, "unknown_parameter")
+    if isinstance(parameters, dict) and (unknown := parameters.keys() - PARAMETERS):
+        name = shortened(min(unknown))  # the first one alone: pydantic would complain of each
+        message = f"parameters.{name}: there is no such parameter{did_you_mean(name, PARAMETERS)}"
+        raise invalid_request(message, f"parameters.{name}", "unknown_parameter")
     sampling = validated(SamplingRequest, parameters, "parameters")
     draws = parameters.get(DRAW_BOXES)
     if draws is not None and not isinstance(draws, bool):

@@ -11,7 +11,7 @@ from server.http.answer_fields import logprob_entries, prompt_ids, usage
 from server.http.long_texts import Raw
 from server.http.reading import BodyFields, body_object, validated
 from server.http.responses import LazyList, data
-from server.http.vllm_fields import refuse_unsupported
+from server.http.vllm_fields import refuse_unsupported, tell_misspelt
 from server.requests.answer import Delta
 from server.requests.model_card import ModelCard
 from server.requests.refusal import invalid_request
@@ -53,6 +53,7 @@ def read_openai(raw: Raw, request_id: str) -> ChatRequest:
     """The body of POST /v1/chat/completions. Raises Refusal and ChatError."""
     found = body_object(raw)
     refuse_unsupported(found)
+    tell_misspelt(found, request_id)
     body = validated(CompletionBody, found)
     longest = body.max_completion_tokens or body.max_tokens  # the newer name wins
     sampling = validated(SamplingRequest, {**found, "max_tokens": longest})

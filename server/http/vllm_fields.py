@@ -5,12 +5,19 @@ The list is that of `ChatCompletionRequest` in vLLM's main branch of August 2026
 that vLLM never took but that a client would believe in.
 """
 
+import itertools
+import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Literal
 
+from configs.nearest import did_you_mean
 from server.requests.refusal import invalid_request
+from tokenization.chat.errors import shortened
+
+log = logging.getLogger("pixelferry.http")
+MOST_MISSPELT = 4
 
 Treatment = Literal["honoured", "refused", "ignored"]
 
@@ -31,6 +38,16 @@ def refuse_unsupported(body: Mapping[str, Any], fields: Sequence[VllmField] | No
         value = body[field.name]
         if value is not None and not any(_same(value, neutral) for neutral in field.neutral):
             raise invalid_request(f"{field.name}: {field.note}", field.name, "unsupported_parameter")
+
+
+def tell_misspelt(body: Mapping[str, Any], request_id: str) -> None:
+    """Log each field that nothing reads and that is nearly one of `KNOWN`: it changes nothing, and nobody else says so.
+
+    Of a body with many fields the first few are looked at.
+    """
+    for name in itertools.islice((name for name in body if name not in KNOWN), MOST_MISSPELT):
+        if meant := did_you_mean(name, KNOWN):
+            log.info("request %s: nothing reads the field %r%s", request_id, shortened(name), meant)
 
 
 def _same(value: Any, neutral: Any) -> bool:
@@ -124,3 +141,4 @@ COMPLETION_FIELDS: tuple[VllmField, ...] = (
     *_refused("not supported: these models continue a text, they do not fill gaps", "suffix", neutral=("",)),
     *_refused("not supported; give the prompt as text or token ids", "prompt_embeds"),
 )
+KNOWN = frozenset(field.name for field in COMPLETION_FIELDS) | {"prompt"}

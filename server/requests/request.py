@@ -26,6 +26,7 @@ class ChatRequest:
     tokens_as_ids: bool = False  # log-probabilities name a token by its id
     grounding: Grounding = "none"
     echoes: bool = False  # the prompt stands in front of each answer
+    prompt_only: bool = False  # no token is generated but the one that log-probabilities of the prompt come with
     context: RequestContext = field(
         default_factory=RequestContext, compare=False
     )  # of the HTTP request that it came with

@@ -207,7 +207,7 @@ class RequestService:
                 n_before = answers.n_tokens
                 deltas = answers.push(events, stream.prompt)
                 stream.prompt = []
-                timings.tokens(answers.n_tokens - n_before)
+                timings.tokens(0 if request.prompt_only else answers.n_tokens - n_before)
                 for delta in deltas:
                     if delta.finish is not None:
                         if answers.n_unfinished == 0 and delta is deltas[-1]:

@@ -97,6 +97,30 @@ def test_the_line_of_several_prompts_counts_them_all(server: RunningServer, stre
     assert f" prompt_tokens={n_prompt} generation_tokens=6" in line
 
 
+def test_the_line_of_a_prompt_that_is_only_scored_counts_no_token(server: RunningServer) -> None:
+    """The engine computes one more than the client gets, which no figure tells."""
+    before = server.metric("generation_tokens_total")
+    body = {"prompt": "one", "max_tokens": 0, "echo": True, "logprobs": 1}
+    answer = server.http.post("/v1/completions", json=body)
+    assert answer.json()["usage"]["completion_tokens"] == 0
+    assert " generation_tokens=0" in line_of(server, answer.headers["x-request-id"])
+    assert server.metric("generation_tokens_total") == before
+
+
+def test_a_misspelt_field_of_openais_is_found_in_the_log(server: RunningServer) -> None:
+    body = {"messages": [{"role": "user", "content": "Hi"}], "max_tokens": 1, "temprature": 0}
+    answer = server.http.post("/v1/chat/completions", json=body)
+    assert answer.status_code == 200
+    request_id = answer.headers["x-request-id"]
+    assert f"request {request_id}: nothing reads the field 'temprature'; did you mean 'temperature'?" in server.err
+
+
+def test_the_way_to_openais_routes_is_told(server: RunningServer) -> None:
+    for path in ("/chat/completions", "/completions", "/models"):
+        answer = server.http.post(path, json={})
+        assert answer.json()["error"]["message"] == f"no route {path!r} here; did you mean '/v1{path}'?"
+
+
 def test_a_full_queue_and_a_killed_engine_are_found_by_their_ids(silent: RunningServer) -> None:
     with ThreadPoolExecutor(2) as pool:
         stream = LongStream(silent)

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Mapping
 from typing import Any, Literal
 
+from configs.nearest import did_you_mean
 from tokenization.chat.boxes import FULL
 from tokenization.chat.combining_marks import refuse_long_runs
 from tokenization.chat.errors import ChatError, expect, shortened, type_name
@@ -87,7 +88,10 @@ def _native_part(part: Any, param: str) -> Part:
     content = [key for key in part if key in ("text", "box") or key in _KINDS]
     if not content:
         named = ", ".join(f"'{shortened(str(key))}'" for key in list(part)[:3]) or "no key"
-        raise ChatError(f"unknown part ({named}): a part holds one of 'text', 'image', 'video', 'audio', 'box'", param)
+        meant = "".join(did_you_mean(str(key), ("text", "box", *_KINDS)) for key in list(part)[:1])
+        raise ChatError(
+            f"unknown part ({named}): a part holds one of 'text', 'image', 'video', 'audio', 'box'{meant}", param
+        )
     if len(content) > 1:
         raise ChatError(f"a part holds one of text, media or boxes, this one holds {_listed(content)}", param)
     key = content[0]
@@ -254,7 +258,8 @@ def _refuse_other_keys(value: dict[str, Any], known: tuple[str, ...], param: str
     for key in value:
         if key not in known:
             shown = shortened(str(key))
-            raise ChatError(f"'{shown}' is not known here (known: {_listed(list(known))})", f"{param}.{shown}")
+            meant = did_you_mean(shown, known)
+            raise ChatError(f"'{shown}' is not known here (known: {_listed(list(known))}){meant}", f"{param}.{shown}")
 
 
 def _refuse_options(value: dict[str, Any], known: tuple[str, ...], param: str, place: str) -> None:

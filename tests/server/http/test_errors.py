@@ -134,6 +134,13 @@ def test_a_route_that_is_not_there_is_a_404_with_a_code() -> None:
     assert (answer.status_code, answer.json()) == (404, {"error": expected})
 
 
+@pytest.mark.parametrize("path", ["/v1/refusal", "/refusals", "/llm/refusal"])
+def test_a_route_that_is_nearly_there_is_named(path: str) -> None:
+    answer = ask("GET", path)
+    assert answer.status_code == 404
+    assert answer.json()["error"]["message"] == f"no route {path!r} here; did you mean '/refusal'?"
+
+
 def test_a_method_that_a_route_does_not_take_is_a_405_with_a_code() -> None:
     answer = ask("DELETE", "/refusal")
     expected = {

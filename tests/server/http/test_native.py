@@ -114,18 +114,40 @@ def test_boxes_are_found_always_and_drawn_on_request(parameters: Any, grounding:
     assert read_native(native(parameters=parameters)).grounding == grounding
 
 
-@pytest.mark.parametrize("name", ["max_tokens", "temperature", "messages", "Stream", ""])
-def test_an_unknown_field_is_refused_by_its_name(name: str) -> None:
+@pytest.mark.parametrize(
+    ("name", "meant"),
+    [
+        ("max_tokens", "; it stands in 'parameters'"), ("temperature", "; it stands in 'parameters'"),
+        ("messages", "; POST /v1/chat/completions takes it"), ("prompt", "; POST /v1/completions takes it"),
+        ("Stream", "; did you mean 'stream'?"), ("sytem", "; did you mean 'system'?"), ("", ""), ("user", ""),
+    ],
+)  # fmt: skip
+def test_an_unknown_field_is_refused_by_its_name(name: str, meant: str) -> None:
     error = refusal(read_native, native(**{name: 1}))
     assert (error.kind, error.param, error.code) == ("invalid_request", name, "unknown_field")
-    assert error.message == f"{name!r} is not a field of a chat request"
+    assert error.message == f"{name!r} is not a field of a chat request{meant}"
 
 
-@pytest.mark.parametrize("name", ["temprature", "max_completion_tokens", "tools"])
-def test_an_unknown_parameter_is_refused_by_its_path(name: str) -> None:
+@pytest.mark.parametrize(
+    ("name", "meant"),
+    [
+        ("temprature", "; did you mean 'temperature'?"), ("max_new_tokens", "; did you mean 'max_tokens'?"),
+        ("drawboxes", "; did you mean 'draw_boxes'?"), ("tools", ""),
+    ],
+)  # fmt: skip
+def test_an_unknown_parameter_is_refused_by_its_path(name: str, meant: str) -> None:
     error = refusal(read_native, native(parameters={name: None}))
     assert (error.param, error.code) == (f"parameters.{name}", "unknown_parameter")
-    assert error.message == f"parameters.{name}: there is no such parameter"
+    assert error.message == f"parameters.{name}: there is no such parameter{meant}"
+
+
+@pytest.mark.parametrize(
+    ("inputs", "meant"),
+    [([{"imgae": "a.png"}], "image"), ([{"txt": "Hi"}], "text"), ([{"video": "a.mp4", "num_frame": 4}], "num_frames")],
+)
+def test_a_misspelt_part_is_told_what_was_meant(inputs: list[Any], meant: str) -> None:
+    with pytest.raises(ChatError, match=rf"; did you mean '{meant}'\?$"):
+        read_native(native(inputs=inputs))
 
 
 @pytest.mark.parametrize(

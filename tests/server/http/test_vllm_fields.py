@@ -1,13 +1,18 @@
 """The table of vLLM's request fields: each is refused unless neutral, or read, or without effect; the page shows it."""
 
+import logging
 import re
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from server.http import openai as openai_reader
+from server.http.completions import read_completions
+from server.http.long_texts import Raw
 from server.http.openai import CompletionBody
-from server.http.vllm_fields import FIELDS, VllmField
+from server.http.vllm_fields import FIELDS, MOST_MISSPELT, VllmField
 from server.requests.sampling import SamplingRequest
 from tests.server.http.request_bodies import openai, read_openai, read_tokenize, refusal
 from tokenization.chat.rendering import CONTINUE, GENERATION, MEDIA, VARIABLES
@@ -55,6 +60,25 @@ def test_honoured_fields_are_those_that_are_read() -> None:
     honoured = {field.name for field in FIELDS if field.treatment == "honoured"}
     read = {*CompletionBody.model_fields, *SamplingRequest.model_fields, CONTINUE, GENERATION, MEDIA, VARIABLES}
     assert honoured <= read and not read & (BY_NAME.keys() - honoured)
+
+
+@pytest.mark.parametrize("read", [openai_reader.read_openai, read_completions])
+def test_a_misspelt_field_leaves_a_line(
+    read: Callable[[Raw, str], object], caplog: pytest.LogCaptureFixture
+) -> None:  # fmt: skip
+    """It changes nothing, as everything that is not known. What is no slip of the pen is nobody's business."""
+    caplog.set_level(logging.INFO, "pixelferry.http")
+    body = openai(prompt="Hi")
+    asked = openai(prompt="Hi", temprature=1, my_own_label=1, user="x", metadata={}, stream_options=None)
+    assert read(asked, "r1") == read(body, "r1")
+    (line,) = [record.getMessage() for record in caplog.records]
+    assert line == "request r1: nothing reads the field 'temprature'; did you mean 'temperature'?"
+
+
+def test_many_misspelt_fields_are_few_lines(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO, "pixelferry.http")
+    read_openai(openai(**{f"temprature{i}": 1 for i in range(1000)}))
+    assert len(caplog.records) == MOST_MISSPELT
 
 
 def test_a_null_inside_an_object_says_nothing() -> None:
