@@ -11,7 +11,7 @@ import pytest
 
 from configs import settings
 from configs.serve import ModelConfig, ServeConfig
-from configs.setting import HubModel, Setting, SettingsError
+from configs.setting import Setting, SettingsError
 from configs.settings import CHECKS_VARIABLE as CHECKS
 from configs.settings import EMBEDDED_MODEL, EMBEDDED_NAME, SETTINGS, child_env, load_config
 
@@ -259,14 +259,6 @@ def test_flag_and_variable_set_the_field(setting: Setting, tmp_path: Path) -> No
         assert config != load_config([], {})
 
 
-@pytest.mark.parametrize("argv", [["org/name", "--port", "1"], ["--port", "1", "org/name"]])
-def test_the_model_needs_no_flag(argv: list[str]) -> None:
-    """As `vllm serve` takes it."""
-    config = load_config(argv, {})
-    assert (config.model.wanted, config.http.port) == (HubModel("org/name"), 1)
-    assert load_config([*argv, "--api-key", "sk-1"], {}).model == config.model
-
-
 def test_an_extra_is_installed_into_a_checkout_or_beside_a_wheel(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -277,37 +269,3 @@ def test_an_extra_is_installed_into_a_checkout_or_beside_a_wheel(
     monkeypatch.setattr(settings, "REPO", tmp_path)
     assert settings.install_command("hub") == f"{pip} 'huggingface-hub>=2.0' 'httpx2>=2.0' 'tqdm>=4.66'"
     assert "pixelferry" not in settings.install_command("otel").partition("install")[2]
-
-
-@pytest.mark.parametrize(
-    ("given", "name", "revision"),
-    [
-        ("org/name", "org/name", None),
-        ("Org-1/Na.me_2@v1.0", "Org-1/Na.me_2", "v1.0"),
-        ("org/name@refs/pr/1", "org/name", "refs/pr/1"),
-    ],
-)
-def test_a_model_may_be_named_as_on_a_hub(given: str, name: str, revision: str | None) -> None:
-    model = load_config(["--model", given, "--hub", "modelscope"], {}).model
-    assert (model.wanted, model.served_name, model.hub) == (HubModel(name, revision), name, "modelscope")
-    assert str(model.wanted) == given
-    assert load_config(["--model", given, "--served-model-name", "mine"], {}).model.served_name == "mine"
-
-
-def test_a_directory_of_that_name_wins(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "org" / "name").mkdir(parents=True)
-    monkeypatch.chdir(tmp_path)
-    model = load_config(["--model", "org/name"], {}).model
-    assert (model.path, model.wanted, model.served_name) == (tmp_path / "org" / "name", None, "name")
-
-
-@pytest.mark.parametrize(
-    "given", ["name", "./org/name", "../org/name", "/org/name", "~/org/name", "a/b/c", "../name", "org/name@",
-              "org/name@../x", "org/name@x/../y", "org/name@/x", "org/na me", "örg/name", "org/file.gguf"],
-)  # fmt: skip
-def test_what_is_neither_is_one_sentence(given: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "org").mkdir()
-    (tmp_path / "org" / "file.gguf").touch()
-    monkeypatch.chdir(tmp_path)
-    with pytest.raises(SettingsError, match="^--model: /.* is not a directory, and a model on a hub is named ORG/NAME"):
-        load_config(["--model", given], {})
