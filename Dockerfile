@@ -56,7 +56,8 @@ LABEL org.opencontainers.image.title="Pixelferry" \
       org.opencontainers.image.version="$VERSION" \
       org.opencontainers.image.revision="$REVISION"
 
-USER pixelferry
+# By its number: Kubernetes sees that it is not root.
+USER 1000
 EXPOSE 8000
 
 # Alive is not ready: while a checkpoint loads, this is healthy and /health/ready answers 503.

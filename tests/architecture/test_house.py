@@ -25,6 +25,7 @@ EXTRAS = ("hub", "modelscope", "otel")
 # Where a module and its project, or its projects, have different names.
 CALLED = {
     "PIL": {"pillow"},
+    "yaml": {"pyyaml"},
     "opentelemetry": {"opentelemetry-api", "opentelemetry-exporter-otlp-proto-http", "opentelemetry-sdk"},
 }
 PROJECT = tomllib.loads((REPO / "pyproject.toml").read_text(encoding="utf-8"))["project"]

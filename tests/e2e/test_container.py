@@ -104,7 +104,7 @@ def test_the_base_is_named_by_its_parts() -> None:
     assert "ARG BASE=${CHIP:+quay.io/ascend/cann:${CANN}-${CHIP}-${OS}-py${PYTHON}}\n" in image
     assert "FROM ${BASE:-python:3.11-slim}\n" in image
     assert f"\nARG CANN={ROWS[0].cann}\n" in image
-    assert "--uid 1000" in image and "\nUSER pixelferry\n" in image
+    assert "--uid 1000" in image and "\nUSER 1000\n" in image
 
 
 def numbers(pattern: str, name: str) -> list[int]:
@@ -139,7 +139,8 @@ def test_the_kubernetes_manifest_keeps_to_the_published_schema(tmp_path: Path) -
         env = {**os.environ, "PYTHONPATH": str(REPO / "build" / "schemas")}
         return subprocess.run(command, env=env, capture_output=True, text=True)
 
-    assert validated(DEPLOY / "kubernetes.yaml").returncode == 0
+    for name in ("kubernetes.yaml", "kubernetes-cpu.yaml"):
+        assert validated(DEPLOY / name).returncode == 0
     spoiled = tmp_path / "spoiled.yaml"
     spoiled.write_text((DEPLOY / "kubernetes.yaml").read_text().replace("periodSeconds: 5", "periodSecond: 5"))
     refused = validated(spoiled)
