@@ -10,6 +10,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
+from configs.nearest import FlagParser
 from server.loadtest.results.measures import LATENCIES, Requirement, read_requirement
 
 DESCRIPTION = """Send requests to a server and measure its answers.
@@ -245,7 +246,7 @@ class Options:
 
 def read_options(argv: list[str]) -> Options:
     """Ends the process with 2 and a message on stderr where they cannot be read, as argparse does. Raises OSError."""
-    parser = argparse.ArgumentParser(
+    parser = FlagParser(
         prog="pixelferry loadtest", description=DESCRIPTION, formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False, epilog="Compare two runs: pixelferry loadtest compare A.json B.json",
     )  # fmt: skip

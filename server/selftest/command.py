@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import get_args
 
+from configs.nearest import FlagParser
 from configs.serve import Device
 from configs.settings import child_env
 from model.selftest.rows import CaseResult, Opened, Said
@@ -69,7 +70,7 @@ def run(args: argparse.Namespace, start: Start) -> int:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="pixelferry selftest", allow_abbrev=False, description=_WHAT)
+    parser = FlagParser(prog="pixelferry selftest", allow_abbrev=False, description=_WHAT)
     parser.add_argument("--device", choices=get_args(Device), default="auto")
     parser.add_argument("--quick", action="store_true", help="the same rows, short answers, and times of one call each")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write all rows and versions, without a host's name")

@@ -53,7 +53,8 @@ def test_no_key_stands_in_what_is_written() -> None:
         (["--rate", "0"], "no number above 0"),
         (["--mix", "smell"], "none of text, image"),
         (["--require", "ttft<=5"], "latencies are ttft"),
-        (["--prot", "1"], "unrecognized arguments: --prot"),
+        (["--prot", "1"], "unrecognized arguments: --prot 1\n"),
+        (["--concurency=1"], "unrecognized arguments: --concurency=1; did you mean '--concurrency'?\n"),
     ],
 )
 def test_wrong_usage_is_told(args: list[str], said: str, capsys: Captured) -> None:
