@@ -104,6 +104,7 @@ def child_env(overrides: Mapping[str, str]) -> dict[str, str]:
 def _parser() -> argparse.ArgumentParser:
     parser = _Parser(
         prog="pixelferry serve",
+        usage="%(prog)s [MODEL] [FLAG ...]",
         description="Serve one checkpoint over HTTP. Without --model: the embedded demo model.",
         epilog="Every flag is also an environment variable (PIXELFERRY_MAX_PIXELS) and a profile key (max_pixels); "
         "the command line wins over the environment, the environment over the profile.",

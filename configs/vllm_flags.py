@@ -17,8 +17,9 @@ class VllmFlag:
 
     def __str__(self) -> str:
         """As a sentence."""
-        link = {"ours": "is here", "not needed": "is not needed:", "absent": "is not served:"}
-        return f"vLLM's {self.name} {link[self.kind]} {self.told}"
+        if self.kind == "ours":
+            return f"for vLLM's {self.name} give {self.told}"
+        return f"vLLM's {self.name} is {'not needed' if self.kind == 'not needed' else 'not there'}: {self.told}"
 
 
 def _ours(told: str, *names: str) -> tuple[VllmFlag, ...]:

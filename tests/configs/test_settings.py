@@ -89,8 +89,11 @@ def test_media_roots_are_repeatable_and_separated(tmp_path: Path) -> None:
         (["org/name", "--model", "org/other"], "two are named: org/name and --model org/other"),
         (["--max-pixel", "9"], r"--max-pixel; did you mean '--max-pixels'\?"),
         (["--host", "h", "--prot=1"], r"--prot=1; did you mean '--port'\?"),
-        (["--max-num-seqs", "9"], r"--max-num-seqs; vLLM's --max-num-seqs is here --max-seqs$"),
-        (["org/name", "-tp", "2", "--enforce-eager"], r"-tp 2 --enforce-eager; .*-tp is not served: one.*--no-graphs$"),
+        (["--max-num-seqs", "9"], r"--max-num-seqs; for vLLM's --max-num-seqs give --max-seqs$"),
+        (
+            ["org/name", "-tp", "2", "--enforce-eager"],
+            r"-tp 2 --enforce-eager; .*-tp is not there: one.*give --no-graphs$",
+        ),
         (["--trust-remote-code"], r"vLLM's --trust-remote-code is not needed: no code of a checkpoint runs$"),
         (["--root-path", "llm"], r"^--root-path: expected a path as /llm, .*, got 'llm'"),
         (["--root-path", "/llm/"], r"^--root-path: expected a path as /llm, without a slash at its end"),
