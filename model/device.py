@@ -72,11 +72,6 @@ def with_step_of(device: torch.device, config: EngineConfig) -> EngineConfig:
     return msgspec.structs.replace(config, max_batched_tokens=max(_CPU_STEP_TOKENS, config.max_seqs))
 
 
-def step_tokens(config: EngineConfig) -> int:
-    """Of one step at most; of an accelerator where nobody said it: see with_step_of."""
-    return config.max_batched_tokens or 2048
-
-
 def embedding_bytes(config: EngineConfig) -> int:
     """Of embeddings that a device holds at most, but for the medium that is being encoded; host memory holds all."""
     return min(EMBEDDINGS, config.embedding_bytes)

@@ -5,11 +5,12 @@ from dataclasses import dataclass, replace
 from configs.checkpoint import CheckpointError
 from configs.machine import free_host_bytes
 from configs.serve import GIB, EngineConfig
-from model.device import embedding_bytes, free_bytes, step_tokens
+from model.device import embedding_bytes, free_bytes
 from model.engine.kv_blocks import CacheSize
 from model.engine.messages import StartEngine
 from model.engine.profile import Profile, profile_on_device
 from model.engine.runner import reserved_for_graphs
+from model.engine.shares.step_budget import step_tokens
 from model.forward_batch import KVSpec
 from model.net.multimodal import MultimodalLM
 

@@ -12,7 +12,7 @@ from model import device
 from model.engine.kv_blocks import CacheSize
 from model.engine.messages import LargestItem
 from model.engine.runner import captured
-from model.engine.shares.step_budget import max_encoder_tokens
+from model.engine.shares.step_budget import max_encoder_tokens, step_tokens
 from model.family import BOUNDS
 from model.forward_batch import ForwardBatch, KVCache
 from model.net.multimodal import MultimodalLM
@@ -102,7 +102,7 @@ def profile_on_device(
     if trial.reserved:
         with device.out_of_memory(where, "the graphs of decodes", "--max-seqs"):
             graphs = device.lasting_bytes(where, functools.partial(captured, model, kv, trial, config))
-    logits = min(config.max_seqs, device.step_tokens(config)) * model.vocab_size * torch.float32.itemsize
+    logits = min(config.max_seqs, step_tokens(config)) * model.vocab_size * torch.float32.itemsize
     return Profile(
         encoders=encoders,
         step=max(*steps, SAMPLER_COPIES * logits),
@@ -134,7 +134,7 @@ def full_steps(size: CacheSize, config: EngineConfig) -> list[tuple[list[int], l
 
     No block is shared, so that the sequences of a step never name more blocks than the cache has.
     """
-    budget = min(device.step_tokens(config), size.n_blocks * size.block_size)
+    budget = min(step_tokens(config), size.n_blocks * size.block_size)
     prompt = size.max_model_len // size.block_size * size.block_size or size.max_model_len  # leaves no part of a block
     n_fresh = min(config.max_seqs, size.n_blocks, -(-budget // prompt))
     fresh = [min(prompt, budget - start) for start in range(0, n_fresh * prompt, prompt)]

@@ -13,7 +13,6 @@ import torch
 from torch import Tensor
 
 from configs.serve import EngineConfig
-from model.device import step_tokens
 from model.engine.batch import Batch, ScoredRows
 from model.engine.encoding import Encoded, MediaEncoder
 from model.engine.kv_blocks import CacheSize
@@ -21,6 +20,7 @@ from model.engine.messages import Token
 from model.engine.plan import Outcome, Plan
 from model.engine.sampling.sampler import sample, score, scored_tokens, tokens_of
 from model.engine.sequence import ItemKey, Key
+from model.engine.shares.step_budget import step_tokens
 from model.forward_batch import KVCache
 from model.net.multimodal import MultimodalLM
 from model.staging.embeddings import EmbeddingStore

@@ -4,10 +4,14 @@ import sys
 from collections.abc import Callable, Iterable, Sequence
 
 from configs.serve import EngineConfig
-from model.device import step_tokens
 from model.engine.encoder_cache import EncoderCache
 from model.engine.sequence import EncoderInput, Status
 from model.engine.sequence import Sequence as Answer
+
+
+def step_tokens(config: EngineConfig) -> int:
+    """Of one step at most; of an accelerator where nobody said it: model.device.with_step_of chooses a CPU's."""
+    return config.max_batched_tokens or 2048
 
 
 def max_encoder_tokens(config: EngineConfig) -> int:
