@@ -1,7 +1,6 @@
 """What surrounds every route: a request's context, whether it may ask, each message of its answer, the last resort."""
 
 import asyncio
-import ipaddress
 import logging
 import os
 import re
@@ -18,14 +17,14 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from server.http.connection.guard import Guard
 from server.http.connection.request_body import BodyBudget, RequestBody
 from server.http.errors import error_response
+from server.http.middleware.addresses import LOCAL, check_host, client_of_address
 from server.http.middleware.keys import OPEN_PATHS, ApiKeys, check_key
 from server.logs.access import log_answer
 from server.metrics import Metrics
 from server.request_context import RequestContext
 from server.requests.admission import stopping
-from server.requests.refusal import Refusal, body_too_large, forbidden, head_too_long, internal, invalid_request
+from server.requests.refusal import Refusal, body_too_large, head_too_long, internal, invalid_request
 from server.traces import Traces
-from tokenization.chat.errors import shortened
 
 log = logging.getLogger("pixelferry.http")
 
@@ -36,9 +35,6 @@ ACCEPTED_ID = re.compile(rb"[A-Za-z0-9._-]{1,64}")
 CLOSE = (b"connection", b"close")
 REQUEST_ID = b"x-request-id"
 LAST: Message = {"type": "http.response.body", "body": b""}
-LOCAL = frozenset({"localhost", "127.0.0.1", "[::1]"})  # names of every machine for itself; all of 127.0.0.0/8 are
-UNKNOWN_CLIENT = "unknown"
-NETWORK_BITS = 64  # of an IPv6 address: what one client is given, and may choose from
 
 
 @dataclass(slots=True)
@@ -214,55 +210,3 @@ def read_head(scope: Scope) -> Head:
         elif name == b"x-pixelferry-timings":
             head.wants_timings = value == b"1"
     return head
-
-
-def check_host(given: Sequence[bytes], allowed: Collection[str] | None, http_version: str) -> None:
-    """Raise Refusal: a 400 for a request without a Host or with two, a 403 for a name that is not this server's.
-
-    A page whose own name leads to 127.0.0.1 (DNS rebinding) is of one origin with the server there, and its script
-    could read every answer. What it cannot choose is the name: its browser sends the page's own.
-
-    allowed: names in lower case, LOCAL among them; None: any name will do, as for probes, which ask by whatever
-    address they have.
-    """
-    if len(given) != 1:
-        if not given and http_version == "1.0":
-            return  # which has no such header; no browser speaks it
-        raise invalid_request(f"a request has one Host, this one has {len(given)}", code="invalid_host")
-    if allowed is None:
-        return
-    host = given[0].decode("latin-1").strip().lower()
-    name, colon, port = host.rpartition(":")
-    if not colon or (port and not (port.isascii() and port.isdigit())):
-        name = host
-    name = name.removesuffix(".")
-    if name not in allowed and not is_loopback(name):
-        raise forbidden(
-            f"this server is not called {shortened(name)!r}: --allowed-host makes it answer to another name than "
-            "localhost or a loopback address",
-            "host_not_allowed",
-        )
-
-
-def is_loopback(name: str) -> bool:
-    """Whether it is an address of 127.0.0.0/8, or [::1] in any spelling."""
-    bare = name[1:-1] if name.startswith("[") and name.endswith("]") else name
-    if (":" in bare) != (bare != name):
-        return False  # only an IPv6 address stands in brackets, and only there
-    try:
-        return ipaddress.ip_address(bare).is_loopback
-    except ValueError:
-        return False
-
-
-def client_of_address(client: tuple[str, int] | None) -> str:
-    """Who asks without a key, as far as the workers' time is shared. A proxy's header may have named it: anything."""
-    try:
-        address = ipaddress.ip_address((client or ("",))[0].partition("%")[0])
-    except ValueError:
-        return UNKNOWN_CLIENT
-    if isinstance(address, ipaddress.IPv6Address):
-        if address.ipv4_mapped is not None:
-            return str(address.ipv4_mapped)
-        return str(ipaddress.ip_network((address, NETWORK_BITS), strict=False))
-    return str(address)

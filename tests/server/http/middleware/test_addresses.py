@@ -2,7 +2,7 @@
 
 import pytest
 
-from server.http.middleware.request_middleware import client_of_address
+from server.http.middleware.addresses import client_of_address
 
 
 def client(address: str | None) -> str:
