@@ -16,7 +16,8 @@ import msgspec
 
 from configs.serve import ServeConfig
 from configs.version import version
-from server.children.engine_client import Canary, EngineClient
+from server.children.canary import Canary
+from server.children.engine_client import EngineClient
 from server.children.processes import END_SECONDS
 from server.children.workers import WorkerPool
 from server.descriptors import connections_at_once, raise_descriptor_limit

@@ -7,7 +7,7 @@
 | `WorkerPulse.busy_seconds` | a worker | they exceed --step-seconds and what its job may take (job_cost.py) |
 | `WorkerPulse.still_seconds` | a worker | they exceed 1.5 x --pulse-seconds and what one call of its job may take |
 | `EnginePulse.step_seconds` | the engine | they exceed --step-seconds and what its tokens and patches may take |
-| canaries (engine_client.py) | the engine | UNANSWERED in a row got no token |
+| canaries (canary.py) | the engine | UNANSWERED in a row got no token |
 
 A worker that keeps more memory of earlier jobs than it should (`WorkerGrown`) is replaced: between two jobs, and only
 while all other workers serve (workers.py). The supervisor asks every WATCH_SECONDS and does what is said here.

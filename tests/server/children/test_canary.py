@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from model.engine.messages import Abort, EnginePulse, Generate, StepDone
-from server.children import engine_client, supervisor
-from server.children.engine_client import Canary
+from server.children import canary, supervisor
+from server.children.canary import Canary
 from server.children.health import UNANSWERED
 from server.http.health import readiness
 from tests.server.doubles import STATS, Scene, until
@@ -43,8 +43,8 @@ class ClockDouble:
 @pytest.fixture(autouse=True)
 def clock(monkeypatch: pytest.MonkeyPatch) -> ClockDouble:
     double = ClockDouble()
-    monkeypatch.setattr(engine_client, "LOOK_SECONDS", 0.005)
-    monkeypatch.setattr(engine_client, "time", double)
+    monkeypatch.setattr(canary, "LOOK_SECONDS", 0.005)
+    monkeypatch.setattr(canary, "time", double)
     monkeypatch.setattr(supervisor, "time", double)
     return double
 
