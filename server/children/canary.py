@@ -20,7 +20,7 @@ class Canary:
     """Asks while the engine gives no tokens to anybody: where tokens come, they prove the same.
 
     It takes nobody's place. An engine that works on something else, however long, is not late: only one that neither
-    is inside a step nor ends one while this request waits. What follows from it stands in health.py.
+    is inside a step nor ends one while this request waits. What follows from it stands in liveness.py.
     """
 
     def __init__(self, engine: EngineClient, every: float, deadline: float, metrics: Metrics) -> None:
@@ -37,8 +37,8 @@ class Canary:
             await asyncio.sleep(min(LOOK_SECONDS, self._every))
             engine, info = self._engine, self._engine.info
             if engine.up and info is not None:
-                tokenless = time.monotonic() - engine.health.last_token
-                if tokenless >= self._every or engine.health.unanswered:
+                tokenless = time.monotonic() - engine.liveness.last_token
+                if tokenless >= self._every or engine.liveness.unanswered:
                     await self._ask(info)
 
     async def _ask(self, info: EngineReady) -> None:
@@ -57,7 +57,7 @@ class Canary:
             return  # its supervisor has seen it, too
         finally:
             self._engine.leave(stream)
-        self._engine.health.unanswered = 0 if result == "answered" else self._engine.health.unanswered + 1
+        self._engine.liveness.unanswered = 0 if result == "answered" else self._engine.liveness.unanswered + 1
         if result == "late":
             log.error("canary-%d: the engine does nothing and gave no token within %g s", self._n, self._deadline)
         self._metrics.canary(result)
@@ -73,7 +73,7 @@ class Canary:
                 if now - looked > LOOK_SECONDS + self._deadline / 2:
                     asked = now  # this process itself was stopped or starved: what was sent meanwhile is unread
                 looked = now
-                if now - max(asked, self._engine.health.last_work) > self._deadline:
+                if now - max(asked, self._engine.liveness.last_work) > self._deadline:
                     break
             return answer.done() and bool(answer.result())
         finally:

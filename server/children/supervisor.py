@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 
 from configs.serve import ServeConfig
-from server.children.health import Health
+from server.children.liveness import Liveness
 from server.children.processes import END_SECONDS, Child, ChildRole, Ownership, died_of, launch
 from server.children.stacks import stacks_of
 from server.metrics import Metrics
@@ -44,7 +44,7 @@ class SupervisedChild(ABC):
         self.up = False  # this incarnation can take work
         self.crash_looping = False  # nobody is kept waiting for it any more
         self.ready = asyncio.Event()  # set for good once the first incarnation was ready
-        self.health = Health(config)
+        self.liveness = Liveness(config)
         self.failures = 0  # incarnations in a row that were not ready for STABLE_SECONDS
         self._start = start
         self._receives = receives | Loading | Ending
@@ -76,12 +76,12 @@ class SupervisedChild(ABC):
         self.child = child
         self._ready_since = self._replacement = None
         self._told = {}
-        self.health.begin(child.pid, time.monotonic())
+        self.liveness.begin(child.pid, time.monotonic())
         self._outbox: asyncio.Queue[tuple[msgspec.Struct, bool]] = asyncio.Queue()
         self._writing = asyncio.create_task(self._write(child, self._outbox))
 
     def on_message(self, message: Any) -> None:
-        self.health.hear(message, time.monotonic())
+        self.liveness.hear(message, time.monotonic())
         if isinstance(message, Ending):
             self._told[message.code] = message.why
         elif not isinstance(message, Loading):
@@ -91,7 +91,7 @@ class SupervisedChild(ABC):
         """It can take work from now on."""
         self.up, self._ready_since, self._failed_starts = True, time.monotonic(), 0
         self.crash_looping = False
-        self.health.ready = True
+        self.liveness.ready = True
         self.ready.set()
 
     def on_unavailable(self) -> None:
@@ -217,12 +217,12 @@ class SupervisedChild(ABC):
             await asyncio.sleep(WATCH_SECONDS)
             now = time.monotonic()
             if now - last > self._config.pulse_seconds / 2:
-                self.health.excuse(now - last)
+                self.liveness.excuse(now - last)
             last = now
-            if why := self.health.hang_reason(now):
+            if why := self.liveness.hang_reason(now):
                 await self._tell_hang(child, why)
                 return
-            if self.health.kept_bytes is not None and (why := self.replacement_reason()):
+            if self.liveness.kept_bytes is not None and (why := self.replacement_reason()):
                 self._replacement = why
                 return
 

@@ -121,7 +121,7 @@ class Worker(SupervisedChild):
             case WorkerGrown():
                 self.replacement_reason()  # it gets no further job from now on, if others serve
             case WorkerPulse():
-                pass  # its health has heard it
+                pass  # its Liveness has heard it
             case _ if self.job is None or self.job.request_id != message.request_id:
                 log.error("a worker answered a request that it does not have")
             case Measured():
@@ -138,7 +138,7 @@ class Worker(SupervisedChild):
 
     def replacement_reason(self) -> str | None:
         """One that is alone is replaced all the same: chats wait for the moment."""
-        kept = self.health.kept_bytes
+        kept = self.liveness.kept_bytes
         others = (worker for worker in self._pool.all if worker is not self)  # one is replaced at a time
         if kept is not None and self.serves and all(worker.serves for worker in others):
             self.state = "replacing"
@@ -155,7 +155,7 @@ class Worker(SupervisedChild):
     def on_reaped(self) -> None:
         super().on_reaped()
         if self.job is not None:
-            self._pool.over(self, WorkerDied(self.health.exceeded, self.job.param))
+            self._pool.over(self, WorkerDied(self.liveness.exceeded, self.job.param))
         self._pool.look_again()
 
 
@@ -244,7 +244,7 @@ class WorkerPool:
             job = self._line.next(worker.takes) if worker.state == "free" else None
             if job is not None:
                 worker.job, job.worker, worker.state = job, worker, "busy"
-                worker.health.begin_job(job.request_id, job.cost)
+                worker.liveness.begin_job(job.request_id, job.cost)
                 job.wake()  # `begin` tells the worker once it has seen that
 
     def over(self, worker: Worker, failure: WorkerDied | None = None) -> None:
@@ -253,7 +253,7 @@ class WorkerPool:
         assert job is not None
         if worker.state == "busy":
             worker.state = "free"
-        worker.health.begin_job(None)
+        worker.liveness.begin_job(None)
         self._line.done(job, 0.0 if job.begun is None else time.monotonic() - job.begun)
         if job.begun is None and failure is not None:  # it was never told to the dead one
             job.worker = None

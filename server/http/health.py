@@ -64,7 +64,7 @@ def readiness(service: RequestService) -> tuple[dict[str, Any], Refusal | None]:
         error = unavailable("the engine is being started again", "engine_down")
     elif not workers.serves:
         error = unavailable("the workers are being started again", "workers_down")
-    elif engine.health.unanswered:
+    elif engine.liveness.unanswered:
         error = unavailable("the engine gave no token to a request of the server's own", "engine_stuck")
     elif service.segments.gone:
         error = unavailable("the shared memory was removed and cannot be made again now", "shm_gone")

@@ -20,7 +20,7 @@ from model.engine.messages import (
     TokenEvent,
 )
 from server.children.engine_client import EngineClient
-from server.children.health import STILL_PULSES
+from server.children.liveness import STILL_PULSES
 from server.children.supervisor import SupervisedChild
 from server.children.workers import Worker, WorkerPool
 from server.metrics import PREFIX, Metrics

@@ -7,7 +7,7 @@ from collections.abc import Callable, Coroutine
 from pathlib import Path
 from typing import Any
 
-from server.children.health import Health
+from server.children.liveness import Liveness
 from server.children.processes import Child
 from server.children.supervisor import SupervisedChild
 from shm import AsyncChannel, Ending, Loading, channel_pair
@@ -32,7 +32,7 @@ OFFERS_STACKS = "from server.children.stacks import offer_stacks; offer_stacks()
 GOOD = OFFERS_STACKS + BEGIN + "channel.send(WorkerReady())" + PULSE + "threading.Event().wait()"
 
 
-class HealthDouble(Health):
+class LivenessDouble(Liveness):
     """That of a child whose work counts as hung when the test says so."""
 
     why: str | None = None
@@ -51,7 +51,7 @@ class Supervised(SupervisedChild):
         metrics: Any = self.counter
         start = Prepare(request_id="start", chat=chat_of("text"))
         super().__init__("worker", start, FromWorker, config, owner, metrics)
-        self.health: HealthDouble = HealthDouble(config)
+        self.liveness: LivenessDouble = LivenessDouble(config)
         self._script = script
         self.children: list[Child] = []
         self.told: list[str] = []

@@ -12,7 +12,7 @@ import pytest
 from model.engine.messages import Abort, EnginePulse, Generate, StepDone
 from server.children import canary, supervisor
 from server.children.canary import Canary
-from server.children.health import UNANSWERED
+from server.children.liveness import UNANSWERED
 from server.http.health import readiness
 from tests.server.doubles import STATS, Scene, until
 from tests.server.scenario import A, Play, generate
@@ -84,7 +84,7 @@ def test_an_idle_engine_is_asked_and_answers(play: Play, clock: ClockDouble) -> 
                 assert request.sampling.max_tokens == 1 and len(request.prepared.input_ids) == 1
                 scene.say(request.request_id, A, finish="length")
                 await clock.passes(lambda n=n: told == ["answered"] * n)  # type: ignore[misc]
-        assert scene.engine.health.unanswered == 0 and readiness(scene.service)[0]["status"] == "ready"
+        assert scene.engine.liveness.unanswered == 0 and readiness(scene.service)[0]["status"] == "ready"
 
     play(scenario)
 
@@ -107,9 +107,9 @@ def test_an_engine_that_does_nothing_is_not_ready_and_then_hung(play: Play, cloc
             await clock.passes(lambda: told == ["late"])
             state, error = readiness(scene.service)
             assert state["status"] == "engine_stuck" and error is not None and error.kind == "unavailable"
-            assert scene.engine.health.overdue(0.0) is None
+            assert scene.engine.liveness.overdue(0.0) is None
             await clock.passes(lambda: len(told) == UNANSWERED)
-            assert "3 requests for one token" in str(scene.engine.health.overdue(0.0))
+            assert "3 requests for one token" in str(scene.engine.liveness.overdue(0.0))
             aborts = [said.request_id for said in scene.to_engine() if isinstance(said, Abort)]
             assert aborts[:2] == ["canary-1", "canary-2"], "what came too late is given up"
             scene.kill_engine()
@@ -171,6 +171,6 @@ def test_the_engines_death_is_no_verdict(play: Play, clock: ClockDouble) -> None
             await clock.passes(lambda: len(asked(scene)) == 1)
             scene.kill_engine()
             await four_deadlines(clock)
-            assert told == [] and scene.engine.health.unanswered == 0, "a dead engine is not asked"
+            assert told == [] and scene.engine.liveness.unanswered == 0, "a dead engine is not asked"
 
     play(scenario)

@@ -16,7 +16,7 @@ from model.engine.messages import (
     TokenEvent,
 )  # fmt: skip
 from server.children.engine_client import EngineDied, Stream
-from server.children.health import SECONDS_PER_PAIR, SECONDS_PER_PATCH, SECONDS_PER_TOKEN
+from server.children.liveness import SECONDS_PER_PAIR, SECONDS_PER_PATCH, SECONDS_PER_TOKEN
 from tests.server.doubles import STATS, Scene
 from tests.server.scenario import A, B, Play, generate
 
@@ -92,12 +92,12 @@ def test_a_step_may_take_longer_the_more_it_has_to_do(play: Play) -> None:
         scene.engine.on_message(
             EnginePulse(step_seconds=seconds, step_tokens=tokens, step_patches=patches, step_pairs=pairs)
         )
-        return scene.engine.health.overdue(0.0) is not None
+        return scene.engine.liveness.overdue(0.0) is not None
 
     async def scenario(scene: Scene) -> None:  # its steps may take 60 s
-        assert scene.engine.health.overdue(0.0) is None, "it has said nothing yet"
+        assert scene.engine.liveness.overdue(0.0) is None, "it has said nothing yet"
         assert not hangs(scene, 60.0) and hangs(scene, 60.1)
-        assert scene.engine.health.overdue(0.0) == "60 s in one step"
+        assert scene.engine.liveness.overdue(0.0) == "60 s in one step"
         more = 60.0 + 100 * SECONDS_PER_TOKEN
         assert not hangs(scene, more, tokens=100) and hangs(scene, more + 0.1, tokens=100)
         most = more + 1000 * SECONDS_PER_PATCH
@@ -108,7 +108,7 @@ def test_a_step_may_take_longer_the_more_it_has_to_do(play: Play) -> None:
         assert 60 + 65_536 * SECONDS_PER_PATCH + 65_536**2 * SECONDS_PER_PAIR > 2 * 32 * 479, "12.8 MP on two cores"
         scene.kill_engine()
         scene.start_engine()
-        assert scene.engine.health.overdue(0.0) is None, "it was another process that hung"
+        assert scene.engine.liveness.overdue(0.0) is None, "it was another process that hung"
 
     play(scenario)
 

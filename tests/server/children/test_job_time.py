@@ -16,7 +16,7 @@ def limit(slot: Worker, request_id: str) -> float:
     while high - low > 0.1:
         middle = (low + high) / 2
         slot.on_message(WorkerPulse(request_id=request_id, busy_seconds=middle))
-        low, high = (middle, high) if slot.health.overdue(0.0) is None else (low, middle)
+        low, high = (middle, high) if slot.liveness.overdue(0.0) is None else (low, middle)
     return high
 
 
@@ -83,9 +83,9 @@ def test_a_job_that_gets_no_further_is_ended_though_its_worker_pulses(play: Play
         slot = scene.workers.slots[0]
         most = 20.0 - silent
         slot.on_message(WorkerPulse(request_id="a", busy_seconds=21.0, still_seconds=most))
-        assert slot.health.overdue(silent) is None
+        assert slot.liveness.overdue(silent) is None
         slot.on_message(WorkerPulse(request_id="a", busy_seconds=21.5, still_seconds=most + 0.5))
-        assert slot.health.overdue(silent) == "20 s in one call of a job"
+        assert slot.liveness.overdue(silent) == "20 s in one call of a job"
         scene.kill_worker()
         with pytest.raises(WorkerDied) as caught:
             await job.next()
@@ -99,9 +99,9 @@ def test_a_long_text_may_be_one_call_for_longer(play: Play) -> None:
         await scene.workers.begin(Encode(request_id="a", text="x" * 4_000_000), "")
         slot = scene.workers.slots[0]
         slot.on_message(WorkerPulse(request_id="a", busy_seconds=59.0, still_seconds=59.0))
-        assert slot.health.overdue(0.0) is None
+        assert slot.liveness.overdue(0.0) is None
         slot.on_message(WorkerPulse(request_id="a", busy_seconds=61.0, still_seconds=61.0))
-        assert slot.health.overdue(0.0) is not None
+        assert slot.liveness.overdue(0.0) is not None
         slot.on_message(prepared("a"))
 
     play(scenario)

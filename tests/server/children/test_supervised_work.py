@@ -62,7 +62,7 @@ def test_the_time_of_its_job_bounds_one_that_holds_the_lock(caplog: pytest.LogCa
             silences.append(silent)
             return "as long as it may on one job" if silent > 1.5 * PULSE_SECONDS else None
 
-        child.health.overdue = overdue  # type: ignore[method-assign]
+        child.liveness.overdue = overdue  # type: ignore[method-assign]
         await asyncio.wait_for(eventually(lambda: "lost" in child.told), 60)
         assert child.counter.counted[0] == "hang"
 
@@ -78,7 +78,7 @@ def test_one_that_is_well_is_replaced_when_who_works_with_it_says_so(caplog: pyt
         await asyncio.wait_for(child.ready.wait(), 60)
         child.failures = 1
         child.renewal = "it keeps 300 MiB of earlier jobs"
-        child.health.kept_bytes = 300 << 20
+        child.liveness.kept_bytes = 300 << 20
         await asyncio.wait_for(eventually(lambda: "lost" in child.told), 60)
         child.renewal = None
         await asyncio.wait_for(eventually(lambda: child.told.count("ready") == 2), 60)
@@ -97,12 +97,12 @@ def test_silence_counts_as_time_on_the_job_and_not_on_the_next_one(play: Play) -
         slot = scene.workers.slots[0]
         await begun(scene, "a", chat_of("text"))
         slot.on_message(WorkerPulse(request_id="a", busy_seconds=50.0))
-        assert slot.health.overdue(10.0) is None
-        assert slot.health.overdue(10.1) == "60 s on one job"
+        assert slot.liveness.overdue(10.0) is None
+        assert slot.liveness.overdue(10.1) == "60 s on one job"
         slot.on_message(prepared("a"))
         await begun(scene, "b", chat_of("text"))
-        assert slot.health.overdue(10.1) is None
+        assert slot.liveness.overdue(10.1) is None
         slot.on_message(WorkerPulse(request_id="a", busy_seconds=70.0))  # it was sent before the answer, and read after
-        assert slot.health.overdue(10.1) is None
+        assert slot.liveness.overdue(10.1) is None
 
     play(scenario)

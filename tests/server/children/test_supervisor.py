@@ -55,9 +55,9 @@ def test_a_stopped_child_is_killed_and_replaced() -> None:
 def test_one_that_pulses_and_makes_no_progress_is_killed(caplog: pytest.LogCaptureFixture) -> None:
     async def scenario(child: Supervised, task: "asyncio.Task[None]") -> None:
         await asyncio.wait_for(child.ready.wait(), 60)
-        child.health.why = "9 s in one step"
+        child.liveness.why = "9 s in one step"
         await asyncio.wait_for(eventually(lambda: "lost" in child.told), 60)
-        child.health.why = None
+        child.liveness.why = None
         assert child.counter.counted[0] == "hang"
 
     keep(GOOD, scenario)

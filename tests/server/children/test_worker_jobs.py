@@ -58,12 +58,12 @@ def test_a_worker_that_is_started_again_has_been_busy_with_nothing(play: Play) -
     async def scenario(scene: Scene) -> None:
         slot = scene.workers.slots[0]
         slot.on_message(WorkerPulse(request_id=None, busy_seconds=60.0))
-        assert slot.health.overdue(0.0) is None
+        assert slot.liveness.overdue(0.0) is None
         slot.on_message(WorkerPulse(request_id=None, busy_seconds=60.1))
-        assert slot.health.overdue(0.0) == "60 s on one job"
+        assert slot.liveness.overdue(0.0) == "60 s on one job"
         scene.kill_worker()
         scene.start_worker()
-        assert slot.health.overdue(0.0) is None
+        assert slot.liveness.overdue(0.0) is None
 
     play(scenario)
 
@@ -74,7 +74,7 @@ def test_whoever_waits_learns_whether_its_job_was_killed_for_its_time(play: Play
         job = await begun(scene, "a", chat_of("image"))
         slot = scene.workers.slots[0]
         slot.on_message(WorkerPulse(request_id="a", busy_seconds=busy))
-        slot.health.overdue(0.0)
+        slot.liveness.overdue(0.0)
         scene.kill_worker()
         with pytest.raises(WorkerDied) as caught:
             await job.next()
@@ -92,7 +92,7 @@ def test_the_time_of_a_job_that_ended_is_not_the_next_ones(play: Play) -> None:
         slot.on_message(WorkerPulse(request_id="a", busy_seconds=200.0))
         slot.on_message(prepared("a"))
         await begun(scene, "b", chat_of("text"))
-        assert slot.health.overdue(0.0) is None
+        assert slot.liveness.overdue(0.0) is None
         slot.on_message(prepared("b"))
 
     play(scenario)

@@ -95,7 +95,7 @@ def test_a_drawing_is_a_job_like_any_other(play: Play) -> None:
         job, slot = await drawing, scene.workers.slots[0]
         await until(lambda: told(scene) == ["a", "b"])
         slot.on_message(WorkerPulse(request_id="b", busy_seconds=60.0 + DRAW_SECONDS))
-        assert slot.health.overdue(0.0) is None
+        assert slot.liveness.overdue(0.0) is None
         slot.on_message(Drawn(request_id="b", picture="data:x", notes=()))
         (drawn,) = await job.next()
         assert isinstance(drawn, Drawn) and job.ended.done() and slot.state == "free"

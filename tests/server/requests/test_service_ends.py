@@ -72,7 +72,7 @@ def test_a_chat_that_was_killed_for_its_time_is_not_tried_again(play: Play) -> N
         task, _ = start(scene, asked)
         await leased(scene, asked)
         scene.workers.slots[0].on_message(WorkerPulse(request_id="chat-1", busy_seconds=70.1))
-        assert scene.workers.slots[0].health.overdue(0.0) is not None
+        assert scene.workers.slots[0].liveness.overdue(0.0) is not None
         scene.kill_worker()
         await fails(task, "invalid_request", "took_too_long", "inputs[0]")
         scene.start_worker()

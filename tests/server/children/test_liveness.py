@@ -7,15 +7,15 @@ import sys
 
 import pytest
 
-from server.children import health
-from server.children.health import Health, work_of
+from server.children import liveness
+from server.children.liveness import Liveness, work_of
 from shm import Loading
 from tests.server.doubles import config_of
 
 
-def watch(pid: int = 0) -> Health:
+def watch(pid: int = 0) -> Liveness:
     """Of nobody, unless a process is named: the kernel tells nothing. It begins at 100 s."""
-    watched = Health(config_of(pulse_seconds=20.0, load_seconds=600.0))
+    watched = Liveness(config_of(pulse_seconds=20.0, load_seconds=600.0))
     watched.begin(pid, 100.0)
     return watched
 
@@ -63,7 +63,7 @@ def test_one_that_is_ready_need_not_get_further_and_is_silent_for_as_long() -> N
 def test_who_works_is_not_silent(monkeypatch: pytest.MonkeyPatch) -> None:
     """One import may hold the interpreter, and with it the pulse, for as long as a slow disk takes."""
     ticks = iter([(0, 0), (0, 0), (0, 0), (5, 0), (5, 1), (5, 1)])
-    monkeypatch.setattr(health, "work_of", lambda pid: next(ticks))
+    monkeypatch.setattr(liveness, "work_of", lambda pid: next(ticks))
     loading = watch()
     assert [loading.hang_reason(now) is None for now in (115.0, 125.0, 140.0, 161.0)] == [True, True, True, False]
 

@@ -33,7 +33,7 @@ SECONDS_PER_PAIR = 1e-5  # of patches that see each other; two busy cores took 4
 UNANSWERED = 3  # canaries in a row
 
 
-class Health:
+class Liveness:
     """What one child has said and done of late, begun anew with each incarnation. Times are monotonic seconds."""
 
     def __init__(self, config: ServeConfig) -> None:
