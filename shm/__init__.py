@@ -5,17 +5,14 @@ from shm.client import Segment, create_shm, get_data_from_shm, release_shared_me
 from shm.owner import Owner
 from shm.pool import NeverFits, Pool, PoolFull, PoolStats
 from shm.pulse import Ending, Loading, Pulse
+from shm.root import OwnerError, default_root, private_root, room
 from shm.segment import (
-    OwnerError,
     SegmentError,
     SegmentFull,
     SegmentGone,
     SegmentMismatch,
-    default_root,
     file_bytes,
-    private_root,
     read_segment,
-    room,
     write_segment,
 )
 from shm.sweep import SweepReport, sweep, sweep_if_last, sweep_in_parts

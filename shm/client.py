@@ -14,7 +14,8 @@ import numpy.typing as npt
 
 from shm.ledger import Ledger
 from shm.owner import Owner
-from shm.segment import HEADER, create_file, default_root, file_bytes, fresh_name, read_segment, stamp
+from shm.root import default_root
+from shm.segment import HEADER, create_file, file_bytes, fresh_name, read_segment, stamp
 from shm.sweep import sweep_empty
 from shm.words import decode_shape_from_int64, decode_shm_name_from_int64
 

@@ -18,7 +18,8 @@ from typing import TypeVar
 from shm.ledger import Ledger
 from shm.owner import Owner
 from shm.pool_file import PoolFile
-from shm.segment import OwnerError, SegmentError, SegmentFull, file_bytes, fresh_name, is_full, reserve
+from shm.root import OwnerError
+from shm.segment import SegmentError, SegmentFull, file_bytes, fresh_name, is_full, reserve
 from shm.sweep import path_file, path_files
 
 _REQUEST = re.compile(r"[A-Za-z0-9_-]{1,128}")

@@ -16,7 +16,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from shm.ledger import names_in
-from shm.segment import check_root, leads_to, leave, listing, open_file, read_list
+from shm.root import check_root, leave, listing
+from shm.segment import leads_to, open_file, read_list
 
 _OWNER = re.compile(r"([0-9a-f]{16})\.owner")
 _WORD = re.compile(r"\S+")
