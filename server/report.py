@@ -9,7 +9,7 @@ from configs.version import version
 from model.engine.messages import EngineReady
 from model.family import PixelBounds
 from server.requests.model_card import ModelCard
-from server.threads import Threads
+from server.thread_limit import Threads
 from tokenization.media.frame_sampling import TOTAL_PIXELS
 from tokenization.video_budget import PARTS_OF_LENGTH, SHARE_OF_LENGTH
 

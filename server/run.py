@@ -44,7 +44,7 @@ from server.report import describe, describe_engine
 from server.requests.model_card import ModelCard
 from server.requests.segments import Segments
 from server.requests.service import RequestService
-from server.threads import threads_here
+from server.thread_limit import threads_here
 from server.traces import traces_of
 from shm import Owner, Pool, room
 

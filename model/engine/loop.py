@@ -27,9 +27,9 @@ from model.engine.messages import (
     ToEngine,
 )
 from model.engine.profile import memory_rows
-from model.host_threads import Team, ThreadFit, fit_at_start
 from model.ops.load import load_ops
 from model.registry import family_of
+from model.thread_fit import Team, ThreadFit, fit_at_start
 from model.weights import Weights
 from shm import Channel, ChannelClosed, ChannelError, Pulse
 from tokenization.messages import Prepared

@@ -14,7 +14,7 @@ from model.registry import family_of
 from server.defaults import with_own_pixels
 from server.report import describe
 from server.requests.model_card import read_model_card
-from server.threads import Threads
+from server.thread_limit import Threads
 from tests.e2e.running import RunningServer, data_url, picture, running
 from tests.samples.videos import make_clip
 from tests.tiny.qwen2_vl import write_qwen2_vl

@@ -17,7 +17,7 @@ from model.families.qwen2.bounds import frame_rules
 from model.families.qwen2.recipe import pixel_specs
 from server.report import describe
 from server.requests.model_card import read_model_card
-from server.threads import Threads
+from server.thread_limit import Threads
 from tests.parity.harness import load_ours
 from tests.published.layouts import SEEING, WRITERS, audio_as_published, change, config_of, host_of
 from tests.samples.pictures import encoded, photo

@@ -10,7 +10,7 @@ import pytest
 from configs.settings import SETTINGS, load_config
 from configs.version import version
 from server.report import describe
-from server.threads import Threads
+from server.thread_limit import Threads
 from tests.server.doubles import card
 from tokenization.text.bpe import BPETokenizer
 

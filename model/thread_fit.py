@@ -1,4 +1,4 @@
-"""How many threads a CPU computes with: all that it was given, or one, whichever makes steps of decode faster now."""
+"""With how many threads a CPU computes now: all that thread_limit.py leaves it, or one, whichever decodes faster."""
 
 import math
 import os

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from configs.machine import usable_cores
-from server.threads import Threads, choose_threads, threads_here
+from server.thread_limit import Threads, choose_threads, threads_here
 
 
 @pytest.mark.parametrize(

@@ -6,8 +6,8 @@ from collections.abc import Callable
 
 import pytest
 
-from model import host_threads as threads
-from model.host_threads import Team, ThreadFit, fit_at_start
+from model import thread_fit as threads
+from model.thread_fit import Team, ThreadFit, fit_at_start
 
 QUIET = {2: 0.014, 1: 0.020}
 BESIDE = {2: 0.050, 1: 0.021}

@@ -1,4 +1,4 @@
-"""How many threads the engine computes with, chosen at start so that its neighbours have room, and why."""
+"""At most how many threads the engine computes with, so that its neighbours have room; thread_fit.py fits them."""
 
 import math
 from dataclasses import dataclass
