@@ -12,7 +12,7 @@ from PIL import BmpImagePlugin, GifImagePlugin, Image, JpegImagePlugin, PngImage
 
 from tokenization.cancel import Check, CheckedFile, go_on
 from tokenization.chat.errors import ChatError
-from tokenization.media.containers.exif import orientation_of
+from tokenization.media.containers.exif import TRANSPOSE, orientation_of, stored_box
 from tokenization.media.containers.signatures import meant_as
 from tokenization.media.effort import cannot_hold
 
@@ -36,15 +36,6 @@ _PIXEL_BYTES = 4  # that Pillow keeps at most
 _WEBP_BYTES = 16  # for each pixel: libwebp's two canvases, the answer and Pillow's copy of it
 _BAND = 1 << 20  # pixels of a picture that are made RGB at once
 _TURNED = 1 << 24  # pixels of a picture that is turned as a whole, which is faster: a telephone's photograph
-_TRANSPOSE = {
-    2: Image.Transpose.FLIP_LEFT_RIGHT,
-    3: Image.Transpose.ROTATE_180,
-    4: Image.Transpose.FLIP_TOP_BOTTOM,
-    5: Image.Transpose.TRANSPOSE,
-    6: Image.Transpose.ROTATE_270,
-    7: Image.Transpose.TRANSVERSE,
-    8: Image.Transpose.ROTATE_90,
-}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -111,9 +102,9 @@ class Picture:
         width, height = self.size
         rows = max(1, pixels // width)
         for top in range(0, height, rows):
-            box = _stored_box((0, top, width, min(top + rows, height)), self.size, self.orientation)
+            box = stored_box((0, top, width, min(top + rows, height)), self.size, self.orientation)
             band = self.image if rows >= height else self.image.crop(box)
-            yield top, band if self.orientation == 1 else band.transpose(_TRANSPOSE[self.orientation])
+            yield top, band if self.orientation == 1 else band.transpose(TRANSPOSE[self.orientation])
 
 
 def decode(data: bytes, *, max_source_pixels: int, on_white: bool = True, check: Check = go_on) -> Picture:
@@ -260,14 +251,3 @@ def _high_bytes(band: Image.Image, key: int | None) -> Image.Image:
     if key is not None:
         grey[values == key] = 255
     return Image.fromarray(grey)
-
-
-def _stored_box(box: tuple[int, int, int, int], size: tuple[int, int], orientation: int) -> tuple[int, int, int, int]:
-    """Where a box of the upright picture, which is of that size, lies in the stored one."""
-    width, height = size
-    left, top, right, bottom = box
-    if orientation in (2, 3, 6, 7):  # mirrored along the upright x axis
-        left, right = width - right, width - left
-    if orientation in (3, 4, 7, 8):  # and along y
-        top, bottom = height - bottom, height - top
-    return (top, left, bottom, right) if orientation >= 5 else (left, top, right, bottom)
