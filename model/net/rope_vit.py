@@ -23,6 +23,7 @@ from model.net.vision import (
     take_patch_embed,
     take_patch_embeds,
 )
+from model.net.windows import in_order, inverse, window_order
 from model.ops.base import Ops
 from model.weights import Weights
 from tokenization.chat.parts import Kind
@@ -116,9 +117,9 @@ class RopeVit:
             whole += [h * w] * t
             if spec.window is not None:
                 order, lengths = window_order(h // spec.merge, w // spec.merge, spec.window, x.device)
-                back.append(torch.empty_like(order).index_copy_(0, order, torch.arange(len(order), device=x.device)))
+                back.append(inverse(order))
                 windows += [length * spec.merge**2 for length in lengths] * t
-                parts[i], cos, sin = (self._sorted(part, order) for part in (parts[i], cos, sin))
+                parts[i], cos, sin = (in_order(part, order, spec.merge**2) for part in (parts[i], cos, sin))
             cosines.append(cos.repeat(t, 1))
             sines.append(sin.repeat(t, 1))
         angles = self.ops.rotary_angles(joined(cosines), joined(sines))
@@ -130,11 +131,6 @@ class RopeVit:
         for i, places in enumerate(back):
             tokens[i] = tokens[i].unflatten(0, (-1, len(places))).index_select(1, places).flatten(0, 1)
         return tokens
-
-    def _sorted(self, x: Tensor, order: Tensor) -> Tensor:
-        """Rows of whole temporal grids [n, width] with each grid's tokens, merge^2 rows each, in this order."""
-        tokens = x.view(-1, order.shape[0], self.spec.merge**2 * x.shape[1])
-        return tokens.index_select(1, order).view(x.shape)
 
 
 class _Piece(NamedTuple):
@@ -196,30 +192,3 @@ def _build_tower(
         norm=norm,
         merger=merger,
     )
-
-
-def window_order(rows: int, columns: int, side: int, device: torch.device) -> tuple[Tensor, tuple[int, ...]]:
-    """(order int64 [rows * columns], lengths) of a row-by-row grid's windows; those at its far edges may be smaller.
-
-    Windows do not see each other, so their order is free: neighbours of one length are computed together.
-    """
-    # Qwen2.5-VL pads the grid to whole windows instead, and drops the padding again.
-    tokens = torch.arange(rows * columns, device=device).view(rows, columns)
-    top, left = rows // side * side, columns // side * side  # where the smaller windows begin
-    parts = [
-        _windows(tokens[:top, :left], side, side),
-        _windows(tokens[:top, left:], side, columns - left),
-        _windows(tokens[top:, :left], rows - top, side),
-        _windows(tokens[top:, left:], rows - top, columns - left),
-    ]
-    parts.sort(key=lambda part: part.shape[1], reverse=True)
-    order = torch.cat([part.flatten() for part in parts])
-    return order, tuple(length for part in parts for length in [part.shape[1]] * part.shape[0])
-
-
-def _windows(tokens: Tensor, height: int, width: int) -> Tensor:
-    """A part of the grid that windows of one size tile, window by window: [windows, height * width]"""
-    if tokens.numel() == 0:
-        return tokens.new_empty((0, height * width))
-    windows: Tensor = tokens.unflatten(1, (-1, width)).unflatten(0, (-1, height)).transpose(1, 2)
-    return windows.flatten(0, 1).flatten(1)

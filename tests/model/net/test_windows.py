@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from model.net.rope_vit import window_order
+from model.net.windows import window_order
 
 CPU = torch.device("cpu")
 
