@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from configs.checkpoint import CheckpointError
 from model.media_tokens import MediaTokens
 from model.net.decoder import DecoderSpec, build_decoder
-from model.net.linear import take_embedding
+from model.net.linear_weights import take_embedding
 from model.net.multimodal import Encoder, MultimodalLM
 from model.net.rope import MRope
 from model.ops.base import Ops

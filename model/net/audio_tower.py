@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from model.net.linear import take_linear
+from model.net.linear_weights import take_linear
 from model.net.norm import Norm, take_norm
 from model.net.vision import BlockNames, BlockSpec, VisionBlock, in_groups, joined, take_blocks
 from model.ops.base import Linear, Ops

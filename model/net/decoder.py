@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from model.forward_batch import KVCache, KVSpec
-from model.net.linear import per_head_rows, take_fused, take_linear
+from model.net.linear_weights import per_head_rows, take_fused, take_linear
 from model.net.mlp import Activation, Mlp, MlpSpec, take_mlp
 from model.net.norm import AddNorm, Norm, NormKind, take_add_norm, take_norm
 from model.net.rope import turned_order

@@ -6,7 +6,7 @@ from typing import Literal
 
 from torch import Tensor
 
-from model.net.linear import take_fused, take_linear
+from model.net.linear_weights import take_fused, take_linear
 from model.ops.base import Ops
 from model.weights import Weights
 

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from model.net.linear import take_linear
+from model.net.linear_weights import take_linear
 from model.net.norm import Norm, take_norm
 from model.net.vision import head_dim_of, resample_positions
 from model.ops.base import Linear, Ops

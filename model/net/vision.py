@@ -9,7 +9,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from configs.checkpoint import CheckpointError, ConfigSection
-from model.net.linear import per_head_rows, take_fused, take_linear
+from model.net.linear_weights import per_head_rows, take_fused, take_linear
 from model.net.mlp import Activation, Mlp, MlpSpec, take_mlp
 from model.net.norm import Norm, NormKind, take_norm
 from model.ops.base import Linear, Ops

@@ -3,7 +3,7 @@
 from configs.checkpoint import Checkpoint, CheckpointError, ConfigSection, text_config
 from model.families.fuyu.sizes import IMAGE_TOKEN_ID, PATCH
 from model.net.decoder import DecoderNames, DecoderSpec, build_decoder
-from model.net.linear import take_embedding
+from model.net.linear_weights import take_embedding
 from model.net.multimodal import MultimodalLM
 from model.net.patch_projection import PatchProjection
 from model.net.rope import MRope

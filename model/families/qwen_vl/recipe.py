@@ -4,7 +4,7 @@ from configs.checkpoint import Checkpoint, ConfigSection
 from model.families.qwen_vl.chatml import PICTURE_TOKENS
 from model.net.absolute_vit import AbsoluteVit, AbsoluteVitSpec, build_absolute_vit
 from model.net.decoder import DecoderNames, DecoderSpec, build_decoder
-from model.net.linear import take_embedding
+from model.net.linear_weights import take_embedding
 from model.net.multimodal import Encoder, MultimodalLM
 from model.net.resampler import ResamplerSpec, build_resampler
 from model.net.rope import LogN, NtkRope

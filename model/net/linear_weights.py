@@ -1,4 +1,4 @@
-"""Turns weights on disk into linears, embeddings and heads."""
+"""Weights on disk become linears, several fused into one (qkv, gate and up), embeddings and heads."""
 
 from collections.abc import Collection, Sequence
 
