@@ -16,7 +16,7 @@ from PIL import Image
 from configs.serve import MediaConfig
 from tokenization.chat.options import MediaOptions
 from tokenization.media.frame_sampling import FrameSampling, FrameSize, sample_frames
-from tokenization.media.video import read_frames
+from tokenization.media.video_frames import read_frames
 from tokenization.media.video_probe import VideoInfo, probe
 
 WIDTH, HEIGHT, RATE, SECONDS = 1920, 1080, 30, 30

@@ -25,7 +25,7 @@ from tokenization.media.frame_sampling import sample_frames
 from tokenization.media.image import resize, to_patches
 from tokenization.media.mel import MelSpec, log_mel
 from tokenization.media.smart_resize import smart_resize
-from tokenization.media.video import video_patches
+from tokenization.media.video_frames import video_patches
 
 NO_SHAPE, NO_COLOUR = len(SHAPES), len(COLOURS)
 _TOKEN_SECONDS = 0.04

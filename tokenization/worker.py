@@ -86,7 +86,7 @@ def load_decoders(modalities: Collection[Kind]) -> None:
     if "image" in modalities or "video" in modalities:
         importlib.import_module("tokenization.media.draw")
     if "video" in modalities:
-        importlib.import_module("tokenization.media.video")
+        importlib.import_module("tokenization.media.video_frames")
     if "audio" in modalities:
         importlib.import_module("tokenization.media.audio")
 

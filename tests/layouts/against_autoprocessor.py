@@ -35,7 +35,7 @@ from tests.samples.soundtracks import tone  # noqa: E402
 from tests.samples.videos import make_clip  # noqa: E402
 from tokenization.chat.dialects import chat_from_openai  # noqa: E402
 from tokenization.media.source import Source  # noqa: E402
-from tokenization.media.video import read_video  # noqa: E402
+from tokenization.media.video_frames import read_video  # noqa: E402
 from tokenization.messages import Prepare, StartWorker  # noqa: E402
 from tokenization.prepare import prepare  # noqa: E402
 from tokenization.processor import Processor  # noqa: E402

@@ -20,7 +20,7 @@ from tokenization.chat.parts import Media
 from tokenization.media.audio import read_sound
 from tokenization.media.image import decode_rgb
 from tokenization.media.source import fetch_source
-from tokenization.media.video import frames_from_jpegs, read_frames
+from tokenization.media.video_frames import frames_from_jpegs, read_frames
 from tokenization.media.video_probe import probe
 from tokenization.processor import Measure
 

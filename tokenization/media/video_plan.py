@@ -1,4 +1,4 @@
-"""The plan of a video before decoding: which frames are wanted, and how large."""
+"""The form of a video's plan, before decoding: which frames are wanted, and how large; video_frames.py makes it."""
 
 from dataclasses import dataclass
 from typing import TYPE_CHECKING

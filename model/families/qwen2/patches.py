@@ -124,7 +124,7 @@ class PatchVideos(MediaHandler):
 
     def measure(self, source: Source, limits: MediaConfig) -> Measure:
         """Shape [patches, 2 * 3 * patch * patch]: two frames a row."""
-        from tokenization.media.video import plan_video
+        from tokenization.media.video_frames import plan_video
 
         plan = plan_video(source, limits, self._frames, factor=self._patches.token)
         grid = self._patches.grid(plan.size, len(plan.indices) // FRAME_FACTOR)
@@ -137,7 +137,7 @@ class PatchVideos(MediaHandler):
 
     def load(self, source: Source, measure: Measure, limits: MediaConfig, clock: StageClock) -> np.ndarray:
         """uint8 in merge-block order, columns (channel, frame, y, x)."""
-        from tokenization.media.video import read_video, video_patches
+        from tokenization.media.video_frames import read_video, video_patches
 
         assert measure.video is not None
         with clock.stage("decode", measure.kind):

@@ -14,8 +14,8 @@ from tokenization.chat.errors import ChatError
 from tokenization.chat.options import MediaOptions
 from tokenization.chat.parts import Media
 from tokenization.media.source import Source, fetch_source
-from tokenization.media.video import plan_video, read_video, video_patches
 from tokenization.media.video_decoder import open_video
+from tokenization.media.video_frames import plan_video, read_video, video_patches
 from tokenization.media.video_plan import VideoPlan
 
 LIMITS = MediaConfig()

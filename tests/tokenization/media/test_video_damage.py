@@ -22,8 +22,8 @@ from tests.samples.videos import (
     read_numbers,
 )
 from tokenization.chat.errors import ChatError
-from tokenization.media.video import read_frames
 from tokenization.media.video_decoder import PacketIndex, PacketRun, VideoReader
+from tokenization.media.video_frames import read_frames
 from tokenization.media.video_probe import VideoInfo, probe
 
 CAPS = MediaConfig()

@@ -19,8 +19,8 @@ from tests.tokenization.media.test_matroska_tracks import element, number
 from tokenization import worker_memory
 from tokenization.chat.errors import ChatError
 from tokenization.media.containers.opening import open_container
-from tokenization.media.video import read_frames
 from tokenization.media.video_decoder import THREADS, PacketIndex, VideoReader, open_video, plan_runs
+from tokenization.media.video_frames import read_frames
 from tokenization.media.video_probe import probe
 
 CAPS = MediaConfig()
@@ -95,7 +95,7 @@ def test_too_much_decoding_is_refused_before_it_begins(
     info = probe(plain, CAPS)
     decoded.clear()
     for caps, full in ((MediaConfig(max_decoded_frames=11), 160 * 96), (MediaConfig(max_decoded_frames=22), 80 * 96)):
-        monkeypatch.setattr("tokenization.media.video._FULL_HD", full)  # frames above it count as more
+        monkeypatch.setattr("tokenization.media.video_frames._FULL_HD", full)  # frames above it count as more
         with pytest.raises(ChatError, match="at most 11 are allowed"):
             read_frames(plain, info, [11], SIZE, caps)
         read_frames(plain, info, [12], SIZE, caps)

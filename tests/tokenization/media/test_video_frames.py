@@ -21,7 +21,7 @@ from tests.samples.videos import (
 )
 from tokenization.chat.options import MediaOptions
 from tokenization.media.frame_sampling import sample_frames
-from tokenization.media.video import read_frames
+from tokenization.media.video_frames import read_frames
 from tokenization.media.video_probe import probe
 
 CAPS = MediaConfig()

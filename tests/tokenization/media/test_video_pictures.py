@@ -15,7 +15,7 @@ from tokenization.chat.options import MediaOptions
 from tokenization.chat.parts import Media
 from tokenization.media.frame_sampling import FrameSize
 from tokenization.media.source import fetch_source
-from tokenization.media.video import frames_from_jpegs, probe_jpegs
+from tokenization.media.video_frames import frames_from_jpegs, probe_jpegs
 
 CAPS = MediaConfig()
 SIZE = (56, 112)

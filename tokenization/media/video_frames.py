@@ -1,6 +1,7 @@
 """A video, whether one file or a list of pictures: which frames, how large, then those frames, upright and as RGB.
 
-Of a file only packets are decoded that lead to them.
+Of a file only packets are decoded that lead to them. A frame that does not decode shows the one before it. What stands
+beside this: video_probe.py tells what a file holds, video_decoder.py decodes it, video_plan.py is the plan's form.
 """
 
 from collections.abc import Iterator, Sequence
