@@ -9,8 +9,9 @@ from model.engine.messages import Token
 from server.http.answer_fields import legacy_logprobs, readable, total
 from server.http.long_texts import Raw
 from server.http.openai import StreamOptions, read_options
-from server.http.reading import BodyFields, body_object, validated
+from server.http.reading import body_object
 from server.http.responses import LazyList, data
+from server.http.validation import BodyFields, validated
 from server.http.vllm_fields import COMPLETION_FIELDS, refuse_unsupported, tell_misspelt
 from server.requests.answer import Delta
 from server.requests.model_card import ModelCard

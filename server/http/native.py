@@ -7,8 +7,9 @@ from typing import Any
 from configs.nearest import did_you_mean
 from server.http.answer_fields import logprob_entries, usage
 from server.http.long_texts import Raw
-from server.http.reading import BodyFields, body_object, validated
+from server.http.reading import body_object
 from server.http.responses import LazyList, data
+from server.http.validation import BodyFields, validated
 from server.request_context import RequestContext
 from server.requests.answer import Delta, FinishReason, Grounded
 from server.requests.refusal import invalid_request

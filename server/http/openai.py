@@ -9,8 +9,9 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from server.http.answer_fields import logprob_entries, prompt_ids, usage
 from server.http.long_texts import Raw
-from server.http.reading import BodyFields, body_object, validated
+from server.http.reading import body_object
 from server.http.responses import LazyList, data
+from server.http.validation import BodyFields, validated
 from server.http.vllm_fields import refuse_unsupported, tell_misspelt
 from server.requests.answer import Delta
 from server.requests.model_card import ModelCard

@@ -1,27 +1,23 @@
-"""Reads a body of JSON: counted first, in a thread where it is large, and the sentence of a 400 that names a field."""
+"""Reads a body of JSON: counted first, in a thread where it is large."""
 
 import asyncio
 import operator
 import sys
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping
+from collections.abc import AsyncIterator, Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 import pydantic_core
-from pydantic import BaseModel, ConfigDict, ValidationError
-from pydantic_core import ErrorDetails
 from starlette.requests import ClientDisconnect
 
 from server.http.long_texts import LONG, Raw, from_json
 from server.requests.checks import most_pieces
 from server.requests.refusal import invalid_request
-from server.requests.sampling import SamplingRequest
 from tokenization.chat.errors import shortened
 
 R = TypeVar("R")
-M = TypeVar("M", bound=BaseModel)
 
 LARGE_BYTES = 1 << 20
 LIGHT_BYTES = 1 << 17  # counted as it came for as long as its request lives: 768 of these are 96 MiB
@@ -36,31 +32,6 @@ MEMBERS = b":[{"
 DIGITS = bytes.maketrans(b"123456789", b"000000000")
 MOST_DIGITS = 640  # of a number: the least bound that Python itself takes
 MOST_SHORT = 1 << 16  # bytes that are read in 5 ms at worst, whatever their numbers
-
-# What pydantic finds wrong, by its error's type, in our words; the names in braces are the error's own.
-WORDS: Mapping[str, str] = {
-    "missing": "is missing",
-    "int_type": "must be a whole number",
-    "float_type": "must be a number",
-    "finite_number": "must be a finite number",
-    "bool_type": "must be true or false",
-    "string_type": "must be a string",
-    "list_type": "must be a list",
-    "model_type": "must be an object",
-    "greater_than": "must be more than {gt}",
-    "greater_than_equal": "must be {ge} or more",
-    "less_than_equal": "must be {le} or less",
-    "too_short": "has {actual_length} entries; it must have {min_length} or more",
-    "too_long": "has {actual_length} entries; at most {max_length} are taken",
-}
-
-
-class BodyFields(BaseModel):
-    """What a body says beside SamplingRequest, each field checked for its type. Others are ignored here."""
-
-    model_config = ConfigDict(strict=True, extra="ignore")
-
-    model: str | None = None
 
 
 class Counts(NamedTuple):
@@ -240,36 +211,3 @@ def body_object(raw: Raw, *, or_inputs: bool = False) -> dict[str, Any]:
         other = " or a list of inputs" if or_inputs else ""
         raise invalid_request(f"the body must be a JSON object{other}", code="invalid_json")
     return body
-
-
-def validated(model: type[M], body: Any, prefix: str = "") -> M:
-    """What the body says of a model's fields. The first complaint is a 400 that names the field, never its value."""
-    try:
-        return model.model_validate(body)
-    except ValidationError as error:
-        first = error.errors(include_url=False, include_input=False)[0]
-    kind, loc = first["type"], (prefix, *first["loc"]) if prefix else first["loc"]
-    if kind in SamplingRequest.model_fields:  # a complaint about two fields is filed under the one that it blames
-        loc = (prefix, kind) if prefix else (kind,)
-    param, message = param_of(loc), _told(first)
-    raise invalid_request(f"{param}: {message}" if param else message, param or None)
-
-
-def _told(error: ErrorDetails) -> str:
-    """In our words, whichever of our own validators or of pydantic's rules it was that found it."""
-    kind, message = error["type"], error["msg"]
-    if kind == "value_error" or kind in SamplingRequest.model_fields:
-        return message.removeprefix("Value error, ")
-    bounds = {
-        name: f"{value:.15g}" if isinstance(value, float) else value for name, value in error.get("ctx", {}).items()
-    }
-    return WORDS.get(kind, "has a value that is not taken").format(**bounds)
-
-
-def param_of(loc: tuple[str | int, ...]) -> str:
-    """A validator's location as the path of a field: ("messages", 1, "role") -> "messages[1].role".
-
-    A client's own key may be part of it, and is shortened.
-    """
-    path = "".join(f"[{part}]" if isinstance(part, int) else f".{shortened(part)}" for part in loc)
-    return path.removeprefix(".")

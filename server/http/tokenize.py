@@ -7,8 +7,9 @@ from server.http.answer_fields import readable, reduced_json
 from server.http.completions import token_ids
 from server.http.long_texts import Raw
 from server.http.native import native_chat
-from server.http.reading import BodyFields, body_object, validated
+from server.http.reading import body_object
 from server.http.responses import LazyList
+from server.http.validation import BodyFields, validated
 from server.http.vllm_fields import COMPLETION_FIELDS, refuse_unsupported
 from server.requests.refusal import invalid_request
 from server.requests.request import ChatRequest

@@ -10,7 +10,7 @@ from fastapi import FastAPI, HTTPException
 
 from server.http import errors
 from server.http.errors import body_of, error_response, headers_of, status_of
-from server.http.reading import param_of
+from server.http.validation import param_of
 from server.requests.refusal import (
     Refusal,
     RefusalKind,
