@@ -7,7 +7,7 @@ import numpy as np
 
 from tokenization.chat.errors import ChatError
 from tokenization.chat.parts import Chat, Kind, Media
-from tokenization.chat.rendering import refuse_special
+from tokenization.chat.template_variables import refuse_special
 from tokenization.messages import Prepared
 from tokenization.text.bpe import BPETokenizer
 from tokenization.text.template import ChatTemplate

@@ -24,7 +24,8 @@ from model.families.qwen_vl.list_format import PICTURE_PREFIX, list_pieces
 from model.families.qwen_vl.vocabulary import END_OF_TEXT, IMG_PAD, QwenVLTokenizer
 from tokenization.chat.errors import ChatError
 from tokenization.chat.parts import Chat, Kind, Media, Turn
-from tokenization.chat.rendering import CONTINUE, VARIABLES
+from tokenization.chat.rendering import CONTINUE
+from tokenization.chat.template_variables import VARIABLES
 from tokenization.chat.tools import refuse_tools
 from tokenization.fixed_pictures import FixedPictures, read_sides
 from tokenization.processor import Feature, Modality, Processor

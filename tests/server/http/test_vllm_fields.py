@@ -15,7 +15,8 @@ from server.http.openai import CompletionBody
 from server.http.vllm_fields import FIELDS, MOST_MISSPELT, VllmField
 from server.requests.sampling import SamplingRequest
 from tests.server.http.request_bodies import openai, read_openai, read_tokenize, refusal
-from tokenization.chat.rendering import CONTINUE, GENERATION, MEDIA, VARIABLES
+from tokenization.chat.rendering import CONTINUE, GENERATION, MEDIA
+from tokenization.chat.template_variables import VARIABLES
 
 PAGE = Path(__file__).resolve().parents[3] / "docs" / "compat.md"
 BY_NAME = {field.name: field for field in FIELDS}

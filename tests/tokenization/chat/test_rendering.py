@@ -8,7 +8,8 @@ from tokenization.chat.dialects import chat_from_openai
 from tokenization.chat.errors import ChatError
 from tokenization.chat.options import MediaOptions
 from tokenization.chat.parts import Chat
-from tokenization.chat.rendering import MAX_BYTES, MAX_DEPTH, RESERVED, refuse_special, with_rendering
+from tokenization.chat.rendering import with_rendering
+from tokenization.chat.template_variables import MAX_BYTES, MAX_DEPTH, RESERVED, refuse_special
 from tokenization.text.tokenizer import NAMES
 
 ASKED: list[Any] = [{"role": "user", "content": "Hi"}]
