@@ -4,8 +4,8 @@ from collections.abc import Collection, Iterable, Sequence
 
 from model.engine.kv_blocks import BlockError
 from model.engine.plan import Outcome
+from model.engine.scheduling.fair_shares import Holdings
 from model.engine.sequence import EncoderInput, ItemKey
-from model.engine.shares.fair_shares import Holdings
 
 
 class EncoderCache:

@@ -24,7 +24,7 @@ from model.engine.runner import Runner
 from model.engine.sampling.rows import Row
 from model.engine.sampling.rules import exhausted
 from model.engine.scheduler import Limits, Scheduler
-from model.engine.shares.step_budget import max_encoder_tokens, step_tokens
+from model.engine.scheduling.step_budget import max_encoder_tokens, step_tokens
 from model.net.multimodal import MultimodalLM
 from model.staging.streams import open_streams
 from model.staging.tables import Tables

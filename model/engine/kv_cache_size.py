@@ -10,7 +10,7 @@ from model.engine.kv_blocks import CacheSize
 from model.engine.messages import StartEngine
 from model.engine.profile import Profile, profile_on_device
 from model.engine.runner import reserved_for_graphs
-from model.engine.shares.step_budget import step_tokens
+from model.engine.scheduling.step_budget import step_tokens
 from model.forward_batch import KVSpec
 from model.net.multimodal import MultimodalLM
 

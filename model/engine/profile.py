@@ -12,7 +12,7 @@ from model import device
 from model.engine.kv_blocks import CacheSize
 from model.engine.messages import LargestItem
 from model.engine.runner import captured
-from model.engine.shares.step_budget import max_encoder_tokens, step_tokens
+from model.engine.scheduling.step_budget import max_encoder_tokens, step_tokens
 from model.family import BOUNDS
 from model.forward_batch import ForwardBatch, KVCache
 from model.net.multimodal import MultimodalLM

@@ -20,7 +20,7 @@ from model.engine.messages import Token
 from model.engine.plan import Outcome, Plan
 from model.engine.sampling.sampler import sample, score, scored_tokens, tokens_of
 from model.engine.sequence import ItemKey, Key
-from model.engine.shares.step_budget import step_tokens
+from model.engine.scheduling.step_budget import step_tokens
 from model.forward_batch import KVCache
 from model.net.multimodal import MultimodalLM
 from model.staging.embeddings import EmbeddingStore

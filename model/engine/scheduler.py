@@ -10,10 +10,10 @@ from model.engine.encoder_cache import EncoderCache
 from model.engine.kv_blocks import BlockAllocator, BlockError
 from model.engine.messages import TokenEvent
 from model.engine.plan import Chunk, Outcome, Plan
+from model.engine.scheduling.client_line import ClientLine
+from model.engine.scheduling.giving_way import Scarce, StepAdmission, victim_of_growth
+from model.engine.scheduling.step_budget import StepBudget
 from model.engine.sequence import Key, Sequence, SharedBlocks, Status, hand_over, leader_of, share_for
-from model.engine.shares.client_line import ClientLine
-from model.engine.shares.giving_way import Scarce, StepAdmission, victim_of_growth
-from model.engine.shares.step_budget import StepBudget
 from model.staging.tables import Seat
 
 
@@ -38,9 +38,9 @@ class Scheduler:
     step: of a client whoever waited longest goes first, and nobody new of it comes in.
 
     Blocks for all known tokens are taken at admission, so only a decode can run out of them. Who then gives its blocks
-    back and waits at the front, and who does for a client that stays within its share, is in shares/giving_way.py. The
-    answers to one prompt are sequences that share the prompt's whole blocks: one computes the prompt, and the others
-    follow it until its first token is sampled.
+    back and waits at the front, and who does for a client that stays within its share, is in scheduling/giving_way.py.
+    The answers to one prompt are sequences that share the prompt's whole blocks: one computes the prompt, and the
+    others follow it until its first token is sampled.
     """
 
     def __init__(self, allocator: BlockAllocator, limits: Limits) -> None:

@@ -25,7 +25,7 @@ from model.engine.messages import (
     Token,
     TokenEvent,
 )
-from model.engine.shares.fair_shares import FairQueue, Holdings
+from model.engine.scheduling.fair_shares import FairQueue, Holdings
 from server.children.replies import Replies
 from server.children.supervisor import SupervisedChild
 from server.metrics import Metrics

@@ -15,7 +15,7 @@ from typing import Literal
 from msgspec.structs import replace
 
 from configs.serve import ServeConfig
-from model.engine.shares.fair_shares import FairQueue
+from model.engine.scheduling.fair_shares import FairQueue
 from server.children.job_cost import JobCost, cost_of
 from server.children.processes import Child, ChildRole
 from server.children.replies import Replies

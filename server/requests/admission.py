@@ -5,7 +5,7 @@ import contextlib
 from collections.abc import Callable, Iterator
 from typing import Literal
 
-from model.engine.shares.fair_shares import Holdings
+from model.engine.scheduling.fair_shares import Holdings
 from server.request_context import RequestContext
 from server.requests.refusal import Refusal, overloaded, unavailable
 

@@ -6,7 +6,7 @@ from pathlib import Path
 REPO = Path(__file__).resolve().parents[2]
 ENGINE = (
     "encoder_cache", "kv_blocks", "messages", "plan", "sampling/history", "scheduler", "sequence",
-    "shares/client_line", "shares/fair_shares", "shares/giving_way", "shares/step_budget",
+    "scheduling/client_line", "scheduling/fair_shares", "scheduling/giving_way", "scheduling/step_budget",
 )  # fmt: skip
 MODEL = ("registry", "family", "weight_files")
 

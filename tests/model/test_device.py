@@ -9,7 +9,7 @@ import torch
 from configs.checkpoint import Checkpoint, CheckpointError, ConfigSection
 from configs.serve import Dtype, EngineConfig
 from model.device import DeviceError, resolve, with_step_of
-from model.engine.shares.step_budget import step_tokens
+from model.engine.scheduling.step_budget import step_tokens
 from tests.tiny.qwen2_vl import write_json
 
 CPU = torch.device("cpu")

@@ -3,8 +3,8 @@
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
 
+from model.engine.scheduling.fair_shares import ServiceClocks
 from model.engine.sequence import Sequence
-from model.engine.shares.fair_shares import ServiceClocks
 
 
 class ClientLine:

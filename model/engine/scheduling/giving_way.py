@@ -5,9 +5,9 @@ from dataclasses import dataclass, field
 from typing import Literal, NamedTuple
 
 from model.engine.kv_blocks import BlockAllocator
+from model.engine.scheduling.client_line import ClientLine
+from model.engine.scheduling.fair_shares import Holdings
 from model.engine.sequence import Sequence
-from model.engine.shares.client_line import ClientLine
-from model.engine.shares.fair_shares import Holdings
 
 Scarce = Literal["seats", "blocks", "embeddings"]
 

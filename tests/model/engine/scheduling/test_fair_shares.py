@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from model.engine.shares.fair_shares import FairQueue
+from model.engine.scheduling.fair_shares import FairQueue
 
 VIDEO, PICTURE = 2.0, 0.05
 

@@ -7,8 +7,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from model.engine.scheduler import Scheduler
+from model.engine.scheduling.giving_way import TURN_TOKENS
 from model.engine.sequence import Status
-from model.engine.shares.giving_way import TURN_TOKENS
 from tests.model.engine.bookkeeping import STOP, outcome, request, run, scheduler
 
 GREEDY, OTHER, THIRD = 1, 2, 3
