@@ -9,7 +9,8 @@ import numpy as np
 from torch import Tensor
 
 from model.engine.plan import Chunk, Plan
-from model.engine.sampling.rows import Row, SamplingMetadata, SamplingRows
+from model.engine.sampling.metadata import SamplingMetadata
+from model.engine.sampling.rows import Row, SamplingRows
 from model.engine.sequence import ItemKey, Key
 from model.engine.sequence import Sequence as Answer
 from model.staging.layout import (

@@ -22,7 +22,6 @@ from model.engine.messages import (
 from model.engine.plan import Outcome, Plan, RequestError
 from model.engine.runner import Runner
 from model.engine.sampling.rows import Row
-from model.engine.sampling.rules import exhausted
 from model.engine.scheduler import Limits, Scheduler
 from model.engine.scheduling.step_budget import max_encoder_tokens, step_tokens
 from model.net.multimodal import MultimodalLM
@@ -160,7 +159,7 @@ class Engine:
         for key in outcome.lost:
             sequence = self._scheduler[key]
             row = Row(sequence.sampling, sequence.n_tokens, sequence.history)
-            if exhausted(row, self._banned):
+            if row.exhausted(self._banned):
                 errors[key[0]] = RequestError("the request allows no token", "nothing_allowed")
             else:
                 errors[key[0]] = RequestError("the logits gave no token for this request")

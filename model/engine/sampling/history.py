@@ -1,4 +1,4 @@
-"""What the logit rules look back at: the tokens of one answer, counted, its biases and its forbidden words."""
+"""What penalties, min_tokens and bad words look back at: the tokens of one answer, counted; and its bias."""
 
 from collections import deque
 from collections.abc import Sequence
@@ -94,6 +94,8 @@ class History:
     """The state of one answer's logit rules; it survives preemption."""
 
     generated: int = 0
+    min_tokens: int = 0
+    ends: tuple[int, ...] = ()  # ids that end the answer
     counts: TokenCounts | None = None  # None where no penalty is asked for
     bias_ids: np.ndarray | None = None  # int64 [b]
     bias: np.ndarray | None = None  # float32 [b]
@@ -104,7 +106,7 @@ class History:
     @classmethod
     def of(cls, sampling: SamplingParams, prompt: np.ndarray) -> "History":
         """Before the first generated token. prompt: int64 [n], its pads restored."""
-        history = cls()
+        history = cls(min_tokens=sampling.min_tokens, ends=sampling.stop_token_ids)
         if sampling.repetition_penalty != 1:
             history.counts = TokenCounts.over(prompt, sampling.frequency_penalty, sampling.presence_penalty)
         elif sampling.presence_penalty or sampling.frequency_penalty:
@@ -126,3 +128,9 @@ class History:
             self.counts.add(token)
         if self.bad_words is not None:
             self.bad_words.add(token)
+
+    @property
+    def forbidden(self) -> list[int]:
+        """Ids that the answer must not go on with: its ends before min_tokens, and the last id of a bad word."""
+        early = self.ends if self.generated < self.min_tokens else ()
+        return [*early, *(self.bad_words.forbidden if self.bad_words is not None else ())]

@@ -1,22 +1,18 @@
-"""What the rows of a step ask of rules and sampler, gathered on the host before the forward pass; knows no tensors."""
+"""What the rows of a step ask of logits processors and sampler, gathered on the host before the forward pass."""
 
-import hashlib
-import struct
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import NamedTuple
 
-import msgspec
 import numpy as np
 
 from model.engine.messages import SamplingParams
 from model.engine.sampling.history import History
+from model.engine.sampling.metadata import SamplingMetadata
+from model.engine.sampling.sampler import uniform
 from model.staging.layout import SamplingArrays
-from model.staging.packing import Field
 
 _MIN_TEMPERATURE = 1e-6  # below it float32 cannot tell the distribution from its peak
 _MAX_TEMPERATURE = 1e6  # above it all that may be sampled is as good as equally likely, and float32 comes to its end
-_PAIR = struct.Struct("<qq")
-_NUMBERS = 5  # temperature, the random number, top_k, top_p, min_p
 
 
 class Row(NamedTuple):
@@ -24,48 +20,10 @@ class Row(NamedTuple):
     position: int  # index that the sampled token gets in its sequence
     history: History | None = None  # None: nothing that looks back is asked for
 
-
-class SamplingMetadata(msgspec.Struct, frozen=True, kw_only=True):
-    """Lengths and flags of what the rows ask for: with the packed arrays all that rules and sampler need."""
-
-    n_rows: int
-    n_random: int = 0  # rows that are sampled by chance; the others take the likeliest
-    top_k: int = 0  # the largest
-    top_p: bool = False  # some row asks for it
-    top_p_alone: bool = False  # some row asks for it without top_k
-    min_p: bool = False
-    # Of each row, how many of the likeliest stand beside its log-probability, -1 where it wants none; (): none does.
-    logprobs: tuple[int, ...] = ()
-    n_biased: int = 0
-    n_penalised: int = 0
-    n_forbidden: int = 0
-    n_allowed: int = 0
-    n_restricted: int = 0
-
-    @property
-    def top_logprobs(self) -> int:
-        """The most that a row wants."""
-        return max(self.logprobs, default=0)
-
-    def layout(self) -> SamplingArrays[Field] | None:
-        """None where each row takes the likeliest of all ids."""
-        if not (self.n_random or self.n_biased or self.n_penalised or self.n_forbidden or self.n_restricted):
-            return None
-
-        def ints(n: int) -> Field | None:
-            return Field("int64", (n,)) if n else None
-
-        return SamplingArrays(
-            biased=ints(self.n_biased),
-            bias=Field("float32", (self.n_biased,)) if self.n_biased else None,
-            penalised=ints(self.n_penalised),
-            penalties=Field("float32", (2, self.n_penalised)) if self.n_penalised else None,
-            forbidden=ints(self.n_forbidden),
-            allowed=ints(self.n_allowed),
-            restricted=ints(self.n_restricted),
-            numbers=Field("float32", (_NUMBERS, self.n_random)) if self.n_random else None,
-            random_rows=ints(self.n_random) if self.n_random < self.n_rows else None,
-        )
+    def exhausted(self, banned: Collection[int]) -> bool:
+        """Whether the client's own rules leave no id of `allowed_token_ids`, so that nothing can be sampled."""
+        allowed, history = self.sampling.allowed_token_ids, self.history
+        return bool(allowed) and set(allowed) <= {*banned, *(history.forbidden if history is not None else ())}
 
 
 class SamplingRows:
@@ -132,10 +90,7 @@ class SamplingRows:
         counts = history.counts
         if counts is not None and len(counts):
             self._penalised.append((i, counts.ids, counts.less, sampling.repetition_penalty))
-        if history.generated < sampling.min_tokens:
-            self._forbid(i, sampling.stop_token_ids)
-        if history.bad_words is not None:
-            self._forbid(i, history.bad_words.forbidden)
+        self._forbid(i, history.forbidden)
         if history.allowed is not None:
             self._allowed.append((i, history.allowed))
 
@@ -163,9 +118,3 @@ class SamplingRows:
         number = uniform(sampling.seed, position)
         self._random.append(i)
         self._numbers.append((temperature, number, max(0, min(top_k, self._vocab)), top_p, min_p))
-
-
-def uniform(seed: int, position: int) -> float:
-    """The random number in [0, 1) of this seed and position: 24 bits, which float32 holds exactly."""
-    digest = hashlib.blake2b(_PAIR.pack(seed, position), digest_size=8).digest()
-    return float(int.from_bytes(digest, "little") >> 40) / (1 << 24)

@@ -1,9 +1,11 @@
 """Logits to tokens, a whole batch at once; each depends on its row, seed and position alone. Scores known tokens.
 
-In the order of transformers' logits processors: model/engine/sampling/rules.py, temperature, top_k, top_p, min_p. What
-the rows ask for travels with the batch (model/engine/sampling/rows.py); the device computes.
+In the order of transformers: logits_processors.py beside this, temperature, top_k, top_p, min_p. What the rows ask for
+travels with the batch (rows.py); the device computes.
 """
 
+import hashlib
+import struct
 from collections.abc import Callable, Sequence
 
 import numpy as np
@@ -11,11 +13,18 @@ import torch
 from torch import Tensor
 
 from model.engine.messages import Token
-from model.engine.sampling.rows import SamplingMetadata
-from model.engine.sampling.rules import apply_rules
+from model.engine.sampling.logits_processors import apply_rules
+from model.engine.sampling.metadata import SamplingMetadata
 from model.staging.layout import SamplingArrays
 
+_PAIR = struct.Struct("<qq")  # seed and position
 _PREFIX = 1024  # largest logits looked at first when top_p stands alone: sorting a whole vocabulary costs 50 times that
+
+
+def uniform(seed: int, position: int) -> float:
+    """The random number in [0, 1) of this seed and position: 24 bits, which float32 holds exactly."""
+    digest = hashlib.blake2b(_PAIR.pack(seed, position), digest_size=8).digest()
+    return float(int.from_bytes(digest, "little") >> 40) / (1 << 24)
 
 
 def sample(

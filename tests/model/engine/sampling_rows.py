@@ -7,8 +7,8 @@ from torch import Tensor
 
 from model.engine.messages import Token
 from model.engine.sampling import sampler
+from model.engine.sampling.logits_processors import apply_rules as apply
 from model.engine.sampling.rows import Row, SamplingRows
-from model.engine.sampling.rules import apply_rules as apply
 from model.staging.layout import SamplingArrays, forward_layout, in_order, sampling_arrays
 from model.staging.packing import Packer
 from model.staging.streams import open_streams

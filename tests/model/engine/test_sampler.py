@@ -11,7 +11,8 @@ from transformers import TemperatureLogitsWarper, TopKLogitsWarper, TopPLogitsWa
 
 from model.engine.messages import SamplingParams
 from model.engine.sampling import rows as gathered
-from model.engine.sampling.rows import Row, uniform
+from model.engine.sampling.rows import Row
+from model.engine.sampling.sampler import uniform
 from tests.model.engine.sampling_rows import sample
 
 VOCAB = 3000

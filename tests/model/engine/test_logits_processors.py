@@ -26,8 +26,8 @@ from transformers.generation.utils import GenerationMixin
 
 from model.engine.messages import SamplingParams
 from model.engine.sampling.history import BadWords, History, TokenCounts
-from model.engine.sampling.rows import Row, uniform
-from model.engine.sampling.rules import exhausted
+from model.engine.sampling.rows import Row
+from model.engine.sampling.sampler import uniform
 from tests.model.engine.sampling_rows import apply_rules, sample
 
 VOCAB = 60
@@ -124,9 +124,9 @@ def test_a_batch_draws_what_transformers_would(
         token = tokens[i]
         assert token is None or token.id not in BANNED
         if scores.max() == -math.inf:  # every id was forbidden, or every one that top_k left
-            assert token is not None or exhausted(rows[i], BANNED)
+            assert token is not None or rows[i].exhausted(BANNED)
             continue
-        assert token is not None and not exhausted(rows[i], BANNED)
+        assert token is not None and not rows[i].exhausted(BANNED)
         if sampling.temperature == 0:
             top = scores.topk(2).values
             assert token.id == int(scores.argmax()) or float(top[0] - top[1]) < 1e-4
@@ -238,12 +238,12 @@ def test_a_row_is_exhausted_when_its_own_rules_leave_nothing() -> None:
     def row(answer: list[int], **rules: Any) -> Row:
         return row_of(SamplingParams(max_tokens=9, seed=0, **rules), [1], answer)
 
-    assert exhausted(row([], allowed_token_ids=BANNED), BANNED)
-    assert exhausted(row([5], allowed_token_ids=(5,), bad_words=((5, 5),)), BANNED)
-    assert not exhausted(row([], allowed_token_ids=(5,), bad_words=((5, 5),)), BANNED)
-    assert exhausted(row([], allowed_token_ids=(3,), stop_token_ids=(3,), min_tokens=1), BANNED)
-    assert not exhausted(row([4], allowed_token_ids=(3,), stop_token_ids=(3,), min_tokens=1), BANNED)
-    assert not exhausted(row([]), range(VOCAB)) and not exhausted(row([], bad_words=((5,),)), BANNED)
+    assert row([], allowed_token_ids=BANNED).exhausted(BANNED)
+    assert row([5], allowed_token_ids=(5,), bad_words=((5, 5),)).exhausted(BANNED)
+    assert not row([], allowed_token_ids=(5,), bad_words=((5, 5),)).exhausted(BANNED)
+    assert row([], allowed_token_ids=(3,), stop_token_ids=(3,), min_tokens=1).exhausted(BANNED)
+    assert not row([4], allowed_token_ids=(3,), stop_token_ids=(3,), min_tokens=1).exhausted(BANNED)
+    assert not row([]).exhausted(range(VOCAB)) and not row([], bad_words=((5,),)).exhausted(BANNED)
 
 
 @given(prompt=st.lists(TOKENS, max_size=40), answer=st.lists(st.integers(0, 400), max_size=300))

@@ -1,15 +1,12 @@
-"""Changes logits before a token is sampled: bias, penalties, forbidden and allowed ids.
+"""Changes logits before a token is sampled: bias, penalties, ids that min_tokens and bad words forbid, allowed ids.
 
 Order and rules are those of transformers' logits processors; OpenAI's penalties follow the repetition penalty. What the
 rows ask for comes as arrays of places in the logits of the whole batch (model/engine/sampling/rows.py).
 """
 
-from collections.abc import Collection
-
 import torch
 from torch import Tensor
 
-from model.engine.sampling.rows import Row
 from model.staging.layout import SamplingArrays
 
 
@@ -29,21 +26,6 @@ def apply_rules(logits: Tensor, arrays: SamplingArrays[Tensor], banned: Tensor |
         flat.index_copy_(0, arrays.allowed, kept)
     if banned is not None and len(banned):
         logits.index_fill_(1, banned, -torch.inf)
-
-
-def exhausted(row: Row, banned: Collection[int]) -> bool:
-    """Whether the client's own rules leave no id of `allowed_token_ids` to this row, so that nothing can be sampled."""
-    allowed = row.sampling.allowed_token_ids
-    return bool(allowed) and set(allowed) <= {*banned, *_forbidden(row)}
-
-
-def _forbidden(row: Row) -> list[int]:
-    """Ids that the answer must not go on with: its ends before min_tokens, and the last id of a bad word."""
-    history = row.history
-    if history is None:
-        return []
-    early = row.sampling.stop_token_ids if history.generated < row.sampling.min_tokens else ()
-    return [*early, *(history.bad_words.forbidden if history.bad_words is not None else ())]
 
 
 def _penalise(flat: Tensor, places: Tensor, factor: Tensor, less: Tensor) -> None:
