@@ -1,4 +1,7 @@
-"""Tests a chat template at start, within kernel bounds of time and memory: it is a program that nobody has read."""
+"""Tests a chat template at start, within kernel bounds of time and memory: it is a program that nobody has read.
+
+text/sandbox.py bounds what it may reach, whenever it runs.
+"""
 
 import signal
 from collections.abc import Callable

@@ -1,4 +1,7 @@
-"""How large the paged KV cache is: a share of the memory that is free for it, or what was asked for."""
+"""How large the paged KV cache is: a share of the memory that is free for it, or what was asked for.
+
+How many tokens one block has is a setting (--block-size); model/device.py says which sizes a device takes, and why.
+"""
 
 from dataclasses import dataclass, replace
 

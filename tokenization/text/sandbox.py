@@ -1,4 +1,8 @@
-"""The jinja2 sandbox that chat templates run in, with the functions that transformers gives them."""
+"""The jinja2 sandbox that chat templates run in, with the functions that transformers gives them.
+
+It bounds what a template may reach, and neither time nor memory. template_proof.py bounds these at start, and a
+worker's own limits (worker_memory.py, --step-seconds) at each chat.
+"""
 
 import json
 from collections.abc import Mapping, Sequence
