@@ -1,4 +1,4 @@
-"""One model of a decoder with rotary positions, its head, and encoders for media that marks stand for."""
+"""One model of a decoder with rotary positions, its head, and encoders for the media that placeholders stand for."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass

@@ -234,7 +234,7 @@ class _Step:
             host.scored[scored - n : scored] = self._answers[i].ids[first + 1 : last + 1]
 
     def _media_inside(self, i: int) -> list[tuple[int, EmbeddingRows]]:
-        """(row of the first pad, embeddings) of every part of a span inside chunk i."""
+        """(row of the first placeholder, embeddings) of every part of a span inside chunk i."""
         chunk, answer = self._chunks[i], self._answers[i]
         if chunk.start >= answer.n_prompt:
             return []

@@ -54,7 +54,7 @@ class EncoderCache:
         return {*self._held, *self._freed}
 
     def missing(self, items: Iterable[EncoderInput]) -> list[EncoderInput]:
-        """Those that have none, by their first pads."""
+        """Those that have none, by their first placeholders."""
         found = [item for item in items if not self.holds(item.key)]
         return sorted(found, key=lambda item: item.first) if len(found) > 1 else found
 

@@ -101,7 +101,7 @@ class MediaEncoder:
             if len(embeddings) == item.n_tokens:
                 fits[item.key] = embeddings
             else:
-                said = f"the {kind} gave {len(embeddings)} embeddings for {item.n_tokens} pads"
+                said = f"the {kind} gave {len(embeddings)} embeddings for {item.n_tokens} placeholders"
                 done.fail(item, RequestError(said))
         with _of_its_request(kind):
             self._store.put(fits, host_only)

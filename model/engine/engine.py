@@ -67,7 +67,7 @@ class Engine:
             hidden_size=model.hidden_size,
             itemsize=model.dtype.itemsize,
             max_model_len=self.size.max_model_len,
-            pad_ids=model.placeholder_ids,
+            placeholder_ids=model.placeholder_ids,
             media_shape=model.media_shape,
             media_dtype=model.media_dtype,
         )

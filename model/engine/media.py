@@ -21,13 +21,16 @@ class Bounds:
     hidden_size: int
     itemsize: int  # bytes of one element of an embedding
     max_model_len: int
-    pad_ids: Mapping[str, int]  # by kind; other kinds this model does not take
+    placeholder_ids: Mapping[str, int]  # by kind; this model takes no other kinds
     media_shape: Callable[[str, tuple[int, int, int]], tuple[int, ...]]  # kind, grid -> shape of the array
     media_dtype: Callable[[str], torch.dtype]  # kind -> of that array
 
 
 def checked_sequence(generate: Generate, bounds: Bounds) -> Sequence:
-    """Check a request; put pads for its words, in a copy: later code sees no negative id. Raises RequestError."""
+    """Check a request; restore the placeholders that its words stand for, in a copy. Raises RequestError.
+
+    So no later code sees a negative id.
+    """
     prepared = generate.prepared
     n = len(prepared.input_ids)
     if prepared.input_ids.ndim != 1 or prepared.positions.shape != (3, n):
@@ -57,17 +60,17 @@ def checked_sequence(generate: Generate, bounds: Bounds) -> Sequence:
 
 
 def _take(key: ItemKey, item: MediaItem, ids: np.ndarray, taken: np.ndarray, bounds: Bounds) -> EncoderInput:
-    """One medium: its words decoded, its pads restored in `ids`, its places marked in `taken`."""
+    """One medium: its words decoded, its placeholders restored in `ids`, its places noted in `taken`."""
     where = f"media item {key[1]}"
-    pad = bounds.pad_ids.get(item.kind)
-    if pad is None:
+    placeholder = bounds.placeholder_ids.get(item.kind)
+    if placeholder is None:
         raise RequestError(f"{where}: this model takes no {item.kind}")
     for start, length in item.spans:
         if not (0 <= start and 1 <= length and start + length <= len(ids)):
             raise RequestError(f"{where}: the span ({start}, {length}) does not lie inside {len(ids)} ids")
     places = np.concatenate([np.arange(start, start + length) for start, length in item.spans] or [np.empty(0, int)])
     if len(places) < 2:
-        raise RequestError(f"{where}: two words need two pads, it has {len(places)}")
+        raise RequestError(f"{where}: two words need two placeholders, it has {len(places)}")
     if len(np.unique(places)) < len(places) or taken[places].any():
         raise RequestError(f"{where}: its spans overlap with each other or with another item's")
     taken[places] = True
@@ -76,9 +79,9 @@ def _take(key: ItemKey, item: MediaItem, ids: np.ndarray, taken: np.ndarray, bou
         shape = decode_shape_from_int64(int(ids[places[1]]))
     except WordError as error:
         raise RequestError(f"{where}: {error}", "media_unavailable") from None
-    ids[places[:2]] = pad
-    if (ids[places] != pad).any():
-        raise RequestError(f"{where}: its spans hold other ids than its pad")
+    ids[places[:2]] = placeholder
+    if (ids[places] != placeholder).any():
+        raise RequestError(f"{where}: its spans hold other ids than its placeholder")
     expected = bounds.media_shape(item.kind, item.grid)
     if shape != expected:
         raise RequestError(f"{where}: an array of shape {shape} came for the grid {item.grid}, which needs {expected}")

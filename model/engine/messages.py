@@ -84,7 +84,7 @@ class EngineReady(msgspec.Struct, frozen=True, kw_only=True, tag=True):
     block_size: int
     memory: tuple[tuple[str, int, str], ...]  # (line, bytes, the setting that decides it)
     max_model_len: int | None = None  # tokens of one sequence: less than asked for where the cache holds less
-    media_ids: tuple[int, ...] = ()  # pads and marks of media: never sampled, and never taken from a client
+    media_ids: tuple[int, ...] = ()  # placeholders and delimiters of media: no answer and no text may hold them
     max_media_tokens: int  # media tokens of one request: the embeddings of no more are ever kept
     threads: str = ""  # how many compute, and why, in words
 

@@ -58,7 +58,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     chunks: tuple[Chunk, ...]
     freed: tuple[ItemKey, ...] = ()  # media whose request ended
     offloaded: tuple[ItemKey, ...] = ()  # media that the device keeps no embeddings of: host memory has them
-    encodes: tuple[EncoderInput, ...] = ()  # media whose first pad is reached
+    encodes: tuple[EncoderInput, ...] = ()  # media whose first placeholder is reached
 
     @property
     def n_tokens(self) -> int:

@@ -39,18 +39,18 @@ class EncoderInput(msgspec.Struct, frozen=True, kw_only=True):
     key: ItemKey
     kind: Kind
     grid: tuple[int, int, int]  # (t, h, w) in patches; of an audio (1, 1, frames)
-    spans: tuple[tuple[int, int], ...]  # (start, length) runs of pads in the prompt
+    spans: tuple[tuple[int, int], ...]  # (start, length) runs of placeholders in the prompt
     segment: SegmentRef
     nbytes: int  # of its embeddings
 
     @property
     def first(self) -> int:
-        """Index of the first pad."""
+        """Index of the first placeholder."""
         return min(self.spans)[0]
 
     @property
     def n_tokens(self) -> int:
-        """Pads of all spans: the rows that the encoder must give."""
+        """Placeholders of all spans: the rows that the encoder must give."""
         return sum([length for _, length in self.spans])
 
 
@@ -61,7 +61,7 @@ class Sequence:
     request_id: str
     index: int = 0
     client: int = 0  # whose share it takes
-    ids: np.ndarray  # int64 [limit]: the prompt with its pads restored, then what was generated
+    ids: np.ndarray  # int64 [limit]: the prompt with its placeholders restored, then what was generated
     n_prompt: int
     limit: int  # tokens at which generation ends with "length": prompt + max_tokens, at most max_model_len
     positions: np.ndarray  # int64 [3, n_prompt]

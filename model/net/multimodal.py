@@ -46,7 +46,7 @@ class MultimodalLM:
     decoder: Decoder
     encoders: Mapping[str, Encoder]  # by kind: "image", "video", "audio"
     placeholder_ids: Mapping[str, int]  # by kind: the id that stands in the prompt for each row of embeddings
-    media_token_ids: frozenset[int] = frozenset()  # all that mark media: placeholders, and the delimiters around them
+    media_token_ids: frozenset[int] = frozenset()  # of media: placeholders, and the delimiters around them
     logn: LogN | None = None  # scales queries past the trained length
 
     @property

@@ -105,7 +105,7 @@ class History:
 
     @classmethod
     def of(cls, sampling: SamplingParams, prompt: np.ndarray) -> "History":
-        """Before the first generated token. prompt: int64 [n], its pads restored."""
+        """Before the first generated token. prompt: int64 [n], its placeholders restored."""
         history = cls(min_tokens=sampling.min_tokens, ends=sampling.stop_token_ids)
         if sampling.repetition_penalty != 1:
             history.counts = TokenCounts.over(prompt, sampling.frequency_penalty, sampling.presence_penalty)

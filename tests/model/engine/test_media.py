@@ -27,7 +27,7 @@ Change = Callable[[Generate], Generate]
 
 def bounds(max_model_len: int = 100) -> Bounds:
     return Bounds(
-        vocab_size=50, hidden_size=8, itemsize=4, max_model_len=max_model_len, pad_ids={"image": PAD},
+        vocab_size=50, hidden_size=8, itemsize=4, max_model_len=max_model_len, placeholder_ids={"image": PAD},
         media_shape=lambda kind, grid: (grid[0] * grid[1] * grid[2], 588),
         media_dtype=lambda kind: torch.float32 if kind == "video" else torch.uint8,
     )  # fmt: skip
@@ -85,7 +85,7 @@ def test_a_kind_that_is_no_bytes_is_read_as_what_it_is(tmp_path: Path) -> None:
     generate = good()
     generate.prepared.input_ids[[10, 15]] = 0
     pads = {"video": PAD, "image": PAD}
-    (found,) = checked_sequence(with_media(*media)(generate), replace(bounds(), pad_ids=pads)).media
+    (found,) = checked_sequence(with_media(*media)(generate), replace(bounds(), placeholder_ids=pads)).media
     array = np.random.default_rng(0).standard_normal((16, 588)).astype(np.float32)
     owner = Owner.claim(tmp_path)
     pool = Pool(owner, 1 << 20)
