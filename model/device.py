@@ -73,12 +73,12 @@ def with_step_of(device: torch.device, config: EngineConfig) -> EngineConfig:
 
 
 def embedding_bytes(config: EngineConfig) -> int:
-    """Of embeddings that a device holds at most, but for the medium that is being encoded; host memory holds all."""
+    """Most bytes of embeddings that a device holds beside the medium that is being encoded; host memory holds all."""
     return min(EMBEDDINGS, config.embedding_bytes)
 
 
 def free_bytes(device: torch.device) -> int:
-    """Of an NPU's or a GPU's own memory, at this moment."""
+    """Free bytes of an NPU's or a GPU's own memory at this moment."""
     module = torch.get_device_module(device)
     module.synchronize(device)  # what a stream still uses is not given back
     module.empty_cache()  # what torch's allocator holds of freed tensors is free, too
@@ -86,7 +86,7 @@ def free_bytes(device: torch.device) -> int:
 
 
 def peak_bytes(device: torch.device, run: Callable[[], object]) -> int:
-    """Of tensors that `run` makes on a device, at most at once."""
+    """Most bytes of tensors that `run` has on a device at once."""
     module = torch.get_device_module(device)
     module.synchronize(device)
     module.reset_peak_memory_stats(device)
@@ -104,7 +104,7 @@ def given_back(device: torch.device) -> int:
 
 
 def lasting_bytes(device: torch.device, make: Callable[[], object]) -> int:
-    """Of what `make` returns, while it lives: tensors, and what the driver itself takes. It is gone afterwards."""
+    """Bytes that what `make` returns takes while it lives: tensors, and the driver's own. It is gone afterwards."""
     before = free_bytes(device)
     made = make()
     after = free_bytes(device)
@@ -124,7 +124,7 @@ def out_of_memory(device: torch.device, what: str, remedy: str) -> Iterator[None
 
 
 def _free_now(device: torch.device) -> int:
-    """As the driver says, so that what other processes take counts."""
+    """Free bytes as the driver tells them, so that what other processes take counts."""
     free, _ = torch.get_device_module(device).mem_get_info(device)
     return int(free)
 
@@ -183,7 +183,7 @@ def _npu() -> torch.device:
 
 
 def first_line(error: Exception) -> str:
-    """What an error of a device says, without the trace below it."""
+    """The first line of an error of a device, without the trace below it."""
     return next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)
 
 

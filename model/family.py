@@ -37,7 +37,7 @@ def whole_config(checkpoint: Checkpoint) -> ConfigSection:
 
 
 def no_pixels(checkpoint: Checkpoint) -> PixelBounds | None:
-    """Nothing is seen, or every picture has one size."""
+    """The bounds of a model that sees nothing, or whose pictures all have one size."""
     return None
 
 
@@ -60,12 +60,12 @@ class Family:
 
     @property
     def modalities(self) -> Mapping[Kind, Modality]:
-        """Beside text; of a checkpoint that lacks one its own processor says so."""
+        """Kinds of media that the family takes. A checkpoint may lack one: its processor says so."""
         return self.processor.modalities
 
     @property
     def features(self) -> frozenset[Feature]:
-        """The same of these."""
+        """What the family can do besides, of the features that differ. A checkpoint may lack one."""
         return self.processor.features
 
     def check_device(self, kind: str) -> None:

@@ -11,11 +11,11 @@ from tokenization.chat.parts import Kind
 class MediaTokens:
     placeholders: Mapping[Kind, int]  # what stands in the prompt for each token of a medium
     delimiters: Mapping[str, int]  # by key, of those that tokenizer.json holds
-    said: Mapping[int, str]  # of every id who names it, for errors
+    said: Mapping[int, str]  # for errors: what names each id
 
     @property
     def ids(self) -> tuple[int, ...]:
-        """What no answer and no text may hold."""
+        """All ids of media: no answer and no text may hold them."""
         return tuple(self.said)
 
 

@@ -129,7 +129,7 @@ class Weights:
         return name in self._entries
 
     def shape_of(self, name: str) -> tuple[int, ...] | None:
-        """Of a tensor that nobody took yet; None where there is none."""
+        """The shape of a tensor that nobody took yet; None where there is none."""
         return self._entries[name].shape if name in self._entries else None
 
     def take(self, name: str, shape: tuple[int, ...] | None = None, dtype: torch.dtype | None = None) -> Tensor:
@@ -186,7 +186,7 @@ class Weights:
         self._entries.pop(name, None)
 
     def drop_under(self, prefix: str) -> None:
-        """The same of every name that begins so."""
+        """Drop every name that begins with this prefix."""
         for name in [name for name in self._entries if name.startswith(prefix)]:
             del self._entries[name]
 

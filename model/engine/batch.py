@@ -75,7 +75,7 @@ class BatchHeader(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Batch:
-    """A header, and room for its arrays in a packer's memory: filled on the host, sent once, void with the next one."""
+    """A header, and its arrays in a packer's memory. The host fills and sends them once; the next batch reuses it."""
 
     def __init__(self, header: BatchHeader, packer: Packer) -> None:
         self.header = header
@@ -86,19 +86,19 @@ class Batch:
         self.build_seconds = 0.0
 
     def send(self) -> tuple[ForwardArrays[Tensor], SamplingArrays[Tensor]]:
-        """The arrays on the device, by one asynchronous copy. Nothing may be written any more."""
+        """Send the arrays to the device by one asynchronous copy. Nothing may be written to them afterwards."""
         found = self._packing.send()
         return forward_arrays(found), sampling_arrays(found)
 
 
 class SequencesByKey(Protocol):
-    """Where sequences are found."""
+    """Looks up the sequence of a key."""
 
     def __getitem__(self, key: Key, /) -> Answer: ...
 
 
 class BatchBuilder:
-    """Makes the batch of a plan, from what its sequences hold; the only one that reads both."""
+    """Makes the batch of a plan out of its sequences. Nothing else reads both."""
 
     def __init__(
         self, packer: Packer, tables: Tables, block_size: int, vocab_size: int, padding_for: PaddingFor
@@ -150,7 +150,7 @@ class _Step:
 
     @property
     def decodes(self) -> bool:
-        """Each of its sequences takes one generated token and samples the next one."""
+        """Whether each of its sequences takes one generated token and samples the next one."""
         return len(self._generated) == len(self._samples) == len(self._chunks)
 
     def header(self, sampling: SamplingMetadata, padding: Padding | None) -> BatchHeader:
@@ -221,7 +221,7 @@ class _Step:
         slots[: self._n_tokens] = (tables[of, nth] - nth) * self._block_size + index
 
     def _write_samples(self, host: ForwardArrays[np.ndarray]) -> None:
-        """What is sampled from comes first, then the prompts' rows whose log-probabilities are wanted."""
+        """Rows that are sampled from come first, then the prompts' rows whose log-probabilities are wanted."""
         at = len(self._samples)
         host.sample_rows[:at] = self._ends[self._samples] - 1
         for i in self._scored:

@@ -22,7 +22,7 @@ _log = logging.getLogger(__name__)
 
 @dataclass(slots=True)
 class Encoded:
-    """What came of a step's media."""
+    """What a step's media came to."""
 
     read: list[ItemKey] = field(default_factory=list)  # whose segments were read to their end
     filled: list[ItemKey] = field(default_factory=list)  # that have embeddings
@@ -66,7 +66,7 @@ class MediaEncoder:
     def _repeat(
         self, sent: Sequence[tuple[EncoderInput, Tensor]], host_only: Collection[ItemKey], done: Encoded
     ) -> None:
-        """One call for each that has no embeddings yet."""
+        """Encode each medium that has no embeddings yet in a call of its own."""
         for item, array in sent:
             try:
                 self._encode([(item, array)], host_only, done)
@@ -74,7 +74,7 @@ class MediaEncoder:
                 done.fail(item, error)
 
     def _read(self, items: Sequence[EncoderInput], done: Encoded) -> list[tuple[EncoderInput, Tensor]]:
-        """Their arrays, on the device; without those of requests that failed."""
+        """Read the arrays of media to the device. Those of requests that failed are left out."""
         sent = []
         for item in items:
             if item.key[0] in done.ended:
@@ -125,7 +125,7 @@ def read(item: EncoderInput, root: Path, uploads: Uploads) -> Upload:
 
 @contextmanager
 def _of_its_request(kind: str) -> Iterator[None]:
-    """What fails inside concerns one request, unless the device is broken."""
+    """Turn an error inside into one of a single request, unless the device is broken."""
     try:
         yield
     except (RuntimeError, ValueError, IndexError) as error:

@@ -136,11 +136,11 @@ class Engine:
         return self._messages(plan, outcome, errors, step)
 
     def capture_graphs(self) -> None:
-        """Of decode steps, where the device has graphs and they are wanted: once, behind a first step."""
+        """Capture graphs of decode steps, where the device has graphs and they are wanted: once, after a first step."""
         self._runner.capture_graphs(self._config)
 
     def free_ended(self) -> None:
-        """Let the embeddings of ended requests go: the next step would do it, and where nothing runs there is none."""
+        """Free the embeddings of ended requests. The next step would do it, but an idle engine takes no step."""
         if self.idle:
             dropped = self._runner.free(self._scheduler.plan())
             self._scheduler.embeddings.commit(Outcome(tokens={}, dropped=dropped))
@@ -152,7 +152,7 @@ class Engine:
             raise BlockError("the embeddings that there are are not those of the books")
 
     def _errors(self, outcome: Outcome) -> dict[str, RequestError]:
-        """Of requests that cannot go on: media that failed; or logits without a token, by the request's own rules."""
+        """Errors of requests that cannot go on: a medium failed, or the request's own rules leave no token."""
         errors: dict[str, RequestError] = {}
         for (request_id, _), error in outcome.failed.items():
             errors.setdefault(request_id, error)
@@ -184,7 +184,7 @@ class Engine:
 
 
 def _progress(plan: Plan, started: float) -> Progress:
-    """Sounds are attended to in short chunks or are short: they are no pairs."""
+    """What the pulse tells of a step. Sounds count no pairs: they are short, or are attended to in short chunks."""
     patches = pairs = 0
     for item in plan.encodes:
         t, h, w = item.grid

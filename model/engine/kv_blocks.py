@@ -77,7 +77,7 @@ class BlockAllocator:
         table.clear()
 
     def held_only_by(self, tables: Iterable[Sequence[int]]) -> int:
-        """Blocks that would be free without these tables."""
+        """How many blocks would become free without these tables."""
         held = Counter(block for table in tables for block in table)
         return sum(self._counts[block] == n for block, n in held.items())
 

@@ -22,7 +22,7 @@ DEVICE_SHARE = 0.9  # all of these are measured or counted; a tenth is for what 
 
 
 class CacheTooSmall(CheckpointError):
-    """The cache would hold not one block. The message names the setting."""
+    """The cache would not hold a single block. The message names the setting."""
 
 
 class CacheTooLarge(CheckpointError):
@@ -40,7 +40,7 @@ class FreeMemory:
 
 
 def size_on_device(model: MultimodalLM, start: StartEngine, max_model_len: int) -> tuple[CacheSize, Profile]:
-    """The cache that a device has room for beside all else that was run and measured over a smaller one.
+    """The cache that a device has room for. All other memory is measured first, over a smaller cache.
 
     Weights are loaded. Raises CacheTooSmall, CacheTooLarge and DeviceError.
     """
@@ -58,7 +58,10 @@ def size_on_device(model: MultimodalLM, start: StartEngine, max_model_len: int) 
 
 
 def on_device(free: int, config: EngineConfig, profile: Profile | None = None) -> FreeMemory:
-    """What a device has left beside embeddings and what was measured. free: bytes, with the weights loaded."""
+    """What a device has left for the cache beside embeddings and all that was measured.
+
+    free: bytes, with the weights loaded.
+    """
     parts = {
         "activations and encoders": profile.working if profile else 0,
         "graphs": profile.graphs if profile else 0,
@@ -104,7 +107,7 @@ def cache_size(
 
 
 def trial_size(most: CacheSize, config: EngineConfig) -> CacheSize:
-    """Of the cache that peaks are measured over: a full step fits, with the longest sequence, and little more.
+    """The size of the cache that peaks are measured over: a full step with the longest sequence fits, and little more.
 
     most: the cache if nothing else needed memory. At most half of it, so that the peaks have room beside the trial.
     """

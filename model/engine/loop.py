@@ -115,7 +115,7 @@ def load(
 
 
 def fit_threads(team: Team, engine: Engine) -> tuple[ThreadFit | None, str]:
-    """What chooses the team's threads from now on, None where one is enough; and why, in words."""
+    """(what fits the team's threads from now on, None where one thread is enough; the reason in words)."""
     chosen, found = fit_at_start(team.n, team.use, lambda: warm_up(engine, FIT_STEPS)[1:])
     if chosen == 1:
         return None, found

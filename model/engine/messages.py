@@ -57,7 +57,7 @@ class Generate(msgspec.Struct, frozen=True, kw_only=True, tag=True):
     prepared: Prepared
     sampling: SamplingParams
     scores_prompt: bool = False  # the log-probabilities of the prompt's own tokens are wanted, too
-    client: int = 0  # whose share it takes: a number that says nothing of the client
+    client: int = 0  # whose share it takes: a number from which nobody learns who that is
 
     @property
     def request_id(self) -> str:
@@ -92,7 +92,8 @@ class EngineReady(msgspec.Struct, frozen=True, kw_only=True, tag=True):
 class Token(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """Log-probabilities are the model's own, before logit rules and temperature.
 
-    No cycle can hold it, and a long answer has so many that a garbage collection over them would stop the server.
+    Not tracked by the garbage collector: no cycle can hold one, and a collection over all those of a long answer would
+    stop the server.
     """
 
     id: int

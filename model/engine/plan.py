@@ -50,7 +50,7 @@ class Chunk(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Plan(msgspec.Struct, frozen=True, kw_only=True):
-    """What a step computes, without tensors. With its batch it is all that a runner needs that got every step before.
+    """What a step computes, without tensors. A runner that got all steps before needs only this and the batch.
 
     Embeddings first leave memory, then the device, then new ones are made.
     """
@@ -67,7 +67,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
 
 @dataclass(slots=True, kw_only=True)
 class Outcome:
-    """What came of a step."""
+    """What a step gave."""
 
     tokens: Mapping[Key, tuple[Token, ...]]  # of each answer that was sampled; none where the logits gave none
     scores: Mapping[str, tuple[Token, ...]] = field(default_factory=dict)  # request -> what its prompt's tokens got

@@ -37,7 +37,7 @@ class Profile:
 
     @property
     def working(self) -> int:
-        """Encoders and steps take turns, so that the largest of them decides."""
+        """Bytes of working memory: encoders and steps take turns, so the largest of them counts."""
         return max(self.held, self.step, *(nbytes for nbytes, _ in self.encoders.values()))
 
 
@@ -118,12 +118,12 @@ def _run(model: MultimodalLM, size: CacheSize, kv: KVCache, q_lens: list[int], k
 
 
 def items_of_a_call(item: LargestItem, config: EngineConfig) -> int:
-    """Of the largest ones, so that no call of an encoder has more embeddings: a step's budget, or one item."""
+    """How many of the largest items one call of an encoder gets: as a step's budget allows, at least one."""
     return max(-(-max_encoder_tokens(config) // item.n_tokens), 1)
 
 
 def encode_dummy(model: MultimodalLM, item: LargestItem, n: int = 1) -> list[Tensor]:
-    """One call with so many of them."""
+    """Run one call of an encoder with so many items of that size."""
     shape, dtype = model.media_shape(item.kind, item.grid), model.media_dtype(item.kind)
     arrays = [torch.zeros(shape, dtype=dtype, device=model.device) for _ in range(n)]
     return model.encode(item.kind, arrays, [item.grid] * n)
@@ -146,7 +146,7 @@ def full_steps(size: CacheSize, config: EngineConfig) -> list[tuple[list[int], l
 
 
 def dummy_step(model: MultimodalLM, size: CacheSize, q_lens: list[int], kv_lens: list[int]) -> ForwardBatch:
-    """A step of these lengths, with media embeddings in as many rows as its longest chunk has."""
+    """Run one step of these lengths, with media embeddings in as many rows as its longest chunk has."""
     device, n = model.device, sum(q_lens)
     media = max(q_lens)
     width = -(-max(kv_lens) // size.block_size)

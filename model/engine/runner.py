@@ -71,17 +71,20 @@ class Runner:
         self._graphs = captured(self._model, self._kv, self._size, config, self.packer)
 
     def padding_for(self, kv_lens: Sequence[int]) -> Padding | None:
-        """Of a step of decodes, by the tokens of each in the cache after it; None: it is launched."""
+        """The padding that brings a decode step to a captured size; None: the step is launched.
+
+        kv_lens: tokens of each sequence in the cache after it.
+        """
         if self._graphs is None:
             return None
         return self._graphs.padding_for(len(kv_lens), sum([-(-n // self._size.block_size) for n in kv_lens]))
 
     def run(self, plan: Plan, batch: Batch) -> Outcome:
-        """The step from beginning to end. Errors that belong to no medium and no answer are raised, and fatal."""
+        """Run a step from beginning to end. An error of no single medium or answer is raised, and is fatal."""
         return self.collect(self.launch(plan, batch))
 
     def free(self, plan: Plan) -> tuple[ItemKey, ...]:
-        """What a step does first: let go what its plan says. -> embeddings that are gone"""
+        """Free what the plan says, as the first thing of its step. -> media whose embeddings are gone"""
         dropped = self.embeddings.free(plan.freed)
         self.embeddings.offload(plan.offloaded)
         return dropped
@@ -208,13 +211,13 @@ def captured(
 
 
 def reserved_for_graphs(config: EngineConfig, device: torch.device) -> int:
-    """Blocks of the cache that padding is written to."""
+    """How many blocks of the cache the padding of graphs is written to."""
     if not config.graphs or graph_module(device) is None:
         return 0
     return reserved_blocks(min(config.max_seqs, step_tokens(config)), config.block_size)
 
 
 def _packed_bytes(tokens: int, rows: int, width: int) -> int:
-    """Of the largest step, and of what rules look at in most."""
+    """Bytes of the arrays of the largest step, and of the ids that most rules look at."""
     layout = forward_layout(tokens=max(tokens, rows), sequences=rows, width=width, samples=rows)
     return packed_bytes(layout) + rows * _RULES_BYTES

@@ -18,7 +18,7 @@ ItemKey = tuple[str, int]  # request id, index of the medium in its prompt
 
 
 class Status(Enum):
-    """There is none for the end: a sequence that ends leaves the engine."""
+    """Where a sequence stands. One that ends leaves the engine and so has no status."""
 
     WAITING = "waiting"
     FOLLOWING = "following"  # it has a place and blocks, and waits for an answer before it to end their common prompt
@@ -90,17 +90,17 @@ class Sequence:
 
     @property
     def embedding_bytes(self) -> int:
-        """What the embeddings of its request take."""
+        """Bytes that the embeddings of its request take."""
         return sum(item.nbytes for item in self.media)
 
     @property
     def is_fresh(self) -> bool:
-        """Nothing was generated yet."""
+        """Whether nothing was generated yet."""
         return self.n_tokens == self.n_prompt
 
     @property
     def decodes(self) -> bool:
-        """Its newest token alone is to be computed."""
+        """Whether only its newest token is to be computed."""
         return self.n_computed >= self.n_prompt and self.n_tokens - self.n_computed == 1
 
     def answer(self, index: int) -> "Sequence":
@@ -114,7 +114,7 @@ class Sequence:
         )  # fmt: skip
 
     def append(self, token: int) -> Finish | None:
-        """-> how the answer ends with it, if it does."""
+        """Add a generated token. -> how the answer ends with it, if it does"""
         self.ids[self.n_tokens] = token
         self.n_tokens += 1
         self.history.add(token)

@@ -51,7 +51,7 @@ class DecoderNames:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LayerInputs:
-    """What all layers take of a step of T tokens."""
+    """What every layer takes from a step of T tokens."""
 
     angles: tuple[Tensor, Tensor]  # of `Ops.rotary_angles`
     query_scale: Tensor | None  # float32 [T], factors of the rotated queries; None: all are 1
@@ -72,7 +72,7 @@ Addition = Callable[[Tensor, LayerInputs], Tensor]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Attention:
-    """Of packed tokens over a paged cache, with rotary positions."""
+    """Causal attention of packed tokens over a paged cache, with rotary positions."""
 
     ops: Ops
     heads: int

@@ -23,7 +23,7 @@ class ResamplerSpec:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Resampler:
-    """Keys know where a patch is, values do not."""
+    """Cross-attention of fixed queries over patches. Keys carry the patches' positions, values do not."""
 
     ops: Ops
     query: Tensor  # [queries, heads, head_dim]: normalised, with positions, projected: the same for every picture

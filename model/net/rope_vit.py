@@ -58,7 +58,7 @@ class RopeVitNames:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RopeVit:
-    """Temporal grids do not see each other."""
+    """The tower itself. Temporal grids do not see each other."""
 
     ops: Ops
     spec: RopeVitSpec
@@ -176,7 +176,7 @@ def _build_tower(
     norm: Norm,
     merger: Mlp,
 ) -> RopeVit:
-    """For still images."""
+    """Build the tower for still images."""
     block, first_norm = spec.block, None
     if names.first_norm is not None:
         first_norm = take_norm(ops, weights, block.norm, f"{prefix}{names.first_norm}", block.width, block.eps)

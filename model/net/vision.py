@@ -183,7 +183,7 @@ def resample_positions(table: Tensor, side: int) -> Tensor:
 
 
 def joined(parts: Sequence[Tensor]) -> Tensor:
-    """One after the other in one tensor; of one part that itself."""
+    """Concatenate along the first dimension; a single part is returned as it is."""
     return parts[0] if len(parts) == 1 else torch.cat(list(parts))
 
 

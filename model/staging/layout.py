@@ -54,23 +54,23 @@ _sampling = attrgetter(*[field.name for field in fields(SamplingArrays)])
 
 
 def in_order(forward: ForwardArrays[Array], sampling: SamplingArrays[Array] | None = None) -> list[Array | None]:
-    """All of them, as they are packed; sampling: None where no row asks for any."""
+    """All arrays in the order in which they are packed. sampling: None where no row asks for any."""
     found = [*_forward(forward)]
     return found if sampling is None else [*found, *_sampling(sampling)]
 
 
 def packed_bytes(forward: ForwardArrays[Field]) -> int:
-    """That they take together."""
+    """Bytes that these fields take together."""
     return sum(field.nbytes for field in in_order(forward) if field is not None)
 
 
 def forward_arrays(found: Sequence[Array | None]) -> ForwardArrays[Array]:
-    """Of what `in_order` gave."""
+    """The forward pass's part of what `in_order` gave."""
     return ForwardArrays(*found[:_N_FORWARD])  # type: ignore[arg-type]  # the first five are never None
 
 
 def sampling_arrays(found: Sequence[Array | None]) -> SamplingArrays[Array]:
-    """Of the same."""
+    """The sampler's part of what `in_order` gave."""
     return SamplingArrays(*found[_N_FORWARD:])
 
 
@@ -121,11 +121,11 @@ class Padding:
     block_size: int  # tokens
 
     def layout(self) -> ForwardArrays[Field]:
-        """That of the padded step."""
+        """The layout of the padded step."""
         return forward_layout(tokens=self.rows, sequences=self.rows, width=self.width, samples=self.rows)
 
     def write(self, host: ForwardArrays[np.ndarray], first: int) -> None:
-        """Into the arrays of `layout`, from row `first` on."""
+        """Write padding into the arrays of `layout`, from row `first` on."""
         host.ids[first:], host.positions[:, first:] = 0, 0
         host.slots[first:] = np.arange(self.rows - first) + self.block * self.block_size
         host.block_tables[first:] = self.block

@@ -28,7 +28,7 @@ class Field(NamedTuple):
 
     @property
     def nbytes(self) -> int:
-        """From its beginning to that of the next field."""
+        """Bytes from its beginning to that of the next field."""
         return -(-math.prod(self.shape) * _SIZES[self.dtype] // _ALIGNMENT) * _ALIGNMENT
 
 
@@ -76,7 +76,7 @@ class Packing:
         ]
 
     def send(self) -> list[Tensor | None]:
-        """The fields on the device; the copy is asynchronous. Nothing may be written to `host` any more."""
+        """Send the fields to the device by an asynchronous copy. Nothing may be written to `host` afterwards."""
         for buffer, nbytes in self._buffers:
             buffer.send(nbytes)
         return [

@@ -81,7 +81,7 @@ class BadWords:
 
     @property
     def forbidden(self) -> list[int]:
-        """What must not come next."""
+        """Ids that would complete a word now, and so must not come next."""
         candidates = self._longer.get(self._tail[-1]) if self._tail else None
         if candidates is None:
             return self._single

@@ -26,25 +26,25 @@ class ClientLine:
             yield from queue
 
     def add(self, sequences: Iterable[Sequence]) -> None:
-        """New ones, behind the others of their client."""
+        """Queue new ones behind the others of their client."""
         for sequence in sequences:
             queue = self._queues.setdefault(sequence.client, deque())
             self._clocks.enter(sequence.client, waits=bool(queue))
             queue.append(sequence)
 
     def put_back(self, sequence: Sequence) -> None:
-        """A preempted one, before the others of its client."""
+        """Queue a preempted one before the others of its client."""
         self._queues.setdefault(sequence.client, deque()).appendleft(sequence)
 
     def take(self, sequence: Sequence) -> None:
-        """It waits no longer."""
+        """Take one out of the queue."""
         queue = self._queues[sequence.client]
         queue.remove(sequence)
         if not queue:
             del self._queues[sequence.client]
 
     def ended(self, sequence: Sequence) -> None:
-        """It left the engine."""
+        """One left the engine."""
         self._clocks.leave(sequence.client)
 
     def head(self, client: int) -> Sequence | None:

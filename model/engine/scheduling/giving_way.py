@@ -16,7 +16,7 @@ TURN_TOKENS = 128  # new tokens of a client's oldest answer, after which one wit
 
 @dataclass(slots=True, kw_only=True)
 class StepAdmission:
-    """Of one step, whoever asks first having the first turn.
+    """Decides for one step who comes in; whoever asks first has the first turn.
 
     Where there is no room for a sequence that keeps its client within its share, or is its client's first, those give
     way who have more than a share and come later: of whoever has most the youngest. Its oldest answer gives way only to

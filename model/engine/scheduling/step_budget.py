@@ -20,7 +20,7 @@ def max_encoder_tokens(config: EngineConfig) -> int:
 
 
 class StepBudget:
-    """It is dealt out in the order in which it is asked for.
+    """What is left of a step, dealt out in the order in which it is asked for.
 
     What encoders make is taken off the tokens of prompts, so that a step with media takes no longer than one that is
     full of text; a decode only needs its own token.
