@@ -1,16 +1,31 @@
-"""A path file: the names of segments, one a line, written before the segments exist."""
+"""A path file: where it lies, and the names of segments in it, one a line, written before the segments exist."""
 
 import fcntl
 import os
 import re
 import stat
+from collections import defaultdict
 from collections.abc import Sequence
 from pathlib import Path
 
+from shm.root import listing
 from shm.segment import MOST_LISTED, SegmentError, SegmentFull, leads_to, open_file, read_list
 from shm.words import NAME
 
 _TORN = re.compile(r"[0-9a-f]{0,10}")  # what a writer killed in mid-write leaves: that segment never came to be
+
+
+def path_file(root: Path, owner: str, request_id: str) -> Path:
+    return root / f"{owner}.{request_id}.paths"
+
+
+def path_files(root: Path) -> defaultdict[str, list[Path]]:
+    """By owner."""
+    found: defaultdict[str, list[Path]] = defaultdict(list)
+    for name in listing(root):
+        if name.endswith(".paths"):
+            found[name.partition(".")[0]].append(root / name)
+    return found
 
 
 class Ledger:

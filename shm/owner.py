@@ -8,9 +8,10 @@ import os
 import secrets
 from pathlib import Path
 
+from shm.ledger import path_files
 from shm.root import OwnerError, check_root, leave, make_root
 from shm.segment import MOST_LISTED, SegmentFull, is_full, leads_to
-from shm.sweep import LISTED, free_all, path_files, try_lock
+from shm.sweep import LISTED, free_all, try_lock
 
 _SLOT = 17  # bytes of one line: a name, blanks, a line end. Fixed, so that the line of a dead name is written again
 

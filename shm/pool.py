@@ -15,12 +15,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import TypeVar
 
-from shm.ledger import Ledger
+from shm.ledger import Ledger, path_file, path_files
 from shm.owner import Owner
 from shm.pool_file import PoolFile
 from shm.root import OwnerError
 from shm.segment import SegmentError, SegmentFull, file_bytes, fresh_name, is_full, reserve
-from shm.sweep import path_file, path_files
 
 _REQUEST = re.compile(r"[A-Za-z0-9_-]{1,128}")
 _Result = TypeVar("_Result")

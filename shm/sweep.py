@@ -10,12 +10,11 @@ import fcntl
 import itertools
 import os
 import re
-from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from shm.ledger import names_in
+from shm.ledger import names_in, path_files
 from shm.root import check_root, leave, listing
 from shm.segment import leads_to, open_file, read_list
 
@@ -39,19 +38,6 @@ class SweepReport:
             owners=self.owners + other.owners, segments=self.segments + other.segments,
             bytes=self.bytes + other.bytes, odd=self.odd + other.odd,
         )  # fmt: skip
-
-
-def path_file(root: Path, owner: str, request_id: str) -> Path:
-    return root / f"{owner}.{request_id}.paths"
-
-
-def path_files(root: Path) -> defaultdict[str, list[Path]]:
-    """By owner."""
-    found: defaultdict[str, list[Path]] = defaultdict(list)
-    for name in listing(root):
-        if name.endswith(".paths"):
-            found[name.partition(".")[0]].append(root / name)
-    return found
 
 
 def sweep(root: Path) -> SweepReport:

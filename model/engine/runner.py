@@ -19,8 +19,8 @@ from model.engine.kv_blocks import CacheSize
 from model.engine.messages import Token
 from model.engine.plan import Outcome, Plan
 from model.engine.sampling.sampler import sample, score, scored_tokens, tokens_of
-from model.engine.sequence import ItemKey, Key
 from model.engine.scheduling.step_budget import step_tokens
+from model.engine.sequence import ItemKey, Key
 from model.forward_batch import KVCache
 from model.net.multimodal import MultimodalLM
 from model.staging.embeddings import EmbeddingStore

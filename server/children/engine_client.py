@@ -103,8 +103,9 @@ class EngineClient(SupervisedChild):
         client: whose share of the engine it takes; asked: tokens of each answer. Raises NobodyUp, and EngineDied when
         no engine can be started any more.
         """
-        n_prompt, n = len(generate.prepared.input_ids), generate.sampling.n
-        stream = Stream(generate.request_id, n, client, n_prompt, n_prompt + n * asked)
+        prepared, n = generate.prepared, generate.sampling.n
+        n_prompt = len(prepared.input_ids)
+        stream = Stream(prepared.request_id, n, client, n_prompt, n_prompt + n * asked)
         self._line.join(stream)
         try:
             await stream.wait_for_turn(self, self._config.wait_seconds)

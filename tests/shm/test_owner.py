@@ -8,9 +8,8 @@ from pathlib import Path
 import pytest
 
 from shm import Owner, OwnerError, SweepReport, default_root, private_root, room, sweep
-from shm.ledger import Ledger
+from shm.ledger import Ledger, path_file
 from shm.segment import SegmentFull, fresh_name
-from shm.sweep import path_file
 from tests.shm.conftest import put
 
 

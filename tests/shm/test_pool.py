@@ -17,8 +17,8 @@ from shm import (
     read_segment,
     write_segment,
 )
+from shm.ledger import path_file
 from shm.segment import file_bytes
-from shm.sweep import path_file
 from tests.shm.pools import KIB, SIZE, UNIT, files, finish, on_disk, roundtrip
 
 

@@ -14,8 +14,7 @@ from shm import (
     PoolFull,
     sweep,
 )
-from shm.ledger import Ledger
-from shm.sweep import path_file
+from shm.ledger import Ledger, path_file
 from tests.shm.conftest import used_bytes
 from tests.shm.pools import KIB, SIZE, UNIT, files, finish, on_disk, roundtrip
 

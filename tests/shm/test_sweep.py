@@ -12,7 +12,8 @@ from pathlib import Path
 import pytest
 
 from shm import Owner, SweepReport, sweep, sweep_if_last
-from shm.sweep import AT_ONCE, path_files, sweep_empty, sweep_in_parts
+from shm.ledger import path_files
+from shm.sweep import AT_ONCE, sweep_empty, sweep_in_parts
 from tests.shm.conftest import Spawn, left_in, line_of, put
 
 OWN = """
