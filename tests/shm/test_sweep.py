@@ -12,7 +12,6 @@ from pathlib import Path
 import pytest
 
 from shm import Owner, SweepReport, sweep, sweep_if_last
-from shm.ledger import path_files
 from shm.sweep import AT_ONCE, sweep_empty, sweep_in_parts
 from tests.shm.conftest import Spawn, left_in, line_of, put
 
@@ -104,7 +103,7 @@ def test_a_killed_owner_is_swept(root: Path, spawn: Spawn) -> None:
     assert sweep(root) == SweepReport()
     child.send_signal(signal.SIGKILL)
     child.wait()
-    assert len(path_files(root)[name]) == 1
+    assert len([*root.glob(f"{name}.*.paths")]) == 1
     report = sweep(root)
     assert (report.owners, report.segments) == (1, 3)
     assert report.bytes >= 18000
