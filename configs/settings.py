@@ -185,7 +185,10 @@ def _from_profile(name: str) -> dict[str, Any]:
                 f"--profile {name}: {path} has the unknown key {key!r}{did_you_mean(key, known_settings)}"
             )
         setting = known_settings[key]
-        values[key] = setting.parse(raw, f"--profile {name}: {key}")
+        source = f"--profile {name}: {key}"
+        if isinstance(raw, str) and setting.kind in ("int", "float", "switch"):
+            raise SettingsError(f"{source}: {raw!r} is a text in {path}: write it without quotes")
+        values[key] = setting.parse(raw, source)
     return values
 
 

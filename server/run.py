@@ -46,7 +46,7 @@ from server.requests.segments import Segments
 from server.requests.service import RequestService
 from server.thread_limit import threads_here
 from server.traces import traces_of
-from shm import Owner, Pool, room
+from shm import Owner, Pool, disk_under, room
 
 log = logging.getLogger("pixelferry")
 
@@ -55,6 +55,11 @@ OPEN_TO_ALL = (
     "ANYBODY who reaches %s may use this server: it has no API key. Set PIXELFERRY_API_KEY or --api-key-file, or "
     "listen on 127.0.0.1 (docs/behind-a-proxy.md)"
 )
+FEW_FILES = (
+    "the limit of open files is %d (ulimit -Hn), which leaves room for %d connections of the %d of --max-connections: "
+    "raise it (docker run --ulimit nofile=65536), or lower --max-connections"
+)
+ON_DISK = "--shm-root %s lies on a disk (%s), to which all pictures are then written: name a place on a tmpfs"
 LET_GO_SECONDS = 1.0  # for requests that are ended, to give their memory back
 
 
@@ -212,7 +217,12 @@ async def serve(config: ServeConfig, card: ModelCard, root: Path, lines_dropped:
             engine = msgspec.structs.replace(
                 config.engine, threads=threads.n, fits_threads=config.engine.threads is None
             )
-            most = connections_at_once(config, raise_descriptor_limit())
+            files = raise_descriptor_limit()
+            most = connections_at_once(config, files)
+            if most < config.http.max_connections:
+                log.warning(FEW_FILES, files, most, config.http.max_connections)
+            if (disk := disk_under(root)) is not None:
+                log.warning(ON_DISK, root, disk)
             http = msgspec.structs.replace(config.http, max_connections=most)
             config = msgspec.structs.replace(config, engine=engine, http=http)
             tell(describe(config, card, root, pool_bytes, threads))

@@ -5,7 +5,7 @@ from shm.client import Segment, create_shm, get_data_from_shm, release_shared_me
 from shm.owner import Owner
 from shm.pool import NeverFits, Pool, PoolFull, PoolStats
 from shm.pulse import Ending, Loading, Pulse
-from shm.root import OwnerError, default_root, private_root, room
+from shm.root import OwnerError, default_root, disk_under, private_root, room
 from shm.segment import (
     SegmentError,
     SegmentFull,
@@ -50,6 +50,7 @@ __all__ = [
     "decode_shape_from_int64",
     "decode_shm_name_from_int64",
     "default_root",
+    "disk_under",
     "encode_shape_to_int64",
     "encode_shm_name_to_int64",
     "file_bytes",

@@ -6,6 +6,8 @@ import stat
 import sys
 from pathlib import Path
 
+_IN_MEMORY = ("tmpfs", "ramfs", "devtmpfs")
+
 
 class OwnerError(Exception):
     """The directory or the owner file is not one that this process may own segments in."""
@@ -33,6 +35,18 @@ def room(root: Path) -> int:
     """Bytes that the file system under `root` holds in all; one without a limit (tmpfs of size=0) says 0 blocks."""
     found = os.statvfs(root)
     return found.f_blocks * found.f_frsize or sys.maxsize
+
+
+def disk_under(root: Path) -> str | None:
+    """The type of the file system that holds `root`, where that is none in memory; None where nothing tells."""
+    device = os.stat(root).st_dev
+    number = f"{os.major(device)}:{os.minor(device)}"
+    for mount in Path("/proc/self/mountinfo").read_text(encoding="utf-8", errors="replace").splitlines():
+        place, _, source = mount.partition(" - ")
+        if place.split()[2] == number:
+            kind = source.split()[0]
+            return None if kind in _IN_MEMORY else kind
+    return None
 
 
 def make_root(root: Path) -> None:

@@ -28,6 +28,11 @@ STATUS: Mapping[RefusalKind, int] = {
     "internal": 500,
     "unavailable": 503,
 }
+# The first word behind /v1 of routes that OpenAI has and this server has not.
+OF_OPENAI = frozenset(
+    "assistants audio batches chatkit containers conversations embeddings evals files fine_tuning images moderations "
+    "organization realtime responses skills threads uploads vector_stores videos".split()
+)
 MAX_MESSAGE, MAX_PARAM = 1000, 200  # characters; our own words are fewer, a client's own may be a body
 
 
@@ -101,6 +106,10 @@ async def answer_to(request: Request, error: Exception) -> ErrorResponse:
         return error_response(error, request_id)
     assert isinstance(error, HTTPException), "of starlette: there is no such route, or none for this method"
     shown, status = shortened(request.scope["path"], MAX_PARAM), error.status_code
+    if status == 404 and shown.startswith("/v1/") and shown.split("/")[2] in OF_OPENAI:
+        # A 404 would tell LiteLLM's proxy that the model is gone: it turns every other request away for a while.
+        message = f"this server does not have OpenAI's {shown}: it answers chats, completions and models"
+        return error_response(invalid_request(message, code="route_not_supported"), request_id)
     meant = did_you_mean(request.scope["path"], paths_of(request.app))
     texts = {404: f"no route {shown!r} here{meant}", 405: f"{request.method} is not allowed on {shown!r}"}
     code = {404: "route_not_found", 405: "method_not_allowed"}.get(status)

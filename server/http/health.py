@@ -25,6 +25,7 @@ def add_probe_routes(app: FastAPI, service: RequestService, bodies: BodyBudget, 
     """What gateways and monitors ask every few seconds, some of it as vLLM has it; routes are looked up in order."""
 
     @app.api_route("/health", methods=LOOK)
+    @app.api_route("/healthz", methods=LOOK)
     @app.api_route("/health/live", methods=LOOK)
     async def live() -> Response:
         return json_response({"status": "live"})

@@ -19,7 +19,7 @@ log = logging.getLogger(ACCESS)
 
 UNKNOWN = "unknown"  # the route of a path that none has
 # Asked every few seconds by those who watch a server.
-QUIET = frozenset({"/health", "/health/live", "/health/ready", "/ping", "/metrics", "/version", "/load"})
+QUIET = frozenset({"/health", "/healthz", "/health/live", "/health/ready", "/ping", "/metrics", "/version", "/load"})
 CLIENTS = frozenset(
     {"unread", "unread_full", "head_too_large", "body_timeout", "malformed"}
 )  # cut off for what the client did

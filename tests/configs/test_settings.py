@@ -115,6 +115,8 @@ def test_a_wrong_flag_is_named(argv: list[str], message: str) -> None:
         ("max_seqs = 0\n", "max_seqs: 0 is outside 1 to 4,096"),
         ("max_seqs = 1.5\n", "max_seqs: expected a whole number, got 1.5"),
         ("max_seqs = true\n", "max_seqs: expected a whole number, got True"),
+        ('port = "8000"\n', "port: '8000' is a text in .*: write it without quotes"),
+        ('access_log = "false"\n', "access_log: 'false' is a text in .*: write it without quotes"),
         ("host = 7\n", "host: expected a text"),
         ("allow_media_root = [1]\n", "allow_media_root: expected a text"),
         ("max_seqs = \n", "is not valid TOML"),

@@ -99,3 +99,30 @@ def test_a_server_that_others_reach_says_so_and_shows_them_no_path(
     assert ("ANYBODY who reaches 0.0.0.0" in caplog.text) == warned
     assert isinstance(given[0], ApiKeys) == ("api_keys" in fields)
     assert urls[0].startswith("http://127.0.0.1:") and not (tmp_path / "url").exists()
+
+
+@pytest.mark.parametrize(("files", "disk"), [(64, None), (1 << 20, "ext4"), (1 << 20, None)])
+def test_what_the_machine_lacks_is_said_at_start(
+    tokenizer: BPETokenizer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture,
+    files: int, disk: str | None,
+) -> None:  # fmt: skip
+    """With 64 descriptors a server had room for one connection, and pictures went to a disk: in silence."""
+
+    class ServerDouble:
+        """Ends at once."""
+
+        def __init__(self, *parts: Any) -> None:
+            pass
+
+        async def run(self, sock: socket.socket) -> None:
+            pass
+
+    monkeypatch.setattr(program, "Server", ServerDouble)
+    monkeypatch.setattr(program, "raise_descriptor_limit", lambda: files)
+    monkeypatch.setattr(program, "disk_under", lambda root: disk)
+    asyncio.run(serve(settings(), card(tokenizer), tmp_path / "shm", lambda: 0))
+    said = [record.getMessage() for record in caplog.records]
+    few = "limit of open files is 64 (ulimit -Hn), which leaves room for 1 connections of the 8192 of --max-connections"
+    assert [few in line for line in said if "open files" in line] == [True] * (files == 64)
+    lies = f"--shm-root {tmp_path / 'shm'} lies on a disk (ext4)"
+    assert [lies in line for line in said if "disk" in line] == [True] * (disk is not None)

@@ -10,7 +10,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from shm import SegmentError, SegmentFull, SegmentGone, SegmentMismatch, read_segment, write_segment
+from shm import (
+    SegmentError,
+    SegmentFull,
+    SegmentGone,
+    SegmentMismatch,
+    disk_under,
+    read_segment,
+    write_segment,
+)
 from shm.segment import HEADER, create_file, file_bytes, fresh_name, stamp
 
 SHAPE = (6, 700)
@@ -214,3 +222,7 @@ def test_a_taken_name_is_refused_and_kept(root: Path, name: str) -> None:
     with pytest.raises(SegmentError):
         create_file(root / name, 8192)
     np.testing.assert_array_equal(read_segment(root, name, SHAPE, np.float32), DATA)
+
+
+def test_what_lies_in_memory_is_told_from_what_does_not() -> None:
+    assert disk_under(Path("/dev/shm")) is None and disk_under(Path("/proc/self")) == "proc"

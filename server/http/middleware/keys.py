@@ -1,5 +1,6 @@
 """Who may ask: API keys, and the 401 for whoever has none of them. Knows digests; a key itself is never kept."""
 
+import contextlib
 import hashlib
 import hmac
 import logging
@@ -13,7 +14,8 @@ from server.requests.refusal import unauthorized
 log = logging.getLogger("pixelferry.http")
 
 REREAD_SECONDS = 1.0  # how long a key that was taken out of the file may still pass
-OPEN_PATHS = frozenset({"/health", "/health/live", "/health/ready", "/ping"})  # what probes ask, which hold no keys
+EMPTY_SECONDS = 10.0  # how long the keys of a file may pass that was emptied: somebody may be about to write it
+OPEN_PATHS = frozenset({"/health", "/healthz", "/health/live", "/health/ready", "/ping"})  # probes hold no keys
 _MAX_FILE_BYTES = 1 << 20
 
 
@@ -44,7 +46,8 @@ class ApiKeys:
     """The keys of the command line or environment, and those of a file, which is read again while the server runs.
 
     The file is read as a request comes, at most once a second, by its name: so a replaced link, as Kubernetes
-    replaces a secret, counts as a change. While the file cannot be taken its last keys hold; an empty one has none.
+    replaces a secret, counts as a change. While the file cannot be taken its last keys hold. They do for EMPTY_SECONDS
+    after it was emptied, by its own time, too; then there are none.
     """
 
     def __init__(
@@ -56,6 +59,7 @@ class ApiKeys:
         self._clock = clock
         self._of_file: tuple[bytes, ...] = ()
         self._problem = ""
+        self._empty_until: float | None = None  # when the last keys of a file without any end
         self._read_at = clock()
         if file is not None:
             self._of_file = read_key_file(file)
@@ -64,7 +68,7 @@ class ApiKeys:
 
     def allow(self, authorization: str) -> bool:
         """Whether the value of an Authorization header holds a key. Its time tells nothing about which, or how far."""
-        self._reread()
+        self.reread()
         scheme, _, key = authorization.partition(" ")
         given = digest_of(key)
         found = False
@@ -72,9 +76,11 @@ class ApiKeys:
             found |= hmac.compare_digest(given, digest)
         return found and scheme.lower() == "bearer"
 
-    def _reread(self) -> None:
+    def reread(self, *, at_once: bool = False) -> None:
+        """Look at the file again where that is due, or at once."""
         now = self._clock()
-        settled = self._of_file and not self._problem  # else it may be in the middle of being written
+        # Else it may be in the middle of being written.
+        settled = self._of_file and not self._problem and self._empty_until is None and not at_once
         if self._file is None or (settled and now - self._read_at < REREAD_SECONDS):
             return
         self._read_at = now
@@ -82,11 +88,26 @@ class ApiKeys:
             keys, problem = read_key_file(self._file), ""
         except KeyFileError as error:
             keys, problem = self._of_file, f"{error}; its last keys go on to count"
+        if not keys and self._still_count(self._file, now):
+            keys = self._of_file
+        elif keys:
+            self._empty_until = None
         if problem and problem != self._problem:
             log.error(problem)
         elif keys != self._of_file:
             log.info("--api-key-file: %s was read again and has %d keys", self._file, len(keys))
         self._of_file, self._problem = keys, problem
+
+    def _still_count(self, file: Path, now: float) -> bool:
+        """Whether the last keys of a file without any are still taken; the first look at it says so."""
+        if self._empty_until is None:
+            left = EMPTY_SECONDS
+            with contextlib.suppress(OSError):  # it may be seen late: nobody asked meanwhile
+                left -= max(0.0, time.time() - file.stat().st_mtime)
+            self._empty_until = now + left
+            if self._of_file and left > 0:
+                log.warning("--api-key-file: %s holds no key; its last keys go on to count for %.0f s", file, left)
+        return now < self._empty_until
 
 
 def digest_of(key: str) -> bytes:

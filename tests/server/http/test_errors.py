@@ -141,6 +141,16 @@ def test_a_route_that_is_nearly_there_is_named(path: str) -> None:
     assert answer.json()["error"]["message"] == f"no route {path!r} here; did you mean '/refusal'?"
 
 
+@pytest.mark.parametrize("path", ["/v1/responses", "/v1/embeddings", "/v1/audio/speech", "/v1/files/file-1/content"])
+def test_a_route_of_openai_that_is_not_here_is_a_400(path: str) -> None:
+    """After one 404 a LiteLLM proxy turned all chats to 429."""
+    answer = ask("POST", path)
+    error = answer.json()["error"]
+    assert (answer.status_code, error["code"], path in error["message"]) == (400, "route_not_supported", True)
+    for other in ("/v1", "/v1/", "/v1/nothing", "/embeddings", path.removeprefix("/v1") + "/v1", "/v1/embedding"):
+        assert ask("POST", other).status_code == 404
+
+
 def test_a_method_that_a_route_does_not_take_is_a_405_with_a_code() -> None:
     answer = ask("DELETE", "/refusal")
     expected = {

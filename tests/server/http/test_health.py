@@ -38,7 +38,7 @@ def test_every_503_says_when_to_come_back(play: Play) -> None:
 def test_what_probes_ask(play: Play) -> None:
     async def scenario(scene: Scene) -> None:
         async with client_of(scene) as client:
-            for url in ("/health", "/health/live"):
+            for url in ("/health", "/healthz", "/health/live"):
                 assert (await client.get(url)).json() == {"status": "live"}
             assert (await client.get("/version")).json() == {"version": "1.2.3"}
             assert (await client.get("/load")).json() == {"server_load": 0}

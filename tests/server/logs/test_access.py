@@ -35,7 +35,7 @@ def lines(caplog: Caplog) -> list[tuple[str, str, dict[str, Any]]]:
     ]
 
 
-PROBES = ("/health", "/health/live", "/health/ready", "/ping", "/metrics", "/version", "/load")
+PROBES = ("/health", "/healthz", "/health/live", "/health/ready", "/ping", "/metrics", "/version", "/load")
 
 
 class Turned:

@@ -98,15 +98,37 @@ def test_while_a_file_cannot_be_taken_its_last_keys_count_and_the_log_says_so_on
     assert keys.allow("Bearer two") and not keys.allow("Bearer one")
 
 
-def test_an_emptied_file_lets_nobody_in(tmp_path: Path) -> None:
+def test_an_emptied_file_keeps_its_keys_for_ten_seconds_and_then_lets_nobody_in(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """An editor or a deployment empties a file before it writes it: each request of that moment was a 401."""
     file, clock = tmp_path / "keys", Clock()
     file.write_text("one\n")
     keys = ApiKeys((), file, clock)
     file.write_text("")
-    clock.now = 2.0
+    for clock.now in (2.0, 4.0, 2.0 + module.EMPTY_SECONDS - 0.5):
+        assert keys.allow("Bearer one") and not keys.allow("Bearer ")
+    (warned,) = [record for record in caplog.records if record.levelno == logging.WARNING]
+    assert warned.getMessage() == f"--api-key-file: {file} holds no key; its last keys go on to count for 10 s"
+    clock.now = 2.0 + module.EMPTY_SECONDS
     assert not keys.allow("Bearer one") and not keys.allow("Bearer ")
+    file.write_text("two\n")  # as soon as it is written
+    assert keys.allow("Bearer two") and not keys.allow("Bearer one")
+    file.write_text("# none\n")
+    clock.now += 2.0
+    assert keys.allow("Bearer two")
+    file.write_text("two\n")
+    assert keys.allow("Bearer two") and len(caplog.records) == 2
+
+
+def test_keys_of_a_file_that_was_emptied_long_ago_do_not_count_for_who_asks_first(tmp_path: Path) -> None:
+    file, clock = tmp_path / "keys", Clock()
     file.write_text("one\n")
-    assert keys.allow("Bearer one")
+    keys = ApiKeys((), file, clock)
+    file.write_text("")
+    os.utime(file, (0, 0))
+    clock.now = 2.0
+    assert not keys.allow("Bearer one")
 
 
 # ---- the comparison
