@@ -19,7 +19,20 @@ from model.engine.messages import EngineStats, StepDone
 from shm import PoolStats
 
 PREFIX = "pixelferry:"
-FINISHED = ("stop", "length", "abort", "error")
+# How a request ends. Each has its series from the start, or the first of a burst would count for nothing in a rate.
+FINISHED = ("stop", "length", "abort")
+FAULTS = (
+    "broken", "connections_full", "cut_off", "engine_died", "engine_down", "internal", "loading", "media_unavailable",
+    "shm_gone", "stopping", "worker_died", "workers_down",
+)  # fmt: skip  # codes of errors that are this server's own, whatever the status: PixelferryErrors reads them
+REFUSALS = (
+    "asks_too_much", "bodies_full", "body_timeout", "body_too_large", "context_length_exceeded", "cors_refused",
+    "gave_way", "head_too_large", "host_not_allowed", "http_version", "invalid_api_key", "invalid_host", "invalid_json",
+    "invalid_request", "media_too_costly", "media_too_large", "memory_full", "method_not_allowed", "model_not_found",
+    "queue_full", "route_not_found", "route_not_supported", "too_many_parts", "too_many_values", "took_too_long",
+    "unknown_field", "unknown_parameter", "unread", "unread_full", "unsupported_media_type", "unsupported_modality",
+    "unsupported_parameter", "worker_memory",
+)  # fmt: skip  # codes of all others
 MODEL = "model_name"
 MALFORMED = "malformed"  # the route of bytes that are no HTTP
 # Edges of histograms: seconds, and tokens.
@@ -83,9 +96,12 @@ class Metrics:
 
     def _add_requests(self) -> None:
         name = self.model_name
-        self.finished = self._counter("request_success", "Requests that ended, by how.", (MODEL, "finished_reason"))
-        for reason in FINISHED:
-            self.finished.labels(name, reason)
+        self._ended = self._counter(
+            "request_success", "Requests that ended, by how: stop, length, abort, or the code of their error.",
+            (MODEL, "finished_reason"),
+        )  # fmt: skip
+        for reason in (*FINISHED, *FAULTS, *REFUSALS):
+            self._ended.labels(name, reason)
         self.prompt_tokens = self._counter(
             "prompt_tokens", "Tokens of prompts, placeholders of media included.", (MODEL,)
         ).labels(name)
@@ -172,6 +188,10 @@ class Metrics:
             series = self._series[labels] = (self._answers.labels(*labels), self._answer_seconds.labels(*labels))
         series[0].inc()
         series[1].observe(seconds)
+
+    def ended(self, how: str) -> None:
+        """A request that asked for more than how the server is, or one of its prompts, ended."""
+        self._ended.labels(self.model_name, how).inc()
 
     def malformed(self, status: int) -> None:
         """Bytes came that are no HTTP request, or never became one; they were answered with `status`."""

@@ -153,7 +153,6 @@ class ModelTimings:
             return
         metrics, now = self._metrics, time.monotonic()
         self.ended, self.reason = now, reason
-        metrics.finished.labels(metrics.model_name, reason).inc()
         if self.n_tokens is not None:
             metrics.request_generation_tokens.observe(self.n_tokens)
         if reason in ("stop", "length"):

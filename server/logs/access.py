@@ -42,8 +42,11 @@ def log_answer(scope: Scope, context: RequestContext, metrics: Metrics) -> None:
     seconds = time.monotonic() - context.received
     route = route_of(scope)
     metrics.answered(context.method, route, context.status, seconds)
-    if context.error is not None and route not in QUIET:
-        metrics.reject(context.error)
+    if route not in QUIET:
+        if context.error is not None:
+            metrics.reject(context.error)
+        for how in [one.reason for one in context.timings] if context.error is None else [context.error]:
+            metrics.ended(how or "abort")
     level = level_of(context)
     told = route not in QUIET or (level > logging.INFO and context.error not in EXPECTED)
     if told and log.isEnabledFor(level):

@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import re
 from typing import Any
 
 import httpx
@@ -85,6 +86,8 @@ def test_each_answer_has_its_line_and_its_count(
         route = "unknown" if error == "route_not_found" else path
         assert f'http_requests_total{{method="{verb}",route="{route}",status="{status}"}} 1.0' in metrics
         assert (f'mm_rejected_total{{reason="{error}"}} 1.0' in metrics) == (error is not None)
+        ends = re.findall(r'request_success_total{finished_reason="(\w+)",.*} [^0]', metrics)
+        assert ends == ([] if error is None else [error])
 
     play(scenario)
 
@@ -105,7 +108,8 @@ def test_probes_are_counted_and_leave_a_line_only_with_an_error(play: Play, capl
         assert fields["request_id"] in answer.json()["error"]["message"]
         metrics = scene.metrics.render().decode()
         assert 'http_requests_total{method="GET",route="/health/ready",status="503"} 1.0' in metrics
-        assert "engine_down" not in metrics, "a probe is no request that is turned away"
+        assert 'reason="engine_down"} 1.0' not in metrics, "a probe is no request that is turned away"
+        assert 'finished_reason="engine_down",model_name="tiny"} 0.0' in metrics, "its series is there from the start"
 
     play(scenario)
 
