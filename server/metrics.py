@@ -37,7 +37,8 @@ MODEL = "model_name"
 MALFORMED = "malformed"  # the route of bytes that are no HTTP
 # Edges of histograms: seconds, and tokens.
 FAST = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.075, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.75, 1.0, 2.5)
-STEP = (0.0001, 0.00025, 0.0005, *FAST)  # what the host takes of a step on a device
+WORK = (*FAST, 5.0, 10.0, 20.0, 40.0, 80.0, 160.0)  # a video, or a picture's tower on a CPU
+STEP = (0.0001, 0.00025, 0.0005, *WORK)  # what the host takes of a step on a device, and all of one on a CPU
 SLOW = (0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 20.0, 40.0, 80.0, 160.0, 640.0)
 # The edges that vLLM has, so that quantiles of both compare.
 FIRST_TOKEN = (
@@ -118,6 +119,10 @@ class Metrics:
         self.worker_queue = self._of_model(
             "request_worker_queue_time_seconds", "From a request that was read to a worker that takes it.", FIRST_TOKEN
         )
+        self.preparation = self._of_model(
+            "request_preparation_time_seconds", "From a request's first byte to prepared, less its wait for a worker.",
+            FIRST_TOKEN,
+        )  # fmt: skip
         self.queue = self._of_model(
             "request_queue_time_seconds", "From prepared to the first step that computes it.", SLOW
         )
@@ -138,7 +143,7 @@ class Metrics:
         )
         self.decode = self._of_model("request_decode_time_seconds", "From the first token to the last.", SLOW)
         self.preprocess = self._histogram(
-            "mm_preprocess_seconds", "Time of a worker, by modality and stage.", FAST, ("modality", "stage")
+            "mm_preprocess_seconds", "Time of a worker, by modality and stage.", WORK, ("modality", "stage")
         )
 
     def _add_engine(self) -> None:

@@ -104,6 +104,8 @@ class ModelTimings:
     def prompt(self, prepared: Prepared) -> None:
         self.prepared = time.monotonic()
         self.n_prompt, self.n_tokens, self.seconds = len(prepared.input_ids), 0, prepared.seconds
+        waited = (self.taken or self.entered) - self.entered  # no stage of a request is in two of these
+        self._metrics.preparation.observe(self.prepared - self._context.received - waited)
         self._context.prompt_tokens += self.n_prompt
         self._metrics.prompt_tokens.inc(self.n_prompt)
         self._metrics.request_prompt_tokens.observe(self.n_prompt)

@@ -90,6 +90,20 @@ def test_metrics_move_with_the_requests(server: RunningServer) -> None:
     assert 'pixelferry:child_restarts_total{role="engine"} 0.0' in text
 
 
+def test_the_stages_of_requests_add_up_to_their_time(server: RunningServer) -> None:
+    """Within 5 %, or 5 ms for each, whichever is more."""
+    stages = [f"request_{stage}_time_seconds_sum" for stage in ("worker_queue", "preparation", "queue", "prefill")]
+    names = [*stages, "request_decode_time_seconds_sum", "e2e_request_latency_seconds_sum"]
+    before = [server.metric(name) for name in names]
+    large = {"image": data_url(picture(1600, 1200))}
+    chats = [(large,), (large, large), ({"text": "Hi"},)]
+    for inputs in chats:
+        assert server.chat(*inputs, max_tokens=20, ignore_eos=True).status_code == 200
+    *parts, whole = (server.metric(name) - past for name, past in zip(names, before, strict=True))
+    assert abs(sum(parts) - whole) <= max(0.05 * whole, 0.005 * len(chats)), (parts, whole)
+    assert parts[1] > 0.02, "pictures were decoded"
+
+
 def test_what_is_printed_at_start(server: RunningServer, tiny_model: Path) -> None:
     out = server.out
     for text in (str(tiny_model), "tiny", "--max-model-len", "--max-pixels", "--max-items", "KV cache", "float32"):

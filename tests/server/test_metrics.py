@@ -1,6 +1,7 @@
 """What requests feed comes out under its documented name, and every metric is documented."""
 
 import platform
+import re
 from pathlib import Path
 
 import msgspec
@@ -24,7 +25,7 @@ EDGES = {
 
 @pytest.mark.parametrize("name", EDGES)
 def test_edges_rise(name: str) -> None:
-    assert list(EDGES[name]) == sorted(set(EDGES[name])) and EDGES[name][0] > 0 and len(EDGES) == 7
+    assert list(EDGES[name]) == sorted(set(EDGES[name])) and EDGES[name][0] > 0 and len(EDGES) == 8
 
 
 def test_a_step_is_told_by_stage() -> None:
@@ -34,6 +35,19 @@ def test_a_step_is_told_by_stage() -> None:
     assert value_of(metrics, "iteration_tokens_count") == 2 and value_of(metrics, "iteration_tokens_sum") == 42
     assert value_of(metrics, 'engine_step_seconds_count{stage="sample"}') == 2
     assert value_of(metrics, 'engine_step_seconds_sum{stage="encode"}') == 0.5
+
+
+def test_what_takes_minutes_has_a_bucket_and_vllms_edges_stay() -> None:
+    """A video, or a step with a large picture on a CPU, takes more than the 2.5 s at which the buckets ended."""
+    metrics = Metrics("tiny", "1.2.3")
+    metrics.preprocess.labels("video", "decode")
+    metrics.step(StepDone(tokens=(), stats=STATS, seconds={"encode": 100.0}, n_tokens=1))
+    for labels in ('engine_step_seconds_bucket{le="%s",stage="encode"}',):
+        assert [value_of(metrics, labels % le) for le in ("2.5", "80.0", "160.0")] == [0, 0, 1]
+    text = metrics.render().decode()
+    for name, last in (("mm_preprocess", "160.0"), ("inter_token_latency", "2.5"), ("time_to_first_token", "2560.0")):
+        edges = re.findall(rf'pixelferry:{name}_seconds_bucket{{le="([0-9.]+)"', text)
+        assert edges[-1] == last, name
 
 
 def test_preemptions_are_counted_over_all_engines() -> None:
