@@ -1,7 +1,8 @@
 """Everything /metrics shows, in a registry of its own; names stay close to vLLM's. Measures and decides nothing."""
 
 import platform
-from collections.abc import Callable, Iterable, Iterator
+from collections import defaultdict
+from collections.abc import Callable, Iterable
 
 from prometheus_client import (
     CollectorRegistry,
@@ -12,10 +13,9 @@ from prometheus_client import (
     disable_created_metrics,
     generate_latest,
 )
-from prometheus_client.core import CounterMetricFamily
-from prometheus_client.registry import Collector
 
 from model.engine.messages import EngineStats, StepDone
+from server.usage import ProcessUsage
 from shm import PoolStats
 
 PREFIX = "pixelferry:"
@@ -50,16 +50,6 @@ STEP_TOKENS = (1, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096, 8192, 16_384)
 ANSWERS = (0.001, 0.005, 0.01, 0.05, 0.1, 0.5, 1.0, 5.0, 10.0, 60.0, 600.0)
 
 
-class _Counted(Collector):
-    """A counter that somebody else counts."""
-
-    def __init__(self, name: str, text: str, n: Callable[[], int]) -> None:
-        self._name, self._text, self._n = PREFIX + name, text, n
-
-    def collect(self) -> Iterator[CounterMetricFamily]:
-        yield CounterMetricFamily(self._name, self._text, value=self._n())
-
-
 class Metrics:
     """Counters and histograms that requests feed, and gauges that are set when somebody looks.
 
@@ -72,7 +62,8 @@ class Metrics:
         disable_created_metrics()  # type: ignore[no-untyped-call]  # a second series for each counter and histogram, which nobody plots
         self.registry = CollectorRegistry()
         self.model_name = model_name
-        self._preemptions_seen = self._seats_seen = 0  # of the engine that runs
+        self._seen: dict[Counter, float] = {}  # of what others count: how far each is told
+        self._lines_dropped: Callable[[], int] = int
         self._series: dict[tuple[str, str, str], tuple[Counter, Histogram]] = {}  # of answers, by their labels
         ProcessCollector(registry=self.registry)
         build = self._gauge("build_info", "1; which build runs is in the labels.", ("version", "python_version"))
@@ -94,13 +85,11 @@ class Metrics:
         self._inflight = self._gauge("mm_inflight_bytes", "Bytes of request bodies that are held now.")
         self._connections = self._gauge("http_connections", "Connections that are open.")
         self._unread = self._gauge("mm_unread_bytes", "Bytes of answers that no client has taken yet.")
+        self._dropped = self._counter("log_lines_dropped", "Log lines that nobody read in time.")
 
     def _add_requests(self) -> None:
         name = self.model_name
-        self._ended = self._counter(
-            "request_success", "Requests that ended, by how: stop, length, abort, or the code of their error.",
-            (MODEL, "finished_reason"),
-        )  # fmt: skip
+        self._ended = self._counter("request_success", "Requests that ended, by how.", (MODEL, "finished_reason"))
         for reason in (*FINISHED, *FAULTS, *REFUSALS):
             self._ended.labels(name, reason)
         self.prompt_tokens = self._counter(
@@ -136,8 +125,9 @@ class Metrics:
             "client_share_gave_way", "What made room for clients that had less than their share, by what was scarce.",
             ("of",),
         )  # fmt: skip
-        for of in ("places", "shared_memory", "seats"):
+        for of in ("places", "shared_memory"):
             self._gave_way.labels(of)
+        self._seats = self._gave_way.labels("seats")
         self.prefill = self._of_model(
             "request_prefill_time_seconds", "From its first step to the first token.", FIRST_TOKEN
         )
@@ -164,6 +154,9 @@ class Metrics:
         self._ready = self._gauge("ready", "1 while /health/ready answers 200, else 0.")
         self._wanted = self._gauge("children", "Child processes that there should be.", ("role",))
         self._up = self._gauge("children_up", "Live child processes that are ready for work.", ("role",))
+        self._resident = self._gauge("child_resident_memory_bytes", "Memory of the child processes.", ("role",))
+        self._open = self._gauge("child_open_fds", "Files that the child processes have open.", ("role",))
+        self._cpu = self._counter("child_cpu_seconds", "Processor time of all child processes so far.", ("role",))
         self._restarts = self._counter("child_restarts", "Child processes that were started again.", ("role",))
         self._canaries = self._counter(
             "canaries", "Requests for one token that the server made itself, by what came of them.", ("result",)
@@ -181,6 +174,7 @@ class Metrics:
     def _add_memory(self) -> None:
         self._shm = self._gauge("shm_bytes", "Shared memory of the pool, by state.", ("state",))
         self._shm_capacity = self._gauge("shm_bytes_capacity", "Shared memory that the pool may hold.")
+        self._others = self._gauge("shm_others_bytes", "Part of that which files of others keep from the pool.")
         self._segments = self._gauge("shm_segments", "Segments of the pool, by state.", ("state",))
         self._path_files = self._gauge("shm_path_files", "Path files of requests that hold leases.")
         self._swept = self._counter("shm_swept_bytes", "Shared memory of dead owners that was freed.")
@@ -209,7 +203,8 @@ class Metrics:
     def restart(self, role: str) -> None:
         self._restarts.labels(role).inc()
         if role == "engine":
-            self._preemptions_seen = self._seats_seen = 0
+            for counter in (self._preemptions, self._seats):
+                self._seen.pop(counter, None)
 
     def gave_way(self, of: str) -> None:
         """A request made room for one of a client that had less than its share."""
@@ -235,19 +230,16 @@ class Metrics:
         for stage, spent in step.seconds.items():
             self._steps.labels(stage).observe(spent)
         self._iteration_tokens.observe(step.n_tokens)
-        seen, self._preemptions_seen = self._preemptions_seen, step.stats.preemptions
-        self._preemptions.inc(max(0, step.stats.preemptions - seen))
-        seen, self._seats_seen = self._seats_seen, step.stats.gave_way
-        self._gave_way.labels("seats").inc(max(0, step.stats.gave_way - seen))
+        self._grow(self._preemptions, step.stats.preemptions)
+        self._grow(self._seats, step.stats.gave_way)
 
-    def look_at_connections(self, n: Callable[[], int], unread_bytes: Callable[[], int]) -> None:
-        """Asked whenever somebody looks."""
-        self._connections.set_function(n)
+    def look_at(
+        self, *, connections: Callable[[], int], unread_bytes: Callable[[], int], lines_dropped: Callable[[], int]
+    ) -> None:
+        """Asked whenever somebody looks. lines_dropped: of the log, since the start."""
+        self._connections.set_function(connections)
         self._unread.set_function(unread_bytes)
-
-    def look_at_log(self, dropped: Callable[[], int]) -> None:
-        """Lines since the start; asked whenever somebody looks."""
-        self.registry.register(_Counted("log_lines_dropped", "Log lines that nobody read in time.", dropped))
+        self._lines_dropped = lines_dropped
 
     def set_engine(self, stats: EngineStats | None) -> None:
         """The engine's latest snapshot; None while it is down."""
@@ -260,25 +252,39 @@ class Metrics:
         self._shm.labels("leased").set(stats.leased_bytes)
         self._shm.labels("idle").set(stats.idle_bytes)
         self._shm_capacity.set(stats.capacity)
+        self._others.set(stats.others_bytes)
         self._segments.labels("leased").set(stats.leases)
         self._segments.labels("idle").set(stats.segments - stats.leases)
         self._path_files.set(stats.path_files)
 
     def set_server(
-        self, *, waiting: Iterable[tuple[str, int]], children: Iterable[tuple[str, int, int]], body_bytes: int,
-        ready: bool,
+        self, *, waiting: Iterable[tuple[str, int]], children: Iterable[tuple[str, bool, ProcessUsage]],
+        body_bytes: int, ready: bool,
     ) -> None:  # fmt: skip
-        """waiting: (place, requests); children: (role, how many are up, how many there should be)."""
+        """waiting: (place, requests); children: of each that there should be its role, whether it is up, its usage."""
         for place, n in waiting:
             self._waiting.labels(self.model_name, place).set(n)
-        for role, up, wanted in children:
-            self._up.labels(role).set(up)
-            self._wanted.labels(role).set(wanted)
+        of_role: defaultdict[str, list[tuple[bool, ProcessUsage]]] = defaultdict(list)
+        for role, up, usage in children:
+            of_role[role].append((up, usage))
+        for role, of in of_role.items():
+            used = sum((usage for _, usage in of), ProcessUsage())
+            self._up.labels(role).set(sum(up for up, _ in of))
+            self._wanted.labels(role).set(len(of))
+            self._resident.labels(role).set(used.resident_bytes)
+            self._open.labels(role).set(used.open_files)
+            self._grow(self._cpu.labels(role), used.cpu_seconds)
         self._ready.set(ready)
         self._inflight.set(body_bytes)
 
     def render(self) -> bytes:
+        self._grow(self._dropped, self._lines_dropped())
         return generate_latest(self.registry)
+
+    def _grow(self, counter: Counter, total: float) -> None:
+        """Of what somebody else counts."""
+        counter.inc(max(0, total - self._seen.get(counter, 0)))
+        self._seen[counter] = total
 
     def _of_model(self, name: str, text: str, buckets: tuple[float, ...]) -> Histogram:
         return self._histogram(name, text, buckets, (MODEL,)).labels(self.model_name)

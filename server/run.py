@@ -89,8 +89,10 @@ class Server:
             traces=self._traces,
         )
         self._connections = Connections(config.http)
-        self._metrics.look_at_connections(lambda: self._connections.n, lambda: self._connections.unread.total)
-        self._metrics.look_at_log(lines_dropped)
+        self._metrics.look_at(
+            connections=lambda: self._connections.n, unread_bytes=lambda: self._connections.unread.total,
+            lines_dropped=lines_dropped,
+        )  # fmt: skip
         self._stop = asyncio.Event()
         self._stop_now = asyncio.Event()
 

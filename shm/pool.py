@@ -18,7 +18,7 @@ from typing import TypeVar
 from shm.ledger import Ledger, path_file, path_files
 from shm.owner import Owner
 from shm.pool_file import PoolFile
-from shm.root import OwnerError
+from shm.root import OwnerError, left_in
 from shm.segment import SegmentError, SegmentFull, file_bytes, fresh_name, is_full, reserve
 
 _REQUEST = re.compile(r"[A-Za-z0-9_-]{1,128}")
@@ -30,9 +30,9 @@ _log = logging.getLogger(__name__)
 class PoolFull(Exception):
     """The bytes do not fit now. `retry_after`: seconds after which a lease of recent length would have ended."""
 
-    def __init__(self, retry_after: float) -> None:
-        super().__init__(f"shared memory is in use by other requests; try again in {retry_after:.0f} s")
-        self.retry_after = retry_after
+    def __init__(self, retry_after: float, *, by_others: bool = False) -> None:  # by_others: files that are not ours
+        super().__init__(f"shared memory is in use; try again in {retry_after:.0f} s")
+        self.retry_after, self.by_others = retry_after, by_others
 
 
 class NeverFits(Exception):
@@ -50,6 +50,7 @@ class PoolStats:
     segments: int
     total_bytes: int  # leased and idle; never above capacity
     path_files: int  # that lie on disk
+    others_bytes: int = 0  # of the capacity that cannot be had now, because others fill the file system
 
 
 @dataclass(slots=True)
@@ -144,6 +145,7 @@ class Pool:
                 segments=len(self._idle) + len(out),
                 total_bytes=self._total,
                 path_files=len(path_files(self._root)[self._owner.name]),
+                others_bytes=max(0, self.capacity - self._total - left_in(self._root)),
             )
 
     # ---- all below run under the lock
@@ -253,7 +255,7 @@ class Pool:
             if self._idle:
                 self._evict(max(self._idle, key=_SIZE))
             elif not self._cut_leased():
-                raise PoolFull(self._retry_after())
+                raise PoolFull(self._retry_after(), by_others=True)
 
     def _evict(self, file: PoolFile) -> None:
         self._idle.remove(file)
@@ -284,8 +286,7 @@ class Pool:
         self._idle.append(file)
 
     def _out(self) -> list[PoolFile]:
-        requests = self._requests.values()
-        return [file for request in requests for file in (*request.leased.values(), *request.retired)]
+        return [file for one in self._requests.values() for file in (*one.leased.values(), *one.retired)]
 
     def _retry_after(self) -> float:
         return max(1.0, self._held_seconds)

@@ -37,6 +37,14 @@ def room(root: Path) -> int:
     return found.f_blocks * found.f_frsize or sys.maxsize
 
 
+def left_in(root: Path) -> int:
+    """Bytes that this user may still take of the file system; much where it has no limit, or there is no `root` now."""
+    with contextlib.suppress(OSError):
+        if (found := os.statvfs(root)).f_blocks:
+            return found.f_bavail * found.f_frsize
+    return sys.maxsize
+
+
 def disk_under(root: Path) -> str | None:
     """The type of the file system that holds `root`, where that is none in memory; None where nothing tells."""
     device = os.stat(root).st_dev

@@ -17,6 +17,7 @@ from typing import Any, Literal
 from configs.serve import LogConfig
 from configs.settings import REPO, child_env
 from server.children.stderr_relay import StderrRelay
+from server.usage import ProcessUsage, usage_of
 from shm import AsyncChannel, channel_pair
 
 log = logging.getLogger("pixelferry")
@@ -75,6 +76,7 @@ class Child:
         self._process = process
         self._loop = asyncio.get_running_loop()
         self.exited: asyncio.Future[int] = self._loop.create_future()  # the return code; the process is reaped
+        self.last_usage = ProcessUsage()  # once it is
         threading.Thread(target=self._wait, name=f"wait-{role}-{self.pid}", daemon=True).start()
         self._stderr = StderrRelay(process.stderr, self._loop)
 
@@ -100,6 +102,7 @@ class Child:
             self._loop.call_soon_threadsafe(self._reap)
 
     def _reap(self) -> None:
+        self.last_usage = usage_of(self.pid)
         code = self._process.wait()
         self._stderr.close()
         if not self.exited.done():

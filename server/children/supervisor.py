@@ -13,6 +13,7 @@ from server.children.liveness import Liveness
 from server.children.processes import END_SECONDS, Child, ChildRole, Ownership, died_of, launch
 from server.children.stacks import stacks_of
 from server.metrics import Metrics
+from server.usage import ProcessUsage, usage_of
 from shm import ChannelClosed, ChannelError, Ending, Loading, Owner
 
 log = logging.getLogger("pixelferry")
@@ -54,6 +55,7 @@ class SupervisedChild(ABC):
         self._ready_since: float | None = None  # of this incarnation, though it may be down by now
         self._down_since = time.monotonic()
         self._failed_starts = 0  # incarnations in a row that ended before they were ready
+        self._cpu_of_ended = 0.0  # seconds, of all incarnations that are reaped
         self._replacement: str | None = None  # why this incarnation is ended although it is well
         self._told: dict[int, str] = {}  # by return code: why it ends so before it is ready, in its own words
 
@@ -63,6 +65,12 @@ class SupervisedChild(ABC):
     def seconds_down(self) -> float:
         """Since when no incarnation has been ready for work; 0 while one is."""
         return 0.0 if self.up else time.monotonic() - self._down_since
+
+    @property
+    def usage(self) -> ProcessUsage:
+        """What it takes of the machine now. The processor time is that of all its incarnations."""
+        ended = ProcessUsage(cpu_seconds=self._cpu_of_ended)
+        return ended + usage_of(self.child.pid) if self.child is not None and self.child.alive else ended
 
     def tell(self, message: msgspec.Struct, *, large: bool = False) -> None:
         """Send it after all that was told before. What a dead child was told is reported by on_reaped, not here."""
@@ -102,6 +110,8 @@ class SupervisedChild(ABC):
     def on_reaped(self) -> None:
         """It is reaped and everything it sent was handled: nothing of it runs any more."""
         self._writing.cancel()
+        assert self.child is not None
+        self._cpu_of_ended += self.child.last_usage.cpu_seconds
         if self._ready_since is None:
             self._failed_starts += 1
             self.crash_looping = self._failed_starts >= CRASH_LOOP_STARTS

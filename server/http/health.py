@@ -121,12 +121,7 @@ class MetricsPage:
                 ("picture_worker", service.workers.n_waiting_in("picture")),
                 ("place", service.engine.n_waiting),
             ],
-            children=[
-                ("worker", service.workers.n_up, len(service.workers.slots)),
-                ("text_worker", int(service.workers.text.up), 1),
-                ("picture_worker", int(service.workers.picture.up), 1),
-                ("engine", int(service.engine.up), 1),
-            ],
+            children=[(child.role, child.up, child.usage) for child in (*service.workers.all, service.engine)],
             body_bytes=self._bodies.held,
             ready=readiness(service)[1] is None,
         )

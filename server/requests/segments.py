@@ -193,7 +193,8 @@ def without_room(error: PoolFull | NeverFits | OwnerError, measured: Measured) -
     if isinstance(error, OwnerError):
         return unavailable("this server has no shared memory for media now", "shm_gone", retry_after=10)
     if isinstance(error, PoolFull):
-        message = "shared memory is full of other requests' media"
+        whose = "files that are not this server's" if error.by_others else "other requests' media"
+        message = f"shared memory is full of {whose}"
         return overloaded(message, "memory_full", error.retry_after)
     message = "the media of this request need more shared memory than this server has; this is the largest"
     return invalid_request(message, measured.params[_largest(measured.nbytes)], TOO_LARGE)

@@ -90,6 +90,17 @@ def test_metrics_move_with_the_requests(server: RunningServer) -> None:
     assert 'pixelferry:child_restarts_total{role="engine"} 0.0' in text
 
 
+def test_what_the_children_take_is_shown_by_role(server: RunningServer) -> None:
+    spent = server.metric('child_cpu_seconds_total{role="engine"}')
+    server.chat({"text": "Hi"}, max_tokens=400, ignore_eos=True)
+    assert server.metric('child_cpu_seconds_total{role="engine"}') > spent > 0.1
+    for role, n in (("worker", 2), ("text_worker", 1), ("picture_worker", 1), ("engine", 1)):
+        resident = sum(int(Path(f"/proc/{pid}/statm").read_text().split()[1]) for pid in server.children(role)) * 4096
+        shown = server.metric(f'child_resident_memory_bytes{{role="{role}"}}')
+        assert resident > n * (10 << 20) and abs(shown - resident) < 0.2 * resident
+        assert server.metric(f'child_open_fds{{role="{role}"}}') >= 4 * n  # stdin, stdout, stderr, its channel
+
+
 def test_the_stages_of_requests_add_up_to_their_time(server: RunningServer) -> None:
     """Within 5 %, or 5 ms for each, whichever is more."""
     stages = [f"request_{stage}_time_seconds_sum" for stage in ("worker_queue", "preparation", "queue", "prefill")]

@@ -29,6 +29,7 @@ from server.requests.model_card import ModelCard, RequestLimits
 from server.requests.sampling import Defaults
 from server.requests.segments import Segments
 from server.requests.service import RequestService
+from server.usage import ProcessUsage
 from shm import ChannelClosed, Owner, Pool, PoolStats
 from tokenization.chat.parts import Chat, Media, Text, Turn
 from tokenization.messages import MediaItem, Prepared, WorkerReady
@@ -62,6 +63,7 @@ class ChildDouble:
         self.channel: Any = ChannelDouble()
         self.exited: asyncio.Future[int] = asyncio.get_running_loop().create_future()
         self.pid = 1
+        self.last_usage = ProcessUsage()
 
     @property
     def alive(self) -> bool:

@@ -93,6 +93,27 @@ def test_on_a_full_disk_leased_files_are_cut_to_what_they_use(small_disk: Path) 
     owner.close()
 
 
+def test_what_others_hold_is_told_from_leases_of_its_own(small_disk: Path) -> None:
+    """Both were a memory that "is full of other requests' media", also where nobody had asked for any."""
+    owner = Owner.claim(small_disk / "root")
+    capacity = 1 << 20  # half of the disk
+    pool = Pool(owner, capacity)
+    assert pool.stats().others_bytes == 0
+    pool.lease("a", [900 * KIB])
+    with pytest.raises(PoolFull) as full:
+        pool.lease("b", [900 * KIB])
+    assert not full.value.by_others and pool.stats().others_bytes == 0
+    with open(small_disk / "filler", "wb") as filler:
+        left = (2 << 20) - used_bytes(small_disk)
+        os.posix_fallocate(filler.fileno(), 0, left - 40 * KIB)
+    assert pool.stats().others_bytes == capacity - pool.stats().total_bytes - 40 * KIB
+    finish(pool, "a")
+    assert len(pool.lease("c", [900 * KIB])) == 1, "what it has it may lend again"
+    (small_disk / "filler").unlink()
+    assert pool.stats().others_bytes == 0
+    owner.close()
+
+
 @pytest.mark.parametrize("spare", [0, 4096, 8192])
 def test_a_disk_without_room_for_the_books_is_a_full_pool(small_disk: Path, spare: int) -> None:
     owner = Owner.claim(small_disk / "root")
@@ -100,8 +121,9 @@ def test_a_disk_without_room_for_the_books_is_a_full_pool(small_disk: Path, spar
     with open(small_disk / "filler", "wb") as filler:
         free = (2 << 20) - used_bytes(small_disk)
         os.posix_fallocate(filler.fileno(), 0, free - spare)
-    with pytest.raises(PoolFull):
+    with pytest.raises(PoolFull) as caught:
         pool.lease("a", [10])
+    assert caught.value.by_others
     assert pool.stats().total_bytes == 0 and files(owner.root, ".paths") == []
     (small_disk / "filler").unlink()
     roundtrip(owner.root, pool.lease("a", [10])[0], 10)

@@ -46,6 +46,9 @@ def test_the_largest_segment_is_named() -> None:
 def test_a_full_pool_says_when_to_come_back() -> None:
     found = without_room(PoolFull(2.5), measured(4))
     assert (found.kind, found.code, found.retry_after) == ("overloaded", "memory_full", 2.5)
+    assert found.message == "shared memory is full of other requests' media"
+    found = without_room(PoolFull(2.5, by_others=True), measured(4))
+    assert (found.code, found.message) == ("memory_full", "shared memory is full of files that are not this server's")
 
 
 def test_a_lease_that_was_cancelled_is_found_by_the_retire_that_follows(tmp_path: Path) -> None:
