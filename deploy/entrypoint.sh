@@ -1,6 +1,6 @@
-#!/usr/bin/env -S --block-signal=TERM --block-signal=INT bash
+#!/usr/bin/env -S --block-signal=TERM --block-signal=INT --block-signal=HUP bash
 # What the container runs: flags or ORG/NAME are those of `pixelferry serve`, another word is a command of pixelferry's.
-# The kernel drops a signal that PID 1 neither handles nor blocks. These two wait until pixelferry takes them.
+# The kernel drops a signal that PID 1 neither handles nor blocks. These three wait until pixelferry takes them.
 set -eu
 
 # A script of CANN's that sets variables, where this image has it. Such scripts read variables that are not set.

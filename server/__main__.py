@@ -9,10 +9,13 @@ def main() -> int:
     """Run the subcommand that the command line names; its exit code.
 
     To import the rest takes seconds. A SIGTERM that comes meanwhile, or while a model is fetched, ends the process:
-    as PID 1 of a container it has no other way to end. deploy/entrypoint.sh holds signals back until here.
+    as PID 1 of a container it has no other way to end. deploy/entrypoint.sh holds signals back until here. A SIGHUP
+    asks a server to read keys and certificate again: before it has read them it says nothing.
     """
     signal.signal(signal.SIGTERM, _end)
-    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTERM, signal.SIGINT})
+    if sys.argv[1:2] == ["serve"]:
+        signal.signal(signal.SIGHUP, _pass)  # a handler of ours, for a child would inherit that it is ignored
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTERM, signal.SIGINT, signal.SIGHUP})
     from server import commands
 
     return commands.main(sys.argv[1:])
@@ -20,6 +23,9 @@ def main() -> int:
 
 def _end(number: int, frame: FrameType | None) -> None:
     raise SystemExit(128 + number)
+
+
+def _pass(number: int, frame: FrameType | None) -> None: ...
 
 
 if __name__ == "__main__":

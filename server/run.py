@@ -19,6 +19,7 @@ from configs.version import version
 from server.children.canary import Canary
 from server.children.engine_client import EngineClient
 from server.children.processes import END_SECONDS
+from server.children.supervisor import StartFailed
 from server.children.workers import WorkerPool
 from server.descriptors import connections_at_once, raise_descriptor_limit
 from server.housekeeping import Housekeeping
@@ -102,6 +103,7 @@ class Server:
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self._on_signal)
+        loop.add_signal_handler(signal.SIGHUP, self._on_hangup, http)
         parts = [
             *(child.run() for child in self._children),
             self._announce(sock),
@@ -175,6 +177,17 @@ class Server:
         if self._stop.is_set():
             self._stop_now.set()
         self._stop.set()
+
+    def _on_hangup(self, http: HttpServer) -> None:
+        """Read keys and certificate again. What cannot be taken leaves what there was."""
+        log.info("SIGHUP: keys and certificate are read again")
+        if self._keys is not None:
+            self._keys.reread(at_once=True)
+        try:
+            check_tls(self._config.http)  # a pair that does not fit would spoil the one that serves
+            http.take_certificate()
+        except (StartFailed, OSError) as error:
+            log.error("%s; the last certificate goes on to count", error)
 
     async def _announce(self, sock: socket.socket) -> None:
         """Say when everything is up; stays, because a part that ends is a failure."""

@@ -9,6 +9,7 @@ import contextlib
 import os
 import resource
 import signal
+import subprocess
 import sys
 import tempfile
 import threading
@@ -80,6 +81,17 @@ def clients(url: str, n: int, body: dict[str, Any]) -> Iterator[None]:
             thread.join()
 
 
+@contextmanager
+def small_memory(root: Path) -> Iterator[None]:
+    """A tmpfs of 4 MiB that others may enter, too: the server makes a directory of its own in it."""
+    root.mkdir(parents=True)
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=4m", "none", str(root)], check=True)
+    try:
+        yield
+    finally:
+        subprocess.run(["umount", "-l", str(root)], check=True)
+
+
 def chat(tokens: int, *inputs: dict[str, str], **parameters: Any) -> dict[str, Any]:
     wishes = {"max_tokens": tokens, "temperature": 0, "ignore_eos": True, **parameters}
     return {"inputs": [*inputs, {"text": "Hi"}], "parameters": wishes}
@@ -128,6 +140,16 @@ def memory_that_nobody_gives_back(watched: Watched) -> None:
     os.kill(engine, signal.SIGCONT)
 
 
+def memory_that_others_take(watched: Watched) -> None:
+    """A file of somebody else's, beside the server's directory."""
+    free = os.statvfs(watched.server.root)
+    filler = watched.server.root / "filler"
+    with filler.open("wb") as file:
+        os.posix_fallocate(file.fileno(), 0, free.f_bavail * free.f_frsize)
+    watched.fires("PixelferrySharedMemoryTaken")
+    filler.unlink()
+
+
 def a_server_that_does_not_answer(watched: Watched) -> None:
     os.kill(watched.server.pid, signal.SIGSTOP)
     watched.fires("PixelferryDown")
@@ -136,7 +158,16 @@ def a_server_that_does_not_answer(watched: Watched) -> None:
 
 SCENES: tuple[tuple[tuple[str, ...], tuple[Callable[[Watched], None], ...]], ...] = (
     (NARROW + NARROW_TIMES, (too_many, engines_that_hang_and_die, workers_that_die)),
-    (SILENT, (a_small_cache, few_descriptors, memory_that_nobody_gives_back, a_server_that_does_not_answer)),
+    (
+        SILENT,
+        (
+            a_small_cache,
+            few_descriptors,
+            memory_that_nobody_gives_back,
+            memory_that_others_take,
+            a_server_that_does_not_answer,
+        ),
+    ),
 )
 
 
@@ -147,6 +178,7 @@ def fire(at: Path) -> set[str]:
     for number, (flags, scenes) in enumerate(SCENES):
         own = at / str(number)
         with (
+            small_memory(own / "shm"),
             running(model, own / "shm", own / "logs", *flags) as server,
             watching(server.url.removeprefix("http://"), own / "prometheus", 1, at_once) as prometheus,
         ):

@@ -1,11 +1,14 @@
 """A server with keys, TLS and a root path, asked over its socket: no route but the probes' answers without a key."""
 
+import os
 import re
+import signal
 import socket
 import ssl
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 from typing import Any
 from unittest.mock import MagicMock
@@ -132,6 +135,29 @@ def test_a_file_that_changes_is_read_again(client: httpx.Client, files: Path) ->
     assert status(KEYS[0]) == 401 and status(KEYS[2]) == 200
     (files / "keys").write_text(before)
     until("the old keys count again", lambda: status(KEYS[0]) == 200, every=0.1)
+
+
+def test_a_hangup_reads_keys_and_certificate_again(secure: RunningServer, files: Path, tmp_path: Path) -> None:
+    """It ended the server at once, and every request that it had."""
+    shown = partial(ssl.get_server_certificate, ("127.0.0.1", int(secure.url.rpartition(":")[2])))
+    before, others = shown(), write_certificate(tmp_path)
+    kept = [(files / path.name, (files / path.name).read_bytes()) for path in others]
+    try:
+        for path, _ in kept:
+            path.write_bytes((tmp_path / path.name).read_bytes())
+        assert shown() == before
+        os.kill(secure.pid, signal.SIGHUP)
+        until("the new certificate is shown", lambda: shown() != before)
+        assert shown() == (tmp_path / "cert.pem").read_text()
+        kept[1][0].write_bytes(kept[1][1])  # a key that is not that certificate's
+        os.kill(secure.pid, signal.SIGHUP)
+        until("it says why not", lambda: "the last certificate goes on to count" in secure.err)
+        assert shown() == (tmp_path / "cert.pem").read_text()
+    finally:
+        for path, content in kept:
+            path.write_bytes(content)
+        os.kill(secure.pid, signal.SIGHUP)
+    until("the first one is back", lambda: shown() == before)
 
 
 def test_a_key_is_seen_nowhere(secure: RunningServer, client: httpx.Client) -> None:

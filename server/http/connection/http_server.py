@@ -78,6 +78,12 @@ class HttpServer(uvicorn.Server):
         self._tasks: list[asyncio.Task[None]] = []  # that last as long as the server
         self._opening: set[asyncio.Task[None]] = set()
 
+    def take_certificate(self) -> None:
+        """The files of the certificate as they are now, for connections that come from now on. Raises OSError."""
+        config = self.config
+        if config.loaded and config.ssl is not None and config.ssl_certfile is not None:
+            config.ssl.load_cert_chain(config.ssl_certfile, config.ssl_keyfile)
+
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
         yield
