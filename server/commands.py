@@ -1,13 +1,16 @@
 """The subcommands of `pixelferry`: a server, what it can serve, tests of a machine and of load."""
 
+import logging
+import os
 import signal
 import sys
+from functools import partial
 
 import uvloop
 
 from configs.checkpoint import CheckpointError
 from configs.nearest import did_you_mean
-from configs.serve import LogConfig
+from configs.serve import LogConfig, ServeConfig
 from configs.setting import SettingsError
 from configs.settings import load_config
 from configs.version import version
@@ -15,14 +18,18 @@ from server import model_table
 from server.children.supervisor import StartFailed
 from server.defaults import with_own_pixels
 from server.doctor.command import doctor
+from server.http.health import DownloadProgress
 from server.hub.client import HubError
 from server.hub.fetch import with_checkpoint
+from server.listening import listen
 from server.logs.setup import complain, set_up
 from server.logs.stderr import queued_stderr
-from server.requests.model_card import read_model_card
-from server.run import serve
+from server.requests.model_card import ModelCard, read_model_card
+from server.run import serve, while_downloading
 from server.selftest.command import selftest
 from shm import OwnerError, default_root, private_root
+
+log = logging.getLogger("pixelferry")
 
 USAGE = """usage: pixelferry COMMAND
 
@@ -83,12 +90,29 @@ def run_server(argv: list[str]) -> int:
     with queued_stderr() as stderr:
         set_up(config.log, "server")
         try:
-            config = with_own_pixels(with_checkpoint(config))
             root = default_root() if config.shm.root is None else private_root(config.shm.root)
-            uvloop.run(serve(config, read_model_card(config), root, lambda: stderr.dropped))
+            read, sock = partial(with_model, config), None
+            if config.model.wanted is None:
+                config, card = read(DownloadProgress())
+            else:
+                sock = listen(config.http.host, config.http.port)
+                config, card = uvloop.run(while_downloading(config, sock, read))
+            uvloop.run(serve(config, card, root, lambda: stderr.dropped, sock))
         except (CheckpointError, HubError, OwnerError, StartFailed) as error:
             complain(error, config.log)
             return 1
-        except KeyboardInterrupt:  # before the server decides itself what a signal means
-            return 128 + signal.SIGINT
-    return 0
+        except (KeyboardInterrupt, SystemExit) as ended:  # before the server decides itself what a signal means
+            number = signal.SIGINT if isinstance(ended, KeyboardInterrupt) else signal.SIGTERM
+            if config.model.wanted is None:
+                return 128 + number
+            log.info("interrupted: the next start goes on with what is missing of %s", config.model.wanted)
+        else:
+            return 0
+    # An exit would wait for threads of a hub's client, and these for their files.
+    os._exit(128 + number)
+
+
+def with_model(config: ServeConfig, progress: DownloadProgress) -> tuple[ServeConfig, ModelCard]:
+    """What is served, downloaded where it is named on a hub. Raises CheckpointError, HubError."""
+    config = with_own_pixels(with_checkpoint(config, progress))
+    return config, read_model_card(config)

@@ -22,8 +22,8 @@ PREFIX = "pixelferry:"
 # How a request ends. Each has its series from the start, or the first of a burst would count for nothing in a rate.
 FINISHED = ("stop", "length", "abort")
 FAULTS = (
-    "broken", "connections_full", "cut_off", "engine_died", "engine_down", "internal", "loading", "media_unavailable",
-    "shm_gone", "stopping", "worker_died", "workers_down",
+    "broken", "connections_full", "cut_off", "downloading", "engine_died", "engine_down", "internal", "loading",
+    "media_unavailable", "shm_gone", "stopping", "worker_died", "workers_down",
 )  # fmt: skip  # codes of errors that are this server's own, whatever the status: PixelferryErrors reads them
 REFUSALS = (
     "asks_too_much", "bodies_full", "body_timeout", "body_too_large", "context_length_exceeded", "cors_refused",

@@ -5,11 +5,12 @@ import gc
 import logging
 import signal
 import socket
+import threading
 import time
 from collections.abc import Callable, Coroutine, Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import anyio
 import msgspec
@@ -23,10 +24,11 @@ from server.children.supervisor import StartFailed
 from server.children.workers import WorkerPool
 from server.descriptors import connections_at_once, raise_descriptor_limit
 from server.housekeeping import Housekeeping
-from server.http.app import create_app
+from server.http.app import create_app, create_waiting_app
 from server.http.connection.connections import Connections
 from server.http.connection.http_server import LAST_BYTES_SECONDS, HttpServer
 from server.http.connection.request_body import BodyBudget
+from server.http.health import DownloadProgress
 from server.http.middleware.keys import ApiKeys
 from server.listening import (
     check_temporary_directory,
@@ -50,6 +52,8 @@ from server.traces import traces_of
 from shm import Owner, Pool, disk_under, room
 
 log = logging.getLogger("pixelferry")
+
+T = TypeVar("T")
 
 SETTLE_SECONDS = 3.0  # how long a drain waits for children to let go of memory that is removed anyhow
 OPEN_TO_ALL = (
@@ -213,17 +217,57 @@ class Server:
         return HttpServer(app, config, self._connections, self._metrics)
 
 
-async def serve(config: ServeConfig, card: ModelCard, root: Path, lines_dropped: Callable[[], int]) -> None:
+async def while_downloading(config: ServeConfig, sock: socket.socket, work: Callable[[DownloadProgress], T]) -> T:
+    """Run `work` in a thread, and answer on `sock` meanwhile how far it is. Raises what it raises, and StartFailed.
+
+    A signal ends the wait, and not the thread, which ends with the process.
+    """
+    check_tls(config.http)
+    most = connections_at_once(config, raise_descriptor_limit())
+    own = msgspec.structs.replace(config.http, max_connections=most)
+    progress, metrics, connections = DownloadProgress(), Metrics(config.model.served_name, version()), Connections(own)
+    app = create_waiting_app(
+        progress, metrics, BodyBudget(own, connections.clock), version(), keys=keys_of(own),
+        origins=own.allowed_origins, hosts=hosts_of(own, sock), root_path=own.root_path,
+    )  # fmt: skip
+    loop = asyncio.get_running_loop()
+    done: asyncio.Future[T] = loop.create_future()
+
+    def run() -> None:
+        try:
+            tell_loop(done.set_result, work(progress))
+        except BaseException as error:  # noqa: BLE001 - whoever waits raises it
+            tell_loop(done.set_exception, error)
+
+    def tell_loop(tell: Callable[[Any], None], what: object) -> None:
+        if not loop.is_closed():
+            loop.call_soon_threadsafe(tell, what)
+
+    with url_in(own.url_file, url_of(sock, scheme_of(own))):
+        http = HttpServer(app, own, connections, metrics)
+        serving = asyncio.create_task(http.serve(sockets=[sock.dup()]))  # it closes what it is given
+        threading.Thread(target=run, name="download", daemon=True).start()
+        parts: set[asyncio.Future[Any]] = {done, serving}
+        await asyncio.wait(parts, return_when=asyncio.FIRST_COMPLETED)
+        http.should_exit = True
+        await serving
+        return done.result()
+
+
+async def serve(
+    config: ServeConfig, card: ModelCard, root: Path, lines_dropped: Callable[[], int],
+    sock: socket.socket | None = None,
+) -> None:  # fmt: skip
     """Run one server under `root` until a signal ends it. Whatever happens, nothing of it stays in shared memory.
 
-    lines_dropped: of its log, since the start.
+    lines_dropped: of its log, since the start; sock: where it listens already, which is closed in the end.
 
     Raises StartFailed, and shm.owner.OwnerError for a root that is not ours.
     """
     check_temporary_directory()
     check_tls(config.http)
     keys = keys_of(config.http)
-    with listen(config.http.host, config.http.port) as sock:
+    with sock or listen(config.http.host, config.http.port) as sock:
         owner = Owner.claim(root)
         try:
             # A pool larger than its file system would answer "later" to what can never fit.

@@ -7,13 +7,15 @@ from functools import partial
 from typing import Any, Protocol, TypeVar
 
 from fastapi import FastAPI, Request
+from starlette.exceptions import HTTPException
 from starlette.responses import Response
 
 from server.http import errors
 from server.http.answer_fields import system_fingerprint
 from server.http.completions import TextSerializer, read_completions
 from server.http.connection.request_body import BodyBudget
-from server.http.health import LOOK, add_probe_routes
+from server.http.errors import error_response
+from server.http.health import LOOK, DownloadProgress, MetricsPage, add_probe_routes, readiness
 from server.http.long_texts import Raw
 from server.http.middleware.keys import ApiKeys
 from server.http.middleware.request_middleware import RequestMiddleware
@@ -22,6 +24,7 @@ from server.http.openai import CompletionSerializer, read_openai
 from server.http.reading import BodyReader, require_json
 from server.http.responses import JsonAnswer, json_response, model_response, written
 from server.http.tokenize import detokenized, read_detokenize, read_tokenize, token_counts
+from server.metrics import Metrics
 from server.request_context import RequestContext, context_of
 from server.requests.refusal import not_found
 from server.requests.request import ChatRequest
@@ -56,21 +59,50 @@ def create_app(
     version: of Pixelferry; origins: of web pages whose scripts may read the answers, "*" for all; hosts: by which
     clients may call this server, beside the names of this machine for itself, None for all.
     """
+    app = _bare_app(
+        service.metrics, bodies, traces=service.traces, keys=keys, hosts=hosts, origins=origins, root_path=root_path
+    )
+    requests = RequestReader(service, version)
+    add_chat_routes(app, requests)
+    page, admission = MetricsPage(service, bodies), service.admission
+    add_probe_routes(app, partial(readiness, service), page.made, lambda: admission.n_active, version)
+    add_text_routes(app, requests)
+    add_model_routes(app, requests)
+    return app
+
+
+def create_waiting_app(
+    progress: DownloadProgress, metrics: Metrics, bodies: BodyBudget, version: str, **options: Any
+) -> FastAPI:
+    """What answers while a model is downloaded: probes and /metrics, and a 503 to everything else.
+
+    options: as create_app takes them.
+    """
+    app = _bare_app(metrics, bodies, **options)
+
+    async def page() -> bytes:
+        return metrics.render()
+
+    add_probe_routes(app, lambda: progress.state, page, int, version)
+
+    async def later(request: Request, _: Exception) -> Response:
+        state, error = progress.state
+        assert error is not None
+        return error_response(error, context_of(request.scope).id, state)
+
+    app.add_exception_handler(HTTPException, later)  # there is no such route yet
+    return app
+
+
+def _bare_app(metrics: Metrics, bodies: BodyBudget, **options: Any) -> FastAPI:
+    """Without a route; options: the middleware's."""
     # FastAPI's own spans would double ours, and its records of errors hold messages, which may quote a request.
     app = FastAPI(
         title="Pixelferry", openapi_url=None, docs_url=None, redoc_url=None, redirect_slashes=False,
         telemetry={"auto_configure": False, "tracing": False, "metrics": False, "logs": False},
     )  # fmt: skip
     errors.install(app)
-    app.add_middleware(
-        RequestMiddleware, metrics=service.metrics, bodies=bodies, traces=service.traces, keys=keys, hosts=hosts,
-        origins=origins, root_path=root_path,
-    )  # fmt: skip
-    requests = RequestReader(service, version)
-    add_chat_routes(app, requests)
-    add_probe_routes(app, service, bodies, version)
-    add_text_routes(app, requests)
-    add_model_routes(app, requests)
+    app.add_middleware(RequestMiddleware, metrics=metrics, bodies=bodies, **options)
     return app
 
 

@@ -2,7 +2,9 @@
 
 import asyncio
 import logging
+import threading
 import time
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 from fastapi import FastAPI, Request
@@ -21,8 +23,17 @@ LOOK = ["GET", "HEAD"]  # the HTTP server leaves the body of an answer to HEAD o
 PAGE_SECONDS = 0.1  # the page of metrics is made at most so often: it takes some 5 ms of the loop
 
 
-def add_probe_routes(app: FastAPI, service: RequestService, bodies: BodyBudget, version: str) -> None:
-    """What gateways and monitors ask every few seconds, some of it as vLLM has it; routes are looked up in order."""
+ShownState = tuple[dict[str, Any], Refusal | None]  # what /health/ready shows, and the error when it is not ready
+
+
+def add_probe_routes(
+    app: FastAPI, state_now: Callable[[], ShownState], page: Callable[[], Awaitable[bytes]],
+    n_active: Callable[[], int], version: str,
+) -> None:  # fmt: skip
+    """What gateways and monitors ask every few seconds, some of it as vLLM has it; routes are looked up in order.
+
+    page: makes that of /metrics; n_active: requests that are accepted and unfinished.
+    """
 
     @app.api_route("/health", methods=LOOK)
     @app.api_route("/healthz", methods=LOOK)
@@ -33,16 +44,14 @@ def add_probe_routes(app: FastAPI, service: RequestService, bodies: BodyBudget, 
     @app.api_route("/ping", methods=[*LOOK, "POST"])
     @app.api_route("/health/ready", methods=LOOK)
     async def ready(request: Request) -> Response:
-        state, error = readiness(service)
+        state, error = state_now()
         if error is None:
             return json_response(state)
         return error_response(error, context_of(request.scope).id, state)
 
-    page = MetricsPage(service, bodies)
-
     @app.api_route("/metrics", methods=LOOK)
     async def metrics() -> Response:
-        return Response(await page.made(), media_type="text/plain; version=0.0.4; charset=utf-8")
+        return Response(await page(), media_type="text/plain; version=0.0.4; charset=utf-8")
 
     @app.api_route("/version", methods=LOOK)
     async def version_of_server() -> Response:
@@ -50,11 +59,30 @@ def add_probe_routes(app: FastAPI, service: RequestService, bodies: BodyBudget, 
 
     @app.api_route("/load", methods=LOOK)
     async def load() -> Response:
-        return json_response({"server_load": service.admission.n_active})
+        return json_response({"server_load": n_active()})
 
 
-def readiness(service: RequestService) -> tuple[dict[str, Any], Refusal | None]:
-    """What /health/ready shows, and the error when it is not ready. Busy is ready: a full queue answers 429 itself."""
+class DownloadProgress:
+    """How far the download of a model is. The hub's client tells it in threads of its own."""
+
+    def __init__(self) -> None:
+        self.done = self.total = 0  # bytes, of those that were not here before, as far as they are known
+        self._lock = threading.Lock()
+
+    def add(self, *, done: int = 0, total: int = 0) -> None:
+        with self._lock:
+            self.done, self.total = self.done + done, self.total + total
+
+    @property
+    def state(self) -> ShownState:
+        """Of a server that waits for it."""
+        shown = {"status": "downloading", "bytes_done": self.done, "bytes_total": max(self.done, self.total)}
+        how_far = "{bytes_done} of {bytes_total} bytes".format_map(shown)
+        return shown, unavailable(f"the model is being downloaded: {how_far}", "downloading", retry_after=10)
+
+
+def readiness(service: RequestService) -> ShownState:
+    """Busy is ready: a full queue answers 429 itself."""
     engine, workers = service.engine, service.workers
     error: Refusal | None = None
     if service.admission.draining:

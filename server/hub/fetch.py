@@ -16,6 +16,7 @@ from configs.serve import ServeConfig
 from configs.setting import Hub, HubModel
 from model.registry import family_of
 from model.weight_files import first_file, shards
+from server.http.health import DownloadProgress
 from server.hub.client import HubClient, HubError
 from server.hub.huggingface import HuggingFace
 from server.hub.modelscope import ModelScope
@@ -23,12 +24,15 @@ from server.report import size
 
 log = logging.getLogger("pixelferry")
 
-CLIENTS: dict[Hub, Callable[[HubModel], HubClient]] = {"huggingface": HuggingFace, "modelscope": ModelScope}
+CLIENTS: dict[Hub, Callable[[HubModel, DownloadProgress], HubClient]] = {
+    "huggingface": HuggingFace,
+    "modelscope": ModelScope,
+}
 # Of the repository's own directory, so no onnx/ or original/: settings, tokenizers and templates.
 _SMALL = re.compile(r"\w[\w.-]*\.(json|jinja|tiktoken)|(merges|vocab)\.txt", re.ASCII)
 
 
-def with_checkpoint(config: ServeConfig) -> ServeConfig:
+def with_checkpoint(config: ServeConfig, progress: DownloadProgress) -> ServeConfig:
     """The same with a directory in the place of a name on a hub, and its exact revision.
 
     Raises HubError, and CheckpointError for a model that this version does not serve, before its weights are fetched.
@@ -37,18 +41,16 @@ def with_checkpoint(config: ServeConfig) -> ServeConfig:
     if wanted is None:
         return config
     try:
-        client = CLIENTS[config.model.hub](wanted)
-        path = fetch(client, wanted.name)
-    except KeyboardInterrupt:
-        raise HubError(f"{wanted}: interrupted; the next start goes on with what is missing") from None
+        client = CLIENTS[config.model.hub](wanted, progress)
+        path = fetch(client, wanted.name, progress)
     except CheckpointError as error:
         raise CheckpointError(f"{wanted}: {error}") from None
     found = HubModel(wanted.name, client.revision)
     return msgspec.structs.replace(config, model=msgspec.structs.replace(config.model, path=path, wanted=found))
 
 
-def fetch(client: HubClient, name: str) -> Path:
-    """The directory with everything that is served of the model."""
+def fetch(client: HubClient, name: str, progress: DownloadProgress) -> Path:
+    """The directory with everything that is served of the model. `progress` is told what is to come."""
     log.info("looking for %s on %s", name, client.where)
     folder = client.fetch(["config.json"])
     family_of(Checkpoint(folder))
@@ -59,12 +61,12 @@ def fetch(client: HubClient, name: str) -> Path:
         weight_names(Checkpoint(folder), held, str(folder))
         return folder
     small = sorted(file for file in sizes if _SMALL.fullmatch(file))
-    _need_room(folder, {file: sizes[file] for file in small})
+    progress.add(total=_need_room(folder, {file: sizes[file] for file in small}))
     client.fetch(small)
     checkpoint = Checkpoint(folder)
     family_of(checkpoint)  # again: other files may say that the weights are quantised
     weights = weight_names(checkpoint, sizes, f"{name} on {client.where}")
-    _need_room(folder, {file: sizes[file] for file in weights})
+    progress.add(total=_need_room(folder, {file: sizes[file] for file in weights}))
     total = sum(sizes[file] for file in (*small, *weights))
     log.info("%s at %s: %d files, %s, in %s", name, client.revision, len(small) + len(weights), size(total), folder)
     return client.fetch(weights)
@@ -76,8 +78,8 @@ def weight_names(checkpoint: Checkpoint, held: Mapping[str, int], where: str) ->
     return shards(checkpoint, first, held, where) if first.endswith(".index.json") else [first]
 
 
-def _need_room(folder: Path, sizes: Mapping[str, int]) -> None:
-    """Raises HubError where the disk cannot hold what is still missing."""
+def _need_room(folder: Path, sizes: Mapping[str, int]) -> int:
+    """The bytes that are still missing. Raises HubError where the disk cannot hold them."""
     missing = sum(nbytes for name, nbytes in sizes.items() if not (folder / name).exists())
     free = shutil.disk_usage(folder).free
     if missing > free:
@@ -85,3 +87,4 @@ def _need_room(folder: Path, sizes: Mapping[str, int]) -> None:
             f"{size(missing)} are still to be downloaded and the disk of {folder} has {size(free)} free: free some, or "
             "move the cache (HF_HOME, for ModelScope MODELSCOPE_CACHE)"
         )
+    return missing

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from configs.setting import HubModel
+from server.http.health import DownloadProgress
 from server.hub.client import HubError, not_installed, one_line, told
 
 # Headers of a file of which the library makes paths in its cache, without a look at what stands there.
@@ -23,7 +24,7 @@ _TOKEN = "set HF_TOKEN to a token of an account that may read it"
 class HuggingFace:
     """Files come one after the other; the library makes several connections for one where it can."""
 
-    def __init__(self, model: HubModel) -> None:
+    def __init__(self, model: HubModel, progress: DownloadProgress) -> None:
         """Raises HubError where the library is not installed."""
         try:
             import huggingface_hub
@@ -34,6 +35,7 @@ class HuggingFace:
         logging.getLogger("httpx2").setLevel(logging.WARNING)  # it logs every request of the library
         self._library = huggingface_hub
         self._model = model
+        self._progress = progress
         self._revision = model.revision or constants.DEFAULT_REVISION
         self.where = constants.ENDPOINT
 
@@ -44,8 +46,11 @@ class HuggingFace:
 
     def fetch(self, names: Sequence[str]) -> Path:
         """The snapshot's directory, which is called by its commit. The first call pins the commit for all others."""
-        from server.hub.progress import LoggedBar
+        from huggingface_hub.utils.tqdm import tqdm
 
+        from server.hub.progress import LoggedBar, counted
+
+        bars = counted(tqdm if sys.stderr.isatty() else LoggedBar, self._progress)
         folder = Path()
         for name in names:
             with self._translated(name):
@@ -53,7 +58,7 @@ class HuggingFace:
                     self._model.name,
                     name,
                     revision=self._revision,
-                    tqdm_class=None if sys.stderr.isatty() else LoggedBar,
+                    tqdm_class=bars,
                 )
                 folder = Path(path).parent
                 self._revision = folder.name

@@ -3,15 +3,17 @@
 MODELSCOPE_ENDPOINT, MODELSCOPE_CACHE and MODELSCOPE_API_TOKEN are read by that library.
 """
 
-import io
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext, redirect_stderr
-from functools import cached_property
+from contextlib import contextmanager
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
+from tqdm.auto import tqdm
+
 from configs.setting import HubModel
+from server.http.health import DownloadProgress
 from server.hub.client import HubError, not_installed, one_line, told
 
 DEFAULT_REVISION = "master"
@@ -20,13 +22,16 @@ DEFAULT_REVISION = "master"
 class ModelScope:
     """This hub has no word for the commit that a branch stands at: the revision stays as it was asked for."""
 
-    def __init__(self, model: HubModel) -> None:
+    def __init__(self, model: HubModel, progress: DownloadProgress) -> None:
         """Raises HubError where the library is not installed."""
         try:
-            from modelscope_hub import HubApi
+            from modelscope_hub import HubApi, _download
         except ImportError:
             raise not_installed("modelscope_hub", "modelscope") from None
         self._model = model
+        self._progress = progress
+        if not sys.stderr.isatty():  # its own bar, of files, has no other switch; those of bytes are ours
+            setattr(_download, "tqdm", partial(tqdm, disable=True))  # noqa: B010 - which it does not export
         self._api = HubApi()
         self.revision = model.revision or DEFAULT_REVISION
         with self._translated():
@@ -40,16 +45,14 @@ class ModelScope:
             raise HubError(
                 f"{self._model.name} has no file {missing[0]} on {self.where}: not a checkpoint that can be served"
             )
-        terminal = sys.stderr.isatty()
-        # The library draws its bars on whatever stderr is; log lines are written to the one that was there before.
-        with self._translated(), nullcontext() if terminal else redirect_stderr(io.StringIO()):
+        with self._translated():
             return Path(
                 self._api.download_repo(
                     self._model.name,
                     "model",
                     revision=self.revision,
                     file_list=[self._listed[name] for name in names],
-                    progress_callbacks=None if terminal else [_logged()],
+                    progress_callbacks=[_told_to(self._progress)],
                 )
             )
 
@@ -106,18 +109,20 @@ class ModelScope:
         )
 
 
-def _logged() -> type:
+def _told_to(progress: DownloadProgress) -> type:
     """A class that the library makes one object of for each file."""
     from modelscope_hub._download import ProgressCallback
 
-    from server.hub.progress import LoggedBar
+    from server.hub.progress import LoggedBar, counted
 
-    class LoggedFile(ProgressCallback):  # its types may be absent
-        """A file's progress in the log."""
+    bars = counted(tqdm if sys.stderr.isatty() else LoggedBar, progress)
+
+    class ToldFile(ProgressCallback):  # its types may be absent
+        """A file's progress as a bar, on a terminal or in the log."""
 
         def __init__(self, filename: str, file_size: int) -> None:
             super().__init__(filename, file_size)
-            self._bar = LoggedBar(total=file_size, desc=filename)
+            self._bar = bars(total=file_size, desc=filename, unit="B", unit_scale=True)
 
         def update(self, size: int) -> None:
             self._bar.update(size)
@@ -125,4 +130,4 @@ def _logged() -> type:
         def end(self) -> None:
             self._bar.close()
 
-    return LoggedFile
+    return ToldFile

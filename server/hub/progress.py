@@ -7,11 +7,27 @@ from typing import Any
 
 from tqdm.auto import tqdm
 
+from server.http.health import DownloadProgress
 from server.report import size
 
 log = logging.getLogger("pixelferry")
 
 LOG_SECONDS = 10.0
+
+
+def counted(bar: type[Any], progress: DownloadProgress) -> type[Any]:
+    """The bars of that class, whose bytes count in `progress`, too: with those that an earlier start left."""
+
+    class CountedBar(bar):  # type: ignore[misc]  # its base is a value
+        def __init__(self, *args: Any, **kwargs: Any) -> None:
+            super().__init__(*args, **kwargs)
+            progress.add(done=int(self.n))
+
+        def update(self, n: float | None = 1) -> Any:
+            progress.add(done=int(n or 0))
+            return super().update(n)
+
+    return CountedBar
 
 
 class LoggedBar(tqdm):  # type: ignore[misc]  # tqdm has no types

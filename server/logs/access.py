@@ -23,7 +23,7 @@ QUIET = frozenset({"/health", "/healthz", "/health/live", "/health/ready", "/pin
 CLIENTS = frozenset(
     {"unread", "unread_full", "head_too_large", "body_timeout", "malformed"}
 )  # cut off for what the client did
-EXPECTED = frozenset({"loading", "stopping"})  # a probe's errors of every start and every end
+EXPECTED = frozenset({"downloading", "loading", "stopping"})  # a probe's errors of every start and every end
 ADDRESS = re.compile(r"[0-9A-Fa-f:.]{2,45}")
 PLAIN_SEGMENT = re.compile(r"[A-Za-z0-9_.-]{0,32}")
 MAX_SEGMENTS = 6

@@ -26,7 +26,7 @@ def served(monkeypatch: pytest.MonkeyPatch, failure: BaseException | None = None
     """Put a server that ends at once in the place of the real one; what it was given."""
     given: list[Any] = []
 
-    async def serve(config: ServeConfig, card: ModelCard, root: Path, lines_dropped: Callable[[], int]) -> None:
+    async def serve(config: ServeConfig, card: ModelCard, root: Path, lines_dropped: Callable[[], int], _: Any) -> None:
         given.extend((config, card, root))
         if failure is not None:
             raise failure

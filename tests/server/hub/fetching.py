@@ -10,11 +10,11 @@ PROGRAM = """
 import logging, sys
 from server import commands as program
 from configs.settings import load_config
-async def serve(config, card, root, lines_dropped):
+async def serve(config, card, root, lines_dropped, sock):
     model = config.model
     print(model.path, model.wanted, model.served_name, card.name, "torch" in sys.modules, sep="\\n")
 program.serve = serve
-sys.exit(program.main(["serve", "--model", *sys.argv[1:]]))
+sys.exit(program.main(["serve", "--port", "0", "--model", *sys.argv[1:]]))
 """
 
 

@@ -23,6 +23,7 @@ class SmallHub:
     commit: str = COMMIT
     refusal: tuple[int, str] | None = None  # status and X-Error-Code of every answer
     cut: dict[str, int] = field(default_factory=dict)  # bytes of a body after which the connection breaks
+    held: dict[str, threading.Event] = field(default_factory=dict)  # half of a body comes before, the rest after it
     cuts_left: int = 1 << 30
     etags: dict[str, str] = field(default_factory=dict)  # instead of true ones
     extra: dict[str, str] = field(default_factory=dict)  # headers of every answer about a file, instead of true ones
@@ -105,12 +106,15 @@ class _Handler(BaseHTTPRequestHandler):
         headers = {"ETag": f'"{etag}"', "X-Repo-Commit": self.hub.commit, "Accept-Ranges": "bytes", **self.hub.extra}
         wanted = re.fullmatch(r"bytes=(\d+)-(\d*)", self.headers.get("Range", ""))
         if wanted is None:
-            return self._answer(200, body, headers, self.hub.cut.get(name))
+            return self._answer(200, body, headers, self.hub.cut.get(name), self.hub.held.get(name))
         start, end = int(wanted[1]), int(wanted[2] or len(body) - 1)
         headers["Content-Range"] = f"bytes {start}-{end}/{len(body)}"
         return self._answer(206, body[start : end + 1], headers, self.hub.cut.get(name))
 
-    def _answer(self, status: int, body: bytes, headers: dict[str, str] | None = None, cut: int | None = None) -> None:
+    def _answer(
+        self, status: int, body: bytes, headers: dict[str, str] | None = None, cut: int | None = None,
+        held: threading.Event | None = None,
+    ) -> None:  # fmt: skip
         self.send_response(status)
         for name, value in {"Content-Length": str(len(body)), **(headers or {})}.items():
             self.send_header(name, value)
@@ -122,4 +126,8 @@ class _Handler(BaseHTTPRequestHandler):
             self.wfile.write(body[:cut])
             self.close_connection = True
         else:
-            self.wfile.write(body)
+            half = 0 if held is None else len(body) // 2
+            self.wfile.write(body[:half])
+            if held is not None:
+                held.wait()
+            self.wfile.write(body[half:])

@@ -12,6 +12,7 @@ import pytest
 from configs.checkpoint import CheckpointError
 from configs.serve import ModelConfig, ServeConfig
 from configs.setting import HubModel
+from server.http.health import DownloadProgress
 from server.hub import fetch as module
 from server.hub.client import HubError, told
 from server.hub.fetch import fetch, with_checkpoint
@@ -43,7 +44,7 @@ class Shelf:
 
 def fetched(tmp_path: Path, files: Mapping[str, object]) -> list[str]:
     shelf = Shelf(tmp_path, files)
-    assert fetch(shelf, "org/name") == tmp_path
+    assert fetch(shelf, "org/name", DownloadProgress()) == tmp_path
     return shelf.fetched
 
 
@@ -88,7 +89,7 @@ def test_what_cannot_be_served_is_refused_before_its_weights(
     weights = {"model.safetensors": 1} if "quant" in words or "Other" in words else {}
     shelf = Shelf(tmp_path, {**files, **weights})
     with pytest.raises(CheckpointError, match=words.replace("(", ".")):
-        fetch(shelf, "org/name")
+        fetch(shelf, "org/name", DownloadProgress())
     assert not any(name.endswith((".safetensors", "x")) for name in shelf.fetched)
 
 
@@ -97,7 +98,7 @@ def test_a_disk_that_is_too_small_is_said_before(tmp_path: Path, monkeypatch: py
     monkeypatch.setattr(shutil, "disk_usage", lambda path: usage._replace(free=2000))
     shelf = Shelf(tmp_path, {"config.json": CONFIG, "model.safetensors": "x" * 3000})
     with pytest.raises(HubError, match=r"^2.932 KiB are still .* has 1.953 KiB free: .*HF_HOME"):
-        fetch(shelf, "org/name")
+        fetch(shelf, "org/name", DownloadProgress())
     assert shelf.fetched == ["config.json", "config.json"]
 
 
@@ -114,29 +115,21 @@ def config_of(wanted: HubModel | None) -> ServeConfig:
 
 
 def use(monkeypatch: pytest.MonkeyPatch, client: Any) -> None:
-    monkeypatch.setitem(module.CLIENTS, "huggingface", lambda wanted: client)
+    monkeypatch.setitem(module.CLIENTS, "huggingface", lambda wanted, progress: client)
 
 
 def test_a_directory_is_left_as_it_is() -> None:
     config = config_of(None)
-    assert with_checkpoint(config) is config
+    assert with_checkpoint(config, DownloadProgress()) is config
 
 
 def test_a_name_becomes_a_directory_and_an_exact_revision(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     use(monkeypatch, Shelf(tmp_path, {"config.json": CONFIG, "model.safetensors": 1}))
-    model = with_checkpoint(config_of(HubModel("org/name"))).model
+    model = with_checkpoint(config_of(HubModel("org/name")), DownloadProgress()).model
     assert (model.path, str(model.wanted), model.served_name) == (tmp_path, "org/name@rev", "x")
-
-
-def test_an_interrupt_is_a_sentence(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    shelf = Shelf(tmp_path, {})
-    monkeypatch.setattr(shelf, "fetch", lambda names: (_ for _ in ()).throw(KeyboardInterrupt))
-    use(monkeypatch, shelf)
-    with pytest.raises(HubError, match="^org/name: interrupted; the next start goes on"):
-        with_checkpoint(config_of(HubModel("org/name")))
 
 
 def test_a_refused_checkpoint_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     use(monkeypatch, Shelf(tmp_path, {"config.json": {"architectures": ["Other"]}}))
     with pytest.raises(CheckpointError, match="^org/name@v2: config.json: architecture 'Other'"):
-        with_checkpoint(config_of(HubModel("org/name", "v2")))
+        with_checkpoint(config_of(HubModel("org/name", "v2")), DownloadProgress())

@@ -9,6 +9,7 @@ from huggingface_hub import constants, set_client_factory
 from huggingface_hub.utils._http import default_client_factory
 
 from configs.setting import HubModel
+from server.http.health import DownloadProgress
 from server.hub.client import HubError
 from server.hub.fetch import fetch as fetch_with
 from server.hub.huggingface import HuggingFace
@@ -120,7 +121,7 @@ def test_a_refusal_is_one_sentence_with_a_remedy(
     with running({}, refusal=refusal) as hub:
         here(hub)
         with pytest.raises(HubError) as told:
-            fetch_with(HuggingFace(HubModel("tiny/model")), "tiny/model")
+            fetch_with(HuggingFace(HubModel("tiny/model"), DownloadProgress()), "tiny/model", DownloadProgress())
     assert all(word in str(told.value) for word in words), told
     assert "\n" not in str(told.value)
 
@@ -137,7 +138,7 @@ def test_a_hostile_list_writes_nothing_outside(
 ) -> None:
     with running({**checkpoint, hostile: b"hostile"}) as hub:
         cache = here(hub)
-        folder = fetch_with(HuggingFace(HubModel("tiny/model")), "tiny/model")
+        folder = fetch_with(HuggingFace(HubModel("tiny/model"), DownloadProgress()), "tiny/model", DownloadProgress())
         assert not any("hostile" in line or ".." in line for line in hub.asked)
     assert {path.name for path in folder.iterdir()} == set(checkpoint) and folder.is_relative_to(cache)
     assert all(path.is_relative_to(cache) for path in tmp_path.rglob("*") if not cache.is_relative_to(path))
@@ -165,7 +166,7 @@ def test_a_header_that_leads_out_of_the_cache_is_refused_before_anything_is_writ
     with running({"config.json": b"{}"}, extra=extra) as hub:
         here(hub)
         with pytest.raises(HubError, match=f"(?i)127.0.0.1 answered with {header} .*lead out of the cache"):
-            HuggingFace(HubModel("tiny/model")).fetch([name])
+            HuggingFace(HubModel("tiny/model"), DownloadProgress()).fetch([name])
         assert hub.asked and not hub.got(name)
     assert not [path for path in tmp_path.rglob("*")]
 
@@ -173,4 +174,4 @@ def test_a_header_that_leads_out_of_the_cache_is_refused_before_anything_is_writ
 def test_a_library_that_is_missing_is_named_with_what_to_type(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(__import__("sys").modules, "huggingface_hub", None)
     with pytest.raises(HubError, match=r"python\S* -m pip install -c /.*/constraints/cpu.txt -e '/.*\[hub\]'"):
-        HuggingFace(HubModel("tiny/model"))
+        HuggingFace(HubModel("tiny/model"), DownloadProgress())

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from configs.setting import HubModel
+from server.http.health import DownloadProgress
 from server.hub.client import HubError
 from server.hub.modelscope import ModelScope
 from tests.server.hub.fetching import error_of, fetch, files_under
@@ -67,4 +68,4 @@ def test_a_repository_without_a_configuration(checkpoint: dict[str, bytes], tmp_
 def test_a_library_that_is_missing_is_named_with_what_to_type(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "modelscope_hub", None)
     with pytest.raises(HubError, match=r"pip install -c /.*/constraints/cpu.txt -e '/.*\[modelscope\]'"):
-        ModelScope(HubModel("tiny/model"))
+        ModelScope(HubModel("tiny/model"), DownloadProgress())
