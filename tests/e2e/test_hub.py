@@ -74,6 +74,7 @@ def test_a_model_by_its_name_is_downloaded_behind_an_open_port_and_served(
         assert "torch" not in Path(f"/proc/{server.pid}/maps").read_text()
 
 
+@pytest.mark.faults
 @pytest.mark.parametrize(("hub_name", "number"), [("huggingface", signal.SIGTERM), ("modelscope", signal.SIGTERM),
                                                   ("huggingface", signal.SIGINT)])  # fmt: skip
 def test_a_signal_ends_a_download(
