@@ -34,6 +34,8 @@ class MediaItem(msgspec.Struct, frozen=True, kw_only=True):
     seconds_per_grid: float | None = None  # of a video: between two temporal grids
     param: str = ""  # the field that it came from
     reduced: Reduced | None = None  # None: no bound of the server made it smaller
+    # SHA-256 of its source bytes and of what became of them, salted; empty: nothing of it is ever shared.
+    key: bytes = b""
 
 
 # ---- server -> worker

@@ -58,6 +58,7 @@ class Generate(msgspec.Struct, frozen=True, kw_only=True, tag=True):
     sampling: SamplingParams
     scores_prompt: bool = False  # the log-probabilities of the prompt's own tokens are wanted, too
     client: int = 0  # whose share it takes: a number from which nobody learns who that is
+    salt: bytes = b""  # what the keys of its blocks begin with: requests with another one share nothing with it
 
     @property
     def request_id(self) -> str:
