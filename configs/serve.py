@@ -8,6 +8,7 @@ from typing import Annotated, Literal
 
 import msgspec
 
+from configs.logs import LogConfig
 from configs.setting import Hub, HubModel, Setting
 from configs.traces import TraceConfig
 
@@ -244,22 +245,6 @@ class EngineConfig(msgspec.Struct, frozen=True, kw_only=True):
     )] = None
     fits_threads: bool = False  # not a setting: one thread where `threads` of them are not faster
     check_launches: bool = False  # no setting, but PIXELFERRY_CHECK_LAUNCHES: what an NPU's operators demand is asked
-
-
-class LogConfig(msgspec.Struct, frozen=True, kw_only=True):
-    """What every process of a server writes to stderr, and how."""
-
-    level: Annotated[Literal["debug", "info", "warning", "error"], Setting(
-        "what is logged, of all processes; access lines are info, a 4xx is a warning, a 5xx and a cut stream an error",
-        name="log_level",
-    )] = "info"
-    format: Annotated[Literal["text", "json"], Setting(
-        "how log lines are written; json is one object a line", name="log_format"
-    )] = "text"
-    access: Annotated[bool, Setting(
-        "one line for each answered request, but probes and /metrics; errors leave their line either way",
-        name="access_log",
-    )] = True
 
 
 class ServeConfig(msgspec.Struct, frozen=True, kw_only=True):

@@ -9,8 +9,9 @@ from functools import partial
 import uvloop
 
 from configs.checkpoint import CheckpointError
+from configs.logs import LogConfig
 from configs.nearest import did_you_mean
-from configs.serve import LogConfig, ServeConfig
+from configs.serve import ServeConfig
 from configs.setting import SettingsError
 from configs.settings import load_config
 from configs.version import version

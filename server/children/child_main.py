@@ -21,7 +21,7 @@ from typing import Any
 import msgspec
 
 from configs.checkpoint import Checkpoint, CheckpointError
-from configs.serve import LogConfig
+from configs.logs import LogConfig
 from server.children.stacks import offer_stacks
 from server.logs.load_progress import LoadProgress
 from server.logs.setup import complain_of_defect, set_up

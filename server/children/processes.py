@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from configs.serve import LogConfig
+from configs.logs import LogConfig
 from configs.settings import REPO, child_env
 from server.children.stderr_relay import StderrRelay
 from server.usage import ProcessUsage, usage_of

@@ -15,7 +15,8 @@ from pathlib import Path
 
 from msgspec.structs import replace
 
-from configs.serve import LogConfig, ServeConfig
+from configs.logs import LogConfig
+from configs.serve import ServeConfig
 from configs.setting import SettingsError
 from configs.settings import child_env, load_config
 from server.doctor import ascend, card, devices, limits, variables

@@ -6,7 +6,7 @@ import os
 import sys
 from typing import TextIO
 
-from configs.serve import LogConfig
+from configs.logs import LogConfig
 from server.logs.formats import WHOLE, JsonFormat, TextFormat
 
 ACCESS = "pixelferry.access"

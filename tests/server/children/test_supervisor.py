@@ -10,7 +10,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from configs.serve import EngineConfig, LogConfig, MediaConfig
+from configs.logs import LogConfig
+from configs.serve import EngineConfig, MediaConfig
 from model.engine.messages import LargestItem, StartEngine
 from server.children import supervisor
 from server.children.engine_client import EngineClient

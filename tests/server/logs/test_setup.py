@@ -9,7 +9,7 @@ import warnings
 
 import pytest
 
-from configs.serve import LogConfig
+from configs.logs import LogConfig
 from configs.settings import REPO
 from server.logs.setup import ACCESS, complain, complain_of_defect, set_up
 
