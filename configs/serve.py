@@ -80,6 +80,9 @@ class HttpConfig(msgspec.Struct, frozen=True, kw_only=True):
     client_share: Annotated[Literal["fair", "off"], Setting(
         "fair: who has more than a share of what is scarce gives way to clients with less; off: all count as one client"
     )] = "fair"
+    cache_scope: Annotated[Literal["key", "server"], Setting(
+        "who shares what caches keep: key: requests with one API key; server: all; without API keys all do"
+    )] = "key"
     max_n: Annotated[int, Setting(
         "answers that one chat may ask for (`n`); each takes a place in the engine of its own", 1, 64
     )] = 8
@@ -235,8 +238,12 @@ class EngineConfig(msgspec.Struct, frozen=True, kw_only=True):
         0.01, 1,
     )] = None
     embedding_bytes: Annotated[int, Setting(
-        "host memory for the encoder outputs of unfinished requests", 1, 1 << 24, "MiB", name="embedding_mib"
+        "host memory for encoder outputs: of unfinished requests, and what these leave of it for those that stay",
+        1, 1 << 24, "MiB", name="embedding_mib",
     )] = 1 * GIB
+    encoder_cache: Annotated[Literal["on", "off"], Setting(
+        "on: encoder outputs stay after their request, and the same medium is not decoded or encoded again"
+    )] = "on"
     graphs: Annotated[bool, Setting(
         "decode steps as graphs that are captured at start; on an npu alone, without effect elsewhere"
     )] = True

@@ -53,9 +53,7 @@ ANSWERS = (0.001, 0.005, 0.01, 0.05, 0.1, 0.5, 1.0, 5.0, 10.0, 60.0, 600.0)
 class Metrics:
     """Counters and histograms that requests feed, and gauges that are set when somebody looks.
 
-    Those of one request to the model are fed by its ModelTimings.
-
-    What vLLM labels with the model's name is labelled with it here.
+    Those of one request to the model are fed by its ModelTimings. What vLLM labels with the model's name has it here.
     """
 
     def __init__(self, model_name: str, version: str) -> None:
@@ -127,7 +125,6 @@ class Metrics:
         )  # fmt: skip
         for of in ("places", "shared_memory"):
             self._gave_way.labels(of)
-        self._seats = self._gave_way.labels("seats")
         self.prefill = self._of_model(
             "request_prefill_time_seconds", "From its first step to the first token.", FIRST_TOKEN
         )
@@ -146,11 +143,13 @@ class Metrics:
         self._kv_usage = self._gauge(
             "kv_cache_usage_perc", "Used share of the KV cache's blocks, 0 to 1.", (MODEL,)
         ).labels(name)
-        self._iteration_tokens = self._of_model(
-            "iteration_tokens", "Tokens that one engine step took through the model.", STEP_TOKENS
-        )
+        self._iteration_tokens = self._of_model("iteration_tokens", "Tokens that one step computed.", STEP_TOKENS)
         self._steps = self._histogram("engine_step_seconds", "Time of an engine step, by stage.", STEP, ("stage",))
-        self._embeddings = self._gauge("mm_embedding_bytes", "Encoder outputs that are kept in host memory.")
+        self._embeddings = self._gauge("mm_embedding_bytes", "Encoder outputs that unfinished requests reserve.")
+        self._kept = self._gauge("mm_cache_bytes", "Encoder outputs that a request with the same media may take.")
+        self._of_stats = {"preemptions": self._preemptions, "gave_way": self._gave_way.labels("seats")}  # these grow
+        for field, text in (("mm_cache_queries", "Media let in."), ("mm_cache_hits", "Media not encoded again.")):
+            self._of_stats[field] = self._counter(field, text, (MODEL,)).labels(name)
         self._ready = self._gauge("ready", "1 while /health/ready answers 200, else 0.")
         self._wanted = self._gauge("children", "Child processes that there should be.", ("role",))
         self._up = self._gauge("children_up", "Live child processes that are ready for work.", ("role",))
@@ -203,7 +202,7 @@ class Metrics:
     def restart(self, role: str) -> None:
         self._restarts.labels(role).inc()
         if role == "engine":
-            for counter in (self._preemptions, self._seats):
+            for counter in self._of_stats.values():
                 self._seen.pop(counter, None)
 
     def gave_way(self, of: str) -> None:
@@ -230,8 +229,8 @@ class Metrics:
         for stage, spent in step.seconds.items():
             self._steps.labels(stage).observe(spent)
         self._iteration_tokens.observe(step.n_tokens)
-        self._grow(self._preemptions, step.stats.preemptions)
-        self._grow(self._seats, step.stats.gave_way)
+        for name, counter in self._of_stats.items():
+            self._grow(counter, getattr(step.stats, name))
 
     def look_at(
         self, *, connections: Callable[[], int], unread_bytes: Callable[[], int], lines_dropped: Callable[[], int]
@@ -241,8 +240,9 @@ class Metrics:
         self._unread.set_function(unread_bytes)
         self._lines_dropped = lines_dropped
 
-    def set_engine(self, stats: EngineStats | None) -> None:
-        """The engine's latest snapshot; None while it is down."""
+    def set_engine(self, stats: EngineStats | None, kept_bytes: int = 0) -> None:
+        """The engine's latest snapshot, None while it is down; kept_bytes: of embeddings by content."""
+        self._kept.set(kept_bytes)
         self._running.set(stats.running if stats else 0)
         self._waiting.labels(self.model_name, "engine").set(stats.waiting if stats else 0)
         self._kv_usage.set(stats.kv_blocks_used / max(1, stats.kv_blocks_total) if stats else 0)

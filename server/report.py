@@ -78,6 +78,7 @@ def describe(config: ServeConfig, card: ModelCard, root: Path, pool_bytes: int, 
                 [
                     ("--max-model-len", f"{card.max_model_len} tokens, prompt and answer"),
                     ("--max-seqs", f"{config.engine.max_seqs} requests in the engine"),
+                    ("--encoder-cache", _kept(config)),
                     ("--max-requests", f"{config.http.max_requests} unfinished requests; the next one is a 429"),
                     ("--max-n", f"{config.http.max_n} answers to one chat"),
                     ("--max-asked-tokens", f"{config.http.max_asked_tokens} that one body may ask for"),
@@ -90,15 +91,19 @@ def describe(config: ServeConfig, card: ModelCard, root: Path, pool_bytes: int, 
                     *_longest(config.media, card),
                     ("--worker-memory-mib", _worst(config)),
                     ("--worker-keep-mib", f"{size(config.worker.keep_bytes)} that a worker keeps between jobs"),
-                    ("--max-body-mib", size(config.http.max_body_bytes) + " of one request body"),
-                    ("--max-inflight-mib", size(config.http.max_inflight_bytes) + " of all request bodies"),
-                    ("--max-head-kib", size(config.http.max_head_bytes) + " of one request's head"),
-                    ("--max-unread-mib", size(config.http.max_unread_bytes) + " of answers that nobody has taken"),
-                    ("--max-connections", f"{config.http.max_connections} open connections"),
+                    *_connections(config.http),
                 ],
             ),
         ]
     )
+
+
+def _connections(http: HttpConfig) -> Iterator[tuple[str, str]]:
+    yield "--max-body-mib", size(http.max_body_bytes) + " of one request body"
+    yield "--max-inflight-mib", size(http.max_inflight_bytes) + " of all request bodies"
+    yield "--max-head-kib", size(http.max_head_bytes) + " of one request's head"
+    yield "--max-unread-mib", size(http.max_unread_bytes) + " of answers that nobody has taken"
+    yield "--max-connections", f"{http.max_connections} open connections"
 
 
 def _effort(media: MediaConfig) -> str:
@@ -111,6 +116,15 @@ def _worst(config: ServeConfig) -> str:
     each, n = config.worker.memory_bytes, config.workers + 2
     most = f"{n} with those for texts and pictures have at most {size(n * each)}"
     return f"{size(each)} of private memory of one worker; {most}"
+
+
+def _kept(config: ServeConfig) -> str:
+    """What stays after a request, and for whom."""
+    if config.engine.encoder_cache == "off":
+        return "off: the same medium is encoded again"
+    has_keys = config.http.api_keys or config.http.api_key_file
+    whom = "each API key alone" if has_keys and config.http.cache_scope == "key" else "all clients"
+    return f"encoder outputs stay for {whom}, within {size(config.engine.embedding_bytes)} (--embedding-mib)"
 
 
 def _keys(http: HttpConfig) -> str:

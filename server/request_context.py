@@ -37,6 +37,7 @@ class RequestContext:
     received: float = field(default_factory=time.monotonic)  # the first byte of its head
     body: HeldBody | None = None  # None of a request that did not come over HTTP
     wants_timings: bool = False  # the client asks for the seconds of its stages
+    key: str = ""  # the digest of its API key
     client: str = ""  # who asks, as far as the workers' time is shared: known by its key or address
     prompt_tokens: int = 0
     generation_tokens: int = 0

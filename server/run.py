@@ -45,6 +45,7 @@ from server.logs.setup import tell
 from server.metrics import Metrics
 from server.report import describe, describe_engine
 from server.requests.model_card import ModelCard
+from server.requests.request import CacheSalts
 from server.requests.segments import Segments
 from server.requests.service import RequestService
 from server.thread_limit import threads_here
@@ -92,6 +93,7 @@ class Server:
             metrics=self._metrics,
             max_requests=config.http.max_requests,
             traces=self._traces,
+            salts=CacheSalts(config.http.cache_scope) if config.engine.encoder_cache == "on" else None,
         )
         self._connections = Connections(config.http)
         self._metrics.look_at(

@@ -25,7 +25,10 @@ class Reduced(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class MediaItem(msgspec.Struct, frozen=True, kw_only=True):
-    """What the bytes of one medium mean; two words in input_ids say where they lie."""
+    """What the bytes of one medium mean; two words in input_ids say where they lie, or its placeholders are all left.
+
+    Then the engine has said that it holds the embeddings of its key.
+    """
 
     kind: Kind
     spans: tuple[tuple[int, int], ...]  # (start, length) runs of placeholders in input_ids
@@ -68,6 +71,7 @@ class Prepare(msgspec.Struct, frozen=True, kw_only=True, tag=True):
     chat: Chat
     count_only: bool = False
     room: Room | None = None  # None: as much as the model's length
+    salt: bytes = b""  # of content keys; empty: no key is made
 
 
 class Encode(msgspec.Struct, frozen=True, kw_only=True, tag=True):
@@ -87,7 +91,7 @@ class Draw(msgspec.Struct, frozen=True, kw_only=True, tag=True):
 
 
 class Leases(msgspec.Struct, frozen=True, kw_only=True, tag=True):
-    """The answer to Measured: one segment name per media item, in order."""
+    """The answer to Measured: one segment name per media item, in order. An empty one: the engine has this key."""
 
     request_id: str
     names: tuple[str, ...]
@@ -113,6 +117,7 @@ class Measured(msgspec.Struct, frozen=True, kw_only=True, tag=True):
     nbytes: tuple[int, ...]
     params: tuple[str, ...]
     n_tokens: tuple[int, ...]  # tokens of each item, as many as the model will have embeddings for
+    keys: tuple[bytes, ...] = ()  # MediaItem.key of each; none without a salt
     seconds: float = 0.0  # that loading them may take, on a busy machine: by their sizes and lengths
 
 
@@ -120,7 +125,7 @@ class Prepared(msgspec.Struct, frozen=True, kw_only=True, tag=True):
     """All of one request, computed for it alone. In a `count_only` answer no placeholder holds a word."""
 
     request_id: str
-    input_ids: np.ndarray  # int64 [n]; two words per media item are negative
+    input_ids: np.ndarray  # int64 [n]; two words per media item with a lease are negative
     media: tuple[MediaItem, ...]
     positions: np.ndarray  # int32 [3, n]
     position_delta: int  # a generated token at index i has position i + position_delta

@@ -12,6 +12,7 @@ from tokenization.chat.combining_marks import refuse_long_runs
 from tokenization.chat.errors import ChatError, in_field
 from tokenization.chat.parts import Boxes, Chat, Media
 from tokenization.chat.rendering import MEDIA
+from tokenization.content_key import content_key, source_digest
 from tokenization.media.effort import SECONDS, check_effort, picture_effort
 from tokenization.media.frame_sampling import UNBOUNDED
 from tokenization.media.source import Source, fetch_source, tracks
@@ -83,6 +84,7 @@ class _Preparation:
         self._room = job.room or Room(tokens=length, media_tokens=length, media_bytes=UNBOUNDED)
         self._ids: list[int] = []  # with one placeholder for each medium
         self._sources: list[Source] = []  # one for each track: a video and its sound are two
+        self._digests: list[bytes] = []  # of each, where keys are made
         self._measures: list[Measure] = []
         self._nbytes = self._film_bytes = 0  # of media as encoded, and of videos among them
         self._effort = 0  # units of work that loading takes
@@ -105,7 +107,10 @@ class _Preparation:
                 nbytes = len(source.data) + sum(map(len, source.frames))
                 self._nbytes += nbytes
                 self._film_bytes += nbytes if source.kind == "video" else 0
-                self._sources += tracks(source)
+                found = tracks(source)
+                self._sources += found
+                if self._job.salt:
+                    self._digests += [source_digest(source)] * len(found)
 
     def measure(self) -> None:
         """Raises ChatError at the first track that is too much, NotShort for a worker of short jobs.
@@ -149,6 +154,8 @@ class _Preparation:
             before = list(self._measures)
             for i, (name, measure) in enumerate(zip(self._lease(ask), before, strict=True)):
                 self._check()
+                if not name:  # the engine has what it would become
+                    continue
                 if (pixels := shorter.get(i)) is None:
                     source = self._sources[i]
                     with in_field(source.param), within_bound():
@@ -165,13 +172,14 @@ class _Preparation:
     def prepared(self, layout: Layout) -> Prepared:
         with self._clock.stage("layout"):
             positions, delta = self._processor.positions(layout, self._measures)
+        keys = self._keys() or [b""] * len(self._measures)
         media = tuple(
             MediaItem(
                 kind=measure.kind, spans=spans, grid=measure.grid, size=measure.size,
                 seconds_per_grid=measure.video.seconds_per_grid if measure.video else None,
-                param=source.param, reduced=measure.reduced,
+                param=source.param, reduced=measure.reduced, key=key,
             )
-            for source, measure, spans in zip(self._sources, self._measures, layout.spans, strict=True)
+            for source, measure, spans, key in zip(self._sources, self._measures, layout.spans, keys, strict=True)
         )  # fmt: skip
         return Prepared(
             request_id=self._job.request_id, input_ids=layout.input_ids, media=media, positions=positions,
@@ -179,7 +187,7 @@ class _Preparation:
         )  # fmt: skip
 
     def _lease(self, ask: AskLeases) -> Sequence[str]:
-        """A name for each track."""
+        """A name for each track, an empty one where the engine has its embeddings."""
         rows = []
         seconds = SLOWER * SECONDS * self._effort
         for source, measure in zip(self._sources, self._measures, strict=True):
@@ -187,10 +195,17 @@ class _Preparation:
             seconds += SOUND_SECONDS * (0 if measure.sound is None else len(measure.sound)) / SOUND_RATE
         nbytes, params, n_tokens = zip(*rows, strict=True)
         measured = Measured(
-            request_id=self._job.request_id, nbytes=nbytes, params=params, n_tokens=n_tokens, seconds=seconds
-        )
+            request_id=self._job.request_id, nbytes=nbytes, params=params, n_tokens=n_tokens, seconds=seconds,
+            keys=self._keys(),
+        )  # fmt: skip
         with self._clock.stage("lease"):
             return ask(measured)
+
+    def _keys(self) -> tuple[bytes, ...]:
+        """The content key of each track, as it is measured now; none without a salt."""
+        salt, handlers = self._job.salt, self._processor.handlers
+        found = zip(self._digests, self._measures, strict=True) if salt else ()
+        return tuple(content_key(salt, digest, handlers[measure.kind], measure) for digest, measure in found)
 
     def _check_length(self, n: int) -> None:
         """Raises ChatError where `n` tokens, of the text and of what is measured so far, leave none for an answer."""

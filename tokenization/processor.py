@@ -54,6 +54,8 @@ class Measure:
     n_tokens: int
     dtype: Literal["uint8", "float32"] = "uint8"  # of that array
     size: tuple[int, int] | None = None  # (width, height) of a picture as it was sent, upright, in pixels
+    # (height, width) that a picture is scaled to in pixels, where its grid, which padding may fill, does not tell.
+    resized: tuple[int, int] | None = None
     video: VideoPlan | None = None  # of a video: which frames, and how far apart
     # Of an audio: float32 [n], mono at 16 kHz. Only decoding tells how long a sound is, so it is done by then.
     sound: np.ndarray | None = field(default=None, compare=False, repr=False)

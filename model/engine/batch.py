@@ -11,7 +11,7 @@ from torch import Tensor
 from model.engine.plan import Chunk, Plan
 from model.engine.sampling.metadata import SamplingMetadata
 from model.engine.sampling.rows import Row, SamplingRows
-from model.engine.sequence import ItemKey, Key
+from model.engine.sequence import Key, StoreKey
 from model.engine.sequence import Sequence as Answer
 from model.staging.layout import (
     ForwardArrays,
@@ -32,7 +32,7 @@ PaddingFor = Callable[[Sequence[int]], Padding | None]
 class EmbeddingRows(NamedTuple):
     """Rows of a medium's embeddings that a chunk reaches."""
 
-    item: ItemKey
+    item: StoreKey
     first: int
     last: int
 
@@ -244,7 +244,7 @@ class _Step:
             for start, length in item.spans:
                 lo, hi = max(start, chunk.start), min(start + length, chunk.stop)
                 if lo < hi:
-                    parts.append((lo + shift, EmbeddingRows(item.key, row + lo - start, row + hi - start)))
+                    parts.append((lo + shift, EmbeddingRows(item.stored, row + lo - start, row + hi - start)))
                 row += length
         return parts
 

@@ -10,7 +10,7 @@ import numpy as np
 from torch import Tensor
 
 from model.engine.plan import RequestError
-from model.engine.sequence import EncoderInput, ItemKey
+from model.engine.sequence import EncoderInput, ItemKey, StoreKey
 from model.net.multimodal import MultimodalLM
 from model.staging.embeddings import EmbeddingStore
 from model.staging.streams import is_broken
@@ -25,7 +25,7 @@ class Encoded:
     """What a step's media came to."""
 
     read: list[ItemKey] = field(default_factory=list)  # whose segments were read to their end
-    filled: list[ItemKey] = field(default_factory=list)  # that have embeddings
+    filled: list[StoreKey] = field(default_factory=list)  # that have embeddings
     failed: dict[ItemKey, RequestError] = field(default_factory=dict)
     ended: dict[str, RequestError] = field(default_factory=dict)  # requests that go on no further
 
@@ -41,11 +41,11 @@ class Encoded:
 class MediaEncoder:
     """Fills a store with embeddings."""
 
-    def __init__(self, model: MultimodalLM, root: Path, uploads: Uploads, store: EmbeddingStore[ItemKey]) -> None:
+    def __init__(self, model: MultimodalLM, root: Path, uploads: Uploads, store: EmbeddingStore[StoreKey]) -> None:
         """root: the directory of the segments."""
         self._model, self._root, self._uploads, self._store = model, root, uploads, store
 
-    def run(self, items: Sequence[EncoderInput], host_only: Collection[ItemKey]) -> Encoded:
+    def run(self, items: Sequence[EncoderInput], host_only: Collection[StoreKey]) -> Encoded:
         """One call for each kind. host_only: items of which the device keeps nothing.
 
         A call that fails is repeated item by item, so that a bad medium costs its own request. Raises RuntimeError
@@ -64,7 +64,7 @@ class MediaEncoder:
         return done
 
     def _repeat(
-        self, sent: Sequence[tuple[EncoderInput, Tensor]], host_only: Collection[ItemKey], done: Encoded
+        self, sent: Sequence[tuple[EncoderInput, Tensor]], host_only: Collection[StoreKey], done: Encoded
     ) -> None:
         """Encode each medium that has no embeddings yet in a call of its own."""
         for item, array in sent:
@@ -88,7 +88,7 @@ class MediaEncoder:
         return sent
 
     def _encode(
-        self, sent: Sequence[tuple[EncoderInput, Tensor]], host_only: Collection[ItemKey], done: Encoded
+        self, sent: Sequence[tuple[EncoderInput, Tensor]], host_only: Collection[StoreKey], done: Encoded
     ) -> None:
         """One call, awaited: what failed on the device until then failed for these media. Raises RequestError."""
         if not sent:
@@ -99,7 +99,7 @@ class MediaEncoder:
         fits = {}
         for (item, _), embeddings in zip(sent, made, strict=True):
             if len(embeddings) == item.n_tokens:
-                fits[item.key] = embeddings
+                fits[item.stored] = embeddings
             else:
                 said = f"the {kind} gave {len(embeddings)} embeddings for {item.n_tokens} placeholders"
                 done.fail(item, RequestError(said))
@@ -111,6 +111,8 @@ class MediaEncoder:
 def read(item: EncoderInput, root: Path, uploads: Uploads) -> Upload:
     """The medium's array, of the announced shape and dtype, copied out of its segment. Raises RequestError."""
     segment, opened = item.segment, list[Upload]()
+    if segment is None:
+        raise RequestError(f"{item.kind} not available: it came without its array")
 
     def empty(shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
         opened.append(uploads.open(shape, dtype))

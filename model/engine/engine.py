@@ -15,6 +15,7 @@ from model.engine.messages import (
     Finished,
     FromEngine,
     Generate,
+    MediaKept,
     MediaRead,
     PromptScored,
     StepDone,
@@ -51,6 +52,7 @@ class Engine:
             max_seqs=config.max_seqs,
             max_batched_tokens=step_tokens(config),
             embedding_bytes=config.embedding_bytes,
+            keeps_embeddings=config.encoder_cache == "on",
             max_table_blocks=model.ops.max_table_blocks(self.size.n_blocks),
             max_encoder_tokens=max_encoder_tokens(config),
             device_embedding_bytes=embedding_bytes(config) if streams.behind else 0,
@@ -93,6 +95,8 @@ class Engine:
             preemptions=scheduler.preemptions,
             gave_way=scheduler.gave_way,
             embedding_bytes=scheduler.embeddings.reserved,
+            mm_cache_queries=scheduler.embeddings.queries,
+            mm_cache_hits=scheduler.embeddings.hits,
         )
 
     def submit(self, generate: Generate) -> Finished | None:
@@ -121,7 +125,9 @@ class Engine:
             return []
         plan = self._scheduler.plan()
         if not plan.chunks:
-            raise BlockError("requests are waiting and none of them can run")
+            if not plan.lacking:
+                raise BlockError("requests are waiting and none of them can run")
+            return self._of_media(plan, self._let_go(plan))
         started = time.monotonic()
         self.progress = progress = _progress(plan, started)
         fresh = [c.request_id for c in plan.chunks if c.start == 0 and self._scheduler[c.key].n_charged == 0]
@@ -142,8 +148,13 @@ class Engine:
     def free_ended(self) -> None:
         """Free the embeddings of ended requests. The next step would do it, but an idle engine takes no step."""
         if self.idle:
-            dropped = self._runner.free(self._scheduler.plan())
-            self._scheduler.embeddings.commit(Outcome(tokens={}, dropped=dropped))
+            self._let_go(self._scheduler.plan())
+
+    def _let_go(self, plan: Plan) -> Outcome:
+        """All that there is to do of a plan without chunks."""
+        outcome = Outcome(tokens={}, dropped=self._runner.free(plan))
+        self._scheduler.embeddings.commit(outcome)
+        return outcome
 
     def check_integrity(self) -> None:
         """Raise BlockError unless blocks, queues, budgets and embeddings add up."""
@@ -168,19 +179,24 @@ class Engine:
     def _messages(
         self, plan: Plan, outcome: Outcome, errors: Mapping[str, RequestError], step: StepDone
     ) -> list[FromEngine]:
-        names: dict[str, list[str]] = {}
-        for item in plan.encodes:
-            if item.key in outcome.read:
-                names.setdefault(item.key[0], []).append(item.segment.name)
-        messages: list[FromEngine] = [
-            MediaRead(request_id=name, names=tuple(segments)) for name, segments in names.items()
-        ]
+        messages = self._of_media(plan, outcome)
         messages += [_failed(name, error) for name, error in errors.items()]
         messages += [PromptScored(request_id=n, tokens=t) for n, t in outcome.scores.items() if n not in errors]
         messages.append(step)
         ended = dict.fromkeys([event.request_id for event in step.tokens if event.finish])  # in order, each once
         messages += [Finished(request_id=name, reason="done") for name in ended if name not in self._scheduler]
         return messages
+
+    def _of_media(self, plan: Plan, outcome: Outcome) -> list[FromEngine]:
+        """What is kept from now on, which segments will not be opened, and who came for what is gone."""
+        news, names = self._scheduler.embeddings.news(), dict[str, list[str]]()
+        for item in (*(item for item in plan.encodes if item.key in outcome.read), *news.unread):
+            if item.segment is not None:
+                names.setdefault(item.key[0], []).append(item.segment.name)
+        kept = [MediaKept(gone=news.gone, kept=news.kept)] if news.gone or news.kept else []
+        read = [MediaRead(request_id=name, names=tuple(segments)) for name, segments in names.items()]
+        gone = RequestError("its media came for embeddings that are gone", "media_evicted")
+        return [*kept, *read, *(_failed(name, gone) for name in plan.lacking)]
 
 
 def _progress(plan: Plan, started: float) -> Progress:

@@ -60,7 +60,10 @@ def checked_sequence(generate: Generate, bounds: Bounds) -> Sequence:
 
 
 def _take(key: ItemKey, item: MediaItem, ids: np.ndarray, taken: np.ndarray, bounds: Bounds) -> EncoderInput:
-    """One medium: its words decoded, its placeholders restored in `ids`, its places noted in `taken`."""
+    """One medium: its words decoded, its placeholders restored in `ids`, its places noted in `taken`.
+
+    One with a key and no words comes for embeddings that are here.
+    """
     where = f"media item {key[1]}"
     placeholder = bounds.placeholder_ids.get(item.kind)
     if placeholder is None:
@@ -74,20 +77,26 @@ def _take(key: ItemKey, item: MediaItem, ids: np.ndarray, taken: np.ndarray, bou
     if len(np.unique(places)) < len(places) or taken[places].any():
         raise RequestError(f"{where}: its spans overlap with each other or with another item's")
     taken[places] = True
-    try:
-        name = decode_shm_name_from_int64(int(ids[places[0]]))
-        shape = decode_shape_from_int64(int(ids[places[1]]))
-    except WordError as error:
-        raise RequestError(f"{where}: {error}", "media_unavailable") from None
-    ids[places[:2]] = placeholder
+    segment = None
+    if not (item.key and ids[places[0]] == placeholder):
+        segment = _segment(where, item, ids[places[:2]], bounds)
+        ids[places[:2]] = placeholder
     if (ids[places] != placeholder).any():
         raise RequestError(f"{where}: its spans hold other ids than its placeholder")
+    return EncoderInput(
+        key=key, kind=item.kind, grid=item.grid, spans=item.spans, segment=segment,
+        nbytes=len(places) * bounds.hidden_size * bounds.itemsize, content=item.key,
+    )  # fmt: skip
+
+
+def _segment(where: str, item: MediaItem, words: np.ndarray, bounds: Bounds) -> SegmentRef:
+    """What the two words of an item lead to. Raises RequestError."""
+    try:
+        name = decode_shm_name_from_int64(int(words[0]))
+        shape = decode_shape_from_int64(int(words[1]))
+    except WordError as error:
+        raise RequestError(f"{where}: {error}", "media_unavailable") from None
     expected = bounds.media_shape(item.kind, item.grid)
     if shape != expected:
         raise RequestError(f"{where}: an array of shape {shape} came for the grid {item.grid}, which needs {expected}")
-    dtype = NUMPY[bounds.media_dtype(item.kind)]
-    return EncoderInput(
-        key=key, kind=item.kind, grid=item.grid, spans=item.spans,
-        segment=SegmentRef(name=name, shape=shape, dtype=dtype),
-        nbytes=len(places) * bounds.hidden_size * bounds.itemsize,
-    )  # fmt: skip
+    return SegmentRef(name=name, shape=shape, dtype=NUMPY[bounds.media_dtype(item.kind)])

@@ -121,7 +121,9 @@ class EngineStats(msgspec.Struct, frozen=True, kw_only=True):
     kv_blocks_total: int
     preemptions: int  # since start
     gave_way: int = 0  # those of them that made room for a client which had less than its share
-    embedding_bytes: int
+    embedding_bytes: int  # reserved
+    mm_cache_queries: int = 0  # media of requests since start
+    mm_cache_hits: int = 0  # those of them that were not encoded for their request
 
 
 class StepDone(msgspec.Struct, frozen=True, kw_only=True, tag=True):
@@ -141,10 +143,17 @@ class PromptScored(msgspec.Struct, frozen=True, kw_only=True, tag=True):
 
 
 class MediaRead(msgspec.Struct, frozen=True, kw_only=True, tag=True):
-    """The engine has its own copy of these segments and will not open them again."""
+    """The engine has its own copy of these segments, or needs none, and will not open them again."""
 
     request_id: str
     names: tuple[str, ...]
+
+
+class MediaKept(msgspec.Struct, frozen=True, kw_only=True, tag=True):
+    """What the engine keeps by content: a request may come for it without a segment. It may go before that comes."""
+
+    gone: tuple[bytes, ...]  # first these went
+    kept: tuple[tuple[bytes, int], ...]  # then these came: MediaItem.key, and the bytes of its embeddings
 
 
 class Finished(msgspec.Struct, frozen=True, kw_only=True, tag=True):
@@ -153,7 +162,8 @@ class Finished(msgspec.Struct, frozen=True, kw_only=True, tag=True):
     request_id: str
     reason: Literal["done", "abort", "failed"]
     message: str = ""  # for "failed": what happened, without names of segments
-    code: Literal["", "media_unavailable", "nothing_allowed", "internal"] = ""
+    # "media_evicted": it came for embeddings that are gone. Nothing was computed; with a segment it will be.
+    code: Literal["", "media_unavailable", "media_evicted", "nothing_allowed", "internal"] = ""
 
 
 class EnginePulse(msgspec.Struct, frozen=True, kw_only=True, tag=True):
@@ -166,4 +176,4 @@ class EnginePulse(msgspec.Struct, frozen=True, kw_only=True, tag=True):
 
 
 ToEngine = StartEngine | Generate | Abort
-FromEngine = EngineReady | StepDone | PromptScored | MediaRead | Finished | EnginePulse
+FromEngine = EngineReady | StepDone | PromptScored | MediaRead | MediaKept | Finished | EnginePulse

@@ -7,9 +7,9 @@ from typing import Literal
 import msgspec
 
 from model.engine.messages import Token
-from model.engine.sequence import EncoderInput, ItemKey, Key
+from model.engine.sequence import EncoderInput, ItemKey, Key, StoreKey
 
-FailureCode = Literal["media_unavailable", "nothing_allowed", "internal"]
+FailureCode = Literal["media_unavailable", "media_evicted", "nothing_allowed", "internal"]
 
 
 class RequestError(Exception):
@@ -56,9 +56,10 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     chunks: tuple[Chunk, ...]
-    freed: tuple[ItemKey, ...] = ()  # media whose request ended
-    offloaded: tuple[ItemKey, ...] = ()  # media that the device keeps no embeddings of: host memory has them
+    freed: tuple[StoreKey, ...] = ()  # media whose request ended, or whose room another one needs
+    offloaded: tuple[StoreKey, ...] = ()  # media that the device keeps no embeddings of: host memory has them
     encodes: tuple[EncoderInput, ...] = ()  # media whose first placeholder is reached
+    lacking: tuple[str, ...] = ()  # requests that ended now: they came for embeddings that are gone
 
     @property
     def n_tokens(self) -> int:
@@ -72,9 +73,9 @@ class Outcome:
     tokens: Mapping[Key, tuple[Token, ...]]  # of each answer that was sampled; none where the logits gave none
     scores: Mapping[str, tuple[Token, ...]] = field(default_factory=dict)  # request -> what its prompt's tokens got
     read: tuple[ItemKey, ...] = ()  # media whose segment was read to its end
-    filled: tuple[ItemKey, ...] = ()  # media that have embeddings now
+    filled: tuple[StoreKey, ...] = ()  # media that have embeddings now
     failed: Mapping[ItemKey, RequestError] = field(default_factory=dict)  # media without: their request has no tokens
-    dropped: tuple[ItemKey, ...] = ()  # media whose embeddings are gone
+    dropped: tuple[StoreKey, ...] = ()  # media whose embeddings are gone
     seconds: Mapping[str, float] = field(default_factory=dict)  # stage -> seconds: encode, prefill or decode, sample
 
     @property

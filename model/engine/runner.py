@@ -20,7 +20,7 @@ from model.engine.messages import Token
 from model.engine.plan import Outcome, Plan
 from model.engine.sampling.sampler import sample, score, scored_tokens, tokens_of
 from model.engine.scheduling.step_budget import step_tokens
-from model.engine.sequence import ItemKey, Key
+from model.engine.sequence import Key, StoreKey
 from model.forward_batch import KVCache
 from model.net.multimodal import MultimodalLM
 from model.staging.embeddings import EmbeddingStore
@@ -41,7 +41,7 @@ class Launched:
     plan: Plan
     batch: Batch
     encoded: Encoded
-    dropped: tuple[ItemKey, ...]
+    dropped: tuple[StoreKey, ...]
     sampled: Tensor | None  # as `sample` gives it
     scores: list[list[Tensor]]  # as `score` gives them, by prompt
     seconds: Mapping[str, float]
@@ -61,7 +61,7 @@ class Runner:
         self._banned = torch.tensor(model.banned_ids, dtype=torch.int64, device=model.device)
         width = -(-size.max_model_len // size.block_size)
         self.packer = Packer(streams, _packed_bytes(step_tokens(config), self._max_rows, width))
-        self.embeddings = EmbeddingStore[ItemKey](streams)
+        self.embeddings = EmbeddingStore[StoreKey](streams)
         self._encoder = MediaEncoder(model, root, Uploads(streams), self.embeddings)
         self._results = Results(streams)
         self._graphs: DecodeGraphs | None = None
@@ -83,7 +83,7 @@ class Runner:
         """Run a step from beginning to end. An error of no single medium or answer is raised, and is fatal."""
         return self.collect(self.launch(plan, batch))
 
-    def free(self, plan: Plan) -> tuple[ItemKey, ...]:
+    def free(self, plan: Plan) -> tuple[StoreKey, ...]:
         """Free what the plan says, as the first thing of its step. -> media whose embeddings are gone"""
         dropped = self.embeddings.free(plan.freed)
         self.embeddings.offload(plan.offloaded)
@@ -98,7 +98,8 @@ class Runner:
         at = time.perf_counter()
         seconds = {"encode": at - started} if plan.encodes else {}
         arrays, sampling = batch.send()
-        logits, scores = self._forward(batch, arrays, encoded.failed.keys())
+        failed = {item.stored for item in plan.encodes if item.key in encoded.failed}
+        logits, scores = self._forward(batch, arrays, failed)
         forwarded = time.perf_counter()
         sampled = None
         if batch.header.n_samples:
@@ -145,7 +146,7 @@ class Runner:
         )  # fmt: skip
 
     def _forward(
-        self, batch: Batch, arrays: ForwardArrays[Tensor], failed: Collection[ItemKey]
+        self, batch: Batch, arrays: ForwardArrays[Tensor], failed: Collection[StoreKey]
     ) -> tuple[Tensor, list[list[Tensor]]]:
         """float32 logits [samples, vocab], and what `score` gives of each prompt that is scored."""
         header = batch.header
@@ -169,7 +170,7 @@ class Runner:
             self._model.copy_blocks(self._kv, *arrays.copies.unbind(0))
         return logits, scores
 
-    def _media(self, batch: Batch, failed: Collection[ItemKey]) -> Tensor | None:
+    def _media(self, batch: Batch, failed: Collection[StoreKey]) -> Tensor | None:
         """[M, hidden]; rows of media that failed in this step are 0: nothing that comes of them is given out."""
         parts = []
         for item, first, last in batch.header.media:

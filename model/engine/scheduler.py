@@ -22,6 +22,7 @@ class Limits:
     max_seqs: int  # running sequences
     max_batched_tokens: int  # tokens computed in one step
     embedding_bytes: int  # embeddings of running and preempted sequences
+    keeps_embeddings: bool = True  # by content, after their requests
     device_embedding_bytes: int = 0  # of these what a device keeps beside host memory
     max_encoder_tokens: int = sys.maxsize  # embeddings made in one step, unless one medium alone has more
     # Blocks that the sequences of a step may name together, shared ones counted for each; at least those of the cache.
@@ -48,13 +49,16 @@ class Scheduler:
         self.limits = limits
         self.preemptions = 0
         self.gave_way = 0  # of the preemptions, those that made room for another client's share
-        self.embeddings = EncoderCache(limits.embedding_bytes, limits.device_embedding_bytes)
+        self.embeddings = EncoderCache(
+            limits.embedding_bytes, limits.device_embedding_bytes, keeps=limits.keeps_embeddings
+        )
         self.max_running = min(limits.max_seqs, limits.max_batched_tokens)
         self._sequences: dict[Key, Sequence] = {}  # in order of arrival
         self._answers: dict[str, list[Sequence]] = {}  # by request: those that have not ended, by index
         self._line = ClientLine()
         self._running: list[Sequence] = []  # oldest first
         self._n_arrived = 0
+        self._lacking: list[str] = []  # what the next plan says of it
         self._rows = list(range(self.max_running))  # of the array of block tables: those that nobody has
 
     def __len__(self) -> int:
@@ -106,7 +110,7 @@ class Scheduler:
         return bool(found)
 
     def plan(self) -> Plan:
-        """The next step; empty only when there is no sequence."""
+        """The next step; without chunks only when there is no sequence that can go on."""
         self._grow_tables()
         step = StepBudget(
             self.limits.max_batched_tokens, self.limits.max_encoder_tokens, self.embeddings,
@@ -126,7 +130,8 @@ class Scheduler:
         inside = {s.request_id for s in self._running if s.media and s.n_computed < s.n_prompt}
         freed, offloaded = self.embeddings.plan(inside, step.encodes)
         chunks = tuple([self._chunk(sequence, stop) for sequence, stop in step.parts])
-        return Plan(chunks=chunks, freed=freed, offloaded=offloaded, encodes=tuple(step.encodes))
+        encodes, lacking, self._lacking = tuple(step.encodes), tuple(self._lacking), []
+        return Plan(chunks=chunks, freed=freed, offloaded=offloaded, encodes=encodes, lacking=lacking)
 
     def commit(self, plan: Plan, outcome: Outcome) -> list[TokenEvent]:
         """Book a finished step, and drop what failed or ended. -> what each answer got, and how it ended, if it did."""
@@ -200,6 +205,10 @@ class Scheduler:
         # A preempted sequence does not return in this step: a part of its blocks is taken, and it needs all of them.
         while (sequence := self._line.head(client)) is not None:
             reserved = self.embeddings.reserves(sequence.request_id)
+            if not reserved and self.embeddings.lacks(sequence.media):
+                self.remove(sequence.request_id)
+                self._lacking.append(sequence.request_id)
+                continue
             if admission.closed and not reserved:
                 return
             share = share_for(self._answers[sequence.request_id], sequence, self.allocator.block_size)

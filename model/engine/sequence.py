@@ -15,6 +15,7 @@ from tokenization.chat.parts import Kind
 
 Key = tuple[str, int]  # request id, index of the answer
 ItemKey = tuple[str, int]  # request id, index of the medium in its prompt
+StoreKey = bytes | ItemKey  # of embeddings: by content, or of one request's item alone
 
 
 class Status(Enum):
@@ -40,13 +41,24 @@ class EncoderInput(msgspec.Struct, frozen=True, kw_only=True):
     kind: Kind
     grid: tuple[int, int, int]  # (t, h, w) in patches; of an audio (1, 1, frames)
     spans: tuple[tuple[int, int], ...]  # (start, length) runs of placeholders in the prompt
-    segment: SegmentRef
+    segment: SegmentRef | None  # None: it comes for embeddings that are here
     nbytes: int  # of its embeddings
+    content: bytes = b""  # MediaItem.key; empty: nobody else takes its embeddings
+
+    @property
+    def stored(self) -> StoreKey:
+        """By what its embeddings are found."""
+        return self.content or self.key
 
     @property
     def first(self) -> int:
         """Index of the first placeholder."""
         return min(self.spans)[0]
+
+    @property
+    def stop(self) -> int:
+        """Index behind the last placeholder."""
+        return max(start + length for start, length in self.spans)
 
     @property
     def n_tokens(self) -> int:

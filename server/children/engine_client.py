@@ -18,6 +18,7 @@ from model.engine.messages import (
     FromEngine,
     Generate,
     LargestItem,
+    MediaKept,
     MediaRead,
     PromptScored,
     StartEngine,
@@ -87,6 +88,7 @@ class EngineClient(SupervisedChild):
         self._places: Holdings[str] = Holdings(config.engine.max_seqs)
         self.info: EngineReady | None = None  # of the latest incarnation that was ready
         self.stats: EngineStats | None = None
+        self.kept: dict[bytes, int] = {}  # content keys that the engine said it has, and their bytes: it may be late
 
     @property
     def full(self) -> bool:
@@ -141,6 +143,10 @@ class EngineClient(SupervisedChild):
             case PromptScored():
                 if (stream := self._inside.get(message.request_id)) is not None:
                     stream.prompt.extend(message.tokens)
+            case MediaKept():
+                for key in message.gone:
+                    self.kept.pop(key, None)
+                self.kept.update(message.kept)
             case MediaRead():
                 if (stream := self._inside.get(message.request_id)) is not None:
                     stream.media_read.extend(message.names)
@@ -179,11 +185,14 @@ class EngineClient(SupervisedChild):
         for stream in [*self._inside.values()]:
             self._left(stream, EngineDied())
         self.stats = None
+        self.kept = {}
         for stream in self._line.waiting:  # they look whether any engine can be started
             stream.wake()
 
     def _left(self, stream: Stream, failure: Exception | None) -> None:
         del self._inside[stream.request_id]
+        if isinstance(failure, EngineFailed) and failure.code == "media_evicted":
+            stream.n_tokens = 0  # nothing was computed: it comes again
         if stream.expected:
             self._places.give(stream.client, 1)
             self._line.done(stream, stream.n_tokens)

@@ -79,6 +79,7 @@ def read_completions(raw: Raw, request_id: str) -> TextRequest:
             tokens_as_ids=bool(body.return_tokens_as_token_ids),
             echoes=bool(body.echo),
             prompt_only=prompt_only,
+            cache_salt=body.cache_salt or "",
         )
         for i, prompt in enumerate(prompts)
     )

@@ -137,7 +137,8 @@ class MetricsPage:
 
     async def _refresh(self) -> None:
         service, metrics = self._service, self._service.metrics
-        metrics.set_engine(service.engine.stats if service.engine.up else None)
+        engine = service.engine
+        metrics.set_engine(engine.stats if engine.up else None, sum(engine.kept.values()))
         try:
             metrics.set_pool(await service.segments.stats())
         except OSError as error:  # no descriptor left now: the rest is worth more than a 500

@@ -20,7 +20,7 @@ from tokenization.chat.errors import shortened
 from tokenization.messages import Prepared
 from tokenization.text.tokenizer import Tokenizer
 
-KEYS = frozenset({"inputs", "history", "system", "parameters", "stream", "model"})
+KEYS = frozenset({"inputs", "history", "system", "parameters", "stream", "model", "cache_salt"})
 DRAW_BOXES = "draw_boxes"
 PARAMETERS = frozenset({*SamplingRequest.model_fields, DRAW_BOXES})
 ELSEWHERE = {"messages": "; POST /v1/chat/completions takes it", "prompt": "; POST /v1/completions takes it"}
@@ -62,6 +62,7 @@ def native_chat(body: dict[str, Any], request_id: str) -> ChatRequest:
         stream=bool(fields.stream),
         include_usage=True,
         grounding="drawn" if draws else "boxes",
+        cache_salt=fields.cache_salt or "",
     )
 
 

@@ -70,6 +70,7 @@ def read_openai(raw: Raw, request_id: str) -> ChatRequest:
         usage_so_far=options.usage_so_far,
         token_ids=bool(body.return_token_ids),
         tokens_as_ids=bool(body.return_tokens_as_token_ids),
+        cache_salt=body.cache_salt or "",
     )
 
 

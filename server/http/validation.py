@@ -1,9 +1,9 @@
 """Checks what a body says of its parameters, and words the 400 that names the field."""
 
 from collections.abc import Mapping
-from typing import Any, TypeVar
+from typing import Annotated, Any, TypeVar
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from pydantic_core import ErrorDetails
 
 from server.requests.refusal import invalid_request
@@ -20,6 +20,7 @@ WORDS: Mapping[str, str] = {
     "finite_number": "must be a finite number",
     "bool_type": "must be true or false",
     "string_type": "must be a string",
+    "string_too_short": "must not be empty",
     "list_type": "must be a list",
     "model_type": "must be an object",
     "greater_than": "must be more than {gt}",
@@ -36,6 +37,7 @@ class BodyFields(BaseModel):
     model_config = ConfigDict(strict=True, extra="ignore")
 
     model: str | None = None
+    cache_salt: Annotated[str, Field(min_length=1)] | None = None
 
 
 def validated(model: type[M], body: Any, prefix: str = "") -> M:

@@ -75,7 +75,7 @@ _LABEL = "a label of the client's own"
 FIELDS: tuple[VllmField, ...] = (
     *_honoured(
         _BODY, "messages", "model", "stream", "stream_options", "max_completion_tokens", "return_token_ids",
-        "return_tokens_as_token_ids",
+        "return_tokens_as_token_ids", "cache_salt",
     ),
     *_honoured(
         _DRAWN, "max_tokens", "min_tokens", "temperature", "top_p", "top_k", "min_p", "presence_penalty",
@@ -124,7 +124,7 @@ FIELDS: tuple[VllmField, ...] = (
     *_ignored("truncate_prompt_tokens is refused", "truncation_side"),
     *_ignored("the vocabularies here write nothing between tokens", "spaces_between_special_tokens"),
     *_ignored("requests are taken in their order", "priority", "service_tier"),
-    *_ignored("prompts of different requests share nothing", "cache_salt", "prompt_cache_key"),
+    *_ignored("what is kept is found by its content; cache_salt says who shares it", "prompt_cache_key"),
     *_ignored("the answer's id is the server's; X-Request-Id gives the client's own", "request_id"),
     *_ignored(_LABEL, "session_id", "user", "safety_identifier", "metadata", "store"),
     *_ignored("chunks come as tokens do; their texts joined are the same", "stream_interval"),

@@ -1,5 +1,7 @@
 """One request for an answer, as both dialects end in it."""
 
+import hmac
+import secrets
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -25,6 +27,7 @@ class ChatRequest:
     token_ids: bool = False  # the ids of prompt and answer are shown
     tokens_as_ids: bool = False  # log-probabilities name a token by its id
     grounding: Grounding = "none"
+    cache_salt: str = ""  # with another one nothing is shared that caches keep
     echoes: bool = False  # the prompt stands in front of each answer
     prompt_only: bool = False  # no token is generated but the one that log-probabilities of the prompt come with
     context: RequestContext = field(
@@ -39,3 +42,17 @@ class ChatRequest:
     def parameter(self, name: str) -> str:
         """Where a parameter of sampling stands in the body."""
         return f"parameters.{name}" if self.chat_param == "inputs" else name
+
+
+class CacheSalts:
+    """Says for whom what a request leaves in caches is found again. A secret keeps its keys from being guessed."""
+
+    def __init__(self, scope: Literal["key", "server"]) -> None:
+        """scope: key: each API key has its own; server: all have one."""
+        self._scope = scope
+        self._secret = secrets.token_bytes(32)
+
+    def of(self, request: ChatRequest) -> bytes:
+        """32 bytes, which the keys of its media and of its prompt begin with."""
+        key = request.context.key if self._scope == "key" else ""
+        return hmac.digest(self._secret, f"{key}\n{request.cache_salt}".encode("utf-8", "surrogatepass"), "sha256")

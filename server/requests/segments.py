@@ -2,9 +2,11 @@
 
 import asyncio
 import logging
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Collection, Coroutine, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, ParamSpec, TypeVar
+
+from msgspec.structs import replace
 
 from server.children.engine_client import EngineClient, Stream
 from server.children.workers import WorkerJob, WorkerPool
@@ -109,14 +111,20 @@ class RequestResources:
         self._jobs.append(job)
         return job
 
-    async def lease(self, measured: Measured) -> tuple[str, ...]:
-        """Names for what a worker has measured, once those from before are free. Raises Refusal.
+    async def lease(self, measured: Measured, kept: Collection[bytes] = ()) -> tuple[str, ...]:
+        """Names for what a worker has measured, once those from before are free; "" for the keys in `kept`.
 
-        Where there is no room, somebody who has more than a share of the memory may give way.
+        Where there is no room, somebody who has more than a share of the memory may give way. Raises Refusal.
         """
-        if not measured.nbytes:
-            return ()
         await self.free_leases()
+        leased = [i for i in range(len(measured.nbytes)) if not measured.keys or measured.keys[i] not in kept]
+        names = [""] * len(measured.nbytes)
+        if leased:
+            for i, name in zip(leased, await self._lease(_only(measured, leased)), strict=True):
+                names[i] = name
+        return tuple(names)
+
+    async def _lease(self, measured: Measured) -> tuple[str, ...]:
         nbytes = sum(map(file_bytes, measured.nbytes))
         while True:
             self._leases = True
@@ -203,6 +211,14 @@ def without_room(error: PoolFull | NeverFits | OwnerError, measured: Measured) -
 def media_lost() -> Refusal:
     """Somebody removed them from outside. The same request can be answered: nothing is wrong with it."""
     return unavailable("the media of this request were lost before the model read them", LOST, retry_after=1)
+
+
+def _only(measured: Measured, items: Sequence[int]) -> Measured:
+    """What was measured of these items."""
+    nbytes, params, n_tokens = (
+        tuple(row[i] for i in items) for row in (measured.nbytes, measured.params, measured.n_tokens)
+    )
+    return replace(measured, nbytes=nbytes, params=params, n_tokens=n_tokens, keys=())
 
 
 def _largest(sizes: Sequence[int]) -> int:

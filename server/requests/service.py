@@ -19,7 +19,7 @@ from server.requests.checks import check_chat, check_parameters, check_sums, roo
 from server.requests.model_card import ModelCard
 from server.requests.prompts import Accepted, AllPrepared, Speller, Spellings, run_together
 from server.requests.refusal import Refusal, internal, invalid_request, took_too_long, unavailable
-from server.requests.request import ChatRequest
+from server.requests.request import CacheSalts, ChatRequest
 from server.requests.segments import LOST, RequestResources, Segments, media_lost, too_many_tokens
 from server.traces import Traces
 from tokenization.chat.parts import RawPrompt
@@ -45,7 +45,9 @@ class RequestService:
         metrics: Metrics,
         max_requests: int,
         traces: Traces | None = None,
+        salts: CacheSalts | None = None,
     ) -> None:
+        """salts: None where nothing is kept for other requests."""
         self.card = card
         self.workers = workers
         self.engine = engine
@@ -53,6 +55,7 @@ class RequestService:
         self.metrics = metrics
         self.traces = traces
         self._speller = Speller(card.tokenizer)
+        self._salt = salts.of if salts is not None else lambda request: b""
         self.admission = Admission(max_requests, self._why_not, segments.pool.capacity, metrics.gave_way)
 
     @property
@@ -106,9 +109,16 @@ class RequestService:
                 timings.prompt(prepared)
                 seed = secrets.randbits(63) if request.sampling.seed is None else request.sampling.seed
                 own = replace(sampling, max_tokens=min(sampling.max_tokens, room), seed=seed)
-                generate = Generate(prepared=prepared, sampling=own, scores_prompt=request.scores_prompt)
+                generate = Generate(
+                    prepared=prepared, sampling=own, scores_prompt=request.scores_prompt, salt=self._salt(request)
+                )
                 answers = Answers(request, self.card.tokenizer, i * sampling.n)
-                await self._generate(request, generate, resources, answers, emit, timings)
+                if not await self._generate(request, generate, resources, answers, emit, timings):
+                    await resources.free_leases()
+                    prepared = await self._prepare(request, resources, timings, with_kept=False)
+                    generate = replace(generate, prepared=prepared)
+                    if not await self._generate(request, generate, resources, answers, emit, timings):
+                        raise internal("the engine asked twice for the media of this request")
         except asyncio.CancelledError:
             timings.end("abort")
             raise
@@ -132,9 +142,12 @@ class RequestService:
 
     async def _prepare(
         self, request: ChatRequest, resources: RequestResources, timings: ModelTimings | None = None, *,
-        count_only: bool = False,
+        count_only: bool = False, with_kept: bool = True,
     ) -> Prepared:  # fmt: skip
-        """A worker's answer; a second worker is asked when the first one dies. Ids need none. Raises Refusal."""
+        """A worker's answer; a second worker is asked when the first one dies. Ids need none. Raises Refusal.
+
+        with_kept: media whose embeddings the engine keeps get no lease.
+        """
         chat = request.chat
         if isinstance(chat, RawPrompt) and chat.ids is not None:
             return text_only(request.id, chat.ids)
@@ -147,12 +160,13 @@ class RequestService:
             else:
                 media_tokens, media_bytes = self.ready_engine.max_media_tokens, self.segments.pool.capacity
                 room = Room(tokens=self.max_model_len, media_tokens=media_tokens, media_bytes=media_bytes)
-                message = Prepare(request_id=request.id, chat=chat, count_only=count_only, room=room)
+                salt = b"" if count_only else self._salt(request)
+                message = Prepare(request_id=request.id, chat=chat, count_only=count_only, room=room, salt=salt)
             try:
                 job = await resources.job(message, request.context.client, short=short)
                 if timings is not None:
                     timings.worker()
-                prepared = await self._converse(job, request, resources)
+                prepared = await self._converse(job, request, resources, with_kept)
                 if prepared is not None:
                     return prepared
                 attempts, short = attempts + 1, False  # pictures that take long: now a worker that has time for them
@@ -165,7 +179,9 @@ class RequestService:
                 await resources.free_leases()
         raise internal("the request could not be prepared: two workers died of it", "worker_died")
 
-    async def _converse(self, job: WorkerJob, request: ChatRequest, resources: RequestResources) -> Prepared | None:
+    async def _converse(
+        self, job: WorkerJob, request: ChatRequest, resources: RequestResources, with_kept: bool
+    ) -> Prepared | None:
         """Measured -> Leases -> Prepared. None: the worker of pictures hands it back. Raises Refusal, WorkerDied."""
         while True:
             for answer in await job.next():
@@ -175,9 +191,9 @@ class RequestService:
                     limit = self.ready_engine.max_media_tokens
                     if sum(answer.n_tokens) > limit:
                         raise too_many_tokens(answer, limit)
-                    leases = Leases(request_id=request.id, names=await resources.lease(answer))
-                    assert job.worker is not None
-                    job.worker.tell(leases)  # where it died meanwhile, `next` says so
+                    names = await resources.lease(answer, self.engine.kept if with_kept else ())
+                    assert job.worker is not None  # where it died meanwhile, `next` says so
+                    job.worker.tell(Leases(request_id=request.id, names=names))
                     continue
                 assert isinstance(answer, PrepareFailed)
                 if answer.kind == "bad_request":
@@ -190,8 +206,11 @@ class RequestService:
     async def _generate(
         self, request: ChatRequest, generate: Generate, resources: RequestResources, answers: Answers, emit: Emit,
         timings: ModelTimings,
-    ) -> None:  # fmt: skip
-        """From the engine's tokens to what `emit` is given: a delta for each of a stream, else one for each answer."""
+    ) -> bool:  # fmt: skip
+        """From the engine's tokens to what `emit` is given: a delta for each of a stream, else one for each answer.
+
+        False, before the first token, where it came for embeddings that the engine has no more.
+        """
         try:
             asked = ASSUMED_TOKENS if request.sampling.max_tokens is None else generate.sampling.max_tokens
             stream = resources.stream = await self.engine.submit(generate, request.context.client, asked)
@@ -222,7 +241,10 @@ class RequestService:
                 if not deltas:  # laid by, of an answer in one piece
                     timings.delivered()
         except (NobodyUp, EngineDied, EngineFailed) as error:
+            if isinstance(error, EngineFailed) and error.code == "media_evicted":
+                return False
             raise not_generated(error, request) from None
+        return True
 
     async def _grounded(
         self, text: str, request: ChatRequest, resources: RequestResources, prepared: Prepared

@@ -62,6 +62,20 @@ def test_preemptions_are_counted_over_all_engines() -> None:
     assert value_of(metrics, "num_preemptions_total") == 6
 
 
+def test_media_from_the_cache_are_counted_over_all_engines() -> None:
+    metrics = Metrics("tiny", "1.2.3")
+    for queries, hits in ((2, 0), (3, 1)):
+        stats = msgspec.structs.replace(STATS, mm_cache_queries=queries, mm_cache_hits=hits)
+        metrics.step(StepDone(tokens=(), stats=stats, seconds={}))
+    metrics.restart("engine")
+    metrics.step(StepDone(tokens=(), stats=msgspec.structs.replace(STATS, mm_cache_queries=1), seconds={}))
+    metrics.set_engine(STATS, 7)
+    assert value_of(metrics, "mm_cache_queries_total") == 4 and value_of(metrics, "mm_cache_hits_total") == 1
+    assert value_of(metrics, "mm_cache_bytes") == 7
+    metrics.set_engine(None)
+    assert value_of(metrics, "mm_cache_bytes") == 0
+
+
 def test_answers_are_counted_by_method_route_and_status() -> None:
     metrics = Metrics("tiny", "1.2.3")
     metrics.answered("POST", "/chat", 200, 0.3)

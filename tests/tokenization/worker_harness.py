@@ -30,6 +30,8 @@ class WorkerHarness:
         self.pool = Pool(self.owner, 1 << 26)
         self.root, self.processor = root, processor
         self.asked: list[Measured] = []
+        self.salt = b""  # of content keys
+        self.kept: set[bytes] = set()  # those that the engine has
         self.checks = 0
         self.leaves_at: int | None = None  # the check at which the client has left
 
@@ -40,7 +42,10 @@ class WorkerHarness:
 
     def ask(self, measured: Measured) -> Sequence[str]:
         self.asked.append(measured)
-        return self.pool.lease(measured.request_id, measured.nbytes)
+        kept = [key in self.kept for key in measured.keys] or [False] * len(measured.nbytes)
+        sizes = [n for n, there in zip(measured.nbytes, kept, strict=True) if not there]
+        names = iter(self.pool.lease(measured.request_id, sizes))
+        return ["" if there else next(names) for there in kept]
 
     def check(self) -> None:
         self.checks += 1
@@ -48,7 +53,7 @@ class WorkerHarness:
             raise Cancelled
 
     def run(self, inputs: Any, start: StartWorker | None = None, *, count_only: bool = False) -> Prepared:
-        job = Prepare(request_id="r1", chat=chat_from_native(inputs), count_only=count_only)
+        job = Prepare(request_id="r1", chat=chat_from_native(inputs), count_only=count_only, salt=self.salt)
         return prepare(job, start or self.start(), self.processor, self.ask, self.check)
 
     def refused(self, inputs: Any, start: StartWorker | None = None) -> ChatError:

@@ -44,7 +44,8 @@ class StepBudget:
         """How far `sequence` comes from `start` with what is left, and the media that are encoded for that.
 
         It stops before a medium that finds no room. The first one of a step always does where its prompt stands before
-        it, however large it is; the prompt then has one token at least.
+        it, however large it is; the prompt then has one token at least. It stops, too, before one that is being encoded
+        for another request, which may fail: the next step knows what came of it.
         """
         room = max(self._tokens if sequence.decodes else self.room, 0)
         stop = min(sequence.n_tokens, start + room)
@@ -55,6 +56,10 @@ class StepBudget:
         for item in self._cache.missing(sequence.media):
             if item.first >= stop:
                 break
+            if item.stored in [one.stored for one in encodes]:
+                continue
+            if self._cache.makes(item.stored) or item.stored in [one.stored for one in self.encodes]:
+                return item.first, encodes
             left -= item.n_tokens
             room -= item.n_tokens
             if (left < 0 or start + room <= item.first) and (start < item.first or self.encodes or encodes):

@@ -1,6 +1,7 @@
 """How Fuyu reads a chat: one picture first, row by row of its patches, then the text, then the answer."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 import numpy as np
 
@@ -9,7 +10,6 @@ from configs.serve import MediaConfig
 from model.families.fuyu.sizes import IMAGE_TOKEN_ID, largest_grid, published_box, sized
 from tokenization.chat.parts import Kind
 from tokenization.media.source import Source
-from tokenization.messages import Reduced
 from tokenization.processor import Measure, Modality, RowsProcessor, StageClock
 from tokenization.shrunk_pictures import ShrunkPictures
 from tokenization.text.bpe import BPETokenizer
@@ -59,7 +59,8 @@ class FuyuPictures(ShrunkPictures):
     def measure(self, source: Source, limits: MediaConfig) -> Measure:
         """Shape [patches, 3 * patch * patch]. Raises ChatError for min_pixels, and for a picture that is too narrow."""
         seen = self.see(source, limits)
-        return self._measure(self._box.grid(seen.height, seen.width), size=seen.size, reduced=seen.reduced)
+        found = self._measure(self._box.grid(seen.height, seen.width))
+        return replace(found, size=seen.size, resized=(seen.height, seen.width), reduced=seen.reduced)
 
     def largest(self, limits: MediaConfig, max_tokens: int) -> Measure | None:
         """The picture of most patches that the box, the server's cap and `max_tokens` let through."""
@@ -74,19 +75,18 @@ class FuyuPictures(ShrunkPictures):
         with clock.stage("decode", measure.kind):
             image = decode_rgb(source.data, max_source_pixels=limits.max_source_pixels, check=source.check)
         with clock.stage("resize", measure.kind):
-            height, width = self.resized(image.height, image.width, source.options)
+            assert measure.resized is not None, "a picture was measured"
+            height, width = measure.resized
             image = resize(image, width=width, height=height, bilinear=True)
         with clock.stage("patch", measure.kind):
             image = padded(image, width=columns * patch, height=rows * patch, value=self._padding)
             return to_patches(image, patch=patch, merge=1)
 
-    def _measure(
-        self, grid: tuple[int, int, int], size: tuple[int, int] | None = None, reduced: Reduced | None = None
-    ) -> Measure:
+    def _measure(self, grid: tuple[int, int, int]) -> Measure:
         _, rows, columns = grid
         return Measure(
             kind="image", grid=grid, shape=(rows * columns, 3 * self._box.patch**2), n_tokens=rows * columns,
-            n_delimiters=rows, size=size, reduced=reduced,
+            n_delimiters=rows,
         )  # fmt: skip
 
 

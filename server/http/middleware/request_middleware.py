@@ -127,7 +127,8 @@ class RequestMiddleware:
                 return None
             # A browser asks by OPTIONS whether it may send a key: no route runs for it.
             if self._keys is not None and scope["method"] != "OPTIONS":
-                client = f"key {check_key(head.authorizations, self._keys)}"
+                answer.context.key = check_key(head.authorizations, self._keys)
+                client = f"key {answer.context.key}"
             else:
                 client = client_of_address(scope.get("client"))
             answer.context.client = client if self._bodies.config.client_share == "fair" else ""  # one for all

@@ -15,7 +15,16 @@ from configs.checkpoint import Checkpoint
 from configs.serve import EngineConfig, MediaConfig
 from model.engine.engine import Engine
 from model.engine.kv_cache_size import cache_size
-from model.engine.messages import Finished, FromEngine, Generate, MediaRead, SamplingParams, StepDone, TokenEvent
+from model.engine.messages import (
+    Finished,
+    FromEngine,
+    Generate,
+    MediaKept,
+    MediaRead,
+    SamplingParams,
+    StepDone,
+    TokenEvent,
+)
 from model.engine.runner import reserved_for_graphs
 from model.net.multimodal import MultimodalLM
 from model.registry import family_of
@@ -70,19 +79,26 @@ class EngineHarness:
         self.events: dict[str, list[TokenEvent]] = {}
         self.finished: dict[str, Finished] = {}
         self.read: dict[str, list[str]] = {}
+        self.kept: dict[bytes, int] = {}  # by the engine's own word
         self._start = StartWorker(
             checkpoint=str(checkpoint), media=MediaConfig(), max_model_len=32768, shm_root=str(owner.root)
         )
         found = Checkpoint(checkpoint)
         self._prompt = family_of(found).processor(found, MediaConfig().max_pixels)
 
-    def prepare(self, request_id: str, parts: Parts, sampling: SamplingParams = GREEDY) -> Generate:
-        """The chat as the engine gets it, its pixels in leased segments."""
+    def prepare(self, request_id: str, parts: Parts, sampling: SamplingParams = GREEDY, salt: bytes = b"") -> Generate:
+        """The chat as the engine gets it, its pixels in leased segments, but for those that it keeps.
+
+        salt: of content keys; without one nothing is kept.
+        """
 
         def ask(measured: Measured) -> Sequence[str]:
-            return self.pool.lease(request_id, measured.nbytes)
+            kept = [key in self.kept for key in measured.keys] or [False] * len(measured.nbytes)
+            sizes = [n for n, there in zip(measured.nbytes, kept, strict=True) if not there]
+            names = iter(self.pool.lease(request_id, sizes))
+            return ["" if there else next(names) for there in kept]
 
-        job = Prepare(request_id=request_id, chat=chat_of(parts))
+        job = Prepare(request_id=request_id, chat=chat_of(parts), salt=salt)
         prepared = prepare(job, self._start, self._prompt, ask, lambda: None)
         return Generate(prepared=prepared, sampling=sampling)
 
@@ -93,6 +109,10 @@ class EngineHarness:
                 assert message.request_id not in self.finished
                 self.read.setdefault(message.request_id, []).extend(message.names)
                 self.pool.give_back(message.request_id, message.names)
+            elif isinstance(message, MediaKept):
+                for key in message.gone:
+                    self.kept.pop(key, None)
+                self.kept.update(message.kept)
             elif isinstance(message, StepDone):
                 for event in message.tokens:
                     assert event.request_id not in self.finished
@@ -143,12 +163,12 @@ def engine_harness_at(checkpoint: Path, root: Path) -> Iterator[EngineHarness]:
 def engine_at(
     model: MultimodalLM, root: Path, *, max_model_len: int = 1024, kv_tokens: int = 4096, block_size: int = 16,
     tokens: int = 64, encoder_tokens: int | None = None, seqs: int = 8, embedding_bytes: int = 1 << 20,
-    graphs: bool = False,
+    graphs: bool = False, keeps: bool = True,
 ) -> Engine:  # fmt: skip
     """An engine over `model` with a cache of `kv_tokens` tokens."""
     config = EngineConfig(
         max_seqs=seqs, max_batched_tokens=tokens, block_size=block_size, embedding_bytes=embedding_bytes,
-        graphs=graphs, max_encoder_tokens=encoder_tokens,
+        graphs=graphs, max_encoder_tokens=encoder_tokens, encoder_cache="on" if keeps else "off",
         kv_cache_bytes=kv_tokens * model.kv.bytes_per_token(model.dtype.itemsize),
     )  # fmt: skip
     reserved = reserved_for_graphs(config, model.device)

@@ -1,10 +1,12 @@
 """The books of embeddings: what is reserved, made and on the device, and what a runner is told to let go."""
 
+import msgspec
 import pytest
 
 from model.engine.encoder_cache import EncoderCache
 from model.engine.kv_blocks import BlockError
 from model.engine.plan import Outcome, RequestError
+from model.engine.sequence import EncoderInput
 from tests.model.engine.bookkeeping import medium
 
 A = tuple(medium(("a", i), (4 * i, 4), nbytes=30) for i in range(3))
@@ -64,6 +66,86 @@ def test_what_failed_is_not_held() -> None:
     assert books.plan((), ()) == ((A[0].key, A[2].key), ()) and books.on_device == 0
 
 
+def kept(request: str, *contents: bytes) -> tuple[EncoderInput, ...]:
+    """Media of a request that are stored by content."""
+    return tuple(
+        msgspec.structs.replace(medium((request, i), (4 * i, 4), nbytes=30), content=content)
+        for i, content in enumerate(contents)
+    )
+
+
+def encoded(books: EncoderCache, request: str, *contents: bytes) -> None:
+    """One request that has come, was encoded and has gone."""
+    items = kept(request, *contents)
+    books.reserve(request, 1, items)
+    missing = books.missing(items)
+    dropped, _ = books.plan({request}, missing)
+    books.commit(Outcome(tokens={}, filled=tuple(item.stored for item in missing), dropped=dropped))
+    books.release(request)
+    books.check_integrity([])
+
+
+def test_what_is_stored_by_content_stays_and_is_told_once() -> None:
+    books = EncoderCache(100, 0)
+    encoded(books, "a", b"x", b"y")
+    assert books.idle == 60 and books.reserved == 0 and (books.queries, books.hits) == (2, 0)
+    assert books.news() == ((), ((b"x", 30), (b"y", 30)), ()) and books.news() == ((), (), ())
+    encoded(books, "b", b"x")
+    assert (books.queries, books.hits) == (3, 1) and books.news().kept == ()
+    encoded(books, "c", b"z", b"w")  # y was used least
+    assert books.idle == 90 and books.keys() == {b"x", b"z", b"w"}
+    assert books.news() == ((b"y",), ((b"z", 30), (b"w", 30)), ()), "who has gone is told nothing"
+
+
+def test_what_two_requests_have_stays_until_both_have_gone() -> None:
+    books = EncoderCache(60, 60)
+    encoded(books, "a", b"x")
+    first, second = kept("b", b"x"), kept("c", b"x")
+    books.reserve("b", 1, first)
+    books.reserve("c", 2, second)
+    assert books.news().unread == (*first, *second), "their segments will not be opened"
+    assert books.reserved == 60 and books.idle == 0, "each has reserved it, and it lies there once"
+    books.release("b")
+    books.check_integrity(["c"])
+    assert books.idle == 0 and not books.missing(second)
+    books.release("c")
+    assert books.idle == 30 and books.plan((), ()) == ((), (b"x",)), "and a device does not keep it"
+
+
+def test_who_comes_for_what_is_not_here_lacks_it() -> None:
+    books = EncoderCache(60, 0)
+    (item,) = kept("b", b"x")
+    promised = msgspec.structs.replace(item, segment=None)
+    assert books.lacks([promised]) and not books.lacks([item])
+    books.reserve("a", 1, kept("a", b"x"))
+    books.plan({"a"}, kept("a", b"x"))
+    assert books.lacks([promised]) and books.makes(b"x"), "what is being made may fail"
+    books.commit(Outcome(tokens={}, filled=(b"x",)))
+    assert not books.lacks([promised]) and not books.makes(b"x")
+
+
+def test_an_item_inside_a_computed_prefix_is_a_hit_once() -> None:
+    books = EncoderCache(90, 0)
+    items = kept("a", b"x", b"y")  # pads 0 to 4, and 4 to 8
+    books.reserve("a", 1, items, n_cached=7)
+    assert (books.queries, books.hits) == (2, 1)
+    books.plan({"a"}, items)
+    books.commit(Outcome(tokens={}, filled=(b"x", b"y")))
+    books.reserve("b", 1, kept("b", b"x"), n_cached=4)
+    assert (books.queries, books.hits) == (3, 2)
+
+
+def test_a_request_that_has_gone_before_its_step_ends_leaves_what_was_made() -> None:
+    books = EncoderCache(60, 0)
+    books.reserve("a", 1, kept("a", b"x"))
+    books.plan({"a"}, kept("a", b"x"))
+    books.release("a")
+    books.reserve("b", 1, kept("b", b"y", b"z"))
+    books.commit(Outcome(tokens={}, filled=(b"x",)))
+    assert books.idle == 0 and books.keys() == {b"x"}, "there is no room for it: the next plan frees it"
+    assert books.plan((), ())[0] == (b"x",)
+
+
 def test_integrity_sees_planted_faults() -> None:
     def books() -> EncoderCache:
         found = EncoderCache(100, 100)
@@ -85,5 +167,14 @@ def test_integrity_sees_planted_faults() -> None:
     found.on_device -= 1
     wrong(found, "on the device", "a")
     found = books()
-    found.commit(made(*B))
+    with pytest.raises(BlockError, match="no step was to make"):
+        found.commit(made(*B))
+    found = books()
+    found.idle += 1
+    wrong(found, "take room that requests need", "a")
+    found = books()
+    del found._users[A[0].key]
+    wrong(found, "users of embeddings", "a")
+    found = books()
+    found._stored[B[0].key] = 30
     wrong(found, "without a reservation", "a")

@@ -13,7 +13,7 @@ from model.engine.encoding import read
 from model.engine.media import Bounds, checked_sequence
 from model.engine.messages import Generate, SamplingParams
 from model.engine.plan import RequestError
-from model.engine.sequence import EncoderInput
+from model.engine.sequence import EncoderInput, SegmentRef
 from model.staging.streams import open_streams
 from model.staging.uploads import Uploads
 from shm import Owner, Pool, encode_shape_to_int64, encode_shm_name_to_int64, write_segment
@@ -72,9 +72,10 @@ def test_words_are_taken_out_and_pads_are_back() -> None:
     assert sequence.ids[:20].tolist() == [PAD if i in pads else i for i in range(20)]
     assert generate.prepared.input_ids.min() < 0  # the message was not touched
     assert sequence.n_prompt == sequence.n_tokens == 20 and sequence.limit == 25 and len(sequence.ids) == 25
-    assert [(m.segment.name, m.segment.shape, m.segment.dtype) for m in sequence.media] == [
-        (NAMES[0], (16, 588), "uint8"), (NAMES[1], (8, 588), "uint8"),
-    ]  # fmt: skip
+    assert [m.segment for m in sequence.media] == [
+        SegmentRef(name=NAMES[0], shape=(16, 588), dtype="uint8"),
+        SegmentRef(name=NAMES[1], shape=(8, 588), dtype="uint8"),
+    ]
     assert [m.n_tokens for m in sequence.media] == [4, 2] and [m.first for m in sequence.media] == [3, 10]
     assert sequence.embedding_bytes == 6 * 8 * 4
     assert sequence.positions.dtype == np.int64 and sequence.position_delta == -2
@@ -91,7 +92,7 @@ def test_a_kind_that_is_no_bytes_is_read_as_what_it_is(tmp_path: Path) -> None:
     pool = Pool(owner, 1 << 20)
     (name,) = pool.lease("a", [array.nbytes])
     write_segment(owner.root, name, array)
-    assert found.segment.dtype == "float32"
+    assert found.segment is not None and found.segment.dtype == "float32"
     found = renamed(found, name=name)
     uploads = Uploads(open_streams(torch.device("cpu")))
     assert np.array_equal(read(found, owner.root, uploads).array, array)
@@ -105,6 +106,7 @@ def test_a_kind_that_is_no_bytes_is_read_as_what_it_is(tmp_path: Path) -> None:
 
 def renamed(item: EncoderInput, **changes: str) -> EncoderInput:
     """The same medium with other words."""
+    assert item.segment is not None
     segment = msgspec.structs.replace(item.segment, **changes)
     return msgspec.structs.replace(item, segment=segment)
 
