@@ -1,0 +1,215 @@
+"""Media whose embeddings the engine keeps get no lease; where they are gone, the request is prepared once more."""
+
+import asyncio
+
+from model.engine.messages import Abort, Generate, MediaKept
+from server.request_context import RequestContext
+from server.requests.request import CacheSalts, ChatRequest
+from tests.server.doubles import EmitDouble, Scene, chat_of, prepared, until, value_of
+from tests.server.scenario import A, B, Play, fails, generating, request, start, told_to_prepare
+from tokenization.messages import Cancel, Leases, Measured, Prepare, PrepareFailed
+
+CAT, DOG = b"c" * 32, b"d" * 32
+
+
+async def measured(scene: Scene, asked: ChatRequest, *keys: bytes, nbytes: int = 100) -> tuple[str, ...]:
+    """Play the worker up to Leases; the names."""
+    await until(lambda: scene.to_worker() and told_to_prepare(scene.to_worker()[-1], asked.id))
+    params = tuple(media.param for media in asked.chat.media)
+    n = len(params)
+    scene.workers.slots[0].on_message(
+        Measured(request_id=asked.id, nbytes=(nbytes,) * n, params=params, n_tokens=(4,) * n, keys=keys)
+    )
+    await until(lambda: isinstance(scene.to_worker()[-1], Leases))
+    names: tuple[str, ...] = scene.to_worker()[-1].names
+    return names
+
+
+def keeps(scene: Scene, *keys: bytes, gone: tuple[bytes, ...] = ()) -> None:
+    scene.engine.on_message(MediaKept(gone=gone, kept=tuple((key, 10) for key in keys)))
+
+
+async def evicted(
+    scene: Scene, *keys: bytes, nbytes: int = 100
+) -> "tuple[asyncio.Task[None], EmitDouble, ChatRequest]":
+    """A request that came for what is gone, and whose worker has the job again."""
+    asked = request(*["image"] * len(keys))
+    task, sink = start(scene, asked)
+    await measured(scene, asked, *keys, nbytes=nbytes)
+    await generating(scene, media=len(keys))
+    scene.finished("chat-1", "failed", code="media_evicted", message="gone")
+    await until(lambda: told_to_prepare(scene.to_worker()[-1], asked.id))
+    return task, sink, asked
+
+
+async def again(scene: Scene, media: int) -> Generate:
+    """Play the worker's second answer and wait for what the engine is told."""
+    n = len(scene.to_engine())
+    scene.workers.slots[0].on_message(prepared("chat-1", 5, media))
+    await until(lambda: len(scene.to_engine()) > n)
+    told = scene.to_engine()[-1]
+    assert isinstance(told, Generate)
+    return told
+
+
+def test_a_lease_for_each_that_is_not_kept(play: Play) -> None:
+    async def scenario(scene: Scene) -> None:
+        keeps(scene, CAT, DOG)
+        keeps(scene, gone=(DOG,))
+        asked = request("image", "image", "image")
+        task, _ = start(scene, asked)
+        names = await measured(scene, asked, CAT, DOG, CAT)
+        assert (names[0], names[2]) == ("", "") and names[1] and (await scene.stats()).leases == 1
+        await generating(scene, media=3)
+        scene.say("chat-1", A, finish="stop")
+        await task
+
+    play(scenario)
+
+
+def test_nothing_is_leased_where_all_is_kept(play: Play) -> None:
+    async def scenario(scene: Scene) -> None:
+        keeps(scene, CAT)
+        asked = request("image")
+        task, _ = start(scene, asked)
+        assert await measured(scene, asked, CAT, nbytes=1 << 30) == ("",), "whatever it would have taken"
+        stats = await scene.stats()
+        assert stats.leases == 0 and stats.path_files == 0
+        await generating(scene, media=1)
+        scene.say("chat-1", A, finish="stop")
+        await task
+
+    play(scenario)
+
+
+def test_what_is_gone_is_prepared_again_and_the_client_notices_nothing(play: Play) -> None:
+    async def scenario(scene: Scene) -> None:
+        keeps(scene, CAT)
+        task, sink, asked = await evicted(scene, CAT)
+        first = scene.to_engine()[-1]
+        names = await measured(scene, asked, CAT)
+        assert all(names), "the view still has it, and is not believed"
+        second = await again(scene, 1)
+        assert isinstance(first, Generate) and first is not second
+        assert (first.sampling, first.salt) == (second.sampling, second.salt), "its seed, too"
+        scene.say("chat-1", A, B, finish="stop")
+        await task
+        assert [token.id for delta in sink.deltas for token in delta.tokens] == [A, B]
+        assert value_of(scene.metrics, "e2e_request_latency_seconds_count") == 1
+        assert value_of(scene.metrics, "prompt_tokens_total") == 5
+        assert scene.service.admission.n_active == 0
+
+    play(scenario)
+
+
+def test_leases_of_the_first_time_are_given_back_before_the_second(play: Play) -> None:
+    async def scenario(scene: Scene) -> None:
+        keeps(scene, CAT)
+        task, _, asked = await evicted(scene, CAT, DOG, nbytes=500_000)  # three of these do not fit into the pool
+        assert (await scene.stats()).leases == 0
+        assert all(await measured(scene, asked, CAT, DOG, nbytes=500_000)) and (await scene.stats()).leases == 2
+        await again(scene, 2)
+        scene.say("chat-1", A, finish="stop")
+        await task
+
+    play(scenario)
+
+
+def test_it_is_not_tried_a_third_time(play: Play) -> None:
+    async def scenario(scene: Scene) -> None:
+        keeps(scene, CAT)
+        task, _, asked = await evicted(scene, CAT)
+        await measured(scene, asked, CAT)
+        await again(scene, 1)
+        scene.finished("chat-1", "failed", code="media_evicted", message="gone")
+        await fails(task, "internal", "internal")
+
+    play(scenario)
+
+
+def test_a_client_that_leaves_meanwhile_leaves_nothing(play: Play) -> None:
+    async def scenario(scene: Scene) -> None:
+        keeps(scene, CAT)
+        task, _, asked = await evicted(scene, CAT)
+        await measured(scene, asked, CAT)
+        task.cancel()
+        await until(task.done)
+        await until(lambda: scene.to_worker()[-1] == Cancel(request_id="chat-1"))
+        assert not any(isinstance(said, Abort) for said in scene.to_engine()), "the engine has forgotten it"
+        scene.workers.slots[0].on_message(PrepareFailed(request_id="chat-1", kind="cancelled", message=""))
+
+    play(scenario)
+
+
+def test_a_worker_that_dies_of_the_second_time_is_replaced_as_ever(play: Play) -> None:
+    async def scenario(scene: Scene) -> None:
+        keeps(scene, CAT)
+        task, _, asked = await evicted(scene, CAT)
+        await measured(scene, asked, CAT)
+        scene.kill_worker()
+        scene.start_worker()
+        assert all(await measured(scene, asked, CAT))
+        await again(scene, 1)
+        scene.say("chat-1", A, finish="stop")
+        await task
+
+    play(scenario)
+
+
+def test_a_dead_engine_keeps_nothing(play: Play) -> None:
+    async def scenario(scene: Scene) -> None:
+        keeps(scene, CAT)
+        scene.kill_engine()
+        assert not scene.engine.kept
+        scene.start_engine()
+        asked = request("image")
+        task, _ = start(scene, asked)
+        assert all(await measured(scene, asked, CAT))
+        await generating(scene, media=1)
+        scene.say("chat-1", A, finish="stop")
+        await task
+
+    play(scenario)
+
+
+def test_one_salt_for_media_and_blocks_and_none_where_nothing_is_kept(play: Play) -> None:
+    async def scenario(scene: Scene) -> None:
+        for name, salts in (("chat-1", None), ("chat-2", CacheSalts("key"))):
+            if salts is not None:
+                scene.service._salt = salts.of
+            asked = request(name=name)
+            task, _ = start(scene, asked)
+            await until(lambda: scene.to_worker() and isinstance(scene.to_worker()[-1], Prepare))
+            told = await generating(scene, name)
+            prepare = [said for said in scene.to_worker() if isinstance(said, Prepare)][-1]
+            assert prepare.request_id == name
+            assert prepare.salt == told.salt == (b"" if salts is None else salts.of(asked))
+            scene.say(name, A, finish="stop")
+            await task
+
+    play(scenario)
+
+
+def test_whose_salt_it_is() -> None:
+    def asked(key: str = "", cache_salt: str = "") -> ChatRequest:
+        return ChatRequest(
+            id="x", chat=chat_of("text"), chat_param="inputs", context=RequestContext(key=key), cache_salt=cache_salt
+        )
+
+    one, other, all_one = CacheSalts("key"), CacheSalts("key"), CacheSalts("server")
+    found = {
+        one.of(request)
+        for request in (
+            asked(),
+            asked("k"),
+            asked("l"),
+            asked("k", "a"),
+            asked("k", "b"),
+            asked("", "k\n"),
+            asked("k\n"),
+        )
+    }
+    assert len(found) == 7 and all(len(salt) == 32 for salt in found)
+    assert one.of(asked("k", "a")) == one.of(asked("k", "a")) != other.of(asked("k", "a"))
+    assert all_one.of(asked("k")) == all_one.of(asked("l")) != all_one.of(asked("k", "a"))
+    assert all_one.of(asked("k", "\ud800")), "half a character is a salt, too"
