@@ -57,7 +57,7 @@ build/npu/%/.made: build/npu/%/.installed $(NPU_STUB)
 .PRECIOUS: build/npu/%/.installed
 
 faults: $(STAMP)
-	$(BIN)/python -m pytest -m faults --numprocesses 2 --dist loadfile $(ARGS)
+	$(BIN)/python -m pytest -m "faults or matrix" --numprocesses 2 --dist loadfile $(ARGS)
 
 layouts: $(STAMP)
 	$(BIN)/python -m pytest -m served --numprocesses 2 --dist load $(ARGS)

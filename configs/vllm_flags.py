@@ -125,9 +125,10 @@ FLAGS: tuple[VllmFlag, ...] = (
         "--max-cpu-loras", "--fully-sharded-loras", "--default-mm-loras",
     ),
     *_absent("tokens are not guessed ahead", "--speculative-config", "--speculative-model", "--num-speculative-tokens"),
+    *_ours("--prefix-cache on or off; it is on", "--enable-prefix-caching", "--no-enable-prefix-caching"),
+    *_not_needed("blocks are named by SHA-256", "--prefix-caching-hash-algo"),
     *_absent(
-        "each prompt is computed whole", "--enable-prefix-caching", "--no-enable-prefix-caching",
-        "--prefix-caching-hash-algo", "--kv-sharing-fast-prefill", "--mm-processor-cache-gb",
+        "of processed media nothing is kept", "--kv-sharing-fast-prefill", "--mm-processor-cache-gb",
         "--mm-processor-cache-type", "--disable-mm-preprocessor-cache",
     ),
     *_absent(

@@ -16,6 +16,7 @@ class KVSpec:
     kv_heads: int
     head_dim: int
     cached_dim: int  # `Ops.cache_head_dim` of it: more where a device pads heads
+    grouped: bool = False  # several query heads share one of these
 
     def bytes_per_token(self, itemsize: int) -> int:
         return 2 * self.layers * self.kv_heads * self.cached_dim * itemsize

@@ -13,6 +13,11 @@ from server.thread_limit import Threads
 from tokenization.media.frame_sampling import TOTAL_PIXELS
 from tokenization.video_budget import PARTS_OF_LENGTH, SHARE_OF_LENGTH
 
+_PREFIX_CACHE = {
+    "on": "on: free blocks of the KV cache keep what they hold for prompts to come",
+    "off": "off: the KV cache keeps nothing of a request that has ended",
+}
+
 
 def size(nbytes: int) -> str:
     """Bytes as people read them."""
@@ -79,6 +84,7 @@ def describe(config: ServeConfig, card: ModelCard, root: Path, pool_bytes: int, 
                     ("--max-model-len", f"{card.max_model_len} tokens, prompt and answer"),
                     ("--max-seqs", f"{config.engine.max_seqs} requests in the engine"),
                     ("--encoder-cache", _kept(config)),
+                    ("--prefix-cache", _PREFIX_CACHE[config.engine.prefix_cache]),
                     ("--max-requests", f"{config.http.max_requests} unfinished requests; the next one is a 429"),
                     ("--max-n", f"{config.http.max_n} answers to one chat"),
                     ("--max-asked-tokens", f"{config.http.max_asked_tokens} that one body may ask for"),

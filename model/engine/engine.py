@@ -53,8 +53,9 @@ class Engine:
             max_batched_tokens=step_tokens(config),
             embedding_bytes=config.embedding_bytes,
             keeps_embeddings=config.encoder_cache == "on",
-            max_table_blocks=model.ops.max_table_blocks(self.size.n_blocks),
+            max_table_blocks=model.ops.max_table_blocks(self.size.n_blocks, grouped=model.kv.grouped),
             max_encoder_tokens=max_encoder_tokens(config),
+            prefix_cache=config.prefix_cache == "on",
             device_embedding_bytes=embedding_bytes(config) if streams.behind else 0,
         )
         self._scheduler = Scheduler(BlockAllocator(self.size.usable, self.size.block_size), limits)
@@ -72,6 +73,7 @@ class Engine:
             placeholder_ids=model.placeholder_ids,
             media_shape=model.media_shape,
             media_dtype=model.media_dtype,
+            prompt_variant=model.prompt_variant,
         )
         self.progress: Progress | None = None
 
@@ -97,6 +99,8 @@ class Engine:
             embedding_bytes=scheduler.embeddings.reserved,
             mm_cache_queries=scheduler.embeddings.queries,
             mm_cache_hits=scheduler.embeddings.hits,
+            prefix_queries=scheduler.prefix_queries,
+            prefix_hits=scheduler.prefix_hits,
         )
 
     def submit(self, generate: Generate) -> Finished | None:
@@ -130,14 +134,15 @@ class Engine:
             return self._of_media(plan, self._let_go(plan))
         started = time.monotonic()
         self.progress = progress = _progress(plan, started)
-        fresh = [c.request_id for c in plan.chunks if c.start == 0 and self._scheduler[c.key].n_charged == 0]
+        sequences = [self._scheduler[chunk.key] for chunk in plan.chunks]
+        begun = {one.request_id: one.n_cached for one in sequences if not one.n_charged}
         outcome = self._runner.run(plan, self._batches.build(plan, self._scheduler))
         errors = self._errors(outcome) if outcome.failed or outcome.lost else {}
         events = self._scheduler.commit(plan, outcome)
         self.progress = None
         step = StepDone(
             tokens=tuple(events), stats=self.stats, seconds=dict(outcome.seconds), n_tokens=progress.tokens,
-            started=started, begun=tuple(dict.fromkeys(fresh)),
+            started=started, begun=begun,
         )  # fmt: skip
         return self._messages(plan, outcome, errors, step)
 

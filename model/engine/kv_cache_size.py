@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from configs.checkpoint import CheckpointError
 from configs.machine import free_host_bytes
 from configs.serve import GIB, EngineConfig
-from model.device import embedding_bytes, free_bytes
+from model.device import block_size, embedding_bytes, free_bytes
 from model.engine.kv_blocks import CacheSize
 from model.engine.messages import StartEngine
 from model.engine.profile import Profile, profile_on_device
@@ -86,21 +86,22 @@ def cache_size(
     memory: where the configuration names no size; None: what the host has free. reserved: blocks beside those of
     sequences.
     """
-    block_bytes = spec.bytes_per_token(itemsize) * config.block_size
-    useful = _blocks(max_model_len, config.block_size) * config.max_seqs + reserved
+    tokens = block_size(config)
+    block_bytes = spec.bytes_per_token(itemsize) * tokens
+    useful = _blocks(max_model_len, tokens) * config.max_seqs + reserved
     nbytes, bound, remedy = _allowed(config, memory)
     n_blocks = min(nbytes // block_bytes, useful)
     if n_blocks <= reserved:
         beside = f" beside {reserved} for the padding of graphs" if reserved else ""
         raise CacheTooSmall(
             f"{bound}: {nbytes} bytes hold no block of the KV cache{beside}, one takes {block_bytes} (--block-size "
-            f"{config.block_size} tokens){remedy}"
+            f"{tokens} tokens){remedy}"
         )
     return CacheSize(
         n_blocks=n_blocks,
-        block_size=config.block_size,
+        block_size=tokens,
         nbytes=n_blocks * block_bytes,
-        max_model_len=min(max_model_len, (n_blocks - reserved) * config.block_size),
+        max_model_len=min(max_model_len, (n_blocks - reserved) * tokens),
         reserved=reserved,
         bound=bound if n_blocks < useful else "--max-seqs x --max-model-len, all that can be used",
     )
@@ -130,8 +131,8 @@ def _allowed(config: EngineConfig, memory: FreeMemory | None) -> tuple[int, str,
     return int(found.nbytes * share), f"--kv-cache-share {share:g} of {_gib(found.nbytes)} {found.words}", found.remedy
 
 
-def _blocks(tokens: int, block_size: int) -> int:
-    return -(-tokens // block_size)
+def _blocks(tokens: int, each: int) -> int:
+    return -(-tokens // each)
 
 
 def _gib(nbytes: int) -> str:

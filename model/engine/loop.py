@@ -12,7 +12,7 @@ import numpy as np
 import torch
 
 from configs.checkpoint import Checkpoint
-from model.device import check_cache, out_of_memory, resolve, with_step_of
+from model.device import block_size, check_cache, out_of_memory, resolve, with_step_of
 from model.engine.engine import Engine
 from model.engine.kv_cache_size import cache_size, size_on_device
 from model.engine.messages import (
@@ -78,7 +78,9 @@ def load(
     config = with_step_of(device, config)
     family.check_device(device.type)
     max_model_len = min(start.max_model_len, config.max_model_len or start.max_model_len)
-    check_cache(device, config.block_size, max_model_len)
+    config = msgspec.structs.replace(config, block_size=block_size(config, device.type))
+    start = msgspec.structs.replace(start, engine=config)
+    check_cache(device, block_size(config), max_model_len)
     ops = load_ops(device, dtype, checks=config.check_launches)
 
     def read(done: int, total: int) -> None:

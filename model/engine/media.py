@@ -6,6 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
+from model.engine.block_keys import chain_root
 from model.engine.messages import Generate
 from model.engine.plan import RequestError
 from model.engine.sequence import EncoderInput, ItemKey, SegmentRef, Sequence
@@ -24,6 +25,7 @@ class Bounds:
     placeholder_ids: Mapping[str, int]  # by kind; this model takes no other kinds
     media_shape: Callable[[str, tuple[int, int, int]], tuple[int, ...]]  # kind, grid -> shape of the array
     media_dtype: Callable[[str], torch.dtype]  # kind -> of that array
+    prompt_variant: Callable[[int], int]  # tokens of a prompt -> which of the ways it is turned in
 
 
 def checked_sequence(generate: Generate, bounds: Bounds) -> Sequence:
@@ -56,6 +58,7 @@ def checked_sequence(generate: Generate, bounds: Bounds) -> Sequence:
         request_id=generate.request_id, ids=ids, n_prompt=n, limit=limit, n_tokens=n,
         positions=prepared.positions.astype(np.int64), position_delta=prepared.position_delta, media=media,
         sampling=generate.sampling, scores_prompt=generate.scores_prompt, client=generate.client,
+        root=chain_root(generate.salt, bounds.prompt_variant(n)),
     )  # fmt: skip
 
 

@@ -117,13 +117,15 @@ class TokenEvent(msgspec.Struct, frozen=True, kw_only=True):
 class EngineStats(msgspec.Struct, frozen=True, kw_only=True):
     running: int
     waiting: int
-    kv_blocks_used: int
+    kv_blocks_used: int  # that unfinished requests hold
     kv_blocks_total: int
     preemptions: int  # since start
     gave_way: int = 0  # those of them that made room for a client which had less than its share
     embedding_bytes: int  # reserved
     mm_cache_queries: int = 0  # media of requests since start
     mm_cache_hits: int = 0  # those of them that were not encoded for their request
+    prefix_queries: int = 0  # since start: tokens of prompts that were looked for in the cache
+    prefix_hits: int = 0  # of them, those that were there
 
 
 class StepDone(msgspec.Struct, frozen=True, kw_only=True, tag=True):
@@ -132,7 +134,9 @@ class StepDone(msgspec.Struct, frozen=True, kw_only=True, tag=True):
     seconds: dict[str, float]  # stage -> seconds: encode, prefill, decode, sample; host and graph_update are parts
     n_tokens: int = 0  # that went through the model: of prompts, and one of each answer
     started: float = 0.0  # when, by time.monotonic(), which all processes of a machine share
-    begun: tuple[str, ...] = ()  # requests that had their first tokens computed in it
+    # Requests of which something was computed for the first time, and what of their prompts was in the cache. One with
+    # several answers may be told again: the first time counts.
+    begun: dict[str, int] = {}
 
 
 class PromptScored(msgspec.Struct, frozen=True, kw_only=True, tag=True):

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from configs.serve import EngineConfig
+from model.device import block_size
 from model.engine.batch import Batch, ScoredRows
 from model.engine.encoding import Encoded, MediaEncoder
 from model.engine.kv_blocks import CacheSize
@@ -215,7 +216,7 @@ def reserved_for_graphs(config: EngineConfig, device: torch.device) -> int:
     """How many blocks of the cache the padding of graphs is written to."""
     if not config.graphs or graph_module(device) is None:
         return 0
-    return reserved_blocks(min(config.max_seqs, step_tokens(config)), config.block_size)
+    return reserved_blocks(min(config.max_seqs, step_tokens(config)), block_size(config, device.type))
 
 
 def _packed_bytes(tokens: int, rows: int, width: int) -> int:

@@ -2,10 +2,12 @@
 
 import sys
 from bisect import insort
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from collections.abc import Sequence as Seq
 from dataclasses import dataclass
 from operator import attrgetter
 
+from model.engine.block_keys import BlockKeys
 from model.engine.encoder_cache import EncoderCache
 from model.engine.kv_blocks import BlockAllocator, BlockError
 from model.engine.messages import TokenEvent
@@ -13,7 +15,7 @@ from model.engine.plan import Chunk, Outcome, Plan
 from model.engine.scheduling.client_line import ClientLine
 from model.engine.scheduling.giving_way import Scarce, StepAdmission, victim_of_growth
 from model.engine.scheduling.step_budget import StepBudget
-from model.engine.sequence import Key, Sequence, SharedBlocks, Status, hand_over, leader_of, share_for
+from model.engine.sequence import Key, Sequence, Status
 from model.staging.tables import Seat
 
 
@@ -27,6 +29,7 @@ class Limits:
     max_encoder_tokens: int = sys.maxsize  # embeddings made in one step, unless one medium alone has more
     # Blocks that the sequences of a step may name together, shared ones counted for each; at least those of the cache.
     max_table_blocks: int | None = None
+    prefix_cache: bool = False  # blocks stay when their request has ended
 
 
 class Scheduler:
@@ -40,8 +43,9 @@ class Scheduler:
 
     Blocks for all known tokens are taken at admission, so only a decode can run out of them. Who then gives its blocks
     back and waits at the front, and who does for a client that stays within its share, is in scheduling/giving_way.py.
-    The answers to one prompt are sequences that share the prompt's whole blocks: one computes the prompt, and the
-    others follow it until its first token is sampled.
+    Whoever is admitted takes over the blocks that hold the beginning of its tokens, whoever computed them, and computes
+    one token at least. The answers to one prompt are sequences: one computes the prompt, and the others come in with
+    the step that ends it, and draw their first tokens from the same row.
     """
 
     def __init__(self, allocator: BlockAllocator, limits: Limits) -> None:
@@ -52,8 +56,11 @@ class Scheduler:
         self.embeddings = EncoderCache(
             limits.embedding_bytes, limits.device_embedding_bytes, keeps=limits.keeps_embeddings
         )
+        self.prefix_queries = 0  # tokens of prompts that were looked for in the cache
+        self.prefix_hits = 0  # of them, those that were there
         self.max_running = min(limits.max_seqs, limits.max_batched_tokens)
         self._sequences: dict[Key, Sequence] = {}  # in order of arrival
+        self._keys: dict[Key, BlockKeys] = {}  # of each sequence's blocks
         self._answers: dict[str, list[Sequence]] = {}  # by request: those that have not ended, by index
         self._line = ClientLine()
         self._running: list[Sequence] = []  # oldest first
@@ -97,6 +104,10 @@ class Scheduler:
         answers = [sequence, *(sequence.answer(i) for i in range(1, sequence.sampling.n))]
         self._answers[sequence.request_id] = answers
         self._sequences.update({answer.key: answer for answer in answers})
+        keys = BlockKeys(sequence, self.allocator.block_size, outlive=self.limits.prefix_cache)
+        keys.up_to(sequence.n_prompt)
+        self._keys.update({answer.key: keys.of_sibling(answer) for answer in answers[1:]})
+        self._keys[sequence.key] = keys
         for answer in answers:
             self._n_arrived += 1
             answer.arrived = self._n_arrived
@@ -116,26 +127,31 @@ class Scheduler:
             self.limits.max_batched_tokens, self.limits.max_encoder_tokens, self.embeddings,
             blocks_for=self.allocator.blocks_for, table_blocks=self.limits.max_table_blocks,
         )  # fmt: skip
-        turns, admission = self._line.turns(), None
+        turns = self._line.turns()
+        admission: StepAdmission | None = None
         running: dict[int, list[Sequence]] = {client: [] for client in turns}
         for sequence in self._running:
             running[sequence.client].append(sequence)
         for client in turns:
-            if step.deal(running[client]) and self._line.head(client) is not None:
+            complete = step.deal(running[client])
+            if self._line.head(client) is not None:
                 admission = admission or StepAdmission(
                     line=self._line, turns={name: i for i, name in enumerate(turns)}, running=self._running,
                     allocator=self.allocator, max_running=self.max_running, embeddings=self.embeddings.held,
                 )  # fmt: skip
-                self._admit_waiting(client, step, admission)
+                self._admit_waiting(client, step, admission, answers_alone=not complete)
         inside = {s.request_id for s in self._running if s.media and s.n_computed < s.n_prompt}
         freed, offloaded = self.embeddings.plan(inside, step.encodes)
-        chunks = tuple([self._chunk(sequence, stop) for sequence, stop in step.parts])
+        chunks = tuple([self._chunk(sequence, stop, step.followers) for sequence, stop in step.parts])
         encodes, lacking, self._lacking = tuple(step.encodes), tuple(self._lacking), []
         return Plan(chunks=chunks, freed=freed, offloaded=offloaded, encodes=encodes, lacking=lacking)
 
     def commit(self, plan: Plan, outcome: Outcome) -> list[TokenEvent]:
         """Book a finished step, and drop what failed or ended. -> what each answer got, and how it ended, if it did."""
         self.embeddings.commit(outcome)
+        for key in outcome.lost:  # whatever made them not finite is taken over by nobody
+            self.allocator.forget(self[key].block_table)
+            self[key].n_computed = 0
         failed = outcome.failed_requests
         for request_id in failed:
             self.remove(request_id)
@@ -146,10 +162,13 @@ class Scheduler:
             if chunk.request_id in failed:
                 continue
             sequence = self._sequences[chunk.key]
-            if chunk.stop > sequence.n_charged:
-                given[sequence.client] = given.get(sequence.client, 0) + chunk.stop - sequence.n_charged
+            if chunk.stop > sequence.n_charged:  # what it took over, nobody computed
+                new = chunk.stop - max(sequence.n_charged, chunk.start)
+                given[sequence.client] = given.get(sequence.client, 0) + new
                 sequence.n_charged = chunk.stop
             sequence.n_computed, sequence.n_scored = chunk.stop, max(sequence.n_scored, chunk.scored[1])
+            if chunk.start < sequence.n_prompt:
+                self._keep_whole(sequence, chunk.start)
             for key in chunk.sampled_keys:
                 if chunk.followers:  # the prompt was computed once, for all of them
                     sequence = self._sequences[key]
@@ -179,10 +198,6 @@ class Scheduler:
         rows = [*self._rows, *(s.seat.row for s in self if s.seat is not None)]
         if sorted(rows) != list(range(self.max_running)) or any(s.seat is None for s in self._running):
             raise BlockError("the rows of the block tables do not add up")
-        if any(
-            s.status is Status.FOLLOWING and leader_of(self._answers[s.request_id], s) is None for s in self._running
-        ):
-            raise BlockError("a sequence follows none")
         self.embeddings.check_integrity(self._answers)
 
     def _forget(self, sequence: Sequence) -> None:
@@ -194,44 +209,68 @@ class Scheduler:
         else:
             self._running.remove(sequence)
         self._line.ended(sequence)
-        hand_over(siblings, sequence, self.allocator.block_size)
         self._give_back(sequence)
+        del self._keys[sequence.key]
         if not siblings:
             del self._answers[sequence.request_id]
             self.embeddings.release(sequence.request_id)
 
-    def _admit_waiting(self, client: int, step: StepBudget, admission: StepAdmission) -> None:
-        """Let in whoever of a client waits and fits; what they compute in this step is put to it."""
+    def _admit_waiting(self, client: int, step: StepBudget, admission: StepAdmission, *, answers_alone: bool) -> None:
+        """Let in whoever of a client waits and fits; what they compute in this step is put to it.
+
+        answers_alone: only those that have nothing to compute in it.
+        """
         # A preempted sequence does not return in this step: a part of its blocks is taken, and it needs all of them.
         while (sequence := self._line.head(client)) is not None:
+            leader = self._leader_of(sequence)
+            if leader is not None and not step.ends(leader):
+                return  # the prompt is computed once
             reserved = self.embeddings.reserves(sequence.request_id)
             if not reserved and self.embeddings.lacks(sequence.media):
                 self.remove(sequence.request_id)
                 self._lacking.append(sequence.request_id)
                 continue
-            if admission.closed and not reserved:
+            if (leader is None and (answers_alone or step.room <= 0)) or (admission.closed and not reserved):
                 return
-            share = share_for(self._answers[sequence.request_id], sequence, self.allocator.block_size)
-            start = len(share.blocks) * self.allocator.block_size
-            stop, encodes = step.reach(sequence, start)
-            if not share.follows and (step.room <= 0 or not step.names(stop)):
+            shared = self._shared(sequence) if leader is None else self._whole_blocks(leader)
+            stop, encodes = step.reach(sequence, len(shared) * self.allocator.block_size)
+            if leader is None and not step.names(stop):
                 return
             needs: dict[Scarce, int] = {
                 "seats": 1,
-                "blocks": self.allocator.blocks_for(sequence.n_tokens) - len(share.blocks),
+                "blocks": self.allocator.blocks_for(sequence.n_tokens) - self.allocator.n_held(shared),
                 "embeddings": 0 if reserved else sequence.embedding_bytes,
             }
-            victims = admission.room_for(client, needs)
+            victims = admission.room_for(client, needs, shared)
             if victims is None:
                 return
             for victim in victims:
                 self._preempt(victim)
                 self.gave_way += 1
             self._line.take(sequence)
-            self._admit(sequence, share)
+            self._admit(sequence, shared)
             admission.changed()
-            if not share.follows:
+            if leader is None:
                 step.give(sequence, stop, encodes)
+            else:
+                step.followers.setdefault(leader.key, []).append(sequence)
+
+    def _leader_of(self, answer: Sequence) -> Sequence | None:
+        """Who computes the prompt of this answer, that has nothing but it."""
+        if answer.sampling.n == 1 or not answer.is_fresh:
+            return None
+        siblings = self._answers[answer.request_id]
+        return next((s for s in siblings if s.status is Status.RUNNING and s.is_fresh), None)
+
+    def _whole_blocks(self, leader: Sequence) -> list[int]:
+        return leader.block_table[: leader.n_prompt // self.allocator.block_size]
+
+    def _shared(self, sequence: Sequence) -> list[int]:
+        """Blocks that hold the beginning of its tokens already, all but the last one."""
+        most = sequence.n_tokens - 1
+        if sequence.scores_prompt and sequence.n_scored < sequence.n_prompt - 1:
+            most = min(most, sequence.n_scored)  # what it scores is computed
+        return self.allocator.find(self._keys[sequence.key].up_to(most))
 
     def _grow_tables(self) -> None:
         """Give each running sequence the block for its newest token; others are preempted for it."""
@@ -255,32 +294,47 @@ class Scheduler:
         self.preemptions += 1
 
     def _give_back(self, sequence: Sequence) -> None:
+        # Of what was generated all at once: until it has ended, its client cannot go on with it.
+        self._keep_whole(sequence, sequence.n_prompt)
         self.allocator.free(sequence.block_table)
         if sequence.seat is not None:
             self._rows.append(sequence.seat.row)
             sequence.seat = None
 
-    def _admit(self, sequence: Sequence, share: SharedBlocks) -> None:
-        sequence.block_table = self.allocator.allocate(sequence.n_tokens, share.blocks)
+    def _admit(self, sequence: Sequence, shared: list[int]) -> None:
+        sequence.block_table = self.allocator.allocate(sequence.n_tokens, shared)
         sequence.seat = Seat(self._rows.pop())
-        sequence.n_computed = 0 if share.follows else len(share.blocks) * self.allocator.block_size
-        sequence.status = Status.FOLLOWING if share.follows else Status.RUNNING
+        sequence.n_computed = len(shared) * self.allocator.block_size
+        sequence.status = Status.RUNNING
         sequence.n_waited = 0
         sequence.n_admitted = sequence.n_tokens
         insort(self._running, sequence, key=attrgetter("arrived"))
-        self.embeddings.reserve(sequence.request_id, sequence.client, sequence.media)
+        if self.embeddings.reserves(sequence.request_id):
+            return
+        if self.limits.prefix_cache and not sequence.scores_prompt:
+            sequence.n_cached = sequence.n_computed
+            self.prefix_queries += sequence.n_prompt
+            self.prefix_hits += sequence.n_cached
+        self.embeddings.reserve(sequence.request_id, sequence.client, sequence.media, sequence.n_cached)
 
-    def _chunk(self, sequence: Sequence, stop: int) -> Chunk:
+    def _keep_whole(self, sequence: Sequence, start: int) -> None:
+        """Blocks that were filled since it had `start` tokens can be taken over from now on."""
+        size = self.allocator.block_size
+        first, last = start // size, sequence.n_computed // size
+        if first < last:
+            keys = self._keys[sequence.key].up_to(sequence.n_computed)[first:last]
+            for block, key in zip(sequence.block_table[first:last], keys, strict=False):
+                self.allocator.keep(block, key)
+
+    def _chunk(self, sequence: Sequence, stop: int, followers: Mapping[Key, Seq[Sequence]]) -> Chunk:
         start, samples = sequence.n_computed, stop == sequence.n_tokens
         if start >= sequence.n_prompt:  # nothing of what concerns prompts
             return Chunk(request_id=sequence.request_id, index=sequence.index, start=start, stop=stop, samples=samples)
-        followers: list[Sequence] = []
-        if samples and sequence.is_fresh:
-            followers = [s for s in self._answers[sequence.request_id] if s.status is Status.FOLLOWING]
+        others = followers.get(sequence.key, ())
         cut = sequence.n_prompt % self.allocator.block_size > 0  # the prompt ends inside a block, which answers fill on
         return Chunk(
             request_id=sequence.request_id, index=sequence.index, start=start, stop=stop, samples=samples,
             scored=sequence.scored_until(stop),
-            followers=tuple(s.index for s in followers),
-            copies=tuple((sequence.block_table[-1], s.block_table[-1]) for s in followers) if cut else (),
+            followers=tuple(s.index for s in others),
+            copies=tuple((sequence.block_table[-1], s.block_table[-1]) for s in others) if cut else (),
         )  # fmt: skip

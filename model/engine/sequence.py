@@ -1,9 +1,7 @@
-"""The record of one answer, which steps change: ids, media, blocks, progress; and what answers to one prompt share."""
+"""The record of one answer, which steps change: ids, media, blocks, progress."""
 
-from collections.abc import Iterable
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import NamedTuple
 
 import msgspec
 import numpy as np
@@ -22,7 +20,6 @@ class Status(Enum):
     """Where a sequence stands. One that ends leaves the engine and so has no status."""
 
     WAITING = "waiting"
-    FOLLOWING = "following"  # it has a place and blocks, and waits for an answer before it to end their common prompt
     RUNNING = "running"
 
 
@@ -68,7 +65,7 @@ class EncoderInput(msgspec.Struct, frozen=True, kw_only=True):
 
 @dataclass(slots=True, kw_only=True, eq=False)
 class Sequence:
-    """One answer. The answers of one request share `positions` and `media`."""
+    """One answer. The answers of one request share `positions`, `media` and `root`."""
 
     request_id: str
     index: int = 0
@@ -79,12 +76,14 @@ class Sequence:
     positions: np.ndarray  # int64 [3, n_prompt]
     position_delta: int  # a generated token at index i has position i + position_delta
     media: tuple[EncoderInput, ...]
+    root: bytes = b""  # what the keys of its blocks begin with
     sampling: SamplingParams
     n_tokens: int  # valid entries of ids
     scores_prompt: bool = False  # of the first of several answers: they share the prompt
     n_scored: int = 0  # prompt tokens whose prediction of the next one was given out: once, also after a preemption
     n_computed: int = 0  # tokens whose keys and values are in the cache
-    n_charged: int = 0  # tokens that its client was charged: once, also after a preemption
+    n_charged: int = 0  # up to which its client was charged: once, also after a preemption
+    n_cached: int = 0  # tokens of the prompt that were in the cache when its request first came in
     arrived: int = 0  # in which order
     n_admitted: int = 0  # tokens that it had when it got its seat
     n_waited: int = 0  # steps in a row in which it was running and not computed, because the step had no room
@@ -121,7 +120,7 @@ class Sequence:
         return Sequence(
             request_id=self.request_id, index=index, client=self.client, ids=self.ids.copy(), n_prompt=self.n_prompt,
             limit=self.limit,
-            positions=self.positions, position_delta=self.position_delta, media=self.media,
+            positions=self.positions, position_delta=self.position_delta, media=self.media, root=self.root,
             n_tokens=self.n_tokens, sampling=msgspec.structs.replace(self.sampling, seed=seed),
         )  # fmt: skip
 
@@ -149,38 +148,3 @@ class Sequence:
         first = max(self.n_computed, self.n_scored)
         last = min(stop, self.n_prompt - 1)
         return (first, last) if first < last else (0, 0)
-
-
-class SharedBlocks(NamedTuple):
-    """Blocks of a sibling, and whether it is still computing them."""
-
-    blocks: tuple[int, ...]
-    follows: bool
-
-
-def leader_of(siblings: Iterable[Sequence], answer: Sequence) -> Sequence | None:
-    """The sibling that computes the prompt of this fresh one."""
-    return next((s for s in siblings if s.status is Status.RUNNING and s.is_fresh and s is not answer), None)
-
-
-def share_for(siblings: Iterable[Sequence], answer: Sequence, block_size: int) -> SharedBlocks:
-    """A sibling's whole blocks of the prompt, which no answer writes."""
-    leader = leader_of(siblings, answer) if answer.is_fresh else None
-    if leader is not None:
-        return SharedBlocks(blocks=tuple(leader.block_table[: answer.n_prompt // block_size]), follows=True)
-    found: tuple[int, ...] = ()
-    for sibling in siblings:
-        if sibling.status is Status.RUNNING:
-            # The last known token is computed again in any case: a step without a row samples nothing.
-            n = min(sibling.n_computed, answer.n_prompt, answer.n_tokens - 1) // block_size
-            found = max(found, tuple(sibling.block_table[:n]), key=len)
-    return SharedBlocks(blocks=found, follows=False)
-
-
-def hand_over(siblings: Iterable[Sequence], gone: Sequence, block_size: int) -> None:
-    """Where a leader has gone, its first follower goes on with the prompt."""
-    followers = [s for s in siblings if s.status is Status.FOLLOWING]
-    if followers and gone.is_fresh and leader_of(siblings, followers[0]) is None:
-        # The whole blocks that are computed are common to both; what stood in the leader's last block is lost.
-        followers[0].n_computed = gone.n_computed - gone.n_computed % block_size
-        followers[0].status = Status.RUNNING

@@ -116,7 +116,10 @@ class Decoder:
     def kv(self) -> KVSpec:
         spec = self.spec
         cached_dim = self.ops.cache_head_dim(spec.head_dim)
-        return KVSpec(layers=spec.layers, kv_heads=spec.kv_heads, head_dim=spec.head_dim, cached_dim=cached_dim)
+        return KVSpec(
+            layers=spec.layers, kv_heads=spec.kv_heads, head_dim=spec.head_dim, cached_dim=cached_dim,
+            grouped=spec.heads > spec.kv_heads,
+        )  # fmt: skip
 
     def __call__(self, x: Tensor, kv: KVCache, step: LayerInputs, rows: Tensor) -> Tensor:
         """x [T, hidden]; rows int64 [S], S >= 0 -> [S, hidden]. Writes all T keys and values into `kv`."""

@@ -93,6 +93,10 @@ class MultimodalLM:
     def media_dtype(self, kind: str) -> torch.dtype:
         return self.encoders[kind].dtype
 
+    def prompt_variant(self, prompt_len: int) -> int:
+        """Beside a token's id or embedding and its position, all that its key and value depend on."""
+        return self.rope.variant(prompt_len)
+
     def encode(self, kind: str, arrays: Sequence[Tensor], grids: Sequence[tuple[int, int, int]]) -> list[Tensor]:
         """Media of one kind, `media_dtype` arrays of `media_shape` -> [tokens, hidden] of each.
 

@@ -29,6 +29,9 @@ class Rope(Protocol):
     def angles(self, batch: ForwardBatch) -> tuple[Tensor, Tensor]:
         """(cos, sin), each [T, head_dim], both halves equal."""
 
+    def variant(self, prompt_len: int) -> int:
+        """Prompts of one variant have the same angles at the same positions."""
+
 
 class MRope:
     """Three-row positions (time, height, width), each driving a block of the frequencies. 1-D is three equal rows."""
@@ -54,6 +57,9 @@ class MRope:
         angles = batch.positions.float().index_select(0, self._row_of).T * self._inv_freq  # [T, head_dim / 2]
         angles = torch.cat([angles, angles], dim=-1)
         return angles.cos().to(self._dtype), angles.sin().to(self._dtype)
+
+    def variant(self, prompt_len: int) -> int:
+        return 0
 
 
 def turned_order(head_dim: int, turned: int) -> Tensor:
@@ -84,7 +90,7 @@ class NtkRope:  # of Qwen-VL
 
     def angles(self, batch: ForwardBatch) -> tuple[Tensor, Tensor]:
         """float32 (cos, sin), each [T, head_dim], by the first row of the positions."""
-        rows = [self._doublings(n) for n in batch.prompt_lens]
+        rows = [self.variant(n) for n in batch.prompt_lens]
         if len(set(rows)) == 1:
             inv_freq = self._inv_freq[rows[0]]  # [head_dim / 2]
         else:
@@ -94,9 +100,9 @@ class NtkRope:  # of Qwen-VL
         angles = torch.cat([angles, angles], dim=-1)
         return angles.cos(), angles.sin()
 
-    def _doublings(self, prompt: int) -> int:
+    def variant(self, prompt_len: int) -> int:
         """How often the trained length must be doubled to hold the prompt; in integers, so exact at the borders."""
-        return ((prompt - 1) // self._trained_length).bit_length() if self._trained_length else 0
+        return ((prompt_len - 1) // self._trained_length).bit_length() if self._trained_length else 0
 
 
 def _sent(host: Tensor, device: torch.device) -> Tensor:

@@ -101,8 +101,10 @@ class Ops(Protocol):
     def cache_head_dim(self, head_dim: int) -> int:
         """The last dimension of what `kv_cache` makes for heads of `head_dim`: wider where a device pads heads."""
 
-    def max_table_blocks(self, n_blocks: int) -> int | None:
+    def max_table_blocks(self, n_blocks: int, *, grouped: bool) -> int | None:
         """Most blocks that the sequences of one step may name together over a cache of n_blocks, or None: no bound.
+
+        grouped: several query heads share a key and a value.
 
         A sequence names ceil(kv / block_size) blocks; one that several sequences share counts for each of them. The
         bound is at least n_blocks, so that a sequence alone always fits.

@@ -75,8 +75,8 @@ class NpuOps(TorchOps):
         with _refused_at_start():
             return rules.padded_head_dim(head_dim)
 
-    def max_table_blocks(self, n_blocks: int) -> int | None:
-        return n_blocks if self._bounds_tables else None
+    def max_table_blocks(self, n_blocks: int, *, grouped: bool) -> int | None:
+        return n_blocks if self._bounds_tables and not grouped else None
 
     def kv_cache(self, blocks: int, block_size: int, kv_heads: int, head_dim: int) -> tuple[Tensor, Tensor]:
         padded = self.cache_head_dim(head_dim)
@@ -172,14 +172,15 @@ class _GraphAttention:
         self._query_ends = list(range(1, rows + 1))
         rules.check_paged(self._query_ends, [1] * rows, table, block_size, mask, 3)
         self._table, self._block_size, self._mask, self._operators = table, block_size, mask, operators
-        self._blocks = 0  # of the cache
+        self._blocks = 0  # of the cache, where tables may name no more
         self._out: Tensor | None = None  # [rows, heads, padded]
         self._sums: Tensor | None = None  # of the softmax: never written
         self._workspace: Tensor | None = None
 
     def __call__(self, query: Tensor, key_cache: Tensor, value_cache: Tensor) -> Tensor:
-        self._blocks, _, kv_heads, padded = key_cache.shape
+        blocks, _, kv_heads, padded = key_cache.shape
         rows, heads, head_dim = query.shape
+        self._blocks = blocks if heads == kv_heads else 0
         key, value, query = key_cache.flatten(2), value_cache.flatten(2), _padded(query, padded)
         arguments = {
             **self.update([1] * rows),

@@ -40,7 +40,7 @@ def _attention(query: Tensor, key: Tensor, value: Tensor, **given: Any) -> None:
     if "block_table" in given:
         table, block_size = given["block_table"], given["block_size"]
         rules.check_paged(ends, lengths, table, block_size, given["atten_mask"], given["sparse_mode"])
-        blocks = sum(-(-n // block_size) for n in lengths)
+        blocks = sum(-(-n // block_size) for n in lengths) if query.shape[1] == kv_heads else 0
         rules.check_paged_keys(key, kv_heads, head_dim, block_size, blocks)
     else:
         rules.check_packed(key, kv_heads, head_dim, lengths)

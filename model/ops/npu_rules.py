@@ -145,7 +145,7 @@ def check_attention(query: Tensor, key: Tensor, value: Tensor, query_end: int) -
 
 
 def check_paged_keys(key: Tensor, kv_heads: int, head_dim: int, block_size: int, blocks: int) -> None:
-    """blocks: how many all sequences name together, shared ones counted each time."""
+    """blocks: how many all sequences name together, shared ones counted each time; 0 of grouped queries."""
     held = key.shape[0]
     _check_shape(_ATTENTION, "key", key, (held, block_size, kv_heads * head_dim))
     check_table_blocks(blocks, held)

@@ -72,7 +72,7 @@ class TorchOps:
     def cache_head_dim(self, head_dim: int) -> int:
         return head_dim
 
-    def max_table_blocks(self, n_blocks: int) -> int | None:
+    def max_table_blocks(self, n_blocks: int, *, grouped: bool) -> int | None:
         return None
 
     def kv_cache(self, blocks: int, block_size: int, kv_heads: int, head_dim: int) -> tuple[Tensor, Tensor]:

@@ -79,12 +79,13 @@ class DecodeGraphs:
         """How a step of so many decodes is padded to the next graph; None: it is launched.
 
         table_blocks: that its sequences name together, shared ones counted for each. Padding rows name one more each,
-        and together there must not be more than the cache has.
+        and where tables may name only so many together, there must not be more.
         """
         if sequences > self._sizes[-1]:
             return None
         rows = self._sizes[bisect.bisect_left(self._sizes, sequences)]
-        return self._padding(rows) if table_blocks + rows - sequences <= self._place.n_blocks else None
+        most = self._model.ops.max_table_blocks(self._place.n_blocks, grouped=self._model.kv.grouped)
+        return self._padding(rows) if most is None or table_blocks + rows - sequences <= most else None
 
     def replay(self, batch: ForwardBatch) -> Tensor:
         """Run a padded step. -> [rows, hidden] before the head, valid until the next replay. Raises GraphError."""

@@ -62,6 +62,7 @@ class Stream(Replies[TokenEvent]):
         self.n_tokens = n_prompt  # of the prompt, and of the answers so far
         self.prompt: list[Token] = []  # from its second token on, where they are scored; whole before the first answer
         self.scheduled: float | None = None  # when its first step began, by time.monotonic()
+        self.n_cached = 0  # tokens of its prompt that were in the engine's cache then
         self.media_read: list[str] = []  # names of segments that the engine will not open again
         self.unfinished = set(range(n))  # answers whose last token has not been seen
 
@@ -167,9 +168,9 @@ class EngineClient(SupervisedChild):
     def _step(self, message: StepDone) -> None:
         self.stats = message.stats
         self._metrics.step(message)
-        for request_id in message.begun:
+        for request_id, n_cached in message.begun.items():
             if (stream := self._inside.get(request_id)) is not None and stream.scheduled is None:
-                stream.scheduled = message.started
+                stream.scheduled, stream.n_cached = message.started, n_cached
         for event in message.tokens:
             if (stream := self._inside.get(event.request_id)) is not None:
                 stream.n_tokens += 1

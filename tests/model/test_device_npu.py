@@ -10,7 +10,7 @@ import torch
 
 from configs.serve import Dtype, EngineConfig
 from configs.settings import load_config
-from model.device import DeviceError, check_cache, free_bytes, resolve
+from model.device import DeviceError, block_size, check_cache, free_bytes, resolve
 from model.engine import loop
 from model.engine.loop import load
 from model.engine.messages import StartEngine
@@ -116,7 +116,13 @@ def test_what_attention_on_an_npu_takes_of_a_cache(monkeypatch: pytest.MonkeyPat
     install(monkeypatch, tmp_path, NpuDouble())
     npu = torch.device("npu", 0)
     check_cache(npu, 128, 262_144)
-    check_cache(npu, load_config(["--profile", "atlas"], {}).engine.block_size, 32_768)
+    check_cache(npu, block_size(load_config(["--profile", "atlas"], {}).engine, "npu"), 32_768)
+    assert [block_size(EngineConfig(block_size=n), where) for n in (None, 32) for where in ("cpu", "npu")] == [
+        16,
+        128,
+        32,
+        32,
+    ]
     check_cache(torch.device("cpu"), 16, 1 << 20)
     for size in (16, 256):
         with pytest.raises(DeviceError, match=f"--block-size {size} is not served on an NPU: take 128"):

@@ -65,7 +65,9 @@ def fused_infer_attention_score(
     if block_table is None:
         pick = _packed(key, value, kv, kv_heads, dim)
     else:
-        pick = _paged(key, value, block_table, kv[: len(ends)], kv_heads, dim, block_size)
+        pick = _paged(
+            key, value, block_table, kv[: len(ends)], kv_heads, dim, block_size, grouped=query.shape[1] != kv_heads
+        )
         if max(b - a for a, b in zip(starts, ends, strict=True)) > 1:
             _refuse_unless(block_size % 128 == 0 and block_size <= 512, "block_size: a multiple of 128, at most 512")
     out = torch.empty_like(query)
@@ -158,6 +160,8 @@ def _paged(
     kv_heads: int,
     dim: int,
     block_size: int,
+    *,
+    grouped: bool,
 ) -> Callable[[int], tuple[Tensor, Tensor]]:
     _refuse_unless(table.dtype == torch.int32 and table.dim() == 2, "block_table is int32 [sequences, blocks]")
     _refuse_unless(table.is_contiguous(), "block_table is not contiguous")
@@ -167,7 +171,7 @@ def _paged(
     _refuse_unless(key.shape[2] <= 65535, "H of BnBsH is at most 65535")
     blocks = [-(-n // block_size) for n in lengths]
     _refuse_unless(min(lengths) >= 0 and max(blocks) <= table.shape[1], "block_table has a column for each block")
-    _refuse_unless(sum(blocks) <= len(key), "the cache has as many blocks as the sequences together")
+    _refuse_unless(grouped or sum(blocks) <= len(key), "the cache has as many blocks as the sequences together")
 
     def pick(i: int) -> tuple[Tensor, Tensor]:
         own = table[i, : blocks[i]].long()

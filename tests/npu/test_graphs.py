@@ -39,6 +39,7 @@ class Ran:
     replays: Counter[tuple[int, int]] = field(default_factory=Counter)  # (sequences, rows of the graph)
     updates: int = 0  # that took time
     preemptions: int = 0
+    cached: int = 0  # tokens that prompts took over
     blocks: set[int] = field(default_factory=set)  # that sequences had
 
 
@@ -78,7 +79,7 @@ def run(model: MultimodalLM, asks: Mapping[str, Ask], graphs: bool, *, blocks: i
             _book(ran, engine, engine.step())
             engine.check_integrity()
             step += 1
-        ran.preemptions = engine.stats.preemptions
+        ran.preemptions, ran.cached = engine.stats.preemptions, engine.stats.prefix_hits
     return ran
 
 
@@ -162,6 +163,17 @@ def test_preemption_several_answers_and_an_abort(model: MultimodalLM) -> None:
     }  # fmt: skip
     ran = check_twins(model, asks, blocks=9)
     assert ran.preemptions > 0 and ran.replays[4, 4] and ran.replays[5, 8] and ran.replays[1, 1]
+
+
+def test_replays_over_blocks_that_an_earlier_request_left(model: MultimodalLM) -> None:
+    """The one that comes later has the tokens of the one before, and two of its blocks; beside it one that has none."""
+    asks = {
+        "a": Ask(prompt=300, tokens=9), "b": Ask(prompt=300, tokens=12, start=12),
+        "other": Ask(prompt=50, tokens=12, start=12),
+    }  # fmt: skip
+    ran = check_twins(model, asks)
+    assert ran.cached == 2 * BLOCK and ran.replays[2, 2] > 9
+    assert [event.token.id for event in ran.events["b"]][:9] == [event.token.id for event in ran.events["a"]]
 
 
 def test_padding_that_names_too_many_blocks_is_not_replayed(model: MultimodalLM) -> None:

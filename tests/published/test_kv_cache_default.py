@@ -6,6 +6,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from configs.machine import free_host_bytes
@@ -129,14 +130,14 @@ def test_what_was_asked_for_wins(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_not_one_block_is_an_error_that_names_the_share() -> None:
     with pytest.raises(
-        CacheTooSmall, match=r"--kv-cache-share 0\.5 of 0\.03125 GiB free: 16777216 .* one takes 67108864"
+        CacheTooSmall, match=r"--kv-cache-share 0\.5 of 0\.007812 GiB free: 4194304 .* one takes 8388608"
     ):
-        cache_size(QWEN2_AUDIO_7B, 2, EngineConfig(), 8192, FreeMemory(nbytes=32 * MIB))
+        cache_size(QWEN2_AUDIO_7B, 2, EngineConfig(), 8192, FreeMemory(nbytes=8 * MIB))
 
 
 def test_a_7b_model_on_an_atlas() -> None:
     """What docs/npu.md says of the profile: 28 layers, 4 key heads of 128, in bfloat16."""
-    config = load_config(["--profile", "atlas"], {}).engine
+    config = msgspec.structs.replace(load_config(["--profile", "atlas"], {}).engine, block_size=128)
     free = int((60.96 - 15.4) * GIB)
     spec = KVSpec(layers=28, kv_heads=4, head_dim=128, cached_dim=128)
     memory = on_device(free, config, Profile(encoders={}, step=int(2.7 * GIB)))
@@ -165,5 +166,5 @@ def test_the_table_at_start_says_what_decided(tmp_path: Path) -> None:
     start = StartEngine(checkpoint=str(EMBEDDED_MODEL), engine=config, shm_root=str(tmp_path), max_model_len=512)
     _, ready = load(start)
     said = describe_engine(ready, 512, MIB)
-    assert "8192 tokens in 64 blocks of 128" in said
+    assert "8192 tokens in 512 blocks of 16" in said
     assert re.search(r"KV cache +8 MiB +--max-seqs x --max-model-len, all that can be used", said)

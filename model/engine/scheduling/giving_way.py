@@ -1,6 +1,6 @@
 """Who comes into the batch, and who loses its seat: a client's share of seats, KV blocks and embeddings."""
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 from typing import Literal, NamedTuple
 
@@ -35,8 +35,11 @@ class StepAdmission:
     _short_of: set[Scarce] = field(default_factory=set)  # what somebody within its share waits for
     _held: "_Held | None" = None  # None: not counted since somebody came or went
 
-    def room_for(self, client: int, needs: dict[Scarce, int]) -> list[Sequence] | None:
-        """Who gives way so that a sequence of `client` has what it `needs`; None where it waits."""
+    def room_for(self, client: int, needs: dict[Scarce, int], shared: Collection[int]) -> list[Sequence] | None:
+        """Who gives way so that a sequence of `client` has what it `needs`; None where it waits.
+
+        shared: blocks that it takes over. Those of them that others hold are not among its needs.
+        """
         lacks = self._lacks(needs)
         n = len(self.turns)
         if n == 1 or not (lacks or self._short_of):
@@ -48,7 +51,7 @@ class StepAdmission:
         if not lacks:
             return None if self._short_of & beyond else []
         if not beyond or not held["seats"][client]:
-            victims = self._victims(client, needs)
+            victims = self._victims(client, needs, frozenset(shared))
             if victims:
                 return victims
             self._short_of |= lacks
@@ -85,7 +88,7 @@ class StepAdmission:
         oldest.sort(key=lambda sequence: sequence.n_admitted - sequence.n_tokens)
         return _Held({"seats": seats, "blocks": blocks, "embeddings": self.embeddings}, greedy, oldest)
 
-    def _victims(self, client: int, needs: dict[Scarce, int]) -> list[Sequence]:
+    def _victims(self, client: int, needs: dict[Scarce, int], shared: Collection[int]) -> list[Sequence]:
         """The fewest without whom there is room, of clients whose turn comes later; none where that is not enough."""
         assert self._held is not None
         if not self.embeddings.room(needs["embeddings"]):  # they stay with a preempted sequence
@@ -96,7 +99,7 @@ class StepAdmission:
                 continue
             victims.append(sequence)
             left = len(self.running) - len(victims)
-            free = self.allocator.n_free + self.allocator.held_only_by([one.block_table for one in victims])
+            free = self.allocator.n_free + self.allocator.held_only_by([one.block_table for one in victims], shared)
             if left + needs["seats"] <= self.max_running and needs["blocks"] + left <= free:
                 return victims
         return []

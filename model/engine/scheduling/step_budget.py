@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable, Sequence
 
 from configs.serve import EngineConfig
 from model.engine.encoder_cache import EncoderCache
-from model.engine.sequence import EncoderInput, Status
+from model.engine.sequence import EncoderInput, Key, Status
 from model.engine.sequence import Sequence as Answer
 
 
@@ -33,6 +33,8 @@ class StepBudget:
         """blocks_for: blocks of so many tokens; table_blocks: that the tables may name together, None without end."""
         self.parts: list[tuple[Answer, int]] = []  # each sequence, and the token before which it stops
         self.encodes: list[EncoderInput] = []  # for them
+        # Other answers to the prompt that a part ends, by its sequence: they draw their first tokens from its last row.
+        self.followers: dict[Key, list[Answer]] = {}
         self.room = tokens  # what is left for prompts
         self._tokens = tokens  # what is left for decodes
         self._embeddings = embeddings
@@ -54,6 +56,8 @@ class StepBudget:
             return stop, encodes
         left = self._embeddings
         for item in self._cache.missing(sequence.media):
+            if item.stop <= start:
+                continue  # the cache holds what was computed from it
             if item.first >= stop:
                 break
             if item.stored in [one.stored for one in encodes]:
@@ -63,7 +67,7 @@ class StepBudget:
             left -= item.n_tokens
             room -= item.n_tokens
             if (left < 0 or start + room <= item.first) and (start < item.first or self.encodes or encodes):
-                return item.first, encodes
+                return max(item.first, start), encodes
             stop = min(stop, start + max(room, 1))
             encodes.append(item)
         return stop, encodes
@@ -71,6 +75,10 @@ class StepBudget:
     def names(self, stop: int) -> bool:
         """Whether the step's tables may name the blocks of so many tokens more."""
         return self._blocks_for(stop) <= self._table_blocks
+
+    def ends(self, prompt: Answer) -> bool:
+        """Whether the step computes this prompt to its end."""
+        return any(sequence is prompt and stop == prompt.n_tokens for sequence, stop in self.parts)
 
     def give(self, sequence: Answer, stop: int, encodes: Sequence[EncoderInput]) -> None:
         """What `reach` found; where that is nothing, the sequence has no part of the step."""

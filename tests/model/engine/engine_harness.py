@@ -5,7 +5,7 @@ import io
 from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 import numpy as np
@@ -163,12 +163,13 @@ def engine_harness_at(checkpoint: Path, root: Path) -> Iterator[EngineHarness]:
 def engine_at(
     model: MultimodalLM, root: Path, *, max_model_len: int = 1024, kv_tokens: int = 4096, block_size: int = 16,
     tokens: int = 64, encoder_tokens: int | None = None, seqs: int = 8, embedding_bytes: int = 1 << 20,
-    graphs: bool = False, keeps: bool = True,
+    graphs: bool = False, keeps: bool = True, prefix_cache: Literal["on", "off"] = "on",
 ) -> Engine:  # fmt: skip
     """An engine over `model` with a cache of `kv_tokens` tokens."""
     config = EngineConfig(
         max_seqs=seqs, max_batched_tokens=tokens, block_size=block_size, embedding_bytes=embedding_bytes,
         graphs=graphs, max_encoder_tokens=encoder_tokens, encoder_cache="on" if keeps else "off",
+        prefix_cache=prefix_cache,
         kv_cache_bytes=kv_tokens * model.kv.bytes_per_token(model.dtype.itemsize),
     )  # fmt: skip
     reserved = reserved_for_graphs(config, model.device)

@@ -19,27 +19,34 @@ SIZE = 4
 STOP = 7
 
 
-def request(name: str, n_prompt: int, max_tokens: int, n: int, embedding_bytes: int = 0) -> Sequence:
+def request(
+    name: str, n_prompt: int, max_tokens: int, n: int, embedding_bytes: int = 0, common: int | None = None
+) -> Sequence:
+    """common: tokens after which its prompt is unlike those of others; None: none."""
     limit = n_prompt + max_tokens
+    ids = np.zeros(limit, np.int64)
+    if common is not None:
+        ids[common:] = 100 + sum(map(ord, name))
     return Sequence(
-        request_id=name, ids=np.zeros(limit, np.int64), n_prompt=n_prompt, limit=limit,
+        request_id=name, ids=ids, n_prompt=n_prompt, limit=limit,
         positions=np.broadcast_to(np.arange(n_prompt), (3, n_prompt)), position_delta=0, n_tokens=n_prompt,
         media=(medium((name, 0), (0, 1), nbytes=embedding_bytes),) if embedding_bytes else (),
         sampling=SamplingParams(max_tokens=max_tokens, seed=(1 << 63) - 2, n=n, stop_token_ids=(STOP,)),
     )  # fmt: skip
 
 
-def scheduler(n_blocks: int = 64, seqs: int = 8, tokens: int = 16) -> Scheduler:
-    limits = Limits(max_seqs=seqs, max_batched_tokens=tokens, embedding_bytes=50)
+def scheduler(n_blocks: int = 64, seqs: int = 8, tokens: int = 16, *, prefix_cache: bool = False) -> Scheduler:
+    limits = Limits(max_seqs=seqs, max_batched_tokens=tokens, embedding_bytes=50, prefix_cache=prefix_cache)
     return Scheduler(BlockAllocator(n_blocks, SIZE), limits)
 
 
 class Cache:
-    """What stands in every slot: whose token, and what it was computed behind."""
+    """What stands in every slot: the tokens and media that its keys and values are computed from."""
 
     def __init__(self, sched: Scheduler) -> None:
         self._sched = sched
         self._slots: list[object] = [None] * (sched.allocator.n_blocks * SIZE)
+        self._of_key: dict[bytes, list[object]] = {}
         self.copied = 0
 
     def run(self, plan: Plan) -> None:
@@ -49,36 +56,32 @@ class Cache:
                 assert self._at(self._sched[chunk.key].block_table, i) == self._truth(chunk.key, i), (chunk, i)
         for chunk in plan.chunks:
             for i in range(chunk.start, chunk.stop):
-                at = self._sched[chunk.key].block_table[i // SIZE] * SIZE + i % SIZE
-                assert self._holders(self._sched[chunk.key].block_table[i // SIZE]) == 1 or self._shared_prompt(
-                    chunk.key, i
-                )
-                self._slots[at] = self._truth(chunk.key, i)
+                block = self._sched[chunk.key].block_table[i // SIZE]
+                assert self._sched.allocator._keys[block] is None, "a block that others may hold is written"
+                assert self._holders(block) <= {chunk.key, *chunk.sampled_keys}
+                self._slots[block * SIZE + i % SIZE] = self._truth(chunk.key, i)
         for chunk in plan.chunks:
             for source, target in chunk.copies:
                 self._slots[target * SIZE : target * SIZE + SIZE] = self._slots[source * SIZE : source * SIZE + SIZE]
                 self.copied += 1
+
+    def check_keys(self) -> None:
+        """A block with a key holds the same from when it was full until it is taken for something else."""
+        for block, key in enumerate(self._sched.allocator._keys):
+            if key is not None:
+                found = self._slots[block * SIZE : block * SIZE + SIZE]
+                assert self._of_key.setdefault(key.digest, found) == found
 
     def _at(self, table: list[int], i: int) -> object:
         return self._slots[table[i // SIZE] * SIZE + i % SIZE]
 
     def _truth(self, key: Key, i: int) -> object:
         sequence = self._sched[key]
-        return (key[0], i) if i < sequence.n_prompt else (*key, i, tuple(sequence.ids[sequence.n_prompt : i + 1]))
+        media = [(item.content or item.key, item.spans) for item in sequence.media if item.first <= i]
+        return sequence.root, sequence.ids[: i + 1].tolist(), sequence.positions_of(0, i + 1).tolist(), media
 
-    def _holders(self, block: int) -> int:
-        return sum(block in s.block_table for s in self._sched)
-
-    def _shared_prompt(self, key: Key, i: int) -> bool:
-        """Only a leader writes blocks that others hold too: whole ones of the prompt, while nobody reads them yet."""
-        sequence = self._sched[key]
-        block = sequence.block_table[i // SIZE]
-        others = [s for s in self._sched if s is not sequence and block in s.block_table]
-        return (
-            sequence.is_fresh
-            and i // SIZE < sequence.n_prompt // SIZE
-            and all(s.request_id == key[0] and s.status is Status.FOLLOWING for s in others)
-        )
+    def _holders(self, block: int) -> set[Key]:
+        return {s.key for s in self._sched if block in s.block_table}
 
 
 def step(sched: Scheduler, cache: Cache, stops: Mapping[Key, bool] | None = None) -> Plan:
@@ -88,6 +91,7 @@ def step(sched: Scheduler, cache: Cache, stops: Mapping[Key, bool] | None = None
     keys = [key for chunk in plan.chunks for key in chunk.sampled_keys]
     sched.commit(plan, outcome({key: STOP if stops and stops.get(key) else 10 + key[1] for key in keys}, plan=plan))
     sched.check_integrity()
+    cache.check_keys()
     return plan
 
 
@@ -117,14 +121,22 @@ def test_a_prompt_of_whole_blocks_needs_no_copy() -> None:
     assert sched.allocator.n_used == 6 and cache.copied == 0
 
 
-def test_followers_wait_while_the_prompt_is_cut() -> None:
-    sched = scheduler(tokens=5)
+@pytest.mark.parametrize("prefix_cache", [True, False])
+def test_the_others_come_in_with_the_step_that_ends_the_prompt(prefix_cache: bool) -> None:
+    sched = scheduler(tokens=5, prefix_cache=prefix_cache)
     cache = Cache(sched)
     sched.add(request("a", 13, 3, n=3))
-    assert [[c.key for c in step(sched, cache).chunks] for _ in range(2)] == [[("a", 0)]] * 2
-    assert [s.status for s in sched] == [Status.RUNNING, Status.FOLLOWING, Status.FOLLOWING]
-    assert step(sched, cache).chunks[0].followers == (1, 2)
-    assert cache.copied == 2 and [s.n_computed for s in sched] == [13] * 3
+    sched.add(request("later", 2, 3, n=1, common=0))
+    plans = [step(sched, cache) for _ in range(2)]
+    assert [[(c.key, c.start, c.stop) for c in plan.chunks] for plan in plans] == [
+        [(("a", 0), 0, 5)],
+        [(("a", 0), 5, 10)],
+    ]
+    assert [s.status for s in sched] == [Status.RUNNING, *[Status.WAITING] * 3]
+    chunk, other = step(sched, cache).chunks
+    assert (chunk.start, chunk.stop, chunk.followers) == (10, 13, (1, 2)) and other.key == ("later", 0)
+    assert cache.copied == 2 and [s.n_computed for s in sched][:3] == [13] * 3
+    assert [s.n_charged for s in sched][:3] == [13] * 3
 
 
 def test_an_answer_without_a_place_takes_the_whole_blocks_later() -> None:
@@ -139,19 +151,20 @@ def test_an_answer_without_a_place_takes_the_whole_blocks_later() -> None:
     assert (late.key, late.start, late.stop, late.samples) == (("a", 2), 8, 10, True), plan
 
 
-def test_a_leader_that_is_aborted_hands_the_prompt_over() -> None:
-    sched = scheduler(tokens=6)
+def test_a_leader_that_is_aborted_leaves_its_whole_blocks_to_the_next() -> None:
+    sched = scheduler(tokens=6, prefix_cache=True)
     cache = Cache(sched)
     sched.add(request("b", 1, 20, n=1))
     step(sched, cache)
     sched.add(request("a", 15, 3, n=3))
     for _ in range(2):
         step(sched, cache)
-    assert [s.status for s in sched] == [Status.RUNNING, Status.RUNNING, Status.FOLLOWING, Status.FOLLOWING]
+    assert [s.status for s in sched] == [Status.RUNNING, Status.RUNNING, Status.WAITING, Status.WAITING]
     assert sched["a", 0].n_computed == 10
     assert sched.remove("a", 0)
     sched.check_integrity()
-    assert sched["a", 1].status is Status.RUNNING and sched["a", 1].n_computed == 8
+    plan = step(sched, cache)
+    assert [(c.key, c.start) for c in plan.chunks] == [(("b", 0), 3), (("a", 1), 8)]
     while "a" in sched:
         step(sched, cache)
 
@@ -200,20 +213,21 @@ ABORTS = st.lists(st.tuples(st.integers(0, 40), st.integers(0, 7), st.sampled_fr
 @given(
     arrivals=ARRIVALS, aborts=ABORTS, n_blocks=st.integers(11, 40), seqs=st.integers(1, 8), tokens=st.integers(1, 20),
     stops=st.sets(st.tuples(st.integers(0, 7), st.integers(0, 4), st.integers(1, 10)), max_size=12),
+    prefix_cache=st.booleans(), common=st.integers(0, 16),
 )  # fmt: skip
 def test_whatever_arrives_every_answer_finds_its_past(
     arrivals: list[Arrival], aborts: list[tuple[int, int, int | None]], n_blocks: int, seqs: int, tokens: int,
-    stops: set[tuple[int, int, int]],
+    stops: set[tuple[int, int, int]], prefix_cache: bool, common: int,
 ) -> None:  # fmt: skip
     """Blocks are counted, prompts and answers stand where their readers look, and everybody ends."""
-    sched = scheduler(n_blocks, seqs, tokens)
+    sched = scheduler(n_blocks, seqs, tokens, prefix_cache=prefix_cache)
     cache = Cache(sched)
     pending = sorted(enumerate(arrivals), key=lambda pair: pair[1][4])
     at = 0
     while pending or len(sched):
         while pending and pending[0][1][4] <= at:
             i, (n_prompt, max_tokens, n, nbytes, _) = pending.pop(0)
-            sched.add(request(str(i), n_prompt, max_tokens, n, nbytes))
+            sched.add(request(str(i), n_prompt, max_tokens, n, nbytes, common))
         for when, i, index in aborts:
             if when == at:
                 sched.remove(str(i), index)

@@ -62,7 +62,7 @@ def test_less_than_a_block_is_an_error_that_names_the_setting() -> None:
 # ---- on a device: what is left of its memory beside all that is known
 
 BLOCK = SPEC.bytes_per_token(2) * 128
-DEVICE = EngineConfig(max_seqs=64)
+DEVICE = EngineConfig(block_size=128, max_seqs=64)
 
 
 def left(free: int, working: int = GIB, graphs: int = GIB // 2) -> FreeMemory:

@@ -49,7 +49,7 @@ def answers(harness: EngineHarness, engine: Engine, prefix: str) -> dict[str, li
 
 @pytest.mark.parametrize("budget", [0, 4 << 10, 1 << 20], ids=["none", "some", "all"])
 @pytest.mark.parametrize(
-    ("tokens", "kv_tokens"), [(2048, 4096), (5, 4096), (7, 176)], ids=["whole", "cut", "preempted"]
+    ("tokens", "kv_tokens"), [(2048, 4096), (5, 4096), (7, 144)], ids=["whole", "cut", "preempted"]
 )
 def test_the_same_answers(
     model: MultimodalLM,

@@ -193,7 +193,7 @@ def test_a_step_of_a_cpu_has_256_tokens_or_as_many_as_sequences_or_what_was_aske
 
 def test_books_that_do_not_add_up_end_an_idle_engine(model: MultimodalLM, tmp_path: Path) -> None:
     engine = engine_at(model, tmp_path)
-    engine._scheduler.allocator._free.pop()  # a planted leak
+    engine._scheduler.allocator._blank.pop()  # a planted leak
     with pytest.raises(BlockError):
         loop.serve(engine, loop.Inbox(), lambda message: None)
 

@@ -28,7 +28,7 @@ Change = Callable[[Generate], Generate]
 def bounds(max_model_len: int = 100) -> Bounds:
     return Bounds(
         vocab_size=50, hidden_size=8, itemsize=4, max_model_len=max_model_len, placeholder_ids={"image": PAD},
-        media_shape=lambda kind, grid: (grid[0] * grid[1] * grid[2], 588),
+        media_shape=lambda kind, grid: (grid[0] * grid[1] * grid[2], 588), prompt_variant=lambda n: n // 10,
         media_dtype=lambda kind: torch.float32 if kind == "video" else torch.uint8,
     )  # fmt: skip
 

@@ -124,7 +124,7 @@ class BoundedOps(TorchOps):
 
     most = 0
 
-    def max_table_blocks(self, n_blocks: int) -> int | None:
+    def max_table_blocks(self, n_blocks: int, *, grouped: bool) -> int | None:
         self.most = n_blocks
         return n_blocks
 

@@ -80,6 +80,17 @@ def test_several_answers_to_one_prompt(
     assert replayed[3, 4] == 7
 
 
+def test_blocks_that_an_earlier_request_left(
+    checkpoint: Path, npu: torch.device, tmp_path: Path, replayed: Counter[tuple[int, int]]
+) -> None:
+    """Replays follow a table whose first blocks another request has computed, beside one of its own blocks alone."""
+    requests = {name: Request(parts=["brown fox " * 60], sampling=asked(9)) for name in ("a", "b")}
+    requests["other"] = Request(parts=["another one"], sampling=asked(9))
+    said = both(checkpoint, npu, tmp_path, requests, starts={"b": 12, "other": 12})
+    assert_twins(*said)
+    assert said[0].cached >= BLOCK and replayed[2, 2] >= 7
+
+
 def test_an_abort_between_replays(
     checkpoint: Path, npu: torch.device, tmp_path: Path, replayed: Counter[tuple[int, int]]
 ) -> None:

@@ -39,6 +39,7 @@ class Said:
     cut_media: int  # chunks that ended inside a medium
     mixed: int  # steps with decodes beside chunks of a prompt
     preemptions: int
+    cached: int = 0  # tokens that prompts took over
 
 
 def open_npu() -> torch.device:
@@ -79,6 +80,7 @@ def run_on(
         reasons = {name: answer.reason for name, answer in harness.finished.items()}
         assert reasons == {name: "abort" if name in aborts else "done" for name in requests}, harness.finished
         said.events, said.preemptions = harness.events, engine.stats.preemptions
+        said.cached = engine.stats.prefix_hits
     return said
 
 

@@ -143,14 +143,14 @@ def test_what_a_prompt_got_is_kept_for_its_request(play: Play) -> None:
     play(scenario)
 
 
-def test_when_a_requests_first_step_began(play: Play) -> None:
+def test_when_a_requests_first_step_began_and_what_was_in_the_cache(play: Play) -> None:
     """Not its later ones, and not that of the request beside it."""
 
     async def scenario(scene: Scene) -> None:
         streams = [await scene.engine.submit(generate(name)) for name in ("a", "b")]
-        for started, begun in ((5.0, ("a", "gone")), (6.0, ("a", "b"))):
+        for started, begun in ((5.0, {"a": 3, "gone": 4}), (6.0, {"a": 5, "b": 0})):
             scene.engine.on_message(StepDone(tokens=(), stats=STATS, seconds={}, started=started, begun=begun))
-        assert [stream.scheduled for stream in streams] == [5.0, 6.0]
+        assert [(stream.scheduled, stream.n_cached) for stream in streams] == [(5.0, 3), (6.0, 0)]
         for name in ("a", "b"):
             scene.finished(name, "done")
 
