@@ -135,21 +135,24 @@ class Metrics:
 
     def _add_engine(self) -> None:
         name = self.model_name
-        self._preemptions = self._counter("num_preemptions", "Sequences that gave up their cache.", (MODEL,)).labels(
-            name
-        )
+        self._of_stats = {"gave_way": self._gave_way.labels("seats")}  # counters of the engine's snapshots, by field
+        for field, metric, text in (
+            ("preemptions", "num_preemptions", "Sequences that gave up their cache."),
+            ("prefix_queries", "prefix_cache_queries", "Tokens of prompts that were looked for in the KV cache."),
+            ("prefix_hits", "prefix_cache_hits", "Of these, those that were there and not computed."),
+            ("mm_cache_queries", "mm_cache_queries", "Media let in."),
+            ("mm_cache_hits", "mm_cache_hits", "Media not encoded again."),
+        ):
+            self._of_stats[field] = self._counter(metric, text, (MODEL,)).labels(name)
         self._running = self._gauge("num_requests_running", "Sequences in the engine's batch.", (MODEL,)).labels(name)
         self._waiting = self._gauge("num_requests_waiting", "Requests that wait, by where.", (MODEL, "place"))
         self._kv_usage = self._gauge(
-            "kv_cache_usage_perc", "Used share of the KV cache's blocks, 0 to 1.", (MODEL,)
+            "kv_cache_usage_perc", "Share of the KV cache's blocks that unfinished requests hold, 0 to 1.", (MODEL,)
         ).labels(name)
         self._iteration_tokens = self._of_model("iteration_tokens", "Tokens that one step computed.", STEP_TOKENS)
         self._steps = self._histogram("engine_step_seconds", "Time of an engine step, by stage.", STEP, ("stage",))
         self._embeddings = self._gauge("mm_embedding_bytes", "Encoder outputs that unfinished requests reserve.")
         self._kept = self._gauge("mm_cache_bytes", "Encoder outputs that a request with the same media may take.")
-        self._of_stats = {"preemptions": self._preemptions, "gave_way": self._gave_way.labels("seats")}  # these grow
-        for field, text in (("mm_cache_queries", "Media let in."), ("mm_cache_hits", "Media not encoded again.")):
-            self._of_stats[field] = self._counter(field, text, (MODEL,)).labels(name)
         self._ready = self._gauge("ready", "1 while /health/ready answers 200, else 0.")
         self._wanted = self._gauge("children", "Child processes that there should be.", ("role",))
         self._up = self._gauge("children_up", "Live child processes that are ready for work.", ("role",))

@@ -40,6 +40,7 @@ class RequestContext:
     key: str = ""  # the digest of its API key
     client: str = ""  # who asks, as far as the workers' time is shared: known by its key or address
     prompt_tokens: int = 0
+    cached_tokens: int = 0  # of the prompts, those that the engine had in its cache
     generation_tokens: int = 0
     first_token: float | None = None  # when it was handed to the connection; of an answer in one piece, when it came
     timings: "tuple[ModelTimings, ...]" = ()  # of its requests to the model
@@ -114,13 +115,14 @@ class ModelTimings:
             for stage, seconds in stages.items():
                 self._metrics.preprocess.labels(modality, stage).observe(seconds)
 
-    def scheduled(self, at: float | None, share: str) -> None:
+    def scheduled(self, at: float | None, share: str, n_cached: int) -> None:
         """When its first step began, None: with its first token; only the first call counts.
 
-        share: the class of its client's share when it was admitted.
+        share: the class of its client's share when it was admitted; n_cached: tokens of its prompt that no step computed.
         """
         if self.placed is not None:
             return
+        self._context.cached_tokens += n_cached
         self.placed = time.monotonic() if at is None else at
         waited = self.placed - (self.prepared or self.entered)
         self._metrics.queue.observe(waited)

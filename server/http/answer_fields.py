@@ -14,11 +14,11 @@ from tokenization.text.tokenizer import Tokenizer
 LEAST_LOGPROB = -9999.0  # vLLM's
 
 
-def usage(prepared: Prepared, n_tokens: int, context: RequestContext | None = None) -> dict[str, Any]:
+def usage(prepared: Prepared, n_tokens: int, context: RequestContext, *, so_far: bool = False) -> dict[str, Any]:
     """Token counts. The stop token is one of the completion's; a video's own sound counts as audio.
 
     With `reduced_media` where a bound of the server made a picture or a video smaller: the answer may be worse for it.
-    context: of a whole answer, with the seconds of its stages where the client asked for them.
+    With the seconds of its stages where the client asked for them, unless it is the usage `so_far`.
     """
     details, reduced = {"image_tokens": 0}, []
     for index, item in enumerate(prepared.media):
@@ -26,10 +26,10 @@ def usage(prepared: Prepared, n_tokens: int, context: RequestContext | None = No
             details[f"{item.kind}_tokens"] = details.get(f"{item.kind}_tokens", 0) + length
         if item.reduced is not None:
             reduced.append({"index": index, "param": item.param, "kind": item.kind, **reduced_json(item.reduced)})
-    found = total(len(prepared.input_ids), n_tokens, details)
+    found = total(len(prepared.input_ids), n_tokens, {**details, "cached_tokens": context.cached_tokens})
     if reduced:
         found["reduced_media"] = reduced
-    if context is not None and context.wants_timings:
+    if context.wants_timings and not so_far:
         found["timings"] = {name: round(seconds, 6) for name, seconds in context.timings[-1].stages.items()}
     return found
 
@@ -40,7 +40,7 @@ def total(n_prompt: int, n_tokens: int, details: Mapping[str, int]) -> dict[str,
         "prompt_tokens": n_prompt,
         "completion_tokens": n_tokens,
         "total_tokens": n_prompt + n_tokens,
-        "prompt_tokens_details": {**details, "cached_tokens": 0},  # each prompt is computed whole
+        "prompt_tokens_details": details,
     }
 
 

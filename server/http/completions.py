@@ -232,4 +232,5 @@ class TextSerializer:
         return self._scored[prompt]
 
     def _usage(self, n_tokens: int) -> dict[str, Any]:
-        return total(sum(len(prompt.input_ids) for prompt in self._prompts), n_tokens, {})
+        details = {"cached_tokens": self._asked.context.cached_tokens}
+        return total(sum(len(prompt.input_ids) for prompt in self._prompts), n_tokens, details)

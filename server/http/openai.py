@@ -133,7 +133,8 @@ class CompletionSerializer:
     def _chunk(self, prepared: Prepared, choice: dict[str, Any], ids: Mapping[str, list[int]] = {}) -> bytes:
         body = {**self._head, "object": CHUNK, "choices": [choice], **ids}
         if self._asked.include_usage:
-            body["usage"] = usage(prepared, self._n_tokens[choice["index"]]) if self._asked.usage_so_far else None
+            n, context = self._n_tokens[choice["index"]], self._asked.context
+            body["usage"] = usage(prepared, n, context, so_far=True) if self._asked.usage_so_far else None
         return data(body)
 
     def _beside(self, delta: Delta) -> dict[str, Any]:

@@ -222,7 +222,7 @@ class RequestService:
                         raise internal("the engine ended this request before its last token")
                     continue
                 resources.place.begun = True
-                timings.scheduled(stream.scheduled, resources.place.share)
+                timings.scheduled(stream.scheduled, resources.place.share, stream.n_cached)
                 n_before = answers.n_tokens
                 deltas = answers.push(events, stream.prompt)
                 stream.prompt = []

@@ -50,16 +50,25 @@ def test_what_takes_minutes_has_a_bucket_and_vllms_edges_stay() -> None:
         assert edges[-1] == last, name
 
 
-def test_preemptions_are_counted_over_all_engines() -> None:
+@pytest.mark.parametrize(
+    ("field", "name"),
+    [
+        ("preemptions", "num_preemptions_total"),
+        ("prefix_queries", "prefix_cache_queries_total"),
+        ("prefix_hits", "prefix_cache_hits_total"),
+        ("gave_way", 'client_share_gave_way_total{of="seats"}'),
+    ],
+)
+def test_what_an_engine_counts_is_counted_over_all_engines(field: str, name: str) -> None:
     metrics = Metrics("tiny", "1.2.3")
     for n in (0, 2, 2, 3):
-        metrics.step(StepDone(tokens=(), stats=msgspec.structs.replace(STATS, preemptions=n), seconds={}))
+        metrics.step(StepDone(tokens=(), stats=msgspec.structs.replace(STATS, **{field: n}), seconds={}))
     metrics.restart("worker")
     metrics.set_engine(None)
-    assert value_of(metrics, "num_preemptions_total") == 3
+    assert value_of(metrics, name) == 3
     metrics.restart("engine")
-    metrics.step(StepDone(tokens=(), stats=msgspec.structs.replace(STATS, preemptions=3), seconds={}))
-    assert value_of(metrics, "num_preemptions_total") == 6
+    metrics.step(StepDone(tokens=(), stats=msgspec.structs.replace(STATS, **{field: 3}), seconds={}))
+    assert value_of(metrics, name) == 6
 
 
 def test_media_from_the_cache_are_counted_over_all_engines() -> None:

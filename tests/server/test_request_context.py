@@ -18,7 +18,8 @@ def test_one_good_request() -> None:
     timings.worker()
     timings.worker()
     timings.prompt(msgspec.structs.replace(prepared("chat-1", 12), seconds=seconds))
-    timings.scheduled(None, "first")
+    timings.scheduled(None, "first", 8)
+    timings.scheduled(None, "first", 4)
     timings.tokens(1)
     timings.delivered()
     timings.tokens(2)
@@ -33,7 +34,11 @@ def test_one_good_request() -> None:
     assert (
         value_of(metrics, "request_prompt_tokens_sum") == 12 and value_of(metrics, "request_generation_tokens_sum") == 3
     )
-    assert (context.prompt_tokens, context.generation_tokens) == (12, 3) and context.first_token is not None
+    assert (context.prompt_tokens, context.cached_tokens, context.generation_tokens) == (
+        12,
+        8,
+        3,
+    ) and context.first_token is not None
     assert value_of(metrics, 'mm_preprocess_seconds_count{modality="image",stage="decode"}') == 1
     assert value_of(metrics, 'mm_preprocess_seconds_count{modality="prompt",stage="render"}') == 1
 
@@ -41,7 +46,7 @@ def test_one_good_request() -> None:
 def test_the_first_token_is_timed_from_the_first_byte_to_its_delivery() -> None:
     metrics, context = Metrics("tiny", "1.2.3"), RequestContext(received=time.monotonic() - 5)
     timings = ModelTimings(metrics, context)
-    timings.scheduled(None, "first")
+    timings.scheduled(None, "first", 0)
     timings.tokens(1)
     assert value_of(metrics, "time_to_first_token_seconds_count") == 0
     timings.delivered()
@@ -84,7 +89,7 @@ def test_its_moments_are_in_order_and_those_that_never_came_are_none() -> None:
     for tell in (
         timings.worker,
         lambda: timings.prompt(prepared("chat-1", 12)),
-        lambda: timings.scheduled(None, "first"),
+        lambda: timings.scheduled(None, "first", 0),
         lambda: timings.tokens(1),
     ):
         tell()
@@ -101,7 +106,7 @@ def test_the_stages_follow_one_another_from_the_first_byte_on() -> None:
     assert timings.stages == {}
     seconds = {"image": {"decode": 0.02}, "prompt": {"render": 0.01}}
     timings.prompt(msgspec.structs.replace(prepared("chat-1", 12), seconds=seconds))
-    timings.scheduled(None, "first")
+    timings.scheduled(None, "first", 0)
     timings.tokens(1)
     timings.tokens(1)
     stages = timings.stages

@@ -54,7 +54,7 @@ def answered(context: RequestContext, *, worker: bool = True) -> None:
     if worker:
         timings.worker()
     timings.prompt(prepared("chat-1", 12))
-    timings.scheduled(None, "first")
+    timings.scheduled(None, "first", 0)
     timings.tokens(1)
     timings.delivered()
     timings.tokens(2)
@@ -106,7 +106,7 @@ def test_what_ended_early_ends_in_the_stage_that_it_was_in(kept: Kept) -> None:
     timings = ModelTimings(Metrics("tiny", "1"), failed)
     timings.worker()
     timings.prompt(prepared("chat-1"))
-    timings.scheduled(None, "first")
+    timings.scheduled(None, "first", 0)
     timings.end("error")
     traces.tell(scope_of(), failed)
     root, stages = spans_of(exporter)

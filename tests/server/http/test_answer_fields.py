@@ -53,15 +53,15 @@ def test_usage_and_entries(tokenizer: BPETokenizer) -> None:
 )
 def test_each_medium_is_counted_by_itself(spans: dict[Kind, Spans], details: dict[str, int]) -> None:
     media = tuple(MediaItem(kind=kind, spans=runs, grid=(1, 2, 2)) for kind, runs in spans.items())
-    counts = usage(msgspec.structs.replace(prepared("chat-1", 20), media=media), 2)
-    assert counts["prompt_tokens_details"] == {**details, "cached_tokens": 0}
+    counts = usage(msgspec.structs.replace(prepared("chat-1", 20), media=media), 2, RequestContext(cached_tokens=16))
+    assert counts["prompt_tokens_details"] == {**details, "cached_tokens": 16}
     assert (counts["prompt_tokens"], counts["completion_tokens"], counts["total_tokens"]) == (20, 2, 22)
 
 
 def test_seconds_of_stages_stand_in_usage_where_they_were_asked_for() -> None:
-    counts = usage(ACCEPTED, 3)
-    assert usage(ACCEPTED, 3, RequestContext()) == counts
+    counts = usage(ACCEPTED, 3, RequestContext())
     context = RequestContext(wants_timings=True)
+    assert usage(ACCEPTED, 3, context, so_far=True) == counts
     timings = ModelTimings(Metrics("tiny", "1.2.3"), context)
     timings.prepared, timings.placed = context.received + 1, context.received + 1.12345678
     assert usage(ACCEPTED, 3, context) == {**counts, "timings": {"prepare": 1.0, "queue": 0.123457}}

@@ -38,8 +38,8 @@ def events(written: TextSerializer, deltas: Sequence[Delta]) -> list[bytes | dic
     return [event for event in (written.event(prepared("r1", 3), delta) for delta in deltas) if event]
 
 
-def used(n_prompt: int, n_tokens: int) -> dict[str, Any]:
-    details = {"cached_tokens": 0}
+def used(n_prompt: int, n_tokens: int, cached: int = 0) -> dict[str, Any]:
+    details = {"cached_tokens": cached}
     return {
         "prompt_tokens": n_prompt, "completion_tokens": n_tokens, "total_tokens": n_prompt + n_tokens,
         "prompt_tokens_details": details,
@@ -175,9 +175,10 @@ def test_without_an_answer_the_prompt_alone_comes_back(tokenizer: BPETokenizer) 
 def test_each_prompt_stands_before_its_own_choices(tokenizer: BPETokenizer) -> None:
     written = serializer(tokenizer, prompt=["Hi", "you"], n=2, echo=True)
     answers = [Delta(index=i, text=str(i), tokens=(Token(id=1),), finish="length") for i in range(4)]
+    written._asked.context.cached_tokens = 5  # of both prompts
     whole = answered(written, prepared("r1"), answers)
     assert [(c["index"], c["text"]) for c in whole["choices"]] == [(0, "Hi0"), (1, "Hi1"), (2, "you2"), (3, "you3")]
-    assert whole["usage"] == used(6, 4)
+    assert whole["usage"] == used(6, 4, 5)
 
 
 def test_the_first_token_is_a_chunk_even_without_text(tokenizer: BPETokenizer) -> None:
