@@ -37,8 +37,9 @@ def test_a_text_and_its_ids_are_continued_alike(server: RunningServer) -> None:
     assert by_text["choices"] == by_ids["choices"] and by_text["object"] == "text_completion"
     assert by_text["usage"] == {
         "prompt_tokens": counted["count"], "completion_tokens": 6, "total_tokens": counted["count"] + 6,
-        "prompt_tokens_details": {"cached_tokens": 0},
+        "prompt_tokens_details": by_text["usage"]["prompt_tokens_details"],
     }  # fmt: skip
+    assert by_ids["usage"]["prompt_tokens_details"] == {"cached_tokens": (counted["count"] - 1) // 16 * 16}
     chunks = events(server, prompt=TEXT, **wishes)
     assert "".join(c["choices"][0]["text"] for c in chunks) == by_text["choices"][0]["text"]
     tokens = [token for c in chunks for token in c["choices"][0]["logprobs"]["tokens"]]

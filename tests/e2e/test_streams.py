@@ -1,5 +1,6 @@
 """When the first event of a stream comes, and what its chunks hold beside the text."""
 
+import re
 import time
 from typing import Any
 
@@ -62,7 +63,21 @@ def test_usage_in_every_chunk(server: RunningServer) -> None:
     counts = [chunk["usage"]["completion_tokens"] for chunk in chunks]
     assert counts[0] == 0 and counts == sorted(counts) and counts[-2:] == [8, 8] and chunks[-1]["choices"] == []
     assert len({chunk["usage"]["prompt_tokens"] for chunk in chunks}) == 1
-    assert chunks[-1]["usage"]["prompt_tokens_details"]["cached_tokens"] == 0
+    assert len({chunk["usage"]["prompt_tokens_details"]["cached_tokens"] for chunk in chunks}) == 1
+
+
+def test_a_prompt_that_was_asked_before_is_in_the_cache(server: RunningServer) -> None:
+    """All blocks of 16 tokens but the one of the last token, on each route."""
+    text = "a prompt that nobody else of these tests asks, and that is long enough for some blocks of the cache"
+    body, native = {"messages": user({"type": "text", "text": text}), **GREEDY}, {"inputs": [{"text": text}], **GREEDY}
+    for route, request in ((CHAT, body), ("/chat", native)):
+        usages = [server.http.post(route, json=request).json()["usage"] for _ in range(2)]
+        n = usages[0]["prompt_tokens"]
+        assert n > 32 and usages[1]["prompt_tokens_details"]["cached_tokens"] == (n - 1) // 16 * 16
+    metrics = server.http.get("/metrics").text
+    found = re.findall(r"^pixelferry:prefix_cache_(hits|queries)_total{.*} (\S+)$", metrics, re.MULTILINE)
+    counts = {name: float(value) for name, value in found}
+    assert 0 < counts["hits"] < counts["queries"]
 
 
 def test_ids_of_prompt_and_answer(server: RunningServer) -> None:
@@ -94,4 +109,4 @@ def test_the_sdk_reads_both(server: RunningServer) -> None:
             assert all(chunk.usage is not None for chunk in stream)
         whole = client.chat.completions.create(model="tiny", messages=messages, max_tokens=4)
         assert whole.usage is not None and whole.usage.prompt_tokens_details is not None
-        assert whole.usage.prompt_tokens_details.cached_tokens == 0
+        assert whole.usage.prompt_tokens_details.cached_tokens is not None

@@ -89,7 +89,7 @@ def test_a_picture_and_a_video_in_either_order(viewer: RunningServer) -> None:
     image, video = {"image": data_url(picture(120, 90))}, {"video": video_url(PHONE), **FEW}
     for parts in ((image, video), (video, image)):
         usage = native(viewer, *parts)["usage"]
-        assert usage["prompt_tokens_details"] == {"image_tokens": 12, "video_tokens": 45, "cached_tokens": 0}
+        assert usage["prompt_tokens_details"].items() >= {"image_tokens": 12, "video_tokens": 45}.items()
     viewer.assert_nothing_held()
 
 
