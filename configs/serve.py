@@ -226,12 +226,9 @@ class EngineConfig(msgspec.Struct, frozen=True, kw_only=True):
         "embeddings made in one step, or of one medium; half of max_batched_tokens when absent", 1, 1 << 20, "tokens"
     )] = None
     block_size: Annotated[int | None, Setting(
-        "tokens in one block of the KV cache; 16 on a cpu, 128 on an npu, which takes no other, and on cuda when "
-        "absent", 1, 1024, "tokens",
+        "tokens in one block of the KV cache; 16 on a cpu, else 128 when absent; an npu takes 128", 1, 1024, "tokens"
     )] = None
-    prefix_cache: Annotated[Literal["on", "off"], Setting(
-        "on: blocks of the KV cache stay after their request, for prompts that begin as it did, until others need them"
-    )] = "on"
+    prefix_cache: Annotated[Literal["on", "off"], Setting("KV blocks stay for prompts that begin alike")] = "on"
     kv_cache_bytes: Annotated[int | None, Setting(
         "size of the KV cache, instead of its share; at most what max_seqs x max_model_len use",
         1, 1 << 24, "MiB", name="kv_cache_mib",

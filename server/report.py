@@ -52,8 +52,7 @@ def describe(config: ServeConfig, card: ModelCard, root: Path, pool_bytes: int, 
         f"temperature {defaults.temperature:g}, top_p {defaults.top_p:g}, top_k {defaults.top_k or 'off'}"
         + (f", min_p {defaults.min_p:g}" if defaults.min_p else "")
     )  # fmt: skip
-    embedded = config.model.path == EMBEDDED_MODEL
-    model_note = " (embedded default: a small demo model, docs/demo-model.md)" if embedded else ""
+    note = " (embedded default: a small demo model, docs/demo-model.md)" * (config.model.path == EMBEDDED_MODEL)
     if defaults.repetition_penalty != 1:
         drawn += f", repetition_penalty {defaults.repetition_penalty:g}"
     return "\n".join(
@@ -62,7 +61,7 @@ def describe(config: ServeConfig, card: ModelCard, root: Path, pool_bytes: int, 
                 "Pixelferry",
                 [
                     ("version", version()),
-                    ("model", f"{config.model.path}{model_note}"),
+                    ("model", f"{config.model.path}{note}"),
                     *_source(config.model),
                     ("served as", f"{card.name} ({card.family})"),
                     ("takes", ", ".join(["text", *sorted(card.modalities)])),

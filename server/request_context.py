@@ -118,7 +118,7 @@ class ModelTimings:
     def scheduled(self, at: float | None, share: str, n_cached: int) -> None:
         """When its first step began, None: with its first token; only the first call counts.
 
-        share: the class of its client's share when it was admitted; n_cached: tokens of its prompt that no step computed.
+        share: the class of its client's share when it was admitted; n_cached: tokens of its prompt that were cached.
         """
         if self.placed is not None:
             return

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from model.engine.kv_blocks import BlockKey
-from model.engine.sequence import EncoderInput
+from model.engine.kv_blocks import BlockAllocator, BlockKey
+from model.engine.sequence import EncoderInput, Key
 from model.engine.sequence import Sequence as Answer
 
 _DIGEST = hashlib.sha256  # clients choose what goes in, so no two contents may be found that have the same one
@@ -79,6 +79,58 @@ class BlockKeys:
                     at += n
                 row += length
         return found
+
+
+class PrefixCache:
+    """Which blocks hold the beginning of whose tokens, and how much of the prompts was found."""
+
+    def __init__(self, allocator: BlockAllocator, *, outlive: bool) -> None:
+        """outlive: as of BlockKeys."""
+        self.queries = 0  # tokens of prompts that were looked for
+        self.hits = 0  # of them, those that were there
+        self._allocator = allocator
+        self._outlive = outlive
+        self._keys: dict[Key, BlockKeys] = {}
+
+    def add(self, answers: Sequence[Answer]) -> None:
+        """All answers to one prompt, before any of them came in."""
+        first = answers[0]
+        keys = BlockKeys(first, self._allocator.block_size, outlive=self._outlive)
+        keys.up_to(first.n_prompt)
+        self._keys.update({answer.key: keys.of_sibling(answer) for answer in answers[1:]})
+        self._keys[first.key] = keys
+
+    def remove(self, answer: Answer) -> None:
+        """It ended."""
+        del self._keys[answer.key]
+
+    def find(self, answer: Answer) -> list[int]:
+        """Blocks that hold the beginning of its tokens already, but for the last token."""
+        most = answer.n_tokens - 1
+        if answer.scores_prompt and answer.n_scored < answer.n_prompt - 1:
+            most = min(most, answer.n_scored)  # what it scores is computed
+        return self._allocator.find(self._keys[answer.key].up_to(most))
+
+    def count(self, answer: Answer) -> None:
+        """The first of its request came in."""
+        if self._outlive and not answer.scores_prompt:
+            answer.n_cached = answer.n_computed
+            self.queries += answer.n_prompt
+            self.hits += answer.n_cached
+
+    def keep(self, answer: Answer, start: int) -> None:
+        """Blocks that were filled since it had `start` tokens can be taken over from now on."""
+        size = self._allocator.block_size
+        first, last = start // size, answer.n_computed // size
+        if first < last:
+            keys = self._keys[answer.key].up_to(answer.n_computed)[first:last]
+            for block, key in zip(answer.block_table[first:last], keys, strict=False):
+                self._allocator.keep(block, key)
+
+    def forget(self, answer: Answer) -> None:
+        """Nobody takes its blocks over any more, and of what it computed none is kept."""
+        self._allocator.forget(answer.block_table)
+        answer.n_computed = 0
 
 
 def _content(item: EncoderInput) -> bytes:

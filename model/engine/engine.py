@@ -99,8 +99,8 @@ class Engine:
             embedding_bytes=scheduler.embeddings.reserved,
             mm_cache_queries=scheduler.embeddings.queries,
             mm_cache_hits=scheduler.embeddings.hits,
-            prefix_queries=scheduler.prefix_queries,
-            prefix_hits=scheduler.prefix_hits,
+            prefix_queries=scheduler.prefixes.queries,
+            prefix_hits=scheduler.prefixes.hits,
         )
 
     def submit(self, generate: Generate) -> Finished | None:

@@ -3,11 +3,10 @@
 import sys
 from bisect import insort
 from collections.abc import Iterator, Mapping
-from collections.abc import Sequence as Seq
 from dataclasses import dataclass
 from operator import attrgetter
 
-from model.engine.block_keys import BlockKeys
+from model.engine.block_keys import PrefixCache
 from model.engine.encoder_cache import EncoderCache
 from model.engine.kv_blocks import BlockAllocator, BlockError
 from model.engine.messages import TokenEvent
@@ -56,11 +55,9 @@ class Scheduler:
         self.embeddings = EncoderCache(
             limits.embedding_bytes, limits.device_embedding_bytes, keeps=limits.keeps_embeddings
         )
-        self.prefix_queries = 0  # tokens of prompts that were looked for in the cache
-        self.prefix_hits = 0  # of them, those that were there
+        self.prefixes = PrefixCache(allocator, outlive=limits.prefix_cache)
         self.max_running = min(limits.max_seqs, limits.max_batched_tokens)
         self._sequences: dict[Key, Sequence] = {}  # in order of arrival
-        self._keys: dict[Key, BlockKeys] = {}  # of each sequence's blocks
         self._answers: dict[str, list[Sequence]] = {}  # by request: those that have not ended, by index
         self._line = ClientLine()
         self._running: list[Sequence] = []  # oldest first
@@ -104,10 +101,7 @@ class Scheduler:
         answers = [sequence, *(sequence.answer(i) for i in range(1, sequence.sampling.n))]
         self._answers[sequence.request_id] = answers
         self._sequences.update({answer.key: answer for answer in answers})
-        keys = BlockKeys(sequence, self.allocator.block_size, outlive=self.limits.prefix_cache)
-        keys.up_to(sequence.n_prompt)
-        self._keys.update({answer.key: keys.of_sibling(answer) for answer in answers[1:]})
-        self._keys[sequence.key] = keys
+        self.prefixes.add(answers)
         for answer in answers:
             self._n_arrived += 1
             answer.arrived = self._n_arrived
@@ -150,8 +144,7 @@ class Scheduler:
         """Book a finished step, and drop what failed or ended. -> what each answer got, and how it ended, if it did."""
         self.embeddings.commit(outcome)
         for key in outcome.lost:  # whatever made them not finite is taken over by nobody
-            self.allocator.forget(self[key].block_table)
-            self[key].n_computed = 0
+            self.prefixes.forget(self[key])
         failed = outcome.failed_requests
         for request_id in failed:
             self.remove(request_id)
@@ -168,7 +161,7 @@ class Scheduler:
                 sequence.n_charged = chunk.stop
             sequence.n_computed, sequence.n_scored = chunk.stop, max(sequence.n_scored, chunk.scored[1])
             if chunk.start < sequence.n_prompt:
-                self._keep_whole(sequence, chunk.start)
+                self.prefixes.keep(sequence, chunk.start)
             for key in chunk.sampled_keys:
                 if chunk.followers:  # the prompt was computed once, for all of them
                     sequence = self._sequences[key]
@@ -210,7 +203,7 @@ class Scheduler:
             self._running.remove(sequence)
         self._line.ended(sequence)
         self._give_back(sequence)
-        del self._keys[sequence.key]
+        self.prefixes.remove(sequence)
         if not siblings:
             del self._answers[sequence.request_id]
             self.embeddings.release(sequence.request_id)
@@ -220,7 +213,6 @@ class Scheduler:
 
         answers_alone: only those that have nothing to compute in it.
         """
-        # A preempted sequence does not return in this step: a part of its blocks is taken, and it needs all of them.
         while (sequence := self._line.head(client)) is not None:
             leader = self._leader_of(sequence)
             if leader is not None and not step.ends(leader):
@@ -232,8 +224,9 @@ class Scheduler:
                 continue
             if (leader is None and (answers_alone or step.room <= 0)) or (admission.closed and not reserved):
                 return
-            shared = self._shared(sequence) if leader is None else self._whole_blocks(leader)
-            stop, encodes = step.reach(sequence, len(shared) * self.allocator.block_size)
+            size = self.allocator.block_size
+            shared = leader.block_table[: leader.n_prompt // size] if leader else self.prefixes.find(sequence)
+            stop, encodes = step.reach(sequence, len(shared) * size)
             if leader is None and not step.names(stop):
                 return
             needs: dict[Scarce, int] = {
@@ -257,20 +250,8 @@ class Scheduler:
 
     def _leader_of(self, answer: Sequence) -> Sequence | None:
         """Who computes the prompt of this answer, that has nothing but it."""
-        if answer.sampling.n == 1 or not answer.is_fresh:
-            return None
-        siblings = self._answers[answer.request_id]
+        siblings = self._answers[answer.request_id] if answer.sampling.n > 1 and answer.is_fresh else ()
         return next((s for s in siblings if s.status is Status.RUNNING and s.is_fresh), None)
-
-    def _whole_blocks(self, leader: Sequence) -> list[int]:
-        return leader.block_table[: leader.n_prompt // self.allocator.block_size]
-
-    def _shared(self, sequence: Sequence) -> list[int]:
-        """Blocks that hold the beginning of its tokens already, all but the last one."""
-        most = sequence.n_tokens - 1
-        if sequence.scores_prompt and sequence.n_scored < sequence.n_prompt - 1:
-            most = min(most, sequence.n_scored)  # what it scores is computed
-        return self.allocator.find(self._keys[sequence.key].up_to(most))
 
     def _grow_tables(self) -> None:
         """Give each running sequence the block for its newest token; others are preempted for it."""
@@ -295,7 +276,7 @@ class Scheduler:
 
     def _give_back(self, sequence: Sequence) -> None:
         # Of what was generated all at once: until it has ended, its client cannot go on with it.
-        self._keep_whole(sequence, sequence.n_prompt)
+        self.prefixes.keep(sequence, sequence.n_prompt)
         self.allocator.free(sequence.block_table)
         if sequence.seat is not None:
             self._rows.append(sequence.seat.row)
@@ -309,28 +290,15 @@ class Scheduler:
         sequence.n_waited = 0
         sequence.n_admitted = sequence.n_tokens
         insort(self._running, sequence, key=attrgetter("arrived"))
-        if self.embeddings.reserves(sequence.request_id):
-            return
-        if self.limits.prefix_cache and not sequence.scores_prompt:
-            sequence.n_cached = sequence.n_computed
-            self.prefix_queries += sequence.n_prompt
-            self.prefix_hits += sequence.n_cached
-        self.embeddings.reserve(sequence.request_id, sequence.client, sequence.media, sequence.n_cached)
+        if not self.embeddings.reserves(sequence.request_id):
+            self.prefixes.count(sequence)
+            self.embeddings.reserve(sequence.request_id, sequence.client, sequence.media, sequence.n_cached)
 
-    def _keep_whole(self, sequence: Sequence, start: int) -> None:
-        """Blocks that were filled since it had `start` tokens can be taken over from now on."""
-        size = self.allocator.block_size
-        first, last = start // size, sequence.n_computed // size
-        if first < last:
-            keys = self._keys[sequence.key].up_to(sequence.n_computed)[first:last]
-            for block, key in zip(sequence.block_table[first:last], keys, strict=False):
-                self.allocator.keep(block, key)
-
-    def _chunk(self, sequence: Sequence, stop: int, followers: Mapping[Key, Seq[Sequence]]) -> Chunk:
+    def _chunk(self, sequence: Sequence, stop: int, followers: Mapping[Key, list[Sequence]]) -> Chunk:
         start, samples = sequence.n_computed, stop == sequence.n_tokens
         if start >= sequence.n_prompt:  # nothing of what concerns prompts
             return Chunk(request_id=sequence.request_id, index=sequence.index, start=start, stop=stop, samples=samples)
-        others = followers.get(sequence.key, ())
+        others = followers.get(sequence.key, [])
         cut = sequence.n_prompt % self.allocator.block_size > 0  # the prompt ends inside a block, which answers fill on
         return Chunk(
             request_id=sequence.request_id, index=sequence.index, start=start, stop=stop, samples=samples,

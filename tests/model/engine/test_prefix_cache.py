@@ -60,7 +60,7 @@ def test_a_medium_across_the_end_is_encoded(model: MultimodalLM, harness: Engine
     inside = start + length // 2
     submit(harness, engine, "warm", CHAT)
     shared = inside // 4 * 4
-    engine._scheduler._keys["warm", 0]._most = shared // 4  # as if what is behind was evicted
+    engine._scheduler.prefixes._keys["warm", 0]._most = shared // 4  # as if what is behind was evicted
     messages = engine.step()
     assert isinstance(messages[0], MediaRead) and isinstance(messages[1], StepDone)
     assert messages[1].begun == {"warm": shared} and start < shared
@@ -121,7 +121,7 @@ def test_a_prefix_that_is_gone_when_a_preempted_sequence_comes_back(
     scheduler._line.take(sequence)  # others come first, and take all of the cache
     for i in range(4):
         asked_alone(harness, engine, f"flood-{i}")
-    assert scheduler.allocator.find(scheduler._keys["a", 0].up_to(16)) == [], "the prefix is gone"
+    assert scheduler.allocator.find(scheduler.prefixes._keys["a", 0].up_to(16)) == [], "the prefix is gone"
     scheduler._line.put_back(sequence)
     harness.run(engine)
     assert len(harness.read["a"]) == 1 and harness.finished["a"].reason == "done"
