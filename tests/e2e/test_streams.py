@@ -70,9 +70,11 @@ def test_a_prompt_that_was_asked_before_is_in_the_cache(server: RunningServer) -
     """All blocks of 16 tokens but the one of the last token, on each route."""
     text = "a prompt that nobody else of these tests asks, and that is long enough for some blocks of the cache"
     body = {"messages": user({"type": "text", "text": text}), **GREEDY}
-    native = {"inputs": [{"text": text}], "max_tokens": 4}
+    native = {"inputs": [{"text": text}], "parameters": {"max_tokens": 4}}
     for route, request in ((CHAT, body), ("/chat", native)):
-        usages = [server.http.post(route, json=request).json()["usage"] for _ in range(2)]
+        answers = [server.http.post(route, json=request).json() for _ in range(2)]
+        assert all("usage" in answer for answer in answers), answers
+        usages = [answer["usage"] for answer in answers]
         n = usages[0]["prompt_tokens"]
         assert n > 32 and usages[1]["prompt_tokens_details"]["cached_tokens"] == (n - 1) // 16 * 16
     metrics = server.http.get("/metrics").text
