@@ -16,7 +16,8 @@ import numpy as np
 
 from model.engine.block_keys import chain_root
 from model.engine.kv_blocks import BlockAllocator
-from model.engine.scheduler import Limits, Scheduler
+from model.engine.scheduler import Scheduler
+from model.engine.scheduling.step_budget import Limits
 from tests.model.engine.bookkeeping import outcome, request
 
 BLOCK = 16  # tokens

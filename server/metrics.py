@@ -146,9 +146,8 @@ class Metrics:
             self._of_stats[field] = self._counter(metric, text, (MODEL,)).labels(name)
         self._running = self._gauge("num_requests_running", "Sequences in the engine's batch.", (MODEL,)).labels(name)
         self._waiting = self._gauge("num_requests_waiting", "Requests that wait, by where.", (MODEL, "place"))
-        self._kv_usage = self._gauge(
-            "kv_cache_usage_perc", "Share of the KV cache's blocks that unfinished requests hold, 0 to 1.", (MODEL,)
-        ).labels(name)
+        text = "Share of the KV cache's blocks that requests hold."
+        self._kv_usage = self._gauge("kv_cache_usage_perc", text, (MODEL,)).labels(name)
         self._iteration_tokens = self._of_model("iteration_tokens", "Tokens that one step computed.", STEP_TOKENS)
         self._steps = self._histogram("engine_step_seconds", "Time of an engine step, by stage.", STEP, ("stage",))
         self._embeddings = self._gauge("mm_embedding_bytes", "Encoder outputs that unfinished requests reserve.")
@@ -160,9 +159,7 @@ class Metrics:
         self._open = self._gauge("child_open_fds", "Files that the child processes have open.", ("role",))
         self._cpu = self._counter("child_cpu_seconds", "Processor time of all child processes so far.", ("role",))
         self._restarts = self._counter("child_restarts", "Child processes that were started again.", ("role",))
-        self._canaries = self._counter(
-            "canaries", "Requests for one token that the server made itself, by what came of them.", ("result",)
-        )
+        self._canaries = self._counter("canaries", "Requests for one token of the server's own.", ("result",))
         for result in ("answered", "late", "failed"):
             self._canaries.labels(result)
         self._hangs = self._counter("child_hangs", "Child processes that hung and were killed.", ("role",))

@@ -85,6 +85,7 @@ class Server:
         self._workers = WorkerPool(config, owner, self._metrics, card.max_model_len)
         self._engine = EngineClient(config, owner, self._metrics, card.max_model_len, card.largest)
         self._children = (*self._workers.all, self._engine)
+        keeps = "on" in (config.engine.prefix_cache, config.engine.encoder_cache)
         self._service = RequestService(
             card,
             workers=self._workers,
@@ -93,7 +94,7 @@ class Server:
             metrics=self._metrics,
             max_requests=config.http.max_requests,
             traces=self._traces,
-            salts=CacheSalts(config.http.cache_scope) if config.engine.encoder_cache == "on" else None,
+            salts=CacheSalts(config.http.cache_scope) if keeps else None,
         )
         self._connections = Connections(config.http)
         self._metrics.look_at(

@@ -23,8 +23,8 @@ from model.engine.messages import (
 from model.engine.plan import Outcome, Plan, RequestError
 from model.engine.runner import Runner
 from model.engine.sampling.rows import Row
-from model.engine.scheduler import Limits, Scheduler
-from model.engine.scheduling.step_budget import max_encoder_tokens, step_tokens
+from model.engine.scheduler import Scheduler
+from model.engine.scheduling.step_budget import Limits, max_encoder_tokens, step_tokens
 from model.net.multimodal import MultimodalLM
 from model.staging.streams import open_streams
 from model.staging.tables import Tables

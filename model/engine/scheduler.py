@@ -1,9 +1,7 @@
 """Continuous batching as bookkeeping: who runs in the next step, with which blocks. Knows no tensors and no clock."""
 
-import sys
 from bisect import insort
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from operator import attrgetter
 
 from model.engine.block_keys import PrefixCache
@@ -13,22 +11,9 @@ from model.engine.messages import TokenEvent
 from model.engine.plan import Chunk, Outcome, Plan
 from model.engine.scheduling.client_line import ClientLine
 from model.engine.scheduling.giving_way import Scarce, StepAdmission, victim_of_growth
-from model.engine.scheduling.step_budget import StepBudget
+from model.engine.scheduling.step_budget import Limits, StepBudget
 from model.engine.sequence import Key, Sequence, Status
 from model.staging.tables import Seat
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Limits:
-    max_seqs: int  # running sequences
-    max_batched_tokens: int  # tokens computed in one step
-    embedding_bytes: int  # embeddings of running and preempted sequences
-    keeps_embeddings: bool = True  # by content, after their requests
-    device_embedding_bytes: int = 0  # of these what a device keeps beside host memory
-    max_encoder_tokens: int = sys.maxsize  # embeddings made in one step, unless one medium alone has more
-    # Blocks that the sequences of a step may name together, shared ones counted for each; at least those of the cache.
-    max_table_blocks: int | None = None
-    prefix_cache: bool = False  # blocks stay when their request has ended
 
 
 class Scheduler:
@@ -117,10 +102,7 @@ class Scheduler:
     def plan(self) -> Plan:
         """The next step; without chunks only when there is no sequence that can go on."""
         self._grow_tables()
-        step = StepBudget(
-            self.limits.max_batched_tokens, self.limits.max_encoder_tokens, self.embeddings,
-            blocks_for=self.allocator.blocks_for, table_blocks=self.limits.max_table_blocks,
-        )  # fmt: skip
+        step = StepBudget(self.limits, self.embeddings, blocks_for=self.allocator.blocks_for)
         turns = self._line.turns()
         admission: StepAdmission | None = None
         running: dict[int, list[Sequence]] = {client: [] for client in turns}

@@ -70,7 +70,7 @@ def test_the_times_on_the_page_add_up_to_the_whole(by_worker: bool, monkeypatch:
         timings.worker()
     now += 11.0
     timings.prompt(prepared("chat-1", 12))
-    timings.scheduled(now + 13.0, "first")
+    timings.scheduled(now + 13.0, "first", 0)
     now += 30.0
     timings.tokens(1)
     now += 19.0

@@ -2,6 +2,7 @@
 
 import sys
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 
 from configs.serve import EngineConfig
 from model.engine.encoder_cache import EncoderCache
@@ -19,6 +20,19 @@ def max_encoder_tokens(config: EngineConfig) -> int:
     return config.max_encoder_tokens or max(step_tokens(config) // 2, 1)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limits:
+    max_seqs: int  # running sequences
+    max_batched_tokens: int  # tokens computed in one step
+    embedding_bytes: int  # embeddings of running and preempted sequences
+    keeps_embeddings: bool = True  # by content, after their requests
+    device_embedding_bytes: int = 0  # of these what a device keeps beside host memory
+    max_encoder_tokens: int = sys.maxsize  # embeddings made in one step, unless one medium alone has more
+    # Blocks that the sequences of a step may name together, shared ones counted for each; at least those of the cache.
+    max_table_blocks: int | None = None
+    prefix_cache: bool = False  # blocks stay when their request has ended
+
+
 class StepBudget:
     """What is left of a step, dealt out in the order in which it is asked for.
 
@@ -26,21 +40,18 @@ class StepBudget:
     full of text; a decode only needs its own token.
     """
 
-    def __init__(
-        self, tokens: int, embeddings: int, cache: EncoderCache, *, blocks_for: Callable[[int], int],
-        table_blocks: int | None = None,
-    ) -> None:  # fmt: skip
-        """blocks_for: blocks of so many tokens; table_blocks: that the tables may name together, None without end."""
+    def __init__(self, limits: Limits, cache: EncoderCache, *, blocks_for: Callable[[int], int]) -> None:
+        """blocks_for: blocks of so many tokens."""
         self.parts: list[tuple[Answer, int]] = []  # each sequence, and the token before which it stops
         self.encodes: list[EncoderInput] = []  # for them
         # Other answers to the prompt that a part ends, by its sequence: they draw their first tokens from its last row.
         self.followers: dict[Key, list[Answer]] = {}
-        self.room = tokens  # what is left for prompts
-        self._tokens = tokens  # what is left for decodes
-        self._embeddings = embeddings
+        self.room = limits.max_batched_tokens  # what is left for prompts
+        self._tokens = limits.max_batched_tokens  # what is left for decodes
+        self._embeddings = limits.max_encoder_tokens
         self._cache = cache
         self._blocks_for = blocks_for
-        self._table_blocks = sys.maxsize if table_blocks is None else table_blocks
+        self._table_blocks = sys.maxsize if limits.max_table_blocks is None else limits.max_table_blocks
 
     def reach(self, sequence: Answer, start: int) -> tuple[int, list[EncoderInput]]:
         """How far `sequence` comes from `start` with what is left, and the media that are encoded for that.

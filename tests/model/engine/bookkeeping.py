@@ -8,7 +8,8 @@ import numpy as np
 from model.engine.kv_blocks import BlockAllocator
 from model.engine.messages import Finish, SamplingParams, Token, TokenEvent
 from model.engine.plan import Outcome, Plan, RequestError
-from model.engine.scheduler import Limits, Scheduler
+from model.engine.scheduler import Scheduler
+from model.engine.scheduling.step_budget import Limits
 from model.engine.sequence import EncoderInput, Key, SegmentRef, Sequence
 
 STOP = 7

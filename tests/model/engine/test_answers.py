@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 from model.engine.kv_blocks import BlockAllocator, BlockError
 from model.engine.messages import SamplingParams
 from model.engine.plan import Plan
-from model.engine.scheduler import Limits, Scheduler
+from model.engine.scheduler import Scheduler
+from model.engine.scheduling.step_budget import Limits
 from model.engine.sequence import Key, Sequence, Status
 from tests.model.engine.bookkeeping import medium, outcome
 

@@ -6,7 +6,8 @@ from hypothesis import strategies as st
 from model.engine.kv_blocks import BlockAllocator
 from model.engine.messages import SamplingParams
 from model.engine.plan import Plan
-from model.engine.scheduler import Limits, Scheduler
+from model.engine.scheduler import Scheduler
+from model.engine.scheduling.step_budget import Limits
 from model.engine.sequence import Sequence, Status
 from model.net.multimodal import MultimodalLM
 from tests.model.engine.bookkeeping import medium, request, run

@@ -12,7 +12,8 @@ from torch import Tensor
 
 from model.engine.kv_blocks import BlockAllocator
 from model.engine.plan import Plan
-from model.engine.scheduler import Limits, Scheduler
+from model.engine.scheduler import Scheduler
+from model.engine.scheduling.step_budget import Limits
 from model.engine.sequence import Key, Status
 from model.net.multimodal import MultimodalLM
 from model.ops.base import PagedAttention
