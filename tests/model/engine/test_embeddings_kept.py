@@ -67,7 +67,7 @@ def hits(engine: Engine) -> tuple[int, int]:
 
 
 def test_what_was_encoded_is_taken_bit_for_bit(model: MultimodalLM, harness: EngineHarness, encoder: Counted) -> None:
-    engine = engine_at(model, harness.root)
+    engine = engine_at(model, harness.root, prefix_cache="off")
     first = ask(harness, engine, "a")
     assert len(encoder.made) == 1 and list(harness.kept.values()) == [BYTES]
     again = harness.prepare("b", CAT, SHORT, SALT)
@@ -86,7 +86,8 @@ def test_what_was_encoded_is_taken_bit_for_bit(model: MultimodalLM, harness: Eng
 def test_nothing_stays_without_a_salt_or_where_it_is_off(
     model: MultimodalLM, harness: EngineHarness, encoder: Counted
 ) -> None:
-    for engine, salt in ((engine_at(model, harness.root), b""), (engine_at(model, harness.root, keeps=False), SALT)):
+    forgetful = engine_at(model, harness.root, prefix_cache="off", keeps=False)
+    for engine, salt in ((engine_at(model, harness.root, prefix_cache="off"), b""), (forgetful, SALT)):
         for name in ("a", "b"):
             ask(harness, engine, f"{name}{len(salt)}", salt=salt)
         assert not harness.kept and hits(engine) == (2, 0)
@@ -97,7 +98,7 @@ def test_nothing_stays_without_a_salt_or_where_it_is_off(
 def test_a_request_needs_room_and_what_was_used_least_goes(
     model: MultimodalLM, harness: EngineHarness, encoder: Counted
 ) -> None:
-    engine = engine_at(model, harness.root, embedding_bytes=2 * BYTES + 1)
+    engine = engine_at(model, harness.root, prefix_cache="off", embedding_bytes=2 * BYTES + 1)
     keys: list[bytes] = []
     for i in (1, 2, 1, 3):  # 2 was used least when 3 comes
         ask(harness, engine, f"a{len(keys)}", [picture(120, 90, i), "what is it?"])
@@ -111,7 +112,7 @@ def test_a_request_needs_room_and_what_was_used_least_goes(
 
 
 def test_what_a_request_uses_stays(model: MultimodalLM, harness: EngineHarness, encoder: Counted) -> None:
-    engine = engine_at(model, harness.root, embedding_bytes=2 * BYTES)
+    engine = engine_at(model, harness.root, prefix_cache="off", embedding_bytes=2 * BYTES)
     said = ask(harness, engine, "a")
     ask(harness, engine, "other", DOG)
     harness.submit(engine, harness.prepare("b", CAT, msgspec.structs.replace(SHORT, max_tokens=9), SALT))
@@ -127,7 +128,7 @@ def test_what_a_request_uses_stays(model: MultimodalLM, harness: EngineHarness, 
 def test_who_comes_for_what_is_gone_is_told_before_anything_is_computed(
     model: MultimodalLM, harness: EngineHarness, encoder: Counted
 ) -> None:
-    engine = engine_at(model, harness.root, embedding_bytes=BYTES)
+    engine = engine_at(model, harness.root, prefix_cache="off", embedding_bytes=BYTES)
     ask(harness, engine, "a")
     stale = harness.prepare("b", [*CAT, *CAT], SHORT, SALT)  # two pictures: alone they would fit twice as much
     assert engine.submit(stale) is not None, "that is a matter of room"
@@ -137,7 +138,7 @@ def test_who_comes_for_what_is_gone_is_told_before_anything_is_computed(
     harness.run(engine)
     assert (harness.finished["c"].reason, harness.finished["c"].code) == ("failed", "media_evicted")
     assert "c" not in harness.events and engine.stats.kv_blocks_used == 0 and hits(engine) == (2, 0)
-    again = engine_at(model, harness.root)  # as after a death
+    again = engine_at(model, harness.root, prefix_cache="off")  # as after a death
     lost = harness.prepare("d", DOG, SHORT, SALT)
     harness.submit(again, lost)
     neighbour = harness.prepare("e", ["only a text"], SHORT)
@@ -152,7 +153,7 @@ def test_who_comes_for_what_is_gone_is_told_before_anything_is_computed(
 
 
 def test_two_with_one_new_picture_encode_it_once(model: MultimodalLM, harness: EngineHarness, encoder: Counted) -> None:
-    engine = engine_at(model, harness.root, tokens=256)
+    engine = engine_at(model, harness.root, prefix_cache="off", tokens=256)
     for name in "abc":
         harness.submit(engine, harness.prepare(name, CAT, SHORT, SALT))
     twice: Parts = ["look: ", picture(120, 90, 1), picture(120, 90, 1), "are they the same?"]
@@ -172,7 +173,7 @@ def test_two_with_one_new_picture_encode_it_once(model: MultimodalLM, harness: E
 def test_a_bad_segment_fails_its_own_request_alone(
     model: MultimodalLM, harness: EngineHarness, encoder: Counted
 ) -> None:
-    engine = engine_at(model, harness.root, tokens=256)
+    engine = engine_at(model, harness.root, prefix_cache="off", tokens=256)
     for name in "ab":
         harness.submit(engine, harness.prepare(name, CAT, SHORT, SALT))
     (segment,) = [item.segment for item in engine._scheduler["a", 0].media]
@@ -190,13 +191,15 @@ def test_whoever_leaves_whenever_leaves_what_is_kept(
 ) -> None:
     """A tiny cache of blocks: two prompts fit and not their answers, so that one is preempted, too."""
     long = msgspec.structs.replace(SHORT, max_tokens=12)
-    alone = engine_at(model, harness.root)
+    alone = engine_at(model, harness.root, prefix_cache="off")
     harness.submit(alone, harness.prepare("said", CAT, long, SALT))
     n_blocks = -(-len(alone._scheduler["said", 0].positions[0]) // 4)
     harness.run(alone)
     said = said_of(harness, "said")
     harness.kept.clear()
-    engine = engine_at(model, harness.root, tokens=12, kv_tokens=4 * (2 * n_blocks + 2), block_size=4)
+    engine = engine_at(
+        model, harness.root, prefix_cache="off", tokens=12, kv_tokens=4 * (2 * n_blocks + 2), block_size=4
+    )
     for name in "abc":
         harness.submit(engine, harness.prepare(name, CAT, long, SALT))
     for _ in range(when):
@@ -214,7 +217,7 @@ def test_whoever_leaves_whenever_leaves_what_is_kept(
 
 def test_a_key_alone_leads_to_nothing(model: MultimodalLM, harness: EngineHarness) -> None:
     """Words and pads must be one of both: a request with half of its words is a fault of its own."""
-    engine = engine_at(model, harness.root)
+    engine = engine_at(model, harness.root, prefix_cache="off")
     generate: Generate = harness.prepare("a", CAT, SHORT, SALT)
     ids = generate.prepared.input_ids.copy()
     ((start, _),) = generate.prepared.media[0].spans

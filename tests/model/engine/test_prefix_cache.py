@@ -17,7 +17,7 @@ from tokenization.placeholders import text_only
 def test_a_prompt_that_was_seen_computes_one_block_and_encodes_nothing(
     model: MultimodalLM, harness: EngineHarness
 ) -> None:
-    engine = engine_at(model, harness.root, tokens=2048)
+    engine = engine_at(model, harness.root, keeps=False, tokens=2048)
     assert asked(harness, engine, "cold", CHAT) == 0
     generate = submit(harness, engine, "warm", CHAT)
     n = len(generate.prepared.input_ids)
@@ -35,7 +35,7 @@ def test_a_prompt_that_was_seen_computes_one_block_and_encodes_nothing(
 
 def test_a_chat_that_goes_on_takes_over_its_answer_too(model: MultimodalLM, harness: EngineHarness) -> None:
     """Ids as they are: what was generated is part of the next prompt."""
-    engine = engine_at(model, harness.root, tokens=2048)
+    engine = engine_at(model, harness.root, keeps=False, tokens=2048)
     first = submit(harness, engine, "first", CHAT)
     harness.run(engine)
     answer = [event.token.id for event in harness.events["first"]]
@@ -53,7 +53,7 @@ def test_a_chat_that_goes_on_takes_over_its_answer_too(model: MultimodalLM, harn
 
 
 def test_a_medium_across_the_end_is_encoded(model: MultimodalLM, harness: EngineHarness) -> None:
-    engine = engine_at(model, harness.root, tokens=2048, block_size=4)
+    engine = engine_at(model, harness.root, keeps=False, tokens=2048, block_size=4)
     generate = submit(harness, engine, "long", CHAT)
     harness.run(engine)
     ((start, length),) = generate.prepared.media[0].spans
@@ -72,7 +72,7 @@ def test_a_medium_across_the_end_is_encoded(model: MultimodalLM, harness: Engine
 def test_whose_prompt_is_scored_takes_nothing_over_and_leaves_its_blocks(
     model: MultimodalLM, harness: EngineHarness
 ) -> None:
-    engine = engine_at(model, harness.root, tokens=2048)
+    engine = engine_at(model, harness.root, keeps=False, tokens=2048)
     assert asked(harness, engine, "scored", CHAT, scores_prompt=True) == 0
     assert asked(harness, engine, "again", CHAT, scores_prompt=True) == 0
     assert engine.stats.prefix_queries == 0
@@ -81,7 +81,7 @@ def test_whose_prompt_is_scored_takes_nothing_over_and_leaves_its_blocks(
 
 
 def test_off_keeps_nothing(model: MultimodalLM, harness: EngineHarness) -> None:
-    engine = engine_at(model, harness.root, tokens=2048, prefix_cache="off")
+    engine = engine_at(model, harness.root, keeps=False, tokens=2048, prefix_cache="off")
     assert [asked(harness, engine, name, CHAT) for name in "ab"] == [0, 0]
     assert engine.stats.prefix_queries == engine.stats.prefix_hits == 0 and len(harness.read) == 2
 
@@ -90,7 +90,7 @@ def test_logits_that_are_not_finite_are_inherited_by_nobody(
     model: MultimodalLM, harness: EngineHarness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Whatever made them so may stand in the blocks; the next one computes them anew."""
-    engine = engine_at(model, harness.root, tokens=2048)
+    engine = engine_at(model, harness.root, keeps=False, tokens=2048)
     asked(harness, engine, "good", CHAT)
     compute = MultimodalLM.compute_logits
     monkeypatch.setattr(MultimodalLM, "compute_logits", lambda self, hidden: compute(self, hidden) * float("nan"))
@@ -109,7 +109,7 @@ def test_a_prefix_that_is_gone_when_a_preempted_sequence_comes_back(
     model: MultimodalLM, harness: EngineHarness
 ) -> None:
     """Its picture was never read, because its blocks were there; now its segment is read after all."""
-    engine = engine_at(model, harness.root, tokens=2048, kv_tokens=640, max_model_len=320)
+    engine = engine_at(model, harness.root, keeps=False, tokens=2048, kv_tokens=640, max_model_len=320)
     asked(harness, engine, "right", CHAT)
     submit(harness, engine, "a", CHAT)
     for _ in range(5):
@@ -144,7 +144,7 @@ def test_several_answers_compute_their_prompt_once(
     model: MultimodalLM, harness: EngineHarness, tokens: int, prefix_cache: Literal["on", "off"]
 ) -> None:
     """However many steps it takes; their first tokens come of one row."""
-    engine = engine_at(model, harness.root, tokens=tokens, prefix_cache=prefix_cache)
+    engine = engine_at(model, harness.root, keeps=False, tokens=tokens, prefix_cache=prefix_cache)
     n = len(submit(harness, engine, "a", CHAT, msgspec.structs.replace(SCORED, n=4, max_tokens=2)).prepared.input_ids)
     computed = 0
     first: dict[int, Token] = {}
@@ -163,7 +163,7 @@ def test_several_answers_compute_their_prompt_once(
 @pytest.mark.parametrize("steps", range(0, 30, 3))
 def test_an_abort_at_every_stage(model: MultimodalLM, harness: EngineHarness, steps: int, tokens: int) -> None:
     """Of one that takes blocks over, and of one whose blocks others take: nothing is left, nobody else notices."""
-    engine = engine_at(model, harness.root, tokens=tokens, block_size=4, kv_tokens=200, max_model_len=120)
+    engine = engine_at(model, harness.root, keeps=False, tokens=tokens, block_size=4, kv_tokens=200, max_model_len=120)
     asked(harness, engine, "right", CHAT)
     for name in ("goes", "stays", "late"):
         submit(harness, engine, name, CHAT)

@@ -219,7 +219,11 @@ def test_each_child_has_its_first_message_and_the_owner_as_it_is(
             assert [one.role for one in children] == roles
             worker, text, pictures, engine = (one._start for one in children)
             assert worker == StartWorker(
-                checkpoint="/models/tiny", media=config.media, max_model_len=77, shm_root=str(owner.root)
+                checkpoint="/models/tiny",
+                media=config.media,
+                max_model_len=77,
+                shm_root=str(owner.root),
+                directory=os.getcwd(),
             )
             assert text == msgspec.structs.replace(worker, lane="text")
             assert pictures == msgspec.structs.replace(worker, lane="picture")

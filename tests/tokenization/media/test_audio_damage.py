@@ -44,8 +44,6 @@ def refuse(data: bytes, message: str) -> None:
         b"RIFF",
         WAV[:20],
         bytes(100_000),
-        make_png(),
-        make_jpeg(5),
         b"<html><body>404</body></html>",
         b'{"audio": "x.wav"}',
     ],
@@ -53,6 +51,11 @@ def refuse(data: bytes, message: str) -> None:
 )
 def test_what_is_no_sound(data: bytes) -> None:
     refuse(data, NO_SOUND)
+
+
+@pytest.mark.parametrize("data", [make_png(), make_jpeg(5)], ids=["png", "jpeg"])
+def test_a_picture_is_no_sound(data: bytes) -> None:
+    refuse(data, f"{NO_SOUND}; it looks like an image, which is sent as 'image_url', on /chat as 'image'")
 
 
 def test_noise_is_no_sound() -> None:

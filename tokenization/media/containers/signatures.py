@@ -31,6 +31,6 @@ def meant_as(data: bytes | memoryview, kind: Kind) -> str:
     """`; it looks like a video, which is sent as 'video_url' ...` for what is no `kind`, or nothing."""
     head = bytes(data[:16])
     found = next((kind for at, mark, kind in _SIGNATURES if head.startswith(mark, at)), kind)
-    if found == kind:
+    if found == kind or (kind, found) == ("audio", "video"):  # a video is heard where a sound is asked for
         return ""
     return f"; it looks like {_CALLED[found]}, which is sent as '{found}_url', on /chat as '{found}'"
