@@ -112,7 +112,8 @@ def test_a_misspelt_field_of_openais_is_found_in_the_log(server: RunningServer) 
     answer = server.http.post("/v1/chat/completions", json=body)
     assert answer.status_code == 200
     request_id = answer.headers["x-request-id"]
-    assert f"request {request_id}: nothing reads the field 'temprature'; did you mean 'temperature'?" in server.err
+    line = f"request {request_id}: nothing reads the field 'temprature'; did you mean 'temperature'?"
+    until("the log tells it", lambda: line in server.err)
 
 
 def test_the_way_to_openais_routes_is_told(server: RunningServer) -> None:
