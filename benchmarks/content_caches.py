@@ -171,7 +171,7 @@ def main() -> None:
     seeds = iter(range(1, 1 << 20))
     with ExitStack() as stack:
         urls = {
-            name: stack.enter_context(served(model, "default", [*setting, *flags]))
+            name: stack.enter_context(served(model, "default", [*setting, "--log-level", "error", *flags]))
             for name, setting in SETTINGS.items()
         }
         for url in urls.values():
