@@ -2,6 +2,13 @@
 
 from shm.channel import AsyncChannel, Channel, ChannelClosed, ChannelError, channel_pair
 from shm.client import Segment, create_shm, get_data_from_shm, release_shared_memory
+from shm.int64_words import (
+    WordError,
+    decode_shape_from_int64,
+    decode_shm_name_from_int64,
+    encode_shape_to_int64,
+    encode_shm_name_to_int64,
+)
 from shm.owner import Owner
 from shm.pool import NeverFits, Pool, PoolFull, PoolStats
 from shm.pulse import Ending, Loading, Pulse
@@ -16,13 +23,6 @@ from shm.segment import (
     write_segment,
 )
 from shm.sweep import SweepReport, sweep, sweep_if_last, sweep_in_parts
-from shm.words import (
-    WordError,
-    decode_shape_from_int64,
-    decode_shm_name_from_int64,
-    encode_shape_to_int64,
-    encode_shm_name_to_int64,
-)
 
 __all__ = [
     "AsyncChannel",

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shm.words import (
+from shm.int64_words import (
     WordError,
     decode_shape_from_int64,
     decode_shm_name_from_int64,
