@@ -53,6 +53,12 @@ def data_url(content: bytes, kind: str = "png") -> str:
     return f"data:image/{kind};base64,{base64.b64encode(content).decode()}"
 
 
+def uncached(usage: dict[str, Any]) -> dict[str, Any]:
+    """What was used, less what says how much of it a cache held: asked again, that is more."""
+    details = {name: n for name, n in usage["prompt_tokens_details"].items() if name != "cached_tokens"}
+    return {**usage, "prompt_tokens_details": details}
+
+
 class RunningServer:
     """One server process and everything that can be seen of it from outside."""
 

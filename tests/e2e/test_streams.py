@@ -28,9 +28,10 @@ def first_events(server: RunningServer, url: str, body: dict[str, Any]) -> tuple
 def test_the_first_event_comes_with_the_first_token(server: RunningServer, url: str) -> None:
     """As the server's own histogram has it, and not when the prompt was accepted."""
     parameters = {**GREEDY, "max_tokens": 4}
-    body: dict[str, Any] = {"messages": [{"role": "user", "content": LONG}], **parameters}
+    prompt = f"{url} {LONG}"  # that nobody has sent before
+    body: dict[str, Any] = {"messages": [{"role": "user", "content": prompt}], **parameters}
     if url == "/chat":
-        body = {"inputs": [{"text": LONG}], "parameters": parameters}
+        body = {"inputs": [{"text": prompt}], "parameters": parameters}
     before = server.metric("time_to_first_token_seconds_sum")
     headers, seconds = first_events(server, url, body)
     measured = server.metric("time_to_first_token_seconds_sum") - before

@@ -75,7 +75,7 @@ def test_metrics_move_with_the_requests(server: RunningServer) -> None:
         return {name: server.metric(name) for name in names}
 
     before = values()
-    used = server.chat({"image": data_url(picture(60, 60))}, max_tokens=200, ignore_eos=True).json()["usage"]
+    used = server.chat({"image": data_url(picture(61, 67, seed=67))}, max_tokens=200, ignore_eos=True).json()["usage"]
     moved = {name: value - before[name] for name, value in values().items()}
     assert moved["prompt_tokens_total"] == used["prompt_tokens"]
     assert moved["generation_tokens_total"] == 200

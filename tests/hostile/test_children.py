@@ -1,5 +1,6 @@
 """Children that hang while they load and shared memory that is removed: others are answered, and nothing is held."""
 
+import itertools
 import os
 import shutil
 import signal
@@ -11,7 +12,7 @@ import pytest
 
 from tests.e2e.conftest import Start
 from tests.e2e.faults import GREEDY, SMALL, in_order, later, recovered
-from tests.e2e.running import RunningServer, children_of, is_gone, until
+from tests.e2e.running import RunningServer, children_of, data_url, is_gone, picture, until
 from tests.hostile.child_attacks import (
     NO_OWNER,
     add_dead_owners,
@@ -30,6 +31,7 @@ Servers = Iterator[RunningServer]
 BLOCK_SECONDS = 0.05  # of processor time: what the loop may do at a stretch
 SERVER_BYTES = 256 << 20  # of these servers, whose bodies are small
 CHATS = 12
+FRESH = (data_url(picture(90, 60, seed)) for seed in itertools.count(1))  # pictures that no cache has
 
 
 @pytest.fixture(scope="module")
@@ -62,21 +64,21 @@ def test_row_8_who_waits_for_a_child_that_hangs_is_told(lone: RunningServer) -> 
 
 def test_row_9_a_removed_directory_costs_no_chat(lone: RunningServer) -> None:
     """It is made again for the next picture. One that is not private is a 503 for media, and says so to a router."""
-    assert lone.chat({"image": SMALL}, **GREEDY).status_code == 200
+    assert lone.chat({"image": next(FRESH)}, **GREEDY).status_code == 200
     with loop_of(lone.url, lone.pid) as block:
         for _ in range(3):
             shutil.rmtree(lone.root)
-            assert lone.chat({"image": SMALL}, **GREEDY).status_code == 200
+            assert lone.chat({"image": next(FRESH)}, **GREEDY).status_code == 200
             lone.assert_nothing_held()
         assert lone.ready() == 200 and lone.err.count("was removed under this server") == 3
         lone.root.chmod(0o755)
-        refused = lone.chat({"image": SMALL}, **GREEDY)
+        refused = lone.chat({"image": next(FRESH)}, **GREEDY)
         assert (refused.status_code, refused.json()["error"]["code"]) == (503, "shm_gone")
         assert lone.chat({"text": "Hi"}, **GREEDY).status_code == 200
         state = lone.http.get("/health/ready")
         assert (state.status_code, state.json()["status"]) == (503, "shm_gone")
         lone.root.chmod(0o700)
-        assert lone.chat({"image": SMALL}, **GREEDY).status_code == 200 and lone.ready() == 200
+        assert lone.chat({"image": next(FRESH)}, **GREEDY).status_code == 200 and lone.ready() == 200
     assert "Traceback" not in lone.err
     block.assert_within(BLOCK_SECONDS)
 
@@ -84,7 +86,7 @@ def test_row_9_a_removed_directory_costs_no_chat(lone: RunningServer) -> None:
 def test_a_server_killed_after_its_directory_was_made_again_leaves_nothing(lone_server: RunningServer) -> None:
     """Its children hold the lock of what was removed, and sweep what came after it all the same."""
     shutil.rmtree(lone_server.root)
-    assert lone_server.chat({"image": SMALL}, **GREEDY).status_code == 200
+    assert lone_server.chat({"image": next(FRESH)}, **GREEDY).status_code == 200
     children = children_of(lone_server.pid)
     os.kill(lone_server.pid, signal.SIGKILL)
     lone_server.process.wait()

@@ -195,7 +195,7 @@ def test_preempted_while_decoding(setup: Setup, harness: EngineHarness) -> None:
     blocks = sum(-(-n // 4) for n in setup.lengths.values()) + 3  # all prompts fit, their answers do not
     engine = engine_at(
         setup.model, harness.root, tokens=2048, block_size=4, kv_tokens=4 * blocks, seqs=len(setup.members),
-        max_model_len=max(setup.lengths.values()) + N,
+        max_model_len=max(setup.lengths.values()) + N, prefix_cache="off",
     )  # fmt: skip
     longest_first = sorted(setup.members, key=lambda name: -setup.lengths[name])  # no large one waits and makes room
     submit_all(setup, harness, engine, names=longest_first)
@@ -207,7 +207,10 @@ def test_preempted_inside_the_prompt(setup: Setup, harness: EngineHarness) -> No
     first, second = ("talkie", "image_talkie_audio") if "talkie" in setup.members else ("twelve", "audios")
     blocks = -(-setup.lengths[first] // 4) - (-setup.lengths[second] // 4) + 1
     longest = max(setup.lengths[first], setup.lengths[second]) + N
-    engine = engine_at(setup.model, harness.root, tokens=16, block_size=4, kv_tokens=4 * blocks, max_model_len=longest)
+    engine = engine_at(
+        setup.model, harness.root, tokens=16, block_size=4, kv_tokens=4 * blocks, max_model_len=longest,
+        prefix_cache="off",
+    )  # fmt: skip
     submit_all(setup, harness, engine, names=(first, second, "audio", "text"))
     assert engine.stats.preemptions > 0
 

@@ -92,7 +92,7 @@ def test_preempted_while_decoding(setup: Setup, harness: EngineHarness) -> None:
     blocks = sum(-(-n // 4) for n in setup.lengths.values()) + 3  # all prompts fit, their answers do not
     engine = engine_at(
         setup.model, harness.root, tokens=2048, block_size=4, kv_tokens=4 * blocks, seqs=len(setup.members),
-        max_model_len=max(setup.lengths.values()) + N,
+        max_model_len=max(setup.lengths.values()) + N, prefix_cache="off",
     )  # fmt: skip
     longest_first = sorted(setup.members, key=lambda name: -setup.lengths[name])
     submit_all(setup, harness, engine, names=longest_first)

@@ -120,6 +120,7 @@ def test_preempted_while_decoding(setup: Setup, harness: EngineHarness, every: i
         kv_tokens=4 * blocks,
         max_model_len=longest,
         seqs=len(MEMBERS),
+        prefix_cache="off",
     )
     submit_all(setup, harness, engine, every)
     assert engine.stats.preemptions > 0
@@ -131,8 +132,9 @@ def test_preempted_inside_the_prompt(setup: Setup, harness: EngineHarness, token
     blocks = -(-setup.lengths["twenty"] // 4) - (-setup.lengths["three"] // 4) + 1
     longest = setup.lengths["twenty"] + N
     engine = engine_at(
-        setup.model, harness.root, tokens=tokens, block_size=4, kv_tokens=4 * blocks, max_model_len=longest
-    )
+        setup.model, harness.root, tokens=tokens, block_size=4, kv_tokens=4 * blocks, max_model_len=longest,
+        prefix_cache="off",
+    )  # fmt: skip
     submit_all(setup, harness, engine, names=("twenty", "three", "one", "text"))
     assert engine.stats.preemptions > 0
     assert len(harness.read["three"]) == 3
