@@ -16,6 +16,7 @@ from server.loadtest.driving.target import Target, TargetError
 from server.loadtest.options import Options
 from server.loadtest.plans import LoadPlan
 from server.loadtest.results.client_load import ClientWatch
+from server.loadtest.results.hit_rates import hit_rates
 from server.loadtest.results.leaks import MIB, judge, verdict
 from server.loadtest.results.measures import Record, outcomes, summarise
 from server.loadtest.results.result import RunResult, StepResult
@@ -119,6 +120,7 @@ class LoadTest:
         before, *_, after = result.timeline
         result.findings = judge(before, after, result.timeline, options.memory_slack * MIB)
         result.leak = verdict(result.findings)
+        result.hit_rates = hit_rates(before, after)
         unbounded = options.max_in_flight is None and not options.concurrency
         waits = [one.wait for step in result.steps for one in step.records] if unbounded else []
         result.client = self._watch.load(waits)

@@ -7,6 +7,7 @@ from typing import Any
 import msgspec
 
 from server.loadtest.results.client_load import ClientLoad
+from server.loadtest.results.hit_rates import HitRate
 from server.loadtest.results.leaks import LeakCheck, Snapshot
 from server.loadtest.results.measures import FORMULAS, Record, RequirementResult, Summary
 
@@ -41,6 +42,7 @@ class RunResult:
     leak: str = "unknown"
     client: ClientLoad = field(default_factory=ClientLoad)
     timeline: list[Snapshot] = field(default_factory=list)
+    hit_rates: dict[str, HitRate] = field(default_factory=dict)
     media_sent: int = 0
     media_repeated: float = 0.0  # the share of them that had been sent before
     notes: list[str] = field(default_factory=list)
@@ -58,6 +60,11 @@ class RunResult:
         if not any(step.summary.answered for step in self.steps):
             found.append("no request was answered")
         return found
+
+    @property
+    def found_again(self) -> str:
+        """The hit rates of the run in a line."""
+        return ", ".join(f"{name} {one.says}" for name, one in self.hit_rates.items())
 
     @property
     def knee(self) -> StepResult | None:

@@ -61,7 +61,7 @@ def result_text(result: RunResult) -> str:
     if len(result.steps) > 1:
         knee = result.knee
         lines.append(f"highest load that was carried: {knee.label if knee else 'none'}\n")
-    lines.append(f"server afterwards: {result.leak}")
+    lines += [f"hit rates: {result.found_again}", f"server afterwards: {result.leak}"]
     lines += [f"  {one.verdict}: {one.name}: {one.says}" for one in result.findings if one.verdict != "clean"]
     client = result.client
     lines.append(

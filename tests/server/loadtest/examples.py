@@ -3,6 +3,7 @@
 import random
 from collections.abc import Sequence
 
+from server.loadtest.results.hit_rates import hit_rates
 from server.loadtest.results.leaks import Snapshot, judge, verdict
 from server.loadtest.results.measures import Record, summarise
 from server.loadtest.results.result import RunResult, StepResult
@@ -55,8 +56,10 @@ def result_of(
         for label, load, records in steps
     ]
     before, after = Snapshot(0.0, dict(IDLE)), Snapshot(10.0, dict(IDLE))
+    counted = Snapshot(10.0, {"prefix_cache_queries_total": 240.0, "prefix_cache_hits_total": 60.0})
     findings = judge(before, after, [before, after], 1e6)
     return RunResult(
         version="1", began="2026-11-22T08:00:00+00:00", target="http://x", model="m", options={"rate": "10"},
         objectives=objectives or {}, steps=kept, findings=findings, leak=verdict(findings), timeline=[before, after],
+        hit_rates=hit_rates(Snapshot(0.0, dict.fromkeys(counted.metrics, 0.0)), counted),
     )  # fmt: skip

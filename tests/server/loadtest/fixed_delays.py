@@ -28,6 +28,7 @@ class Delays:
     root: str = ""  # of the model: where other tools find a tokenizer
     metrics: dict[str, float] = field(default_factory=dict)
     leak: str | None = None  # a metric that each request makes larger, for good
+    counted: dict[str, float] = field(default_factory=dict)  # what each request adds to metrics
     key: str | None = None
     seen: list[dict[str, Any]] = field(default_factory=list)
     connections: int = 0
@@ -77,6 +78,8 @@ class Endpoint:
         delays.seen.append(body)
         if delays.leak is not None:
             delays.metrics[delays.leak] += 1000
+        for name, more in delays.counted.items():
+            delays.metrics[name] += more
         if delays.status != 200:
             await whole(writer, {"error": {"message": "no", "code": "queue_full"}}, delays.status)
             return

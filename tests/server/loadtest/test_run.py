@@ -8,6 +8,7 @@ import pytest
 from server.loadtest.driving.target import TargetError
 from server.loadtest.options import read_options
 from server.loadtest.plans import plans_of
+from server.loadtest.results.hit_rates import HitRate
 from server.loadtest.results.result import RunResult
 from server.loadtest.run import LoadTest
 from tests.server.loadtest.examples import IDLE
@@ -77,6 +78,16 @@ def test_a_planted_leak_turns_the_verdict(leak: str, name: str) -> None:
     result = run(Delays(**FAST, metrics=dict(IDLE), leak=leak), *flags)
     assert result.leak == "leaked"
     assert result.failures == [f"leak: {name}: 6000 more than before"]
+
+
+def test_hit_rates_are_those_of_the_run_by_the_servers_counters() -> None:
+    counted = {"prefix_cache_queries_total": 40.0, "prefix_cache_hits_total": 10.0}
+    counted |= {'mm_cache_queries_total{engine="0"}': 0.0, "mm_cache_hits_total": 0.0}
+    delays = Delays(**FAST, metrics={**IDLE, **dict.fromkeys(counted, 3000.0)}, counted=counted)
+    found = run(delays, "--requests", "6", "--warmup", "4").hit_rates
+    assert found["tokens"] == HitRate(queries=240.0, hits=60.0, rate=0.25, says="25.0% (60 of 240)")
+    assert found["media"] == HitRate(queries=0.0, hits=0.0, says="nothing was looked for")
+    assert {one.says for one in run(Delays(**FAST), "--requests", "2").hit_rates.values()} == {"unknown"}
 
 
 def test_requirements_that_are_missed_fail() -> None:

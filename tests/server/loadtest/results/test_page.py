@@ -56,6 +56,7 @@ def test_a_page_is_whole_and_loads_nothing(tmp_path: Path) -> None:
         "leased",
         "type 7",
         "in flight",
+        "Hit rates: tokens 25.0% (60 of 240), media unknown",
     ):
         assert said in text, said
 

@@ -35,7 +35,7 @@ def test_a_run_is_told_with_its_formulas_warnings_and_failures() -> None:
         "answers checked: 1, wrong: 1", "server afterwards: leaked", "leaked: path files: 1 more",
         "WARNING: the client was busy", "note: a note", "ttft: first event that carries content - sent",
         "(last event - first content) / (output tokens - 1)", "type 7", "FAILED: leak: path files",
-        "prepare.image.decode",
+        "prepare.image.decode", "hit rates: tokens 25.0% (60 of 240), media unknown",
     ):  # fmt: skip
         assert said in text, said
 
