@@ -26,6 +26,10 @@ GROUPS = {
 APIS = {"openai": "/v1/chat/completions", "native": "/chat"}
 PROCESSES = ("constant", "poisson", "gamma")
 SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "": 1.0}
+EXCLUSIVE = (  # flags of which one may be given
+    ("rate", "concurrency", "trace"), ("api_key", "api_key_file"), ("unique_media", "shared_media", "repeat"),
+    ("unique_media", "shared_media", "requests_file"),
+)  # fmt: skip
 KINDS = ("text", "image", "video", "audio", "demo")  # `demo`: a drawing whose answer the demo model was taught
 IMAGE_FORMATS = ("jpeg", "png", "webp")
 
@@ -205,6 +209,8 @@ class Options:
     distinct: int = _content(
         "generated media of each kind and size; what needs more sends them again (%(default)s)", count, 64
     )
+    unique_media: bool = _content("no medium is sent twice, whatever --distinct says")
+    shared_media: int | None = _content("requests choose among so many media of each kind", count)
     cancel: float = _content("share of requests that are left (0)", share, 0.0)
     cancel_within: float = _content("when they are left, drawn evenly (1s)", duration, 1.0)
     ignore_eos: bool = _content("answers of exactly --max-tokens (ignore_eos, min_tokens)")
@@ -255,15 +261,15 @@ def read_options(argv: list[str]) -> Options:
         way = dict(one.metadata)
         groups[way.pop("group")].add_argument("--" + one.name.replace("_", "-"), **way)
     found = vars(parser.parse_args(argv))
-    ways = [found[way] for way in ("rate", "concurrency", "trace") if found[way]]
-    if len(ways) > 1:
-        parser.error("--rate, --concurrency and --trace: only one of them")
-    if not ways:
-        found["concurrency"] = (4,)
+    for names in EXCLUSIVE:
+        if sum(bool(found[name]) for name in names) > 1:
+            parser.error(f"{', '.join('--' + name.replace('_', '-') for name in names)}: only one of them")
+    if not (found["rate"] or found["trace"]):
+        found["concurrency"] = found["concurrency"] or (4,)
     if found["requests"] is None and found["seconds"] is None and found["trace"] is None:
         found["requests"] = 100
-    if found["api_key"] and found["api_key_file"]:
-        parser.error("--api-key and --api-key-file: only one of them")
+    if found["unique_media"] and found["concurrency"] and found["requests"] is None:
+        parser.error("--unique-media: streams need --requests, since all media are made before the clock starts")
     if found["api_key_file"]:
         found["api_key"] = found["api_key_file"].read_text(encoding="utf-8").strip()
     return Options(**found)

@@ -99,6 +99,11 @@ class LoadPlan:
     drawn: Sequence[SampleRequest]
     dues: Sequence[float] | None = None
     streams: int = 0
+    apart: Sequence[SampleRequest] = ()  # for the warm-up, where the step may send none of the same media
+
+    def warm_up(self, n: int) -> Sequence[SampleRequest]:
+        """What is sent before the clock starts: the first `n`, unless there are some for that."""
+        return self.apart or [self.request(index) for index in range(n)]
 
     def request(self, index: int) -> SampleRequest:
         """Request number `index`. Beyond those that were drawn they come again, with prompts of their own."""
@@ -109,11 +114,12 @@ class LoadPlan:
 def plans_of(options: Options) -> list[LoadPlan]:
     """One for each rate or number of streams. Raises ValueError for a file that cannot be used, OSError."""
     source = SyntheticRequests(options) if options.requests_file is None else RequestList(options)
+    apart = [source.make(index) for index in range(options.warmup)] if options.unique_media else []
 
     def plan(label: str, load: float, came: list[Arrival], streams: int = 0) -> LoadPlan:
         drawn = [source.make(index, one.prompt_words, one.max_tokens) for index, one in enumerate(came or [Arrival()])]
         dues = None if streams else [one.at for one in came]
-        return LoadPlan(label=label, load=load, drawn=drawn, dues=dues, streams=streams)
+        return LoadPlan(label=label, load=load, drawn=drawn, dues=dues, streams=streams, apart=apart)
 
     if options.trace is not None:
         came = begun(options, read_trace(options.trace, options.trace_speed))

@@ -68,7 +68,7 @@ class LoadTest:
     async def _warm_up(self) -> None:
         """A few requests before anything is counted. Raises TargetError where all of them fail."""
         n = self._options.warmup
-        requests = [self._plans[0].request(index) for index in range(n)]
+        requests = self._plans[0].warm_up(n)
         records: list[Record] = []
         for start in range(0, n, 4):
             records += await asyncio.gather(*(self._client.send(one, 0.0) for one in requests[start : start + 4]))
@@ -133,7 +133,7 @@ class LoadTest:
         result, found = self._result, []
         if result.interrupted:
             found.append("the run was interrupted: figures are of what was over by then")
-        if result.media_sent and result.media_repeated > self._options.repeat + 0.05:
+        if self._options.shared_media is None and result.media_repeated > self._options.repeat + 0.05:
             found.append(
                 f"{result.media_repeated:.0%} of the media had been sent before, more than --repeat asks for: raise "
                 "--distinct where the server keeps what it saw"

@@ -24,17 +24,28 @@ def measured(server: RunningServer, path: Path, *flags: str) -> dict[str, Any]:
 
 @pytest.mark.parametrize("api", ["openai", "native"])
 def test_both_routes_are_measured_and_their_stages_joined(server: RunningServer, api: str, tmp_path: Path) -> None:
-    size = {"native": "64x48", "openai": "72x48"}[api]  # what the other route has not shown the server yet
-    mix = ["--mix", "text:1,image:1", "--image-sizes", size, "--concurrency", "2", "--requests", "8", "--ignore-eos"]
+    mix = ["--mix", "text:1,image:1", "--image-sizes", "64x48", "--concurrency", "2", "--requests", "8", "--ignore-eos"]
+    # A picture that was seen before is not decoded.
+    mix += ["--unique-media", "--seed", "1" if api == "native" else "2"]
     step = measured(server, tmp_path / "run.json", "--api", api, "--require", "errors<=0", *mix)
     assert step["summary"]["answered"] == 8 and step["summary"]["output_tokens"] == 32
     for record in step["records"]:
         assert record["finish"] == "length" and record["prompt_tokens"] > 0 and not record["tokens_by_events"]
         assert set(STAGES) <= set(record["stages"]), "the server's seconds of this very request"
-        assert record["kind"] == "image" or "prepare.image.decode" not in record["stages"]
+        assert ("prepare.image.decode" in record["stages"]) == (record["kind"] == "image")
         inside = sum(record["stages"][name] for name in STAGES)
         assert inside <= record["ended"] - record["sent"], "the server's clock runs within the client's"
-    assert any("prepare.image.decode" in record["stages"] for record in step["records"]), "one was not kept yet"
+
+
+@pytest.mark.parametrize(("flags", "rate"), [(["--shared-media", "1"], 1.0), (["--unique-media"], 0.0)])
+def test_the_hit_rate_is_that_of_what_was_sent(
+    server: RunningServer, flags: list[str], rate: float, tmp_path: Path
+) -> None:
+    path = tmp_path / "run.json"
+    measured(server, path, "--requests", "6", "--mix", "image", "--image-sizes", "80x48", "--seed", f"{rate:g}", *flags)
+    found = json.loads(path.read_text())["hit_rates"]
+    assert (found["media"]["queries"], found["media"]["rate"]) == (6, rate), "the warm-up counts for nothing"
+    assert found["tokens"]["queries"] > 0 and found["tokens"]["rate"] is not None
 
 
 def test_clients_that_leave_leave_nothing_behind(server: RunningServer, tmp_path: Path) -> None:

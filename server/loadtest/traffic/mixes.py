@@ -1,5 +1,6 @@
 """What the requests of a run hold: drawn from a seed by the shares of kinds and sizes, or read from a list."""
 
+import hashlib
 import random
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
@@ -42,6 +43,8 @@ class SyntheticRequests:
         self._real = {kind: cycle(media) for kind, media in real.items()}
         self._made: dict[str, Iterator[Medium]] = {}
         self._sent: dict[str, list[Medium]] = {}
+        self._each_new = options.unique_media or options.shared_media is not None  # no two that are made are alike
+        self._digests: set[bytes] = set()
 
     def make(self, index: int, words: int | None = None, tokens: int | None = None) -> SampleRequest:
         """The next request; words of its prompt and tokens of its answer may be given. Raises ValueError where there
@@ -52,9 +55,8 @@ class SyntheticRequests:
         words, tokens = words or drawn_words, tokens or drawn_tokens
         cancel = rng.uniform(0, options.cancel_within) if rng.random() < options.cancel else None
         if kind == "demo":
-            picture, answer = drawing(self._noise)
-            medium = medium_of("image", "drawing", "image/png", encoded(picture, "png"))
-            return SampleRequest(index, kind, medium.bucket, QUESTION, (medium,), tokens, answer, cancel)
+            medium = self._medium(kind)
+            return SampleRequest(index, kind, medium.bucket, QUESTION, (medium,), tokens, medium.shows, cancel)
         kinds = (one for one in kind.split("+") if one != "text")
         media = tuple(self._medium(one) for one in kinds for _ in range(options.items.draw(rng)))
         bucket = "+".join(dict.fromkeys(medium.bucket for medium in media)) or f"{words} words"
@@ -66,9 +68,16 @@ class SyntheticRequests:
         """Of the sizes that were asked for; as often as that was asked for, one that was sent before."""
         options, rng = self._options, self._rng
         sent = self._sent.setdefault(kind, [])
-        if sent and rng.random() < options.repeat:
+        if options.shared_media is not None:
+            again = rng.randrange(options.shared_media) < len(sent)
+        else:
+            again = bool(sent) and kind != "demo" and rng.random() < options.repeat
+        if again:
             return rng.choice(sent)
-        if kind == "image":
+        if kind == "demo":
+            picture, shows = drawing(self._noise)
+            medium = medium_of("image", "drawing", "image/png", encoded(picture, "png"), shows)
+        elif kind == "image":
             (width, height), name = options.image_sizes.draw(rng), options.image_format.draw(rng)
             bucket, media_type = f"{width}x{height} {name}", f"image/{name}"
             medium = self.fresh(bucket, media_type, lambda noise: encoded(photo(noise, width, height), name))
@@ -79,8 +88,17 @@ class SyntheticRequests:
         else:
             seconds = options.audio_seconds.draw(rng)
             medium = self.fresh(f"{seconds:g} s", "audio/wav", lambda noise: sound(noise, seconds))
+        if self._each_new:
+            self._differs(medium)
         sent.append(medium)
         return medium
+
+    def _differs(self, medium: Medium) -> None:
+        """Raises ValueError where there is one of the same bytes."""
+        digest = hashlib.sha256(medium.data).digest()
+        if digest in self._digests:
+            raise ValueError(f"{medium.bucket} comes twice: ask for fewer media, or for other ones in --media-dir")
+        self._digests.add(digest)
 
     def fresh(self, bucket: str, media_type: str, make: Make) -> Medium:
         """A real one of this kind, or one that is made, and was not given before as long as there are more."""
@@ -89,6 +107,8 @@ class SyntheticRequests:
             if kind not in self._real:
                 raise ValueError(f"the folder of media holds no {kind}")
             return next(self._real[kind])
+        if self._each_new:
+            return medium_of(kind, bucket, media_type, make(self._noise))
         made = (medium_of(kind, bucket, media_type, make(self._noise)) for _ in range(self._options.distinct))
         return next(self._made.setdefault(f"{kind} {bucket}", cycle(made)))
 

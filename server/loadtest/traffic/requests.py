@@ -28,13 +28,14 @@ class Medium:
     nbytes: int
     url: msgspec.Raw
     data: msgspec.Raw
+    shows: str | None = None  # what a drawing is
 
 
-def medium_of(kind: str, bucket: str, media_type: str, content: bytes) -> Medium:
+def medium_of(kind: str, bucket: str, media_type: str, content: bytes, shows: str | None = None) -> Medium:
     """A medium from its bytes."""
     text = pybase64.b64encode(content).decode("ascii")
     url, data = f'"data:{media_type};base64,{text}"', f'"{text}"'
-    return Medium(kind, bucket, media_type, len(content), msgspec.Raw(url.encode()), msgspec.Raw(data.encode()))
+    return Medium(kind, bucket, media_type, len(content), msgspec.Raw(url.encode()), msgspec.Raw(data.encode()), shows)
 
 
 def read_medium(path: Path) -> Medium:

@@ -36,6 +36,15 @@ def test_a_closed_loop_has_streams_and_a_count() -> None:
     assert again.index == AHEAD and again.prompt != first.prompt
 
 
+def test_a_warm_up_sends_none_of_the_media_that_are_unique() -> None:
+    flags = ["--mix", "image", "--image-sizes", "8x8", "--concurrency", "1,2", "--requests", "3", "--warmup", "2"]
+    one, two = plans_of(read_options([*flags, "--unique-media"]))
+    media = [bytes(ask.media[0].data) for ask in [*one.warm_up(2), *one.drawn, *two.drawn]]
+    assert len(set(media)) == len(media) == 8
+    (plain, _) = plans_of(read_options(flags))
+    assert plain.warm_up(4) == [plain.request(index) for index in range(4)]
+
+
 def test_a_trace_gives_times_and_lengths(tmp_path: Path) -> None:
     path = tmp_path / "trace.csv"
     path.write_text("at,input_length,output_length\n5,3,9\n7,4,\n8,1,1\n")

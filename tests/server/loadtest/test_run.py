@@ -139,5 +139,6 @@ def test_wrong_answers_are_found() -> None:
 def test_what_a_reader_should_know_is_noted() -> None:
     flags = ("--requests", "6", "--mix", "image", "--image-sizes", "16x16", "--distinct", "2", "--no-usage")
     notes = run(Delays(**FAST, usage=False), *flags).notes
+    assert not any("sent before" in note for note in run(Delays(**FAST), *flags, "--shared-media", "2").notes)
     assert any("67% of the media had been sent before" in note for note in notes)
     assert any("no usage" in note for note in notes)

@@ -14,7 +14,7 @@ N = 4000
 
 
 class Counted(SyntheticRequests):
-    """With media of one byte, each another: nothing is drawn."""
+    """With media of a few bytes, each another: nothing is drawn."""
 
     def __init__(self, options: Options) -> None:
         super().__init__(options)
@@ -22,7 +22,7 @@ class Counted(SyntheticRequests):
 
     def fresh(self, bucket: str, media_type: str, make: Make) -> Medium:
         self.made.append((media_type, bucket))
-        return medium_of(media_type.partition("/")[0], bucket, media_type, b"x")
+        return medium_of(media_type.partition("/")[0], bucket, media_type, b"%d" % len(self.made))
 
 
 def made(source: SyntheticRequests | RequestList, n: int) -> list[SampleRequest]:
@@ -72,6 +72,31 @@ def test_going_round_again_repeats_everything() -> None:
     asks = made(source, 10)
     assert media_of([asks], [10]) == (10, 0.0) and media_of([asks], [40]) == (40, 0.75)
     assert media_of([asks, asks], [10, 10]) == (20, 0.5) and media_of([[]], [0]) == (0, 0.0)
+
+
+def test_media_are_chosen_among_as_many_as_are_shared() -> None:
+    asks = made(synthetic("--mix", "image+audio,demo", "--shared-media", "5"), N)
+    for kind, bucket in (("image", "64x32 png"), ("audio", "1.5 s"), ("image", "drawing")):
+        media = [one for ask in asks for one in ask.media if (one.kind, one.bucket) == (kind, bucket)]
+        counts = Counter(bytes(one.data) for one in media)
+        assert len(counts) == 5
+        assert max(abs(n / len(media) - 0.2) for n in counts.values()) < 0.04, "each as often"
+    answers = {bytes(ask.media[0].data): ask.expect for ask in asks if ask.kind == "demo"}
+    assert all(answers[bytes(ask.media[0].data)] == ask.expect for ask in asks if ask.kind == "demo")
+
+
+def test_no_medium_is_made_twice_where_all_are_unique() -> None:
+    flags = ("--mix", "image,demo", "--image-sizes", "16x16", "--distinct", "2", "--unique-media")
+    asks = made(SyntheticRequests(read_options(list(flags))), 40)
+    assert len({bytes(ask.media[0].data) for ask in asks}) == 40
+
+
+@pytest.mark.parametrize("flags", [("--unique-media",), ("--shared-media", "3")])
+def test_a_folder_with_too_few_media_is_told(flags: tuple[str, ...], tmp_path: Path) -> None:
+    for name, content in (("a.jpg", b"1"), ("b.jpg", b"2"), ("copy.jpg", b"2")):
+        (tmp_path / name).write_bytes(content)
+    with pytest.raises(ValueError, match=r"copy\.jpg"):
+        made(SyntheticRequests(read_options(["--mix", "image", "--media-dir", str(tmp_path), *flags])), 40)
 
 
 def test_so_many_requests_are_left() -> None:
