@@ -44,13 +44,13 @@ def pair(pair_server: RunningServer) -> Servers:
 
 @pytest.fixture(scope="module")
 def patient_server(start: Start) -> Servers:
-    with start("--workers", "1", "--max-pixels", "200704", "--pulse-seconds", "60") as server:
+    with start("--workers", "1", "--max-pixels", "200704", "--pulse-seconds", "60", "--encoder-cache", "off") as server:
         yield server
 
 
 @pytest.fixture
 def patient(patient_server: RunningServer) -> Servers:
-    """One worker that may be silent for a minute. Shared."""
+    """One worker that may be silent for a minute, and writes what it is sent again once more. Shared."""
     yield from in_order(patient_server)
 
 
@@ -139,7 +139,7 @@ def test_a_device_that_breaks_ends_its_engine(pair: RunningServer, device: tuple
     expected = pair.chat({"image": SMALL}, **GREEDY).json()["text"]
     stream = LongStream(pair)
     device[1].touch()
-    refused = pair.chat({"image": SMALL}, **GREEDY)
+    refused = pair.chat({"image": data_url(picture(92, 61))}, **GREEDY)  # which is encoded
     assert not device[1].exists(), "the device broke"
     assert refused.status_code == 503 and refused.json()["error"]["code"] == "engine_died"
     assert refused.headers["x-request-id"] in refused.json()["error"]["message"]

@@ -53,7 +53,7 @@ def small_tmpfs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 
 @pytest.fixture(scope="module")
 def narrow_server(start: Start, small_tmpfs: Path) -> Servers:
-    with start(root=small_tmpfs / "root") as server:
+    with start("--encoder-cache", "off", root=small_tmpfs / "root") as server:
         yield server
 
 
