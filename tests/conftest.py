@@ -30,6 +30,7 @@ os.environ["PIXELFERRY_SHM_ROOT"] = str(SESSION_ROOT)
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--hostile", choices=["short", "full"], default="full", help="how long tests/hostile measures")
+    parser.addoption("--soak-seconds", type=float, default=1200.0, help="how long the soak of caches takes")
 
 
 @pytest.hookimpl(tryfirst=True)
