@@ -210,7 +210,7 @@ class EngineConfig(msgspec.Struct, frozen=True, kw_only=True):
     )] = "auto"
     dtype: Annotated[Dtype, Setting(
         "the model's arithmetic; auto takes the checkpoint's own, or bfloat16 where the device does not serve it "
-        "(float16 on a cpu, float32 on an npu)",
+        "(float16 on a cpu, all others on an npu)",
     )] = "auto"
     max_model_len: Annotated[int | None, Setting(
         "prompt and answer of one request together; the checkpoint's limit, at most 32768, when absent",

@@ -12,11 +12,12 @@ from configs.checkpoint import ConfigSection, text_config
 from configs.serve import MIB, Device, Dtype, EngineConfig
 
 _DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
-# By type of device: the dtype that it does not serve, and what is said. bfloat16 takes its place where nobody asked
-# for one: it keeps the range of both, so that no weight and no activation overflows.
+# By type of device: dtypes that it does not serve, and what is said. bfloat16 takes their place where nobody asked for
+# one: it keeps the range of all, so that no weight and no activation overflows. An NPU's attention over packed tokens
+# takes bfloat16 alone where heads do not share keys (docs/npu.md), as in every tower.
 _UNSERVED = {
-    "cpu": (torch.float16, "is not served on the CPU: take bfloat16 or float32"),
-    "npu": (torch.float32, "is not served on an NPU: take bfloat16 or float16"),
+    "cpu": ({torch.float16}, "is not served on the CPU: take bfloat16 or float32"),
+    "npu": ({torch.float32, torch.float16}, "is not served on an NPU: take bfloat16"),
 }
 _SERVED_NPUS = ("Ascend910B", "Ascend910_93")  # how the names of Atlas A2 and A3 begin
 _CPU_BLOCK_SIZE = 16  # tokens: 0.75 to 0.97 of what decode steps cost with 128, in a row and scattered
@@ -37,22 +38,19 @@ def resolve(device: Device, dtype: Dtype, *configs: ConfigSection) -> tuple[torc
 
     "auto" device: an NPU that can be served, else cuda where torch sees one, else the CPU. "auto" dtype: `dtype` or
     `torch_dtype` of the first of `configs`, or of its text_config, that names one, else float32; bfloat16 where the
-    device does not serve that: float16 on the CPU, float32 on an NPU.
+    device does not serve that: float16 on the CPU, all others on an NPU.
     """
     where = _device(device)
-    unserved, refusal = _UNSERVED.get(where.type, (None, ""))
+    unserved, refusal = _UNSERVED.get(where.type, (set(), ""))
     if dtype != "auto":
-        if _DTYPES[dtype] == unserved:
+        if _DTYPES[dtype] in unserved:
             raise DeviceError(f"--dtype {dtype} {refusal}")
         return where, _DTYPES[dtype]
     own = _own_dtype(configs)
-    if own != unserved:
+    if own not in unserved:
         return where, own
-    if own == torch.float32:
-        log.warning(
-            "the checkpoint's float32 is not served on an NPU: taking bfloat16; --dtype float16 is finer, but "
-            "its range is smaller"
-        )
+    if where.type == "npu":
+        log.warning("the checkpoint's %s is not served on an NPU: taking bfloat16", str(own).removeprefix("torch."))
     return where, torch.bfloat16
 
 
@@ -112,10 +110,15 @@ def given_back(device: torch.device) -> int:
     return max(free_bytes(device) - before, 0)
 
 
-def lasting_bytes(device: torch.device, make: Callable[[], object]) -> int:
-    """Bytes that what `make` returns takes while it lives: tensors, and the driver's own. It is gone afterwards."""
+def lasting_bytes(device: torch.device, make: Callable[[], object]) -> int | None:
+    """Bytes that what `make` returns takes while it lives: tensors, and the driver's own. It is gone afterwards.
+
+    None where it returns None.
+    """
     before = free_bytes(device)
     made = make()
+    if made is None:
+        return None
     after = free_bytes(device)
     del made
     return max(before - after, 0)

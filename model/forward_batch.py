@@ -15,7 +15,7 @@ class KVSpec:
     layers: int
     kv_heads: int
     head_dim: int
-    cached_dim: int  # `Ops.cache_head_dim` of it: more where a device pads heads
+    cached_dim: int  # `Ops.padded_head_dim` of it: more where a device pads heads
     grouped: bool = False  # several query heads share one of these
 
     def bytes_per_token(self, itemsize: int) -> int:

@@ -90,11 +90,11 @@ class MediaEncoder:
     def _encode(
         self, sent: Sequence[tuple[EncoderInput, Tensor]], host_only: Collection[StoreKey], done: Encoded
     ) -> None:
-        """One call, awaited: what failed on the device until then failed for these media. Raises RequestError."""
+        """One call. Raises RequestError for what is refused of it; a device that fails later ends the engine."""
         if not sent:
             return
         kind = sent[0][0].kind
-        with _of_its_request(kind):
+        with self._of_its_request(kind):
             made = self._model.encode(kind, [array for _, array in sent], [item.grid for item, _ in sent])
         fits = {}
         for (item, _), embeddings in zip(sent, made, strict=True):
@@ -103,9 +103,20 @@ class MediaEncoder:
             else:
                 said = f"the {kind} gave {len(embeddings)} embeddings for {item.n_tokens} placeholders"
                 done.fail(item, RequestError(said))
-        with _of_its_request(kind):
+        with self._of_its_request(kind):
             self._store.put(fits, host_only)
         done.filled += fits
+
+    @contextmanager
+    def _of_its_request(self, kind: str) -> Iterator[None]:
+        """What fails inside concerns one request, unless the device is broken."""
+        try:
+            yield
+        except (RuntimeError, ValueError, IndexError) as error:
+            if is_broken(error, behind=self._uploads.behind):
+                raise
+            # A shape that the tower cannot take, memory that it cannot have.
+            raise RequestError(f"the {kind} could not be encoded ({type(error).__name__})") from error
 
 
 def read(item: EncoderInput, root: Path, uploads: Uploads) -> Upload:
@@ -123,15 +134,3 @@ def read(item: EncoderInput, root: Path, uploads: Uploads) -> Upload:
     except SegmentError as error:
         raise RequestError(f"{item.kind} not available: {error}", "media_unavailable") from None
     return opened[0]
-
-
-@contextmanager
-def _of_its_request(kind: str) -> Iterator[None]:
-    """Turn an error inside into one of a single request, unless the device is broken."""
-    try:
-        yield
-    except (RuntimeError, ValueError, IndexError) as error:
-        if isinstance(error, RuntimeError) and is_broken(error):
-            raise
-        # A shape that the tower cannot take, memory that it cannot have.
-        raise RequestError(f"the {kind} could not be encoded ({type(error).__name__})") from error

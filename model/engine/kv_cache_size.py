@@ -64,7 +64,7 @@ def on_device(free: int, config: EngineConfig, profile: Profile | None = None) -
     """
     parts = {
         "activations and encoders": profile.working if profile else 0,
-        "graphs": profile.graphs if profile else 0,
+        "graphs": (profile and profile.graphs) or 0,
         "embeddings": embedding_bytes(config),
     }
     kept = ", ".join(f"{_gib(nbytes)} for {what}" for what, nbytes in parts.items() if nbytes)

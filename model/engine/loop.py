@@ -100,7 +100,8 @@ def load(
     further()
     warm_up(engine)
     further()
-    engine.capture_graphs()
+    if profile is not None and profile.graphs is not None:  # else they were tried over the trial's cache, and refused
+        engine.capture_graphs()
     further()
     ready = EngineReady(
         device=str(device),

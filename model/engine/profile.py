@@ -33,7 +33,7 @@ class Profile:
     fixed: frozenset[str] = frozenset()  # kinds whose one size is the model's: no setting makes them smaller
     several: frozenset[str] = frozenset()  # kinds of which a step's budget allows more than one of the largest
     held: int = 0  # what torch's allocator held after all of them: whole segments, some of which only one can use
-    graphs: int = 0  # what the captured graphs of decodes take, for as long as the engine lives
+    graphs: int | None = None  # what the captured graphs of decodes take, while the engine lives; None: there are none
 
     @property
     def working(self) -> int:
@@ -98,7 +98,7 @@ def profile_on_device(
             for lengths in full_steps(trial, config)
         ]
     held = device.given_back(where)
-    graphs = 0
+    graphs = None
     if trial.reserved:
         with device.out_of_memory(where, "the graphs of decodes", "--max-seqs"):
             graphs = device.lasting_bytes(where, functools.partial(captured, model, kv, trial, config))

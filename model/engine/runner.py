@@ -1,9 +1,10 @@
 """Runs steps on the device: encode the media of a plan, one forward pass over its batch, one sampling.
 
 It knows no sequence and no scheduler: a plan and a batch are all that it gets, an outcome is all that it gives. The
-host waits for the device once, for the tokens; what an encoder does is awaited within its request.
+host waits for the device once, for the tokens.
 """
 
+import logging
 import time
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
@@ -13,7 +14,7 @@ import torch
 from torch import Tensor
 
 from configs.serve import EngineConfig
-from model.device import block_size
+from model.device import block_size, first_line
 from model.engine.batch import Batch, ScoredRows
 from model.engine.encoding import Encoded, MediaEncoder
 from model.engine.kv_blocks import CacheSize
@@ -25,13 +26,14 @@ from model.engine.sequence import Key, StoreKey
 from model.forward_batch import KVCache
 from model.net.multimodal import MultimodalLM
 from model.staging.embeddings import EmbeddingStore
-from model.staging.graphs import DecodeGraphs, Place, graph_module, ladder, reserved_blocks
+from model.staging.graphs import DecodeGraphs, Place, graph_module, is_refused, ladder, reserved_blocks
 from model.staging.layout import ForwardArrays, Padding, forward_batch, forward_layout, packed_bytes
 from model.staging.packing import Packer
 from model.staging.results import Results
 from model.staging.streams import Streams, open_streams
 from model.staging.uploads import Uploads
 
+_log = logging.getLogger("pixelferry")
 _RULES_BYTES = 16 << 10  # of the packed copy, for each row: a thousand ids that rules look at
 
 
@@ -202,14 +204,23 @@ class Runner:
 def captured(
     model: MultimodalLM, kv: KVCache, size: CacheSize, config: EngineConfig, packer: Packer | None = None
 ) -> DecodeGraphs | None:
-    """Graphs of decode steps over this cache, None where there are none. packer: of the steps; None: only to try."""
+    """Graphs of decode steps over this cache, None where there are none. packer: of the steps; None: only to try.
+
+    A device that refuses them is served without, and the log says so.
+    """
     module = graph_module(model.device)
     if not config.graphs or module is None:
         return None
     width, rows = -(-size.max_model_len // size.block_size), min(config.max_seqs, step_tokens(config))
     place = Place(n_blocks=size.n_blocks, reserved=size.reserved, block_size=size.block_size, width=width)
     packer = packer or Packer(open_streams(model.device), _packed_bytes(step_tokens(config), rows, width))
-    return DecodeGraphs(model, kv, packer, place, ladder(min(rows, size.n_blocks)), module)
+    try:
+        return DecodeGraphs(model, kv, packer, place, ladder(min(rows, size.n_blocks)), module)
+    except RuntimeError as error:
+        if not is_refused(error):
+            raise
+        _log.warning("graphs of decode steps are refused (%s): every step is launched instead", first_line(error))
+        return None
 
 
 def reserved_for_graphs(config: EngineConfig, device: torch.device) -> int:

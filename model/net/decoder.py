@@ -115,7 +115,7 @@ class Decoder:
     @property
     def kv(self) -> KVSpec:
         spec = self.spec
-        cached_dim = self.ops.cache_head_dim(spec.head_dim)
+        cached_dim = self.ops.padded_head_dim(spec.head_dim)
         return KVSpec(
             layers=spec.layers, kv_heads=spec.kv_heads, head_dim=spec.head_dim, cached_dim=cached_dim,
             grouped=spec.heads > spec.kv_heads,

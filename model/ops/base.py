@@ -98,8 +98,8 @@ class Ops(Protocol):
     def check_heads(self, heads: int, kv_heads: int, head_dim: int) -> None:
         """Called when a network with attention is built: CheckpointError where these Ops have none for its heads."""
 
-    def cache_head_dim(self, head_dim: int) -> int:
-        """The last dimension of what `kv_cache` makes for heads of `head_dim`: wider where a device pads heads."""
+    def padded_head_dim(self, head_dim: int) -> int:
+        """How wide attention here wants heads of `head_dim`: those of `kv_cache` are. Narrower ones it pads itself."""
 
     def max_table_blocks(self, n_blocks: int, *, grouped: bool) -> int | None:
         """Most blocks that the sequences of one step may name together over a cache of n_blocks, or None: no bound.
@@ -111,7 +111,7 @@ class Ops(Protocol):
         """
 
     def kv_cache(self, blocks: int, block_size: int, kv_heads: int, head_dim: int) -> tuple[Tensor, Tensor]:
-        """One layer's zeroed (key, value) cache, each [blocks, block_size, kv_heads, cache_head_dim] in `dtype`."""
+        """One layer's zeroed (key, value) cache, each [blocks, block_size, kv_heads, padded_head_dim] in `dtype`."""
 
     def write_kv(self, key: Tensor, value: Tensor, key_cache: Tensor, value_cache: Tensor, slots: Tensor) -> None:
         """Put key, value [T, kv_heads, head_dim] at slots int64 [T]: block * block_size + offset, unique, never -1."""
@@ -128,16 +128,21 @@ class Ops(Protocol):
         int32 [B, max_blocks]; entries after a sequence's ceil(kv / block_size) are never followed.
         """
 
-    def graph_attention(self, block_tables: Tensor, block_size: int) -> GraphAttention:
+    def graph_attention(
+        self, block_tables: Tensor, block_size: int, beside: GraphAttention | None = None
+    ) -> GraphAttention:
         """As plan_attention, for a graph of one new token each. RuntimeError where there are no graphs.
 
-        block_tables: int32 [B, max_blocks], read at this place in every replay.
+        block_tables: int32 [B, max_blocks], read at this place in every replay. beside: of a graph that never runs at
+        the same time, whose workspace this one may use.
         """
 
-    def segment_attention(self, query: Tensor, key: Tensor, value: Tensor, lengths: Sequence[int]) -> Tensor:
+    def segment_attention(
+        self, query: Tensor, key: Tensor, value: Tensor, lengths: Sequence[int], scale: float | None = None
+    ) -> Tensor:
         """Non-causal attention inside consecutive segments of rows: all [T, heads, d] -> [T, heads, d].
 
-        lengths: host ints >= 1 whose sum is T. Scale d ** -0.5, softmax in float32.
+        lengths: host ints >= 1 whose sum is T. scale: d ** -0.5 when None. Softmax in float32.
         """
 
     def cross_attention(self, query: Tensor, key: Tensor, value: Tensor) -> Tensor:

@@ -1,4 +1,4 @@
-"""Ops over the fused operators of Ascend NPUs (Atlas A2 and A3), in bfloat16 and float16.
+"""Ops over the fused operators of Ascend NPUs (Atlas A2 and A3), in bfloat16.
 
 All of them are reached as torch.ops.npu, which torch_npu fills when model/device.py imports it.
 """
@@ -71,7 +71,7 @@ class NpuOps(TorchOps):
         with _refused_at_start():
             rules.check_heads(heads, kv_heads, head_dim)
 
-    def cache_head_dim(self, head_dim: int) -> int:
+    def padded_head_dim(self, head_dim: int) -> int:
         with _refused_at_start():
             return rules.padded_head_dim(head_dim)
 
@@ -79,7 +79,7 @@ class NpuOps(TorchOps):
         return n_blocks if self._bounds_tables and not grouped else None
 
     def kv_cache(self, blocks: int, block_size: int, kv_heads: int, head_dim: int) -> tuple[Tensor, Tensor]:
-        padded = self.cache_head_dim(head_dim)
+        padded = self.padded_head_dim(head_dim)
         with _refused_at_start():
             rules.check_cache(block_size, kv_heads, padded)
         return super().kv_cache(blocks, block_size, kv_heads, padded)
@@ -92,25 +92,31 @@ class NpuOps(TorchOps):
     def plan_attention(
         self, q_lens: Sequence[int], kv_lens: Sequence[int], block_tables: Tensor, block_size: int
     ) -> PagedAttention:
+        alone = max(q_lens) == 1  # one new token sees all: without a mask it is faster, and the same
         return _PagedAttention(
             query_ends=list(accumulate(q_lens)),
             key_lengths=list(kv_lens),
             table=block_tables.contiguous(),
             block_size=block_size,
-            mask=self._causal,
-            sparse_mode=3,  # causal, aligned to the right
+            mask=None if alone else self._causal,
+            sparse_mode=0 if alone else 3,  # 3: causal, aligned to the right
             operators=self._npu,
         )
 
-    def graph_attention(self, block_tables: Tensor, block_size: int) -> GraphAttention:
-        return _GraphAttention(table=block_tables, block_size=block_size, mask=self._causal, operators=self._npu)
+    def graph_attention(
+        self, block_tables: Tensor, block_size: int, beside: GraphAttention | None = None
+    ) -> GraphAttention:
+        shared = beside.workspace if isinstance(beside, _GraphAttention) else None
+        return _GraphAttention(table=block_tables, block_size=block_size, operators=self._npu, workspace=shared)
 
-    def segment_attention(self, query: Tensor, key: Tensor, value: Tensor, lengths: Sequence[int]) -> Tensor:
+    def segment_attention(
+        self, query: Tensor, key: Tensor, value: Tensor, lengths: Sequence[int], scale: float | None = None
+    ) -> Tensor:
         parts, start = [], 0
         for i in range(0, len(lengths), rules.MAX_SEQUENCES):
             ends = list(accumulate(lengths[i : i + rules.MAX_SEQUENCES]))
             rows = slice(start, start + ends[-1])
-            parts.append(_attend_packed(self._npu, query[rows], key[rows], value[rows], ends, ends))
+            parts.append(_attend_packed(self._npu, query[rows], key[rows], value[rows], ends, ends, scale))
             start = rows.stop
         return parts[0] if len(parts) == 1 else torch.cat(parts)
 
@@ -137,7 +143,7 @@ class _PagedAttention:
         key_lengths: list[int],
         table: Tensor,
         block_size: int,
-        mask: Tensor,
+        mask: Tensor | None,
         sparse_mode: int,
         operators: Any,
     ) -> None:
@@ -156,7 +162,8 @@ class _PagedAttention:
     def __call__(self, query: Tensor, key_cache: Tensor, value_cache: Tensor) -> Tensor:
         _, _, kv_heads, padded = key_cache.shape
         key, value = key_cache.flatten(2), value_cache.flatten(2)  # views: [blocks, block_size, kv_heads * padded]
-        return _attend(self._operators, query, key, value, kv_heads, padded, self._arguments)
+        scale = query.shape[-1] ** -0.5
+        return _attend(self._operators, query, key, value, kv_heads, padded, scale, self._arguments)
 
 
 class _GraphAttention:
@@ -167,58 +174,72 @@ class _GraphAttention:
 
     operator = "npu_fused_infer_attention_score.out"
 
-    def __init__(self, *, table: Tensor, block_size: int, mask: Tensor, operators: Any) -> None:
+    def __init__(self, *, table: Tensor, block_size: int, operators: Any, workspace: Tensor | None) -> None:
+        """workspace: of another graph, which this one may write into as well."""
         rows = table.shape[0]
         self._query_ends = list(range(1, rows + 1))
-        rules.check_paged(self._query_ends, [1] * rows, table, block_size, mask, 3)
-        self._table, self._block_size, self._mask, self._operators = table, block_size, mask, operators
+        rules.check_paged(self._query_ends, [1] * rows, table, block_size, None, 0)
+        self._table, self._block_size, self._operators = table, block_size, operators
         self._blocks = 0  # of the cache, where tables may name no more
-        self._out: Tensor | None = None  # [rows, heads, padded]
+        self._packed = True  # as in _PagedAttention
+        self._out: Tensor | None = None
         self._sums: Tensor | None = None  # of the softmax: never written
-        self._workspace: Tensor | None = None
+        self.workspace = workspace  # uint8
 
     def __call__(self, query: Tensor, key_cache: Tensor, value_cache: Tensor) -> Tensor:
         blocks, _, kv_heads, padded = key_cache.shape
-        rows, heads, head_dim = query.shape
-        self._blocks = blocks if heads == kv_heads else 0
+        _, heads, head_dim = query.shape
         key, value, query = key_cache.flatten(2), value_cache.flatten(2), _padded(query, padded)
+        # Heads that share no keys are refused in a graph of packed tokens; as rows of one token they are not.
+        self._packed = heads != kv_heads
+        self._blocks = 0 if self._packed else blocks
+        query = query if self._packed else query[:, None]  # [rows, 1, heads, padded]
         arguments = {
-            **self.update([1] * rows),
+            **self.update([1] * len(query)),
             "block_table": self._table,
             "block_size": self._block_size,
-            "atten_mask": self._mask,
-            "sparse_mode": 3,
-            "input_layout": "TND",
+            "sparse_mode": 0,
+            "input_layout": "TND" if self._packed else "BSND",
             "num_heads": heads,
             "num_key_value_heads": kv_heads,
             "scale": head_dim**-0.5,
         }
-        operator = self._operators.npu_fused_infer_attention_score.out
         if self._out is None:
-            ask = self._operators._npu_fused_infer_attention_score_get_max_workspace
-            self._workspace = ask(query, key, value, **arguments)
             self._out, self._sums = torch.empty_like(query), query.new_empty(1)
-        operator(query, key, value, **arguments, workspace=self._workspace, out=[self._out, self._sums])
-        return self._out if padded == head_dim else self._out[..., :head_dim].contiguous()
+            self._take_workspace(query, key, value, arguments)
+        operator = self._operators.npu_fused_infer_attention_score.out
+        operator(query, key, value, **arguments, workspace=self.workspace, out=[self._out, self._sums])
+        out = self._out.view(len(query), heads, padded)
+        return out if padded == head_dim else out[..., :head_dim].contiguous()
+
+    def _take_workspace(self, query: Tensor, key: Tensor, value: Tensor, arguments: Mapping[str, object]) -> None:
+        """What all lengths need. torch_npu gives as many elements of the query's dtype as that has bytes."""
+        ask = self._operators._npu_fused_infer_attention_score_get_max_workspace
+        nbytes = ask(query, key, value, **arguments).numel()
+        if self.workspace is None or self.workspace.numel() < nbytes:
+            self.workspace = torch.empty(nbytes, dtype=torch.uint8, device=query.device)
 
     def update(self, kv_lens: Sequence[int]) -> dict[str, list[int]]:
         lengths = list(kv_lens)
         rules.check_lengths(self._query_ends, lengths)
-        rules.check_paged(self._query_ends, lengths, self._table, self._block_size, self._mask, 3)
+        rules.check_paged(self._query_ends, lengths, self._table, self._block_size, None, 0)
         if self._blocks:
             rules.check_table_blocks(sum(-(-n // self._block_size) for n in lengths), self._blocks)
-        return {"actual_seq_lengths": self._query_ends, "actual_seq_lengths_kv": lengths}
+        packed = {"actual_seq_lengths": self._query_ends} if self._packed else {}
+        return {**packed, "actual_seq_lengths_kv": lengths}
 
 
 def _attend_packed(
-    operators: Any, query: Tensor, key: Tensor, value: Tensor, query_ends: list[int], key_ends: list[int]
-) -> Tensor:
+    operators: Any, query: Tensor, key: Tensor, value: Tensor, query_ends: list[int], key_ends: list[int],
+    scale: float | None = None,
+) -> Tensor:  # fmt: skip
     """Each segment of rows over its segment of keys, all of them seen. Both lists of lengths are summed up."""
     _, kv_heads, head_dim = key.shape
     padded = rules.padded_head_dim(head_dim)
     key, value = _padded(key, padded), _padded(value, padded)
     arguments = {"actual_seq_lengths": query_ends, "actual_seq_lengths_kv": key_ends, "sparse_mode": 0}
-    return _attend(operators, query, key, value, kv_heads, padded, arguments)
+    scale = head_dim**-0.5 if scale is None else scale  # zeros behind a head add nothing to a product
+    return _attend(operators, query, key, value, kv_heads, padded, scale, arguments)
 
 
 def _attend(
@@ -228,6 +249,7 @@ def _attend(
     value: Tensor,
     kv_heads: int,
     padded: int,
+    scale: float,
     arguments: Mapping[str, object],
 ) -> Tensor:
     """query [T, heads, d], its heads not yet padded -> [T, heads, d]"""
@@ -240,7 +262,7 @@ def _attend(
         input_layout="TND",
         num_heads=heads,
         num_key_value_heads=kv_heads,
-        scale=head_dim**-0.5,  # of the heads as they are: zeros behind them add nothing to a product
+        scale=scale,
         **arguments,
     )[0]
     return mixed if padded == head_dim else mixed[..., :head_dim].contiguous()

@@ -27,24 +27,32 @@ class _Checked:
 
     @property
     def out(self) -> "_Checked":
-        """The overload that writes into tensors which are given."""
-        return _Checked(self._operator.out, self._check)
+        """The overload that writes into tensors which are given: graphs capture it."""
+        return _Checked(self._operator.out, _graph_attention)
 
 
 def _attention(query: Tensor, key: Tensor, value: Tensor, **given: Any) -> None:
-    ends, lengths, kv_heads = (
-        given[name] for name in ("actual_seq_lengths", "actual_seq_lengths_kv", "num_key_value_heads")
-    )
+    lengths, kv_heads = given["actual_seq_lengths_kv"], given["num_key_value_heads"]
+    # Rows of one token each, in layout BSND, have no lengths of queries.
+    ends = given["actual_seq_lengths"] if given["input_layout"] == "TND" else list(range(1, query.shape[0] + 1))
     rules.check_lengths(ends, lengths)
     head_dim = query.shape[-1]
     if "block_table" in given:
         table, block_size = given["block_table"], given["block_size"]
-        rules.check_paged(ends, lengths, table, block_size, given["atten_mask"], given["sparse_mode"])
-        blocks = sum(-(-n // block_size) for n in lengths) if query.shape[1] == kv_heads else 0
+        rules.check_paged(ends, lengths, table, block_size, given.get("atten_mask"), given["sparse_mode"])
+        blocks = sum(-(-n // block_size) for n in lengths) if given["num_heads"] == kv_heads else 0
         rules.check_paged_keys(key, kv_heads, head_dim, block_size, blocks)
     else:
         rules.check_packed(key, kv_heads, head_dim, lengths)
     rules.check_attention(query, key, value, ends[-1])
+
+
+def _graph_attention(query: Tensor, key: Tensor, value: Tensor, **given: Any) -> None:
+    """Also of the question how large its workspace may become."""
+    rules.check_graph_layout(given["input_layout"], given["num_heads"], given["num_key_value_heads"])
+    if "workspace" in given:
+        rules.check_workspace(given["workspace"])
+    _attention(query, key, value, **given)
 
 
 def _cache_write(*tensors: Tensor, cache_mode: str) -> None:
@@ -61,6 +69,7 @@ def _add_norm(x: Tensor, residual: Tensor, weight: Tensor, epsilon: float) -> No
 
 _CHECKS: Mapping[str, Callable[..., None]] = {
     "npu_fused_infer_attention_score": _attention,
+    "_npu_fused_infer_attention_score_get_max_workspace": _graph_attention,
     "npu_scatter_pa_kv_cache": _cache_write,
     "npu_rms_norm": _norm,
     "npu_add_rms_norm": _add_norm,

@@ -12,7 +12,7 @@ from operator import lt
 import torch
 from torch import Tensor
 
-DTYPES = (torch.bfloat16, torch.float16)
+DTYPE = torch.bfloat16  # attention over packed tokens takes no float16 where heads do not share keys
 HEAD_DIMS = (64, 128, 192)  # what attention over packed tokens takes; narrower heads are padded
 CAUSAL_MASK = 2048  # side of the compressed mask of sparse_mode 3
 MAX_SEQUENCES = 4096  # of one attention call over packed tokens
@@ -47,8 +47,8 @@ def padded_head_dim(head_dim: int) -> int:
 
 def check_dtype(dtype: torch.dtype) -> None:
     """Of all that a network computes with."""
-    if dtype not in DTYPES:
-        raise RuleError(_ATTENTION, "dtype", "bfloat16 or float16", dtype)
+    if dtype != DTYPE:
+        raise RuleError(_ATTENTION, "dtype", "bfloat16", dtype)
 
 
 def check_heads(heads: int, kv_heads: int, head_dim: int) -> None:
@@ -100,10 +100,10 @@ def check_paged(
     key_lengths: Sequence[int],
     table: Tensor,
     block_size: int,
-    mask: Tensor,
+    mask: Tensor | None,
     sparse_mode: int,
 ) -> None:
-    """Of causal attention over the paged cache, once for all layers."""
+    """Of causal attention over the paged cache, once for all layers. A step of one new token each has no mask."""
     start = 0
     for end, seen in zip(query_ends, key_lengths, strict=True):
         if seen < end - start:
@@ -120,8 +120,21 @@ def check_paged(
         raise RuleError(_ATTENTION, "block_table", f"a row for each of {rows} sequences", table.shape[0])
     if table.shape[1] < columns:
         raise RuleError(_ATTENTION, "block_table", f"a column for each of {columns} blocks", table.shape[1])
+    _check_mask(mask, sparse_mode, alone=query_ends[-1] == rows)
+
+
+def _check_mask(mask: Tensor | None, sparse_mode: int, *, alone: bool) -> None:
+    """alone: no sequence has more than one new token."""
+    if mask is None:
+        if sparse_mode != 0:
+            raise RuleError(_ATTENTION, "sparse_mode", "0 without a mask", sparse_mode)
+        if not alone:
+            raise RuleError(_ATTENTION, "atten_mask", "given beside several new tokens", None)
+        return
+    if alone:
+        raise RuleError(_ATTENTION, "atten_mask", "none beside one new token each", tuple(mask.shape))
     if sparse_mode != 3:
-        raise RuleError(_ATTENTION, "sparse_mode", "3 with a table", sparse_mode)
+        raise RuleError(_ATTENTION, "sparse_mode", "3 with a table and a mask", sparse_mode)
     if mask.dtype != torch.int8:
         raise RuleError(_ATTENTION, "atten_mask", "int8", mask.dtype)
     _check_shape(_ATTENTION, "atten_mask", mask, (CAUSAL_MASK, CAUSAL_MASK))
@@ -129,7 +142,7 @@ def check_paged(
 
 def check_attention(query: Tensor, key: Tensor, value: Tensor, query_end: int) -> None:
     """Of every attention call. query_end: the last of the query's lengths."""
-    rows, _, dim = query.shape
+    rows, dim = query.shape[0], query.shape[-1]
     if dim not in HEAD_DIMS:
         raise RuleError(_ATTENTION, "query", f"head_dim one of {HEAD_DIMS}", dim)
     check_dtype(query.dtype)
@@ -142,6 +155,18 @@ def check_attention(query: Tensor, key: Tensor, value: Tensor, query_end: int) -
         raise RuleError(_ATTENTION, "value", f"the shape of key {tuple(key.shape)}", tuple(value.shape))
     if query_end != rows:
         raise RuleError(_ATTENTION, "actual_seq_lengths", f"the last is the query's {rows} rows", query_end)
+
+
+def check_graph_layout(layout: str, heads: int, kv_heads: int) -> None:
+    """Of attention that a graph captures."""
+    wanted = "BSND" if heads == kv_heads else "TND"
+    if layout != wanted:
+        raise RuleError(_ATTENTION, "input_layout", f"{wanted} in a graph of {heads} heads over {kv_heads}", layout)
+
+
+def check_workspace(workspace: Tensor) -> None:
+    if workspace.dtype != torch.uint8:
+        raise RuleError(_ATTENTION, "workspace", "uint8", workspace.dtype)
 
 
 def check_paged_keys(key: Tensor, kv_heads: int, head_dim: int, block_size: int, blocks: int) -> None:

@@ -69,7 +69,7 @@ class TorchOps:
                 f"config.json: {heads} heads of {head_dim} over {kv_heads} of keys: they cannot turn in pairs, or share"
             )
 
-    def cache_head_dim(self, head_dim: int) -> int:
+    def padded_head_dim(self, head_dim: int) -> int:
         return head_dim
 
     def max_table_blocks(self, n_blocks: int, *, grouped: bool) -> int | None:
@@ -95,10 +95,14 @@ class TorchOps:
     ) -> PagedAttention:
         return plan_paged_attention(q_lens, kv_lens, block_tables, block_size, self.dtype)
 
-    def graph_attention(self, block_tables: Tensor, block_size: int) -> GraphAttention:
+    def graph_attention(
+        self, block_tables: Tensor, block_size: int, beside: GraphAttention | None = None
+    ) -> GraphAttention:
         raise RuntimeError("graphs are captured on NPUs alone")
 
-    def segment_attention(self, query: Tensor, key: Tensor, value: Tensor, lengths: Sequence[int]) -> Tensor:
+    def segment_attention(
+        self, query: Tensor, key: Tensor, value: Tensor, lengths: Sequence[int], scale: float | None = None
+    ) -> Tensor:
         out = torch.empty_like(query)
         start = i = 0
         while i < len(lengths):  # neighbours of equal length are one batch
@@ -108,7 +112,7 @@ class TorchOps:
             n, length = same - i, lengths[i]
             rows = slice(start, start + n * length)
             q, k, v = (x[rows].unflatten(0, (n, length)).transpose(1, 2) for x in (query, key, value))
-            found = F.scaled_dot_product_attention(q, k, v)  # [segments, heads, length, d]
+            found = F.scaled_dot_product_attention(q, k, v, scale=scale)  # [segments, heads, length, d]
             out[rows] = found.transpose(1, 2).flatten(0, 1)
             start, i = rows.stop, same
         return out

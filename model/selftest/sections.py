@@ -25,7 +25,7 @@ from model.selftest.points import check_float32, check_points
 from model.selftest.teller import Teller
 
 _MODELS: Mapping[str, tuple[Dtype, ...]] = {
-    "cpu": ("bfloat16",), "npu": ("bfloat16", "float16"), "cuda": ("bfloat16", "float16"),
+    "cpu": ("bfloat16",), "npu": ("bfloat16",), "cuda": ("bfloat16", "float16"),
 }  # fmt: skip
 
 

@@ -1,11 +1,11 @@
 """The tensors of embeddings by item: in host memory, and on the device beside it. What goes and stays, plans say."""
 
 from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
-from typing import Generic, TypeVar
+from typing import Generic, NamedTuple, TypeVar
 
 from torch import Tensor
 
-from model.staging.streams import Streams
+from model.staging.streams import Event, Streams
 
 Item = TypeVar("Item", bound=Hashable)
 """By which embeddings are found: of a request's item today."""
@@ -16,8 +16,9 @@ class EmbeddingStore(Generic[Item]):
 
     def __init__(self, streams: Streams) -> None:
         self._streams = streams
-        self._host: dict[Item, Tensor] = {}
+        self._host: dict[Item, _Host] = {}
         self._device: dict[Item, Tensor] = {}
+        self._going: list[_Host] = []  # let go, and still written to
 
     def keys(self) -> set[Item]:
         return set(self._host)
@@ -26,21 +27,18 @@ class EmbeddingStore(Generic[Item]):
         return sum(found.nbytes for found in self._device.values())
 
     def put(self, fresh: Mapping[Item, Tensor], host_only: Collection[Item]) -> None:
-        """Copy embeddings to host memory, and wait until they are there. Raises what failed on the device before.
-
-        host_only: those of which the device keeps nothing.
-        """
+        """Copy embeddings to host memory; nobody waits for that. host_only: those of which the device keeps nothing."""
         found = {key: _alone(embeddings) for key, embeddings in fresh.items()}
-        self._host.update(zip(found, on_host(list(found.values()), self._streams), strict=True))
+        self._host.update(zip(found, _on_host(list(found.values()), self._streams), strict=True))
         if self._streams.behind:
             self._device.update({key: embeddings for key, embeddings in found.items() if key not in host_only})
 
     def free(self, keys: Iterable[Item]) -> tuple[Item, ...]:
         """-> those that are gone: all of them."""
         gone = tuple(keys)
-        for key in gone:
-            self._host.pop(key, None)
-            self._device.pop(key, None)
+        let_go = [self._host.pop(key) for key in gone if key in self._host]
+        self._going = [host for host in (*self._going, *let_go) if not host.copied.done()]
+        self.offload(gone)
         return gone
 
     def offload(self, keys: Iterable[Item]) -> None:
@@ -51,24 +49,29 @@ class EmbeddingStore(Generic[Item]):
         """Rows `first` to `last`, on the device. Raises RuntimeError where there are none."""
         found = self._device.get(key)
         if found is None:
-            found = self._host.get(key)
-        if found is None:
-            raise RuntimeError("a chunk reaches a medium that was not encoded")
+            if key not in self._host:
+                raise RuntimeError("a chunk reaches a medium that was not encoded")
+            found = self._host[key].embeddings  # written by then: the stream is the one of their copy
         # From host memory where the device's copy was given up: pinned, so that nobody waits.
         return found[first:last].to(self._streams.device, non_blocking=True)
 
 
-def on_host(embeddings: Sequence[Tensor], streams: Streams) -> list[Tensor]:
-    """Copies made on a stream of their own, awaited; on a CPU the tensors themselves."""
-    if not streams.behind:
-        return list(embeddings)
-    hosts = [streams.host_memory(one.nbytes).view(one.dtype).view(one.shape) for one in embeddings]
-    with streams.side():
+class _Host(NamedTuple):
+    """Embeddings in host memory, which are there when their event is done."""
+
+    embeddings: Tensor
+    copied: Event
+
+
+def _on_host(embeddings: Sequence[Tensor], streams: Streams) -> list[_Host]:
+    """Of a CPU the tensors themselves."""
+    hosts = list(embeddings)
+    if streams.behind:
+        hosts = [streams.host_memory(one.nbytes).view(one.dtype).view(one.shape) for one in embeddings]
         for host, one in zip(hosts, embeddings, strict=True):
             host.copy_(one, non_blocking=True)
-        copied = streams.record()
-    copied.wait()
-    return hosts
+    copied = streams.record()
+    return [_Host(host, copied) for host in hosts]
 
 
 def _alone(embeddings: Tensor) -> Tensor:

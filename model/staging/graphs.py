@@ -8,6 +8,7 @@ on a stream of its own while the replay waits for it layer by layer; it begins w
 
 import bisect
 import logging
+import re
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -24,7 +25,14 @@ from model.staging.layout import Padding, forward_arrays, forward_batch, in_orde
 from model.staging.packing import Packer
 
 _log = logging.getLogger("pixelferry")
+# CANN: an operator's host side refused its arguments, or streams and queues are used up (207008).
+_REFUSED = re.compile(r"\b(?:[15]61|207)\d{3}\b")
 _ARRAYS = ("ids", "slots", "sample_rows", "block_tables")  # of a batch: those that a graph reads
+
+
+def is_refused(error: RuntimeError) -> bool:
+    """Whether a device that captures no graphs said so: launched one by one its steps may run all the same."""
+    return type(error) is RuntimeError and _REFUSED.search(str(error)) is not None
 
 
 class GraphError(RuntimeError):
@@ -68,9 +76,11 @@ class DecodeGraphs:
         self._captured: dict[int, _Captured] = {}
         self.update_seconds = 0.0  # of the last replay: what the host took for its update
         started = time.perf_counter()
-        pool = None
+        pool = attend = None
         for rows in reversed(self._sizes):  # whatever is captured later fits into the memory of the largest
-            self._captured[rows] = _Captured(model, kv, _padding_alone(packer, self._padding(rows)), place.block_size)
+            batch = _padding_alone(packer, self._padding(rows))
+            attend = model.ops.graph_attention(batch.block_tables, place.block_size, attend)
+            self._captured[rows] = _Captured(model, kv, batch, attend)
             pool = self._captured[rows].capture(module, pool)
         taken = time.perf_counter() - started
         _log.info("captured graphs of decode steps (%s sequences) in %.1f s", ", ".join(map(str, self._sizes)), taken)
@@ -114,10 +124,9 @@ class _Captured:
     graph: Any
     states: Tensor  # [rows, hidden]
 
-    def __init__(self, model: MultimodalLM, kv: KVCache, batch: ForwardBatch, block_size: int) -> None:
+    def __init__(self, model: MultimodalLM, kv: KVCache, batch: ForwardBatch, attend: GraphAttention) -> None:
         """batch: of padding rows alone, in the memory of the steps to come."""
-        self._model, self._kv, self._batch = model, kv, batch
-        self._attend: GraphAttention = model.ops.graph_attention(batch.block_tables, block_size)
+        self._model, self._kv, self._batch, self._attend = model, kv, batch, attend
         rotation = model.rotation(batch)
         self._angles = rotation.angles
         self._scales = None if model.logn is None else torch.ones(batch.ids.shape, device=model.device)

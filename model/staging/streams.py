@@ -1,16 +1,13 @@
 """Streams, events and pinned memory of a device behind one small seam, which a CPU without them satisfies too."""
 
 import re
-from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any, Protocol
 
 import torch
 from torch import Tensor
 
-_BROKEN = re.compile(
-    r"\b507\d{3}\b"
-)  # CANN: a kernel, a stream or the device itself failed, and nothing runs behind it
+_REFUSED = re.compile(r"\b[15]61\d{3}\b")  # CANN: the host's side of one operator refused its arguments
+_INNER = "The Inner error is reported"  # torch_npu says this once of a launch that failed, and then nothing more
 
 
 class Event(Protocol):
@@ -38,18 +35,22 @@ class Streams(Protocol):
     def record(self) -> Event:
         """An event behind all that the current stream was given."""
 
-    def side(self) -> AbstractContextManager[None]:
-        """Inside it the current stream is another one, which begins behind all that the main one was given."""
-
 
 def open_streams(device: torch.device) -> Streams:
     """Of a device that is ready for its first operator."""
     return Inline(device) if device.type in ("cpu", "meta") else Behind(device)
 
 
-def is_broken(error: RuntimeError) -> bool:
-    """Whether a device's error is one behind which nothing runs any more in this process."""
-    return isinstance(error, torch.AcceleratorError) or _BROKEN.search(str(error)) is not None
+def is_broken(error: Exception, *, behind: bool = True) -> bool:
+    """Whether it is an error of a device behind which nothing runs any more in this process.
+
+    behind: as of Streams. Then that is every error but our own, memory that cannot be had, and arguments that an
+    operator refused before it was launched: whatever failed in a queue is told once, and its number may be missing.
+    """
+    if isinstance(error, torch.AcceleratorError):
+        return True
+    said = str(error)
+    return behind and type(error) is RuntimeError and (_INNER in said or not _REFUSED.search(said))
 
 
 class Inline:
@@ -66,9 +67,6 @@ class Inline:
     def record(self) -> Event:
         return _Past()
 
-    def side(self) -> AbstractContextManager[None]:
-        return nullcontext()
-
 
 class _Past:
     def done(self) -> bool:
@@ -79,15 +77,14 @@ class _Past:
 
 
 class Behind:
-    """A CUDA device or an NPU, through torch's module for it. Its main stream is the one that is current at first."""
+    """A CUDA device or an NPU, through torch's module for it. Its stream is the one that is current at first."""
 
     behind = True
 
     def __init__(self, device: torch.device) -> None:
         self.device = device
         self._module: Any = torch.get_device_module(device)
-        self._main = self._current = self._module.current_stream(device)
-        self._side = self._module.Stream(device)
+        self._current = self._module.current_stream(device)
 
     def host_memory(self, nbytes: int) -> Tensor:
         return torch.empty(nbytes, dtype=torch.uint8, pin_memory=True)
@@ -96,19 +93,6 @@ class Behind:
         event = self._module.Event()
         event.record(self._current)  # to ask for the current stream costs more than to record
         return _Recorded(event)
-
-    @contextmanager
-    def _beside(self) -> Iterator[None]:
-        self._side.wait_stream(self._main)
-        with self._module.stream(self._side):
-            self._current = self._side
-            try:
-                yield
-            finally:
-                self._current = self._main
-
-    def side(self) -> AbstractContextManager[None]:
-        return self._beside()
 
 
 class _Recorded:

@@ -17,6 +17,7 @@ _KEPT_BYTES = 64 << 20  # of one: a larger medium gets memory of its own
 class Uploads:
     def __init__(self, streams: Streams) -> None:
         self._streams = streams
+        self.behind = streams.behind
         self._memories = [_Memory(torch.empty(0, dtype=torch.uint8)) for _ in range(_IN_TURN)]
 
     def open(self, shape: Sequence[int], dtype: Any) -> "Upload":

@@ -22,6 +22,7 @@ def install() -> None:
     """In the engine alone. Nothing runs behind the error in that process; the next one finds the device well."""
     if "engine" not in sys.orig_argv:
         return
+    import torch
     import torch.nn.functional as F
 
     layer_norm, trigger = F.layer_norm, Path(os.environ[_TRIGGER])
@@ -34,7 +35,7 @@ def install() -> None:
             # A driver's thread, which does not end by itself.
             threading.Thread(target=threading.Event().wait, name="driver").start()
         if broken.is_set():
-            raise RuntimeError(SAID)
+            raise torch.AcceleratorError(SAID)
         return layer_norm(*args, **options)
 
     F.layer_norm = fails

@@ -32,13 +32,13 @@ def test_an_npu_is_made_ready_and_taken(tmp_path: Path, monkeypatch: pytest.Monk
     npu = NpuDouble(soc)
     install(monkeypatch, tmp_path, npu)
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
-    where, dtype = resolve(asked, "auto", config_of(tmp_path, dtype="float16"))  # type: ignore[arg-type]
-    assert (str(where), dtype) == ("npu:0", torch.float16)
+    where, dtype = resolve(asked, "auto", config_of(tmp_path, dtype="bfloat16"))  # type: ignore[arg-type]
+    assert (str(where), dtype) == ("npu:0", torch.bfloat16)
     assert npu.calls == ["set_device(0)", "set_compile_mode(jit_compile=False)"], "before the first operator"
 
 
-@pytest.mark.parametrize("own", ["float32", None])
-def test_a_checkpoint_in_float32_is_served_in_bfloat16_and_told_so(
+@pytest.mark.parametrize("own", ["float32", "float16", None])
+def test_every_other_checkpoint_is_served_in_bfloat16_and_told_so(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, own: str | None
 ) -> None:
     install(monkeypatch, tmp_path, NpuDouble())
@@ -46,25 +46,26 @@ def test_a_checkpoint_in_float32_is_served_in_bfloat16_and_told_so(
     with caplog.at_level(logging.WARNING, "pixelferry"):
         assert resolve("npu", "auto", config)[1] == torch.bfloat16
     (line,) = caplog.messages
-    assert line.startswith(
-        "the checkpoint's float32 is not served on an NPU: taking bfloat16; --dtype float16 is finer"
-    )
+    assert line == f"the checkpoint's {own or 'float32'} is not served on an NPU: taking bfloat16"
 
 
-@pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
-def test_the_users_dtype_wins(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, dtype: Dtype
+def test_nothing_is_said_of_what_was_asked_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     install(monkeypatch, tmp_path, NpuDouble())
-    assert resolve("npu", dtype, config_of(tmp_path))[1] == getattr(torch, dtype)
+    assert resolve("npu", "bfloat16", config_of(tmp_path))[1] == torch.bfloat16
     assert not caplog.messages
 
 
+@pytest.mark.parametrize("dtype", ["float32", "float16"])
 @pytest.mark.parametrize("asked", ["npu", "auto"])
-def test_float32_is_refused_by_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, asked: str) -> None:
+def test_another_dtype_is_refused_by_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, asked: str, dtype: Dtype
+) -> None:
+    """Packed attention takes bfloat16 alone where heads share no keys, as in every tower."""
     install(monkeypatch, tmp_path, NpuDouble())
-    with pytest.raises(DeviceError, match="^--dtype float32 is not served on an NPU: take bfloat16 or float16$"):
-        resolve(asked, "float32", config_of(tmp_path))  # type: ignore[arg-type]
+    with pytest.raises(DeviceError, match=f"^--dtype {dtype} is not served on an NPU: take bfloat16$"):
+        resolve(asked, dtype, config_of(tmp_path))  # type: ignore[arg-type]
 
 
 NO_LIBRARY = ImportError("libhccl.so: cannot open shared object file: No such file or directory")

@@ -6,13 +6,14 @@ float32, rounded once to the dtype of the output.
 """
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
 from torch import Tensor
 
 HALF = (torch.float16, torch.bfloat16)
+WORKSPACE = 1 << 20  # bytes, as the stub of the driver says
 CAUSAL_MASK = 2048  # side of the compressed mask that the sparse modes take
 
 
@@ -43,12 +44,21 @@ def fused_infer_attention_score(
     block_size: int = 0,
     **others: Any,
 ) -> tuple[Tensor, Tensor]:
-    """Layout TND only, sparse modes 0, 2 and 3."""
+    """Layout TND, and BSND of one token each over a table. Sparse modes 0, 2 and 3."""
     for name, given in others.items():
         unused = given is None or given is False or given == 0 or given == 2**31 - 1
         _refuse_unless(unused, f"{name} is not part of what is emulated")
-    _refuse_unless(input_layout == "TND", f"layout {input_layout} is not emulated")
     _refuse_unless(inner_precise == 0, f"inner_precise {inner_precise} is not emulated")
+    if input_layout == "BSND":
+        one = query.dim() == 4 and query.shape[1] == 1 and block_table is not None and actual_seq_lengths is None
+        _refuse_unless(one and sparse_mode == 0, "BSND is emulated for one token each, over a table, without a mask")
+        mixed, sums = fused_infer_attention_score(
+            query[:, 0], key, value, actual_seq_lengths=list(range(1, len(query) + 1)), atten_mask=atten_mask,
+            actual_seq_lengths_kv=actual_seq_lengths_kv, block_table=block_table, num_heads=num_heads, scale=scale,
+            input_layout="TND", num_key_value_heads=num_key_value_heads, block_size=block_size,
+        )  # fmt: skip
+        return mixed[:, None], sums
+    _refuse_unless(input_layout == "TND", f"layout {input_layout} is not emulated")
     _refuse_unless(query.dim() == 3, "TND: query has three dimensions")
     rows, heads, dim = query.shape
     kv_heads = num_key_value_heads or num_heads
@@ -89,14 +99,24 @@ def fused_infer_attention_score_out(
 ) -> tuple[Tensor, Tensor]:
     """Writes into what its caller gives; the second output is left as it is."""
     _refuse_unless(workspace is not None, "a captured call has a workspace of its caller's")
+    assert workspace is not None
+    _refuse_unless(workspace.nbytes >= WORKSPACE, "the workspace is as large as was said")
+    _refuse_packed(rest)
     mixed, _ = fused_infer_attention_score(*tensors, **rest)
     _refuse_unless(out[0].shape == mixed.shape and out[0].dtype == mixed.dtype, "the output has the query's shape")
     out[0].copy_(mixed)
     return out[0], out[1]
 
 
-def fused_infer_attention_score_workspace(query: Tensor, *_: Tensor, **__: Any) -> Tensor:
-    return torch.empty(64, dtype=torch.uint8)
+def fused_infer_attention_score_workspace(query: Tensor, *_: Tensor, **given: Any) -> Tensor:
+    """As many elements of the query's dtype as the workspace has bytes."""
+    _refuse_packed(given)
+    return torch.empty(WORKSPACE, dtype=query.dtype)
+
+
+def _refuse_packed(given: Mapping[str, Any]) -> None:
+    packed = given["input_layout"] == "TND" and given["num_heads"] == given["num_key_value_heads"]
+    _refuse_unless(not packed, "packed tokens whose heads share no keys have no place in a graph")
 
 
 def _check_tensors(query: Tensor, key: Tensor, value: Tensor, num_heads: int, kv_heads: int) -> None:
@@ -104,6 +124,8 @@ def _check_tensors(query: Tensor, key: Tensor, value: Tensor, num_heads: int, kv
     _refuse_unless(heads == num_heads <= 256, "the query's heads are num_heads, at most 256")
     _refuse_unless(heads % kv_heads == 0 and heads // kv_heads <= 64, "heads are 1 to 64 times the key-value heads")
     _refuse_unless(dim in (64, 128, 192), "query, key and value have heads of 64, 128 or 192")
+    shared = heads != kv_heads or query.dtype == torch.bfloat16
+    _refuse_unless(shared, "packed tokens whose heads share no keys are bfloat16")
     for name, x in (("query", query), ("key", key), ("value", value)):
         _refuse_unless(x.dtype in HALF and x.dtype == query.dtype, f"{name}: one dtype, float16 or bfloat16")
         _refuse_unless(x.is_contiguous(), f"{name} is not contiguous")

@@ -6,6 +6,7 @@ the CPU's kernel, those of one of torch_npu's by its reference. What goes into a
 """
 
 import ctypes
+import os
 import warnings
 from collections.abc import Callable
 from functools import partial
@@ -21,6 +22,7 @@ from tests.npu.stub.graphs import defer, defers
 
 Reference = Callable[..., Any]
 
+_QUEUED = os.environ["TASK_QUEUE_ENABLE"] != "0"
 _KEY = "PrivateUse1"
 _KEYS: Any = torch._C.DispatchKeySet(torch._C.DispatchKey.PrivateUse1)
 _COMPOSITE = ("CompositeImplicitAutograd", "CompositeExplicitAutograd", "CompositeExplicitAutogradNonFunctional")
@@ -91,6 +93,8 @@ def _wrapped(op: Any, real: Any, reference: Reference | None) -> Callable[..., A
         # Python's numbers arrive bare where the schema has a tensor.
         boxed = [_tensor(value) if wants else value for value, wants in zip(args, takes_tensor, strict=False)]
         outputs = real.call_boxed(_KEYS, *boxed, *args[len(boxed) :], **kwargs)
+        if _QUEUED:
+            _launch_what_is_queued()
         if launched() == before:  # a view, an allocation, a copy: the stub did all there was to do
             return outputs
         if reference is None:
@@ -104,6 +108,11 @@ def _wrapped(op: Any, real: Any, reference: Reference | None) -> Callable[..., A
         return outputs
 
     return run
+
+
+def _launch_what_is_queued() -> None:
+    """torch_npu's own queue launches beside the host; what it computes, Python must know. Raises what it says of it."""
+    torch.get_device_module("npu").current_stream().npu_stream  # noqa: B018 - asking for the driver's stream empties it
 
 
 def on_host(values: Any) -> Any:

@@ -11,7 +11,7 @@ from model.net.multimodal import MultimodalLM
 from model.ops.base import Ops
 from tests.model.ops.present import PRESENT, present_ops
 from tests.npu.aten import assert_none_computed_otherwise, recorded
-from tests.npu.references import REFERENCES, Refused
+from tests.npu.references import GRAPH_REFERENCES, REFERENCES, Refused
 from tests.npu.ring0 import define_operators
 from tests.npu.schemas import OUTPUTS, SCHEMAS
 from tests.parity.harness import OurRun, load_over, make_sample
@@ -24,14 +24,14 @@ HIDDEN = {"whole": 256, "padded": 64}  # of four heads: 64 and 16 wide
 
 
 def half(*shape: int) -> Tensor:
-    return torch.randn(shape, generator=torch.Generator().manual_seed(0)).half()
+    return torch.randn(shape, generator=torch.Generator().manual_seed(0)).bfloat16()
 
 
 def arguments() -> dict[str, tuple[tuple[Any, ...], dict[str, Any]]]:
     """One call of each operator of the table."""
     q, slots = half(5, 2, 64), torch.arange(5)
     lengths = {"actual_seq_lengths": [2, 5], "actual_seq_lengths_kv": [2, 5]}
-    cache = torch.zeros(2, 128, 2, 64, dtype=torch.float16)
+    cache = torch.zeros(2, 128, 2, 64, dtype=torch.bfloat16)
     return {
         "npu_fused_infer_attention_score": ((q, q, q), {"input_layout": "TND", "num_heads": 2, **lengths}),
         "npu_scatter_pa_kv_cache": ((q, q, cache, cache.clone(), slots), {"cache_mode": "Norm"}),
@@ -75,13 +75,18 @@ def test_an_argument_that_the_schema_lacks_is_refused(name: str) -> None:
         ("npu_fused_infer_attention_score", {"atten_mask": torch.zeros(1, 1, 1, 8).bool()}, "without a mask"),
         ("npu_fused_infer_attention_score", {"input_layout": "BSH"}, "layout BSH"),
         ("npu_fused_infer_attention_score", {"softmax_lse_flag": True}, "softmax_lse_flag is not part"),
+        (
+            "npu_fused_infer_attention_score",
+            dict.fromkeys(("query", "key", "value"), half(5, 2, 64).half()),
+            "share no keys are bfloat16",
+        ),
         ("npu_scatter_pa_kv_cache", {"cache_mode": "PA_NZ"}, "PA_NZ"),
         ("npu_scatter_pa_kv_cache", {"slot_mapping": torch.tensor([0, 1, 2, 3, -1])}, "inside the cache"),
         ("npu_scatter_pa_kv_cache", {"slot_mapping": torch.tensor([0, 1, 2, 3, 3])}, "comes twice"),
         ("npu_add_rms_norm", {"x1": torch.empty(0, 8).half()}, "empty"),
-        ("npu_rotary_mul", {"r1": torch.full((5, 1, 64), 1.5).half()}, r"\[-1, 1\]"),
+        ("npu_rotary_mul", {"r1": torch.full((5, 1, 64), 1.5).bfloat16()}, r"\[-1, 1\]"),
         ("npu_swiglu", {"input": torch.empty(0, 8).half()}, "empty"),
-    ],
+    ],  # fmt: skip
     ids=lambda part: part if isinstance(part, str) else "",
 )
 def test_references_refuse_what_cann_refuses(name: str, changed: dict[str, Any], why: str) -> None:
@@ -92,6 +97,27 @@ def test_references_refuse_what_cann_refuses(name: str, changed: dict[str, Any],
     REFERENCES[name](**given)
     with pytest.raises(Refused, match=why):
         REFERENCES[name](**(given | changed))
+
+
+@pytest.mark.parametrize(
+    ("heads", "changed", "why"),
+    [
+        (4, {"num_key_value_heads": 4}, "share no keys have no place in a graph"),
+        (4, {"workspace": torch.empty(8, dtype=torch.uint8)}, "as large as was said"),
+    ],
+    ids=["heads that share no keys", "a small workspace"],
+)
+def test_what_a_graph_may_not_capture_is_refused(heads: int, changed: dict[str, Any], why: str) -> None:
+    query, cache = half(2, heads, 64), half(2, 128, 128)
+    given = {
+        "input_layout": "TND", "num_heads": heads, "num_key_value_heads": 2, "block_size": 128,
+        "actual_seq_lengths": [1, 2], "actual_seq_lengths_kv": [1, 1],
+        "block_table": torch.zeros(2, 1, dtype=torch.int32), "workspace": torch.empty(1 << 20, dtype=torch.uint8),
+    }  # fmt: skip
+    run = GRAPH_REFERENCES["npu_fused_infer_attention_score.out"]
+    run(query, cache, cache, **given, out=[torch.empty_like(query), query.new_empty(1)])
+    with pytest.raises(Refused, match=why):
+        run(query, cache, cache, **(given | changed), out=[torch.empty_like(query), query.new_empty(1)])
 
 
 @pytest.mark.parametrize("name", [name for name in PRESENT if name.startswith("npu")])

@@ -164,7 +164,7 @@ MISTAKES = (
     Mistake(
         name="sparse_mode 2",
         plant=_planned(sparse_mode=lambda mode: 2),
-        raises=RULE, says="sparse_mode, 3 with a table, 2",
+        raises=RULE, says="sparse_mode, 3 with a table and a mask, 2",
     ),
     Mistake(
         name="mask as a lower triangle",

@@ -121,7 +121,7 @@ def blocking_call(patch: pytest.MonkeyPatch) -> None:
 def launched_attention(patch: pytest.MonkeyPatch) -> None:
     """What steps launch one by one is captured: nothing of it could be updated."""
 
-    def graph_attention(self: Any, tables: Tensor, block_size: int) -> Any:
+    def graph_attention(self: Any, tables: Tensor, block_size: int, beside: Any) -> Any:
         ones: Sequence[int] = [1] * len(tables)
         return self.plan_attention(ones, ones, tables, block_size)
 

@@ -39,7 +39,7 @@ def table(rows: int = 2, columns: int = 2, dtype: torch.dtype = torch.int32) -> 
 
 Call = Callable[..., object]
 ORDINARY: dict[Call, dict[str, Any]] = {
-    rules.check_dtype: {"dtype": torch.float16},
+    rules.check_dtype: {"dtype": torch.bfloat16},
     rules.padded_head_dim: {"head_dim": 192},
     rules.check_heads: {"heads": 256, "kv_heads": 4, "head_dim": 128},
     rules.check_cache: {"block_size": 512, "kv_heads": 8, "padded_dim": 128},
@@ -49,6 +49,8 @@ ORDINARY: dict[Call, dict[str, Any]] = {
         "query_ends": [2, 3], "key_lengths": [130, 5], "table": table(), "block_size": 128, "mask": mask(),
         "sparse_mode": 3,
     },
+    rules.check_graph_layout: {"layout": "TND", "heads": 4, "kv_heads": 2},
+    rules.check_workspace: {"workspace": torch.zeros(8, dtype=torch.uint8)},
     rules.check_paged_keys: {"key": half(3, 128, 128), "kv_heads": 2, "head_dim": 64, "block_size": 128, "blocks": 3},
     rules.check_attention: {
         "query": half(3, 4, 64), "key": half(5, 2, 64), "value": half(5, 2, 64), "query_end": 3,
@@ -65,7 +67,7 @@ ORDINARY: dict[Call, dict[str, Any]] = {
 """Of each check, arguments that it lets pass."""
 
 BROKEN: list[tuple[Call, dict[str, Any], str]] = [
-    (rules.check_dtype, {"dtype": torch.float32}, f"{ATTENTION}, dtype, bfloat16 or float16, torch.float32"),
+    (rules.check_dtype, {"dtype": torch.float16}, f"{ATTENTION}, dtype, bfloat16, torch.float16"),
     (rules.padded_head_dim, {"head_dim": 256}, f"{ATTENTION}, head_dim, at most 192, 256"),
     (rules.check_heads, {"head_dim": 63}, "npu_rotary_mul, head_dim, even, 63"),
     (rules.check_heads, {"heads": 260}, f"{ATTENTION}, num_heads, at most 256, 260"),
@@ -97,16 +99,21 @@ BROKEN: list[tuple[Call, dict[str, Any], str]] = [
     (rules.check_paged, {"table": table(2, 4)[:, :2]}, f"{ATTENTION}, block_table, contiguous, strides (4, 1)"),
     (rules.check_paged, {"table": table(1)}, "block_table, a row for each of 2 sequences, 1"),
     (rules.check_paged, {"table": table(2, 1)}, "block_table, a column for each of 2 blocks, 1"),
-    (rules.check_paged, {"sparse_mode": 2}, f"{ATTENTION}, sparse_mode, 3 with a table, 2"),
+    (rules.check_paged, {"sparse_mode": 2}, f"{ATTENTION}, sparse_mode, 3 with a table and a mask, 2"),
     (rules.check_paged, {"mask": mask(side=1024)}, "atten_mask, shape (2048, 2048), (1024, 1024)"),
     (rules.check_paged, {"mask": mask(torch.bfloat16)}, "atten_mask, int8, torch.bfloat16"),
+    (rules.check_paged, {"mask": None}, f"{ATTENTION}, sparse_mode, 0 without a mask, 3"),
+    (rules.check_paged, {"mask": None, "sparse_mode": 0}, "atten_mask, given beside several new tokens, None"),
+    (rules.check_paged, {"query_ends": [1, 2]}, "atten_mask, none beside one new token each, (2048, 2048)"),
+    (rules.check_graph_layout, {"kv_heads": 4}, "input_layout, BSND in a graph of 4 heads over 4, TND"),
+    (rules.check_workspace, {"workspace": half(8)}, f"{ATTENTION}, workspace, uint8, torch.bfloat16"),
     (rules.check_paged_keys, {"key": half(3, 16, 128)}, f"{ATTENTION}, key, shape (3, 128, 128), (3, 16, 128)"),
     (rules.check_paged_keys, {"blocks": 4}, "block_table, names at most the cache's 3 blocks, shared ones counted"),
     (rules.check_attention, {"query": half(3, 4, 80)}, f"{ATTENTION}, query, head_dim one of (64, 128, 192), 80"),
     (
         rules.check_attention,
         {"query": half(3, 4, 64, dtype=torch.float32)},
-        f"{ATTENTION}, dtype, bfloat16 or float16, torch.float32",
+        f"{ATTENTION}, dtype, bfloat16, torch.float32",
     ),
     (
         rules.check_attention,
@@ -181,7 +188,7 @@ def test_the_table_breaks_every_rule() -> None:
 def test_heads_are_padded_to_the_next_that_attention_takes(dim: int, padded: int) -> None:
     define_operators()
     ops = NpuOps(CPU, torch.bfloat16)
-    assert ops.cache_head_dim(dim) == padded
+    assert ops.padded_head_dim(dim) == padded
     assert ops.kv_cache(2, 128, 3, dim)[0].shape == (2, 128, 3, padded)
 
 
@@ -189,14 +196,14 @@ def test_heads_are_padded_to_the_next_that_attention_takes(dim: int, padded: int
 def test_launches_are_asked_only_where_that_is_wanted(call: str) -> None:
     """Without it the reference is what refuses, as a device would, later and in other words."""
     define_operators()
-    asked, plain = NpuOps(CPU, torch.float16, checks=True), NpuOps(CPU, torch.float16)
-    q = half(5, 2, 64).half()
+    asked, plain = NpuOps(CPU, torch.bfloat16, checks=True), NpuOps(CPU, torch.bfloat16)
+    q = half(5, 2, 64).bfloat16()
 
     def break_a_rule(ops: NpuOps) -> None:
         if call == "swiglu":
             ops.swiglu(q[0, :, :7])
         else:
-            ops.rotary(q, half(5, 3, 64).half(), half(5, 3, 64).half())
+            ops.rotary(q, half(5, 3, 64).bfloat16(), half(5, 3, 64).bfloat16())
 
     with pytest.raises(rules.RuleError):
         break_a_rule(asked)
@@ -211,9 +218,9 @@ def test_a_network_with_heads_that_no_operator_takes_is_refused_when_it_is_built
 
 def test_more_segments_than_one_call_takes_go_through_in_several(monkeypatch: pytest.MonkeyPatch) -> None:
     define_operators()
-    ops = NpuOps(CPU, torch.float16)
+    ops = NpuOps(CPU, torch.bfloat16)
     lengths = [3, 1, 4, 1, 5]
-    q, k, v = torch.randn((3, sum(lengths), 2, 64), generator=torch.Generator().manual_seed(0)).half()
+    q, k, v = torch.randn((3, sum(lengths), 2, 64), generator=torch.Generator().manual_seed(0)).bfloat16()
     whole = ops.segment_attention(q, k, v, lengths)
     monkeypatch.setattr(rules, "MAX_SEQUENCES", 2)
     assert torch.equal(ops.segment_attention(q, k, v, lengths), whole)

@@ -1,7 +1,6 @@
 """The engine over a device that runs behind the host: the same answers, and who pays for an encoder that fails late."""
 
 import time
-from collections.abc import Callable
 from typing import Any
 
 import msgspec
@@ -13,6 +12,7 @@ from model.engine import engine as engines
 from model.engine.engine import Engine
 from model.engine.messages import SamplingParams, StepDone
 from model.net.multimodal import MultimodalLM
+from model.ops.torch_ops import TorchOps
 from tests.model.engine.engine_harness import GREEDY, EngineHarness, Parts, engine_at, picture
 from tests.model.staging.late import Late, _Pending
 
@@ -20,8 +20,14 @@ PICTURE: Parts = ["look: ", picture(120, 90, 1), "what is in this image?"]
 TWO: Parts = [picture(60, 70, 2), "and", picture(90, 60, 3), "describe both of them, one two three four five"]
 TEXT: Parts = ["one two three"]
 DRAWN = SamplingParams(max_tokens=12, temperature=0.9, top_p=0.8, seed=5, repetition_penalty=1.2, logprobs=True)
-LATE = "call aclnnMatmul failed, error code is 561002"
-BROKEN = "ACL stream synchronize failed, error code:507015"
+REFUSED = "call aclnnMatmul failed, error code is 561002"
+BROKEN = (
+    "ACL stream synchronize failed, error code:507015",
+    "The Inner error is reported as above. The process exits for this inner error, and the current working operator "
+    "name is aclnnMatmul.",
+    "call aclnnMatmul failed, error code is 500002",
+    "FORCE STOP",
+)
 
 
 @pytest.fixture
@@ -30,6 +36,20 @@ def late(monkeypatch: pytest.MonkeyPatch) -> Late:
     streams = Late()
     monkeypatch.setattr(engines, "open_streams", lambda device: streams)
     return streams
+
+
+@pytest.fixture
+def refusing(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """What a layer norm says in the place of its work: of what is appended here, each once."""
+    said, real = list[str](), TorchOps.layer_norm
+
+    def layer_norm(self: TorchOps, *given: Any) -> Any:
+        if said:
+            raise RuntimeError(said.pop())
+        return real(self, *given)
+
+    monkeypatch.setattr(TorchOps, "layer_norm", layer_norm)
+    return said
 
 
 def answers(harness: EngineHarness, engine: Engine, prefix: str) -> dict[str, list[object]]:
@@ -79,7 +99,7 @@ def test_embeddings_are_on_the_device_until_their_prompt_is_computed(
     while engine._scheduler["a", 0].n_tokens < sequence.n_prompt + 2:
         harness.book(engine.step())
         if ("a", 0) in store.keys():
-            assert ("a", 0) not in store._device or torch.equal(store._device["a", 0], store._host["a", 0])
+            assert ("a", 0) not in store._device or torch.equal(store._device["a", 0], store._host["a", 0].embeddings)
             seen.append((("a", 0) in store._device, sequence.n_computed < sequence.n_prompt))
     assert seen.count((True, True)) > 2 and seen[-1] == (False, False) and (False, True) not in seen
     harness.run(engine)
@@ -147,13 +167,13 @@ def test_the_hosts_time_is_never_below_0(
     assert len(found) > 3 and min(found) >= 0
 
 
-def test_an_encoder_that_fails_late_costs_its_own_request(
-    model: MultimodalLM, harness: EngineHarness, late: Late
+def test_an_encoder_that_is_refused_costs_its_own_request(
+    model: MultimodalLM, harness: EngineHarness, late: Late, refusing: list[str]
 ) -> None:
     engine = engine_at(model, harness.root, encoder_tokens=1)  # one medium a call: none is repeated
     for name, parts in (("text", TEXT), ("fails", PICTURE), ("works", TWO)):
         harness.submit(engine, harness.prepare(name, parts, GREEDY))
-    late.side_fails = _error(LATE)
+    refusing.append(REFUSED)
     harness.run(engine)
     harness.assert_clean(engine)
     assert {name: answer.reason for name, answer in harness.finished.items()} == {
@@ -164,8 +184,8 @@ def test_an_encoder_that_fails_late_costs_its_own_request(
     assert len(harness.tokens("text")) == len(harness.tokens("works")) == GREEDY.max_tokens
 
 
-def test_a_call_that_fails_late_is_repeated_medium_by_medium(
-    model: MultimodalLM, harness: EngineHarness, late: Late, monkeypatch: pytest.MonkeyPatch
+def test_a_call_that_is_refused_is_repeated_medium_by_medium(
+    model: MultimodalLM, harness: EngineHarness, late: Late, refusing: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Where that succeeds nobody pays."""
     real, calls = MultimodalLM.encode, list[int]()
@@ -178,20 +198,30 @@ def test_a_call_that_fails_late_is_repeated_medium_by_medium(
     engine = engine_at(model, harness.root, tokens=2048)
     for name, parts in (("a", PICTURE), ("b", TWO)):
         harness.submit(engine, harness.prepare(name, parts, GREEDY))
-    late.side_fails = _error(LATE)
+    refusing.append(REFUSED)
     harness.run(engine)
     harness.assert_clean(engine)
     assert calls == [3, 1, 1, 1] and {found.reason for found in harness.finished.values()} == {"done"}
 
 
-def test_a_broken_device_ends_the_engine(model: MultimodalLM, harness: EngineHarness, late: Late) -> None:
+@pytest.mark.parametrize("said", BROKEN, ids=["507", "inner", "number", "word"])
+def test_a_broken_device_ends_the_engine(
+    model: MultimodalLM, harness: EngineHarness, late: Late, refusing: list[str], said: str
+) -> None:
+    """Whatever it says, and where an encoder hears it."""
     engine = engine_at(model, harness.root)
     harness.submit(engine, harness.prepare("text", TEXT, GREEDY))
     harness.submit(engine, harness.prepare("fails", PICTURE, GREEDY))
-    late.side_fails = _error(BROKEN)
-    with pytest.raises(RuntimeError, match="507015"):
+    refusing.append(said)
+    with pytest.raises(RuntimeError, match=said[:20]):
         harness.run(engine)
 
 
-def _error(said: str) -> Callable[[], Exception]:
-    return lambda: RuntimeError(said)
+def test_what_fails_after_its_call_ends_the_engine(model: MultimodalLM, harness: EngineHarness, late: Late) -> None:
+    """Nobody knows by then whose it was."""
+    engine = engine_at(model, harness.root)
+    harness.submit(engine, harness.prepare("fails", TEXT, GREEDY))
+    engine.step()
+    late.fails = lambda: RuntimeError(BROKEN[0])
+    with pytest.raises(RuntimeError, match="507015"):
+        harness.run(engine)

@@ -14,7 +14,6 @@ PRESENT: dict[str, tuple[Callable[..., Ops], torch.dtype]] = {
     "torch-float32": (TorchOps, torch.float32),
     "torch-bfloat16": (TorchOps, torch.bfloat16),
     "npu-bfloat16": (partial(NpuOps, checks=True), torch.bfloat16),
-    "npu-float16": (partial(NpuOps, checks=True), torch.float16),
 }
 
 

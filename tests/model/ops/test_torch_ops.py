@@ -166,7 +166,7 @@ def test_activations(ops: Ops) -> None:
 
 def test_cache_starts_empty_and_takes_what_is_written(ops: Ops) -> None:
     key_cache, value_cache = ops.kv_cache(3, 128, 2, 8)
-    assert key_cache.shape == value_cache.shape == (3, 128, 2, ops.cache_head_dim(8))
+    assert key_cache.shape == value_cache.shape == (3, 128, 2, ops.padded_head_dim(8))
     assert key_cache.dtype == ops.dtype
     assert not key_cache.any() and not value_cache.any()
     wide = randn(5, 6, 8, dtype=ops.dtype)

@@ -1,7 +1,6 @@
 """A double of a device that runs behind the host: its events are done when they are waited for, and may fail then."""
 
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Callable
 
 import torch
 from torch import Tensor
@@ -10,31 +9,21 @@ from model.staging.streams import Event
 
 
 class Late:
-    """Its memory is the host's, so that all is computed on the spot; `waits` counts, `side_fails` is raised once."""
+    """Its memory is the host's, so that all is computed on the spot; `waits` counts, `fails` is raised once."""
 
     behind = True
     device = torch.device("cpu")
 
     def __init__(self) -> None:
         self.waits = 0
-        self.side_fails: Callable[[], Exception] | None = None
-        self._beside = False
+        self.fails: Callable[[], Exception] | None = None  # of what is recorded next
 
     def host_memory(self, nbytes: int) -> Tensor:
         return torch.empty(nbytes, dtype=torch.uint8)
 
     def record(self) -> Event:
-        fails, self.side_fails = (self.side_fails, None) if self._beside else (None, self.side_fails)
+        fails, self.fails = self.fails, None
         return _Pending(self, fails)
-
-    @contextmanager
-    def _side(self) -> Iterator[None]:
-        self._beside = True
-        yield
-        self._beside = False
-
-    def side(self) -> AbstractContextManager[None]:
-        return self._side()
 
 
 class _Pending:

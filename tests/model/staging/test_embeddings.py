@@ -1,5 +1,7 @@
 """Embeddings by item: where they are, and that their memory goes with them."""
 
+import weakref
+
 import pytest
 import torch
 
@@ -24,10 +26,24 @@ def test_parts_are_found_wherever_they_are(streams: Streams) -> None:
         store.part("kept", 0, 1)
 
 
-def test_items_of_one_call_are_awaited_once_and_let_go_one_by_one() -> None:
+def test_host_memory_stays_until_its_copy_is_done() -> None:
+    """A device may still write into it when nobody wants it any more."""
+    store = EmbeddingStore[int](Late())
+    store.put({0: ROWS.clone()}, host_only=())
+    host, gone = store._host[0], weakref.ref(store._host[0].embeddings)
+    store.free([0])
+    copied = host.copied
+    del host
+    assert gone() is not None
+    copied.wait()
+    store.free([])
+    assert gone() is None
+
+
+def test_items_of_one_call_are_not_awaited_and_let_go_one_by_one() -> None:
     streams = Late()
     store = EmbeddingStore[int](streams)
     store.put(dict(enumerate(ROWS.split(2))), host_only=())
-    assert streams.waits == 1
+    assert streams.waits == 0
     for found in (store._device, store._host):
         assert [one.untyped_storage().nbytes() for one in found.values()] == [ROWS.nbytes // 3] * 3

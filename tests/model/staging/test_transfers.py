@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 import torch
 
+from model.ops.npu_rules import RuleError
 from model.staging.results import Results
 from model.staging.streams import Streams, is_broken, open_streams
 from model.staging.uploads import Uploads
@@ -55,11 +56,17 @@ def test_all_results_cost_one_wait() -> None:
         (RuntimeError("[ERROR] The Inner error is reported. 507018: aicpu exception"), True),
         (torch.AcceleratorError("CUDA error: an illegal memory access was encountered"), True),
         (RuntimeError("call aclnnMatmul failed, error code is 561002"), False),
-        (RuntimeError("NPU out of memory. Tried to allocate 2.00 GiB, error code 207018"), False),
-        (RuntimeError("1507011 elements do not fit"), False),
+        (torch.OutOfMemoryError("NPU out of memory. Tried to allocate 2.00 GiB, error code 207018"), False),
+        (RuntimeError("[ERROR] The Inner error is reported as above, 561002"), True),
+        (RuntimeError("call aclnnMatmul failed, error code is 161002"), False),
+        (RuntimeError("call aclnnMatmul failed, error code is 1561002"), True),
+        (RuntimeError("ACL event synchronize failed"), True),
+        (RuleError("operator", "argument", "rule", 1), False),
+        (ValueError("pixels do not fit"), False),
         (torch.OutOfMemoryError("CUDA out of memory"), False),
     ],
     ids=str,
 )
-def test_which_errors_end_everything(error: RuntimeError, broken: bool) -> None:
+def test_which_errors_end_everything(error: Exception, broken: bool) -> None:
     assert is_broken(error) == broken
+    assert is_broken(error, behind=False) == isinstance(error, torch.AcceleratorError), "a CPU goes on"

@@ -47,8 +47,9 @@ def _build_cann(missing: Wanted, called: frozenset[str], folder: Path) -> None:
     written = frozenset(re.findall(r"^[a-z].*?\b(\w+)\(.*\{", source, re.MULTILINE))
     _list(folder / "counters.inc", "COUNTER", [*_COUNTED, *sorted(kernels)])
     _list(folder / "launches.inc", "LAUNCH", sorted(kernels))
-    _list(folder / "objects.inc", "OBJECT", sorted(objects))
-    _list(folder / "zeros.inc", "ZERO", sorted((missing.functions | called | sizes) - kernels - objects - written))
+    _list(folder / "sizes.inc", "SIZE", sorted(name.removesuffix("GetWorkspaceSize") for name in sizes - written))
+    _list(folder / "objects.inc", "OBJECT", sorted(objects - written))
+    _list(folder / "zeros.inc", "ZERO", sorted((missing.functions | called) - sizes - kernels - objects - written))
     _compile(folder, missing.libraries | _OPENED_BY_NAME, f"-I{folder}", str(_SOURCE))
 
 

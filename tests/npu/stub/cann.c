@@ -9,8 +9,14 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
+#include <sys/mman.h>
+#include <unistd.h>
 
-enum { OK = 0, IN_CAPTURE = 107027, STUCK = 107020, NO_MEMORY = 207001, FAILED = 500002, NO_FENCE = 507011, BROKEN = 507015 };
+enum {
+  OK = 0, IN_CAPTURE = 107027, STUCK = 107020, NO_MEMORY = 207001, FAILED = 500002, NO_FENCE = 507011, BROKEN = 507015,
+  REFUSED = 561002
+};
 
 /* ---- counters: calls by name, read by tests/npu/stub/counts.py ---- */
 
@@ -32,7 +38,10 @@ const char *stub_counter_name(int i) { return counter_names[i]; }
 long stub_counter(int i) { return counters[i]; }
 long stub_launches; /* of all kernels */
 
+#include "faults.c" /* what a test wants to fail */
 #include "queues.c" /* streams and events */
+
+#include "memory.c" /* that which copies know: pinned on the host, mapped on the device */
 
 /* ---- copies ---- */
 
@@ -57,6 +66,12 @@ int aclrtMemcpyAsync(void *to, size_t room, const void *from, size_t n, int kind
   queue(stream, (struct task){.kind = COPY, .to = to, .from = from, .n = n});
   return OK;
 }
+int aclrtMemcpyAsyncWithCondition(void *to, size_t room, const void *from, size_t n, int kind, void *stream) {
+  const void *host = kind == 1 ? from : kind == 2 ? to : NULL;
+  if (!host || pinned(host)) return aclrtMemcpyAsync(to, room, from, n, kind, stream);
+  int failed = stub_run(stream);
+  return failed ? failed : aclrtMemcpy(to, room, from, n, kind);
+}
 int aclrtMemset(void *to, size_t room, int32_t value, size_t n) { memset(to, value, n); return OK; }
 int aclrtMemsetAsync(void *to, size_t room, int32_t value, size_t n, void *stream) {
   queue(stream, (struct task){.kind = SET, .to = to, .value = value, .n = n});
@@ -66,6 +81,8 @@ int aclrtMemsetAsync(void *to, size_t room, int32_t value, size_t n, void *strea
 /* ---- launches ---- */
 
 static int launch(enum counter name, void *stream) { /* what reads or writes behind it finds the stream's copies done */
+  int wanted = fault(counter_names[name]);
+  if (wanted) return wanted;
   counters[name]++;
   stub_launches++;
   launched_on = of(stream);
@@ -75,6 +92,10 @@ static int launch(enum counter name, void *stream) { /* what reads or writes beh
 #define LAUNCH(name) \
   int name(void *workspace, uint64_t size, void *executor, void *stream) { return launch(COUNT_##name, stream); }
 #include "launches.inc"
+#include "attention.c" /* what its host-side tiling refuses */
+#define SIZE(name) \
+  int name##GetWorkspaceSize(void) { return fault(#name "GetWorkspaceSize"); }
+#include "sizes.inc"
 #define OBJECT(name) void *name(void) { static char object[64]; return object; }
 #include "objects.inc"
 int aclopCompileAndExecute(const char *name) {
@@ -86,15 +107,9 @@ int aclopCompileAndExecuteV2(const char *name) { return aclopCompileAndExecute(n
 
 #include "graphs.c" /* their capture, replay and update */
 
-/* ---- device, memory ---- */
+/* ---- device ---- */
 
 static int32_t device;
-static size_t used;
-
-static size_t total_bytes(void) { /* asked each time, so that a test can make the card small */
-  const char *mib = getenv("NPU_STUB_MIB");
-  return mib ? (size_t)atol(mib) << 20 : (size_t)64 << 30;
-}
 
 int aclrtGetDeviceCount(uint32_t *count) { *count = 1; return OK; }
 int aclrtSetDevice(int32_t number) { device = number; return OK; }
@@ -105,34 +120,20 @@ const char *aclrtGetSocName(void) {
   const char *name = getenv("NPU_STUB_SOC");
   return name ? name : "Ascend910B3";
 }
-int aclsysGetCANNVersion(int package, void *version) { strcpy(version, "9.1.0"); return OK; }
-int aclsysGetVersionStr(char *package, char *version) { strcpy(version, "9.1.0"); return OK; }
+enum { DRIVER = 7 }; /* of aclCANNPackageName */
+static const char *version_of(int driver) { /* what is installed together; a test may have another driver */
+  const char *other = getenv("NPU_STUB_DRIVER");
+  return !driver ? "9.1.0" : other ? other : "25.5.1";
+}
+int aclsysGetCANNVersion(int package, char *version) { strcpy(version, version_of(package == DRIVER)); return OK; }
+int aclsysGetVersionStr(char *package, char *version) {
+  strcpy(version, version_of(!strcasecmp(package, "driver")));
+  return OK;
+}
 const char *aclGetRecentErrMsg(void) { return NULL; }
 size_t aclGetCompileoptSize(int option) { return 2; }
 int aclGetCompileopt(int option, char *value, size_t size) { strncpy(value, "0", size); return OK; }
 
-static int take(void **memory, size_t size, size_t alignment) {
-  return posix_memalign(memory, alignment, size ? size : 1) ? NO_MEMORY : OK;
-}
-int aclrtMalloc(void **memory, size_t size, int policy) {
-  if (used + size > total_bytes() || take(memory, size, 512)) return NO_MEMORY;
-  __atomic_add_fetch(&used, malloc_usable_size(*memory), __ATOMIC_RELAXED);
-  return OK;
-}
-int aclrtMallocAlign32(void **memory, size_t size, int policy) { return aclrtMalloc(memory, size, policy); }
-int aclrtFree(void *memory) {
-  __atomic_sub_fetch(&used, malloc_usable_size(memory), __ATOMIC_RELAXED);
-  free(memory);
-  return OK;
-}
-int aclrtMallocHost(void **memory, size_t size) { return take(memory, size, 4096); }
-int aclrtMallocHostWithCfg(void **memory, size_t size, void *config) { return take(memory, size, 4096); }
-int aclrtFreeHost(void *memory) { free(memory); return OK; }
-int aclrtGetMemInfo(int attribute, size_t *free_bytes, size_t *total) {
-  *total = total_bytes();
-  *free_bytes = *total > used ? *total - used : 0;
-  return OK;
-}
 
 /* ---- HCCL: a group of one rank, whose collectives have nothing to do in place ---- */
 

@@ -12,6 +12,8 @@ void stub_kernel(long kernel) { /* what the last launch computes, where it does 
 
 int aclmdlRICaptureBegin(void *stream, int mode) {
   if (capturing) return IN_CAPTURE;
+  int wanted = fault("aclmdlRICaptureBegin");
+  if (wanted) return wanted;
   int failed = stub_run(stream);
   capturing = of(stream);
   captured = calloc(1, sizeof *captured);

@@ -75,11 +75,10 @@ def test_the_schema_of_what_a_graph_captures(name: str) -> None:
     assert str(operator._schema) == f"npu::{GRAPH_SCHEMAS[name]}"
 
 
-@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=["bfloat16", "float16"])
 @pytest.mark.parametrize("name", CALLS)
-def test_what_it_returns(name: str, dtype: torch.dtype, npu: torch.device) -> None:
+def test_what_it_returns(name: str, npu: torch.device) -> None:
     """The wheel's shape inference, and what its kernel allocates on the device, are what the table says."""
-    args, kwargs = CALLS[name](dtype)
+    args, kwargs = CALLS[name](torch.bfloat16)
     table = [(tuple(shape), kind) for shape, kind in OUTPUTS[name](*args, **kwargs)]
     assert _returned(name, torch.device("meta"), args, kwargs) == table
     assert _returned(name, npu, args, kwargs) == table

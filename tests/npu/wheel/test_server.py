@@ -50,7 +50,7 @@ def answers(demo: RunningServer) -> dict[str, dict[str, Any]]:
 
 
 def test_it_runs_on_the_npu(demo: RunningServer) -> None:
-    until("the engine's report", lambda: "engine on npu:0, float16" in demo.out)
+    until("the engine's report", lambda: "engine on npu:0, bfloat16" in demo.out)
     assert "fall back to run on the CPU" not in demo.err
 
 

@@ -14,8 +14,8 @@ import torch
 from model.engine import runner
 from model.engine.engine import Engine
 from model.engine.sampling import sampler
-from model.staging import packing, results, streams, uploads
-from model.staging.embeddings import on_host
+from model.staging import embeddings, packing, results, streams, uploads
+from model.staging.embeddings import EmbeddingStore
 from model.staging.packing import Field, Packer
 from model.staging.results import Results
 from model.staging.streams import Behind, open_streams
@@ -67,11 +67,12 @@ def fetched(npu: torch.device, root: Path) -> None:
     assert [x.tolist() for x in found] == [[value] * 3, [[value + 1] * 2] * 2]
 
 
-def copied_beside(npu: torch.device, root: Path) -> None:
-    """The stream of the host's copies begins behind what the main one was given."""
+def read_back_from_the_host(npu: torch.device, root: Path) -> None:
+    """What the device gave up comes back as it was, however late its copy to the host is."""
+    store = EmbeddingStore[int](open_streams(npu))
     value = random.randrange(1 << 20)  # another one each time: host memory that is used again holds the last one
-    given = torch.full((4,), float(value)).pin_memory().to(npu, non_blocking=True)
-    assert [host.tolist() for host in on_host([given], open_streams(npu))] == [[value] * 4]
+    store.put({0: torch.full((4,), float(value), device=npu)}, host_only={0})
+    assert store.part(0, 1, 3).tolist() == [value] * 2
 
 
 def costs_of_steps(npu: torch.device, root: Path) -> None:
@@ -129,8 +130,15 @@ def _not_awaited(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(streams._Recorded, "wait", lambda self: None)
 
 
-def _side_runs_ahead(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(Behind, "side", lambda self: self._module.stream(self._side))
+def _another_stream(patch: pytest.MonkeyPatch) -> None:
+    """Copies to the host run beside the stream that reads them again, which waits for nothing."""
+    real = embeddings._on_host
+
+    def beside(given: Any, streams: Any) -> Any:
+        with streams._module.stream(streams._module.Stream()):
+            return real(given, streams)
+
+    patch.setattr(embeddings, "_on_host", beside)
 
 
 def _pageable(patch: pytest.MonkeyPatch) -> None:
@@ -179,7 +187,7 @@ MISTAKES = (
         name="a medium's memory reused early", plant=_unfenced(uploads._Memory, "wait"), check=uploaded_three_times
     ),
     Mistake(name="results not awaited", plant=_not_awaited, check=fetched),
-    Mistake(name="side stream ahead of the main one", plant=_side_runs_ahead, check=copied_beside),
+    Mistake(name="copies to the host on another stream", plant=_another_stream, check=read_back_from_the_host),
     Mistake(name="staging in pageable memory", plant=_pageable, check=costs_of_steps),
     Mistake(name="sampling reads back", plant=_read_back, check=costs_of_steps),
     Mistake(name="results by blocking copies", plant=_fetched_one_by_one, check=costs_of_steps),
