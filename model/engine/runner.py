@@ -110,9 +110,10 @@ class Runner:
             self._sampled = sampled
         stage = "prefill" if len(batch.header.q_lens) < sum(batch.header.q_lens) else "decode"
         seconds[stage] = batch.build_seconds + forwarded - at
-        if batch.header.padded and self._graphs is not None:
-            seconds["graph_update"] = self._graphs.update_seconds
         seconds["sample"] = time.perf_counter() - forwarded
+        if batch.header.padded and self._graphs is not None:
+            seconds["graph_update"] = self._graphs.update(batch.header.kv_lens)
+            seconds[stage] += seconds["graph_update"]
         return Launched(
             plan=plan, batch=batch, encoded=encoded, dropped=dropped, sampled=sampled, scores=scores, seconds=seconds
         )

@@ -10,12 +10,14 @@ import bisect
 import logging
 import re
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor
+from torch.utils._python_dispatch import _get_current_dispatch_mode_stack
 
 from model.forward_batch import ForwardBatch, KVCache
 from model.net.decoder import LayerInputs
@@ -74,7 +76,6 @@ class DecodeGraphs:
         self._model, self._module, self._place, self._sizes = model, module, place, sorted(sizes)
         self._replayed = module.Event()
         self._captured: dict[int, _Captured] = {}
-        self.update_seconds = 0.0  # of the last replay: what the host took for its update
         started = time.perf_counter()
         pool = attend = None
         for rows in reversed(self._sizes):  # whatever is captured later fits into the memory of the largest
@@ -98,19 +99,25 @@ class DecodeGraphs:
         return self._padding(rows) if most is None or table_blocks + rows - sequences <= most else None
 
     def replay(self, batch: ForwardBatch) -> Tensor:
-        """Run a padded step. -> [rows, hidden] before the head, valid until the next replay. Raises GraphError."""
+        """Begin a padded step. -> [rows, hidden] before the head, valid until the next replay. Raises GraphError.
+
+        It waits for `update`; what is launched on its result comes behind it.
+        """
         captured = self._captured[len(batch.kv_lens)]
         captured.take(batch, self._model.rotation(batch))
         captured.updates_behind(self._replayed)
         captured.graph.replay()
         self._replayed.record()
-        self._update(captured, batch.kv_lens)
         return captured.states
 
-    def _update(self, captured: "_Captured", kv_lens: Sequence[int]) -> None:
+    def update(self, kv_lens: Sequence[int]) -> float:
+        """Give the replay that was begun last its lengths. -> seconds that the host took. Raises GraphError.
+
+        The host's longest work of a step: whatever else the device gets is launched before it.
+        """
         started = time.perf_counter()
-        captured.update(kv_lens)
-        self.update_seconds = time.perf_counter() - started
+        self._captured[len(kv_lens)].update(kv_lens)
+        return time.perf_counter() - started
 
     def _padding(self, rows: int) -> Padding:
         place = self._place
@@ -134,7 +141,7 @@ class _Captured:
 
     def capture(self, module: Any, pool: Any) -> Any:
         """-> the pool of memory that the next graph shares. Raises GraphError."""
-        with torch.inference_mode():
+        with torch.inference_mode(), _undone_where_refused(module):
             self._network()  # whatever an operator does only once is done before the capture
             self.graph = module.NPUGraph()
             with module.graph(self.graph, pool=pool, auto_dispatch_capture=True):
@@ -182,6 +189,19 @@ class _Captured:
         """torch_npu passes over a name that the captured call does not have. Raises GraphError."""
         if not self._names.issuperset(lengths):
             raise GraphError(f"the captured attention has no {sorted(set(lengths) - self._names)}")
+
+
+@contextmanager
+def _undone_where_refused(module: Any) -> Iterator[None]:
+    """torch_npu leaves its stream and its dispatch mode on where a capture does not begin or does not end."""
+    stream, modes = module.current_stream(), len(_get_current_dispatch_mode_stack())
+    try:
+        yield
+    except RuntimeError:
+        module.set_stream(stream)
+        while len(_get_current_dispatch_mode_stack()) > modes:
+            _get_current_dispatch_mode_stack()[-1].__exit__(None, None, None)
+        raise
 
 
 def _padding_alone(packer: Packer, padding: Padding) -> ForwardBatch:

@@ -9,7 +9,7 @@ import weakref
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
@@ -67,6 +67,7 @@ class NPUGraph:
         self.graph_dispatch_mode = DispatchMode()
         self.calls: list[Call] = []
         self._waits = False
+        self._behind = _Behind()
         self._before = 0  # the replay before the one that waits, counted over all graphs
         self._last = 0
 
@@ -78,6 +79,9 @@ class NPUGraph:
             raise RuntimeError("error code is 107020: a replay was never updated")
         GraphDouble.replays += 1
         self._before, self._last, self._waits = self._last, GraphDouble.replays, True
+        self._behind = _Behind()
+        GraphDouble.waiting.append(self._behind)
+        self._behind.__enter__()
 
     def update(self, cpu_update_input: Sequence[dict[str, Any]]) -> None:
         (given,) = cpu_update_input
@@ -87,8 +91,28 @@ class NPUGraph:
             call.kwargs.update({name: value for name, value in given.items() if name in call.kwargs})
         if self._waits:
             self._waits = False
-            for call in self.calls:
+            GraphDouble.drop()
+            for call in (*self.calls, *self._behind.calls):
                 call.run()
+
+
+class _Behind(TorchDispatchMode):
+    """What is launched while a replay waits: it computes something at once, for its shapes, and anew in its turn."""
+
+    def __init__(self) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.calls: list[Call] = []
+
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        return False
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if func._schema.name in _READ_BACK:
+            raise RuntimeError("error code is 107020: somebody waits for a replay that nobody has updated")
+        out = func(*args, **(kwargs or {}))
+        self.calls.append(Call(func=func, args=args, kwargs=kwargs or {}, out=out))
+        return out
 
 
 class _Capture(TorchDispatchMode):
@@ -147,6 +171,22 @@ class GraphDouble:
     NPUGraph = NPUGraph
     Event = Event
     replays = 0
+
+    waiting: ClassVar[list[_Behind]] = []
+
+    @classmethod
+    def drop(cls) -> None:
+        """What waits behind a replay is no longer caught."""
+        while cls.waiting:
+            cls.waiting.pop().__exit__(None, None, None)
+
+    @staticmethod
+    def current_stream() -> None:
+        """A CPU has one."""
+
+    @staticmethod
+    def set_stream(stream: None) -> None:
+        """It stays."""
 
     @staticmethod
     @contextmanager

@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -60,10 +61,11 @@ def checkpoint_by_length(folder: Path) -> Path:
 def run(model: MultimodalLM, asks: Mapping[str, Ask], graphs: bool, *, blocks: int = 16, **limits: Any) -> Ran:
     """blocks: for sequences; graphs reserve one besides."""
     ran = Ran()
-    with pytest.MonkeyPatch.context() as patch:
+    with pytest.MonkeyPatch.context() as patch, ExitStack() as stack:
         if model.device.type == "cpu":
             patch.setattr(runner, "graph_module", lambda device: GraphDouble)
         _record(ran, patch)
+        stack.callback(GraphDouble.drop)  # where a mistake ends a step that waits
         kv_tokens = (blocks + graphs) * BLOCK
         engine = engine_at(
             model, Path("/nonexistent"), block_size=BLOCK, tokens=1024, graphs=graphs, kv_tokens=kv_tokens, **limits

@@ -1,7 +1,15 @@
 /* Part of cann.c: what is captured becomes tasks of a graph, which run in one task of a stream when it is replayed. */
 
-int stub_defers(void) { return launched_on == capturing || launched_on == updating; } /* of the last launch; see below */
+int stub_defers(void) { /* whether the last launch computes later: in a graph, or behind one that is not done */
+  if (launched_on == capturing || launched_on == updating) return 1;
+  go_on(launched_on);
+  return launched_on->tasks.first != NULL;
+}
 void stub_kernel(long kernel) { /* what the last launch computes, where it does not compute at once */
+  if (launched_on != capturing && launched_on != updating) {
+    queue(launched_on, (struct task){.kind = KERNEL, .kernel = kernel});
+    return;
+  }
   if (launched_on == updating) {
     queue(updating, (struct task){.kind = PATCH, .at = updated->kernel, .kernel = kernel});
     return;
@@ -41,6 +49,8 @@ int aclmdlRIExecuteAsync(struct graph *graph, void *stream) {
 }
 int aclmdlRIDestroy(void *graph) { return OK; } /* a queued task may still name it */
 int aclmdlRICaptureTaskGrpBegin(void *stream) {
+  int wanted = fault("aclmdlRICaptureTaskGrpBegin");
+  if (wanted) return wanted;
   open_group = calloc(1, sizeof *open_group);
   open_group->graph = captured;
   return OK;

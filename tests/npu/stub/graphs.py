@@ -13,7 +13,7 @@ _KERNELS: list[Callable[[], object]] = []  # by number, for as long as the proce
 
 
 def defers() -> bool:
-    """Whether the last launch computes later: it went into a graph, or into the update of one."""
+    """Whether the last launch computes later: it went into a graph, into the update of one, or behind a replay."""
     return bool(_connected().stub_defers())
 
 

@@ -50,8 +50,12 @@ static struct stream *updating; /* NULL: no update is under way */
 static struct group *updated;
 static struct stream *launched_on;
 static int (*call_python)(long kernel);
+static pthread_t python; /* the thread that computes; one that only launches must not wait for it */
 
-void stub_python(int (*function)(long)) { call_python = function; }
+void stub_python(int (*function)(long)) {
+  call_python = function;
+  python = pthread_self();
+}
 
 static struct stream *of(void *stream) { return stream ? stream : &standard; }
 
@@ -103,10 +107,11 @@ static int run(struct stream *s, struct task *task) { /* 0: it cannot go on yet 
   return 1;
 }
 
-static int advance(struct stream *s) { /* 0: its first task cannot run yet */
-  if (s->running) return 0;
-  s->running = 1;
+static int advance(struct stream *s) { /* 0: its first task cannot run yet, or not in this thread */
   struct task *task = s->tasks.first;
+  int computes = task->kind == KERNEL || task->kind == EXECUTE;
+  if (s->running || (computes && call_python && !pthread_equal(python, pthread_self()))) return 0;
+  s->running = 1;
   int done = run(s, task);
   if (done) {
     s->tasks.first = task->next;
@@ -115,6 +120,12 @@ static int advance(struct stream *s) { /* 0: its first task cannot run yet */
   }
   s->running = 0;
   return done;
+}
+
+static void go_on(struct stream *s) { /* as far as it can */
+  pthread_mutex_lock(&lock);
+  while (s->tasks.first && advance(s)) {}
+  pthread_mutex_unlock(&lock);
 }
 
 int stub_run(void *stream) { /* whatever waits on one stream; a device hangs where this one gives up */
@@ -228,8 +239,6 @@ int aclrtValueWait(void *at, uint64_t value, uint32_t compare, void *stream) {
 int aclrtValueWrite(void *at, uint64_t value, uint32_t flag, void *stream) {
   queue(stream, (struct task){.kind = WRITE_VALUE, .to = at, .n = value});
   if (of(stream) == capturing) return OK;
-  pthread_mutex_lock(&lock); /* as early as a device can: whoever should have waited finds that */
-  while (of(stream)->tasks.first && advance(of(stream))) {}
-  pthread_mutex_unlock(&lock);
+  go_on(of(stream)); /* as early as a device can: whoever should have waited finds that */
   return OK;
 }

@@ -88,7 +88,7 @@ def _record(said: Said, patch: pytest.MonkeyPatch) -> None:
     real = BatchBuilder.build
 
     def recorded(logits: Tensor, *rest: Any, **options: Any) -> Any:
-        said.logits.append(logits.cpu().clone())
+        said.logits.append(logits.clone())  # read at the end: in the middle of a step nobody may wait
         return sample(logits, *rest, **options)
 
     def build(self: BatchBuilder, plan: Any, sequences: Any) -> Any:
@@ -110,5 +110,6 @@ def assert_twins(npu: Said, ring0: Said) -> None:
     """Bit for bit."""
     assert npu.events == ring0.events
     assert len(npu.logits) == len(ring0.logits)
-    for step, (mine, theirs) in enumerate(zip(npu.logits, ring0.logits, strict=True)):
+    for step, both in enumerate(zip(npu.logits, ring0.logits, strict=True)):
+        mine, theirs = (logits.cpu() for logits in both)
         assert torch.equal(mine, theirs), f"step {step}: logits differ by {(mine - theirs).abs().max()}"
