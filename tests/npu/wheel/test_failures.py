@@ -105,7 +105,7 @@ def test_memory_that_an_encoder_cannot_have_is_of_its_request(
     path = write_qwen2_vl(tmp_path / "tiny")
     with engine_harness_at(path, tmp_path / "shm") as harness:
         engine = engine_at(load_on(path, npu, torch.bfloat16), harness.root, block_size=BLOCK, tokens=4096)
-        leave(torch.get_device_module(npu), 24, monkeypatch)
+        leave(torch.get_device_module(npu), 4, monkeypatch)
         for name, side in (("large", 800), ("small", 56)):
             parts = [drawn(side, side, 1), "what is it?"]
             harness.submit(engine, harness.prepare(name, parts, GREEDY))
