@@ -20,7 +20,8 @@ ARG CONSTRAINTS=${CHIP:+ascend}
 ENV PYTHONDONTWRITEBYTECODE=1 PYTHONUNBUFFERED=1 PIP_NO_CACHE_DIR=1 PIP_DISABLE_PIP_VERSION_CHECK=1
 
 # uid 1000: what owns the device nodes on Ascend hosts, and has an entry in /etc/passwd, which collective libraries ask for.
-RUN useradd --uid 1000 --create-home --shell /usr/sbin/nologin pixelferry
+# Ubuntu 24.04 has one with this uid already.
+RUN getent passwd 1000 || useradd --uid 1000 --create-home --shell /usr/sbin/nologin pixelferry
 
 WORKDIR /app
 COPY pyproject.toml ./

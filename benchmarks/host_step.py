@@ -123,7 +123,7 @@ def measure(device: torch.device, args: argparse.Namespace) -> None:
     with tempfile.TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
         path = write_qwen2_vl(Path(folder) / "tiny", vocab=VOCAB, layers=args.layers, hidden=args.hidden)
         model = load_ours(path) if device.type == "cpu" else load_on(path, device, torch.bfloat16)
-        patch.setattr(DecodeGraphs, "_update", clock.timed("update", DecodeGraphs._update))
+        patch.setattr(DecodeGraphs, "update", clock.timed("update", DecodeGraphs.update))
         engines = {key: engine_with(model, Path(folder), key[1], RULES[key[0]], clock, args.graphs) for key in keys}
         for _ in range(args.steps):
             for key, engine in engines.items():

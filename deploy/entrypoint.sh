@@ -13,6 +13,8 @@ load() {
 ascend=${ASCEND_ROOT:-/usr/local/Ascend}
 load "$ascend/ascend-toolkit/set_env.sh"
 load "$ascend/nnal/atb/set_env.sh" --cxx_abi=1 # else it starts Python to ask torch for its ABI
+# Where the driver says which cores are near the card.
+[ ! -e /usr/local/dcmi/libdcmi.so ] || export LD_LIBRARY_PATH="${LD_LIBRARY_PATH:+$LD_LIBRARY_PATH:}/usr/local/dcmi"
 
 [ "${1:-}" != pixelferry ] || shift
 case "${1:---}" in

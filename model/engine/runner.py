@@ -61,7 +61,10 @@ class Runner:
         self._size = size
         self._streams = streams
         self._kv = model.kv_cache(size.n_blocks, size.block_size)
-        self._banned = torch.tensor(model.banned_ids, dtype=torch.int64, device=model.device)
+        banned = torch.tensor(model.banned_ids, dtype=torch.int64, device=model.device)
+        if streams.behind and len(banned):
+            banned = torch.zeros(model.vocab_size, device=model.device).index_fill_(0, banned, -torch.inf)
+        self._banned = banned
         width = -(-size.max_model_len // size.block_size)
         self.packer = Packer(streams, _packed_bytes(step_tokens(config), self._max_rows, width))
         self.embeddings = EmbeddingStore[StoreKey](streams)

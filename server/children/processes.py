@@ -17,6 +17,7 @@ from typing import Any, Literal
 from configs.logs import LogConfig
 from configs.settings import REPO, child_env
 from server.children.stderr_relay import StderrRelay
+from server.npu_environment import of_npus
 from server.usage import ProcessUsage, usage_of
 from shm import AsyncChannel, channel_pair
 
@@ -134,7 +135,7 @@ def launch(role: ChildRole, owned: Ownership, receives: Any) -> Child:
 
 
 def _exec(role: ChildRole, owned: Ownership, channel: socket.socket) -> "subprocess.Popen[bytes]":
-    fds = (channel.fileno(), owned.lock_fd)
+    fds, env = (channel.fileno(), owned.lock_fd), child_env(ENVIRONMENT[role])
     return subprocess.Popen(
         [
             sys.executable, "-m", "server.children.child_main", role, str(fds[0]), str(fds[1]),
@@ -144,7 +145,7 @@ def _exec(role: ChildRole, owned: Ownership, channel: socket.socket) -> "subproc
         stderr=subprocess.PIPE,
         bufsize=0,
         cwd=REPO,
-        env=child_env(ENVIRONMENT[role]),
+        env=of_npus(env) if role == "engine" else env,
         pass_fds=fds,
         **OWN_GROUP,
     )  # fmt: skip

@@ -24,6 +24,7 @@ def findings(machine: Machine) -> Iterator[Finding]:
     if home is not None:
         yield _parts(machine, home)
         yield _libraries(machine)
+        yield from _python_packages(machine, home)
     yield judge(machine.package("torch"), machine.package("torch_npu"), version)
 
 
@@ -120,6 +121,35 @@ def _parts(machine: Machine, home: Path) -> Finding:
         f"{', '.join(missing)} not there",
         f"{_SOURCE}{_set_env(machine)}; if that does not help, install CANN's toolkit and the ops of this chip again.",
     )
+
+
+def _python_packages(machine: Machine, home: Path) -> Iterator[Finding]:
+    """CANN's compiler of operators is Python of its own, which may ask for older packages than are installed."""
+    for metadata in sorted(home.glob("python/site-packages/*.dist-info/METADATA")):
+        text = metadata.read_text(encoding="utf-8", errors="replace")
+        for name, wanted in re.findall(r"^Requires-Dist: *(numpy|protobuf)\b *\(?([^;)\n]*)", text, re.MULTILINE):
+            here = machine.package(name)
+            if here is not None and not _within(here, wanted):
+                yield warn(
+                    "CANN packages",
+                    f"{metadata.parent.name.partition('-')[0]} asks for {name} {wanted.strip()}, here is {here}",
+                    "Nothing is wrong while no operator is compiled, and this server asks for none that is: send "
+                    "the self-test's file if one is.",
+                )
+
+
+def _within(version: str, wanted: str) -> bool:
+    """Whether it is below every upper bound of `wanted`, such as ">=1.19.2,<2"."""
+    bounds = re.findall(r"(<=|<|==)\s*([\d.]+)", wanted)
+    return all(_holds(_numbers(version), how, _numbers(bound)) for how, bound in bounds)
+
+
+def _holds(here: tuple[int, ...], how: str, bound: tuple[int, ...]) -> bool:
+    return here < bound if how == "<" else here[: len(bound)] <= bound if how == "<=" else here[: len(bound)] == bound
+
+
+def _numbers(version: str) -> tuple[int, ...]:
+    return tuple(map(int, re.findall(r"\d+", version)))
 
 
 def _set_env(machine: Machine) -> str:

@@ -104,7 +104,26 @@ def test_the_base_is_named_by_its_parts() -> None:
     assert "ARG BASE=${CHIP:+quay.io/ascend/cann:${CANN}-${CHIP}-${OS}-py${PYTHON}}\n" in image
     assert "FROM ${BASE:-python:3.11-slim}\n" in image
     assert f"\nARG CANN={ROWS[0].cann}\n" in image
-    assert "--uid 1000" in image and "\nUSER 1000\n" in image
+
+
+def test_the_image_runs_as_uid_1000_whoever_has_it() -> None:
+    """Ubuntu 24.04 has a user with this uid: a second one is refused."""
+    image = (REPO / "Dockerfile").read_text(encoding="utf-8")
+    assert "\nRUN getent passwd 1000 || useradd --uid 1000 " in image and "\nUSER 1000\n" in image
+
+
+def test_no_directory_is_made_where_a_host_has_npu_smi_elsewhere() -> None:
+    """Docker makes one for a source of a short volume that is missing."""
+    compose = (DEPLOY / "docker-compose.npu.yml").read_text(encoding="utf-8")
+    assert "- /usr/local/bin/npu-smi:" not in compose
+    [bound] = re.findall(r"- type: bind\n +source: (\S+npu-smi\S*)\n(?: .*\n)*? +create_host_path: (\w+)", compose)
+    assert bound == ("${NPU_SMI:-/usr/local/bin/npu-smi}", "false")
+    for page in ("npu.md", "npu.zh.md"):
+        assert "-v $(command -v npu-smi):/usr/local/bin/npu-smi:ro" in (REPO / "docs" / page).read_text("utf-8")
+
+
+def test_the_entry_point_finds_what_knows_the_cards_cores() -> None:
+    assert "/usr/local/dcmi/libdcmi.so" in (DEPLOY / "entrypoint.sh").read_text("utf-8")
 
 
 def numbers(pattern: str, name: str) -> list[int]:

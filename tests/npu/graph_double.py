@@ -81,7 +81,7 @@ class NPUGraph:
         self._before, self._last, self._waits = self._last, GraphDouble.replays, True
         self._behind = _Behind()
         GraphDouble.waiting.append(self._behind)
-        self._behind.__enter__()
+        self._behind.__enter__()  # type: ignore[no-untyped-call]
 
     def update(self, cpu_update_input: Sequence[dict[str, Any]]) -> None:
         (given,) = cpu_update_input
@@ -178,7 +178,7 @@ class GraphDouble:
     def drop(cls) -> None:
         """What waits behind a replay is no longer caught."""
         while cls.waiting:
-            cls.waiting.pop().__exit__(None, None, None)
+            cls.waiting.pop().__exit__(None, None, None)  # type: ignore[no-untyped-call]
 
     @staticmethod
     def current_stream() -> None:

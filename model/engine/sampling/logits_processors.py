@@ -11,7 +11,11 @@ from model.staging.layout import SamplingArrays
 
 
 def apply_rules(logits: Tensor, arrays: SamplingArrays[Tensor], banned: Tensor | None = None) -> None:
-    """Change float32 logits [S, vocab] in place by what rows ask for; the ids in `banned` are for no row."""
+    """Change float32 logits [S, vocab] in place by what rows ask for.
+
+    banned: ids that are for no row, int64 [n]; or float32 [vocab] with -inf at those and 0 elsewhere, which a device
+    adds in place where it would fill them by a copy of all logits.
+    """
     flat = logits.view(-1)
     if arrays.biased is not None and arrays.bias is not None:
         flat.index_add_(0, arrays.biased, arrays.bias)
@@ -25,7 +29,10 @@ def apply_rules(logits: Tensor, arrays: SamplingArrays[Tensor], banned: Tensor |
         logits.index_fill_(0, arrays.restricted, -torch.inf)
         flat.index_copy_(0, arrays.allowed, kept)
     if banned is not None and len(banned):
-        logits.index_fill_(1, banned, -torch.inf)
+        if banned.is_floating_point():
+            logits.add_(banned)
+        else:
+            logits.index_fill_(1, banned, -torch.inf)
 
 
 def _penalise(flat: Tensor, places: Tensor, factor: Tensor, less: Tensor) -> None:

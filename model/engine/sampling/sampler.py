@@ -120,7 +120,12 @@ def _by_chance(
     # has a probability above 0 where sums are made in order. A device makes them in parallel, and rounding may then
     # raise the staircase at a token of probability 0: that one is not taken.
     total = cumulative[:, -1:]
-    found = torch.searchsorted(cumulative, number * total, right=True).clamp_(max=logits.shape[1] - 1)
+    threshold = number * total
+    if behind:  # an NPU searches on its slow processor, and compares on its fast ones
+        found = (cumulative <= threshold).sum(-1, keepdim=True)
+    else:
+        found = torch.searchsorted(cumulative, threshold, right=True)
+    found = found.clamp_(max=logits.shape[1] - 1)
     found = torch.where(probabilities.gather(1, found) > 0, found, likeliest[:, None])
     return torch.where(total.isfinite() & (total > 0), found, -1)[:, 0]
 

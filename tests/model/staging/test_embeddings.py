@@ -45,5 +45,5 @@ def test_items_of_one_call_are_not_awaited_and_let_go_one_by_one() -> None:
     store = EmbeddingStore[int](streams)
     store.put(dict(enumerate(ROWS.split(2))), host_only=())
     assert streams.waits == 0
-    for found in (store._device, store._host):
+    for found in (store._device, {key: host.embeddings for key, host in store._host.items()}):
         assert [one.untyped_storage().nbytes() for one in found.values()] == [ROWS.nbytes // 3] * 3

@@ -17,7 +17,7 @@ import torch
 from configs.settings import EMBEDDED_MODEL
 from model.engine.loop import load, warm_up
 from tests.e2e.running import RunningServer, data_url, is_gone, picture, running, until
-from tests.model.engine.engine_harness import engine_at, engine_harness_at
+from tests.model.engine.engine_harness import Parts, engine_at, engine_harness_at
 from tests.model.engine.engine_harness import picture as drawn
 from tests.npu.stub.counts import counted
 from tests.npu.wheel.families import GREEDY
@@ -107,7 +107,7 @@ def test_memory_that_an_encoder_cannot_have_is_of_its_request(
         engine = engine_at(load_on(path, npu, torch.bfloat16), harness.root, block_size=BLOCK, tokens=4096)
         leave(torch.get_device_module(npu), 4, monkeypatch)
         for name, side in (("large", 800), ("small", 56)):
-            parts = [drawn(side, side, 1), "what is it?"]
+            parts: Parts = [drawn(side, side, 1), "what is it?"]
             harness.submit(engine, harness.prepare(name, parts, GREEDY))
             harness.run(engine)
         harness.assert_clean(engine)

@@ -8,7 +8,7 @@ import pytest
 
 from server.doctor import ascend
 from server.doctor.machine import Machine
-from tests.server.doctor.trees import HOME, LINKED, whole, with_variables, write
+from tests.server.doctor.trees import HOME, LINKED, PACKAGES, whole, with_variables, write
 
 DRIVER = "usr/local/Ascend/driver"
 
@@ -86,3 +86,24 @@ def test_traces_of_an_npu(tmp_path: Path) -> None:
     empty = replace(machine, root=tmp_path / "nowhere")
     assert ascend.traces(empty)  # torch_npu is installed
     assert not ascend.traces(replace(empty, package=lambda name: None))
+
+
+@pytest.mark.parametrize(
+    ("asked", "said"),
+    [
+        ("numpy (<2.0,>=1.19.2)", "te asks for numpy <2.0,>=1.19.2, here is 2.4.6"),
+        ("numpy<=1.26", "te asks for numpy <=1.26, here is 2.4.6"),
+        ("protobuf==3.20.0; python_version < '3.13'", "te asks for protobuf ==3.20.0, here is 7.36.2"),
+        ("numpy>=1.19.2", ""),
+        ("numpy<=2.4", ""),
+        ("protobuf<8", ""),
+        ("scipy<2", ""),
+    ],
+)
+def test_packages_that_cann_asks_for(tmp_path: Path, asked: str, said: str) -> None:
+    """Its own Python packages say what they need; too new a one is a warning."""
+    machine = whole(tmp_path)
+    write(tmp_path, f"{HOME}/python/site-packages/te-0.4.0.dist-info/METADATA", f"Name: te\nRequires-Dist: {asked}\n")
+    machine = replace(machine, package={**PACKAGES, "numpy": "2.4.6", "protobuf": "7.36.2"}.get)
+    rows = [(one.verdict, one.found) for one in ascend.findings(machine) if one.check == "CANN packages"]
+    assert rows == ([("warn", said)] if said else [])
