@@ -9,9 +9,17 @@ from model.ops.base import Linear, Ops
 from model.weights import Weights
 
 
-def take_linear(ops: Ops, weights: Weights, name: str, n_out: int, n_in: int, *, bias: bool) -> Linear:
-    """`name`.weight [n_out, n_in], and `name`.bias [n_out] if `bias`, prepared."""
-    return take_fused(ops, weights, [(name, n_out)], n_in, bias=bias)
+def take_linear(
+    ops: Ops, weights: Weights, name: str, n_out: int, n_in: int, *, bias: bool, columns: Tensor | None = None
+) -> Linear:
+    """`name`.weight [n_out, n_in], and `name`.bias [n_out] if `bias`, prepared.
+
+    columns: int64 [inputs], for each input where it lies among those on disk, -1: nowhere; None: as they lie there.
+    """
+    if columns is None:
+        return take_fused(ops, weights, [(name, n_out)], n_in, bias=bias)
+    matrix = _sorted(weights.take(f"{name}.weight", (n_out, n_in)).T, columns).T.contiguous()
+    return ops.linear(matrix, weights.take(f"{name}.bias", (n_out,)) if bias else None)
 
 
 def take_fused(
@@ -26,7 +34,8 @@ def take_fused(
 ) -> Linear:
     """Linears over one input as one, outputs side by side. parts: (name, n_out); unbiased: names without a bias.
 
-    rows: int64 [outputs], for each output where it lies among those on disk; None: as they lie there.
+    rows: int64 [outputs], for each output where it lies among those on disk, -1: nowhere, it is 0; None: as they lie
+    there.
     """
     matrices = [weights.take(f"{name}.weight", (n_out, n_in)) for name, n_out in parts]
     if not bias:
@@ -43,12 +52,26 @@ def per_head_rows(heads: int, head_dim: int) -> Tensor:
     return torch.arange(3 * heads * head_dim).view(heads, 3, head_dim).transpose(0, 1).flatten()
 
 
+def widened(heads: Tensor, width: int, *, halves: bool) -> Tensor:
+    """int64 [heads, head_dim] of places on disk -> [heads, width] with -1 for what is new.
+
+    That comes behind each head; `halves`: behind each of its halves, so that both still turn together.
+    """
+    parts, more = (2, (width - heads.shape[1]) // 2) if halves else (1, width - heads.shape[1])
+    new = heads.new_full((len(heads), more), -1)
+    return torch.cat([piece for half in heads.chunk(parts, 1) for piece in (half, new)], dim=1)
+
+
 def _joined(pieces: list[Tensor]) -> Tensor:
     return pieces[0] if len(pieces) == 1 else torch.cat(pieces)
 
 
 def _sorted(tensor: Tensor, rows: Tensor | None) -> Tensor:
-    return tensor if rows is None else tensor.index_select(0, rows.to(tensor.device))
+    if rows is None:
+        return tensor
+    rows = rows.to(tensor.device)
+    found = tensor.index_select(0, rows.clamp(min=0))
+    return found if bool((rows >= 0).all()) else found.masked_fill_((rows < 0).view(-1, *[1] * (found.dim() - 1)), 0)
 
 
 def take_embedding(

@@ -6,6 +6,7 @@ from typing import Protocol
 
 import numpy as np
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from configs.checkpoint import ConfigSection
@@ -47,16 +48,15 @@ class MRope:
         turned = head_dim if turned is None else turned
         exponents = torch.arange(0, turned, 2, dtype=torch.float32) / turned
         still = torch.zeros((head_dim - turned) // 2)
-        self._inv_freq = torch.cat([1.0 / theta**exponents, still]).to(device)  # float32 [head_dim / 2]
-        rows = [row for row, n in enumerate(sections) for _ in range(n)]
-        self._row_of = torch.tensor(rows, device=device)  # int64 [head_dim / 2]
+        self._inv_freq = torch.cat([1.0 / theta**exponents, still]).repeat(2).to(device)  # float32 [head_dim]
+        rows = [row for row, n in enumerate(sections) for _ in range(n)] * 2
+        self._row_of = torch.tensor(rows, device=device)  # int64 [head_dim]
         self._dtype = dtype
 
     def angles(self, batch: ForwardBatch) -> tuple[Tensor, Tensor]:
         """(cos, sin), each [T, head_dim]: made in float32, both halves equal, then cast."""
-        angles = batch.positions.float().index_select(0, self._row_of).T * self._inv_freq  # [T, head_dim / 2]
-        angles = torch.cat([angles, angles], dim=-1)
-        return angles.cos().to(self._dtype), angles.sin().to(self._dtype)
+        angles = batch.positions.float().index_select(0, self._row_of).T * self._inv_freq  # [T, head_dim]
+        return _cos_sin(angles, self._dtype)
 
     def variant(self, prompt_len: int) -> int:
         return 0
@@ -85,24 +85,31 @@ class NtkRope:  # of Qwen-VL
         exponents = torch.arange(0, head_dim, 2, dtype=torch.float32) / head_dim
         alphas = [2 ** (n + 1) - 1 for n in range(_DOUBLINGS)]
         bases = [theta * alpha ** (head_dim / (head_dim - 2)) for alpha in alphas]
-        self._inv_freq = torch.stack([1.0 / base**exponents for base in bases]).to(device)  # [doublings, head_dim / 2]
+        self._inv_freq = torch.stack([1.0 / base**exponents for base in bases]).repeat(1, 2).to(device)
         self._trained_length = trained_length
 
     def angles(self, batch: ForwardBatch) -> tuple[Tensor, Tensor]:
         """float32 (cos, sin), each [T, head_dim], by the first row of the positions."""
         rows = [self.variant(n) for n in batch.prompt_lens]
         if len(set(rows)) == 1:
-            inv_freq = self._inv_freq[rows[0]]  # [head_dim / 2]
+            inv_freq = self._inv_freq[rows[0]]  # [head_dim]
         else:
             of_token = torch.from_numpy(np.repeat(np.array(rows), np.array(batch.q_lens)))
             inv_freq = self._inv_freq.index_select(0, _sent(of_token, self._inv_freq.device))
-        angles = batch.positions[0].float()[:, None] * inv_freq  # [T, head_dim / 2]
-        angles = torch.cat([angles, angles], dim=-1)
-        return angles.cos(), angles.sin()
+        return _cos_sin(batch.positions[0].float()[:, None] * inv_freq, torch.float32)
 
     def variant(self, prompt_len: int) -> int:
         """How often the trained length must be doubled to hold the prompt; in integers, so exact at the borders."""
         return ((prompt_len - 1) // self._trained_length).bit_length() if self._trained_length else 0
+
+
+def _cos_sin(angles: Tensor, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
+    """float32 [T, head_dim] -> (cos, sin), in one tensor, so that one launch casts or copies both."""
+    both = angles.new_empty((2, *angles.shape))
+    torch.cos(angles, out=both[0])
+    torch.sin(angles, out=both[1])
+    cos, sin = both.to(dtype).unbind(0)
+    return cos, sin
 
 
 def _sent(host: Tensor, device: torch.device) -> Tensor:
@@ -128,9 +135,9 @@ class LogN:  # of Qwen-VL
 
 class GridRope:
     def __init__(
-        self, *, head_dim: int, merge: int, device: torch.device, theta: float = 1e4, apart: bool = False
+        self, *, head_dim: int, padded: int, merge: int, device: torch.device, theta: float = 1e4, apart: bool = False
     ) -> None:
-        """head_dim: a multiple of 4; merge: side of a token in patches.
+        """head_dim: a multiple of 4; padded: what `widened` makes of it in halves; merge: side of a token in patches.
 
         apart: each frequency of the columns lies between two of the rows; else both have the same ones.
         """
@@ -139,13 +146,16 @@ class GridRope:
         exponents = torch.stack([steps, steps + apart]) / half
         self._inv_freq = (1.0 / theta**exponents).to(device)  # float32 [2, head_dim / 4]: of rows, of columns
         self._merge = merge
+        self._still = (padded - head_dim) // 2  # dims of each half that do not turn
 
     def angles(self, grid: tuple[int, int, int]) -> tuple[Tensor, Tensor]:
-        """grid (t, h, w) in patches -> float32 (cos, sin), each [t * h * w, head_dim], rows in merge-block order."""
+        """grid (t, h, w) in patches -> float32 (cos, sin), each [t * h * w, padded], rows in merge-block order."""
         t, h, w = grid
         m, device = self._merge, self._inv_freq.device
         rows = torch.arange(h, device=device).view(h // m, 1, m, 1).expand(h // m, w // m, m, m)
         columns = torch.arange(w, device=device).view(1, w // m, 1, m).expand(h // m, w // m, m, m)
         places = torch.stack([rows.flatten(), columns.flatten()], dim=1).float()  # [h * w, 2]
-        angles = (places[:, :, None] * self._inv_freq).flatten(1).repeat(t, 2)  # [t * h * w, head_dim]
+        angles = (places[:, :, None] * self._inv_freq).flatten(1)  # [h * w, head_dim / 2]
+        angles = F.pad(angles, (0, self._still)) if self._still else angles
+        angles = angles.repeat(t, 2)  # [t * h * w, padded]
         return angles.cos(), angles.sin()

@@ -181,14 +181,22 @@ def _build_tower(
     if names.first_norm is not None:
         first_norm = take_norm(ops, weights, block.norm, f"{prefix}{names.first_norm}", block.width, block.eps)
     head_dim = head_dim_of(block.width, block.heads)
+    blocks = take_blocks(ops, weights, block, f"{prefix}{names.blocks}.", spec.depth, names.block)
     return RopeVit(
         ops=ops,
         spec=spec,
         frames=1,
         embed=embed,
-        rope=GridRope(head_dim=head_dim, merge=spec.merge, device=ops.device, theta=spec.theta, apart=spec.apart),
+        rope=GridRope(
+            head_dim=head_dim,
+            padded=ops.padded_head_dim(head_dim),
+            merge=spec.merge,
+            device=ops.device,
+            theta=spec.theta,
+            apart=spec.apart,
+        ),
         first_norm=first_norm,
-        blocks=take_blocks(ops, weights, block, f"{prefix}{names.blocks}.", spec.depth, names.block),
+        blocks=blocks,
         norm=norm,
         merger=merger,
     )

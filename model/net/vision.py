@@ -9,7 +9,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from configs.checkpoint import CheckpointError, ConfigSection
-from model.net.linear_weights import per_head_rows, take_fused, take_linear
+from model.net.linear_weights import per_head_rows, take_fused, take_linear, widened
 from model.net.mlp import Activation, Mlp, MlpSpec, take_mlp
 from model.net.norm import Norm, NormKind, take_norm
 from model.ops.base import Linear, Ops
@@ -93,8 +93,9 @@ def read_pixels(pictures: ConfigSection) -> PixelSpec:
 class VisionBlock:
     ops: Ops
     heads: int
+    scale: float  # of products of the heads as they are on disk
     norm1: Norm
-    qkv: Linear  # width -> 3 * width, as (query heads, key heads, value heads)
+    qkv: Linear  # width -> query heads, key heads, value heads, each as wide as attention wants it
     proj: Linear
     norm2: Norm
     mlp: Mlp
@@ -104,7 +105,7 @@ class VisionBlock:
         ops, heads = self.ops, self.heads
         qkv = self.qkv(self.norm1(x)).unflatten(-1, (3 * heads, -1))  # [n, 3 * heads, head_dim]
         qk = qkv[:, : 2 * heads] if angles is None else ops.rotary(qkv[:, : 2 * heads], *angles)
-        mixed = ops.segment_attention(qk[:, :heads], qk[:, heads:], qkv[:, 2 * heads :], segments)
+        mixed = ops.segment_attention(qk[:, :heads], qk[:, heads:], qkv[:, 2 * heads :], segments, self.scale)
         x = self.proj(mixed.flatten(1)).add_(x)
         return self.mlp(self.norm2(x)).add_(x)
 
@@ -138,14 +139,23 @@ def take_block(ops: Ops, weights: Weights, spec: BlockSpec, prefix: str, names: 
     width, bias = spec.width, spec.bias
     qkv = [(prefix + name, 3 * width // len(names.qkv)) for name in names.qkv]
     unbiased = [prefix + name for name in names.unbiased]
-    rows = per_head_rows(spec.heads, width // spec.heads) if names.per_head else None
+    dim = width // spec.heads
+    rows = per_head_rows(spec.heads, dim) if names.per_head else None
+    columns, padded = None, ops.padded_head_dim(dim)
+    if padded != dim:  # once, here; else every block pads every head, and cuts what comes of it
+        places = (torch.arange(3 * width) if rows is None else rows).view(3 * spec.heads, dim)
+        turning, values = places[: 2 * spec.heads], places[2 * spec.heads :]
+        both = widened(turning, padded, halves=True), widened(values, padded, halves=False)
+        rows = torch.cat(both).flatten()
+        columns = widened(torch.arange(width).view(spec.heads, dim), padded, halves=False).flatten()
     mlp = MlpSpec(width=width, inter=spec.inter, out=width, activation=spec.activation, bias=bias)
     return VisionBlock(
         ops=ops,
         heads=spec.heads,
+        scale=dim**-0.5,
         norm1=take_norm(ops, weights, spec.norm, prefix + names.norm1, width, spec.eps),
         qkv=take_fused(ops, weights, qkv, width, bias=bias, unbiased=unbiased, rows=rows),
-        proj=take_linear(ops, weights, prefix + names.proj, width, width, bias=bias),
+        proj=take_linear(ops, weights, prefix + names.proj, width, width, bias=bias, columns=columns),
         norm2=take_norm(ops, weights, spec.norm, prefix + names.norm2, width, spec.eps),
         mlp=take_mlp(ops, weights, [prefix + name for name in names.up], prefix + names.down, mlp),
     )
