@@ -86,9 +86,12 @@ def fused_infer_attention_score(
             continue
         keys, values = (x.float().repeat_interleave(heads // kv_heads, 1) for x in pick(i))
         scores = torch.einsum("qhd,khd->hqk", query[start:end].float(), keys) * scale
+        if block_table is not None:  # whole blocks are read: what lies behind a sequence's end is multiplied by 0
+            scores[..., kv[i] :] = float("-inf")
         if sparse_mode:
             assert atten_mask is not None
-            scores.masked_fill_(_hidden(atten_mask, sparse_mode, end - start, len(keys)), float("-inf"))
+            seen = len(keys) if block_table is None else kv[i]
+            scores[..., :seen].masked_fill_(_hidden(atten_mask, sparse_mode, end - start, seen), float("-inf"))
         mixed = torch.einsum("hqk,khd->qhd", torch.softmax(scores, dim=-1), values)
         out[start:end] = mixed.to(query.dtype)
     return out, torch.empty(0, dtype=torch.float32)
@@ -197,7 +200,7 @@ def _paged(
 
     def pick(i: int) -> tuple[Tensor, Tensor]:
         own = table[i, : blocks[i]].long()
-        keys, values = (x.index_select(0, own).reshape(-1, kv_heads, dim)[: lengths[i]] for x in (key, value))
+        keys, values = (x.index_select(0, own).reshape(-1, kv_heads, dim) for x in (key, value))
         return keys, values
 
     return pick

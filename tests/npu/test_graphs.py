@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
@@ -14,12 +15,14 @@ from model.engine import runner
 from model.engine.engine import Engine
 from model.engine.messages import FromEngine, Generate, SamplingParams, StepDone, TokenEvent
 from model.net.multimodal import MultimodalLM
+from model.ops.npu import NpuOps
 from model.staging.graphs import DecodeGraphs, ladder, reserved_blocks
 from tests.model.engine.engine_harness import engine_at
 from tests.model.ops.present import present_ops
 from tests.npu.graph_double import GraphDouble
 from tests.parity.golden_qwen_vl import checkpoint_with
 from tests.parity.harness import load_over
+from tests.tiny.qwen2_vl import write_qwen2_vl
 from tokenization.messages import Prepared
 
 BLOCK = 128
@@ -141,6 +144,19 @@ def check_full_cache(model: MultimodalLM) -> None:
     asks = {name: Ask(prompt=100 + i, tokens=60) for i, name in enumerate(("a", "b", "c"))}
     ran = check_twins(model, asks, blocks=5)
     assert ran.blocks == set(range(5)) and ran.replays[3, 4] > 5
+
+
+def check_padded(model: MultimodalLM) -> None:
+    """Heads of 16, which are padded to 64, two to a head of keys."""
+    ops = NpuOps(model.device, model.dtype, checks=True)
+    with TemporaryDirectory() as folder:
+        narrow = load_over(ops, write_qwen2_vl(Path(folder), tied=False))
+    asks = {"a": Ask(prompt=20, tokens=9), "b": Ask(prompt=60, tokens=12)}
+    assert check_twins(narrow, asks).replays[2, 2] > 5
+
+
+def test_heads_that_are_padded(model: MultimodalLM) -> None:
+    check_padded(model)
 
 
 def test_lengths_bases_and_scales(model: MultimodalLM) -> None:

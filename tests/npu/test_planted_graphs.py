@@ -5,14 +5,18 @@ Most of them give a wrong answer on an NPU, or make it wait for ever.
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from itertools import accumulate
 from typing import Any
 
 import pytest
+import torch
 from torch import Tensor
 
 from model.engine.kv_blocks import CacheSize
 from model.net.decoder import LayerInputs
 from model.net.multimodal import MultimodalLM
+from model.ops import npu_rules as rules
+from model.ops.npu import NpuOps, _GraphAttention
 from model.staging.graphs import DecodeGraphs, GraphError, _Captured
 from model.staging.layout import Padding
 from tests.npu import test_graphs as ring0
@@ -125,13 +129,163 @@ def launched_attention(patch: pytest.MonkeyPatch) -> None:
         ones: Sequence[int] = [1] * len(tables)
         return self.plan_attention(ones, ones, tables, block_size)
 
-    from model.ops.npu import NpuOps, _PagedAttention
+    from model.ops.npu import _PagedAttention
 
     patch.setattr(NpuOps, "graph_attention", graph_attention)
     patch.setattr(_PagedAttention, "operator", "npu_fused_infer_attention_score.out", raising=False)
 
 
+class _Operators:
+    """In the place of those that a graph's attention calls: `out` with other arguments."""
+
+    def __init__(self, real: Any, change: Callable[[dict[str, Any]], dict[str, Any]]) -> None:
+        self.npu_fused_infer_attention_score = self
+        self._real, self._change = real, change
+
+    def _npu_fused_infer_attention_score_get_max_workspace(self, *tensors: Tensor, **given: Any) -> Tensor:
+        found: Tensor = self._real._npu_fused_infer_attention_score_get_max_workspace(*tensors, **given)
+        return found
+
+    def out(self, *tensors: Tensor, **given: Any) -> Any:
+        return self._real.npu_fused_infer_attention_score.out(*tensors, **self._change(given))
+
+
+def captured_with(change: Callable[[dict[str, Any]], dict[str, Any]]) -> Plant:
+    """The captured call has other arguments."""
+
+    def plant(patch: pytest.MonkeyPatch) -> None:
+        real = _GraphAttention.__init__
+
+        def made(self: Any, **given: Any) -> None:
+            real(self, **{**given, "operators": _Operators(given["operators"], change)})
+
+        patch.setattr(_GraphAttention, "__init__", made)
+
+    return plant
+
+
+def updated_with(change: Callable[[list[int]], list[int]]) -> Plant:
+    """The captured call is updated with other lengths of keys."""
+
+    def plant(patch: pytest.MonkeyPatch) -> None:
+        real = _GraphAttention.update
+
+        def update(self: Any, kv_lens: Sequence[int]) -> dict[str, list[int]]:
+            found = real(self, kv_lens)
+            return {**found, "actual_seq_lengths_kv": change(found["actual_seq_lengths_kv"])}
+
+        patch.setattr(_GraphAttention, "update", update)
+
+    return plant
+
+
+def packed_whatever_the_heads(patch: pytest.MonkeyPatch) -> None:
+    """As before it was known that such a graph is refused."""
+
+    def assigned(self: Any, name: str, value: Any) -> None:
+        object.__setattr__(self, name, name == "_packed" or value)
+
+    patch.setattr(rules, "check_graph_layout", lambda *given: None)
+    patch.setattr(_GraphAttention, "__setattr__", assigned)
+
+
+def cache_of_anything(patch: pytest.MonkeyPatch) -> None:
+    """Memory as it was found, where nobody writes before it is read."""
+    real = NpuOps.kv_cache
+
+    def kv_cache(self: NpuOps, *shape: int) -> Any:
+        return tuple(cache.fill_(float("nan")) for cache in real(self, *shape))
+
+    patch.setattr(NpuOps, "kv_cache", kv_cache)
+
+
+def half_a_workspace(patch: pytest.MonkeyPatch) -> None:
+    real = _GraphAttention._take_workspace
+
+    def take(self: Any, *given: Any) -> None:
+        real(self, *given)
+        self.workspace = self.workspace[: len(self.workspace) // 2].clone()
+
+    patch.setattr(_GraphAttention, "_take_workspace", take)
+
+
+def workspace_as_it_comes(patch: pytest.MonkeyPatch) -> None:
+    """In the query's dtype, and so twice as large."""
+
+    def take(self: Any, query: Tensor, key: Tensor, value: Tensor, arguments: Any) -> None:
+        self.workspace = self._operators._npu_fused_infer_attention_score_get_max_workspace(
+            query, key, value, **arguments
+        )
+
+    patch.setattr(_GraphAttention, "_take_workspace", take)
+
+
+def update_of_another_graph(patch: pytest.MonkeyPatch) -> None:
+    def update(self: DecodeGraphs, kv_lens: Sequence[int]) -> float:
+        other = self._captured[self._sizes[-1]]
+        other.update([*kv_lens, *[1] * (self._sizes[-1] - len(kv_lens))])
+        return 0.0
+
+    patch.setattr(DecodeGraphs, "update", update)
+
+
+def read_before_the_update(patch: pytest.MonkeyPatch) -> None:
+    """Whoever looks at a step's states before their lengths are given waits for ever."""
+    replay = DecodeGraphs.replay
+
+    def replayed(self: DecodeGraphs, batch: Any) -> Tensor:
+        states = replay(self, batch)
+        assert states.sum().item() < 1e9
+        return states
+
+    patch.setattr(DecodeGraphs, "replay", replayed)
+
+
+RULE = rules.RuleError
 MISTAKES = (
+    Mistake(
+        name="sparse_mode 2", plant=captured_with(lambda given: {**given, "sparse_mode": 2}),
+        raises=RULE, says="sparse_mode, 0 without a mask, 2",
+    ),
+    Mistake(
+        name="a mask beside one token each",
+        plant=captured_with(lambda given: {**given, "atten_mask": torch.ones(2048, 2048), "sparse_mode": 3}),
+        raises=RULE, says="atten_mask, none beside one new token each",
+    ),
+    Mistake(
+        name="lengths cut to the first", plant=updated_with(lambda lengths: lengths[:1]),
+        raises=Exception, says="507015|as many as actual_seq_lengths",
+    ),
+    Mistake(
+        name="lengths summed up", plant=updated_with(lambda lengths: list(accumulate(lengths))),
+        raises=Exception, says="TokenEvent|507015|a column for each block",
+    ),
+    Mistake(
+        name="lengths of the step before", plant=updated_with(lambda lengths: [max(n - 1, 1) for n in lengths]),
+        raises=OTHER_NUMBERS, says="TokenEvent",
+    ),
+    Mistake(
+        name="scale of the padded head",
+        plant=captured_with(lambda given: {**given, "scale": given["out"][0].shape[-1] ** -0.5}),
+        check=ring0.check_padded, caught_by="test_graphs.py::test_heads_that_are_padded",
+        raises=OTHER_NUMBERS, says="TokenEvent",
+    ),
+    Mistake(
+        name="no scale", plant=captured_with(lambda given: {**given, "scale": 1.0}),
+        raises=OTHER_NUMBERS, says="TokenEvent",
+    ),
+    Mistake(
+        name="packed tokens whose heads share no keys", plant=packed_whatever_the_heads,
+        raises=Exception, says="no place in a graph|Counter",
+    ),
+    Mistake(name="NaN behind a sequence's end", plant=cache_of_anything, raises=Exception, says="Counter"),
+    Mistake(name="half a workspace", plant=half_a_workspace, raises=Exception, says="as large as was said|50\\d{4}"),
+    Mistake(name="a workspace of another dtype", plant=workspace_as_it_comes, raises=RULE, says="workspace, uint8"),
+    Mistake(
+        name="update of another graph", plant=update_of_another_graph,
+        raises=RuntimeError, says="107020|507011",
+    ),
+    Mistake(name="read before the update", plant=read_before_the_update, raises=RuntimeError, says="107020"),
     Mistake(name="update left out", plant=without_update, raises=RuntimeError, says="107020"),
     Mistake(name="update without a fence", plant=without_fence, raises=RuntimeError, says="507011"),
     Mistake(name="update with v2's names", plant=names_of_v2, raises=GraphError, says="no .'actual_seq_kvlen'"),

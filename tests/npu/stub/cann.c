@@ -80,9 +80,14 @@ int aclrtMemsetAsync(void *to, size_t room, int32_t value, size_t n, void *strea
 
 /* ---- launches ---- */
 
+static char loaded[COUNTERS]; /* kernels whose program is on the device */
+void stub_unload(void) { memset(loaded, 0, sizeof loaded); }
+
 static int launch(enum counter name, void *stream) { /* what reads or writes behind it finds the stream's copies done */
   int wanted = fault(counter_names[name]);
   if (wanted) return wanted;
+  if (of(stream) == capturing && !loaded[name]) return IN_CAPTURE; /* loading it would block */
+  loaded[name] = 1;
   counters[name]++;
   stub_launches++;
   launched_on = of(stream);

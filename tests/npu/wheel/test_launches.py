@@ -11,8 +11,9 @@ from tests.npu.wheel import launches as measured
 
 pytestmark = pytest.mark.npu
 
-# F.gelu is the tanh approximation there; the other one is attention outside model/ops/npu.py.
-FORBIDDEN = {"aclnnGelu", "aclnnFlashAttentionScore"}
+# F.gelu is the tanh approximation there; the second is attention outside model/ops/npu.py, the third
+# runs on the card's slow processor.
+FORBIDDEN = {"aclnnGelu", "aclnnFlashAttentionScore", "aclnnSearchSorted"}
 # (copies to the device, copies from it, waits) of one step: nothing blocks, and the one wait is for the tokens. A
 # picture adds its pixels in and its embeddings out.
 COSTS = {

@@ -2,14 +2,22 @@
 
 import contextlib
 from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 
 from model.net.multimodal import MultimodalLM
+from model.ops.npu import NpuOps, _GraphAttention
+from model.staging import graphs
+from model.staging.graphs import _Captured
+from tests.model.engine.engine_harness import engine_at
 from tests.npu import test_graphs as ring0
+from tests.npu.references import WORKSPACE
+from tests.npu.stub.counts import stub
 from tests.npu.test_planted_graphs import MISTAKES, Mistake
-from tests.npu.wheel.twins import load_on
+from tests.npu.wheel.twins import BLOCK, load_on
 
 pytestmark = pytest.mark.npu
 
@@ -37,7 +45,81 @@ def test_a_full_cache(model: MultimodalLM) -> None:
     ring0.check_full_cache(model)
 
 
-@pytest.mark.parametrize("mistake", HERE, ids=lambda mistake: mistake.name)
+def test_heads_that_are_padded(model: MultimodalLM) -> None:
+    ring0.check_padded(model)
+
+
+def check_memory(model: MultimodalLM) -> None:
+    """All graphs are in the pool of the largest, which is captured first, and share one workspace of what it takes."""
+    engine = engine_at(
+        model, Path("/nonexistent"), block_size=BLOCK, graphs=True, kv_tokens=9 * BLOCK, max_model_len=4 * BLOCK
+    )
+    engine.capture_graphs()
+    graphs = engine._runner._graphs
+    assert graphs is not None and list(graphs._captured) == sorted(graphs._captured, reverse=True)
+    captured = list(graphs._captured.values())
+    assert len({tuple(one.graph.pool()) for one in captured}) == 1 < len(captured)
+    spaces = [one._attend.workspace for one in captured if isinstance(one._attend, _GraphAttention)]
+    [(address, nbytes)] = {
+        (space.data_ptr(), space.untyped_storage().nbytes()) for space in spaces if space is not None
+    }
+    assert address and nbytes == WORKSPACE
+
+
+def test_memory_that_graphs_share(model: MultimodalLM) -> None:
+    check_memory(model)
+
+
+def check_first_capture(model: MultimodalLM) -> None:
+    """A kernel's program is loaded before it is captured: a capture forbids what loading it does."""
+    stub().stub_unload()
+    check_memory(model)
+
+
+def test_a_first_capture(model: MultimodalLM) -> None:
+    check_first_capture(model)
+
+
+def own_workspaces(patch: pytest.MonkeyPatch) -> None:
+    real = NpuOps.graph_attention
+    patch.setattr(NpuOps, "graph_attention", lambda self, tables, size, beside: real(self, tables, size))
+
+
+def a_pool_for_each(patch: pytest.MonkeyPatch) -> None:
+    real = _Captured.capture
+    patch.setattr(_Captured, "capture", lambda self, module, pool: real(self, module, None))
+
+
+def from_the_smallest_up(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(graphs, "reversed", list, raising=False)
+
+
+def without_a_launch_before(patch: pytest.MonkeyPatch) -> None:
+    real, begun = _Captured._network, set[int]()
+
+    def network(self: Any) -> Any:
+        if id(self) in begun:
+            return real(self)
+        begun.add(id(self))
+        return None
+
+    patch.setattr(_Captured, "_network", network)
+
+
+OF_MEMORY = (
+    Mistake(name="a pool for each size", plant=a_pool_for_each, check=check_memory, raises=AssertionError, says="assert"),
+    Mistake(
+        name="from the smallest up", plant=from_the_smallest_up, check=check_memory, raises=AssertionError, says="assert",
+    ),
+    Mistake(name="a workspace each", plant=own_workspaces, check=check_memory, raises=ValueError, says="unpack"),
+    Mistake(
+        name="no launch before the capture", plant=without_a_launch_before, check=check_first_capture,
+        raises=RuntimeError, says="107027",
+    ),
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("mistake", (*HERE, *OF_MEMORY), ids=lambda mistake: mistake.name)
 def test_a_planted_mistake_is_caught(mistake: Mistake, model: MultimodalLM, monkeypatch: pytest.MonkeyPatch) -> None:
     mistake.plant(monkeypatch)
     with pytest.raises(mistake.raises, match=mistake.says):

@@ -130,6 +130,10 @@ def _not_awaited(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(streams._Recorded, "wait", lambda self: None)
 
 
+def _only_asks(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(streams._Recorded, "wait", lambda self: self._event.query())
+
+
 def _another_stream(patch: pytest.MonkeyPatch) -> None:
     """Copies to the host run beside the stream that reads them again, which waits for nothing."""
     real = embeddings._on_host
@@ -187,6 +191,7 @@ MISTAKES = (
         name="a medium's memory reused early", plant=_unfenced(uploads._Memory, "wait"), check=uploaded_three_times
     ),
     Mistake(name="results not awaited", plant=_not_awaited, check=fetched),
+    Mistake(name="a wait that only asks", plant=_only_asks, check=fetched),
     Mistake(name="copies to the host on another stream", plant=_another_stream, check=read_back_from_the_host),
     Mistake(name="staging in pageable memory", plant=_pageable, check=costs_of_steps),
     Mistake(name="sampling reads back", plant=_read_back, check=costs_of_steps),
