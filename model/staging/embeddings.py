@@ -16,9 +16,9 @@ class EmbeddingStore(Generic[Item]):
 
     def __init__(self, streams: Streams) -> None:
         self._streams = streams
-        self._host: dict[Item, _Host] = {}
+        self._host: dict[Item, _OnHost] = {}
         self._device: dict[Item, Tensor] = {}
-        self._going: list[_Host] = []  # let go, and still written to
+        self._going: list[_OnHost] = []  # let go, and still written to
 
     def keys(self) -> set[Item]:
         return set(self._host)
@@ -56,14 +56,14 @@ class EmbeddingStore(Generic[Item]):
         return found[first:last].to(self._streams.device, non_blocking=True)
 
 
-class _Host(NamedTuple):
+class _OnHost(NamedTuple):
     """Embeddings in host memory, which are there when their event is done."""
 
     embeddings: Tensor
     copied: Event
 
 
-def _on_host(embeddings: Sequence[Tensor], streams: Streams) -> list[_Host]:
+def _on_host(embeddings: Sequence[Tensor], streams: Streams) -> list[_OnHost]:
     """Of a CPU the tensors themselves."""
     hosts = list(embeddings)
     if streams.behind:
@@ -71,7 +71,7 @@ def _on_host(embeddings: Sequence[Tensor], streams: Streams) -> list[_Host]:
         for host, one in zip(hosts, embeddings, strict=True):
             host.copy_(one, non_blocking=True)
     copied = streams.record()
-    return [_Host(host, copied) for host in hosts]
+    return [_OnHost(host, copied) for host in hosts]
 
 
 def _alone(embeddings: Tensor) -> Tensor:

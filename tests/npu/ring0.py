@@ -11,7 +11,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from tests.npu.references import GRAPH_REFERENCES, REFERENCES
+from tests.npu.graph_references import GRAPH_REFERENCES
+from tests.npu.references import REFERENCES
 from tests.npu.schemas import GRAPH_SCHEMAS, OUTPUTS, SCHEMAS
 
 _LIBRARIES: list[torch.library.Library] = []  # an operator lives as long as the library that defined it

@@ -16,7 +16,8 @@ import torch
 from torch import Tensor
 from torch.utils._pytree import tree_leaves, tree_map_only
 
-from tests.npu.references import GRAPH_REFERENCES, REFERENCES
+from tests.npu.graph_references import GRAPH_REFERENCES
+from tests.npu.references import REFERENCES
 from tests.npu.stub.counts import launched
 from tests.npu.stub.graphs import defer, defers
 

@@ -11,7 +11,8 @@ from model.net.multimodal import MultimodalLM
 from model.ops.base import Ops
 from tests.model.ops.present import PRESENT, present_ops
 from tests.npu.aten import assert_none_computed_otherwise, recorded
-from tests.npu.references import GRAPH_REFERENCES, REFERENCES, Refused
+from tests.npu.graph_references import GRAPH_REFERENCES
+from tests.npu.references import REFERENCES, Refused
 from tests.npu.ring0 import define_operators
 from tests.npu.schemas import OUTPUTS, SCHEMAS
 from tests.parity.harness import OurRun, load_over, make_sample

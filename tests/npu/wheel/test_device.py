@@ -54,6 +54,12 @@ def test_an_atlas_a3_runs() -> None:
     assert json.loads(_said(STEPS, NPU_STUB_SOC="Ascend910_9391")) == golden()["steps"]
 
 
+@pytest.mark.parametrize("driver", ["24.1.0", "26.0.0"])
+def test_other_drivers_run(driver: str) -> None:
+    """Below 25.0 and 25.5, from where on copies and pinned memory are asked for in another way, and from 26.0 on."""
+    assert json.loads(_said(STEPS, NPU_STUB_DRIVER=driver)) == golden()["steps"]
+
+
 def test_another_npu_is_refused() -> None:
     said = _said(STEPS, NPU_STUB_SOC="Ascend310P3")
     assert said == "refused: --device npu: Ascend310P3 is not served; Atlas A2 (Ascend910B) and A3 (Ascend910_93) are"

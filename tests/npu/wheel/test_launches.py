@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 import torch
 
+from tests.npu.pairs import REPO
 from tests.npu.stub.counts import launches
 from tests.npu.wheel import launches as measured
 
@@ -61,3 +62,13 @@ def test_launches_of_a_decoder_layer(hidden: int, most: int, npu: torch.device, 
     found = measured.count_layer(npu, tmp_path, hidden=hidden)
     assert found["aclnnFusedInferAttentionScoreV3"] == 1
     assert sum(found.values()) <= most, found
+
+
+def test_every_kernel_is_listed(steps: dict[str, Counter[str]], families: dict[str, Counter[str]]) -> None:
+    """docs/npu.md says of each where it runs."""
+    _, _, text = (REPO / "docs" / "npu.md").read_text("utf-8").partition("### Where kernels run")
+    table = text.partition("\n### ")[0]
+    rows = [row.split("|") for row in table.splitlines() if row.count("|") == 4]
+    listed = {f"aclnn{name.strip()}" for row in rows for name in row[2].split(", ")}
+    launched = {name for found in {**steps, **families}.values() for name in launches(found)}
+    assert launched <= listed, launched - listed

@@ -14,7 +14,7 @@ from model.staging import graphs
 from model.staging.graphs import _Captured
 from tests.model.engine.engine_harness import engine_at
 from tests.npu import test_graphs as ring0
-from tests.npu.references import WORKSPACE
+from tests.npu.graph_references import WORKSPACE
 from tests.npu.stub.counts import stub
 from tests.npu.test_planted_graphs import MISTAKES, Mistake
 from tests.npu.wheel.twins import BLOCK, load_on
@@ -107,9 +107,13 @@ def without_a_launch_before(patch: pytest.MonkeyPatch) -> None:
 
 
 OF_MEMORY = (
-    Mistake(name="a pool for each size", plant=a_pool_for_each, check=check_memory, raises=AssertionError, says="assert"),
     Mistake(
-        name="from the smallest up", plant=from_the_smallest_up, check=check_memory, raises=AssertionError, says="assert",
+        name="a pool for each size", plant=a_pool_for_each, check=check_memory,
+        raises=AssertionError, says="assert",
+    ),
+    Mistake(
+        name="from the smallest up", plant=from_the_smallest_up, check=check_memory,
+        raises=AssertionError, says="assert",
     ),
     Mistake(name="a workspace each", plant=own_workspaces, check=check_memory, raises=ValueError, says="unpack"),
     Mistake(
