@@ -146,6 +146,6 @@ def test_a_device_that_breaks_in_a_capture_is_not_served(
     npu: torch.device, fault: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("NPU_STUB_FAULT", str(fault))
-    fault.write_text("aclmdlRICaptureBegin 507015 1\n")
+    fault.write_text("aclmdlRICaptureTaskGrpBegin 507015 1\n")
     with pytest.raises(RuntimeError, match="507015"):
         load(start_of(write_qwen2_vl(tmp_path / "tiny"), tmp_path, max_seqs=4))
