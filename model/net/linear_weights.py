@@ -69,9 +69,8 @@ def _joined(pieces: list[Tensor]) -> Tensor:
 def _sorted(tensor: Tensor, rows: Tensor | None) -> Tensor:
     if rows is None:
         return tensor
-    rows = rows.to(tensor.device)
-    found = tensor.index_select(0, rows.clamp(min=0))
-    return found if bool((rows >= 0).all()) else found.masked_fill_((rows < 0).view(-1, *[1] * (found.dim() - 1)), 0)
+    found, new = tensor.index_select(0, rows.clamp(min=0).to(tensor.device)), rows < 0  # rows lie on the host
+    return found.masked_fill_(new.to(found.device).view(-1, *[1] * (found.dim() - 1)), 0) if bool(new.any()) else found
 
 
 def take_embedding(
