@@ -22,6 +22,7 @@ STEPS = {
     "chunk behind a past": ([70], [410]),
     "mixed": ([1, 130, 1, 40, 1], [300, 130, 40, 333, 128]),
 }
+WIDTHS = (256, 512, 1024, 2048)  # of block tables; the last is of the longest sequence that is served
 HEADS = ((6, 2, 32), (14, 2, 64), (4, 4, 80), (8, 8, 104), (28, 4, 128), (4, 2, 192))  # query, key-value, width
 
 
@@ -39,6 +40,18 @@ def attention_cases() -> Iterator[Case]:
     for kv_heads, dim in ((2, 32), (2, 64), (4, 80), (4, 128)):
         yield _write(kv_heads, dim)
     yield _copy(2, 64)
+
+
+def long_cases(rows: int) -> Iterator[Case]:
+    """Decodes of so many sequences, one of which fills a wide table; a chunk behind a long past. Four heads over one.
+
+    Few heads: so all of a cache can be drawn, and each block differs from the others.
+    """
+    for width in WIDTHS:
+        others = [1025 + 61 * i for i in range(rows - 1)]
+        name = f"{rows} rows, a table of {width:,} blocks"
+        yield _paged(name, [1] * rows, [*others, width * BLOCK], (4, 1, 128), True)
+    yield _paged("64 tokens behind 32,704", [64], [32_768], (4, 1, 128), True)
 
 
 def _drawn(

@@ -42,7 +42,7 @@ def check_graphs(tell: Teller, name: str, path: Path, ops: Ops, turns: int, repe
         return
     tell.begin(f"{name}, capture")
     started = time.perf_counter()
-    steps = _Steps(_built(path, ops))
+    steps = _Steps(build_at(path, ops))
     taken = time.perf_counter() - started
     dtype = str(ops.dtype).removeprefix("torch.")
     told = CaseResult(section=SECTION, name=name, case="capture", dtype=dtype, verdict="pass", figures={"s": taken},
@@ -77,7 +77,7 @@ def check_stale(tell: Teller, ops: Ops) -> None:
     tell.send(CaseResult(section=STALE, name=name, verdict="told", note=note))
 
 
-def _built(path: Path, ops: Ops) -> MultimodalLM:
+def build_at(path: Path, ops: Ops) -> MultimodalLM:
     checkpoint = Checkpoint(path)
     family = family_of(checkpoint)
     return family.build(checkpoint, Weights(checkpoint, family.renames, ops.dtype, ops.device, family.skips), ops)

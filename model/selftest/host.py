@@ -3,7 +3,7 @@
 import base64
 import io
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from pathlib import Path
 
@@ -54,9 +54,14 @@ class Host:
         self.first: dict[str, float] = {}  # time.perf_counter() of the first token
         self.finished: dict[str, Finished] = {}
 
+    @property
+    def sees(self) -> bool:
+        """Whether the model takes pictures; else they are left out of its prompts."""
+        return "image" in self._processor.modalities
+
     def prepare(self, name: str, text: str, picture: Image.Image | None, sampling: SamplingParams) -> Generate:
         parts: list[Text | Media] = [Text(text=text)]
-        if picture is not None:
+        if picture is not None and self.sees:
             parts.insert(0, Media(kind="image", source=_data_url(picture), param="picture"))
 
         def ask(measured: Measured) -> Sequence[str]:
@@ -124,13 +129,19 @@ def engine_config(device: Device, dtype: Dtype) -> EngineConfig:
     return EngineConfig(device=device, dtype=dtype, max_seqs=MAX_SEQS)
 
 
-def load_engine(checkpoint: Path, root: Path, device: Device, dtype: Dtype) -> Engine:
-    """As the engine's process does it: weights, profile, cache, a warm-up, graphs where the device has them."""
+def load_engine(
+    checkpoint: Path, root: Path, device: Device, dtype: Dtype,
+    further: Callable[[], None] = lambda: None,
+) -> Engine:  # fmt: skip
+    """As the engine's process does it: weights, profile, cache, a warm-up, graphs where the device has them.
+
+    further: called behind each tensor of the weights, and behind each of the four stages that follow.
+    """
     start = StartEngine(
         checkpoint=str(checkpoint), engine=engine_config(device, dtype), shm_root=str(root),
         max_model_len=MAX_MODEL_LEN,
     )  # fmt: skip
-    engine, _ = load(start)
+    engine, _ = load(start, further)
     return engine
 
 

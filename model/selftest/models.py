@@ -6,12 +6,16 @@ No HTTP and no worker is part of it: a request begins when it is prepared, and a
 import statistics
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 
+import torch
+
 from configs.serve import Device, Dtype
 from configs.settings import EMBEDDED_MODEL
+from model.device import free_bytes
 from model.engine.engine import Engine
 from model.engine.messages import Generate, SamplingParams, Token
 from model.selftest.checkpoint import write_random
@@ -27,6 +31,9 @@ TOLERANCES: dict[Dtype, float] = {"float32": 1e-3, "float16": 0.05, "bfloat16": 
 _GREEDY = SamplingParams(max_tokens=1, temperature=0.0, seed=0, logprobs=True)
 _QUESTION, _ANSWER = "What is in this picture?", "red circle"
 _SCORED = 48  # tokens of the answers that are compared
+_FREE = "free memory"
+_STAGES = ("at the start", "with weights", "behind the profile", "with the cache", "behind a warm-up", "with graphs")
+_LOAD_SECONDS, _GIVEN_SECONDS = 1800.0, 900.0  # of a checkpoint of any size, whose reference is computed on the CPU
 _PROMPT, _DECODED = "a prompt with a picture", f"{_SCORED} decoded tokens"
 
 
@@ -50,14 +57,63 @@ def _check(
         reference = load_engine(path, root / "reference", "cpu", "float32"), host
         for dtype in dtypes:
             with host_at(path, root / dtype) as own:
-                tell.begin(f"{name}, load, {dtype}")
-                mine = load_engine(path, root / dtype, device, dtype), own
+                mine = _loaded(tell, name, path, root / dtype, device, dtype), own
                 if path == EMBEDDED_MODEL:
                     tell.attempt(name, partial(_answer, name, mine, dtype), _QUESTION, dtype)
                 tell.attempt(name, partial(_prompts, name, mine, reference, dtype), _PROMPT, dtype)
                 tell.attempt(name, partial(_answers, name, mine, reference, dtype), _DECODED, dtype)
                 for n in AT_ONCE:
                     tell.attempt(name, partial(_rate, name, mine, n, tokens, dtype), f"{n} at once", dtype)
+
+
+def check_given(tell: Teller, path: Path, device: Device, tokens: int) -> None:
+    """A user's own checkpoint in bfloat16. Its name, and what it says, stay here."""
+    name: str = "the given model"
+    dtype: Dtype = "bfloat16"
+    with tempfile.TemporaryDirectory() as folder:
+        root = Path(folder)
+        with host_at(path, root / "reference") as host, host_at(path, root / "own") as own:
+            tell.begin(f"{name}, load, the reference", _LOAD_SECONDS)
+            reference = load_engine(path, root / "reference", "cpu", "float32"), host
+            mine = _loaded(tell, name, path, root / "own", device, dtype), own
+            tell.attempt(name, partial(_prompts, name, mine, reference, dtype), _PROMPT, dtype, _GIVEN_SECONDS)
+            tell.attempt(name, partial(_answers, name, mine, reference, dtype), _DECODED, dtype, _GIVEN_SECONDS)
+            for n in AT_ONCE:
+                run = partial(_rate, name, mine, n, tokens, dtype)
+                tell.attempt(name, run, f"{n} at once", dtype, _GIVEN_SECONDS)
+
+
+@contextmanager
+def one_request(path: Path, root: Path) -> Iterator[Callable[[], object]]:
+    """An NPU's engine, loaded, and what it is asked: a picture, a prompt, and tokens drawn by top-p."""
+    sampling = SamplingParams(max_tokens=8, temperature=0.8, top_p=0.9, seed=0)
+    with host_at(path, root / "profile") as host:
+        engine = load_engine(path, root / "profile", "npu", "bfloat16")
+        yield lambda: host.run(engine, [host.prepare("profiled", _QUESTION, random_picture(224, 1), sampling)])
+
+
+def _loaded(tell: Teller, name: str, path: Path, root: Path, device: Device, dtype: Dtype) -> Engine:
+    """The engine, and a row of what the driver has free at each stage of its start."""
+    tell.begin(f"{name}, load, {dtype}", _LOAD_SECONDS)
+    if device == "cpu":
+        tell.skip(_FREE, "not here: a CPU's memory is the host's")
+        return load_engine(path, root, device, dtype)
+    free: list[int] = []
+
+    def look() -> None:
+        free.append(free_bytes(torch.device(device)))
+
+    look()
+    engine = load_engine(path, root, device, dtype, look)
+    tell.send(stages(name, dtype, free))
+    return engine
+
+
+def stages(name: str, dtype: Dtype, free: Sequence[int]) -> CaseResult:
+    """free: bytes at the start, behind each tensor of the weights, and behind each stage that follows."""
+    chosen = (free[0], *free[-len(_STAGES) + 1 :])
+    figures = {f"GiB {stage}": nbytes / 2**30 for stage, nbytes in zip(_STAGES, chosen, strict=True)}
+    return CaseResult(section=SECTION, name=_FREE, case=name, dtype=dtype, verdict="told", figures=figures)
 
 
 def _answer(name: str, mine: Side, dtype: Dtype) -> CaseResult:
@@ -112,6 +168,7 @@ def _compared(name: str, case: str, dtype: Dtype, found: Sequence[Token], wanted
     return CaseResult(
         section=SECTION, name=name, case=case, dtype=dtype, error=error, tolerance=tolerance,
         verdict="pass" if same and error <= tolerance else "fail",
+        figures={"on average": statistics.fmean(abs(mine - theirs) for mine, theirs in pairs)},
         note=f"log-probabilities of {len(pairs)} tokens" if same else "other tokens than were sent",
     )  # fmt: skip
 
@@ -134,5 +191,5 @@ def _rate(name: str, mine: Side, n: int, tokens: int, dtype: Dtype) -> CaseResul
         figures={
             "tokens/s": n * tokens / seconds, "TTFT ms": statistics.median(firsts), "TTFT ms, last": max(firsts),
         },
-        note=f"a picture each, {tokens} tokens each",
+        note=f"{'a picture each, ' if host.sees else ''}{tokens} tokens each",
     )  # fmt: skip

@@ -9,6 +9,7 @@ import functools
 import time
 from collections.abc import Callable, Iterable, Sequence
 
+import msgspec
 import torch
 from torch import Tensor
 
@@ -16,10 +17,9 @@ from model.ops.base import Ops
 from model.ops.load import load_ops
 from model.selftest.attention_cases import attention_cases
 from model.selftest.cases import Case, Inputs, elementwise_cases
-from model.selftest.rows import CaseResult
+from model.selftest.rows import CaseResult, Verdict
 from model.selftest.teller import Teller
 
-SECTION = "operators"
 TOLERANCES = {torch.float32: 2e-5, torch.float16: 2e-3, torch.bfloat16: 1e-2}
 DTYPES = {
     "cpu": (torch.float32, torch.bfloat16),
@@ -37,16 +37,17 @@ def all_cases() -> list[Case]:
     return [*elementwise_cases(), *attention_cases()]
 
 
-def check_operators(tell: Teller, all_ops: Iterable[Ops], reference: Ops, cases: Sequence[Case], repeats: int) -> None:
+def check_operators(tell: Teller, all_ops: Iterable[Ops], reference: Ops, cases: Iterable[Case], repeats: int) -> None:
     """A row for each case and Ops. repeats: calls that are timed."""
     for ops in all_ops:
         dtype = str(ops.dtype).removeprefix("torch.")
         for case in cases:
-            tell.attempt(case.op, functools.partial(compare, case, ops, reference, repeats), case.name, dtype)
+            run = functools.partial(compare, tell.section, case, ops, reference, repeats)
+            tell.attempt(case.op, run, case.name, dtype)
 
 
 @torch.inference_mode()
-def compare(case: Case, ops: Ops, reference: Ops, repeats: int) -> CaseResult:
+def compare(section: str, case: Case, ops: Ops, reference: Ops, repeats: int) -> CaseResult:
     drawn = {
         name: x.to(ops.dtype) if x.is_floating_point() and name not in ("cos", "sin") else x
         for name, x in case.draw(torch.Generator().manual_seed(_SEED)).items()
@@ -55,14 +56,21 @@ def compare(case: Case, ops: Ops, reference: Ops, repeats: int) -> CaseResult:
     inputs: Inputs = {name: x.to(ops.device, copy=True) for name, x in drawn.items()}
     run = case.bind(ops, inputs)
     found = [x.cpu() for x in run()]
-    error, note = difference(found, expected, ops.dtype)
-    tolerance = 0.0 if case.exact else TOLERANCES[ops.dtype]
-    return CaseResult(
-        section=SECTION, name=case.op, case=case.name, dtype=str(ops.dtype).removeprefix("torch."),
-        verdict="pass" if error is not None and error <= tolerance else "fail",
-        error=error, tolerance=tolerance, note=note,
-        microseconds=microseconds(run, ops.device, repeats),
+    row = CaseResult(
+        section=section, name=case.op, case=case.name, verdict="fail",
+        tolerance=0.0 if case.exact else TOLERANCES[ops.dtype], microseconds=microseconds(run, ops.device, repeats),
     )  # fmt: skip
+    return judged(row, found, expected, ops.dtype)
+
+
+def judged(row: CaseResult, found: Sequence[Tensor], expected: Sequence[Tensor], dtype: torch.dtype) -> CaseResult:
+    """The row with a verdict, by its own tolerance or by that of the dtype."""
+    error, note = difference(found, expected, dtype)
+    tolerance = TOLERANCES[dtype] if row.tolerance is None else row.tolerance
+    verdict: Verdict = "pass" if error is not None and error <= tolerance else "fail"
+    return msgspec.structs.replace(
+        row, dtype=str(dtype).removeprefix("torch."), verdict=verdict, error=error, tolerance=tolerance, note=note
+    )
 
 
 def difference(found: Sequence[Tensor], expected: Sequence[Tensor], dtype: torch.dtype) -> tuple[float | None, str]:

@@ -18,6 +18,7 @@ from model.staging.streams import is_broken
 SECTION = "points"
 _VOCABULARY = 152_064  # logits of a row, as of a published model
 _ROWS = 16
+_TOP = 64  # what topk takes of a row
 _LARGE = 262_144  # the last position that is served
 _SHARED = "the tables name 24 blocks of 10"
 _ANGLE_ERROR = 1e-3  # of a cosine, which is rounded to a half-precision number afterwards
@@ -168,12 +169,19 @@ def _put(x: Tensor) -> Tensor:
     return x.clone().index_copy_(0, rows, x[rows] + 1)
 
 
+def _fill(x: Tensor) -> Tensor:
+    return x.clone().index_fill_(-1, torch.arange(8, device=x.device), -1.0)
+
+
 _OF_A_VOCABULARY: dict[str, Callable[[Tensor], Tensor]] = {
     "sort": lambda x: x.sort(-1, descending=True).values,
     "cumsum": lambda x: x.softmax(-1).cumsum(-1),
     "searchsorted": _nucleus,
     "index_copy_": _put,
     "argmax": lambda x: x.argmax(-1),
+    "max": lambda x: x.amax(-1),
+    "topk": lambda x: x.topk(_TOP, -1).values,
+    "index_fill_": _fill,
     "log_softmax": lambda x: x.log_softmax(-1),
 }
 

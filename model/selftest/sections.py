@@ -1,8 +1,9 @@
 """The sections of the self-test: what each tries, with which Ops and how often."""
 
 import platform
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from importlib.metadata import PackageNotFoundError
 from importlib.metadata import version as version_of
 from pathlib import Path
@@ -16,10 +17,15 @@ from configs.settings import EMBEDDED_MODEL
 from model.device import resolve
 from model.ops.base import Ops
 from model.ops.load import load_ops
+from model.selftest.attention_cases import long_cases
 from model.selftest.checkpoint import write_random
 from model.selftest.copies import check_copies
 from model.selftest.graphs import check_graphs, check_stale
-from model.selftest.models import check_models
+from model.selftest.measured.encoder import PATCHES, check_encoder
+from model.selftest.measured.masks import check_masks
+from model.selftest.measured.matmul import ROWS, SIZES, check_matmul, to_nz
+from model.selftest.measured.profiler import check_profile
+from model.selftest.models import check_given, check_models, one_request
 from model.selftest.operators import DTYPES, all_cases, check_operators, specification
 from model.selftest.points import check_float32, check_points
 from model.selftest.teller import Teller
@@ -34,6 +40,21 @@ class Work:
     tell: Teller
     device: torch.device
     quick: bool
+    checkpoint: Path | None = None  # of the section "given"
+
+    @property
+    def kind(self) -> Device:
+        return "npu" if self.device.type == "npu" else "cuda" if self.device.type == "cuda" else "cpu"
+
+    @property
+    def small(self) -> bool:
+        """The sizes of a card are hours of a CPU, which a stub of a card has, too."""
+        return self.quick or self.device.type == "cpu"
+
+    @property
+    def products(self) -> tuple[Sequence[tuple[int, int]], Sequence[int]]:
+        """Sizes and rows of matmul."""
+        return (SIZES[:1], ROWS[:3]) if self.small else (SIZES, ROWS)
 
     @property
     def repeats(self) -> int:
@@ -75,9 +96,50 @@ def _copies(work: Work) -> None:
 def _graphs(work: Work) -> None:
     ops = load_ops(work.device, torch.bfloat16, checks=True)
     with TemporaryDirectory() as folder:
-        paths = {"demo model": EMBEDDED_MODEL, "random, heads of 128": write_random(Path(folder))}
+        (alone := Path(folder) / "alone").mkdir()
+        paths = {
+            "random, no shared keys": write_random(alone, num_key_value_heads=4), "demo model": EMBEDDED_MODEL,
+            "random, heads of 128": write_random(Path(folder)),
+        }  # fmt: skip
         for name, path in paths.items():
             check_graphs(work.tell, name, path, ops, 2 if work.quick else 8, work.repeats)
+
+
+def _profile(work: Work) -> None:
+    with TemporaryDirectory() as folder:
+        path = write_random(Path(folder))
+        check_profile(work.tell, work.device.type, "random, heads of 128", partial(one_request, path, Path(folder)))
+
+
+def _contexts(work: Work) -> None:
+    few = 8 if work.small else 64
+    cases = long_cases(few)
+    check_operators(
+        work.tell, [load_ops(work.device, torch.bfloat16, checks=True)], specification(), cases, work.repeats
+    )
+    check_masks(work.tell, work.device, few, (1024,) if work.small else (1024, 8192), work.repeats)
+
+
+def _matmul(work: Work) -> None:
+    check_matmul(work.tell, work.device, *work.products, work.repeats)
+
+
+def _nz(work: Work) -> None:
+    if work.device.type != "npu":
+        work.tell.skip("matmul", "not here: NZ is a layout of NPUs")
+        return
+    check_matmul(work.tell, work.device, *work.products, work.repeats, "NZ", to_nz)
+
+
+def _encoder(work: Work) -> None:
+    with TemporaryDirectory() as folder:
+        ops, patches = load_ops(work.device, torch.bfloat16, checks=True), 1024 if work.small else PATCHES
+        check_encoder(work.tell, write_random(Path(folder)), ops, specification(), patches, min(work.repeats, 5))
+
+
+def _given(work: Work) -> None:
+    assert work.checkpoint is not None
+    check_given(work.tell, work.checkpoint, work.kind, work.tokens)
 
 
 def _stale(work: Work) -> None:
@@ -85,12 +147,12 @@ def _stale(work: Work) -> None:
 
 
 def _models(work: Work) -> None:
-    kind: Device = "npu" if work.device.type == "npu" else "cuda" if work.device.type == "cuda" else "cpu"
-    check_models(work.tell, kind, _MODELS[kind], work.tokens)
+    check_models(work.tell, work.kind, _MODELS[work.kind], work.tokens)
 
 
 SECTIONS: Mapping[str, Callable[[Work], None]] = {
-    "operators": _operators, "points": _points, "copies": _copies, "graphs": _graphs, "models": _models,
+    "operators": _operators, "profile": _profile, "graphs": _graphs, "contexts": _contexts, "copies": _copies,
+    "matmul": _matmul, "nz": _nz, "encoder": _encoder, "models": _models, "given": _given, "points": _points,
     "stale": _stale,
 }  # fmt: skip
 

@@ -25,9 +25,11 @@ class Teller:
     def skip(self, name: str, note: str) -> None:
         self.send(CaseResult(section=self.section, name=name, verdict="skip", note=note))
 
-    def attempt(self, name: str, run: Callable[[], CaseResult], case: str = "", dtype: str = "") -> None:
+    def attempt(
+        self, name: str, run: Callable[[], CaseResult], case: str = "", dtype: str = "", seconds: float = SECONDS
+    ) -> None:
         """Send the row that `run` gives, or one with its error. Raises DeviceBroken."""
-        self.begin(" ".join(word for word in (name, case, dtype) if word))
+        self.begin(" ".join(word for word in (name, case, dtype) if word), seconds)
         try:
             row = run()
         except (ArithmeticError, AssertionError, DeviceError, LookupError, OSError, RuntimeError, TypeError,

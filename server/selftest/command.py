@@ -18,12 +18,15 @@ from server.npu_environment import of_npus
 from server.selftest.children import run_section
 from server.selftest.report import as_end, as_head, as_json, as_line, as_matrix, report, unnamed
 
-SECTIONS = ("operators", "points", "copies", "graphs", "models", "stale")
+SECTIONS = (
+    "operators", "profile", "graphs", "contexts", "copies", "matmul", "nz", "encoder", "models", "points", "stale",
+)  # fmt: skip
+GIVEN = "given"  # of --model
 GOOD, FAILED, USAGE = 0, 1, 2
 # The child loads a device's plugin by itself and says what is missing; torch would end it with a trace.
 _ENVIRONMENT = {"TORCH_DEVICE_BACKEND_AUTOLOAD": "0"}
 
-_WHAT = "Whether this device computes what the models ask for, and how fast. It needs no model."
+_WHAT = "Whether this device computes what the models ask for, and how fast. It needs no model, and may have one."
 
 Start = Callable[[str], Sequence[str]]
 """The command of a section."""
@@ -34,10 +37,14 @@ def selftest(argv: Sequence[str]) -> int:
     args = _parser().parse_args(argv)
 
     def start(section: str) -> list[str]:
-        return [sys.executable, "-m", "model.selftest", section, args.device, "quick" if args.quick else "full"]
+        words = [section, args.device, "quick" if args.quick else "full"]
+        return [sys.executable, "-m", "model.selftest", *words, *([str(args.model)] if section == GIVEN else [])]
 
     if args.json is not None and not args.json.absolute().parent.is_dir():
         print(f"pixelferry selftest: --json {args.json}: there is no such directory", file=sys.stderr)
+        return USAGE
+    if args.model is not None and not (args.model / "config.json").is_file():
+        print(f"pixelferry selftest: --model {args.model}: there is no config.json in it", file=sys.stderr)
         return USAGE
     return run(args, start)
 
@@ -53,10 +60,10 @@ def run(args: argparse.Namespace, start: Start) -> int:
                 print(as_head(said), flush=True)
             opened.append(said)
         elif isinstance(said, CaseResult):
-            rows.append(unnamed(said))
+            rows.append(unnamed(said, args.model))
             print(as_line(rows[-1]), flush=True)
 
-    for section in args.only or SECTIONS:
+    for section in [*(args.only or SECTIONS), *([GIVEN] if args.model else [])]:
         before = len(opened)
         run_section(section, start(section), of_npus(child_env(_ENVIRONMENT)), hear)
         if len(opened) == before:  # no device, and none for the sections to come
@@ -75,5 +82,8 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--device", choices=get_args(Device), default="auto")
     parser.add_argument("--quick", action="store_true", help="the same rows, short answers, and times of one call each")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write all rows and versions, without a host's name")
+    parser.add_argument(
+        "--model", type=Path, metavar="DIR", help="compare this checkpoint's log-probabilities with the CPU's as well"
+    )
     parser.add_argument("--only", nargs="+", choices=SECTIONS, metavar="SECTION", help=f"of {', '.join(SECTIONS)}")
     return parser

@@ -1,6 +1,7 @@
-"""What the self-test prints, row by row, and the file that is sent back: without the name of this host or user."""
+"""What the self-test prints, row by row, and the file that is sent back: short, and without a name or path of here."""
 
 import platform
+import re
 from collections import Counter
 from collections.abc import Sequence
 from datetime import datetime, timezone
@@ -12,6 +13,8 @@ from configs.version import version
 from model.selftest.rows import CaseResult, Opened
 
 FORMAT = "pixelferry-selftest-1"
+_PATH = re.compile(r"(?<![\w.])/(?:[^\s/'\":,;()]+/)*[^\s/'\":,;()]+")
+_NOTE, _ROWS = 200, 1000  # characters and rows: so many of them are less than 1 MB
 _SIGNS = {"pass": "ok", "fail": "FAIL", "skip": "-", "told": "i"}
 
 
@@ -41,17 +44,18 @@ def report(opened: Opened | None, rows: Sequence[CaseResult], quick: bool, secon
         verdict="fail" if counts["fail"] or not counts["pass"] else "pass",
         counts=dict(counts),
         seconds=round(seconds, 1),
-        rows=tuple(rows),
+        rows=tuple(rows[:_ROWS]),
     )
 
 
-def unnamed(row: CaseResult) -> CaseResult:
-    """Without what an error may say of the host or the user's directories."""
+def unnamed(row: CaseResult, model: Path | None = None) -> CaseResult:
+    """Without what an error may say of the host or of directories; model: the checkpoint that was given."""
     note = row.note
-    for private in (platform.node(), str(Path.home())):
+    for private in (platform.node(), *((str(model.absolute()), str(model)) if model else ()), str(Path.home())):
         if len(private) > 1:
             note = note.replace(private, "...")
-    return msgspec.structs.replace(row, note=note)
+    note = "".join(part for part in _PATH.sub("...", note) if part.isprintable())
+    return msgspec.structs.replace(row, note=note[:_NOTE])
 
 
 def as_json(found: Report) -> bytes:
