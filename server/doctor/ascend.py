@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
-from server.doctor.finding import Finding, fail, ok, warn
+from server.doctor.finding import Finding, fail, ok, skip, warn
 from server.doctor.machine import Machine
 from server.doctor.versions import judge
 
@@ -12,6 +12,7 @@ _DRIVER = "/usr/local/Ascend/driver"
 _OLDEST_FOR_GRAPHS = (25, 5, 1)  # before it, capturing ended in "Alloc sq cq fail" (vllm-ascend's FAQ)
 _HOMES = ("/usr/local/Ascend/cann", "/usr/local/Ascend/ascend-toolkit/latest")
 _LINKED = ("libhccl.so", "libascendcl.so", "libacl_op_compiler.so", "libge_runner.so", "libgraph.so")
+_KERNELS = "built-in/op_impl/ai_core/tbe/kernel"
 _SOURCE = "Source set_env.sh of CANN before the start, as the image's entry point does: source "
 
 
@@ -150,6 +151,25 @@ def _holds(here: tuple[int, ...], how: str, bound: tuple[int, ...]) -> bool:
 
 def _numbers(version: str) -> tuple[int, ...]:
     return tuple(map(int, re.findall(r"\d+", version)))
+
+
+def operators(machine: Machine, soc: str) -> Finding:
+    """Whether the operators that are installed are those of this chip, such as Ascend910B3. What the toolkit alone
+    brings is a folder `ops_oam`.
+    """
+    check, chip = "operators", re.sub(r"(?<=910B|0_93).*", "", soc).lower()
+    folder = machine.path(machine.variables.get("ASCEND_OPP_PATH", "")) / _KERNELS
+    there = sorted(path.name for path in folder.glob("ascend*") if any(one.name != "ops_oam" for one in path.iterdir()))
+    if chip in there:
+        return ok(check, f"of {chip}")
+    if not folder.is_dir():
+        return skip(check, f"not below {_KERNELS} of ASCEND_OPP_PATH")
+    kind = "a3" if chip == "ascend910_93" else chip.removeprefix("ascend")
+    return fail(
+        check,
+        f"of {', '.join(there) or 'no chip'}, and this one is {chip}",
+        f"Install CANN's ops package of this chip, or build the image with --build-arg CHIP={kind}.",
+    )
 
 
 def _set_env(machine: Machine) -> str:

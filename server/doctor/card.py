@@ -4,9 +4,12 @@ Its library is called without torch: it may crash, or hang on a card that is not
 """
 
 import ctypes
+import dataclasses
 import json
+import re
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterator, Mapping
 
 from server.doctor.finding import Finding, fail, ok, skip, warn
@@ -15,12 +18,16 @@ from server.doctor.machine import Card
 _LIBRARY = "libascendcl.so"
 _HBM = 1  # ACL_HBM_MEM in acl_rt.h
 _SERVED = ("Ascend910B", "Ascend910_93")
-_SECONDS = 60
+_SECONDS, _HEALTH_SECONDS = 60, 30
 _BUSY = 0.9  # of the memory; a card that nothing runs on has more
 
 
 def ask(variables: Mapping[str, str]) -> Card:
     """What the runtime answers to a process with these variables."""
+    return dataclasses.replace(_first(variables), health=_health(variables))
+
+
+def _first(variables: Mapping[str, str]) -> Card:
     command = [sys.executable, "-m", __name__]
     try:
         said = subprocess.run(command, env=variables, capture_output=True, text=True, timeout=_SECONDS)
@@ -32,11 +39,37 @@ def ask(variables: Mapping[str, str]) -> Card:
     return Card(**json.loads(said.stdout.splitlines()[-1]))
 
 
+def _health(variables: Mapping[str, str]) -> str:
+    """Lines of `npu-smi info -t`, which are "name : value"; its tables change from driver to driver."""
+    until = time.monotonic() + _HEALTH_SECONDS
+
+    def values(name: str, *words: str) -> list[str]:
+        command = ["npu-smi", "info", *words]
+        left = max(until - time.monotonic(), 0.1)
+        said = subprocess.run(command, env=variables, capture_output=True, text=True, timeout=left)
+        return re.findall(rf"^\s*{name}\s*:\s*(\S.*?)\s*$", said.stdout, re.MULTILINE)
+
+    try:
+        found = {npu: values("Health Status", "-t", "health", "-i", npu) for npu in values("NPU ID", "-l")}
+    except (OSError, subprocess.TimeoutExpired):
+        return ""
+    if not any(found.values()):
+        return ""
+    return ", ".join(f"{npu}: {', '.join(states)}" for npu, states in found.items() if set(states) - {"OK"}) or "OK"
+
+
 def findings(card: Card | None, faulty: bool) -> Iterator[Finding]:
     """`faulty`: whether something is already found that would explain why the card does not open."""
     if card is None:
         yield skip("chip", "not asked: nothing runs on this tree of files")
         return
+    if card.health == "OK":
+        yield ok("health", "npu-smi says OK")
+    elif card.health:
+        remedy = "Look at it with `npu-smi info -t health -i NUMBER`, and take another card until it is OK."
+        yield warn("health", f"npu-smi says {card.health}", remedy)
+    else:
+        yield skip("health", "npu-smi is not here, or does not say")
     if card.trouble and faulty:
         yield skip("chip", f"{card.trouble}: mend what is said above first")
         return

@@ -60,7 +60,10 @@ def examine(machine: Machine, config: ServeConfig) -> list[Finding]:
         found = [*ascend.findings(machine), *devices.findings(machine)]
         faulty = any(finding.verdict == "fail" for finding in found)
         answer = None if machine.card is None else machine.card()
-        found += [*card.findings(answer, faulty), *variables.findings(machine.variables, config.engine.graphs)]
+        found += card.findings(answer, faulty)
+        if answer is not None and answer.soc:
+            found.append(ascend.operators(machine, answer.soc))
+        found += [*variables.findings(machine.variables, config.engine.graphs)]
     elif device == "auto":
         found = [skip("NPU", "no card, driver, CANN or torch_npu here; --device npu says what one needs")]
     else:

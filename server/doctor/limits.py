@@ -6,7 +6,7 @@ from pathlib import Path
 from configs.serve import GIB, MIB, ServeConfig
 from server.descriptors import ENOUGH, connections_at_once
 from server.doctor.finding import Finding, fail, ok, warn
-from server.doctor.machine import Machine
+from server.doctor.machine import Machine, in_list
 from shm import default_root
 
 
@@ -15,6 +15,7 @@ def findings(machine: Machine, config: ServeConfig, npu: bool) -> Iterator[Findi
     yield _open_files(machine, config)
     if npu:
         yield _locked(machine)
+        yield _numa(machine)
 
 
 def _shared_memory(machine: Machine, config: ServeConfig) -> Finding:
@@ -70,6 +71,29 @@ def _locked(machine: Machine) -> Finding:
         "locked memory",
         f"{limit >> 10:,} KiB, against which buffers for copies to the device may count",
         "Lift the limit: docker run --ulimit memlock=-1:-1, LimitMEMLOCK=infinity in systemd, ulimit -l on a host.",
+    )
+
+
+def _numa(machine: Machine) -> Finding:
+    check = "NUMA"
+    nodes = {
+        path.parent.name: in_list(path.read_text())
+        for path in machine.path("/sys/devices/system/node").glob("node[0-9]*/cpulist")
+    }
+    mine = machine.processors()
+    within = [name for name, processors in nodes.items() if mine <= processors]
+    if len(nodes) < 2 or within:
+        return ok(check, f"{within[0]} alone" if within and len(nodes) > 1 else "one node")
+    if "CPU_AFFINITY_CONF" in machine.variables:
+        return ok(check, f"{len(nodes)} nodes; CPU_AFFINITY_CONF binds the engine")
+    folders = [machine.path(name) for name in machine.variables.get("LD_LIBRARY_PATH", "").split(":") if name]
+    if any((folder / "libdcmi.so").exists() for folder in folders):
+        return ok(check, f"{len(nodes)} nodes; torch_npu asks the driver for the card's")
+    return warn(
+        check,
+        f"{len(nodes)} nodes, and nothing keeps the engine on that of its card",
+        "Put the driver's libdcmi.so on LD_LIBRARY_PATH (docker run -v /usr/local/dcmi:/usr/local/dcmi:ro), or bind "
+        "the server: docker run --cpuset-cpus, taskset; `npu-smi info -t topo` says which processors.",
     )
 
 

@@ -25,6 +25,7 @@ class Card:
     soc: str = ""
     free: int = 0
     total: int = 0
+    health: str = ""  # of every card that npu-smi lists: "OK", or which is not; empty where it says nothing
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,11 +73,21 @@ class Machine:
             opens_all=bool(int(_field(status, "CapEff")[0], 16) & _MAY_OPEN_ALL),
         )
 
+    def processors(self) -> frozenset[int]:
+        """On which this process may run."""
+        return in_list(_field(self.text("/proc/self/status") or "", "Cpus_allowed_list")[0])
+
     def limits(self, name: str) -> tuple[int | None, int | None]:
         """The soft and the hard limit of this process as /proc/self/limits names it; None: unlimited."""
         found = re.search(rf"^{name} +(\S+) +(\S+)", self.text("/proc/self/limits") or "", re.MULTILINE)
         soft, hard = (int(text) if text.isdigit() else None for text in (found.groups() if found else ("", "")))
         return soft, hard
+
+
+def in_list(text: str) -> frozenset[int]:
+    """The numbers of a list of the kernel's, such as 0-3,8."""
+    ranges = (part.partition("-") for part in text.strip().split(",") if part)
+    return frozenset(number for low, _, high in ranges for number in range(int(low), int(high or low) + 1))
 
 
 def _field(status: str, name: str) -> list[str]:

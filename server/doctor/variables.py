@@ -45,13 +45,21 @@ def _of_allocator(variables: Mapping[str, str]) -> Iterator[Finding]:
             f"Unset {_TORCH}, and keep {_TORCH_NPU}.",
         )
     for name in (_TORCH, _TORCH_NPU):
-        options = dict(part.partition(":")[::2] for part in variables.get(name, "").replace(" ", "").split(","))
+        if name not in variables:
+            continue
+        options = dict(part.partition(":")[::2] for part in variables[name].replace(" ", "").split(","))
         beside = [option for option in _EXCLUDED if option in options]
         if options.get("expandable_segments", "").lower() == "true" and beside:
             yield fail(
                 name,
                 f"expandable_segments:True excludes {' and '.join(beside)}",
                 f"Take {' and '.join(beside)} out of {name}.",
+            )
+        elif options.get("expandable_segments", "").lower() != "true":
+            yield warn(
+                name,
+                f"{variables[name]}: pictures of many sizes leave holes between segments of fixed ones",
+                f"Put expandable_segments:True into {name}, alone; or unset it.",
             )
 
 

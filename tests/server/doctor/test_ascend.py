@@ -107,3 +107,26 @@ def test_packages_that_cann_asks_for(tmp_path: Path, asked: str, said: str) -> N
     machine = replace(machine, package={**PACKAGES, "numpy": "2.4.6", "protobuf": "7.36.2"}.get)
     rows = [(one.verdict, one.found) for one in ascend.findings(machine) if one.check == "CANN packages"]
     assert rows == ([("warn", said)] if said else [])
+
+
+@pytest.mark.parametrize(
+    ("folders", "soc", "verdict", "word"),
+    [
+        (["ascend910b/ops_nn"], "Ascend910B3", "ok", "of ascend910b"),
+        (["ascend910b/ops_nn", "ascend910_93/ops_nn"], "Ascend910_9391", "ok", "of ascend910_93"),
+        (["ascend910b/ops_nn"], "Ascend910_9391", "fail", "CHIP=a3"),
+        (["ascend910_93/ops_nn"], "Ascend910B3", "fail", "CHIP=910b"),
+        (["ascend910b/ops_oam"], "Ascend910B3", "fail", "of no chip, and this one is ascend910b"),
+        ([], "Ascend910B3", "skip", "not below"),
+    ],
+)
+def test_the_operators_are_those_of_the_chip(
+    folders: list[str], soc: str, verdict: str, word: str, tmp_path: Path
+) -> None:
+    machine = whole(tmp_path)
+    kernels = tmp_path / HOME[1:] / "opp/built-in/op_impl/ai_core/tbe/kernel"
+    shutil.rmtree(kernels)
+    for folder in folders:
+        (kernels / folder).mkdir(parents=True)
+    found = ascend.operators(machine, soc)
+    assert found.verdict == verdict and word in f"{found.found} {found.remedy}"

@@ -70,12 +70,13 @@ def test_no_runtime() -> None:
 @pytest.mark.parametrize(
     ("answer", "faulty", "verdicts", "word"),
     [
-        (CARD, False, ["ok", "ok"], "61.0 of 64.0 GiB free"),
-        (CARD, True, ["ok", "ok"], "Ascend910B3"),
-        (Card(count=1, soc="Ascend310P3", free=9, total=9), False, ["fail", "ok"], "no other chip is served"),
-        (Card(count=1, soc="Ascend910B3", free=8, total=9), False, ["ok", "warn"], "`npu-smi info` names it"),
-        (Card(trouble="aclInit failed"), False, ["fail"], "`npu-smi info` whether the card is well"),
-        (Card(trouble="aclInit failed"), True, ["skip"], "mend what is said above first"),
+        (CARD, False, ["ok", "ok", "ok"], "61.0 of 64.0 GiB free"),
+        (CARD, True, ["ok", "ok", "ok"], "Ascend910B3"),
+        (Card(count=1, soc="Ascend310P3", free=9, total=9), False, ["skip", "fail", "ok"], "no other chip is served"),
+        (Card(count=1, soc="Ascend910B3", free=8, total=9), False, ["skip", "ok", "warn"], "`npu-smi info` names it"),
+        (Card(trouble="aclInit failed"), False, ["skip", "fail"], "`npu-smi info` whether the card is well"),
+        (Card(trouble="aclInit failed"), True, ["skip", "skip"], "mend what is said above first"),
+        (Card(trouble="aclInit failed", health="5: Alarm"), False, ["warn", "fail"], "npu-smi says 5: Alarm"),
         (None, False, ["skip"], "not asked"),
     ],
 )
@@ -84,6 +85,37 @@ def test_what_is_said_of_the_answer(answer: Card | None, faulty: bool, verdicts:
     assert [one.verdict for one in found] == verdicts
     assert any(word in f"{one.found} {one.remedy}" for one in found)
     assert all(bool(one.remedy) == (one.verdict in ("warn", "fail")) for one in found)
+
+
+SMI = """#!/bin/sh
+case "$*" in
+"info -l") printf '\tTotal Count     : 2\n\tNPU ID          : 0\n\tChip Count      : 1\n\tNPU ID          : 5\n' ;;
+"info -t health -i 0") printf '\tHealth Status                  : OK\n' ;;
+"info -t health -i 5") %s ;;
+esac
+"""
+
+
+@pytest.mark.parametrize(
+    ("fifth", "health"),
+    [
+        ("printf '\tHealth Status                  : OK\n'", "OK"),
+        ("printf '\tHealth Status                  : Alarm\n'", "5: Alarm"),
+        ("sleep 60", ""),
+    ],
+)
+def test_npu_smi_is_asked_for_each_card(
+    fifth: str, health: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(card, "_HEALTH_SECONDS", 1)
+    program = tmp_path / "npu-smi"
+    program.write_text(SMI % fifth.replace("sleep", "exec sleep"))
+    program.chmod(0o755)
+    assert card._health(child_env({"PATH": f"{tmp_path}:/bin:/usr/bin"})) == health
+
+
+def test_without_npu_smi_nothing_is_said(tmp_path: Path) -> None:
+    assert card._health(child_env({"PATH": str(tmp_path)})) == ""
 
 
 def test_the_chips_are_those_that_the_engine_opens() -> None:

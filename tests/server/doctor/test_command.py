@@ -25,7 +25,8 @@ def test_a_whole_machine_lacks_nothing(tmp_path: Path) -> None:
     assert {one.verdict for one in found} == {"ok"}
     assert [one.check for one in found] == [
         "driver", "driver libraries", "CANN", "CANN parts", "CANN libraries", "versions", "NPUs", "device files",
-        "rights", "card", "chip", "NPU memory", "variables", "shared memory", "open files", "locked memory",
+        "rights", "card", "health", "chip", "NPU memory", "operators", "variables", "shared memory", "open files",
+        "locked memory", "NUMA",
     ]  # fmt: skip
 
 

@@ -4,11 +4,13 @@ import shutil
 from dataclasses import replace
 from pathlib import Path
 
+import pytest
+
 from configs.serve import GIB, MIB
 from server.descriptors import OWN
 from server.doctor import limits
 from server.doctor.machine import DiskSpace, Machine
-from tests.server.doctor.trees import CONFIG, whole, write
+from tests.server.doctor.trees import CONFIG, HOME, whole, with_variables, write
 
 LIMITS = "Max open files {} {} files\nMax locked memory {} 9 bytes\n"
 
@@ -24,6 +26,7 @@ def test_a_whole_machine_has_no_fault(tmp_path: Path) -> None:
         "shared memory": "/dev/shm, 2,048 MiB for the 1,024 MiB of --shm-mib",
         "open files": "65,536",
         "locked memory": "unlimited",
+        "NUMA": "one node",
     }
     unlimited = replace(whole(tmp_path), disk_space=lambda path: DiskSpace(total=0, free=0))
     assert next(iter(limits.findings(unlimited, CONFIG, True))).found.startswith("/dev/shm, without a limit")
@@ -70,3 +73,27 @@ def test_locked_memory_matters_beside_an_npu(tmp_path: Path) -> None:
     [(verdict, check, found, remedy)] = faults(machine)
     assert (verdict, check) == ("warn", "locked memory") and found.startswith("64 KiB") and "memlock=-1:-1" in remedy
     assert faults(machine, npu=False) == []
+
+
+@pytest.mark.parametrize(
+    ("allowed", "variables", "dcmi", "verdict", "word"),
+    [
+        ("0-3", {}, False, "ok", "node0 alone"),
+        ("0-7", {}, False, "warn", "--cpuset-cpus"),
+        ("2,5", {}, False, "warn", "2 nodes"),
+        ("0-7", {"CPU_AFFINITY_CONF": "1"}, False, "ok", "CPU_AFFINITY_CONF"),
+        ("0-7", {}, True, "ok", "asks the driver"),
+    ],
+)
+def test_what_binds_the_engine_to_the_node_of_its_card(
+    allowed: str, variables: dict[str, str], dcmi: bool, verdict: str, word: str, tmp_path: Path
+) -> None:
+    machine = with_variables(whole(tmp_path), variables)
+    for node, processors in (("node0", "0-3"), ("node1", "4-7")):
+        write(tmp_path, f"/sys/devices/system/node/{node}/cpulist", f"{processors}\n")
+    write(tmp_path, "/proc/self/status", f"Cpus_allowed_list:\t{allowed}\n")
+    if dcmi:
+        write(tmp_path, f"{HOME}/lib64/libdcmi.so", "")
+    found = limits.findings(machine, CONFIG, npu=True)
+    (numa,) = (one for one in found if one.check == "NUMA")
+    assert numa.verdict == verdict and word in f"{numa.found} {numa.remedy}"

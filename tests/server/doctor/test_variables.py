@@ -13,7 +13,7 @@ BOTH = {"PYTORCH_ALLOC_CONF": "expandable_segments:True", "PYTORCH_NPU_ALLOC_CON
         {},
         {"TASK_QUEUE_ENABLE": "1", "ASCEND_LAUNCH_BLOCKING": "0", "STREAMS_PER_DEVICE": "8"},
         {"PYTORCH_NPU_ALLOC_CONF": "expandable_segments:True"},
-        {"PYTORCH_NPU_ALLOC_CONF": "max_split_size_mb:64,expandable_segments:False"},
+        {"PYTORCH_NPU_ALLOC_CONF": "page_size:1g,expandable_segments:True"},
     ],
 )
 def test_what_does_no_harm(variables: dict[str, str]) -> None:
@@ -34,6 +34,14 @@ def test_what_does_no_harm(variables: dict[str, str]) -> None:
         (
             {"PYTORCH_ALLOC_CONF": "garbage_collection_threshold:0.6,expandable_segments:true"},
             "fail", "PYTORCH_ALLOC_CONF", "Take garbage_collection_threshold out",
+        ),
+        (
+            {"PYTORCH_NPU_ALLOC_CONF": "max_split_size_mb:64"},
+            "warn", "PYTORCH_NPU_ALLOC_CONF", "Put expandable_segments:True into PYTORCH_NPU_ALLOC_CONF, alone",
+        ),
+        (
+            {"PYTORCH_ALLOC_CONF": "expandable_segments:False"},
+            "warn", "PYTORCH_ALLOC_CONF", "Put expandable_segments:True into PYTORCH_ALLOC_CONF",
         ),
         ({"STREAMS_PER_DEVICE": "16"}, "fail", "STREAMS_PER_DEVICE", "Set STREAMS_PER_DEVICE=32"),
     ],

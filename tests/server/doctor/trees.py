@@ -10,7 +10,7 @@ from server.doctor.machine import Card, DiskSpace, Machine
 
 CONFIG = ServeConfig(model=ModelConfig(path=Path(), served_name=""))
 PACKAGES = {"torch": "2.10.0+cpu", "torch_npu": "2.10.0.post4"}
-CARD = Card(count=1, soc="Ascend910B3", free=61 * GIB, total=64 * GIB)
+CARD = Card(count=1, soc="Ascend910B3", free=61 * GIB, total=64 * GIB, health="OK")
 HOME = "/usr/local/Ascend/cann-9.1.0"
 VARIABLES = {
     "ASCEND_HOME_PATH": HOME,
@@ -26,6 +26,7 @@ FILES = {
     **{f"{HOME}/{part}/part": "" for part in ("opp", "runtime", "compiler")},
     **{f"{HOME}/lib64/{name}": "" for name in LINKED},
     **{f"/dev/{name}": "" for name in ("davinci0", "davinci1", "davinci_manager", "devmm_svm", "hisi_hdc")},
+    f"{HOME}/opp/built-in/op_impl/ai_core/tbe/kernel/ascend910b/ops_nn/kernel.o": "",
     "/dev/shm/other": "",
     "/proc/self/limits": """\
 Limit                     Soft Limit           Hard Limit           Units

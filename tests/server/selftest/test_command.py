@@ -2,6 +2,7 @@
 
 import json
 import sys
+from argparse import Namespace
 from pathlib import Path
 
 import pytest
@@ -57,3 +58,31 @@ def said(monkeypatch: pytest.MonkeyPatch, *lines: str) -> None:
     code = "".join(f"print({line!r})\n" for line in lines)
     real = command.run
     monkeypatch.setattr(command, "run", lambda args, _: real(args, lambda section: [sys.executable, "-c", code]))
+
+
+def test_a_given_model_is_a_section_of_its_own(
+    tmp_path: Path, capsys: Captured, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[list[str]] = []
+
+    def ask(args: Namespace, start: command.Start) -> int:
+        asked.extend(list(start(section)) for section in ("points", "given"))
+        return 0
+
+    assert program.main(["selftest", "--model", str(tmp_path)]) == 2
+    assert "there is no config.json in it" in capsys.readouterr().err
+    (tmp_path / "config.json").write_text("{}")
+    monkeypatch.setattr(command, "run", ask)
+    assert program.main(["selftest", "--model", str(tmp_path), "--device", "cpu"]) == 0
+    assert [words[3:] for words in asked] == [["points", "cpu", "full"], ["given", "cpu", "full", str(tmp_path)]]
+
+
+def test_its_directory_is_not_in_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "config.json").write_text('{"architectures": ["No"]}')
+    file = tmp_path / "out.json"
+    words = ["selftest", "--device", "cpu", "--quick", "--only", "nz", "--model", str(tmp_path), "--json", str(file)]
+    assert program.main(words) == 1
+    found = json.loads(file.read_bytes())
+    [given] = (row for row in found["rows"] if row["section"] == "given")
+    assert given["verdict"] == "fail" and "CheckpointError" in given["note"]
+    assert str(tmp_path) not in file.read_text()

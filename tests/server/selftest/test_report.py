@@ -48,3 +48,27 @@ def test_the_file_names_versions_and_no_host(monkeypatch: pytest.MonkeyPatch) ->
     written = json.loads(text)
     assert written["versions"] == {"torch": "2.10.0", "cann": "9.1.0"} and written["device"] == "npu:0"
     assert written["counts"] == {"fail": 1, "pass": 1} and written["rows"][1]["microseconds"] == 12.4
+
+
+@pytest.mark.parametrize(
+    ("note", "shown"),
+    [
+        ("CheckpointError: /data/of/eve/model.safetensors: tensor 'a' is missing", "CheckpointError: ...: tensor"),
+        ("cannot open '/opt/x/key.pem'", "cannot open '...'"),
+        ("config.json in my models/Qwen2 VL is broken", "config.json in ... is broken"),
+        ("12 GB/s, 3 tokens/s, 2e-03/1e-02", "12 GB/s, 3 tokens/s, 2e-03/1e-02"),
+        ("one\n\x00two", "onetwo"),
+    ],
+)
+def test_no_path_is_sent_back(note: str, shown: str) -> None:
+    row = unnamed(CaseResult(section="given", name="n", verdict="fail", note=note), Path("my models/Qwen2 VL"))
+    assert row.note.startswith(shown) and "eve" not in row.note
+
+
+def test_the_file_is_below_a_megabyte_whatever_is_said() -> None:
+    rows = [
+        unnamed(CaseResult(section="operators", name="n" * 40, case="c" * 60, verdict="fail", error=1e-3 / 3,
+                           tolerance=1e-2, microseconds=1e6 / 3, figures={"us in all": 1e6 / 3}, note="字" * 5000))
+    ] * 5000  # fmt: skip
+    found = report(OPENED, rows, False, 1.0, "npu")
+    assert len(as_json(found)) < 1_000_000 and found.counts == {"fail": 5000} and len(found.rows) == 1000
