@@ -5,10 +5,12 @@ from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 
+import msgspec
 import torch
 from torch import Tensor
 
 from configs.checkpoint import Checkpoint
+from configs.serve import EngineConfig
 from model.device import first_line
 from model.engine.kv_cache_size import cache_size
 from model.engine.runner import captured, reserved_for_graphs
@@ -17,7 +19,7 @@ from model.net.multimodal import MultimodalLM
 from model.ops.base import Ops
 from model.registry import family_of
 from model.selftest.attention_cases import BLOCK
-from model.selftest.host import MAX_MODEL_LEN, MAX_SEQS, engine_config
+from model.selftest.host import MAX_MODEL_LEN, MAX_SEQS
 from model.selftest.operators import TOLERANCES, difference, microseconds
 from model.selftest.rows import CaseResult
 from model.selftest.teller import Teller
@@ -29,26 +31,34 @@ from model.weights import Weights
 
 SECTION = "graphs"
 STALE = "stale"
-_LENGTHS = (1, 2, 37, 127, 128, 129, 500, MAX_MODEL_LEN)  # of sequences in the cache, in turn
+_LENGTHS = (1, 2, 37, 127, 128, 129, 500)  # of sequences in the cache, in turn, and the longest
+_LONG = tuple(1025 + 61 * i for i in range(63))  # beside one that is longer
 _STALE_SECONDS = 60.0
 _NOT_HERE = "not here: graphs are captured on NPUs alone"
 
 
 @torch.inference_mode()
-def check_graphs(tell: Teller, name: str, path: Path, ops: Ops, turns: int, repeats: int) -> None:
-    """A row for each captured size of the model at `path`. turns: steps that are compared, of other lengths each."""
+def check_graphs(
+    tell: Teller, name: str, path: Path, ops: Ops, turns: int, repeats: int, *, longest: int = MAX_MODEL_LEN,
+    most: int = MAX_SEQS,
+) -> None:  # fmt: skip
+    """A row for each captured size of the model at `path`; of the largest alone where `longest` is another.
+
+    turns: steps that are compared, of other lengths each. longest: tokens of a sequence, as wide as the tables are;
+    most: sequences of the largest size.
+    """
     if graph_module(ops.device) is None:
         tell.skip(name, _NOT_HERE)
         return
     tell.begin(f"{name}, capture")
     started = time.perf_counter()
-    steps = _Steps(build_at(path, ops))
+    steps = _Steps(build_at(path, ops), longest, most)
     taken = time.perf_counter() - started
     dtype = str(ops.dtype).removeprefix("torch.")
     told = CaseResult(section=SECTION, name=name, case="capture", dtype=dtype, verdict="pass", figures={"s": taken},
                note=f"sizes {', '.join(map(str, steps.sizes))}")  # fmt: skip
     tell.send(told)
-    for rows in steps.sizes:
+    for rows in steps.sizes if longest == MAX_MODEL_LEN else steps.sizes[-1:]:
         tell.attempt(name, partial(steps.compare, name, rows, turns, repeats), _sequences(rows), dtype)
 
 
@@ -90,17 +100,21 @@ def _sequences(n: int) -> str:
 class _Steps:
     """Decode steps over a cache full of noise, each of which can be launched and replayed."""
 
-    def __init__(self, model: MultimodalLM) -> None:
+    def __init__(self, model: MultimodalLM, longest: int, most: int) -> None:
         """Captures all sizes."""
-        config = engine_config("npu", "auto")
+        self._lengths = (*_LENGTHS, longest) if longest == MAX_MODEL_LEN else (longest, *_LONG)
+        blocks = [-(-self._lengths[i % len(self._lengths)] // BLOCK) for i in range(most + len(self._lengths))]
+        config = EngineConfig(device="npu", max_seqs=most)
         reserved = reserved_for_graphs(config, model.device)
-        size = cache_size(model.kv, model.dtype.itemsize, config, MAX_MODEL_LEN, reserved=reserved)
-        self.sizes: Sequence[int] = ladder(MAX_SEQS)
-        self._model, self._width = model, MAX_MODEL_LEN // BLOCK
+        block_bytes = model.kv.bytes_per_token(model.dtype.itemsize) * BLOCK
+        config = msgspec.structs.replace(config, kv_cache_bytes=(sum(blocks) + reserved) * block_bytes)
+        size = cache_size(model.kv, model.dtype.itemsize, config, longest, reserved=reserved)
+        self.sizes: Sequence[int] = ladder(most)
+        self._model, self._width = model, longest // BLOCK
         self._kv: KVCache = model.kv_cache(size.n_blocks, BLOCK)
         for cache in (half for layer in self._kv for half in layer):
             cache.normal_()
-        most = packed_bytes(self._padding(MAX_SEQS).layout())
+        most = packed_bytes(self._padding(most).layout())
         self._packer = Packer(open_streams(model.device), most)
         graphs = captured(model, self._kv, size, config, self._packer)
         assert graphs is not None
@@ -109,7 +123,7 @@ class _Steps:
     def compare(self, name: str, rows: int, turns: int, repeats: int) -> CaseResult:
         error, note = 0.0, "bit for bit"
         for turn in range(turns):
-            batch = self._batch(rows, [_LENGTHS[(3 * turn + i) % len(_LENGTHS)] for i in range(rows)])
+            batch = self._batch(rows, [self._lengths[(3 * turn + i) % len(self._lengths)] for i in range(rows)])
             wanted = self._model.forward(batch, self._kv).cpu()
             found = self._replay(batch).cpu()
             apart, wrong = difference([found], [wanted], self._model.dtype)
@@ -140,10 +154,14 @@ class _Steps:
         """One new token for each of `rows` sequences, which have their own blocks."""
         packing = self._packer.open(in_order(self._padding(rows).layout()))
         host = forward_arrays(packing.host)
+        block = 0
         for i, length in enumerate(lengths):
             host.ids[i], host.positions[:, i] = 7 + i, length - 1
-            host.block_tables[i] = range(i * self._width, (i + 1) * self._width)
-            host.slots[i] = i * MAX_MODEL_LEN + length - 1
+            last = (length - 1) // BLOCK
+            host.block_tables[i] = 0
+            host.block_tables[i, : last + 1] = range(block, block + last + 1)
+            host.slots[i] = (block + last) * BLOCK + (length - 1) % BLOCK
+            block += last + 1
             host.sample_rows[i] = i
         ones = (1,) * rows
         return forward_batch(forward_arrays(packing.send()), q_lens=ones, kv_lens=tuple(lengths), prompt_lens=ones)

@@ -125,10 +125,6 @@ def host_at(checkpoint: Path, root: Path) -> Iterator[Host]:
         yield Host(checkpoint, owner)
 
 
-def engine_config(device: Device, dtype: Dtype) -> EngineConfig:
-    return EngineConfig(device=device, dtype=dtype, max_seqs=MAX_SEQS)
-
-
 def load_engine(
     checkpoint: Path, root: Path, device: Device, dtype: Dtype,
     further: Callable[[], None] = lambda: None,
@@ -138,8 +134,8 @@ def load_engine(
     further: called behind each tensor of the weights, and behind each of the four stages that follow.
     """
     start = StartEngine(
-        checkpoint=str(checkpoint), engine=engine_config(device, dtype), shm_root=str(root),
-        max_model_len=MAX_MODEL_LEN,
+        checkpoint=str(checkpoint), engine=EngineConfig(device=device, dtype=dtype, max_seqs=MAX_SEQS),
+        shm_root=str(root), max_model_len=MAX_MODEL_LEN,
     )  # fmt: skip
     engine, _ = load(start, further)
     return engine

@@ -56,11 +56,10 @@ def compare(section: str, case: Case, ops: Ops, reference: Ops, repeats: int) ->
     inputs: Inputs = {name: x.to(ops.device, copy=True) for name, x in drawn.items()}
     run = case.bind(ops, inputs)
     found = [x.cpu() for x in run()]
-    row = CaseResult(
-        section=section, name=case.op, case=case.name, verdict="fail",
-        tolerance=0.0 if case.exact else TOLERANCES[ops.dtype], microseconds=microseconds(run, ops.device, repeats),
-    )  # fmt: skip
-    return judged(row, found, expected, ops.dtype)
+    tolerance = 0.0 if case.exact else TOLERANCES[ops.dtype]
+    row = CaseResult(section=section, name=case.op, case=case.name, verdict="fail", tolerance=tolerance)
+    row = judged(row, found, expected, ops.dtype)  # before further calls, which write into what was found
+    return msgspec.structs.replace(row, microseconds=microseconds(run, ops.device, repeats))
 
 
 def judged(row: CaseResult, found: Sequence[Tensor], expected: Sequence[Tensor], dtype: torch.dtype) -> CaseResult:

@@ -17,7 +17,7 @@ from configs.settings import EMBEDDED_MODEL
 from model.device import resolve
 from model.ops.base import Ops
 from model.ops.load import load_ops
-from model.selftest.attention_cases import long_cases
+from model.selftest.attention_cases import BLOCK, WIDTHS, long_cases
 from model.selftest.checkpoint import write_random
 from model.selftest.copies import check_copies
 from model.selftest.graphs import check_graphs, check_stale
@@ -103,6 +103,11 @@ def _graphs(work: Work) -> None:
         }  # fmt: skip
         for name, path in paths.items():
             check_graphs(work.tell, name, path, ops, 2 if work.quick else 8, work.repeats)
+        for width in WIDTHS[:1] if work.small else WIDTHS:
+            name = f"tables of {width:,} blocks"
+            most, repeats = (8, 1) if work.small else (64, work.repeats)
+            path = paths["random, heads of 128"]
+            check_graphs(work.tell, name, path, ops, 2, repeats, longest=width * BLOCK, most=most)
 
 
 def _profile(work: Work) -> None:
