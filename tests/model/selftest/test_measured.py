@@ -11,7 +11,7 @@ from torch import Tensor
 from model.ops.torch_ops import TorchOps
 from model.selftest.attention_cases import BLOCK, WIDTHS, long_cases
 from model.selftest.checkpoint import write_random
-from model.selftest.measured import profiler
+from model.selftest.measured import masks, profiler
 from model.selftest.measured.encoder import check_encoder
 from model.selftest.measured.matmul import check_matmul
 from model.selftest.models import check_given, stages
@@ -19,6 +19,8 @@ from model.selftest.operators import check_operators, specification
 from model.selftest.points import check_float32
 from model.selftest.rows import Begun, CaseResult, Said
 from model.selftest.teller import Teller
+from tests.npu import references
+from tests.npu.ring0 import define_operators
 
 CPU = torch.device("cpu")
 # The columns of msprof, as others publish them: gitee.com/ascend/mstt and threads of vllm-ascend.
@@ -47,6 +49,16 @@ def test_a_layout_that_changes_numbers_fails(change: float, verdict: str) -> Non
     rows = rows_of(lambda tell: check_matmul(tell, CPU, [(64, 96)], (1, 70), 1, "NZ", cast))
     assert verdicts(rows) == [verdict] * 2 and [row.case for row in rows] == ["1 x 64 to 96, NZ", "70 x 64 to 96, NZ"]
     assert all(row.figures["TFLOP/s"] > 0 for row in rows)
+
+
+@pytest.mark.parametrize(("keeps", "verdict"), [(True, "pass"), (False, "fail")])
+def test_a_decode_is_the_same_without_a_mask(keeps: bool, verdict: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Over ring 0; or with a mask that hides all but the first keys."""
+    define_operators()
+    if not keeps:
+        monkeypatch.setattr(references, "_hidden", lambda mask, mode, rows, columns: torch.arange(columns) > 8)
+    row = masks._compared("s", CPU, 3, 300, "3 rows", 1)
+    assert row.verdict == verdict and row.figures.keys() == {"us with a mask", "us without"}
 
 
 class _Short(TorchOps):
