@@ -11,7 +11,7 @@ from model.selftest.operators import judged, microseconds
 from model.selftest.rows import CaseResult
 from model.selftest.teller import Teller
 
-SIZES = ((3584, 4608), (3584, 37888), (18944, 3584), (3584, 152064))  # of Qwen2-VL-7B: qkv, gate and up, down, head
+SIZES = ((3584, 4608), (3584, 37888), (18944, 3584), (3584, 152064))  # of 7B models: qkv, gate and up, down, head
 ROWS = (1, 16, 64, 8192)
 _CHECKED = 64  # rows and columns that the CPU computes as well
 _MOST = 1 << 30  # numbers of a result: more belong to no step, which samples few rows
