@@ -104,7 +104,7 @@ class _Steps:
         """Captures all sizes."""
         self._lengths = (*_LENGTHS, longest) if longest == MAX_MODEL_LEN else (longest, *_LONG)
         blocks = [-(-self._lengths[i % len(self._lengths)] // BLOCK) for i in range(most + len(self._lengths))]
-        config = EngineConfig(device="npu", max_seqs=most)
+        config = EngineConfig(device="npu", max_seqs=most, block_size=BLOCK)
         reserved = reserved_for_graphs(config, model.device)
         block_bytes = model.kv.bytes_per_token(model.dtype.itemsize) * BLOCK
         config = msgspec.structs.replace(config, kv_cache_bytes=(sum(blocks) + reserved) * block_bytes)

@@ -64,10 +64,12 @@ def test_a_decode_is_the_same_without_a_mask(keeps: bool, verdict: str, monkeypa
 class _Short(TorchOps):
     """Its attention over a segment misses the last keys."""
 
-    def segment_attention(self, query: Tensor, key: Tensor, value: Tensor, lengths: Sequence[int]) -> Tensor:
+    def segment_attention(
+        self, query: Tensor, key: Tensor, value: Tensor, lengths: Sequence[int], scale: float | None = None
+    ) -> Tensor:
         seen = key.clone()
         seen[-8:] = 0
-        return super().segment_attention(query, seen, value, lengths)
+        return super().segment_attention(query, seen, value, lengths, scale)
 
 
 @pytest.mark.parametrize(("kind", "verdict"), [(TorchOps, "pass"), (_Short, "fail")])
