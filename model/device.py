@@ -4,6 +4,8 @@ import importlib.util
 import logging
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
 
 import msgspec
 import torch
@@ -207,3 +209,17 @@ def _own_dtype(configs: Iterable[ConfigSection]) -> torch.dtype:
                 place.expect(key, _DTYPES)
                 return _DTYPES[place.read(str, key)]
     return torch.float32
+
+
+def record_profile(folder: Path, run: Callable[[], object]) -> None:
+    """What an NPU does in `run`, as torch_npu's profiler writes it: tables of msprof of CANN, somewhere in `folder`."""
+    import torch_npu
+
+    profiler: Any = torch_npu.profiler
+    settings = profiler._ExperimentalConfig(profiler_level=profiler.ProfilerLevel.Level1)
+    with profiler.profile(
+        activities=[profiler.ProfilerActivity.NPU],
+        on_trace_ready=profiler.tensorboard_trace_handler(str(folder), analyse_flag=True),
+        experimental_config=settings,
+    ):
+        run()

@@ -206,11 +206,12 @@ class Runner:
 
 
 def captured(
-    model: MultimodalLM, kv: KVCache, size: CacheSize, config: EngineConfig, packer: Packer | None = None
-) -> DecodeGraphs | None:
+    model: MultimodalLM, kv: KVCache, size: CacheSize, config: EngineConfig, packer: Packer | None = None,
+    *, may_refuse: bool = True,
+) -> DecodeGraphs | None:  # fmt: skip
     """Graphs of decode steps over this cache, None where there are none. packer: of the steps; None: only to try.
 
-    A device that refuses them is served without, and the log says so.
+    may_refuse: a device that refuses them is served without, and the log says so; else its RuntimeError is raised.
     """
     module = graph_module(model.device)
     if not config.graphs or module is None:
@@ -221,7 +222,7 @@ def captured(
     try:
         return DecodeGraphs(model, kv, packer, place, ladder(min(rows, size.n_blocks)), module)
     except RuntimeError as error:
-        if not is_refused(error):
+        if not (may_refuse and is_refused(error)):
             raise
         _log.warning("graphs of decode steps are refused (%s): every step is launched instead", first_line(error))
         return None

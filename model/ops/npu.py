@@ -18,6 +18,8 @@ from model.ops.base import GraphAttention, PagedAttention
 from model.ops.npu_checked import CheckedOperators
 from model.ops.torch_ops import TorchOps
 
+_FRACTAL_NZ = 29  # of aclFormat
+
 
 class NpuOps(TorchOps):
     """What TorchOps leaves as it is: linear, layer_norm, add_layer_norm, relu_squared, copy_blocks."""
@@ -240,6 +242,21 @@ def _attend_packed(
     arguments = {"actual_seq_lengths": query_ends, "actual_seq_lengths_kv": key_ends, "sparse_mode": 0}
     scale = head_dim**-0.5 if scale is None else scale  # zeros behind a head add nothing to a product
     return _attend(operators, query, key, value, kv_heads, padded, scale, arguments)
+
+
+def paged_attention(
+    query: Tensor, key: Tensor, value: Tensor, kv_heads: int, arguments: Mapping[str, object]
+) -> Tensor:
+    """The operator as NpuOps launches it, with arguments that no rule is asked about: to measure what they cost."""
+    head_dim = query.shape[-1]
+    return _attend(torch.ops.npu, query, key, value, kv_heads, head_dim, head_dim**-0.5, arguments)
+
+
+def to_nz(weight: Tensor) -> Tensor:
+    """weight [out, in] in blocks of 16, a layout of NPUs (FRACTAL_NZ). It changes a setting of the process."""
+    torch.get_device_module(weight.device).config.allow_internal_format = True  # else the cast does nothing
+    blocks: Tensor = torch.ops.npu.npu_format_cast(weight, _FRACTAL_NZ)
+    return blocks
 
 
 def _attend(

@@ -116,7 +116,7 @@ class _Steps:
             cache.normal_()
         most = packed_bytes(self._padding(most).layout())
         self._packer = Packer(open_streams(model.device), most)
-        graphs = captured(model, self._kv, size, config, self._packer)
+        graphs = captured(model, self._kv, size, config, self._packer, may_refuse=False)
         assert graphs is not None
         self._graphs: DecodeGraphs = graphs
 

@@ -2,11 +2,12 @@
 
 import functools
 from collections.abc import Mapping
-from typing import Any
 
 import torch
 from torch import Tensor
 
+from model.ops.npu import paged_attention
+from model.ops.npu_rules import CAUSAL_MASK
 from model.selftest.attention_cases import BLOCK
 from model.selftest.operators import judged, microseconds
 from model.selftest.rows import CaseResult
@@ -14,7 +15,6 @@ from model.selftest.teller import Teller
 
 _NAME = "mask of decodes"
 _HEADS, _KV_HEADS, _DIM = 28, 4, 128
-_MASK = 2048  # side of the compressed one
 
 
 @torch.inference_mode()
@@ -39,14 +39,14 @@ def _compared(section: str, device: torch.device, rows: int, length: int, case: 
     query = drawn(rows, _HEADS, _DIM)
     key, value = (drawn(rows * width, BLOCK, _KV_HEADS * _DIM) for _ in range(2))
     table = torch.arange(rows * width, dtype=torch.int32, device=device).view(rows, width)
-    mask = torch.ones(_MASK, _MASK, dtype=torch.int8).triu_(1).to(device)
+    mask = torch.ones(CAUSAL_MASK, CAUSAL_MASK, dtype=torch.int8).triu_(1).to(device)
 
-    def attend(seen: Mapping[str, object]) -> Any:
-        return torch.ops.npu.npu_fused_infer_attention_score(
-            query, key, value, input_layout="TND", num_heads=_HEADS, num_key_value_heads=_KV_HEADS, scale=_DIM**-0.5,
-            actual_seq_lengths=list(range(1, rows + 1)), actual_seq_lengths_kv=[length] * rows, block_table=table,
-            block_size=BLOCK, **seen,
-        )[0]  # fmt: skip
+    def attend(seen: Mapping[str, object]) -> Tensor:
+        arguments = {
+            "actual_seq_lengths": list(range(1, rows + 1)), "actual_seq_lengths_kv": [length] * rows,
+            "block_table": table, "block_size": BLOCK, **seen,
+        }  # fmt: skip
+        return paged_attention(query, key, value, _KV_HEADS, arguments)
 
     masked = functools.partial(attend, {"atten_mask": mask, "sparse_mode": 3})
     bare = functools.partial(attend, {"sparse_mode": 0})

@@ -15,7 +15,6 @@ SIZES = ((3584, 4608), (3584, 37888), (18944, 3584), (3584, 152064))  # of 7B mo
 ROWS = (1, 16, 64, 8192)
 _CHECKED = 64  # rows and columns that the CPU computes as well
 _MOST = 1 << 30  # numbers of a result: more belong to no step, which samples few rows
-_NZ = 29  # ACL_FORMAT_FRACTAL_NZ
 
 Cast = Callable[[Tensor], Tensor]
 
@@ -31,12 +30,6 @@ def check_matmul(
             case = f"{n:,} x {n_in:,} to {n_out:,}, {how}"
             run = functools.partial(_product, tell.section, device, n, n_in, n_out, case, repeats, cast)
             tell.attempt("matmul", run, case, "bfloat16")
-
-
-def to_nz(weight: Tensor) -> Tensor:
-    torch.get_device_module(weight.device).config.allow_internal_format = True  # else the cast does nothing
-    blocks: Tensor = torch.ops.npu.npu_format_cast(weight, _NZ)
-    return blocks
 
 
 def _product(

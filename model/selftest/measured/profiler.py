@@ -1,13 +1,12 @@
 """Which operators a model launches, and on which cores they run: the table that torch_npu.profiler writes."""
 
 import csv
-import sys
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
 
+from model.device import record_profile
 from model.selftest.rows import CaseResult
 from model.selftest.teller import Teller
 
@@ -28,7 +27,7 @@ def check_profile(
 
     def profiled() -> CaseResult:
         with opened() as run, TemporaryDirectory() as folder:
-            _record(Path(folder), run)
+            record_profile(Path(folder), run)
             found = sorted(Path(folder).rglob(TABLE))
             rows = rows_of(found[0].read_text(encoding="utf-8")) if found else []
         for row in rows[:_MOST]:
@@ -65,14 +64,3 @@ def _sum_of(name: str, rows: Sequence[CaseResult]) -> CaseResult:
         section=SECTION, name=_NAME, case=name, verdict="told", figures=figures,
         note=f"on the AI CPU: {slow or 'none'}",
     )  # fmt: skip
-
-
-def _record(folder: Path, run: Callable[[], object]) -> None:
-    profiler: Any = sys.modules["torch_npu"].profiler  # which model/device.py imported
-    settings = profiler._ExperimentalConfig(profiler_level=profiler.ProfilerLevel.Level1)
-    with profiler.profile(
-        activities=[profiler.ProfilerActivity.NPU],
-        on_trace_ready=profiler.tensorboard_trace_handler(str(folder), analyse_flag=True),
-        experimental_config=settings,
-    ):
-        run()

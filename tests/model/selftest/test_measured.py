@@ -111,7 +111,7 @@ def profiled(monkeypatch: pytest.MonkeyPatch, table: str | None) -> list[CaseRes
             (folder / "of" / "a" / "rank").mkdir(parents=True)
             (folder / "of" / "a" / "rank" / profiler.TABLE).write_text(table)
 
-    monkeypatch.setattr(profiler, "_record", record)
+    monkeypatch.setattr(profiler, "record_profile", record)
     return rows_of(lambda tell: profiler.check_profile(tell, "npu", "a model", lambda: nullcontext(lambda: None)))
 
 
