@@ -57,9 +57,14 @@ def requests_for(family: Family) -> dict[str, Request]:
     return found
 
 
-def _medium(kind: str) -> Media:
+def several_media(family: Family) -> list[Media]:
+    """Three of the family's first kind, which differ."""
+    return [_medium(family.media[0], i) for i in range(3)]
+
+
+def _medium(kind: str, i: int = 0) -> Media:
     if kind == "audio":
-        return Media(kind="audio", source=url(make_wav(tone(8000, 3))), param="")
+        return Media(kind="audio", source=url(make_wav(tone(8000 + 4000 * i, 3))), param="")
     if kind == "video":
         return clip(film(2, sound=None), max_pixels=3136 * 4)
-    return Media(kind="image", source=data_url(picture(140, 112, 5)), param="")
+    return Media(kind="image", source=data_url(picture(140 + 56 * i, 112, 5 + i)), param="")
