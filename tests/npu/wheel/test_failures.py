@@ -120,10 +120,7 @@ def test_memory_that_an_encoder_cannot_have_is_of_its_request(
     [
         "aclnnFusedInferAttentionScoreV3GetMaxWorkspaceSize 561002 1",
         "aclmdlRICaptureTaskGrpBegin 207008 1",
-        pytest.param(
-            "aclmdlRICaptureBegin 207008 1",
-            marks=pytest.mark.skipif("2.10" in pair(), reason="its allocator then stays in the capture, and refuses"),
-        ),
+        "aclmdlRICaptureBegin 207008 1",
     ],
 )
 def test_a_device_that_refuses_graphs_is_served_without(
@@ -131,6 +128,8 @@ def test_a_device_that_refuses_graphs_is_served_without(
     call: str,
 ) -> None:  # fmt: skip
     """Told in one sentence, once."""
+    if "2.10" in pair() and "CaptureBegin" in call:
+        pytest.skip("its allocator then stays in the capture, and refuses")
     monkeypatch.setenv("NPU_STUB_FAULT", str(fault))
     fault.write_text(f"{call}\n")
     with caplog.at_level(logging.WARNING, "pixelferry"), counted() as found:
