@@ -53,7 +53,7 @@ def _row(name: str, ops_dtype: torch.dtype, case: str, note: str) -> CaseResult:
 
 def _shared_blocks(ops: Ops, reference: Ops, repeats: int) -> CaseResult:
     """Eight sequences share two blocks and have one each: their tables name 24 blocks of a cache of 10."""
-    n, heads, kv_heads, dim = 8, 4, 2, 128
+    n, heads, kv_heads, dim = 8, 4, 4, 128  # the rule is documented for as many key heads as query heads
     generator = torch.Generator().manual_seed(3)
     drawn = torch.randn(10 * BLOCK, 2, kv_heads, dim, generator=generator).to(ops.dtype)
     query = torch.randn(n, heads, dim, generator=generator).to(ops.dtype)
