@@ -39,7 +39,7 @@ SETTINGS = {
     "both": [],
 }
 WORDS = ["river", "lamp", "seven", "green", "under", "paper", "window", "quiet", "stone", "market", "early", "bridge"]
-SYSTEM_WORDS = 700
+SYSTEM_TOKENS = 1000
 TICK = os.sysconf("SC_CLK_TCK")
 
 
@@ -92,7 +92,9 @@ def turns(url: str, bodies: Bodies) -> float:
 
 
 def system(url: str, bodies: Bodies) -> float:
-    prompt, texts = bodies.words(SYSTEM_WORDS), [bodies.words(10) for _ in range(32)]
+    sample = bodies.words(100)
+    count = httpx.post(f"{url}/tokenize", json={"prompt": sample}).raise_for_status().json()["count"]
+    prompt, texts = bodies.words(SYSTEM_TOKENS * 100 // count), [bodies.words(10) for _ in range(32)]
 
     def ask(text: str) -> float:
         return first_token(url, {"system": prompt, "inputs": [{"text": text}]})[0]
