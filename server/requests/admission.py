@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from typing import Literal
 
 from model.engine.scheduling.fair_shares import Holdings
@@ -13,16 +14,15 @@ from server.requests.refusal import Refusal, overloaded, unavailable
 ShareClass = Literal["first", "within", "beyond"]
 
 
+@dataclass(slots=True, eq=False)
 class AdmittedPrompt:
     """Of one prompt, from its parsed body to its end."""
 
-    def __init__(self, context: RequestContext, share: ShareClass) -> None:
-        self.context = context  # the same for all prompts of a body
-        self.client = context.client
-        self.share = share
-        self.begun = False  # it has a token: from now on it is not ended for fairness
-        self.gave_way = False
-        self.leased = 0  # bytes of shared memory
+    context: RequestContext  # the same for all prompts of a body
+    share: ShareClass
+    begun: bool = False  # it has a token: from now on it is not ended for fairness
+    gave_way: bool = False
+    leased: int = 0  # bytes of shared memory
 
 
 class Admission:
@@ -104,14 +104,14 @@ class Admission:
 
     def lends(self, place: AdmittedPrompt, nbytes: int) -> bool:
         """Whether it may have so much: not while others wait for their share, and it would have more than its own."""
-        return not self._n_wait_for_memory or self._memory.within(place.client, nbytes)
+        return not self._n_wait_for_memory or self._memory.within(place.context.client, nbytes)
 
     async def memory_given_way(self, place: AdmittedPrompt, nbytes: int) -> bool:
         """Somebody who has more than a share of the memory gives way to it, and some is free. False: nobody does."""
-        if not self._memory.within(place.client, nbytes):
+        if not self._memory.within(place.context.client, nbytes):
             return False
         if not self._giving_back or not self._memory.room(nbytes - self._giving_back):
-            self._give_way("shared_memory", self._waits(self._memory, place.client))
+            self._give_way("shared_memory", self._waits(self._memory, place.context.client))
         if not self._giving_back:  # nobody does: others of this machine may have filled it
             return False
         self._n_wait_for_memory += 1
@@ -123,12 +123,12 @@ class Admission:
 
     def lent(self, place: AdmittedPrompt, nbytes: int) -> None:
         place.leased += nbytes
-        self._memory.take(place.client, nbytes)
+        self._memory.take(place.context.client, nbytes)
 
     def given_back(self, place: AdmittedPrompt, nbytes: int) -> None:
         """So much of what was lent; all of it when it ends."""
         place.leased -= nbytes
-        self._memory.give(place.client, nbytes)
+        self._memory.give(place.context.client, nbytes)
         if place.gave_way:
             self._giving_back -= nbytes
         self._freed.set()
@@ -154,7 +154,7 @@ class Admission:
     def _waits(self, held: Holdings[str], client: str) -> dict[asyncio.Task[object], AdmittedPrompt]:
         """The youngest body without a token of whoever has most beyond a share of it; {} where there is none."""
         for other in held.beyond(held.n_clients(client)):
-            mine = {task: place for task, place in self._places.items() if place.client == other}
+            mine = {task: place for task, place in self._places.items() if place.context.client == other}
             begun = {id(place.context) for place in mine.values() if place.begun or place.gave_way}
             for youngest in reversed(list(mine.values())):
                 if id(youngest.context) not in begun and (held is not self._memory or youngest.leased):
@@ -165,7 +165,7 @@ class Admission:
         for task, place in places.items():
             place.gave_way = True
             self._giving_back += place.leased
-            self._held.give(place.client, 1)
+            self._held.give(place.context.client, 1)
             task.cancel()
             self._gave_way(what)
 

@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Callable, Coroutine, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
 from typing import Any
 
 from server.requests.admission import stopping
@@ -24,9 +25,6 @@ async def run_together(runs: Sequence[Coroutine[Any, Any, None]]) -> None:
 
     One that somebody else cancelled (a drain that ran out of time) is a Refusal.
     """
-    if len(runs) == 1:
-        await runs[0]
-        return
     tasks = [asyncio.create_task(run) for run in runs]
     try:
         left = set(tasks)
@@ -45,33 +43,29 @@ async def run_together(runs: Sequence[Coroutine[Any, Any, None]]) -> None:
                 task.exception()  # seen: the first one's error is enough
 
 
+@dataclass(slots=True, eq=False)
 class AllPrepared:
     """Holds every prompt back until all are prepared and their sums are known; calls `accepted` then."""
 
-    def __init__(
-        self, requests: Sequence[ChatRequest], room: int, limits: RequestLimits, bad_words: Spellings,
-        accepted: Accepted | None,
-    ) -> None:  # fmt: skip
-        """room: tokens of one prompt with its answer."""
-        self._requests = requests
-        self._room = room
-        self._limits = limits
-        self._n_bad_ids = sum(map(len, bad_words))
-        self._accepted = accepted
-        self._prepared: dict[int, Prepared] = {}
-        self._all = asyncio.Event()
+    requests: Sequence[ChatRequest]
+    room: int  # tokens of one prompt with its answer
+    limits: RequestLimits
+    bad_words: Spellings
+    accepted: Accepted | None
+    _prepared: dict[int, Prepared] = field(default_factory=dict)
+    _all: asyncio.Event = field(default_factory=asyncio.Event)
 
     async def wait(self, index: int, prepared: Prepared) -> None:
         """Raises Refusal, and what `accepted` raises, to the one that came last."""
         self._prepared[index] = prepared
-        if len(self._prepared) == len(self._requests):
+        if len(self._prepared) == len(self.requests):
             found, lengths = list[Prepared](), list[int]()
-            for i in range(len(self._requests)):
+            for i in range(len(self.requests)):
                 found.append(self._prepared[i])
                 lengths.append(len(found[i].input_ids))
-            check_sums(self._requests, self._room, self._limits, lengths, self._n_bad_ids)
-            if self._accepted is not None:
-                self._accepted(found)
+            check_sums(self.requests, self.room, self.limits, lengths, sum(map(len, self.bad_words)))
+            if self.accepted is not None:
+                self.accepted(found)
             self._all.set()
         await self._all.wait()
 

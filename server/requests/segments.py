@@ -4,9 +4,8 @@ import asyncio
 import logging
 from collections.abc import Callable, Collection, Coroutine, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
 from typing import Any, ParamSpec, TypeVar
-
-from msgspec.structs import replace
 
 from server.children.engine_client import EngineClient, Stream
 from server.children.workers import WorkerJob, WorkerPool
@@ -86,28 +85,24 @@ class Segments:
         self._thread.shutdown()
 
 
+@dataclass(slots=True, eq=False)
 class RequestResources:
     """Of one request, which calls `release` however it ends."""
 
-    place: AdmittedPrompt  # from its admission on
-
-    def __init__(
-        self, request_id: str, workers: WorkerPool, engine: EngineClient, segments: Segments, admission: Admission
-    ) -> None:
-        self._request_id = request_id
-        self._workers = workers
-        self._engine = engine
-        self._segments = segments
-        self._pool = segments.pool
-        self._admission = admission
-        self._leased: dict[str, int] = {}  # bytes, by name
-        self._leases = False
-        self._jobs: list[WorkerJob] = []
-        self.stream: Stream | None = None
+    request_id: str
+    workers: WorkerPool
+    engine: EngineClient
+    segments: Segments
+    admission: Admission
+    place: AdmittedPrompt = field(init=False)  # from its admission on
+    stream: Stream | None = None
+    _jobs: list[WorkerJob] = field(default_factory=list)
+    _leases: bool = False  # the pool may know of it
+    _leased: dict[str, int] = field(default_factory=dict)  # bytes, by name
 
     async def job(self, message: Job, client: str, *, short: bool = True) -> WorkerJob:
         """One that a worker has begun. Raises NobodyUp, WorkerDied."""
-        job = await self._workers.begin(message, client, short=short)
+        job = await self.workers.begin(message, client, short=short)
         self._jobs.append(job)
         return job
 
@@ -117,57 +112,53 @@ class RequestResources:
         Where there is no room, somebody who has more than a share of the memory may give way. Raises Refusal.
         """
         await self.free_leases()
-        leased = [i for i in range(len(measured.nbytes)) if not measured.keys or measured.keys[i] not in kept]
-        names = [""] * len(measured.nbytes)
-        if leased:
-            for i, name in zip(leased, await self._lease(_only(measured, leased)), strict=True):
-                names[i] = name
-        return tuple(names)
-
-    async def _lease(self, measured: Measured) -> tuple[str, ...]:
-        nbytes = sum(map(file_bytes, measured.nbytes))
-        while True:
+        found = [""] * len(measured.nbytes)
+        sizes: dict[int, int] = {}  # bytes of those that get one, by their place among all media
+        for i, nbytes in enumerate(measured.nbytes):
+            if not measured.keys or measured.keys[i] not in kept:
+                sizes[i] = nbytes
+        total = sum(map(file_bytes, sizes.values()))
+        while sizes:
             self._leases = True
             try:
-                if not self._admission.lends(self.place, nbytes):
+                if not self.admission.lends(self.place, total):
                     raise PoolFull(RETRY_SECONDS)
-                names = await self._segments.lease(self._request_id, measured.nbytes)
-                break
-            except OwnerError as error:
-                await self._segments.look_after()
-                raise without_room(error, measured) from None
-            except NeverFits as error:
-                raise without_room(error, measured) from None
-            except PoolFull as error:
-                if not await self._admission.memory_given_way(self.place, nbytes):
-                    raise without_room(error, measured) from None
-        self._leased = dict(zip(names, map(file_bytes, measured.nbytes), strict=True))
-        self._admission.lent(self.place, nbytes)
-        return names
+                names = await self.segments.lease(self.request_id, tuple(sizes.values()))
+            except (OwnerError, NeverFits, PoolFull) as error:
+                if isinstance(error, OwnerError):
+                    await self.segments.look_after()
+                if not isinstance(error, PoolFull) or not await self.admission.memory_given_way(self.place, total):
+                    raise without_room(error, measured.params[max(sizes, key=sizes.__getitem__)]) from None
+                continue
+            for i, name in zip(sizes, names, strict=True):
+                found[i], self._leased[name] = name, file_bytes(sizes[i])
+            self.admission.lent(self.place, total)
+            break
+        return tuple(found)
 
     async def free_leases(self) -> None:
         """Whoever wrote to them has let go, or is reaped: they can be lent again at once."""
         if self._leases:
-            await self._segments.call(self._pool.retire, self._request_id)
-            await self._segments.call(self._pool.settle, self._request_id)
+            await self.segments.call(self.segments.pool.retire, self.request_id)
+            await self.segments.call(self.segments.pool.settle, self.request_id)
             self._given_back(tuple(self._leased))
 
     def media_read(self, stream: Stream) -> None:
         """The engine has its copy of these segments."""
         if stream.media_read:
-            self._segments.spawn(self._segments.call(self._pool.give_back, self._request_id, stream.media_read))
+            self.segments.spawn(self.segments.call(self.segments.pool.give_back, self.request_id, stream.media_read))
             self._given_back(stream.media_read)
             stream.media_read = []
 
     def release(self) -> None:
         """Let go of everything. Nothing is awaited here, so that nothing can come between."""
         for job in self._jobs:
-            self._workers.cancel(job)
+            self.workers.cancel(job)
         if self.stream is not None:
-            self._engine.leave(self.stream)
+            self.engine.leave(self.stream)
         if self._leases:
-            retired = self._segments.call(self._pool.retire, self._request_id)
-            self._segments.spawn(self._free_when_ended(retired))
+            retired = self.segments.call(self.segments.pool.retire, self.request_id)
+            self.segments.spawn(self._free_when_ended(retired))
 
     async def _free_when_ended(self, retired: "asyncio.Future[None]") -> None:
         """Wait until writer and reader have let go, or are reaped; then the memory is free."""
@@ -176,11 +167,11 @@ class RequestResources:
             await job.ended
         if self.stream is not None:
             await self.stream.ended
-        await self._segments.call(self._pool.settle, self._request_id)
+        await self.segments.call(self.segments.pool.settle, self.request_id)
         self._given_back(tuple(self._leased))
 
     def _given_back(self, names: Sequence[str]) -> None:
-        self._admission.given_back(self.place, sum(self._leased.pop(name, 0) for name in names))
+        self.admission.given_back(self.place, sum(self._leased.pop(name, 0) for name in names))
 
 
 # ---- media for which there is no room
@@ -188,7 +179,7 @@ class RequestResources:
 
 def too_many_tokens(measured: Measured, limit: int) -> Refusal:
     """All together they have more than `limit`."""
-    largest = _largest(measured.n_tokens)
+    largest = measured.n_tokens.index(max(measured.n_tokens))
     message = (
         f"the media of this request have {sum(measured.n_tokens)} tokens, and this server keeps the embeddings of at "
         f"most {limit}; this is the largest, with {measured.n_tokens[largest]} tokens"
@@ -196,8 +187,8 @@ def too_many_tokens(measured: Measured, limit: int) -> Refusal:
     return invalid_request(message, measured.params[largest], TOO_LARGE)
 
 
-def without_room(error: PoolFull | NeverFits | OwnerError, measured: Measured) -> Refusal:
-    """What the client is told of media for which the pool has no room: now, or ever."""
+def without_room(error: PoolFull | NeverFits | OwnerError, largest: str) -> Refusal:
+    """What the client is told of media for which the pool has no room: now, or ever. largest: its field."""
     if isinstance(error, OwnerError):
         return unavailable("this server has no shared memory for media now", "shm_gone", retry_after=10)
     if isinstance(error, PoolFull):
@@ -205,21 +196,9 @@ def without_room(error: PoolFull | NeverFits | OwnerError, measured: Measured) -
         message = f"shared memory is full of {whose}"
         return overloaded(message, "memory_full", error.retry_after)
     message = "the media of this request need more shared memory than this server has; this is the largest"
-    return invalid_request(message, measured.params[_largest(measured.nbytes)], TOO_LARGE)
+    return invalid_request(message, largest, TOO_LARGE)
 
 
 def media_lost() -> Refusal:
     """Somebody removed them from outside. The same request can be answered: nothing is wrong with it."""
     return unavailable("the media of this request were lost before the model read them", LOST, retry_after=1)
-
-
-def _only(measured: Measured, items: Sequence[int]) -> Measured:
-    """What was measured of these items."""
-    nbytes, params, n_tokens = (
-        tuple(row[i] for i in items) for row in (measured.nbytes, measured.params, measured.n_tokens)
-    )
-    return replace(measured, nbytes=nbytes, params=params, n_tokens=n_tokens, keys=())
-
-
-def _largest(sizes: Sequence[int]) -> int:
-    return max(range(len(sizes)), key=lambda i: sizes[i])

@@ -88,7 +88,10 @@ class RequestService:
         if (refused := self.admission.refusal(first.context.client, len(requests))) is not None:
             raise refused
         others = AllPrepared(requests, room, limits, bad_words, accepted)
-        await run_together([self._run(request, i, sampling, others, emit) for i, request in enumerate(requests)])
+        if len(requests) == 1:
+            await self._run(first, 0, sampling, others, emit)
+        else:
+            await run_together([self._run(request, i, sampling, others, emit) for i, request in enumerate(requests)])
 
     async def _run(
         self, request: ChatRequest, i: int, sampling: SamplingParams, others: AllPrepared, emit: Emit

@@ -58,6 +58,20 @@ def test_what_is_measured_again_is_leased_again(play: Play) -> None:
     play(scenario)
 
 
+def test_the_largest_segment_is_named_of_those_that_would_be_leased(play: Play) -> None:
+    async def scenario(scene: Scene) -> None:
+        asked = Measured(
+            request_id="chat-1", nbytes=(3, 9, 1 << 21, 1 << 22), params=("a", "b", "c", "d"), n_tokens=(4,) * 4,
+            keys=(b"a", b"b", b"c", b"d"),
+        )  # fmt: skip
+        with pytest.raises(Refusal) as caught:
+            await resources_of(scene).lease(asked, {b"d"})
+        refused = caught.value
+        assert (refused.kind, refused.param, refused.code) == ("invalid_request", "c", "media_too_large")
+
+    play(scenario)
+
+
 def test_a_job_that_ended_is_told_nothing(play: Play) -> None:
     async def scenario(scene: Scene) -> None:
         resources = resources_of(scene)

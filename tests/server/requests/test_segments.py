@@ -37,17 +37,11 @@ async def settle(segments: Segments, name: str) -> None:
     await segments.call(segments.pool.settle, name)
 
 
-def test_the_largest_segment_is_named() -> None:
-    asked = Measured(request_id="chat-1", nbytes=(3, 9, 5), params=("a", "b", "c"), n_tokens=(4, 4, 4))
-    found = without_room(NeverFits("too large"), asked)
-    assert (found.kind, found.param, found.code) == ("invalid_request", "b", "media_too_large")
-
-
 def test_a_full_pool_says_when_to_come_back() -> None:
-    found = without_room(PoolFull(2.5), measured(4))
+    found = without_room(PoolFull(2.5), "a")
     assert (found.kind, found.code, found.retry_after) == ("overloaded", "memory_full", 2.5)
     assert found.message == "shared memory is full of other requests' media"
-    found = without_room(PoolFull(2.5, by_others=True), measured(4))
+    found = without_room(PoolFull(2.5, by_others=True), "a")
     assert (found.code, found.message) == ("memory_full", "shared memory is full of files that are not this server's")
 
 
