@@ -103,7 +103,7 @@ def _native_part(part: Any, param: str) -> Part:
     kind, value_param = _KINDS[key], f"{param}.{key}"
     _refuse_other_keys(part, (key, *KEYS[kind]), param)
     source, frames = _sources(kind, part[key], value_param)
-    return Media(kind=kind, source=source, frames=frames, param=value_param, options=_options(part, param))
+    return Media(kind=kind, source=source, frames=frames, param=value_param, options=MediaOptions.read(part, param))
 
 
 def _boxes(part: dict[str, Any], param: str) -> Boxes:
@@ -196,7 +196,7 @@ def _openai_url(part: dict[str, Any], param: str) -> Media:
     options = MediaOptions()
     if isinstance(value, dict):
         _refuse_options(value, KEYS[kind], value_param, "with another kind of medium")
-        options = _options(value, value_param)
+        options = MediaOptions.read(value, value_param)
         value, value_param = value.get("url"), f"{value_param}.url"
     source, frames = _sources(kind, value, value_param)
     return Media(kind=kind, source=source, frames=frames, param=param, options=options)
@@ -207,7 +207,7 @@ def _openai_input_audio(part: dict[str, Any], param: str) -> Media:
     value = expect(value, dict, "an object with 'data' and 'format'", value_param)
     if value.get("format") not in _SOUNDS:
         raise ChatError(f"the format is one of {_listed(list(_SOUNDS))}", f"{value_param}.format")
-    data = _source(value.get("data"), f"{value_param}.data")
+    data, _ = _sources("audio", value.get("data"), f"{value_param}.data")
     return Media(kind="audio", source=f"data:audio/{value['format']};base64,{data}", param=param)
 
 
@@ -230,28 +230,16 @@ def _text(value: Any, param: str) -> str:
     return text
 
 
-def _source(value: Any, param: str) -> str:
+def _sources(kind: Kind, value: Any, param: str) -> tuple[str, tuple[str, ...]]:
+    """(source, ()), or ("", sources of the frames) of a video that is a list of pictures."""
+    if kind == "video" and isinstance(value, list):
+        if not value:
+            raise ChatError("at least one frame is needed", param)
+        return "", tuple(_sources("image", frame, f"{param}[{i}]")[0] for i, frame in enumerate(value))
     source = _text(value, param)
     if not source:
         raise ChatError("a path or a data: URL is needed, got an empty string", param)
-    return source
-
-
-def _sources(kind: Kind, value: Any, param: str) -> tuple[str, tuple[str, ...]]:
-    """(source, ()), or ("", sources of the frames) of a video that is a list of pictures."""
-    if kind != "video" or not isinstance(value, list):
-        return _source(value, param), ()
-    if not value:
-        raise ChatError("at least one frame is needed", param)
-    return "", tuple(_source(frame, f"{param}[{i}]") for i, frame in enumerate(value))
-
-
-def _options(values: dict[str, Any], param: str) -> MediaOptions:
-    """Of a medium beside which no other options stand."""
-    try:
-        return MediaOptions.read(values)
-    except ChatError as error:
-        raise ChatError(error.message, f"{param}.{error.param}" if error.param else param) from None
+    return source, ()
 
 
 def _refuse_other_keys(value: dict[str, Any], known: tuple[str, ...], param: str) -> None:

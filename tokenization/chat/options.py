@@ -33,9 +33,17 @@ class MediaOptions(msgspec.Struct, frozen=True, kw_only=True):
     low_detail: bool = False  # of a picture: few pixels will do; a model with one size for all of them may ignore it
 
     def __post_init__(self) -> None:
-        _check("fps", self.fps, (int, float))
-        for name in _WHOLE:
-            _check(name, getattr(self, name), int)
+        for name in ("fps", *_WHOLE):
+            value: Any = getattr(self, name)
+            if value is None:
+                continue
+            whole = isinstance(value, int) and not isinstance(value, bool)
+            if not whole and (name in _WHOLE or not isinstance(value, float)):
+                raise ChatError(f"{name} must be a{' whole' if name in _WHOLE else ''} number", name)
+            if not 0 < value < _MAX_NUMBER:  # false for NaN too
+                raise ChatError(f"{name} must be a number greater than 0 and below 2**53", name)
+        if self.fps is not None and self.fps < _MIN_FPS:
+            raise ChatError(f"fps must be at least {_MIN_FPS}", "fps")
         if self.fps is not None and self.num_frames is not None:
             raise ChatError("fps and num_frames exclude each other", "num_frames")
         if self.min_pixels is not None and self.max_pixels is not None and self.min_pixels > self.max_pixels:
@@ -47,15 +55,22 @@ class MediaOptions(msgspec.Struct, frozen=True, kw_only=True):
         return self.min_pixels is not None or self.max_pixels is not None
 
     @classmethod
-    def read(cls, part: Mapping[str, Any]) -> "MediaOptions":
-        """From a content part as it came from JSON; other keys are ignored. Raises ChatError."""
+    def read(cls, part: Mapping[str, Any], param: str = "") -> "MediaOptions":
+        """From a content part as it came from JSON, at `param`; other keys are ignored. Raises ChatError."""
         detail, use_audio = part.get("detail"), part.get("use_audio_in_video")
-        if detail is not None and detail not in _DETAILS:
-            raise ChatError(f"the detail is one of {', '.join(map(repr, _DETAILS))}", "detail")
-        if use_audio is not None and not isinstance(use_audio, bool):
-            raise ChatError(f"expected true or false, got {type_name(use_audio)}", "use_audio_in_video")
-        numbers = {name: part.get(name) for name in ("fps", *_WHOLE)}
-        return cls(**numbers, use_audio=use_audio, low_detail=detail == "low")
+        try:
+            if detail is not None and detail not in _DETAILS:
+                raise ChatError(f"the detail is one of {', '.join(map(repr, _DETAILS))}", "detail")
+            if use_audio is not None and not isinstance(use_audio, bool):
+                raise ChatError(f"expected true or false, got {type_name(use_audio)}", "use_audio_in_video")
+            return cls(
+                fps=part.get("fps"), num_frames=part.get("num_frames"), min_pixels=part.get("min_pixels"),
+                max_pixels=part.get("max_pixels"), total_pixels=part.get("total_pixels"), use_audio=use_audio,
+                low_detail=detail == "low",
+            )  # fmt: skip
+        except ChatError as error:
+            error.param = f"{param}.{error.param}" if param else error.param
+            raise
 
     def over(self, others: "MediaOptions", kind: str) -> "MediaOptions":
         """These, and of `others` what these leave open, as far as a medium of this kind has it and it agrees."""
@@ -69,14 +84,3 @@ class MediaOptions(msgspec.Struct, frozen=True, kw_only=True):
         if fewest is not None and most is not None and fewest > most:
             merged |= {"min_pixels": self.min_pixels, "max_pixels": self.max_pixels}
         return MediaOptions(**merged)
-
-
-def _check(name: str, value: object, kinds: type | tuple[type, ...]) -> None:
-    if value is None:
-        return
-    if isinstance(value, bool) or not isinstance(value, kinds) or not isinstance(value, int | float):
-        raise ChatError(f"{name} must be a{' whole' if kinds is int else ''} number", name)
-    if not 0 < value < _MAX_NUMBER:  # false for NaN too
-        raise ChatError(f"{name} must be a number greater than 0 and below 2**53", name)
-    if name == "fps" and value < _MIN_FPS:
-        raise ChatError(f"fps must be at least {_MIN_FPS}", name)

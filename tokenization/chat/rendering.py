@@ -64,10 +64,9 @@ def _media_options(value: Any) -> MediaOptions:
             raise ChatError(f"{param}: not known here (known: {', '.join(_OPTIONS)}, size)", param)
     found |= {key: option for key, option in value.items() if key != "size" and option is not None}
     try:
-        return MediaOptions.read(found)
+        return MediaOptions.read(found, MEDIA)
     except ChatError as error:
-        param = f"{MEDIA}.{error.param}" if error.param else MEDIA
-        raise ChatError(f"{param}: {error.message}", param) from None
+        raise ChatError(f"{error.param}: {error.message}", error.param) from None
 
 
 def _with_options(turn: Turn, options: MediaOptions) -> Turn:
