@@ -55,8 +55,11 @@ class Ledger:
             return None
 
     @classmethod
-    def open(cls, path: Path, *, create: bool = True) -> "Ledger":
-        """Raises SegmentError, and leaves the file alone, when it is a pipe, too long, or holds other than names."""
+    def open(cls, path: Path, *, create: bool = True, record: Sequence[str] = ()) -> "Ledger":
+        """Raises SegmentError, and leaves the file alone, when it is a pipe, too long, or holds other than names.
+
+        record: names to append at once; raises as `append` does, and is not open then.
+        """
         flags = os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK | (os.O_CREAT if create else 0)
         while True:
             fd = os.open(path, flags, 0o600)
@@ -68,7 +71,10 @@ class Ledger:
                         raise SegmentError(
                             f"this is not a path file: it is no regular file of at most {MOST_LISTED} bytes"
                         )
-                    return cls(path, fd, read_list(fd))
+                    ledger = cls(path, fd, read_list(fd))
+                    if record:
+                        ledger.append(record)
+                    return ledger
             except BaseException:  # an interrupt too: while the descriptor is open, the file stays locked
                 os.close(fd)
                 raise

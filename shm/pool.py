@@ -169,32 +169,25 @@ class Pool:
 
     def _lease(self, request_id: str, nbytes: Sequence[int]) -> tuple[str, ...]:
         names = tuple(fresh_name(self._root) for _ in nbytes)
-        ledger = self._with_room(functools.partial(self._open_ledger, request_id, names))
+        path = path_file(self._root, self._owner.name, request_id)
+        ledger = self._with_room(functools.partial(Ledger.open, path, record=names))
         request = self._requests.setdefault(request_id, _Request())
-        with ledger:
-            try:
-                # The largest first: it takes the largest idle file, and a small item does not sit in that one.
-                for n, name in sorted(zip(nbytes, names, strict=True), reverse=True):
-                    request.leased[name] = self._issue(name, n)
-            except BaseException:  # an interrupt too: all or none are lent, or the bound would count them for good
-                for name in names:
-                    file = request.leased.pop(name, None)
-                    if file is not None and self._take_back(file):
-                        self._put_idle(file)
-                ledger.undo()
-                if not request.leased and not request.retired and not ledger.names:
-                    del self._requests[request_id]
-                raise
-        return names
-
-    def _open_ledger(self, request_id: str, names: Sequence[str]) -> Ledger:
-        ledger = Ledger.open(path_file(self._root, self._owner.name, request_id))
         try:
-            ledger.append(names)
-        except BaseException:  # an interrupt too: an open ledger keeps its path file locked
-            ledger.close()
+            # The largest first: it takes the largest idle file, and a small item does not sit in that one.
+            for n, name in sorted(zip(nbytes, names, strict=True), reverse=True):
+                request.leased[name] = self._issue(name, n)
+        except BaseException:  # an interrupt too: all or none are lent, or the bound would count them for good
+            for name in names:
+                file = request.leased.pop(name, None)
+                if file is not None and self._take_back(file):
+                    self._put_idle(file)
+            ledger.undo()
+            if not request.leased and not request.retired and not ledger.names:
+                del self._requests[request_id]
             raise
-        return ledger
+        finally:
+            ledger.close()
+        return names
 
     def _issue(self, name: str, nbytes: int) -> PoolFile:
         need = file_bytes(nbytes)
