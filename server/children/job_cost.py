@@ -38,8 +38,7 @@ class JobCost:
 def cost_of(job: Job, limits: MediaConfig, *, short: bool = True) -> JobCost:
     """short: the worker of pictures has not handed it back."""
     if isinstance(job, Draw):
-        seconds, _ = of_medium(job.media, limits)
-        size = len(job.media.source)
+        seconds, _, size = of_medium(job.media, limits)
         return JobCost(seconds=seconds, may_take=DRAW_SECONDS, one_call=DRAW_SECONDS, size=size, lane="media")
     media = () if isinstance(job, Encode) else job.chat.media
     size = characters = len(job.text) if isinstance(job, Encode) else job.chat.characters
@@ -49,25 +48,26 @@ def cost_of(job: Job, limits: MediaConfig, *, short: bool = True) -> JobCost:
         lane = "picture" if short else "media"
     of_media = []
     for medium in media:
-        expected, most = of_medium(medium, limits)
+        expected, most, n = of_medium(medium, limits)
         seconds += expected
         of_media.append(most)
-        size += medium.size
+        size += n
         if medium.kind != "image":
             lane = "media"
     may_take = of_text + sum(heapq.nlargest(limits.max_items, of_media))
     return JobCost(seconds=seconds, may_take=may_take, one_call=of_text, size=size, lane=lane)
 
 
-def of_medium(medium: Media, limits: MediaConfig) -> tuple[float, float]:
-    """The seconds that are expected, and those that it may take until it is measured."""
+def of_medium(medium: Media, limits: MediaConfig) -> tuple[float, float, int]:
+    """The seconds that are expected, those that it may take until it is measured, and characters of its sources."""
     once, each = EXPECTED["image" if medium.frames else medium.kind]
-    seconds, size = 0.0, 0
+    seconds, size, sent = 0.0, 0, 0
     for source in medium.frames or (medium.source,):
+        sent += len(source)
         whole = source[:5].lower() == "data:"  # it holds what it says; a path does not
         seconds += once + each * (len(source) if whole else FILE_CHARACTERS)
         size += len(source) if whole else limits.max_file_bytes
     most = MAY_CHARACTER * size
     if medium.kind == "audio" or medium.options.use_audio:
         most += min(MAY_SOUND_CHARACTER * size, MAY_SOUND_SECOND * limits.max_audio_seconds)
-    return seconds, most
+    return seconds, most, sent

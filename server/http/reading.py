@@ -13,7 +13,7 @@ import pydantic_core
 from starlette.requests import ClientDisconnect
 
 from server.http.long_texts import LONG, Raw, from_json
-from server.requests.checks import most_pieces
+from server.requests.checks import FEWEST_PIECES
 from server.requests.refusal import invalid_request
 from tokenization.chat.errors import shortened
 
@@ -56,7 +56,7 @@ LARGE = Counts(members=2048, entries=16384)  # a millisecond or two of reading
 
 def most_counts(max_model_len: int) -> Counts:
     """What the largest chat, the longest lists of ids and all parameters have together, with room to spare."""
-    members = MEMBERS_OF_A_PIECE * most_pieces(max_model_len) + MEMBERS_BESIDE
+    members = MEMBERS_OF_A_PIECE * max(FEWEST_PIECES, max_model_len) + MEMBERS_BESIDE
     return Counts(members=min(members, MOST_MEMBERS), entries=max(ENTRIES, 2 * max_model_len))
 
 

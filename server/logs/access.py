@@ -45,8 +45,10 @@ def log_answer(scope: Scope, context: RequestContext, metrics: Metrics) -> None:
     if route not in QUIET:
         if context.error is not None:
             metrics.reject(context.error)
-        for how in [one.reason for one in context.timings] if context.error is None else [context.error]:
-            metrics.ended(how or "abort")
+            metrics.ended(context.error)
+        else:
+            for prompt in context.timings:
+                metrics.ended(prompt.reason or "abort")
     level = level_of(context)
     told = route not in QUIET or (level > logging.INFO and context.error not in EXPECTED)
     if told and log.isEnabledFor(level):

@@ -12,7 +12,9 @@ from server.requests.refusal import Refusal, invalid_request, listed
 from server.requests.request import ChatRequest
 from tokenization.chat.parts import Media, RawPrompt
 
-FEWEST_PIECES = 1024  # of the bound, however short the model's prompts are
+# Turns, parts, frames and tool calls of one chat: each costs at least a token in every template, so that the model's
+# length bounds them; so many may be all the same, however short that is.
+FEWEST_PIECES = 1024
 MOST_MEDIA = 4096  # as many as --max-items may say; of these a model's window may drop some
 LISTED = 2  # what a log-probability counts: so one limit holds 64 prompts of 32,768 tokens, or 1,048,576 of these
 # Bytes; what they stand for is at most so large.
@@ -23,11 +25,6 @@ ENTRY = 112  # that a token in a list of log-probabilities takes beside its text
 ANSWER = 512  # beside its tokens
 BODY = 16384  # beside its answers
 ID = 64  # of the parameters: in a message to the engine, and there an integer and its place in a tuple
-
-
-def most_pieces(max_model_len: int) -> int:
-    """Turns, parts, frames and tool calls of one chat: each costs at least a token in every template."""
-    return max(FEWEST_PIECES, max_model_len)
 
 
 def check_chat(request: ChatRequest, card: ModelCard, max_model_len: int, engine: EngineReady) -> None:
@@ -45,7 +42,7 @@ def check_chat(request: ChatRequest, card: ModelCard, max_model_len: int, engine
             if isinstance(part, Media):
                 n += len(part.frames)
                 media.append(part)
-    most = most_pieces(max_model_len)
+    most = max(FEWEST_PIECES, max_model_len)
     if n > most:
         message = f"the chat has {n} turns, parts, frames and tool calls; this server takes {most}"
         raise invalid_request(message, param, "too_many_parts")

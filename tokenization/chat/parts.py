@@ -23,11 +23,6 @@ class Media(msgspec.Struct, frozen=True, kw_only=True, tag="media"):
     frames: tuple[str, ...] = ()  # of a video that is a list of pictures: the source of each
     options: MediaOptions = MediaOptions()  # what stood beside it; of these a picture has its pixel bounds and detail
 
-    @property
-    def size(self) -> int:
-        """Characters of its sources."""
-        return len(self.source) + sum(map(len, self.frames))
-
 
 class Boxes(msgspec.Struct, frozen=True, kw_only=True, tag="boxes"):
     """Regions that a user points at, 0 to 1000 on either side of a picture."""
@@ -93,11 +88,6 @@ class RawPrompt(msgspec.Struct, frozen=True, kw_only=True):
     text: str = ""  # ordinary text, whatever special tokens it spells
     ids: tuple[int, ...] | None = None  # instead of `text`
     opens: bool = True  # what the vocabulary puts in front of every prompt stands before the text, not before ids
-
-    @property
-    def size(self) -> int:
-        """Characters of its text."""
-        return len(self.text)
 
     @property
     def media(self) -> tuple[Media, ...]:
