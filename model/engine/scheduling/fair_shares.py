@@ -12,6 +12,7 @@ from operator import attrgetter
 from typing import Generic, Protocol, TypeVar
 
 C = TypeVar("C", bound=Hashable)
+EXPECTED = attrgetter("expected")
 
 
 class ServiceClocks(Generic[C]):
@@ -153,19 +154,21 @@ class FairQueue(Generic[S]):
 
     def turn(self, fits: Callable[[S], bool]) -> S | None:
         """Whose turn it is among those that fit; None: nobody's."""
-        own = self._own(fits)
-        if not own:
+        line = list(filter(fits, self._waiting))
+        if not line:
             return None
-        oldest_first = not self._small_first or self._credit.get(own[0].client, 0.0) < 0
-        return own[0] if oldest_first else min(own, key=attrgetter("expected"))
+        oldest = min(line, key=lambda job: self._clocks[job.client])  # of the client that was given least
+        if not self._small_first or self._credit.get(oldest.client, 0.0) < 0:
+            return oldest
+        return min((job for job in line if job.client == oldest.client), key=EXPECTED)
 
     def next(self, fits: Callable[[S], bool]) -> S | None:
         """The same, which waits no longer, and whose client is charged what it is expected to take."""
         job = self.turn(fits)
         if job is None:
             return None
-        own = self._own(fits)
-        passes, passed = job is not own[0], min(one.expected for one in own) < job.expected
+        own = [one for one in self._waiting if one.client == job.client and fits(one)]
+        passes, passed = job is not own[0], min(own, key=EXPECTED).expected < job.expected
         credit = -job.expected if passes else job.expected if passed else 0.0
         self._credit[job.client] = self._credit.get(job.client, 0.0) + credit
         self._clocks.begin(job.client, job.expected)
@@ -181,12 +184,6 @@ class FairQueue(Generic[S]):
         """It took so much since it was begun: 0 for one that was not served after all."""
         self._clocks.end(job.client, took, job.expected)
         self._over(job)
-
-    def _own(self, fits: Callable[[S], bool]) -> list[S]:
-        """Those that fit of the client whose turn it is, in the order in which they came."""
-        line = list(filter(fits, self._waiting))
-        client = min(line, key=lambda job: self._clocks[job.client]).client if line else None
-        return [job for job in line if job.client == client]
 
     def _over(self, job: S) -> None:
         if self._clocks.leave(job.client):
