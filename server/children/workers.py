@@ -16,7 +16,7 @@ from msgspec.structs import replace
 
 from configs.serve import ServeConfig
 from model.engine.scheduling.fair_shares import FairQueue
-from server.children.job_cost import JobCost, cost_of
+from server.children.liveness import JobCost, cost_of
 from server.children.processes import Child, ChildRole
 from server.children.replies import Replies
 from server.children.supervisor import SupervisedChild

@@ -3,7 +3,7 @@
 import pytest
 
 from configs.serve import MediaConfig
-from server.children.job_cost import cost_of
+from server.children.liveness import cost_of
 from tests.server.doubles import chat_of
 from tokenization.chat.parts import Chat, Kind, Media, Text, Turn
 from tokenization.messages import Prepare

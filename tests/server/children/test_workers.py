@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from server.children.job_cost import DRAW_SECONDS
+from server.children.liveness import DRAW_SECONDS
 from server.children.workers import WorkerDied, WorkerJob
 from tests.server.doubles import ChannelDouble, Scene, chat_of, prepared, until
 from tests.server.scenario import Play, begun
