@@ -15,6 +15,7 @@ Role = Literal["system", "user", "assistant", "tool"]
 Part = Text | Media | Boxes
 
 _KINDS: Mapping[str, Kind] = {"image": "image", "video": "video", "audio": "audio"}
+_CONTENT = ("text", *_KINDS, "box")  # of a native part: one of these
 _ROLES: Mapping[str, Role] = {
     "system": "system",
     "developer": "system",
@@ -85,10 +86,10 @@ def _inputs_turn(inputs: Any, param: str) -> Turn:
 
 def _native_part(part: Any, param: str) -> Part:
     part = expect(part, dict, 'an object such as {"text": "..."}', param)
-    content = [key for key in part if key in ("text", "box") or key in _KINDS]
+    content = sorted(part.keys() & {*_CONTENT})
     if not content:
         named = ", ".join(f"'{shortened(str(key))}'" for key in list(part)[:3]) or "no key"
-        meant = "".join(did_you_mean(str(key), ("text", "box", *_KINDS)) for key in list(part)[:1])
+        meant = "".join(did_you_mean(str(key), _CONTENT) for key in list(part)[:1])
         raise ChatError(
             f"unknown part ({named}): a part holds one of 'text', 'image', 'video', 'audio', 'box'{meant}", param
         )
