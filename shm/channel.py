@@ -8,7 +8,6 @@ import socket
 import struct
 import threading
 import time
-from collections.abc import Sequence
 from pathlib import Path, PurePath
 from typing import Any, Generic, TypeVar, cast
 
@@ -127,41 +126,33 @@ class Channel(Generic[_Message]):
 
 
 class AsyncChannel(Generic[_Message]):
-    """The asyncio end; raises as Channel does. Many tasks may send, one may receive; cancelling never tears a frame."""
+    """The asyncio end; raises as Channel does. One task sends and one receives.
+
+    A `send` that is cancelled may tear its frame, so that nothing may follow it; a cancelled `recv` loses nothing.
+    """
 
     def __init__(self, sock: socket.socket, receives: Any) -> None:
         self._sock = sock
         self._codec: _Codec[_Message] = _Codec(receives)
-        self._sending = asyncio.Lock()
         self._opening: asyncio.Task[tuple[asyncio.StreamReader, asyncio.StreamWriter]] | None = None
         self._length: int | None = None
         self._closed = False
 
     async def send(self, message: object, *, large: bool = False) -> None:
-        """`large`: encoded in a thread and handed over in slices, so that other tasks have their turns meanwhile."""
-        if large:
-            # A task of its own: what cancels its caller must not tear the frame.
-            await asyncio.shield(asyncio.ensure_future(self._send_large(message)))
-            return
-        header, body = self._codec.encode(message)
-        await self._write([header + body])  # in the transport as a whole: a cancelled drain tears nothing
-
-    async def _send_large(self, message: object) -> None:
-        header, body = await asyncio.to_thread(self._codec.encode, message)
-        view = memoryview(body)
-        await self._write([header, *(view[start : start + _BUFFERED] for start in range(0, len(view), _BUFFERED))])
-
-    async def _write(self, parts: Sequence[bytes | memoryview]) -> None:
+        """In slices, so that other tasks have their turns meanwhile; `large`: encoded in a thread, for the same."""
+        header, body = await asyncio.to_thread(self._codec.encode, message) if large else self._codec.encode(message)
         _, writer = await self._open()
-        async with self._sending:
-            for part in parts:
-                if self._closed or writer.is_closing():
-                    raise ChannelClosed("the peer is gone")
-                writer.write(part)
-                try:
-                    await writer.drain()
-                except OSError:
-                    raise ChannelClosed("the peer is gone") from None
+        part: bytes | memoryview = header + body[:_BUFFERED]
+        rest = memoryview(body)[_BUFFERED:]
+        while part:
+            if self._closed or writer.is_closing():
+                raise ChannelClosed("the peer is gone")
+            writer.write(part)
+            try:
+                await writer.drain()
+            except OSError:
+                raise ChannelClosed("the peer is gone") from None
+            part, rest = rest[:_BUFFERED], rest[_BUFFERED:]
 
     async def recv(self) -> _Message:
         reader, _ = await self._open()

@@ -4,6 +4,7 @@ Files are kept because fresh pages are several times slower (docs/adr/0002-pread
 leases decide whether a request fits: files that are longer are cut where room is needed.
 """
 
+import bisect
 import functools
 import logging
 import operator
@@ -66,7 +67,7 @@ class Pool:
         self._root = owner.root
         self.capacity = capacity  # bytes that all leases together may take
         self._lock = threading.Lock()
-        self._idle: list[PoolFile] = []
+        self._idle: list[PoolFile] = []  # by size, the smallest first
         self._requests: dict[str, _Request] = {}
         self._total = 0
         self._used = 0
@@ -191,11 +192,10 @@ class Pool:
     def _issue(self, name: str, nbytes: int) -> PoolFile:
         need = file_bytes(nbytes)
         while True:
-            enough = [file for file in self._idle if file.size >= need]
             if self._idle:
-                # Growing one, instead of adding one, keeps the number of files at the most that were ever lent at once.
-                file = min(enough, key=_SIZE) if enough else max(self._idle, key=_SIZE)
-                self._idle.remove(file)
+                # The smallest that is large enough, or the largest one, which grows: to grow one, instead of adding
+                # one, keeps the number of files at the most that were ever lent at once.
+                file = self._idle.pop(min(bisect.bisect_left(self._idle, need, key=_SIZE), len(self._idle) - 1))
             else:
                 file = self._create(need)
             fd = file.open()
@@ -210,7 +210,7 @@ class Pool:
                     file.size = need
                 file.lend(fd, name, nbytes, need)
             except BaseException:  # an interrupt too: a file that is neither idle nor lent would be lost to the pool
-                self._idle.append(file)
+                bisect.insort(self._idle, file, key=_SIZE)
                 raise
             finally:
                 os.close(fd)
@@ -232,7 +232,7 @@ class Pool:
     def _make_room(self, more: int) -> None:
         """Evict idle files, small ones first, then cut leased ones; lease() has made sure that this is enough."""
         while self._total + more > self.capacity and self._idle:
-            self._evict(min(self._idle, key=_SIZE))
+            self._drop(self._idle.pop(0))
         if self._total + more > self.capacity:
             self._cut_leased()
 
@@ -245,13 +245,9 @@ class Pool:
                 if isinstance(error, OSError) and not is_full(error):
                     raise
             if self._idle:
-                self._evict(max(self._idle, key=_SIZE))
+                self._drop(self._idle.pop())
             elif not self._cut_leased():
                 raise PoolFull(self._retry_after(), by_others=True)
-
-    def _evict(self, file: PoolFile) -> None:
-        self._idle.remove(file)
-        self._drop(file)
 
     def _drop(self, file: PoolFile) -> None:
         file.remove()
@@ -275,7 +271,7 @@ class Pool:
     def _put_idle(self, file: PoolFile) -> None:
         self._used -= file.used
         file.used = 0
-        self._idle.append(file)
+        bisect.insort(self._idle, file, key=_SIZE)
 
     def _out(self) -> list[PoolFile]:
         return [file for one in self._requests.values() for file in (*one.leased.values(), *one.retired)]

@@ -210,7 +210,7 @@ class SupervisedChild(ABC):
             log.error("%s process %d sent what cannot be read: %s", self.role, child.pid, error)
 
     async def _write(self, child: Child, outbox: "asyncio.Queue[tuple[msgspec.Struct, bool]]") -> None:
-        """A task of its own: a client that leaves in the middle of a large frame must not tear it."""
+        """The one task that sends: a client that leaves in the middle of a large frame must not tear it."""
         while True:
             message, large = await outbox.get()
             try:
