@@ -44,7 +44,7 @@ class Canary:
     async def _ask(self, info: EngineReady) -> None:
         self._n += 1
         word = next(i for i in range(info.vocab_size) if i not in info.media_ids)
-        stream = Stream(f"canary-{self._n}")
+        stream = Stream(f"canary-{self._n}", unfinished={0})
         prepared = text_only(stream.request_id, [word])
         sampling = SamplingParams(max_tokens=1, temperature=0.0, seed=0)
         self._engine.submit_at_once(stream, Generate(prepared=prepared, sampling=sampling))

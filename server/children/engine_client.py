@@ -6,6 +6,7 @@ Stream.
 """
 
 import logging
+from dataclasses import dataclass, field
 
 import msgspec
 
@@ -47,6 +48,7 @@ class EngineFailed(Exception):
         self.code = code
 
 
+@dataclass(eq=False, kw_only=True)
 class Stream(Replies[TokenEvent]):
     """One request, from its wait for a place to the engine's last word.
 
@@ -54,17 +56,14 @@ class Stream(Replies[TokenEvent]):
     EngineDied, EngineFailed.
     """
 
-    def __init__(self, request_id: str, n: int = 1, client: str = "", n_prompt: int = 0, expected: int = 0) -> None:
-        """n: answers that it will have; expected: tokens that its client is charged until it is known better."""
-        super().__init__(request_id)
-        self.client = client
-        self.expected = expected  # 0 of the canary, which takes nobody's place
-        self.n_tokens = n_prompt  # of the prompt, and of the answers so far
-        self.prompt: list[Token] = []  # from its second token on, where they are scored; whole before the first answer
-        self.scheduled: float | None = None  # when its first step began, by time.monotonic()
-        self.n_cached = 0  # tokens of its prompt that were in the engine's cache then
-        self.media_read: list[str] = []  # names of segments that the engine will not open again
-        self.unfinished = set(range(n))  # answers whose last token has not been seen
+    client: str = ""
+    expected: int = 0  # tokens that its client is charged until more is known; 0 of the canary, which takes no place
+    n_tokens: int = 0  # of the prompt, and of the answers so far
+    unfinished: set[int]  # answers whose last token has not been seen
+    prompt: list[Token] = field(default_factory=list)  # from its second token on, where scored; whole before an answer
+    scheduled: float | None = None  # when its first step began, by time.monotonic()
+    n_cached: int = 0  # tokens of its prompt that were in the engine's cache then
+    media_read: list[str] = field(default_factory=list)  # names of segments that the engine will not open again
 
 
 class EngineClient(SupervisedChild):
@@ -106,14 +105,16 @@ class EngineClient(SupervisedChild):
         client: whose share of the engine it takes; asked: tokens of each answer. Raises NobodyUp, and EngineDied when
         no engine can be started any more.
         """
-        prepared, n = generate.prepared, generate.sampling.n
-        n_prompt = len(prepared.input_ids)
-        stream = Stream(prepared.request_id, n, client, n_prompt, n_prompt + n * asked)
+        n, n_prompt = generate.sampling.n, len(generate.prepared.input_ids)
+        stream = Stream(
+            generate.prepared.request_id, client=client, expected=n_prompt + n * asked, n_tokens=n_prompt,
+            unfinished=set(range(n)),
+        )  # fmt: skip
         self._line.join(stream)
         try:
             await stream.wait_for_turn(self, self._config.wait_seconds)
         except BaseException:
-            self._line.leave(stream)
+            self._line.done(stream, None)
             self._wake_next()
             raise
         self._line.next(self._fits)

@@ -3,6 +3,7 @@
 import asyncio
 import time
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 from typing import Any, Generic, Protocol, TypeVar
 
 R = TypeVar("R")
@@ -22,15 +23,18 @@ class GivesTurns(Protocol):
         """For how long no child has been there that could begin it; 0 while one is."""
 
 
+@dataclass(eq=False)
 class Replies(Generic[R]):
     """Of one request, from its wait for a child to the moment when the child holds nothing of it any more."""
 
-    def __init__(self, request_id: str) -> None:
-        self.request_id = request_id
-        self.ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()  # the child has let go of it
-        self._unread: list[R] = []
-        self._failure: Exception | None = None
-        self._waiter: asyncio.Future[None] | None = None
+    request_id: str
+    ended: "asyncio.Future[None]" = field(init=False)  # the child has let go of it
+    _unread: list[R] = field(init=False, default_factory=list)
+    _failure: Exception | None = field(init=False, default=None)
+    _waiter: "asyncio.Future[None] | None" = field(init=False, default=None)
+
+    def __post_init__(self) -> None:
+        self.ended = asyncio.get_running_loop().create_future()
 
     async def wait_for_turn(self, givers: "GivesTurns", most_seconds: float) -> None:
         """Return when it may begin, which is asked whenever somebody calls `wake`. Raises NobodyUp.

@@ -9,6 +9,7 @@ worker dies is tried again by server/requests/service.py:RequestService._prepare
 import logging
 import os
 import time
+from dataclasses import dataclass
 from operator import attrgetter
 from typing import Literal
 
@@ -60,18 +61,16 @@ class WorkerDied(Exception):
         self.param = param
 
 
+@dataclass(eq=False, kw_only=True)
 class WorkerJob(Replies[WorkerReply]):
     """One chat, text or drawing, from its place in the line to its worker's last word. `next` raises WorkerDied."""
 
-    def __init__(self, message: Job, client: str, cost: JobCost) -> None:
-        super().__init__(message.request_id)
-        self.message = message
-        self.client = client  # whose share of the workers' time it takes
-        self.cost = cost
-        self.expected = cost.seconds
-        self.worker: Worker | None = None  # from its turn on
-        self.param: str | None = None  # of its medium, once that alone is left to do
-        self.begun: float | None = None  # when it was told to its worker
+    client: str  # whose share of the workers' time it takes
+    cost: JobCost
+    expected: float  # seconds
+    worker: "Worker | None" = None  # from its turn on
+    param: str | None = None  # of its medium, once that alone is left to do
+    begun: float | None = None  # when it was told to its worker
 
 
 class Worker(SupervisedChild):
@@ -209,7 +208,8 @@ class WorkerPool:
         `client`: whose share of the workers' time it takes; `short`: the worker of pictures has not handed it back.
         Raises NobodyUp, and WorkerDied when no worker can be started any more.
         """
-        job = WorkerJob(message, client, cost_of(message, self._limits, short=short))
+        cost = cost_of(message, self._limits, short=short)
+        job = WorkerJob(message.request_id, client=client, cost=cost, expected=cost.seconds)
         self._line.join(job)
         self.dispatch()
         try:
@@ -227,7 +227,7 @@ class WorkerPool:
         if job.ended.done():
             return
         if job.worker is None:
-            self._line.leave(job)
+            self._line.done(job, None)
             job.end()
         elif job.begun is None:
             self.over(job.worker)

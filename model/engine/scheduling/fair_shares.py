@@ -175,16 +175,11 @@ class FairQueue(Generic[S]):
         self._waiting.remove(job)
         return job
 
-    def leave(self, job: S) -> None:
-        """It waits no longer, and was never begun."""
-        self._waiting.remove(job)
-        self._over(job)
-
-    def done(self, job: S, took: float) -> None:
-        """It took so much since it was begun: 0 for one that was not served after all."""
-        self._clocks.end(job.client, took, job.expected)
-        self._over(job)
-
-    def _over(self, job: S) -> None:
+    def done(self, job: S, took: float | None) -> None:
+        """It took so much since it was begun: 0 for one that was not served after all; None: it has only waited."""
+        if took is None:
+            self._waiting.remove(job)
+        else:
+            self._clocks.end(job.client, took, job.expected)
         if self._clocks.leave(job.client):
             self._credit.pop(job.client, None)

@@ -27,7 +27,7 @@ def event(name: str, token_id: int = A, *, index: int = 0, last: bool = False) -
 
 def test_what_came_before_the_end_is_read_before_it() -> None:
     async def scenario() -> None:
-        stream = Stream("a")
+        stream = Stream("a", unfinished={0})
         stream.put(event("a", A))
         stream.put(event("a", B))
         stream.end(EngineDied())

@@ -164,7 +164,7 @@ def test_who_never_got_a_worker_is_charged_nothing() -> None:
     shares.done(gone, 0.0)
     assert shares.next(lambda job: True) is left
     shares.done(left, 5.0)
-    shares.leave(other)
+    shares.done(other, None)
     assert not shares.waiting and not shares._clocks._clocks and shares.next(lambda job: True) is None
 
 
