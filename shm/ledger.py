@@ -6,6 +6,7 @@ import re
 import stat
 from collections import defaultdict
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from shm.int64_words import NAME
@@ -28,24 +29,15 @@ def path_files(root: Path) -> defaultdict[str, list[Path]]:
     return found
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Ledger:
     """An open path file, locked against every other process that opens it as a Ledger."""
 
-    def __init__(self, path: Path, fd: int, text: str) -> None:
-        *lines, tail = text.split("\n")
-        kept = text
-        if _TORN.fullmatch(tail):
-            kept = text[: len(text) - len(tail)]
-        else:
-            lines.append(tail)
-        if not all(map(NAME.fullmatch, lines)):
-            raise SegmentError("this is not a path file: it holds a line that is no segment name")
-        self.names = tuple(lines)
-        self._path = path
-        self._fd = fd
-        self._kept = len(kept)  # bytes to go back to when what is appended now is taken back
-        self._line_end = "\n" if kept and not kept.endswith("\n") else ""
-        os.ftruncate(fd, self._kept)
+    names: tuple[str, ...]  # that it held when it was opened
+    path: Path
+    fd: int
+    kept: int  # bytes to go back to when what is appended now is taken back
+    line_end: str  # that the last one of the names lacks
 
     @classmethod
     def find(cls, path: Path) -> "Ledger | None":
@@ -71,20 +63,29 @@ class Ledger:
                         raise SegmentError(
                             f"this is not a path file: it is no regular file of at most {MOST_LISTED} bytes"
                         )
-                    ledger = cls(path, fd, read_list(fd))
+                    text = read_list(fd)
+                    tail = text.rpartition("\n")[2]
+                    kept = text.removesuffix(tail) if _TORN.fullmatch(tail) else text
+                    names = tuple(kept.removesuffix("\n").split("\n")) if kept else ()
+                    if not all(map(NAME.fullmatch, names)):
+                        raise SegmentError("this is not a path file: it holds a line that is no segment name")
+                    line_end = "\n" if kept and not kept.endswith("\n") else ""
+                    os.ftruncate(fd, len(kept))
+                    ledger = cls(names=names, path=path, fd=fd, kept=len(kept), line_end=line_end)
                     if record:
                         ledger.append(record)
                     return ledger
-            except BaseException:  # an interrupt too: while the descriptor is open, the file stays locked
+            except BaseException:  # an interrupt too: while the descriptor is open, here or in a fork, it is locked
+                fcntl.flock(fd, fcntl.LOCK_UN)
                 os.close(fd)
                 raise
             os.close(fd)
 
     def append(self, names: Sequence[str]) -> None:
         """Record `names`. Raises OSError or SegmentFull without room; after an error the file is as it was."""
-        text = (self._line_end + "\n".join([*names, ""])).encode("ascii")
+        text = (self.line_end + "\n".join([*names, ""])).encode("ascii")
         try:
-            if os.pwrite(self._fd, text, self._kept) < len(text):
+            if os.pwrite(self.fd, text, self.kept) < len(text):
                 raise SegmentFull("no room to record a segment")
         except BaseException:  # an interrupt too: half a record must not stay in the file
             self.undo()
@@ -92,18 +93,18 @@ class Ledger:
 
     def undo(self) -> None:
         """Take back what was appended through this object; an empty file is removed."""
-        os.ftruncate(self._fd, self._kept)
-        if not self._kept:
+        os.ftruncate(self.fd, self.kept)
+        if not self.kept:
             self.remove()
 
     def remove(self) -> None:
-        if leads_to(self._path, self._fd):
-            os.unlink(self._path)
+        if leads_to(self.path, self.fd):
+            os.unlink(self.path)
 
     def close(self) -> None:
         """Give up the lock, also for a process that was forked meanwhile and inherited the descriptor."""
-        fcntl.flock(self._fd, fcntl.LOCK_UN)
-        os.close(self._fd)
+        fcntl.flock(self.fd, fcntl.LOCK_UN)
+        os.close(self.fd)
 
     def __enter__(self) -> "Ledger":
         return self
