@@ -131,7 +131,7 @@ class EngineClient(SupervisedChild):
 
     def leave(self, stream: Stream) -> None:
         """The caller is done with it; an unfinished one is aborted. stream.ended says when the engine let go."""
-        if stream.unfinished and not stream.ended.done():
+        if stream.unfinished and not stream.ended.is_set():
             self.tell(Abort(request_id=stream.request_id))
 
     def drop(self, stream: Stream, index: int) -> None:

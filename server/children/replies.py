@@ -28,13 +28,10 @@ class Replies(Generic[R]):
     """Of one request, from its wait for a child to the moment when the child holds nothing of it any more."""
 
     request_id: str
-    ended: "asyncio.Future[None]" = field(init=False)  # the child has let go of it
+    ended: asyncio.Event = field(init=False, default_factory=asyncio.Event)  # the child has let go of it
     _unread: list[R] = field(init=False, default_factory=list)
     _failure: Exception | None = field(init=False, default=None)
     _waiter: "asyncio.Future[None] | None" = field(init=False, default=None)
-
-    def __post_init__(self) -> None:
-        self.ended = asyncio.get_running_loop().create_future()
 
     async def wait_for_turn(self, givers: "GivesTurns", most_seconds: float) -> None:
         """Return when it may begin, which is asked whenever somebody calls `wake`. Raises NobodyUp.
@@ -55,7 +52,7 @@ class Replies(Generic[R]):
 
         Raises what it ended with, once all that came before is read.
         """
-        if not self._unread and not self.ended.done():
+        if not self._unread and not self.ended.is_set():
             self._waiter = asyncio.get_running_loop().create_future()
             await self._waiter
         if not self._unread and self._failure is not None:
@@ -70,8 +67,7 @@ class Replies(Generic[R]):
     def end(self, failure: Exception | None = None) -> None:
         """The child holds nothing of it any more. `failure` is for a reader who waits for more."""
         self._failure = failure
-        if not self.ended.done():
-            self.ended.set_result(None)
+        self.ended.set()
         self.wake()
 
     def wake(self) -> None:

@@ -224,7 +224,7 @@ class WorkerPool:
 
     def cancel(self, job: WorkerJob) -> None:
         """Nobody wants its answers any more. `job.ended` says when its worker has let go of it."""
-        if job.ended.done():
+        if job.ended.is_set():
             return
         if job.worker is None:
             self._line.done(job, None)

@@ -164,9 +164,9 @@ class RequestResources:
         """Wait until writer and reader have let go, or are reaped; then the memory is free."""
         await retired
         for job in self._jobs:
-            await job.ended
+            await job.ended.wait()
         if self.stream is not None:
-            await self.stream.ended
+            await self.stream.ended.wait()
         await self.segments.call(self.segments.pool.settle, self.request_id)
         self._given_back(tuple(self._leased))
 

@@ -221,7 +221,7 @@ class RequestService:
                 events = await stream.next()
                 resources.media_read(stream)
                 if not events:
-                    if stream.ended.done():
+                    if stream.ended.is_set():
                         raise internal("the engine ended this request before its last token")
                     continue
                 resources.place.begun = True

@@ -12,7 +12,6 @@ from operator import attrgetter
 from typing import Generic, Protocol, TypeVar
 
 C = TypeVar("C", bound=Hashable)
-EXPECTED = attrgetter("expected")
 
 
 class ServiceClocks(Generic[C]):
@@ -153,22 +152,18 @@ class FairQueue(Generic[S]):
         self._waiting.append(job)
 
     def turn(self, fits: Callable[[S], bool]) -> S | None:
-        """Whose turn it is among those that fit; None: nobody's."""
-        line = list(filter(fits, self._waiting))
-        if not line:
-            return None
-        oldest = min(line, key=lambda job: self._clocks[job.client])  # of the client that was given least
-        if not self._small_first or self._credit.get(oldest.client, 0.0) < 0:
-            return oldest
-        return min((job for job in line if job.client == oldest.client), key=EXPECTED)
+        """The oldest of those that fit of the client whose turn it is; None: nobody's."""
+        return min(filter(fits, self._waiting), key=lambda job: self._clocks[job.client], default=None)
 
     def next(self, fits: Callable[[S], bool]) -> S | None:
-        """The same, which waits no longer, and whose client is charged what it is expected to take."""
-        job = self.turn(fits)
-        if job is None:
+        """That one or the smallest: it waits no longer, and its client is charged what it is expected to take."""
+        oldest = self.turn(fits)
+        if oldest is None:
             return None
-        own = [one for one in self._waiting if one.client == job.client and fits(one)]
-        passes, passed = job is not own[0], min(own, key=EXPECTED).expected < job.expected
+        own = [one for one in self._waiting if one.client == oldest.client and fits(one)]
+        smallest = min(own, key=attrgetter("expected"))
+        job = smallest if self._small_first and self._credit.get(oldest.client, 0.0) >= 0 else oldest
+        passes, passed = job is not oldest, smallest.expected < job.expected
         credit = -job.expected if passes else job.expected if passed else 0.0
         self._credit[job.client] = self._credit.get(job.client, 0.0) + credit
         self._clocks.begin(job.client, job.expected)

@@ -48,9 +48,9 @@ def test_only_who_leaves_before_the_last_answers_end_is_aborted(play: Play, last
         scene.engine.leave(stream)
         await scene.idle()
         assert (Abort(request_id="a") in scene.to_engine()) == (len(last) < 2)
-        assert not stream.ended.done() and len(scene.engine._inside) == 1
+        assert not stream.ended.is_set() and len(scene.engine._inside) == 1
         scene.finished("a", "abort")
-        assert stream.ended.done()
+        assert stream.ended.is_set()
         scene.engine.leave(stream)
         await scene.idle()
         assert len(scene.to_engine()) <= 2
@@ -81,7 +81,7 @@ def test_only_who_is_inside_has_media_that_can_be_read(play: Play) -> None:
         await asyncio.sleep(0)
         assert not reading.done()
         scene.engine.on_message(MediaRead(request_id="a", names=("y", "z")))
-        assert not await reading and stream.media_read == ["y", "z"] and not stream.ended.done()
+        assert not await reading and stream.media_read == ["y", "z"] and not stream.ended.is_set()
         scene.finished("a", "done")
 
     play(scenario)

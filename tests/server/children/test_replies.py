@@ -106,7 +106,7 @@ def test_a_failure_is_raised_behind_what_came_before_it() -> None:
         request.put("b")
         request.put("c")
         request.end(LookupError("gone"))
-        assert await request.next() == ["b", "c"] and request.ended.done()
+        assert await request.next() == ["b", "c"] and request.ended.is_set()
         for _ in range(2):
             with pytest.raises(LookupError):
                 await request.next()

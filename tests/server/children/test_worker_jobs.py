@@ -29,7 +29,7 @@ def test_a_chat_that_cannot_be_sent_fails_alone(play: Play) -> None:
         job = await first
         (answer,) = await job.next()
         assert isinstance(answer, PrepareFailed) and answer.kind == "bad_request"
-        assert "exceeds the limit" in answer.message and job.ended.done()
+        assert "exceeds the limit" in answer.message and job.ended.is_set()
         slot = (await following).worker
         assert slot is not None
         await until(lambda: any(isinstance(said, Prepare) for said in scene.to_worker()))
@@ -44,7 +44,7 @@ def test_an_answer_to_nobody_is_not_taken_for_the_jobs(play: Play, caplog: pytes
         job = await begun(scene, "a", chat_of("text"))
         slot = scene.workers.slots[0]
         slot.on_message(prepared("b"))
-        assert not job.ended.done() and slot.job is job
+        assert not job.ended.is_set() and slot.job is job
         slot.on_message(prepared("a"))
         slot.on_message(prepared("a"))
         assert [record.message for record in caplog.records] == [

@@ -26,7 +26,7 @@ def test_it_is_due_once_it_is_wanted_and_the_others_serve(play: Play) -> None:
         assert (slot.replacement_reason(), slot.state) == (None, "replacing"), "it has a job, and gets no other one"
         kill_in(text)
         slot.on_message(prepared("a"))
-        assert job.ended.done() and slot.replacement_reason() == WHY, "it is too late to think better of it"
+        assert job.ended.is_set() and slot.replacement_reason() == WHY, "it is too late to think better of it"
         kill_in(slot)
         start_in(slot, ready=False)
         assert (slot.replacement_reason(), slot.state, slot.being_replaced) == (None, "replacing", True)

@@ -98,7 +98,7 @@ def test_a_drawing_is_a_job_like_any_other(play: Play) -> None:
         assert slot.liveness.overdue(0.0) is None
         slot.on_message(Drawn(request_id="b", picture="data:x", notes=()))
         (drawn,) = await job.next()
-        assert isinstance(drawn, Drawn) and job.ended.done() and slot.state == "free"
+        assert isinstance(drawn, Drawn) and job.ended.is_set() and slot.state == "free"
 
     play(scenario)
 
@@ -115,7 +115,7 @@ def test_a_death_ends_the_job_and_those_who_wait_get_the_next_worker(play: Play)
         scene.kill_worker()
         with pytest.raises(WorkerDied):
             await reading
-        assert job.ended.done() and slot.job is None and not slot.up
+        assert job.ended.is_set() and slot.job is None and not slot.up
         assert not waiting.done() and scene.workers.n_waiting == 1
         scene.start_worker()
         job = await waiting
@@ -180,9 +180,9 @@ def test_a_job_that_nobody_wants_is_cancelled_at_once_wherever_it_is(play: Play,
         await scene.idle()
         assert [said for said in scene.to_worker() if isinstance(said, Cancel)] == [Cancel(request_id="a")]
         assert isinstance(scene.to_worker()[-1], Cancel), "after whatever else it was told"
-        assert not job.ended.done() and slot.job is job
+        assert not job.ended.is_set() and slot.job is job
         slot.on_message(failed("a"))
-        assert job.ended.done() and slot.state == "free"
+        assert job.ended.is_set() and slot.state == "free"
 
     play(scenario)
 
