@@ -17,7 +17,7 @@ from typing import Any, Literal
 from configs.logs import LogConfig
 from configs.settings import REPO, child_env
 from server.children.stderr_relay import StderrRelay
-from server.npu_environment import of_npus
+from server.engine_environment import of_engine
 from server.usage import ProcessUsage, usage_of
 from shm import AsyncChannel, channel_pair
 
@@ -145,7 +145,7 @@ def _exec(role: ChildRole, owned: Ownership, channel: socket.socket) -> "subproc
         stderr=subprocess.PIPE,
         bufsize=0,
         cwd=REPO,
-        env=of_npus(env) if role == "engine" else env,
+        env=of_engine(env) if role == "engine" else env,
         pass_fds=fds,
         **OWN_GROUP,
     )  # fmt: skip

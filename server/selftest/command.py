@@ -14,7 +14,7 @@ from configs.nearest import FlagParser
 from configs.serve import Device
 from configs.settings import child_env
 from model.selftest.rows import CaseResult, Opened, Said
-from server.npu_environment import of_npus
+from server.engine_environment import of_engine
 from server.selftest.children import run_section
 from server.selftest.report import as_end, as_head, as_json, as_line, as_matrix, report, unnamed
 
@@ -65,7 +65,7 @@ def run(args: argparse.Namespace, start: Start) -> int:
 
     for section in [*(args.only or SECTIONS), *([GIVEN] if args.model else [])]:
         before = len(opened)
-        run_section(section, start(section), of_npus(child_env(_ENVIRONMENT)), hear)
+        run_section(section, start(section), of_engine(child_env(_ENVIRONMENT)), hear)
         if len(opened) == before:  # no device, and none for the sections to come
             break
     taken = time.monotonic() - begun

@@ -107,7 +107,7 @@ def contracts() -> list[dict[str, Any]]:
 PROGRAMS: dict[str, set[str]] = {
     "loadtest": set(),
     "doctor": {"descriptors", "logs"},
-    "selftest": {"children.processes", "children.stderr_relay", "usage", "npu_environment"},
+    "selftest": {"children.processes", "children.stderr_relay", "usage", "engine_environment"},
 }
 
 

@@ -7,7 +7,7 @@ _ALLOCATOR, _OF_TORCH = "PYTORCH_NPU_ALLOC_CONF", "PYTORCH_ALLOC_CONF"
 _DCMI = "libdcmi.so"  # of the driver; without it torch_npu does not start where it is to ask for the card's cores
 
 
-def of_npus(env: Mapping[str, str]) -> dict[str, str]:
+def of_engine(env: Mapping[str, str]) -> dict[str, str]:
     """`env` of a process that may compute on an NPU, with what it leaves open."""
     found = dict(env)
     # Pictures of many sizes leave holes between segments of one size. torch_npu refuses both variables together.

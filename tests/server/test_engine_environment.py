@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from server.npu_environment import of_npus
+from server.engine_environment import of_engine
 
 
 @pytest.mark.parametrize(
@@ -17,11 +17,11 @@ from server.npu_environment import of_npus
     ],
 )
 def test_what_the_user_leaves_open_is_filled(env: dict[str, str], found: dict[str, str]) -> None:
-    assert of_npus(env) == {**env, **found}
+    assert of_engine(env) == {**env, **found}
 
 
 def test_cores_are_the_cards_where_the_driver_can_be_asked_for_them(tmp_path: Path) -> None:
     (tmp_path / "libdcmi.so").touch()
     env = {"LD_LIBRARY_PATH": f"/nowhere:{tmp_path}", "PYTORCH_NPU_ALLOC_CONF": ""}
-    assert of_npus(env) == {**env, "CPU_AFFINITY_CONF": "1,npu_affine:1"}
-    assert of_npus({**env, "CPU_AFFINITY_CONF": "0"}) == {**env, "CPU_AFFINITY_CONF": "0"}
+    assert of_engine(env) == {**env, "CPU_AFFINITY_CONF": "1,npu_affine:1"}
+    assert of_engine({**env, "CPU_AFFINITY_CONF": "0"}) == {**env, "CPU_AFFINITY_CONF": "0"}
