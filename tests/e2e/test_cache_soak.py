@@ -20,15 +20,6 @@ SHORT_SECONDS, SHORT_STORIES, LONG_STORIES = 20.0, 36, 120
 ROLES = ("worker", "engine", "picture_worker")
 KILL_SECONDS = 10.0  # between two deaths, less in a short run
 ENGINE_SPARE = 16 * MIB  # what an allocator keeps more in one run than in another
-# Of oneDNN and of torch, for kernels that are compiled for one shape each: by default 1,024, which come to hundreds of
-# MiB with caches and without. So few, that what grows beside them shows.
-KERNELS = {"ONEDNN_PRIMITIVE_CACHE_CAPACITY": "16", "LRU_CACHE_CAPACITY": "16"}
-
-
-@pytest.fixture(autouse=True)
-def few_kernels(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name, value in KERNELS.items():
-        monkeypatch.setenv(name, value)
 
 
 def soak(start: Start, seconds: float, n_stories: int) -> None:

@@ -153,6 +153,7 @@ def test_no_plugin_of_torch_loads_by_itself_and_a_worker_is_kept_from_threads(
     env = launched(role, tmp_path, monkeypatch)[0]["env"]
     found = (env["TORCH_DEVICE_BACKEND_AUTOLOAD"], env["OMP_NUM_THREADS"], "MALLOC_MMAP_THRESHOLD_" in env)
     assert found == {"worker": ("0", "1", True), "engine": ("0", "3", False)}[role]
+    assert ("LRU_CACHE_CAPACITY" in env) == (role == "engine")
     assert env["OF_THE_USER"] == "kept"
 
 
