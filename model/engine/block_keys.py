@@ -31,6 +31,8 @@ class BlockKeys:
         """outlive: blocks stay when the request has ended; else the answers to one prompt share those of it."""
         self._answer = answer
         self._size = block_size
+        # What goes with its request is found by nobody else: they may begin alike, and this one's may give way to them.
+        self._root = answer.root if outlive else _DIGEST(answer.root + answer.request_id.encode()).digest()
         unkeyed = [item.first for item in answer.media if not item.content]
         self._n_public = min(unkeyed, default=answer.limit) // block_size if outlive else 0
         shared = answer.n_prompt // block_size if answer.sampling.n > 1 else 0
@@ -40,7 +42,8 @@ class BlockKeys:
     def of_sibling(self, answer: Answer) -> "BlockKeys":
         """Of another answer to the same prompt, none of whose tokens is known yet."""
         found = BlockKeys(answer, self._size, outlive=False)
-        found._n_public, found._most, found._keys = self._n_public, self._most, [*self._keys]
+        found._root, found._n_public, found._most = self._root, self._n_public, self._most
+        found._keys = [*self._keys]
         return found
 
     def up_to(self, n_tokens: int) -> Sequence[BlockKey]:
@@ -56,7 +59,7 @@ class BlockKeys:
         numbers = np.concatenate([answer.ids[None, start:stop], answer.positions_of(start, stop)])  # [4, tokens]
         blocks = np.ascontiguousarray(numbers.reshape(4, last - first, size).swapaxes(0, 1))  # [blocks, 4, size]
         media = self._media(start, stop)
-        digest = self._keys[-1].digest if self._keys else answer.root
+        digest = self._keys[-1].digest if self._keys else self._root
         for i in range(first, last):
             made = _DIGEST(digest)
             made.update(blocks[i - first])

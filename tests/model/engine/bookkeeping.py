@@ -39,14 +39,16 @@ def medium(key: tuple[str, int], *spans: tuple[int, int], nbytes: int = 0) -> En
 
 def request(
     name: str, n_prompt: int, max_tokens: int, *, media: Seq[EncoderInput] = (), embedding_bytes: int = 0,
-    client: int = 0, n: int = 1,
+    client: int = 0, n: int = 1, ids: Seq[int] = (),
 ) -> Sequence:  # fmt: skip
-    """embedding_bytes: of a picture at its first tokens, where no others are named."""
+    """embedding_bytes: of a picture at its first tokens, where no others are named; ids: of the prompt, else zeros."""
     if embedding_bytes and not media:
         media = [medium((name, 0), (0, 1), nbytes=embedding_bytes)]
     limit = n_prompt + max_tokens
+    known = np.zeros(limit, np.int64)
+    known[: len(ids)] = ids
     return Sequence(
-        request_id=name, ids=np.zeros(limit, np.int64), n_prompt=n_prompt, limit=limit,
+        request_id=name, ids=known, n_prompt=n_prompt, limit=limit,
         positions=np.broadcast_to(np.arange(n_prompt), (3, n_prompt)), position_delta=0, media=tuple(media),
         n_tokens=n_prompt, client=client,
         sampling=SamplingParams(max_tokens=max_tokens, seed=0, stop_token_ids=(STOP,), n=n),
@@ -55,12 +57,12 @@ def request(
 
 def scheduler(
     n_blocks: int = 64, block_size: int = 4, seqs: int = 4, tokens: int = 16, embedding_bytes: int = 100,
-    tables: int | None = None,
+    tables: int | None = None, prefix_cache: bool = False,
 ) -> Scheduler:  # fmt: skip
     """tables: blocks that a step may name beyond those of the cache; None without end."""
     limits = Limits(
         max_seqs=seqs, max_batched_tokens=tokens, embedding_bytes=embedding_bytes,
-        max_table_blocks=None if tables is None else n_blocks + tables,
+        max_table_blocks=None if tables is None else n_blocks + tables, prefix_cache=prefix_cache,
     )  # fmt: skip
     return Scheduler(BlockAllocator(n_blocks, block_size), limits)
 
