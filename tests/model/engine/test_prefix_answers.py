@@ -1,4 +1,4 @@
-"""Each family asked cold and warm: prompts cut anywhere, several answers, preemption with a tiny cache, aborts."""
+"""Each family asked cold and warm: prompts cut anywhere, several answers, preemption, videos, stop strings, aborts."""
 
 import base64
 from collections.abc import Iterator
@@ -12,14 +12,16 @@ import pytest
 from model.engine.engine import Engine
 from model.engine.messages import SamplingParams, TokenEvent
 from model.net.multimodal import MultimodalLM
-from tests.model.engine.engine_harness import EngineHarness, Parts, engine_at, engine_harness_at, picture
+from tests.model.engine.engine_harness import EngineHarness, Parts, clip, engine_at, engine_harness_at, picture
 from tests.model.engine.prefix_harness import OTHER, PICTURE, SCORED, assert_same, submit
 from tests.parity.golden_qwen_vl import checkpoint_with
 from tests.parity.harness import load_ours
 from tests.samples.sounds import make_wav
 from tests.samples.soundtracks import tone
+from tests.samples.videos import make_clip
 from tests.tiny.families import NAMES, WRITERS
 from tokenization.chat.parts import Media
+from tokenization.text.detokenize import Detokenizer, StopStrings
 
 FAMILIES = [name if name == "qwen2_vl" else pytest.param(name, marks=pytest.mark.matrix) for name in NAMES]
 DRAWN = SamplingParams(
@@ -80,11 +82,16 @@ def seen(seed: int, audio: bool) -> Any:
     return Media(kind="audio", source=source, param="")
 
 
-def asks(audio: bool, one: bool) -> dict[str, Ask]:
-    """one: a prompt of this family takes one medium."""
+def asks(audio: bool, one: bool, video: bool) -> dict[str, Ask]:
+    """one: a prompt of this family takes one medium; video: it takes a clip."""
     first, second = seen(1, audio), seen(2, audio)
     system = "you are somebody who answers in few words and looks closely at all that there is "
-    return {
+    moving = clip(make_clip(2, size=(64, 64))) if video else None
+    clips: dict[str, Ask] = {} if moving is None else {
+        "clip": ([system, moving, "what moves?"], msgspec.structs.replace(SCORED, max_tokens=20)),
+        "clip-too": ([system, moving, "and", first, "what stands?"], DRAWN),
+    }  # fmt: skip
+    return clips | {
         "one": ([system, first, "what is this?"], msgspec.structs.replace(SCORED, max_tokens=30)),
         "same": ([system, first, "and what is behind it?"], DRAWN),
         "other": ([system, second, "what is this?"], msgspec.structs.replace(SCORED, max_tokens=24)),
@@ -116,7 +123,8 @@ def checkpoints(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
 def place(family: str, checkpoints: Any, tmp_path: Path) -> Iterator[Place]:
     path, model = checkpoints(family)
     with engine_harness_at(path, tmp_path / "root") as harness:
-        yield Place(model, harness, asks("image" not in model.placeholder_ids, family == "fuyu"))
+        takes = model.placeholder_ids
+        yield Place(model, harness, asks("image" not in takes, family == "fuyu", "video" in takes))
 
 
 @pytest.mark.parametrize("family", FAMILIES)
@@ -137,3 +145,54 @@ def test_the_answers_of_an_engine_without_a_cache(place: Place, tokens: int, tig
 
 def by_answer(events: list[TokenEvent]) -> list[TokenEvent]:
     return sorted(events, key=lambda event: event.index)
+
+
+def stopped(place: Place, events: list[TokenEvent], stop: str) -> int:
+    """After how many of these tokens `stop` is found, as the server finds it; 0: not at all."""
+    written, found = Detokenizer(place.harness._prompt.tokenizer), StopStrings([stop])
+    for i, event in enumerate(events):
+        if found.push(written.push(event.token.id))[1]:
+            return i + 1
+    return 0
+
+
+def end(harness: EngineHarness, engine: Engine, name: str) -> None:
+    """As the server ends one that left, or whose stop string it found."""
+    said = engine.abort(name)
+    harness.book([] if said is None else [said])
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("tokens", [7, 2048])
+def test_who_leaves_and_who_finds_a_stop_string(place: Place, tokens: int) -> None:
+    """Beside each other over warm caches: one leaves after each number of steps, one at its stop string."""
+    (right,), _ = place.run(1, "off", tokens=2048, max_model_len=2048, kv_tokens=1 << 14)
+    written = Detokenizer(place.harness._prompt.tokenizer)
+    text = "".join(written.push(event.token.id) for event in right["text"])
+    stop = text[len(text) // 2 :][:3]
+    length = stopped(place, right["text"], stop)
+    assert 0 < length < len(right["text"])
+    engine = engine_at(
+        place.model, place.harness.root, tokens=tokens, block_size=4, max_model_len=2048, kv_tokens=1 << 13
+    )
+    harness, names = place.harness, [name for name in place.asks if name != "text"]
+    for i, steps in enumerate(range(0, 28, 3)):
+        leaves, stays = names[i % len(names)], names[(i + 1) % len(names)]
+        for name, of in (("leaves", leaves), ("stays", stays), ("stops", "text")):
+            submit(harness, engine, name, *place.asks[of])
+        while not engine.idle:
+            if steps == 0 and "leaves" not in harness.finished:
+                end(harness, engine, "leaves")
+            steps -= 1
+            harness.book(engine.step())
+            engine.check_integrity()
+            if "stops" not in harness.finished and stopped(place, harness.events.get("stops", []), stop):
+                end(harness, engine, "stops")
+        assert len(harness.events["stops"]) == length
+        assert_same(harness.events.pop("stops"), right["text"][:length])
+        assert_same(by_answer(harness.events.pop("stays")), by_answer(right[stays]))
+        assert harness.finished.pop("leaves").reason in ("abort", "done")
+        harness.events.clear()
+        harness.finished.clear()
+        harness.read.clear()
+        harness.assert_clean(engine)
