@@ -54,7 +54,7 @@ def server(start: Start, tmp_path_factory: pytest.TempPathFactory) -> Iterator[R
     """Two clients, each with a key, and room for the embeddings of a few large pictures."""
     file = tmp_path_factory.mktemp("keys") / "keys"
     file.write_text("\n".join(KEYS))
-    with start("--workers", "1", "--embedding-mib", "1", "--api-key-file", str(file)) as server:
+    with start("--workers", "1", "--threads", "1", "--embedding-mib", "1", "--api-key-file", str(file)) as server:
         server.http.headers["Authorization"] = f"Bearer {KEYS[0]}"
         yield server
 
@@ -74,6 +74,15 @@ def test_a_second_identical_request_leases_nothing_and_encodes_nothing(server: R
     shown = server.out + server.err + server.http.get("/metrics").text + str(first)
     assert not re.search("[0-9a-f]{32}", shown), "no content key, and no salt"
     server.assert_nothing_held()
+
+
+def test_a_second_hit_alone_is_the_first_bit_for_bit(server: RunningServer) -> None:
+    """One thread, and the same blocks and embeddings: every log-probability of both, to its last digit."""
+    same = body(77, logprobs=True, top_logprobs=5)
+    found = [server.http.post(CHAT, json=same).json() for _ in range(3)]
+    cold, first, second = (answer["usage"]["prompt_tokens_details"]["cached_tokens"] for answer in found)
+    assert cold == 0 and first == second > 0
+    assert found[1]["choices"] == found[2]["choices"]
 
 
 def test_who_shares(server: RunningServer) -> None:
