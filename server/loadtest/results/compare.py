@@ -1,11 +1,14 @@
-"""Two runs side by side: each figure's difference with a confidence interval, by a bootstrap over blocks of requests.
+"""Two runs side by side: each figure's difference with a confidence interval, from long blocks of requests.
 
-Requests that follow one another are alike: they meet the same queue. So blocks of neighbours are drawn, not single
-requests (the moving block bootstrap, Kuensch 1989), as long as the cube root of their number.
+Requests that follow one another are alike: they meet the same queue. So each run is cut into few blocks of neighbours,
+so long that two of them hardly know of each other. How much their figures differ says how far the run's own may be off
+(batch means; of a percentile: sectioning, Asmussen and Glynn 2007, III.5). Student's t knows that they are few.
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from math import inf, sqrt
+from statistics import NormalDist
 
 import numpy as np
 import numpy.typing as npt
@@ -15,23 +18,24 @@ from server.loadtest.results.result import RunResult, StepResult
 from server.loadtest.results.table import aligned, milliseconds
 
 METHOD = (
-    "difference of B to A with a 95 % confidence interval: the 2.5th and 97.5th percentile of 2,000 draws, each of "
-    "which makes both runs anew out of blocks of n^(1/3) neighbouring requests (moving block bootstrap). An interval "
-    "that holds 0 shows no difference. It knows the spread within each run, not the one between runs of the same "
-    "server: repeat both, taking turns"
+    "difference of B to A with an interval. All intervals together hold with 95 % (each with more, Bonferroni), so "
+    "any row is wrong in at most one comparison of equal servers in 20. An interval is Student's t over 5 to "
+    "10 blocks of neighbouring requests of each run. Too few: a block needs 20 requests, of p99 100, or nothing is "
+    "said. It knows the spread within each run, not the one between runs of the same server: repeat both, taking turns"
 )
-DRAWS = 2000
-INTERVAL = (2.5, 97.5)  # percentiles
-MAX_VALUES = 2_000_000  # that are held at once
-AT_LEAST = 8  # values of each run, or nothing is said
-STATISTICS = ("p50", "p99", "mean")
+WRONG = 0.05  # how often a comparison of equal servers may claim a difference in any row
+BLOCKS, FEWEST_BLOCKS = 10, 5  # of a run
+STATISTICS = {"p50": 20, "p99": 100, "mean": 20}  # and how many requests a block of it needs
+
+COMPARED = tuple(name for name in LATENCIES if name != "wait")
 
 Values = npt.NDArray[np.float64]
+Estimate = tuple[float, float, float]  # a figure, the variance of its error (inf: nobody knows), degrees of freedom
 
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """One figure of two runs, in seconds; the interval is of b - a."""
+    """One figure of two runs, in seconds; the interval is of b - a, and without an end where nothing can be said."""
 
     name: str
     a: float
@@ -45,6 +49,8 @@ class Difference:
 
     @property
     def says(self) -> str:
+        if self.high == inf:
+            return "too few requests to say"
         return "B is slower" if self.low > 0 else "B is faster" if self.high < 0 else "no difference shown"
 
     def worse_than(self, share: float) -> bool:
@@ -60,55 +66,70 @@ def compare(a: RunResult, b: RunResult) -> dict[str, list[Difference]]:
         pairs = [(a.steps[0], b.steps[0])]
     if not pairs:
         raise ValueError("the runs have no step in common")
-    return {second.label: differences(first, second) for first, second in pairs}
+    wrong = WRONG / (len(pairs) * len(COMPARED) * len(STATISTICS))  # of each row (Bonferroni)
+    return {second.label: differences(first, second, wrong) for first, second in pairs}
 
 
-def differences(a: StepResult, b: StepResult) -> list[Difference]:
-    """Of every latency that both have, by every statistic."""
-    rng = np.random.default_rng(0)
+def differences(a: StepResult, b: StepResult, wrong: float) -> list[Difference]:
+    """Of every latency that both have, by every statistic. wrong: how often an interval may miss the truth."""
     found = []
-    for name in LATENCIES:
+    for name in COMPARED:
         first, second = values_in_order(a.records, name), values_in_order(b.records, name)
-        if min(len(first), len(second)) < AT_LEAST or name == "wait":
-            continue
-        drawn = redrawn(rng, first)
-        ends = np.percentile(redrawn(rng, second) - drawn, INTERVAL, axis=-1)
-        rows = np.stack([statistics_of(first), statistics_of(second), *ends], axis=-1).tolist()
-        found += [Difference(f"{name} {statistic}", *row) for statistic, row in zip(STATISTICS, rows, strict=True)]
+        if len(first) and len(second):
+            found += [difference(f"{name} {one}", estimate(first, one), estimate(second, one), wrong)
+                      for one in STATISTICS]  # fmt: skip
     return found
 
 
 def values_in_order(records: Sequence[Record], name: str) -> Values:
-    """One value for each measured, answered request, in the order of their sending; of several its mean."""
-    measured = sorted((one for one in records if one.measured and one.answered), key=lambda one: one.sent)
-    values = [one.values(name) for one in measured]
+    """One value for each measured, answered request of some in the order of their sending; of several its mean."""
+    values = [one.values(name) for one in records if one.measured and one.answered]
     return np.array([sum(some) / len(some) for some in values if some])
 
 
-def statistics_of(values: Values) -> Values:
-    """STATISTICS over the last axis: [3, ...]."""
-    return np.concatenate([np.percentile(values, [50, 99], axis=-1), values.mean(axis=-1)[None]])
+def estimate(values: Values, statistic: str) -> Estimate:
+    """Of one run; values: [n], in the order of their sending."""
+
+    def of(some: Values) -> Values:  # over the last axis
+        return np.asarray(some.mean(-1) if statistic == "mean" else np.percentile(some, int(statistic[1:]), axis=-1))
+
+    whole, blocks = float(of(values)), min(BLOCKS, len(values) // STATISTICS[statistic])
+    if blocks < FEWEST_BLOCKS:
+        return whole, inf, 1.0
+    length = len(values) // blocks
+    each = of(values[-blocks * length :].reshape(blocks, length))
+    return whole, float(np.square(each - whole).sum()) / (blocks - 1) / blocks, blocks - 1.0
 
 
-def redrawn(rng: np.random.Generator, values: Values) -> Values:
-    """STATISTICS of DRAWS samples of the size of `values`, made out of blocks of neighbours: [3, DRAWS]."""
-    n = len(values)
-    length = max(1, round(n ** (1 / 3)))
-    blocks = -(-n // length)
-    at_once = max(1, MAX_VALUES // n)
-    found = []
-    for first in range(0, DRAWS, at_once):
-        starts = rng.integers(0, n - length + 1, (min(at_once, DRAWS - first), blocks, 1))
-        places = (starts + np.arange(length)).reshape(len(starts), blocks * length)[:, :n]
-        found.append(statistics_of(values[places]))
-    return np.concatenate(found, axis=-1)
+def difference(name: str, a: Estimate, b: Estimate, wrong: float) -> Difference:
+    """The interval is Welch's, its degrees of freedom Satterthwaite's."""
+    variance, parts = a[1] + b[1], a[1] ** 2 / a[2] + b[1] ** 2 / b[2]
+    known = student(1 - wrong / 2, variance**2 / parts) if 0 < parts < inf else 1.0
+    reach = known * sqrt(variance)
+    return Difference(name, a[0], b[0], b[0] - a[0] - reach, b[0] - a[0] + reach)
+
+
+def student(p: float, degrees: float) -> float:
+    """The quantile of Student's t, from the normal one: Cornish and Fisher's series (Abramowitz and Stegun, 26.7.5).
+
+    Within 2 % from 4 degrees of freedom on, up to p = 0.999.
+    """
+    z = NormalDist().inv_cdf(p)
+    terms = (
+        1.0,
+        (z**2 + 1) / 4,
+        (5 * z**4 + 16 * z**2 + 3) / 96,
+        (3 * z**6 + 19 * z**4 + 17 * z**2 - 15) / 384,
+        (79 * z**8 + 776 * z**6 + 1482 * z**4 - 1920 * z**2 - 945) / 92160,
+    )
+    return z * sum(term / degrees**power for power, term in enumerate(terms))
 
 
 def compare_text(found: dict[str, list[Difference]]) -> str:
     """As lines, milliseconds."""
     lines = []
     for label, rows in found.items():
-        head = ["ms", "A", "B", "B - A", "95 % from", "to", ""]
+        head = ["ms", "A", "B", "B - A", "from", "to", ""]
         body = [
             [one.name, milliseconds(one.a), milliseconds(one.b), f"{one.relative:+.1%}", milliseconds(one.low),
              milliseconds(one.high), one.says]

@@ -1,9 +1,19 @@
-"""Comparing two runs: the interval covers the truth as often as it says, and equal runs show no difference."""
+"""Comparing two runs: intervals hold as often as they say, all rows together, and a real difference is told."""
 
 import numpy as np
 import pytest
 
-from server.loadtest.results.compare import compare, compare_text, redrawn
+from server.loadtest.results.compare import (
+    COMPARED,
+    STATISTICS,
+    WRONG,
+    Values,
+    compare,
+    compare_text,
+    difference,
+    estimate,
+    student,
+)
 from server.loadtest.results.result import RunResult
 from tests.server.loadtest.examples import drawn, result_of
 
@@ -23,32 +33,78 @@ def test_a_slower_run_is_seen_by_every_figure() -> None:
     assert next(row for row in turned if row.name == "ttft p50").says == "B is faster"
 
 
-def test_the_interval_of_a_mean_is_that_of_its_standard_error() -> None:
-    """For independent values: against s / sqrt(n), within the noise of 2,000 draws and of short blocks."""
-    values = np.random.default_rng(5).normal(10, 2, 400)
-    means = redrawn(np.random.default_rng(0), values)[2]
-    assert means.std() == pytest.approx(values.std(ddof=1) / 20, rel=0.25)
+def alike(rng: np.random.Generator, n: int, rho: float, tail: bool) -> Values:
+    """Values of which each has so much of the one before; tail: of log-normal ones, else of normal ones."""
+    noise: Values = rng.standard_normal(n) * np.sqrt(1 - rho**2)
+    noise[0] = rng.standard_normal()
+    for place in range(1, n):
+        noise[place] += rho * noise[place - 1]
+    return np.asarray(np.exp(noise) if tail else noise + 10)
 
 
-def test_neighbours_that_are_alike_widen_the_interval() -> None:
-    rng = np.random.default_rng(1)
-    noise = rng.normal(0, 1, 1000)
-    alike = np.array([noise[max(0, i - 9) : i + 1].mean() for i in range(1000)]) + 10
-    spread = redrawn(np.random.default_rng(0), alike)[2].std()
-    assert spread > 1.8 * alike.std(ddof=1) / np.sqrt(1000), "single requests drawn would say so and be wrong"
+def claims(rng: np.random.Generator, sizes: tuple[int, int], rho: float, *, tail: bool, shift: float = 0) -> list[str]:
+    """The rows of one comparison that claim a difference, of five latencies that know nothing of each other."""
+    wrong = WRONG / (len(COMPARED) * len(STATISTICS))
+    found = []
+    for _ in COMPARED:
+        first, second = (alike(rng, n, rho, tail) for n in sizes)
+        for one in STATISTICS:
+            row = difference(one, estimate(first, one), estimate(second + shift, one), wrong)
+            found += [one] if row.low > 0 or row.high < 0 else []
+    return found
 
 
-def test_equal_servers_are_seldom_called_different() -> None:
-    """5 % of the time, by what the interval promises; four times as often fails."""
-    said = []
-    for seed in range(20):
-        found = {row.name: row for row in compare(one_step(seed, n=40), one_step(1000 + seed, n=40))["x"]}
-        said.append(found["ttft mean"].says != "no difference shown")
-    assert sum(said) <= 4
+def share(pairs: int, sizes: tuple[int, int], rho: float, *, tail: bool) -> tuple[float, float]:
+    """Of pairs of equal runs: the highest share of false claims of a statistic, and the share with any at all."""
+    rng = np.random.default_rng(7)
+    said = [claims(rng, sizes, rho, tail=tail) for _ in range(pairs)]
+    rows = max(sum(some.count(one) for some in said) / pairs / len(COMPARED) for one in STATISTICS)
+    return rows, sum(bool(some) for some in said) / pairs
 
 
-def test_few_values_say_nothing() -> None:
-    assert compare(one_step(1, n=5), one_step(2, n=5)) == {"x": []}
+@pytest.mark.parametrize("rho", [0.0, 0.8])
+def test_equal_servers_are_seldom_called_different_by_any_row(rho: float) -> None:
+    """5 % by what the intervals promise; the bound of 60 pairs is the binomial's 99.9th percentile of that."""
+    rows, anywhere = share(60, (200, 200), rho, tail=True)
+    assert rows <= 0.05 and anywhere <= 9 / 60
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("tail", [False, True])
+@pytest.mark.parametrize("rho", [0.0, 0.8])
+@pytest.mark.parametrize("sizes", [(100, 100), (200, 200), (500, 500), (1000, 1000), (1000, 300)])
+def test_false_alarms_stay_below_seven_percent(sizes: tuple[int, int], rho: float, tail: bool) -> None:
+    rows, anywhere = share(1000, sizes, rho, tail=tail)
+    print(f"\n{sizes} rho {rho} {'log-normal' if tail else 'normal'}: rows {rows:.2%}, any row {anywhere:.2%}")
+    assert max(rows, anywhere) <= 0.07
+
+
+@pytest.mark.parametrize("pairs", [10, pytest.param(200, marks=pytest.mark.long)])
+def test_a_shift_of_one_standard_deviation_is_told(pairs: int) -> None:
+    """Of runs of 1,000 requests whose neighbours are alike, in the median and in the mean."""
+    rng = np.random.default_rng(3)
+    said = [claims(rng, (1000, 1000), 0.8, tail=False, shift=1.0) for _ in range(pairs)]
+    for one in ("p50", "mean"):
+        told = sum(some.count(one) for some in said) / pairs / len(COMPARED)
+        print(f"\n{one}: {told:.1%}")
+        assert told >= 0.8
+
+
+@pytest.mark.parametrize(("degrees", "p", "true"), [(4, 0.975, 2.7764), (8, 0.995, 3.3554), (18, 0.999, 3.6105)])
+def test_students_quantiles_are_those_of_the_tables(degrees: float, p: float, true: float) -> None:
+    assert student(p, degrees) == pytest.approx(true, rel=0.002)
+
+
+def test_too_few_values_say_so() -> None:
+    few = {row.name: row.says for row in compare(one_step(1, n=99), one_step(2, slower=9.0, n=99))["x"]}
+    assert set(few.values()) == {"too few requests to say"} and len(few) == 15
+    more = {row.name: row.says for row in compare(one_step(1), one_step(2, slower=9.0))["x"]}
+    assert more["ttft p50"] == "B is slower" and more["ttft p99"] == "too few requests to say"
+
+
+def test_what_never_varies_is_judged_by_what_it_is() -> None:
+    same = {row.name: row for row in compare(one_step(1), one_step(2))["x"]}["queue mean"]
+    assert (same.low, same.high, same.says) == (0.0, 0.0, "no difference shown")
 
 
 def test_steps_are_paired_by_their_names() -> None:
@@ -61,4 +117,4 @@ def test_steps_are_paired_by_their_names() -> None:
 
 def test_the_text_has_its_method() -> None:
     text = compare_text(compare(one_step(1), one_step(2)))
-    assert "moving block bootstrap" in text and "95 %" in text and "ttft p50" in text
+    assert "blocks of neighbouring requests" in text and "95 %" in text and "ttft p50" in text
