@@ -5,6 +5,8 @@ import asyncio
 import math
 import signal
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import uvloop
@@ -18,7 +20,7 @@ from server.loadtest.results.result import RunResult, read_json, write_json
 from server.loadtest.results.table import result_text, write_csv
 from server.loadtest.run import LoadTest
 
-GOOD, FAILED, USAGE, INTERRUPTED = 0, 1, 2, 130
+GOOD, FAILED, USAGE, ERRORS, VANISHED, INTERRUPTED = 0, 1, 2, 3, 4, 130
 
 
 def loadtest(argv: list[str]) -> int:
@@ -29,6 +31,8 @@ def loadtest(argv: list[str]) -> int:
         return int(end.code or 0)
     except (OSError, ValueError) as error:
         return complain(error, USAGE)
+    except KeyboardInterrupt:
+        return complain(InterruptedError("interrupted before anything was sent or compared"), INTERRUPTED)
 
 
 def run(argv: list[str]) -> int:
@@ -40,37 +44,44 @@ def run(argv: list[str]) -> int:
         print(plan_text(plans))
         return GOOD
     try:
-        result = uvloop.run(interruptible(options, plans))
+        with interruptible() as interrupt:
+            result = uvloop.run(LoadTest(options, plans).run(interrupt))
+            print(result_text(result))
+            written = write_files(result, options)
     except (TargetError, ValueError) as error:
         return complain(error, FAILED)
-    print(result_text(result))
-    written = write_files(result, options)
-    code = INTERRUPTED if result.interrupted else FAILED if result.failures else GOOD
-    return code if written else FAILED
+    if result.vanished or result.interrupted:
+        return VANISHED if result.vanished else INTERRUPTED
+    return ERRORS if result.too_many_errors else FAILED if result.failures or not written else GOOD
 
 
-async def interruptible(options: Options, plans: list[LoadPlan]) -> RunResult:
-    """A run that the first Ctrl-C or SIGTERM ends in order; the second one ends the process."""
+@contextmanager
+def interruptible() -> Iterator[asyncio.Event]:
+    """What the first Ctrl-C or SIGTERM sets, whatever the process does; the second one ends it at once."""
     interrupt = asyncio.Event()
-    loop = asyncio.get_running_loop()
 
-    def stop() -> None:
-        interrupt.set()
-        for number in (signal.SIGINT, signal.SIGTERM):
-            loop.remove_signal_handler(number)
+    def stop(*_: object) -> None:
+        for number in before:
+            signal.signal(number, signal.SIG_DFL)
+        print("interrupted: what there is is told; once more ends at once", file=sys.stderr)
+        try:
+            asyncio.get_running_loop().call_soon_threadsafe(interrupt.set)
+        except RuntimeError:  # the files are being written
+            interrupt.set()
 
-    for number in (signal.SIGINT, signal.SIGTERM):
-        loop.add_signal_handler(number, stop)
-    return await LoadTest(options, plans).run(interrupt)
+    before = {number: signal.signal(number, stop) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield interrupt
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 def write_files(result: RunResult, options: Options) -> bool:
     """All that were asked for; whether all could be written."""
     writers = ((options.json, write_json), (options.csv, write_csv), (options.html, write_page))
     good = True
-    for path, write in writers:
-        if path is None:
-            continue
+    for path, write in ((path, write) for path, write in writers if path is not None):
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
             write(result, path)

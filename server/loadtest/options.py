@@ -17,8 +17,8 @@ DESCRIPTION = """Send requests to a server and measure its answers.
 
 An open loop (--rate, --trace) sends whatever became of earlier requests, as users do. In a closed loop
 (--concurrency) each of so many streams waits for its answer. Several rates or streams (--rate 1,2,4,8) are a
-sweep. Exit code: 0 good; 1 a requirement missed, a leak, a wrong answer or none at all; 2 wrong usage; 130
-interrupted."""
+sweep. Exit code: 0 good; 1 a requirement missed, a leak or a wrong answer; 2 wrong usage; 3 more than --most-errors
+failed; 4 the server vanished; 130 interrupted."""
 GROUPS = {
     "target": None, "load": None, "requests": "Lists are values and weights: text:60,image:30,image+audio:10",
     "judgement": None, "output": None,
@@ -225,13 +225,11 @@ class Options:
         "for the exit code, as often as wanted: ttft.p99<=500ms, errors<=1%%, goodput>=5", read_requirement,
         action="append",
     )  # fmt: skip
+    most_errors: float = _judgement("share of requests that may fail; more is exit code 3 (1%%)", share, 0.01)
     metrics: str = _judgement("path of the server's metrics; none: do not ask (%(default)s)", str, "/metrics")
     sample: float = _judgement("how often they are asked for (1s)", duration, 1.0)
     shm_root: Path | None = _judgement("the server's --shm-root, to look at its files, too", Path)
     settle: float = _judgement("for the server to become idle afterwards (10s)", duration, 10.0)
-    memory_slack: float = _judgement(
-        "MiB by which the server's memory may grow in the second half (%(default)s)", positive, 64.0
-    )
 
     json: Path | None = _output("everything, each request included", Path)
     csv: Path | None = _output("a line for each request", Path)

@@ -97,7 +97,7 @@ class LoadPlan:
     label: str
     load: float
     drawn: Sequence[SampleRequest]
-    dues: Sequence[float] | None = None
+    dues: Sequence[float] | None = None  # not empty
     streams: int = 0
     apart: Sequence[SampleRequest] = ()  # for the warm-up, where the step may send none of the same media
 
@@ -117,6 +117,11 @@ def plans_of(options: Options) -> list[LoadPlan]:
     apart = [source.make(index) for index in range(options.warmup)] if options.unique_media else []
 
     def plan(label: str, load: float, came: list[Arrival], streams: int = 0) -> LoadPlan:
+        within = all(one.at < options.ramp for one in came)
+        if streams and options.ramp:  # the first request of each stream is within
+            within = (options.requests or math.inf) <= streams or (options.seconds or math.inf) <= options.ramp
+        if within:
+            raise ValueError(f"{label}: no request would be measured: none is due behind --ramp {options.ramp:g}s")
         drawn = [source.make(index, one.prompt_words, one.max_tokens) for index, one in enumerate(came or [Arrival()])]
         dues = None if streams else [one.at for one in came]
         return LoadPlan(label=label, load=load, drawn=drawn, dues=dues, streams=streams, apart=apart)

@@ -2,7 +2,10 @@
 
 import asyncio
 import gc
+import math
 import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from datetime import datetime, timezone
 from functools import partial
 from time import perf_counter
@@ -17,10 +20,11 @@ from server.loadtest.options import Options
 from server.loadtest.plans import LoadPlan
 from server.loadtest.results.client_load import ClientWatch
 from server.loadtest.results.hit_rates import hit_rates
-from server.loadtest.results.leaks import MIB, judge, verdict
+from server.loadtest.results.leaks import Snapshot, judge, verdict
 from server.loadtest.results.measures import Record, outcomes, summarise
 from server.loadtest.results.result import RunResult, StepResult
 from server.loadtest.traffic.mixes import media_of
+from server.loadtest.traffic.requests import SampleRequest
 from server.loadtest.wire.connection import ConnectionPool
 from server.loadtest.wire.exchange import Client
 
@@ -37,20 +41,22 @@ class LoadTest:
         self._client = Client(self._pool, options, started=self._started)
         self._target = Target(options, started=self._started)
         self._progress = ProgressLine(sys.stderr, quiet=options.quiet)
-        self._watch = ClientWatch(self._started)
+        self._watch = ClientWatch()
+        self._looked = False  # at the server before and after
         self._result = RunResult(
             version=version(), began=datetime.now(timezone.utc).isoformat(timespec="seconds"), target=options.url,
-            options=options.written(), objectives=options.slo or {},
+            options=options.written(), objectives=options.slo or {}, most_errors=options.most_errors,
         )  # fmt: skip
 
     async def run(self, interrupt: asyncio.Event) -> RunResult:
         """The whole of it. `interrupt` ends it early; what was found up to there is the result. Raises TargetError."""
         result, target = self._result, self._target
-        listed = await target.model()
-        result.model = self._client.model = self._options.model or listed
         try:
-            await self._warm_up()
-            result.timeline.append(await target.settled())
+            async with left_at(interrupt):
+                listed = await target.model()
+                result.model = self._client.model = self._options.model or listed
+                await self._warm_up()
+                result.timeline.append(await target.settled())
             gc.collect()
             gc.disable()  # while latencies are measured; nothing here makes cycles in numbers
             try:
@@ -58,10 +64,14 @@ class LoadTest:
             finally:
                 gc.enable()
             self._pool.close()
-            result.timeline.append(await target.settled())
+            async with left_at(asyncio.Event() if interrupt.is_set() else interrupt):
+                if result.steps:
+                    result.vanished = await target.vanished()
+                    result.timeline.append(await target.settled())
+                    self._looked = True
         finally:
             self._pool.close()
-            target.close()
+        result.interrupted = interrupt.is_set()
         self._judge()
         return result
 
@@ -70,8 +80,14 @@ class LoadTest:
         n = self._options.warmup
         requests = self._plans[0].warm_up(n)
         records: list[Record] = []
+
+        async def send(request: SampleRequest) -> None:
+            records.append(await self._client.send(request, 0.0))
+
         for start in range(0, n, 4):
-            records += await asyncio.gather(*(self._client.send(one, 0.0) for one in requests[start : start + 4]))
+            async with anyio.create_task_group() as group:
+                for request in requests[start : start + 4]:
+                    group.start_soon(send, request)
         failed = [record.error for record in records if record.error]
         if records and len(failed) == n:
             raise TargetError(f"not one of {n} requests before the start was answered: {failed[0]}")
@@ -86,30 +102,29 @@ class LoadTest:
                     self._progress.label = f"{plan.label}: " if len(self._plans) > 1 else ""
                     await self._step(plan, number, interrupt)
             onlookers.cancel_scope.cancel()
-        self._result.interrupted = interrupt.is_set()
 
     async def _step(self, plan: LoadPlan, number: int, interrupt: asyncio.Event) -> None:
         """One load; its records are kept also where it is interrupted."""
 
-        async def send(index: int, due: float, measured: bool) -> Record:
+        async def send(index: int, due: float, measured: bool, room: asyncio.Semaphore | None) -> Record:
             self._progress.sent()
-            record = await self._client.send(plan.request(index), due, step=number, measured=measured)
+            record = await self._client.send(plan.request(index), due, step=number, measured=measured, room=room)
             self._progress.ended(record)
             return record
 
-        async def stop(pacing: anyio.CancelScope) -> None:
-            await interrupt.wait()
-            pacing.cancel()
-
         now = perf_counter() - self._started
         pacer = Pacer(self._options, send, started=self._started, now=now)
-        async with anyio.create_task_group() as group:
-            group.start_soon(stop, group.cancel_scope)
+        async with left_at(interrupt):
             await (pacer.closed_loop(plan.streams) if plan.dues is None else pacer.open_loop(plan.dues))
-            group.cancel_scope.cancel()
+        cut = perf_counter() - self._started if interrupt.is_set() else math.inf
         await pacer.finish(0.0)
         records = sorted(pacer.records, key=lambda record: record.sent)
-        summary = summarise(records, self._options.slo or {})
+        for record in records:
+            if record.ended >= cut:  # that it is not answered is ours
+                record.cancelled, record.error = True, None
+        closing = min(now + plan.dues[-1] + 1 / plan.load, cut) if plan.dues else None
+        window = None if closing is None else (now + self._options.ramp, closing)
+        summary = summarise(records, self._options.slo or {}, window)
         self._result.steps.append(StepResult(label=plan.label, load=plan.load, summary=summary, records=records))
 
     def _judge(self) -> None:
@@ -117,10 +132,11 @@ class LoadTest:
         options, result = self._options, self._result
         for step in result.steps:
             result.outcomes += outcomes(options.require or (), step.label, step.summary)
-        before, *_, after = result.timeline
-        result.findings = judge(before, after, result.timeline, options.memory_slack * MIB)
+        looks = result.timeline if self._looked else [Snapshot()]
+        last = result.steps[-1].records if result.steps else []
+        result.findings = judge(looks, sorted(one.ended for one in last if one.measured))
         result.leak = verdict(result.findings)
-        result.hit_rates = hit_rates(before, after)
+        result.hit_rates = hit_rates(looks[0], looks[-1])
         unbounded = options.max_in_flight is None and not options.concurrency
         waits = [one.wait for step in result.steps for one in step.records] if unbounded else []
         result.client = self._watch.load(waits)
@@ -133,16 +149,33 @@ class LoadTest:
         result, found = self._result, []
         if result.interrupted:
             found.append("the run was interrupted: figures are of what was over by then")
+        if self._pool.reconnects:
+            found.append(f"the server closed {self._pool.reconnects} idle connections, which were opened again")
+        hung = [one for step in result.steps for one in step.records if one.error in ("timeout", "unfinished")]
+        if hung:
+            named = ", ".join(f"{one.index} ({one.bucket}, {one.ended - one.sent:.1f} s)" for one in hung[:5])
+            found.append(f"{len(hung)} requests had no end in time and are in no rate: number {named}")
         if self._options.shared_media is None and result.media_repeated > self._options.repeat + 0.05:
             found.append(
                 f"{result.media_repeated:.0%} of the media had been sent before, more than --repeat asks for: raise "
                 "--distinct where the server keeps what it saw"
             )
-        answered = [record for step in result.steps for record in step.records if record.answered]
-        if any(record.tokens_by_events for record in answered):
+        if any(one.tokens_by_events for step in result.steps for one in step.records):
             found.append("the server sends no usage: output tokens are counted as events, which may hold several")
-        streamed = [record for record in answered if record.output_tokens and record.events]
-        tokens, events = sum(one.output_tokens or 0 for one in streamed), sum(one.events for one in streamed)
-        if not self._options.no_stream and tokens > 1.1 * events:
-            found.append(f"an event holds {tokens / events:.2f} tokens on average: itl is above tpot by as much")
         return found
+
+
+@asynccontextmanager
+async def left_at(interrupt: asyncio.Event) -> AsyncIterator[None]:
+    """What stands in it is left when the event comes."""
+    with anyio.CancelScope() as scope:
+
+        async def leave() -> None:
+            await interrupt.wait()
+            scope.cancel()
+
+        leaving = asyncio.ensure_future(leave())
+        try:
+            yield
+        finally:
+            leaving.cancel()

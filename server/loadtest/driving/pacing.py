@@ -3,7 +3,6 @@
 import asyncio
 import math
 from collections.abc import Awaitable, Callable, Iterable
-from contextlib import nullcontext
 from time import perf_counter
 
 import anyio
@@ -11,7 +10,8 @@ import anyio
 from server.loadtest.options import Options
 from server.loadtest.results.measures import Record
 
-Send = Callable[[int, float, bool], Awaitable[Record]]  # number of the request, when it was due, whether it is measured
+# The number of a request, when it was due, whether it is measured, and what bounds how many leave; never raises.
+Send = Callable[[int, float, bool, asyncio.Semaphore | None], Awaitable[Record]]
 
 
 class Pacer:
@@ -69,8 +69,7 @@ class Pacer:
         self, number: int, due: float, measured: bool, room: asyncio.Semaphore | None = None
     ) -> "asyncio.Future[Record]":
         async def sending() -> Record:
-            async with room or nullcontext():
-                record = await self._send(number, due, measured)
+            record = await self._send(number, due, measured, room)
             self.records.append(record)
             return record
 

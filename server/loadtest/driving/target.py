@@ -2,7 +2,6 @@
 
 import asyncio
 import re
-import stat
 from contextlib import suppress
 from pathlib import Path
 from time import perf_counter
@@ -32,7 +31,6 @@ class Target:
         self._options = options
         self._started = started
         self._pool = ConnectionPool(options.url, insecure=options.insecure, most_body=MOST_PAGE)
-        self.close = self._pool.close
 
     async def get(self, path: str) -> tuple[int, str]:
         """Status and body. Raises ConnectionFailed."""
@@ -43,6 +41,8 @@ class Target:
                 await self._pool.exchange(request, page)
         except TimeoutError:
             raise ConnectionFailed(f"no answer to GET {path} within {PAGE_SECONDS:g} s") from None
+        finally:
+            self._pool.close()  # the server may end a connection that waits for the next look, and nothing is resent
         return page.status, b"".join(page.parts).decode("utf-8", "replace")
 
     async def model(self) -> str | None:
@@ -59,19 +59,27 @@ class Target:
             return None
         return name if isinstance(name, str) and len(name) <= MOST_NAME else None
 
+    async def vanished(self) -> bool:
+        """Whether it answers no more, whatever it would say."""
+        try:
+            await self.get("/v1/models")
+        except ConnectionFailed:
+            return True
+        return False
+
     async def snapshot(self) -> Snapshot:
         """What it holds now; without metrics where it has none or does not answer.
 
         Files come first: what is given back meanwhile is in both, or in the files alone, and looked at again.
         """
         root = self._options.shm_root
-        files, file_bytes = (None, None) if root is None else held_files(root)
+        files = None if root is None else held_files(root)
         metrics: dict[str, float] = {}
         if self._options.metrics != "none":
             with suppress(ConnectionFailed):
                 status, text = await self.get(self._options.metrics)
                 metrics = parse_metrics(text) if status == 200 else {}
-        return Snapshot(perf_counter() - self._started, metrics, files, file_bytes)
+        return Snapshot(perf_counter() - self._started, metrics, files)
 
     async def settled(self) -> Snapshot:
         """A snapshot of the idle server, or of what it is like when the time that it has for that is over."""
@@ -91,13 +99,9 @@ class Target:
             kept.append(snapshot)
 
 
-def held_files(root: Path) -> tuple[int, int]:
-    """How many files of a server's shared memory are held by requests, and their bytes."""
-    sizes = []
-    with suppress(OSError):  # there is no such folder
-        for path in list(root.iterdir()):
-            with suppress(OSError):  # gone meanwhile
-                found = path.stat()
-                if stat.S_ISREG(found.st_mode) and LEASED.fullmatch(path.name):
-                    sizes.append(found.st_size)
-    return len(sizes), sum(sizes)
+def held_files(root: Path) -> int:
+    """How many files of a server's shared memory are held by requests; none where there is no such folder."""
+    try:
+        return sum(bool(LEASED.fullmatch(path.name)) and path.is_file() for path in root.iterdir())
+    except OSError:
+        return 0

@@ -1,8 +1,12 @@
 """Whether the server holds anything after a run that it did not hold before: a verdict for each thing that can leak."""
 
+import math
 import re
+from bisect import bisect
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+
+import numpy as np
 
 SAMPLE = re.compile(r"^([A-Za-z_:][\w:]*)(\{[^}\n]*\})?[ \t]+(\S{1,40})", re.MULTILINE)
 MIB = 1024 * 1024
@@ -16,7 +20,6 @@ class Snapshot:
     at: float = 0.0  # seconds of the run
     metrics: dict[str, float] = field(default_factory=dict)  # empty: it has none
     files: int | None = None  # leased segments and path files in its shared memory; None: nobody looked
-    file_bytes: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,8 +28,6 @@ class LeakCheck:
 
     name: str
     verdict: str
-    before: float | None
-    after: float | None
     says: str
 
 
@@ -38,21 +39,29 @@ class HeldGauge:
     metric: str
     label: str = ""
     slack: float = 0.0
-    ours: bool = True  # other servers do not have it
 
 
 HELD = (
-    HeldGauge("requests in the engine", "num_requests_running", ours=False),
-    HeldGauge("requests that wait", "num_requests_waiting", ours=False),
+    HeldGauge("requests in the engine", "num_requests_running"),
+    HeldGauge("requests that wait", "num_requests_waiting"),
     HeldGauge("bytes of request bodies", "mm_inflight_bytes"),
     HeldGauge("leased shared memory, bytes", "shm_bytes", 'state="leased"'),
     HeldGauge("leased segments", "shm_segments", 'state="leased"'),
     HeldGauge("path files", "shm_path_files"),
     HeldGauge("KV cache in use, share", "kv_cache_usage_perc", slack=1e-9),
-    HeldGauge("open descriptors", "process_open_fds", slack=4, ours=False),
+    HeldGauge("open descriptors", "process_open_fds", slack=4),
 )
 RESIDENT = "process_resident_memory_bytes"
-WATCHED = frozenset({RESIDENT, *(held.metric for held in HELD)})  # what is kept of each look while a run goes on
+CHILDREN, ENGINE = "child_resident_memory_bytes", '{role="engine"}'
+STEPS = "iteration_tokens_count"  # of the engine: its work, of which a request has many or few
+BODIES, INSIDE = "mm_inflight_bytes", ("num_requests_running", "num_requests_waiting")
+# What a process keeps on purpose and says so, by its role, and bytes of each; a request takes 62 KiB beside its body.
+KEPT = {ENGINE: {"mm_cache_bytes": 1}, "": {BODIES: 1, **dict.fromkeys(INSIDE, 64 * 1024)}}
+WATCHED = frozenset({RESIDENT, CHILDREN, STEPS, "mm_cache_bytes", *(held.metric for held in HELD)})
+BLOCKS, WARM_UP = 12, 4  # equal parts of the work of a run, and how many of these are its warm-up
+LOOKS, SHORTEST, LONG = 2 * BLOCKS, 45.0, 200.0  # at least; seconds; seconds
+GROWTH = 0.1  # of a process's memory behind the warm-up: less is none
+SURELY = 2.365  # Student's t of BLOCKS - WARM_UP differences, 97.5 %
 
 
 def parse_metrics(text: str) -> dict[str, float]:
@@ -81,49 +90,70 @@ def value_of(metrics: Mapping[str, float], metric: str, label: str = "") -> floa
 
 def idle(snapshot: Snapshot) -> bool:
     """No request is in the server, as far as it tells."""
-    names = ("num_requests_running", "num_requests_waiting", "mm_inflight_bytes")
-    return all(not value_of(snapshot.metrics, name) for name in names)
+    return all(not value_of(snapshot.metrics, name) for name in (*INSIDE, BODIES))
 
 
-def judge(before: Snapshot, after: Snapshot, timeline: Sequence[Snapshot], resident_slack: float) -> list[LeakCheck]:
-    """One finding for each thing. resident_slack: bytes that the server's memory may grow by."""
+def judge(timeline: Sequence[Snapshot], ends: Sequence[float]) -> list[LeakCheck]:
+    """One finding for each thing, by looks of which the first and the last are at the idle server.
+
+    ends: when each request of the last load ended, in order, in seconds of the run.
+    """
+    before, after = timeline[0], timeline[-1]
     if not after.metrics:
-        return [LeakCheck("everything", "unknown", None, None, "the target shows no metrics")]
-    found = []
-    for held in HELD:
-        first, last = (value_of(snapshot.metrics, held.metric, held.label) for snapshot in (before, after))
-        if first is None or last is None:
-            if held.ours:
-                found.append(LeakCheck(held.name, "unknown", first, last, f"no metric {held.metric}"))
-            continue
-        more = last - first
-        found.append(_check(held.name, first, last, more > held.slack, f"{more:g} more than before"))
-    if before.files is not None and after.files is not None:
-        more = after.files - before.files
-        says = f"{more} files, {after.file_bytes or 0:,} bytes"
-        found.append(_check("files in shared memory", before.files, after.files, more > 0, says))
-    found.append(resident(before, after, timeline, resident_slack))
-    return found
+        return [LeakCheck("everything", "unknown", "the target shows no metrics")]
+    counts = {one.name: [value_of(look.metrics, one.metric, one.label) for look in (before, after)] for one in HELD}
+    counts |= {} if after.files is None else {"files in shared memory": [before.files, after.files]}
+    slack = {one.name: one.slack for one in HELD}
+    found = [came_back(name, first, last, slack.get(name, 0.0)) for name, (first, last) in counts.items()]
+    roles = sorted(key.removeprefix(CHILDREN) for key in after.metrics if key.startswith(CHILDREN))
+    return found + [memory(role, timeline, ends) for role in ("", *(roles or ["{role=?}"]))]
 
 
-def _check(name: str, first: float, last: float, leaked: bool, says: str, clean: str = "came back") -> LeakCheck:
-    return LeakCheck(name, "leaked", first, last, says) if leaked else LeakCheck(name, "clean", first, last, clean)
+def came_back(name: str, before: float | None, after: float | None, slack: float) -> LeakCheck:
+    """slack: how much more may be there."""
+    if before is None or after is None:
+        return LeakCheck(name, "unknown", "the server does not tell")
+    return LeakCheck(name, "leaked" if after - before > slack else "clean", f"{after - before:g} more than before")
 
 
-def resident(before: Snapshot, after: Snapshot, timeline: Sequence[Snapshot], slack: float) -> LeakCheck:
-    """The server process's memory. It may grow at first; what counts is how much it grew in the second half."""
-    name, metric = "memory of the server process, bytes", RESIDENT
-    first, last = value_of(before.metrics, metric), value_of(after.metrics, metric)
-    if first is None or last is None:
-        return LeakCheck(name, "unknown", first, last, f"no metric {metric}")
-    half = [one for one in timeline if one.at <= (before.at + after.at) / 2]
-    middle = next((value for one in reversed(half) if (value := value_of(one.metrics, metric)) is not None), first)
-    grown = last - middle
-    says = f"{(last - first) / MIB:+.1f} MiB in all, {grown / MIB:+.1f} in the second half"
-    return _check(name, first, last, grown > slack, says, clean=says)
+def memory(role: str, timeline: Sequence[Snapshot], ends: Sequence[float]) -> LeakCheck:
+    """The memory of one process, less what it keeps on purpose, over the work of the last load.
+
+    Honest memory grows, too: fast at first, then slower. A leak goes on with the work. So the slope behind the warm-up
+    is told with its interval (Student's, over blocks of equal work). It is a leak where even its lower end is more than
+    half of the slope within the warm-up and than GROWTH, which is more in less time than LONG: an engine's first
+    minute may be all alike. role: labels of CHILDREN; empty: the server's own process.
+    """
+    key = CHILDREN + role if role else RESIDENT
+    by_steps = role == ENGINE and value_of(timeline[-1].metrics, STEPS) is not None
+    name = f"memory of process {role[7:-2]}" if role else "memory of the server process"
+    if key not in timeline[-1].metrics:
+        return LeakCheck(name, "unknown", "the server does not tell")
+    kept, work, own = 0.0, [], []  # of each look while the load went on: work done, bytes
+    for look in timeline:
+        holds = KEPT.get(role, {}).items()
+        kept = max(kept, sum((value_of(look.metrics, one) or 0.0) * each for one, each in holds))  # it is used again
+        if key in look.metrics and ends and ends[0] <= look.at <= ends[-1]:
+            work.append((value_of(look.metrics, STEPS) or 0.0) if by_steps else float(bisect(ends, look.at)))
+            own.append(look.metrics[key] - kept)
+    if len(own) < LOOKS or work[0] == work[-1] or ends[-1] - ends[0] < SHORTEST:
+        return LeakCheck(name, "unknown", "too short a run to tell growth from a leak")
+    places = np.linspace(work[0], work[-1], 5 * BLOCKS, endpoint=False)
+    at = np.median(np.interp(places, work, own).reshape(BLOCKS, 5), axis=1)
+    steps = np.diff(at)
+    early, later = steps[: WARM_UP - 1].mean(), steps[WARM_UP - 1 :]
+    slope, reach = later.mean(), SURELY * later.std(ddof=1) / math.sqrt(len(later))
+    least = GROWTH * at[WARM_UP - 1] / len(later)
+    unit, scale = "step" if by_steps else "request", BLOCKS / (work[-1] - work[0]) / MIB
+    said = ", ".join(f"{value * scale:+.3f}" for value in (slope - reach, slope + reach))
+    says = f"{slope * scale:+.3f} MiB a {unit} (95 %: {said}) behind the warm-up, {early * scale:+.3f} within it"
+    if slope + reach <= least or later[-WARM_UP:].mean() <= early / 4:
+        return LeakCheck(name, "clean", says)
+    leaked = slope - reach > max(least * max(1.0, LONG / (ends[-1] - ends[0])), early / 2)
+    return LeakCheck(name, "leaked" if leaked else "unknown", says)
 
 
 def verdict(findings: Sequence[LeakCheck]) -> str:
-    """Of all of them: one leak is a leak; where nothing could be seen nothing is said."""
+    """Of all of them: one leak is a leak, and clean is what is known of each."""
     verdicts = {finding.verdict for finding in findings}
-    return "leaked" if "leaked" in verdicts else "clean" if "clean" in verdicts else "unknown"
+    return "leaked" if "leaked" in verdicts else "clean" if verdicts == {"clean"} else "unknown"

@@ -1,5 +1,6 @@
 """What is known of one request when it is over, what many say together and by which formulas, and what that must be."""
 
+import math
 import operator
 import re
 from collections import Counter
@@ -92,32 +93,20 @@ UNITS = {"ms": 0.001, "s": 1.0, "%": 0.01, None: 1.0}
 SIGNS = {"<": operator.lt, "<=": operator.le, ">": operator.gt, ">=": operator.ge}
 FORMULAS = {
     **LATENCIES,
-    "seconds": "from the sending of the first measured request to the end of the last",
-    "request_rate": "answered / seconds",
-    "output_rate": "output tokens of answered requests / seconds",
-    "concurrency": "sum of e2el / seconds",
-    "goodput": "answered requests that keep every objective (--slo) / seconds",
-    "good_share": "the same, as a share of all measured requests that were not cancelled on purpose",
+    "seconds": "of an open loop from the end of the ramp until a request after the last one would be due; of a closed "
+    "loop from the first measured sending to the last answered end. Rates are of the answers that ended within",
+    "request_rate": "such answers / seconds",
+    "output_rate": "their output tokens / seconds",
+    "concurrency": "sum of their e2el / seconds",
+    "goodput": "those of them that keep every objective (--slo) / seconds; ttft and e2el count from when the request "
+    "was due, and an answer without a figure that an objective bounds does not keep it",
+    "good_share": "what keeps them, as a share of all measured requests that were not cancelled on purpose",
     "percentiles": "pQ: of n sorted values x[0..n-1] the one at place Q/100*(n-1), with a straight line between two "
     "neighbours (numpy's default, Hyndman and Fan's type 7)",
 }
 
 
-@dataclass(frozen=True, slots=True)
-class Spread:
-    """Some values: how many, their mean, standard deviation (n - 1), ends and percentiles, all in seconds."""
-
-    n: int
-    mean: float
-    std: float
-    min: float
-    max: float
-    percentiles: dict[str, float]
-
-    def statistic(self, name: str) -> float:
-        """By the name that requirements have for it: `mean`, `p99.9`."""
-        value: float = self.percentiles[name] if name in self.percentiles else getattr(self, name)
-        return value
+Spread = dict[str, float]  # of some values in seconds: how many they are as `n`, and each of STATISTICS
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -131,15 +120,13 @@ class Summary:
     errors: dict[str, int] = field(default_factory=dict)
     checked: int = 0
     wrong: int = 0
-    seconds: float = 0.0  # from the first measured request's sending to the last one's end
+    seconds: float = 0.0  # that rates are of
     prompt_tokens: int = 0
     output_tokens: int = 0
-    tokens_by_events: bool = False
     request_rate: float = 0.0
     prompt_rate: float = 0.0
     output_rate: float = 0.0
     concurrency: float = 0.0
-    good: int = 0
     goodput: float = 0.0
     good_share: float = 0.0
     latencies: dict[str, Spread] = field(default_factory=dict)
@@ -149,7 +136,7 @@ class Summary:
         """One of SCALARS, or a latency's statistic such as `ttft.p99`; None where the step has no such figure."""
         latency, _, statistic = name.partition(".")
         if statistic:
-            return self.latencies[latency].statistic(statistic) if latency in self.latencies else None
+            return self.latencies[latency][statistic] if latency in self.latencies else None
         if name == "errors":
             return self.failed / self.requests if self.requests else None
         return float(getattr(self, name))
@@ -157,47 +144,54 @@ class Summary:
 
 def spread(values: Sequence[float]) -> Spread:
     """Of one value or more."""
-    array = np.sort(np.asarray(values, np.float64))
-    percentiles = {f"p{q:g}": float(value) for q, value in zip(QUANTILES, np.percentile(array, QUANTILES), strict=True)}
-    std = float(array.std(ddof=1)) if len(array) > 1 else 0.0
-    return Spread(len(array), float(array.mean()), std, float(array[0]), float(array[-1]), percentiles)
-
-
-def values_of(name: str, records: Sequence[Record]) -> list[float]:
-    """Of all measured, answered requests; of `wait` of every measured request: those that failed were sent, too."""
-    chosen = (one for one in records if one.measured and (one.answered or name == "wait"))
-    return [value for one in chosen for value in one.values(name)]
+    array = np.asarray(values, np.float64)
+    found = [len(array), array.mean(), array.min(), array.max(), *np.percentile(array, QUANTILES)]
+    return dict(zip(("n", *STATISTICS), map(float, found), strict=True))
 
 
 def keeps(record: Record, objectives: Mapping[str, float]) -> bool:
-    """Answered, and every value that an objective (latency: seconds) bounds is at most that."""
-    bounded = ((value, limit) for name, limit in objectives.items() for value in record.values(name))
-    return record.answered and all(value <= limit for value, limit in bounded)
+    """Answered, and what each objective (latency: seconds) bounds is known and at most that, from when it was due."""
+    late = {"ttft": record.wait, "e2el": record.wait}
+    worst = {name: max(record.values(name), default=math.inf) + late.get(name, 0.0) for name in objectives}
+    return record.answered and all(worst[name] <= limit for name, limit in objectives.items())
 
 
-def summarise(records: Sequence[Record], objectives: Mapping[str, float]) -> Summary:
-    """The measured ones alone."""
+def summarise(
+    records: Sequence[Record], objectives: Mapping[str, float], window: tuple[float, float] | None = None
+) -> Summary:
+    """The measured ones. window: of an open loop, in which its requests were due; seconds of the run.
+
+    Rates are of what ended within the window, whenever it was sent: one that hangs would make it as long as it likes.
+    """
     measured = [one for one in records if one.measured]
     answered = [one for one in measured if one.answered]
     failed = [one for one in measured if one.error is not None]
     cancelled = sum(one.cancelled for one in measured)
-    seconds = max((one.ended for one in measured), default=0.0) - min((one.sent for one in measured), default=0.0)
-    per_second = 1 / seconds if seconds > 0 else 0.0
-    output = sum(one.output_tokens or 0 for one in answered)
-    prompt = sum(one.prompt_tokens or 0 for one in answered)
+    if window is None:
+        ends = [one.ended for one in answered]
+        begin, end, counted = min((one.sent for one in measured), default=0.0), max(ends, default=0.0), answered
+    else:
+        begin, end = window
+        counted = [one for one in records if one.answered and begin <= one.ended <= end]
+    per_second = 1 / (end - begin) if end > begin else 0.0
     good = sum(keeps(one, objectives) for one in answered)
-    latencies = {name: values_of(name, measured) for name in LATENCIES}
+    latencies = {  # of `wait` also those that failed: they were sent, too
+        name: [value for one in (measured if name == "wait" else answered) for value in one.values(name)]
+        for name in LATENCIES
+    }
     told = dict.fromkeys(name for one in answered for name in one.stages)
     stages = sorted(told, key=lambda name: "." in name)  # parts of stages stand behind the stages
     return Summary(
         requests=len(measured), answered=len(answered), cancelled=cancelled, failed=len(failed),
         errors=dict(Counter(one.error or "" for one in failed).most_common()),
         checked=sum(one.correct is not None for one in answered), wrong=sum(one.correct is False for one in answered),
-        seconds=seconds, prompt_tokens=prompt, output_tokens=output,
-        tokens_by_events=any(one.tokens_by_events for one in answered),
-        request_rate=len(answered) * per_second, prompt_rate=prompt * per_second, output_rate=output * per_second,
-        concurrency=sum(one.e2el or 0.0 for one in answered) * per_second,
-        good=good, goodput=good * per_second, good_share=good / max(1, len(measured) - cancelled),
+        seconds=max(0.0, end - begin), prompt_tokens=sum(one.prompt_tokens or 0 for one in answered),
+        output_tokens=sum(one.output_tokens or 0 for one in answered), request_rate=len(counted) * per_second,
+        prompt_rate=sum(one.prompt_tokens or 0 for one in counted) * per_second,
+        output_rate=sum(one.output_tokens or 0 for one in counted) * per_second,
+        concurrency=sum(one.e2el or 0.0 for one in counted) * per_second,
+        goodput=sum(keeps(one, objectives) for one in counted) * per_second,
+        good_share=good / max(1, len(measured) - cancelled),
         latencies={name: spread(values) for name, values in latencies.items() if values},
         stages={name: spread([one.stages[name] for one in answered if name in one.stages]) for name in stages},
     )  # fmt: skip

@@ -1,6 +1,5 @@
 """The report: one HTML file with its figures and plots inside, which opens without a network."""
 
-from collections import Counter
 from collections.abc import Sequence
 from functools import partial
 from itertools import accumulate
@@ -8,9 +7,8 @@ from pathlib import Path
 
 from jinja2 import Template
 
-from server.loadtest.results.leaks import MIB, RESIDENT, Snapshot, value_of
-from server.loadtest.results.measures import Record, values_of
-from server.loadtest.results.plots import Point, cumulative, plot, stacked_bars
+from server.loadtest.results.leaks import CHILDREN, MIB, RESIDENT, Snapshot, value_of
+from server.loadtest.results.plots import plot, stacked_bars
 from server.loadtest.results.result import RunResult, StepResult
 from server.loadtest.results.table import SHOWN, latency_rows
 
@@ -18,10 +16,11 @@ TEMPLATE = Path(__file__).with_name("report.html.jinja")
 Plot = tuple[str, str]  # its title, and SVG
 GAUGES = (  # of the server: a plot's title, its unit and what that is, its curves by name: metric and label
     ("Shared memory", "MiB", MIB, {state: ("shm_bytes", f'state="{state}"') for state in ("leased", "idle")}),
-    ("Memory of the server process", "MiB", MIB, {"resident": (RESIDENT, "")}),
+    ("Memory of its processes", "MiB", MIB, {"server": (RESIDENT, ""), "engine": (CHILDREN, 'role="engine"'),
+                                             "workers": (CHILDREN, 'worker"')}),
     ("Requests in the server", "requests", 1, {name: (f"num_requests_{name}", "") for name in ("running", "waiting")}),
     ("Open descriptors", "descriptors", 1, {"open descriptors": ("process_open_fds", "")}),
-)
+)  # fmt: skip
 
 _by_time = partial(plot, x_title="seconds of the run", x_from_zero=False)
 
@@ -41,8 +40,7 @@ def page(result: RunResult) -> str:
         head=["ms", "n", *SHOWN],
         rows=latency_rows,
         server=server_plots(result.timeline),
-        findings=[[one.verdict, one.name, _plain(one.before), _plain(one.after), one.says] for one in result.findings],
-        client=client_plots(result),
+        findings=[[one.verdict, one.name, one.says] for one in result.findings],
     )
     return rendered
 
@@ -63,13 +61,9 @@ def sweep_plots(steps: Sequence[StepResult]) -> list[Plot]:
 
 def step_plots(step: StepResult) -> list[Plot]:
     """What one load was like."""
-    answered = [record for record in step.records if record.answered]
     times = {
-        name: [(one.sent, 1000 * value) for one in answered for value in one.values(name)] for name in ("e2el", "ttft")
-    }
-    shares = {
-        name: cumulative([1000 * value for value in values_of(name, step.records)])
-        for name in ("ttft", "tpot", "itl", "e2el")
+        name: [(one.sent, 1000 * value) for one in step.records if one.answered for value in one.values(name)]
+        for name in ("e2el", "ttft")
     }
     changes = sorted([(one.sent, 1) for one in step.records] + [(one.ended, -1) for one in step.records])
     counts = accumulate(change for _, change in changes)
@@ -77,23 +71,8 @@ def step_plots(step: StepResult) -> list[Plot]:
     return [
         ("Latency of each request",
          plot(times, "seconds of the run, when it was sent", "ms", style="dots", x_from_zero=False)),
-        ("Share of values that are at most", plot(shares, "ms", "%")),
-        ("Answers and tokens", _by_time(rates(answered), y_title="per second")),
         ("Requests in flight", _by_time(in_flight, y_title="requests", style="steps")),
     ]  # fmt: skip
-
-
-def rates(records: Sequence[Record]) -> dict[str, list[Point]]:
-    """Answers and tens of tokens that ended in each second."""
-    answers, tokens = Counter[int](), Counter[int]()
-    for record in records:
-        answers[int(record.ended)] += 1
-        tokens[int(record.ended)] += record.output_tokens or 0
-    seconds = range(min(answers, default=0), max(answers, default=-1) + 1)
-    return {
-        "answers": [(float(s), float(answers[s])) for s in seconds],
-        "output tokens / 10": [(float(s), tokens[s] / 10) for s in seconds],
-    }
 
 
 def stage_bars(step: StepResult) -> str | None:
@@ -121,21 +100,3 @@ def server_plots(timeline: Sequence[Snapshot]) -> list[Plot]:
         if any(series.values()):
             found.append((title, _by_time(series, y_title=unit)))
     return found
-
-
-def client_plots(result: RunResult) -> list[Plot]:
-    """What the client itself was like."""
-    samples = result.client.samples
-    cpu = {
-        "used": [(one.at, 100 * one.cpu) for one in samples],
-        "waited for": [(one.at, 100 * one.starved) for one in samples],
-    }
-    lag = {"late": [(one.at, 1000 * one.lag_p99) for one in samples]}
-    return [
-        ("Processor", _by_time(cpu, y_title="% of a core")),
-        ("Lateness of its loop, p99", _by_time(lag, y_title="ms")),
-    ]
-
-
-def _plain(value: float | None) -> str:
-    return "-" if value is None else f"{value:,.6g}"

@@ -86,14 +86,6 @@ def stacked_bars(bars: Mapping[str, Sequence[float]], names: Sequence[str], x_ti
     return _figure(names, parts, x_title, height)
 
 
-def cumulative(values: Sequence[float]) -> list[Point]:
-    """Points of the share of values that are at most x, in percent."""
-    ordered = sorted(values)
-    n = len(ordered)
-    places = sorted({round(step * (n - 1) / 400) for step in range(401)}) if n else []
-    return [(ordered[place], 100 * (place + 1) / n) for place in places]
-
-
 def thinned(points: Sequence[Point]) -> Sequence[Point]:
     """At most MAX_POINTS of them: the highest and the lowest of each neighbourhood, so that no peak is lost."""
     if len(points) <= MAX_POINTS:

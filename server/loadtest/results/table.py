@@ -21,7 +21,7 @@ def milliseconds(seconds: float) -> str:
 
 def latency_rows(latencies: Mapping[str, Spread]) -> list[list[str]]:
     """A row for each, in milliseconds."""
-    return [[name, str(one.n), *(milliseconds(one.statistic(s)) for s in SHOWN)] for name, one in latencies.items()]
+    return [[name, f"{one['n']:.0f}", *(milliseconds(one[s]) for s in SHOWN)] for name, one in latencies.items()]
 
 
 def step_text(step: StepResult, *, objectives: bool) -> str:
@@ -58,16 +58,13 @@ def result_text(result: RunResult) -> str:
     """A whole run as lines."""
     lines = [f"{result.target}, model {result.model or 'not named'}", ""]
     lines += [step_text(step, objectives=bool(result.objectives)) + "\n" for step in result.steps]
-    if len(result.steps) > 1:
+    if len(result.steps) > 1 and result.objectives:
         knee = result.knee
         lines.append(f"highest load that was carried: {knee.label if knee else 'none'}\n")
     lines += [f"hit rates: {result.found_again}", f"server afterwards: {result.leak}"]
     lines += [f"  {one.verdict}: {one.name}: {one.says}" for one in result.findings if one.verdict != "clean"]
     client = result.client
-    lines.append(
-        f"client: {client.cpu_mean:.0%} of a core (at most {client.cpu_max:.0%}), loop late by "
-        f"{milliseconds(client.lag_p99)} ms (p99)"
-    )
+    lines.append(f"client: {client.cpu:.0%} of a core, loop late by {milliseconds(client.lag_p99)} ms (p99)")
     lines += [f"  WARNING: {warning}" for warning in client.warnings]
     lines += [f"note: {note}" for note in result.notes]
     lines += ["", "how it is computed:", *(f"  {name}: {text}" for name, text in result.formulas.items())]

@@ -46,7 +46,6 @@ class Connection(asyncio.Protocol):
         self._most_body = most_body
         self._transport: asyncio.Transport | None = None
         self._done: asyncio.Future[bool] | None = None  # None, or done: nobody waits for an answer
-        self.used = False  # it has had an answer before
         self._begin(Response())
 
     def _begin(self, response: Response) -> None:
@@ -55,7 +54,6 @@ class Connection(asyncio.Protocol):
         self._headers: dict[str, str] = {}
         self._at = 0.0
         self._endless = False  # its body ends with the connection
-        self.began = False  # a byte of the answer came
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)  # uvloop's is no subclass of it
@@ -74,10 +72,7 @@ class Connection(asyncio.Protocol):
         if self._transport is None or not self.open:
             raise ConnectionFailed("connection closed")
         self._transport.write(request)
-        try:
-            return await self._done
-        finally:
-            self.used = True
+        return await self._done
 
     def abort(self) -> None:
         """Close at once, whatever is under way."""
@@ -88,7 +83,7 @@ class Connection(asyncio.Protocol):
         if self._done is None or self._done.done():
             self.abort()  # bytes that nobody asked for
             return
-        self._at, self.began = perf_counter(), True
+        self._at = perf_counter()
         try:
             self._parser.feed_data(data)
         except httptools.HttpParserError as error:
@@ -153,7 +148,7 @@ class ConnectionPool:
         if self._tls is not None and insecure:
             self._tls.check_hostname, self._tls.verify_mode = False, ssl.CERT_NONE
         self._idle: list[Connection] = []
-        self.opened = 0
+        self.opened = self.reconnects = 0  # of those opened, those in place of one that the server closed when idle
 
     def request(self, method: str, path: str, headers: Mapping[str, str], body: bytes = b"") -> bytes:
         """The bytes of a request; a body is JSON."""
@@ -168,28 +163,23 @@ class ConnectionPool:
     async def exchange(self, request: bytes, response: Response) -> None:
         """One request and its answer. Raises ConnectionFailed.
 
-        A kept connection that the server had closed meanwhile gave no answer: then a new one is tried, once.
+        It is written once: whether a server that closed the connection had begun with it, nobody here can know.
         """
-        while True:
-            connection, keep = await self._take(), False
-            stale_is_possible = connection.used
-            try:
-                keep = await connection.exchange(request, response)
-                return
-            except ConnectionFailed:
-                if connection.began or not stale_is_possible:
-                    raise
-            finally:
-                if keep and connection.open:
-                    self._idle.append(connection)
-                else:
-                    connection.abort()
+        connection, keep = await self._take(), False
+        try:
+            keep = await connection.exchange(request, response)
+        finally:
+            if keep and connection.open:
+                self._idle.append(connection)
+            else:
+                connection.abort()
 
     async def _take(self) -> Connection:
         while self._idle:
             connection = self._idle.pop()
             if connection.open:
                 return connection
+            self.reconnects += 1
         opening = asyncio.get_running_loop().create_connection(
             lambda: Connection(self._most_body), self.host, self.port, ssl=self._tls
         )

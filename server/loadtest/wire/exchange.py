@@ -2,6 +2,7 @@
 
 import asyncio
 import math
+from contextlib import nullcontext
 from time import perf_counter
 from typing import Annotated, Any
 
@@ -210,28 +211,33 @@ class Client:
         self._started = started
         self.model = model
 
-    async def send(self, request: SampleRequest, due: float, *, step: int = 0, measured: bool = True) -> Record:
-        """Send one and wait for its end. `due` is in seconds of the run. Never raises but when it is cancelled."""
+    async def send(
+        self, request: SampleRequest, due: float, *, step: int = 0, measured: bool = True,
+        room: asyncio.Semaphore | None = None,
+    ) -> Record:  # fmt: skip
+        """Send one when there is room and wait for its end. `due` is in seconds of the run. Never raises."""
         options = self._options
-        body = body_of(request, options, self.model)
-        message = self._pool.request("POST", APIS[options.api], {TIMINGS: "1", **options.headers()}, body)
         record = Record(
             index=request.index, step=step, kind=request.kind, bucket=request.bucket, measured=measured, due=due,
-            sent=perf_counter() - self._started, sent_bytes=len(body),
         )  # fmt: skip
         answer = AnswerReader(record, self._started, streamed=not options.no_stream)
         leave = math.inf if request.cancel_after is None else request.cancel_after
         try:
-            with anyio.move_on_after(min(options.timeout, leave)) as limit:
-                await self._pool.exchange(message, answer)
+            async with room or nullcontext():
+                body = body_of(request, options, self.model)
+                message = self._pool.request("POST", APIS[options.api], {TIMINGS: "1", **options.headers()}, body)
+                record.sent, record.sent_bytes = perf_counter() - self._started, len(body)
+                with anyio.move_on_after(min(options.timeout, leave)) as limit:
+                    await self._pool.exchange(message, answer)
             record.cancelled = limit.cancelled_caught and leave < options.timeout
             if not record.cancelled:
                 record.error = "timeout" if limit.cancelled_caught else answer.end()
         except ConnectionFailed as failure:
             record.error = str(failure)
         except asyncio.CancelledError:
-            record.error = "unfinished"
+            record.error = "unfinished" if record.sent_bytes else "never sent"
         record.ended = perf_counter() - self._started
+        record.sent = record.sent if record.sent_bytes else record.ended
         if record.output_tokens is None and record.events:
             record.output_tokens, record.tokens_by_events = record.events, True
         if request.expect is not None and record.answered:

@@ -6,10 +6,13 @@
 import argparse
 import asyncio
 import json
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+import threading
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
 from typing import Any
+
+import uvloop
 
 
 @dataclass
@@ -29,6 +32,11 @@ class Delays:
     metrics: dict[str, float] = field(default_factory=dict)
     leak: str | None = None  # a metric that each request makes larger, for good
     counted: dict[str, float] = field(default_factory=dict)  # what each request adds to metrics
+    hang: frozenset[int] = frozenset()  # requests, counted from 0, that are never answered
+    drop_every: int = 0  # of so many requests the last one's connection is closed, without a byte
+    gone_after: int | None = None  # requests; then it closes its socket and all connections
+    busy_after: int | None = None  # looks at its metrics; from then on it is never idle
+    looks: int = 0
     key: str | None = None
     seen: list[dict[str, Any]] = field(default_factory=list)
     connections: int = 0
@@ -41,9 +49,12 @@ class Endpoint:
     def __init__(self, delays: Delays) -> None:
         self.delays = delays
         self.url = ""
+        self.server: asyncio.Server | None = None
+        self.writers: list[asyncio.StreamWriter] = []
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.delays.connections += 1
+        self.writers.append(writer)
         try:
             while True:
                 head = await reader.readuntil(b"\r\n\r\n")
@@ -66,6 +77,9 @@ class Endpoint:
         elif path == "/v1/models":
             await whole(writer, {"data": [{"id": "fixed", "object": "model", "root": delays.root}]})
         elif path == "/metrics":
+            delays.looks += 1
+            if delays.busy_after is not None:
+                delays.metrics["num_requests_running"] = float(delays.looks > delays.busy_after)
             lines = "\n".join(f"pixelferry:{name} {value}" for name, value in delays.metrics.items())
             await whole(writer, lines.encode(), 200 if lines else 404)
         elif method == "GET":
@@ -76,6 +90,15 @@ class Endpoint:
     async def chat(self, body: dict[str, Any], writer: asyncio.StreamWriter) -> None:
         delays = self.delays
         delays.seen.append(body)
+        if delays.gone_after is not None and len(delays.seen) > delays.gone_after:
+            assert self.server is not None
+            self.server.close()
+            for one in self.writers:
+                one.transport.abort()
+        if delays.drop_every and len(delays.seen) % delays.drop_every == 0:
+            raise ConnectionError
+        if len(delays.seen) - 1 in delays.hang:
+            await asyncio.sleep(3600)
         if delays.leak is not None:
             delays.metrics[delays.leak] += 1000
         for name, more in delays.counted.items():
@@ -150,11 +173,36 @@ async def running(delays: Delays, port: int = 0) -> AsyncIterator[Endpoint]:
     """The endpoint on a free port of this machine, until the block ends."""
     endpoint = Endpoint(delays)
     server = await asyncio.start_server(endpoint.serve, "127.0.0.1", port)
+    endpoint.server = server
     endpoint.url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
     try:
         yield endpoint
     finally:
         server.close()
+
+
+@contextmanager
+def in_a_thread(delays: Delays) -> Iterator[Endpoint]:
+    """The same, in a thread of its own."""
+    found: list[Endpoint] = []
+    ready, stop = threading.Event(), asyncio.Event()
+    loops: list[asyncio.AbstractEventLoop] = []
+
+    async def serve() -> None:
+        loops.append(asyncio.get_running_loop())
+        async with running(delays) as endpoint:
+            found.append(endpoint)
+            ready.set()
+            await stop.wait()
+
+    thread = threading.Thread(target=lambda: uvloop.run(serve()))
+    thread.start()
+    ready.wait(60)
+    try:
+        yield found[0]
+    finally:
+        loops[0].call_soon_threadsafe(stop.set)
+        thread.join()
 
 
 async def main(argv: list[str] | None = None) -> None:
@@ -172,6 +220,4 @@ async def main(argv: list[str] | None = None) -> None:
 
 
 if __name__ == "__main__":
-    import uvloop
-
     uvloop.run(main())

@@ -1,6 +1,5 @@
 """The command as it is typed: exit codes, files, and two runs compared."""
 
-import asyncio
 import json
 import os
 import signal
@@ -10,37 +9,20 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-import uvloop
 
 from server.commands import main
 from server.loadtest.command import FAILED, GOOD, INTERRUPTED, USAGE, loadtest
 from server.loadtest.results.result import write_json
 from tests.server.loadtest.examples import drawn, result_of
-from tests.server.loadtest.fixed_delays import Delays, Endpoint, running
+from tests.server.loadtest.fixed_delays import Delays, Endpoint, in_a_thread
 
 Captured = pytest.CaptureFixture[str]
 
 
 @pytest.fixture(scope="module")
 def endpoint() -> Iterator[Endpoint]:
-    """In a thread of its own."""
-    found: list[Endpoint] = []
-    ready, stop = threading.Event(), asyncio.Event()
-    loops: list[asyncio.AbstractEventLoop] = []
-
-    async def serve() -> None:
-        loops.append(asyncio.get_running_loop())
-        async with running(Delays(first=0.002, between=0.001)) as endpoint:
-            found.append(endpoint)
-            ready.set()
-            await stop.wait()
-
-    thread = threading.Thread(target=lambda: uvloop.run(serve()))
-    thread.start()
-    ready.wait(60)
-    yield found[0]
-    loops[0].call_soon_threadsafe(stop.set)
-    thread.join()
+    with in_a_thread(Delays(first=0.002, between=0.001)) as found:
+        yield found
 
 
 @pytest.fixture

@@ -45,9 +45,9 @@ def test_a_closed_loop_sends_all_and_measures_all() -> None:
     (step,) = result.steps
     assert (step.summary.requests, step.summary.answered, step.summary.output_tokens) == (12, 12, 48)
     assert len(delays.seen) == 14, "two more before the clock starts"
-    assert step.summary.latencies["ttft"].min >= 0.01
-    assert step.summary.latencies["e2el"].min >= 0.016, "three tokens more, 2 ms each"
-    assert delays.connections <= 6, "connections are kept"
+    assert step.summary.latencies["ttft"]["min"] >= 0.01
+    assert step.summary.latencies["e2el"]["min"] >= 0.016, "three tokens more, 2 ms each"
+    assert delays.connections <= 7, "connections are kept: three, and one for each look at the server"
     assert result.model == "fixed" and delays.seen[0]["model"] == "fixed"
     assert result.failures == [] and result.leak == "unknown"
 
@@ -74,7 +74,10 @@ def test_a_sweep_has_a_step_for_each_load() -> None:
 )
 def test_a_planted_leak_turns_the_verdict(leak: str, name: str) -> None:
     flags = ("--requests", "6", "--warmup", "0")
-    assert run(Delays(**FAST, metrics=dict(IDLE)), *flags).leak == "clean"
+    honest = run(Delays(**FAST, metrics=dict(IDLE)), *flags)
+    told = {one.name: one.verdict for one in honest.findings}
+    assert told.pop("memory of the server process") == told.pop("memory of process engine") == "unknown"
+    assert set(told.values()) == {"clean"} and honest.leak == "unknown", "too short a run for its memory"
     result = run(Delays(**FAST, metrics=dict(IDLE), leak=leak), *flags)
     assert result.leak == "leaked"
     assert result.failures == [f"leak: {name}: 6000 more than before"]
@@ -107,7 +110,7 @@ def test_cancellations_are_neither_errors_nor_answers() -> None:
 def test_errors_are_counted_by_their_names() -> None:
     result = run(Delays(status=429), "--requests", "5", "--warmup", "0")
     assert result.steps[0].summary.errors == {"429 queue_full": 5}
-    assert result.failures == ["no request was answered"]
+    assert result.failures == ["more than 0.01 of the requests failed", "no request was answered"]
 
 
 def test_a_target_that_answers_nothing_before_the_start_is_not_loaded() -> None:
@@ -126,8 +129,8 @@ def test_an_interrupted_run_keeps_what_it_has() -> None:
 def test_an_interruption_waits_for_no_answer(load: tuple[str, ...]) -> None:
     result = run(Delays(first=60), "--requests", "9", "--warmup", "0", *load, interrupt_after=2)
     (step,) = result.steps
-    assert result.interrupted and set(step.summary.errors) == {"unfinished"}
-    assert step.summary.seconds < 30 and step.summary.requests >= 2
+    assert result.interrupted and step.summary.errors == {}, "that they have no answer is not the server's fault"
+    assert step.summary.seconds < 30 and step.summary.cancelled == step.summary.requests >= 2
 
 
 def test_wrong_answers_are_found() -> None:

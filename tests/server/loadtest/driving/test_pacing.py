@@ -1,6 +1,7 @@
 """Open and closed loops: who sends when, how many are under way, what is measured, and how a step ends."""
 
 import asyncio
+from contextlib import nullcontext
 from itertools import pairwise
 from time import perf_counter
 
@@ -17,19 +18,26 @@ class Stage:
         self.started = perf_counter()
         self.under_way = self.most = 0
 
-    async def send(self, number: int, due: float, measured: bool) -> Record:
-        record = Record(index=number, due=due, measured=measured, sent=perf_counter() - self.started)
+    async def send(self, number: int, due: float, measured: bool, room: asyncio.Semaphore | None) -> Record:
+        record = Record(index=number, due=due, measured=measured)
+        try:
+            async with room or nullcontext():
+                record.sent = perf_counter() - self.started
+                await self.under(record)
+        except asyncio.CancelledError:
+            record.error = "unfinished"
+        return record
+
+    async def under(self, record: Record) -> None:
         self.under_way += 1
         self.most = max(self.most, self.under_way)
         try:
             await asyncio.sleep(self.seconds)
             while self.most < self.together:
                 await asyncio.sleep(0.001)
-        except asyncio.CancelledError:
-            record.error = "unfinished"
-        self.under_way -= 1
-        record.ended = perf_counter() - self.started
-        return record
+        finally:
+            self.under_way -= 1
+            record.ended = perf_counter() - self.started
 
     def pacer(self, flags: tuple[str, ...]) -> Pacer:
         self.started = perf_counter()
@@ -65,6 +73,11 @@ def test_a_cap_holds_an_open_loop_back_and_the_wait_shows() -> None:
     records = sorted(stage.open([0.0] * 6, "--max-in-flight", "2"), key=lambda record: record.sent)
     assert stage.most == 2 and len(records) == 6
     assert records[-1].wait >= 0.04
+
+
+def test_what_a_cap_held_back_to_the_end_is_told_too() -> None:
+    records = Stage(seconds=30).open([0.0] * 3, "--max-in-flight", "1", "--grace", "50ms")
+    assert [record.error for record in records] == ["unfinished"] * 3
 
 
 def test_requests_of_a_ramp_are_not_measured() -> None:

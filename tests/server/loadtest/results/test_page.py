@@ -5,7 +5,7 @@ from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
 
-from server.loadtest.results.client_load import ClientLoad, ClientSample
+from server.loadtest.results.client_load import ClientLoad
 from server.loadtest.results.measures import Record, RequirementResult
 from server.loadtest.results.page import page, write_page
 from tests.server.loadtest.examples import drawn, result_of
@@ -38,7 +38,7 @@ def test_a_page_is_whole_and_loads_nothing(tmp_path: Path) -> None:
     records = [*drawn(30, kind="image"), Record(index=30, error="<script>alert(1)</script>")]
     result = replace(
         result_of([("4 streams", 4.0, records)], {"ttft": 0.5}),
-        client=ClientLoad(warnings=["busy <b>"], samples=[ClientSample(1.0, 0.5, 0.01, 0.0, 5)]), model="<m>",
+        client=ClientLoad(warnings=["busy <b>"]), model="<m>",
         outcomes=[RequirementResult("ttft.p99<1ms", "4 streams", 0.5, False)],
     )  # fmt: skip
     write_page(result, tmp_path / "report.html")
@@ -62,8 +62,10 @@ def test_a_page_is_whole_and_loads_nothing(tmp_path: Path) -> None:
 
 
 def test_a_sweep_shows_its_curves_and_its_knee() -> None:
-    text = page(result_of([("1 req/s", 1.0, drawn(9)), ("2 req/s", 2.0, drawn(9))]))
+    swept = [("1 req/s", 1.0, drawn(9)), ("2 req/s", 2.0, drawn(9))]
+    text = page(result_of(swept, {"ttft": 1.0}))
     assert "Sweep" in text and "Highest load that was carried: 2 req/s" in text
+    assert "carried" not in page(result_of(swept)), "without an objective nobody knows"
     assert "Sweep" not in page(result_of([("1 req/s", 1.0, drawn(9))]))
 
 

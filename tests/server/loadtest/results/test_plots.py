@@ -10,7 +10,6 @@ from server.loadtest.results.plots import (
     MAX_POINTS,
     WIDTH,
     axis_of,
-    cumulative,
     number,
     plot,
     stacked_bars,
@@ -55,9 +54,3 @@ def test_many_points_are_thinned_and_peaks_are_kept() -> None:
     points[54_321], points[54_399] = (54_321.0, 9.0), (54_399.0, -9.0)
     kept = thinned(points)
     assert len(kept) <= MAX_POINTS and set(points[54_321:54_400:78]) <= set(kept) and list(kept) == sorted(kept)
-
-
-def test_a_cumulative_share_ends_at_its_largest_value() -> None:
-    assert cumulative([3.0, 1.0, 2.0, 4.0]) == [(1.0, 25.0), (2.0, 50.0), (3.0, 75.0), (4.0, 100.0)]
-    many = cumulative([float(x) for x in range(10_000)])
-    assert len(many) <= 401 and many[-1] == (9999.0, 100.0)

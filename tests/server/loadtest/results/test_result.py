@@ -35,7 +35,7 @@ def test_a_good_run_does_not_fail() -> None:
     [
         ({"outcomes": [RequirementResult("errors<=1%", "1 req/s", 0.5, False)]}, "missed in 1 req/s: errors<=1%"),
         (
-            {"findings": [LeakCheck("path files", "leaked", 0, 1, "1 more than before")]},
+            {"findings": [LeakCheck("path files", "leaked", "1 more than before")]},
             "leak: path files: 1 more than before",
         ),
         ({"steps": []}, "no request was answered"),

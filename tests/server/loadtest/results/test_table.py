@@ -27,7 +27,7 @@ def test_a_run_is_told_with_its_formulas_warnings_and_failures() -> None:
     result = replace(
         result_of([("2 streams", 2.0, records)], {"ttft": 0.5}),
         client=ClientLoad(warnings=["the client was busy"]), notes=["a note"],
-        findings=[LeakCheck("path files", "leaked", 0, 1, "1 more")], leak="leaked",
+        findings=[LeakCheck("path files", "leaked", "1 more")], leak="leaked",
     )  # fmt: skip
     text = result_text(result)
     for said in (
@@ -48,7 +48,8 @@ def test_objectives_are_told_only_where_there_are_some() -> None:
 
 def test_a_sweep_names_the_load_that_was_carried() -> None:
     steps = [("1 req/s", 1.0, drawn(5)), ("2 req/s", 2.0, drawn(5))]
-    assert "highest load that was carried: 2 req/s" in result_text(result_of(steps))
+    assert "highest load that was carried: 2 req/s" in result_text(result_of(steps, {"ttft": 1.0}))
+    assert "carried" not in result_text(result_of(steps)), "without an objective nobody knows"
 
 
 def test_the_csv_has_a_line_for_each_request_and_a_column_for_each_stage(tmp_path: Path) -> None:

@@ -90,16 +90,32 @@ def test_requests_at_the_same_time_have_connections_of_their_own() -> None:
     play(says(LENGTH), scene)
 
 
-def test_a_kept_connection_that_the_server_closed_is_replaced() -> None:
+def test_a_kept_connection_that_the_server_closed_is_replaced_and_counted() -> None:
+    async def scene(pool: ConnectionPool) -> None:
+        for _ in range(3):
+            assert await asked(pool) == (200, b"hi")
+            await asyncio.sleep(0.05)
+        assert (pool.opened, pool.reconnects) == (3, 2)
+
+    play(says(LENGTH, times=1), scene)
+
+
+def test_what_was_written_is_never_sent_again() -> None:
+    """The server may have begun with it: a request that is dropped is told, not hidden by a second one."""
+    heard = 0
+
     async def handler(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        await reader.readuntil(b"\r\n\r\n")
-        writer.write(LENGTH)
-        await reader.readuntil(b"\r\n\r\n")  # the second request of a connection gets no byte
+        nonlocal heard
+        for answer in (LENGTH, b""):  # the second request of a connection gets no byte
+            await reader.readuntil(b"\r\n\r\n")
+            heard += 1
+            writer.write(answer)
 
     async def scene(pool: ConnectionPool) -> None:
         assert await asked(pool) == (200, b"hi")
-        assert await asked(pool) == (200, b"hi")
-        assert pool.opened == 2
+        with pytest.raises(ConnectionFailed, match="connection closed"):
+            await asked(pool)
+        assert (heard, pool.opened, pool.reconnects) == (2, 1, 0)
 
     play(handler, scene)
 
