@@ -7,6 +7,7 @@ from typing import Literal
 
 from server.request_context import RequestContext
 from server.requests.sampling import SamplingRequest
+from tokenization.chat.grammar import Grammar
 from tokenization.chat.parts import Prompt
 
 Grounding = Literal["none", "boxes", "drawn"]  # what a request wants to know
@@ -29,6 +30,7 @@ class ChatRequest:
     grounding: Grounding = "none"
     cache_salt: str = ""  # with another one nothing is shared that caches keep
     echoes: bool = False  # the prompt stands in front of each answer
+    grammar: Grammar | None = None  # that the answer is held to
     prompt_only: bool = False  # no token is generated but the one that log-probabilities of the prompt come with
     context: RequestContext = field(
         default_factory=RequestContext, compare=False
