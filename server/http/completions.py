@@ -11,6 +11,7 @@ from server.http.long_texts import Raw
 from server.http.openai import StreamOptions, read_options
 from server.http.reading import body_object
 from server.http.responses import LazyList, data
+from server.http.structured import FORMS, read_grammar
 from server.http.validation import BodyFields, validated
 from server.http.vllm_fields import COMPLETION_FIELDS, refuse_unsupported, tell_misspelt
 from server.requests.answer import Delta
@@ -65,6 +66,7 @@ def read_completions(raw: Raw, request_id: str) -> TextRequest:
     options = read_options(found, body.stream_options)
     prompts = read_prompts(body.prompt, opens=body.add_special_tokens is not False)
     one = len(prompts) == 1
+    grammar = read_grammar(found) if found.keys() & FORMS else None
     requests = tuple(
         ChatRequest(
             id=request_id if one else f"{request_id}-{i}",
@@ -80,6 +82,7 @@ def read_completions(raw: Raw, request_id: str) -> TextRequest:
             echoes=bool(body.echo),
             prompt_only=prompt_only,
             cache_salt=body.cache_salt or "",
+            grammar=grammar,
         )
         for i, prompt in enumerate(prompts)
     )

@@ -9,6 +9,7 @@ from server.http.answer_fields import logprob_entries, usage
 from server.http.long_texts import Raw
 from server.http.reading import body_object
 from server.http.responses import LazyList, data
+from server.http.structured import FORMS, read_grammar
 from server.http.validation import BodyFields, validated
 from server.request_context import RequestContext
 from server.requests.answer import Delta, FinishReason, Grounded
@@ -20,7 +21,7 @@ from tokenization.chat.errors import shortened
 from tokenization.messages import Prepared
 from tokenization.text.tokenizer import Tokenizer
 
-KEYS = frozenset({"inputs", "history", "system", "parameters", "stream", "model", "cache_salt"})
+KEYS = frozenset({"inputs", "history", "system", "parameters", "stream", "model", "cache_salt", *FORMS})
 DRAW_BOXES = "draw_boxes"
 PARAMETERS = frozenset({*SamplingRequest.model_fields, DRAW_BOXES})
 ELSEWHERE = {"messages": "; POST /v1/chat/completions takes it", "prompt": "; POST /v1/completions takes it"}
@@ -63,6 +64,7 @@ def native_chat(body: dict[str, Any], request_id: str) -> ChatRequest:
         include_usage=True,
         grounding="drawn" if draws else "boxes",
         cache_salt=fields.cache_salt or "",
+        grammar=read_grammar(body) if body.keys() & FORMS else None,
     )
 
 

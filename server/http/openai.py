@@ -11,6 +11,7 @@ from server.http.answer_fields import logprob_entries, prompt_ids, usage
 from server.http.long_texts import Raw
 from server.http.reading import body_object
 from server.http.responses import LazyList, data
+from server.http.structured import FORMS, read_grammar
 from server.http.validation import BodyFields, validated
 from server.http.vllm_fields import refuse_unsupported, tell_misspelt
 from server.requests.answer import Delta
@@ -71,6 +72,7 @@ def read_openai(raw: Raw, request_id: str) -> ChatRequest:
         token_ids=bool(body.return_token_ids),
         tokens_as_ids=bool(body.return_tokens_as_token_ids),
         cache_salt=body.cache_salt or "",
+        grammar=read_grammar(found) if found.keys() & FORMS else None,
     )
 
 

@@ -62,7 +62,7 @@ def _fields(treatment: Treatment, note: str, *names: str, neutral: tuple[Any, ..
 
 
 _honoured, _refused, _ignored = partial(_fields, "honoured"), partial(_fields, "refused"), partial(_fields, "ignored")
-_CONSTRAINED = "constrained decoding is not supported; ask for the form in the prompt, or give allowed_token_ids"
+_FORM = "[structured.md](structured.md)"
 _BEAMS = "beam search is not supported; leave it out and draw several answers with n"
 _TOOLS = "tools are not supported; leave them out and describe them in a message"
 _SPLIT = "one server computes the whole answer here; leave it out"
@@ -97,12 +97,13 @@ FIELDS: tuple[VllmField, ...] = (
     *_refused("give num_frames, fps or pixel bounds in mm_processor_kwargs", "media_io_kwargs", neutral=({},)),
     *_refused(_TOOLS, "tools", "functions", neutral=([],)),
     *_refused(_TOOLS, "tool_choice", "function_call", neutral=("none", "auto")),
+    *_honoured(_FORM, "response_format", "structured_outputs"),
+    *_refused("vLLM has removed it; give json in structured_outputs", "guided_json"),
+    *_refused("vLLM has removed it; give regex in structured_outputs", "guided_regex"),
+    *_refused("vLLM has removed it; give choice in structured_outputs", "guided_choice"),
+    *_refused("vLLM has removed it; give grammar in structured_outputs", "guided_grammar"),
     *_refused(
-        'only {"type": "text"} is supported; ask for the form in the prompt', "response_format",
-        neutral=({"type": "text"},),
-    ),
-    *_refused(
-        _CONSTRAINED, "structured_outputs", "guided_json", "guided_regex", "guided_choice", "guided_grammar",
+        "not supported; structured_outputs takes json, regex, choice, grammar and json_object",
         "guided_whitespace_pattern", "guided_decoding_backend", "structural_tag",
     ),
     *_refused(_BEAMS, "use_beam_search", "early_stopping", neutral=(False,)),

@@ -124,7 +124,7 @@ REFUSED: list[tuple[str, Any, str | None]] = [
     (OPENAI, {"messages": [{"role": "user", "content": "x"}, {"role": "tool", "content": "x"}]}, "messages[1].role"),
     (OPENAI, {"messages": [{"role": "assistant", "tool_calls": [{"function": {"name": "f"}}]}]},
      "messages[0].tool_calls"),
-    (OPENAI, messages(response_format={"type": "json_object"}), "response_format"),
+    (OPENAI, messages(response_format={"type": "xml"}), "response_format.type"),
     (OPENAI, messages(tools=[{"type": "function"}]), "tools"),
     (OPENAI, messages(tool_choice="required"), "tool_choice"),
     (OPENAI, messages(model=3), "model"),

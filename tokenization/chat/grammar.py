@@ -13,4 +13,5 @@ class Grammar(msgspec.Struct, frozen=True, kw_only=True):
 
     kind: GrammarKind
     source: str  # JSON text of a schema or of a list of choices; a regex; a grammar
+    strict: bool = False  # of a schema: objects have the properties that are listed, all of them, and no others
     param: str  # the field that it came from, for errors: "response_format.json_schema.schema"

@@ -69,11 +69,11 @@ def test_no_number_stands_in_a_field_that_is_ignored_either(name: str) -> None:
     assert caught.value.code == "invalid_json"
 
 
-@pytest.mark.parametrize(("name", "value"), [("stop", 3), ("response_format", {"type": "x"}), ("logit_bias", 3)])
+@pytest.mark.parametrize(("name", "value"), [("stop", 3), ("response_format", "x"), ("logit_bias", 3)])
 def test_a_complaint_of_ours_is_told_in_our_words(name: str, value: Any) -> None:
     with pytest.raises(Refusal) as caught:
         read_openai(openai(**{name: value}))
-    assert caught.value.message.startswith((f"{name}: must be ", f"{name}: only "))
+    assert caught.value.message.startswith(f"{name}: must be ")
 
 
 # What a client may write into any field, of every type and beyond every bound.

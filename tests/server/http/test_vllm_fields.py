@@ -12,6 +12,7 @@ from server.http import openai as openai_reader
 from server.http.completions import read_completions
 from server.http.long_texts import Raw
 from server.http.openai import CompletionBody
+from server.http.structured import FORMS
 from server.http.vllm_fields import FIELDS, MOST_MISSPELT, VllmField
 from server.requests.sampling import SamplingRequest
 from tests.server.http.request_bodies import openai, read_openai, read_tokenize, refusal
@@ -59,7 +60,7 @@ def test_what_has_no_effect_may_be_anything() -> None:
 
 def test_honoured_fields_are_those_that_are_read() -> None:
     honoured = {field.name for field in FIELDS if field.treatment == "honoured"}
-    read = {*CompletionBody.model_fields, *SamplingRequest.model_fields, CONTINUE, GENERATION, MEDIA, VARIABLES}
+    read = {*CompletionBody.model_fields, *SamplingRequest.model_fields, CONTINUE, GENERATION, MEDIA, VARIABLES, *FORMS}
     assert honoured <= read and not read & (BY_NAME.keys() - honoured)
 
 
@@ -85,7 +86,9 @@ def test_many_misspelt_fields_are_few_lines(caplog: pytest.LogCaptureFixture) ->
 def test_a_null_inside_an_object_says_nothing() -> None:
     text = {"type": "text", "json_schema": None}
     assert read_openai(openai(response_format=text)) == read_openai(openai())
-    assert refusal(read_openai, openai(response_format={**text, "json_schema": {}})).param == "response_format"
+    assert (
+        refusal(read_openai, openai(response_format={**text, "json_schema": {}})).param == "response_format.json_schema"
+    )
 
 
 def test_true_is_not_one() -> None:
