@@ -1,0 +1,110 @@
+"""What a schema is made into for the compiler: closed for strict, exclusive choices told apart, times by patterns."""
+
+import re
+from typing import Any
+
+import pytest
+
+from tokenization.structured.held import OTHER_NAMES, TIMES, make_held
+
+A = {"type": "object", "properties": {"t": {"const": "a"}, "x": {"type": "integer"}}, "required": ["t"]}
+B = {"type": "object", "properties": {"t": {"enum": ["b", "c"]}}, "required": ["t", "y"]}
+CLOSED = {"type": "object", "properties": {"x": {}}, "additionalProperties": False}
+
+
+def copied(schema: Any) -> Any:
+    if isinstance(schema, dict):
+        return {key: copied(one) for key, one in schema.items()}
+    return [copied(one) for one in schema] if isinstance(schema, list) else schema
+
+
+def held(schema: Any, *, strict: bool = False) -> Any:
+    own = copied(schema)
+    assert make_held(own, strict=strict) is None
+    return own
+
+
+@pytest.mark.parametrize(
+    ("choices", "are"),
+    [
+        ([{"type": "string"}, {"type": ["integer", "null"]}], True),
+        ([{"type": "number"}, {"type": "integer"}], False),
+        ([{"const": "a"}, {"enum": ["b", 1]}], True),
+        ([{"const": 1}, {"const": 1.0}], False),
+        ([{"const": True}, {"const": 1}], True),
+        ([{"enum": [1, 2]}, {"enum": [2, 3]}], False),
+        ([{"$ref": "#/$defs/A"}, {"$ref": "#/$defs/B"}], True),
+        ([{"$ref": "#/$defs/A"}, {"properties": {"t": {"const": "b"}}, "required": ["t"]}], False),
+        ([{**A, "required": []}, B], False),
+        ([CLOSED, B], True),
+        ([{**CLOSED, "patternProperties": {"^y": {}}}, {**B, "properties": {}}], False),
+        ([{"type": "array", "items": {"type": "string"}}, {"type": "array", "items": {"type": "integer"}}], False),
+        ([{"type": "string"}], True),
+        ([{}, False], True),
+    ],
+    ids=str,
+)
+def test_choices_that_exclude_each_other_become_an_any_of(choices: list[Any], are: bool) -> None:
+    own = held({"oneOf": choices, "$defs": {"A": A, "B": B}})
+    assert ("anyOf" in own, "oneOf" in own) == (are, not are)
+
+
+def test_null_by_two_choices_is_no_value() -> None:
+    own = held({"oneOf": [{"type": ["string", "null"]}, {"type": ["integer", "null"]}, {"type": "boolean"}]})
+    assert own == {"anyOf": [{"type": ["string"]}, {"type": ["integer"]}, {"type": "boolean"}]}
+
+
+def test_an_object_that_lists_names_spells_others_in_one_way() -> None:
+    of = {"type": "integer"}
+    assert held({"properties": {"a": {}}, "additionalProperties": of}) == {
+        "properties": {"a": {}}, "additionalProperties": False, "patternProperties": {OTHER_NAMES: of},
+    }  # fmt: skip
+    assert held({"required": ["a"]})["patternProperties"] == {OTHER_NAMES: True}
+    assert held(CLOSED) == CLOSED
+    assert held({"type": "object"}) == {"type": "object"}
+
+
+def test_hints_without_a_rule_are_left_out() -> None:
+    assert held({"format": "int64", "uniqueItems": False, "$id": "x", "type": "integer"}) == {"type": "integer"}
+    assert held({"format": "email"}) == {"format": "email"}
+
+
+def test_strict_closes_each_object_and_asks_for_all_of_it() -> None:
+    inner = {"type": "object", "properties": {"c": {"type": "null"}}, "required": []}
+    own = held({"properties": {"a": {"type": "array", "items": inner}, "b": {}}, "required": ["b"]}, strict=True)
+    assert own["required"] == ["a", "b"] and own["additionalProperties"] is False
+    assert own["properties"]["a"]["items"] == {**inner, "required": ["c"], "additionalProperties": False}
+    told_apart = {"oneOf": [{**A, "required": []}, {**B, "required": []}]}  # as pydantic has it, by a default
+    assert "oneOf" in held(told_apart) and "anyOf" in held(told_apart, strict=True)
+
+
+@pytest.mark.parametrize(
+    ("schema", "keyword"),
+    [
+        ({"type": "object"}, "type"),
+        ({"type": ["object", "null"]}, "type"),
+        ({"properties": {}, "additionalProperties": {}}, "additionalProperties"),
+        ({"properties": {}, "additionalProperties": True}, "additionalProperties"),
+        ({"patternProperties": {"^a": {}}, "additionalProperties": False}, "patternProperties"),
+        ({"allOf": [{"properties": {}}, {"properties": {}}]}, "allOf"),
+        ({"uniqueItems": True}, "uniqueItems"),
+    ],
+)
+def test_what_strict_cannot_mean_is_said(schema: Any, keyword: str) -> None:
+    found = make_held(copied({"items": schema}), strict=True)
+    assert found is not None and found.keyword == keyword and found.pointer == f"/items/{keyword}"
+
+
+@pytest.mark.parametrize(
+    ("kind", "text", "fits"),
+    [
+        ("date", "2024-02-29", True), ("date", "2023-02-29", False), ("date", "1900-02-29", False),
+        ("date", "2000-02-29", True), ("date", "0000-01-01", False), ("date", "2023-04-31", False),
+        ("date", "2023-12-31", True), ("time", "23:59:59Z", True), ("time", "23:59:60Z", False),
+        ("time", "24:00:00Z", False), ("time", "12:00:00", False), ("time", "12:00:00.5+01:30", True),
+        ("date-time", "2024-02-29T12:00:00Z", True), ("date-time", "2024-02-29 12:00:00Z", False),
+    ],
+)  # fmt: skip
+def test_times_are_those_of_the_calendar(kind: str, text: str, fits: bool) -> None:
+    assert bool(re.search(TIMES[kind], text)) == fits
+    assert held({"format": kind}) == {"allOf": [{"pattern": TIMES[kind]}]}

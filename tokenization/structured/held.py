@@ -1,0 +1,130 @@
+"""A JSON schema as the compiler takes it: with OpenAI's strict form, exclusive choices, and no hints without a rule."""
+
+from itertools import combinations
+from typing import Any
+
+from tokenization.structured.schema import FORMATS, Path, Unsupported, follow, pointer, reached, unsupported
+
+_YEAR = "(?:[1-9][0-9]{3}|0[1-9][0-9]{2}|00[1-9][0-9]|000[1-9])"
+_LEAP_YEAR = "(?:[0-9]{2}(?:0[48]|[2468][048]|[13579][26])|(?:0[48]|[2468][048]|[13579][26])00)"
+_LONG, _SHORT = "(?:0[13578]|1[02])-(?:0[1-9]|[12][0-9]|3[01])", "(?:0[469]|11)-(?:0[1-9]|[12][0-9]|30)"
+_DATE = f"(?:{_YEAR}-(?:{_LONG}|{_SHORT}|02-(?:0[1-9]|1[0-9]|2[0-8]))|{_LEAP_YEAR}-02-29)"
+_CLOCK = "(?:[01][0-9]|2[0-3]):[0-5][0-9]"
+_TIME = rf"{_CLOCK}:[0-5][0-9](?:\.[0-9]{{1,6}})?(?:Z|[+-]{_CLOCK})"
+# RFC 3339 without leap seconds; the compiler's own let 29 February and second 60 be where they cannot.
+TIMES = {"date": f"^{_DATE}$", "time": f"^{_TIME}$", "date-time": f"^{_DATE}T{_TIME}$"}
+DEEPEST = 4  # of properties in properties, by which two schemas are told apart
+# Names that a schema does not list. The compiler spells what a pattern says in one way; else "\u0061" would pass for a
+# name that is not "a".
+OTHER_NAMES = r"^[^\x00-\x1f\x7f]*$"
+MOST_CHOICES = 64  # of a oneOf: each two of them are compared
+
+Scalars = frozenset[tuple[str, Any]]
+
+
+def make_held(schema: Any, *, strict: bool = False) -> Unsupported | None:
+    """Change a schema in place to one that asks for the same and that the compiler takes; or say what is not held.
+
+    strict: an object has the properties that are listed, all of them, and no others, wherever it does not say so.
+    """
+    if (found := unsupported(schema)) is not None or isinstance(schema, bool):
+        return found
+    schemas = reached(schema)
+    if strict and (found := _close(schemas)) is not None:
+        return found
+    for one, _ in schemas:
+        if one.get("format") not in FORMATS - TIMES.keys() and (time := TIMES.get(one.pop("format", ""))) is not None:
+            one.setdefault("allOf", []).append({"pattern": time})
+        one.pop("uniqueItems", None)  # false
+        one.pop("$id", None)  # the root's: references begin with #
+        if (
+            one.keys() & {"properties", "required", "additionalProperties"}
+            and one.get("additionalProperties") is not False
+        ):
+            one["patternProperties"] = {OTHER_NAMES: one.get("additionalProperties", True)}
+            one["additionalProperties"] = False
+        choices = one.get("oneOf", ())
+        _drop_common_null(choices)
+        if "anyOf" not in one and 1 <= len(choices) <= MOST_CHOICES and _exclusive(schema, choices):
+            one["anyOf"] = one.pop("oneOf")
+    return None
+
+
+def _close(schemas: list[tuple[dict[str, Any], Path]]) -> Unsupported | None:
+    """OpenAI's strict form, where a schema does not say otherwise; where it does, that."""
+    for one, path in schemas:
+        if len(one.get("allOf", ())) > 1 or ("allOf" in one and "properties" in one):
+            return _not_strict(path, "allOf", "strict closes each object, and closed ones have nothing in common")
+        if "patternProperties" in one or one.get("additionalProperties", False) is not False:
+            keyword = "patternProperties" if "patternProperties" in one else "additionalProperties"
+            return _not_strict(path, keyword, "strict lets an object have the properties that are listed alone")
+        if "object" not in _types(one) and "properties" not in one:
+            continue
+        if "properties" not in one and one.get("additionalProperties") is not False and "$ref" not in one:
+            return _not_strict(path, "type", "strict asks for the properties of each object")
+        one["additionalProperties"] = False
+        one["required"] = list(dict.fromkeys((*one.get("properties", ()), *one.get("required", ()))))
+    return None
+
+
+def _not_strict(path: Path, keyword: str, reason: str) -> Unsupported:
+    return Unsupported(pointer=pointer((*path, keyword)), keyword=keyword, reason=reason)
+
+
+def _drop_common_null(choices: list[Any]) -> None:
+    """Null by two of the choices is no value of theirs: exactly one is to fit."""
+    nullable = [one for one in choices if isinstance(one, dict) and isinstance(one.get("type"), list)]
+    nullable = [one for one in nullable if "null" in one["type"] and len(one["type"]) > 1]
+    for one in nullable if len(nullable) > 1 else ():
+        one["type"] = [kind for kind in one["type"] if kind != "null"]
+
+
+def _exclusive(root: Any, choices: list[Any]) -> bool:
+    return all(_apart(root, a, b, DEEPEST) for a, b in combinations(choices, 2))
+
+
+def _apart(root: Any, a: Any, b: Any, depth: int) -> bool:
+    """Whether it is certain that no value is valid by both."""
+    if a is False or b is False:
+        return True
+    if depth == 0 or not isinstance(a, dict) or not isinstance(b, dict):
+        return False
+    a, b = follow(root, a), follow(root, b)
+    if not isinstance(a, dict) or not isinstance(b, dict):
+        return False
+    if _types(a) and _types(b) and not _types(a) & _types(b):
+        return True
+    of_a, of_b = _values(a), _values(b)
+    if of_a is not None and of_b is not None:
+        return not of_a & of_b
+    if _types(a) != {"object"} or _types(b) != {"object"}:
+        return False
+    return _lacks(a, b) or _lacks(b, a) or any(
+        _apart(root, a.get("properties", {}).get(name), b.get("properties", {}).get(name), depth - 1)
+        for name in {*a.get("required", ())} & {*b.get("required", ())}
+    )  # fmt: skip
+
+
+def _lacks(a: dict[str, Any], b: dict[str, Any]) -> bool:
+    """Whether b needs a property that a does not allow."""
+    closed = a.get("additionalProperties") is False and "patternProperties" not in a
+    return closed and not {*b.get("required", ())} <= {*a.get("properties", ())}
+
+
+def _types(schema: dict[str, Any]) -> frozenset[str]:
+    """Empty: any. A whole number may be an integer or a number."""
+    named = schema.get("type")
+    if named is not None:
+        types = {named} if isinstance(named, str) else {*named}
+        return frozenset(types | ({"integer"} if "number" in types else set()))
+    values = _values(schema)
+    return frozenset(kind for kind, _ in values) if values is not None else frozenset()
+
+
+def _values(schema: dict[str, Any]) -> Scalars | None:
+    """The values of an enum or const; None where there are none, or a list, an object or a fraction among them."""
+    values = [schema["const"]] if "const" in schema else schema.get("enum")
+    if values is None or not all(value is None or isinstance(value, str | int) for value in values):
+        return None
+    kinds = {str: "string", bool: "boolean", int: "integer", type(None): "null"}
+    return frozenset((kinds[type(value)], value) for value in values)
