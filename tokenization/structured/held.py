@@ -1,9 +1,10 @@
 """A JSON schema as the compiler takes it: with OpenAI's strict form, exclusive choices, and no hints without a rule."""
 
+from collections.abc import Callable
 from itertools import combinations
 from typing import Any
 
-from tokenization.structured.schema import FORMATS, Path, Unsupported, follow, pointer, reached, unsupported
+from tokenization.structured.schema import FORMATS, Path, Unsupported, follow, pointer, reached, subschemas, unsupported
 
 _YEAR = "(?:[1-9][0-9]{3}|0[1-9][0-9]{2}|00[1-9][0-9]|000[1-9])"
 _LEAP_YEAR = "(?:[0-9]{2}(?:0[48]|[2468][048]|[13579][26])|(?:0[48]|[2468][048]|[13579][26])00)"
@@ -48,6 +49,25 @@ def make_held(schema: Any, *, strict: bool = False) -> Unsupported | None:
         if "anyOf" not in one and 1 <= len(choices) <= MOST_CHOICES and _exclusive(schema, choices):
             one["anyOf"] = one.pop("oneOf")
     return None
+
+
+def innermost(schema: Any, fails: Callable[[Any], bool], most: int = 64) -> Path:
+    """The path of a smallest schema that `fails` by itself too, beside the definitions of the whole one that does.
+
+    fails: whether the compiler does not take a schema; it is asked at most so often.
+    """
+    path: Path = ()
+    around = {name: schema[name] for name in ("$defs", "definitions", "$schema") if name in schema}
+    left: list[tuple[Path, Any]] = list(subschemas(schema))
+    for keyword in ("$defs", "definitions"):
+        if isinstance(named := schema.get(keyword), dict):
+            left += [((keyword, name), inner) for name, inner in named.items()]
+    while left and most:
+        way, inner = left.pop(0)
+        most -= 1
+        if isinstance(inner, dict) and fails({**inner, **around}):
+            path, left = path + way, list(subschemas(inner))
+    return path
 
 
 def _close(schemas: list[tuple[dict[str, Any], Path]]) -> Unsupported | None:

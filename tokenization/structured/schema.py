@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 from urllib.parse import unquote
 
+from tokenization.chat.errors import shortened
 from tokenization.structured.pattern import unlike
 
 Path = tuple[str, ...]  # the steps from the whole schema to a place in it
@@ -29,6 +30,12 @@ class Unsupported:
     pointer: str  # JSON pointer (RFC 6901) to the keyword's value; "" is the whole schema
     keyword: str
     reason: str
+
+    @property
+    def told(self) -> str:
+        """In one sentence, of a bounded length."""
+        place = f"{self.keyword} at {shortened(self.pointer, 200)}" if self.pointer else "the schema itself"
+        return f"{place}: {self.reason}"
 
 
 class _NotHeld(Exception):
@@ -140,25 +147,6 @@ def unsupported(schema: Any) -> Unsupported | None:
         left += [(inner, path + way) for way, inner in reversed(list(subschemas(one)))]
         left += [target] if target is not None else []
     return None
-
-
-def innermost(schema: Any, fails: Callable[[Any], bool], most: int = 64) -> Path:
-    """The path of a smallest schema that `fails` by itself too, beside the definitions of the whole one that does.
-
-    fails: whether the compiler does not take a schema; it is asked at most so often.
-    """
-    path: Path = ()
-    around = {name: schema[name] for name in ("$defs", "definitions", "$schema") if name in schema}
-    left: list[tuple[Path, Any]] = list(subschemas(schema))
-    for keyword in ("$defs", "definitions"):
-        if isinstance(named := schema.get(keyword), dict):
-            left += [((keyword, name), inner) for name, inner in named.items()]
-    while left and most:
-        way, inner = left.pop(0)
-        most -= 1
-        if isinstance(inner, dict) and fails({**inner, **around}):
-            path, left = path + way, list(subschemas(inner))
-    return path
 
 
 def reached(schema: Any) -> list[tuple[dict[str, Any], Path]]:

@@ -5,7 +5,8 @@ from typing import Any
 
 import pytest
 
-from tokenization.structured.held import OTHER_NAMES, TIMES, make_held
+from tokenization.structured.held import OTHER_NAMES, TIMES, innermost, make_held
+from tokenization.structured.schema import pointer
 
 A = {"type": "object", "properties": {"t": {"const": "a"}, "x": {"type": "integer"}}, "required": ["t"]}
 B = {"type": "object", "properties": {"t": {"enum": ["b", "c"]}}, "required": ["t", "y"]}
@@ -108,3 +109,21 @@ def test_what_strict_cannot_mean_is_said(schema: Any, keyword: str) -> None:
 def test_times_are_those_of_the_calendar(kind: str, text: str, fits: bool) -> None:
     assert bool(re.search(TIMES[kind], text)) == fits
     assert held({"format": kind}) == {"allOf": [{"pattern": TIMES[kind]}]}
+
+
+def test_the_innermost_schema_that_fails_is_found() -> None:
+    """By a compiler that takes no `bad` anywhere; definitions are at hand, whose own fault is theirs."""
+    schema = {
+        "$defs": {"good": {"type": "string"}},
+        "properties": {"a": {"items": [{}, {"anyOf": [{"bad": 1, "$ref": "#/$defs/good"}]}]}, "b": {}},
+    }
+    asked: list[Any] = []
+
+    def fails(one: Any) -> bool:
+        asked.append(one)
+        assert "$defs" in one
+        return "bad" in str(one)
+
+    assert pointer(innermost(schema, fails)) == "/properties/a/items/1/anyOf/0"
+    assert innermost(schema, fails, most=0) == ()
+    assert len(asked) < 10

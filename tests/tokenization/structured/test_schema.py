@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from tokenization.structured.schema import MAX_SCHEMAS, MAX_STEPS, Unsupported, innermost, pointer, unsupported
+from tokenization.structured.schema import MAX_SCHEMAS, MAX_STEPS, Unsupported, unsupported
 
 NOT_HELD: list[tuple[Any, str, str]] = [
     (False, "", "allows no answer"),
@@ -119,19 +119,12 @@ def test_a_chain_of_references_ends() -> None:
     )
 
 
-def test_the_innermost_schema_that_fails_is_found() -> None:
-    """By a compiler that takes no `bad` anywhere; definitions are at hand, whose own fault is theirs."""
-    schema = {
-        "$defs": {"good": {"type": "string"}},
-        "properties": {"a": {"items": [{}, {"anyOf": [{"bad": 1, "$ref": "#/$defs/good"}]}]}, "b": {}},
-    }
-    asked: list[Any] = []
-
-    def fails(one: Any) -> bool:
-        asked.append(one)
-        assert "$defs" in one
-        return "bad" in str(one)
-
-    assert pointer(innermost(schema, fails)) == "/properties/a/items/1/anyOf/0"
-    assert innermost(schema, fails, most=0) == ()
-    assert len(asked) < 10
+def test_a_sentence_names_keyword_and_place_and_stays_short() -> None:
+    found = unsupported({"properties": {"a\x01" + "b" * 1000: {"not": {}}}})
+    assert found is not None
+    assert len(found.told) < 400
+    inner = unsupported({"items": {"not": {}}})
+    assert inner is not None
+    assert inner.told == "not at /items/not: what it says of a value is not held while the answer is drawn"
+    whole = unsupported(False)
+    assert whole is not None and whole.told == "the schema itself: false allows no answer"
