@@ -7,6 +7,7 @@ import numpy as np
 
 from configs.serve import MediaConfig, WorkerConfig
 from tokenization.chat.boxes import Box
+from tokenization.chat.grammar import CompiledGrammar, Grammar
 from tokenization.chat.parts import Chat, Kind, Media
 
 # What a worker is for: every job; texts alone; pictures that take no longer than SHORT_SECONDS.
@@ -90,6 +91,14 @@ class Draw(msgspec.Struct, frozen=True, kw_only=True, tag=True):
     boxes: tuple[Box, ...]
 
 
+class Compile(msgspec.Struct, frozen=True, kw_only=True, tag=True):
+    """Compile the form of an answer. Answered by Compiled or PrepareFailed."""
+
+    request_id: str
+    grammar: Grammar
+    blanks: int = 0  # so many at the start of the answer are no part of its text
+
+
 class Leases(msgspec.Struct, frozen=True, kw_only=True, tag=True):
     """The answer to Measured: one segment name per media item, in order. An empty one: the engine has this key."""
 
@@ -138,6 +147,11 @@ class Drawn(msgspec.Struct, frozen=True, kw_only=True, tag=True):
     notes: tuple[str, ...]  # what its reader should know
 
 
+class Compiled(msgspec.Struct, frozen=True, kw_only=True, tag=True):
+    request_id: str
+    grammar: CompiledGrammar
+
+
 class PrepareFailed(msgspec.Struct, frozen=True, kw_only=True, tag=True):
     """This job ended without a result; the worker lives on. `param` names the offending field, `code` the error.
 
@@ -165,6 +179,6 @@ class WorkerGrown(msgspec.Struct, frozen=True, kw_only=True, tag=True):
     nbytes: int
 
 
-Job = Prepare | Encode | Draw
+Job = Prepare | Encode | Draw | Compile
 ToWorker = StartWorker | Job | Leases | Cancel
-FromWorker = WorkerReady | Measured | Prepared | Drawn | PrepareFailed | WorkerPulse | WorkerGrown
+FromWorker = WorkerReady | Measured | Prepared | Drawn | Compiled | PrepareFailed | WorkerPulse | WorkerGrown

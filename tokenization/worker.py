@@ -7,7 +7,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Collection, Sequence
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 import pybase64
 
@@ -18,6 +18,8 @@ from tokenization.chat.parts import Kind
 from tokenization.media.fetch import fetch
 from tokenization.messages import (
     Cancel,
+    Compile,
+    Compiled,
     Draw,
     Drawn,
     Encode,
@@ -36,6 +38,9 @@ from tokenization.prepare import NotShort, encode, prepare
 from tokenization.processor import Processor
 from tokenization.worker_memory import TOO_LARGE, WorkerMemory, within_bound
 
+if TYPE_CHECKING:
+    from tokenization.structured.vocabulary import GrammarVocabulary
+
 IDLE_SECONDS = 2.0  # without a job; then buffers for a next one go back to the system, too
 MAX_PNG_BYTES = 64 << 20  # a frame of the channel holds it with room to spare
 
@@ -45,14 +50,15 @@ _log = logging.getLogger(__name__)
 def run(channel: Channel[ToWorker], start: StartWorker, processor: Processor, pulse: Pulse) -> None:
     """Serve jobs until the channel ends, then raise what ended it. Says WorkerReady when it can, by then in the pulse.
 
-    StartWorker has been read. A Prepare or Encode is answered by Prepared, a Draw by Drawn, and each of
-    them by PrepareFailed where there is nothing to give.
+    StartWorker has been read. A Prepare or Encode is answered by Prepared, a Draw by Drawn, a Compile by
+    Compiled, and each of them by PrepareFailed where there is nothing to give.
     """
     if start.lane != "text":
         load_decoders(processor.modalities)
     inbox = _Inbox(channel)
     threading.Thread(target=inbox.read, name="worker-reader", daemon=True).start()
     memory = WorkerMemory(start.worker)
+    compiler = _Compiler(processor, memory)
 
     def trim(*, idle: bool) -> None:
         if kept := memory.trim(idle=idle):
@@ -66,7 +72,7 @@ def run(channel: Channel[ToWorker], start: StartWorker, processor: Processor, pu
             while (job := inbox.next_job(within)) is None:
                 trim(idle=True)
                 within = None
-            answer = _answer(job, start, processor, inbox)
+            answer = _answer(job, start, processor, inbox, compiler)
             inbox.finished()
             del job  # a chat holds its media as they were sent
             # A job that met the bound may leave no room for the next: the server is told before it sends that one.
@@ -91,7 +97,7 @@ def load_decoders(modalities: Collection[Kind]) -> None:
         importlib.import_module("tokenization.media.audio")
 
 
-def _answer(job: Job, start: StartWorker, processor: Processor, inbox: "_Inbox") -> FromWorker:
+def _answer(job: Job, start: StartWorker, processor: Processor, inbox: "_Inbox", compiler: "_Compiler") -> FromWorker:
     check = functools.partial(inbox.check_cancelled, job.request_id)
 
     def failed(
@@ -105,6 +111,8 @@ def _answer(job: Job, start: StartWorker, processor: Processor, inbox: "_Inbox")
         with within_bound():
             if isinstance(job, Draw):
                 return draw(job, start, check)
+            if isinstance(job, Compile):
+                return compiler.compile(job, check)
             if isinstance(job, Encode):
                 return encode(job, start, processor)
             return prepare(job, start, processor, inbox.ask, check)
@@ -136,6 +144,26 @@ def draw(job: Draw, start: StartWorker, check: Check = go_on) -> Drawn:
             raise ChatError(f"the drawn picture would have {len(png)} bytes, more than {MAX_PNG_BYTES}")
     url = "data:image/png;base64," + pybase64.b64encode(png).decode("ascii")
     return Drawn(request_id=job.request_id, picture=url, notes=notes)
+
+
+class _Compiler:
+    """Compiles the forms of answers. What that takes is loaded by the first one."""
+
+    def __init__(self, processor: Processor, memory: WorkerMemory) -> None:
+        self._processor, self._memory = processor, memory
+        self._vocabulary: GrammarVocabulary | None = None
+
+    def compile(self, job: Compile, check: Check) -> Compiled:
+        """Raises ChatError."""
+        from tokenization.structured.compile import compile_grammar
+        from tokenization.structured.vocabulary import GrammarVocabulary
+
+        if self._vocabulary is None:
+            tokenizer = self._processor.tokenizer
+            self._vocabulary = GrammarVocabulary(tokenizer, tokenizer.vocab_size)
+            self._memory.stays()
+        found = compile_grammar(job.grammar, self._vocabulary, check, blanks=job.blanks)
+        return Compiled(request_id=job.request_id, grammar=found)
 
 
 class _Inbox:

@@ -70,6 +70,11 @@ class WorkerMemory:
         self._most_mapped = limits.memory_bytes // 2
         self._first, self._first_mapped = resident_bytes(), private_bytes()
 
+    def stays(self) -> None:
+        """What the process has now it needs from now on: no job left it behind."""
+        trim_heap()
+        self._first, self._first_mapped = resident_bytes(), private_bytes()
+
     def trim(self, *, idle: bool = False) -> int:
         """To be called when no job runs. What is kept above a bound, or when `idle` at all, goes back to the system.
 

@@ -84,6 +84,8 @@ class Batch:
         self.host_sampling: SamplingArrays[np.ndarray] = sampling_arrays(self._packing.host)
         self.payload = self._packing.payload  # the packed bytes as they are sent; another process fills its own
         self.build_seconds = 0.0
+        # Fills int32 [n_masked, words] on the host, while the forward pass runs; None: another process does.
+        self.write_masks: Callable[[np.ndarray], None] | None = None
 
     def send(self) -> tuple[ForwardArrays[Tensor], SamplingArrays[Tensor]]:
         """Send the arrays to the device by one asynchronous copy. Nothing may be written to them afterwards."""
@@ -123,6 +125,7 @@ class BatchBuilder:
         batch = Batch(step.header(sampling.metadata, padding), self._packer)
         step.write(batch.host, padding)
         sampling.write(batch.host_sampling)
+        batch.write_masks = sampling.write_masks
         batch.build_seconds = time.perf_counter() - started
         return batch
 

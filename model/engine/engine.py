@@ -1,9 +1,11 @@
 """The engine without its process: requests in, steps, messages out."""
 
+import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from configs.serve import EngineConfig
 from model.device import embedding_bytes
@@ -28,6 +30,10 @@ from model.engine.scheduling.step_budget import Limits, max_encoder_tokens, step
 from model.net.multimodal import MultimodalLM
 from model.staging.streams import open_streams
 from model.staging.tables import Tables
+from tokenization.text.tokenizer import Tokenizer
+
+if TYPE_CHECKING:
+    from model.engine.sampling.forms import Forms
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,8 +49,14 @@ class Progress:
 class Engine:
     """Continuous batching over one model. One thread calls everything; others may read only `progress`."""
 
-    def __init__(self, *, model: MultimodalLM, config: EngineConfig, root: Path, size: CacheSize) -> None:
-        """`root` holds the segments. The cache is made here, of `size`."""
+    def __init__(
+        self, *, model: MultimodalLM, config: EngineConfig, root: Path, size: CacheSize,
+        tokenizer: Callable[[], Tokenizer] | None = None,
+    ) -> None:  # fmt: skip
+        """`root` holds the segments. The cache is made here, of `size`.
+
+        tokenizer: of the forms that answers are held to; None: none is.
+        """
         self._config = config
         self.size = size
         streams = open_streams(model.device)
@@ -75,6 +87,9 @@ class Engine:
             media_dtype=model.media_dtype,
             prompt_variant=model.prompt_variant,
         )
+        self._tokenizer = tokenizer
+        self._forms: Forms | None = None
+        self._loading_forms = threading.Lock()
         self.progress: Progress | None = None
 
     @property
@@ -107,6 +122,9 @@ class Engine:
         """Queue a request, or return the Finished of one that cannot be served."""
         try:
             sequence = checked_sequence(generate, self._bounds)
+            if generate.grammar is not None:
+                ends = generate.sampling.stop_token_ids
+                sequence.history.hold(self.forms().start(generate.grammar, ends))
         except RequestError as error:
             return _failed(generate.request_id, error)
         refusal = self._scheduler.refuse(sequence)
@@ -117,6 +135,17 @@ class Engine:
         except ValueError as error:
             return _failed(generate.request_id, RequestError(str(error)))
         return None
+
+    def forms(self) -> "Forms":
+        """Loaded by the first call, which takes a second: any thread may make it. Raises RequestError."""
+        with self._loading_forms:
+            if self._forms is None:
+                from model.engine.sampling.forms import Forms  # what only answers in a form need
+
+                if self._tokenizer is None:
+                    raise RequestError("this engine holds no answer to a form")
+                self._forms = Forms(self._tokenizer(), self._bounds.vocab_size, self._config.threads or 1)
+            return self._forms
 
     def abort(self, request_id: str, index: int | None = None) -> Finished | None:
         """Forget a request, or one of its answers, in any state, known or not; None while other answers go on."""
@@ -177,6 +206,12 @@ class Engine:
             row = Row(sequence.sampling, sequence.n_tokens, sequence.history)
             if row.exhausted(self._banned):
                 errors[key[0]] = RequestError("the request allows no token", "nothing_allowed")
+            elif (form := sequence.history.form) is not None and (
+                refusal := form.refusal(
+                    (*self._banned, *sequence.history.forbidden), sequence.sampling.allowed_token_ids
+                )
+            ):
+                errors[key[0]] = refusal
             else:
                 errors[key[0]] = RequestError("the logits gave no token for this request")
         return errors

@@ -1,9 +1,11 @@
 """Process main of the engine: messages in, steps, messages out, and a periodic pulse."""
 
+import logging
 import queue
 import threading
 import time
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import NoReturn
 
@@ -19,6 +21,7 @@ from model.engine.messages import (
     Abort,
     EnginePulse,
     EngineReady,
+    Finished,
     FromEngine,
     Generate,
     SamplingParams,
@@ -34,11 +37,22 @@ from model.weights import Weights
 from shm import Channel, ChannelClosed, ChannelError, Pulse
 from tokenization.messages import Prepared
 
+_log = logging.getLogger("pixelferry")
 _WARM_UP = "warm-up"  # no server gives this id
 FIT_STEPS = 9
+_ANY_PIXELS = 1 << 24  # of a processor whose tokenizer alone is used
 
 OnRead = Callable[[int, int], None]
-Inbox = queue.SimpleQueue[ToEngine | ChannelClosed | ChannelError]
+
+
+class Compiled(msgspec.Struct, frozen=True):
+    """Told to the engine's own inbox: the form of this request is compiled, or why it could not be."""
+
+    generate: Generate
+    error: Exception | None = None
+
+
+Inbox = queue.SimpleQueue[ToEngine | Compiled | ChannelClosed | ChannelError]
 
 
 def run(channel: Channel[ToEngine], start: StartEngine, pulse: Pulse, on_read: OnRead) -> None:
@@ -96,7 +110,10 @@ def load(
         size, profile = size_on_device(model, start, max_model_len)
     further()
     with out_of_memory(device, "the KV cache", "--kv-cache-share or --kv-cache-mib"):
-        engine = Engine(model=model, config=config, root=Path(start.shm_root), size=size)
+        engine = Engine(
+            model=model, config=config, root=Path(start.shm_root), size=size,
+            tokenizer=lambda: family.processor(checkpoint, _ANY_PIXELS).tokenizer,
+        )  # fmt: skip
     further()
     warm_up(engine)
     further()
@@ -149,13 +166,14 @@ def warm_up(engine: Engine, n_tokens: int = 2) -> list[float]:
 
 def serve(engine: Engine, inbox: Inbox, send: Callable[[object], None], fit: ThreadFit | None = None) -> NoReturn:
     """Take messages, run a step, send its messages, for ever. When idle: let go, check the books and wait."""
+    compiling = _Compiling(engine, inbox)
     while True:
         if engine.idle:
             engine.free_ended()
             engine.check_integrity()
-            _take(inbox.get(), engine, send)
+            _take(inbox.get(), engine, send, compiling)
         while not inbox.empty():  # this thread alone takes from it
-            _take(inbox.get(), engine, send)
+            _take(inbox.get(), engine, send, compiling)
         started = time.perf_counter()
         messages = engine.step()
         if fit is not None and _only_decoded(messages):
@@ -168,10 +186,48 @@ def _only_decoded(messages: Sequence[FromEngine]) -> bool:
     return any(isinstance(message, StepDone) and message.n_tokens == len(message.tokens) for message in messages)
 
 
-def _take(message: ToEngine | ChannelClosed | ChannelError, engine: Engine, send: Callable[[object], None]) -> None:
+class _Compiling:
+    """Requests whose forms are compiled beside the steps: the engine gets each when it is done."""
+
+    def __init__(self, engine: Engine, inbox: Inbox) -> None:
+        self._engine, self._inbox = engine, inbox
+        self._thread: ThreadPoolExecutor | None = None
+        self._inside: dict[str, Generate] = {}
+
+    def begin(self, generate: Generate) -> None:
+        self._thread = self._thread or ThreadPoolExecutor(1, thread_name_prefix="forms")
+        self._inside[generate.request_id] = generate
+        self._thread.submit(self._compile, generate)
+
+    def end(self, request_id: str, generate: Generate | None = None) -> bool:
+        """Whether the request was still waited for. generate: that very one, and no later one of its name."""
+        if generate is not None and self._inside.get(request_id) is not generate:
+            return False
+        return self._inside.pop(request_id, None) is not None
+
+    def _compile(self, generate: Generate) -> None:
+        try:
+            assert generate.grammar is not None
+            self._engine.forms().compile(generate.grammar)
+            self._inbox.put(Compiled(generate))
+        except Exception as error:  # noqa: BLE001 - whatever it is, it is this request's alone
+            self._inbox.put(Compiled(generate, error))
+
+
+def _take(
+    message: ToEngine | Compiled | ChannelClosed | ChannelError, engine: Engine, send: Callable[[object], None],
+    compiling: _Compiling,
+) -> None:  # fmt: skip
     if isinstance(message, Generate):
+        if message.grammar is not None:
+            return compiling.begin(message)
         answer = engine.submit(message)
+    elif isinstance(message, Compiled):
+        if not compiling.end(message.generate.request_id, message.generate):
+            return None
+        answer = engine.submit(message.generate) if message.error is None else _not_compiled(message)
     elif isinstance(message, Abort):
+        compiling.end(message.request_id)
         answer = engine.abort(message.request_id, message.index)
     elif isinstance(message, Exception):
         raise message
@@ -179,6 +235,12 @@ def _take(message: ToEngine | ChannelClosed | ChannelError, engine: Engine, send
         raise ValueError(f"{type(message).__name__} is a first message, and came a second time")
     if answer is not None:
         send(answer)
+
+
+def _not_compiled(message: Compiled) -> Finished:
+    _log.error("%s: its form could not be compiled", message.generate.request_id, exc_info=message.error)
+    why = "the form of the answer could not be compiled"
+    return Finished(request_id=message.generate.request_id, reason="failed", message=why, code="internal")
 
 
 def _read(channel: Channel[ToEngine], inbox: Inbox) -> None:

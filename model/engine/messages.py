@@ -5,6 +5,7 @@ from typing import Literal
 import msgspec
 
 from configs.serve import EngineConfig
+from tokenization.chat.grammar import CompiledGrammar
 from tokenization.chat.parts import Kind
 from tokenization.messages import Prepared
 
@@ -56,6 +57,7 @@ class Generate(msgspec.Struct, frozen=True, kw_only=True, tag=True):
 
     prepared: Prepared
     sampling: SamplingParams
+    grammar: CompiledGrammar | None = None  # that its answers are held to
     scores_prompt: bool = False  # the log-probabilities of the prompt's own tokens are wanted, too
     client: int = 0  # whose share it takes: a number from which nobody learns who that is
     salt: bytes = b""  # what the keys of its blocks begin with: requests with another one share nothing with it
@@ -167,7 +169,7 @@ class Finished(msgspec.Struct, frozen=True, kw_only=True, tag=True):
     reason: Literal["done", "abort", "failed"]
     message: str = ""  # for "failed": what happened, without names of segments
     # "media_evicted": it came for embeddings that are gone. Nothing was computed; with a segment it will be.
-    code: Literal["", "media_unavailable", "media_evicted", "nothing_allowed", "internal"] = ""
+    code: Literal["", "media_unavailable", "media_evicted", "nothing_allowed", "structured_output", "internal"] = ""
 
 
 class EnginePulse(msgspec.Struct, frozen=True, kw_only=True, tag=True):

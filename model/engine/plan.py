@@ -9,7 +9,7 @@ import msgspec
 from model.engine.messages import Token
 from model.engine.sequence import EncoderInput, ItemKey, Key, StoreKey
 
-FailureCode = Literal["media_unavailable", "media_evicted", "nothing_allowed", "internal"]
+FailureCode = Literal["media_unavailable", "media_evicted", "nothing_allowed", "structured_output", "internal"]
 
 
 class RequestError(Exception):

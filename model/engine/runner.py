@@ -28,7 +28,7 @@ from model.net.multimodal import MultimodalLM
 from model.staging.embeddings import EmbeddingStore
 from model.staging.graphs import DecodeGraphs, Place, graph_module, is_refused, ladder, reserved_blocks
 from model.staging.layout import ForwardArrays, Padding, forward_batch, forward_layout, packed_bytes
-from model.staging.packing import Packer
+from model.staging.packing import Field, Packer
 from model.staging.results import Results
 from model.staging.streams import Streams, open_streams
 from model.staging.uploads import Uploads
@@ -67,6 +67,8 @@ class Runner:
         self._banned = banned
         width = -(-size.max_model_len // size.block_size)
         self.packer = Packer(streams, _packed_bytes(step_tokens(config), self._max_rows, width))
+        self._mask_packer = Packer(streams, 0)
+        self._bits = torch.tensor([1 << i for i in range(8)], dtype=torch.uint8, device=model.device)
         self.embeddings = EmbeddingStore[StoreKey](streams)
         self._encoder = MediaEncoder(model, root, Uploads(streams), self.embeddings)
         self._results = Results(streams)
@@ -109,7 +111,9 @@ class Runner:
         forwarded = time.perf_counter()
         sampled = None
         if batch.header.n_samples:
-            sampled = sample(logits, batch.header.sampling, sampling, self._banned, behind=self._streams.behind)
+            asked = batch.header.sampling
+            masks = self._send_masks(batch) if asked.n_masked else None
+            sampled = sample(logits, asked, sampling, self._banned, masks, behind=self._streams.behind)
             self._sampled = sampled
         stage = "prefill" if len(batch.header.q_lens) < sum(batch.header.q_lens) else "decode"
         seconds[stage] = batch.build_seconds + forwarded - at
@@ -176,6 +180,20 @@ class Runner:
         if arrays.copies is not None:
             self._model.copy_blocks(self._kv, *arrays.copies.unbind(0))
         return logits, scores
+
+    def _send_masks(self, batch: Batch) -> tuple[Tensor, Tensor]:
+        """What rows that are held to a form may draw, as apply_rules takes it, by a copy of its own.
+
+        The device computes the forward pass meanwhile.
+        """
+        shape = batch.header.sampling.n_masked, -(-self._model.vocab_size // 32)
+        packing = self._mask_packer.open([Field("int32", shape)])
+        (host,) = packing.host
+        assert host is not None and batch.write_masks is not None
+        batch.write_masks(host)
+        (masks,) = packing.send()
+        assert masks is not None
+        return masks.view(torch.uint8), self._bits
 
     def _media(self, batch: Batch, failed: Collection[StoreKey]) -> Tensor | None:
         """[M, hidden]; rows of media that failed in this step are 0: nothing that comes of them is given out."""

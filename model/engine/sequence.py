@@ -117,12 +117,15 @@ class Sequence:
     def answer(self, index: int) -> "Sequence":
         """Another answer to this fresh prompt. It samples with seed + index, wrapped to 64 bits."""
         seed = (self.sampling.seed + index + (1 << 63)) % (1 << 64) - (1 << 63)
-        return Sequence(
+        found = Sequence(
             request_id=self.request_id, index=index, client=self.client, ids=self.ids.copy(), n_prompt=self.n_prompt,
             limit=self.limit,
             positions=self.positions, position_delta=self.position_delta, media=self.media, root=self.root,
             n_tokens=self.n_tokens, sampling=msgspec.structs.replace(self.sampling, seed=seed),
         )  # fmt: skip
+        if self.history.form is not None:
+            found.history.hold(self.history.form.fresh())
+        return found
 
     def append(self, token: int) -> Finish | None:
         """Add a generated token. -> how the answer ends with it, if it does"""

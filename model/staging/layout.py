@@ -44,6 +44,7 @@ class SamplingArrays(Generic[Array]):
     forbidden: Array | None = None  # int64 [n]: places
     allowed: Array | None = None  # int64 [n]: places
     restricted: Array | None = None  # int64 [n]: rows that have no other places than `allowed`
+    masked: Array | None = None  # int64 [n]: the rows that have a mask, where some rows have none
     numbers: Array | None = None  # float32 [5, R]: temperature, the random number, top_k, top_p, min_p
     random_rows: Array | None = None  # int64 [R]: the rows of `numbers`, where some rows take the likeliest
 

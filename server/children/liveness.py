@@ -24,7 +24,7 @@ from configs.serve import MediaConfig, ServeConfig
 from model.engine.messages import EnginePulse, EngineReady, StepDone
 from shm import Loading
 from tokenization.chat.parts import Kind, Media
-from tokenization.messages import Draw, Encode, Job, Lane, Measured, WorkerGrown, WorkerPulse
+from tokenization.messages import Compile, Draw, Encode, Job, Lane, Measured, WorkerGrown, WorkerPulse
 
 # Times --pulse-seconds for which a worker's job may get no further: more than once, so that a worker that is stopped is
 # known for that first, and its job done by another.
@@ -48,6 +48,7 @@ MAY_CHARACTER = 2e-6  # for each of a source
 MAY_SOUND_CHARACTER = 5e-5  # the same of a sound: 750 bytes hold a second of speech
 MAY_SOUND_SECOND = 0.1  # and no more than this for each second that it may last
 DRAW_SECONDS = 40.0  # the same of drawing on a picture: a PNG is written in one call
+COMPILE_SECONDS = 40.0  # the same of compiling a form: the worker itself ends it after 20 s, and may load before
 QUICK_SECONDS = 0.5  # a text that is expected to take longer would hold up the others: its turn is among the media
 
 
@@ -67,6 +68,9 @@ def cost_of(job: Job, limits: MediaConfig, *, short: bool = True) -> JobCost:
     if isinstance(job, Draw):
         seconds, _, size = of_medium(job.media, limits)
         return JobCost(seconds=seconds, may_take=DRAW_SECONDS, one_call=DRAW_SECONDS, size=size, lane="media")
+    if isinstance(job, Compile):  # never in the way of texts, nor of pictures: a hostile one takes seconds
+        size = len(job.grammar.source)
+        return JobCost(seconds=JOB, may_take=COMPILE_SECONDS, one_call=COMPILE_SECONDS, size=size, lane="media")
     media = () if isinstance(job, Encode) else job.chat.media
     size = characters = len(job.text) if isinstance(job, Encode) else job.chat.characters
     seconds, of_text = JOB + TEXT * characters, MAY_TEXT * characters

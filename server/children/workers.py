@@ -25,6 +25,7 @@ from server.metrics import Metrics
 from shm import ChannelError, Owner
 from tokenization.messages import (
     Cancel,
+    Compiled,
     Drawn,
     FromWorker,
     Job,
@@ -45,7 +46,7 @@ REPLACE_SECONDS = 10.0  # a replacement that takes longer counts as a worker tha
 LARGE = 1 << 20  # characters of a job from which on it is sent beside the loop's other work
 
 WorkerState = Literal["starting", "free", "busy", "replacing", "down"]
-WorkerReply = Measured | Prepared | Drawn | PrepareFailed
+WorkerReply = Measured | Prepared | Drawn | Compiled | PrepareFailed
 
 
 class WorkerDied(Exception):

@@ -90,5 +90,9 @@ def unavailable(message: str, code: str, retry_after: float = 1.0) -> Refusal:
     return Refusal("unavailable", message, code=code, retry_after=retry_after)
 
 
+def loading() -> Refusal:
+    return unavailable("the model is still loading", "loading", retry_after=2)
+
+
 def internal(message: str, code: str = "internal") -> Refusal:
     return Refusal("internal", message, code=code)

@@ -16,12 +16,14 @@ from server.request_context import ModelTimings
 from server.requests.admission import Admission
 from server.requests.answer import Answers, Emit, Grounded, boxes_of, drawing_of, not_drawn
 from server.requests.checks import check_chat, check_parameters, check_sums, room_for
+from server.requests.grammars import Grammars
 from server.requests.model_card import ModelCard
 from server.requests.prompts import Accepted, AllPrepared, Speller, Spellings, run_together
-from server.requests.refusal import Refusal, internal, invalid_request, took_too_long, unavailable
+from server.requests.refusal import Refusal, internal, invalid_request, loading, took_too_long, unavailable
 from server.requests.request import CacheSalts, ChatRequest
 from server.requests.segments import LOST, RequestResources, Segments, media_lost, too_many_tokens
 from server.traces import Traces
+from tokenization.chat.grammar import CompiledGrammar
 from tokenization.chat.parts import RawPrompt
 from tokenization.messages import Drawn, Encode, Job, Leases, Measured, Prepare, Prepared, PrepareFailed, Room
 from tokenization.placeholders import text_only
@@ -55,6 +57,7 @@ class RequestService:
         self.metrics = metrics
         self.traces = traces
         self._speller = Speller(card.tokenizer)
+        self._grammars = Grammars(workers, card.tokenizer)
         self._salt = salts.of if salts is not None else lambda request: b""
         self.admission = Admission(max_requests, self._why_not, segments.pool.capacity, metrics.gave_way)
 
@@ -87,15 +90,18 @@ class RequestService:
         sampling = self.card.defaults.sampling(first.sampling, room, bad_words)
         if (refused := self.admission.refusal(first.context.client, len(requests))) is not None:
             raise refused
+        grammar = None if first.grammar is None else await self._grammars.compiled(first, first.grammar)
         others = AllPrepared(requests, room, limits, bad_words, accepted)
         if len(requests) == 1:
-            await self._run(first, 0, sampling, others, emit)
+            await self._run(first, 0, sampling, grammar, others, emit)
         else:
-            await run_together([self._run(request, i, sampling, others, emit) for i, request in enumerate(requests)])
+            runs = [self._run(request, i, sampling, grammar, others, emit) for i, request in enumerate(requests)]
+            await run_together(runs)
 
     async def _run(
-        self, request: ChatRequest, i: int, sampling: SamplingParams, others: AllPrepared, emit: Emit
-    ) -> None:
+        self, request: ChatRequest, i: int, sampling: SamplingParams, grammar: CompiledGrammar | None,
+        others: AllPrepared, emit: Emit,
+    ) -> None:  # fmt: skip
         """Answer the i-th prompt of a body. The `others` are waited for before anything is computed for it.
 
         However it ends, every segment of the request is retired before the next thing happens on the pool, and lent
@@ -113,8 +119,9 @@ class RequestService:
                 seed = secrets.randbits(63) if request.sampling.seed is None else request.sampling.seed
                 own = replace(sampling, max_tokens=min(sampling.max_tokens, room), seed=seed)
                 generate = Generate(
-                    prepared=prepared, sampling=own, scores_prompt=request.scores_prompt, salt=self._salt(request)
-                )
+                    prepared=prepared, sampling=own, grammar=grammar, scores_prompt=request.scores_prompt,
+                    salt=self._salt(request),
+                )  # fmt: skip
                 answers = Answers(request, self.card.tokenizer, i * sampling.n)
                 if not await self._generate(request, generate, resources, answers, emit, timings):
                     await resources.free_leases()
@@ -278,10 +285,6 @@ class RequestService:
         return None
 
 
-def loading() -> Refusal:
-    return unavailable("the model is still loading", "loading", retry_after=2)
-
-
 def not_generated(error: NobodyUp | EngineDied | EngineFailed, request: ChatRequest) -> Refusal:
     """What the client is told of an engine that did not answer."""
     if isinstance(error, NobodyUp):
@@ -291,5 +294,7 @@ def not_generated(error: NobodyUp | EngineDied | EngineFailed, request: ChatRequ
     if error.code == "nothing_allowed":
         message = "no token is left that may be drawn: allowed_token_ids and the other rules exclude each other"
         return invalid_request(message, request.parameter("allowed_token_ids"))
+    if error.code == "structured_output" and request.grammar is not None:
+        return invalid_request(str(error), request.grammar.param, error.code)
     log.error("%s: the engine failed: %s", request.id, error)
     return media_lost() if error.code == LOST else internal("the engine could not answer this request")

@@ -3,10 +3,14 @@
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from model.engine.messages import SamplingParams
+
+if TYPE_CHECKING:
+    from model.engine.sampling.forms import Form
 
 _FIRST_ROOM = 64
 
@@ -101,6 +105,7 @@ class History:
     bias: np.ndarray | None = None  # float32 [b]
     allowed: np.ndarray | None = None  # int64 [a]: the only ids that may be sampled
     bad_words: BadWords | None = None
+    form: "Form | None" = None  # that the answer is held to
     looks_back: bool = False  # whether any rule is asked for
 
     @classmethod
@@ -122,8 +127,14 @@ class History:
         history.looks_back = sampling.min_tokens > 0 or any(rule is not None for rule in asked)
         return history
 
+    def hold(self, form: "Form") -> None:
+        """Before the first generated token."""
+        self.form, self.looks_back = form, True
+
     def add(self, token: int) -> None:
         self.generated += 1
+        if self.form is not None:
+            self.form.add(token)
         if self.counts is not None:
             self.counts.add(token)
         if self.bad_words is not None:

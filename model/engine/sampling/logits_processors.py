@@ -9,12 +9,21 @@ from torch import Tensor
 
 from model.staging.layout import SamplingArrays
 
+_MASKS = 32  # rows whose bits are unpacked at once: as many bytes as ids
 
-def apply_rules(logits: Tensor, arrays: SamplingArrays[Tensor], banned: Tensor | None = None) -> None:
+
+def apply_rules(
+    logits: Tensor,
+    arrays: SamplingArrays[Tensor],
+    banned: Tensor | None = None,
+    masks: tuple[Tensor, Tensor] | None = None,
+) -> None:
     """Change float32 logits [S, vocab] in place by what rows ask for.
 
     banned: ids that are for no row, int64 [n]; or float32 [vocab] with -inf at those and 0 elsewhere, which a device
     adds in place where it would fill them by a copy of all logits.
+    masks: uint8 [n, bytes] for the rows `arrays.masked`, or for all, where bit i of a row says whether id i may be
+    drawn; and what the bits of a byte count, uint8 [8].
     """
     flat = logits.view(-1)
     if arrays.biased is not None and arrays.bias is not None:
@@ -28,11 +37,26 @@ def apply_rules(logits: Tensor, arrays: SamplingArrays[Tensor], banned: Tensor |
         kept = flat.index_select(0, arrays.allowed)
         logits.index_fill_(0, arrays.restricted, -torch.inf)
         flat.index_copy_(0, arrays.allowed, kept)
+    if masks is not None:
+        of_rows, bits = masks
+        for first in range(0, len(of_rows), _MASKS):
+            _mask(logits, of_rows[first : first + _MASKS], bits, arrays.masked, first)
     if banned is not None and len(banned):
         if banned.is_floating_point():
             logits.add_(banned)
         else:
             logits.index_fill_(1, banned, -torch.inf)
+
+
+def _mask(logits: Tensor, masks: Tensor, bits: Tensor, rows: Tensor | None, first: int) -> None:
+    """masks: uint8 [k, bytes] of `rows` from the first-th on, or of all rows."""
+    n = len(masks)
+    left_out = masks[:, :, None].bitwise_and(bits).eq(0).view(n, -1)[:, : logits.shape[1]]
+    if rows is None:
+        logits[first : first + n].masked_fill_(left_out, -torch.inf)
+    else:
+        index = rows[first : first + n]
+        logits.index_copy_(0, index, logits.index_select(0, index).masked_fill_(left_out, -torch.inf))
 
 
 def _penalise(flat: Tensor, places: Tensor, factor: Tensor, less: Tensor) -> None:

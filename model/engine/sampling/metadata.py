@@ -24,6 +24,7 @@ class SamplingMetadata(msgspec.Struct, frozen=True, kw_only=True):
     n_forbidden: int = 0
     n_allowed: int = 0
     n_restricted: int = 0
+    n_masked: int = 0  # rows that are held to a form
 
     @property
     def top_logprobs(self) -> int:
@@ -32,7 +33,9 @@ class SamplingMetadata(msgspec.Struct, frozen=True, kw_only=True):
 
     def layout(self) -> SamplingArrays[Field] | None:
         """None where each row takes the likeliest of all ids."""
-        if not (self.n_random or self.n_biased or self.n_penalised or self.n_forbidden or self.n_restricted):
+        if not (
+            self.n_random or self.n_biased or self.n_penalised or self.n_forbidden or self.n_restricted or self.n_masked
+        ):
             return None
 
         def ints(n: int) -> Field | None:
@@ -46,6 +49,7 @@ class SamplingMetadata(msgspec.Struct, frozen=True, kw_only=True):
             forbidden=ints(self.n_forbidden),
             allowed=ints(self.n_allowed),
             restricted=ints(self.n_restricted),
+            masked=ints(self.n_masked) if self.n_masked < self.n_rows else None,
             numbers=Field("float32", (_NUMBERS, self.n_random)) if self.n_random else None,
             random_rows=ints(self.n_random) if self.n_random < self.n_rows else None,
         )

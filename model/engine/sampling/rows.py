@@ -1,7 +1,7 @@
 """What the rows of a step ask of logits processors and sampler, gathered on the host before the forward pass."""
 
 from collections.abc import Collection, Sequence
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
@@ -10,6 +10,9 @@ from model.engine.sampling.history import History
 from model.engine.sampling.metadata import SamplingMetadata
 from model.engine.sampling.sampler import uniform
 from model.staging.layout import SamplingArrays
+
+if TYPE_CHECKING:
+    from model.engine.sampling.forms import Form
 
 _MIN_TEMPERATURE = 1e-6  # below it float32 cannot tell the distribution from its peak
 _MAX_TEMPERATURE = 1e6  # above it all that may be sampled is as good as equally likely, and float32 comes to its end
@@ -36,6 +39,8 @@ class SamplingRows:
         self._biased: list[tuple[int, np.ndarray, np.ndarray]] = []  # row, ids, bias
         self._penalised: list[tuple[int, np.ndarray, np.ndarray, float]] = []  # row, ids, less, factor
         self._allowed: list[tuple[int, np.ndarray]] = []  # row, ids
+        self._forms: list[Form] = []  # of the rows that are held to one, in order
+        self._masked: list[int] = []
         self._forbidden: list[int] = []  # places
         self._top_k, self._top_p, self._top_p_alone, self._min_p = 0, False, False, False
         logprobs = False
@@ -60,7 +65,12 @@ class SamplingRows:
             n_forbidden=len(self._forbidden),
             n_allowed=sum([len(ids) for _, ids in self._allowed]),
             n_restricted=len(self._allowed),
+            n_masked=len(self._masked),
         )
+
+    def write_masks(self, out: np.ndarray) -> None:
+        """What each row that is held to a form may draw: int32 [n, words], a bit for each id."""
+        self._forms[0].forms.fill(self._forms, out)
 
     def write(self, host: SamplingArrays[np.ndarray]) -> None:
         """Into the arrays of the metadata's layout."""
@@ -79,6 +89,8 @@ class SamplingRows:
             rows, ids = zip(*self._allowed, strict=True)
             self._write_places(rows, ids, host.allowed)
             host.restricted[:] = rows
+        if host.masked is not None:
+            host.masked[:] = self._masked
         if host.numbers is not None:
             host.numbers[:] = np.array(self._numbers, np.float32).T
         if host.random_rows is not None:
@@ -90,6 +102,9 @@ class SamplingRows:
         counts = history.counts
         if counts is not None and len(counts):
             self._penalised.append((i, counts.ids, counts.less, sampling.repetition_penalty))
+        if history.form is not None:
+            self._forms.append(history.form)
+            self._masked.append(i)
         self._forbid(i, history.forbidden)
         if history.allowed is not None:
             self._allowed.append((i, history.allowed))

@@ -29,15 +29,15 @@ def uniform(seed: int, position: int) -> float:
 
 def sample(
     logits: Tensor, asked: SamplingMetadata, arrays: SamplingArrays[Tensor], banned: Tensor | None = None,
-    *, behind: bool,
+    masks: tuple[Tensor, Tensor] | None = None, *, behind: bool,
 ) -> Tensor:  # fmt: skip
     """What `tokens_of` reads, int32 [S, n], of float32 logits [S, vocab], in place.
 
-    behind: the device runs behind the host, so that nothing is read back.
+    masks: as of apply_rules. behind: the device runs behind the host, so that nothing is read back.
     """
     raw = logits.amax(-1)  # [S]; NaN anywhere in a row becomes its maximum
     logprobs = logits.log_softmax(-1) if asked.logprobs else None
-    apply_rules(logits, arrays, banned)
+    apply_rules(logits, arrays, banned, masks)
     top, chosen = logits.max(-1)  # [S], [S]
     usable = (raw - top).isfinite()  # both are: no NaN and no infinity came, and something may be sampled
     index, numbers = arrays.random_rows, arrays.numbers

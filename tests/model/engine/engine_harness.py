@@ -33,6 +33,7 @@ from tokenization.chat.options import MediaOptions
 from tokenization.chat.parts import Chat, Media, Text, Turn
 from tokenization.messages import Measured, Prepare, StartWorker
 from tokenization.prepare import prepare
+from tokenization.text.tokenizer import Tokenizer
 
 Parts = Sequence[str | Image.Image | Media]
 GREEDY = SamplingParams(max_tokens=16, temperature=0.0, seed=0)
@@ -84,7 +85,7 @@ class EngineHarness:
             checkpoint=str(checkpoint), media=MediaConfig(), max_model_len=32768, shm_root=str(owner.root)
         )
         found = Checkpoint(checkpoint)
-        self._prompt = family_of(found).processor(found, MediaConfig().max_pixels)
+        self.processor = family_of(found).processor(found, MediaConfig().max_pixels)
 
     def prepare(self, request_id: str, parts: Parts, sampling: SamplingParams = GREEDY, salt: bytes = b"") -> Generate:
         """The chat as the engine gets it, its pixels in leased segments, but for those that it keeps.
@@ -99,7 +100,7 @@ class EngineHarness:
             return ["" if there else next(names) for there in kept]
 
         job = Prepare(request_id=request_id, chat=chat_of(parts), salt=salt)
-        prepared = prepare(job, self._start, self._prompt, ask, lambda: None)
+        prepared = prepare(job, self._start, self.processor, ask, lambda: None)
         return Generate(prepared=prepared, sampling=sampling)
 
     def book(self, messages: Sequence[FromEngine]) -> None:
@@ -164,6 +165,7 @@ def engine_at(
     model: MultimodalLM, root: Path, *, max_model_len: int = 1024, kv_tokens: int = 4096, block_size: int = 16,
     tokens: int = 64, encoder_tokens: int | None = None, seqs: int = 8, embedding_bytes: int = 1 << 20,
     graphs: bool = False, keeps: bool = True, prefix_cache: Literal["on", "off"] = "on",
+    tokenizer: Tokenizer | None = None,
 ) -> Engine:  # fmt: skip
     """An engine over `model` with a cache of `kv_tokens` tokens."""
     config = EngineConfig(
@@ -174,7 +176,8 @@ def engine_at(
     )  # fmt: skip
     reserved = reserved_for_graphs(config, model.device)
     size = cache_size(model.kv, model.dtype.itemsize, config, max_model_len, reserved=reserved)
-    return Engine(model=model, config=config, root=root, size=size)
+    load = None if tokenizer is None else lambda: tokenizer
+    return Engine(model=model, config=config, root=root, size=size, tokenizer=load)
 
 
 def with_prepared(generate: Generate, **fields: Any) -> Generate:

@@ -1,0 +1,108 @@
+"""The forms that answers are held to: compiled beside the steps, a matcher for each answer, the masks of a step."""
+
+import threading
+from collections import OrderedDict
+from collections.abc import Collection, Sequence
+
+import numpy as np
+from llguidance import LLExecutor, LLMatcher
+
+from model.engine.plan import FailureCode, RequestError
+from tokenization.chat.grammar import CompiledGrammar
+from tokenization.structured.vocabulary import LIMITS, GrammarVocabulary
+from tokenization.text.tokenizer import Tokenizer
+
+MOST_KEPT = 64  # compiled grammars, the latest used
+MOST_THREADS = 4  # that fill the masks of one step
+CODE: FailureCode = "structured_output"
+_BITS = (np.uint32(1) << np.arange(32, dtype=np.uint32)).view(np.int32)
+
+
+class Forms:
+    """Made by the first grammar, with all that it takes. Threads may compile while steps go on."""
+
+    def __init__(self, tokenizer: Tokenizer, vocab_size: int, threads: int) -> None:
+        """vocab_size: rows of the logits; threads: that compute."""
+        self.vocabulary = GrammarVocabulary(tokenizer, vocab_size)
+        self._threads = max(1, min(threads, MOST_THREADS))
+        self._executor = LLExecutor(self._threads)
+        self._lock = threading.Lock()  # of `_kept`
+        self._kept: OrderedDict[CompiledGrammar, LLMatcher] = OrderedDict()
+        self._raw = np.empty((0, 0), np.int32)  # masks with the bit of the end
+
+    def compile(self, grammar: CompiledGrammar) -> LLMatcher:
+        """A matcher before the first token, to be copied. It is in error where the library says so."""
+        with self._lock:
+            if (found := self._kept.get(grammar)) is not None:
+                self._kept.move_to_end(grammar)
+                return found
+        found = LLMatcher(self.vocabulary.compiled, grammar.source, log_level=0, limits=LIMITS)
+        with self._lock:
+            self._kept[grammar] = found
+            while len(self._kept) > MOST_KEPT:
+                self._kept.popitem(last=False)
+        return found
+
+    def start(self, grammar: CompiledGrammar, ends: tuple[int, ...]) -> "Form":
+        """ends: ids that end the answer. Raises RequestError for a grammar that cannot be compiled."""
+        compiled = self.compile(grammar)
+        if compiled.is_error():
+            raise RequestError(f"the form of the answer cannot be held: {_said(compiled)}", CODE)
+        ends = tuple(token for token in ends if 0 <= token < self.vocabulary.vocab_size)
+        return Form(self, compiled.deep_copy(), self.vocabulary.mask(grammar.marks), ends)
+
+    def fill(self, forms: Sequence["Form"], out: np.ndarray) -> None:
+        """The masks of these forms, int32 [n, words]; bit i of a row is id i. An empty one cannot go on."""
+        if len(self._raw) < len(forms):
+            self._raw = np.empty((2 * len(forms), self.vocabulary.vocab_size // 32 + 1), np.int32)
+        raw = self._raw[: len(forms)]
+        if len(forms) == 1:
+            forms[0].matcher.unsafe_compute_mask_ptr(raw.ctypes.data, raw.nbytes)
+        else:
+            pairs = [(form.matcher, i) for i, form in enumerate(forms)]
+            self._executor.unsafe_compute_mask_ptr(pairs, raw.ctypes.data, raw.strides[0], len(raw))
+        words, end = self.vocabulary.words, self.vocabulary.end
+        for i, form in enumerate(forms):
+            row = out[i]
+            np.bitwise_and(raw[i, :words], form.drawable, out=row)
+            if form.matcher.is_error():
+                row[:] = 0
+            elif raw.item(i, end >> 5) >> (end & 31) & 1:
+                for token in form.ends:
+                    row[token >> 5] |= _BITS[token & 31]
+
+
+class Form:
+    """Where one answer stands in its grammar. It goes on through preemptions, as the answer's tokens do."""
+
+    def __init__(self, forms: Forms, matcher: LLMatcher, drawable: np.ndarray, ends: tuple[int, ...]) -> None:
+        """drawable: int32 [words], a bit for each id that is text, or a mark; ends: ids that end the answer."""
+        self.forms, self.matcher, self.drawable, self.ends = forms, matcher, drawable, ends
+
+    def fresh(self) -> "Form":
+        """The same for another answer that has no token yet."""
+        return Form(self.forms, self.matcher.deep_copy(), self.drawable, self.ends)
+
+    def add(self, token: int) -> None:
+        """What the matcher does not take leaves it in error, and the next mask empty."""
+        if token not in self.ends:
+            self.matcher.consume_token(token)
+
+    def refusal(self, excluded: Collection[int], allowed: Collection[int]) -> RequestError | None:
+        """Why the answer got no token, if its form and its request's rules are why.
+
+        excluded: ids that those rules or the model take away; allowed: all that they leave, where that is not all.
+        """
+        mask = np.empty((1, self.forms.vocabulary.words), np.int32)
+        self.forms.fill([self], mask)
+        if self.matcher.is_error():
+            return RequestError(f"the form of the answer could not be held on: {_said(self.matcher)}", CODE)
+        left = {i for i, bit in enumerate(np.unpackbits(mask.view(np.uint8), bitorder="little").tolist()) if bit}
+        left -= set(excluded)
+        if left and (not allowed or left & set(allowed)):
+            return None
+        return RequestError("the form of the answer and the request's other rules leave no token", CODE)
+
+
+def _said(matcher: LLMatcher) -> str:
+    return matcher.get_error().strip().partition("\n")[0][:200] or "it exceeds its limits"

@@ -1,0 +1,252 @@
+"""Answers that are held to a form: valid by what others say, right beside every other rule, alone when they fail."""
+
+import json
+import re
+from typing import Any
+
+import msgspec
+import numpy as np
+import pytest
+import torch
+
+from model.engine import engine as engines
+from model.engine.engine import Engine
+from model.engine.messages import Generate, SamplingParams
+from model.engine.sampling.forms import Forms
+from model.engine.sampling.logits_processors import apply_rules
+from model.net.multimodal import MultimodalLM
+from model.staging.layout import SamplingArrays
+from model.staging.packing import Packing
+from tests.model.engine.engine_harness import EngineHarness, Parts, engine_at, picture
+from tests.model.staging.late import Late
+from tokenization.chat.grammar import CompiledGrammar, Grammar
+from tokenization.structured.compile import compiled
+from tokenization.structured.vocabulary import GrammarVocabulary
+from tokenization.text.detokenize import whole_text
+
+DRAWN = SamplingParams(max_tokens=48, temperature=1.0, seed=5)
+TEXT: Parts = ["one two three, four five six"]
+PICTURE: Parts = ["look: ", picture(120, 90, 1), "what is in this image?"]
+DATE = r"[0-9]{4}-(0[1-9]|1[0-2])"
+
+
+class Held:
+    """Compiles as a worker does, and runs requests."""
+
+    def __init__(self, harness: EngineHarness, model: MultimodalLM) -> None:
+        self.harness, self.model = harness, model
+        self.tokenizer = harness.processor.tokenizer
+        self.end = self.tokenizer.special["<|im_end|>"]
+        self._vocabulary = GrammarVocabulary(self.tokenizer, self.tokenizer.vocab_size)
+
+    def form(self, kind: Any, source: str) -> CompiledGrammar:
+        return CompiledGrammar(source=compiled(Grammar(kind=kind, source=source, param="x"), self._vocabulary))
+
+    def engine(self, **settings: Any) -> Engine:
+        return engine_at(self.model, self.harness.root, tokenizer=self.tokenizer, **settings)
+
+    def asked(self, name: str, grammar: CompiledGrammar | None, parts: Parts = TEXT, **changes: Any) -> Generate:
+        sampling = msgspec.structs.replace(DRAWN, stop_token_ids=(self.end,), **changes)
+        return msgspec.structs.replace(self.harness.prepare(name, parts, sampling), grammar=grammar)
+
+    def answers(self, engine: Engine, *requests: Generate) -> list[list[int]]:
+        """The tokens of each request's first answer."""
+        for request in requests:
+            self.harness.submit(engine, request)
+        self.harness.run(engine)
+        self.harness.assert_clean(engine)
+        return [self.harness.tokens(request.request_id) for request in requests]
+
+    def text(self, tokens: list[int]) -> str:
+        return whole_text(self.tokenizer, [token for token in tokens if token != self.end])
+
+    def failure(self, request: Generate, engine: Engine | None = None) -> tuple[str, str]:
+        """(code, message) of a request that must fail."""
+        self.answers(engine or self.engine(), request)
+        finished = self.harness.finished[request.request_id]
+        assert finished.reason == "failed"
+        return finished.code, finished.message
+
+
+@pytest.fixture
+def held(harness: EngineHarness, model: MultimodalLM) -> Held:
+    return Held(harness, model)
+
+
+def test_answers_fit_their_form_and_end_by_the_models_own_end(held: Held) -> None:
+    date = held.form("regex", DATE)
+    choice = held.form("choice", json.dumps(["yes", "no", "può darsi"]))
+    requests = [held.asked(f"d{i}", date, PICTURE if i % 2 else TEXT, seed=i) for i in range(4)]
+    requests += [held.asked(f"c{i}", choice, seed=i) for i in range(4)]
+    requests.append(held.asked("free", None))
+    *found, free = held.answers(held.engine(tokens=24), *requests)
+    assert len(free) == 48
+    for tokens in found:
+        assert tokens[-1] == held.end
+    assert all(re.fullmatch(DATE, held.text(tokens)) for tokens in found[:4])
+    assert all(held.text(tokens) in ("yes", "no", "può darsi") for tokens in found[4:])
+    assert len({held.text(tokens) for tokens in found[:4]}) > 1
+
+
+def test_json_is_valid_and_has_the_blanks_of_json_dumps(held: Held) -> None:
+    schema = {
+        "type": "object", "required": ["a", "b"], "additionalProperties": False,
+        "properties": {"a": {"type": "array", "items": {"enum": [1, 22]}, "minItems": 2, "maxItems": 3},
+                       "b": {"type": "boolean"}},
+    }  # fmt: skip
+    form = held.form("json_schema", json.dumps(schema))
+    for tokens in held.answers(held.engine(), *(held.asked(f"j{i}", form, seed=i) for i in range(5))):
+        text = held.text(tokens)
+        assert tokens[-1] == held.end and text == json.dumps(json.loads(text))
+        assert set(json.loads(text)) == {"a", "b"} and set(json.loads(text)["a"]) <= {1, 22}
+
+
+def test_a_form_of_everything_changes_no_token(held: Held) -> None:
+    """Where the model draws only text, which is UTF-8, and its own end: other ids are kept from it in both."""
+    texts = [i for i in range(held.model.vocab_size) if held.tokenizer.token_bytes(i).isascii()]
+    ids = (held.end, *(i for i in texts if held.tokenizer.token_bytes(i) and not held.tokenizer.is_special(i)))
+    everything = held.form("regex", r"(?s:.)*")
+    rules: tuple[dict[str, Any], ...] = ({"temperature": 0.0}, {"top_p": 0.9}, {"repetition_penalty": 1.3, "top_k": 40})
+    for i, changes in enumerate(rules):
+        with_form = held.asked(f"with {i}", everything, allowed_token_ids=ids, **changes)
+        without = held.asked(f"without {i}", None, allowed_token_ids=ids, **changes)
+        one, other = held.answers(held.engine(), with_form, without)
+        assert one == other and len(one) > 1
+
+
+def test_logprobs_are_the_models_own(held: Held) -> None:
+    form = held.form("choice", '["zq"]')
+    held.answers(held.engine(), held.asked("a", form, logprobs=True, top_logprobs=3, temperature=0.0))
+    events = held.harness.events["a"]
+    free = held.asked("b", None, logprobs=True, top_logprobs=3, temperature=0.0, max_tokens=1)
+    held.answers(held.engine(), free)
+    assert [t for t, _ in events[0].token.top] == [t for t, _ in held.harness.events["b"][0].token.top]
+    assert events[0].token.logprob is not None and events[0].token.logprob < -1  # what the mask left was not likely
+    assert events[0].token.id not in [t for t, _ in events[0].token.top]
+
+
+def test_answers_to_one_prompt_go_their_own_ways(held: Held) -> None:
+    held.answers(held.engine(), held.asked("n", held.form("regex", DATE), n=4))
+    texts = set()
+    for i in range(4):
+        tokens = [event.token.id for event in held.harness.events["n"] if event.index == i]
+        texts.add(held.text(tokens))
+    assert len(texts) > 1 and all(re.fullmatch(DATE, text) for text in texts)
+
+
+def test_a_preempted_answer_goes_on_in_its_form(held: Held) -> None:
+    form = held.form("regex", "[a-z]{90}")
+    requests = [held.asked(f"p{i}", form, seed=i, max_tokens=120) for i in range(3)]
+    engine = held.engine(kv_tokens=192, max_model_len=160, prefix_cache="off")
+    for tokens in held.answers(engine, *requests):
+        assert re.fullmatch("[a-z]{90}", held.text(tokens))
+    assert engine.stats.preemptions > 0
+
+
+def test_rules_and_forms_hold_together(held: Held) -> None:
+    letters = held.form("regex", "[a-z]{1,8}")
+    a = held.tokenizer.encode("a")[0]
+    engine = held.engine()
+    rules: tuple[dict[str, Any], ...] = (
+        {"min_tokens": 3}, {"presence_penalty": 1.0}, {"logit_bias": ((a, 5.0),)}, {"min_p": 0.01},
+        {"bad_words": ((a,),)},
+    )  # fmt: skip
+    for i, changes in enumerate(rules):
+        (tokens,) = held.answers(engine, held.asked(f"r{i}", letters, **changes))
+        assert re.fullmatch("[a-z]{1,8}", held.text(tokens)) and tokens[-1] == held.end
+        assert len(tokens) > changes.get("min_tokens", 0)
+        assert "bad_words" not in changes or a not in tokens
+
+
+def test_where_no_token_is_left_the_request_alone_ends(held: Held) -> None:
+    letter = held.form("choice", '["a"]')
+    a, b = held.tokenizer.encode("a")[0], held.tokenizer.encode("b")[0]
+    engine = held.engine()
+    asked: dict[str, dict[str, Any]] = {
+        "bad words": {"bad_words": ((a,),)}, "min_tokens": {"min_tokens": 9}, "allowed": {"allowed_token_ids": (b,)},
+    }  # fmt: skip
+    for name, changes in asked.items():
+        beside = held.asked(f"beside {name}", None)
+        held.harness.submit(engine, beside)
+        code, message = held.failure(held.asked(name, letter, **changes), engine)
+        assert code == "structured_output" and "leave no token" in message, name
+        assert len(held.harness.tokens(beside.request_id)) == 48
+    ignoring = held.asked("ignore_eos", letter)
+    ignoring = msgspec.structs.replace(ignoring, sampling=msgspec.structs.replace(ignoring.sampling, stop_token_ids=()))
+    assert held.failure(ignoring, engine)[0] == "structured_output"
+    assert held.text(held.harness.tokens("ignore_eos")) == "a"
+
+
+def test_a_matcher_in_error_ends_its_request_alone(held: Held, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As one whose step exceeds the library's limits: here it was told a token that nobody drew."""
+    engine = held.engine()
+    start = Forms.start
+
+    def broken(self: Forms, *given: Any) -> Any:
+        form = start(self, *given)
+        form.matcher.consume_token(held.tokenizer.encode("!")[0])
+        return form
+
+    monkeypatch.setattr(Forms, "start", broken)
+    beside = held.asked("beside", None)
+    held.harness.submit(engine, beside)
+    assert held.failure(held.asked("x", held.form("regex", DATE)), engine)[0] == "structured_output"
+    assert len(held.harness.tokens("beside")) == 48
+
+
+def test_an_engine_refuses_a_grammar_that_its_library_does(held: Held) -> None:
+    assert held.failure(held.asked("x", CompiledGrammar(source="{}")))[0] == "structured_output"
+    assert held.failure(held.asked("y", CompiledGrammar(source='{"grammars": [{"lark_grammar": "start: a"}]}')))[0]
+
+
+def test_special_tokens_come_only_as_marks(held: Held) -> None:
+    mark = held.tokenizer.special["<|im_start|>"]
+    source = json.dumps({"grammars": [{"lark_grammar": f"start: <[{mark}]> /[ab]/"}]})
+    (tokens,) = held.answers(held.engine(), held.asked("m", CompiledGrammar(source=source, marks=(mark,))))
+    assert tokens[0] == mark and len(tokens) == 3
+    assert held.failure(held.asked("none", CompiledGrammar(source=source)))[0] == "structured_output"
+
+
+def test_masks_are_one_copy_more_in_steps_with_forms_alone(held: Held, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(engines, "open_streams", lambda device: Late())
+    sent: list[int] = []
+    send = Packing.send
+    monkeypatch.setattr(Packing, "send", lambda self: sent.append(1) or send(self))
+    engine = held.engine()
+    steps: list[int] = []
+    held.harness.submit(engine, held.asked("form", held.form("choice", '["yes", "no"]')))
+    held.harness.submit(engine, held.asked("free", None, max_tokens=12))
+    while not engine.idle:
+        before = len(sent)
+        held.harness.book(engine.step())
+        steps.append(len(sent) - before)
+    n = len(held.harness.tokens("form"))
+    assert held.text(held.harness.tokens("form")) in ("yes", "no")
+    assert steps == [2] * n + [1] * (len(steps) - n) and len(steps) > n
+
+
+def test_masks_are_made_behind_the_launch_of_the_forward_pass(held: Held, monkeypatch: pytest.MonkeyPatch) -> None:
+    order: list[str] = []
+    fill, forward = Forms.fill, MultimodalLM.forward
+    monkeypatch.setattr(Forms, "fill", lambda self, *given: order.append("masks") or fill(self, *given))
+    monkeypatch.setattr(MultimodalLM, "forward", lambda self, *given: order.append("forward") or forward(self, *given))
+    held.answers(held.engine(), held.asked("form", held.form("choice", '["yes"]')))
+    assert order[:2] == ["forward", "masks"] and order.count("masks") == order.count("forward")
+
+
+def test_bits_of_a_mask_are_ids(held: Held) -> None:
+    random = np.random.default_rng(0)
+    for vocab in (64, 71, 1000):
+        for rows in (None, [1, 3]):
+            n = 70 if rows is None else len(rows)
+            allowed = random.random((n, -(-vocab // 32) * 32)) < 0.3
+            words = torch.from_numpy(np.packbits(allowed, axis=1, bitorder="little"))
+            logits = torch.randn(70 if rows is None else 5, vocab)
+            expected = logits.clone()
+            chosen = list(range(70)) if rows is None else rows
+            for row, mask in zip(chosen, allowed, strict=True):
+                expected[row][~torch.from_numpy(mask[:vocab])] = -torch.inf
+            bits = torch.tensor([1 << i for i in range(8)], dtype=torch.uint8)
+            masked = None if rows is None else torch.tensor(rows)
+            apply_rules(logits, SamplingArrays(masked=masked), None, (words, bits))
+            assert torch.equal(logits, expected)

@@ -1,0 +1,196 @@
+"""A grammar becomes llguidance's form, in a process of its own that may take 5 s and so much memory, and is tried once.
+
+All forms are nested into one that forces no tokens: forced ones would be spelled by the library's own reading of the
+vocabulary. Between the tokens of JSON stand the blanks of `json.dumps`, and no others.
+"""
+
+import contextlib
+import json
+import os
+import resource
+import select
+import signal
+import time
+import warnings
+from typing import Any
+
+import msgspec
+import numpy as np
+from llguidance import LLMatcher
+from llguidance.gbnf_to_lark import any_to_lark
+
+from tokenization.cancel import Check
+from tokenization.chat.errors import ChatError, shortened
+from tokenization.chat.grammar import CompiledGrammar, Grammar
+from tokenization.structured.vocabulary import LIMITS, GrammarVocabulary
+from tokenization.worker_memory import private_bytes
+
+CODE = "structured_output"
+MAX_SOURCE = 1 << 20  # characters
+MAX_CHOICES = 10_000
+COMPILE_SECONDS = 5  # of processor time
+WALL_SECONDS = 20.0  # on a machine that is busy with other things
+COMPILE_BYTES = 512 << 20  # beyond what the worker has
+LOOK_SECONDS = 0.1  # how often the one that waits looks whether its request has ended
+BLANKS = {"whitespace_flexible": False, "item_separator": ", ", "key_separator": ": "}
+_OPTIONS = "x-guidance"  # the key of a schema by which the library takes options
+
+
+class _Told(msgspec.Struct, frozen=True):
+    """What the compiling process says: the form, or why there is none."""
+
+    source: str = ""
+    refusal: str = ""
+
+
+def compile_grammar(
+    grammar: Grammar, vocabulary: GrammarVocabulary, check: Check, *, blanks: int = 0
+) -> CompiledGrammar:
+    """Raises ChatError for a grammar that no answer can be held to, or that costs too much; Cancelled from `check`.
+
+    blanks: so many at the start of an answer are no part of its text, and may stand in front of the form.
+    """
+    if len(grammar.source) > MAX_SOURCE:
+        raise _refused(grammar, f"it has {len(grammar.source)} characters, more than {MAX_SOURCE}")
+    told = _in_child(grammar, vocabulary, blanks, check)
+    if told.refusal:
+        raise _refused(grammar, told.refusal)
+    return CompiledGrammar(source=told.source, marks=grammar.marks)
+
+
+def _refused(grammar: Grammar, why: str) -> ChatError:
+    return ChatError(f"the answer cannot be held to this: {why}", grammar.param, CODE)
+
+
+def _in_child(grammar: Grammar, vocabulary: GrammarVocabulary, blanks: int, check: Check) -> _Told:
+    """The library's compiler is a program on a client's data: whatever it does ends a child of this process alone."""
+    read, write = os.pipe()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)  # of other threads: the child needs none of theirs
+        pid = os.fork()
+    if pid == 0:
+        _child(grammar, vocabulary, blanks, write)
+    os.close(write)
+    try:
+        said = _read(read, check)
+    finally:
+        os.close(read)
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
+        _, status = os.waitpid(pid, 0)
+    try:
+        return msgspec.msgpack.decode(said, type=_Told)
+    except msgspec.DecodeError:
+        pass  # it ended before it had said all
+    if os.WIFSIGNALED(status) and os.WTERMSIG(status) in (signal.SIGXCPU, signal.SIGKILL):
+        return _Told(refusal=f"to compile it takes more than {COMPILE_SECONDS} s")
+    return _Told(refusal=f"to compile it takes more memory than {COMPILE_BYTES >> 20} MiB, or more depth than there is")
+
+
+def _read(read: int, check: Check) -> bytes:
+    """All that the child says until it ends or its time does."""
+    said, until = bytearray(), time.monotonic() + WALL_SECONDS
+    while time.monotonic() < until:
+        check()
+        if select.select([read], [], [], LOOK_SECONDS)[0]:
+            part = os.read(read, 1 << 16)
+            if not part:
+                break
+            said += part
+    return bytes(said)
+
+
+def _child(grammar: Grammar, vocabulary: GrammarVocabulary, blanks: int, write: int) -> None:
+    """Never returns. Whatever the parent has open is closed: its death must be seen by others all the same."""
+    code = 1
+    try:
+        os.dup2(write, 0)
+        os.closerange(3, 1 << 16)
+        null = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(null, 2)  # an abort says more than a log should hold
+        signal.signal(signal.SIGXCPU, signal.SIG_DFL)
+        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+        resource.setrlimit(resource.RLIMIT_CPU, (COMPILE_SECONDS, COMPILE_SECONDS + 1))
+        bound = private_bytes() + COMPILE_BYTES
+        _, hard = resource.getrlimit(resource.RLIMIT_DATA)
+        resource.setrlimit(resource.RLIMIT_DATA, (bound if hard < 0 else min(bound, hard), hard))
+        try:
+            told = _Told(source=compiled(grammar, vocabulary, blanks))
+        except ChatError as error:
+            told = _Told(refusal=error.message)
+        except RecursionError:
+            told = _Told(refusal="it is nested too deeply")
+        said = msgspec.msgpack.encode(told)
+        while said:
+            said = said[os.write(0, said) :]
+        code = 0
+    finally:
+        os._exit(code)
+
+
+def compiled(grammar: Grammar, vocabulary: GrammarVocabulary, blanks: int = 0) -> str:
+    """llguidance's form, compiled and tried for a first token. Raises ChatError, which names no field."""
+    form = {"name": "form", **_form(grammar)}
+    # What is nested keeps its own names and options.
+    first = "@form" if not blanks else f'(" "){{0,{blanks}}} @form'
+    top = f'%llguidance {{"no_forcing": true}}\nstart: {first}'
+    source = json.dumps({"grammars": [{"lark_grammar": top}, form]})
+    matcher = LLMatcher(vocabulary.compiled, source, log_level=0, limits=LIMITS)
+    mask = np.frombuffer(matcher.compute_bitmask() if not matcher.is_error() else b"", np.uint8)
+    if matcher.is_error():
+        raise ChatError(_said(matcher.get_error()))
+    if not mask.any():
+        raise ChatError("no answer fits it")
+    return source
+
+
+def _form(grammar: Grammar) -> dict[str, Any]:
+    source = grammar.source
+    if grammar.kind == "json_object":
+        return {"json_schema": {"type": "object", _OPTIONS: BLANKS}}
+    if grammar.kind == "json_schema":
+        return {"json_schema": _schema(source)}
+    if grammar.kind == "choice":
+        return {"lark_grammar": _choices(source)}
+    if grammar.kind == "regex":
+        return {"lark_grammar": _regex(source)}
+    if grammar.kind == "ebnf":
+        try:
+            source = any_to_lark(source)
+        except Exception as error:  # noqa: BLE001 - its reader raises what it likes
+            raise ChatError(_said(f"the grammar cannot be read: {error}")) from None
+    return {"lark_grammar": source}
+
+
+def _schema(source: str) -> dict[str, Any]:
+    """The schema with our blanks. Raises ChatError where it is none."""
+    try:
+        schema = json.loads(source)
+    except ValueError as error:
+        raise ChatError(f"the schema is no JSON: {error}") from None
+    if schema is True:
+        schema = {}
+    if not isinstance(schema, dict):
+        raise ChatError("the schema is no object")
+    return {**schema, _OPTIONS: BLANKS}
+
+
+def _choices(source: str) -> str:
+    choices = json.loads(source)
+    if not isinstance(choices, list) or not choices or not all(isinstance(one, str) for one in choices):
+        raise ChatError("the choices are no list of texts")
+    if len(choices) > MAX_CHOICES:
+        raise ChatError(f"it has {len(choices)} choices, more than {MAX_CHOICES}")
+    return "start: " + " | ".join(json.dumps(one, ensure_ascii=False) for one in choices)
+
+
+def _regex(source: str) -> str:
+    found: str = json.loads(LLMatcher.grammar_from_regex(source))["grammars"][0]["lark_grammar"]
+    return found
+
+
+def _said(error: str) -> str:
+    """One line of what the library says: that of the fault, else the first."""
+    lines = error.strip().split("\n")
+    line = next((line for line in lines if line.startswith("error: ")), lines[0])
+    return shortened("no answer fits it" if line.startswith("NoExtension") else line.removeprefix("error: "), 300)
