@@ -66,7 +66,7 @@ def _structured_outputs(value: Any) -> Grammar | None:
     for name, one in fields.items():
         if name in readers or any(one is passes for passes in neutral.get(name, ())):
             continue
-        reason = "between the tokens of JSON stands no blank; leave it out"
+        reason = "between the tokens of JSON stand the blanks of one form; leave it out"
         if name == "disable_additional_properties":
             reason = "give additionalProperties: false in the schema"
         elif name == "structural_tag":

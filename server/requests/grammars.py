@@ -79,5 +79,5 @@ def _size(found: Outcome) -> int:
 
 
 def _key(grammar: Grammar, blanks: int) -> bytes:
-    facts = f"{grammar.kind} {blanks} {grammar.marks}\n".encode()
+    facts = f"{grammar.kind} {grammar.strict} {blanks} {grammar.marks}\n".encode()
     return hashlib.sha256(facts + grammar.source.encode("utf-8", "surrogatepass")).digest()

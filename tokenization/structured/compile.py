@@ -15,13 +15,15 @@ import warnings
 from typing import Any
 
 import msgspec
-import numpy as np
 from llguidance import LLMatcher
 from llguidance.gbnf_to_lark import any_to_lark
 
 from tokenization.cancel import Check
 from tokenization.chat.errors import ChatError, shortened
 from tokenization.chat.grammar import CompiledGrammar, Grammar
+from tokenization.structured.held import innermost, make_held
+from tokenization.structured.pattern import unlike
+from tokenization.structured.schema import pointer
 from tokenization.structured.vocabulary import LIMITS, GrammarVocabulary
 from tokenization.worker_memory import private_bytes
 
@@ -130,49 +132,69 @@ def _child(grammar: Grammar, vocabulary: GrammarVocabulary, blanks: int, write: 
 
 def compiled(grammar: Grammar, vocabulary: GrammarVocabulary, blanks: int = 0) -> str:
     """llguidance's form, compiled and tried for a first token. Raises ChatError, which names no field."""
-    form = {"name": "form", **_form(grammar)}
-    # What is nested keeps its own names and options.
-    first = "@form" if not blanks else f'(" "){{0,{blanks}}} @form'
-    top = f'%llguidance {{"no_forcing": true}}\nstart: {first}'
-    source = json.dumps({"grammars": [{"lark_grammar": top}, form]})
-    matcher = LLMatcher(vocabulary.compiled, source, log_level=0, limits=LIMITS)
-    mask = np.frombuffer(matcher.compute_bitmask() if not matcher.is_error() else b"", np.uint8)
-    if matcher.is_error():
-        raise ChatError(_said(matcher.get_error()))
-    if not mask.any():
-        raise ChatError("no answer fits it")
+    if grammar.kind in ("json_object", "json_schema"):
+        schema = {"type": "object"} if grammar.kind == "json_object" else _schema(grammar)
+        source = _nested({"json_schema": {**schema, _OPTIONS: BLANKS}}, blanks)
+        if (why := _fault(source, vocabulary)) is not None:
+            raise ChatError(f"{why}{_place(schema, why, vocabulary)}")
+        return source
+    source = _nested({"lark_grammar": _lark(grammar)}, blanks)
+    if (why := _fault(source, vocabulary)) is not None:
+        raise ChatError(why)
     return source
 
 
-def _form(grammar: Grammar) -> dict[str, Any]:
+def _nested(form: dict[str, Any], blanks: int) -> str:
+    """What is nested keeps its own names and options."""
+    first = "@form" if not blanks else f'(" "){{0,{blanks}}} @form'
+    top = f'%llguidance {{"no_forcing": true}}\nstart: {first}'
+    return json.dumps({"grammars": [{"lark_grammar": top}, {"name": "form", **form}]})
+
+
+def _fault(source: str, vocabulary: GrammarVocabulary) -> str | None:
+    """Why the library takes no such form, or has no first token for it."""
+    matcher = LLMatcher(vocabulary.compiled, source, log_level=0, limits=LIMITS)
+    mask = b"" if matcher.is_error() else matcher.compute_bitmask()
+    if matcher.is_error():
+        return _said(matcher.get_error())
+    return None if any(mask) else "no answer fits it"
+
+
+def _place(schema: dict[str, Any], why: str, vocabulary: GrammarVocabulary) -> str:
+    """Where in a schema the library meets its fault, which it does not say itself: by trying the parts of it."""
+
+    def fails(part: Any) -> bool:
+        return _fault(_nested({"json_schema": {**part, _OPTIONS: BLANKS}}, 0), vocabulary) == why
+
+    found = pointer(innermost(schema, fails))
+    return f" (at {shortened(found, 200)})" if found else ""
+
+
+def _lark(grammar: Grammar) -> str:
     source = grammar.source
-    if grammar.kind == "json_object":
-        return {"json_schema": {"type": "object", _OPTIONS: BLANKS}}
-    if grammar.kind == "json_schema":
-        return {"json_schema": _schema(source)}
     if grammar.kind == "choice":
-        return {"lark_grammar": _choices(source)}
+        return _choices(source)
     if grammar.kind == "regex":
-        return {"lark_grammar": _regex(source)}
+        return _regex(source)
     if grammar.kind == "ebnf":
         try:
             source = any_to_lark(source)
         except Exception as error:  # noqa: BLE001 - its reader raises what it likes
             raise ChatError(_said(f"the grammar cannot be read: {error}")) from None
-    return {"lark_grammar": source}
+    return source
 
 
-def _schema(source: str) -> dict[str, Any]:
-    """The schema with our blanks. Raises ChatError where it is none."""
+def _schema(grammar: Grammar) -> dict[str, Any]:
+    """Raises ChatError by the keyword and the JSON pointer of what cannot be held."""
     try:
-        schema = json.loads(source)
+        schema = json.loads(grammar.source)
     except ValueError as error:
         raise ChatError(f"the schema is no JSON: {error}") from None
-    if schema is True:
-        schema = {}
-    if not isinstance(schema, dict):
-        raise ChatError("the schema is no object")
-    return {**schema, _OPTIONS: BLANKS}
+    found = make_held(schema, strict=grammar.strict)
+    if found is not None:
+        where = f"{shortened(found.keyword)} at {shortened(found.pointer, 200)}: " if found.pointer else ""
+        raise ChatError(f"{where}{found.reason}")
+    return schema if isinstance(schema, dict) else {}
 
 
 def _choices(source: str) -> str:
@@ -185,6 +207,8 @@ def _choices(source: str) -> str:
 
 
 def _regex(source: str) -> str:
+    if (why := unlike(source)) is not None:
+        raise ChatError(why)
     found: str = json.loads(LLMatcher.grammar_from_regex(source))["grammars"][0]["lark_grammar"]
     return found
 

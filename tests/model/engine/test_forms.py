@@ -211,7 +211,12 @@ def test_masks_are_one_copy_more_in_steps_with_forms_alone(held: Held, monkeypat
     monkeypatch.setattr(engines, "open_streams", lambda device: Late())
     sent: list[int] = []
     send = Packing.send
-    monkeypatch.setattr(Packing, "send", lambda self: sent.append(1) or send(self))
+
+    def counted(self: Packing) -> Any:
+        sent.append(1)
+        return send(self)
+
+    monkeypatch.setattr(Packing, "send", counted)
     engine = held.engine()
     steps: list[int] = []
     held.harness.submit(engine, held.asked("form", held.form("choice", '["yes", "no"]')))
@@ -227,9 +232,18 @@ def test_masks_are_one_copy_more_in_steps_with_forms_alone(held: Held, monkeypat
 
 def test_masks_are_made_behind_the_launch_of_the_forward_pass(held: Held, monkeypatch: pytest.MonkeyPatch) -> None:
     order: list[str] = []
-    fill, forward = Forms.fill, MultimodalLM.forward
-    monkeypatch.setattr(Forms, "fill", lambda self, *given: order.append("masks") or fill(self, *given))
-    monkeypatch.setattr(MultimodalLM, "forward", lambda self, *given: order.append("forward") or forward(self, *given))
+
+    def noted(kind: Any, method: str, said: str) -> None:
+        real = getattr(kind, method)
+
+        def call(self: Any, *given: Any) -> Any:
+            order.append(said)
+            return real(self, *given)
+
+        monkeypatch.setattr(kind, method, call)
+
+    noted(Forms, "fill", "masks")
+    noted(MultimodalLM, "forward", "forward")
     held.answers(held.engine(), held.asked("form", held.form("choice", '["yes"]')))
     assert order[:2] == ["forward", "masks"] and order.count("masks") == order.count("forward")
 
