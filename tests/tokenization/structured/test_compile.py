@@ -1,0 +1,202 @@
+"""What a grammar is compiled to, over the vocabulary of every family; and what ends when the compiler does not."""
+
+import json
+import os
+import random
+import re
+import signal
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from llguidance import LLMatcher
+
+from configs.checkpoint import Checkpoint
+from model.registry import family_of
+from tests.tiny.families import NAMES, WRITERS
+from tokenization.cancel import Cancelled, go_on
+from tokenization.chat.errors import ChatError
+from tokenization.chat.grammar import Grammar
+from tokenization.structured import compile as compiling
+from tokenization.structured.compile import compile_grammar
+from tokenization.structured.vocabulary import LIMITS, GrammarVocabulary
+from tokenization.text.detokenize import whole_text
+from tokenization.text.tokenizer import Tokenizer
+
+SCHEMA = {
+    "type": "object", "required": ["name", "n", "of"], "additionalProperties": False,
+    "properties": {
+        "name": {"type": "string", "maxLength": 6}, "n": {"type": "integer", "minimum": 0, "maximum": 99},
+        "of": {"type": "array", "items": {"enum": ["é", " two"]}, "minItems": 1, "maxItems": 3},
+    },
+}  # fmt: skip
+
+
+class Compiler:
+    def __init__(self, tokenizer: Tokenizer) -> None:
+        self.tokenizer = tokenizer
+        self.vocabulary = GrammarVocabulary(tokenizer, tokenizer.vocab_size + 5)  # a model may have more rows
+
+    def run(self, kind: Any, source: str, check: Callable[[], None] = go_on, **fields: Any) -> str:
+        blanks = fields.pop("blanks", 0)
+        grammar = Grammar(kind=kind, source=source, param="response_format", **fields)
+        return compile_grammar(grammar, self.vocabulary, check, blanks=blanks).source
+
+    def refusal(self, kind: Any, source: str, **fields: Any) -> str:
+        with pytest.raises(ChatError) as caught:
+            self.run(kind, source, **fields)
+        assert (caught.value.param, caught.value.code) == ("response_format", "structured_output")
+        return caught.value.message
+
+    def drawn(self, source: str, seed: int) -> list[int]:
+        """Ids of an answer, each drawn by chance from what the form leaves, until it may end."""
+        matcher = LLMatcher(self.vocabulary.compiled, source, log_level=0, limits=LIMITS)
+        choose, ids = random.Random(seed), list[int]()
+        while len(ids) < 400:
+            bits = np.unpackbits(np.frombuffer(matcher.compute_bitmask(), np.uint8), bitorder="little")
+            assert not matcher.is_error(), matcher.get_error()
+            left = np.flatnonzero(bits).tolist()
+            assert left
+            if self.vocabulary.end in left:
+                return ids
+            ids.append(choose.choice(left))
+            matcher.consume_token(ids[-1])
+        raise AssertionError("the answer does not end")
+
+
+@pytest.fixture(scope="module", params=NAMES)
+def compiler(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Compiler:
+    checkpoint = Checkpoint(WRITERS[request.param](tmp_path_factory.mktemp(request.param)))
+    return Compiler(family_of(checkpoint).processor(checkpoint, 1 << 20).tokenizer)
+
+
+@pytest.fixture(scope="module")
+def one(tmp_path_factory: pytest.TempPathFactory) -> Compiler:
+    checkpoint = Checkpoint(WRITERS["qwen2_vl"](tmp_path_factory.mktemp("one")))
+    return Compiler(family_of(checkpoint).processor(checkpoint, 1 << 20).tokenizer)
+
+
+def test_every_familys_ids_spell_what_fits(compiler: Compiler) -> None:
+    """As its own detokenizer reads them, with one blank in front where that takes one for none."""
+    tokenizer = compiler.tokenizer
+    form = compiler.run("json_schema", json.dumps(SCHEMA), blanks=tokenizer.leading_blanks)
+    regex = compiler.run("regex", r"[a-c]{2,5} [0-9]é")
+    for seed in range(8):
+        ids = compiler.drawn(form, seed)
+        text = whole_text(tokenizer, ids)
+        value = json.loads(text)
+        assert text == json.dumps(value, ensure_ascii=False) or "\\" in text
+        assert set(value) == {"name", "n", "of"} and len(value["name"]) <= 6 and 0 <= value["n"] <= 99
+        assert not any(tokenizer.is_special(token) for token in ids)
+        spelled = b"".join(map(tokenizer.token_bytes, compiler.drawn(regex, seed))).decode()
+        assert re.fullmatch(r"[a-c]{2,5} [0-9]é", spelled)
+
+
+def test_text_is_what_no_special_token_and_no_hole_is(compiler: Compiler) -> None:
+    tokenizer, vocabulary = compiler.tokenizer, compiler.vocabulary
+    bits = np.unpackbits(vocabulary.mask().view(np.uint8), bitorder="little")[: vocabulary.vocab_size]
+    for token in range(vocabulary.vocab_size):
+        assert bits[token] == (bool(tokenizer.token_bytes(token)) and not tokenizer.is_special(token))
+    mark = next(iter(tokenizer.special.values()))
+    assert np.unpackbits(vocabulary.mask([mark]).view(np.uint8), bitorder="little").sum() == bits.sum() + 1
+
+
+def test_each_kind_is_compiled(one: Compiler) -> None:
+    expected = {
+        ("regex", r"x\d{2}"): r"x\d{2}",
+        ("choice", json.dumps(["a b", 'q"\n', "é"])): 'a b|q"\n|é',
+        ("lark", 'start: "a" /[bc]/'): "a[bc]", ("ebnf", 'root ::= "a" x\nx ::= [0-9]'): "a[0-9]",
+    }  # fmt: skip
+    for (kind, source), pattern in expected.items():
+        text = whole_text(one.tokenizer, one.drawn(one.run(kind, source), 1))
+        assert re.fullmatch(pattern, text, re.DOTALL), kind
+    for text, fits in (('{"a": [1, "b"], "c": {}}', True), ("[1]", False), ('{"a":1}', False), ('{"a": 1, }', False)):
+        matcher = LLMatcher(one.vocabulary.compiled, one.run("json_object", ""), log_level=0, limits=LIMITS)
+        taken = matcher.consume_tokens(one.tokenizer.encode(text))
+        assert (taken and matcher.is_accepting()) == fits, text
+
+
+def test_a_refusal_says_what_and_where(one: Compiler) -> None:
+    deep = {"type": "object", "properties": {"a": {"type": "array", "items": {"not": {"type": "string"}}}}}
+    assert "not at /properties/a/items/not" in one.refusal("json_schema", json.dumps(deep))
+    assert "look-ahead" in one.refusal("regex", "(?=a)b")
+    assert "unknown name" in one.refusal("lark", "start: other")
+    assert "cannot be read" in one.refusal("ebnf", "root ::= [")
+    assert "no JSON" in one.refusal("json_schema", "{")
+    assert "too deeply" in one.refusal("json_schema", "[" * 200_000)
+    assert "more than" in one.refusal("regex", "a" * (1 << 21))
+    assert "unknown special token" in one.refusal("lark", "start: <|im_start|>")
+    nothing = {"type": "object", "properties": {"b": {"type": "string", "pattern": "^a$", "minLength": 5}}}
+    assert one.refusal("json_schema", json.dumps({**nothing, "required": ["b"]}))
+
+
+def test_strict_closes_objects(one: Compiler) -> None:
+    loose = json.dumps({"type": "object", "properties": {"a": {"const": 1}}})
+    texts = {
+        whole_text(one.tokenizer, one.drawn(one.run("json_schema", loose, strict=True), seed)) for seed in range(5)
+    }
+    assert texts == {'{"a": 1}'}
+
+
+def hostile(do: Callable[[], object]) -> Callable[..., str]:
+    def compiled(*given: object) -> str:
+        do()
+        return ""
+
+    return compiled
+
+
+def test_whatever_the_compiler_does_ends_its_own_process_alone(one: Compiler, monkeypatch: pytest.MonkeyPatch) -> None:
+    def endless() -> None:
+        while True:
+            pass
+
+    def greedy() -> None:
+        held = []
+        while True:
+            held.append(bytearray(1 << 20))
+
+    monkeypatch.setattr(compiling, "COMPILE_SECONDS", 1)
+    monkeypatch.setattr(compiling, "WALL_SECONDS", 2.0)
+    monkeypatch.setattr(compiling, "COMPILE_BYTES", 64 << 20)
+    ends: dict[str, tuple[Callable[[], object], str]] = {
+        "aborts": (os.abort, "memory"), "hangs": (endless, "more than 1 s"),
+        "sleeps": (lambda: time.sleep(60), "more than"), "takes all memory": (greedy, "memory"),
+        "overflows": (lambda: os.kill(os.getpid(), signal.SIGSEGV), "memory"),
+    }  # fmt: skip
+    for name, (do, said) in ends.items():
+        with monkeypatch.context() as patch:
+            patch.setattr(compiling, "compiled", hostile(do))
+            assert said in one.refusal("regex", "a"), name
+    assert one.run("regex", "a")
+
+
+def test_who_leaves_ends_the_compiling(one: Compiler, monkeypatch: pytest.MonkeyPatch) -> None:
+    looks = []
+
+    def leave() -> None:
+        looks.append(1)
+        if len(looks) > 2:
+            raise Cancelled
+
+    monkeypatch.setattr(compiling, "compiled", hostile(lambda: time.sleep(60)))
+    began = time.monotonic()
+    with pytest.raises(Cancelled):
+        one.run("regex", "a", leave)
+    assert time.monotonic() - began < 10
+    with pytest.raises(ChildProcessError):  # nobody is left behind
+        os.waitpid(-1, os.WNOHANG)
+
+
+def test_the_child_holds_nothing_of_its_parent_open(
+    one: Compiler, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """A worker's socket must be seen to end when the worker does."""
+    (tmp_path / "open").write_text("")
+    with open(tmp_path / "open") as file:
+        monkeypatch.setattr(compiling, "compiled", lambda *given: ",".join(os.listdir("/proc/self/fd")))
+        found = set(one.run("regex", "a").split(","))
+    assert file.closed and found <= {"0", "1", "2", "3"}  # the last one is of the listing itself
