@@ -107,9 +107,8 @@ def _child(grammar: Grammar, vocabulary: GrammarVocabulary, blanks: int, write: 
     code = 1
     try:
         os.dup2(write, 0)
-        os.closerange(3, 1 << 16)
-        null = os.open(os.devnull, os.O_WRONLY)
-        os.dup2(null, 2)  # an abort says more than a log should hold
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 2)  # an abort says more than a log should hold
+        os.closerange(3, os.sysconf("SC_OPEN_MAX"))
         signal.signal(signal.SIGXCPU, signal.SIG_DFL)
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
         resource.setrlimit(resource.RLIMIT_CPU, (COMPILE_SECONDS, COMPILE_SECONDS + 1))
