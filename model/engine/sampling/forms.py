@@ -56,8 +56,9 @@ class Forms:
         if len(self._raw) < len(forms):
             self._raw = np.empty((2 * len(forms), self.vocabulary.vocab_size // 32 + 1), np.int32)
         raw = self._raw[: len(forms)]
-        if len(forms) == 1:
-            forms[0].matcher.unsafe_compute_mask_ptr(raw.ctypes.data, raw.nbytes)
+        if len(forms) == 1 or self._threads == 1:
+            for i, form in enumerate(forms):
+                form.matcher.unsafe_compute_mask_ptr(raw.ctypes.data + i * raw.strides[0], raw.strides[0])
         else:
             pairs = [(form.matcher, i) for i, form in enumerate(forms)]
             self._executor.unsafe_compute_mask_ptr(pairs, raw.ctypes.data, raw.strides[0], len(raw))

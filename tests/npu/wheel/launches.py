@@ -6,7 +6,7 @@
 import json
 import tempfile
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from importlib.metadata import version
 from pathlib import Path
@@ -24,6 +24,7 @@ from tests.npu.wheel.families import FAMILIES, requests_for
 from tests.npu.wheel.twins import BLOCK, load_on, open_npu, run_on
 from tests.tiny.qwen2_5_vl import write_qwen2_5_vl
 from tests.tiny.qwen2_vl import write_qwen2_vl
+from tokenization.chat.grammar import CompiledGrammar
 
 GOLDEN = Path(__file__).with_name("launches.json")
 GREEDY = SamplingParams(max_tokens=8, temperature=0.0, seed=0)
@@ -33,6 +34,9 @@ RULES = msgspec.structs.replace(
     top_logprobs=3, logit_bias=((3, 1.0),), bad_words=((5, 6), (8,)), min_tokens=3, stop_token_ids=(7,),
     allowed_token_ids=tuple(range(9, 200)),
 )  # fmt: skip
+FORM = CompiledGrammar(
+    source=json.dumps({"grammars": [{"lark_grammar": '%llguidance {"no_forcing": true}\nstart: /[a-z]{400}/'}]})
+)
 TEXT: Parts = ["a short question"]
 PICTURE: Parts = ["look: ", picture(140, 112, 5), "and say what it is"]
 
@@ -68,6 +72,8 @@ def count_steps(npu: torch.device, root: Path) -> dict[str, Counter[str]]:
     }
     for name, sampling in (("greedy", GREEDY), ("top-p", TOP_P), ("rules", RULES)):
         found[f"decode, {name}"] = _decode(model, path, root, sampling)
+    found["decode, forms"] = _decode(model, path, root, TOP_P, forms="abcd")
+    found["decode, some in a form"] = _decode(model, path, root, TOP_P, forms="bd")
     parallel = msgspec.structs.replace(TOP_P, n=2)
     found["prefill of two answers"] = _first_step(model, path, root, TEXT, parallel)
     return found
@@ -105,11 +111,14 @@ def _first_step(
     return found
 
 
-def _decode(model: MultimodalLM, path: Path, root: Path, sampling: SamplingParams) -> Counter[str]:
-    """The third step of four requests that began together."""
+def _decode(
+    model: MultimodalLM, path: Path, root: Path, sampling: SamplingParams, forms: Collection[str] = ()
+) -> Counter[str]:
+    """The third step of four requests that began together. forms: those that are held to one."""
     with _engine(model, path, root) as (harness, engine):
         for name in "abcd":
-            harness.submit(engine, harness.prepare(name, TEXT, sampling))
+            request = harness.prepare(name, TEXT, sampling)
+            harness.submit(engine, msgspec.structs.replace(request, grammar=FORM if name in forms else None))
         for _ in range(2):
             harness.book(engine.step())
         with counted() as found:
@@ -121,7 +130,8 @@ def _decode(model: MultimodalLM, path: Path, root: Path, sampling: SamplingParam
 @contextmanager
 def _engine(model: MultimodalLM, path: Path, root: Path) -> Iterator[tuple[EngineHarness, Engine]]:
     with engine_harness_at(path, root / "shm") as harness:
-        yield harness, engine_at(model, harness.root, block_size=BLOCK, tokens=512)
+        tokenizer = harness.processor.tokenizer
+        yield harness, engine_at(model, harness.root, block_size=BLOCK, tokens=512, tokenizer=tokenizer)
 
 
 if __name__ == "__main__":

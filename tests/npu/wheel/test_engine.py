@@ -7,8 +7,11 @@ import msgspec
 import pytest
 import torch
 
+from configs.checkpoint import Checkpoint
+from model.registry import family_of
 from tests.model.engine.engine_harness import Parts, picture
 from tests.npu.wheel.families import DRAWN, GREEDY
+from tests.npu.wheel.launches import FORM
 from tests.npu.wheel.twins import BLOCK, Request, Said, assert_twins, load_on, run_on
 from tests.tiny.qwen2_vl import write_qwen2_vl
 
@@ -36,6 +39,21 @@ def test_several_answers_to_one_prompt(checkpoint: Path, npu: torch.device, tmp_
     said = _both(checkpoint, npu, tmp_path, {"a": Request(parts=LONG, sampling=sampling)})
     assert len(said[0].events["a"]) == 3 * 6
     assert_twins(*said)
+
+
+def test_answers_in_a_form(checkpoint: Path, npu: torch.device, tmp_path: Path) -> None:
+    """Beside one that is free."""
+    requests = {
+        "a": Request(parts=LONG, sampling=msgspec.structs.replace(DRAWN, n=2), grammar=FORM),
+        "free": Request(parts=LONG, sampling=GREEDY), "b": Request(parts=LONG, sampling=GREEDY, grammar=FORM),
+    }  # fmt: skip
+    said = _both(checkpoint, npu, tmp_path, requests)
+    assert_twins(*said)
+    found = Checkpoint(checkpoint)
+    tokenizer = family_of(found).processor(found, 1 << 20).tokenizer
+    for name in ("a", "b"):
+        text = b"".join(tokenizer.token_bytes(event.token.id) for event in said[0].events[name] if not event.index)
+        assert text and text.isalpha() and text.islower()
 
 
 def _both(checkpoint: Path, npu: torch.device, root: Path, requests: dict[str, Request], **limits: Any) -> list[Said]:

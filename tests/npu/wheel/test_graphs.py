@@ -14,6 +14,7 @@ from model.staging.graphs import DecodeGraphs
 from tests.model.engine.engine_harness import Parts, engine_at, engine_harness_at, picture
 from tests.npu.stub.counts import counted
 from tests.npu.wheel.families import DRAWN, GREEDY
+from tests.npu.wheel.launches import FORM
 from tests.npu.wheel.twins import BLOCK, Request, Said, assert_twins, load_on, run_on
 from tests.tiny.qwen2_vl import write_qwen2_vl
 
@@ -69,6 +70,17 @@ def test_answers_that_preempt_each_other(
     said = both(checkpoint, npu, tmp_path, requests, blocks=3, max_model_len=2 * BLOCK)
     assert said[0].preemptions > 0 and replayed.total() > 60
     assert_twins(*said)
+
+
+def test_answers_in_a_form_beside_a_free_one(
+    checkpoint: Path, npu: torch.device, tmp_path: Path, replayed: Counter[tuple[int, int]]
+) -> None:
+    requests = {
+        "a": Request(parts=LONG, sampling=asked(12), grammar=FORM), "b": Request(parts=LONG, sampling=asked(12)),
+        "c": Request(parts=["c"], sampling=asked(9), grammar=FORM),
+    }  # fmt: skip
+    assert_twins(*both(checkpoint, npu, tmp_path, requests))
+    assert replayed[3, 4] > 5
 
 
 def test_several_answers_to_one_prompt(

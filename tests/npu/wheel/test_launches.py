@@ -16,7 +16,8 @@ pytestmark = pytest.mark.npu
 # runs on the card's slow processor.
 FORBIDDEN = {"aclnnGelu", "aclnnFlashAttentionScore", "aclnnSearchSorted"}
 # (copies to the device, copies from it, waits) of one step: nothing blocks, and the one wait is for the tokens. A
-# picture adds its pixels in and its embeddings out.
+# picture adds its pixels in and its embeddings out,
+# rows that are held to forms their masks.
 COSTS = {
     "prefill": (1, 1, 1),
     "prefill, picture": (2, 2, 1),
@@ -25,6 +26,8 @@ COSTS = {
     "decode, greedy": (1, 1, 1),
     "decode, top-p": (1, 1, 1),
     "decode, rules": (1, 1, 1),
+    "decode, forms": (2, 1, 1),
+    "decode, some in a form": (2, 1, 1),
 }
 COUNTED = "copy_async_host_to_device", "copy_async_device_to_host", "wait_event"
 

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 import torch
 from torch import Tensor
@@ -20,6 +21,7 @@ from model.ops.npu import NpuOps
 from model.registry import family_of
 from model.weights import Weights
 from tests.model.engine.engine_harness import Parts, engine_at, engine_harness_at
+from tokenization.chat.grammar import CompiledGrammar
 
 BLOCK = 128  # tokens: what an NPU takes
 
@@ -28,6 +30,7 @@ BLOCK = 128  # tokens: what an NPU takes
 class Request:
     parts: Parts
     sampling: SamplingParams
+    grammar: CompiledGrammar | None = None
 
 
 @dataclass(slots=True, kw_only=True)
@@ -67,12 +70,14 @@ def run_on(
     aborts, starts = aborts or {}, starts or {}
     with engine_harness_at(path, root) as harness, pytest.MonkeyPatch.context() as patch:
         _record(said, patch)
-        engine = engine_at(model, root, block_size=BLOCK, graphs=graphs, **limits)
+        tokenizer = harness.processor.tokenizer
+        engine = engine_at(model, root, block_size=BLOCK, graphs=graphs, tokenizer=tokenizer, **limits)
         engine.capture_graphs()
         due = {name: starts.get(name, step) for step, name in enumerate(requests)}
         for step in range(1 + max([*due.values(), *aborts.values()])):
             for name in (name for name, at in due.items() if at == step):
-                harness.submit(engine, harness.prepare(name, requests[name].parts, requests[name].sampling))
+                request = harness.prepare(name, requests[name].parts, requests[name].sampling)
+                harness.submit(engine, msgspec.structs.replace(request, grammar=requests[name].grammar))
             harness.book([end for name, at in aborts.items() if at == step for end in [engine.abort(name)] if end])
             harness.book(engine.step())
         harness.run(engine)
