@@ -45,14 +45,14 @@ _ANY_PIXELS = 1 << 24  # of a processor whose tokenizer alone is used
 OnRead = Callable[[int, int], None]
 
 
-class Compiled(msgspec.Struct, frozen=True):
+class FormReady(msgspec.Struct, frozen=True):
     """Told to the engine's own inbox: the form of this request is compiled, or why it could not be."""
 
     generate: Generate
     error: Exception | None = None
 
 
-Inbox = queue.SimpleQueue[ToEngine | Compiled | ChannelClosed | ChannelError]
+Inbox = queue.SimpleQueue[ToEngine | FormReady | ChannelClosed | ChannelError]
 
 
 def run(channel: Channel[ToEngine], start: StartEngine, pulse: Pulse, on_read: OnRead) -> None:
@@ -209,20 +209,20 @@ class _Compiling:
         try:
             assert generate.grammar is not None
             self._engine.forms().compile(generate.grammar)
-            self._inbox.put(Compiled(generate))
+            self._inbox.put(FormReady(generate))
         except Exception as error:  # noqa: BLE001 - whatever it is, it is this request's alone
-            self._inbox.put(Compiled(generate, error))
+            self._inbox.put(FormReady(generate, error))
 
 
 def _take(
-    message: ToEngine | Compiled | ChannelClosed | ChannelError, engine: Engine, send: Callable[[object], None],
+    message: ToEngine | FormReady | ChannelClosed | ChannelError, engine: Engine, send: Callable[[object], None],
     compiling: _Compiling,
 ) -> None:  # fmt: skip
     if isinstance(message, Generate):
         if message.grammar is not None:
             return compiling.begin(message)
         answer = engine.submit(message)
-    elif isinstance(message, Compiled):
+    elif isinstance(message, FormReady):
         if not compiling.end(message.generate.request_id, message.generate):
             return None
         answer = engine.submit(message.generate) if message.error is None else _not_compiled(message)
@@ -237,7 +237,7 @@ def _take(
         send(answer)
 
 
-def _not_compiled(message: Compiled) -> Finished:
+def _not_compiled(message: FormReady) -> Finished:
     _log.error("%s: its form could not be compiled", message.generate.request_id, exc_info=message.error)
     why = "the form of the answer could not be compiled"
     return Finished(request_id=message.generate.request_id, reason="failed", message=why, code="internal")

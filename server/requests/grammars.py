@@ -16,7 +16,7 @@ ATTEMPTS = 2  # a worker compiles in a process of its own: that it died was hard
 MOST_KNOWN = 256
 MOST_BYTES = 32 << 20  # of those that are known
 
-Outcome = CompiledGrammar | PrepareFailed
+KnownGrammar = CompiledGrammar | PrepareFailed
 
 
 class Grammars:
@@ -24,7 +24,7 @@ class Grammars:
 
     def __init__(self, workers: WorkerPool, tokenizer: Tokenizer) -> None:
         self._workers, self._leading_blanks = workers, tokenizer.leading_blanks
-        self._known: OrderedDict[bytes, Outcome] = OrderedDict()
+        self._known: OrderedDict[bytes, KnownGrammar] = OrderedDict()
         self._bytes = 0
 
     async def compiled(self, request: ChatRequest, grammar: Grammar) -> CompiledGrammar:
@@ -44,7 +44,7 @@ class Grammars:
             raise invalid_request(found.message, grammar.param, found.code)
         return found
 
-    async def _ask(self, request: ChatRequest, grammar: Grammar, blanks: int) -> Outcome:
+    async def _ask(self, request: ChatRequest, grammar: Grammar, blanks: int) -> KnownGrammar:
         message = Compile(request_id=request.id, grammar=grammar, blanks=blanks)
         for _ in range(ATTEMPTS):
             try:
@@ -61,7 +61,7 @@ class Grammars:
             return answer.grammar if isinstance(answer, Compiled) else answer
         raise dead(grammar)
 
-    def _keep(self, key: bytes, found: Outcome) -> None:
+    def _keep(self, key: bytes, found: KnownGrammar) -> None:
         if key in self._known:  # another request asked for it meanwhile
             return
         self._known[key] = found
@@ -74,7 +74,7 @@ def dead(grammar: Grammar) -> Refusal:
     return invalid_request("two workers died while they compiled it", grammar.param, "structured_output")
 
 
-def _size(found: Outcome) -> int:
+def _size(found: KnownGrammar) -> int:
     return len(found.source if isinstance(found, CompiledGrammar) else found.message)
 
 

@@ -49,4 +49,4 @@ class _Wrapped:
         self.special_token_ids = [vocab_size]
 
     def __call__(self, text: bytes) -> list[int]:
-        raise NotImplementedError("a grammar that forces tokens was compiled")
+        raise RuntimeError("a grammar that forces tokens was compiled")

@@ -43,15 +43,15 @@ class Forms:
                 self._kept.popitem(last=False)
         return found
 
-    def start(self, grammar: CompiledGrammar, ends: tuple[int, ...]) -> "Form":
+    def start(self, grammar: CompiledGrammar, ends: tuple[int, ...]) -> "AnswerForm":
         """ends: ids that end the answer. Raises RequestError for a grammar that cannot be compiled."""
         compiled = self.compile(grammar)
         if compiled.is_error():
             raise RequestError(f"the form of the answer cannot be held: {_said(compiled)}", CODE)
         ends = tuple(token for token in ends if 0 <= token < self.vocabulary.vocab_size)
-        return Form(self, compiled.deep_copy(), self.vocabulary.mask(grammar.marks), ends)
+        return AnswerForm(self, compiled.deep_copy(), self.vocabulary.mask(grammar.marks), ends)
 
-    def fill(self, forms: Sequence["Form"], out: np.ndarray) -> None:
+    def fill(self, forms: Sequence["AnswerForm"], out: np.ndarray) -> None:
         """The masks of these forms, int32 [n, words]; bit i of a row is id i. An empty one cannot go on."""
         if len(self._raw) < len(forms):
             self._raw = np.empty((2 * len(forms), self.vocabulary.vocab_size // 32 + 1), np.int32)
@@ -73,16 +73,16 @@ class Forms:
                     row[token >> 5] |= _BITS[token & 31]
 
 
-class Form:
+class AnswerForm:
     """Where one answer stands in its grammar. It goes on through preemptions, as the answer's tokens do."""
 
     def __init__(self, forms: Forms, matcher: LLMatcher, drawable: np.ndarray, ends: tuple[int, ...]) -> None:
         """drawable: int32 [words], a bit for each id that is text, or a mark; ends: ids that end the answer."""
         self.forms, self.matcher, self.drawable, self.ends = forms, matcher, drawable, ends
 
-    def fresh(self) -> "Form":
+    def fresh(self) -> "AnswerForm":
         """The same for another answer that has no token yet."""
-        return Form(self.forms, self.matcher.deep_copy(), self.drawable, self.ends)
+        return AnswerForm(self.forms, self.matcher.deep_copy(), self.drawable, self.ends)
 
     def add(self, token: int) -> None:
         """What the matcher does not take leaves it in error, and the next mask empty."""

@@ -10,7 +10,7 @@ import numpy as np
 from model.engine.messages import SamplingParams
 
 if TYPE_CHECKING:
-    from model.engine.sampling.forms import Form
+    from model.engine.sampling.forms import AnswerForm
 
 _FIRST_ROOM = 64
 
@@ -105,7 +105,7 @@ class History:
     bias: np.ndarray | None = None  # float32 [b]
     allowed: np.ndarray | None = None  # int64 [a]: the only ids that may be sampled
     bad_words: BadWords | None = None
-    form: "Form | None" = None  # that the answer is held to
+    form: "AnswerForm | None" = None  # that the answer is held to
     looks_back: bool = False  # whether any rule is asked for
 
     @classmethod
@@ -127,7 +127,7 @@ class History:
         history.looks_back = sampling.min_tokens > 0 or any(rule is not None for rule in asked)
         return history
 
-    def hold(self, form: "Form") -> None:
+    def hold(self, form: "AnswerForm") -> None:
         """Before the first generated token."""
         self.form, self.looks_back = form, True
 

@@ -12,7 +12,7 @@ from model.engine.sampling.sampler import uniform
 from model.staging.layout import SamplingArrays
 
 if TYPE_CHECKING:
-    from model.engine.sampling.forms import Form
+    from model.engine.sampling.forms import AnswerForm
 
 _MIN_TEMPERATURE = 1e-6  # below it float32 cannot tell the distribution from its peak
 _MAX_TEMPERATURE = 1e6  # above it all that may be sampled is as good as equally likely, and float32 comes to its end
@@ -39,7 +39,7 @@ class SamplingRows:
         self._biased: list[tuple[int, np.ndarray, np.ndarray]] = []  # row, ids, bias
         self._penalised: list[tuple[int, np.ndarray, np.ndarray, float]] = []  # row, ids, less, factor
         self._allowed: list[tuple[int, np.ndarray]] = []  # row, ids
-        self._forms: list[Form] = []  # of the rows that are held to one, in order
+        self._forms: list[AnswerForm] = []  # of the rows that are held to one, in order
         self._masked: list[int] = []
         self._forbidden: list[int] = []  # places
         self._top_k, self._top_p, self._top_p_alone, self._min_p = 0, False, False, False

@@ -105,7 +105,7 @@ def test_a_form_of_everything_changes_no_token(held: Held) -> None:
     """Where the model draws only text, which is UTF-8, and its own end: other ids are kept from it in both."""
     texts = [i for i in range(held.model.vocab_size) if held.tokenizer.token_bytes(i).isascii()]
     ids = (held.end, *(i for i in texts if held.tokenizer.token_bytes(i) and not held.tokenizer.is_special(i)))
-    everything = held.form("regex", r"(?s:.)*")
+    everything = held.form("regex", r"(.|\n)*")
     rules: tuple[dict[str, Any], ...] = ({"temperature": 0.0}, {"top_p": 0.9}, {"repetition_penalty": 1.3, "top_k": 40})
     for i, changes in enumerate(rules):
         with_form = held.asked(f"with {i}", everything, allowed_token_ids=ids, **changes)
