@@ -67,9 +67,11 @@ build/reference: $(STAMP)
 	$(BIN)/python -m pip install --quiet --no-deps --upgrade --target $@ torchvision==0.28.0
 	@touch $@
 
-# The schemas of Kubernetes' manifests, and what compares with them.
-build/schemas: $(STAMP)
-	$(BIN)/python -m pip install --quiet --upgrade --target $@ kubernetes-validate==1.37.0
+# The schemas of Kubernetes' manifests, those of check-jsonschema, jsonschema's own tests, and what compares with them.
+build/schemas: $(STAMP) Makefile
+	$(BIN)/python -m pip install --quiet --upgrade --target $@ kubernetes-validate==1.37.0 check-jsonschema==0.39.0 jsonschema[format]==4.26.0
+	$(BIN)/python -m pip download --quiet --no-deps --no-binary jsonschema --dest $@ jsonschema==4.26.0
+	tar -xzf $@/jsonschema-4.26.0.tar.gz -C $@
 	@touch $@
 
 long: $(STAMP) build/reference build/schemas

@@ -32,7 +32,9 @@ def post(http: httpx.Client, form: HostileForm) -> str | None:
         finish = answer.json()["choices"][0]["finish_reason"]
         return None if finish in ("stop", "length") else f"{form.name}: ended by {finish}"
     error = answer.json()["error"]
-    named = error["code"] in ("invalid_json", "too_many_values") or (error["param"] or "").startswith("structured_outputs")
+    named = error["code"] in ("invalid_json", "too_many_values") or (error["param"] or "").startswith(
+        "structured_outputs"
+    )
     fine = answer.status_code == 400 and named and len(answer.content) < 2000
     return None if fine else f"{form.name}: {answer.status_code} {answer.text[:200]}"
 

@@ -186,14 +186,17 @@ def _lark(grammar: Grammar) -> str:
 def _schema(grammar: Grammar) -> dict[str, Any]:
     """Raises ChatError by the keyword and the JSON pointer of what cannot be held."""
     try:
-        schema = json.loads(grammar.source)
+        schema = json.loads(grammar.source, parse_constant=_no_number)
     except ValueError as error:
         raise ChatError(f"the schema is no JSON: {error}") from None
     found = make_held(schema, strict=grammar.strict)
     if found is not None:
-        where = f"{shortened(found.keyword)} at {shortened(found.pointer, 200)}: " if found.pointer else ""
-        raise ChatError(f"{where}{found.reason}")
+        raise ChatError(found.told)
     return schema if isinstance(schema, dict) else {}
+
+
+def _no_number(name: str) -> float:
+    raise ValueError(f"{name} is not one of its numbers")
 
 
 def _choices(source: str) -> str:
@@ -202,7 +205,7 @@ def _choices(source: str) -> str:
         raise ChatError("the choices are no list of texts")
     if len(choices) > MAX_CHOICES:
         raise ChatError(f"it has {len(choices)} choices, more than {MAX_CHOICES}")
-    return "start: " + " | ".join(json.dumps(one, ensure_ascii=False) for one in choices)
+    return "start: " + " | ".join(json.dumps(one) for one in choices)
 
 
 def _regex(source: str) -> str:

@@ -119,6 +119,11 @@ def test_each_kind_is_compiled(one: Compiler) -> None:
         assert (taken and matcher.is_accepting()) == fits, text
 
 
+def test_choices_may_hold_any_character(one: Compiler) -> None:
+    for choice in ("\x7f", "\u2028", '"\\/', "a\nb", "😀"):
+        assert whole_text(one.tokenizer, one.drawn(one.run("choice", json.dumps([choice])), 1)) == choice
+
+
 def test_a_refusal_says_what_and_where(one: Compiler) -> None:
     deep = {"type": "object", "properties": {"a": {"type": "array", "items": {"not": {"type": "string"}}}}}
     assert "not at /properties/a/items/not" in one.refusal("json_schema", json.dumps(deep))
@@ -126,6 +131,7 @@ def test_a_refusal_says_what_and_where(one: Compiler) -> None:
     assert "unknown name" in one.refusal("lark", "start: other")
     assert "cannot be read" in one.refusal("ebnf", "root ::= [")
     assert "no JSON" in one.refusal("json_schema", "{")
+    assert "NaN" in one.refusal("json_schema", '{"minimum": NaN}')
     assert "too deeply" in one.refusal("json_schema", "[" * 200_000)
     assert "more than" in one.refusal("regex", "a" * (1 << 21))
     assert "unknown special token" in one.refusal("lark", "start: <|im_start|>")
