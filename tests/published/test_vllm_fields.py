@@ -94,6 +94,8 @@ CHANGES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "add_generation_prompt": ({}, {"add_generation_prompt": False}),
     "continue_final_message": ({"messages": BEGUN}, {"continue_final_message": True}),
     "chat_template_kwargs": ({}, {"chat_template_kwargs": {"add_vision_id": True}}),
+    "response_format": ({}, {"response_format": {"type": "json_object"}}),
+    "structured_outputs": ({}, {"structured_outputs": {"regex": "[0-9]+"}}),
     "mm_processor_kwargs": ({}, {"mm_processor_kwargs": {"max_pixels": 3136 * 4}}),
 }
 BY_HAND = {"model", "stream", "stream_options", "skip_special_tokens", "ignore_eos"}  # each has a test below
@@ -293,7 +295,5 @@ def test_the_sdk_passes_them_in_extra_body(fields: RunningServer) -> None:
         said = whole.choices[0].message.content
         assert said is not None and len(said) == 9 and said.isdigit() and "7" not in said
         with pytest.raises(openai.BadRequestError) as caught:
-            client.chat.completions.create(
-                model="fields", messages=messages, extra_body={"structured_outputs": {"choice": ["a", "b"]}}
-            )
-    assert caught.value.param == "structured_outputs" and "constrained" in caught.value.message
+            client.chat.completions.create(model="fields", messages=messages, extra_body={"guided_choice": ["a", "b"]})
+    assert caught.value.param == "guided_choice" and "structured_outputs" in caught.value.message
