@@ -49,7 +49,7 @@ def test_the_first_questions_of_the_readme(demo: RunningServer, inputs: list[dic
 
 
 def test_the_example_of_answers_in_a_form(demo: RunningServer) -> None:
-    command = [sys.executable, REPO / "examples" / "structured.py", "--base-url", f"{demo.url}/v1"]
+    command = [sys.executable, str(REPO / "examples" / "structured.py"), "--base-url", f"{demo.url}/v1"]
     said = subprocess.run(command, check=True, capture_output=True, text=True).stdout.splitlines()
     assert re.fullmatch("colour='[a-z]+' shape='[a-z]+'", said[0])  # a guess: the demo was taught no JSON
     assert said[1:] == ["a red circle", "red circle"]
