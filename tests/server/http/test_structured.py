@@ -92,7 +92,7 @@ WRONG: list[tuple[dict[str, Any], str, str]] = [
     (outputs(grammar=" \n"), "structured_outputs.grammar", "not empty"),
     (outputs(grammar=3), "structured_outputs.grammar", "must be a string"),
     (outputs(json_object=False), "structured_outputs.json_object", "must be true"),
-    (outputs(regex="a", whitespace_pattern=" "), "structured_outputs.whitespace_pattern", "no blank"),
+    (outputs(regex="a", whitespace_pattern=" "), "structured_outputs.whitespace_pattern", "blanks of one form"),
     (outputs(json={}, disable_additional_properties=True), "structured_outputs.disable_additional_properties", "false"),
     (outputs(structural_tag="{}"), "structured_outputs.structural_tag", "not supported"),
     (outputs(regexp="a"), "structured_outputs.regexp", "did you mean 'regex'?"),
