@@ -237,6 +237,8 @@ def _check_some(ids: Sequence[int]) -> None:
 
 def _check_chat(chat: Chat, start: StartWorker, processor: Processor) -> None:
     """The server has looked at the kinds of media (server/requests/checks.py)."""
+    if chat.tools and processor.tool_form is None:
+        raise ChatError("this model was taught no calls of tools; describe them in a message", "tools")
     texts: list[str] = []
     for turn in chat.turns:
         for part in turn.parts:

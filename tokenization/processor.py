@@ -13,6 +13,7 @@ import numpy as np
 from configs.checkpoint import Checkpoint
 from configs.serve import MediaConfig
 from tokenization.chat.parts import Chat, Kind
+from tokenization.chat.tool_form import ToolForm
 from tokenization.media.source import Source
 from tokenization.media.video_plan import VideoPlan
 from tokenization.messages import Reduced, ReducedBy
@@ -155,6 +156,7 @@ class Processor(ABC):
     # The same of these. "grounding": it takes boxes, and its answers point at pictures with <ref>, <box> and <quad>;
     # "audio_in_video": the sound of a video may come along with it.
     features: frozenset[Feature] = frozenset()
+    tool_form: ToolForm | None = None  # how the family's models write calls of tools; None: they were taught none
     placeholders: Mapping[Kind, int]  # what stands in the prompt for each token of a medium
     handlers: Mapping[Kind, MediaHandler]  # of the kinds that the checkpoint takes
     stop_ids: tuple[int, ...] = ()  # ids that end an answer besides those of generation_config.json

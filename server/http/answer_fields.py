@@ -9,6 +9,7 @@ from server.http.responses import LazyList
 from server.request_context import RequestContext
 from tokenization.chat.parts import Kind
 from tokenization.messages import Prepared, Reduced
+from tokenization.text.call_parser import CallPiece
 from tokenization.text.tokenizer import Tokenizer
 
 LEAST_LOGPROB = -9999.0  # vLLM's
@@ -49,6 +50,13 @@ def reduced_json(reduced: Reduced) -> dict[str, Any]:
     (width, height), (wanted_width, wanted_height) = reduced.size, reduced.wanted
     sizes = {"width": width, "height": height, "wanted_width": wanted_width, "wanted_height": wanted_height}
     return {"limit": reduced.limit, **sizes}
+
+
+def call_json(call: CallPiece) -> dict[str, Any]:
+    """A call of a tool, or what a stream adds to one: only its first piece names it."""
+    if not call.id:
+        return {"function": {"arguments": call.arguments}}
+    return {"id": call.id, "type": "function", "function": {"name": call.name, "arguments": call.arguments}}
 
 
 def prompt_ids(prepared: Prepared, pads: Mapping[Kind, int]) -> list[int]:

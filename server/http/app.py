@@ -29,6 +29,7 @@ from server.request_context import RequestContext, context_of
 from server.requests.refusal import not_found
 from server.requests.request import ChatRequest
 from server.requests.service import RequestService
+from server.requests.tool_calls import with_calls
 
 
 class Asked(Protocol):
@@ -146,10 +147,14 @@ class RequestReader:
 def add_chat_routes(app: FastAPI, requests: RequestReader) -> None:
     service, card = requests.service, requests.service.card
 
+    def known(read: ChatRequest, context: RequestContext) -> ChatRequest:
+        request = replace(read, context=context)
+        return request if read.tools is None else with_calls(request, card)
+
     @app.post("/chat")
     async def native(http: Request) -> Response:
-        read, context = await requests.read(http, read_native)
-        request = replace(read, context=context)
+        request = known(*await requests.read(http, read_native))
+        context = request.context
         sampling = request.sampling
         serializer = NativeSerializer(
             f"chat-{request.id}", card.tokenizer, context, logprobs=sampling.logprobs, n=sampling.n
@@ -158,8 +163,7 @@ def add_chat_routes(app: FastAPI, requests: RequestReader) -> None:
 
     @app.post("/v1/chat/completions")
     async def completions(http: Request) -> Response:
-        read, context = await requests.read(http, read_openai)
-        request = replace(read, context=context)
+        request = known(*await requests.read(http, read_openai))
         serializer = CompletionSerializer(request, card, fingerprint=requests.fingerprint)
         return model_response(partial(service.run, [request]), serializer, stream=request.stream)
 

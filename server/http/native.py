@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from configs.nearest import did_you_mean
-from server.http.answer_fields import logprob_entries, usage
+from server.http.answer_fields import call_json, logprob_entries, usage
 from server.http.long_texts import Raw
 from server.http.reading import body_object
 from server.http.responses import LazyList, data
@@ -16,12 +16,13 @@ from server.requests.answer import Delta, FinishReason, Grounded
 from server.requests.refusal import invalid_request
 from server.requests.request import ChatRequest
 from server.requests.sampling import SamplingRequest
-from tokenization.chat.dialects import chat_from_native
+from tokenization.chat.dialects import chat_from_native, with_tools
 from tokenization.chat.errors import shortened
+from tokenization.chat.tool_offer import FIELDS
 from tokenization.messages import Prepared
 from tokenization.text.tokenizer import Tokenizer
 
-KEYS = frozenset({"inputs", "history", "system", "parameters", "stream", "model", "cache_salt", *FORMS})
+KEYS = frozenset({"inputs", "history", "system", "parameters", "stream", "model", "cache_salt", *FORMS, *FIELDS})
 DRAW_BOXES = "draw_boxes"
 PARAMETERS = frozenset({*SamplingRequest.model_fields, DRAW_BOXES})
 ELSEWHERE = {"messages": "; POST /v1/chat/completions takes it", "prompt": "; POST /v1/completions takes it"}
@@ -54,9 +55,10 @@ def native_chat(body: dict[str, Any], request_id: str) -> ChatRequest:
     draws = parameters.get(DRAW_BOXES)
     if draws is not None and not isinstance(draws, bool):
         raise invalid_request(f"parameters.{DRAW_BOXES}: must be true or false", f"parameters.{DRAW_BOXES}")
+    chat, offer = with_tools(chat_from_native(body), body)
     return ChatRequest(
         id=request_id,
-        chat=chat_from_native(body),
+        chat=chat,
         chat_param="inputs",
         model=fields.model,
         sampling=sampling,
@@ -65,6 +67,7 @@ def native_chat(body: dict[str, Any], request_id: str) -> ChatRequest:
         grounding="drawn" if draws else "boxes",
         cache_salt=fields.cache_salt or "",
         grammar=read_grammar(body) if body.keys() & FORMS else None,
+        tools=offer,
     )
 
 
@@ -93,6 +96,8 @@ class NativeSerializer:
 
     def _body(self, whole: Delta) -> dict[str, Any]:
         body: dict[str, Any] = {"text": whole.text, "finish_reason": whole.finish}
+        if whole.calls:
+            body["tool_calls"] = [{"index": call.index, **call_json(call)} for call in whole.calls]
         if self.logprobs:
             body["logprobs"] = {"content": logprob_entries(whole.tokens, self.tokenizer)}
         if whole.grounded is not None:
@@ -102,11 +107,13 @@ class NativeSerializer:
     def event(self, prepared: Prepared, delta: Delta) -> bytes:
         if self.n == 1:
             self._finish, self._grounded = delta.finish, delta.grounded
-        if not (delta.text or self.logprobs or (self.n > 1 and delta.finish)):
+        if not (delta.text or delta.calls or self.logprobs or (self.n > 1 and delta.finish)):
             return b""
         if self.n > 1:
             return data({"id": self.answer_id, "index": delta.index, **self._body(delta)})
-        alone = Delta(text=delta.text, tokens=delta.tokens)  # its end and its boxes stand in the last event
+        alone = Delta(
+            text=delta.text, tokens=delta.tokens, calls=delta.calls
+        )  # its end and its boxes stand in the last event
         return data({"id": self.answer_id, **self._body(alone)})
 
     def closing(self, prepared: Prepared, n_tokens: int) -> bytes:

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 import msgspec
 from pydantic import BaseModel, ConfigDict, Field
 
-from server.http.answer_fields import logprob_entries, prompt_ids, usage
+from server.http.answer_fields import call_json, logprob_entries, prompt_ids, usage
 from server.http.long_texts import Raw
 from server.http.reading import body_object
 from server.http.responses import LazyList, data
@@ -19,7 +19,7 @@ from server.requests.model_card import ModelCard
 from server.requests.refusal import invalid_request
 from server.requests.request import ChatRequest
 from server.requests.sampling import INT32_MAX, SamplingRequest
-from tokenization.chat.dialects import chat_from_openai
+from tokenization.chat.dialects import chat_from_openai, with_tools
 from tokenization.chat.rendering import with_rendering
 from tokenization.messages import Prepared
 
@@ -60,9 +60,10 @@ def read_openai(raw: Raw, request_id: str) -> ChatRequest:
     longest = body.max_completion_tokens or body.max_tokens  # the newer name wins
     sampling = validated(SamplingRequest, {**found, "max_tokens": longest})
     options = read_options(found, body.stream_options)
+    chat, offer = with_tools(with_rendering(chat_from_openai(body.messages), found), found)
     return ChatRequest(
         id=request_id,
-        chat=with_rendering(chat_from_openai(body.messages), found),
+        chat=chat,
         chat_param="messages",
         model=body.model,
         sampling=sampling,
@@ -73,6 +74,7 @@ def read_openai(raw: Raw, request_id: str) -> ChatRequest:
         tokens_as_ids=bool(body.return_tokens_as_token_ids),
         cache_salt=body.cache_salt or "",
         grammar=read_grammar(found) if found.keys() & FORMS else None,
+        tools=offer,
     )
 
 
@@ -110,18 +112,22 @@ class CompletionSerializer:
         return {**self._head, "object": "chat.completion", "choices": choices, "usage": counts} | self._ids_of(prepared)
 
     def _choice(self, index: int, whole: Delta) -> dict[str, Any]:
-        message = {"role": "assistant", "content": whole.text, "refusal": None}
+        message: dict[str, Any] = {"role": "assistant", "content": whole.text, "refusal": None}
+        if whole.calls:
+            message |= {"content": whole.text or None, "tool_calls": [call_json(call) for call in whole.calls]}
         return {"index": index, "message": message, **self._beside(whole)}
 
     def event(self, prepared: Prepared, delta: Delta) -> bytes:
         index = delta.index
         opening = b"" if index in self._n_tokens else self._opening(prepared, index)
         self._n_tokens[index] += len(delta.tokens)
-        if not delta.text and delta.finish is None and not self._every_token:
+        if not (delta.text or delta.calls) and delta.finish is None and not self._every_token:
             return opening
-        if self._text_alone and delta.finish is None:
+        if self._text_alone and delta.finish is None and not delta.calls:
             return opening + self._prefix + b'%d,"delta":{"content":' % index + encode(delta.text) + self._suffix
-        added = {"content": delta.text} if delta.text else {}
+        added: dict[str, Any] = {"content": delta.text} if delta.text else {}
+        if delta.calls:
+            added["tool_calls"] = [{"index": call.index, **call_json(call)} for call in delta.calls]
         return opening + self._chunk(prepared, {"index": index, "delta": added, **self._beside(delta)})
 
     def _opening(self, prepared: Prepared, index: int) -> bytes:

@@ -13,7 +13,7 @@ from server.http.validation import BodyFields, validated
 from server.http.vllm_fields import COMPLETION_FIELDS, refuse_unsupported
 from server.requests.refusal import invalid_request
 from server.requests.request import ChatRequest
-from tokenization.chat.dialects import chat_from_openai
+from tokenization.chat.dialects import chat_from_openai, with_tools
 from tokenization.chat.parts import RawPrompt
 from tokenization.chat.rendering import with_rendering
 from tokenization.messages import Prepared
@@ -65,7 +65,7 @@ def read_tokenize(raw: Raw, request_id: str) -> CountRequest:
         if not isinstance(body["messages"], list):
             raise invalid_request("must be a list", "messages")
         refuse_unsupported(body)
-        chat = with_rendering(chat_from_openai(body["messages"]), body)
+        chat, _ = with_tools(with_rendering(chat_from_openai(body["messages"]), body), body)
         request = ChatRequest(id=request_id, chat=chat, chat_param="messages", model=fields.model)
     return CountRequest(request=request, spelled=bool(fields.return_token_strs))
 

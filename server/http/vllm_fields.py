@@ -64,7 +64,8 @@ def _fields(treatment: Treatment, note: str, *names: str, neutral: tuple[Any, ..
 _honoured, _refused, _ignored = partial(_fields, "honoured"), partial(_fields, "refused"), partial(_fields, "ignored")
 _FORM = "[structured.md](structured.md)"
 _BEAMS = "beam search is not supported; leave it out and draw several answers with n"
-_TOOLS = "tools are not supported; leave them out and describe them in a message"
+_OFFERED = "[tools.md](tools.md)"
+_NO_CHAT = "a text has no tools; POST /v1/chat/completions takes them"
 _SPLIT = "one server computes the whole answer here; leave it out"
 _LOGPROBS = "not supported; logprobs with top_logprobs gives the tokens of the answer"
 _BODY = "[api.md](api.md#post-v1chatcompletions)"
@@ -95,8 +96,9 @@ FIELDS: tuple[VllmField, ...] = (
         "truncate_prompt_tokens",
     ),
     *_refused("give num_frames, fps or pixel bounds in mm_processor_kwargs", "media_io_kwargs", neutral=({},)),
-    *_refused(_TOOLS, "tools", "functions", neutral=([],)),
-    *_refused(_TOOLS, "tool_choice", "function_call", neutral=("none", "auto")),
+    *_honoured(_OFFERED, "tools", "tool_choice", "parallel_tool_calls"),
+    *_refused("not supported; give the functions as tools", "functions", neutral=([],)),
+    *_refused("not supported; give it as tool_choice", "function_call", neutral=("none", "auto")),
     *_honoured(_FORM, "response_format", "structured_outputs"),
     *_refused("vLLM has removed it; give json in structured_outputs", "guided_json"),
     *_refused("vLLM has removed it; give regex in structured_outputs", "guided_regex"),
@@ -121,7 +123,6 @@ FIELDS: tuple[VllmField, ...] = (
     *_refused(_SPEAKS, "modalities", neutral=(["text"],)),
     *_refused(_SPEAKS, "audio"),
     *_ignored("the models here do not think aloud", "reasoning_effort", "include_reasoning"),
-    *_ignored("there are no tool calls", "parallel_tool_calls"),
     *_ignored("truncate_prompt_tokens is refused", "truncation_side"),
     *_ignored("the vocabularies here write nothing between tokens", "spaces_between_special_tokens"),
     *_ignored("requests are taken in their order", "priority", "service_tier"),
@@ -136,7 +137,9 @@ FIELDS: tuple[VllmField, ...] = (
 
 # Of POST /v1/completions, which has no template: the same, but for these.
 COMPLETION_FIELDS: tuple[VllmField, ...] = (
-    *(field for field in FIELDS if field.name not in ("echo", "add_special_tokens")),
+    *(field for field in FIELDS if field.name not in ("echo", "add_special_tokens", "tools", "tool_choice")),
+    *_refused(_NO_CHAT, "tools", neutral=([],)),
+    *_refused(_NO_CHAT, "tool_choice", neutral=("none", "auto")),
     *_honoured("the prompt stands in front of each answer", "echo"),
     *_honoured("what the vocabulary puts in front of every prompt, such as `<s>`", "add_special_tokens"),
     *_refused("not supported: these models continue a text, they do not fill gaps", "suffix", neutral=("",)),

@@ -11,11 +11,13 @@ from server.requests.request import ChatRequest
 from server.requests.sampling import SamplingRequest
 from tokenization.chat.boxes import Box, find_boxes
 from tokenization.chat.parts import Media, Prompt, RawPrompt
+from tokenization.chat.tool_offer import ToolOffer
 from tokenization.messages import Draw, Drawn, Prepared, PrepareFailed
+from tokenization.text.call_parser import CallParser, CallPiece, joined
 from tokenization.text.detokenize import Detokenizer, StopStrings
 from tokenization.text.tokenizer import Tokenizer
 
-FinishReason = Literal["stop", "length"]
+FinishReason = Literal["stop", "length", "tool_calls"]
 
 
 class Grounded(Struct, frozen=True, kw_only=True):
@@ -44,6 +46,7 @@ class Delta(Struct, frozen=True, kw_only=True):  # there is one for each token o
     index: int = 0  # of the answer, where a chat has several
     prompt: tuple[Token, ...] = ()  # of the prompt, from its second on: with the first delta of all, where wanted
     cut: bool = False  # a stop string ended it: the engine does not know
+    calls: tuple[CallPiece, ...] = ()  # one at most of each call
 
 
 # Where the deltas of one request go, each with the prompt that it answers.
@@ -55,13 +58,20 @@ class Answer:
 
     def __init__(
         self, tokenizer: Tokenizer, sampling: SamplingRequest, index: int = 0, *, continues: bool = False,
-        streamed: bool = True,
+        streamed: bool = True, offer: ToolOffer | None = None,
     ) -> None:  # fmt: skip
         """continues: the prompt is a text that goes on, not a chat that waits for an answer.
 
         streamed: a delta for each push; else one when the answer has ended.
+        offer: the tools that it may call.
         """
-        self._detokenizer = Detokenizer(tokenizer, skip_special=sampling.skip_special_tokens, continues=continues)
+        self._calls = None if offer is None or offer.form is None else CallParser(offer, offer.form)
+        self._detokenizer = Detokenizer(
+            tokenizer, skip_special=sampling.skip_special_tokens, continues=continues,
+            shown=() if self._calls is None else self._calls.form.special(tokenizer.special).values(),
+        )  # fmt: skip
+        self._named = offer is not None and offer.choice == "named"
+        self._pieces: list[CallPiece] = []  # of calls, that no delta has had
         self._shows_stop = sampling.include_stop_str_in_output
         self._stops = StopStrings(sampling.stop, shown=self._shows_stop) if sampling.stop else None
         self._min_tokens = sampling.min_tokens
@@ -87,15 +97,25 @@ class Answer:
                     text, hit = self._stops.push(text)
                 if event.finish is not None and not hit:
                     text += self._stops.flush()  # what might have become a stop string
-            self.texts.append(text)
             self.finish = "stop" if hit else event.finish
+            if self._calls is not None:
+                text, pieces = self._calls.push(text)
+                text += self._calls.flush() if self.finish is not None else ""
+                self._pieces += pieces
+            self.texts.append(text)
             if self.finish is not None:
                 break
         if not self._streamed and self.finish is None:
             return None
         text = "".join(self.texts[begin:] if self._streamed else self.texts)
         tokens, self._tokens = tuple(self._tokens), []
-        return Delta(index=self._index, text=text, tokens=tokens, finish=self.finish, cut=hit)
+        delta = Delta(index=self._index, text=text, tokens=tokens, finish=self.finish, cut=hit)
+        return delta if self._calls is None else self._with_calls(delta, self._calls)
+
+    def _with_calls(self, delta: Delta, parser: CallParser) -> Delta:
+        calls, self._pieces = joined(self._pieces), []
+        called = delta.finish == "stop" and parser.called and not self._named  # of a named call vLLM, too, says "stop"
+        return replace(delta, calls=calls, finish="tool_calls" if called else delta.finish)
 
 
 class Answers:
@@ -110,7 +130,14 @@ class Answers:
         self.n_unfinished = request.sampling.n
         self.n_tokens = 0
         self._answers = [
-            Answer(tokenizer, request.sampling, first + i, continues=continues, streamed=request.stream)
+            Answer(
+                tokenizer,
+                request.sampling,
+                first + i,
+                continues=continues,
+                streamed=request.stream,
+                offer=request.tools,
+            )
             for i in range(request.sampling.n)
         ]
 

@@ -14,6 +14,7 @@ from model.family import PixelBounds
 from model.registry import family_of
 from server.requests.sampling import Defaults, model_length
 from tokenization.chat.parts import Kind
+from tokenization.chat.tool_form import ToolForm
 from tokenization.text.tokenizer import Tokenizer, named_tokens
 
 log = logging.getLogger("pixelferry")
@@ -47,6 +48,7 @@ class ModelCard:
     pixels: PixelBounds | None = None  # the checkpoint's own; the settings may lower them
     pads: Mapping[Kind, int] = field(default_factory=dict)  # the id of each token of a medium in a prompt
     supports_grounding: bool = False  # its answers point at pictures with boxes
+    tool_form: ToolForm | None = None  # how it writes calls of tools
     origins: Mapping[str, str] = field(default_factory=dict)  # what was read -> the file it came from
 
 
@@ -85,6 +87,7 @@ def read_model_card(config: ServeConfig) -> ModelCard:
         pixels=family.pixels(checkpoint),
         pads=processor.placeholders,
         supports_grounding="grounding" in processor.features,
+        tool_form=processor.tool_form,
         origins=processor.origins,
     )
 

@@ -9,6 +9,7 @@ from server.request_context import RequestContext
 from server.requests.sampling import SamplingRequest
 from tokenization.chat.grammar import Grammar
 from tokenization.chat.parts import Prompt
+from tokenization.chat.tool_offer import ToolOffer
 
 Grounding = Literal["none", "boxes", "drawn"]  # what a request wants to know
 
@@ -31,6 +32,7 @@ class ChatRequest:
     cache_salt: str = ""  # with another one nothing is shared that caches keep
     echoes: bool = False  # the prompt stands in front of each answer
     grammar: Grammar | None = None  # that the answer is held to
+    tools: ToolOffer | None = None  # that the answer may call
     prompt_only: bool = False  # no token is generated but the one that log-probabilities of the prompt come with
     context: RequestContext = field(
         default_factory=RequestContext, compare=False

@@ -240,7 +240,7 @@ class RequestService:
                 for delta in deltas:
                     if delta.finish is not None:
                         if answers.n_unfinished == 0 and delta is deltas[-1]:
-                            timings.end(delta.finish)
+                            timings.end("stop" if delta.finish == "tool_calls" else delta.finish)
                         elif delta.cut:
                             self.engine.drop(stream, delta.index - answers.first)
                         if request.grounding != "none" and self.card.supports_grounding:

@@ -125,7 +125,7 @@ REFUSED: list[tuple[str, Any, str | None]] = [
     (OPENAI, {"messages": [{"role": "assistant", "tool_calls": [{"function": {"name": "f"}}]}]},
      "messages[0].tool_calls"),
     (OPENAI, messages(response_format={"type": "xml"}), "response_format.type"),
-    (OPENAI, messages(tools=[{"type": "function"}]), "tools"),
+    (OPENAI, messages(tools=[{"type": "function"}]), "tools[0].function"),
     (OPENAI, messages(tool_choice="required"), "tool_choice"),
     (OPENAI, messages(model=3), "model"),
     (TOKENIZE, {"messages": 3}, "messages"),

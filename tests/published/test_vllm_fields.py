@@ -99,7 +99,9 @@ CHANGES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "mm_processor_kwargs": ({}, {"mm_processor_kwargs": {"max_pixels": 3136 * 4}}),
 }
 BY_HAND = {"model", "stream", "stream_options", "skip_special_tokens", "ignore_eos"}  # each has a test below
-ELSEWHERE = {"cache_salt"}  # tests/e2e/test_encoder_cache.py
+ELSEWHERE = {  # tests/e2e/test_encoder_cache.py, tests/e2e/test_tools.py
+    "cache_salt", "tools", "tool_choice", "parallel_tool_calls",
+}  # fmt: skip
 
 
 def test_every_honoured_field_is_looked_at() -> None:

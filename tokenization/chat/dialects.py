@@ -3,12 +3,15 @@
 from collections.abc import Callable, Mapping
 from typing import Any, Literal
 
+import msgspec
+
 from configs.nearest import did_you_mean
 from tokenization.chat.boxes import FULL
 from tokenization.chat.combining_marks import refuse_long_runs
 from tokenization.chat.errors import ChatError, expect, shortened, type_name
 from tokenization.chat.options import KEYS, MediaOptions
 from tokenization.chat.parts import Boxes, Chat, Kind, Media, Text, Turn
+from tokenization.chat.tool_offer import FIELDS, ToolOffer, read_offer
 from tokenization.chat.tools import check_arguments, read_tool_calls
 
 Role = Literal["system", "user", "assistant", "tool"]
@@ -63,6 +66,14 @@ def chat_from_openai(messages: list[Any]) -> Chat:
         raise ChatError("at least one message is needed", "messages")
     check_arguments(messages)
     return Chat(turns=tuple(_openai_turn(message, f"messages[{i}]") for i, message in enumerate(messages)))
+
+
+def with_tools(chat: Chat, body: Mapping[str, Any]) -> tuple[Chat, ToolOffer | None]:
+    """The chat with the tools of a body, in either dialect, and what of them may be called. Raises ChatError."""
+    if body.keys().isdisjoint(FIELDS):
+        return chat, None
+    tools, offer = read_offer(body, _text)
+    return msgspec.structs.replace(chat, tools=tools), offer
 
 
 # ---- native

@@ -63,11 +63,12 @@ class Chat(msgspec.Struct, frozen=True, kw_only=True):
     continue_final_message: bool = False  # it ends inside the last turn, the assistant's, which the answer continues
     template_kwargs: dict[str, Any] = {}  # JSON that the chat template sees under names of its own
     media_options: MediaOptions = MediaOptions()  # what was said of all media at once; each has its share of it
+    tools: str = ""  # JSON text of the list of tools that the template shows; empty: none
 
     @property
     def characters(self) -> int:
         """Those that a template may write, and that may become tokens."""
-        n = 0
+        n = len(self.tools)
         for turn in self.turns:
             n += len(turn.name or "") + len(turn.tool_call_id or "")
             for part in turn.parts:

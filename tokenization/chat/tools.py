@@ -9,7 +9,7 @@ from typing import Any
 from tokenization.chat.errors import ChatError, expect, type_name
 from tokenization.chat.parts import Chat, ToolCall
 
-MAX_DEPTH = 32  # of lists and objects in a call's arguments
+MAX_DEPTH = 32  # of lists and objects in a call's arguments, and in a tool
 MAX_DIGITS = 20  # of a whole number: with a sign, none of 64 bits has more
 MAX_CHARACTERS = 1 << 22  # of the arguments of all calls of a chat, while they are texts of JSON
 MAX_MARKS = 1 << 18  # brackets, commas and colons in them
@@ -96,7 +96,7 @@ def _arguments(value: Any, param: str, text: ReadText) -> tuple[dict[str, Any], 
             raise ChatError("the arguments of a tool call must be a JSON object, this is no JSON", param) from None
     if not isinstance(value, dict):
         raise ChatError(f"the arguments of a tool call must be a JSON object, got {type_name(value)}", param)
-    return value, _checked(value, param, text, MAX_DEPTH)
+    return value, measured(value, param, text)
 
 
 def _whole(param: str, digits: str) -> int:
@@ -106,8 +106,8 @@ def _whole(param: str, digits: str) -> int:
     return int(digits)
 
 
-def _checked(value: Any, param: str, text: ReadText, depth: int) -> int:
-    """How much of it there is; it can travel and be rendered.
+def measured(value: Any, param: str, text: ReadText, depth: int = MAX_DEPTH) -> int:
+    """How much of it there is, as in ToolCall; it can travel and be rendered.
 
     Raises ChatError where it is too deep or holds a number or a text that JSON has no bytes for.
     """
@@ -120,8 +120,8 @@ def _checked(value: Any, param: str, text: ReadText, depth: int) -> int:
     if isinstance(value, int) and not -(1 << 63) <= value < 1 << 63:
         raise ChatError(TOO_LARGE, param)
     if isinstance(value, dict):
-        inner = (len(text(key, param)) + _checked(value[key], param, text, depth - 1) for key in value)
+        inner = (len(text(key, param)) + measured(value[key], param, text, depth - 1) for key in value)
         return 1 + sum(inner)
     if isinstance(value, list):
-        return 1 + sum(_checked(inner, param, text, depth - 1) for inner in value)
+        return 1 + sum(measured(inner, param, text, depth - 1) for inner in value)
     return 1

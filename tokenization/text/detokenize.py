@@ -1,7 +1,7 @@
 """Ids become text token by token at a constant cost, and stop strings are found in it."""
 
 import codecs
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 
 from tokenization.text.tokenizer import Tokenizer
 
@@ -9,19 +9,23 @@ from tokenization.text.tokenizer import Tokenizer
 class Detokenizer:
     """All pieces joined equal the whole answer decoded at once."""
 
-    def __init__(self, tokenizer: Tokenizer, *, skip_special: bool = True, continues: bool = False) -> None:
-        """`skip_special`: special tokens are no part of the text; else each stands there by its name.
+    def __init__(
+        self, tokenizer: Tokenizer, *, skip_special: bool = True, continues: bool = False,
+        shown: Collection[int] = (),
+    ) -> None:  # fmt: skip
+        """`skip_special`: special tokens are no part of the text, but those of `shown`; else each stands there by name.
 
         `continues`: the text goes on where the prompt ended, so that a blank before its first word is a blank.
         """
         self._tokenizer = tokenizer
         self._skips = skip_special
+        self._shown = shown
         self._utf8 = codecs.getincrementaldecoder("utf-8")("replace")
         self._blanks = 0 if continues else tokenizer.leading_blanks  # that are still to be left out
 
     def push(self, token_id: int) -> str:
         """What this token adds: "" for a special one that is left out, and while a character is not complete."""
-        if self._skips and self._tokenizer.is_special(token_id):
+        if self._skips and self._tokenizer.is_special(token_id) and token_id not in self._shown:
             return ""
         text = self._utf8.decode(self._tokenizer.token_bytes(token_id))
         if not self._blanks:
@@ -67,7 +71,7 @@ class StopStrings:
             at = since.find(stop)
             if at >= 0:
                 ends.append((at + len(stop) - begun, -len(stop)))
-            self._begun[i] = _begins(stop, since)
+            self._begun[i] = begins(stop, since)
         held = self._held + text
         if ends:
             taken, less = min(ends)
@@ -83,7 +87,7 @@ class StopStrings:
         return shown
 
 
-def _begins(stop: str, text: str) -> int:
+def begins(stop: str, text: str) -> int:
     """Characters of the longest beginning of `stop`, short of all of it, that ends `text`.
 
     `text` begins with what ended the one before, so that the places that are tried here are left behind for good:

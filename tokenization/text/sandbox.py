@@ -19,6 +19,15 @@ from configs.checkpoint import CheckpointError
 from tokenization.chat.errors import ChatError, shortened
 
 _PROBE = "\ue0a1"  # a character for private use, which no template says by itself
+_TOOL = {  # with all that a template may read of a tool
+    "type": "function",
+    "function": {
+        "name": _PROBE, "description": "x",
+        "parameters": {
+            "type": "object", "properties": {"x": {"type": "string", "description": "x"}}, "required": ["x"],
+        },
+    },
+}  # fmt: skip
 
 # What a template may raise besides Jinja's own errors when a conversation is not of the form it expects.
 _RENDER_ERRORS = (
@@ -44,12 +53,16 @@ class Program:
             raise CheckpointError(f"{location}: the chat template does not compile: {said}") from None
         self._variables = variables
         self.takes_calls, self.takes_answers = "tool_calls" in words, "tool" in words
-        self.reads_strings = self._shows(_PROBE) or not self._shows([{"type": "text", "text": _PROBE}])
+        texts = [{"type": "text", "text": _PROBE}]
+        self.reads_strings = self._shows(_PROBE) or not self._shows(texts)
+        self.shows_tools = self._shows("x" if self.reads_strings else [{"type": "text", "text": "x"}], [_TOOL])
 
-    def run(self, messages: list[dict[str, Any]], opens: bool, given: Mapping[str, Any]) -> str:
+    def run(
+        self, messages: list[dict[str, Any]], opens: bool, given: Mapping[str, Any], tools: list[Any] | None = None
+    ) -> str:
         """Raises ChatError, with what the template says where it says something, and MemoryError."""
         variables = {
-            **given, **self._variables, "messages": messages, "tools": None, "documents": None,
+            **given, **self._variables, "messages": messages, "tools": tools, "documents": None,
             "add_generation_prompt": opens,
         }  # fmt: skip
         try:
@@ -57,10 +70,10 @@ class Program:
         except _RENDER_ERRORS as error:
             raise ChatError(str(error) if isinstance(error, jinja2.TemplateRuntimeError | _Refused) else "") from None
 
-    def _shows(self, content: Any) -> bool:
-        """Whether a user's message of this content is seen in the prompt: some templates pass over a plain string."""
+    def _shows(self, content: Any, tools: list[Any] | None = None) -> bool:
+        """Whether `_PROBE` is seen in the prompt: some templates pass over a plain string, and many over tools."""
         try:
-            return _PROBE in self.run([{"role": "user", "content": content}], True, {})
+            return _PROBE in self.run([{"role": "user", "content": content}], True, {}, tools)
         except ChatError:
             return False
 

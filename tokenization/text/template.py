@@ -5,7 +5,7 @@ import re
 import secrets
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from functools import cached_property
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -23,8 +23,22 @@ if TYPE_CHECKING:
 BUILT_IN = "the processor's class"  # where a template comes from that no file holds
 OUR_OWN = "our own (no file holds one)"
 
+NO_TOOLS = (
+    "the model's chat template cannot show tools; leave them out, or start the server with one that can "
+    "(--chat-template FILE)"
+)
+# What JSON Schema and the frame of a tool are made of. Templates look for these words; no client wrote them.
+KEYWORDS = frozenset(
+    "type function name description parameters strict properties required items enum const anyOf oneOf allOf not $ref "
+    "$defs definitions additionalProperties patternProperties prefixItems minimum maximum exclusiveMinimum "
+    "exclusiveMaximum multipleOf minLength maxLength pattern format minItems maxItems uniqueItems title default "
+    "examples nullable".split()
+)
+TYPES = frozenset("function object string integer number boolean array null".split())
+
 # (text, written by a user): in order, without loss
 Pieces = list[tuple[str, bool]]
+Marked = Callable[[str], str]  # a client's words, between marks
 # the turns, and the roles whose content stays a string where it is one; else it is a list as well
 Form = tuple[Sequence[Turn], Collection[str]]
 
@@ -85,6 +99,8 @@ class ChatTemplate:
         Raises CheckpointError for one that does not compile, and MemoryError.
         """
         refuse_tools(chat, calls=self._program.takes_calls, answers=self._program.takes_answers)
+        if chat.tools and not self._program.shows_tools:
+            raise ChatError(NO_TOOLS, "tools", "unsupported_parameter")
         refused: list[ChatError] = []
         for turns, strings in _forms(chat, reads_strings=self._program.reads_strings):
             try:
@@ -96,11 +112,15 @@ class ChatTemplate:
     def _rendered(self, chat: Chat, turns: Sequence[Turn], strings: Collection[str]) -> Pieces:
         mark = secrets.token_hex(16)  # new for each: nobody can write it beforehand
         opening, closing, end = f"q{mark}b", f"q{mark}e", f"q{mark}f"
-        messages = [_message(turn, opening, closing, as_list=turn.role not in strings) for turn in turns]
+        marked = partial(_marked, opening, closing)
+        messages = [_message(turn, marked, as_list=turn.role not in strings) for turn in turns]
+        tools = json.loads(chat.tools) if chat.tools else []
         if chat.continue_final_message:
             _mark_end(messages[-1], f"{end} ")
         try:
-            rendered = self._program.run(messages, chat.add_generation_prompt, chat.template_kwargs)
+            rendered = self._program.run(
+                messages, chat.add_generation_prompt, chat.template_kwargs, _shown(tools, marked) or None
+            )
         except ChatError as error:
             said = shortened(re.sub(f"{opening}|{closing}|{end}", "", error.message), 200)
             raise ChatError(
@@ -109,7 +129,7 @@ class ChatTemplate:
         if chat.continue_final_message:
             rendered = _cut_at(rendered, end)
         pieces = _split(rendered, opening, closing)
-        _check_words(turns, pieces)
+        _check_words(turns, tools, pieces)
         return pieces
 
 
@@ -151,18 +171,27 @@ def _joined(parts: tuple[Text | Media | Boxes, ...]) -> tuple[Text | Media | Box
     return tuple(found)
 
 
-def _message(turn: Turn, opening: str, closing: str, *, as_list: bool) -> dict[str, Any]:
+def _marked(opening: str, closing: str, text: str) -> str:
+    if not (core := text.strip()):
+        return text
+    head, _, tail = text.partition(core)
+    return f"{head}{opening}{core}{closing}{tail}"
+
+
+def _shown(value: Any, marked: Marked) -> Any:
+    """Tools as templates take them: all but `KEYWORDS` and `TYPES` are the client's words."""
+    if isinstance(value, str):
+        return value if value in TYPES else marked(value)
+    if isinstance(value, dict):
+        return {key if key in KEYWORDS else marked(key): _shown(inner, marked) for key, inner in value.items()}
+    return [_shown(inner, marked) for inner in value] if isinstance(value, list) else value
+
+
+def _message(turn: Turn, marked: Marked, *, as_list: bool) -> dict[str, Any]:
     """One turn as the hub's templates take it: {"role", "content"} with a string or a list of typed parts.
 
     as_list: never a string.
     """
-
-    def marked(text: str) -> str:
-        if not (core := text.strip()):
-            return text
-        head, _, tail = text.partition(core)
-        return f"{head}{opening}{core}{closing}{tail}"
-
     if turn.plain and not as_list:
         content: Any = "".join(marked(part.text) for part in turn.parts if isinstance(part, Text))
     else:
@@ -180,7 +209,7 @@ def _message(turn: Turn, opening: str, closing: str, *, as_list: bool) -> dict[s
     return message
 
 
-def _call(call: ToolCall, marked: Callable[[str], str]) -> dict[str, Any]:
+def _call(call: ToolCall, marked: Marked) -> dict[str, Any]:
     """One tool call as templates take it: its arguments an object, whose keys and texts are the client's words."""
 
     def words(value: Any) -> Any:
@@ -194,10 +223,13 @@ def _call(call: ToolCall, marked: Callable[[str], str]) -> dict[str, Any]:
     return {"type": "function", "function": function} | ({} if call.id is None else {"id": marked(call.id)})
 
 
-def _check_words(turns: Sequence[Turn], pieces: Pieces) -> None:
-    """Raise ChatError where a template leaves out a text, or a tool call though it knows them."""
+def _check_words(turns: Sequence[Turn], tools: Sequence[dict[str, Any]], pieces: Pieces) -> None:
+    """Raise ChatError where a template leaves out a text, or a tool call or a tool though it knows them."""
     n_written = Counter(text for text, by_user in pieces if by_user)
     asked: dict[str, list[tuple[str, str]]] = {}  # words -> (field, what it is) of each time that they were said
+    for i, tool in enumerate(tools):
+        if (name := tool["function"]["name"]) not in TYPES:
+            asked.setdefault(name, []).append((f"tools[{i}]", "tool"))
     for turn in turns:
         for call in turn.tool_calls:
             asked.setdefault(call.name.strip(), []).append((call.param, "tool call"))

@@ -8,6 +8,7 @@ from configs.checkpoint import Checkpoint, CheckpointError
 from configs.serve import MediaConfig
 from model.families.mistral3.sizes import picture_tokens, pictures_of
 from tokenization.chat.parts import Kind
+from tokenization.chat.tool_form import ToolForm
 from tokenization.media.source import Source
 from tokenization.messages import Reduced
 from tokenization.processor import Measure, Modality, RowsProcessor, StageClock
@@ -67,6 +68,7 @@ class Mistral3Pictures(ShrunkPictures):
 
 class Mistral3Processor(RowsProcessor):
     modalities: Mapping[Kind, Modality] = {"image": Modality(expansion="rows")}
+    tool_form = ToolForm(name="mistral", mark="[TOOL_CALLS]", opening="[", between=", ", closing="]")
 
     def __init__(self, checkpoint: Checkpoint, max_pixels: int) -> None:
         """max_pixels: the server's cap on one resized image. Raises CheckpointError for damaged or other files."""

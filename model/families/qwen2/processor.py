@@ -10,6 +10,7 @@ from model.families.qwen2.patches import PatchPictures, PatchSize, PatchVideos
 from model.families.qwen2.positions import TimeScale, mrope_positions, single_block, vision_positions
 from model.media_tokens import MediaTokens, read_media_tokens
 from tokenization.chat.parts import Kind
+from tokenization.chat.tool_form import HERMES
 from tokenization.media.frame_sampling import FrameRules
 from tokenization.placeholders import Layout
 from tokenization.processor import Measure, MediaHandler, Modality, TemplateProcessor
@@ -34,6 +35,7 @@ class Qwen2Processor(TemplateProcessor):
     """Defaults are those of the published configuration classes."""
 
     modalities: Mapping[Kind, Modality] = {"image": Modality(positions="grid"), "video": Modality(positions="grid")}
+    tool_form = HERMES
 
     def __init__(
         self,

@@ -18,6 +18,7 @@ from server.requests.sampling import SamplingRequest
 from tests.server.http.request_bodies import openai, read_openai, read_tokenize, refusal
 from tokenization.chat.rendering import CONTINUE, GENERATION, MEDIA
 from tokenization.chat.template_variables import VARIABLES
+from tokenization.chat.tool_offer import FIELDS as TOOLS
 
 PAGE = Path(__file__).resolve().parents[3] / "docs" / "compat.md"
 BY_NAME = {field.name: field for field in FIELDS}
@@ -60,7 +61,8 @@ def test_what_has_no_effect_may_be_anything() -> None:
 
 def test_honoured_fields_are_those_that_are_read() -> None:
     honoured = {field.name for field in FIELDS if field.treatment == "honoured"}
-    read = {*CompletionBody.model_fields, *SamplingRequest.model_fields, CONTINUE, GENERATION, MEDIA, VARIABLES, *FORMS}
+    read = {*CompletionBody.model_fields, *SamplingRequest.model_fields, CONTINUE, GENERATION, MEDIA, VARIABLES}
+    read |= {*FORMS, *TOOLS}
     assert honoured <= read and not read & (BY_NAME.keys() - honoured)
 
 

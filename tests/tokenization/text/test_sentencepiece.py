@@ -36,7 +36,7 @@ def both(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
     return opened(tmp_path_factory.mktemp(request.param), request.param)
 
 
-def grown(tokenizer: BPETokenizer, ids: list[int], **how: bool) -> str:
+def grown(tokenizer: BPETokenizer, ids: list[int], **how: Any) -> str:
     detokenizer = Detokenizer(tokenizer, **how)
     return "".join([detokenizer.push(i) for i in ids] + [detokenizer.flush()])
 

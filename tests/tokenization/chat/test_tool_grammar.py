@@ -1,0 +1,168 @@
+"""The grammar of an answer that may call tools, by the library that holds answers to it, over a vocabulary of bytes."""
+
+import json
+import random
+from typing import Any
+
+import llguidance
+import llguidance.numpy
+import numpy as np
+import pytest
+
+from model.families.mistral3.processor import Mistral3Processor
+from tokenization.chat.dialects import chat_from_openai, with_tools
+from tokenization.chat.errors import ChatError
+from tokenization.chat.grammar import Grammar, GrammarKind
+from tokenization.chat.tool_form import HERMES, ToolForm
+from tokenization.chat.tool_grammar import call_grammar
+from tokenization.chat.tool_offer import ToolOffer
+from tokenization.text.call_parser import CallParser, joined
+
+assert Mistral3Processor.tool_form is not None
+MISTRAL = Mistral3Processor.tool_form
+MARK, END = 256, 257
+SPECIAL = {"[TOOL_CALLS]": MARK, "<end>": END}
+COLOURS = {"type": "object", "properties": {"colour": {"enum": ["red", "blue"]}, "n": {"type": "integer"}},
+           "required": ["colour"]}  # fmt: skip
+TOOLS = [
+    {"type": "function", "function": {"name": "paint", "parameters": COLOURS}},
+    {"type": "function", "function": {"name": "stop"}},
+]
+
+
+class Bytes:
+    """A vocabulary of bytes, as llguidance asks for one."""
+
+    eos_token_id, bos_token_id = END, None
+    tokens = [bytes([i]) for i in range(256)] + [b"[TOOL_CALLS]", b"<end>"]
+    special_token_ids = [MARK, END]
+
+    def __call__(self, text: bytes | str) -> list[int]:
+        return list(text if isinstance(text, bytes) else text.encode())
+
+
+VOCABULARY = llguidance.LLTokenizer(llguidance.TokenizerWrapper(Bytes()))
+
+
+def offered(**body: Any) -> ToolOffer:
+    chat = chat_from_openai([{"role": "user", "content": "x"}])
+    _, offer = with_tools(chat, {"tools": TOOLS, **body})
+    assert offer is not None
+    return offer
+
+
+def matcher(form: ToolForm, *words: Grammar, **body: Any) -> llguidance.LLMatcher:
+    grammar = call_grammar(offered(**body), form, SPECIAL, *words)
+    found = llguidance.LLMatcher(VOCABULARY, llguidance.LLMatcher.grammar_from_lark(grammar.source))
+    assert grammar.kind == "lark" and grammar.param == "tools" and not found.is_error(), found.get_error()
+    return found
+
+
+def ids(text: str) -> list[int]:
+    """A special token where its text stands."""
+    first, *rest = text.split("[TOOL_CALLS]")
+    return [*first.encode(), *(token for one in rest for token in (MARK, *one.encode()))]
+
+
+def ends(found: llguidance.LLMatcher, text: str) -> bool | None:
+    """Whether an answer may end so; None where it may not even begin so."""
+    tokens = ids(text)
+    if found.validate_tokens(tokens) < len(tokens):
+        return None
+    assert found.consume_tokens(tokens)
+    return found.is_accepting()
+
+
+def calls(form: ToolForm, *made: str) -> str:
+    return form.mark + form.opening + form.between.join(made) + form.closing
+
+
+PAINT, STOP = '{"name": "paint", "arguments": {"colour": "red", "n": 3}}', '{"name": "stop", "arguments": {}}'
+WRONG = (
+    '{"name": "paint", "arguments": {"colour": "green"}}', '{"name": "paint", "arguments": {}}',
+    '{"name": "paint", "arguments": {"colour": "red", "x": 1}}', '{"name":"stop", "arguments": {}}',
+    '{"name": "other", "arguments": {}}', '{"name": "stop", "arguments": {"a": 1}}', "words",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("form", [HERMES, MISTRAL])
+def test_words_and_calls_by_their_tools_schemas(form: ToolForm) -> None:
+    for text in (
+        "",
+        "plain words\n",
+        "a <tool_ [TOOL_CALL] b",
+        calls(form, PAINT),
+        "w\n" + calls(form, PAINT, STOP, STOP),
+    ):
+        assert ends(matcher(form), text) is True, text
+    for wrong in WRONG:
+        assert ends(matcher(form), calls(form, wrong)) is None
+        assert ends(matcher(form), calls(form, PAINT, wrong)) is None
+    assert ends(matcher(form), form.mark + form.opening) is False
+    assert ends(matcher(form), calls(form, PAINT) + " and words") is None
+
+
+@pytest.mark.parametrize("form", [HERMES, MISTRAL])
+def test_a_demanded_call_is_one_whatever_the_model_says(form: ToolForm) -> None:
+    demanded: Any = {"tool_choice": "required"}
+    assert ends(matcher(form, **demanded), "words") is None and ends(matcher(form, **demanded), "") is False
+    assert ends(matcher(form, **demanded), calls(form, PAINT, STOP)) is True
+    named: Any = {"tool_choice": {"type": "function", "function": {"name": "stop"}}}
+    assert ends(matcher(form, **named), calls(form, STOP)) is True
+    assert ends(matcher(form, **named), calls(form, PAINT)) is None
+    assert ends(matcher(form, **named), calls(form, STOP, STOP)) is None
+    assert ends(matcher(form, parallel_tool_calls=False), calls(form, STOP)) is True
+    assert ends(matcher(form, parallel_tool_calls=False), calls(form, STOP, STOP)) is None
+
+
+def test_a_mark_that_is_a_token_is_no_text() -> None:
+    """The same letters drawn one by one are words."""
+    text = list(b'[TOOL_CALLS][{"no')
+    assert matcher(MISTRAL).validate_tokens(text) == len(text)
+    plain = call_grammar(offered(), MISTRAL, {})
+    found = llguidance.LLMatcher(VOCABULARY, llguidance.LLMatcher.grammar_from_lark(plain.source))
+    assert found.validate_tokens(text) == len(b'[TOOL_CALLS][{"n')
+
+
+@pytest.mark.parametrize("form", [HERMES, MISTRAL])
+def test_what_a_random_model_writes_is_read_as_calls(form: ToolForm) -> None:
+    draw, n = random.Random(0), 0
+    for choice in ("auto", "required") * 8:
+        found, text = matcher(form, tool_choice=choice), ""
+        mask = llguidance.numpy.allocate_token_bitmask(1, VOCABULARY.vocab_size)
+        begun = form.mark + form.opening if choice == "auto" else ""
+        found.consume_tokens(ids(begun))
+        for _ in range(400):
+            llguidance.numpy.fill_next_token_bitmask(found, mask, 0)
+            allowed = np.flatnonzero(np.unpackbits(mask.view(np.uint8), bitorder="little")[: VOCABULARY.vocab_size])
+            token = int(draw.choice(allowed.tolist()))
+            if token == END or found.is_stopped():
+                break
+            found.consume_tokens([token])
+            text += "[TOOL_CALLS]" if token == MARK else chr(token)
+        else:
+            continue
+        parser = CallParser(offered(tool_choice=choice), form)
+        words, pieces = parser.push(begun + text)
+        assert (words, parser.called) == ("", True)
+        for call in joined(pieces):
+            arguments, n = json.loads(call.arguments), n + 1
+            assert arguments == {} if call.name == "stop" else arguments["colour"] in ("red", "blue")
+    assert n >= 8
+
+
+def form_of(kind: GrammarKind, source: str = "") -> Grammar:
+    return Grammar(kind=kind, source=source, param="response_format")
+
+
+def test_beside_calls_an_answer_may_be_held_to_a_schema() -> None:
+    schema = form_of(
+        "json_schema", json.dumps({"type": "object", "properties": {"a": {"const": 1}}, "required": ["a"]})
+    )
+    assert ends(matcher(HERMES, schema), '{"a": 1}') is True
+    assert ends(matcher(HERMES, schema), calls(HERMES, STOP)) is True
+    assert ends(matcher(HERMES, schema), "words") is None
+    assert ends(matcher(HERMES, form_of("json_object")), '{"b": [2]}') is True
+    with pytest.raises(ChatError) as caught:
+        call_grammar(offered(), HERMES, {}, form_of("regex", "a+"))
+    assert caught.value.param == "response_format"

@@ -1,0 +1,155 @@
+"""The tools that a request offers to a model, and how it may call them: read from its body, field by field."""
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal
+
+import msgspec
+
+from tokenization.chat.errors import ChatError, expect, shortened, type_name
+from tokenization.chat.tool_form import ToolForm
+from tokenization.chat.tools import ReadText, measured
+
+FIELDS = TOOLS, CHOICE, PARALLEL = "tools", "tool_choice", "parallel_tool_calls"
+
+MOST_TOOLS = 128  # OpenAI's bound
+MAX_CHARACTERS = 1 << 18  # of all tools of a request as JSON
+_NAME = re.compile(r"[a-zA-Z0-9_.-]{1,64}")  # OpenAI's rule, and dots
+
+Choice = Literal["auto", "none", "required", "named"]
+
+
+class Tool(msgspec.Struct, frozen=True, kw_only=True):
+    """One function that an answer may call."""
+
+    name: str
+    schema: str  # JSON text: what the arguments of a call are held to
+    param: str  # the field that the schema came from
+
+
+class ToolOffer(msgspec.Struct, frozen=True, kw_only=True):
+    """What an answer may call, and whether it must."""
+
+    tools: tuple[Tool, ...]  # at least one
+    choice: Literal["auto", "required", "named"]
+    single: bool = False  # one call at most
+    form: ToolForm | None = None  # of the model that is served, once it is known
+
+
+def read_offer(body: Mapping[str, Any], text: ReadText) -> tuple[str, ToolOffer | None]:
+    """The tools that the chat template shows, as JSON text ("": none), and what of them may be called (None: nothing).
+
+    Raises ChatError, naming the field.
+    """
+    single = body.get(PARALLEL)
+    if single is not None and not isinstance(single, bool):
+        raise ChatError(f"{PARALLEL}: expected true or false, got {type_name(single)}", PARALLEL)
+    shown, tools = _read_tools(body.get(TOOLS), text)
+    choice, names = _read_choice(body.get(CHOICE))
+    if not tools:
+        if choice in ("required", "named"):
+            raise ChatError(f"{CHOICE}: a call is demanded, but {TOOLS} holds none", CHOICE)
+        return "", None
+    if choice == "none":
+        return shown, None
+    offered = {tool.name for tool in tools}
+    for param, name in names.items():
+        if name not in offered:
+            raise ChatError(f"{param}: {TOOLS} holds no function '{shortened(name)}'", param)
+    called = tuple(tool for tool in tools if not names or tool.name in names.values())
+    return shown, ToolOffer(tools=called, choice=choice, single=single is False or choice == "named")
+
+
+def _read_tools(value: Any, text: ReadText) -> tuple[str, Sequence[Tool]]:
+    if value is None or value == []:
+        return "", ()
+    if not isinstance(value, list):
+        raise ChatError(f"{TOOLS}: expected a list of tools, got {type_name(value)}", TOOLS)
+    if len(value) > MOST_TOOLS:
+        raise ChatError(f"{TOOLS}: {len(value)} tools; at most {MOST_TOOLS} are taken", TOOLS)
+    size = sum(measured(tool, f"{TOOLS}[{i}]", text) for i, tool in enumerate(value))
+    shown = json.dumps(value, ensure_ascii=False) if size <= MAX_CHARACTERS else ""  # not before it is known short
+    if not 0 < len(shown) <= MAX_CHARACTERS:
+        raise ChatError(f"{TOOLS}: more than {MAX_CHARACTERS} characters as JSON", TOOLS)
+    found: dict[str, Tool] = {}
+    for i, entry in enumerate(value):
+        tool = _read_tool(entry, f"{TOOLS}[{i}]")
+        if tool.name in found:
+            param = f"{TOOLS}[{i}].function.name"
+            raise ChatError(f"{param}: there are two functions '{tool.name}'", param)
+        found[tool.name] = tool
+    return shown, tuple(found.values())
+
+
+def _read_tool(entry: Any, param: str) -> Tool:
+    entry = expect(entry, dict, "an object with 'type' and 'function'", param)
+    if entry.get("type") != "function":
+        raise ChatError(f"{param}.type: the type of a tool is 'function'", f"{param}.type")
+    function = expect(entry.get("function"), dict, "an object with 'name' and 'parameters'", f"{param}.function")
+    name = _name(function.get("name"), f"{param}.function.name")
+    for key, kind, what in (("description", str, "a string"), ("strict", bool, "true or false")):
+        if function.get(key) is not None:
+            expect(function[key], kind, what, f"{param}.function.{key}")
+    field = f"{param}.function.parameters"
+    return Tool(name=name, schema=json.dumps(_arguments(function.get("parameters"), field)), param=field)
+
+
+def _name(value: Any, param: str) -> str:
+    if not isinstance(value, str) or not _NAME.fullmatch(value):
+        raise ChatError("the name of a function is 1 to 64 letters, digits, '_', '-' and '.'", param)
+    return value
+
+
+def _arguments(schema: Any, param: str) -> dict[str, Any]:
+    """The schema of a call's arguments, which are an object.
+
+    Without `parameters` it is empty. Properties that the schema does not name are left out, unless it says otherwise:
+    a function is called with what it knows.
+    """
+    if schema is None:
+        schema = {}
+    schema = expect(schema, dict, "a JSON schema, an object", param)
+    if schema.get("type", "object") != "object":
+        raise ChatError("the schema of a function's arguments has the type 'object'", f"{param}.type")
+    open_by = {"additionalProperties", "patternProperties", "$ref", "allOf", "anyOf", "oneOf", "unevaluatedProperties"}
+    closed = {} if open_by & schema.keys() else {"additionalProperties": False}
+    return {"type": "object", "properties": {}, **schema, **closed}
+
+
+def _read_choice(value: Any) -> tuple[Choice, Mapping[str, str]]:
+    """And the names that it allows, by the fields that they stand in; none: all."""
+    if value is None or value == "auto":
+        return "auto", {}
+    if value == "none":
+        return "none", {}
+    if value == "required":
+        return "required", {}
+    kind = value.get("type") if isinstance(value, dict) else None
+    if kind == "function":
+        return "named", _named([value], CHOICE, first=CHOICE)
+    if kind == "allowed_tools":
+        param = f"{CHOICE}.allowed_tools"
+        allowed = expect(value.get("allowed_tools"), dict, "an object with 'mode' and 'tools'", param)
+        mode = allowed.get("mode")
+        if mode not in ("auto", "required"):
+            raise ChatError("the mode is 'auto' or 'required'", f"{param}.mode")
+        tools = expect(allowed.get("tools"), list, "a list of tools", f"{param}.tools")
+        if not 0 < len(tools) <= MOST_TOOLS:
+            raise ChatError(f"1 to {MOST_TOOLS} tools are taken", f"{param}.tools")
+        return mode, _named(tools, f"{param}.tools")
+    raise ChatError(
+        f'{CHOICE}: takes "auto", "none", "required", {{"type": "function", "function": {{"name": "..."}}}} or '
+        '{"type": "allowed_tools", "allowed_tools": {"mode": "...", "tools": [...]}}',
+        CHOICE,
+    )
+
+
+def _named(tools: list[Any], param: str, first: str | None = None) -> dict[str, str]:
+    names: dict[str, str] = {}
+    for i, tool in enumerate(tools):
+        field = first or f"{param}[{i}]"
+        function = tool.get("function") if isinstance(tool, dict) and tool.get("type") == "function" else None
+        function = expect(function, dict, "a function with its 'name'", f"{field}.function")
+        names[f"{field}.function.name"] = _name(function.get("name"), f"{field}.function.name")
+    return names
