@@ -172,8 +172,10 @@ def text_config(config: ConfigSection) -> ConfigSection:
 
 
 class Checkpoint:
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, chat_template: Path | None = None) -> None:
+        """chat_template: the operator's file, in the place of whatever template the directory holds."""
         self.path = path
+        self.chat_template = chat_template
         if not (path / "config.json").is_file():
             raise CheckpointError(f"{path}: no config.json here; --model takes a checkpoint directory")
         self.config = self.file("config.json")

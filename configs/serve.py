@@ -33,6 +33,9 @@ class ModelConfig(msgspec.Struct, frozen=True, kw_only=True):
     served_name: Annotated[str, Setting(
         "the name that clients ask for; the directory's own name, or ORG/NAME, when absent", name="served_model_name"
     )]
+    chat_template: Annotated[Path | None, Setting(
+        "file with a Jinja chat template, in the place of the checkpoint's own", kind="file"
+    )] = None
     wanted: HubModel | None = None  # instead of a directory; once it is fetched, with the revision that it has
 
 

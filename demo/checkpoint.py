@@ -29,14 +29,25 @@ AROUND = {
 _PATTERN = (  # where text is cut before merging: digits one by one, words with the blank before them
     r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
 )
-_TEMPLATE = (
-    "{% for message in messages %}<|im_start|>{{ message['role'] }}\n"
-    "{% if message['content'] is string %}{{ message['content'] }}{% else %}{% for part in message['content'] %}"
+_TEMPLATE = (  # with tools in Hermes' form: declared in the system message, called and answered in tags
+    "{% macro said(content) %}{% if content is string %}{{ content }}{% else %}{% for part in content or [] %}"
     "{% if part['type'] == 'image' %}<|vision_bos|><|IMAGE|><|vision_eos|>"
     "{% elif part['type'] == 'video' %}<|vision_bos|><|VIDEO|><|vision_eos|>"
     "{% elif part['type'] == 'audio' %}<|audio_bos|><|AUDIO|><|audio_eos|>"
-    "{% else %}{{ part['text'] }}{% endif %}{% endfor %}{% endif %}<|im_end|>\n{% endfor %}"
-    "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
+    "{% else %}{{ part['text'] }}{% endif %}{% endfor %}{% endif %}{% endmacro %}"
+    "{% macro offered() %}# Tools\n<tools>\n{% for tool in tools %}{{ tool | tojson }}\n{% endfor %}</tools>\n"
+    "Call one so: <tool_call>\n{{ '{\"name\": ..., \"arguments\": {...}}' }}\n</tool_call>{% endmacro %}"
+    "{% if tools and messages[0]['role'] != 'system' %}<|im_start|>system\n{{ offered() }}<|im_end|>\n{% endif %}"
+    "{% for message in messages %}"
+    "{% if message['role'] == 'tool' %}<|im_start|>user\n<tool_response>\n{{ said(message['content']) }}\n"
+    "</tool_response>"
+    "{% else %}<|im_start|>{{ message['role'] }}\n{{ said(message['content']) }}"
+    "{% for call in message['tool_calls'] or [] %}"
+    "{{ '\n' if message['content'] or not loop.first }}<tool_call>\n"
+    "{{ '{\"name\": \"' + call['function']['name'] + '\", \"arguments\": ' }}"
+    "{{ call['function']['arguments'] | tojson }}{{ '}' }}\n</tool_call>{% endfor %}"
+    "{% if tools and loop.first and message['role'] == 'system' %}{{ '\n\n' + offered() }}{% endif %}{% endif %}"
+    "<|im_end|>\n{% endfor %}{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
 )
 _MAX_LENGTH = 4096
 

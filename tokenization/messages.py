@@ -54,6 +54,7 @@ class StartWorker(msgspec.Struct, frozen=True, kw_only=True, tag=True):
     shm_root: str  # the directory that holds the leases
     directory: str = ""  # the server's working directory, where relative paths of media begin, too
     worker: WorkerConfig = WorkerConfig()
+    chat_template: str = ""  # the operator's file; empty: the checkpoint's own
     lane: Lane = "media"  # one of texts gets no job with media, and loads nothing that opens them
 
 

@@ -143,7 +143,7 @@ def run_worker(channel_fd: int) -> None:
     with suppress(OSError):  # it is gone
         os.chdir(start.directory or ".")
     with refusals_told(channel):
-        checkpoint = Checkpoint(Path(start.checkpoint))
+        checkpoint = Checkpoint(Path(start.checkpoint), Path(start.chat_template) if start.chat_template else None)
         processor = family_of(checkpoint).processor(checkpoint, start.media.max_pixels)
         prove_template(processor, start.worker.memory_bytes, channel.send)
         bound_memory(start.worker.memory_bytes)

@@ -174,6 +174,7 @@ class WorkerPool:
         start = StartWorker(
             checkpoint=str(config.model.path), media=config.media, max_model_len=max_model_len,
             shm_root=str(owner.root), directory=os.readlink("/proc/self/cwd"), worker=config.worker,
+            chat_template=str(config.model.chat_template or ""),
         )  # fmt: skip
         self.slots = tuple(Worker("worker", start, self, config, owner, metrics) for _ in range(config.workers))
         self.text = Worker("text_worker", replace(start, lane="text"), self, config, owner, metrics)

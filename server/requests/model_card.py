@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 
 import msgspec
 
-from configs.checkpoint import Checkpoint
+from configs.checkpoint import Checkpoint, CheckpointError
 from configs.serve import ServeConfig
 from model.engine.messages import LargestItem
 from model.family import PixelBounds
@@ -54,9 +54,12 @@ class ModelCard:
 
 def read_model_card(config: ServeConfig) -> ModelCard:
     """Read what the server itself needs of the checkpoint. Raises CheckpointError."""
-    checkpoint = Checkpoint(config.model.path)
+    given = config.model.chat_template
+    checkpoint = Checkpoint(config.model.path, given)
     family = family_of(checkpoint)
     processor = family.processor(checkpoint, config.media.max_pixels)  # its template is proven by workers
+    if given is not None and processor.written_by != str(given):
+        raise CheckpointError(f"--chat-template: the family {family.name} takes none, it writes its prompts itself")
     own = family.config(checkpoint)
     defaults = Defaults.from_checkpoint(checkpoint, own)
     eos_ids = tuple(dict.fromkeys((*defaults.eos_ids, *processor.stop_ids)))

@@ -52,9 +52,9 @@ class CallParser:
         return "".join(words), pieces
 
     def flush(self) -> str:
-        """The words at the end of the answer. What only begins a call is none of them where a call was demanded."""
+        """The words at the end of the answer. Where a call is to come, or was, what begins one is none of them."""
         held, self._held = self._held, ""
-        return held if self._state == "words" and not self._forced else ""
+        return held if self._state == "words" and not (self._forced or self.n_calls) else ""
 
     def _step(self, words: list[str], pieces: list[CallPiece]) -> bool:
         """Take what is sure from the held text. False: nothing more is."""

@@ -69,15 +69,17 @@ class ChatTemplate:
     def from_checkpoint(
         cls, checkpoint: Checkpoint, built_in: str | None = None, otherwise: str | None = None
     ) -> "ChatTemplate":
-        """The first that processor_config.json, chat_template.json, chat_template.jinja hold (docs/adr/0012).
+        """The operator's own, else the first that processor_config.json, chat_template.json, chat_template.jinja hold.
 
-        Where none does: `built_in`, the template of a processor class that brings one and so never asks its tokenizer;
-        of other families tokenizer_config.json's. Without that too `otherwise`, of a family whose first directories
-        came without one. Raises CheckpointError without any.
+        Their order is that of docs/adr/0012. Where none does: `built_in`, the template of a processor class that brings
+        one and so never asks its tokenizer; of other families tokenizer_config.json's. Without that too `otherwise`, of
+        a family whose first directories came without one. Raises CheckpointError without any.
         """
 
         def sources() -> Iterator[tuple[str | None, str]]:
             """One by one: a file is not read where one before it holds a template."""
+            if (given := checkpoint.chat_template) is not None:
+                yield checkpoint.text(str(given)) or "", str(given)
             yield _in_file(checkpoint, PROCESSOR_CONFIG), PROCESSOR_CONFIG
             yield _in_file(checkpoint, "chat_template.json"), "chat_template.json"
             yield checkpoint.text("chat_template.jinja"), "chat_template.jinja"

@@ -1,0 +1,192 @@
+"""Tools over a running server: checkpoints made to say given texts, in each form of calls, whole and streamed."""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import openai
+import pytest
+
+from tests.e2e.running import REPO, RunningServer, running
+from tests.layouts.templates import DATED_SYSTEM
+from tests.tiny.mistral3 import write_mistral3
+from tests.tiny.qwen2_vl import write_qwen2_vl
+from tests.tiny.said import made_to_say
+
+CITY = {"type": "object", "properties": {"city": {"type": "string"}, "days": {"type": "integer"}}, "required": ["city"]}
+TOOLS: list[Any] = [
+    {"type": "function", "function": {"name": "weather", "description": "a forecast", "parameters": CITY}},
+    {"type": "function", "function": {"name": "news", "parameters": {"type": "object", "properties": {}}}},
+]
+OSLO, ROME = '{"city": "Oslo", "days": 3}', '{"city": "Rome, the \\"eternal\\" {one]"}'
+ASKED: list[Any] = [{"role": "user", "content": "How is it?"}]
+# What the models say: words, the mark of calls, what they call.
+CALLS = [("weather", OSLO), ("news", "{}"), ("weather", ROME)]
+SAID: list[tuple[str, list[tuple[str, str]]]] = [
+    ("", CALLS),
+    ("Let me have a look there.", CALLS),
+    ("It is dry, and I need no tools.", []),
+]
+FORMS = {
+    "hermes": ("<tool_call>\n", "\n</tool_call>\n<tool_call>\n", "\n</tool_call>"),
+    "mistral": ("[TOOL_CALLS][", ", ", "]"),
+}
+
+
+def said(form: str, words: str, calls: list[tuple[str, str]]) -> str:
+    opening, between, closing = FORMS[form]
+    made = [f'{{"name": "{name}", "arguments": {arguments}}}' for name, arguments in calls]
+    blank = "\n" if words and calls else ""
+    return words + blank + (opening + between.join(made) + closing if calls else "")
+
+
+class Saying:
+    """A server whose model says SAID[i] where `bias(i)` is asked for."""
+
+    def __init__(self, server: RunningServer, first: list[int]) -> None:
+        self.server = server
+        self.client = openai.OpenAI(base_url=f"{server.url}/v1", api_key="none", max_retries=0)
+        self._first = first
+
+    def bias(self, i: int) -> dict[str, Any]:
+        return {"logit_bias": {str(self._first[i]): 100}, "temperature": 0, "max_tokens": 200}
+
+    def chat(self, i: int, **body: Any) -> Any:
+        given: dict[str, Any] = {"messages": ASKED, "tools": TOOLS, **self.bias(i), **body}
+        return self.client.chat.completions.create(model="said", extra_body={}, **given)
+
+
+@pytest.fixture(scope="module", params=FORMS)
+def saying(
+    request: pytest.FixtureRequest, shm_root: Path, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Saying]:
+    """Each form by a checkpoint of a family that declares it; both templates are given by --chat-template."""
+    form, folder = request.param, tmp_path_factory.mktemp("checkpoints")
+    model, template = folder / "said", REPO / "examples" / "templates" / "qwen2_vl_tools.jinja"
+    texts = [said(form, *one) for one in SAID]
+    if form == "hermes":
+        first = made_to_say(write_qwen2_vl(model, tied=False), texts, "<|im_end|>")
+    else:
+        first = made_to_say(write_mistral3(model), texts, "</s>", ["[TOOL_CALLS]"])
+        template = folder / "tools.jinja"
+        template.write_text("{% if tools %}{{ tools | tojson }}{% endif %}" + DATED_SYSTEM)
+    root = shm_root.with_name(f"{shm_root.name}-{form}")
+    flags = ("--workers", "1", "--chat-template", str(template))
+    with running(model, root, tmp_path_factory.mktemp("logs"), *flags) as server:
+        yield Saying(server, first)
+
+
+@pytest.mark.parametrize("i", range(len(SAID)))
+def test_an_answer_of_auto_is_words_and_calls(saying: Saying, i: int) -> None:
+    words, calls = SAID[i]
+    (choice,) = saying.chat(i).choices
+    assert choice.message.content == (words or None)
+    made = choice.message.tool_calls or []
+    assert [(call.function.name, call.function.arguments) for call in made] == calls
+    assert choice.finish_reason == ("tool_calls" if calls else "stop")
+    assert len({call.id for call in made}) == len(calls) and all(call.type == "function" for call in made)
+
+
+@pytest.mark.parametrize("i", range(len(SAID)))
+def test_a_stream_says_the_same_in_pieces(saying: Saying, i: int) -> None:
+    words, calls = SAID[i]
+    text, made, n_pieces, finish, usage = "", dict[int, list[str]](), 0, [], None
+    for chunk in saying.chat(i, stream=True, stream_options={"include_usage": True}):
+        usage = chunk.usage or usage
+        for choice in chunk.choices:
+            text += choice.delta.content or ""
+            finish += [choice.finish_reason] if choice.finish_reason else []
+            for piece in choice.delta.tool_calls or []:
+                if piece.id:
+                    assert piece.index == len(made) and piece.type == "function"
+                    made[piece.index] = [piece.function.name, ""]
+                made[piece.index][1] += piece.function.arguments or ""
+                n_pieces += 1
+    assert text == words and [tuple(made[k]) for k in sorted(made)] == calls
+    assert finish == ["tool_calls" if calls else "stop"] and usage is not None
+    assert n_pieces > len(calls) + 2 if calls else n_pieces == 0
+    assert usage.completion_tokens == saying.chat(i).usage.completion_tokens
+
+
+def test_several_answers_have_their_own_calls(saying: Saying) -> None:
+    found = saying.chat(1, n=3, logprobs=True).choices
+    ids = {call.id for choice in found for call in choice.message.tool_calls}
+    assert len(ids) == 3 * len(SAID[1][1]) and all(choice.logprobs.content for choice in found)
+
+
+def test_none_shows_the_tools_and_reads_no_call(saying: Saying) -> None:
+    (choice,) = saying.chat(0, tool_choice="none").choices
+    assert choice.message.tool_calls is None and choice.finish_reason == "stop"
+    assert '"weather"' in choice.message.content
+    without = saying.chat(2, tools=openai.omit).usage.prompt_tokens
+    assert saying.chat(2, tool_choice="none").usage.prompt_tokens == saying.chat(2).usage.prompt_tokens > without
+
+
+def test_a_call_that_is_cut_is_told_as_far_as_it_is(saying: Saying) -> None:
+    whole = saying.chat(0)
+    seen = set()
+    for most in range(1, whole.usage.completion_tokens, 2):
+        (choice,) = saying.chat(0, max_tokens=most).choices
+        made = choice.message.tool_calls
+        assert choice.finish_reason == "length"
+        for (name, arguments), call in zip(CALLS, made or [], strict=False):
+            assert arguments.startswith(call.function.arguments) and call.function.name == name
+            assert choice.message.content is None
+        seen.add(made[0].function.arguments if made else None)
+    assert None in seen and OSLO in seen and len(seen) > 4
+
+
+def test_the_native_dialect_answers_with_calls(saying: Saying) -> None:
+    words, calls = SAID[1]
+    body = {"inputs": [{"text": "x"}], "tools": TOOLS, "parameters": saying.bias(1)}
+    found = saying.server.http.post("/chat", json=body).json()
+    assert (found["text"], found["finish_reason"]) == (words, "tool_calls")
+    assert [(call["function"]["name"], call["function"]["arguments"]) for call in found["tool_calls"]] == calls
+    events = saying.server.http.post("/chat", json={**body, "stream": True}).text.split("\n\n")
+    read = [json.loads(event.removeprefix("data: ")) for event in events if event.startswith("data: {")]
+    pieces = [piece for event in read for piece in event.get("tool_calls", [])]
+    joined = ["".join(p["function"]["arguments"] for p in pieces if p["index"] == k) for k in range(len(calls))]
+    assert joined == [arguments for _, arguments in calls] and read[-1]["finish_reason"] == "tool_calls"
+    assert "".join(event["text"] for event in read) == words
+
+
+def test_results_are_handed_back(saying: Saying) -> None:
+    made = saying.chat(1).choices[0].message
+    history: list[Any] = [*ASKED, made.model_dump(exclude_none=True)]
+    history += [{"role": "tool", "tool_call_id": call.id, "content": "dry"} for call in made.tool_calls]
+    if "qwen" in str(saying.server.http.get("/v1/models").json()):
+        assert saying.chat(2, messages=history).choices[0].message.content == SAID[2][0]
+
+
+def refused(server: RunningServer, **body: Any) -> Any:
+    answer: httpx.Response = server.http.post("/v1/chat/completions", json={"messages": ASKED, **body})
+    assert answer.status_code == 400, answer.text
+    return answer.json()["error"]
+
+
+def test_wrong_tools_are_a_400_by_field(saying: Saying) -> None:
+    named = {"type": "function", "function": {"name": "other"}}
+    assert refused(saying.server, tools=TOOLS, tool_choice=named)["param"] == "tool_choice.function.name"
+    assert refused(saying.server, tool_choice="required")["param"] == "tool_choice"
+    assert refused(saying.server, tools=[*TOOLS, *TOOLS])["param"] == "tools[2].function.name"
+    assert refused(saying.server, functions=[{"name": "x"}])["param"] == "functions"
+    assert "--chat-template" not in refused(saying.server, tools=[{}])["message"]
+    body = {"inputs": [{"text": "x"}], "tools": {}}
+    assert saying.server.http.post("/chat", json=body).json()["error"]["param"] == "tools"
+    saying.server.assert_nothing_held()
+
+
+def test_tokenize_counts_the_tools(saying: Saying) -> None:
+    counts = [
+        saying.server.http.post("/tokenize", json={"messages": ASKED, **more}).json()["count"]
+        for more in ({}, {"tools": TOOLS}, {"tools": TOOLS[:1]})
+    ]
+    assert counts[0] < counts[2] < counts[1] and counts[1] == saying.chat(0).usage.prompt_tokens
+
+
+def test_a_template_that_cannot_show_tools_says_what_helps(server: RunningServer) -> None:
+    error = refused(server, tools=TOOLS)
+    assert error["param"] == "tools" and "--chat-template FILE" in error["message"]
+    assert "cannot show tools" in error["message"]
