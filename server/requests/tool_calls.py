@@ -2,11 +2,14 @@
 
 from dataclasses import replace
 
+import msgspec
 from msgspec import structs
 
 from server.requests.model_card import ModelCard
 from server.requests.request import ChatRequest
-from tokenization.chat.tool_grammar import call_grammar
+from tokenization.chat.errors import ChatError
+from tokenization.chat.grammar import Grammar
+from tokenization.chat.tool_offer import TOOLS, CallRules
 
 
 def with_calls(request: ChatRequest, card: ModelCard) -> ChatRequest:
@@ -14,8 +17,12 @@ def with_calls(request: ChatRequest, card: ModelCard) -> ChatRequest:
 
     A model without a form is refused where the prompt is made (tokenization/prepare.py).
     """
-    offer, form = request.tools, card.tool_form
+    offer, form, words = request.tools, card.tool_form, request.grammar
     if offer is None or form is None:
         return request
-    grammar = call_grammar(offer, form, card.tokenizer.special, request.grammar)
-    return replace(request, tools=structs.replace(offer, form=form), grammar=grammar)
+    if words is not None and words.kind not in ("json_object", "json_schema"):
+        raise ChatError("beside tools an answer is held to a JSON schema or to nothing", words.param)
+    offer, special = structs.replace(offer, form=form), form.special(card.tokenizer.special)
+    rules = msgspec.json.encode(CallRules(offer=offer, special=special, words=words)).decode()
+    grammar = Grammar(kind="tools", source=rules, param=TOOLS, marks=tuple(special.values()))
+    return replace(request, tools=offer, grammar=grammar)

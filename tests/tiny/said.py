@@ -34,9 +34,9 @@ def made_to_say(path: Path, texts: Sequence[str], end: str, special: Sequence[st
     tokenizer.add_tokens([AddedToken(piece, special=False, normalized=False) for piece in new])
     tokenizer.save(str(path / "tokenizer.json"))
     n = tokenizer.get_vocab_size()
-    chains = [[tokenizer.token_to_id(piece) for piece in one] for one in pieces]
-    assert all(None not in chain for chain in chains)
-    ends = tokenizer.token_to_id(end)
+    vocabulary = tokenizer.get_vocab()
+    chains = [[vocabulary[piece] for piece in one] for one in pieces]
+    ends = vocabulary[end]
     follows: dict[int, int] = {}
     for chain in chains:
         for token, after in zip(chain, [*chain[1:], ends], strict=True):

@@ -4,8 +4,9 @@ from typing import Literal
 
 import msgspec
 
-# json_object: any object; its source is empty. lark: as llguidance reads it. ebnf: GBNF, as vLLM takes it.
-GrammarKind = Literal["json_object", "json_schema", "regex", "choice", "lark", "ebnf"]
+# json_object: any object; its source is empty. lark: as llguidance reads it. ebnf: GBNF, as vLLM takes it. tools: words
+# and calls of tools; its source is CallRules (tokenization/chat/tool_offer.py) as JSON.
+GrammarKind = Literal["json_object", "json_schema", "regex", "choice", "lark", "ebnf", "tools"]
 
 
 class Grammar(msgspec.Struct, frozen=True, kw_only=True):

@@ -8,6 +8,7 @@ from typing import Any, Literal
 import msgspec
 
 from tokenization.chat.errors import ChatError, expect, shortened, type_name
+from tokenization.chat.grammar import Grammar
 from tokenization.chat.tool_form import ToolForm
 from tokenization.chat.tools import ReadText, measured
 
@@ -25,6 +26,7 @@ class Tool(msgspec.Struct, frozen=True, kw_only=True):
 
     name: str
     schema: str  # JSON text: what the arguments of a call are held to
+    strict: bool = False  # as of Grammar
     param: str  # the field that the schema came from
 
 
@@ -35,6 +37,14 @@ class ToolOffer(msgspec.Struct, frozen=True, kw_only=True):
     choice: Literal["auto", "required", "named"]
     single: bool = False  # one call at most
     form: ToolForm | None = None  # of the model that is served, once it is known
+
+
+class CallRules(msgspec.Struct, frozen=True, kw_only=True):
+    """All that says what an answer may be that may call tools: what its grammar is made from."""
+
+    offer: ToolOffer
+    special: dict[str, int]  # special tokens of the vocabulary that stand in the form of calls
+    words: Grammar | None = None  # what an answer that does not call is held to: a JSON schema
 
 
 def read_offer(body: Mapping[str, Any], text: ReadText) -> tuple[str, ToolOffer | None]:
@@ -92,7 +102,10 @@ def _read_tool(entry: Any, param: str) -> Tool:
         if function.get(key) is not None:
             expect(function[key], kind, what, f"{param}.function.{key}")
     field = f"{param}.function.parameters"
-    return Tool(name=name, schema=json.dumps(_arguments(function.get("parameters"), field)), param=field)
+    schema = _arguments(function.get("parameters"), field)
+    return Tool(
+        name=name, schema=json.dumps(schema, ensure_ascii=False), strict=function.get("strict") is True, param=field
+    )
 
 
 def _name(value: Any, param: str) -> str:

@@ -21,9 +21,10 @@ from llguidance.gbnf_to_lark import any_to_lark
 from tokenization.cancel import Check
 from tokenization.chat.errors import ChatError, shortened
 from tokenization.chat.grammar import CompiledGrammar, Grammar
-from tokenization.structured.held import innermost, make_held
+from tokenization.structured.held import BLANKS, OPTIONS, innermost, make_held
 from tokenization.structured.pattern import unlike
 from tokenization.structured.schema import pointer
+from tokenization.structured.tool_grammar import call_grammar
 from tokenization.structured.vocabulary import LIMITS, GrammarVocabulary
 from tokenization.worker_memory import private_bytes
 
@@ -34,8 +35,6 @@ COMPILE_SECONDS = 5  # of processor time
 WALL_SECONDS = 20.0  # on a machine that is busy with other things
 COMPILE_BYTES = 512 << 20  # beyond what the worker has
 LOOK_SECONDS = 0.1  # how often the one that waits looks whether its request has ended
-BLANKS = {"whitespace_flexible": False, "item_separator": ", ", "key_separator": ": "}
-_OPTIONS = "x-guidance"  # the key of a schema by which the library takes options
 
 
 class _Told(msgspec.Struct, frozen=True):
@@ -133,7 +132,7 @@ def compiled(grammar: Grammar, vocabulary: GrammarVocabulary, blanks: int = 0) -
     """llguidance's form, compiled and tried for a first token. Raises ChatError, which names no field."""
     if grammar.kind in ("json_object", "json_schema"):
         schema = {"type": "object"} if grammar.kind == "json_object" else _schema(grammar)
-        source = _nested({"json_schema": {**schema, _OPTIONS: BLANKS}}, blanks)
+        source = _nested({"json_schema": {**schema, OPTIONS: BLANKS}}, blanks)
         if (why := _fault(source, vocabulary)) is not None:
             raise ChatError(f"{why}{_place(schema, why, vocabulary)}")
         return source
@@ -163,7 +162,7 @@ def _place(schema: dict[str, Any], why: str, vocabulary: GrammarVocabulary) -> s
     """Where in a schema the library meets its fault, which it does not say itself: by trying the parts of it."""
 
     def fails(part: Any) -> bool:
-        return _fault(_nested({"json_schema": {**part, _OPTIONS: BLANKS}}, 0), vocabulary) == why
+        return _fault(_nested({"json_schema": {**part, OPTIONS: BLANKS}}, 0), vocabulary) == why
 
     found = pointer(innermost(schema, fails))
     return f" (at {shortened(found, 200)})" if found else ""
@@ -171,6 +170,8 @@ def _place(schema: dict[str, Any], why: str, vocabulary: GrammarVocabulary) -> s
 
 def _lark(grammar: Grammar) -> str:
     source = grammar.source
+    if grammar.kind == "tools":
+        return call_grammar(source)
     if grammar.kind == "choice":
         return _choices(source)
     if grammar.kind == "regex":

@@ -14,6 +14,9 @@ _CLOCK = "(?:[01][0-9]|2[0-3]):[0-5][0-9]"
 _TIME = rf"{_CLOCK}:[0-5][0-9](?:\.[0-9]{{1,6}})?(?:Z|[+-]{_CLOCK})"
 # RFC 3339 without leap seconds; the compiler's own let 29 February and second 60 be where they cannot.
 TIMES = {"date": f"^{_DATE}$", "time": f"^{_TIME}$", "date-time": f"^{_DATE}T{_TIME}$"}
+# Between the tokens of JSON: what `json.dumps` writes, by the key of a schema under which the library takes options.
+OPTIONS = "x-guidance"
+BLANKS = {"whitespace_flexible": False, "item_separator": ", ", "key_separator": ": "}
 DEEPEST = 4  # of properties in properties, by which two schemas are told apart
 # Names that a schema does not list. The compiler spells what a pattern says in one way; else "\u0061" would pass for a
 # name that is not "a".

@@ -6,6 +6,7 @@ from typing import Any
 
 import llguidance
 import llguidance.numpy
+import msgspec
 import numpy as np
 import pytest
 
@@ -14,8 +15,8 @@ from tokenization.chat.dialects import chat_from_openai, with_tools
 from tokenization.chat.errors import ChatError
 from tokenization.chat.grammar import Grammar, GrammarKind
 from tokenization.chat.tool_form import HERMES, ToolForm
-from tokenization.chat.tool_grammar import call_grammar
-from tokenization.chat.tool_offer import ToolOffer
+from tokenization.chat.tool_offer import CallRules, ToolOffer
+from tokenization.structured.tool_grammar import call_grammar
 from tokenization.text.call_parser import CallParser, joined
 
 assert Mistral3Processor.tool_form is not None
@@ -51,10 +52,16 @@ def offered(**body: Any) -> ToolOffer:
     return offer
 
 
+def grammar_of(form: ToolForm, special: dict[str, int], *words: Grammar, **body: Any) -> str:
+    offer = msgspec.structs.replace(offered(**body), form=form)
+    rules = CallRules(offer=offer, special=form.special(special), words=words[0] if words else None)
+    return call_grammar(msgspec.json.encode(rules).decode())
+
+
 def matcher(form: ToolForm, *words: Grammar, **body: Any) -> llguidance.LLMatcher:
-    grammar = call_grammar(offered(**body), form, SPECIAL, *words)
-    found = llguidance.LLMatcher(VOCABULARY, llguidance.LLMatcher.grammar_from_lark(grammar.source))
-    assert grammar.kind == "lark" and grammar.param == "tools" and not found.is_error(), found.get_error()
+    grammar = llguidance.LLMatcher.grammar_from_lark(grammar_of(form, SPECIAL, *words, **body))
+    found = llguidance.LLMatcher(VOCABULARY, grammar)
+    assert not found.is_error(), found.get_error()
     return found
 
 
@@ -119,8 +126,8 @@ def test_a_mark_that_is_a_token_is_no_text() -> None:
     """The same letters drawn one by one are words."""
     text = list(b'[TOOL_CALLS][{"no')
     assert matcher(MISTRAL).validate_tokens(text) == len(text)
-    plain = call_grammar(offered(), MISTRAL, {})
-    found = llguidance.LLMatcher(VOCABULARY, llguidance.LLMatcher.grammar_from_lark(plain.source))
+    plain = llguidance.LLMatcher.grammar_from_lark(grammar_of(MISTRAL, {}))
+    found = llguidance.LLMatcher(VOCABULARY, plain)
     assert found.validate_tokens(text) == len(b'[TOOL_CALLS][{"n')
 
 
@@ -163,6 +170,10 @@ def test_beside_calls_an_answer_may_be_held_to_a_schema() -> None:
     assert ends(matcher(HERMES, schema), calls(HERMES, STOP)) is True
     assert ends(matcher(HERMES, schema), "words") is None
     assert ends(matcher(HERMES, form_of("json_object")), '{"b": [2]}') is True
-    with pytest.raises(ChatError) as caught:
-        call_grammar(offered(), HERMES, {}, form_of("regex", "a+"))
-    assert caught.value.param == "response_format"
+
+
+def test_a_schema_that_cannot_be_held_is_named_by_its_tool() -> None:
+    unique = {"type": "object", "properties": {"a": {"type": "array", "uniqueItems": True}}}
+    tools = [*TOOLS, {"type": "function", "function": {"name": "x", "parameters": unique}}]
+    with pytest.raises(ChatError, match=r"tools\[2\].function.parameters: uniqueItems at /properties/a/uniqueItems: "):
+        grammar_of(HERMES, SPECIAL, tools=tools)
