@@ -55,6 +55,14 @@ def test_the_example_of_answers_in_a_form(demo: RunningServer) -> None:
     assert said[1:] == ["a red circle", "red circle"]
 
 
+def test_the_example_of_tools_runs(demo: RunningServer) -> None:
+    """A call is demanded, and held to its schema: this model was taught none."""
+    script = [sys.executable, str(REPO / "examples" / "tools.py"), "--base-url", f"{demo.url}/v1"]
+    ran = subprocess.run(script, capture_output=True, text=True, timeout=60)
+    assert ran.returncode == 0, ran.stderr
+    assert re.match(r'paint\(\{"colour": "(red|green|blue)", "coats": [123]\}\): The wall has', ran.stdout), ran.stdout
+
+
 def test_it_answers_what_it_was_trained_for(demo: RunningServer) -> None:
     """Of the tasks with a goal, together: no goal is proved by so few questions, but a broken path shows."""
     with closing(Examiner(demo.url)) as examiner:

@@ -1,5 +1,6 @@
 """Tool calls, tools' answers and pictures outside users' messages: as the template places them, or refused."""
 
+import json
 import time
 from typing import Any
 
@@ -7,10 +8,13 @@ import pytest
 from transformers.utils.chat_template_utils import render_jinja_template
 
 from configs.checkpoint import Checkpoint
+from configs.settings import EMBEDDED_MODEL
+from tests.e2e.running import REPO
 from tests.layouts.templates import TEXT, TOOLS, VISION
 from tests.tiny.qwen2_vl import TEMPLATE, write_qwen2_vl
-from tokenization.chat.dialects import chat_from_openai
+from tokenization.chat.dialects import chat_from_openai, with_tools
 from tokenization.chat.errors import ChatError
+from tokenization.chat.parts import Chat
 from tokenization.chat.rendering import with_rendering
 from tokenization.placeholders import render_prompt
 from tokenization.text.bpe import BPETokenizer
@@ -109,6 +113,59 @@ def test_a_call_that_a_template_drops_is_refused() -> None:
     error = refused(source, [USER, calls({}, {})])
     assert error.param == "messages[1].tool_calls[0]" and "leaves this tool call out" in error.message
     pieces("{{ messages | tojson }}{{ messages[0].tool_calls }}", [USER, calls({}, name='a"ü')])
+
+
+SHIPPED = (REPO / "examples" / "templates" / "qwen2_vl_tools.jinja").read_text()
+DEMO = json.loads((EMBEDDED_MODEL / "chat_template.json").read_text())["chat_template"]
+OFFERED: list[Any] = [
+    {"type": "function", "function": {"name": "look", "description": TYPED, "parameters": {
+        "type": "object", "properties": {TYPED: {"type": "string", "enum": [TYPED, "<"]}}, "required": [TYPED]}}},
+    {"type": "function", "function": {"name": "stop"}},
+]  # fmt: skip
+
+
+def shown(source: str, messages: list[dict[str, Any]], tools: list[Any]) -> Chat:
+    return with_tools(chat_from_openai(messages), {"tools": tools})[0]
+
+
+@pytest.mark.parametrize("source", [SHIPPED, DEMO])
+def test_tools_read_as_in_transformers_and_none_of_their_words_is_the_templates(source: str) -> None:
+    for messages in (
+        [USER],
+        [{"role": "system", "content": "Be brief."}, USER, calls({}), answer("rain"), answer("x")],
+    ):
+        found = ChatTemplate(source, {}, "here").render(shown(source, messages, OFFERED))
+        said = [message | ({"content": ""} if message["content"] is None else {}) for message in messages]
+        (theirs,), _ = render_jinja_template([said], tools=OFFERED, chat_template=source, add_generation_prompt=True)
+        assert "".join(text for text, _ in found) == theirs and "</tools>" in theirs
+        own = "".join(text for text, from_user in found if not from_user)
+        assert own.count("<|im_start|>") == own.count("<|im_end|>") + 1 and "image_pad" not in own
+        assert '"type": "object", "properties"' in own, "what JSON Schema is made of can be looked at"
+
+
+def test_the_shipped_template_reads_chats_without_tools_as_the_published_one(tokenizer: BPETokenizer) -> None:
+    picture = {"role": "user", "content": [PICTURE, {"type": "text", "text": "x"}, PICTURE]}
+    longer: list[dict[str, Any]] = [{"role": "system", "content": "s"}, picture, {"role": "assistant", "content": "y"}]
+    for messages in ([USER], [*longer, USER]):
+        for variables in ({}, {"chat_template_kwargs": {"add_vision_id": True}}):
+            assert pieces(SHIPPED, messages, **variables) == pieces(VISION, messages, **variables)
+    messages = [USER, calls({}), answer([PICTURE, {"type": "text", "text": "a map"}])]
+    assert encoded(tokenizer, SHIPPED, messages).count(tokenizer.special["<|image_pad|>"]) == 1
+
+
+@pytest.mark.parametrize("source", [TEMPLATE, VISION, TEXT, TOOLS])
+def test_a_template_that_shows_no_tools_refuses_them(source: str) -> None:
+    with pytest.raises(ChatError, match="--chat-template FILE") as caught:
+        ChatTemplate(source, {}, "here").render(shown(source, [USER], OFFERED))
+    assert caught.value.param == "tools"
+
+
+def test_a_tool_that_a_template_leaves_out_is_named() -> None:
+    source = "{{ tools[0].function.name if tools }}{% for m in messages %}{{ m.content }}{% endfor %}"
+    ChatTemplate(source, {}, "here").render(shown(source, [USER], OFFERED[:1]))
+    with pytest.raises(ChatError, match="leaves this tool out") as caught:
+        ChatTemplate(source, {}, "here").render(shown(source, [USER], OFFERED))
+    assert caught.value.param == "tools[1]"
 
 
 def test_thousands_of_calls_are_looked_at_once_each() -> None:
