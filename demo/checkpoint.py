@@ -36,7 +36,7 @@ _TEMPLATE = (  # with tools in Hermes' form: declared in the system message, cal
     "{% elif part['type'] == 'audio' %}<|audio_bos|><|AUDIO|><|audio_eos|>"
     "{% else %}{{ part['text'] }}{% endif %}{% endfor %}{% endif %}{% endmacro %}"
     "{% macro offered() %}# Tools\n<tools>\n{% for tool in tools %}{{ tool | tojson }}\n{% endfor %}</tools>\n"
-    "Call one so: <tool_call>\n{{ '{\"name\": ..., \"arguments\": {...}}' }}\n</tool_call>{% endmacro %}"
+    'Call one so: <tool_call>\n{{ \'{"name": ..., "arguments": {...}}\' }}\n</tool_call>{% endmacro %}'
     "{% if tools and messages[0]['role'] != 'system' %}<|im_start|>system\n{{ offered() }}<|im_end|>\n{% endif %}"
     "{% for message in messages %}"
     "{% if message['role'] == 'tool' %}<|im_start|>user\n<tool_response>\n{{ said(message['content']) }}\n"

@@ -6,7 +6,18 @@ from model.family import BOUNDS, Family
 from model.registry import architectures, families
 from tokenization.processor import Expansion, Feature, Modality, Positions
 
-HEAD = ("family", "takes", "in a prompt", "largest item", "its placeholders", "its positions", "also takes", "devices")
+HEAD = (
+    "family",
+    "takes",
+    "in a prompt",
+    "largest item",
+    "its placeholders",
+    "its positions",
+    "also takes",
+    "answers in a form",
+    "tools",
+    "devices",
+)
 PLACEHOLDERS: dict[Expansion, str] = {
     "run": "one run",
     "rows": "a run for each row, an id after each",
@@ -26,10 +37,12 @@ def rows() -> Iterator[TableRow]:
     """One for each medium of each family; what holds for the whole family stands in its first."""
     for family, _ in families():
         also = ", ".join(FEATURES[feature] for feature in sorted(family.features))
-        whole = (also, ", ".join(family.devices))
+        form = family.processor.tool_form
+        form_names = ("yes" if family.processor.structured_output else "", "" if form is None else form.name)
+        whole = (also, *form_names, ", ".join(family.devices))
         media = [_medium(kind, modality) for kind, modality in family.modalities.items()] or [("text", *[""] * 4)]
         for i, medium in enumerate(media):
-            yield ("" if i else family.name, *medium, *(("", "") if i else whole))
+            yield ("" if i else family.name, *medium, *([""] * len(whole) if i else whole))
 
 
 def as_text() -> str:

@@ -156,6 +156,7 @@ class Processor(ABC):
     # The same of these. "grounding": it takes boxes, and its answers point at pictures with <ref>, <box> and <quad>;
     # "audio_in_video": the sound of a video may come along with it.
     features: frozenset[Feature] = frozenset()
+    structured_output = True  # whether the vocabulary's bytes are known, so that answers can be held to a form
     tool_form: ToolForm | None = None  # how the family's models write calls of tools; None: they were taught none
     placeholders: Mapping[Kind, int]  # what stands in the prompt for each token of a medium
     handlers: Mapping[Kind, MediaHandler]  # of the kinds that the checkpoint takes

@@ -99,9 +99,12 @@ CHANGES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "mm_processor_kwargs": ({}, {"mm_processor_kwargs": {"max_pixels": 3136 * 4}}),
 }
 BY_HAND = {"model", "stream", "stream_options", "skip_special_tokens", "ignore_eos"}  # each has a test below
-ELSEWHERE = {  # tests/e2e/test_encoder_cache.py, tests/e2e/test_tools.py
-    "cache_salt", "tools", "tool_choice", "parallel_tool_calls",
-}  # fmt: skip
+ELSEWHERE = {
+    "cache_salt",
+    "tools",
+    "tool_choice",
+    "parallel_tool_calls",
+}  # test_encoder_cache.py and test_tools.py in tests/e2e
 
 
 def test_every_honoured_field_is_looked_at() -> None:

@@ -7,6 +7,7 @@ import pytest
 from model.families.qwen_vl.processor import QwenVLProcessor
 from model.registry import architectures, families
 from server import model_table
+from tokenization.chat.tool_form import HERMES
 from tokenization.processor import Modality
 
 
@@ -23,11 +24,13 @@ def test_architectures_come_first_and_then_each_family() -> None:
 class BothProcessor(QwenVLProcessor):
     modalities = {"image": Modality(most=1, fixed=True, expansion="rows", positions="grid"), "audio": Modality()}
     features = frozenset({"audio_in_video", "grounding"})
+    tool_form = HERMES
 
 
 class BlindProcessor(QwenVLProcessor):
     modalities = {}
     features = frozenset()
+    structured_output = False
 
 
 def test_a_declaration_is_told_in_full(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -36,9 +39,9 @@ def test_a_declaration_is_told_in_full(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(model_table, "families", lambda: [(family, ("ANew", "BNew")), (blind, ("C",))])
     assert list(model_table.rows()) == [
         ("new", "image", "at most 1", "all have one size", "a run for each row, an id after each", "step, row, column",
-         "sound of videos, boxes", "cpu"),
-        ("", "audio", "any number", "by --max-audio-seconds", "one run", "as text", "", ""),
-        ("blind", "text", "", "", "", "", "", "cpu"),
+         "sound of videos, boxes", "yes", "hermes", "cpu"),
+        ("", "audio", "any number", "by --max-audio-seconds", "one run", "as text", "", "", "", ""),
+        ("blind", "text", "", "", "", "", "", "", "", "cpu"),
     ]  # fmt: skip
     page = model_table.as_markdown()
     assert "| `new` | A model | `ANew`, `BNew` |" in page and "|  | audio | any number |" in page

@@ -18,7 +18,7 @@ MOST_TOOLS = 128  # OpenAI's bound
 MAX_CHARACTERS = 1 << 18  # of all tools of a request as JSON
 _NAME = re.compile(r"[a-zA-Z0-9_.-]{1,64}")  # OpenAI's rule, and dots
 
-Choice = Literal["auto", "none", "required", "named"]
+ToolChoice = Literal["auto", "none", "required", "named"]
 
 
 class Tool(msgspec.Struct, frozen=True, kw_only=True):
@@ -130,7 +130,7 @@ def _arguments(schema: Any, param: str) -> dict[str, Any]:
     return {"type": "object", "properties": {}, **schema, **closed}
 
 
-def _read_choice(value: Any) -> tuple[Choice, Mapping[str, str]]:
+def _read_choice(value: Any) -> tuple[ToolChoice, Mapping[str, str]]:
     """And the names that it allows, by the fields that they stand in; none: all."""
     if value is None or value == "auto":
         return "auto", {}
