@@ -14,6 +14,7 @@ from tests.e2e.running import RunningServer, data_url, picture, running, uncache
 from tests.e2e.test_chat import events
 from tests.parity.test_prefill import WITH_IDS
 from tests.tiny.qwen2_vl import write_qwen2_vl
+from tokenization.chat.tool_offer import FIELDS as TOOLS
 
 CHAT, TOKENIZE = "/v1/chat/completions", "/tokenize"
 PICTURE = {"type": "image_url", "image_url": {"url": data_url(picture(240, 160))}}
@@ -99,12 +100,7 @@ CHANGES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "mm_processor_kwargs": ({}, {"mm_processor_kwargs": {"max_pixels": 3136 * 4}}),
 }
 BY_HAND = {"model", "stream", "stream_options", "skip_special_tokens", "ignore_eos"}  # each has a test below
-ELSEWHERE = {
-    "cache_salt",
-    "tools",
-    "tool_choice",
-    "parallel_tool_calls",
-}  # test_encoder_cache.py and test_tools.py in tests/e2e
+ELSEWHERE = {"cache_salt", *TOOLS}  # test_encoder_cache.py and test_tools.py in tests/e2e
 
 
 def test_every_honoured_field_is_looked_at() -> None:

@@ -19,7 +19,7 @@ class CallPiece(msgspec.Struct, frozen=True, kw_only=True):
     arguments: str = ""  # JSON; joined they are whole, unless the answer was cut
 
 
-Place = Literal["words", "head", "arguments", "tail"]
+Reading = Literal["words", "head", "arguments", "tail"]
 
 
 class CallParser:
@@ -28,10 +28,10 @@ class CallParser:
     def __init__(self, offer: ToolOffer, form: ToolForm) -> None:
         self.form = form
         self._opening = form.mark + form.opening
-        self._tails: tuple[tuple[str, Place], ...] = (("}" + form.closing, "words"), ("}" + form.between, "head"))
+        self._tails: tuple[tuple[str, Reading], ...] = (("}" + form.closing, "words"), ("}" + form.between, "head"))
         self._names = {head_of(tool.name): tool.name for tool in offer.tools}
         self._forced = offer.choice != "auto"
-        self._state: Place = "words"
+        self._state: Reading = "words"
         self._held = ""  # of the text so far, what nobody was given
         self._depth = 0  # of lists and objects in the arguments
         self._in_text = self._escaped = False
