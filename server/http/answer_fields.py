@@ -92,7 +92,7 @@ def legacy_logprobs(
 ) -> dict[str, LazyList]:
     """Four lists with an entry for each token, as OpenAI's completions have them.
 
-    offset: characters of the tokens before. The likeliest tokens of a place always have the token itself beside them.
+    offset: characters of the tokens before. Before the likeliest tokens of a place stands the token itself.
     With `as_ids` a token is named "token_id:" and its id; the offsets are those of the text all the same.
     """
 
@@ -110,13 +110,16 @@ def legacy_logprobs(
     }
 
 
-def _likeliest(token: Token, tokenizer: Tokenizer, as_ids: bool) -> dict[str, float | None] | None:
-    """By text; of two ids that read alike the likelier one. None where the token was not predicted."""
+def _likeliest(token: Token, tokenizer: Tokenizer, as_ids: bool) -> dict[str, float] | None:
+    """By text, the token itself first; of two ids that read alike the likelier one's number. None where the token was
+    not predicted.
+    """
     if token.logprob is None:
         return None
-    found: dict[str, float | None] = {}
-    for token_id, logprob in (*token.top, (token.id, token.logprob)):
-        found.setdefault(readable(token_id, tokenizer, as_ids=as_ids), _finite(logprob))
+    found: dict[str, float] = {}
+    for token_id, logprob in ((token.id, token.logprob), *token.top):
+        text, finite = readable(token_id, tokenizer, as_ids=as_ids), max(logprob, LEAST_LOGPROB)
+        found[text] = max(finite, found.get(text, finite))
     return found
 
 

@@ -112,6 +112,6 @@ def detokenized(request: IdsRequest, tokenizer: Tokenizer, vocab_size: int, max_
         message = f"tokens: holds {len(request.ids)} ids; this server takes {max_model_len} at once"
         raise invalid_request(message, "tokens", "context_length_exceeded")
     if max(request.ids) >= vocab_size:
-        message = f"tokens: the vocabulary of this model has the ids 0 to {vocab_size - 1}, not {max(request.ids)}"
+        message = f"tokens: this model has {vocab_size} token ids from 0 on, not {max(request.ids)}"
         raise invalid_request(message, "tokens")
     return {"prompt": whole_text(tokenizer, request.ids)}

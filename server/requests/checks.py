@@ -69,7 +69,7 @@ def check_parameters(request: ChatRequest, card: ModelCard, engine: EngineReady)
     for name, ids in asked.items():
         if ids and max(ids) >= engine.vocab_size:
             beyond = sorted(i for i in ids if i >= engine.vocab_size)
-            message = f"the vocabulary of this model has the ids 0 to {engine.vocab_size - 1}, not {listed(beyond)}"
+            message = f"this model has {engine.vocab_size} token ids from 0 on, not {listed(beyond)}"
             raise invalid_request(f"{request.parameter(name)}: {message}", request.parameter(name))
     if request.grounding == "drawn" and not card.supports_grounding:
         raise invalid_request("this model's answers hold no boxes", "parameters.draw_boxes", "unsupported_parameter")
@@ -79,7 +79,7 @@ def _check_ids(ids: Sequence[int], engine: EngineReady, param: str) -> None:
     """Ids that a client names are words of the vocabulary, and none of those that stand for media. Raises Refusal."""
     largest = max(ids)
     if largest >= engine.vocab_size:
-        message = f"{param}: the vocabulary of this model has the ids 0 to {engine.vocab_size - 1}, not {largest}"
+        message = f"{param}: this model has {engine.vocab_size} token ids from 0 on, not {largest}"
         raise invalid_request(message, param)
     if reserved := sorted(set(ids).intersection(engine.media_ids)):
         raise invalid_request(f"{param}: the token id {reserved[0]} marks media; a prompt of ids is text", param)

@@ -116,6 +116,12 @@ def test_the_older_form_of_logprobs(tokenizer: BPETokenizer) -> None:
     ]  # fmt: skip
 
 
+def test_the_token_itself_stands_before_the_likeliest(tokenizer: BPETokenizer) -> None:
+    token = msgspec.structs.replace(TOKENS[1], logprob=-2.0, top=((TOKENS[0].id, -0.25), (TOKENS[1].id, -2.0)))
+    [row] = legacy_logprobs([token], tokenizer, 0, as_ids=True)["top_logprobs"]
+    assert list(row.items()) == [(f"token_id:{TOKENS[1].id}", -2.0), (f"token_id:{TOKENS[0].id}", -0.25)]
+
+
 def test_a_fingerprint_is_that_of_version_model_and_dtype() -> None:
     ours = ("0.1.0", "tiny", "float32")
     assert system_fingerprint(*ours) == system_fingerprint(*ours)

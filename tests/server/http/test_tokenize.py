@@ -153,7 +153,10 @@ def test_what_are_no_ids_is_refused(tokens: Any, param: str) -> None:
 
 def test_ids_are_bounded_in_value_and_number(tokenizer: BPETokenizer) -> None:
     asked = tokenize.read_detokenize(body(tokens=[1, 2, 3]), "r1")
-    for vocab_size, length, said in ((3, 9, "ids 0 to 2, not 3"), (9, 2, "holds 3 ids; this server takes 2")):
+    for vocab_size, length, said in (
+        (3, 9, "3 token ids from 0 on, not 3"),
+        (9, 2, "holds 3 ids; this server takes 2"),
+    ):
         with pytest.raises(Refusal, match=said):
             tokenize.detokenized(asked, tokenizer, vocab_size, length)
     with pytest.raises(Refusal):

@@ -89,7 +89,7 @@ def test_ids_are_words_of_the_vocabulary(check: Check) -> None:
     check(RawPrompt(ids=(0, 399)))
     check(RawPrompt(text="a"))
     check(chat_of("text"))
-    for ids, said in (((0, 400), "ids 0 to 399, not 400"), ((1, 9, 7), "the token id 7 marks media")):
+    for ids, said in (((0, 400), "400 token ids from 0 on, not 400"), ((1, 9, 7), "the token id 7 marks media")):
         with pytest.raises(Refusal, match=said) as caught:
             check(RawPrompt(ids=ids), param="prompt[1]")
         assert caught.value.param == "prompt[1]"
