@@ -61,16 +61,17 @@ class Index:
 
     def wheels(self, project: str) -> list[Wheel]:
         """Every wheel of a project; none where the index does not know it. Raises IndexFailure."""
-        url = f"{self._url}/{canonicalize_name(project)}/"
-        answer = self._get(url, project, {"Accept": f"{JSON}, text/html;q=0.2"})
-        if answer.status_code == 404:
-            return []
-        if answer.status_code != 200:
-            raise IndexFailure(f"{project}: the index answered {answer.status_code}")
-        read = _json_files if answer.headers["Content-Type"].startswith(JSON) else _html_files
-        return [
-            wheel for link, python in read(answer.text) if (wheel := _wheel(urljoin(str(answer.url), link), python))
-        ]
+        return [wheel for url, python in self._files(project) if (wheel := _wheel(url, python))]
+
+    def file(self, project: str, name: str) -> bytes:
+        """A file of a project, whatever it is: pip asks an sdist's own build for its metadata. Raises IndexFailure."""
+        for url, _ in self._files(project):
+            if _file_name(url) == name:
+                answer = self._get(url, name, {})
+                if answer.status_code == 200:
+                    return answer.content
+                raise IndexFailure(f"{name}: the index answered {answer.status_code}")
+        raise IndexFailure(f"{project}: the index has no {name}")
 
     def requirements(self, wheel: Wheel) -> list[Requirement]:
         """Requires-Dist of a wheel, from its own METADATA; only these bytes of it are fetched. Raises IndexFailure."""
@@ -87,6 +88,17 @@ class Index:
                 f"{wheel.name}: the index answered {answer.status_code} where a part of it was asked for"
             )
         return answer.content, int(answer.headers["Content-Range"].rpartition("/")[2])
+
+    def _files(self, project: str) -> list[tuple[str, str]]:
+        """The address of each file, and the Pythons that it is for."""
+        url = f"{self._url}/{canonicalize_name(project)}/"
+        answer = self._get(url, project, {"Accept": f"{JSON}, text/html;q=0.2"})
+        if answer.status_code == 404:
+            return []
+        if answer.status_code != 200:
+            raise IndexFailure(f"{project}: the index answered {answer.status_code}")
+        read = _json_files if answer.headers["Content-Type"].startswith(JSON) else _html_files
+        return [(urljoin(str(answer.url), link), python) for link, python in read(answer.text)]
 
     def _get(self, url: str, what: str, headers: dict[str, str]) -> httpx2.Response:
         try:

@@ -81,6 +81,17 @@ def test_what_has_its_wheels_is_written_and_holds(repo: Path, index: SmallIndex,
     assert wheels.check(repo) == []
 
 
+@pytest.mark.parametrize("html", [False, True])
+def test_a_file_that_is_no_wheel_is_had_by_its_name(index: SmallIndex, html: bool) -> None:
+    index.html = html
+    index.files["base-2.0.tar.gz"] = b"source"
+    with closing(Index(index.url)) as asking:
+        assert asking.file("base", "base-2.0.tar.gz") == b"source"
+        for project, name in (("base", "base-3.0.tar.gz"), ("nowhere", "nowhere-1.0.tar.gz")):
+            with pytest.raises(IndexFailure, match=f"{project}: the index has no {name}"):
+                asking.file(project, name)
+
+
 def test_a_name_wider_than_its_column_is_read_again() -> None:
     row = Row(name="n" * 40, version="1.2.3", by="extra", cells=dict.fromkeys(PYTHONS, "any"))
     assert read(written({"a.txt": [row]}, date(2026, 11, 22))) == {"a.txt": [row]}
