@@ -24,6 +24,9 @@ REPO = Path(__file__).resolve().parents[2]
 EXTRAS = ("hub", "modelscope", "otel")
 # Where a module and its project, or its projects, have different names.
 CALLED = {
+    "agents": {"openai-agents"},
+    "llama_index": {"llama-index-core", "llama-index-llms-openai-like"},
+    "pydantic_ai": {"pydantic-ai-slim"},
     "PIL": {"pillow"},
     "yaml": {"pyyaml"},
     "opentelemetry": {"opentelemetry-api", "opentelemetry-exporter-otlp-proto-http", "opentelemetry-sdk"},
@@ -130,8 +133,18 @@ def test_what_is_imported_is_declared_and_what_is_declared_is_imported() -> None
     optional = {name_of(line) for extra in EXTRAS for line in PROJECT["optional-dependencies"][extra]}
     assert imported == declared | optional
     others = third_parties(REPO, ("tests", "benchmarks", "demo", "docs", "examples", "constraints"))
-    for_tests = projects(others)
+    for_tests = projects(others) - of_clients()
     assert for_tests - {"tomli"} <= declared | {name_of(line) for line in PROJECT["optional-dependencies"]["test"]}
+
+
+def of_clients() -> set[str]:
+    """What clients' scripts import besides: each is pinned in its environment."""
+    asked = projects(
+        {"agents", "instructor", "langchain_core", "langchain_openai", "litellm", "llama_index", "pydantic_ai"}
+    )
+    pinned = {name for path in (REPO / "tests" / "clients" / "pins").iterdir() for name in pins(str(path))}
+    assert asked <= pinned
+    return asked
 
 
 def projects(modules: set[str]) -> set[str]:

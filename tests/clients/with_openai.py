@@ -1,0 +1,98 @@
+"""openai-python: a chat, a stream, `parse()` and tools, whole and streamed."""
+
+import json
+from typing import Any
+
+from openai import OpenAI
+from openai.types.chat import ChatCompletionMessageFunctionToolCall
+
+from tests.clients.case import KEY, MODEL, PICTURE_URL, QUESTION, TOKENS, URL, WEATHER, Shape, run, seen, weather
+
+CLIENT = OpenAI(base_url=f"{URL}/v1", api_key=KEY, max_retries=0)
+ASKED: Any = [
+    {
+        "role": "user",
+        "content": [
+            {"type": "image_url", "image_url": {"url": PICTURE_URL}},
+            {"type": "text", "text": QUESTION},
+        ],
+    }
+]
+TOOLS: Any = [WEATHER]
+NAMED: Any = {"type": "function", "function": {"name": "weather"}}
+
+
+def chat() -> None:
+    answer = CLIENT.chat.completions.create(model=MODEL, messages=ASKED, max_tokens=TOKENS, temperature=0)
+    seen(answer.choices[0].message.content)
+
+
+def stream() -> None:
+    chunks = CLIENT.chat.completions.create(
+        model=MODEL,
+        messages=ASKED,
+        max_tokens=TOKENS,
+        temperature=0,
+        stream=True,
+        stream_options={"include_usage": True},
+    )
+    usage, texts = None, []
+    for chunk in chunks:
+        usage = chunk.usage or usage
+        texts += [choice.delta.content or "" for choice in chunk.choices]
+    seen("".join(texts))
+    assert usage and usage.completion_tokens > 0
+
+
+def structured() -> None:
+    answer = CLIENT.chat.completions.parse(model=MODEL, messages=ASKED, max_tokens=TOKENS, response_format=Shape)
+    assert isinstance(answer.choices[0].message.parsed, Shape), answer
+    with CLIENT.chat.completions.stream(
+        model=MODEL, messages=ASKED, max_tokens=TOKENS, response_format=Shape
+    ) as events:
+        assert isinstance(events.get_final_completion().choices[0].message.parsed, Shape)
+
+
+def json_object() -> None:
+    answer = CLIENT.chat.completions.create(
+        model=MODEL, messages=ASKED, max_tokens=TOKENS, response_format={"type": "json_object"}
+    )
+    choice = answer.choices[0]
+    if choice.finish_reason == "stop":
+        assert isinstance(json.loads(choice.message.content or ""), dict)
+    else:
+        assert (choice.message.content or "").startswith("{")
+
+
+def tools() -> None:
+    for choice in ("required", NAMED):
+        asked: Any = [*ASKED, {"role": "assistant", "content": "A red circle."}]
+        asked += [{"role": "user", "content": "What is the weather in Paris?"}]
+        first = CLIENT.chat.completions.create(
+            model=MODEL, messages=asked, max_tokens=TOKENS, tools=TOOLS, tool_choice=choice, parallel_tool_calls=False
+        ).choices[0]
+        [call] = first.message.tool_calls or []
+        assert isinstance(call, ChatCompletionMessageFunctionToolCall) and call.function.name == "weather"
+        assert first.message.content is None
+        said = weather(**json.loads(call.function.arguments))
+        asked += [first.message.to_dict(), {"role": "tool", "tool_call_id": call.id, "content": said}]
+        last = CLIENT.chat.completions.create(
+            model=MODEL, messages=asked, max_tokens=TOKENS, tools=TOOLS, tool_choice="none"
+        ).choices[0]
+        assert last.message.content and not last.message.tool_calls, last
+
+
+def streamed_tools() -> None:
+    with CLIENT.chat.completions.stream(
+        model=MODEL, messages=[{"role": "user", "content": "The weather in Rome?"}], max_tokens=TOKENS, tools=TOOLS,
+        tool_choice="required", parallel_tool_calls=False,
+    ) as events:  # fmt: skip
+        pieces = [event.arguments_delta for event in events if event.type == "tool_calls.function.arguments.delta"]
+        choice = events.get_final_completion().choices[0]
+    [call] = choice.message.tool_calls or []
+    assert "".join(pieces) == call.function.arguments
+    assert choice.finish_reason == "tool_calls" and weather(**json.loads(call.function.arguments))
+
+
+if __name__ == "__main__":
+    run(chat, stream, structured, json_object, tools, streamed_tools)
