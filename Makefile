@@ -7,7 +7,7 @@ PIP_ARGS ?=
 BIN := .venv/bin
 STAMP := .venv/.made
 
-.PHONY: help venv serve test faults test-npu layouts long check fmt docs wheels embedded media resaved bench-preprocess
+.PHONY: help venv serve test faults test-npu layouts clients vllm-tests long check fmt docs wheels embedded media resaved bench-preprocess
 .DEFAULT_GOAL := help
 
 help:
@@ -17,6 +17,8 @@ help:
 	@echo "make faults               running servers whose processes, files and clients are killed, stopped and removed"
 	@echo "make test-npu             the NPU operators on the real torch_npu, two versions, over a stub of the driver"
 	@echo "make layouts              a server of every published layout, against transformers"
+	@echo "make clients              what others wrote (OpenAI's SDK, LangChain, LiteLLM ...) against a running server"
+	@echo "make vllm-tests           vLLM's own HTTP tests, unchanged, against running servers"
 	@echo "make long                 the tests that take longer"
 	@echo "make check                formatting, lint, types, import law, docs map, wheels of the pins"
 	@echo "make fmt                  format, and mend what ruff can"
@@ -61,6 +63,32 @@ faults: $(STAMP)
 
 layouts: $(STAMP)
 	$(BIN)/python -m pytest -m served --numprocesses 2 --dist load $(ARGS)
+
+# Each client's own environment: they ask for different versions of the same packages.
+CLIENTS := agents instructor litellm llama_index
+
+clients: $(CLIENTS:%=build/clients/%/.made) build/clients/node/.made
+	$(BIN)/python -m tests.clients.run $(ARGS)
+
+vllm-tests: build/clients/vllm/.fetched
+	$(BIN)/python -m tests.clients.vllm_tests $(ARGS)
+
+build/clients/%/.made: tests/clients/pins/%.txt $(STAMP)
+	@echo "making build/clients/$*: downloads about 60 packages; half a minute"
+	rm -rf build/clients/$*
+	$(BIN)/python -m venv build/clients/$*
+	build/clients/$*/bin/python -m pip install --quiet $(PIP_ARGS) --no-deps --requirement $<
+	@touch $@
+
+build/clients/node/.made: tests/clients/node/package.json tests/clients/node/package-lock.json
+	mkdir -p build/clients/node
+	cp tests/clients/node/*.json build/clients/node
+	cd build/clients/node && npm ci --no-audit --no-fund --loglevel error
+	@touch $@
+
+build/clients/vllm/.fetched: build/clients/vllm/.made tests/clients/vllm_tests.py
+	$(BIN)/python -m tests.clients.vllm_tests fetch
+	@touch $@
 
 # Apart from .venv: where transformers finds torchvision it takes other classes.
 build/reference: $(STAMP)
