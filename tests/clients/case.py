@@ -12,19 +12,20 @@ from pathlib import Path
 from types import TracebackType
 from typing import Literal
 
-from pydantic import BaseModel, Field
+from pydantic import BaseModel, ConfigDict, Field
 
 PICTURE = (Path(__file__).resolve().parents[2] / "examples" / "media" / "red-circle.png").read_bytes()
 PICTURE_URL = f"data:image/png;base64,{base64.b64encode(PICTURE).decode()}"
 QUESTION = "What is in this picture?"
-TOKENS = 64
+TOKENS = 256  # room for a call by a small vocabulary, where a word takes many
 URL, MODEL = sys.argv[1:3] if len(sys.argv) > 2 else ("", "")
 KEY = "none"  # the server asks for none; clients insist on one
 
 
 class Shape(BaseModel):
-    """What is seen. Every field ends by itself, whatever a small model would like to write."""
+    """What is seen. Every field ends by itself, and there are no others, whatever a small model would like to write."""
 
+    model_config = ConfigDict(extra="forbid")
     form: Literal["circle", "square", "triangle"]
     colour: Literal["red", "green", "blue"]
     count: int = Field(ge=0, le=9)

@@ -17,7 +17,7 @@ const question = "What is in this picture?";
 const provider = createOpenAICompatible({
   name: "pixelferry", baseURL: `${url}/v1`, supportsStructuredOutputs: true, includeUsage: true,
 });
-const common = { model: provider(model), maxOutputTokens: 64, temperature: 0, maxRetries: 0 };
+const common = { model: provider(model), maxOutputTokens: 256, temperature: 0, maxRetries: 0 };
 const messages = [
   { role: "user", content: [{ type: "image", image: picture, mediaType: "image/png" }, { type: "text", text: question }] },
 ];

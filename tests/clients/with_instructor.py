@@ -24,7 +24,9 @@ def wrapped(mode: instructor.Mode) -> Any:
 
 
 def asked(mode: instructor.Mode) -> None:
-    found = wrapped(mode).create(model=MODEL, messages=ASKED, max_tokens=TOKENS, max_retries=0, response_model=Shape)
+    found = wrapped(mode).create(
+        model=MODEL, messages=ASKED, max_tokens=TOKENS, temperature=0, max_retries=0, response_model=Shape
+    )
     assert isinstance(found, Shape), (mode, found)
 
 
@@ -45,7 +47,7 @@ def tools() -> None:
 def stream() -> None:
     parts = list(
         wrapped(instructor.Mode.TOOLS).create_partial(
-            model=MODEL, messages=ASKED, max_tokens=TOKENS, max_retries=0, response_model=Shape
+            model=MODEL, messages=ASKED, max_tokens=TOKENS, temperature=0, max_retries=0, response_model=Shape
         )
     )
     assert parts and Shape(**parts[-1].model_dump())

@@ -45,17 +45,19 @@ def stream() -> None:
 
 
 def structured() -> None:
-    answer = CLIENT.chat.completions.parse(model=MODEL, messages=ASKED, max_tokens=TOKENS, response_format=Shape)
+    answer = CLIENT.chat.completions.parse(
+        model=MODEL, messages=ASKED, max_tokens=TOKENS, temperature=0, response_format=Shape
+    )
     assert isinstance(answer.choices[0].message.parsed, Shape), answer
     with CLIENT.chat.completions.stream(
-        model=MODEL, messages=ASKED, max_tokens=TOKENS, response_format=Shape
+        model=MODEL, messages=ASKED, max_tokens=TOKENS, temperature=0, response_format=Shape
     ) as events:
         assert isinstance(events.get_final_completion().choices[0].message.parsed, Shape)
 
 
 def json_object() -> None:
     answer = CLIENT.chat.completions.create(
-        model=MODEL, messages=ASKED, max_tokens=TOKENS, response_format={"type": "json_object"}
+        model=MODEL, messages=ASKED, max_tokens=TOKENS, temperature=0, response_format={"type": "json_object"}
     )
     choice = answer.choices[0]
     if choice.finish_reason == "stop":
@@ -69,7 +71,13 @@ def tools() -> None:
         asked: Any = [*ASKED, {"role": "assistant", "content": "A red circle."}]
         asked += [{"role": "user", "content": "What is the weather in Paris?"}]
         first = CLIENT.chat.completions.create(
-            model=MODEL, messages=asked, max_tokens=TOKENS, tools=TOOLS, tool_choice=choice, parallel_tool_calls=False
+            model=MODEL,
+            messages=asked,
+            max_tokens=TOKENS,
+            temperature=0,
+            tools=TOOLS,
+            tool_choice=choice,
+            parallel_tool_calls=False,
         ).choices[0]
         [call] = first.message.tool_calls or []
         assert isinstance(call, ChatCompletionMessageFunctionToolCall) and call.function.name == "weather"
@@ -77,15 +85,15 @@ def tools() -> None:
         said = weather(**json.loads(call.function.arguments))
         asked += [first.message.to_dict(), {"role": "tool", "tool_call_id": call.id, "content": said}]
         last = CLIENT.chat.completions.create(
-            model=MODEL, messages=asked, max_tokens=TOKENS, tools=TOOLS, tool_choice="none"
+            model=MODEL, messages=asked, max_tokens=TOKENS, temperature=0, tools=TOOLS, tool_choice="none"
         ).choices[0]
         assert last.message.content and not last.message.tool_calls, last
 
 
 def streamed_tools() -> None:
     with CLIENT.chat.completions.stream(
-        model=MODEL, messages=[{"role": "user", "content": "The weather in Rome?"}], max_tokens=TOKENS, tools=TOOLS,
-        tool_choice="required", parallel_tool_calls=False,
+        model=MODEL, messages=[{"role": "user", "content": "The weather in Rome?"}], max_tokens=TOKENS,
+        temperature=0, tools=TOOLS, tool_choice="required", parallel_tool_calls=False,
     ) as events:  # fmt: skip
         pieces = [event.arguments_delta for event in events if event.type == "tool_calls.function.arguments.delta"]
         choice = events.get_final_completion().choices[0]
