@@ -7,7 +7,7 @@ PIP_ARGS ?=
 BIN := .venv/bin
 STAMP := .venv/.made
 
-.PHONY: help venv serve test faults test-npu layouts clients vllm-tests long check fmt docs wheels embedded media resaved bench-preprocess
+.PHONY: help venv serve test faults test-npu layouts clients vllm-tests long check fmt docs wheels embedded media resaved known bench-preprocess
 .DEFAULT_GOAL := help
 
 help:
@@ -132,6 +132,9 @@ embedded: $(STAMP)
 media: $(STAMP)
 	$(BIN)/python -m demo.draw_media examples/media
 	$(BIN)/python -m demo.record_media examples/media
+
+known: $(STAMP)
+	$(BIN)/python -m tests.model.selftest.reference_outputs
 
 RELEASES := 4.51.3 4.57.6 5.23.0
 

@@ -1,5 +1,6 @@
 """One operation with one shape: how its inputs are drawn, and how it is called on any Ops."""
 
+import dataclasses
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -18,7 +19,8 @@ class Case:
     name: str  # shape, and what is special about it
     draw: Callable[[torch.Generator], dict[str, Tensor]]  # on the CPU: float32, or integers as they are
     bind: Callable[[Ops, Inputs], Call]  # all but what is timed is done here; inputs may be written into
-    exact: bool = False  # nothing is computed, so nothing may differ
+    tolerance: float | None = None  # None: that of the dtype; 0 where nothing is computed
+    expected: tuple[Tensor, ...] = ()  # what others computed; empty: the specification is asked
 
 
 def normal(generator: torch.Generator, *shape: int, scale: float = 1.0) -> Tensor:
@@ -38,6 +40,19 @@ def elementwise_cases() -> Iterator[Case]:
     for rows, heads, dim in ((1, 6, 32), (17, 4, 64), (300, 16, 80), (33, 28, 128)):
         for view in (False, True):
             yield _rotary(rows, heads, dim, view)
+
+
+def small_cases() -> Iterator[Case]:
+    """One of each kind, in sizes whose results can be stored."""
+    yield from _norms(3, 64)
+    yield from _linears(3, 48, 32)
+    yield _swiglu(3, 64)
+    for op in ("quick_gelu", "gelu", "relu_squared"):
+        yield _activation(op, 3, 64)
+    for op in ("quick_gelu", "gelu"):
+        yield _tail(op)
+    for view in (False, True):
+        yield _rotary(5, 2, 32, view)
 
 
 def _norms(rows: int, width: int) -> Iterator[Case]:
@@ -98,6 +113,14 @@ def _activation(op: str, rows: int, width: int) -> Case:
         return lambda: [getattr(ops, op)(given.clone())]  # some write into it
 
     return Case(op=op, name=f"{rows} x {width}", draw=draw, bind=bind)
+
+
+def _tail(op: str) -> Case:
+    """Where exact, by tanh and by sigmoid lie a twentieth apart, which any dtype tells."""
+    return dataclasses.replace(
+        _activation(op, 1, 32), name="from -4 to -2.75", tolerance=0.02,
+        draw=lambda _: {"x": torch.linspace(-4, -2.75, 32)[None]},
+    )  # fmt: skip
 
 
 def _rotary(rows: int, heads: int, dim: int, view: bool) -> Case:

@@ -20,6 +20,7 @@ from model.engine.engine import Engine
 from model.engine.messages import Generate, SamplingParams, Token
 from model.selftest.checkpoint import write_random
 from model.selftest.host import Host, host_at, load_engine, random_picture, red_circle
+from model.selftest.known import IDS, LOGPROBS, stored
 from model.selftest.rows import CaseResult
 from model.selftest.teller import Teller
 from tokenization.placeholders import text_only
@@ -29,11 +30,13 @@ AT_ONCE = (1, 4, 16)
 # Of a token's log-probability: in bfloat16 twice what the worse of both models shows on a CPU.
 TOLERANCES: dict[Dtype, float] = {"float32": 1e-3, "float16": 0.05, "bfloat16": 0.4}
 _GREEDY = SamplingParams(max_tokens=1, temperature=0.0, seed=0, logprobs=True)
-_QUESTION, _ANSWER = "What is in this picture?", "red circle"
+KNOWN_SIDE = 196  # of the picture in the prompt whose log-probabilities are stored: no resize
+QUESTION, _ANSWER = "What is in this picture?", "red circle"
 _SCORED = 48  # tokens of the answers that are compared
 _FREE = "free memory"
 _STAGES = ("at the start", "with weights", "behind the profile", "with the cache", "behind a warm-up", "with graphs")
 _LOAD_SECONDS, _GIVEN_SECONDS = 1800.0, 900.0  # of a checkpoint of any size, whose reference is computed on the CPU
+_KNOWN = "the reference, against transformers in float64"
 _PROMPT, _DECODED = "a prompt with a picture", f"{_SCORED} decoded tokens"
 
 
@@ -55,11 +58,13 @@ def _check(
     with host_at(path, root / "reference") as host:
         tell.begin(f"{name}, load, the reference")
         reference = load_engine(path, root / "reference", "cpu", "float32"), host
+        if path == EMBEDDED_MODEL:
+            tell.attempt(name, partial(_known, name, reference), _KNOWN, "float32")
         for dtype in dtypes:
             with host_at(path, root / dtype) as own:
                 mine = _loaded(tell, name, path, root / dtype, device, dtype), own
                 if path == EMBEDDED_MODEL:
-                    tell.attempt(name, partial(_answer, name, mine, dtype), _QUESTION, dtype)
+                    tell.attempt(name, partial(_answer, name, mine, dtype), QUESTION, dtype)
                 tell.attempt(name, partial(_prompts, name, mine, reference, dtype), _PROMPT, dtype)
                 tell.attempt(name, partial(_answers, name, mine, reference, dtype), _DECODED, dtype)
                 for n in AT_ONCE:
@@ -89,7 +94,7 @@ def one_request(path: Path, root: Path) -> Iterator[Callable[[], object]]:
     sampling = SamplingParams(max_tokens=8, temperature=0.8, top_p=0.9, seed=0)
     with host_at(path, root / "profile") as host:
         engine = load_engine(path, root / "profile", "npu", "bfloat16")
-        yield lambda: host.run(engine, [host.prepare("profiled", _QUESTION, random_picture(224, 1), sampling)])
+        yield lambda: host.run(engine, [host.prepare("profiled", QUESTION, random_picture(224, 1), sampling)])
 
 
 def _loaded(tell: Teller, name: str, path: Path, root: Path, device: Device, dtype: Dtype) -> Engine:
@@ -120,10 +125,10 @@ def _answer(name: str, mine: Side, dtype: Dtype) -> CaseResult:
     """What the demo model was trained to say."""
     engine, host = mine
     sampling = SamplingParams(max_tokens=16, temperature=0.0, seed=0, stop_token_ids=host.stop_ids)
-    host.run(engine, [host.prepare(f"answer-{dtype}", _QUESTION, red_circle(), sampling)])
+    host.run(engine, [host.prepare(f"answer-{dtype}", QUESTION, red_circle(), sampling)])
     said = host.text(f"answer-{dtype}")
     return CaseResult(
-        section=SECTION, name=name, case=_QUESTION, dtype=dtype, verdict="pass" if said == _ANSWER else "fail",
+        section=SECTION, name=name, case=QUESTION, dtype=dtype, verdict="pass" if said == _ANSWER else "fail",
         note=f"{said!r}" if said == _ANSWER else f"{said!r} instead of {_ANSWER!r}",
     )  # fmt: skip
 
@@ -134,9 +139,17 @@ def _prompts(name: str, mine: Side, reference: Side, dtype: Dtype) -> CaseResult
     return _compared(name, _PROMPT, dtype, found, wanted)
 
 
-def _scored(side: Side, request: str) -> list[Token]:
+def _known(name: str, reference: Side) -> CaseResult:
+    """What all else is compared with, against what others computed in float64."""
+    arrays = stored()
+    pairs = zip(arrays[IDS][1:].tolist(), arrays[LOGPROBS].tolist(), strict=True)
+    wanted = [Token(id=one, logprob=logprob) for one, logprob in pairs]
+    return _compared(name, _KNOWN, "float32", _scored(reference, "known", KNOWN_SIDE), wanted)
+
+
+def _scored(side: Side, request: str, pixels: int = 224) -> list[Token]:
     engine, host = side
-    prepared = host.prepare(request, _QUESTION, random_picture(224, 1), _GREEDY).prepared
+    prepared = host.prepare(request, QUESTION, random_picture(pixels, 1), _GREEDY).prepared
     host.run(engine, [Generate(prepared=prepared, sampling=_GREEDY, scores_prompt=True)])
     return host.scores[request]
 
@@ -178,7 +191,7 @@ def _rate(name: str, mine: Side, n: int, tokens: int, dtype: Dtype) -> CaseResul
     engine, host = mine
     sampling = SamplingParams(max_tokens=tokens, temperature=0.0, seed=0)
     names = [f"rate-{dtype}-{n}-{i}" for i in range(n)]
-    generates = [host.prepare(one, _QUESTION, random_picture(224, i), sampling) for i, one in enumerate(names)]
+    generates = [host.prepare(one, QUESTION, random_picture(224, i), sampling) for i, one in enumerate(names)]
     started = time.perf_counter()
     steps = host.run(engine, generates)
     seconds = time.perf_counter() - started

@@ -21,6 +21,7 @@ from model.selftest.attention_cases import BLOCK, WIDTHS, long_cases
 from model.selftest.checkpoint import write_random
 from model.selftest.copies import check_copies
 from model.selftest.graphs import check_graphs, check_stale
+from model.selftest.known import known_cases
 from model.selftest.measured.encoder import PATCHES, check_encoder
 from model.selftest.measured.masks import check_masks
 from model.selftest.measured.matmul import ROWS, SIZES, check_matmul
@@ -74,6 +75,10 @@ class Work:
 
 def _operators(work: Work) -> None:
     check_operators(work.tell, work.ops(), specification(), all_cases(), work.repeats)
+
+
+def _known(work: Work) -> None:
+    check_operators(work.tell, work.ops(), specification(), known_cases(), work.repeats)
 
 
 def _points(work: Work) -> None:
@@ -162,9 +167,9 @@ def _models(work: Work) -> None:
 
 
 SECTIONS: Mapping[str, Callable[[Work], None]] = {
-    "operators": _operators, "profile": _profile, "graphs": _graphs, "contexts": _contexts, "copies": _copies,
-    "matmul": _matmul, "nz": _nz, "encoder": _encoder, "models": _models, "given": _given, "points": _points,
-    "stale": _stale,
+    "known": _known, "operators": _operators, "profile": _profile, "graphs": _graphs, "contexts": _contexts,
+    "copies": _copies, "matmul": _matmul, "nz": _nz, "encoder": _encoder, "models": _models, "given": _given,
+    "points": _points, "stale": _stale,
 }  # fmt: skip
 
 

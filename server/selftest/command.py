@@ -19,7 +19,8 @@ from server.selftest.children import run_section
 from server.selftest.report import as_end, as_head, as_json, as_line, as_matrix, report, unnamed
 
 SECTIONS = (
-    "operators", "profile", "graphs", "contexts", "copies", "matmul", "nz", "encoder", "models", "points", "stale",
+    "known", "operators", "profile", "graphs", "contexts", "copies", "matmul", "nz", "encoder", "models", "points",
+    "stale",
 )  # fmt: skip
 GIVEN = "given"  # of --model
 GOOD, FAILED, USAGE = 0, 1, 2

@@ -13,6 +13,7 @@ from tests.npu.pairs import REPO
 pytestmark = [pytest.mark.npu, pytest.mark.timeout(600)]  # the references compute every shape of the table
 
 SECTIONS = (
+    "known",
     "operators",
     "profile",
     "contexts",
@@ -38,6 +39,7 @@ def test_every_row_of_an_npu(tmp_path: Path) -> None:
     told = {row["name"]: row["note"] for row in found["rows"] if row["verdict"] == "told"}
     assert "107020" in told["replay without update"] and told["shared blocks"].startswith("refused")
     assert {row["dtype"] for row in found["rows"] if row["section"] == "operators"} == {"bfloat16"}
+    assert len({row["name"] for row in found["rows"] if row["section"] == "known"}) == 16
     skipped = [row["name"] for row in found["rows"] if row["verdict"] == "skip"]
     assert skipped == ["operators and cores"]  # the stub has no profiler of CANN's
     assert len([row for row in found["rows"] if row["section"] == "contexts"]) == 6
