@@ -52,6 +52,7 @@ ENV PIXELFERRY_DEVICE=${DEVICE:-auto} PIXELFERRY_PROFILE=${CHIP:+atlas} ASCEND_P
 # docker build --build-arg REVISION=$(git rev-parse HEAD); an argument changes no layer above it.
 ARG VERSION=0.1.0
 ARG REVISION=unknown
+RUN echo "$REVISION" > configs/commit.txt
 LABEL org.opencontainers.image.title="Pixelferry" \
       org.opencontainers.image.licenses="Apache-2.0" \
       org.opencontainers.image.version="$VERSION" \

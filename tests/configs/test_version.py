@@ -1,12 +1,29 @@
 """The version, as `serve --version` prints it."""
 
+from pathlib import Path
+
 import pytest
 
 from configs.settings import load_config
-from configs.version import version
+from configs.version import UNKNOWN, commit, version
 
 
 def test_the_version_is_printed_by_serve_too(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as stopped:
         load_config(["--version"], {})
     assert stopped.value.code == 0 and capsys.readouterr().out == f"pixelferry {version()}\n"
+
+
+@pytest.mark.parametrize(
+    ("stamp", "said"),
+    [
+        ("4203bbb1d0\n", "4203bbb1d0"), ("4203bbb1d0-dirty\n", "4203bbb1d0-dirty"), ("unknown\n", UNKNOWN),
+        ("", UNKNOWN), ("main of alice", UNKNOWN), ("4203bbb\nsecret", UNKNOWN), (None, UNKNOWN),
+    ],
+)  # fmt: skip
+def test_the_commit_is_what_the_build_wrote(stamp: str | None, said: str, tmp_path: Path) -> None:
+    """And nothing else that somebody put there."""
+    file = tmp_path / "commit.txt"
+    if stamp is not None:
+        file.write_text(stamp)
+    assert commit(file) == said

@@ -171,6 +171,8 @@ def test_the_image_says_what_its_parts_are_called() -> None:
     version = re.search(r'^version = "(.+)"$', (REPO / "pyproject.toml").read_text(encoding="utf-8"), re.MULTILINE)
     assert version and f"\nARG VERSION={version[1]}\n" in image
     assert 'org.opencontainers.image.version="$VERSION"' in image
+    stamp = image.index('\nRUN echo "$REVISION" > configs/commit.txt\n')
+    assert image.index("\nARG REVISION=unknown\n") < stamp < image.index("\nUSER 1000\n")
     for script in re.findall(r"/app/(deploy/\w+\.sh)", image):
         assert os.access(REPO / script, os.X_OK)
     # A flag in ENTRYPOINT would beat docker run --env.

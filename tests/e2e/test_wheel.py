@@ -19,13 +19,23 @@ NOT_SHIPPED = shutil.ignore_patterns("__pycache__", "*.pyc")
 
 
 @pytest.fixture(scope="module")
-def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Made as `pip wheel .` makes it, of a copy: a build leaves folders behind."""
-    source, made = tmp_path_factory.mktemp("source"), tmp_path_factory.mktemp("made")
-    for name in ("pyproject.toml", "README.md", "LICENSE"):
-        shutil.copy(REPO / name, source)
+def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A repository of a copy: a build leaves folders behind."""
+    folder = tmp_path_factory.mktemp("source")
+    for name in ("pyproject.toml", "setup.py", "README.md", "LICENSE"):
+        shutil.copy(REPO / name, folder)
     for room in ROOMS:
-        shutil.copytree(REPO / room, source / room, ignore=NOT_SHIPPED)
+        shutil.copytree(REPO / room, folder / room, ignore=NOT_SHIPPED)
+    git(folder, "init")
+    git(folder, "add", ".")
+    git(folder, "-c", "user.name=a", "-c", "user.email=a@b", "commit", "--message", "All of it")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def wheel(source: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Made as `pip wheel .` makes it."""
+    made = tmp_path_factory.mktemp("made")
     pip(sys.executable, "wheel", str(source), "--no-build-isolation", "--wheel-dir", str(made))
     [path] = made.iterdir()
     return path
@@ -47,10 +57,19 @@ def installed(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return place
 
 
+def git(folder: Path, *words: str) -> str:
+    return subprocess.run(["git", "-C", folder, *words], capture_output=True, text=True, check=True).stdout.strip()
+
+
 def pip(python: str, *words: str) -> None:
     flags = ("--no-deps", "--no-index", "--quiet", "--disable-pip-version-check")
     done = subprocess.run([python, "-m", "pip", *words, *flags], capture_output=True, text=True)
     assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_it_names_the_commit_that_it_was_built_of(wheel: Path, source: Path) -> None:
+    with zipfile.ZipFile(wheel) as archive:
+        assert archive.read("configs/commit.txt").decode().strip() == git(source, "rev-parse", "HEAD")
 
 
 def test_it_holds_every_file_of_the_rooms(wheel: Path) -> None:
@@ -64,7 +83,7 @@ def test_it_holds_every_file_of_the_rooms(wheel: Path) -> None:
         names = {name for name in archive.namelist() if ".dist-info/" not in name}
         [metadata] = [name for name in archive.namelist() if name.endswith("/METADATA")]
         about = archive.read(metadata).decode()
-    assert names == there
+    assert names == there | {"configs/commit.txt"}
     assert "Classifier: Private :: Do Not Upload\n" in about
 
 
