@@ -12,7 +12,7 @@ from shm.int64_words import (
 from shm.owner import Owner
 from shm.pool import NeverFits, Pool, PoolFull, PoolStats
 from shm.pulse import Ending, Loading, Pulse
-from shm.root import OwnerError, default_root, disk_under, private_root, room
+from shm.root import OwnerError, check_root, default_root, disk_under, private_root, room
 from shm.segment import (
     SegmentError,
     SegmentFull,
@@ -46,6 +46,7 @@ __all__ = [
     "SweepReport",
     "WordError",
     "channel_pair",
+    "check_root",
     "create_shm",
     "decode_shape_from_int64",
     "decode_shm_name_from_int64",

@@ -13,6 +13,9 @@ _OLDEST_FOR_GRAPHS = (25, 5, 1)  # before it, capturing ended in "Alloc sq cq fa
 _HOMES = ("/usr/local/Ascend/cann", "/usr/local/Ascend/ascend-toolkit/latest")
 _LINKED = ("libhccl.so", "libascendcl.so", "libacl_op_compiler.so", "libge_runner.so", "libgraph.so")
 _KERNELS = "built-in/op_impl/ai_core/tbe/kernel"
+_PARTS = ("runtime", "compiler")  # what torch_npu looks for in it
+_OPERATORS = "ASCEND_OPP_PATH"
+_PATHS = ("LD_LIBRARY_PATH", "PYTHONPATH", "PATH", "ASCEND_TOOLKIT_HOME", "ASCEND_AICPU_PATH", "TOOLCHAIN_HOME")
 _SOURCE = "Source set_env.sh of CANN before the start, as the image's entry point does: source "
 
 
@@ -23,6 +26,7 @@ def findings(machine: Machine) -> Iterator[Finding]:
     version = _cann_version(home)
     yield _cann(machine, home, version)
     if home is not None:
+        yield from _paths(machine, home)
         yield _parts(machine, home)
         yield _libraries(machine)
         yield from _python_packages(machine, home)
@@ -41,12 +45,19 @@ def _driver(machine: Machine) -> Finding:
             "driver",
             f"{_DRIVER}/version.info is missing",
             "Install Ascend's driver (HDK) 25.5.1 or later on the host; start a container with "
-            f"-v {_DRIVER}/version.info:{_DRIVER}/version.info:ro.",
+            f"-v {_DRIVER}/version.info:{_DRIVER}/version.info:ro -v {_DRIVER}/lib64:{_DRIVER}/lib64:ro, and a "
+            "--device for each card and what is beside it.",
         )
     found = re.search(r"^Version=(\S+)", text, re.MULTILINE | re.IGNORECASE)
-    version = found[1] if found else "of unknown version"
+    if found is None:
+        return warn(
+            "driver",
+            f"{_DRIVER}/version.info {'names no version' if text.strip() else 'is empty'}",
+            "Install the driver (HDK) again on the host; in a container, mount the host's own file.",
+        )
+    version = found[1]
     numbers = tuple(int(part) for part in re.findall(r"\d+", version)[:3])
-    if found and numbers < _OLDEST_FOR_GRAPHS:
+    if numbers < _OLDEST_FOR_GRAPHS:
         return warn(
             "driver",
             version,
@@ -76,11 +87,15 @@ def _cann_version(home: Path | None) -> str | None:
     """As torch_npu reads it: from the file that the installation wrote."""
     if home is None:
         return None
-    for path in sorted([*home.glob("ascend_*_install.info"), *home.glob("*/ascend_*_install.info")]):
+    for path in _install_files(home):
         found = re.search(r"^version=(\d\S*)", path.read_text(encoding="utf-8", errors="replace"), re.MULTILINE)
         if found:
             return found[1]
     return None
+
+
+def _install_files(home: Path) -> list[Path]:
+    return sorted([*home.glob("ascend_*_install.info"), *home.glob("*/ascend_*_install.info")])
 
 
 def _cann(machine: Machine, home: Path | None, version: str | None) -> Finding:
@@ -93,26 +108,56 @@ def _cann(machine: Machine, home: Path | None, version: str | None) -> Finding:
             f"none in {' or '.join(_HOMES)}",
             "Use the image on quay.io/ascend/cann, or install CANN's toolkit, ops and NNAL and source set_env.sh.",
         )
-    name = f"/{home.relative_to(machine.root)}"
+    name = machine.named(home)
     if not sourced:
         return fail(
             "CANN", f"{version or 'some version'} lies in {name}, but is not sourced", f"{_SOURCE}{_set_env(machine)}"
         )
     if version is None:
+        empty = [path for path in _install_files(home) if not path.read_bytes().strip()]
         return warn(
             "CANN",
-            f"{name} does not say which version it is",
-            "Install CANN again if torch_npu cannot be loaded: its ascend_toolkit_install.info is missing.",
+            f"{machine.named(empty[0])} is empty" if empty else f"{name} does not say which version it is",
+            "Install CANN again if torch_npu cannot be loaded: its ascend_toolkit_install.info is missing or broken.",
         )
     return ok("CANN", f"{version}, {name}")
 
 
+def _paths(machine: Machine, home: Path) -> Iterator[Finding]:
+    """Parts of two installations do not belong together, whichever of them comes first."""
+    own = {path.resolve() for path in (home, *((home / part).resolve().parent for part in _PARTS))}
+    others: dict[str, Path] = {}
+    for name in (_OPERATORS, *_PATHS):
+        entries = [machine.path(entry) for entry in machine.variables.get(name, "").split(":") if entry]
+        strange = [path.resolve() for path in entries if home not in (path, *path.parents)]
+        belong = [_installation(path) for path in strange if own.isdisjoint((path, *path.parents))]
+        found = next(filter(None, belong), None)
+        if found is not None:
+            others[name] = found
+    remedy = f"Start from a shell in which no other CANN was sourced. {_SOURCE}{_set_env(machine)}"
+    if _OPERATORS in others:
+        yield fail(
+            _OPERATORS,
+            f"it is of {machine.named(others.pop(_OPERATORS))}, and ASCEND_HOME_PATH is {machine.named(home)}",
+            remedy,
+        )
+    if others:
+        said = ", ".join(f"{name} has {machine.named(path)}" for name, path in others.items())
+        yield fail("CANN paths", f"a second CANN: {said}, and ASCEND_HOME_PATH is {machine.named(home)}", remedy)
+
+
+def _installation(path: Path) -> Path | None:
+    """The CANN that a folder belongs to, if it does."""
+    found = (one for one in (path, *path.parents) if all((one / part).is_dir() for part in _PARTS))
+    return next(found, None)
+
+
 def _parts(machine: Machine, home: Path) -> Finding:
     """What torch_npu looks for when it is imported."""
-    operators = machine.variables.get("ASCEND_OPP_PATH")
+    operators = machine.variables.get(_OPERATORS)
     here = {
-        "ASCEND_OPP_PATH": operators is not None and machine.path(operators).is_dir(),
-        **{part: (home / part).is_dir() for part in ("runtime", "compiler")},
+        _OPERATORS: operators is not None and machine.path(operators).is_dir(),
+        **{part: (home / part).is_dir() for part in _PARTS},
     }
     missing = [part for part, there in here.items() if not there]
     if not missing:
@@ -158,7 +203,7 @@ def operators(machine: Machine, soc: str) -> Finding:
     brings is a folder `ops_oam`.
     """
     check, chip = "operators", re.sub(r"(?<=910B|0_93).*", "", soc).lower()
-    folder = machine.path(machine.variables.get("ASCEND_OPP_PATH", "")) / _KERNELS
+    folder = machine.path(machine.variables.get(_OPERATORS, "")) / _KERNELS
     there = sorted(path.name for path in folder.glob("ascend*") if any(one.name != "ops_oam" for one in path.iterdir()))
     if chip in there:
         return ok(check, f"of {chip}")

@@ -58,8 +58,7 @@ def _health(variables: Mapping[str, str]) -> str:
     return ", ".join(f"{npu}: {', '.join(states)}" for npu, states in found.items() if set(states) - {"OK"}) or "OK"
 
 
-def findings(card: Card | None, faulty: bool) -> Iterator[Finding]:
-    """`faulty`: whether something is already found that would explain why the card does not open."""
+def findings(card: Card | None) -> Iterator[Finding]:
     if card is None:
         yield skip("chip", "not asked: nothing runs on this tree of files")
         return
@@ -70,9 +69,6 @@ def findings(card: Card | None, faulty: bool) -> Iterator[Finding]:
         yield warn("health", f"npu-smi says {card.health}", remedy)
     else:
         yield skip("health", "npu-smi is not here, or does not say")
-    if card.trouble and faulty:
-        yield skip("chip", f"{card.trouble}: mend what is said above first")
-        return
     if card.trouble:
         yield fail(
             "chip",

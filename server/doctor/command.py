@@ -6,8 +6,11 @@ and whether a server starts, the server itself decides.
 
 import argparse
 import dataclasses
+import os
 import shutil
+import socket
 import sys
+import tempfile
 from collections.abc import Mapping, Sequence
 from importlib.metadata import PackageNotFoundError
 from importlib.metadata import version as version_of
@@ -16,12 +19,13 @@ from pathlib import Path
 from msgspec.structs import replace
 
 from configs.logs import LogConfig
-from configs.serve import ServeConfig
+from configs.serve import Device, ServeConfig
 from configs.setting import SettingsError
 from configs.settings import child_env, load_config
-from server.doctor import ascend, card, devices, limits, variables
+from server.doctor import ascend, card, cpu, devices, limits, places, variables
+from server.doctor.causes import with_causes
 from server.doctor.finding import Finding, skip
-from server.doctor.machine import DiskSpace, Machine
+from server.doctor.machine import DiskSpace, Machine, Tries
 from server.doctor.report import as_json, as_lines, as_table
 from server.logs.setup import complain
 
@@ -39,6 +43,8 @@ def doctor(argv: Sequence[str]) -> int:
     )
     own, rest = parser.parse_known_args(argv)
     try:
+        if own.root is not None and not own.root.is_dir():
+            raise SettingsError(f"--root: {own.root} is not a directory")
         config = load_config(rest)
     except SettingsError as error:
         complain(error, LogConfig())
@@ -57,25 +63,36 @@ def examine(machine: Machine, config: ServeConfig) -> list[Finding]:
     device = config.engine.device
     npu = device == "npu" or (device == "auto" and (bool(devices.cards(machine)) or ascend.traces(machine)))
     if npu:
-        found = [*ascend.findings(machine), *devices.findings(machine)]
-        faulty = any(finding.verdict == "fail" for finding in found)
         answer = None if machine.card is None else machine.card()
-        found += card.findings(answer, faulty)
+        found = [*ascend.findings(machine), *devices.findings(machine), *card.findings(answer)]
         if answer is not None and answer.soc:
             found.append(ascend.operators(machine, answer.soc))
-        found += [*variables.findings(machine.variables, config.engine.graphs)]
+        found = with_causes([*found, *variables.findings(machine.variables, config.engine.graphs)])
     elif device == "auto":
         found = [skip("NPU", "no card, driver, CANN or torch_npu here; --device npu says what one needs")]
     else:
         found = [skip("NPU", f"not looked at: --device {device}")]
     if device == "auto":  # which serves without the NPU then, and says so
         found = [replace(one, verdict="warn") if one.verdict == "fail" else one for one in found]
-    return [*found, *limits.findings(machine, config, npu)]
+    if not npu:
+        found += cpu.findings(machine, config)
+    return [*found, *limits.findings(machine, config, npu), *places.findings(machine, config.http)]
+
+
+def look(device: Device) -> tuple[dict[str, str], list[tuple[str, str]]]:
+    """For a file that is sent away: variables as `variables.told`, and each finding's check and verdict."""
+    machine = this_machine()
+    try:
+        found = examine(machine, load_config(["--device", device]))
+    except SettingsError:
+        found = [skip("settings", "refused")]
+    return variables.told(machine.variables), [(finding.check, finding.verdict) for finding in found]
 
 
 def this_machine() -> Machine:
     env = child_env({})
-    return dataclasses.replace(tree(Path("/"), env), card=lambda: card.ask(env))
+    tries = Tries(writing=_cannot_write, listening=_cannot_listen)
+    return dataclasses.replace(tree(Path("/"), env), card=lambda: card.ask(env), tries=tries)
 
 
 def tree(root: Path, env: Mapping[str, str]) -> Machine:
@@ -93,3 +110,22 @@ def _package(name: str) -> str | None:
 def _disk_space(path: Path) -> DiskSpace:
     found = shutil.disk_usage(path)
     return DiskSpace(total=found.total, free=found.free)
+
+
+def _cannot_write(folder: Path) -> str | None:
+    try:
+        with tempfile.TemporaryFile(dir=folder, buffering=0) as file:
+            file.write(b"0")
+    except OSError as error:
+        return os.strerror(error.errno or 0)
+    return None
+
+
+def _cannot_listen(host: str, port: int) -> str | None:
+    try:
+        socket.create_server((host, port), family=socket.AF_INET6 if ":" in host else socket.AF_INET).close()
+    except TypeError:
+        return "not a host name"
+    except OSError as error:  # gaierror's numbers are negative
+        return os.strerror(error.errno) if error.errno and error.errno > 0 else str(error.strerror)
+    return None

@@ -12,6 +12,7 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True):
     verdict: Literal["ok", "warn", "fail", "skip"]
     found: str
     remedy: str = ""
+    follows: str = ""  # the check whose fault is the cause of this one, and whose remedy mends both
 
 
 def ok(check: str, found: str) -> Finding:

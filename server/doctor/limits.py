@@ -7,7 +7,7 @@ from configs.serve import GIB, MIB, ServeConfig
 from server.descriptors import ENOUGH, connections_at_once
 from server.doctor.finding import Finding, fail, ok, warn
 from server.doctor.machine import Machine, in_list
-from shm import default_root
+from shm import OwnerError, check_root, default_root, private_root
 
 
 def findings(machine: Machine, config: ServeConfig, npu: bool) -> Iterator[Finding]:
@@ -21,14 +21,21 @@ def findings(machine: Machine, config: ServeConfig, npu: bool) -> Iterator[Findi
 def _shared_memory(machine: Machine, config: ServeConfig) -> Finding:
     check = "shared memory"
     wanted = config.shm.pool_bytes
-    path = machine.path(str(config.shm.root or default_root()))
-    lies = next(place for place in (path, *path.parents) if place.is_dir())
-    name = f"/{lies.relative_to(machine.root)}"
-    if lies == machine.root:
+    path = private_root(machine.path(str(config.shm.root))) if config.shm.root else machine.path(str(default_root()))
+    lies = path if path.is_dir() else path.parent  # the server makes the last directory alone
+    name = machine.named(lies)
+    if not lies.is_dir():
         return fail(
             check,
-            f"{Path('/', path.relative_to(machine.root)).parent} is missing",
+            f"{name} is missing",
             f"Mount a tmpfs there: docker run --shm-size {_gib(wanted)}, or an emptyDir with medium: Memory.",
+        )
+    if why := _kept_out(machine, path, lies):
+        return fail(
+            check,
+            why,
+            "Mount it for writing, and for this user: docker run --shm-size, an emptyDir with medium: Memory; or name "
+            "another directory in --shm-root.",
         )
     room = machine.disk_space(lies)
     remedy = (
@@ -46,6 +53,18 @@ def _shared_memory(machine: Machine, config: ServeConfig) -> Finding:
     return ok(
         check, f"{name}, {_mib(room.free) if room.total else 'without a limit'} for the {_mib(wanted)} of --shm-mib"
     )
+
+
+def _kept_out(machine: Machine, path: Path, lies: Path) -> str:
+    """Why the server may not make its directory, or its files in it."""
+    if machine.tries is None:
+        return ""
+    try:
+        check_root(path)
+    except OwnerError as error:
+        return str(error)
+    why = machine.tries.writing(lies)
+    return f"{machine.named(lies)}: {why}" if why else ""
 
 
 def _open_files(machine: Machine, config: ServeConfig) -> Finding:

@@ -46,14 +46,23 @@ class Rights:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Tries:
+    """What a process does for a moment to see whether it may. Each says why not, or None."""
+
+    writing: Callable[[Path], str | None]  # a byte into a file of this directory
+    listening: Callable[[str, int], str | None]  # at a host and a port
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Machine:
-    """A machine, or a tree of files that says it is one. Nothing here changes anything."""
+    """A machine, or a tree of files that says it is one. Nothing here stays changed."""
 
     root: Path
     variables: Mapping[str, str]
     package: Callable[[str], str | None]  # the version of an installed distribution
     disk_space: Callable[[Path], DiskSpace]  # raises OSError
     card: Callable[[], Card] | None  # None: nothing runs on this tree of files
+    tries: Tries | None = None  # None: as of `card`
 
     def path(self, name: str) -> Path:
         return self.root / name.lstrip("/")
@@ -64,6 +73,11 @@ class Machine:
             return self.path(name).read_text(encoding="utf-8", errors="replace")
         except OSError:
             return None
+
+    def named(self, path: Path) -> str:
+        """As the machine itself names it; a link may lead out of a tree of files."""
+        root = next((root for root in (self.root, self.root.resolve()) if path.is_relative_to(root)), Path("/"))
+        return f"/{path.relative_to(root)}"
 
     def rights(self) -> Rights:
         status = self.text("/proc/self/status") or ""

@@ -18,6 +18,9 @@ def as_table(found: Sequence[Finding], device: Device) -> str:
     """A row for each finding, its remedy below it."""
     lines = [f"Pixelferry {version()}, looked at for --device {device}"]
     for finding in found:
+        if finding.follows:  # whose remedy stands above
+            lines += _wrapped(f"{'':<7} follows: {finding.check:<17} ", finding.found)
+            continue
         lines += _wrapped(f"  {_SIGNS[finding.verdict]:<5} {finding.check:<17} ", finding.found)
         if finding.remedy:
             lines += _wrapped(f"{'':<25} -> ", finding.remedy)
@@ -35,8 +38,10 @@ def as_json(found: Sequence[Finding], device: Device) -> str:
 def as_lines(found: Sequence[Finding]) -> Iterator[str]:
     """What is wrong, and nothing else."""
     for finding in found:
-        if finding.remedy:
-            yield f"doctor: {finding.check}: {finding.found}. {finding.remedy}"
+        if finding.remedy and not finding.follows:
+            below = [one.check for one in found if one.follows == finding.check]
+            also = f" From this follows what is said of {', '.join(below)}." if below else ""
+            yield f"doctor: {finding.check}: {finding.found}. {finding.remedy}{also}"
 
 
 def _wrapped(before: str, text: str) -> list[str]:
@@ -47,7 +52,9 @@ def _wrapped(before: str, text: str) -> list[str]:
 
 
 def _verdict(found: Sequence[Finding]) -> str:
-    counts = [sum(finding.verdict == verdict for finding in found) for verdict in ("fail", "warn")]
+    """Faults that follow from others are not counted."""
+    roots = [finding for finding in found if not finding.follows]
+    counts = [sum(finding.verdict == verdict for finding in roots) for verdict in ("fail", "warn")]
     if not any(counts):
         return "nothing is wrong"
     words = [f"{n} {word}{'' if n == 1 else 's'}" for n, word in zip(counts, ("fault", "warning"), strict=True) if n]

@@ -1,11 +1,31 @@
 """Looks at variables of torch_npu and CANN that harm this server, or that contradict each other."""
 
+import re
 from collections.abc import Iterator, Mapping
 
 from server.doctor.finding import Finding, fail, ok, warn
 
 _TORCH, _TORCH_NPU = "PYTORCH_ALLOC_CONF", "PYTORCH_NPU_ALLOC_CONF"
+# What the doctor reads. A value of the first is a number, a list of them or options; others hold paths.
+_TOLD = (
+    _TORCH, _TORCH_NPU, "TASK_QUEUE_ENABLE", "ASCEND_LAUNCH_BLOCKING", "STREAMS_PER_DEVICE", "CPU_AFFINITY_CONF",
+    "ASCEND_RT_VISIBLE_DEVICES", "ASCEND_VISIBLE_DEVICES",
+)  # fmt: skip
+_NAMED = (
+    "ASCEND_HOME_PATH", "ASCEND_TOOLKIT_HOME", "ASCEND_OPP_PATH", "ASCEND_AICPU_PATH", "TOOLCHAIN_HOME",
+    "LD_LIBRARY_PATH", "PYTHONPATH", "PATH", "TMPDIR", "TEMP", "TMP",
+)  # fmt: skip
+_PLAIN = re.compile(r"[\w.:,;=+ -]{0,100}")
 _EXCLUDED = ("max_split_size_mb", "garbage_collection_threshold")  # beside expandable_segments:True
+
+
+def told(variables: Mapping[str, str]) -> dict[str, str]:
+    """Which of those that matter are set; with its value where that is neither a path nor a secret."""
+    return {
+        name: variables[name] if name in _TOLD and _PLAIN.fullmatch(variables[name]) else "set"
+        for name in (*_TOLD, *_NAMED)
+        if name in variables
+    }
 
 
 def findings(variables: Mapping[str, str], graphs: bool) -> Iterator[Finding]:

@@ -80,6 +80,66 @@ def test_a_cann_that_hides_its_version(tmp_path: Path) -> None:
     assert (verdict, check) == ("warn", "CANN") and "ascend_toolkit_install.info" in remedy
 
 
+@pytest.mark.parametrize(("text", "said"), [("", "is empty"), ("\n", "is empty"), ("package=1\n", "names no version")])
+def test_a_driver_that_hides_its_version(text: str, said: str, tmp_path: Path) -> None:
+    machine = whole(tmp_path)
+    write(tmp_path, f"/{DRIVER}/version.info", text)
+    [(verdict, check, found, remedy)] = faults(machine)
+    assert (verdict, check, found) == ("warn", "driver", f"/{DRIVER}/version.info {said}") and "again" in remedy
+
+
+def test_an_empty_version_file_of_cann(tmp_path: Path) -> None:
+    machine = whole(tmp_path)
+    write(tmp_path, f"{HOME}/x86_64-linux/ascend_toolkit_install.info", "")
+    [(verdict, check, found, _)] = faults(machine)
+    assert (verdict, check) == ("warn", "CANN")
+    assert found == f"{HOME}/x86_64-linux/ascend_toolkit_install.info is empty"
+
+
+def second(root: Path) -> str:
+    """Another CANN beside the one that was sourced."""
+    other = "/opt/cann-8.5.0"
+    write(root, f"{other}/ascend_toolkit_install.info", "version=8.5.0\n")
+    for part in ("runtime", "compiler", "opp", "lib64", "python/site-packages"):
+        (root / other[1:] / part).mkdir(parents=True)
+    return other
+
+
+@pytest.mark.parametrize(
+    ("name", "entry"),
+    [("LD_LIBRARY_PATH", "lib64"), ("PYTHONPATH", "python/site-packages"), ("PATH", "compiler"),
+     ("ASCEND_TOOLKIT_HOME", ""), ("TOOLCHAIN_HOME", "")],
+)  # fmt: skip
+def test_a_second_cann_is_found_in_any_path(name: str, entry: str, tmp_path: Path) -> None:
+    machine = whole(tmp_path)
+    own = machine.variables.get(name, "/usr/bin:")
+    machine = with_variables(machine, {name: f"{own}:{second(tmp_path)}/{entry}"})
+    [(verdict, check, found, remedy)] = faults(machine)
+    assert (verdict, check) == ("fail", "CANN paths") and "no other CANN" in remedy
+    assert found == f"a second CANN: {name} has /opt/cann-8.5.0, and ASCEND_HOME_PATH is {HOME}"
+
+
+def test_operators_of_another_cann(tmp_path: Path) -> None:
+    machine = with_variables(whole(tmp_path), {"ASCEND_OPP_PATH": f"{second(tmp_path)}/opp"})
+    [(verdict, check, found, _)] = faults(machine)
+    assert (verdict, check) == ("fail", "ASCEND_OPP_PATH")
+    assert found == f"it is of /opt/cann-8.5.0, and ASCEND_HOME_PATH is {HOME}"
+
+
+def test_one_cann_by_two_names_is_one(tmp_path: Path) -> None:
+    """A link to it, and the older layout: a folder of links into another, which the paths name as well."""
+    machine = whole(tmp_path)
+    (tmp_path / "usr/local/Ascend/cann").symlink_to("cann-9.1.0")
+    linked = {"ASCEND_OPP_PATH": "/usr/local/Ascend/cann/opp", "PATH": "/usr/local/Ascend/cann/bin:/usr/bin"}
+    assert faults(with_variables(machine, linked)) == []
+    latest = tmp_path / "usr/local/Ascend/ascend-toolkit/latest"
+    latest.mkdir()
+    for part in ("runtime", "compiler", "opp", "lib64", "x86_64-linux"):
+        (latest / part).symlink_to(f"../../cann-9.1.0/{part}")
+    named = with_variables(machine, {"ASCEND_HOME_PATH": "/usr/local/Ascend/ascend-toolkit/latest"})
+    assert faults(named) == []
+
+
 def test_traces_of_an_npu(tmp_path: Path) -> None:
     machine = whole(tmp_path)
     assert ascend.traces(machine)

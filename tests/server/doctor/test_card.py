@@ -68,20 +68,18 @@ def test_no_runtime() -> None:
 
 
 @pytest.mark.parametrize(
-    ("answer", "faulty", "verdicts", "word"),
+    ("answer", "verdicts", "word"),
     [
-        (CARD, False, ["ok", "ok", "ok"], "61.0 of 64.0 GiB free"),
-        (CARD, True, ["ok", "ok", "ok"], "Ascend910B3"),
-        (Card(count=1, soc="Ascend310P3", free=9, total=9), False, ["skip", "fail", "ok"], "no other chip is served"),
-        (Card(count=1, soc="Ascend910B3", free=8, total=9), False, ["skip", "ok", "warn"], "`npu-smi info` names it"),
-        (Card(trouble="aclInit failed"), False, ["skip", "fail"], "`npu-smi info` whether the card is well"),
-        (Card(trouble="aclInit failed"), True, ["skip", "skip"], "mend what is said above first"),
-        (Card(trouble="aclInit failed", health="5: Alarm"), False, ["warn", "fail"], "npu-smi says 5: Alarm"),
-        (None, False, ["skip"], "not asked"),
+        (CARD, ["ok", "ok", "ok"], "61.0 of 64.0 GiB free"),
+        (Card(count=1, soc="Ascend310P3", free=9, total=9), ["skip", "fail", "ok"], "no other chip is served"),
+        (Card(count=1, soc="Ascend910B3", free=8, total=9), ["skip", "ok", "warn"], "`npu-smi info` names it"),
+        (Card(trouble="aclInit failed"), ["skip", "fail"], "`npu-smi info` whether the card is well"),
+        (Card(trouble="aclInit failed", health="5: Alarm"), ["warn", "fail"], "npu-smi says 5: Alarm"),
+        (None, ["skip"], "not asked"),
     ],
 )
-def test_what_is_said_of_the_answer(answer: Card | None, faulty: bool, verdicts: list[str], word: str) -> None:
-    found = list(card.findings(answer, faulty))
+def test_what_is_said_of_the_answer(answer: Card | None, verdicts: list[str], word: str) -> None:
+    found = list(card.findings(answer))
     assert [one.verdict for one in found] == verdicts
     assert any(word in f"{one.found} {one.remedy}" for one in found)
     assert all(bool(one.remedy) == (one.verdict in ("warn", "fail")) for one in found)

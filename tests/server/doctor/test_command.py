@@ -1,6 +1,7 @@
 """`pixelferry doctor`: what it prints where, and the code that it ends with."""
 
 import json
+import socket
 import subprocess
 import sys
 from dataclasses import replace
@@ -10,8 +11,10 @@ import msgspec
 import pytest
 
 from configs.serve import Device, ServeConfig
-from server.doctor.command import doctor, examine
-from tests.server.doctor.trees import CONFIG, status, whole, write
+from server.doctor.command import doctor, examine, look
+from server.doctor.machine import Card
+from server.doctor.report import as_json, as_lines, as_table
+from tests.server.doctor.trees import CONFIG, refusing, status, whole, with_variables, write
 
 Captured = pytest.CaptureFixture[str]
 
@@ -26,7 +29,7 @@ def test_a_whole_machine_lacks_nothing(tmp_path: Path) -> None:
     assert [one.check for one in found] == [
         "driver", "driver libraries", "CANN", "CANN parts", "CANN libraries", "versions", "NPUs", "device files",
         "rights", "card", "health", "chip", "NPU memory", "operators", "variables", "shared memory", "open files",
-        "locked memory", "NUMA",
+        "locked memory", "NUMA", "temporary files", "port",
     ]  # fmt: skip
 
 
@@ -38,13 +41,18 @@ def test_device_auto_goes_on_without_an_npu(tmp_path: Path) -> None:
     assert [(one.verdict, one.check) for one in examine(machine, config("auto")) if one.remedy] == [("warn", "driver")]
     bare = replace(machine, root=tmp_path / "bare", package=lambda name: None, variables={})
     (tmp_path / "bare/dev/shm").mkdir(parents=True)
-    assert [one.check for one in examine(bare, config("auto"))] == ["NPU", "shared memory", "open files"]
+    assert [one.check for one in examine(bare, config("auto"))] == [
+        "NPU", "torch", "memory", "cores", "shared memory", "open files", "temporary files", "port",
+    ]  # fmt: skip
 
 
 def test_device_cpu_looks_at_no_npu(tmp_path: Path) -> None:
     [npu, *others] = examine(whole(tmp_path), config("cpu"))
     assert (npu.verdict, npu.found) == ("skip", "not looked at: --device cpu")
-    assert [one.check for one in others] == ["shared memory", "open files"]
+    assert [(one.check, one.verdict) for one in others] == [
+        (check, "ok") for check in
+        ("torch", "memory", "cores", "shared memory", "open files", "temporary files", "port")
+    ]  # fmt: skip
 
 
 def test_a_tree_of_files_is_looked_at(tmp_path: Path, capsys: Captured) -> None:
@@ -58,9 +66,9 @@ def test_a_tree_of_files_is_looked_at(tmp_path: Path, capsys: Captured) -> None:
 
 
 def test_a_machine_for_a_cpu_is_good_and_faults_alone_say_nothing(capsys: Captured) -> None:
-    assert doctor(["--device", "cpu", "--shm-mib", "1", "--max-connections", "1"]) == 0
+    assert doctor(["--device", "cpu", "--shm-mib", "1", "--max-connections", "1", "--port", "0"]) == 0
     assert capsys.readouterr().out.endswith("nothing is wrong\n")
-    assert doctor(["--device", "cpu", "--shm-mib", "1", "--max-connections", "1", "--faults"]) == 0
+    assert doctor(["--device", "cpu", "--shm-mib", "1", "--max-connections", "1", "--port", "0", "--faults"]) == 0
     shown = capsys.readouterr()
     assert (shown.out, shown.err) == ("", "")
 
@@ -76,6 +84,64 @@ def test_faults_alone_are_lines_on_stderr(tmp_path: Path, capsys: Captured) -> N
 def test_a_setting_that_serve_refuses_is_refused(capsys: Captured) -> None:
     assert doctor(["--shm-mib", "many"]) == 2
     assert capsys.readouterr().err.startswith("error: --shm-mib: ")
+
+
+def test_a_root_that_is_missing_is_a_sentence(tmp_path: Path, capsys: Captured) -> None:
+    assert doctor(["--root", str(tmp_path / "none")]) == 2
+    assert capsys.readouterr().err == f"error: --root: {tmp_path}/none is not a directory\n"
+
+
+def test_where_serve_cannot_write_or_listen_is_found_by_trying(tmp_path: Path, capsys: Captured) -> None:
+    """/proc takes no file of anybody's, and a port that somebody has is refused."""
+    (tmp_path / "root").mkdir(mode=0o755)
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = str(taken.getsockname()[1])
+        flags = ["--shm-root", "/proc/self", "--url-file", "/proc/url", "--port", port, "--device", "cpu", "--json"]
+        assert doctor(flags) == 1
+    found = {one["check"]: one["found"] for one in json.loads(capsys.readouterr().out)["findings"]
+             if one["verdict"] == "fail"}  # fmt: skip
+    assert found.keys() == {"shared memory", "URL file", "port"}
+    assert found["port"] == f"127.0.0.1:{port}: Address already in use"
+    assert found["shared memory"].startswith("/proc/") and found["URL file"].startswith("/proc: ")
+    assert doctor(["--shm-root", str(tmp_path / "root"), "--port", "0", "--device", "cpu"]) == 0
+    assert list((tmp_path / "root").iterdir()) == []  # nothing stays
+
+
+def test_a_read_only_shared_memory_is_a_fault(tmp_path: Path) -> None:
+    machine = refusing(whole(tmp_path), str(tmp_path / "dev/shm"))
+    [(check, found)] = [(one.check, one.found) for one in examine(machine, config("cpu")) if one.verdict == "fail"]
+    assert (check, found) == ("shared memory", "/dev/shm: Read-only file system")
+
+
+def test_one_cause_with_what_follows_below_it(tmp_path: Path, capsys: Captured) -> None:
+    """A shell in which nobody sourced CANN, and a runtime that is not found for that."""
+    machine = with_variables(
+        whole(tmp_path), {"ASCEND_OPP_PATH": None, "ASCEND_HOME_PATH": None, "LD_LIBRARY_PATH": ""}
+    )
+    (tmp_path / "usr/local/Ascend/cann").symlink_to("cann-9.1.0")
+    found = examine(replace(machine, card=lambda: Card(trouble="the runtime cannot be loaded")), config("npu"))
+    faults = [(one.check, one.follows) for one in found if one.verdict == "fail"]
+    assert faults == [("CANN", ""), ("CANN parts", "CANN"), ("CANN libraries", "CANN"), ("chip", "CANN")]
+    assert as_table(found, "npu").endswith("\n1 fault")
+    [line] = as_lines(found)
+    assert line.endswith("From this follows what is said of CANN parts, CANN libraries, chip.")
+    row = next(one for one in json.loads(as_json(found, "npu"))["findings"] if one["check"] == "chip")
+    assert row["follows"] == "CANN"
+
+
+def test_what_has_a_cause_of_its_own_follows_nothing(tmp_path: Path) -> None:
+    machine = whole(tmp_path)
+    (tmp_path / "dev/hisi_hdc").unlink()
+    machine = replace(machine, package={"torch": "2.10.0"}.get)
+    assert {one.check: one.follows for one in examine(machine, config("npu")) if one.verdict == "fail"} == {
+        "versions": "", "device files": "",
+    }  # fmt: skip
+
+
+def test_settings_that_serve_refuses_are_a_finding_of_the_file(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert ("torch", "ok") in look("cpu")[1]
+    monkeypatch.setenv("PIXELFERRY_SHM_MIB", "many")
+    assert look("cpu")[1] == [("settings", "skip")]
 
 
 def test_no_torch_is_loaded() -> None:

@@ -33,7 +33,9 @@ def test_long_lines_are_folded_under_their_column() -> None:
 def test_json() -> None:
     said = json.loads(as_json(FOUND, "npu"))
     assert (said["version"], said["device"], said["verdict"]) == (version(), "npu", "fail")
-    assert said["findings"][1] == {"check": "NPUs", "verdict": "fail", "found": "none", "remedy": "Put one in."}
+    assert said["findings"][1] == {
+        "check": "NPUs", "verdict": "fail", "found": "none", "remedy": "Put one in.", "follows": "",
+    }  # fmt: skip
     assert json.loads(as_json(FOUND[2:], "npu"))["verdict"] == "warn"
     assert json.loads(as_json(REST, "npu"))["verdict"] == "ok"
 

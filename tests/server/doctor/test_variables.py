@@ -1,8 +1,11 @@
 """Variables that harm."""
 
+import re
+
 import pytest
 
-from server.doctor.variables import findings
+from configs.settings import REPO
+from server.doctor.variables import findings, told
 
 BOTH = {"PYTORCH_ALLOC_CONF": "expandable_segments:True", "PYTORCH_NPU_ALLOC_CONF": "expandable_segments:True"}
 
@@ -55,3 +58,25 @@ def test_without_graphs_the_queue_may_be_longer_and_blocking_is_slow() -> None:
     assert [one.check for one in findings({"TASK_QUEUE_ENABLE": "2"}, graphs=False)] == ["variables"]
     [found] = findings({"ASCEND_LAUNCH_BLOCKING": "1"}, graphs=False)
     assert found.verdict == "warn" and "graphs" not in found.found
+
+
+def test_a_file_that_is_sent_away_holds_no_path_and_no_secret() -> None:
+    given = {
+        "PYTORCH_NPU_ALLOC_CONF": "expandable_segments:True", "CPU_AFFINITY_CONF": "1,npu_affine:1",
+        "ASCEND_RT_VISIBLE_DEVICES": "0,1", "TASK_QUEUE_ENABLE": "/home/eve/key", "STREAMS_PER_DEVICE": "8\n9",
+        "ASCEND_HOME_PATH": "/home/eve/cann", "LD_LIBRARY_PATH": "", "PIXELFERRY_API_KEY": "sk-1", "HOME": "/home/eve",
+    }  # fmt: skip
+    assert told(given) == {
+        "PYTORCH_NPU_ALLOC_CONF": "expandable_segments:True", "CPU_AFFINITY_CONF": "1,npu_affine:1",
+        "ASCEND_RT_VISIBLE_DEVICES": "0,1", "TASK_QUEUE_ENABLE": "set", "STREAMS_PER_DEVICE": "set",
+        "ASCEND_HOME_PATH": "set", "LD_LIBRARY_PATH": "set",
+    }  # fmt: skip
+
+
+def test_every_variable_that_the_doctor_reads_is_told() -> None:
+    """Whatever stands in its code as a name of one."""
+    code = "".join(path.read_text() for path in (REPO / "server" / "doctor").glob("*.py"))
+    names = set(
+        re.findall(r'"((?:ASCEND|PYTORCH|STREAMS|TASK|CPU|LD|TOOLCHAIN)_[A-Z_]+|PATH|PYTHONPATH|TE?MP\w*)"', code)
+    )
+    assert len(names) > 12 and told(dict.fromkeys(names, "1")).keys() == names

@@ -6,7 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from configs.serve import GIB, ModelConfig, ServeConfig
-from server.doctor.machine import Card, DiskSpace, Machine
+from server.doctor.machine import Card, DiskSpace, Machine, Tries
 
 CONFIG = ServeConfig(model=ModelConfig(path=Path(), served_name=""))
 PACKAGES = {"torch": "2.10.0+cpu", "torch_npu": "2.10.0.post4"}
@@ -28,6 +28,7 @@ FILES = {
     **{f"/dev/{name}": "" for name in ("davinci0", "davinci1", "davinci_manager", "devmm_svm", "hisi_hdc")},
     f"{HOME}/opp/built-in/op_impl/ai_core/tbe/kernel/ascend910b/ops_nn/kernel.o": "",
     "/dev/shm/other": "",
+    "/proc/meminfo": "MemTotal: 9000000 kB\nMemAvailable: 8388608 kB\n",
     "/proc/self/limits": """\
 Limit                     Soft Limit           Hard Limit           Units
 Max open files            65536                65536                files
@@ -57,6 +58,7 @@ def whole(root: Path) -> Machine:
         package=PACKAGES.get,
         disk_space=lambda path: DiskSpace(total=2 * GIB, free=2 * GIB),
         card=lambda: CARD,
+        tries=Tries(writing=lambda folder: None, listening=lambda host, port: None),
     )
 
 
@@ -64,6 +66,17 @@ def write(root: Path, name: str, text: str) -> None:
     path = root / name.lstrip("/")
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(text)
+
+
+def refusing(machine: Machine, *places: str, why: str = "Read-only file system") -> Machine:
+    """Nothing is written to these folders, as the machine names them, and no such port can be had."""
+    return replace(
+        machine,
+        tries=Tries(
+            writing=lambda folder: why if folder in [Path(one) for one in places] else None,
+            listening=lambda host, port: why if f"{host}:{port}" in places else None,
+        ),
+    )
 
 
 def with_variables(machine: Machine, changes: Mapping[str, str | None]) -> Machine:
