@@ -18,7 +18,7 @@ from configs.version import version
 from server import model_table
 from server.children.supervisor import StartFailed
 from server.defaults import with_own_pixels
-from server.doctor.command import doctor
+from server.doctor.command import doctor, look
 from server.http.health import DownloadProgress
 from server.hub.client import HubError
 from server.hub.fetch import with_checkpoint
@@ -52,7 +52,7 @@ def main(args: list[str]) -> int:
     if command == "serve":
         return run_server(rest)
     if command == "selftest":
-        return selftest(rest)
+        return selftest(rest, look)
     if command == "loadtest":
         from server.loadtest.command import loadtest  # it draws pictures; the process that serves must not
 

@@ -16,7 +16,7 @@ from configs.settings import child_env
 from model.selftest.rows import CaseResult, Opened, Said
 from server.engine_environment import of_engine
 from server.selftest.children import run_section
-from server.selftest.report import as_end, as_head, as_json, as_line, as_matrix, report, unnamed
+from server.selftest.report import Observed, as_end, as_head, as_json, as_line, as_matrix, report, unnamed
 
 SECTIONS = (
     "known", "operators", "profile", "graphs", "contexts", "copies", "matmul", "nz", "encoder", "models", "points",
@@ -33,8 +33,8 @@ Start = Callable[[str], Sequence[str]]
 """The command of a section."""
 
 
-def selftest(argv: Sequence[str]) -> int:
-    """Print a row for each thing tried; the exit code: 1 where one failed."""
+def selftest(argv: Sequence[str], look: Callable[[Device], Observed]) -> int:
+    """Print a row for each thing tried; the exit code: 1 where one failed. look: asked where a file is written."""
     args = _parser().parse_args(argv)
 
     def start(section: str) -> list[str]:
@@ -47,10 +47,10 @@ def selftest(argv: Sequence[str]) -> int:
     if args.model is not None and not (args.model / "config.json").is_file():
         print(f"pixelferry selftest: --model {args.model}: there is no config.json in it", file=sys.stderr)
         return USAGE
-    return run(args, start)
+    return run(args, start, look)
 
 
-def run(args: argparse.Namespace, start: Start) -> int:
+def run(args: argparse.Namespace, start: Start, look: Callable[[Device], Observed]) -> int:
     begun = time.monotonic()
     rows: list[CaseResult] = []
     opened: list[Opened] = []
@@ -70,7 +70,8 @@ def run(args: argparse.Namespace, start: Start) -> int:
         if len(opened) == before:  # no device, and none for the sections to come
             break
     taken = time.monotonic() - begun
-    found = report(opened[0] if opened else None, rows, args.quick, taken, args.device)
+    seen: Observed = ({}, []) if args.json is None else look(args.device)
+    found = report(opened[0] if opened else None, rows, args.quick, taken, args.device, seen)
     print(f"\n{as_matrix(rows)}\n\n{as_end(found)}")
     if args.json is not None:
         args.json.write_bytes(as_json(found))

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import msgspec
 
-from configs.version import version
+from configs.version import commit, version
 from model.selftest.rows import CaseResult, Opened
 
 FORMAT = "pixelferry-selftest-1"
@@ -18,29 +18,47 @@ _NOTE, _ROWS = 200, 1000  # characters and rows: so many of them are less than 1
 _SIGNS = {"pass": "ok", "fail": "FAIL", "skip": "-", "told": "i"}
 
 
+Observed = tuple[dict[str, str], list[tuple[str, str]]]
+"""What the doctor says of this machine: variables, and (check, verdict) of each finding."""
+
+
 class Report(msgspec.Struct, frozen=True, kw_only=True):
     """The file."""
 
     format: str = FORMAT
     pixelferry: str
+    commit: str  # `unknown` in a checkout
     date: str
     device: str
     quick: bool
     versions: dict[str, str]
+    variables: dict[str, str]  # which of those that matter to an NPU are set, some with their values
+    doctor: list[tuple[str, str]]  # each check and its verdict
     verdict: str
     counts: dict[str, int]
     seconds: float
     rows: tuple[CaseResult, ...]
 
 
-def report(opened: Opened | None, rows: Sequence[CaseResult], quick: bool, seconds: float, asked: str) -> Report:
+def report(
+    opened: Opened | None,
+    rows: Sequence[CaseResult],
+    quick: bool,
+    seconds: float,
+    asked: str,
+    seen: Observed = ({}, []),
+) -> Report:
+    variables, doctor = seen
     counts: Counter[str] = Counter(row.verdict for row in rows)
     return Report(
         pixelferry=version(),
+        commit=commit(),
         date=datetime.now(timezone.utc).strftime("%Y-%m-%d"),
         device=opened.device if opened else asked,
         quick=quick,
         versions=opened.versions if opened else {},
+        variables=variables,
+        doctor=doctor,
         verdict="fail" if counts["fail"] or not counts["pass"] else "pass",
         counts=dict(counts),
         seconds=round(seconds, 1),

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from configs.version import commit
 from server import commands as program
 from server.selftest import command
 
@@ -24,6 +25,8 @@ def test_a_real_section_passes_and_is_written(tmp_path: Path, capfd: Captured) -
     assert "ok   log_softmax" in shown and "0 failed" in shown
     assert written["verdict"] == "pass" and written["device"] == "cpu" and "torch" in written["versions"]
     assert {row["section"] for row in written["rows"]} == {"points"}
+    assert written["commit"] == commit() and written["variables"]["PATH"] == "set"
+    assert ["torch", "ok"] in written["doctor"] and ["NPU", "skip"] in written["doctor"]
 
 
 @pytest.mark.parametrize(("verdict", "code"), [("pass", 0), ("fail", 1)])
@@ -57,7 +60,9 @@ def said(monkeypatch: pytest.MonkeyPatch, *lines: str) -> None:
     """A child that says these lines in the place of the real one."""
     code = "".join(f"print({line!r})\n" for line in lines)
     real = command.run
-    monkeypatch.setattr(command, "run", lambda args, _: real(args, lambda section: [sys.executable, "-c", code]))
+    monkeypatch.setattr(
+        command, "run", lambda args, _, look: real(args, lambda section: [sys.executable, "-c", code], look)
+    )
 
 
 def test_a_given_model_is_a_section_of_its_own(
@@ -65,7 +70,7 @@ def test_a_given_model_is_a_section_of_its_own(
 ) -> None:
     asked: list[list[str]] = []
 
-    def ask(args: Namespace, start: command.Start) -> int:
+    def ask(args: Namespace, start: command.Start, look: object) -> int:
         asked.extend(list(start(section)) for section in ("points", "given"))
         return 0
 

@@ -43,11 +43,15 @@ def test_the_file_names_versions_and_no_host(monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setattr(platform, "node", lambda: "atlas-17.lan")
     note = f"cannot open {Path.home()}/x on atlas-17.lan"
     row = unnamed(CaseResult(section="models", name="demo model", verdict="fail", note=note))
-    text = as_json(report(OPENED, [row, GOOD], False, 1.0, "npu")).decode()
+    seen = ({"PYTORCH_NPU_ALLOC_CONF": "expandable_segments:True", "PATH": "set"}, [("driver", "ok"), ("NPUs", "fail")])
+    text = as_json(report(OPENED, [row, GOOD], False, 1.0, "npu", seen)).decode()
     assert "atlas-17" not in text and str(Path.home()) not in text and "cannot open .../x on ..." in text
     written = json.loads(text)
     assert written["versions"] == {"torch": "2.10.0", "cann": "9.1.0"} and written["device"] == "npu:0"
-    assert written["counts"] == {"fail": 1, "pass": 1} and written["rows"][1]["microseconds"] == 12.4
+    assert (written["variables"], written["doctor"]) == (seen[0], [["driver", "ok"], ["NPUs", "fail"]])
+    assert (
+        written["commit"] and written["counts"] == {"fail": 1, "pass": 1} and written["rows"][1]["microseconds"] == 12.4
+    )
 
 
 @pytest.mark.parametrize(
