@@ -50,6 +50,16 @@ def without_update(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(_Captured, "update", lambda self, kv_lens: None)
 
 
+def tables_of_its_own(patch: pytest.MonkeyPatch) -> None:
+    """The captured call reads a copy of the tables: no step that is packed later reaches it."""
+    real = NpuOps.graph_attention
+
+    def graph_attention(self: NpuOps, tables: Tensor, block_size: int, beside: Any) -> Any:
+        return real(self, tables.clone(), block_size, beside)
+
+    patch.setattr(NpuOps, "graph_attention", graph_attention)
+
+
 def without_fence(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(_Captured, "updates_behind", lambda self, replayed: None)
 
@@ -204,6 +214,7 @@ MISTAKES = (
         name="captured buffer freed", plant=freed_after_the_capture,
         raises=Exception, says="507011|507015|TokenEvent",
     ),
+    Mistake(name="tables of its own", plant=tables_of_its_own, raises=Exception, says="TokenEvent|Counter"),
     Mistake(name="base frozen", plant=frozen_base, raises=OTHER_NUMBERS, says="TokenEvent"),
     Mistake(name="scales frozen", plant=frozen_scales, raises=OTHER_NUMBERS, says="TokenEvent"),
     Mistake(name="another table width", plant=another_width, raises=GraphError, says="block_tables .* is not where"),

@@ -1,6 +1,8 @@
 """The engine over a device that runs behind the host: the same answers, and who pays for an encoder that fails late."""
 
+import re
 import time
+from collections.abc import Callable
 from typing import Any
 
 import msgspec
@@ -215,6 +217,25 @@ def test_a_broken_device_ends_the_engine(
     refusing.append(said)
     with pytest.raises(RuntimeError, match=said[:20]):
         harness.run(engine)
+
+
+NARROWED: dict[str, tuple[Callable[[str], bool], str]] = {  # which words end the engine, and what they miss
+    "one number": (lambda said: "507015" in said, BROKEN[2]),
+    "the numbers of a broken device": (lambda said: re.search(r"507\d{3}", said) is not None, BROKEN[1]),
+    "any number but a refusal's": (lambda said: re.search(r"\b(?![15]61)\d{6}\b", said) is not None, BROKEN[3]),
+}
+
+
+@pytest.mark.parametrize("narrowed", NARROWED)
+def test_a_narrower_class_of_fatal_errors_is_caught(
+    narrowed: str, model: MultimodalLM, harness: EngineHarness, late: Late, refusing: list[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    """By the test above: the engine goes on with a device that is broken."""
+    ends, missed = NARROWED[narrowed]
+    monkeypatch.setattr("model.engine.encoding.is_broken", lambda error, behind: ends(str(error)))
+    with pytest.raises(pytest.fail.Exception, match="DID NOT RAISE"):
+        test_a_broken_device_ends_the_engine(model, harness, late, refusing, missed)
 
 
 def test_what_fails_after_its_call_ends_the_engine(model: MultimodalLM, harness: EngineHarness, late: Late) -> None:
