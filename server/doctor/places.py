@@ -8,7 +8,7 @@ from server.doctor.finding import Finding, fail, ok, skip, warn
 from server.doctor.machine import Machine
 
 _NAMED = ("TMPDIR", "TEMP", "TMP")  # in the order of Python's tempfile, which torch asks
-_USUAL = ("/tmp", "/var/tmp", "/usr/tmp")
+_USUAL = ("/tmp", "/var/tmp", "/usr/tmp", ".")
 
 
 def findings(machine: Machine, config: HttpConfig) -> Iterator[Finding]:

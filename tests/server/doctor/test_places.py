@@ -32,7 +32,7 @@ def test_a_whole_machine_has_no_fault(tmp_path: Path) -> None:
     ("refused", "verdict", "check", "word"),
     [
         (["/tmp"], "warn", "temporary files", "they go to /var/tmp"),
-        (["/tmp", "/var/tmp", "/usr/tmp"], "fail", "temporary files", "--tmpfs /tmp"),
+        (["/tmp", "/var/tmp", "/usr/tmp", "."], "fail", "temporary files", "--tmpfs /tmp"),
         (["/run/pixelferry"], "fail", "URL file", "RuntimeDirectory="),
         (["127.0.0.1:8000"], "fail", "port", "--port"),
     ],
