@@ -149,7 +149,7 @@ def by_answer(events: list[TokenEvent]) -> list[TokenEvent]:
 
 def stopped(place: Place, events: list[TokenEvent], stop: str) -> int:
     """After how many of these tokens `stop` is found, as the server finds it; 0: not at all."""
-    written, found = Detokenizer(place.harness._prompt.tokenizer), StopStrings([stop])
+    written, found = Detokenizer(place.harness.processor.tokenizer), StopStrings([stop])
     for i, event in enumerate(events):
         if found.push(written.push(event.token.id))[1]:
             return i + 1
@@ -167,7 +167,7 @@ def end(harness: EngineHarness, engine: Engine, name: str) -> None:
 def test_who_leaves_and_who_finds_a_stop_string(place: Place, tokens: int) -> None:
     """Beside each other over warm caches: one leaves after each number of steps, one at its stop string."""
     (right,), _ = place.run(1, "off", tokens=2048, max_model_len=2048, kv_tokens=1 << 14)
-    written = Detokenizer(place.harness._prompt.tokenizer)
+    written = Detokenizer(place.harness.processor.tokenizer)
     text = "".join(written.push(event.token.id) for event in right["text"])
     stop = text[len(text) // 2 :][:3]
     length = stopped(place, right["text"], stop)
