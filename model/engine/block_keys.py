@@ -2,7 +2,7 @@
 
 import hashlib
 import struct
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -109,26 +109,10 @@ class PrefixCache:
 
     def find(self, answer: Answer) -> list[int]:
         """Blocks that hold the beginning of its tokens already, but for the last token."""
-        return self._allocator.find(self._wanted(answer))
-
-    def computed_now(self, answer: Answer, n: int, parts: Iterable[tuple[Answer, int]]) -> bool:
-        """Whether one of a step's parts computes the block behind its first `n`, so that it can have it afterwards."""
-        size, wanted = self._allocator.block_size, self._wanted(answer)
-        if len(wanted) <= n:
-            return False
-        for other, stop in parts:
-            if other.n_computed < other.n_prompt and other.n_computed < (n + 1) * size and stop > n * size:
-                others = self._keys[other.key].up_to(other.n_prompt)
-                if len(others) > n and others[n].digest == wanted[n].digest:
-                    return True
-        return False
-
-    def _wanted(self, answer: Answer) -> Sequence[BlockKey]:
-        """The keys of what it may take over."""
         most = answer.n_tokens - 1
         if answer.scores_prompt and answer.n_scored < answer.n_prompt - 1:
             most = min(most, answer.n_scored)  # what it scores is computed
-        return self._keys[answer.key].up_to(most)
+        return self._allocator.find(self._keys[answer.key].up_to(most))
 
     def count(self, answer: Answer) -> None:
         """The first of its request came in."""

@@ -28,9 +28,8 @@ class Scheduler:
     Blocks for all known tokens are taken at admission, so only a decode can run out of them. Who then gives its blocks
     back and waits at the front, and who does for a client that stays within its share, is in scheduling/giving_way.py.
     Whoever is admitted takes over the blocks that hold the beginning of its tokens, whoever computed them, and computes
-    one token at least; where this very step computes the next block for another, it waits for that. The answers to one
-    prompt are sequences: one computes the prompt, and the others come in with the step that ends it, and draw their
-    first tokens from the same row.
+    one token at least. The answers to one prompt are sequences: one computes the prompt, and the others come in with
+    the step that ends it, and draw their first tokens from the same row.
     """
 
     def __init__(self, allocator: BlockAllocator, limits: Limits) -> None:
@@ -210,9 +209,7 @@ class Scheduler:
             size = self.allocator.block_size
             shared = leader.block_table[: leader.n_prompt // size] if leader else self.prefixes.find(sequence)
             stop, encodes = step.reach(sequence, len(shared) * size)
-            if leader is None and (
-                not step.names(stop) or self.prefixes.computed_now(sequence, len(shared), step.parts)
-            ):
+            if leader is None and not step.names(stop):
                 return
             needs: dict[Scarce, int] = {
                 "seats": 1,

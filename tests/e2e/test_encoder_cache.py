@@ -78,7 +78,7 @@ def test_a_second_identical_request_leases_nothing_and_encodes_nothing(server: R
 
 def test_a_second_hit_alone_is_the_first_bit_for_bit(server: RunningServer) -> None:
     """One thread, and the same blocks and embeddings: every log-probability of both, to its last digit."""
-    same = body(77, logprobs=True, top_logprobs=5)
+    same = body(77, logprobs=True, top_logprobs=5, cache_salt="alone")
     found = [server.http.post(CHAT, json=same).json() for _ in range(3)]
     cold, first, second = (answer["usage"]["prompt_tokens_details"]["cached_tokens"] for answer in found)
     assert cold == 0 and first == second > 0

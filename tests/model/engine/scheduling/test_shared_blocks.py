@@ -77,20 +77,6 @@ def test_the_answers_to_a_prompt_that_give_way_are_not_what_the_same_prompt_begi
         run(sched)
 
 
-def test_what_several_begin_with_is_computed_once_though_they_come_at_once() -> None:
-    """Each waits while another computes the next block that it lacks; another client's other prompt does not."""
-    sched = scheduler(n_blocks=80, seqs=8, tokens=128, prefix_cache=True)
-    for name in ("a0", "a1", "a2"):
-        sched.add(asks(name, FIRST, 3))
-    sched.add(asks("b3", SECOND, 3, system=False))
-    computed: Counter[str] = Counter()
-    while len(sched):
-        for chunk in run(sched).chunks:
-            computed[chunk.request_id] += chunk.stop - chunk.start
-    assert computed.pop("b3") == 4 + 2
-    assert sorted(computed.values()) == [4 + 2, 4 + 2, 44 + 2]
-
-
 class Slots:
     """What each slot of the cache would hold: all ids up to its token."""
 
@@ -147,7 +133,6 @@ def test_whoever_comes_no_block_in_use_holds_anything_else(
                 sched.remove(str(i))
         plan = sched.plan()
         sched.check_integrity()
-        assert bool(plan.chunks) == (len(sched) > 0)  # there is always progress
         slots.step(sched, plan)
         sampled = {}
         for chunk in plan.chunks:
