@@ -49,7 +49,7 @@ class Forms:
         if compiled.is_error():
             raise RequestError(f"the form of the answer cannot be held: {_said(compiled)}", CODE)
         ends = tuple(token for token in ends if 0 <= token < self.vocabulary.vocab_size)
-        return AnswerForm(self, compiled.deep_copy(), self.vocabulary.mask(grammar.marks), ends)
+        return AnswerForm(self, grammar, compiled.deep_copy(), self.vocabulary.mask(grammar.marks), ends)
 
     def fill(self, forms: Sequence["AnswerForm"], out: np.ndarray) -> None:
         """The masks of these forms, int32 [n, words]; bit i of a row is id i. An empty one cannot go on."""
@@ -68,6 +68,8 @@ class Forms:
             np.bitwise_and(raw[i, :words], form.drawable, out=row)
             if form.matcher.is_error():
                 row[:] = 0
+                with self._lock:  # copies share their lexer: where it is full, the next answer's would be, too
+                    self._kept.pop(form.grammar, None)
             elif raw.item(i, end >> 5) >> (end & 31) & 1:
                 for token in form.ends:
                     row[token >> 5] |= _BITS[token & 31]
@@ -76,13 +78,15 @@ class Forms:
 class AnswerForm:
     """Where one answer stands in its grammar. It goes on through preemptions, as the answer's tokens do."""
 
-    def __init__(self, forms: Forms, matcher: LLMatcher, drawable: np.ndarray, ends: tuple[int, ...]) -> None:
+    def __init__(
+        self, forms: Forms, grammar: CompiledGrammar, matcher: LLMatcher, drawable: np.ndarray, ends: tuple[int, ...]
+    ) -> None:
         """drawable: int32 [words], a bit for each id that is text, or a mark; ends: ids that end the answer."""
-        self.forms, self.matcher, self.drawable, self.ends = forms, matcher, drawable, ends
+        self.forms, self.grammar, self.matcher, self.drawable, self.ends = forms, grammar, matcher, drawable, ends
 
     def fresh(self) -> "AnswerForm":
         """The same for another answer that has no token yet."""
-        return AnswerForm(self.forms, self.matcher.deep_copy(), self.drawable, self.ends)
+        return AnswerForm(self.forms, self.grammar, self.matcher.deep_copy(), self.drawable, self.ends)
 
     def add(self, token: int) -> None:
         """What the matcher does not take leaves it in error, and the next mask empty."""

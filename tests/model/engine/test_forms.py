@@ -1,6 +1,7 @@
 """Answers that are held to a form: valid by what others say, right beside every other rule, alone when they fail."""
 
 import json
+import random
 import re
 from typing import Any
 
@@ -192,6 +193,26 @@ def test_a_matcher_in_error_ends_its_request_alone(held: Held, monkeypatch: pyte
     held.harness.submit(engine, beside)
     assert held.failure(held.asked("x", held.form("regex", DATE)), engine)[0] == "structured_output"
     assert len(held.harness.tokens("beside")) == 48
+
+
+def test_a_form_whose_lexer_is_full_is_compiled_anew_for_the_next(held: Held) -> None:
+    """Copies of a matcher share the states of its lexer: what one answer fills would end every later one."""
+    forms = Forms(held.tokenizer, held.tokenizer.vocab_size, 1)
+    grammar = held.form("regex", r"(.*[ab].{30}x|.*[cd].{30}y)[a-z]*")
+    letters = [i for i in range(held.tokenizer.vocab_size) if held.tokenizer.token_bytes(i) in (b"a", b"c", b"z")]
+    mask, choose = np.empty((1, forms.vocabulary.words), np.int32), random.Random(1)
+    one = forms.start(grammar, ())
+    for _ in range(50_000):
+        forms.fill([one], mask)
+        if one.matcher.is_error():
+            break
+        one.add(choose.choice(letters))
+    assert "too many states" in one.matcher.get_error()
+    after = forms.start(grammar, ())
+    for letter in letters:
+        forms.fill([after], mask)
+        assert mask.any() and not after.matcher.is_error()
+        after.add(letter)
 
 
 def test_an_engine_refuses_a_grammar_that_its_library_does(held: Held) -> None:
