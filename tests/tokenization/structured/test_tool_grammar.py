@@ -123,9 +123,13 @@ def test_a_demanded_call_is_one_whatever_the_model_says(form: ToolForm) -> None:
 
 
 def test_a_mark_that_is_a_token_is_no_text() -> None:
-    """The same letters drawn one by one are words."""
+    """The same letters drawn one by one are words, as far as nobody reads a call in them."""
     text = list(b'[TOOL_CALLS][{"no')
-    assert matcher(MISTRAL).validate_tokens(text) == len(text)
+    assert matcher(MISTRAL).validate_tokens(text) == len(b"[TOOL_CALLS]")
+    words = "a [TOOL_CALLS] b"
+    assert matcher(MISTRAL).validate_tokens(list(words.encode())) == len(words)
+    parser = CallParser(offered(), MISTRAL)
+    assert parser.push(words) == (words, []) and not parser.n_calls
     plain = llguidance.LLMatcher.grammar_from_lark(grammar_of(MISTRAL, {}))
     found = llguidance.LLMatcher(VOCABULARY, plain)
     assert found.validate_tokens(text) == len(b'[TOOL_CALLS][{"n')
