@@ -66,9 +66,14 @@ def _refused(grammar: Grammar, why: str) -> ChatError:
 def _in_child(grammar: Grammar, vocabulary: GrammarVocabulary, blanks: int, check: Check) -> _Told:
     """The library's compiler is a program on a client's data: whatever it does ends a child of this process alone."""
     read, write = os.pipe()
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", DeprecationWarning)  # of other threads: the child needs none of theirs
-        pid = os.fork()
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", DeprecationWarning)  # of other threads: the child needs none of theirs
+            pid = os.fork()
+    except OSError:  # no process or no memory is left now
+        os.close(read)
+        os.close(write)
+        raise
     if pid == 0:
         _child(grammar, vocabulary, blanks, write)
     os.close(write)

@@ -1,5 +1,6 @@
 """What a grammar is compiled to, over the vocabulary of every family; and what ends when the compiler does not."""
 
+import errno
 import json
 import os
 import random
@@ -200,6 +201,18 @@ def test_who_leaves_ends_the_compiling(one: Compiler, monkeypatch: pytest.Monkey
     assert time.monotonic() - began < 10
     with pytest.raises(ProcessLookupError):  # nobody is left behind
         os.kill(born[0], 0)
+
+
+def test_a_fork_that_fails_leaves_nothing_open(one: Compiler, monkeypatch: pytest.MonkeyPatch) -> None:
+    def no_process() -> int:
+        raise BlockingIOError(errno.EAGAIN, "no process is left")
+
+    monkeypatch.setattr(os, "fork", no_process)
+    before = os.listdir("/proc/self/fd")
+    for _ in range(3):
+        with pytest.raises(BlockingIOError):
+            one.run("regex", "a")
+    assert len(os.listdir("/proc/self/fd")) == len(before)
 
 
 def test_the_child_holds_nothing_of_its_parent_open(
