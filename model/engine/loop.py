@@ -49,7 +49,7 @@ class FormReady(msgspec.Struct, frozen=True):
     """Told to the engine's own inbox: the form of this request is compiled, or why it could not be."""
 
     generate: Generate
-    error: Exception | None = None
+    error: BaseException | None = None
 
 
 Inbox = queue.SimpleQueue[ToEngine | FormReady | ChannelClosed | ChannelError]
@@ -206,11 +206,13 @@ class _Compiling:
         return self._inside.pop(request_id, None) is not None
 
     def _compile(self, generate: Generate) -> None:
+        if self._inside.get(generate.request_id) is not generate:  # it was aborted: others wait for this thread
+            return
         try:
             assert generate.grammar is not None
             self._engine.forms().compile(generate.grammar)
             self._inbox.put(FormReady(generate))
-        except Exception as error:  # noqa: BLE001 - whatever it is, it is this request's alone
+        except BaseException as error:  # noqa: BLE001 - whatever it is, a panic of the library too, it is this request's
             self._inbox.put(FormReady(generate, error))
 
 

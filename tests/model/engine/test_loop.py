@@ -29,6 +29,7 @@ from model.engine.messages import (
 from model.net.multimodal import MultimodalLM
 from shm import Channel, ChannelClosed, ChannelError, Loading, Pulse, channel_pair
 from tests.model.engine.engine_harness import GREEDY, EngineHarness, engine_at, picture, with_prepared
+from tokenization.chat.grammar import CompiledGrammar
 from tokenization.placeholders import text_only
 
 CONFIG = EngineConfig(device="cpu", dtype="float32", block_size=16, kv_cache_bytes=4 << 20, max_batched_tokens=32)
@@ -196,6 +197,39 @@ def test_books_that_do_not_add_up_end_an_idle_engine(model: MultimodalLM, tmp_pa
     engine._scheduler.allocator._blank.pop()  # a planted leak
     with pytest.raises(BlockError):
         loop.serve(engine, loop.Inbox(), lambda message: None)
+
+
+def test_a_form_that_nobody_waits_for_is_not_compiled(model: MultimodalLM, harness: EngineHarness) -> None:
+    """While one compiles, those behind it leave: the thread is free for others at once. A panic ends its request."""
+    engine, inbox = engine_at(model, harness.root), loop.Inbox()
+    begun, goes_on, compiled = threading.Event(), threading.Event(), list[str]()
+
+    class Panic(BaseException):
+        """As pyo3's, which is no Exception."""
+
+    class Slow:
+        def compile(self, grammar: CompiledGrammar) -> None:
+            compiled.append(grammar.source)
+            begun.set()
+            assert goes_on.wait(20)
+            raise Panic
+
+    engine.forms = Slow  # type: ignore[method-assign, assignment]
+    sent: list[object] = []
+    compiling = loop._Compiling(engine, inbox)
+    for name in ("first", "left", "last"):
+        generate = msgspec.structs.replace(harness.prepare(name, ["one"]), grammar=CompiledGrammar(source=name))
+        loop._take(generate, engine, sent.append, compiling)
+    assert begun.wait(20)
+    loop._take(Abort(request_id="left"), engine, sent.append, compiling)
+    goes_on.set()
+    sent.clear()
+    for _ in range(2):
+        loop._take(inbox.get(timeout=20), engine, sent.append, compiling)
+    assert compiled == ["first", "last"]
+    assert [(one.request_id, one.code) for one in sent if isinstance(one, Finished)] == [
+        ("first", "internal"), ("last", "internal"),
+    ]  # fmt: skip
 
 
 def test_a_pulse_tells_the_age_of_the_step(model: MultimodalLM, tmp_path: Path) -> None:
