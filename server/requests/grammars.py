@@ -5,6 +5,7 @@ from collections import OrderedDict
 
 from server.children.replies import NobodyUp
 from server.children.workers import WorkerDied, WorkerPool
+from server.requests.admission import Admission
 from server.requests.refusal import Refusal, internal, invalid_request, unavailable
 from server.requests.request import ChatRequest
 from tokenization.chat.grammar import CompiledGrammar, Grammar
@@ -22,8 +23,8 @@ KnownGrammar = CompiledGrammar | PrepareFailed
 class Grammars:
     """Knows by content what a grammar was compiled to, or why it was refused. The latest used are kept."""
 
-    def __init__(self, workers: WorkerPool, tokenizer: Tokenizer) -> None:
-        self._workers, self._leading_blanks = workers, tokenizer.leading_blanks
+    def __init__(self, workers: WorkerPool, tokenizer: Tokenizer, admission: Admission) -> None:
+        self._workers, self._leading_blanks, self._admission = workers, tokenizer.leading_blanks, admission
         self._known: OrderedDict[bytes, KnownGrammar] = OrderedDict()
         self._bytes = 0
 
@@ -34,10 +35,12 @@ class Grammars:
         blanks = 0 if goes_on else self._leading_blanks  # as the detokenizer leaves them out
         key = _key(grammar, blanks)
         if (found := self._known.get(key)) is None:
-            found = await self._ask(request, grammar, blanks)
+            with self._admission.enter(request.context):  # who waits for a worker is inside, and has its place
+                found = await self._ask(request, grammar, blanks)
             if isinstance(found, PrepareFailed) and found.kind != "bad_request":
                 raise internal("the form of the answer could not be compiled")
-            self._keep(key, found)
+            if isinstance(found, CompiledGrammar) or found.code != "took_too_long":  # a busy machine may be why
+                self._keep(key, found)
         else:
             self._known.move_to_end(key)
         if isinstance(found, PrepareFailed):

@@ -57,9 +57,9 @@ class RequestService:
         self.metrics = metrics
         self.traces = traces
         self._speller = Speller(card.tokenizer)
-        self._grammars = Grammars(workers, card.tokenizer)
         self._salt = salts.of if salts is not None else lambda request: b""
         self.admission = Admission(max_requests, self._why_not, segments.pool.capacity, metrics.gave_way)
+        self._grammars = Grammars(workers, card.tokenizer, self.admission)
 
     @property
     def max_model_len(self) -> int:

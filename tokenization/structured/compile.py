@@ -42,6 +42,7 @@ class _Told(msgspec.Struct, frozen=True):
 
     source: str = ""
     refusal: str = ""
+    code: str = CODE
 
 
 def compile_grammar(
@@ -55,12 +56,12 @@ def compile_grammar(
         raise _refused(grammar, f"it has {len(grammar.source)} characters, more than {MAX_SOURCE}")
     told = _in_child(grammar, vocabulary, blanks, check)
     if told.refusal:
-        raise _refused(grammar, told.refusal)
+        raise _refused(grammar, told.refusal, told.code)
     return CompiledGrammar(source=told.source, marks=grammar.marks)
 
 
-def _refused(grammar: Grammar, why: str) -> ChatError:
-    return ChatError(f"the answer cannot be held to this: {why}", grammar.param, CODE)
+def _refused(grammar: Grammar, why: str, code: str = CODE) -> ChatError:
+    return ChatError(f"the answer cannot be held to this: {why}", grammar.param, code)
 
 
 def _in_child(grammar: Grammar, vocabulary: GrammarVocabulary, blanks: int, check: Check) -> _Told:
@@ -88,8 +89,10 @@ def _in_child(grammar: Grammar, vocabulary: GrammarVocabulary, blanks: int, chec
         return msgspec.msgpack.decode(said, type=_Told)
     except msgspec.DecodeError:
         pass  # it ended before it had said all
-    if os.WIFSIGNALED(status) and os.WTERMSIG(status) in (signal.SIGXCPU, signal.SIGKILL):
+    if os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGXCPU:
         return _Told(refusal=f"to compile it takes more than {COMPILE_SECONDS} s")
+    if os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGKILL:  # by the clock, or for lack of memory
+        return _Told(refusal=f"to compile it takes more than {WALL_SECONDS:.0f} s by the clock", code="took_too_long")
     return _Told(refusal=f"to compile it takes more memory than {COMPILE_BYTES >> 20} MiB, or more depth than there is")
 
 

@@ -7,6 +7,7 @@ import pytest
 
 from server.children.workers import WorkerDied, WorkerPool
 from server.requests.grammars import MOST_KNOWN, Grammars
+from server.requests.admission import Admission
 from server.requests.refusal import Refusal
 from server.requests.request import ChatRequest
 from tokenization.chat.grammar import CompiledGrammar, Grammar
@@ -34,8 +35,9 @@ class Pool:
         if self.deaths >= 0:
             raise WorkerDied
         grammar = self.asked[-1].grammar
-        if grammar.source == "bad":
-            return [PrepareFailed(request_id="r", kind="bad_request", message="no", code="structured_output")]
+        if grammar.source in ("bad", "slow"):
+            code = "structured_output" if grammar.source == "bad" else "took_too_long"
+            return [PrepareFailed(request_id="r", kind="bad_request", message="no", code=code)]
         return [Compiled(request_id="r", grammar=CompiledGrammar(source=grammar.source))]
 
     def cancel(self, job: Any) -> None:
@@ -43,7 +45,7 @@ class Pool:
 
 
 def grammars(pool: Pool) -> Grammars:
-    return Grammars(cast(WorkerPool, pool), cast(Tokenizer, pool))
+    return Grammars(cast(WorkerPool, pool), cast(Tokenizer, pool), Admission(8, lambda: None))
 
 
 def ask(known: Grammars, source: str, **fields: Any) -> CompiledGrammar:
@@ -75,6 +77,17 @@ def test_a_refusal_is_known_too_and_names_the_field() -> None:
             "invalid_request", "x", "structured_output",
         )  # fmt: skip
     assert len(pool.asked) == 1
+
+
+def test_what_took_too_long_is_tried_again() -> None:
+    """The machine was busy, or short of memory: not the grammar need be why."""
+    pool = Pool()
+    known = grammars(pool)
+    for _ in range(2):
+        with pytest.raises(Refusal) as caught:
+            ask(known, "slow")
+        assert (caught.value.kind, caught.value.param) == ("invalid_request", "x")
+    assert len(pool.asked) == 2
 
 
 def test_a_second_worker_is_asked_and_no_third() -> None:

@@ -1,6 +1,7 @@
 """At whatever point a request ends, the messages are right and no memory stays leased."""
 
 import asyncio
+from dataclasses import replace
 
 import pytest
 
@@ -9,7 +10,8 @@ from server.requests.answer import Delta
 from server.requests.refusal import Refusal
 from tests.server.doubles import Scene, prepared, until
 from tests.server.scenario import A, B, C, Play, fails, generating, leased, request, start, text_of
-from tokenization.messages import Cancel, Prepared, PrepareFailed, WorkerPulse
+from tokenization.chat.grammar import Grammar
+from tokenization.messages import Cancel, Compile, Prepared, PrepareFailed, WorkerPulse
 from tokenization.text.bpe import BPETokenizer
 
 
@@ -75,6 +77,22 @@ def test_a_chat_that_was_killed_for_its_time_is_not_tried_again(play: Play) -> N
         assert scene.to_worker(0) == scene.to_worker(1) == []
 
     play(scenario, workers=2)
+
+
+def test_who_waits_for_the_compiler_has_a_place(play: Play) -> None:
+    """So that such requests are no more than --max-requests, and a drain waits for them."""
+
+    async def scenario(scene: Scene) -> None:
+        grammar = Grammar(kind="regex", source="a", param="structured_outputs.regex")
+        task, _ = start(scene, replace(request(), grammar=grammar))
+        await until(lambda: any(isinstance(one, Compile) for one in scene.to_worker()))
+        assert scene.service.admission.n_active == 1
+        answer = PrepareFailed(request_id="chat-1", kind="bad_request", message="no", code="structured_output")
+        scene.workers.slots[0].on_message(answer)
+        await fails(task, "invalid_request", "structured_output", "structured_outputs.regex")
+        assert scene.service.admission.n_active == 0
+
+    play(scenario)
 
 
 def test_a_client_that_leaves_while_it_is_measured(play: Play) -> None:
