@@ -38,7 +38,7 @@ def call_grammar(source: str) -> str:
             lines.append(f"words: {_json(schema, words.param, strict=words.strict)}")
         elif form.mark not in special:
             lines.append(f"marked[lazy]: WORDS {_literal(form.mark, {})}")
-        spelled = json.dumps(form.mark + form.opening)  # by text alone it would be read as a call that is held to nothing
+        spelled = json.dumps(form.mark + form.opening)  # by letters alone it would be read as a call, held to nothing
         lines.append(f"WORDS: /(?s:.*)/{f' & ~(/(?s:.*)/ {spelled} /(?s:.*)/)' if form.mark in special else ''}")
     return "\n".join(lines)
 

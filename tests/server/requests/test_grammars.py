@@ -6,8 +6,8 @@ from typing import Any, cast
 import pytest
 
 from server.children.workers import WorkerDied, WorkerPool
-from server.requests.grammars import MOST_KNOWN, Grammars
 from server.requests.admission import Admission
+from server.requests.grammars import MOST_KNOWN, Grammars
 from server.requests.refusal import Refusal
 from server.requests.request import ChatRequest
 from tokenization.chat.grammar import CompiledGrammar, Grammar

@@ -204,6 +204,13 @@ def test_who_leaves_ends_the_compiling(one: Compiler, monkeypatch: pytest.Monkey
         os.kill(born[0], 0)
 
 
+def test_a_high_limit_of_descriptors_costs_nothing(one: Compiler, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A kernel before 5.9 closes a range one by one: here as if the limit were endless."""
+    monkeypatch.setattr(compiling, "WALL_SECONDS", 5.0)
+    monkeypatch.setattr(os, "closerange", lambda low, high: time.sleep(60))
+    assert one.run("regex", "a")
+
+
 def test_a_fork_that_fails_leaves_nothing_open(one: Compiler, monkeypatch: pytest.MonkeyPatch) -> None:
     def no_process() -> int:
         raise BlockingIOError(errno.EAGAIN, "no process is left")
