@@ -33,7 +33,7 @@ from model.staging.tables import Tables
 from tokenization.text.tokenizer import Tokenizer
 
 if TYPE_CHECKING:
-    from model.engine.sampling.forms import Forms
+    from model.engine.sampling.forms import AnswerForm, Forms
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -118,13 +118,16 @@ class Engine:
             prefix_hits=scheduler.prefixes.hits,
         )
 
-    def submit(self, generate: Generate) -> Finished | None:
-        """Queue a request, or return the Finished of one that cannot be served."""
+    def submit(self, generate: Generate, form: "AnswerForm | None" = None) -> Finished | None:
+        """Queue a request, or return the Finished of one that cannot be served.
+
+        form: of its grammar, where that is compiled already.
+        """
         try:
             sequence = checked_sequence(generate, self._bounds)
             if generate.grammar is not None:
                 ends = generate.sampling.stop_token_ids
-                sequence.history.hold(self.forms().start(generate.grammar, ends))
+                sequence.history.hold(form or self.forms().start(generate.grammar, ends))
         except RequestError as error:
             return _failed(generate.request_id, error)
         refusal = self._scheduler.refuse(sequence)

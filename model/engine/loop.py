@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import NoReturn
+from typing import TYPE_CHECKING, NoReturn
 
 import msgspec
 import numpy as np
@@ -29,6 +29,7 @@ from model.engine.messages import (
     StepDone,
     ToEngine,
 )
+from model.engine.plan import RequestError
 from model.engine.profile import memory_rows
 from model.ops.load import load_ops
 from model.registry import family_of
@@ -36,6 +37,9 @@ from model.thread_fit import Team, ThreadFit, fit_at_start
 from model.weights import Weights
 from shm import Channel, ChannelClosed, ChannelError, Pulse
 from tokenization.messages import Prepared
+
+if TYPE_CHECKING:
+    from model.engine.sampling.forms import AnswerForm
 
 _log = logging.getLogger("pixelferry")
 _WARM_UP = "warm-up"  # no server gives this id
@@ -49,6 +53,7 @@ class FormReady(msgspec.Struct, frozen=True):
     """Told to the engine's own inbox: the form of this request is compiled, or why it could not be."""
 
     generate: Generate
+    form: "AnswerForm | None" = None
     error: BaseException | None = None
 
 
@@ -210,10 +215,10 @@ class _Compiling:
             return
         try:
             assert generate.grammar is not None
-            self._engine.forms().compile(generate.grammar)
-            self._inbox.put(FormReady(generate))
+            form = self._engine.forms().start(generate.grammar, generate.sampling.stop_token_ids)
+            self._inbox.put(FormReady(generate, form))
         except BaseException as error:  # noqa: BLE001 - whatever it is, a panic of the library too, it is this request's
-            self._inbox.put(FormReady(generate, error))
+            self._inbox.put(FormReady(generate, error=error))
 
 
 def _take(
@@ -227,7 +232,7 @@ def _take(
     elif isinstance(message, FormReady):
         if not compiling.end(message.generate.request_id, message.generate):
             return None
-        answer = engine.submit(message.generate) if message.error is None else _not_compiled(message)
+        answer = _not_compiled(message) if message.error else engine.submit(message.generate, message.form)
     elif isinstance(message, Abort):
         compiling.end(message.request_id)
         answer = engine.abort(message.request_id, message.index)
@@ -240,6 +245,8 @@ def _take(
 
 
 def _not_compiled(message: FormReady) -> Finished:
+    if isinstance(error := message.error, RequestError):
+        return Finished(request_id=message.generate.request_id, reason="failed", message=error.message, code=error.code)
     _log.error("%s: its form could not be compiled", message.generate.request_id, exc_info=message.error)
     why = "the form of the answer could not be compiled"
     return Finished(request_id=message.generate.request_id, reason="failed", message=why, code="internal")

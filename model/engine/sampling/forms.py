@@ -12,7 +12,7 @@ from tokenization.chat.grammar import CompiledGrammar
 from tokenization.structured.vocabulary import LIMITS, GrammarVocabulary
 from tokenization.text.tokenizer import Tokenizer
 
-MOST_KEPT = 64  # compiled grammars, the latest used
+MOST_KEPT = 8  # compiled grammars, the latest used; one at its limits holds some 80 MiB
 MOST_THREADS = 4  # that fill the masks of one step
 CODE: FailureCode = "structured_output"
 _BITS = (np.uint32(1) << np.arange(32, dtype=np.uint32)).view(np.int32)

@@ -208,7 +208,7 @@ def test_a_form_that_nobody_waits_for_is_not_compiled(model: MultimodalLM, harne
         """As pyo3's, which is no Exception."""
 
     class Slow:
-        def compile(self, grammar: CompiledGrammar) -> None:
+        def start(self, grammar: CompiledGrammar, ends: tuple[int, ...]) -> None:
             compiled.append(grammar.source)
             begun.set()
             assert goes_on.wait(20)
