@@ -6,7 +6,7 @@ import math
 import signal
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import uvloop
@@ -21,12 +21,15 @@ from server.loadtest.results.table import result_text, write_csv
 from server.loadtest.run import LoadTest
 
 GOOD, FAILED, USAGE, ERRORS, VANISHED, INTERRUPTED = 0, 1, 2, 3, 4, 130
+SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
 def loadtest(argv: list[str]) -> int:
     """Do what the arguments say; the exit code."""
+    interrupt = Interrupt()
     try:
-        return compare_runs(argv[1:]) if argv[:1] == ["compare"] else run(argv)
+        with interrupt.caught():
+            return compare_runs(argv[1:]) if argv[:1] == ["compare"] else run(argv, interrupt)
     except SystemExit as end:
         return int(end.code or 0)
     except (OSError, ValueError) as error:
@@ -35,19 +38,21 @@ def loadtest(argv: list[str]) -> int:
         return complain(InterruptedError("interrupted before anything was sent or compared"), INTERRUPTED)
 
 
-def run(argv: list[str]) -> int:
-    """One run. Raises OSError and ValueError where it cannot begin, SystemExit as argparse does."""
+def run(argv: list[str], interrupt: "Interrupt") -> int:
+    """One run. Raises OSError and ValueError where it cannot begin, SystemExit as argparse does, KeyboardInterrupt."""
     options = read_options(argv)
     say(options, "preparing requests ...")
     plans = plans_of(options)
     if options.dry_run:
         print(plan_text(plans))
         return GOOD
+    interrupt.raises = False
+    if interrupt.event.is_set():  # where KeyboardInterrupt cannot be raised, as in a destructor, it came to nothing
+        raise KeyboardInterrupt
     try:
-        with interruptible() as interrupt:
-            result = uvloop.run(LoadTest(options, plans).run(interrupt))
-            print(result_text(result))
-            written = write_files(result, options)
+        result = uvloop.run(LoadTest(options, plans).run(interrupt.event))
+        print(result_text(result))
+        written = write_files(result, options)
     except (TargetError, ValueError) as error:
         return complain(error, FAILED)
     if result.vanished or result.interrupted:
@@ -55,26 +60,39 @@ def run(argv: list[str]) -> int:
     return ERRORS if result.too_many_errors else FAILED if result.failures or not written else GOOD
 
 
-@contextmanager
-def interruptible() -> Iterator[asyncio.Event]:
-    """What the first Ctrl-C or SIGTERM sets, whatever the process does; the second one ends it at once."""
-    interrupt = asyncio.Event()
+class Interrupt:
+    """What the first Ctrl-C or SIGTERM does, whatever the process does; the second one ends it at once.
 
-    def stop(*_: object) -> None:
-        for number in before:
-            signal.signal(number, signal.SIG_DFL)
-        print("interrupted: what there is is told; once more ends at once", file=sys.stderr)
+    The first one sets `event` in any case, and raises KeyboardInterrupt until a run is ready to look at the event.
+    """
+
+    def __init__(self) -> None:
+        self.event = asyncio.Event()
+        self.raises = True
+
+    @contextmanager
+    def caught(self) -> Iterator[None]:
+        """Both signals are ours within, also SIGINT where a shell started us in the background and had it ignored."""
+        before = {number: signal.getsignal(number) for number in SIGNALS}
         try:
-            asyncio.get_running_loop().call_soon_threadsafe(interrupt.set)
-        except RuntimeError:  # the files are being written
-            interrupt.set()
+            for number in SIGNALS:
+                signal.signal(number, self._stop)
+            yield
+        finally:
+            for number, handler in before.items():
+                signal.signal(number, handler)
 
-    before = {number: signal.signal(number, stop) for number in (signal.SIGINT, signal.SIGTERM)}
-    try:
-        yield interrupt
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
+    def _stop(self, *_: object) -> None:
+        for number in SIGNALS:
+            signal.signal(number, signal.SIG_DFL)
+        try:
+            asyncio.get_running_loop().call_soon_threadsafe(self.event.set)
+        except RuntimeError:  # no loop runs: requests are made, or files are written
+            self.event.set()
+        if self.raises:
+            raise KeyboardInterrupt
+        with suppress(OSError, RuntimeError, ValueError):  # stderr is gone, or is being written at this moment
+            print("interrupted: what there is is told; once more ends at once", file=sys.stderr)
 
 
 def write_files(result: RunResult, options: Options) -> bool:

@@ -15,6 +15,7 @@ import pytest
 
 from server.loadtest.command import ERRORS, FAILED, GOOD, INTERRUPTED, USAGE, VANISHED, loadtest
 from server.loadtest.results.result import write_json
+from server.loadtest.traffic.generated import photo
 from tests.server.loadtest.fixed_delays import Delays, in_a_thread
 
 Captured = pytest.CaptureFixture[str]
@@ -93,12 +94,72 @@ def test_ctrl_c_while_a_server_is_waited_for_ends_the_waiting(
     assert [step["summary"]["answered"] for step in found["steps"]] == ([] if answered is None else [answered])
 
 
-def test_ctrl_c_while_requests_are_made_is_a_line(capsys: Captured) -> None:
-    began = time.monotonic()
-    flags = ["--mix", "image", "--unique-media", "--requests", "2000"]
-    code, later = interrupted(Delays(), lambda: time.monotonic() > began + 0.3, *flags)
-    assert code == INTERRUPTED and later < 5
+class Destroyed:
+    """Sends the signal where what its handler raises is dropped."""
+
+    def __del__(self) -> None:
+        signal.raise_signal(signal.SIGINT)
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("handler", [signal.default_int_handler, signal.SIG_IGN], ids=["in front", "behind"])
+def test_ctrl_c_while_requests_are_made_is_a_line(
+    handler: Any, number: signal.Signals, monkeypatch: pytest.MonkeyPatch, capsys: Captured
+) -> None:
+    """handler: before it began; a shell has a program that it starts behind itself (`&`) ignore Ctrl-C."""
+    made = pressing_photos(monkeypatch, lambda: signal.raise_signal(number))
+    delays = Delays(first=0.001, between=0.0)
+    assert unsent(delays, handler) == INTERRUPTED and not delays.seen and len(made) == 1
     assert "error: interrupted before anything was sent" in capsys.readouterr().err
+
+
+def test_ctrl_c_is_not_lost_in_a_destructor(monkeypatch: pytest.MonkeyPatch, capsys: Captured) -> None:
+    dropped: list[Any] = []
+    monkeypatch.setattr("sys.unraisablehook", dropped.append)
+    pressing_photos(monkeypatch, Destroyed)
+    delays = Delays(first=0.001, between=0.0)
+    assert unsent(delays, signal.default_int_handler) == INTERRUPTED and not delays.seen and len(dropped) == 1
+    assert "error: interrupted before anything was sent" in capsys.readouterr().err
+
+
+def pressing_photos(monkeypatch: pytest.MonkeyPatch, press: Callable[[], object]) -> list[int]:
+    """The first picture that is made presses; how many were begun."""
+    made: list[int] = []
+
+    def pressed(*args: Any) -> Any:
+        made.append(len(made))
+        if len(made) == 1:
+            press()
+        return photo(*args)
+
+    monkeypatch.setattr("server.loadtest.traffic.mixes.photo", pressed)
+    return made
+
+
+def unsent(delays: Delays, handler: Any) -> int:
+    """The exit code of a run that has six pictures to make, where SIGINT had this handler before."""
+    before = signal.signal(signal.SIGINT, handler)
+    try:
+        with in_a_thread(delays) as endpoint:
+            flags = ["--mix", "image", "--image-sizes", "32x32", "--unique-media", "--requests", "6", "--settle", "0"]
+            code = loadtest(["--quiet", "--url", endpoint.url, *flags])
+            assert signal.getsignal(signal.SIGINT) is handler
+            return code
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+def test_ctrl_c_counts_where_nobody_can_read_that_it_came(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Full:
+        def write(self, text: str) -> int:
+            raise RuntimeError("reentrant call inside <_io.BufferedWriter name='<stderr>'>")
+
+        def flush(self) -> None: ...
+
+    monkeypatch.setattr("sys.stderr", Full())
+    delays = Delays(first=60)
+    code, later = interrupted(delays, lambda: len(delays.seen) > 0, "--warmup", "0")
+    assert code == INTERRUPTED and later < 5
 
 
 def test_ctrl_c_while_files_are_written_lets_them_be_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
