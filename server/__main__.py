@@ -1,5 +1,6 @@
 """`pixelferry`, or `python -m server`: what a signal means from the first line on, then the subcommands."""
 
+import os
 import signal
 import sys
 from types import FrameType
@@ -15,6 +16,8 @@ def main() -> int:
     signal.signal(signal.SIGTERM, _end)
     if sys.argv[1:2] == ["serve"]:
         signal.signal(signal.SIGHUP, _pass)  # a handler of ours, for a child would inherit that it is ignored
+    if sys.argv[1:2] == ["loadtest"]:  # also where a shell had it ignored (`&`); an import may drop an exception
+        signal.signal(signal.SIGINT, _leave)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTERM, signal.SIGINT, signal.SIGHUP})
     from server import commands
 
@@ -23,6 +26,10 @@ def main() -> int:
 
 def _end(number: int, frame: FrameType | None) -> None:
     raise SystemExit(128 + number)
+
+
+def _leave(number: int, frame: FrameType | None) -> None:
+    os._exit(128 + number)
 
 
 def _pass(number: int, frame: FrameType | None) -> None: ...
