@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 from model.engine.kv_blocks import BlockError
 from model.engine.messages import Token
 from model.engine.plan import Outcome, Plan
+from model.engine.scheduler import Scheduler
 from model.engine.sequence import Status
 from tests.model.engine.bookkeeping import STOP, finishes, medium, outcome, request, run, scheduler
 
