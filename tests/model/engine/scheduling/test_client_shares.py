@@ -1,6 +1,7 @@
 """Clients in one engine: who is next, who gives way, and that nobody starves, as bookkeeping without tensors."""
 
 from collections import Counter
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -15,7 +16,7 @@ GREEDY, OTHER, THIRD = 1, 2, 3
 Counted = Counter[int]
 
 
-def filled(n: int, **sizes: int) -> Scheduler:
+def filled(n: int, **sizes: Any) -> Scheduler:
     """`n` long answers of one client, as many of them decoding as there is room for, and the others waiting."""
     sched = scheduler(**sizes)
     for i in range(n):
