@@ -14,7 +14,7 @@ from configs.setting import Setting
 from configs.settings import SECTIONS, SETTINGS
 from configs.vllm_flags import FLAGS as VLLM_FLAGS
 from server import model_table
-from server.http.vllm_fields import FIELDS
+from server.http.routes.vllm_fields import FIELDS
 
 REPO = Path(__file__).resolve().parent.parent
 ROOMS = ("server", "model", "tokenization", "shm", "configs")

@@ -11,19 +11,19 @@ from starlette.exceptions import HTTPException
 from starlette.responses import Response
 
 from server.http import errors
-from server.http.answer_fields import system_fingerprint
-from server.http.completions import TextSerializer, read_completions
 from server.http.connection.request_body import BodyBudget
 from server.http.errors import error_response
 from server.http.health import LOOK, DownloadProgress, MetricsPage, add_probe_routes, readiness
 from server.http.long_texts import Raw
 from server.http.middleware.keys import ApiKeys
 from server.http.middleware.request_middleware import RequestMiddleware
-from server.http.native import NativeSerializer, read_native
-from server.http.openai import CompletionSerializer, read_openai
 from server.http.reading import BodyReader, require_json
 from server.http.responses import JsonAnswer, json_response, model_response, written
-from server.http.tokenize import detokenized, read_detokenize, read_tokenize, token_counts
+from server.http.routes.answer_fields import system_fingerprint
+from server.http.routes.chat_completions import CompletionSerializer, read_openai
+from server.http.routes.completions import TextSerializer, read_completions
+from server.http.routes.native import NativeSerializer, read_native
+from server.http.routes.tokenize import detokenized, read_detokenize, read_tokenize, token_counts
 from server.metrics import Metrics
 from server.request_context import RequestContext, context_of
 from server.requests.refusal import not_found

@@ -47,7 +47,7 @@ PLANTS = [  # (contract, who imports, what it must not import)
     ("server: only a child's own main runs a room", "server.http.app", "tokenization.worker"),
     ("loadtest: command -> run", "server.loadtest.wire.exchange", "server.loadtest.driving.pacing"),
     ("loadtest: command -> run", "server.loadtest.results.page", "server.loadtest.traffic.mixes"),
-    ("loadtest: a program of its own", "server.loadtest.traffic.requests", "server.http.openai"),
+    ("loadtest: a program of its own", "server.loadtest.traffic.requests", "server.http.routes.chat_completions"),
     ("loadtest: a program of its own", "server.loadtest.driving.target", "shm"),
     ("doctor: a program of its own", "server.doctor.limits", "server.http.health"),
     ("doctor: a program of its own", "server.doctor.machine", "model.device"),

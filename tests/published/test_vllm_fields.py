@@ -9,7 +9,7 @@ import httpx
 import openai
 import pytest
 
-from server.http.vllm_fields import FIELDS
+from server.http.routes.vllm_fields import FIELDS
 from tests.e2e.running import RunningServer, data_url, picture, running, uncached
 from tests.e2e.test_chat import events
 from tests.parity.test_prefill import WITH_IDS
@@ -204,7 +204,7 @@ def refused(found: httpx.Response) -> dict[str, Any]:
 
 
 def test_a_refused_field_is_a_400_that_names_it(fields: RunningServer) -> None:
-    """One value of each, by turns on the two routes; tests/server/http/test_vllm_fields.py has all values of all."""
+    """One value of each, by turns on the two routes; the unit test of the field table has all values of all."""
     for i, field in enumerate(REFUSED):
         value = next(value for value in ANY if value not in field.neutral)
         error = refused(post(fields, (CHAT, TOKENIZE)[i % 2], **{field.name: value}))

@@ -9,8 +9,8 @@ from typing import Any
 import msgspec
 
 from model.engine.messages import Token
-from server.http.openai import CompletionSerializer
 from server.http.responses import Serializer, written
+from server.http.routes.chat_completions import CompletionSerializer
 from server.requests.answer import Delta
 from server.requests.request import ChatRequest
 from server.requests.sampling import SamplingRequest

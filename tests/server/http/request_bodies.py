@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from server.http import native as native_reader
-from server.http import openai as openai_reader
-from server.http import tokenize as tokenize_reader
+from server.http.routes import chat_completions as openai_reader
+from server.http.routes import native as native_reader
+from server.http.routes import tokenize as tokenize_reader
 from server.requests.refusal import Refusal
 from server.requests.request import ChatRequest
 

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from model.engine.messages import Token
-from server.http.openai import CompletionSerializer
 from server.http.responses import SLICE, LazyList, encoded, model_response, written
+from server.http.routes.chat_completions import CompletionSerializer
 from server.requests.answer import Delta, Emit
 from server.requests.request import ChatRequest
 from server.requests.sampling import SamplingRequest

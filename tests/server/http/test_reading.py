@@ -12,9 +12,7 @@ import pytest
 from starlette.requests import ClientDisconnect
 
 from server.http import reading
-from server.http.completions import read_completions
 from server.http.long_texts import Raw
-from server.http.openai import read_openai
 from server.http.reading import (
     ENTRIES,
     LARGE_BYTES,
@@ -26,6 +24,8 @@ from server.http.reading import (
     loose_counts,
     most_counts,
 )
+from server.http.routes.chat_completions import read_openai
+from server.http.routes.completions import read_completions
 from server.requests.refusal import Refusal
 
 NO_END = Counts(1 << 40, 1 << 40)

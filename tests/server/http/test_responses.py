@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from server.http import responses as exchange
-from server.http.native import NativeSerializer
 from server.http.responses import ClientGone, EventStream, run_while_connected
+from server.http.routes.native import NativeSerializer
 from server.request_context import RequestContext
 from server.requests.answer import Delta, Emit
 from server.requests.refusal import Refusal, invalid_request

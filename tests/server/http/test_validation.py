@@ -7,8 +7,8 @@ from typing import Any
 import pydantic_core
 import pytest
 
-from server.http.openai import CompletionBody
 from server.http.reading import require_json
+from server.http.routes.chat_completions import CompletionBody
 from server.requests.refusal import Refusal
 from server.requests.request import ChatRequest
 from server.requests.sampling import SamplingRequest

@@ -13,10 +13,10 @@ from msgspec import structs
 
 from configs.serve import HttpConfig
 from model.engine.messages import Token, TokenEvent
-from server.http.completions import MAX_PROMPTS, TextSerializer, read_completions
-from server.http.native import NativeSerializer, read_native
-from server.http.openai import CompletionSerializer, read_openai
 from server.http.responses import Serializer, written
+from server.http.routes.chat_completions import CompletionSerializer, read_openai
+from server.http.routes.completions import MAX_PROMPTS, TextSerializer, read_completions
+from server.http.routes.native import NativeSerializer, read_native
 from server.request_context import RequestContext
 from server.requests.answer import Answer, Delta
 from server.requests.checks import Sums, check_sums, sums_of

@@ -7,8 +7,8 @@ import msgspec
 import numpy as np
 import pytest
 
-from server.http import tokenize
-from server.http.tokenize import token_counts
+from server.http.routes import tokenize
+from server.http.routes.tokenize import token_counts
 from server.requests.refusal import Refusal
 from server.requests.sampling import SamplingRequest
 from tests.server.doubles import prepared

@@ -6,14 +6,14 @@ from dataclasses import dataclass
 from typing import Any
 
 from model.engine.messages import Token
-from server.http.answer_fields import legacy_logprobs, readable, total
 from server.http.long_texts import Raw
-from server.http.openai import StreamOptions, read_options
 from server.http.reading import body_object
 from server.http.responses import LazyList, data
-from server.http.structured import FORMS, read_grammar
+from server.http.routes.answer_fields import legacy_logprobs, readable, total
+from server.http.routes.chat_completions import StreamOptions, read_options
+from server.http.routes.structured import FORMS, read_grammar
+from server.http.routes.vllm_fields import COMPLETION_FIELDS, refuse_unsupported, tell_misspelt
 from server.http.validation import BodyFields, validated
-from server.http.vllm_fields import COMPLETION_FIELDS, refuse_unsupported, tell_misspelt
 from server.requests.answer import Delta
 from server.requests.model_card import ModelCard
 from server.requests.refusal import invalid_request

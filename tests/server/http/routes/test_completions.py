@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from model.engine.messages import Token
-from server.http.completions import MAX_PROMPTS, TextRequest, TextSerializer, read_completions
+from server.http.routes.completions import MAX_PROMPTS, TextRequest, TextSerializer, read_completions
 from server.requests.answer import Delta
 from server.requests.refusal import Refusal
 from tests.server.doubles import card, prepared

@@ -3,14 +3,14 @@
 from dataclasses import dataclass
 from typing import Any
 
-from server.http.answer_fields import readable, reduced_json
-from server.http.completions import token_ids
 from server.http.long_texts import Raw
-from server.http.native import native_chat
 from server.http.reading import body_object
 from server.http.responses import LazyList
+from server.http.routes.answer_fields import readable, reduced_json
+from server.http.routes.completions import token_ids
+from server.http.routes.native import native_chat
+from server.http.routes.vllm_fields import COMPLETION_FIELDS, refuse_unsupported
 from server.http.validation import BodyFields, validated
-from server.http.vllm_fields import COMPLETION_FIELDS, refuse_unsupported
 from server.requests.refusal import invalid_request
 from server.requests.request import ChatRequest
 from tokenization.chat.dialects import chat_from_openai, with_tools

@@ -7,13 +7,13 @@ from typing import Annotated, Any
 import msgspec
 from pydantic import BaseModel, ConfigDict, Field
 
-from server.http.answer_fields import call_json, logprob_entries, prompt_ids, usage
 from server.http.long_texts import Raw
 from server.http.reading import body_object
 from server.http.responses import LazyList, data
-from server.http.structured import FORMS, read_grammar
+from server.http.routes.answer_fields import call_json, logprob_entries, prompt_ids, usage
+from server.http.routes.structured import FORMS, read_grammar
+from server.http.routes.vllm_fields import refuse_unsupported, tell_misspelt
 from server.http.validation import BodyFields, validated
-from server.http.vllm_fields import refuse_unsupported, tell_misspelt
 from server.requests.answer import Delta
 from server.requests.model_card import ModelCard
 from server.requests.refusal import invalid_request

@@ -5,11 +5,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from configs.nearest import did_you_mean
-from server.http.answer_fields import call_json, logprob_entries, usage
 from server.http.long_texts import Raw
 from server.http.reading import body_object
 from server.http.responses import LazyList, data
-from server.http.structured import FORMS, read_grammar
+from server.http.routes.answer_fields import call_json, logprob_entries, usage
+from server.http.routes.structured import FORMS, read_grammar
 from server.http.validation import BodyFields, validated
 from server.request_context import RequestContext
 from server.requests.answer import Delta, FinishReason, Grounded

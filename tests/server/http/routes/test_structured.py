@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from server.http.completions import read_completions
-from server.http.structured import MOST_CHARACTERS, MOST_VALUES
+from server.http.routes.completions import read_completions
+from server.http.routes.structured import MOST_CHARACTERS, MOST_VALUES
 from server.requests.refusal import Refusal
 from server.requests.request import ChatRequest
 from tests.server.http.request_bodies import native, openai, read_native, read_openai, refusal

@@ -8,19 +8,19 @@ from typing import Any
 
 import pytest
 
-from server.http import openai as openai_reader
-from server.http.completions import read_completions
 from server.http.long_texts import Raw
-from server.http.openai import CompletionBody
-from server.http.structured import FORMS
-from server.http.vllm_fields import FIELDS, MOST_MISSPELT, VllmField
+from server.http.routes import chat_completions as openai_reader
+from server.http.routes.chat_completions import CompletionBody
+from server.http.routes.completions import read_completions
+from server.http.routes.structured import FORMS
+from server.http.routes.vllm_fields import FIELDS, MOST_MISSPELT, VllmField
 from server.requests.sampling import SamplingRequest
 from tests.server.http.request_bodies import openai, read_openai, read_tokenize, refusal
 from tokenization.chat.rendering import CONTINUE, GENERATION, MEDIA
 from tokenization.chat.template_variables import VARIABLES
 from tokenization.chat.tool_offer import FIELDS as TOOLS
 
-PAGE = Path(__file__).resolve().parents[3] / "docs" / "compat.md"
+PAGE = Path(__file__).resolve().parents[4] / "docs" / "compat.md"
 BY_NAME = {field.name: field for field in FIELDS}
 REFUSED = [field for field in FIELDS if field.treatment == "refused"]
 # What a client may write there instead, of every type; a value that is neutral for a field is passed over.

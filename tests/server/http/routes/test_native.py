@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from server.http.native import NativeSerializer
 from server.http.responses import Serializer
+from server.http.routes.native import NativeSerializer
 from server.request_context import RequestContext
 from server.requests.answer import Delta, Grounded
 from server.requests.sampling import SamplingRequest

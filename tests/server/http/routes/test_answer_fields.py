@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from model.engine.messages import Token
-from server.http.answer_fields import (
+from server.http.routes.answer_fields import (
     legacy_logprobs,
     logprob_entries,
     prompt_ids,
