@@ -1,7 +1,7 @@
 """What caches by content save: times to the first token with caches off, with one and with both, servers in turn.
 
     python -m benchmarks.content_caches [--model DIR|240m] [--rounds 5] [--only question turns system fresh]
-        [FLAGS OF SERVE ...]
+        [--peer NAME=URL ...] [FLAGS OF SERVE ...]
 
 - question: another question on a picture that was asked about once before (640 x 480 pixels, new in each round).
 - turns: a chat of 10 turns over 4 pictures, 32 tokens an answer; the sum of its times to the first token.
@@ -9,6 +9,7 @@
 - fresh: pictures and texts of which none was seen before; processor time of all processes of the server.
 
 One server for each setting is started, and in each round all of them get the same requests, one server after the other.
+--peer: a server of another kind that runs already, as http://127.0.0.1:8101/v1; it is asked `question` alone.
 Ratios are to the server without caches, of one round; printed are their median, least and greatest. Keep the machine
 to yourself.
 """
@@ -16,6 +17,7 @@ to yourself.
 import argparse
 import base64
 import io
+import json
 import os
 import statistics
 import time
@@ -40,6 +42,7 @@ SETTINGS = {
 }
 WORDS = ["river", "lamp", "seven", "green", "under", "paper", "window", "quiet", "stone", "market", "early", "bridge"]
 SYSTEM_TOKENS = 1000
+PEER_MODEL = "m"
 TICK = os.sysconf("SC_CLK_TCK")
 
 
@@ -61,15 +64,25 @@ class Bodies:
 
 def first_token(url: str, body: dict[str, Any], max_tokens: int = 1) -> tuple[float, str]:
     """-> (seconds to the first token, the answer)."""
-    body = body | {"parameters": {"max_tokens": max_tokens, "ignore_eos": True, "temperature": 0}, "stream": True}
+    sampling = {"max_tokens": max_tokens, "ignore_eos": True, "temperature": 0}
+    if url.endswith("/v1"):
+        parts = [
+            {"type": "image_url", "image_url": {"url": part["image"]}} if "image" in part else {"type": "text", **part}
+            for part in body["inputs"]
+        ]
+        body = {"model": PEER_MODEL, "messages": [{"role": "user", "content": parts}], **sampling, "stream": True}
+        url = f"{url}/chat/completions"
+    else:
+        body, url = body | {"parameters": sampling, "stream": True}, f"{url}/chat"
     begun, first, pieces = time.monotonic(), 0.0, list[str]()
-    with httpx.stream("POST", f"{url}/chat", json=body, timeout=600) as answer:
+    with httpx.stream("POST", url, json=body, timeout=600) as answer:
+        answer.raise_for_status()
         for line in answer.iter_lines():
             if line.startswith("data: {"):
-                first = first or time.monotonic() - begun
-                event = httpx.Response(200, content=line.removeprefix("data: ")).json()
+                event = json.loads(line.removeprefix("data: "))
                 if "error" in event:
                     raise RuntimeError(event["error"])
+                first = first or time.monotonic() - begun
                 pieces.append(event.get("text") or "")
     return first, "".join(pieces)
 
@@ -168,6 +181,7 @@ def main() -> None:
     parser.add_argument("--model", default="240m")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--only", nargs="+", choices=list(SCENARIOS), default=list(SCENARIOS))
+    parser.add_argument("--peer", action="append", default=[], metavar="NAME=URL")
     args, flags = parser.parse_known_args()
     model = checkpoint() if args.model == "240m" else EMBEDDED_MODEL if args.model == "demo" else Path(args.model)
     seeds = iter(range(1, 1 << 20))
@@ -179,7 +193,8 @@ def main() -> None:
         for url in urls.values():
             fresh(url, Bodies(0))
         for name in args.only:
-            rounds_of(SCENARIOS[name], urls, seeds, args.rounds)
+            peers = dict(peer.split("=", 1) for peer in args.peer) if name == "question" else {}
+            rounds_of(SCENARIOS[name], urls | peers, seeds, args.rounds)
 
 
 if __name__ == "__main__":
