@@ -174,7 +174,7 @@ def to_patches(image: Image.Image, *, patch: int, merge: int) -> np.ndarray:
 def _open(data: bytes, max_source_pixels: int, check: Check = go_on) -> tuple[Image.Image, ImageHeader]:
     # Pillow reads markers and fill bytes of a JPEG, chunks and blocks one by one.
     parts = _PARTS + len(data) // _BYTES_OF_A_PART
-    with _pillow(_NOT_AN_IMAGE + meant_as(data, "image")):
+    with _pillow(_NOT_AN_IMAGE, data):
         if data.count(b"iCCP") > _MOST_PROFILES:
             raise ChatError("the image has more than one colour profile")
         image = Image.open(CheckedFile(data, check, most=parts), formats=FORMATS)
@@ -209,8 +209,11 @@ def _open(data: bytes, max_source_pixels: int, check: Check = go_on) -> tuple[Im
 
 
 @contextmanager
-def _pillow(message: str) -> Iterator[None]:
-    """Pillow's many errors become one, without its text (which may hold addresses); its warnings are not ours."""
+def _pillow(message: str, sent: bytes = b"") -> Iterator[None]:
+    """Pillow's many errors become one, without its text (which may hold addresses); its warnings are not ours.
+
+    sent: a file that may be of another kind, which the message then names.
+    """
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         try:
@@ -218,7 +221,7 @@ def _pillow(message: str) -> Iterator[None]:
         except ChatError:
             raise
         except _PILLOW_ERRORS:
-            raise ChatError(message) from None
+            raise ChatError(message + meant_as(sent, "image")) from None
 
 
 def _conversion(image: Image.Image, on_white: bool) -> tuple[str, Callable[[Image.Image], Image.Image] | None]:
