@@ -28,7 +28,8 @@ def render_prompt(
 
     opens: the prompt begins with what the vocabulary puts in front of every text.
     """
-    refuse_special(chat.template_kwargs, tokenizer.special)
+    if chat.template_kwargs:
+        refuse_special(chat.template_kwargs, tokenizer.special)
     ids = tokenizer.encode_pieces(template.render(chat))
     if opens and tuple(ids[: len(tokenizer.opening)]) != tokenizer.opening:  # some templates write it themselves
         ids[:0] = tokenizer.opening

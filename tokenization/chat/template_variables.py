@@ -47,8 +47,6 @@ def refuse_special(variables: Mapping[str, Any], special: Collection[str]) -> No
 
     A template may write its variables anywhere, and nothing tells there that a client wrote them.
     """
-    if not variables:
-        return
     heads = tuple(token[:n] for token in special for n in range(1, len(token)))
     tails = tuple(token[n:] for token in special for n in range(1, len(token)))
     for text in _texts(variables):
